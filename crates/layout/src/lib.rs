@@ -1,0 +1,18 @@
+//! Pure: addresses to objects, and objects to groups.
+//!
+//! This crate owns the arithmetic of striping ([`pieces`], [`address_of`]), the way from an object to its group
+//! ([`group_of`]) and the placement of groups over drives ([`place`], [`replacement`]). It never does I/O, never
+//! reads a clock, draws no random number, and never changes a fabric map: the same input gives the same answer on
+//! every machine.
+
+mod error;
+mod placement;
+mod span;
+mod stripe;
+
+pub use error::LayoutError;
+pub use placement::{
+    Candidate, FailureDomain, GROUPS_PER_DRIVE, groups_wanted, place, replacement, usable_blocks,
+};
+pub use span::{GroupLoad, SPAN_GROUPS_MAX, group_of, span_groups};
+pub use stripe::{Piece, address_of, default_striping, objects_for, pieces, validate};
