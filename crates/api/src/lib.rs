@@ -1,0 +1,1 @@
+//! Words: the requests and answers of management

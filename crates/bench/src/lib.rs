@@ -1,0 +1,1 @@
+//! Face: load generator and benchmark

@@ -1,0 +1,1 @@
+//! Engine: attaches volumes; mirrored writes and reads

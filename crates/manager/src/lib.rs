@@ -1,0 +1,1 @@
+//! Engine: owns the fabric map

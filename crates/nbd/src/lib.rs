@@ -1,0 +1,1 @@
+//! Face: volumes as NBD exports

@@ -1,0 +1,234 @@
+//! Buffers: aligned for direct I/O, cheap to share, recycled per thread.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::cell::RefCell;
+use std::fmt;
+use std::ops::{Deref, DerefMut, Range};
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+/// The alignment of buffers of at least this size: what O_DIRECT needs on every drive that we know.
+pub const IO_ALIGN: usize = 4096;
+
+/// The smallest size class, below which buffers are not worth telling apart.
+const CLASS_MIN_SHIFT: u32 = 8;
+/// The largest size class that is recycled, 2 MiB: twice the largest request.
+const CLASS_MAX_SHIFT: u32 = 21;
+/// Bytes that one thread keeps for reuse in each size class.
+const KEEP_BYTES_PER_CLASS: usize = 32 * 1024 * 1024;
+
+/// Free blocks by size class.
+type FreeLists = [Vec<NonNull<u8>>; (CLASS_MAX_SHIFT - CLASS_MIN_SHIFT + 1) as usize];
+
+thread_local! {
+    static FREE: RefCell<FreeLists> = const { RefCell::new([const { Vec::new() }; 14]) };
+    static ZEROES: Buf = BufMut::zeroed(1 << 20).freeze();
+}
+
+/// An owned allocation: aligned, always initialised (fresh memory is zeroed; reused memory keeps old bytes).
+struct Block {
+    start: NonNull<u8>,
+    capacity: usize,
+}
+
+impl Block {
+    fn layout(capacity: usize) -> Layout {
+        Layout::from_size_align(capacity, IO_ALIGN.min(capacity)).expect("capacities are powers of two")
+    }
+
+    fn allocate(len: usize) -> (Block, bool) {
+        let capacity = len.next_power_of_two().max(1 << CLASS_MIN_SHIFT);
+        let recycled = Self::class(capacity)
+            .and_then(|class| FREE.try_with(|free| free.borrow_mut()[class].pop()).ok().flatten());
+        if let Some(start) = recycled {
+            return (Block { start, capacity }, false);
+        }
+        let layout = Self::layout(capacity);
+        // SAFETY: the layout has a non-zero size (at least 256 bytes).
+        let start = unsafe { alloc_zeroed(layout) };
+        let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
+        (Block { start, capacity }, true)
+    }
+
+    fn class(capacity: usize) -> Option<usize> {
+        let shift = capacity.trailing_zeros();
+        (shift <= CLASS_MAX_SHIFT).then(|| (shift - CLASS_MIN_SHIFT) as usize)
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let kept = Self::class(self.capacity).is_some_and(|class| {
+            FREE.try_with(|free| {
+                let list = &mut free.borrow_mut()[class];
+                let room = list.len() * self.capacity < KEEP_BYTES_PER_CLASS;
+                if room {
+                    list.push(self.start);
+                }
+                room
+            })
+            .unwrap_or(false)
+        });
+        if !kept {
+            // SAFETY: `start` came from `alloc_zeroed` with this layout and nobody else owns it.
+            unsafe { dealloc(self.start.as_ptr(), Self::layout(self.capacity)) };
+        }
+    }
+}
+
+/// A buffer with one owner, to be filled.
+pub struct BufMut {
+    block: Block,
+    len: usize,
+}
+
+impl BufMut {
+    /// A buffer of `len` bytes with unspecified (but initialised) contents. From 4096 bytes on it is aligned
+    /// to [`IO_ALIGN`].
+    pub fn aligned(len: usize) -> Self {
+        BufMut { block: Block::allocate(len).0, len }
+    }
+
+    /// A buffer of `len` zero bytes, aligned likewise.
+    pub fn zeroed(len: usize) -> Self {
+        let (block, fresh) = Block::allocate(len);
+        let mut buf = BufMut { block, len };
+        if !fresh {
+            buf.fill(0);
+        }
+        buf
+    }
+
+    /// A copy of `bytes`, aligned likewise.
+    pub fn copy_of(bytes: &[u8]) -> Self {
+        let mut buf = BufMut::aligned(bytes.len());
+        buf.copy_from_slice(bytes);
+        buf
+    }
+
+    /// Makes it immutable and shareable.
+    pub fn freeze(self) -> Buf {
+        let len = self.len;
+        Buf { block: Rc::new(self.block), start: 0, len }
+    }
+
+    /// Keeps the first `len` bytes.
+    ///
+    /// # Panics
+    /// If it is shorter.
+    pub fn truncate(&mut self, len: usize) {
+        assert!(len <= self.len, "a buffer of {} bytes cannot be truncated to {len}", self.len);
+        self.len = len;
+    }
+
+    /// Where the bytes are, for the kernel.
+    pub(crate) fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.block.start.as_ptr()
+    }
+}
+
+impl Deref for BufMut {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `len <= capacity` bytes from `start` are owned by `block` and initialised.
+        unsafe { std::slice::from_raw_parts(self.block.start.as_ptr(), self.len) }
+    }
+}
+
+impl DerefMut for BufMut {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `block` has this one owner.
+        unsafe { std::slice::from_raw_parts_mut(self.block.start.as_ptr(), self.len) }
+    }
+}
+
+impl fmt::Debug for BufMut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BufMut({} bytes)", self.len)
+    }
+}
+
+/// An immutable run of bytes; clones and slices share the memory.
+#[derive(Clone)]
+pub struct Buf {
+    block: Rc<Block>,
+    start: usize,
+    len: usize,
+}
+
+impl Buf {
+    /// No bytes.
+    pub fn empty() -> Buf {
+        Buf::zeroes(0)
+    }
+
+    /// `len` zero bytes; up to 1 MiB they are shared.
+    pub fn zeroes(len: usize) -> Buf {
+        ZEROES.with(|z| if len <= z.len { z.slice(0..len) } else { BufMut::zeroed(len).freeze() })
+    }
+
+    /// A part of it.
+    ///
+    /// # Panics
+    /// If the range is not inside.
+    pub fn slice(&self, range: Range<usize>) -> Buf {
+        assert!(range.start <= range.end && range.end <= self.len, "{range:?} is not in 0..{}", self.len);
+        Buf { block: self.block.clone(), start: self.start + range.start, len: range.end - range.start }
+    }
+
+    /// Whether the first byte lies where direct I/O wants it.
+    pub fn is_aligned(&self) -> bool {
+        (self.as_ptr() as usize).is_multiple_of(IO_ALIGN)
+    }
+}
+
+impl Deref for Buf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `start + len <= capacity`, the bytes are initialised, and nobody can write to a frozen block.
+        unsafe { std::slice::from_raw_parts(self.block.start.as_ptr().add(self.start), self.len) }
+    }
+}
+
+impl From<Vec<u8>> for Buf {
+    fn from(bytes: Vec<u8>) -> Buf {
+        BufMut::copy_of(&bytes).freeze()
+    }
+}
+
+impl From<&[u8]> for Buf {
+    fn from(bytes: &[u8]) -> Buf {
+        BufMut::copy_of(bytes).freeze()
+    }
+}
+
+impl fmt::Debug for Buf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buf({} bytes)", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_buffers_are_aligned_and_zeroed_ones_are_zero_even_when_recycled() {
+        for len in [1, 255, 4096, 5000, 1 << 20, 3 << 20] {
+            let mut buf = BufMut::aligned(len);
+            buf.fill(0xaa);
+            drop(buf);
+            let buf = BufMut::zeroed(len);
+            assert_eq!(buf.len(), len);
+            assert!(buf.iter().all(|b| *b == 0));
+            assert!(len < 4096 || buf.freeze().is_aligned());
+        }
+    }
+
+    #[test]
+    fn slices_share_and_nest() {
+        let buf = Buf::from((0..=255u8).collect::<Vec<_>>());
+        let part = buf.slice(16..32).slice(4..8);
+        assert_eq!(&part[..], &[20, 21, 22, 23]);
+    }
+}

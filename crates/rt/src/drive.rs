@@ -1,0 +1,221 @@
+//! Drives: a block device or file with direct I/O, memory, or a simulated disk.
+
+use crate::mem::Mem;
+use crate::sim::DiskHandle;
+use crate::uring::DriveFile;
+use crate::{Buf, BufMut, IO_ALIGN};
+use std::io;
+use std::rc::Rc;
+
+/// How to open a drive.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// Create a file of this many bytes, its space reserved, if there is none.
+    pub create_bytes: Option<u64>,
+    /// With `create_bytes`: leave the file sparse, so that space is taken as it is written.
+    pub sparse: bool,
+    /// Refuse writes, and take no lock.
+    pub read_only: bool,
+}
+
+enum Medium {
+    File(DriveFile),
+    Mem(Mem),
+    Sim(DiskHandle),
+}
+
+struct Inner {
+    path: String,
+    medium: Medium,
+}
+
+/// An open drive. Clones share it; it is closed when the last is dropped.
+///
+/// Offsets and lengths are bytes, multiples of [`IO_ALIGN`]. A completed write is durable only after a
+/// [`Drive::flush`] that began after the write had completed.
+#[derive(Clone)]
+pub struct Drive(Rc<Inner>);
+
+impl Drive {
+    /// Opens `mem:SIZE` (bytes, or with a suffix K, M, G, T: powers of 1024), or the file or block device
+    /// at a path, with direct I/O and locked against a second user.
+    ///
+    /// # Errors
+    /// Those of the operating system; `WouldBlock` if another process has the drive open.
+    pub async fn open(spec: &str, options: OpenOptions) -> io::Result<Drive> {
+        let medium = match spec.strip_prefix("mem:") {
+            Some(size) => Medium::Mem(Mem::new(parse_size(size)?)?),
+            None => Medium::File(DriveFile::open(spec, &options).await?),
+        };
+        Ok(Drive(Rc::new(Inner { path: spec.to_owned(), medium })))
+    }
+
+    /// A drive on a simulated disk.
+    pub(crate) fn simulated(path: String, disk: DiskHandle) -> Drive {
+        Drive(Rc::new(Inner { path, medium: Medium::Sim(disk) }))
+    }
+
+    /// The drive's size in bytes, rounded down to [`IO_ALIGN`].
+    pub fn size_bytes(&self) -> u64 {
+        let size = match &self.0.medium {
+            Medium::File(file) => file.len(),
+            Medium::Mem(mem) => mem.len(),
+            Medium::Sim(disk) => disk.len(),
+        };
+        size - size % IO_ALIGN as u64
+    }
+
+    /// What the drive was opened by.
+    pub fn path(&self) -> &str {
+        &self.0.path
+    }
+
+    /// Reads `len` bytes.
+    ///
+    /// # Errors
+    /// Those of the drive; `UnexpectedEof` past its end, `InvalidInput` if not aligned.
+    pub async fn read(&self, offset: u64, len: usize) -> io::Result<BufMut> {
+        self.check(offset, len as u64)?;
+        match &self.0.medium {
+            Medium::File(file) => file.read(offset, len).await,
+            Medium::Mem(mem) => Ok(mem.read(offset, len)),
+            Medium::Sim(disk) => disk.read(offset, len).await,
+        }
+    }
+
+    /// Writes one buffer.
+    ///
+    /// # Errors
+    /// Those of the drive; what is on it in the range is then undefined.
+    pub async fn write(&self, offset: u64, data: Buf) -> io::Result<()> {
+        self.write_vectored(offset, vec![data]).await
+    }
+
+    /// Writes buffers one behind the other. Those that do not begin at [`IO_ALIGN`] are copied first.
+    ///
+    /// # Errors
+    /// Those of the drive; what is on it in the range is then undefined.
+    pub async fn write_vectored(&self, offset: u64, mut data: Vec<Buf>) -> io::Result<()> {
+        let len: usize = data.iter().map(|b| b.len()).sum();
+        self.check(offset, len as u64)?;
+        match &self.0.medium {
+            Medium::File(file) => {
+                if data.iter().any(|b| !b.is_aligned() || b.len() % IO_ALIGN != 0) {
+                    data = vec![gather(&data, len)];
+                }
+                file.write(offset, data).await
+            }
+            Medium::Mem(mem) => {
+                mem.write(offset, &data);
+                Ok(())
+            }
+            Medium::Sim(disk) => disk.write(offset, &gather(&data, len)).await,
+        }
+    }
+
+    /// Makes every write that has completed durable.
+    ///
+    /// # Errors
+    /// Those of the drive; then nothing is known of the writes since the last flush that succeeded.
+    pub async fn flush(&self) -> io::Result<()> {
+        match &self.0.medium {
+            Medium::File(file) => file.flush().await,
+            Medium::Mem(_) => Ok(()),
+            Medium::Sim(disk) => disk.flush().await,
+        }
+    }
+
+    /// Tells the drive that the range is not needed; reads of it return anything until it is written.
+    ///
+    /// # Errors
+    /// Those of the drive, other than that it does not support it.
+    pub async fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.check(offset, len)?;
+        match &self.0.medium {
+            Medium::File(file) => file.discard(offset, len).await,
+            Medium::Mem(mem) => {
+                mem.discard(offset, len);
+                Ok(())
+            }
+            Medium::Sim(_) => Ok(()),
+        }
+    }
+
+    fn check(&self, offset: u64, len: u64) -> io::Result<()> {
+        let align = IO_ALIGN as u64;
+        if !offset.is_multiple_of(align) || !len.is_multiple_of(align) || len == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("offset {offset} and length {len} must be multiples of {align}"),
+            ));
+        }
+        if offset.checked_add(len).is_none_or(|end| end > self.size_bytes()) {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                format!("{len} bytes at {offset} pass the drive's end at {}", self.size_bytes()),
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn gather(parts: &[Buf], len: usize) -> Buf {
+    if let [one] = parts
+        && one.is_aligned()
+    {
+        return one.clone();
+    }
+    let mut whole = BufMut::aligned(len);
+    let mut at = 0;
+    for part in parts {
+        whole[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+    whole.freeze()
+}
+
+fn parse_size(text: &str) -> io::Result<u64> {
+    let text = text.trim();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().trim_end_matches("IB").trim_end_matches('B') {
+        "" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => 64,
+    };
+    digits
+        .parse::<u64>()
+        .ok()
+        .filter(|_| shift < 64)
+        .and_then(|n| n.checked_mul(1 << shift))
+        .filter(|n| *n > 0 && n.is_multiple_of(IO_ALIGN as u64))
+        .ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("'mem:{text}' has no valid size: expected a multiple of 4096 such as mem:256M"),
+            )
+        })
+}
+
+impl std::fmt::Debug for Drive {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Drive({})", self.0.path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_read_with_suffix() {
+        assert_eq!(parse_size("8192").unwrap(), 8192);
+        assert_eq!(parse_size("256M").unwrap(), 256 << 20);
+        assert_eq!(parse_size("1GiB").unwrap(), 1 << 30);
+        for bad in ["", "0", "100", "12Q", "-4096", "99999999999999999999T"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Frames on a stream: read one after another; written together as many as are ready.
+
+use crate::sync::Notify;
+use crate::{Buf, BufMut, Stream, spawn};
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use weft_wire::DecodeError;
+use weft_wire::frame::{ENVELOPE_BYTES, Envelope};
+
+/// Bytes that a reader asks the stream for at once: several requests of usual size, or dozens of small ones.
+const READ_BYTES: usize = 256 * 1024;
+
+/// From this many missing bytes on, a body is received where it belongs instead of through the read buffer.
+const DIRECT_BYTES: usize = 32 * 1024;
+
+/// One message.
+#[derive(Debug)]
+pub struct Frame {
+    /// Kind, status, request and flags.
+    pub envelope: Envelope,
+    /// The typed head.
+    pub head: Buf,
+    /// Data blocks or a document; aligned to [`crate::IO_ALIGN`] from 4096 bytes on.
+    pub body: Buf,
+}
+
+/// Why no further frame can be read.
+#[derive(Debug, thiserror::Error)]
+pub enum FrameError {
+    /// The connection broke.
+    #[error("connection lost")]
+    Io(#[source] io::Error),
+    /// The peer closed inside a frame.
+    #[error("connection closed inside a frame")]
+    Truncated,
+    /// The bytes are no frames.
+    #[error("peer does not speak the protocol")]
+    Decode(#[source] DecodeError),
+}
+
+/// Reads frames from a stream.
+pub struct FrameReader {
+    stream: Stream,
+    buf: Option<BufMut>,
+    start: usize,
+    end: usize,
+}
+
+impl FrameReader {
+    /// A reader of this stream; nobody else may read from it.
+    pub fn new(stream: Stream) -> Self {
+        FrameReader { stream, buf: Some(BufMut::aligned(READ_BYTES)), start: 0, end: 0 }
+    }
+
+    fn have(&self) -> &[u8] {
+        &self.buf.as_ref().expect("the buffer is only away during a read")[self.start..self.end]
+    }
+
+    /// The next frame; `None` when the peer has closed between frames.
+    ///
+    /// # Errors
+    /// See [`FrameError`]; the connection is of no further use then.
+    pub async fn next(&mut self) -> Result<Option<Frame>, FrameError> {
+        if self.have().is_empty() && self.fill().await? == 0 {
+            return Ok(None);
+        }
+        while self.have().len() < ENVELOPE_BYTES {
+            self.fill_some().await?;
+        }
+        let fixed: [u8; ENVELOPE_BYTES] = self.have()[..ENVELOPE_BYTES].try_into().expect("that many bytes");
+        let envelope = Envelope::decode(&fixed).map_err(FrameError::Decode)?;
+        let front = ENVELOPE_BYTES + envelope.head_len as usize;
+        while self.have().len() < front {
+            self.fill_some().await?;
+        }
+        let head = &self.have()[ENVELOPE_BYTES..front];
+        Envelope::verify(&fixed, head).map_err(FrameError::Decode)?;
+        let head = Buf::from(head);
+        self.start += front;
+        let body = self.body(envelope.body_len as usize).await?;
+        Ok(Some(Frame { envelope, head, body }))
+    }
+
+    async fn body(&mut self, len: usize) -> Result<Buf, FrameError> {
+        if len == 0 {
+            return Ok(Buf::empty());
+        }
+        while self.have().len() < len && len - self.have().len() < DIRECT_BYTES && len <= READ_BYTES / 2 {
+            self.fill_some().await?;
+        }
+        let mut body = BufMut::aligned(len);
+        let mut filled = self.have().len().min(len);
+        body[..filled].copy_from_slice(&self.have()[..filled]);
+        self.start += filled;
+        while filled < len {
+            let (n, returned) = self.stream.read(body, filled).await;
+            body = returned;
+            match n.map_err(FrameError::Io)? {
+                0 => return Err(FrameError::Truncated),
+                n => filled += n,
+            }
+        }
+        Ok(body.freeze())
+    }
+
+    async fn fill_some(&mut self) -> Result<(), FrameError> {
+        match self.fill().await? {
+            0 => Err(FrameError::Truncated),
+            _ => Ok(()),
+        }
+    }
+
+    async fn fill(&mut self) -> Result<usize, FrameError> {
+        let mut buf = self.buf.take().expect("one read at a time");
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.start > 0 && buf.len() - self.end < READ_BYTES / 4 {
+            buf.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        let (n, buf) = self.stream.read(buf, self.end).await;
+        self.buf = Some(buf);
+        let n = n.map_err(FrameError::Io)?;
+        self.end += n;
+        Ok(n)
+    }
+}
+
+#[derive(Default)]
+struct Outbox {
+    parts: RefCell<Vec<Buf>>,
+    /// Envelopes and heads that are not yet part of `parts`.
+    tail: RefCell<Vec<u8>>,
+    closed: Cell<bool>,
+    changed: Notify,
+}
+
+impl Outbox {
+    fn push_tail(&self) {
+        let mut tail = self.tail.borrow_mut();
+        if !tail.is_empty() {
+            self.parts.borrow_mut().push(Buf::from(&tail[..]));
+            tail.clear();
+        }
+    }
+}
+
+/// Writes frames to a stream. What is sent while an earlier write is under way, or by tasks that are ready at
+/// the same time, goes out in one system call.
+pub struct FrameWriter {
+    outbox: Rc<Outbox>,
+    stream: Stream,
+    sent: Rc<Cell<u64>>,
+}
+
+impl FrameWriter {
+    /// A writer to this stream; nobody else may write to it.
+    pub fn new(stream: Stream) -> Self {
+        let outbox = Rc::new(Outbox::default());
+        let sent = Rc::new(Cell::new(0));
+        let (queue, out, count) = (outbox.clone(), stream.clone(), sent.clone());
+        spawn(async move {
+            loop {
+                queue.push_tail();
+                let parts = std::mem::take(&mut *queue.parts.borrow_mut());
+                if parts.is_empty() {
+                    if queue.closed.get() {
+                        break;
+                    }
+                    queue.changed.notified().await;
+                    continue;
+                }
+                count.set(count.get() + parts.iter().map(|p| p.len() as u64).sum::<u64>());
+                if out.write(parts).await.is_err() {
+                    queue.closed.set(true);
+                    queue.parts.borrow_mut().clear();
+                    out.shutdown();
+                    break;
+                }
+            }
+        });
+        FrameWriter { outbox, stream, sent }
+    }
+
+    /// Sends a frame: `envelope` with its lengths set from `head` and `body`. It never waits: what may be
+    /// under way is bounded by the credits of the connection. A frame on a broken connection vanishes; the
+    /// reader notices.
+    pub fn send(&self, mut envelope: Envelope, head: &[u8], body: Vec<Buf>) {
+        if self.outbox.closed.get() {
+            return;
+        }
+        envelope.head_len = head.len() as u32;
+        envelope.body_len = body.iter().map(|b| b.len()).sum::<usize>() as u32;
+        envelope.encode(head, &mut self.outbox.tail.borrow_mut());
+        if envelope.body_len > 0 {
+            self.outbox.push_tail();
+            self.outbox.parts.borrow_mut().extend(body);
+        }
+        self.outbox.changed.notify_all();
+    }
+
+    /// Bytes handed to the stream so far.
+    pub fn bytes_sent(&self) -> u64 {
+        self.sent.get()
+    }
+
+    /// Ends the connection both ways.
+    pub fn shutdown(&self) {
+        self.outbox.closed.set(true);
+        self.outbox.changed.notify_all();
+        self.stream.shutdown();
+    }
+}
+
+impl Drop for FrameWriter {
+    /// What was sent before still goes out; the stream is closed when its reader is gone too.
+    fn drop(&mut self) {
+        self.outbox.closed.set(true);
+        self.outbox.changed.notify_all();
+    }
+}

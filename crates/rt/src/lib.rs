@@ -1,0 +1,49 @@
+//! Runtime: a single-threaded executor with drives, connections, time and randomness, in two backends.
+//!
+//! The real backend (`uring`) runs one executor per thread on an io_uring. The simulated one (`sim`) has
+//! virtual time, seeded randomness, simulated drives and a simulated network, and runs whole fabrics of
+//! processes that can be killed at any await point. Engines see neither: they call the functions and types
+//! of this crate, which act on the executor of the current thread. This crate knows frames, not what the
+//! messages in them mean; it never decides anything about data.
+
+mod buf;
+mod drive;
+mod executor;
+mod frame;
+mod link;
+mod mem;
+mod net;
+mod server;
+pub mod sim;
+pub mod sync;
+mod time;
+mod uring;
+
+pub use buf::{Buf, BufMut, IO_ALIGN};
+pub use drive::{Drive, OpenOptions};
+pub use executor::{Cancelled, JoinHandle, block_on, spawn, yield_now};
+pub use frame::{Frame, FrameError, FrameReader, FrameWriter};
+pub use link::{Link, LinkError};
+pub use net::{Addr, Listener, ParseAddrError, Stream};
+pub use server::{Answer, Handler, Peer, Request, Server};
+pub use time::{Elapsed, Instant, now, sleep, sleep_until, timeout, wall_clock_us};
+pub use uring::RtError;
+
+/// 64 random bits: of the operating system, or of the simulation's seed.
+pub fn random_u64() -> u64 {
+    executor::with_core(|core| core.random_u64())
+}
+
+/// 128 random bits.
+pub fn random_u128() -> u128 {
+    u128::from(random_u64()) << 64 | u128::from(random_u64())
+}
+
+/// A random number below `n`, evenly distributed up to a bias of n / 2^64.
+///
+/// # Panics
+/// If `n` is 0.
+pub fn random_below(n: u64) -> u64 {
+    assert!(n > 0, "there is no number below 0");
+    ((u128::from(random_u64()) * u128::from(n)) >> 64) as u64
+}

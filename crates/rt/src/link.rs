@@ -1,0 +1,237 @@
+//! A connection from the side that asks: many requests in flight, answers matched to them.
+
+use crate::frame::{Frame, FrameError, FrameReader, FrameWriter};
+use crate::sync::{Notify, OneshotSender, Permit, Semaphore, oneshot};
+use crate::{Addr, Buf, Stream, spawn, timeout};
+use slab::Slab;
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+use weft_types::limits::FRAME_HEAD_MAX;
+use weft_wire::frame::{Envelope, FLAG_ANSWER, FLAG_ONE_WAY};
+use weft_wire::handshake::{Hello, Welcome};
+use weft_wire::{Kind, Status, control};
+
+/// How long connecting and the handshake may take: several lost packets' worth on any local network.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Why there is no answer. None of these says whether the request was carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// No connection.
+    #[error("cannot connect to {addr}")]
+    Connect {
+        /// Where to.
+        addr: String,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The peer refused the handshake.
+    #[error("{addr} refused the connection: {reason}")]
+    Refused {
+        /// Who.
+        addr: String,
+        /// Its words.
+        reason: String,
+    },
+    /// The handshake broke off or was not one.
+    #[error("{addr} did not answer as a Weft peer")]
+    Handshake {
+        /// Who.
+        addr: String,
+        /// How it failed, where bytes were at fault.
+        #[source]
+        source: Option<FrameError>,
+    },
+    /// The connection ended before the answer came.
+    #[error("connection lost before the answer came")]
+    Lost,
+}
+
+struct Waiting {
+    answer: OneshotSender<Frame>,
+    serial: u32,
+    _request: Permit,
+    _bytes: Permit,
+}
+
+struct Inner {
+    writer: FrameWriter,
+    waiting: RefCell<Slab<Waiting>>,
+    next_serial: Cell<u32>,
+    requests: Semaphore,
+    bytes: Semaphore,
+    bytes_max: u64,
+    closed: Cell<bool>,
+    closing: Notify,
+    welcome: Welcome,
+}
+
+impl Inner {
+    fn close(&self) {
+        self.closed.set(true);
+        self.requests.close();
+        self.bytes.close();
+        self.writer.shutdown();
+        let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+        drop(waiting);
+        self.closing.notify_all();
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.writer.shutdown();
+    }
+}
+
+/// A connection to a peer that answers requests. Clones share it; it ends when the last is dropped.
+#[derive(Clone)]
+pub struct Link(Rc<Inner>);
+
+impl Link {
+    /// Connects and shakes hands.
+    ///
+    /// # Errors
+    /// If there is no connection within 3 s, or the peer refuses.
+    pub async fn connect(addr: &Addr, hello: &Hello) -> Result<Link, LinkError> {
+        let connect = |source| LinkError::Connect { addr: addr.to_string(), source };
+        let attempt = async {
+            let stream = Stream::connect(addr).await.map_err(connect)?;
+            Self::shake_hands(addr, stream, hello).await
+        };
+        match timeout(CONNECT_TIMEOUT, attempt).await {
+            Ok(result) => result,
+            Err(_) => Err(connect(io::Error::from(io::ErrorKind::TimedOut))),
+        }
+    }
+
+    async fn shake_hands(addr: &Addr, stream: Stream, hello: &Hello) -> Result<Link, LinkError> {
+        let broken = |source| LinkError::Handshake { addr: addr.to_string(), source };
+        let writer = FrameWriter::new(stream.clone());
+        let mut reader = FrameReader::new(stream);
+        let envelope = Envelope { kind: Kind::Hello as u16, ..Default::default() };
+        writer.send(envelope, &control::encode(hello), vec![]);
+        let frame = reader.next().await.map_err(|e| broken(Some(e)))?.ok_or_else(|| broken(None))?;
+        if Status::from_u16(frame.envelope.status) != Status::Ok {
+            let reason = String::from_utf8_lossy(&frame.head).into_owned();
+            return Err(LinkError::Refused { addr: addr.to_string(), reason });
+        }
+        let welcome: Welcome =
+            control::decode(&frame.head).map_err(|e| broken(Some(FrameError::Decode(e))))?;
+        let bytes_max = u64::from(welcome.bytes_max);
+        let inner = Rc::new(Inner {
+            writer,
+            waiting: RefCell::default(),
+            next_serial: Cell::new(1),
+            requests: Semaphore::new(u64::from(welcome.requests_max)),
+            bytes: Semaphore::new(bytes_max),
+            bytes_max,
+            closed: Cell::new(false),
+            closing: Notify::default(),
+            welcome,
+        });
+        spawn(receive(Rc::downgrade(&inner), reader));
+        Ok(Link(inner))
+    }
+
+    /// Sends a request and waits for its answer. Waits first for credit, so the order of two calls that are
+    /// awaited at once is not defined. Dropping the future does not take the request back.
+    ///
+    /// # Errors
+    /// [`LinkError::Lost`]: the request may or may not have been carried out.
+    ///
+    /// # Panics
+    /// If head or body pass the limits of a frame.
+    pub async fn call(&self, kind: Kind, head: &[u8], body: Vec<Buf>) -> Result<Frame, LinkError> {
+        assert!(head.len() <= FRAME_HEAD_MAX, "a head of {} bytes", head.len());
+        let bytes = body.iter().map(|b| b.len() as u64).sum::<u64>().min(self.0.bytes_max);
+        let request = acquire(&self.0.requests, 1).await?;
+        let credit = acquire(&self.0.bytes, bytes).await?;
+        let (answer, answered) = oneshot();
+        let id = {
+            let serial = self.0.next_serial.get();
+            self.0.next_serial.set(serial.wrapping_add(1));
+            let waiting = Waiting { answer, serial, _request: request, _bytes: credit };
+            let key = self.0.waiting.borrow_mut().insert(waiting);
+            u64::from(serial) << 32 | key as u64
+        };
+        let envelope = Envelope { kind: kind as u16, request: id, ..Default::default() };
+        self.0.writer.send(envelope, head, body);
+        answered.await.ok_or(LinkError::Lost)
+    }
+
+    /// Sends a request that has no answer. It may be lost without notice.
+    pub fn cast(&self, kind: Kind, head: &[u8]) {
+        let envelope = Envelope { kind: kind as u16, flags: FLAG_ONE_WAY, ..Default::default() };
+        self.0.writer.send(envelope, head, vec![]);
+    }
+
+    /// Whether the connection has ended.
+    pub fn is_closed(&self) -> bool {
+        self.0.closed.get()
+    }
+
+    /// Completes when the connection has ended.
+    pub async fn closed(&self) {
+        while !self.0.closed.get() {
+            self.0.closing.notified().await;
+        }
+    }
+
+    /// Ends the connection; requests without an answer fail.
+    pub fn close(&self) {
+        self.0.close();
+    }
+
+    /// What the peer said at the handshake.
+    pub fn welcome(&self) -> &Welcome {
+        &self.0.welcome
+    }
+
+    /// Bytes sent so far.
+    pub fn bytes_sent(&self) -> u64 {
+        self.0.writer.bytes_sent()
+    }
+}
+
+async fn acquire(semaphore: &Semaphore, n: u64) -> Result<Permit, LinkError> {
+    match semaphore.try_acquire(n) {
+        Some(permit) => Ok(permit),
+        None => semaphore.acquire(n).await.ok_or(LinkError::Lost),
+    }
+}
+
+/// Hands answers to those who wait, until the connection ends.
+async fn receive(link: Weak<Inner>, mut reader: FrameReader) {
+    loop {
+        let frame = reader.next().await;
+        let Some(inner) = link.upgrade() else { return };
+        let frame = match frame {
+            Ok(Some(frame)) => frame,
+            Ok(None) => return inner.close(),
+            Err(error) => {
+                tracing::debug!(%error, "connection ends");
+                return inner.close();
+            }
+        };
+        let (key, serial) = (frame.envelope.request as u32 as usize, (frame.envelope.request >> 32) as u32);
+        let waiting = {
+            let mut waiting = inner.waiting.borrow_mut();
+            let known = waiting.get(key).is_some_and(|w| w.serial == serial);
+            known.then(|| waiting.remove(key))
+        };
+        match waiting {
+            Some(w) if frame.envelope.flags & FLAG_ANSWER != 0 => w.answer.send(frame),
+            _ => {
+                tracing::warn!(
+                    request = frame.envelope.request,
+                    "answer to no request; closing the connection"
+                );
+                return inner.close();
+            }
+        }
+    }
+}

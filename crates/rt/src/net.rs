@@ -1,0 +1,141 @@
+//! Connections as streams of bytes: TCP, Unix, or simulated.
+
+use crate::executor::with_core;
+use crate::sim::{SimListener, SimStream};
+use crate::uring::{SocketListener, SocketStream};
+use crate::{Buf, BufMut};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Where to connect or listen.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Addr {
+    /// `host:port`, numeric.
+    Tcp(SocketAddr),
+    /// `unix:PATH`.
+    Unix(PathBuf),
+}
+
+/// A text that is no address.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is no address: expected IP:PORT such as 127.0.0.1:4800, or unix:PATH")]
+pub struct ParseAddrError(String);
+
+impl FromStr for Addr {
+    type Err = ParseAddrError;
+    fn from_str(text: &str) -> Result<Addr, ParseAddrError> {
+        match text.strip_prefix("unix:") {
+            Some("") => Err(ParseAddrError(text.to_owned())),
+            Some(path) => Ok(Addr::Unix(PathBuf::from(path))),
+            None => text.parse().map(Addr::Tcp).map_err(|_| ParseAddrError(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Addr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Addr::Tcp(addr) => write!(f, "{addr}"),
+            Addr::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+enum ListenerKind {
+    Socket(SocketListener),
+    Sim(SimListener),
+}
+
+/// Takes connections. A Unix socket's file is removed when it is dropped.
+pub struct Listener(ListenerKind);
+
+impl Listener {
+    /// Listens at the address; port 0 picks one.
+    ///
+    /// # Errors
+    /// Those of the operating system: address in use, no permission.
+    pub fn bind(addr: &Addr) -> io::Result<Listener> {
+        with_core(|core| match core.world() {
+            Some(world) => Ok(Listener(ListenerKind::Sim(world.bind(core.process(), addr)?))),
+            None => Ok(Listener(ListenerKind::Socket(SocketListener::bind(addr)?))),
+        })
+    }
+
+    /// The next connection.
+    ///
+    /// # Errors
+    /// Those of the operating system; the listener can go on.
+    pub async fn accept(&self) -> io::Result<Stream> {
+        match &self.0 {
+            ListenerKind::Socket(l) => Ok(Stream(StreamKind::Socket(l.accept().await?))),
+            ListenerKind::Sim(l) => Ok(Stream(StreamKind::Sim(l.accept().await?))),
+        }
+    }
+
+    /// Where it listens, with the port that was picked.
+    pub fn local_addr(&self) -> Addr {
+        match &self.0 {
+            ListenerKind::Socket(l) => l.local_addr(),
+            ListenerKind::Sim(l) => l.local_addr(),
+        }
+    }
+}
+
+#[derive(Clone)]
+enum StreamKind {
+    Socket(SocketStream),
+    Sim(SimStream),
+}
+
+/// A connection. Clones share it, so that one task may read while another writes; it is closed when the
+/// last clone is dropped. At most one task may read and one write at a time.
+#[derive(Clone)]
+pub struct Stream(StreamKind);
+
+impl Stream {
+    /// Connects.
+    ///
+    /// # Errors
+    /// Those of the operating system: refused, unreachable, timed out.
+    pub async fn connect(addr: &Addr) -> io::Result<Stream> {
+        let simulated = with_core(|core| core.world().cloned().map(|world| (world, core.process())));
+        match simulated {
+            Some((world, process)) => Ok(Stream(StreamKind::Sim(world.connect(process, addr).await?))),
+            None => Ok(Stream(StreamKind::Socket(SocketStream::connect(addr).await?))),
+        }
+    }
+
+    /// Reads what is there into `buf[at..]`, waiting for at least one byte; 0 at the end of the stream.
+    ///
+    /// # Errors
+    /// Those of the operating system: reset.
+    pub async fn read(&self, buf: BufMut, at: usize) -> (io::Result<usize>, BufMut) {
+        assert!(at < buf.len(), "a read needs room");
+        match &self.0 {
+            StreamKind::Socket(s) => s.read(buf, at).await,
+            StreamKind::Sim(s) => s.read(buf, at).await,
+        }
+    }
+
+    /// Writes all buffers, one behind the other.
+    ///
+    /// # Errors
+    /// Those of the operating system: reset; some of the bytes may have been sent.
+    pub async fn write(&self, bufs: Vec<Buf>) -> io::Result<()> {
+        match &self.0 {
+            StreamKind::Socket(s) => s.write(bufs).await,
+            StreamKind::Sim(s) => s.write(bufs).await,
+        }
+    }
+
+    /// Ends the connection both ways, so that pending reads and the peer notice.
+    pub fn shutdown(&self) {
+        match &self.0 {
+            StreamKind::Socket(s) => s.shutdown(),
+            StreamKind::Sim(s) => s.shutdown(),
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! A connection from the side that answers: one task per request, bounded by the credits granted.
+
+use crate::frame::{Frame, FrameReader, FrameWriter};
+use crate::{Buf, Listener, Stream, spawn, timeout};
+use std::cell::Cell;
+use std::future::Future;
+use std::rc::Rc;
+use std::time::Duration;
+use weft_types::FabricId;
+use weft_types::limits::{CONNECTION_BYTES_MAX, CONNECTION_REQUESTS_MAX};
+use weft_wire::frame::{Envelope, FLAG_ANSWER, FLAG_ONE_WAY};
+use weft_wire::handshake::{Hello, PeerRole, Welcome, choose_protocol};
+use weft_wire::{Kind, Status, control};
+
+/// How long a peer may take to say hello: longer than any honest one needs.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Who is at the other end.
+#[derive(Debug)]
+pub struct Peer {
+    /// What it is.
+    pub role: PeerRole,
+    /// Its name, for people.
+    pub name: String,
+}
+
+/// A request as it arrived.
+#[derive(Debug)]
+pub struct Request {
+    /// What it asks.
+    pub kind: Kind,
+    /// The typed head.
+    pub head: Buf,
+    /// Data blocks or a document.
+    pub body: Buf,
+    /// Whether the peer wants no answer.
+    pub one_way: bool,
+}
+
+/// What is sent back.
+pub struct Answer {
+    /// How the request ended.
+    pub status: Status,
+    /// The typed head, or a text for people where the status is a failure.
+    pub head: Vec<u8>,
+    /// Data blocks or a document.
+    pub body: Vec<Buf>,
+}
+
+impl Answer {
+    /// Success.
+    pub fn ok(head: Vec<u8>, body: Vec<Buf>) -> Answer {
+        Answer { status: Status::Ok, head, body }
+    }
+
+    /// A failure, with a text for people.
+    pub fn error(status: Status, text: impl Into<String>) -> Answer {
+        let mut text: String = text.into();
+        if text.len() > weft_types::limits::FRAME_HEAD_MAX {
+            let mut end = weft_types::limits::FRAME_HEAD_MAX;
+            while !text.is_char_boundary(end) {
+                end -= 1;
+            }
+            text.truncate(end);
+        }
+        Answer { status, head: text.into_bytes(), body: vec![] }
+    }
+}
+
+/// Answers requests. Several run at once, in no defined order beyond that they start in the order of arrival.
+pub trait Handler: 'static {
+    /// Whether this peer is welcome, and to which fabric.
+    ///
+    /// # Errors
+    /// A text for the peer's people.
+    fn greet(&self, hello: &Hello) -> Result<Option<FabricId>, String>;
+
+    /// Carries out one request. The answer to a one-way request is dropped.
+    fn handle(self: Rc<Self>, peer: Rc<Peer>, request: Request) -> impl Future<Output = Answer>;
+}
+
+/// Takes connections and serves each.
+pub struct Server;
+
+impl Server {
+    /// Serves every connection that the listener takes, for ever.
+    pub async fn run<H: Handler>(listener: Listener, handler: Rc<H>) {
+        loop {
+            match listener.accept().await {
+                Ok(stream) => {
+                    spawn(Self::serve(stream, handler.clone()));
+                }
+                Err(error) => {
+                    // Out of file descriptors, most likely: others may close some.
+                    tracing::warn!(%error, "cannot take a connection");
+                    crate::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    /// Serves one connection until it ends.
+    pub async fn serve<H: Handler>(stream: Stream, handler: Rc<H>) {
+        let writer = Rc::new(FrameWriter::new(stream.clone()));
+        let mut reader = FrameReader::new(stream.clone());
+        if let Some(peer) = greet(&mut reader, &writer, &*handler).await {
+            serve_requests(&mut reader, &writer, peer, handler).await;
+        }
+        // Answers that are ready still go out: closing is left to the peer, or to the last owner.
+        if Rc::strong_count(&writer) == 1 {
+            crate::yield_now().await;
+        }
+        drop(writer);
+    }
+}
+
+async fn greet<H: Handler>(reader: &mut FrameReader, writer: &FrameWriter, handler: &H) -> Option<Rc<Peer>> {
+    let frame = match timeout(HELLO_TIMEOUT, reader.next()).await {
+        Ok(Ok(Some(frame))) if frame.envelope.kind == Kind::Hello as u16 => frame,
+        Ok(Ok(Some(frame))) => {
+            tracing::warn!(kind = frame.envelope.kind, "peer does not begin with a hello");
+            return None;
+        }
+        Ok(Ok(None)) | Err(_) => return None,
+        Ok(Err(error)) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "handshake failed");
+            return None;
+        }
+    };
+    let welcome = control::decode::<Hello>(&frame.head).map_err(|e| e.to_string()).and_then(|hello| {
+        let protocol = choose_protocol(&hello)?;
+        let fabric = handler.greet(&hello)?;
+        let welcome = Welcome {
+            protocol,
+            fabric,
+            requests_max: CONNECTION_REQUESTS_MAX,
+            bytes_max: CONNECTION_BYTES_MAX,
+        };
+        Ok((hello, welcome))
+    });
+    let envelope = |status: Status| Envelope {
+        kind: Kind::Welcome as u16,
+        status: status as u16,
+        flags: FLAG_ANSWER,
+        ..Default::default()
+    };
+    match welcome {
+        Ok((hello, welcome)) => {
+            writer.send(envelope(Status::Ok), &control::encode(&welcome), vec![]);
+            Some(Rc::new(Peer { role: hello.role, name: hello.name }))
+        }
+        Err(reason) => {
+            let answer = Answer::error(Status::Refused, reason);
+            writer.send(envelope(answer.status), &answer.head, vec![]);
+            None
+        }
+    }
+}
+
+async fn serve_requests<H: Handler>(
+    reader: &mut FrameReader,
+    writer: &Rc<FrameWriter>,
+    peer: Rc<Peer>,
+    handler: Rc<H>,
+) {
+    let in_flight = Rc::new(Cell::new(0u32));
+    loop {
+        let frame = match reader.next().await {
+            Ok(Some(frame)) => frame,
+            Ok(None) => return,
+            Err(error) => {
+                tracing::debug!(peer = peer.name, %error, "connection ends");
+                return;
+            }
+        };
+        let Some(kind) = Kind::from_u16(frame.envelope.kind) else {
+            let text = format!(
+                "request of unknown kind {}: this side speaks an older protocol",
+                frame.envelope.kind
+            );
+            send(writer, &frame.envelope, Answer::error(Status::Invalid, text));
+            continue;
+        };
+        let one_way = frame.envelope.flags & FLAG_ONE_WAY != 0;
+        if !one_way && in_flight.get() >= CONNECTION_REQUESTS_MAX {
+            tracing::warn!(peer = peer.name, "more requests in flight than granted; closing the connection");
+            writer.shutdown();
+            return;
+        }
+        in_flight.set(in_flight.get() + 1);
+        let Frame { envelope, head, body } = frame;
+        let work = handler.clone().handle(peer.clone(), Request { kind, head, body, one_way });
+        let (writer, in_flight) = (writer.clone(), in_flight.clone());
+        spawn(async move {
+            let answer = work.await;
+            in_flight.set(in_flight.get() - 1);
+            if !one_way {
+                send(&writer, &envelope, answer);
+            }
+        });
+    }
+}
+
+fn send(writer: &FrameWriter, request: &Envelope, answer: Answer) {
+    let envelope = Envelope {
+        kind: request.kind,
+        status: answer.status as u16,
+        request: request.request,
+        flags: FLAG_ANSWER,
+        ..Default::default()
+    };
+    writer.send(envelope, &answer.head, answer.body);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::{Sim, reset_connections, spawn_process};
+    use crate::{Addr, Link, LinkError, sleep};
+    use std::net::IpAddr;
+    use weft_wire::frame::MAGIC;
+
+    struct Reverse;
+
+    impl Handler for Reverse {
+        fn greet(&self, hello: &Hello) -> Result<Option<FabricId>, String> {
+            if hello.name == "stranger" { Err("strangers are not served".into()) } else { Ok(None) }
+        }
+        async fn handle(self: Rc<Self>, _: Rc<Peer>, request: Request) -> Answer {
+            sleep(Duration::from_micros(crate::random_below(1000))).await;
+            if request.head.is_empty() {
+                std::future::pending::<()>().await;
+            }
+            let mut head = request.head.to_vec();
+            head.reverse();
+            Answer::ok(head, vec![request.body])
+        }
+    }
+
+    fn addr() -> Addr {
+        "10.0.0.1:4800".parse().unwrap()
+    }
+
+    async fn start() {
+        spawn_process(IpAddr::from([10, 0, 0, 1]), "server", async {
+            Server::run(Listener::bind(&addr()).unwrap(), Rc::new(Reverse)).await;
+        });
+        sleep(Duration::from_millis(1)).await;
+    }
+
+    #[test]
+    fn answers_find_their_requests_whatever_order_they_come_in() {
+        Sim::new(4).block_on(async {
+            start().await;
+            let link = Link::connect(&addr(), &Hello::new(PeerRole::Client, None, "c")).await.unwrap();
+            let calls = (0..600usize).map(|i| {
+                let link = link.clone();
+                async move {
+                    let body = Buf::from(vec![i as u8; (i * 37) % 5000]);
+                    let head = format!("{i:05}");
+                    let frame = link.call(Kind::Read, head.as_bytes(), vec![body.clone()]).await.unwrap();
+                    assert!(frame.head.iter().copied().eq(head.bytes().rev()));
+                    assert_eq!(frame.body[..], body[..]);
+                }
+            });
+            crate::sync::join_all(calls).await;
+        });
+    }
+
+    #[test]
+    fn a_lost_connection_fails_what_is_in_flight() {
+        Sim::new(5).block_on(async {
+            start().await;
+            let link = Link::connect(&addr(), &Hello::new(PeerRole::Client, None, "c")).await.unwrap();
+            let waiting = link.clone();
+            let call = spawn(async move { waiting.call(Kind::Read, b"", vec![]).await.err() });
+            sleep(Duration::from_millis(5)).await;
+            reset_connections(IpAddr::from([127, 0, 0, 1]), IpAddr::from([10, 0, 0, 1]));
+            assert!(matches!(call.await, Ok(Some(LinkError::Lost))));
+            link.closed().await;
+        });
+    }
+
+    #[test]
+    fn strangers_and_garbage_are_refused() {
+        Sim::new(6).block_on(async {
+            start().await;
+            let refused = Link::connect(&addr(), &Hello::new(PeerRole::Client, None, "stranger")).await;
+            assert!(matches!(refused.err(), Some(LinkError::Refused { reason, .. }) if reason.contains("not served")));
+            let newer = Hello { protocol_oldest: 99, protocol_newest: 99, ..Hello::new(PeerRole::Client, None, "c") };
+            let refused = Link::connect(&addr(), &newer).await;
+            assert!(matches!(refused.err(), Some(LinkError::Refused { reason, .. }) if reason.contains("upgrade")));
+            let garbage = Stream::connect(&addr()).await.unwrap();
+            let mut bytes = vec![0xff; 4096];
+            bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
+            garbage.write(vec![Buf::from(bytes)]).await.unwrap();
+            let (n, _) = garbage.read(crate::BufMut::aligned(16), 0).await;
+            assert!(matches!(n, Ok(0) | Err(_)), "the server hangs up");
+        });
+    }
+}

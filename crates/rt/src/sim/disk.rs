@@ -1,0 +1,394 @@
+//! Simulated disks: they outlive processes, and lose, tear and reorder what was not flushed.
+
+use super::{Crash, World};
+use crate::executor::{Process, with_core};
+use crate::sync::Notify;
+use crate::time::sleep;
+use crate::{Buf, BufMut, Drive};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// The unit in which a simulated disk writes atomically.
+const SECTOR: usize = 512;
+/// The unit in which a simulated disk keeps its contents.
+const PAGE: usize = 4096;
+
+/// What a simulated disk does wrong.
+#[derive(Clone, Debug)]
+pub struct DiskFaults {
+    /// Reads that touch these bytes fail.
+    pub unreadable: Vec<Range<u64>>,
+    /// Writes and flushes fail with this error.
+    pub write_error: Option<io::ErrorKind>,
+    /// Operations do not complete until this is lifted.
+    pub stuck: bool,
+    /// How long an operation takes: at least and at most.
+    pub latency: (Duration, Duration),
+}
+
+impl Default for DiskFaults {
+    fn default() -> Self {
+        DiskFaults {
+            unreadable: Vec::new(),
+            write_error: None,
+            stuck: false,
+            latency: (Duration::from_micros(5), Duration::from_micros(100)),
+        }
+    }
+}
+
+/// A write that a power cut may still lose.
+struct Unflushed {
+    serial: u64,
+    process: Process,
+    offset: u64,
+    data: Vec<u8>,
+    completed: bool,
+}
+
+type Pages = BTreeMap<u64, Box<[u8; PAGE]>>;
+
+struct DiskState {
+    name: String,
+    size: u64,
+    /// What reads see.
+    visible: RefCell<Pages>,
+    /// What survives a power cut for certain.
+    durable: RefCell<Pages>,
+    unflushed: RefCell<Vec<Unflushed>>,
+    next_serial: Cell<u64>,
+    operations: Cell<u64>,
+    cut_after: Cell<Option<u64>>,
+    is_cut: Cell<bool>,
+    faults: RefCell<DiskFaults>,
+    changed: Notify,
+    opened_by: Cell<Option<Process>>,
+}
+
+/// A simulated disk. Clones are the same disk. It starts out as zeroes.
+#[derive(Clone)]
+pub struct SimDisk(Rc<DiskState>);
+
+/// What a process holds of a disk: enough to crash it.
+pub(crate) type DiskRef = SimDisk;
+
+fn write_pages(pages: &mut Pages, offset: u64, data: &[u8]) {
+    let mut at = offset;
+    let mut rest = data;
+    while !rest.is_empty() {
+        let (page, within) = (at / PAGE as u64, (at % PAGE as u64) as usize);
+        let n = rest.len().min(PAGE - within);
+        pages.entry(page).or_insert_with(|| Box::new([0; PAGE]))[within..within + n]
+            .copy_from_slice(&rest[..n]);
+        at += n as u64;
+        rest = &rest[n..];
+    }
+}
+
+fn read_pages(pages: &Pages, offset: u64, out: &mut [u8]) {
+    let (mut at, mut done) = (offset, 0);
+    while done < out.len() {
+        let (page, within) = (at / PAGE as u64, (at % PAGE as u64) as usize);
+        let n = (out.len() - done).min(PAGE - within);
+        match pages.get(&page) {
+            Some(bytes) => out[done..done + n].copy_from_slice(&bytes[within..within + n]),
+            None => out[done..done + n].fill(0),
+        }
+        at += n as u64;
+        done += n;
+    }
+}
+
+impl SimDisk {
+    /// A disk of zeroes. Its size is in bytes.
+    pub fn new(name: &str, size: u64) -> SimDisk {
+        SimDisk(Rc::new(DiskState {
+            name: name.to_owned(),
+            size,
+            visible: RefCell::default(),
+            durable: RefCell::default(),
+            unflushed: RefCell::default(),
+            next_serial: Cell::new(0),
+            operations: Cell::new(0),
+            cut_after: Cell::new(None),
+            is_cut: Cell::new(false),
+            faults: RefCell::default(),
+            changed: Notify::default(),
+            opened_by: Cell::new(None),
+        }))
+    }
+
+    /// Opens it for the calling process.
+    ///
+    /// # Errors
+    /// `WouldBlock` if a process has it open.
+    pub fn open(&self) -> io::Result<Drive> {
+        if self.0.opened_by.get().is_some() {
+            return Err(io::Error::from(io::ErrorKind::WouldBlock));
+        }
+        with_core(|core| {
+            let world = core.world().expect("a simulated disk needs a simulation").clone();
+            let process = core.process();
+            self.0.opened_by.set(Some(process));
+            world.register_disk(process, self.clone());
+            let path = format!("sim:{}", self.0.name);
+            Ok(Drive::simulated(path, DiskHandle { world, disk: self.0.clone(), process }))
+        })
+    }
+
+    /// Writes and flushes begun so far.
+    pub fn operations(&self) -> u64 {
+        self.0.operations.get()
+    }
+
+    /// Lets `n` more writes and flushes begin; the one after and all later never complete, until
+    /// [`SimDisk::restore_power`].
+    pub fn cut_power_after(&self, n: u64) {
+        self.0.cut_after.set(Some(self.0.operations.get() + n));
+    }
+
+    /// Whether [`SimDisk::cut_power_after`] has struck.
+    pub fn is_cut(&self) -> bool {
+        self.0.is_cut.get()
+    }
+
+    /// Completes when [`SimDisk::cut_power_after`] strikes.
+    pub async fn cut(&self) {
+        while !self.0.is_cut.get() {
+            self.0.changed.notified().await;
+        }
+    }
+
+    /// Operations complete again. What was unflushed has to be resolved before by killing the process.
+    pub fn restore_power(&self) {
+        self.0.cut_after.set(None);
+        self.0.is_cut.set(false);
+        self.0.changed.notify_all();
+    }
+
+    /// Changes the faults.
+    pub fn set_faults(&self, change: impl FnOnce(&mut DiskFaults)) {
+        change(&mut self.0.faults.borrow_mut());
+        self.0.changed.notify_all();
+    }
+
+    /// What a read would return now, without faults.
+    pub fn peek(&self, offset: u64, len: usize) -> Vec<u8> {
+        let mut out = vec![0; len];
+        read_pages(&self.0.visible.borrow(), offset, &mut out);
+        out
+    }
+
+    /// Changes bytes behind the processes' backs, durably.
+    pub fn poke(&self, offset: u64, bytes: &[u8]) {
+        write_pages(&mut self.0.visible.borrow_mut(), offset, bytes);
+        write_pages(&mut self.0.durable.borrow_mut(), offset, bytes);
+    }
+
+    /// Flips a bit behind the processes' backs, durably.
+    pub fn flip(&self, offset: u64, bit: u8) {
+        let byte = self.peek(offset, 1)[0] ^ (1 << (bit % 8));
+        self.poke(offset, &[byte]);
+    }
+
+    /// The disk's size in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.0.size
+    }
+
+    /// A copy of the disk as it is now, everything durable.
+    pub fn copy(&self, name: &str) -> SimDisk {
+        let copy = SimDisk::new(name, self.0.size);
+        copy.0.visible.replace(self.0.visible.borrow().clone());
+        copy.0.durable.replace(self.0.visible.borrow().clone());
+        copy
+    }
+
+    /// Resolves what the process had not flushed.
+    pub(crate) fn crash(&self, world: &World, process: Process, crash: Crash) {
+        if self.0.opened_by.get() == Some(process) {
+            self.0.opened_by.set(None);
+        }
+        let (mut visible, mut durable) = (self.0.visible.borrow_mut(), self.0.durable.borrow_mut());
+        match crash {
+            Crash::Process => {
+                for w in self.0.unflushed.borrow_mut().iter_mut() {
+                    if w.process == process && !w.completed {
+                        tear(world, &mut w.data, &visible, w.offset);
+                        write_pages(&mut visible, w.offset, &w.data);
+                        w.completed = true;
+                    }
+                }
+            }
+            Crash::PowerCut => {
+                for mut w in self.0.unflushed.borrow_mut().drain(..) {
+                    tear(world, &mut w.data, &durable, w.offset);
+                    write_pages(&mut durable, w.offset, &w.data);
+                }
+                *visible = durable.clone();
+            }
+        }
+    }
+}
+
+/// Keeps a write, loses it, or mixes its sectors with what was there.
+fn tear(world: &World, data: &mut [u8], before: &Pages, offset: u64) {
+    let fate = world.random_below(3);
+    if fate == 0 {
+        return;
+    }
+    let mut old = vec![0; data.len()];
+    read_pages(before, offset, &mut old);
+    for (new, old) in data.chunks_mut(SECTOR).zip(old.chunks(SECTOR)) {
+        if fate == 1 || world.random_below(2) == 0 {
+            new.copy_from_slice(old);
+        }
+    }
+}
+
+/// The simulated half of [`Drive`]; the disk is free for others when it is dropped.
+pub(crate) struct DiskHandle {
+    world: World,
+    disk: Rc<DiskState>,
+    process: Process,
+}
+
+impl DiskHandle {
+    pub(crate) fn len(&self) -> u64 {
+        self.disk.size
+    }
+
+    /// Waits out latency and whatever keeps the disk from completing.
+    async fn operate(&self) {
+        let (low, high) = self.disk.faults.borrow().latency;
+        sleep(self.world.random_duration(low, high)).await;
+        while self.disk.is_cut.get() || self.disk.faults.borrow().stuck {
+            self.disk.changed.notified().await;
+        }
+    }
+
+    /// Counts a write or flush, and cuts the power at the chosen one.
+    fn begin(&self, what: u64) {
+        let n = self.disk.operations.get();
+        self.disk.operations.set(n + 1);
+        self.world.trace(0x6469_736b ^ what << 32 ^ n);
+        if self.disk.cut_after.get().is_some_and(|limit| n >= limit) {
+            self.disk.is_cut.set(true);
+            self.disk.changed.notify_all();
+        }
+    }
+
+    fn write_error(&self) -> io::Result<()> {
+        match self.disk.faults.borrow().write_error {
+            Some(kind) => Err(io::Error::from(kind)),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) async fn read(&self, offset: u64, len: usize) -> io::Result<BufMut> {
+        self.operate().await;
+        let wanted = offset..offset + len as u64;
+        let bad = |r: &Range<u64>| r.start < wanted.end && wanted.start < r.end;
+        if self.disk.faults.borrow().unreadable.iter().any(bad) {
+            return Err(io::Error::other("unreadable sector"));
+        }
+        let mut buf = BufMut::aligned(len);
+        read_pages(&self.disk.visible.borrow(), offset, &mut buf);
+        Ok(buf)
+    }
+
+    pub(crate) async fn write(&self, offset: u64, data: &Buf) -> io::Result<()> {
+        self.begin(offset);
+        let serial = self.disk.next_serial.get();
+        self.disk.next_serial.set(serial + 1);
+        self.disk.unflushed.borrow_mut().push(Unflushed {
+            serial,
+            process: self.process,
+            offset,
+            data: data.to_vec(),
+            completed: false,
+        });
+        self.operate().await;
+        self.write_error()?;
+        write_pages(&mut self.disk.visible.borrow_mut(), offset, data);
+        let mut unflushed = self.disk.unflushed.borrow_mut();
+        if let Some(w) = unflushed.iter_mut().find(|w| w.serial == serial) {
+            w.completed = true;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn flush(&self) -> io::Result<()> {
+        self.begin(u64::from(u32::MAX));
+        let covered: Vec<u64> =
+            self.disk.unflushed.borrow().iter().filter(|w| w.completed).map(|w| w.serial).collect();
+        self.operate().await;
+        self.write_error()?;
+        let mut durable = self.disk.durable.borrow_mut();
+        self.disk.unflushed.borrow_mut().retain(|w| {
+            let flushed = covered.binary_search(&w.serial).is_ok();
+            if flushed {
+                write_pages(&mut durable, w.offset, &w.data);
+            }
+            !flushed
+        });
+        Ok(())
+    }
+}
+
+impl Drop for DiskHandle {
+    fn drop(&mut self) {
+        if self.disk.opened_by.get() == Some(self.process) {
+            self.disk.opened_by.set(None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Sim, kill, spawn_process};
+    use super::*;
+    use std::net::IpAddr;
+
+    #[test]
+    fn a_power_cut_keeps_what_was_flushed_and_sometimes_what_was_not() {
+        let mut kept = 0;
+        for seed in 0..50 {
+            let second = Sim::new(seed).block_on(async {
+                let disk = SimDisk::new("d", 1 << 20);
+                let used = disk.clone();
+                let p = spawn_process(IpAddr::from([10, 0, 0, 1]), "p", async move {
+                    let drive = used.open().unwrap();
+                    drive.write(0, Buf::from(vec![1; 4096])).await.unwrap();
+                    drive.flush().await.unwrap();
+                    drive.write(4096, Buf::from(vec![2; 4096])).await.unwrap();
+                    std::future::pending::<()>().await;
+                });
+                sleep(Duration::from_millis(10)).await;
+                assert!(disk.open().is_err(), "open already");
+                kill(p, Crash::PowerCut);
+                let drive = disk.open().unwrap();
+                assert!(drive.read(0, 4096).await.unwrap().iter().all(|b| *b == 1));
+                drive.read(4096, 4096).await.unwrap()[0]
+            });
+            kept += usize::from(second == 2);
+        }
+        assert!(kept > 5 && kept < 45, "kept {kept} of 50");
+    }
+
+    #[test]
+    fn operations_after_a_cut_never_complete() {
+        Sim::new(1).block_on(async {
+            let disk = SimDisk::new("d", 1 << 20);
+            let drive = disk.open().unwrap();
+            disk.cut_power_after(1);
+            drive.write(0, Buf::zeroes(4096)).await.unwrap();
+            assert!(crate::timeout(Duration::from_secs(9), drive.flush()).await.is_err());
+            assert!(disk.is_cut());
+        });
+    }
+}

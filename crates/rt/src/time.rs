@@ -1,0 +1,115 @@
+//! Time: monotonic instants, sleeping, and the wall clock. Virtual under simulation.
+
+use crate::executor::with_core;
+use std::future::Future;
+use std::ops::{Add, Sub};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// A point on the executor's monotonic clock, in nanoseconds from an arbitrary start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// The instant this many nanoseconds from the clock's start.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Instant(nanos)
+    }
+
+    /// Nanoseconds from the clock's start.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// How long ago it was; zero if it lies ahead.
+    pub fn elapsed(self) -> Duration {
+        now() - self
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Instant;
+    fn add(self, d: Duration) -> Instant {
+        Instant(self.0.saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl Sub for Instant {
+    type Output = Duration;
+    fn sub(self, earlier: Instant) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// The present instant.
+pub fn now() -> Instant {
+    with_core(|core| core.now())
+}
+
+/// Microseconds since 1970-01-01T00:00:00Z, by a clock that nobody trusts for correctness.
+pub fn wall_clock_us() -> u64 {
+    with_core(|core| core.wall_clock_us())
+}
+
+/// Completes after the duration.
+pub fn sleep(d: Duration) -> Sleep {
+    sleep_until(now() + d)
+}
+
+/// Completes at the instant.
+pub fn sleep_until(at: Instant) -> Sleep {
+    Sleep { at, timer: None }
+}
+
+/// See [`sleep`].
+pub struct Sleep {
+    at: Instant,
+    timer: Option<u64>,
+}
+
+impl Future for Sleep {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        with_core(|core| {
+            if core.now() >= self.at {
+                if let Some(key) = self.timer.take() {
+                    core.cancel_timer(self.at, key);
+                }
+                return Poll::Ready(());
+            }
+            let key = core.set_timer(self.at, self.timer, cx.waker());
+            self.timer = Some(key);
+            Poll::Pending
+        })
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(key) = self.timer {
+            crate::executor::try_with_core(|core| core.cancel_timer(self.at, key));
+        }
+    }
+}
+
+/// The time allowed has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("timed out")]
+pub struct Elapsed;
+
+/// The future's output, unless the duration passes first; then the future is dropped.
+///
+/// # Errors
+/// [`Elapsed`] if the time passed.
+pub async fn timeout<F: Future>(d: Duration, future: F) -> Result<F::Output, Elapsed> {
+    let mut future = std::pin::pin!(future);
+    let mut sleep = std::pin::pin!(sleep(d));
+    std::future::poll_fn(move |cx| {
+        if let Poll::Ready(out) = future.as_mut().poll(cx) {
+            return Poll::Ready(Ok(out));
+        }
+        sleep.as_mut().poll(cx).map(|()| Err(Elapsed))
+    })
+    .await
+}

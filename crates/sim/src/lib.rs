@@ -1,0 +1,1 @@
+//! Whole: a fabric in one process, with checkers

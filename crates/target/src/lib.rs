@@ -1,0 +1,1 @@
+//! Engine: serves the drives of a node

@@ -1,0 +1,233 @@
+//! Identifiers. None is ever reused within a fabric.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::str::FromStr;
+
+/// A text that is not an identifier of the kind asked for.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("'{text}' is not a {kind}: {expected}")]
+pub struct ParseIdError {
+    text: String,
+    kind: &'static str,
+    expected: &'static str,
+}
+
+macro_rules! uuid_id {
+    ($(#[$doc:meta])* $name:ident, $kind:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub u128);
+
+        impl $name {
+            /// The 16 bytes as persisted and sent: big-endian, the order in which the text reads.
+            pub const fn to_bytes(self) -> [u8; 16] {
+                self.0.to_be_bytes()
+            }
+
+            /// The identifier with these 16 bytes.
+            pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+                Self(u128::from_be_bytes(bytes))
+            }
+
+            /// A random (version 4) UUID made from 128 random bits (RFC 9562, section 5.4).
+            pub const fn from_random(bits: u128) -> Self {
+                let bits = bits & !(0xf << 76) | (0x4 << 76);
+                Self(bits & !(0x3 << 62) | (0x2 << 62))
+            }
+
+            /// The first eight digits: enough for people to tell two apart on a screen.
+            pub fn short(self) -> String {
+                format!("{:08x}", (self.0 >> 96) as u32)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                let v = self.0;
+                write!(
+                    f,
+                    "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+                    (v >> 96) as u32,
+                    (v >> 80) as u16,
+                    (v >> 64) as u16,
+                    (v >> 48) as u16,
+                    v & 0xffff_ffff_ffff
+                )
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({self})", $kind)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseIdError;
+            fn from_str(text: &str) -> Result<Self, ParseIdError> {
+                let error = || ParseIdError {
+                    text: text.to_owned(),
+                    kind: $kind,
+                    expected: "expected 32 hexadecimal digits as 8-4-4-4-12",
+                };
+                let groups: Vec<&str> = text.split('-').collect();
+                if groups.iter().map(|g| g.len()).ne([8, 4, 4, 4, 12])
+                    || !groups.iter().all(|g| g.bytes().all(|b| b.is_ascii_hexdigit()))
+                {
+                    return Err(error());
+                }
+                u128::from_str_radix(&groups.concat(), 16).map(Self).map_err(|_| error())
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                s.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
+macro_rules! number_id {
+    ($(#[$doc:meta])* $name:ident, $int:ty, $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub $int);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{}"), self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{self}")
+            }
+        }
+    };
+}
+
+uuid_id!(
+    /// One Weft cluster.
+    FabricId,
+    "fabric id"
+);
+uuid_id!(
+    /// One drive, from its label; a drive formatted anew is another drive.
+    DriveId,
+    "drive id"
+);
+number_id!(
+    /// A machine in the fabric.
+    NodeId,
+    u32,
+    "n"
+);
+number_id!(
+    /// A set of drives that volumes draw from.
+    PoolId,
+    u32,
+    "p"
+);
+number_id!(
+    /// A set of drives that hold the same data.
+    GroupId,
+    u64,
+    "g"
+);
+number_id!(
+    /// A named, sized address space.
+    VolumeId,
+    u64,
+    "vol"
+);
+number_id!(
+    /// A client's attach to a volume; monotone over the fabric's whole life.
+    SessionId,
+    u64,
+    "s"
+);
+number_id!(
+    /// A volume's counter of exclusive attaches and preemptions; fences older clients.
+    Generation,
+    u64,
+    "gen"
+);
+
+/// A numbered run of blocks that lives in one group: the owner (volume, later inode) and the index in it.
+///
+/// Persisted and sent as 16 bytes, owner first, both big-endian, so that byte order is key order.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ObjectId {
+    /// The volume that the object is part of.
+    pub volume: VolumeId,
+    /// The object's number inside the volume.
+    pub index: u64,
+}
+
+impl ObjectId {
+    /// The object of a volume with this index.
+    pub const fn new(volume: VolumeId, index: u64) -> Self {
+        ObjectId { volume, index }
+    }
+
+    /// The 16 bytes as persisted and sent.
+    pub fn to_bytes(self) -> [u8; 16] {
+        (u128::from(self.volume.0) << 64 | u128::from(self.index)).to_be_bytes()
+    }
+
+    /// The object with these 16 bytes.
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        let bits = u128::from_be_bytes(bytes);
+        ObjectId { volume: VolumeId((bits >> 64) as u64), index: bits as u64 }
+    }
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.volume, self.index)
+    }
+}
+
+impl fmt::Debug for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_reads_back_as_it_prints() {
+        let id = DriveId::from_random(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
+        assert_eq!(id.to_string().parse::<DriveId>(), Ok(id));
+        assert_eq!(id.to_string().as_bytes()[14], b'4', "version 4");
+        assert_eq!(DriveId::from_bytes(id.to_bytes()), id);
+    }
+
+    #[test]
+    fn what_is_no_uuid_is_refused() {
+        for text in ["", "xyz", "0123456789abcdef0123456789abcdef", "+1234567-0000-0000-0000-000000000000"] {
+            assert!(text.parse::<DriveId>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn object_bytes_sort_like_objects() {
+        let a = ObjectId::new(VolumeId(1), u64::MAX);
+        let b = ObjectId::new(VolumeId(2), 0);
+        assert!(a < b && a.to_bytes() < b.to_bytes());
+        assert_eq!(ObjectId::from_bytes(a.to_bytes()), a);
+    }
+}

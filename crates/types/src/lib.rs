@@ -1,0 +1,21 @@
+//! Words: the names and numbers that every layer shares.
+//!
+//! This crate owns identifiers, blocks and addresses, versions and epochs, the fabric map as a
+//! document, and the limits of the whole system. It never does I/O, never reads a clock, and
+//! never decides anything: transitions of the map live in `weft-membership`.
+
+mod block;
+mod ids;
+pub mod limits;
+mod map;
+mod version;
+
+pub use block::{BLOCK_SIZE, BlockCount, BlockRange, ChunkIndex, Lba, SECTOR_SIZE};
+pub use ids::{
+    DriveId, FabricId, Generation, GroupId, NodeId, ObjectId, ParseIdError, PoolId, SessionId, VolumeId,
+};
+pub use map::{
+    AttachMode, Drive, DriveState, Durations, FabricMap, Group, MapVersion, Node, ObjectSpan, Pool, Role,
+    Session, SessionState, Slot, Striping, Volume, VolumeState,
+};
+pub use version::{Epoch, SessionSlot, Version};

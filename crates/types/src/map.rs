@@ -1,0 +1,362 @@
+//! The fabric map: the versioned document that says which drives exist and how groups are composed.
+//!
+//! It is data only. `weft-membership` holds the transitions; the manager alone commits them.
+
+use crate::{BlockCount, DriveId, Epoch, FabricId, Generation, GroupId, NodeId, PoolId, SessionId};
+use crate::{SessionSlot, VolumeId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// The version of the whole document; every commit raises it by one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MapVersion(pub u64);
+
+impl fmt::Display for MapVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "m{}", self.0)
+    }
+}
+
+/// The whole fabric, as one document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FabricMap {
+    /// The version of the document's shape; readers refuse a newer one.
+    pub schema: u32,
+    /// The fabric's identity, also in every drive's label.
+    pub fabric: FabricId,
+    /// The version of this document.
+    pub version: MapVersion,
+    /// Times that all members must agree on.
+    pub durations: Durations,
+    /// The machines.
+    pub nodes: BTreeMap<NodeId, Node>,
+    /// The drives, also those that are lost but still listed by a group.
+    pub drives: BTreeMap<DriveId, Drive>,
+    /// The sets of drives that volumes draw from.
+    pub pools: BTreeMap<PoolId, Pool>,
+    /// The sets of drives that hold the same data.
+    pub groups: BTreeMap<GroupId, Group>,
+    /// The volumes.
+    pub volumes: BTreeMap<VolumeId, Volume>,
+    /// The sessions that are open, or over and not yet swept everywhere.
+    pub sessions: BTreeMap<SessionId, Session>,
+    /// The next number for any identifier made from a counter; only ever rises, so no id is reused.
+    pub next_id: u64,
+}
+
+impl FabricMap {
+    /// The version of the document's shape that this code writes.
+    pub const SCHEMA: u32 = 1;
+
+    /// A fabric without nodes, drives or volumes.
+    pub fn empty(fabric: FabricId) -> Self {
+        FabricMap {
+            schema: Self::SCHEMA,
+            fabric,
+            version: MapVersion(1),
+            durations: Durations::default(),
+            nodes: BTreeMap::new(),
+            drives: BTreeMap::new(),
+            pools: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            volumes: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            next_id: 1,
+        }
+    }
+
+    /// The volume with this name.
+    pub fn volume_named(&self, name: &str) -> Option<&Volume> {
+        self.volumes.values().find(|v| v.name == name)
+    }
+
+    /// The node with this name.
+    pub fn node_named(&self, name: &str) -> Option<&Node> {
+        self.nodes.values().find(|n| n.name == name)
+    }
+
+    /// The pool with this name.
+    pub fn pool_named(&self, name: &str) -> Option<&Pool> {
+        self.pools.values().find(|p| p.name == name)
+    }
+
+    /// The address of the target that serves a drive.
+    pub fn drive_addr(&self, drive: DriveId) -> Option<&str> {
+        let node = self.drives.get(&drive)?.node;
+        Some(self.nodes.get(&node)?.addr.as_str())
+    }
+}
+
+/// Times that all members must agree on, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Durations {
+    /// How long a target may serve after it sent the request that was granted.
+    pub lease_ms: u32,
+    /// By how much two clocks' rates may differ, in parts per thousand; the granter waits that much longer.
+    pub drift_per_mille: u32,
+    /// How long a client session may be out of touch with the manager before it is over.
+    pub session_ms: u32,
+    /// How long a replica may be out before its data is rebuilt elsewhere.
+    pub rebuild_after_ms: u64,
+}
+
+impl Default for Durations {
+    /// A lease of 2 s keeps the stall after a node's death under 5 s; 10 per mille is ten times what a bad
+    /// quartz drifts; ten minutes let a node reboot without its drives being rebuilt elsewhere.
+    fn default() -> Self {
+        Durations { lease_ms: 2_000, drift_per_mille: 10, session_ms: 30_000, rebuild_after_ms: 600_000 }
+    }
+}
+
+impl Durations {
+    /// The lease, as a target counts it.
+    pub fn lease(&self) -> Duration {
+        Duration::from_millis(u64::from(self.lease_ms))
+    }
+
+    /// How long the granter waits before it takes a lease for expired: lease x (1 + drift bound).
+    pub fn lease_wait(&self) -> Duration {
+        let ms = u64::from(self.lease_ms);
+        Duration::from_micros(ms * 1000 + ms * u64::from(self.drift_per_mille))
+    }
+}
+
+/// A machine in the fabric.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Node {
+    /// The node's number.
+    pub id: NodeId,
+    /// The node's name, unique in the fabric.
+    pub name: String,
+    /// Where its target listens, as `host:port`.
+    pub addr: String,
+}
+
+/// One block device, or file, formatted for Weft.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Drive {
+    /// The drive's identity, from its label.
+    pub id: DriveId,
+    /// The node that it was last seen on.
+    pub node: NodeId,
+    /// The pool that draws from it.
+    pub pool: PoolId,
+    /// The path on its node, for people.
+    pub path: String,
+    /// Blocks that can hold data.
+    pub capacity: BlockCount,
+    /// Whether it takes part.
+    pub state: DriveState,
+}
+
+/// Whether a drive takes part in the fabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DriveState {
+    /// New groups may be placed on it.
+    Active,
+    /// It reported an I/O error or was declared lost; nothing new is placed on it, its groups move away.
+    Failed,
+}
+
+/// A set of drives that volumes draw from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pool {
+    /// The pool's number.
+    pub id: PoolId,
+    /// The pool's name, unique in the fabric.
+    pub name: String,
+}
+
+/// One drive's part in a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Holds every complete write; serves reads.
+    InSync,
+    /// Takes writes, and is being brought up to date.
+    Syncing,
+    /// Takes no part until it comes back as syncing.
+    Out,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Role::InSync => "in-sync",
+            Role::Syncing => "syncing",
+            Role::Out => "out",
+        })
+    }
+}
+
+/// A member slot of a group: the drive in it changes only by epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Slot {
+    /// The drive in the slot.
+    pub drive: DriveId,
+    /// Its role.
+    pub role: Role,
+    /// The epoch at which this role began for this drive: its stint.
+    pub since: Epoch,
+}
+
+/// A set of drives, fixed within one epoch, that hold the same data.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Group {
+    /// The group's number.
+    pub id: GroupId,
+    /// The pool whose drives it uses.
+    pub pool: PoolId,
+    /// The version of this membership.
+    pub epoch: Epoch,
+    /// The members, in the order that ties are broken by; one per copy.
+    pub slots: Vec<Slot>,
+}
+
+impl Group {
+    /// The replicas that serve reads: those in-sync.
+    pub fn read_set(&self) -> impl Iterator<Item = DriveId> + '_ {
+        self.slots.iter().filter(|s| s.role == Role::InSync).map(|s| s.drive)
+    }
+
+    /// The replicas that every write goes to: in-sync and syncing.
+    pub fn write_set(&self) -> impl Iterator<Item = DriveId> + '_ {
+        self.slots.iter().filter(|s| s.role != Role::Out).map(|s| s.drive)
+    }
+
+    /// The drive's slot in this group.
+    pub fn slot_of(&self, drive: DriveId) -> Option<&Slot> {
+        self.slots.iter().find(|s| s.drive == drive)
+    }
+
+    /// Whether a copy is missing or not up to date.
+    pub fn is_degraded(&self) -> bool {
+        self.slots.iter().any(|s| s.role != Role::InSync)
+    }
+}
+
+/// How a volume's addresses become objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Striping {
+    /// Blocks that go to one object before the next one's turn; a power of two, divides `object_blocks`.
+    pub unit_blocks: u32,
+    /// Objects that a stripe runs over; 1 is plain concatenation.
+    pub width: u32,
+    /// Blocks in an object; a power of two, at most [`crate::limits::OBJECT_BLOCKS_MAX`].
+    pub object_blocks: u32,
+}
+
+/// Which groups hold a run of a volume's objects; fixed when that range of the volume is created.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ObjectSpan {
+    /// The first object of the run.
+    pub first: u64,
+    /// How many objects.
+    pub count: u64,
+    /// Object `first + i` lives in `groups[i % groups.len()]`; never empty.
+    pub groups: Vec<GroupId>,
+}
+
+/// Whether a volume can be attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VolumeState {
+    /// It can be attached.
+    Ready,
+    /// It is gone for clients; its blocks are being returned to the drives.
+    Deleting,
+}
+
+/// A named, sized address space mapped onto objects by its layout.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Volume {
+    /// The volume's number.
+    pub id: VolumeId,
+    /// The volume's name, unique in the fabric.
+    pub name: String,
+    /// The pool that it draws from.
+    pub pool: PoolId,
+    /// Its size.
+    pub size: BlockCount,
+    /// Copies of each block: 1 to [`crate::limits::COPIES_MAX`].
+    pub copies: u8,
+    /// How its addresses become objects.
+    pub striping: Striping,
+    /// Which groups hold its objects; spans are contiguous from object 0 and cover the size.
+    pub spans: Vec<ObjectSpan>,
+    /// Fences older clients: raised by each exclusive attach, preemption and by deletion.
+    pub generation: Generation,
+    /// Whether it can be attached.
+    pub state: VolumeState,
+    /// Whether it may be larger than what the pool could hold.
+    pub thin: bool,
+    /// When it was created, in milliseconds since 1970-01-01T00:00:00Z.
+    pub created_ms: u64,
+}
+
+/// What a client session may do, and beside whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AttachMode {
+    /// Many sessions read and write; logical blocks of 4096 bytes.
+    Shared,
+    /// This session alone; logical blocks of 512 bytes possible.
+    Exclusive,
+    /// Reads only, beside shared sessions and other readers.
+    ReadOnly,
+}
+
+impl fmt::Display for AttachMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            AttachMode::Shared => "shared",
+            AttachMode::Exclusive => "exclusive",
+            AttachMode::ReadOnly => "read-only",
+        })
+    }
+}
+
+/// Whether a session may still write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SessionState {
+    /// Targets admit it.
+    Open,
+    /// Targets refuse it, or will once they have heard; its open entries are being swept. Its slot is not
+    /// reused before that is done everywhere.
+    Over,
+}
+
+/// A client's attach to a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Session {
+    /// The session's number; monotone.
+    pub id: SessionId,
+    /// The low bits of its versions, unique among listed sessions; never 0.
+    pub slot: SessionSlot,
+    /// The volume that it is attached to.
+    pub volume: VolumeId,
+    /// What it may do.
+    pub mode: AttachMode,
+    /// The volume's generation when it attached; requests carry it.
+    pub generation: Generation,
+    /// Who it is, for people.
+    pub client: String,
+    /// Whether it may still write.
+    pub state: SessionState,
+}

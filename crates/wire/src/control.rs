@@ -1,0 +1,309 @@
+//! What is rare travels as JSON in the head or, where it may be large, in the body: membership, sessions,
+//! marks for resync, status.
+
+use serde::{Deserialize, Serialize};
+use weft_types::{
+    AttachMode, BlockCount, BlockRange, DriveId, Epoch, FabricMap, Generation, Group, GroupId, MapVersion,
+    NodeId, ObjectId, Session, SessionId, SessionSlot, Version, VolumeId,
+};
+
+/// What targets and clients ask of the manager.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "kebab-case")]
+pub enum ManagerRequest {
+    /// A target has started (or its drives have changed): it serves nothing before the answer's map is adopted.
+    Join {
+        /// The node's name.
+        node: String,
+        /// Where its target listens.
+        addr: String,
+        /// Random, new for each start of the process.
+        incarnation: u64,
+        /// The drives that it opened.
+        drives: Vec<DriveReport>,
+    },
+    /// A target asks for its lease. It counts the lease from when it sent this.
+    Renew {
+        /// The node.
+        node: NodeId,
+        /// The start of the process that joined.
+        incarnation: u64,
+        /// The map that it has adopted durably.
+        adopted: MapVersion,
+    },
+    /// Answers once the map is newer than this one, or with no map after a while.
+    WatchMap {
+        /// The version that the sender has; 0 for none.
+        have: MapVersion,
+    },
+    /// Every block of this replica is verified in this stint (R15).
+    Verified {
+        /// The group.
+        group: GroupId,
+        /// The replica's drive.
+        drive: DriveId,
+        /// The epoch at which its syncing began.
+        stint: Epoch,
+    },
+    /// A drive has failed: its store is latched.
+    DriveFailed {
+        /// The drive.
+        drive: DriveId,
+        /// What happened, for people.
+        cause: String,
+    },
+    /// A client attaches a volume. Answered when every target has acknowledged the generation and the
+    /// earlier sessions are swept, where the mode asks for that (R16).
+    Attach {
+        /// The volume's name.
+        volume: String,
+        /// What the session may do.
+        mode: AttachMode,
+        /// Whether sessions in the way are ended.
+        preempt: bool,
+        /// Who asks, for people.
+        client: String,
+    },
+    /// A client is done; its session is over and can be swept.
+    Detach {
+        /// The session.
+        session: SessionId,
+    },
+    /// A client is alive.
+    Touch {
+        /// Its sessions.
+        sessions: Vec<SessionId>,
+    },
+    /// A client or target could not reach a drive's target: a hint to look, no proof.
+    Suspect {
+        /// The node that does not answer.
+        node: NodeId,
+    },
+}
+
+/// A drive as its target found it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveReport {
+    /// From the label.
+    pub id: DriveId,
+    /// Where on the node, for people.
+    pub path: String,
+    /// Blocks that can hold data.
+    pub capacity: BlockCount,
+    /// The newest map version that the drive's copy or its groups know.
+    pub map_copy: MapVersion,
+    /// Groups of which the drive holds a durable entry, with its epoch.
+    pub epochs: Vec<(GroupId, Epoch)>,
+}
+
+/// The manager's answers. A refusal is a frame with another status and a text.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "kebab-case")]
+pub enum ManagerAnswer {
+    /// To `Join`: the map travels in the body.
+    Joined {
+        /// The node's number.
+        node: NodeId,
+    },
+    /// To `Renew`: the lease holds once the map of this version is adopted.
+    Granted {
+        /// The map that must be adopted for the lease to count.
+        map: MapVersion,
+        /// Nodes that must not be vouched for: they are being evicted (R11).
+        suspects: Vec<NodeId>,
+    },
+    /// To `WatchMap`: the map travels in the body; no body: nothing newer yet.
+    Map {
+        /// The version of the map.
+        version: MapVersion,
+    },
+    /// To `Attach`: the map travels in the body.
+    Attached {
+        /// The session.
+        session: Session,
+        /// The generation that its requests carry.
+        generation: Generation,
+    },
+    /// Done.
+    Done,
+}
+
+/// What the manager asks of a target.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "kebab-case")]
+pub enum TargetRequest {
+    /// Adopt the map in the body; answered once its epochs, roles, stints and generations are durable (R2).
+    AdoptMap {
+        /// The version of the map in the body.
+        version: MapVersion,
+    },
+    /// Promise not to vouch for this node until a map without it in the write set is adopted (R11).
+    StopVouching {
+        /// The node that is to be evicted.
+        victim: NodeId,
+        /// The map that this belongs to: the promise ends with a newer map that lists the victim as a member.
+        map: MapVersion,
+    },
+    /// Refuse these sessions for good, durably (R10).
+    EndSessions {
+        /// The sessions that are over.
+        sessions: Vec<SessionId>,
+    },
+    /// Sweep the open entries of these sessions, which are over everywhere; answered when none is left (R10).
+    Sweep {
+        /// The sessions that are over, with their slots.
+        sessions: Vec<(SessionId, SessionSlot)>,
+    },
+    /// Drop every block of a volume that is being deleted.
+    DropVolume {
+        /// The volume.
+        volume: VolumeId,
+    },
+    /// Report usage and resync progress.
+    Status,
+}
+
+/// A target's answers to the manager.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "kebab-case")]
+pub enum TargetAnswer {
+    /// Done, durably.
+    Done,
+    /// To `Status`.
+    Status(TargetStatus),
+}
+
+/// What a target says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TargetStatus {
+    /// Per drive.
+    pub drives: Vec<DriveStatus>,
+    /// Per replica that is being brought up to date.
+    pub resyncs: Vec<ResyncStatus>,
+    /// Whether the target holds a lease, or its peers' word.
+    pub serving: bool,
+}
+
+/// What a target says of a drive.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DriveStatus {
+    /// The drive.
+    pub id: DriveId,
+    /// Where on the node, for people.
+    pub path: String,
+    /// Bytes that can hold data.
+    pub capacity_bytes: u64,
+    /// Bytes that hold data or metadata.
+    pub used_bytes: u64,
+    /// Bytes written to the log since the target started.
+    pub log_bytes_written: u64,
+    /// Bytes of data written since the target started.
+    pub data_bytes_written: u64,
+    /// What broke, if the store is latched.
+    pub failed: Option<String>,
+}
+
+/// How far a replica's verification has come.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResyncStatus {
+    /// The group.
+    pub group: GroupId,
+    /// The replica's drive.
+    pub drive: DriveId,
+    /// Chunks compared so far in this stint.
+    pub chunks_verified: u64,
+    /// Chunks to compare, as far as known.
+    pub chunks_total: u64,
+    /// Blocks copied so far in this stint.
+    pub blocks_copied: u64,
+    /// Blocks held by the chunks compared so far.
+    pub blocks_held: u64,
+    /// Whether it is done.
+    pub done: bool,
+}
+
+/// Open entries, settled marks and watermarks of a group, for a syncing replica (R14).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Marks {
+    /// Every open entry.
+    pub open: Vec<OpenMark>,
+    /// Per session slot the watermark.
+    pub watermarks: Vec<(SessionSlot, Version)>,
+}
+
+/// An open entry.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OpenMark {
+    /// The version.
+    pub version: Version,
+    /// The object.
+    pub object: ObjectId,
+    /// The blocks.
+    pub range: BlockRange,
+    /// Whether it is known to be on the whole write set.
+    pub settled: bool,
+}
+
+/// A peer asks to be vouched for (manager silent).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VouchRequest {
+    /// Who asks.
+    pub node: NodeId,
+    /// The groups, with the epochs that it last acknowledged, in which the asked target is a member.
+    pub groups: Vec<(GroupId, Epoch)>,
+}
+
+/// The groups for which the asked target vouches, for one lease from when the request was sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VouchAnswer {
+    /// The groups vouched for.
+    pub groups: Vec<GroupId>,
+}
+
+/// A group's entry, for a target that has an older one; also the head of a stale-epoch refusal.
+pub type Entry = Group;
+
+/// A map as the body of a frame.
+///
+/// # Panics
+/// Never: the document's shape always serialises.
+pub fn encode_map(map: &FabricMap) -> Vec<u8> {
+    serde_json::to_vec(map).expect("a fabric map serialises")
+}
+
+/// Reads a map from the body of a frame.
+///
+/// # Errors
+/// If the bytes are no map, or one of a newer shape.
+pub fn decode_map(bytes: &[u8]) -> Result<FabricMap, crate::DecodeError> {
+    #[derive(Deserialize)]
+    struct Shape {
+        schema: u32,
+    }
+    let document = |e: serde_json::Error| crate::DecodeError::Document(e.to_string());
+    let shape: Shape = serde_json::from_slice(bytes).map_err(document)?;
+    if shape.schema > FabricMap::SCHEMA {
+        return Err(crate::DecodeError::Document(format!(
+            "the fabric map has shape {}, this program knows up to {}: upgrade this node",
+            shape.schema,
+            FabricMap::SCHEMA
+        )));
+    }
+    serde_json::from_slice(bytes).map_err(document)
+}
+
+/// Any of this module's messages as bytes.
+///
+/// # Panics
+/// Never: these shapes always serialise.
+pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
+    serde_json::to_vec(message).expect("a control message serialises")
+}
+
+/// Any of this module's messages from bytes.
+///
+/// # Errors
+/// If the bytes are not such a message.
+pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, crate::DecodeError> {
+    serde_json::from_slice(bytes).map_err(|e| crate::DecodeError::Document(e.to_string()))
+}

@@ -1,0 +1,389 @@
+//! Heads of the data path: fixed fields, little-endian, no allocation beyond the checksums.
+
+use crate::{DecodeError, Decoder, Encoder};
+use weft_types::limits::{CHUNK_BLOCKS, OBJECT_CHUNKS_MAX, REQUEST_BLOCKS_MAX};
+use weft_types::{
+    BlockRange, ChunkIndex, DriveId, Epoch, Generation, GroupId, ObjectId, SessionId, SessionSlot, Version,
+    VolumeId,
+};
+
+/// What every request on the data path carries for admission, and which blocks it is about.
+///
+/// 112 bytes; the checksums of a write follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataRequest {
+    /// The drive that is asked.
+    pub drive: DriveId,
+    /// The group that holds the object.
+    pub group: GroupId,
+    /// The group's epoch in the sender's map.
+    pub epoch: Epoch,
+    /// The volume's generation when the session attached.
+    pub generation: Generation,
+    /// The session that asks.
+    pub session: SessionId,
+    /// Every write of this session to this group up to this version is complete. Carries the session's slot.
+    pub watermark: Version,
+    /// The object; its volume is what the generation belongs to.
+    pub object: ObjectId,
+    /// The blocks.
+    pub range: BlockRange,
+    /// The version to write, repair or settle; ignored by reads.
+    pub version: Version,
+    /// How the request is meant.
+    pub purpose: Purpose,
+    /// The session's slot, for watermarks of zero.
+    pub slot: SessionSlot,
+}
+
+/// How a data request is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Purpose {
+    /// A client's own read or write.
+    Client = 0,
+    /// Part of the slow read path: put what a reader is about to return (R8, R9), or ask for versions for it.
+    Repair = 1,
+}
+
+impl DataRequest {
+    /// Bytes of the fixed part.
+    pub const BYTES: usize = 16 + 8 * 5 + 16 + 8 + 8 + 1 + 1 + 2;
+
+    /// The fixed part, then the checksums (none unless it is a write).
+    pub fn encode(&self, crcs: &[u32]) -> Vec<u8> {
+        let mut e = Encoder::with_capacity(Self::BYTES + 4 * crcs.len());
+        e.bytes(&self.drive.to_bytes()).u64(self.group.0).u64(self.epoch.0).u64(self.generation.0);
+        e.u64(self.session.0).u64(self.watermark.to_bits()).bytes(&self.object.to_bytes());
+        e.u32(self.range.first).u32(self.range.count).u64(self.version.to_bits());
+        e.u8(self.purpose as u8).u8(0).u16(self.slot.0);
+        for crc in crcs {
+            e.u32(*crc);
+        }
+        e.0
+    }
+
+    /// Reads the fixed part and the checksums.
+    ///
+    /// # Errors
+    /// If the bytes are too few or too many, or the range is empty or passes the largest object.
+    pub fn decode(head: &[u8]) -> Result<(DataRequest, Vec<u32>), DecodeError> {
+        let mut d = Decoder::new(head);
+        let request = DataRequest {
+            drive: DriveId::from_bytes(d.array()?),
+            group: GroupId(d.u64()?),
+            epoch: Epoch(d.u64()?),
+            generation: Generation(d.u64()?),
+            session: SessionId(d.u64()?),
+            watermark: Version::from_bits(d.u64()?),
+            object: ObjectId::from_bytes(d.array()?),
+            range: BlockRange::new(d.u32()?, d.u32()?),
+            version: Version::from_bits(d.u64()?),
+            purpose: match d.u8()? {
+                0 => Purpose::Client,
+                1 => Purpose::Repair,
+                other => return Err(DecodeError::Invalid { field: "purpose", value: u64::from(other) }),
+            },
+            slot: {
+                d.u8()?;
+                SessionSlot(d.u16()?)
+            },
+        };
+        if !request.range.is_valid() {
+            return Err(DecodeError::Invalid { field: "range", value: u64::from(request.range.count) });
+        }
+        if d.left() % 4 != 0 || d.left() / 4 > REQUEST_BLOCKS_MAX as usize {
+            return Err(DecodeError::Long(d.left()));
+        }
+        let mut crcs = Vec::with_capacity(d.left() / 4);
+        while d.left() > 0 {
+            crcs.push(d.u32()?);
+        }
+        Ok((request, crcs))
+    }
+}
+
+/// How one replica judged a run of blocks of a write (R3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It took the version when it held nothing newer.
+    Applied,
+    /// It holds this newer version and never took the one asked.
+    Superseded(Version),
+}
+
+/// The answer to a write: verdicts over the request's range in order, and the target's clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WriteAnswer {
+    /// The target's hybrid clock as a version counter.
+    pub clock: u64,
+    /// Runs of blocks and how they were judged; together the request's range.
+    pub verdicts: Vec<(BlockRange, Verdict)>,
+}
+
+impl WriteAnswer {
+    /// The answer as bytes: clock, then per run first, count, version bits (0: applied).
+    pub fn encode(&self) -> Vec<u8> {
+        let mut e = Encoder::with_capacity(8 + 16 * self.verdicts.len());
+        e.u64(self.clock);
+        for (range, verdict) in &self.verdicts {
+            e.u32(range.first).u32(range.count);
+            e.u64(match verdict {
+                Verdict::Applied => 0,
+                Verdict::Superseded(newest) => newest.to_bits(),
+            });
+        }
+        e.0
+    }
+
+    /// Reads an answer.
+    ///
+    /// # Errors
+    /// If the bytes do not end with a run.
+    pub fn decode(head: &[u8]) -> Result<WriteAnswer, DecodeError> {
+        let mut d = Decoder::new(head);
+        let clock = d.u64()?;
+        let mut verdicts = Vec::with_capacity(d.left() / 16);
+        while d.left() > 0 {
+            let range = BlockRange::new(d.u32()?, d.u32()?);
+            let verdict = match d.u64()? {
+                0 => Verdict::Applied,
+                bits => Verdict::Superseded(Version::from_bits(bits)),
+            };
+            verdicts.push((range, verdict));
+        }
+        Ok(WriteAnswer { clock, verdicts })
+    }
+}
+
+/// What a replica holds in a run of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Content {
+    /// Nothing was ever written, or it was discarded or zeroed at the version: reads as zeroes.
+    Zero = 0,
+    /// Data.
+    Data = 1,
+    /// Data that this replica cannot read any more; a peer must be asked.
+    Damaged = 2,
+}
+
+/// A run of blocks of one version, as a replica holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// The blocks.
+    pub range: BlockRange,
+    /// The version that all of them have.
+    pub version: Version,
+    /// Whether the version is open here and not settled: a reader must take the slow path (R8).
+    pub open: bool,
+    /// What the blocks hold.
+    pub content: Content,
+    /// One CRC-32C per block where the content is data, else empty.
+    pub crcs: Vec<u32>,
+}
+
+/// The answer to a read: extents over the request's range in order. The body holds the data blocks of the
+/// extents with data, one after another; an answer about versions has no body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadAnswer {
+    /// The target's hybrid clock as a version counter.
+    pub clock: u64,
+    /// Runs of blocks; together the request's range.
+    pub extents: Vec<Extent>,
+}
+
+impl ReadAnswer {
+    /// The answer as bytes: clock, then per extent first, count, version, open, content, 2 zero, checksums.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut e = Encoder::with_capacity(8 + 24 * self.extents.len());
+        e.u64(self.clock);
+        for x in &self.extents {
+            e.u32(x.range.first).u32(x.range.count).u64(x.version.to_bits());
+            e.u8(u8::from(x.open)).u8(x.content as u8).u16(0);
+            for crc in &x.crcs {
+                e.u32(*crc);
+            }
+        }
+        e.0
+    }
+
+    /// Reads an answer.
+    ///
+    /// # Errors
+    /// If the bytes are too few, or an extent is impossible.
+    pub fn decode(head: &[u8]) -> Result<ReadAnswer, DecodeError> {
+        let mut d = Decoder::new(head);
+        let clock = d.u64()?;
+        let mut extents = Vec::new();
+        while d.left() > 0 {
+            let range = BlockRange::new(d.u32()?, d.u32()?);
+            if !range.is_valid() {
+                return Err(DecodeError::Invalid { field: "range", value: u64::from(range.count) });
+            }
+            let version = Version::from_bits(d.u64()?);
+            let open = d.u8()? != 0;
+            let content = match d.u8()? {
+                0 => Content::Zero,
+                1 => Content::Data,
+                2 => Content::Damaged,
+                n => return Err(DecodeError::Invalid { field: "content", value: u64::from(n) }),
+            };
+            d.u16()?;
+            let mut crcs = Vec::new();
+            if content == Content::Data {
+                if d.left() / 4 < range.count as usize {
+                    return Err(DecodeError::Short {
+                        offset: 0,
+                        needed: range.count as usize * 4,
+                        found: d.left(),
+                    });
+                }
+                for _ in 0..range.count {
+                    crcs.push(d.u32()?);
+                }
+            }
+            extents.push(Extent { range, version, open, content, crcs });
+        }
+        Ok(ReadAnswer { clock, extents })
+    }
+}
+
+/// Chunks in one answer about digests: 32 bytes each, the answer stays below a frame's head.
+pub const DIGESTS_MAX: usize = 480;
+
+/// A peer's request about a group for resync: digests from a key on, or one chunk's entries, or marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerRequest {
+    /// The drive that is asked.
+    pub drive: DriveId,
+    /// The group.
+    pub group: GroupId,
+    /// The group's epoch in the sender's map; admitted like any other request (R1).
+    pub epoch: Epoch,
+    /// The object to begin at, or that is meant.
+    pub object: ObjectId,
+    /// The chunk to begin at, or that is meant.
+    pub chunk: ChunkIndex,
+    /// How many digests at most.
+    pub limit: u16,
+}
+
+impl PeerRequest {
+    /// The request as 52 bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut e = Encoder::with_capacity(52);
+        e.bytes(&self.drive.to_bytes()).u64(self.group.0).u64(self.epoch.0);
+        e.bytes(&self.object.to_bytes()).u16(self.chunk.0).u16(self.limit);
+        e.0
+    }
+
+    /// Reads a request.
+    ///
+    /// # Errors
+    /// If the bytes are too few or too many, or the chunk passes the largest object.
+    pub fn decode(head: &[u8]) -> Result<PeerRequest, DecodeError> {
+        let mut d = Decoder::new(head);
+        let request = PeerRequest {
+            drive: DriveId::from_bytes(d.array()?),
+            group: GroupId(d.u64()?),
+            epoch: Epoch(d.u64()?),
+            object: ObjectId::from_bytes(d.array()?),
+            chunk: ChunkIndex(d.u16()?),
+            limit: d.u16()?,
+        };
+        if u32::from(request.chunk.0) >= OBJECT_CHUNKS_MAX {
+            return Err(DecodeError::Invalid { field: "chunk", value: u64::from(request.chunk.0) });
+        }
+        d.finish()?;
+        Ok(request)
+    }
+}
+
+/// Digests of a group's chunks in key order; fewer than asked for means that there are no more.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DigestsAnswer {
+    /// Object, chunk, digest.
+    pub digests: Vec<(ObjectId, ChunkIndex, u64)>,
+}
+
+impl DigestsAnswer {
+    /// The answer as bytes: per chunk object 16, chunk 2, digest 8.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut e = Encoder::with_capacity(26 * self.digests.len());
+        for (object, chunk, digest) in &self.digests {
+            e.bytes(&object.to_bytes()).u16(chunk.0).u64(*digest);
+        }
+        e.0
+    }
+
+    /// Reads an answer.
+    ///
+    /// # Errors
+    /// If the bytes do not end with an entry.
+    pub fn decode(head: &[u8]) -> Result<DigestsAnswer, DecodeError> {
+        let mut d = Decoder::new(head);
+        let mut digests = Vec::with_capacity(d.left() / 26);
+        while d.left() > 0 {
+            digests.push((ObjectId::from_bytes(d.array()?), ChunkIndex(d.u16()?), d.u64()?));
+        }
+        Ok(DigestsAnswer { digests })
+    }
+}
+
+/// The watermark of a session in a group, sent one-way when there was nothing else to send it with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatermarkNote {
+    /// The drive that is told.
+    pub drive: DriveId,
+    /// The group.
+    pub group: GroupId,
+    /// The group's epoch in the sender's map.
+    pub epoch: Epoch,
+    /// The volume and its generation, for admission.
+    pub volume: VolumeId,
+    /// The volume's generation when the session attached.
+    pub generation: Generation,
+    /// The session.
+    pub session: SessionId,
+    /// Every write of this session to this group up to this version is complete.
+    pub watermark: Version,
+}
+
+impl WatermarkNote {
+    /// The note as 64 bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut e = Encoder::with_capacity(64);
+        e.bytes(&self.drive.to_bytes()).u64(self.group.0).u64(self.epoch.0).u64(self.volume.0);
+        e.u64(self.generation.0).u64(self.session.0).u64(self.watermark.to_bits());
+        e.0
+    }
+
+    /// Reads a note.
+    ///
+    /// # Errors
+    /// If the bytes are too few or too many.
+    pub fn decode(head: &[u8]) -> Result<WatermarkNote, DecodeError> {
+        let mut d = Decoder::new(head);
+        let note = WatermarkNote {
+            drive: DriveId::from_bytes(d.array()?),
+            group: GroupId(d.u64()?),
+            epoch: Epoch(d.u64()?),
+            volume: VolumeId(d.u64()?),
+            generation: Generation(d.u64()?),
+            session: SessionId(d.u64()?),
+            watermark: Version::from_bits(d.u64()?),
+        };
+        d.finish()?;
+        Ok(note)
+    }
+}
+
+const _: () = assert!(DIGESTS_MAX * 26 <= weft_types::limits::FRAME_HEAD_MAX);
+const _: () = assert!(
+    DataRequest::BYTES + 4 * REQUEST_BLOCKS_MAX as usize <= weft_types::limits::FRAME_HEAD_MAX,
+    "a write of the largest request fits a head"
+);
+// The worst answer to a read: every block an extent of its own.
+const _: () = assert!(8 + REQUEST_BLOCKS_MAX as usize * 24 <= weft_types::limits::FRAME_HEAD_MAX);
+const _: () = assert!(CHUNK_BLOCKS <= REQUEST_BLOCKS_MAX, "a chunk's entries fit one answer");

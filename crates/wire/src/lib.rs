@@ -1,0 +1,87 @@
+//! Words: the messages between clients, targets and managers, and their bytes.
+//!
+//! A message travels as a frame (`frame.rs`): an envelope, a typed head, and a body of whole blocks or a
+//! document. Requests on the data path have a fixed binary head (`data.rs`); what is rare (membership,
+//! sessions, status) is JSON (`control.rs`), so that it can grow without breaking peers. This crate does
+//! no I/O; every decoder takes hostile bytes and answers with a typed error.
+
+mod codec;
+pub mod control;
+pub mod data;
+pub mod frame;
+pub mod handshake;
+mod status;
+
+pub use codec::{DecodeError, Decoder, Encoder};
+pub use status::Status;
+
+/// The version of the protocol that this code speaks.
+pub const PROTOCOL: u16 = 1;
+
+/// The oldest version of the protocol that this code still speaks.
+pub const PROTOCOL_OLDEST: u16 = 1;
+
+/// What a frame's head means. Numbers are stable: they are the wire format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u16)]
+pub enum Kind {
+    /// First frame from the side that connected.
+    Hello = 1,
+    /// The answer to a hello.
+    Welcome = 2,
+    /// Read data and versions of a run of blocks.
+    Read = 16,
+    /// Read versions only.
+    Versions = 17,
+    /// Write data to a run of blocks.
+    Write = 18,
+    /// Make a run of blocks read as zeroes.
+    WriteZeroes = 19,
+    /// A version of a run of blocks is on the whole write set.
+    Settle = 20,
+    /// The session's watermark for a group, when there was nothing else to send it with.
+    Watermark = 21,
+    /// A group's entry of the map, for a target that has an older one.
+    AdoptEntry = 22,
+    /// A peer asks to be vouched for while the manager is silent.
+    Vouch = 32,
+    /// Digests of a group's chunks, in key order.
+    Digests = 33,
+    /// Open entries, settled marks and watermarks of a group.
+    Marks = 34,
+    /// All entries of one chunk, with data, for verification.
+    Entries = 35,
+    /// Manager to target, JSON.
+    Control = 48,
+    /// Target or client to manager, JSON.
+    Manage = 64,
+    /// Management operation from a person's tool, JSON.
+    Api = 80,
+}
+
+impl Kind {
+    /// The kind with this number.
+    pub fn from_u16(n: u16) -> Option<Kind> {
+        use Kind::*;
+        [
+            Hello,
+            Welcome,
+            Read,
+            Versions,
+            Write,
+            WriteZeroes,
+            Settle,
+            Watermark,
+            AdoptEntry,
+            Vouch,
+            Digests,
+            Marks,
+            Entries,
+            Control,
+            Manage,
+            Api,
+        ]
+        .into_iter()
+        .find(|k| *k as u16 == n)
+    }
+}
