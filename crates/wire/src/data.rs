@@ -331,7 +331,8 @@ impl DigestsAnswer {
     }
 }
 
-/// The watermark of a session in a group, sent one-way when there was nothing else to send it with.
+/// The watermark of a session in a group, sent one-way when there was nothing else to send it with; one frame
+/// carries several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatermarkNote {
     /// The drive that is told.
@@ -351,31 +352,45 @@ pub struct WatermarkNote {
 }
 
 impl WatermarkNote {
-    /// The note as 64 bytes.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut e = Encoder::with_capacity(64);
-        e.bytes(&self.drive.to_bytes()).u64(self.group.0).u64(self.epoch.0).u64(self.volume.0);
-        e.u64(self.generation.0).u64(self.session.0).u64(self.watermark.to_bits());
+    /// Bytes of one note.
+    pub const BYTES: usize = 64;
+
+    /// How many notes one frame carries at most.
+    pub const NOTES_MAX: usize = weft_types::limits::FRAME_HEAD_MAX / Self::BYTES;
+
+    /// The notes as bytes, one behind the other.
+    ///
+    /// # Panics
+    /// If there are more than [`WatermarkNote::NOTES_MAX`].
+    pub fn encode_all(notes: &[WatermarkNote]) -> Vec<u8> {
+        assert!(notes.len() <= Self::NOTES_MAX, "{} notes in one frame", notes.len());
+        let mut e = Encoder::with_capacity(Self::BYTES * notes.len());
+        for note in notes {
+            e.bytes(&note.drive.to_bytes()).u64(note.group.0).u64(note.epoch.0).u64(note.volume.0);
+            e.u64(note.generation.0).u64(note.session.0).u64(note.watermark.to_bits());
+        }
         e.0
     }
 
-    /// Reads a note.
+    /// Reads notes.
     ///
     /// # Errors
-    /// If the bytes are too few or too many.
-    pub fn decode(head: &[u8]) -> Result<WatermarkNote, DecodeError> {
+    /// If the bytes do not end with a note.
+    pub fn decode_all(head: &[u8]) -> Result<Vec<WatermarkNote>, DecodeError> {
         let mut d = Decoder::new(head);
-        let note = WatermarkNote {
-            drive: DriveId::from_bytes(d.array()?),
-            group: GroupId(d.u64()?),
-            epoch: Epoch(d.u64()?),
-            volume: VolumeId(d.u64()?),
-            generation: Generation(d.u64()?),
-            session: SessionId(d.u64()?),
-            watermark: Version::from_bits(d.u64()?),
-        };
-        d.finish()?;
-        Ok(note)
+        let mut notes = Vec::with_capacity(d.left() / Self::BYTES);
+        while d.left() > 0 {
+            notes.push(WatermarkNote {
+                drive: DriveId::from_bytes(d.array()?),
+                group: GroupId(d.u64()?),
+                epoch: Epoch(d.u64()?),
+                volume: VolumeId(d.u64()?),
+                generation: Generation(d.u64()?),
+                session: SessionId(d.u64()?),
+                watermark: Version::from_bits(d.u64()?),
+            });
+        }
+        Ok(notes)
     }
 }
 

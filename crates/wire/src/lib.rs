@@ -39,7 +39,7 @@ pub enum Kind {
     WriteZeroes = 19,
     /// A version of a run of blocks is on the whole write set.
     Settle = 20,
-    /// The session's watermark for a group, when there was nothing else to send it with.
+    /// A session's watermarks for some groups, when there was nothing else to send them with.
     Watermark = 21,
     /// A group's entry of the map, for a target that has an older one.
     AdoptEntry = 22,
