@@ -1,0 +1,94 @@
+//! All changes to the map as one type, and the one function that applies them.
+//!
+//! It owns the list and the map's version. What a change does is in the file of its name.
+
+use crate::{
+    AddDrive, BeginDelete, CloseSession, CreatePool, CreateVolume, Evict, FailDrive, FinishDelete,
+    GrowVolume, JoinNode, MoveNode, OpenSession, Promote, Reason, Rebuild, Refusal, Rejoin, RemoveDrive,
+    Replace, SweepSession,
+};
+use crate::{delete, drive, evict, node, pool, promote, rebuild, rejoin, replace, resize, session, volume};
+use serde::{Deserialize, Serialize};
+use weft_types::{FabricMap, MapVersion};
+
+/// A change to the map, with all that was decided: what travels from one map to the next.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Change {
+    /// A machine joins the fabric.
+    JoinNode(JoinNode),
+    /// A node's target listens at another address.
+    MoveNode(MoveNode),
+    /// A pool is created, without drives.
+    CreatePool(CreatePool),
+    /// A drive joins a pool.
+    AddDrive(AddDrive),
+    /// A drive is declared failed: nothing new is placed on it.
+    FailDrive(FailDrive),
+    /// A drive that no group lists any more is forgotten.
+    RemoveDrive(RemoveDrive),
+    /// Drives leave the write sets of their groups.
+    Evict(Evict),
+    /// Drives that were out come back as syncing.
+    Rejoin(Rejoin),
+    /// A syncing replica that has verified everything becomes in-sync.
+    Promote(Promote),
+    /// One group's lost copy is rebuilt on another drive.
+    Rebuild(Rebuild),
+    /// A drive takes over every slot of another one.
+    Replace(Replace),
+    /// A volume is created.
+    CreateVolume(CreateVolume),
+    /// A volume grows.
+    GrowVolume(GrowVolume),
+    /// A volume is gone for clients.
+    BeginDelete(BeginDelete),
+    /// A deleted volume is forgotten.
+    FinishDelete(FinishDelete),
+    /// A client attaches a volume.
+    OpenSession(OpenSession),
+    /// A client session is over.
+    CloseSession(CloseSession),
+    /// A session that is over was swept everywhere, and is forgotten.
+    SweepSession(SweepSession),
+}
+
+/// The map after a change, and what the change did.
+///
+/// The version is raised by exactly one; the epoch of each group that changed is raised by one. Applying the same
+/// change to the same map gives the same result everywhere.
+///
+/// # Errors
+/// A [`Refusal`] where the change does not fit this map; the map is then unchanged.
+pub fn apply(map: &FabricMap, change: &Change) -> Result<(FabricMap, Reason), Refusal> {
+    let mut next = map.clone();
+    next.version = MapVersion(map.version.0 + 1);
+    let reason = match change {
+        Change::JoinNode(change) => node::join(&mut next, change),
+        Change::MoveNode(change) => node::relocate(&mut next, change),
+        Change::CreatePool(change) => pool::create(&mut next, change),
+        Change::AddDrive(change) => drive::add(&mut next, change),
+        Change::FailDrive(change) => drive::fail(&mut next, change),
+        Change::RemoveDrive(change) => drive::remove(&mut next, change),
+        Change::Evict(change) => evict::evict(&mut next, change),
+        Change::Rejoin(change) => rejoin::rejoin(&mut next, change),
+        Change::Promote(change) => promote::promote(&mut next, change),
+        Change::Rebuild(change) => rebuild::rebuild(&mut next, change),
+        Change::Replace(change) => replace::replace(&mut next, change),
+        Change::CreateVolume(change) => volume::create(&mut next, change),
+        Change::GrowVolume(change) => resize::grow(&mut next, change),
+        Change::BeginDelete(change) => delete::begin(&mut next, change),
+        Change::FinishDelete(change) => delete::finish(&mut next, change),
+        Change::OpenSession(change) => session::open(&mut next, change),
+        Change::CloseSession(change) => session::close(&mut next, change),
+        Change::SweepSession(change) => session::sweep(&mut next, change),
+    }?;
+    Ok((next, reason))
+}
+
+/// The next number for an identifier; none is given twice in a fabric's life.
+pub(crate) fn take_id(map: &mut FabricMap) -> u64 {
+    let id = map.next_id;
+    map.next_id += 1;
+    id
+}

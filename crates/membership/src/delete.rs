@@ -1,0 +1,59 @@
+//! Deleting a volume, in two steps: first it is gone for clients, and later, when its blocks were returned and its
+//! sessions swept, it is forgotten. It never deletes data itself.
+
+use crate::refusal::Kind;
+use crate::session::{attached, end_sessions};
+use crate::{Reason, Refusal};
+use serde::{Deserialize, Serialize};
+use weft_types::{FabricMap, Generation, SessionId, VolumeId, VolumeState};
+
+/// A volume is gone for clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BeginDelete {
+    /// The volume.
+    pub volume: VolumeId,
+    /// Whether sessions that are open are ended; otherwise they are a reason to refuse.
+    pub force: bool,
+}
+
+/// A deleted volume is forgotten, after every target has returned its blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FinishDelete {
+    /// The volume.
+    pub volume: VolumeId,
+}
+
+pub(crate) fn begin(map: &mut FabricMap, change: &BeginDelete) -> Result<Reason, Refusal> {
+    let id = change.volume;
+    let unknown = || Refusal::Unknown { kind: Kind::Volume, id: id.to_string() };
+    let volume = map.volumes.get(&id).ok_or_else(unknown)?;
+    if volume.state == VolumeState::Deleting {
+        return Err(Refusal::Deleting { volume: volume.name.clone() });
+    }
+    if !change.force {
+        attached(map, volume, |_| true)?;
+    }
+    let ended = end_sessions(map, id);
+    let volume = map.volumes.get_mut(&id).expect("it was found above");
+    volume.state = VolumeState::Deleting;
+    // Targets refuse the older generation, so that no write of an ended session revives a block.
+    volume.generation = Generation(volume.generation.0 + 1);
+    Ok(Reason::VolumeDeleting { volume: id, generation: volume.generation, ended })
+}
+
+pub(crate) fn finish(map: &mut FabricMap, change: &FinishDelete) -> Result<Reason, Refusal> {
+    let id = change.volume;
+    let unknown = || Refusal::Unknown { kind: Kind::Volume, id: id.to_string() };
+    let volume = map.volumes.get(&id).ok_or_else(unknown)?;
+    if volume.state != VolumeState::Deleting {
+        return Err(Refusal::NotDeleting { volume: volume.name.clone() });
+    }
+    let sessions: Vec<SessionId> = map.sessions.values().filter(|s| s.volume == id).map(|s| s.id).collect();
+    if let Some(&first) = sessions.first() {
+        return Err(Refusal::Unswept { volume: id, sessions: sessions.len(), first });
+    }
+    let volume = map.volumes.remove(&id).expect("it was found above");
+    Ok(Reason::VolumeDeleted { volume: id, name: volume.name })
+}

@@ -1,0 +1,99 @@
+//! Drives: one joins a pool, is declared failed, or is forgotten.
+//!
+//! It owns a drive's entry. It never changes a group: a failed drive is evicted and rebuilt by changes of their own.
+
+use crate::refusal::Kind;
+use crate::{Reason, Refusal};
+use serde::{Deserialize, Serialize};
+use weft_types::{BlockCount, Drive, DriveId, DriveState, FabricMap, NodeId, PoolId};
+
+/// A drive joins a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AddDrive {
+    /// The drive's identity, from its label.
+    pub drive: DriveId,
+    /// The node that it is on.
+    pub node: NodeId,
+    /// The pool that may draw from it.
+    pub pool: PoolId,
+    /// The path on its node, for people.
+    pub path: String,
+    /// Blocks that can hold data; above 0.
+    pub capacity: BlockCount,
+}
+
+/// A drive is declared failed: nothing new is placed on it, its groups move away.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FailDrive {
+    /// The drive.
+    pub drive: DriveId,
+    /// Why, for people.
+    pub cause: String,
+}
+
+/// A drive that no group lists any more is forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RemoveDrive {
+    /// The drive.
+    pub drive: DriveId,
+}
+
+pub(crate) fn add(map: &mut FabricMap, change: &AddDrive) -> Result<Reason, Refusal> {
+    let AddDrive { drive, node, pool, path, capacity } = change;
+    let unknown = |kind, id: String| Refusal::Unknown { kind, id };
+    if !map.nodes.contains_key(node) {
+        return Err(unknown(Kind::Node, node.to_string()));
+    }
+    if !map.pools.contains_key(pool) {
+        return Err(unknown(Kind::Pool, pool.to_string()));
+    }
+    if let Some(listed) = map.drives.get(drive) {
+        return Err(Refusal::DuplicateDrive {
+            drive: *drive,
+            listed_node: listed.node,
+            listed_path: listed.path.clone(),
+            found_node: *node,
+            found_path: path.clone(),
+        });
+    }
+    if capacity.0 == 0 {
+        return Err(Refusal::EmptyDrive { drive: *drive });
+    }
+    let entry = Drive {
+        id: *drive,
+        node: *node,
+        pool: *pool,
+        path: path.clone(),
+        capacity: *capacity,
+        state: DriveState::Active,
+    };
+    map.drives.insert(*drive, entry);
+    Ok(Reason::DriveAdded { drive: *drive, node: *node, pool: *pool })
+}
+
+pub(crate) fn fail(map: &mut FabricMap, change: &FailDrive) -> Result<Reason, Refusal> {
+    let id = change.drive;
+    let unknown = || Refusal::Unknown { kind: Kind::Drive, id: id.to_string() };
+    let drive = map.drives.get_mut(&id).ok_or_else(unknown)?;
+    if drive.state == DriveState::Failed {
+        return Err(Refusal::AlreadyFailed { drive: id });
+    }
+    drive.state = DriveState::Failed;
+    Ok(Reason::DriveFailed { drive: id, cause: change.cause.clone() })
+}
+
+pub(crate) fn remove(map: &mut FabricMap, change: &RemoveDrive) -> Result<Reason, Refusal> {
+    let id = change.drive;
+    if !map.drives.contains_key(&id) {
+        return Err(Refusal::Unknown { kind: Kind::Drive, id: id.to_string() });
+    }
+    let mut listing = map.groups.values().filter(|g| g.slot_of(id).is_some()).map(|g| g.id);
+    if let Some(first) = listing.next() {
+        return Err(Refusal::DriveInUse { drive: id, groups: 1 + listing.count(), first });
+    }
+    map.drives.remove(&id);
+    Ok(Reason::DriveRemoved { drive: id })
+}

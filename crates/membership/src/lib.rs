@@ -1,0 +1,56 @@
+//! Pure: transitions of the fabric map.
+//!
+//! This crate owns every way in which a [`weft_types::FabricMap`] may change ([`Change`], [`apply`]), what must
+//! hold in each map and between one and the next ([`check`], [`check_step`]), and what to do next about what was
+//! observed ([`next_change`]). It never does I/O, never reads a clock, draws no random number, and commits nothing:
+//! times and observations are passed in, and the manager commits the map that comes out.
+//!
+//! A change carries everything that was decided, down to the drives of a new group. So members that hold the map
+//! before it can apply the change and hold the map after it, also where their code is of another release.
+
+mod capacity;
+mod change;
+mod check;
+mod delete;
+mod drive;
+mod evict;
+mod group;
+mod name;
+mod node;
+mod observe;
+mod plan;
+mod pool;
+mod promote;
+mod reason;
+mod rebuild;
+mod refusal;
+mod rejoin;
+mod replace;
+mod resize;
+mod session;
+mod size;
+mod volume;
+
+pub use capacity::free_blocks;
+pub use change::{Change, apply};
+pub use check::{Violation, check, check_step};
+pub use delete::{BeginDelete, FinishDelete};
+pub use drive::{AddDrive, FailDrive, RemoveDrive};
+pub use evict::{Acknowledged, Evict};
+pub use name::{NameFault, validate_name};
+pub use node::{JoinNode, MoveNode};
+pub use observe::{DriveObservation, NodeObservation, Observations};
+pub use plan::{
+    Intent, intents, next_change, next_eviction, next_failure, next_promotion, next_rebuild, next_rejoin,
+    next_release,
+};
+pub use pool::CreatePool;
+pub use promote::Promote;
+pub use reason::{Reason, SkipCause, Skipped};
+pub use rebuild::Rebuild;
+pub use refusal::{Kind, Refusal};
+pub use rejoin::Rejoin;
+pub use replace::Replace;
+pub use resize::{GrowVolume, ResizeRequest, plan_resize};
+pub use session::{CloseSession, OpenSession, SweepSession};
+pub use volume::{CreateVolume, NewGroup, VOLUME_BLOCKS_MAX, VolumeRequest, plan_volume};

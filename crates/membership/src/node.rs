@@ -1,0 +1,99 @@
+//! Nodes: a machine joins, or its target listens at another address.
+//!
+//! It owns names and addresses. It never judges whether a node is alive.
+
+use crate::change::take_id;
+use crate::refusal::Kind;
+use crate::{Reason, Refusal, validate_name};
+use serde::{Deserialize, Serialize};
+use weft_types::{FabricMap, Node, NodeId};
+
+/// A machine joins the fabric.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JoinNode {
+    /// Its name, unique in the fabric.
+    pub name: String,
+    /// Where its target listens, as `host:port`.
+    pub addr: String,
+}
+
+/// A node's target listens at another address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MoveNode {
+    /// The node.
+    pub node: NodeId,
+    /// Where its target listens now, as `host:port`.
+    pub addr: String,
+}
+
+pub(crate) fn join(map: &mut FabricMap, change: &JoinNode) -> Result<Reason, Refusal> {
+    let JoinNode { name, addr } = change;
+    validate_name(name).map_err(|fault| Refusal::Name { kind: Kind::Node, name: name.clone(), fault })?;
+    if map.node_named(name).is_some() {
+        return Err(Refusal::NameTaken { kind: Kind::Node, name: name.clone() });
+    }
+    free_address(map, addr)?;
+    let id = u32::try_from(take_id(map)).map_err(|_| Refusal::NumbersUsedUp { kind: Kind::Node })?;
+    let node = NodeId(id);
+    map.nodes.insert(node, Node { id: node, name: name.clone(), addr: addr.clone() });
+    Ok(Reason::NodeJoined { node, name: name.clone() })
+}
+
+pub(crate) fn relocate(map: &mut FabricMap, change: &MoveNode) -> Result<Reason, Refusal> {
+    let MoveNode { node, addr } = change;
+    let found =
+        map.nodes.get(node).ok_or_else(|| Refusal::Unknown { kind: Kind::Node, id: node.to_string() })?;
+    if found.addr == *addr {
+        return Err(Refusal::SameAddress { node: *node, addr: addr.clone() });
+    }
+    free_address(map, addr)?;
+    let entry = map.nodes.get_mut(node).expect("it was found above");
+    let from = std::mem::replace(&mut entry.addr, addr.clone());
+    Ok(Reason::NodeMoved { node: *node, from, to: addr.clone() })
+}
+
+/// Checks that the address is one, and that no node has it.
+fn free_address(map: &FabricMap, addr: &str) -> Result<(), Refusal> {
+    if !is_address(addr) {
+        return Err(Refusal::Address { addr: addr.to_owned() });
+    }
+    match map.nodes.values().find(|n| n.addr == addr) {
+        Some(node) => Err(Refusal::AddressTaken { addr: addr.to_owned(), node: node.name.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// Whether the text has the shape `host:port`; whether the host exists is not for this crate to know.
+pub(crate) fn is_address(addr: &str) -> bool {
+    /// The longest host name that DNS allows (RFC 1035, section 2.3.4).
+    const HOST_BYTES_MAX: usize = 255;
+    let Some((host, port)) = addr.rsplit_once(':') else { return false };
+    let host_ok = match host.strip_prefix('[') {
+        Some(rest) => rest.strip_suffix(']').is_some_and(|ip| ip.parse::<std::net::Ipv6Addr>().is_ok()),
+        None => {
+            let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
+            !host.is_empty() && host.len() <= HOST_BYTES_MAX && host.bytes().all(allowed)
+        }
+    };
+    let port_ok = port.bytes().all(|b| b.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|p| p > 0);
+    host_ok && port_ok
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_a_host_and_a_port() {
+        for good in ["127.0.0.1:7700", "node-1.example:1", "[::1]:65535"] {
+            assert!(is_address(good), "{good}");
+        }
+        for bad in
+            ["", "host", ":1", "host:", "host:0", "host:65536", "host:+1", "::1:7700", "a b:1", "[x]:1"]
+        {
+            assert!(!is_address(bad), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What the manager has observed: the input of every plan.
+//!
+//! It owns the shape, and how a drive's condition follows from it. It never observes by itself. What is not in it is
+//! not known, and nothing is planned about it.
+
+use crate::Acknowledged;
+use std::collections::{BTreeMap, BTreeSet};
+use weft_layout::FailureDomain;
+use weft_types::{DriveId, DriveState, Epoch, FabricMap, GroupId, NodeId, SessionId, VolumeId};
+
+/// All that was observed so far.
+#[derive(Clone, Debug, Default)]
+pub struct Observations {
+    /// Now, in milliseconds on the clock that the other times here are taken from.
+    pub now_ms: u64,
+    /// What must not hold two copies, for the choice of drives to rebuild on.
+    pub domain: FailureDomain,
+    /// The nodes.
+    pub nodes: BTreeMap<NodeId, NodeObservation>,
+    /// The drives.
+    pub drives: BTreeMap<DriveId, DriveObservation>,
+    /// Who acknowledged the intent to evict this drive from this group, and in which epoch.
+    pub acknowledged: BTreeMap<(GroupId, DriveId), Acknowledged>,
+    /// The stint in which this replica has verified everything.
+    pub verified: BTreeMap<(GroupId, DriveId), Epoch>,
+    /// Sessions that closed, or whose client was silent for too long.
+    pub ended: BTreeSet<SessionId>,
+    /// Sessions that every target refuses durably, and has swept.
+    pub swept: BTreeSet<SessionId>,
+    /// Deleted volumes of which every target has returned all blocks.
+    pub emptied: BTreeSet<VolumeId>,
+}
+
+/// What is known of a node's target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeObservation {
+    /// Whether it renews its lease.
+    pub alive: bool,
+    /// Whether it can serve nothing any more: its lease was stopped and waited out, or it said so itself.
+    pub fenced: bool,
+    /// When it was last heard of, in milliseconds.
+    pub heard_ms: u64,
+}
+
+/// What is known of a drive from its node's target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriveObservation {
+    /// Whether the target has opened it.
+    pub present: bool,
+    /// The I/O error that the target met on it, for people.
+    pub failed: Option<String>,
+    /// Whether it can serve nothing any more, although its node may: its target acknowledged its eviction.
+    pub fenced: bool,
+    /// When it was last seen in service, in milliseconds.
+    pub seen_ms: u64,
+}
+
+/// A drive, as far as plans care.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    /// Nothing was observed that says anything.
+    Unknown,
+    /// In service.
+    Serving,
+    /// Not in service.
+    Gone {
+        /// Whether it can serve nothing any more.
+        fenced: bool,
+        /// Since when, in milliseconds.
+        since_ms: u64,
+    },
+}
+
+impl Observations {
+    /// The condition of a drive of the map. One that the map marks as failed does not serve, even where its target
+    /// still could: it is to be fenced, evicted and rebuilt elsewhere.
+    pub(crate) fn condition(&self, map: &FabricMap, drive: DriveId) -> Condition {
+        let listed = map.drives.get(&drive);
+        let failed = listed.is_some_and(|d| d.state == DriveState::Failed);
+        let node = listed.and_then(|d| self.nodes.get(&d.node));
+        let seen = self.drives.get(&drive);
+        match (node, seen) {
+            (None, _) => Condition::Unknown,
+            (Some(node), seen) if !node.alive => {
+                let fenced = node.fenced || seen.is_some_and(|s| s.fenced);
+                Condition::Gone { fenced, since_ms: node.heard_ms }
+            }
+            (Some(_), None) => Condition::Unknown,
+            (Some(_), Some(seen)) if seen.present && seen.failed.is_none() && !failed => Condition::Serving,
+            (Some(_), Some(seen)) => Condition::Gone { fenced: seen.fenced, since_ms: seen.seen_ms },
+        }
+    }
+}

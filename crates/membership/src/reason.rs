@@ -1,0 +1,154 @@
+//! What a change did: for the log, the audit and the caller. It carries facts, never decisions.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use weft_types::{DriveId, Epoch, Generation, GroupId, NodeId, PoolId, SessionId, VolumeId};
+
+/// What a change did. `Display` is the text for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "the fields are what the text of each variant names")]
+pub enum Reason {
+    /// A node joined under this number.
+    NodeJoined { node: NodeId, name: String },
+    /// A node's target listens elsewhere.
+    NodeMoved { node: NodeId, from: String, to: String },
+    /// A pool was created.
+    PoolCreated { pool: PoolId, name: String },
+    /// A drive joined.
+    DriveAdded { drive: DriveId, node: NodeId, pool: PoolId },
+    /// A drive was marked as failed.
+    DriveFailed { drive: DriveId, cause: String },
+    /// A drive was forgotten.
+    DriveRemoved { drive: DriveId },
+    /// Replicas left their groups; the skipped groups keep theirs.
+    Evicted { drives: Vec<DriveId>, groups: Vec<GroupId>, skipped: Vec<Skipped> },
+    /// Replicas came back as syncing.
+    Rejoined { drives: Vec<DriveId>, groups: Vec<GroupId> },
+    /// A replica became in-sync.
+    Promoted { group: GroupId, drive: DriveId, stint: Epoch },
+    /// A lost copy is rebuilt on another drive.
+    Rebuilding { group: GroupId, from: DriveId, to: DriveId },
+    /// A drive took over the slots of another one; the skipped groups keep theirs.
+    Replaced { from: DriveId, to: DriveId, groups: Vec<GroupId>, skipped: Vec<Skipped> },
+    /// A volume was created, with so many new groups.
+    VolumeCreated { volume: VolumeId, name: String, new_groups: usize },
+    /// A volume grew.
+    VolumeGrown { volume: VolumeId, from_blocks: u64, to_blocks: u64 },
+    /// A volume is gone for clients; these sessions were ended.
+    VolumeDeleting { volume: VolumeId, generation: Generation, ended: Vec<SessionId> },
+    /// A volume was forgotten.
+    VolumeDeleted { volume: VolumeId, name: String },
+    /// A client attached; these sessions were ended for it.
+    SessionOpened { session: SessionId, volume: VolumeId, generation: Generation, ended: Vec<SessionId> },
+    /// A session is over.
+    SessionOver { session: SessionId, volume: VolumeId },
+    /// A session was forgotten.
+    SessionSwept { session: SessionId, volume: VolumeId },
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::NodeJoined { node, name } => write!(f, "node '{name}' joined as {node}"),
+            Reason::NodeMoved { node, from, to } => write!(f, "node {node} moved from {from} to {to}"),
+            Reason::PoolCreated { pool, name } => write!(f, "pool '{name}' created as {pool}"),
+            Reason::DriveAdded { drive, node, pool } => {
+                write!(f, "drive {} of node {node} added to pool {pool}", drive.short())
+            }
+            Reason::DriveFailed { drive, cause } => write!(f, "drive {} failed: {cause}", drive.short()),
+            Reason::DriveRemoved { drive } => write!(f, "drive {} removed", drive.short()),
+            Reason::Evicted { drives, groups, skipped } => {
+                write!(f, "evicted {} from {} groups", Shorts(drives), groups.len())?;
+                kept(f, skipped)
+            }
+            Reason::Rejoined { drives, groups } => {
+                write!(f, "{} back as syncing in {} groups", Shorts(drives), groups.len())
+            }
+            Reason::Promoted { group, drive, stint } => {
+                write!(f, "drive {} in-sync in {group}, all verified since {stint}", drive.short())
+            }
+            Reason::Rebuilding { group, from, to } => {
+                write!(f, "{group}: copy of drive {} rebuilt on {}", from.short(), to.short())
+            }
+            Reason::Replaced { from, to, groups, skipped } => {
+                write!(f, "drive {} replaced by {} in {} groups", from.short(), to.short(), groups.len())?;
+                kept(f, skipped)
+            }
+            Reason::VolumeCreated { volume, name, new_groups } => {
+                write!(f, "volume '{name}' created as {volume}, with {new_groups} new groups")
+            }
+            Reason::VolumeGrown { volume, from_blocks, to_blocks } => {
+                write!(f, "volume {volume} grew from {from_blocks} to {to_blocks} blocks")
+            }
+            Reason::VolumeDeleting { volume, generation, ended } => {
+                write!(f, "volume {volume} is being deleted at {generation}, {} sessions ended", ended.len())
+            }
+            Reason::VolumeDeleted { volume, name } => write!(f, "volume '{name}' ({volume}) deleted"),
+            Reason::SessionOpened { session, volume, generation, ended } => {
+                write!(f, "session {session} opened on {volume} at {generation}, {} preempted", ended.len())
+            }
+            Reason::SessionOver { session, volume } => write!(f, "session {session} on {volume} is over"),
+            Reason::SessionSwept { session, volume } => write!(f, "session {session} on {volume} swept"),
+        }
+    }
+}
+
+/// A group that a change had to leave as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// The group.
+    pub group: GroupId,
+    /// Why it was left.
+    pub cause: SkipCause,
+}
+
+/// Why a change had to leave a group as it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SkipCause {
+    /// No in-sync member would remain.
+    LastInSync,
+    /// No remaining in-sync member has acknowledged the intent in the group's present epoch.
+    NotAcknowledged,
+    /// The slot is not out.
+    NotOut,
+    /// The new drive already has a slot in the group.
+    AlreadyMember,
+    /// Another copy is on the new drive's node.
+    SharedNode,
+    /// No in-sync member could be copied from.
+    NoSource,
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cause = match self.cause {
+            SkipCause::LastInSync => "no other in-sync member",
+            SkipCause::NotAcknowledged => "no in-sync member acknowledged the intent",
+            SkipCause::NotOut => "the slot is not out",
+            SkipCause::AlreadyMember => "the drive is a member already",
+            SkipCause::SharedNode => "another copy is on that node",
+            SkipCause::NoSource => "no in-sync member to copy from",
+        };
+        write!(f, "{} ({cause})", self.group)
+    }
+}
+
+/// Drives by their short names.
+struct Shorts<'a>(&'a [DriveId]);
+
+impl fmt::Display for Shorts<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<String> = self.0.iter().map(|d| d.short()).collect();
+        write!(f, "drive {}", names.join(", "))
+    }
+}
+
+fn kept(f: &mut fmt::Formatter<'_>, skipped: &[Skipped]) -> fmt::Result {
+    if skipped.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<String> = skipped.iter().map(|s| s.to_string()).collect();
+    write!(f, "; left as they were: {}", names.join(", "))
+}

@@ -1,0 +1,306 @@
+//! Why a change does not fit a map: what was found, what was expected, and what to do.
+//!
+//! It owns the texts. A refusal never means that something is broken, and the map is unchanged by it.
+
+use crate::size::Size;
+use crate::{NameFault, Skipped};
+use std::fmt;
+use weft_layout::LayoutError;
+use weft_types::limits::{COPIES_MAX, SESSIONS_MAX};
+use weft_types::{
+    AttachMode, BlockCount, DriveId, Epoch, GroupId, NodeId, PoolId, Role, SessionId, VolumeId,
+};
+
+/// The kinds of things in a map, for texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A machine.
+    Node,
+    /// A drive.
+    Drive,
+    /// A set of drives.
+    Pool,
+    /// A set of drives with the same data.
+    Group,
+    /// A volume.
+    Volume,
+    /// A client's attach.
+    Session,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Node => "node",
+            Kind::Drive => "drive",
+            Kind::Pool => "pool",
+            Kind::Group => "group",
+            Kind::Volume => "volume",
+            Kind::Session => "session",
+        })
+    }
+}
+
+/// Why a change was refused. `Display` says what was found and expected, [`Refusal::hint`] what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the fields are what the text of each variant names")]
+pub enum Refusal {
+    /// The thing is not in the map.
+    #[error("there is no {kind} {id} in the fabric")]
+    Unknown { kind: Kind, id: String },
+    /// The name breaks the rule for names.
+    #[error("'{}' cannot be the name of a {kind}", shown(name))]
+    Name {
+        kind: Kind,
+        name: String,
+        #[source]
+        fault: NameFault,
+    },
+    /// Another one has this name.
+    #[error("there is already a {kind} named '{name}'")]
+    NameTaken { kind: Kind, name: String },
+    /// The map has no number left for another one of this kind.
+    #[error("the numbers for another {kind} have run out")]
+    NumbersUsedUp { kind: Kind },
+
+    /// The address is no `host:port`.
+    #[error("'{}' is no address: expected host:port with a port from 1 to 65535", shown(addr))]
+    Address { addr: String },
+    /// Another node has this address.
+    #[error("node '{node}' already listens at {addr}")]
+    AddressTaken { addr: String, node: String },
+    /// The node has this address already.
+    #[error("node {node} is already at {addr}")]
+    SameAddress { node: NodeId, addr: String },
+
+    /// A drive with this identity is listed.
+    #[error(
+        "drive {drive} is already in the fabric, as {listed_path} on node {listed_node}; \
+         found again as {found_path} on node {found_node}"
+    )]
+    DuplicateDrive {
+        drive: DriveId,
+        listed_node: NodeId,
+        listed_path: String,
+        found_node: NodeId,
+        found_path: String,
+    },
+    /// The drive can hold nothing.
+    #[error("drive {drive} has no room for data")]
+    EmptyDrive { drive: DriveId },
+    /// The drive is already failed.
+    #[error("drive {drive} is already marked as failed")]
+    AlreadyFailed { drive: DriveId },
+    /// The drive is failed, an active one is needed.
+    #[error("drive {drive} is marked as failed; an active drive is needed")]
+    DriveFailed { drive: DriveId },
+    /// Groups list the drive.
+    #[error("drive {drive} is still listed by {groups} groups, the first is {first}")]
+    DriveInUse { drive: DriveId, groups: usize, first: GroupId },
+    /// The drive belongs to another pool.
+    #[error("drive {drive} is in pool {found}, group {group} draws from pool {expected}")]
+    WrongPool { drive: DriveId, group: GroupId, found: PoolId, expected: PoolId },
+
+    /// Nothing would change by the eviction.
+    #[error("nothing to evict for {} drives{}", drives, list(skipped))]
+    NothingToEvict { drives: usize, skipped: Vec<Skipped> },
+    /// None of the drives has an out slot.
+    #[error("none of the {drives} drives is out of a group that has an in-sync member")]
+    NothingToRejoin { drives: usize },
+    /// The drive has no slot in the group.
+    #[error("drive {drive} is not a member of group {group}")]
+    NotMember { group: GroupId, drive: DriveId },
+    /// The replica has another role than needed.
+    #[error("drive {drive} in group {group} is {found}, expected {expected}")]
+    WrongRole { group: GroupId, drive: DriveId, found: Role, expected: Role },
+    /// The word is about an earlier stint.
+    #[error(
+        "drive {drive} in group {group} is in the stint of {found}, the report was about that of {reported}"
+    )]
+    StaleStint { group: GroupId, drive: DriveId, reported: Epoch, found: Epoch },
+    /// No in-sync member could be copied from.
+    #[error("group {group} has no in-sync member to copy from")]
+    NoSource { group: GroupId },
+    /// The drive already has a slot in the group.
+    #[error("drive {drive} is already a member of group {group}")]
+    AlreadyMember { group: GroupId, drive: DriveId },
+    /// Another copy is on the same node.
+    #[error("drive {drive} is on node {node}, which already holds a copy of group {group} on drive {other}")]
+    SharedNode { group: GroupId, drive: DriveId, node: NodeId, other: DriveId },
+    /// The drive to replace has no out slot.
+    #[error("drive {drive} is not out of any group: nothing to replace")]
+    NothingToReplace { drive: DriveId },
+
+    /// The size is no positive multiple of a block.
+    #[error("a size of {bytes} bytes: expected a multiple of 4096 above 0")]
+    Size { bytes: u64 },
+    /// The size is above every limit.
+    #[error("a size of {} is more than any volume can have, {}", Size(*size), Size(*limit))]
+    TooLarge { size: BlockCount, limit: BlockCount },
+    /// The number of copies is not possible.
+    #[error("{copies} copies: expected 1 to {COPIES_MAX}")]
+    Copies { copies: u8 },
+    /// The striping or the placement is not possible.
+    #[error("the pool cannot hold this layout")]
+    Layout(#[source] LayoutError),
+    /// The stripe is wider than there are groups.
+    #[error("a stripe of width {width} needs as many groups, pool {pool} has {groups} with {copies} copies")]
+    WiderThanPool { pool: PoolId, width: u32, groups: usize, copies: u8 },
+    /// The pool has not enough unpromised space.
+    #[error(
+        "pool {pool} has {} free at {copies} copies, {} more are needed",
+        Size(*free), Size(*needed)
+    )]
+    NoSpace { pool: PoolId, copies: u8, needed: BlockCount, free: BlockCount },
+    /// The groups in the change are not those that the map can take.
+    #[error("the change was planned for another map: {found}")]
+    PlannedElsewhere { found: String },
+    /// The volume would become smaller.
+    #[error("volume '{volume}' has {}, it cannot shrink to {}", Size(*from), Size(*to))]
+    Shrink { volume: String, from: BlockCount, to: BlockCount },
+    /// The volume has this size.
+    #[error("volume '{volume}' already has {}", Size(*size))]
+    SameSize { volume: String, size: BlockCount },
+    /// The volume is being deleted.
+    #[error("volume '{volume}' is being deleted")]
+    Deleting { volume: String },
+    /// The volume is not being deleted.
+    #[error("volume '{volume}' is not being deleted")]
+    NotDeleting { volume: String },
+    /// Sessions stand in the way.
+    #[error(
+        "volume '{volume}' has {} sessions, the first is {first} of client '{client}' ({mode})",
+        sessions
+    )]
+    Attached { volume: String, sessions: usize, first: SessionId, client: String, mode: AttachMode },
+    /// Sessions have not been swept.
+    #[error(
+        "volume {volume} has {sessions} sessions that are not yet swept everywhere, the first is {first}"
+    )]
+    Unswept { volume: VolumeId, sessions: usize, first: SessionId },
+
+    /// Every session slot is taken.
+    #[error("{SESSIONS_MAX} sessions are open or not yet swept: there is no slot for another one")]
+    TooManySessions,
+    /// The client's name is too long.
+    #[error("a client's name of {bytes} bytes: expected at most {limit}")]
+    ClientName { bytes: usize, limit: usize },
+    /// The session is over.
+    #[error("session {session} is already over")]
+    AlreadyOver { session: SessionId },
+    /// The session is open.
+    #[error("session {session} is still open: only one that is over can have been swept")]
+    StillOpen { session: SessionId },
+}
+
+impl Refusal {
+    /// What to do about it, where there is something that people can do.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            Refusal::Name { .. } => "use 1 to 63 of A-Z a-z 0-9 . _ -, beginning with a letter or digit".into(),
+            Refusal::NameTaken { kind, .. } => format!("choose another name for the {kind}"),
+            Refusal::Address { .. } => "for example 10.0.0.7:4420 or [fd00::7]:4420".into(),
+            Refusal::AddressTaken { .. } => "every target needs an address of its own".into(),
+            Refusal::DuplicateDrive { .. } => {
+                "one of the two is a copy of the other: unplug it, or format it anew".into()
+            }
+            Refusal::DriveInUse { .. } => "wait until its groups are rebuilt elsewhere, or replace it".into(),
+            Refusal::DriveFailed { .. } => "format the drive anew if it is sound: it then is another drive".into(),
+            Refusal::NothingToEvict { skipped, .. } if !skipped.is_empty() => {
+                "the last in-sync copy of a group always stays listed: bring one of its drives back".into()
+            }
+            Refusal::NoSource { .. } => "bring one of the group's in-sync drives back".into(),
+            Refusal::SharedNode { .. } => {
+                "choose a drive of another node, or accept copies on one node with --failure-domain drive".into()
+            }
+            Refusal::WrongRole { expected: Role::Out, .. } | Refusal::NothingToReplace { .. } => {
+                "a drive is replaced only after it was evicted".into()
+            }
+            Refusal::Size { bytes } => match bytes.div_ceil(4096).max(1).checked_mul(4096) {
+                Some(next) => format!("the next size is {next} bytes"),
+                None => "choose a smaller size".into(),
+            },
+            Refusal::Layout(LayoutError::TooFewNodes { .. }) => {
+                "add nodes, ask for fewer copies, or accept copies on one node with --failure-domain drive".into()
+            }
+            Refusal::Layout(LayoutError::TooFewDrives { .. }) => "add drives, or ask for fewer copies".into(),
+            Refusal::WiderThanPool { groups, .. } => format!("ask for a width of at most {groups}"),
+            Refusal::NoSpace { .. } => {
+                "ask for less, add drives, or pass --thin to promise more than there is".into()
+            }
+            Refusal::PlannedElsewhere { .. } => "plan it again for the newest map".into(),
+            Refusal::Shrink { .. } => "create a smaller volume and copy the data".into(),
+            Refusal::Attached { .. } => {
+                "detach the clients; or preempt them (attach --preempt, delete --force): they lose access at once"
+                    .into()
+            }
+            Refusal::TooManySessions => "detach clients that are not needed".into(),
+            _ => return None,
+        })
+    }
+}
+
+/// Hostile text in a message: escaped, and cut to a length that people read.
+fn shown(text: &str) -> String {
+    const SHOWN_CHARS: usize = 80;
+    let mut shown: String = text.chars().take(SHOWN_CHARS).flat_map(char::escape_debug).collect();
+    if text.chars().count() > SHOWN_CHARS {
+        shown.push_str("...");
+    }
+    shown
+}
+
+/// The groups that were skipped, the first few by name.
+fn list(skipped: &[Skipped]) -> String {
+    const LISTED: usize = 3;
+    if skipped.is_empty() {
+        return ": they are in no write set".into();
+    }
+    let first: Vec<String> = skipped.iter().take(LISTED).map(|s| s.to_string()).collect();
+    let more = if skipped.len() > LISTED { ", ..." } else { "" };
+    format!(": {}{more}", first.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SkipCause;
+
+    #[test]
+    fn a_refusal_says_what_was_found_and_what_to_do() {
+        let refusal = Refusal::NoSpace {
+            pool: PoolId(1),
+            copies: 2,
+            needed: BlockCount(1 << 20),
+            free: BlockCount(256),
+        };
+        assert_eq!(refusal.to_string(), "pool p1 has 1 MiB free at 2 copies, 4 GiB more are needed");
+        assert!(refusal.hint().expect("a hint").contains("--thin"));
+    }
+
+    #[test]
+    fn hostile_names_are_cut_and_escaped() {
+        let refusal = Refusal::NameTaken { kind: Kind::Volume, name: "v".into() };
+        assert_eq!(refusal.to_string(), "there is already a volume named 'v'");
+        let text = Refusal::Name {
+            kind: Kind::Volume,
+            name: "\x1b[2J".repeat(100),
+            fault: NameFault::Character { found: '\x1b' },
+        }
+        .to_string();
+        assert!(!text.contains('\x1b') && text.len() < 400, "{text}");
+    }
+
+    #[test]
+    fn the_size_hint_never_overflows() {
+        assert_eq!(Refusal::Size { bytes: 1 }.hint().as_deref(), Some("the next size is 4096 bytes"));
+        assert_eq!(Refusal::Size { bytes: u64::MAX }.hint().as_deref(), Some("choose a smaller size"));
+    }
+
+    #[test]
+    fn skipped_groups_are_named() {
+        let skipped = vec![Skipped { group: GroupId(4), cause: SkipCause::LastInSync }];
+        let text = Refusal::NothingToEvict { drives: 1, skipped }.to_string();
+        assert_eq!(text, "nothing to evict for 1 drives: g4 (no other in-sync member)");
+    }
+}

@@ -1,0 +1,45 @@
+//! Coming back: replicas that were out take part again, as syncing.
+//!
+//! It owns the new stint. A drive that restarted without having been evicted keeps its role and needs no change.
+
+use crate::group;
+use crate::refusal::Kind;
+use crate::{Reason, Refusal};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use weft_types::{DriveId, DriveState, FabricMap, Role};
+
+/// Drives that were out come back as syncing in all their groups.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rejoin {
+    /// The drives that are back.
+    pub drives: BTreeSet<DriveId>,
+}
+
+pub(crate) fn rejoin(map: &mut FabricMap, change: &Rejoin) -> Result<Reason, Refusal> {
+    for drive in &change.drives {
+        match map.drives.get(drive).map(|d| d.state) {
+            None => return Err(Refusal::Unknown { kind: Kind::Drive, id: drive.to_string() }),
+            Some(DriveState::Failed) => return Err(Refusal::DriveFailed { drive: *drive }),
+            Some(DriveState::Active) => {}
+        }
+    }
+    let mut groups = Vec::new();
+    for group in map.groups.values_mut() {
+        let back = |role, drive| role == Role::Out && change.drives.contains(&drive);
+        let any = group.slots.iter().any(|s| back(s.role, s.drive));
+        if !any || group.read_set().next().is_none() {
+            continue;
+        }
+        let epoch = group::next_epoch(group);
+        for slot in group.slots.iter_mut().filter(|s| back(s.role, s.drive)) {
+            group::set_role(slot, Role::Syncing, epoch);
+        }
+        groups.push(group.id);
+    }
+    if groups.is_empty() {
+        return Err(Refusal::NothingToRejoin { drives: change.drives.len() });
+    }
+    Ok(Reason::Rejoined { drives: change.drives.iter().copied().collect(), groups })
+}

@@ -1,0 +1,121 @@
+//! Growing a volume. It never shrinks one, and never moves an object: what is there stays where it is.
+
+use crate::refusal::Kind;
+use crate::volume::{Stock, add_groups, check_size, check_space, check_span_groups, size_in_blocks};
+use crate::{Change, NewGroup, Reason, Refusal};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use weft_layout::{FailureDomain, SPAN_GROUPS_MAX, objects_for};
+use weft_types::{BlockCount, DriveId, FabricMap, GroupId, ObjectSpan, Volume, VolumeId, VolumeState};
+
+/// Spans of one volume, after which the last one goes on for ever: bounds a volume's part of the map however often
+/// it grows. The last one that is made lists as many groups as a span can, so nothing is lost by it.
+const SPANS_MAX: usize = 64;
+
+/// What someone wants of a volume that exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResizeRequest {
+    /// The volume.
+    pub volume: VolumeId,
+    /// Its new size in bytes: a multiple of 4096, above the present size.
+    pub size_bytes: u64,
+    /// What must not hold two copies.
+    pub domain: FailureDomain,
+}
+
+/// A volume grows. Made by [`plan_resize`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GrowVolume {
+    /// The volume.
+    pub volume: VolumeId,
+    /// Its new size.
+    pub size: BlockCount,
+    /// What must not hold two copies.
+    pub domain: FailureDomain,
+    /// Groups that are made first, with the next free numbers in order.
+    pub new_groups: Vec<NewGroup>,
+    /// The groups of the new objects, in their order. Empty where no object is new, or where the last span goes on.
+    pub span_groups: Vec<GroupId>,
+}
+
+/// Decides how a volume grows: in its last row of objects while that has room, then by more objects in the groups
+/// of its last span, or in a new span where the pool now offers other groups.
+///
+/// # Errors
+/// As [`crate::apply`] would say; shrinking is refused.
+pub fn plan_resize(
+    map: &FabricMap,
+    request: &ResizeRequest,
+    absent: &BTreeSet<DriveId>,
+) -> Result<Change, Refusal> {
+    let size = size_in_blocks(request.size_bytes)?;
+    let volume = growing(map, request.volume, size)?;
+    let objects = objects_for(&volume.striping, size) - covered(volume);
+    let mut change = GrowVolume {
+        volume: request.volume,
+        size,
+        domain: request.domain,
+        new_groups: Vec::new(),
+        span_groups: Vec::new(),
+    };
+    if objects > 0 {
+        let stock = Stock::plan(map, volume.pool, volume.copies, request.domain, absent)?;
+        let last = volume.spans.last().map(|s| s.groups.as_slice()).unwrap_or_default();
+        let offered: BTreeSet<GroupId> = stock.groups.iter().map(|g| g.id).collect();
+        let lists_all = last.len() == offered.len().min(SPAN_GROUPS_MAX)
+            && last.iter().all(|g| offered.contains(g))
+            && stock.new_groups.is_empty();
+        if !lists_all && volume.spans.len() < SPANS_MAX {
+            let is_last_span = volume.spans.len() + 1 == SPANS_MAX;
+            change.span_groups = stock.choose(if is_last_span { u64::MAX } else { objects });
+            change.new_groups = stock.new_groups;
+        }
+    }
+    grow(&mut map.clone(), &change)?;
+    Ok(Change::GrowVolume(change))
+}
+
+pub(crate) fn grow(map: &mut FabricMap, change: &GrowVolume) -> Result<Reason, Refusal> {
+    check_size(change.size)?;
+    let volume = growing(map, change.volume, change.size)?;
+    let (pool, copies, from, first) = (volume.pool, volume.copies, volume.size, covered(volume));
+    let objects = objects_for(&volume.striping, change.size) - first;
+    if !volume.thin {
+        check_space(map, pool, copies, change.domain, BlockCount(change.size.0 - from.0))?;
+    }
+    add_groups(map, pool, copies, change.domain, &change.new_groups)?;
+    if !change.span_groups.is_empty() {
+        check_span_groups(map, pool, copies, &change.span_groups)?;
+    }
+    let volume = map.volumes.get_mut(&change.volume).expect("it was found above");
+    volume.size = change.size;
+    match volume.spans.last_mut() {
+        _ if objects == 0 => {}
+        Some(last) if change.span_groups.is_empty() => last.count += objects,
+        _ => volume.spans.push(ObjectSpan { first, count: objects, groups: change.span_groups.clone() }),
+    }
+    Ok(Reason::VolumeGrown { volume: change.volume, from_blocks: from.0, to_blocks: change.size.0 })
+}
+
+/// The volume, if it may grow to this size.
+fn growing(map: &FabricMap, id: VolumeId, size: BlockCount) -> Result<&Volume, Refusal> {
+    let unknown = || Refusal::Unknown { kind: Kind::Volume, id: id.to_string() };
+    let volume = map.volumes.get(&id).ok_or_else(unknown)?;
+    let name = || volume.name.clone();
+    if volume.state == VolumeState::Deleting {
+        return Err(Refusal::Deleting { volume: name() });
+    }
+    if size < volume.size {
+        return Err(Refusal::Shrink { volume: name(), from: volume.size, to: size });
+    }
+    if size == volume.size {
+        return Err(Refusal::SameSize { volume: name(), size });
+    }
+    Ok(volume)
+}
+
+/// Objects that the volume's spans cover: whole rows, so that the next span begins at a multiple of the width.
+fn covered(volume: &Volume) -> u64 {
+    volume.spans.last().map_or(0, |last| last.first + last.count)
+}

@@ -1,0 +1,195 @@
+//! Sessions: a client attaches a volume, is over, is swept.
+//!
+//! ```text
+//!   open ----- close, preempted, volume deleted -----> over ----- swept everywhere -----> (forgotten)
+//! ```
+//!
+//! It owns who may attach beside whom, the generation, and the session slots. It never knows whether targets have
+//! heard of it: the manager waits for that before it tells the client.
+
+use crate::change::take_id;
+use crate::refusal::Kind;
+use crate::{Reason, Refusal};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use weft_types::limits::SESSIONS_MAX;
+use weft_types::{
+    AttachMode, FabricMap, Generation, Session, SessionId, SessionSlot, SessionState, Volume, VolumeId,
+    VolumeState,
+};
+
+/// Bytes of a client's name: a host name of DNS (RFC 1035, section 2.3.4) and a process beside it.
+const CLIENT_BYTES_MAX: usize = 320;
+
+/// A client attaches a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpenSession {
+    /// The volume.
+    pub volume: VolumeId,
+    /// What the session may do.
+    pub mode: AttachMode,
+    /// Who it is, for people.
+    pub client: String,
+    /// Whether sessions that stand in the way are ended; otherwise they are a reason to refuse.
+    pub preempt: bool,
+}
+
+/// A client session is over: the client said so, or was silent for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CloseSession {
+    /// The session.
+    pub session: SessionId,
+}
+
+/// A session that is over was refused and swept at every target, and is forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SweepSession {
+    /// The session.
+    pub session: SessionId,
+}
+
+/// Exclusive wants no other session, the others want no exclusive one. An exclusive attach and a preemption raise
+/// the generation, so that targets refuse the clients before it.
+pub(crate) fn open(map: &mut FabricMap, change: &OpenSession) -> Result<Reason, Refusal> {
+    let OpenSession { volume: id, mode, client, preempt } = change;
+    let unknown = || Refusal::Unknown { kind: Kind::Volume, id: id.to_string() };
+    let volume = map.volumes.get(id).ok_or_else(unknown)?;
+    if volume.state == VolumeState::Deleting {
+        return Err(Refusal::Deleting { volume: volume.name.clone() });
+    }
+    if client.len() > CLIENT_BYTES_MAX {
+        return Err(Refusal::ClientName { bytes: client.len(), limit: CLIENT_BYTES_MAX });
+    }
+    let in_the_way = |other| *mode == AttachMode::Exclusive || other == AttachMode::Exclusive;
+    let conflict = attached(map, volume, in_the_way);
+    let mut ended = Vec::new();
+    match conflict {
+        Err(refusal) if !preempt => return Err(refusal),
+        // Either the new session or the one in its way is exclusive: no session can stay beside it.
+        Err(_) => ended = end_sessions(map, *id),
+        Ok(()) => {}
+    }
+    let session = SessionId(take_id(map));
+    let slot = free_slot(map, session)?;
+    let volume = map.volumes.get_mut(id).expect("it was found above");
+    if *mode == AttachMode::Exclusive || !ended.is_empty() {
+        volume.generation = Generation(volume.generation.0 + 1);
+    }
+    let generation = volume.generation;
+    let entry = Session {
+        id: session,
+        slot,
+        volume: *id,
+        mode: *mode,
+        generation,
+        client: client.clone(),
+        state: SessionState::Open,
+    };
+    map.sessions.insert(session, entry);
+    Ok(Reason::SessionOpened { session, volume: *id, generation, ended })
+}
+
+pub(crate) fn close(map: &mut FabricMap, change: &CloseSession) -> Result<Reason, Refusal> {
+    let session = find(map, change.session)?;
+    if session.state == SessionState::Over {
+        return Err(Refusal::AlreadyOver { session: change.session });
+    }
+    session.state = SessionState::Over;
+    Ok(Reason::SessionOver { session: change.session, volume: session.volume })
+}
+
+pub(crate) fn sweep(map: &mut FabricMap, change: &SweepSession) -> Result<Reason, Refusal> {
+    let session = find(map, change.session)?;
+    if session.state == SessionState::Open {
+        return Err(Refusal::StillOpen { session: change.session });
+    }
+    let volume = session.volume;
+    map.sessions.remove(&change.session);
+    Ok(Reason::SessionSwept { session: change.session, volume })
+}
+
+/// Refuses where sessions of such a mode are open on the volume.
+pub(crate) fn attached(
+    map: &FabricMap,
+    volume: &Volume,
+    counts: impl Fn(AttachMode) -> bool,
+) -> Result<(), Refusal> {
+    let open = |s: &&Session| s.volume == volume.id && s.state == SessionState::Open;
+    let mut sessions = map.sessions.values().filter(open).filter(|s| counts(s.mode));
+    let Some(first) = sessions.next() else { return Ok(()) };
+    Err(Refusal::Attached {
+        volume: volume.name.clone(),
+        first: first.id,
+        client: first.client.clone(),
+        mode: first.mode,
+        sessions: 1 + sessions.count(),
+    })
+}
+
+/// Ends every open session of the volume, and says which.
+pub(crate) fn end_sessions(map: &mut FabricMap, volume: VolumeId) -> Vec<SessionId> {
+    let open = |s: &&mut Session| s.volume == volume && s.state == SessionState::Open;
+    (map.sessions.values_mut())
+        .filter(open)
+        .map(|session| {
+            session.state = SessionState::Over;
+            session.id
+        })
+        .collect()
+}
+
+/// The slot that belongs to the session's number, or the next free one. Session numbers only rise, so a slot comes
+/// up again only after all others had their turn, and nothing about past sessions needs to be remembered.
+fn free_slot(map: &FabricMap, session: SessionId) -> Result<SessionSlot, Refusal> {
+    let used: BTreeSet<SessionSlot> = map.sessions.values().map(|s| s.slot).collect();
+    let slots = SESSIONS_MAX as u64;
+    (0..slots)
+        .map(|offset| SessionSlot(((session.0 + offset) % slots) as u16 + 1))
+        .find(|slot| !used.contains(slot))
+        .ok_or(Refusal::TooManySessions)
+}
+
+fn find(map: &mut FabricMap, id: SessionId) -> Result<&mut Session, Refusal> {
+    map.sessions.get_mut(&id).ok_or_else(|| Refusal::Unknown { kind: Kind::Session, id: id.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_types::FabricId;
+
+    fn map_with_slots(slots: impl Iterator<Item = u16>) -> FabricMap {
+        let mut map = FabricMap::empty(FabricId(1));
+        for (id, slot) in (1..).zip(slots) {
+            let session = Session {
+                id: SessionId(id),
+                slot: SessionSlot(slot),
+                volume: VolumeId(1),
+                mode: AttachMode::Shared,
+                generation: Generation(1),
+                client: String::new(),
+                state: SessionState::Over,
+            };
+            map.sessions.insert(session.id, session);
+        }
+        map
+    }
+
+    #[test]
+    fn slots_follow_the_numbers_and_are_reused_late() {
+        let map = map_with_slots(std::iter::empty());
+        assert_eq!(free_slot(&map, SessionId(1)), Ok(SessionSlot(2)));
+        assert_eq!(free_slot(&map, SessionId(65_534)), Ok(SessionSlot(65_535)));
+        assert_eq!(free_slot(&map, SessionId(65_535)), Ok(SessionSlot(1)), "0 is nobody's");
+    }
+
+    #[test]
+    fn a_taken_slot_is_passed_over_until_there_is_none() {
+        assert_eq!(free_slot(&map_with_slots(2..=4), SessionId(1)), Ok(SessionSlot(5)));
+        assert_eq!(free_slot(&map_with_slots(1..=65_534), SessionId(1)), Ok(SessionSlot(65_535)));
+        assert_eq!(free_slot(&map_with_slots(1..=65_535), SessionId(1)), Err(Refusal::TooManySessions));
+    }
+}

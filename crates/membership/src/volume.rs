@@ -1,0 +1,345 @@
+//! Volumes: planning one, and putting it into the map.
+//!
+//! It owns what a volume begins as, and which groups it uses. Growing is in `resize`, deleting in `delete`,
+//! attaching in `session`.
+
+use crate::capacity::{candidates, free_blocks};
+use crate::change::take_id;
+use crate::refusal::Kind;
+use crate::{Change, Reason, Refusal, validate_name};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use weft_layout::{FailureDomain, GroupLoad, LayoutError, SPAN_GROUPS_MAX};
+use weft_layout::{default_striping, groups_wanted, objects_for, place, span_groups, validate};
+use weft_types::limits::COPIES_MAX;
+use weft_types::{
+    BLOCK_SIZE, BlockCount, DriveId, DriveState, Epoch, FabricMap, Generation, Group, GroupId, ObjectSpan,
+    PoolId, Role, Slot, Striping, Volume, VolumeId, VolumeState,
+};
+
+/// Blocks of the largest volume: its size in bytes is a signed 64-bit number everywhere in Linux (`loff_t`).
+pub const VOLUME_BLOCKS_MAX: u64 = i64::MAX as u64 / BLOCK_SIZE as u64;
+
+/// What someone wants of a new volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeRequest {
+    /// Its name, unique in the fabric.
+    pub name: String,
+    /// The pool that it draws from.
+    pub pool: PoolId,
+    /// Its size in bytes: a multiple of 4096 above 0.
+    pub size_bytes: u64,
+    /// Copies of each block: 1 to [`COPIES_MAX`].
+    pub copies: u8,
+    /// How its addresses become objects; `None` for the default.
+    pub striping: Option<Striping>,
+    /// What must not hold two copies.
+    pub domain: FailureDomain,
+    /// Whether it may be larger than what is free.
+    pub thin: bool,
+    /// Now, in milliseconds since 1970-01-01T00:00:00Z.
+    pub created_ms: u64,
+}
+
+/// A volume is created. Made by [`plan_volume`]: the groups are decided, and named by number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CreateVolume {
+    /// Its name, unique in the fabric.
+    pub name: String,
+    /// The pool that it draws from.
+    pub pool: PoolId,
+    /// Its size.
+    pub size: BlockCount,
+    /// Copies of each block.
+    pub copies: u8,
+    /// How its addresses become objects.
+    pub striping: Striping,
+    /// What must not hold two copies.
+    pub domain: FailureDomain,
+    /// Whether it may be larger than what is free.
+    pub thin: bool,
+    /// When it was created, in milliseconds since 1970-01-01T00:00:00Z.
+    pub created_ms: u64,
+    /// Groups that are made first, with the next free numbers in order.
+    pub new_groups: Vec<NewGroup>,
+    /// The groups of its objects, in their order; old and new ones.
+    pub span_groups: Vec<GroupId>,
+}
+
+/// A group to be made: all of its members begin in-sync, since there is nothing in it yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewGroup {
+    /// Its number.
+    pub id: GroupId,
+    /// Its drives in slot order, one per copy.
+    pub drives: Vec<DriveId>,
+}
+
+/// Decides a new volume: how it is striped, which groups are made, and which it uses.
+///
+/// Groups are made where the pool has fewer than its drives deserve: all of them for its first volume with so many
+/// copies, and further ones after drives were added. No group is made on a drive in `absent`, the drives that do
+/// not serve at the moment.
+///
+/// # Errors
+/// Whatever is wrong with the request, as [`crate::apply`] would say; or [`Refusal::Layout`] where the pool has no
+/// group to offer and none can be made.
+pub fn plan_volume(
+    map: &FabricMap,
+    request: &VolumeRequest,
+    absent: &BTreeSet<DriveId>,
+) -> Result<Change, Refusal> {
+    let size = size_in_blocks(request.size_bytes)?;
+    check_request(map, &request.name, request.pool, request.copies)?;
+    let stock = Stock::plan(map, request.pool, request.copies, request.domain, absent)?;
+    let striping = request.striping.unwrap_or_else(|| default_striping(stock.groups.len()));
+    check_striping(&striping, request.pool, request.copies, stock.groups.len())?;
+    let span_groups = stock.choose(objects_for(&striping, size));
+    let change = CreateVolume {
+        name: request.name.clone(),
+        pool: request.pool,
+        size,
+        copies: request.copies,
+        striping,
+        domain: request.domain,
+        thin: request.thin,
+        created_ms: request.created_ms,
+        new_groups: stock.new_groups,
+        span_groups,
+    };
+    // A dry run by the real path: what cannot be applied is not offered.
+    create(&mut map.clone(), &change)?;
+    Ok(Change::CreateVolume(change))
+}
+
+pub(crate) fn create(map: &mut FabricMap, change: &CreateVolume) -> Result<Reason, Refusal> {
+    check_request(map, &change.name, change.pool, change.copies)?;
+    check_size(change.size)?;
+    if !change.thin {
+        check_space(map, change.pool, change.copies, change.domain, change.size)?;
+    }
+    add_groups(map, change.pool, change.copies, change.domain, &change.new_groups)?;
+    check_span_groups(map, change.pool, change.copies, &change.span_groups)?;
+    check_striping(&change.striping, change.pool, change.copies, change.span_groups.len())?;
+    let span = ObjectSpan {
+        first: 0,
+        count: objects_for(&change.striping, change.size),
+        groups: change.span_groups.clone(),
+    };
+    let id = VolumeId(take_id(map));
+    let volume = Volume {
+        id,
+        name: change.name.clone(),
+        pool: change.pool,
+        size: change.size,
+        copies: change.copies,
+        striping: change.striping,
+        spans: vec![span],
+        generation: Generation(1),
+        state: VolumeState::Ready,
+        thin: change.thin,
+        created_ms: change.created_ms,
+    };
+    map.volumes.insert(id, volume);
+    Ok(Reason::VolumeCreated { volume: id, name: change.name.clone(), new_groups: change.new_groups.len() })
+}
+
+/// The groups that a pool offers to a volume, those to be made included.
+pub(crate) struct Stock {
+    /// Groups to be made.
+    pub(crate) new_groups: Vec<NewGroup>,
+    /// All groups that can be used.
+    pub(crate) groups: Vec<GroupLoad>,
+}
+
+impl Stock {
+    /// What the pool offers, and what is to be made so that every drive has its part.
+    pub(crate) fn plan(
+        map: &FabricMap,
+        pool: PoolId,
+        copies: u8,
+        domain: FailureDomain,
+        absent: &BTreeSet<DriveId>,
+    ) -> Result<Self, Refusal> {
+        let same = |g: &&Group| g.pool == pool && g.slots.len() == usize::from(copies);
+        let existing: Vec<&Group> = map.groups.values().filter(same).collect();
+        let offered = |g: &&&Group| is_offered(map, g, domain);
+        let loads = loads(map);
+        let load = |id| loads.get(&id).copied().unwrap_or(0);
+        let drives_of = |g: &Group| g.slots.iter().map(|s| s.drive).collect::<Vec<_>>();
+        let mut groups: Vec<GroupLoad> = (existing.iter().filter(offered))
+            .map(|g| GroupLoad { id: g.id, drives: drives_of(g), load: load(g.id) })
+            .collect();
+        let candidates = candidates(map, pool, absent);
+        let missing = groups_wanted(candidates.len(), usize::from(copies)).saturating_sub(groups.len());
+        let members: Vec<Vec<DriveId>> = existing.iter().map(|g| drives_of(g)).collect();
+        let new = match place(&candidates, &members, usize::from(copies), missing, domain) {
+            Ok(new) => new,
+            // While too few nodes are there, a volume can still use the groups that exist.
+            Err(LayoutError::TooFewDrives { .. } | LayoutError::TooFewNodes { .. }) if !groups.is_empty() => {
+                Vec::new()
+            }
+            Err(error) => return Err(Refusal::Layout(error)),
+        };
+        let new_groups: Vec<NewGroup> =
+            (map.next_id..).zip(new).map(|(id, drives)| NewGroup { id: GroupId(id), drives }).collect();
+        groups.extend(new_groups.iter().map(|g| GroupLoad { id: g.id, drives: g.drives.clone(), load: 0 }));
+        if groups.is_empty() {
+            let (copies, drives) = (usize::from(copies), candidates.len());
+            return Err(Refusal::Layout(LayoutError::TooFewDrives { copies, drives }));
+        }
+        Ok(Stock { new_groups, groups })
+    }
+
+    /// The groups for a span of so many objects.
+    pub(crate) fn choose(&self, objects: u64) -> Vec<GroupId> {
+        let count = usize::try_from(objects).unwrap_or(usize::MAX).min(SPAN_GROUPS_MAX);
+        span_groups(&self.groups, count)
+    }
+}
+
+/// Whether a volume may be put on the group: an in-sync member is not known to be lost, and no two copies are in
+/// one failure domain.
+fn is_offered(map: &FabricMap, group: &Group, domain: FailureDomain) -> bool {
+    let active = |d| map.drives.get(&d).is_some_and(|d| d.state == DriveState::Active);
+    let nodes: BTreeSet<_> =
+        group.slots.iter().filter_map(|s| map.drives.get(&s.drive)).map(|d| d.node).collect();
+    group.read_set().any(active) && (domain == FailureDomain::Drive || nodes.len() == group.slots.len())
+}
+
+/// The blocks of objects that lie in each group.
+fn loads(map: &FabricMap) -> BTreeMap<GroupId, u64> {
+    let mut loads: BTreeMap<GroupId, u64> = BTreeMap::new();
+    for volume in map.volumes.values() {
+        for span in &volume.spans {
+            let groups = span.groups.len() as u64;
+            for (i, group) in (0..).zip(&span.groups) {
+                let objects = span.count / groups + u64::from(i < span.count % groups);
+                let blocks = objects.saturating_mul(u64::from(volume.striping.object_blocks));
+                let load = loads.entry(*group).or_default();
+                *load = load.saturating_add(blocks);
+            }
+        }
+    }
+    loads
+}
+
+/// A size in bytes as blocks.
+pub(crate) fn size_in_blocks(bytes: u64) -> Result<BlockCount, Refusal> {
+    if bytes == 0 || !bytes.is_multiple_of(BLOCK_SIZE as u64) {
+        return Err(Refusal::Size { bytes });
+    }
+    let size = BlockCount(bytes / BLOCK_SIZE as u64);
+    check_size(size)?;
+    Ok(size)
+}
+
+pub(crate) fn check_size(size: BlockCount) -> Result<(), Refusal> {
+    if size.0 == 0 {
+        return Err(Refusal::Size { bytes: 0 });
+    }
+    if size.0 > VOLUME_BLOCKS_MAX {
+        return Err(Refusal::TooLarge { size, limit: BlockCount(VOLUME_BLOCKS_MAX) });
+    }
+    Ok(())
+}
+
+fn check_request(map: &FabricMap, name: &str, pool: PoolId, copies: u8) -> Result<(), Refusal> {
+    validate_name(name).map_err(|fault| Refusal::Name {
+        kind: Kind::Volume,
+        name: name.to_owned(),
+        fault,
+    })?;
+    if map.volume_named(name).is_some() {
+        return Err(Refusal::NameTaken { kind: Kind::Volume, name: name.to_owned() });
+    }
+    if !map.pools.contains_key(&pool) {
+        return Err(Refusal::Unknown { kind: Kind::Pool, id: pool.to_string() });
+    }
+    if copies == 0 || usize::from(copies) > COPIES_MAX {
+        return Err(Refusal::Copies { copies });
+    }
+    Ok(())
+}
+
+fn check_striping(striping: &Striping, pool: PoolId, copies: u8, groups: usize) -> Result<(), Refusal> {
+    validate(striping).map_err(Refusal::Layout)?;
+    if striping.width as usize > groups {
+        return Err(Refusal::WiderThanPool { pool, width: striping.width, groups, copies });
+    }
+    Ok(())
+}
+
+/// Checks that so many further blocks are free.
+pub(crate) fn check_space(
+    map: &FabricMap,
+    pool: PoolId,
+    copies: u8,
+    domain: FailureDomain,
+    needed: BlockCount,
+) -> Result<(), Refusal> {
+    let free = free_blocks(map, pool, copies, domain);
+    if needed > free {
+        return Err(Refusal::NoSpace { pool, copies, needed, free });
+    }
+    Ok(())
+}
+
+/// Makes the groups, after a check that they still fit this map.
+pub(crate) fn add_groups(
+    map: &mut FabricMap,
+    pool: PoolId,
+    copies: u8,
+    domain: FailureDomain,
+    new_groups: &[NewGroup],
+) -> Result<(), Refusal> {
+    for new in new_groups {
+        let elsewhere = |found: String| Err(Refusal::PlannedElsewhere { found });
+        let expected = GroupId(take_id(map));
+        if new.id != expected {
+            return elsewhere(format!("the next group here is {expected}, not {}", new.id));
+        }
+        let mut nodes = BTreeSet::new();
+        for id in &new.drives {
+            match map.drives.get(id) {
+                Some(d) if d.pool == pool && d.state == DriveState::Active => nodes.insert(d.node),
+                _ => return elsewhere(format!("drive {id} is no active drive of pool {pool}")),
+            };
+        }
+        let distinct = new.drives.iter().collect::<BTreeSet<_>>().len();
+        let apart = if domain == FailureDomain::Node { nodes.len() } else { distinct };
+        if new.drives.len() != usize::from(copies) || distinct != new.drives.len() || apart != distinct {
+            return elsewhere(format!("group {} has no {copies} drives apart by {domain}", new.id));
+        }
+        let epoch = Epoch(1);
+        let slot = |&drive: &DriveId| Slot { drive, role: Role::InSync, since: epoch };
+        let slots = new.drives.iter().map(slot).collect();
+        map.groups.insert(new.id, Group { id: new.id, pool, epoch, slots });
+    }
+    Ok(())
+}
+
+/// Checks the groups of a span: some, not too many, each once, of the pool and with the copies.
+pub(crate) fn check_span_groups(
+    map: &FabricMap,
+    pool: PoolId,
+    copies: u8,
+    groups: &[GroupId],
+) -> Result<(), Refusal> {
+    let elsewhere = |found: String| Err(Refusal::PlannedElsewhere { found });
+    if groups.is_empty() || groups.len() > SPAN_GROUPS_MAX {
+        return elsewhere(format!("a span of {} groups, expected 1 to {SPAN_GROUPS_MAX}", groups.len()));
+    }
+    if groups.iter().collect::<BTreeSet<_>>().len() != groups.len() {
+        return elsewhere("a span that lists a group twice".to_owned());
+    }
+    for id in groups {
+        match map.groups.get(id) {
+            Some(g) if g.pool == pool && g.slots.len() == usize::from(copies) => {}
+            _ => return elsewhere(format!("{id} is no group of pool {pool} with {copies} copies")),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,266 @@
+//! Scripts of leaving and coming back: each line is a change or an expectation about the one group.
+//!
+//! ```text
+//! drives a@1 b@2 c@3       drives with their nodes; the first line
+//! copies 2                 how many of them, in order, make the group
+//! evict a by b             evict drives; `by` names who acknowledged the intent; `at 3`: in an older epoch
+//! rejoin a | promote a 3 | rebuild a -> c | replace a -> c | fail a
+//! = e2 a:out@2 b:in-sync@1 the group's epoch and slots
+//! ! text                   the line before was refused, with this in its text
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use weft_layout::FailureDomain;
+use weft_membership::{
+    Acknowledged, AddDrive, Change, CreatePool, Evict, FailDrive, JoinNode, Promote, Rebuild, Rejoin,
+    Replace, apply, check, check_step,
+};
+use weft_types::{
+    BlockCount, DriveId, Epoch, FabricId, FabricMap, Group, GroupId, NodeId, PoolId, Role, Slot,
+};
+
+const GROUP: GroupId = GroupId(1_000);
+
+/// A drive is called by one letter.
+fn drive(name: &str) -> DriveId {
+    assert_eq!(name.len(), 1, "a drive is one letter, not '{name}'");
+    DriveId(u128::from(name.as_bytes()[0]))
+}
+
+struct Script {
+    map: FabricMap,
+    refusal: Option<String>,
+}
+
+impl Script {
+    fn new(drives: &str, copies: usize) -> Self {
+        let mut script = Script { map: FabricMap::empty(FabricId(7)), refusal: None };
+        script.apply(&Change::CreatePool(CreatePool { name: "p".into() }));
+        let pool = PoolId(1);
+        let mut nodes: BTreeMap<&str, NodeId> = BTreeMap::new();
+        let members: Vec<(&str, &str)> =
+            drives.split_whitespace().map(|d| d.split_once('@').expect("drive@node")).collect();
+        for (name, node) in &members {
+            if !nodes.contains_key(node) {
+                let join = JoinNode { name: format!("node-{node}"), addr: format!("10.0.0.{node}:7000") };
+                script.apply(&Change::JoinNode(join));
+                nodes.insert(node, script.map.node_named(&format!("node-{node}")).expect("it joined").id);
+            }
+            let add = AddDrive {
+                drive: drive(name),
+                node: nodes[node],
+                pool,
+                path: format!("/dev/{name}"),
+                capacity: BlockCount(1 << 20),
+            };
+            script.apply(&Change::AddDrive(add));
+        }
+        assert_eq!(script.refusal, None);
+        let epoch = Epoch(1);
+        let slots = members[..copies]
+            .iter()
+            .map(|(d, _)| Slot { drive: drive(d), role: Role::InSync, since: epoch })
+            .collect();
+        script.map.groups.insert(GROUP, Group { id: GROUP, pool, epoch, slots });
+        script.map.next_id = GROUP.0 + 1;
+        script
+    }
+
+    fn apply(&mut self, change: &Change) {
+        match apply(&self.map, change) {
+            Ok((next, _)) => {
+                assert_eq!(check(&next), [], "after {change:?}");
+                assert_eq!(check_step(&self.map, &next), [], "by {change:?}");
+                self.map = next;
+                self.refusal = None;
+            }
+            Err(refusal) => self.refusal = Some(refusal.to_string()),
+        }
+    }
+
+    fn group(&self) -> &Group {
+        &self.map.groups[&GROUP]
+    }
+
+    fn state(&self) -> String {
+        let group = self.group();
+        let letter = |d: DriveId| char::from(d.0 as u8);
+        let slots = group.slots.iter().map(|s| format!("{}:{}@{}", letter(s.drive), s.role, s.since.0));
+        std::iter::once(group.epoch.to_string()).chain(slots).collect::<Vec<_>>().join(" ")
+    }
+
+    fn change(&self, words: &[&str]) -> Change {
+        let set = |names: &[&str]| names.iter().map(|n| drive(n)).collect::<BTreeSet<_>>();
+        let domain = FailureDomain::Node;
+        match *words {
+            ["evict", ref rest @ ..] => {
+                let by = rest.iter().position(|w| *w == "by").unwrap_or(rest.len());
+                let at = rest.iter().position(|w| *w == "at");
+                let epoch = at.map_or(self.group().epoch, |i| Epoch(rest[i + 1].parse().expect("an epoch")));
+                let word = rest.get(by + 1).map(|by| (GROUP, Acknowledged { by: drive(by), epoch }));
+                Change::Evict(Evict { drives: set(&rest[..by]), acknowledged: word.into_iter().collect() })
+            }
+            ["rejoin", ref names @ ..] => Change::Rejoin(Rejoin { drives: set(names) }),
+            ["promote", name, stint] => {
+                let stint = Epoch(stint.parse().expect("an epoch"));
+                Change::Promote(Promote { group: GROUP, drive: drive(name), stint })
+            }
+            ["rebuild", from, "->", to] => {
+                Change::Rebuild(Rebuild { group: GROUP, from: drive(from), to: drive(to), domain })
+            }
+            ["replace", from, "->", to] => {
+                Change::Replace(Replace { from: drive(from), to: drive(to), domain })
+            }
+            ["fail", name] => Change::FailDrive(FailDrive { drive: drive(name), cause: "test".into() }),
+            _ => panic!("no such line: {words:?}"),
+        }
+    }
+}
+
+/// Runs a script; every refusal must be expected by the next line.
+fn run(text: &str) {
+    let mut lines = text.lines().map(str::trim).filter(|l| !l.is_empty());
+    let drives = lines.next().and_then(|l| l.strip_prefix("drives ")).expect("the first line names drives");
+    let copies = lines.next().and_then(|l| l.strip_prefix("copies ")).expect("the second line is copies");
+    let mut script = Script::new(drives, copies.parse().expect("a number"));
+    let mut last = "the start";
+    for line in lines {
+        if let Some(text) = line.strip_prefix("! ") {
+            let refusal = script.refusal.take().unwrap_or_else(|| panic!("'{last}' was not refused"));
+            assert!(refusal.contains(text), "'{last}' was refused with: {refusal}");
+            continue;
+        }
+        assert_eq!(script.refusal, None, "after '{last}'");
+        match line.strip_prefix("= ") {
+            Some(state) => assert_eq!(script.state(), state, "after '{last}'"),
+            None => script.apply(&script.change(&line.split_whitespace().collect::<Vec<_>>())),
+        }
+        last = line;
+    }
+    assert_eq!(script.refusal, None, "after '{last}'");
+}
+
+#[test]
+fn a_replica_leaves_and_comes_back() {
+    run("drives a@1 b@2 c@3
+         copies 3
+         = e1 a:in-sync@1 b:in-sync@1 c:in-sync@1
+         evict a by b
+         = e2 a:out@2 b:in-sync@1 c:in-sync@1
+         rejoin a
+         = e3 a:syncing@3 b:in-sync@1 c:in-sync@1
+         promote a 3
+         = e4 a:in-sync@4 b:in-sync@1 c:in-sync@1");
+}
+
+#[test]
+fn the_last_in_sync_member_stays_listed() {
+    run("drives a@1 b@2
+         copies 2
+         evict a by b
+         evict b by a
+         ! no other in-sync member
+         rejoin a
+         evict b by a
+         ! no other in-sync member
+         evict a b by b
+         ! no other in-sync member
+         = e3 a:syncing@3 b:in-sync@1");
+}
+
+#[test]
+fn an_eviction_needs_the_word_of_one_who_remains_in_this_epoch() {
+    run("drives a@1 b@2 c@3 d@4
+         copies 3
+         evict a
+         ! no in-sync member acknowledged
+         evict a by a
+         ! no in-sync member acknowledged
+         evict a by d
+         ! no in-sync member acknowledged
+         evict a b by b
+         ! no in-sync member acknowledged
+         evict a by b
+         evict b by c at 1
+         ! no in-sync member acknowledged
+         rejoin a
+         evict c by a
+         ! no in-sync member acknowledged
+         evict c by b
+         = e4 a:syncing@3 b:in-sync@1 c:out@4
+         evict d by b
+         ! they are in no write set");
+}
+
+#[test]
+fn two_replicas_of_one_group_leave_in_one_epoch() {
+    run("drives a@1 b@1 c@2
+         copies 3
+         evict a b by c
+         = e2 a:out@2 b:out@2 c:in-sync@1
+         rejoin a b
+         = e3 a:syncing@3 b:syncing@3 c:in-sync@1");
+}
+
+#[test]
+fn a_word_from_an_earlier_stint_promotes_nobody() {
+    run("drives a@1 b@2
+         copies 2
+         promote a 1
+         ! is in-sync, expected syncing
+         evict a by b
+         promote a 2
+         ! is out, expected syncing
+         rejoin a
+         evict a by b
+         rejoin a
+         promote a 3
+         ! is in the stint of e5, the report was about that of e3
+         promote a 5
+         = e6 a:in-sync@6 b:in-sync@1");
+}
+
+#[test]
+fn a_lost_copy_is_rebuilt_on_another_node() {
+    run("drives a@1 b@2 c@3 d@2 e@1
+         copies 2
+         rebuild a -> c
+         ! is in-sync, expected out
+         evict a by b
+         rebuild a -> b
+         ! already a member
+         rebuild a -> d
+         ! already holds a copy
+         rebuild c -> d
+         ! is not a member
+         fail e
+         rebuild a -> e
+         ! marked as failed
+         rebuild a -> c
+         = e3 c:syncing@3 b:in-sync@1
+         rejoin a
+         ! none of the 1 drives is out
+         promote c 3
+         = e4 c:in-sync@4 b:in-sync@1
+         replace a -> e
+         ! not out of any group");
+}
+
+#[test]
+fn a_new_drive_on_the_same_node_replaces_the_old_one() {
+    run("drives a@1 b@2 c@1
+         copies 2
+         replace a -> c
+         ! is in-sync, expected out
+         fail a
+         evict a by b
+         rejoin a
+         ! marked as failed
+         replace a -> c
+         = e3 c:syncing@3 b:in-sync@1
+         evict b by c
+         ! no other in-sync member
+         promote c 3
+         evict b by c
+         = e5 c:in-sync@4 b:out@5");
+}
