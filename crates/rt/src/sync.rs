@@ -395,17 +395,18 @@ impl<T> Drop for Receiver<T> {
 
 /// Runs all futures at once; their outputs in the given order.
 pub async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
-    let mut running: Vec<(Option<Pin<Box<F>>>, Option<F::Output>)> =
-        futures.into_iter().map(|f| (Some(Box::pin(f)), None)).collect();
+    /// A future until it is done, then its output.
+    enum Slot<F: Future> {
+        Running(Pin<Box<F>>),
+        Done(F::Output),
+    }
+    let mut slots: Vec<Slot<F>> = futures.into_iter().map(|f| Slot::Running(Box::pin(f))).collect();
     poll_fn(|cx| {
         let mut pending = false;
-        for (future, output) in &mut running {
-            if let Some(f) = future {
-                match f.as_mut().poll(cx) {
-                    Poll::Ready(out) => {
-                        *output = Some(out);
-                        *future = None;
-                    }
+        for slot in &mut slots {
+            if let Slot::Running(future) = slot {
+                match future.as_mut().poll(cx) {
+                    Poll::Ready(output) => *slot = Slot::Done(output),
                     Poll::Pending => pending = true,
                 }
             }
@@ -413,7 +414,11 @@ pub async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F:
         if pending { Poll::Pending } else { Poll::Ready(()) }
     })
     .await;
-    running.into_iter().map(|(_, output)| output.expect("every future is done")).collect()
+    let done = |slot| match slot {
+        Slot::Done(output) => output,
+        Slot::Running(_) => unreachable!("every future is done"),
+    };
+    slots.into_iter().map(done).collect()
 }
 
 /// Which of two futures was done first.

@@ -92,7 +92,7 @@ impl DataRequest {
         if !request.range.is_valid() {
             return Err(DecodeError::Invalid { field: "range", value: u64::from(request.range.count) });
         }
-        if d.left() % 4 != 0 || d.left() / 4 > REQUEST_BLOCKS_MAX as usize {
+        if !d.left().is_multiple_of(4) || d.left() / 4 > REQUEST_BLOCKS_MAX as usize {
             return Err(DecodeError::Long(d.left()));
         }
         let mut crcs = Vec::with_capacity(d.left() / 4);

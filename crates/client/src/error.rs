@@ -1,0 +1,123 @@
+//! What can go wrong for someone who uses a volume.
+
+use std::time::Duration;
+use weft_rt::LinkError;
+use weft_types::{GroupId, Lba};
+
+/// Why an operation on a volume failed. A write that failed may or may not have taken effect, unless the
+/// variant says otherwise.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// No manager could be reached.
+    #[error("no manager answers at {addrs}")]
+    NoManager {
+        /// Where they were looked for.
+        addrs: String,
+        /// What the last attempt met.
+        #[source]
+        source: LinkError,
+    },
+    /// The manager refused; its text says what was found and what to do.
+    #[error("{message}")]
+    Refused {
+        /// The manager's words.
+        message: String,
+    },
+    /// There is no volume of that name.
+    #[error("there is no volume '{name}'")]
+    NoSuchVolume {
+        /// The name asked for.
+        name: String,
+    },
+    /// Another client attached the volume exclusively, or it was deleted: this attach is over for good.
+    #[error(
+        "this attach of volume '{volume}' was ended by a newer exclusive attach, or the volume was deleted"
+    )]
+    Fenced {
+        /// The volume's name.
+        volume: String,
+    },
+    /// The session was out of touch for too long and is over; attach again.
+    #[error("the session on volume '{volume}' is over: it was out of touch for too long, or was detached")]
+    SessionOver {
+        /// The volume's name.
+        volume: String,
+    },
+    /// The drives of a group are full. Nothing was written; discard or delete something, or add drives.
+    #[error("the drives of group {group} are full")]
+    NoSpace {
+        /// The group.
+        group: GroupId,
+    },
+    /// A group had no replica that could serve within the time allowed.
+    #[error("group {group} had no replica that could serve within {waited:?}: {cause}")]
+    TimedOut {
+        /// The group.
+        group: GroupId,
+        /// How long was tried.
+        waited: Duration,
+        /// What the last attempt met.
+        cause: String,
+    },
+    /// No replica has a good copy of a block.
+    #[error("{block} of object {object} is damaged on every replica of group {group}")]
+    Damaged {
+        /// The group.
+        group: GroupId,
+        /// The object.
+        object: String,
+        /// The block inside the object.
+        block: Lba,
+    },
+    /// The request passes the end of the volume. Nothing was done.
+    #[error("{length} bytes at {offset} pass the end of the volume at {size}")]
+    OutOfBounds {
+        /// Where it begins, in bytes.
+        offset: u64,
+        /// How long it is.
+        length: u64,
+        /// The volume's size in bytes.
+        size: u64,
+    },
+    /// The request does not begin and end at logical blocks. Nothing was done.
+    #[error("{length} bytes at {offset} are not whole logical blocks of {logical_block}")]
+    Misaligned {
+        /// Where it begins, in bytes.
+        offset: u64,
+        /// How long it is.
+        length: u64,
+        /// The logical block size in bytes.
+        logical_block: u32,
+    },
+    /// The volume is attached read-only. Nothing was done.
+    #[error("volume '{volume}' is attached read-only")]
+    ReadOnly {
+        /// The volume's name.
+        volume: String,
+    },
+    /// A target broke the protocol or refused a well-formed request.
+    #[error("target at {addr}: {message}")]
+    Protocol {
+        /// Where it listens.
+        addr: String,
+        /// What happened.
+        message: String,
+    },
+}
+
+impl ClientError {
+    /// What the user could do, where there is something.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            ClientError::NoManager { .. } => Some("is the fabric up? see `weft status`"),
+            ClientError::NoSuchVolume { .. } => Some("`weft volume list` shows the volumes"),
+            ClientError::Fenced { .. } | ClientError::SessionOver { .. } => Some("attach again"),
+            ClientError::NoSpace { .. } => Some("delete or discard data, or add drives"),
+            ClientError::TimedOut { .. } => Some("`weft status` says which nodes and drives are missing"),
+            ClientError::Damaged { .. } => {
+                Some("restore the block by writing it, or bring back the missing drive")
+            }
+            _ => None,
+        }
+    }
+}

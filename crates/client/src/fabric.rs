@@ -1,0 +1,325 @@
+//! The fabric as a client sees it: the newest map, connections to targets and to a manager.
+
+use crate::error::ClientError;
+use crate::session::Session;
+use crate::volume::{AttachOptions, Volume};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+use weft_rt::sync::{Mutex, Notify};
+use weft_rt::{Addr, Buf, Link, LinkError, sleep, spawn};
+use weft_types::{DriveId, FabricMap, Group, GroupId, MapVersion, SessionId};
+use weft_wire::control::{self, ManagerAnswer, ManagerRequest};
+use weft_wire::handshake::{Hello, PeerRole};
+use weft_wire::{Kind, Status};
+
+/// How long to wait before a manager that did not answer is tried again: short beside a lease, long beside a
+/// connection attempt on a local network.
+const MANAGER_RETRY: Duration = Duration::from_millis(200);
+
+/// How often sessions are kept alive, as a part of the time after which they are over.
+const TOUCHES_PER_EXPIRY: u32 = 6;
+
+/// A connection to the fabric. Clones share it; it ends when the last clone and volume are dropped.
+#[derive(Clone)]
+pub struct Fabric(pub(crate) Rc<Shared>);
+
+/// A target's connection, and the turn of whoever connects.
+#[derive(Default)]
+struct TargetLink {
+    link: RefCell<Option<Link>>,
+    connecting: Option<Mutex<()>>,
+}
+
+pub(crate) struct Shared {
+    name: String,
+    managers: Vec<Addr>,
+    manager: RefCell<Option<Link>>,
+    map: RefCell<Rc<FabricMap>>,
+    /// The newest entry known of each group: from the map, or from a refused request.
+    entries: RefCell<BTreeMap<GroupId, Rc<Group>>>,
+    /// The map or an entry has changed.
+    pub(crate) changed: Notify,
+    targets: RefCell<BTreeMap<String, Rc<TargetLink>>>,
+    sessions: RefCell<BTreeMap<SessionId, Weak<Session>>>,
+    bytes_sent_by_closed_links: Cell<u64>,
+}
+
+impl Fabric {
+    /// Connects to the first manager that answers, and fetches the fabric map. The name is for people: it is
+    /// shown as the client of its attaches.
+    ///
+    /// # Errors
+    /// [`ClientError::NoManager`] if none answers.
+    pub async fn connect(managers: &[Addr], name: &str) -> Result<Fabric, ClientError> {
+        let shared = Rc::new(Shared {
+            name: name.to_owned(),
+            managers: managers.to_vec(),
+            manager: RefCell::new(None),
+            map: RefCell::new(Rc::new(FabricMap::empty(Default::default()))),
+            entries: RefCell::default(),
+            changed: Notify::default(),
+            targets: RefCell::default(),
+            sessions: RefCell::default(),
+            bytes_sent_by_closed_links: Cell::new(0),
+        });
+        let (_, body) = shared.ask_manager(&ManagerRequest::WatchMap { have: MapVersion(0) }).await?;
+        shared.adopt_bytes(&body);
+        spawn(watch_map(Rc::downgrade(&shared)));
+        spawn(keep_sessions_alive(Rc::downgrade(&shared)));
+        Ok(Fabric(shared))
+    }
+
+    /// Attaches a volume.
+    ///
+    /// An exclusive or preempting attach returns when every target fences the clients before it and their
+    /// unfinished writes are finished or buried, so that this client sees one settled past.
+    ///
+    /// # Errors
+    /// If there is no such volume, another attach is in the way, or no manager answers.
+    pub async fn attach(&self, volume: &str, options: AttachOptions) -> Result<Volume, ClientError> {
+        let request = ManagerRequest::Attach {
+            volume: volume.to_owned(),
+            mode: options.mode,
+            preempt: options.preempt,
+            client: self.0.name.clone(),
+        };
+        let (answer, body) = self.0.ask_manager(&request).await.map_err(|e| match e {
+            Asked::Answered(Status::NotFound, _) => ClientError::NoSuchVolume { name: volume.to_owned() },
+            other => other.into(),
+        })?;
+        let ManagerAnswer::Attached { session, generation } = answer else {
+            return Err(ClientError::Refused { message: "the manager's answer to an attach is none".into() });
+        };
+        self.0.adopt_bytes(&body);
+        let session = Session::new(self.0.clone(), &session, generation, volume);
+        self.0.sessions.borrow_mut().insert(session.id, Rc::downgrade(&session));
+        Ok(Volume::new(session, options))
+    }
+
+    /// The newest map that this client has.
+    pub fn map(&self) -> Rc<FabricMap> {
+        self.0.map()
+    }
+
+    /// Bytes that this client has sent to targets.
+    pub fn bytes_sent(&self) -> u64 {
+        let open: u64 = self
+            .0
+            .targets
+            .borrow()
+            .values()
+            .filter_map(|t| t.link.borrow().as_ref().map(Link::bytes_sent))
+            .sum();
+        open + self.0.bytes_sent_by_closed_links.get()
+    }
+}
+
+/// A manager's answer that is not the one wished for.
+pub(crate) enum Asked {
+    Answered(Status, String),
+    Failed(ClientError),
+}
+
+impl From<Asked> for ClientError {
+    fn from(asked: Asked) -> ClientError {
+        match asked {
+            Asked::Answered(_, message) => ClientError::Refused { message },
+            Asked::Failed(error) => error,
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn map(&self) -> Rc<FabricMap> {
+        self.map.borrow().clone()
+    }
+
+    /// The newest entry known of a group.
+    pub(crate) fn entry(&self, group: GroupId) -> Option<Rc<Group>> {
+        self.entries.borrow().get(&group).cloned()
+    }
+
+    /// Takes an entry that a refused request brought back, if it is newer.
+    pub(crate) fn adopt_entry(&self, entry: Group) {
+        let known = self.entry(entry.id).map(|e| e.epoch);
+        if known.is_some_and(|epoch| epoch < entry.epoch) {
+            self.entries.borrow_mut().insert(entry.id, Rc::new(entry));
+            self.changed.notify_all();
+        }
+    }
+
+    fn adopt_bytes(&self, bytes: &Buf) {
+        if bytes.is_empty() {
+            return;
+        }
+        match control::decode_map(bytes) {
+            Ok(map) => self.adopt(map),
+            Err(error) => tracing::warn!(%error, "the manager sent a map that cannot be read"),
+        }
+    }
+
+    fn adopt(&self, map: FabricMap) {
+        if map.version <= self.map.borrow().version && map.fabric == self.map.borrow().fabric {
+            return;
+        }
+        {
+            let mut entries = self.entries.borrow_mut();
+            entries.retain(|id, _| map.groups.contains_key(id));
+            for (id, group) in &map.groups {
+                if entries.get(id).is_none_or(|known| known.epoch < group.epoch) {
+                    entries.insert(*id, Rc::new(group.clone()));
+                }
+            }
+        }
+        *self.map.borrow_mut() = Rc::new(map);
+        self.changed.notify_all();
+    }
+
+    /// Completes when the newest entry of the group has another epoch than this.
+    pub(crate) async fn epoch_changed(&self, entry: &Group) {
+        loop {
+            let changed = self.changed.notified();
+            if self.entry(entry.id).is_none_or(|e| e.epoch != entry.epoch) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// The connection to the target that serves a drive.
+    pub(crate) async fn link(&self, drive: DriveId) -> Result<Link, String> {
+        let addr = self.map.borrow().drive_addr(drive).map(str::to_owned);
+        let addr = addr.ok_or_else(|| format!("drive {drive} is not in the map"))?;
+        let slot = {
+            let mut targets = self.targets.borrow_mut();
+            let slot = targets.entry(addr.clone()).or_insert_with(|| {
+                Rc::new(TargetLink { link: RefCell::new(None), connecting: Some(Mutex::new(())) })
+            });
+            slot.clone()
+        };
+        if let Some(link) = slot.open() {
+            return Ok(link);
+        }
+        let turn = slot.connecting.as_ref().expect("made with one");
+        let _turn = turn.lock().await;
+        if let Some(link) = slot.open() {
+            return Ok(link);
+        }
+        if let Some(old) = slot.link.borrow_mut().take() {
+            let total = self.bytes_sent_by_closed_links.get() + old.bytes_sent();
+            self.bytes_sent_by_closed_links.set(total);
+        }
+        let to: Addr = addr.parse().map_err(|e| format!("{e}"))?;
+        let hello = Hello::new(PeerRole::Client, Some(self.map.borrow().fabric), self.name.clone());
+        let link = Link::connect(&to, &hello).await.map_err(|e| describe(&e))?;
+        *slot.link.borrow_mut() = Some(link.clone());
+        Ok(link)
+    }
+
+    /// Asks a manager, trying each in turn.
+    pub(crate) async fn ask_manager(&self, request: &ManagerRequest) -> Result<(ManagerAnswer, Buf), Asked> {
+        let link = self.manager_link().await.map_err(Asked::Failed)?;
+        let frame = link.call(Kind::Manage, &control::encode(request), vec![]).await;
+        let frame = frame.map_err(|source| Asked::Failed(self.no_manager(source)))?;
+        match Status::from_u16(frame.envelope.status) {
+            Status::Ok => control::decode(&frame.head)
+                .map(|answer| (answer, frame.body))
+                .map_err(|e| Asked::Answered(Status::Failed, e.to_string())),
+            status => Err(Asked::Answered(status, String::from_utf8_lossy(&frame.head).into_owned())),
+        }
+    }
+
+    fn no_manager(&self, source: LinkError) -> ClientError {
+        let addrs: Vec<String> = self.managers.iter().map(Addr::to_string).collect();
+        ClientError::NoManager { addrs: addrs.join(", "), source }
+    }
+
+    async fn manager_link(&self) -> Result<Link, ClientError> {
+        if let Some(link) = self.manager.borrow().as_ref().filter(|l| !l.is_closed()) {
+            return Ok(link.clone());
+        }
+        let fabric = Some(self.map.borrow().fabric).filter(|f| f.0 != 0);
+        let mut last = LinkError::Lost;
+        for addr in &self.managers {
+            match Link::connect(addr, &Hello::new(PeerRole::Client, fabric, self.name.clone())).await {
+                Ok(link) => {
+                    *self.manager.borrow_mut() = Some(link.clone());
+                    return Ok(link);
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(self.no_manager(last))
+    }
+}
+
+impl TargetLink {
+    fn open(&self) -> Option<Link> {
+        self.link.borrow().as_ref().filter(|l| !l.is_closed()).cloned()
+    }
+}
+
+/// An error with all its causes, on one line.
+pub(crate) fn describe(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+/// Follows the map for as long as somebody uses the fabric.
+async fn watch_map(shared: Weak<Shared>) {
+    loop {
+        let Some(fabric) = shared.upgrade() else { return };
+        let have = fabric.map.borrow().version;
+        // Without holding the fabric: the wait may be long, and must not keep it alive.
+        let link = fabric.manager_link().await;
+        drop(fabric);
+        let answered = match &link {
+            Ok(link) => link
+                .call(Kind::Manage, &control::encode(&ManagerRequest::WatchMap { have }), vec![])
+                .await
+                .ok(),
+            Err(_) => None,
+        };
+        drop(link);
+        let Some(fabric) = shared.upgrade() else { return };
+        match answered {
+            Some(frame) if Status::from_u16(frame.envelope.status) == Status::Ok => {
+                fabric.adopt_bytes(&frame.body);
+            }
+            _ => {
+                drop(fabric);
+                sleep(MANAGER_RETRY).await;
+            }
+        }
+    }
+}
+
+/// Tells the manager which sessions are alive.
+async fn keep_sessions_alive(shared: Weak<Shared>) {
+    loop {
+        let Some(fabric) = shared.upgrade() else { return };
+        let expiry = Duration::from_millis(u64::from(fabric.map.borrow().durations.session_ms));
+        let alive: Vec<Rc<Session>> = {
+            let mut sessions = fabric.sessions.borrow_mut();
+            sessions.retain(|_, s| s.strong_count() > 0);
+            sessions.values().filter_map(Weak::upgrade).collect()
+        };
+        let ids: Vec<SessionId> = alive.iter().map(|s| s.id).collect();
+        if !ids.is_empty() {
+            let asked = fabric.ask_manager(&ManagerRequest::Touch { sessions: ids }).await;
+            if let Err(Asked::Answered(status, message)) = asked {
+                tracing::debug!(%status, message, "the manager does not know a session any more");
+            }
+        }
+        drop(alive);
+        drop(fabric);
+        sleep(expiry / TOUCHES_PER_EXPIRY).await;
+    }
+}

@@ -1,0 +1,650 @@
+//! The write protocol and the read path of mirror groups: rules R3 to R9 as the client follows them.
+//!
+//! A write picks a version, goes to the whole write set at once, and is complete when all have answered and
+//! one of them took it. A read asks one in-sync replica, and is done in that one round trip unless a write to
+//! the block is in flight or its writer died; then it finishes that write before it returns it.
+
+use crate::error::ClientError;
+use crate::fabric::describe;
+use crate::session::{Ended, Session};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+use weft_rt::sync::{Either, join_all, race};
+use weft_rt::{Buf, Frame, now, random_below, sleep, timeout};
+use weft_types::{BLOCK_SIZE, BlockRange, DriveId, Group, GroupId, Lba, ObjectId, Version};
+use weft_wire::data::{Content, DataRequest, Extent, Purpose, ReadAnswer, Verdict, WriteAnswer};
+use weft_wire::{Kind, Status, control};
+
+/// First and longest pause before a replica that could not serve is asked again.
+const RETRY_FIRST: Duration = Duration::from_millis(2);
+const RETRY_LONGEST: Duration = Duration::from_millis(100);
+
+/// How long one replica may take over a read before another in-sync one is asked: many times what a busy
+/// drive needs, short beside an eviction.
+const READ_PATIENCE: Duration = Duration::from_millis(500);
+
+/// How long a full drive is asked before the others of its group, so that a write which it refuses has
+/// touched none of them.
+const FULL_MEMORY: Duration = Duration::from_secs(2);
+
+/// What a write puts in its blocks.
+#[derive(Clone)]
+pub(crate) enum Payload {
+    /// Data, whole blocks, with the CRC-32C of each.
+    Data { bufs: Vec<Buf>, crcs: Vec<u32> },
+    /// Zeroes: the blocks' places are given back.
+    Zero,
+}
+
+impl Payload {
+    /// The payload of the blocks `part` out of those of `whole`.
+    fn slice(&self, whole: BlockRange, part: BlockRange) -> Payload {
+        match self {
+            Payload::Zero => Payload::Zero,
+            _ if whole == part => self.clone(),
+            Payload::Data { bufs, crcs } => {
+                let first = (part.first - whole.first) as usize;
+                Payload::Data {
+                    bufs: cut(bufs, first * BLOCK_SIZE, part.bytes()),
+                    crcs: crcs[first..first + part.count as usize].to_vec(),
+                }
+            }
+        }
+    }
+}
+
+/// `len` bytes from `start` of the buffers taken as one.
+pub(crate) fn cut(bufs: &[Buf], start: usize, len: usize) -> Vec<Buf> {
+    let (mut skip, mut left) = (start, len);
+    let mut out = Vec::with_capacity(bufs.len().min(2));
+    for buf in bufs {
+        if left == 0 {
+            break;
+        }
+        if skip >= buf.len() {
+            skip -= buf.len();
+            continue;
+        }
+        let n = left.min(buf.len() - skip);
+        out.push(buf.slice(skip..skip + n));
+        (skip, left) = (0, left - n);
+    }
+    assert_eq!(left, 0, "the buffers are shorter than the range");
+    out
+}
+
+/// Blocks of one object, in the group that holds it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Where {
+    pub(crate) group: GroupId,
+    pub(crate) object: ObjectId,
+    pub(crate) range: BlockRange,
+}
+
+impl Where {
+    fn part(self, range: BlockRange) -> Where {
+        Where { range, ..self }
+    }
+}
+
+/// How one exchange with one replica ended.
+enum Attempt {
+    Answer(Frame),
+    /// The group has a newer epoch: begin again with it.
+    Changed,
+    /// The drive is full; nothing was done.
+    NoSpace,
+    /// It did not serve; it may later, or the map will change.
+    Trouble(String),
+}
+
+/// How putting a version on the write set ended, within one epoch.
+enum Put {
+    /// The whole write set has answered.
+    Whole,
+    Changed,
+    NoSpace,
+}
+
+impl Session {
+    /// Writes blocks of one object. Complete means durable on the whole write set.
+    ///
+    /// Once begun it must run to its end: dropped, it holds the watermark for the rest of the session.
+    pub(crate) async fn write_object(&self, at: Where, payload: Payload) -> Result<(), ClientError> {
+        let mut operation = self.begin(at.group).await?;
+        let mut todo = vec![at.range];
+        while let Some(run) = todo.pop() {
+            let version = operation.next_version();
+            let part = payload.slice(at.range, run);
+            match self.put(at.part(run), version, &part).await {
+                // R5: a block for which nobody said "applied" may have met a newer complete write.
+                Ok(applied) => todo.extend(runs_where(run, |block| !applied[(block - run.first) as usize])),
+                Err(error) => {
+                    if matches!(error, ClientError::NoSpace { .. }) && run == at.range {
+                        // Refused by all before anything changed: the version exists nowhere.
+                        operation.finish();
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        operation.finish();
+        Ok(())
+    }
+
+    /// Puts one version on whatever the write set is, until the whole write set of one epoch has answered
+    /// (R3, R6). Per block: whether some replica took it.
+    async fn put(&self, at: Where, version: Version, payload: &Payload) -> Result<Vec<bool>, ClientError> {
+        let mut applied = vec![false; at.range.count as usize];
+        loop {
+            let entry = self.entry(at.group).await?;
+            match self.put_once(&entry, at, version, payload, Purpose::Client, &mut applied).await? {
+                Put::Whole => return Ok(applied),
+                Put::Changed => continue,
+                Put::NoSpace => return Err(ClientError::NoSpace { group: at.group }),
+            }
+        }
+    }
+
+    /// Puts one version on the write set of one epoch.
+    async fn put_once(
+        &self,
+        entry: &Rc<Group>,
+        at: Where,
+        version: Version,
+        payload: &Payload,
+        purpose: Purpose,
+        applied: &mut [bool],
+    ) -> Result<Put, ClientError> {
+        let members: Vec<DriveId> = entry.write_set().collect();
+        let (full, others): (Vec<_>, Vec<_>) = members.into_iter().partition(|d| self.is_full(*d));
+        let mut refused = Vec::new();
+        let mut answered = 0;
+        for wave in [full, others] {
+            if wave.is_empty() {
+                continue;
+            }
+            let ends = join_all(
+                wave.iter().map(|drive| self.deliver_write(entry, *drive, at, version, payload, purpose)),
+            )
+            .await;
+            for (drive, end) in wave.iter().zip(ends) {
+                match end? {
+                    Attempt::Answer(frame) => {
+                        answered += 1;
+                        self.full.borrow_mut().remove(drive);
+                        self.judge(at, &frame, applied)?;
+                    }
+                    Attempt::Changed => return Ok(Put::Changed),
+                    Attempt::NoSpace => {
+                        self.full.borrow_mut().insert(*drive, now() + FULL_MEMORY);
+                        refused.push(*drive);
+                    }
+                    Attempt::Trouble(_) => unreachable!("delivering goes on through trouble"),
+                }
+            }
+            if !refused.is_empty() && answered == 0 {
+                // With evidence from an earlier epoch it is somewhere, and has to be everywhere.
+                let elsewhere = purpose == Purpose::Repair || applied.iter().any(|a| *a);
+                if !elsewhere {
+                    return Ok(Put::NoSpace);
+                }
+            }
+        }
+        for drive in refused {
+            // Others took it, so this one must: a repair may use the reserve that a full drive keeps.
+            match self.deliver_from_reserve(entry, drive, at, version, payload).await? {
+                Some(frame) => self.judge(at, &frame, applied)?,
+                None => return Ok(Put::Changed),
+            }
+        }
+        Ok(Put::Whole)
+    }
+
+    /// Sends a write to one replica until it answers.
+    async fn deliver_write(
+        &self,
+        entry: &Rc<Group>,
+        drive: DriveId,
+        at: Where,
+        version: Version,
+        payload: &Payload,
+        purpose: Purpose,
+    ) -> Result<Attempt, ClientError> {
+        match payload {
+            Payload::Data { bufs, crcs } => {
+                self.deliver(entry, drive, Kind::Write, at, version, purpose, crcs, bufs).await
+            }
+            Payload::Zero => {
+                self.deliver(entry, drive, Kind::WriteZeroes, at, version, purpose, &[], &[]).await
+            }
+        }
+    }
+
+    /// Sends a write to a full replica as a repair, until there is room for it. `None`: the epoch changed.
+    async fn deliver_from_reserve(
+        &self,
+        entry: &Rc<Group>,
+        drive: DriveId,
+        at: Where,
+        version: Version,
+        payload: &Payload,
+    ) -> Result<Option<Frame>, ClientError> {
+        loop {
+            match self.deliver_write(entry, drive, at, version, payload, Purpose::Repair).await? {
+                Attempt::Answer(frame) => return Ok(Some(frame)),
+                Attempt::Changed => return Ok(None),
+                Attempt::NoSpace => {
+                    self.note_trouble(at.group, &format!("drive {drive} is full"));
+                    race(sleep(RETRY_LONGEST), self.fabric.epoch_changed(entry)).await;
+                }
+                Attempt::Trouble(_) => unreachable!("delivering goes on through trouble"),
+            }
+        }
+    }
+
+    /// Takes a replica's verdicts: which blocks it applied, and which versions it holds.
+    fn judge(&self, at: Where, frame: &Frame, applied: &mut [bool]) -> Result<(), ClientError> {
+        // An answer with very many runs travels in the body.
+        let bytes = if frame.head.is_empty() { &frame.body } else { &frame.head };
+        let answer = WriteAnswer::decode(bytes).map_err(|e| self.protocol(&e))?;
+        self.saw_clock(answer.clock);
+        let mut next = at.range.first;
+        for (range, verdict) in answer.verdicts {
+            let fits = range.first == next && range.count > 0 && range.count <= at.range.end() - next;
+            if !fits {
+                return Err(self.protocol(&"verdicts that do not cover the request"));
+            }
+            next = range.end();
+            match verdict {
+                Verdict::Applied => {
+                    let first = (range.first - at.range.first) as usize;
+                    applied[first..first + range.count as usize].fill(true);
+                }
+                Verdict::Superseded(newest) => self.saw_version(at.group, newest),
+            }
+        }
+        if next != at.range.end() {
+            return Err(self.protocol(&"verdicts that do not cover the request"));
+        }
+        Ok(())
+    }
+
+    /// Reads blocks of one object: buffers that together are the range, in order.
+    pub(crate) async fn read_object(&self, at: Where) -> Result<Vec<(BlockRange, Buf)>, ClientError> {
+        let mut preferred = random_below(64) as usize;
+        loop {
+            let entry = self.entry(at.group).await?;
+            let members: Vec<DriveId> = entry.read_set().collect();
+            let drive = members[preferred % members.len()];
+            let request =
+                self.request(&entry, drive, Kind::Read, at, Version::ZERO, Purpose::Client, &[], &[]);
+            let end = match timeout(READ_PATIENCE, request).await {
+                Ok(end) => end?,
+                Err(_) => Attempt::Trouble(format!("drive {drive} does not answer")),
+            };
+            match end {
+                Attempt::Answer(frame) => {
+                    let (mut parts, slow) = self.take_extents(at, &frame)?;
+                    for range in slow {
+                        parts.extend(self.read_slowly(at.part(range)).await?);
+                    }
+                    parts.sort_by_key(|(range, _)| range.first);
+                    return Ok(parts);
+                }
+                Attempt::Changed => {}
+                Attempt::NoSpace => return Err(self.protocol(&"a read that was refused for want of space")),
+                Attempt::Trouble(text) => {
+                    self.note_trouble(at.group, &text);
+                    race(sleep(RETRY_FIRST), self.fabric.epoch_changed(&entry)).await;
+                }
+            }
+            preferred += 1;
+        }
+    }
+
+    /// Splits an answer into blocks that can be returned as they are, and runs that need the slow path.
+    #[allow(clippy::type_complexity)]
+    fn take_extents(
+        &self,
+        at: Where,
+        frame: &Frame,
+    ) -> Result<(Vec<(BlockRange, Buf)>, Vec<BlockRange>), ClientError> {
+        let answer = ReadAnswer::decode(&frame.head).map_err(|e| self.protocol(&e))?;
+        self.saw_clock(answer.clock);
+        let (mut parts, mut slow) = (Vec::with_capacity(answer.extents.len()), Vec::new());
+        let (mut next, mut offset) = (at.range.first, 0);
+        for extent in answer.extents {
+            let range = extent.range;
+            if range.first != next || range.count > at.range.end() - next {
+                return Err(self.protocol(&"extents that do not cover the request"));
+            }
+            next = range.end();
+            let data = match extent.content {
+                Content::Zero => Some(Buf::zeroes(range.bytes())),
+                Content::Damaged => None,
+                Content::Data => {
+                    if frame.body.len() - offset < range.bytes() {
+                        return Err(self.protocol(&"less data than its extents say"));
+                    }
+                    let data = frame.body.slice(offset..offset + range.bytes());
+                    offset += range.bytes();
+                    is_intact(&data, &extent.crcs).then_some(data)
+                }
+            };
+            match data {
+                Some(data) if !extent.open => parts.push((range, data)),
+                _ => slow.push(range),
+            }
+        }
+        if next != at.range.end() {
+            return Err(self.protocol(&"extents that do not cover the request"));
+        }
+        Ok((parts, slow))
+    }
+
+    /// R8, the slow path: finds the newest version of each block, makes the whole write set hold it, then
+    /// returns it.
+    async fn read_slowly(&self, at: Where) -> Result<Vec<(BlockRange, Buf)>, ClientError> {
+        let mut pause = RETRY_FIRST;
+        'again: loop {
+            let entry = self.entry(at.group).await?;
+            let members: Vec<DriveId> = entry.read_set().collect();
+            let asked = join_all(members.iter().map(|drive| {
+                self.deliver(&entry, *drive, Kind::Versions, at, Version::ZERO, Purpose::Repair, &[], &[])
+            }))
+            .await;
+            let mut holdings = BTreeMap::new();
+            for (drive, end) in members.iter().zip(asked) {
+                let Attempt::Answer(frame) = end? else { continue 'again };
+                let answer = ReadAnswer::decode(&frame.head).map_err(|e| self.protocol(&e))?;
+                self.saw_clock(answer.clock);
+                holdings.insert(*drive, answer.extents);
+            }
+            let mut parts = Vec::new();
+            for newest in newest_runs(at.range, &holdings) {
+                self.saw_version(at.group, newest.version);
+                match self.settle_run(&entry, at.part(newest.range), &newest).await? {
+                    Some(data) => parts.push((newest.range, data)),
+                    None => {
+                        // The block moved on, or the epoch did: look again.
+                        sleep(pause).await;
+                        pause = (pause * 2).min(RETRY_LONGEST);
+                        continue 'again;
+                    }
+                }
+            }
+            return Ok(parts);
+        }
+    }
+
+    /// Fetches the newest version of a run, puts it wherever it is missing, and tells all that it is settled.
+    /// `None`: begin again.
+    async fn settle_run(
+        &self,
+        entry: &Rc<Group>,
+        at: Where,
+        newest: &Newest,
+    ) -> Result<Option<Buf>, ClientError> {
+        let (payload, data) = match newest.content {
+            Content::Zero => (Payload::Zero, Buf::zeroes(at.range.bytes())),
+            _ => match self.fetch(entry, at, newest).await? {
+                Some((data, crcs)) => (Payload::Data { bufs: vec![data.clone()], crcs }, data),
+                None => return Ok(None),
+            },
+        };
+        let whole = entry.write_set().all(|drive| newest.intact_on.contains(&drive));
+        if !whole && newest.version != Version::ZERO {
+            let mut applied = vec![false; at.range.count as usize];
+            let put =
+                self.put_once(entry, at, newest.version, &payload, Purpose::Repair, &mut applied).await?;
+            if !matches!(put, Put::Whole) {
+                return Ok(None);
+            }
+        }
+        if newest.version != Version::ZERO {
+            for drive in entry.write_set() {
+                // Only spares the next reader the slow path, so it may get lost.
+                if let Ok(link) = self.fabric.link(drive).await {
+                    let note = self.head(entry, drive, at, newest.version, Purpose::Repair);
+                    link.cast(Kind::Settle, &note.encode(&[]));
+                }
+            }
+        }
+        Ok(Some(data))
+    }
+
+    /// Reads a run in its newest version from a replica that holds it. `None`: it has moved on.
+    async fn fetch(
+        &self,
+        entry: &Rc<Group>,
+        at: Where,
+        newest: &Newest,
+    ) -> Result<Option<(Buf, Vec<u32>)>, ClientError> {
+        for drive in &newest.intact_on {
+            let end =
+                self.deliver(entry, *drive, Kind::Read, at, Version::ZERO, Purpose::Repair, &[], &[]).await?;
+            let Attempt::Answer(frame) = end else { return Ok(None) };
+            let answer = ReadAnswer::decode(&frame.head).map_err(|e| self.protocol(&e))?;
+            if answer.extents.iter().any(|x| x.version != newest.version) {
+                return Ok(None);
+            }
+            let crcs: Vec<u32> = answer.extents.iter().flat_map(|x| x.crcs.iter().copied()).collect();
+            let complete = crcs.len() == at.range.count as usize && frame.body.len() == at.range.bytes();
+            if complete && is_intact(&frame.body, &crcs) {
+                return Ok(Some((frame.body, crcs)));
+            }
+        }
+        if !newest.intact_on.is_empty() {
+            // Found damaged only now: the next look at the versions will show it.
+            return Ok(None);
+        }
+        let block = Lba(u64::from(at.range.first));
+        Err(ClientError::Damaged { group: at.group, object: at.object.to_string(), block })
+    }
+
+    /// Asks one in-sync replica what a run of blocks holds.
+    pub(crate) async fn contents(&self, at: Where) -> Result<Vec<Extent>, ClientError> {
+        loop {
+            let entry = self.entry(at.group).await?;
+            let members: Vec<DriveId> = entry.read_set().collect();
+            let drive = members[random_below(members.len() as u64) as usize];
+            let end = self
+                .deliver(&entry, drive, Kind::Versions, at, Version::ZERO, Purpose::Client, &[], &[])
+                .await?;
+            if let Attempt::Answer(frame) = end {
+                return Ok(ReadAnswer::decode(&frame.head).map_err(|e| self.protocol(&e))?.extents);
+            }
+        }
+    }
+
+    /// The group's newest entry, once it has a replica that serves reads.
+    async fn entry(&self, group: GroupId) -> Result<Rc<Group>, ClientError> {
+        loop {
+            let changed = self.fabric.changed.notified();
+            self.check()?;
+            if let Some(entry) = self.fabric.entry(group)
+                && entry.read_set().next().is_some()
+            {
+                return Ok(entry);
+            }
+            changed.await;
+        }
+    }
+
+    /// Sends one request to one replica, again and again, until it answers or the epoch changes.
+    #[allow(clippy::too_many_arguments)]
+    async fn deliver(
+        &self,
+        entry: &Rc<Group>,
+        drive: DriveId,
+        kind: Kind,
+        at: Where,
+        version: Version,
+        purpose: Purpose,
+        crcs: &[u32],
+        bufs: &[Buf],
+    ) -> Result<Attempt, ClientError> {
+        let mut pause = RETRY_FIRST;
+        loop {
+            match self.request(entry, drive, kind, at, version, purpose, crcs, bufs).await? {
+                Attempt::Trouble(text) => self.note_trouble(at.group, &text),
+                end => return Ok(end),
+            }
+            if let Either::Right(()) = race(sleep(pause), self.fabric.epoch_changed(entry)).await {
+                return Ok(Attempt::Changed);
+            }
+            pause = (pause * 2).min(RETRY_LONGEST);
+        }
+    }
+
+    /// Sends one request to one replica once. The request is given up when the group's epoch changes.
+    #[allow(clippy::too_many_arguments)]
+    async fn request(
+        &self,
+        entry: &Rc<Group>,
+        drive: DriveId,
+        kind: Kind,
+        at: Where,
+        version: Version,
+        purpose: Purpose,
+        crcs: &[u32],
+        bufs: &[Buf],
+    ) -> Result<Attempt, ClientError> {
+        self.check()?;
+        let exchange = async {
+            let link = self.fabric.link(drive).await?;
+            let head = self.head(entry, drive, at, version, purpose).encode(crcs);
+            link.call(kind, &head, bufs.to_vec())
+                .await
+                .map_err(|e| format!("drive {drive}: {}", describe(&e)))
+        };
+        let frame = match race(exchange, self.fabric.epoch_changed(entry)).await {
+            Either::Left(Ok(frame)) => frame,
+            Either::Left(Err(text)) => return Ok(Attempt::Trouble(text)),
+            Either::Right(()) => return Ok(Attempt::Changed),
+        };
+        let status = Status::from_u16(frame.envelope.status);
+        let trouble = |text: String| Ok(Attempt::Trouble(format!("drive {drive}: {text}")));
+        match status {
+            Status::Ok => Ok(Attempt::Answer(frame)),
+            Status::NoSpace => Ok(Attempt::NoSpace),
+            Status::StaleEpoch => match control::decode::<Group>(&frame.head) {
+                Ok(newer) if newer.id == entry.id && newer.epoch > entry.epoch => {
+                    self.fabric.adopt_entry(newer);
+                    Ok(Attempt::Changed)
+                }
+                _ => trouble("stale epoch, without a newer entry".into()),
+            },
+            Status::UnknownEpoch => {
+                self.teach(entry, drive).await;
+                trouble("learns of the epoch".into())
+            }
+            Status::StaleGeneration => {
+                self.end(Ended::Fenced);
+                self.check().map(|()| Attempt::Changed)
+            }
+            Status::SessionOver => {
+                self.end(Ended::Over);
+                self.check().map(|()| Attempt::Changed)
+            }
+            _ if status.is_retryable() || status == Status::NotFound || status == Status::Failed => {
+                trouble(format!("{status} {}", String::from_utf8_lossy(&frame.head)))
+            }
+            _ => Err(self.protocol(&format!("{status}: {}", String::from_utf8_lossy(&frame.head)))),
+        }
+    }
+
+    /// Gives a target the group's entry, which it does not know yet (R1).
+    async fn teach(&self, entry: &Group, drive: DriveId) {
+        if let Ok(link) = self.fabric.link(drive).await {
+            let _ = link.call(Kind::AdoptEntry, &control::encode(entry), vec![]).await;
+        }
+    }
+
+    fn head(
+        &self,
+        entry: &Group,
+        drive: DriveId,
+        at: Where,
+        version: Version,
+        purpose: Purpose,
+    ) -> DataRequest {
+        DataRequest {
+            drive,
+            group: at.group,
+            epoch: entry.epoch,
+            generation: self.generation,
+            session: self.id,
+            watermark: self.carries_watermark(at.group, drive),
+            object: at.object,
+            range: at.range,
+            version,
+            purpose,
+            slot: self.slot,
+        }
+    }
+
+    fn is_full(&self, drive: DriveId) -> bool {
+        self.full.borrow().get(&drive).is_some_and(|until| now() < *until)
+    }
+
+    fn note_trouble(&self, group: GroupId, text: &str) {
+        tracing::debug!(%group, text, "a replica does not serve");
+        self.trouble.borrow_mut().insert(group, text.to_owned());
+    }
+
+    fn protocol(&self, what: &dyn std::fmt::Display) -> ClientError {
+        ClientError::Protocol { addr: self.volume_name.clone(), message: what.to_string() }
+    }
+}
+
+/// The newest version of a run of blocks among the read set.
+struct Newest {
+    range: BlockRange,
+    version: Version,
+    content: Content,
+    /// The in-sync replicas that hold it undamaged.
+    intact_on: Vec<DriveId>,
+}
+
+/// Per block the newest version over all replicas, neighbours with the same outcome taken together.
+fn newest_runs(range: BlockRange, holdings: &BTreeMap<DriveId, Vec<Extent>>) -> Vec<Newest> {
+    let mut runs: Vec<Newest> = Vec::new();
+    for block in range.blocks() {
+        let held: Vec<(DriveId, &Extent)> = holdings
+            .iter()
+            .filter_map(|(drive, extents)| Some((*drive, extents.iter().find(|x| x.range.contains(block))?)))
+            .collect();
+        let version = held.iter().map(|(_, x)| x.version).max().unwrap_or(Version::ZERO);
+        let intact = |x: &Extent| x.version == version && x.content != Content::Damaged;
+        let intact_on: Vec<DriveId> = held.iter().filter(|(_, x)| intact(x)).map(|(d, _)| *d).collect();
+        let content = held.iter().find(|(_, x)| intact(x)).map_or(Content::Damaged, |(_, x)| x.content);
+        match runs.last_mut() {
+            Some(run) if run.version == version && run.content == content && run.intact_on == intact_on => {
+                run.range.count += 1;
+            }
+            _ => runs.push(Newest { range: BlockRange::one(block), version, content, intact_on }),
+        }
+    }
+    runs
+}
+
+/// The runs of blocks for which the condition holds.
+fn runs_where(range: BlockRange, condition: impl Fn(u32) -> bool) -> Vec<BlockRange> {
+    let mut runs: Vec<BlockRange> = Vec::new();
+    for block in range.blocks().filter(|b| condition(*b)) {
+        match runs.last_mut() {
+            Some(run) if run.end() == block => run.count += 1,
+            _ => runs.push(BlockRange::one(block)),
+        }
+    }
+    runs
+}
+
+/// Whether every block has the checksum that it was written with.
+fn is_intact(data: &Buf, crcs: &[u32]) -> bool {
+    data.len() == crcs.len() * BLOCK_SIZE
+        && data.chunks_exact(BLOCK_SIZE).zip(crcs).all(|(block, crc)| crc32c::crc32c(block) == *crc)
+}
