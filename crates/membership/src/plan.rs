@@ -96,15 +96,23 @@ pub fn next_eviction(map: &FabricMap, seen: &Observations) -> Option<Change> {
                 Some((group.id, *words?.first()?))
             })
             .collect();
+        if acknowledged.is_empty() {
+            return None;
+        }
         applicable(map, Change::Evict(Evict { drives, acknowledged }))
     })
 }
 
 /// The promotion of a replica that has verified everything in its present stint.
 pub fn next_promotion(map: &FabricMap, seen: &Observations) -> Option<Change> {
-    seen.verified.iter().find_map(|(&(group, drive), &stint)| {
-        applicable(map, Change::Promote(Promote { group, drive, stint }))
-    })
+    // The reports of past stints stay in the observations; most are stale, and are passed over cheaply.
+    let awaited = |group: GroupId, drive: DriveId, stint: Epoch| {
+        let slot = map.groups.get(&group).and_then(|g| g.slot_of(drive));
+        slot.is_some_and(|s| s.role == Role::Syncing && s.since == stint)
+    };
+    (seen.verified.iter()).filter(|&(&(group, drive), &stint)| awaited(group, drive, stint)).find_map(
+        |(&(group, drive), &stint)| applicable(map, Change::Promote(Promote { group, drive, stint })),
+    )
 }
 
 /// The return of all drives of one node that serve again.
