@@ -1,1 +1,24 @@
-//! Words: the requests and answers of management
+//! Words: the requests and answers of management, for every tool that people or programs use.
+//!
+//! It owns the shapes and their JSON: integer bytes, RFC 3339 times, names of the glossary. It never carries
+//! anything out, and never decides: the manager does.
+
+mod answer;
+mod error;
+mod message;
+mod request;
+mod time;
+
+pub use answer::{
+    ApiAnswer, CapacityAtCopies, DegradedGroup, DriveInfo, DriveUse, EventInfo, FabricStatus, Health,
+    NodeInfo, PoolInfo, Presence, Repair, ReplicaInfo, SessionInfo, SettingsInfo, VolumeInfo,
+};
+pub use error::{ApiError, ErrorCode};
+pub use message::{
+    ApiReply, MessageError, Outcome, decode_reply, decode_request, encode_reply, encode_request,
+};
+pub use request::{ApiRequest, FailureDomain};
+pub use time::{ParseTimeError, Timestamp};
+
+/// The version of the shapes in this crate; raised when a reader of the older one would misunderstand.
+pub const SCHEMA_VERSION: u32 = 1;

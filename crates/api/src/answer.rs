@@ -1,0 +1,368 @@
+//! What is answered. It owns the shapes that tools print; bytes are integers, times RFC 3339 in UTC.
+
+use crate::Timestamp;
+use serde::{Deserialize, Serialize};
+use weft_types::{
+    AttachMode, DriveId, DriveState, Epoch, FabricId, FabricMap, Generation, GroupId, MapVersion, NodeId,
+    PoolId, Role, SessionId, SessionState, VolumeId, VolumeState,
+};
+
+/// The answer to an operation, tagged by `op`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "kebab-case")]
+pub enum ApiAnswer {
+    /// To `node-list`: by number.
+    Nodes {
+        /// The nodes.
+        nodes: Vec<NodeInfo>,
+    },
+    /// To `node-show`.
+    Node {
+        /// The node.
+        node: NodeInfo,
+        /// Its drives.
+        drives: Vec<DriveInfo>,
+    },
+    /// To `drive-list`: by node, then path.
+    Drives {
+        /// The drives.
+        drives: Vec<DriveInfo>,
+    },
+    /// To `drive-show`.
+    Drive {
+        /// The drive.
+        drive: DriveInfo,
+        /// Its part in each group that lists it.
+        replicas: Vec<ReplicaInfo>,
+    },
+    /// To `pool-list`: by number.
+    Pools {
+        /// The pools.
+        pools: Vec<PoolInfo>,
+    },
+    /// To `volume-list`: by name.
+    Volumes {
+        /// The volumes.
+        volumes: Vec<VolumeInfo>,
+    },
+    /// To `volume-create`, `volume-show`, `volume-resize`.
+    Volume {
+        /// The volume.
+        volume: VolumeInfo,
+        /// Whether nothing was changed because the request said `dry_run`.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// To `volume-delete`.
+    Deleting {
+        /// The volume as it was.
+        volume: VolumeInfo,
+        /// Sessions that were ended.
+        ended_sessions: Vec<SessionId>,
+        /// Whether nothing was changed because the request said `dry_run`.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// To `session-list`: by number.
+    Sessions {
+        /// The sessions.
+        sessions: Vec<SessionInfo>,
+    },
+    /// To `status`.
+    Status(Box<FabricStatus>),
+    /// To `events`: oldest first.
+    Events {
+        /// The events.
+        events: Vec<EventInfo>,
+    },
+    /// To `map-get`.
+    Map {
+        /// The map.
+        map: Box<FabricMap>,
+    },
+    /// To `settings`: as they are now.
+    Settings {
+        /// The settings.
+        settings: SettingsInfo,
+    },
+}
+
+/// Whether a node's target takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Presence {
+    /// Its target holds a lease.
+    Up,
+    /// Its target has not been heard of for too long; it may be on its way out of its groups.
+    Suspect,
+    /// Its target is gone.
+    Down,
+}
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeInfo {
+    /// Its number.
+    pub id: NodeId,
+    /// Its name.
+    pub name: String,
+    /// Where its target listens.
+    pub addr: String,
+    /// Whether its target takes part.
+    pub presence: Presence,
+    /// Since when, as far as this manager process knows.
+    pub since: Timestamp,
+    /// How many drives the map lists on it.
+    pub drives: usize,
+    /// The newest map that its target is known to have adopted.
+    pub adopted: Option<MapVersion>,
+}
+
+/// What a target said of a drive's use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveUse {
+    /// Bytes that hold data or metadata.
+    pub used_bytes: u64,
+    /// Bytes of data written since the target started.
+    pub data_bytes_written: u64,
+    /// Bytes written to the log since the target started.
+    pub log_bytes_written: u64,
+}
+
+/// A drive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveInfo {
+    /// Its identity, from its label.
+    pub id: DriveId,
+    /// The node that it is on.
+    pub node: String,
+    /// The path on that node.
+    pub path: String,
+    /// The pool that draws from it.
+    pub pool: String,
+    /// Bytes that can hold data.
+    pub capacity_bytes: u64,
+    /// Whether it takes part or has failed.
+    pub state: DriveState,
+    /// Whether its node's target serves it at present.
+    pub present: bool,
+    /// What its target said of it; none while the target does not answer.
+    pub usage: Option<DriveUse>,
+    /// Groups that list it, by its role in them.
+    pub in_sync_groups: usize,
+    /// Groups in which it is being brought up to date.
+    pub syncing_groups: usize,
+    /// Groups in which it takes no part.
+    pub out_groups: usize,
+}
+
+/// A drive's part in a group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaInfo {
+    /// The group.
+    pub group: GroupId,
+    /// Its role there.
+    pub role: Role,
+    /// The epoch at which this role began.
+    pub since: Epoch,
+}
+
+/// What a pool can still promise to new volumes at a number of copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CapacityAtCopies {
+    /// Copies of each block.
+    pub copies: u8,
+    /// The largest volume that is not thin, in bytes, with each copy on another node.
+    pub free_bytes: u64,
+}
+
+/// A pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolInfo {
+    /// Its number.
+    pub id: PoolId,
+    /// Its name.
+    pub name: String,
+    /// How many drives draw from it.
+    pub drives: usize,
+    /// Its groups.
+    pub groups: usize,
+    /// Bytes that its active drives can hold, all copies counted.
+    pub raw_bytes: u64,
+    /// Bytes that hold data or metadata, as far as targets answer, all copies counted.
+    pub used_bytes: u64,
+    /// Bytes promised to volumes, all copies counted.
+    pub provisioned_bytes: u64,
+    /// What can still be promised.
+    pub free: Vec<CapacityAtCopies>,
+}
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeInfo {
+    /// Its number.
+    pub id: VolumeId,
+    /// Its name.
+    pub name: String,
+    /// The pool that it draws from.
+    pub pool: String,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Copies of each block.
+    pub copies: u8,
+    /// Bytes that go to one object before the next one's turn.
+    pub stripe_unit_bytes: u64,
+    /// Objects that a stripe runs over.
+    pub width: u32,
+    /// Bytes of an object.
+    pub object_bytes: u64,
+    /// Whether it may be larger than what the pool could hold.
+    pub thin: bool,
+    /// Whether it can be attached.
+    pub state: VolumeState,
+    /// Its counter of exclusive attaches and preemptions.
+    pub generation: Generation,
+    /// When it was created.
+    pub created: Timestamp,
+    /// Whether it can be read and written, and is fully protected.
+    pub health: Health,
+    /// How many groups hold its objects.
+    pub groups: usize,
+    /// Sessions that are open.
+    pub sessions: usize,
+}
+
+/// A client's attach to a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionInfo {
+    /// Its number.
+    pub id: SessionId,
+    /// The volume.
+    pub volume: String,
+    /// What it may do.
+    pub mode: AttachMode,
+    /// Who it is.
+    pub client: String,
+    /// Whether it may still write.
+    pub state: SessionState,
+    /// The generation at which it attached.
+    pub generation: Generation,
+    /// How long ago its client was last heard of, in milliseconds; none once it is over.
+    pub idle_ms: Option<u64>,
+}
+
+/// How well the fabric or a volume is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Health {
+    /// Everything is served with every copy.
+    Healthy,
+    /// Everything is served, but something is missing or behind.
+    Degraded,
+    /// Some data cannot be read or written at present.
+    Unavailable,
+}
+
+/// What is being done about a copy that is missing or behind.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+pub enum Repair {
+    /// The replica is being brought up to date.
+    Resync {
+        /// Chunks compared so far; none while its target has not said.
+        chunks_verified: Option<u64>,
+        /// Chunks to compare, as far as known.
+        chunks_total: Option<u64>,
+        /// Bytes copied so far.
+        bytes_copied: u64,
+        /// When it will be done at the rate of the last seconds, in milliseconds from now.
+        eta_ms: Option<u64>,
+    },
+    /// Its drive is out, and awaited; after this many milliseconds its copy is rebuilt elsewhere.
+    AwaitingReturn {
+        /// Milliseconds left.
+        rebuild_in_ms: u64,
+    },
+    /// It is to be rebuilt elsewhere, and no drive can take it.
+    NoSpareDrive,
+    /// It is the last up-to-date copy, and its node is down: the data comes back with it, and only with it.
+    AwaitingLastCopy,
+    /// Its node does not answer, and is on its way out of the group.
+    Evicting,
+}
+
+/// A copy that is missing, behind, or does not answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DegradedGroup {
+    /// The group.
+    pub group: GroupId,
+    /// Volumes with objects in it.
+    pub volumes: Vec<String>,
+    /// The drive of the copy.
+    pub drive: DriveId,
+    /// The node of that drive.
+    pub node: String,
+    /// The copy's role.
+    pub role: Role,
+    /// Up-to-date copies that answer.
+    pub good_copies: usize,
+    /// Copies that there should be.
+    pub copies: usize,
+    /// What is being done.
+    pub repair: Repair,
+}
+
+/// The fabric at a glance.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FabricStatus {
+    /// The fabric.
+    pub fabric: FabricId,
+    /// The version of its map.
+    pub map: MapVersion,
+    /// The time of this answer, by the manager's clock.
+    pub time: Timestamp,
+    /// How well it is.
+    pub health: Health,
+    /// Why it is not healthy, for people; empty if it is.
+    pub reasons: Vec<String>,
+    /// The nodes, by number.
+    pub nodes: Vec<NodeInfo>,
+    /// The pools with their capacity.
+    pub pools: Vec<PoolInfo>,
+    /// Copies that are missing, behind or silent.
+    pub degraded_groups: Vec<DegradedGroup>,
+    /// All groups.
+    pub groups: usize,
+    /// All volumes.
+    pub volumes: usize,
+    /// Sessions that are open.
+    pub sessions: usize,
+    /// When the last resync will be done, in milliseconds from now; none if there is none, or no rate yet.
+    pub resync_eta_ms: Option<u64>,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventInfo {
+    /// Its number; rises by one with each event of this manager process.
+    pub seq: u64,
+    /// When, by the manager's clock.
+    pub time: Timestamp,
+    /// The map's version after it.
+    pub map: MapVersion,
+    /// What happened, for programs: `node-joined`, `evicted`, ...
+    pub what: String,
+    /// What happened and why, for people.
+    pub why: String,
+}
+
+/// The settings of the fabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettingsInfo {
+    /// How long a replica may be out before its data is rebuilt elsewhere, in milliseconds.
+    pub rebuild_after_ms: u64,
+    /// How long a target may serve on one grant, in milliseconds; fixed when the fabric is made.
+    pub lease_ms: u32,
+    /// How long a client may be silent before its sessions are over, in milliseconds; fixed as well.
+    pub session_ms: u32,
+}

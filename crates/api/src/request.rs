@@ -1,0 +1,131 @@
+//! What can be asked. It owns the operations and their parameters; names are those of the glossary.
+
+use serde::{Deserialize, Serialize};
+
+/// What must not hold two copies of the same block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FailureDomain {
+    /// A node: every copy is on another machine.
+    #[default]
+    Node,
+    /// A drive: copies may share a machine. For development, and for single machines.
+    Drive,
+}
+
+/// A management operation. On the wire: the JSON of this, tagged by `op`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum ApiRequest {
+    /// All nodes. Answer: `nodes`.
+    NodeList {},
+    /// One node. Answer: `node`.
+    NodeShow {
+        /// Its name.
+        name: String,
+    },
+    /// All drives. Answer: `drives`.
+    DriveList {},
+    /// One drive. Answer: `drive`.
+    DriveShow {
+        /// Its identifier, or the first digits of it where they are unique.
+        id: String,
+    },
+    /// All pools. Answer: `pools`.
+    PoolList {},
+    /// Creates a volume. Answer: `volume`, as created; with `dry_run` as it would be.
+    VolumeCreate {
+        /// Its name: 1 to 63 of `A-Z a-z 0-9 . _ -`, beginning with a letter or digit.
+        name: String,
+        /// Its size in bytes: a multiple of 4096 above 0.
+        size_bytes: u64,
+        /// Copies of each block: 1 to 3.
+        copies: u8,
+        /// The pool's name; none for `default`.
+        #[serde(default)]
+        pool: Option<String>,
+        /// Bytes that go to one object before the next one's turn: a power of two from 4096 to the object's
+        /// size; none for the default.
+        #[serde(default)]
+        stripe_unit_bytes: Option<u64>,
+        /// Objects that a stripe runs over: 1 to 64; none for the default.
+        #[serde(default)]
+        width: Option<u32>,
+        /// What must not hold two copies.
+        #[serde(default)]
+        failure_domain: FailureDomain,
+        /// Whether it may be larger than what is free.
+        #[serde(default)]
+        thin: bool,
+        /// Whether to go through all checks and change nothing.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// All volumes. Answer: `volumes`.
+    VolumeList {},
+    /// One volume. Answer: `volume`.
+    VolumeShow {
+        /// Its name.
+        name: String,
+    },
+    /// Grows a volume, also while it is attached. Answer: `volume`.
+    VolumeResize {
+        /// Its name.
+        name: String,
+        /// Its new size in bytes: a multiple of 4096, not below the present size.
+        size_bytes: u64,
+        /// Whether to go through all checks and change nothing.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// Deletes a volume with all data on it. Answer: `deleting`: it is gone for clients at once, its space comes
+    /// back once every target has dropped its blocks.
+    VolumeDelete {
+        /// Its name.
+        name: String,
+        /// Whether sessions that are open are ended; otherwise they are a reason to refuse.
+        #[serde(default)]
+        force: bool,
+        /// Whether to go through all checks and change nothing.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// Sessions that are open, or over and not yet swept everywhere. Answer: `sessions`.
+    SessionList {
+        /// Only those of this volume.
+        #[serde(default)]
+        volume: Option<String>,
+    },
+    /// The fabric's health, capacity and repairs. Answer: `status`.
+    Status {},
+    /// What happened lately. Answer: `events`, oldest first.
+    Events {
+        /// Only events with a number above this one.
+        #[serde(default)]
+        after: u64,
+        /// At most so many, the newest; none for all that are kept.
+        #[serde(default)]
+        limit: Option<u32>,
+    },
+    /// The fabric map as it is. Answer: `map`.
+    MapGet {},
+    /// Shows the settings, and first changes those that are given. Answer: `settings`.
+    Settings {
+        /// How long a replica may be out before its data is rebuilt elsewhere, in milliseconds.
+        #[serde(default)]
+        rebuild_after_ms: Option<u64>,
+    },
+}
+
+impl ApiRequest {
+    /// Whether the operation may change the fabric.
+    pub fn is_mutation(&self) -> bool {
+        match self {
+            ApiRequest::VolumeCreate { dry_run, .. }
+            | ApiRequest::VolumeResize { dry_run, .. }
+            | ApiRequest::VolumeDelete { dry_run, .. } => !dry_run,
+            ApiRequest::Settings { rebuild_after_ms } => rebuild_after_ms.is_some(),
+            _ => false,
+        }
+    }
+}
