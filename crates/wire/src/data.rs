@@ -249,6 +249,19 @@ impl ReadAnswer {
     }
 }
 
+/// Microseconds of wall clock that one step of a version counter stands for, a power of two. Microseconds
+/// since 1970 need 51 bits already and a counter has 48; steps of 16 us last until the year 2112.
+pub const CLOCK_STEP_US: u64 = 16;
+
+/// The version counter that a wall clock stands for: where clients start from, and what targets answer with.
+///
+/// Several writes within one step are told apart by counting on, so the step only bounds how far the counter
+/// of a client that writes faster runs ahead of its clock.
+pub const fn clock_counter(wall_clock_us: u64) -> u64 {
+    let counter = wall_clock_us / CLOCK_STEP_US;
+    if counter < Version::COUNTER_MAX { counter } else { Version::COUNTER_MAX }
+}
+
 /// Chunks in one answer about digests: 32 bytes each, the answer stays below a frame's head.
 pub const DIGESTS_MAX: usize = 480;
 

@@ -45,11 +45,13 @@ pub enum Kind {
     AdoptEntry = 22,
     /// A peer asks to be vouched for while the manager is silent.
     Vouch = 32,
-    /// Digests of a group's chunks, in key order.
+    /// Digests of a group's chunks, in key order. The body holds the marks (`control::Marks`, JSON) of the range
+    /// that the answer covers, taken after the digests (R14).
     Digests = 33,
     /// Open entries, settled marks and watermarks of a group.
     Marks = 34,
-    /// All entries of one chunk, with data, for verification.
+    /// All entries of one chunk, with data, for verification. The answer is that of a read of the whole chunk;
+    /// its body ends with the chunk's marks (`control::Marks`, JSON), taken after the data (R14).
     Entries = 35,
     /// Manager to target, JSON.
     Control = 48,
