@@ -11,7 +11,7 @@ use weft_rt::{Instant, sleep, spawn, wall_clock_us};
 use weft_types::limits::WATERMARK_LAG_MAX;
 use weft_types::{AttachMode, DriveId, Generation, GroupId, SessionId, SessionSlot, Version, VolumeId};
 use weft_wire::Kind;
-use weft_wire::data::WatermarkNote;
+use weft_wire::data::{WatermarkNote, clock_counter};
 
 /// How long a finished write may stay unknown to replicas when nothing else is sent to them: readers of it
 /// take the slow path until then.
@@ -47,8 +47,8 @@ pub(crate) struct Session {
     pub(crate) mode: AttachMode,
     pub(crate) generation: Generation,
     groups: RefCell<BTreeMap<GroupId, GroupVersions>>,
-    /// By how much the targets' hybrid clocks are ahead of this machine's.
-    clock_ahead_us: Cell<u64>,
+    /// By how many counter steps the targets' hybrid clocks are ahead of this machine's.
+    clock_ahead: Cell<u64>,
     ended: Cell<Option<Ended>>,
     /// A watermark moved, or the session ended.
     moved: Notify,
@@ -76,7 +76,7 @@ impl Session {
             mode: session.mode,
             generation,
             groups: RefCell::default(),
-            clock_ahead_us: Cell::new(0),
+            clock_ahead: Cell::new(0),
             ended: Cell::new(None),
             moved: Notify::default(),
             telling: Cell::new(false),
@@ -136,14 +136,14 @@ impl Session {
 
     /// Notes a target's clock.
     pub(crate) fn saw_clock(&self, clock: u64) {
-        let ahead = clock.saturating_sub(wall_clock_us());
-        if ahead > self.clock_ahead_us.get() {
-            self.clock_ahead_us.set(ahead);
+        let ahead = clock.saturating_sub(clock_counter(wall_clock_us()));
+        if ahead > self.clock_ahead.get() {
+            self.clock_ahead.set(ahead);
         }
     }
 
     fn issue(&self, group: GroupId) -> u64 {
-        let clock = wall_clock_us() + self.clock_ahead_us.get();
+        let clock = clock_counter(wall_clock_us()) + self.clock_ahead.get();
         let mut groups = self.groups.borrow_mut();
         let g = groups.entry(group).or_default();
         g.counter = clock.max(g.counter + 1);

@@ -32,9 +32,9 @@ pub const CONNECTION_BYTES_MAX: u32 = 32 * 1024 * 1024;
 /// How many versions a client may run ahead of its watermark in one group: bounds the open set.
 pub const WATERMARK_LAG_MAX: u64 = 4096;
 
-/// How far above its own clock (in counter steps of one microsecond) a target accepts a version, one hour:
-/// a bad client cannot wedge a block, and no sane clock is off by as much.
-pub const VERSION_AHEAD_MAX: u64 = 3_600_000_000;
+/// How far above its own clock a target accepts a version's counter: an hour in steps of 16 us (the unit of
+/// `weft_wire::data::clock_counter`). A bad client cannot wedge a block, and no sane clock is off by as much.
+pub const VERSION_AHEAD_MAX: u64 = 3_600_000_000 / 16;
 
 /// Replicas of a mirror group.
 pub const COPIES_MAX: usize = 3;
