@@ -7,7 +7,7 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 cd "$top"
 scripts/setup.sh --for demo
 echo "== Building weft (release)"
-cargo build --release --locked -p weft
+scripts/with-cargo.sh build --release --locked -p weft
 weft="${CARGO_TARGET_DIR:-$top/target}/release/weft"
 
 nodes=4 drives=2 drive_mib=1536 image_mib=1024

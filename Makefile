@@ -1,0 +1,25 @@
+# Everything that people do with this tree. `make` alone lists it.
+.DEFAULT_GOAL := help
+.PHONY: help build demo test bench fmt clippy
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## Build the release binary, target/release/weft
+	@scripts/setup.sh --for build
+	@scripts/with-cargo.sh build --release --locked -p weft
+
+demo: ## Watch real data live through the death of a node
+	@scripts/demo.sh
+
+test: ## Format check, lints, every test
+	@scripts/test.sh
+
+bench: ## Measure the data path beside the machine's own limit; writes bench.json
+	@scripts/bench.sh
+
+fmt: ## Format the code
+	@scripts/with-cargo.sh fmt --all
+
+clippy: ## Lint the code, warnings denied
+	@scripts/with-cargo.sh clippy --workspace --all-targets --locked -- -D warnings

@@ -1,0 +1,8 @@
+#!/bin/sh
+# What `make bench` does: set-up, release build, then the data path beside the machine's own limit.
+set -eu
+top=$(cd "$(dirname "$0")/.." && pwd)
+cd "$top"
+scripts/setup.sh --for bench
+scripts/with-cargo.sh build --release --locked -p weft
+exec "${CARGO_TARGET_DIR:-$top/target}/release/weft" bench figures --json bench.json "$@"

@@ -1,0 +1,15 @@
+#!/bin/sh
+# What `make test` does: set-up, format, lints, then every test of the workspace.
+set -eu
+top=$(cd "$(dirname "$0")/.." && pwd)
+cd "$top"
+scripts/setup.sh --for test
+cargo() { scripts/with-cargo.sh "$@"; }
+echo "== Format"
+cargo fmt --all --check
+echo "== Lints (warnings denied)"
+cargo clippy --workspace --all-targets --locked -- -D warnings
+echo "== Tests"
+# The end-to-end tests run the binary, which must be that of this tree.
+cargo build --locked -p weft
+cargo test --workspace --locked --no-fail-fast
