@@ -1,1 +1,31 @@
-//! Engine: owns the fabric map
+//! Engine: owns the fabric map.
+//!
+//! It owns the map's store, the targets' leases, the clients' sessions, and the loop that observes, decides by the
+//! pure rules of `weft-membership`, commits, and tells everyone. It never carries data, never changes the map but
+//! by a commit to the store, and never evicts a replica that could still serve (`write-protocol`, R11).
+
+mod attend;
+mod commit;
+mod describe;
+mod embedded;
+mod error;
+mod event;
+mod join;
+mod lease;
+mod manager;
+mod member;
+mod observe;
+mod operate;
+mod recover;
+mod serve;
+mod session;
+mod status;
+mod store;
+mod sweep;
+mod volume;
+
+pub use embedded::EmbeddedStore;
+pub use error::ManagerError;
+pub use manager::{Manager, ManagerOptions};
+pub use recover::{RecoverError, Recovered, recover};
+pub use store::{MapStore, MemStore, StoreError};

@@ -1,0 +1,236 @@
+//! One task per node that attends to its target: keeps a connection, has it promise not to vouch for suspects,
+//! and brings it every new map.
+//!
+//! It owns the order of the two: a promise ends with a newer map, so it is renewed for that map before the map is
+//! sent. It never gives up on a node: the next thing may be its return.
+
+use crate::error::chain;
+use crate::manager::{Manager, State};
+use std::rc::Rc;
+use std::time::Duration;
+use weft_rt::{Addr, Buf, Link, LinkError, now, sleep, spawn, timeout};
+use weft_types::{FabricMap, MapVersion, NodeId};
+use weft_wire::control::{self, TargetAnswer, TargetRequest};
+use weft_wire::handshake::{Hello, PeerRole};
+use weft_wire::{Kind, Status};
+
+/// How long a target may take to make a map durable before it is sent again: many times what a slow drive needs.
+const ADOPT_MAX: Duration = Duration::from_secs(5);
+
+/// How long to wait after a failure before trying again: short beside a lease.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+
+/// Why a target gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AskError {
+    /// No target of this node has joined.
+    #[error("its target has not joined")]
+    NotJoined,
+    /// The address in the map cannot be used.
+    #[error("its address '{addr}' cannot be used: {cause}")]
+    Address { addr: String, cause: String },
+    /// The connection failed.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// It took too long.
+    #[error("no answer within {} ms", .0.as_millis())]
+    Late(Duration),
+    /// It answered that it does not.
+    #[error("it answered '{0}': {1}")]
+    Status(Status, String),
+    /// It answered something else than was asked.
+    #[error("its answer is none: {0}")]
+    Answer(String),
+}
+
+/// What to do for a node next.
+enum Duty {
+    /// Nothing before something changes.
+    Wait,
+    /// Connect.
+    Connect,
+    /// Have it promise.
+    Promise { victim: NodeId, map: MapVersion },
+    /// Send the map.
+    Push { version: MapVersion, bytes: Buf },
+}
+
+impl Manager {
+    /// Begins to attend to nodes that are new.
+    pub(crate) fn attend_to_nodes(self: &Rc<Self>) {
+        let new: Vec<NodeId> = {
+            let mut state = self.state.borrow_mut();
+            let nodes: Vec<NodeId> = state.map.nodes.keys().copied().collect();
+            nodes.into_iter().filter(|node| state.attended.insert(*node)).collect()
+        };
+        for node in new {
+            spawn(self.clone().attend(node));
+        }
+    }
+
+    async fn attend(self: Rc<Self>, node: NodeId) {
+        while self.halted.borrow().is_none() {
+            let changed = self.changed.notified();
+            let duty = self.state.borrow().duty(node);
+            let done = match duty {
+                Duty::Wait => {
+                    changed.await;
+                    continue;
+                }
+                Duty::Connect => self.link(node).await.map(|_| ()),
+                Duty::Promise { victim, map } => self.have_promised(node, victim, map).await,
+                Duty::Push { version, bytes } => self.push(node, version, bytes).await,
+            };
+            if let Err(error) = done {
+                tracing::debug!(%node, error = chain(&error), "cannot attend to a target");
+                sleep(RETRY_AFTER).await;
+            }
+        }
+    }
+
+    async fn have_promised(
+        self: &Rc<Self>,
+        node: NodeId,
+        victim: NodeId,
+        map: MapVersion,
+    ) -> Result<(), AskError> {
+        let incarnation = self.incarnation(node);
+        self.ask(node, &TargetRequest::StopVouching { victim, map }, None, self.lease()).await?;
+        if self.incarnation(node) == incarnation {
+            let mut state = self.state.borrow_mut();
+            // The suspicion may have ended meanwhile; the next one begins with a promise of its own.
+            if state.suspects().contains(&victim)
+                && let Some(member) = state.members.get_mut(&node)
+            {
+                member.note_promise(victim, map, now());
+            }
+        }
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    async fn push(self: &Rc<Self>, node: NodeId, version: MapVersion, bytes: Buf) -> Result<(), AskError> {
+        let incarnation = self.incarnation(node);
+        self.ask(node, &TargetRequest::AdoptMap { version }, Some(bytes), ADOPT_MAX).await?;
+        if self.incarnation(node) == incarnation
+            && let Some(member) = self.state.borrow_mut().members.get_mut(&node)
+        {
+            member.adopted = member.adopted.max(version);
+        }
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn incarnation(&self, node: NodeId) -> Option<u64> {
+        self.state.borrow().members.get(&node)?.incarnation
+    }
+
+    /// Asks a node's target something, connecting first if need be.
+    ///
+    /// # Errors
+    /// See [`AskError`]; only after [`AskError::Status`] is it known that nothing was done.
+    pub(crate) async fn ask(
+        self: &Rc<Self>,
+        node: NodeId,
+        request: &TargetRequest,
+        body: Option<Buf>,
+        patience: Duration,
+    ) -> Result<TargetAnswer, AskError> {
+        let call = async {
+            let link = self.link(node).await?;
+            let body = body.into_iter().collect();
+            Ok::<_, AskError>(link.call(Kind::Control, &control::encode(request), body).await?)
+        };
+        let frame = match timeout(patience, call).await {
+            Ok(result) => result?,
+            Err(_) => return Err(AskError::Late(patience)),
+        };
+        match Status::from_u16(frame.envelope.status) {
+            Status::Ok => control::decode(&frame.head).map_err(|e| AskError::Answer(e.to_string())),
+            status => Err(AskError::Status(status, String::from_utf8_lossy(&frame.head).into_owned())),
+        }
+    }
+
+    /// The connection to a node's target; a connection that cannot be made again is a reason for suspicion.
+    async fn link(self: &Rc<Self>, node: NodeId) -> Result<Link, AskError> {
+        let (addr, fabric, incarnation, had_link) = {
+            let state = self.state.borrow();
+            let member = state.members.get(&node).ok_or(AskError::NotJoined)?;
+            if let Some(link) = member.open_link() {
+                return Ok(link);
+            }
+            let incarnation = member.incarnation.ok_or(AskError::NotJoined)?;
+            let addr = state.map.nodes.get(&node).ok_or(AskError::NotJoined)?.addr.clone();
+            (addr, state.map.fabric, incarnation, member.link.is_some())
+        };
+        let to: Addr = match addr.parse() {
+            Ok(to) => to,
+            Err(error) => return Err(AskError::Address { addr, cause: chain(&error) }),
+        };
+        let hello = Hello::new(PeerRole::Manager, Some(fabric), self.options.name.clone());
+        let result = Link::connect(&to, &hello).await;
+        let mut state = self.state.borrow_mut();
+        let member = state.members.get_mut(&node).filter(|m| m.incarnation == Some(incarnation));
+        let Some(member) = member else { return Err(AskError::NotJoined) };
+        match result {
+            Ok(link) => {
+                // Another request may have connected at the same time; one of the two links is then dropped.
+                let link = member.open_link().unwrap_or(link);
+                member.link = Some(link.clone());
+                member.is_unreachable = false;
+                drop(state);
+                self.wake_when_closed(&link);
+                Ok(link)
+            }
+            Err(error) => {
+                let is_lost = had_link && !member.is_unreachable;
+                member.is_unreachable = true;
+                member.link = None;
+                drop(state);
+                if is_lost {
+                    self.suspect(node, format!("its connection is lost: {}", chain(&error)));
+                }
+                Err(error.into())
+            }
+        }
+    }
+}
+
+impl Manager {
+    /// Has everyone look again when the connection ends.
+    fn wake_when_closed(self: &Rc<Self>, link: &Link) {
+        let (manager, link) = (self.clone(), link.clone());
+        spawn(async move {
+            link.closed().await;
+            manager.changed.notify_all();
+        });
+    }
+}
+
+impl State {
+    /// What to do for a node next: first a connection, then promises, then the map.
+    fn duty(&self, node: NodeId) -> Duty {
+        let Some(member) = self.members.get(&node).filter(|m| m.incarnation.is_some()) else {
+            return Duty::Wait;
+        };
+        if member.open_link().is_none() {
+            return Duty::Connect;
+        }
+        let map = self.map.version;
+        let promised = |victim: &NodeId| {
+            member.promises.get(victim).is_some_and(|p| p.map >= map && p.since > member.joined_at)
+        };
+        let suspects = self.suspects().into_iter().filter(|victim| *victim != node);
+        match { suspects }.find(|v| !promised(v) && is_concerned(&self.map, node, *v)) {
+            Some(victim) => Duty::Promise { victim, map },
+            None if member.adopted < map => Duty::Push { version: map, bytes: self.bytes.clone() },
+            None => Duty::Wait,
+        }
+    }
+}
+
+/// Whether the node has an in-sync member of a group that the victim is to leave: only such a member's word counts.
+fn is_concerned(map: &FabricMap, node: NodeId, victim: NodeId) -> bool {
+    let on = |drive, node| map.drives.get(&drive).is_some_and(|d| d.node == node);
+    map.groups.values().any(|g| g.write_set().any(|d| on(d, victim)) && g.read_set().any(|d| on(d, node)))
+}

@@ -1,0 +1,97 @@
+//! Commits: the only way in which the map changes. Store first, then everyone.
+//!
+//! A commit is one step without waiting: apply, compare-and-swap, take over, tell. It never retries: after a store
+//! error nobody knows which map is the true one, so the manager stops.
+
+use crate::error::{CommitError, chain};
+use crate::manager::{Manager, wall_clock_ms};
+use crate::member::Member;
+use std::rc::Rc;
+use weft_membership::{Change, Reason, apply, check, check_step};
+use weft_rt::{Buf, now};
+use weft_types::limits::FRAME_BODY_MAX;
+use weft_types::{FabricMap, MapVersion};
+use weft_wire::control;
+
+impl Manager {
+    /// Applies a change, makes it durable, and wakes everyone who waits for a new map.
+    ///
+    /// # Errors
+    /// If the rules forbid the change, or the manager has stopped.
+    pub(crate) fn commit(&self, change: &Change) -> Result<Reason, CommitError> {
+        let (next, reason) = apply(&self.map(), change)?;
+        let what = name_of(change);
+        self.commit_map(next, &what, reason.to_string())?;
+        Ok(reason)
+    }
+
+    /// Makes a map durable and wakes everyone who waits for it.
+    ///
+    /// # Errors
+    /// If it is too large to be sent, or the manager has stopped.
+    ///
+    /// # Panics
+    /// If the map breaks a rule: a bug, and a map like that must never reach the store.
+    pub(crate) fn commit_map(&self, next: FabricMap, what: &str, why: String) -> Result<(), CommitError> {
+        if let Some(reason) = self.halted.borrow().clone() {
+            return Err(CommitError::Halted(reason));
+        }
+        let old = self.map();
+        let broken: Vec<_> = check(&next).into_iter().chain(check_step(&old, &next)).collect();
+        assert!(broken.is_empty(), "{what} would break the map: {broken:?}");
+        let bytes = control::encode_map(&next);
+        if bytes.len() > FRAME_BODY_MAX {
+            return Err(CommitError::TooLarge { bytes: bytes.len(), limit: FRAME_BODY_MAX });
+        }
+        if let Err(error) = self.store.commit(old.version, next.version, &bytes) {
+            return Err(CommitError::Halted(
+                self.halt(format!("{what} was not committed: {}", chain(&error))),
+            ));
+        }
+        {
+            let mut state = self.state.borrow_mut();
+            for node in next.nodes.keys() {
+                state.members.entry(*node).or_insert_with(|| Member::unknown(now(), wall_clock_ms()));
+            }
+            state.touched.retain(|session, _| next.sessions.contains_key(session));
+            state.map = Rc::new(next);
+            state.bytes = Buf::from(bytes);
+            let version = state.map.version;
+            state.events.add(version, what, why);
+        }
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Adds an event about something that changed no map, and wakes those who wait for a change.
+    pub(crate) fn tell(&self, what: &str, why: String) {
+        {
+            let mut state = self.state.borrow_mut();
+            let version = state.map.version;
+            state.events.add(version, what, why);
+        }
+        self.changed.notify_all();
+    }
+
+    /// Stops serving, for good.
+    fn halt(&self, reason: String) -> String {
+        tracing::error!(reason, "the manager stops");
+        *self.halted.borrow_mut() = Some(reason.clone());
+        self.changed.notify_all();
+        reason
+    }
+
+    /// The map's version and bytes, if it is newer than this.
+    pub(crate) fn newer_map(&self, have: MapVersion) -> Option<(MapVersion, Buf)> {
+        let state = self.state.borrow();
+        (state.map.version > have).then(|| (state.map.version, state.bytes.clone()))
+    }
+}
+
+/// The change's name as programs see it in events: `evict`, `open-session`, ...
+fn name_of(change: &Change) -> String {
+    match serde_json::to_value(change) {
+        Ok(serde_json::Value::Object(object)) => object.keys().next().cloned().unwrap_or_default(),
+        _ => String::new(),
+    }
+}

@@ -1,0 +1,208 @@
+//! Nodes, drives, pools, volumes and sessions as tools show them. It reads the map and what is known of the targets,
+//! and decides nothing.
+
+use crate::manager::{Manager, State};
+use crate::member::Member;
+use crate::status::Usage;
+use std::collections::BTreeSet;
+use weft_api::{
+    CapacityAtCopies, DriveInfo, DriveUse, Health, NodeInfo, PoolInfo, Presence, ReplicaInfo, SessionInfo,
+    Timestamp, VolumeInfo,
+};
+use weft_layout::FailureDomain;
+use weft_membership::free_blocks;
+use weft_types::limits::COPIES_MAX;
+use weft_types::{
+    BLOCK_SIZE, BlockCount, Drive, DriveId, DriveState, FabricMap, Group, MapVersion, Node, Role,
+    SessionState, Volume, VolumeId,
+};
+
+/// Bytes of so many blocks; sizes in a map are far below what 64 bits hold.
+pub(crate) fn bytes(blocks: BlockCount) -> u64 {
+    blocks.bytes().unwrap_or(u64::MAX)
+}
+
+/// A drive's part in each group that lists it.
+pub(crate) fn replicas(map: &FabricMap, drive: DriveId) -> Vec<ReplicaInfo> {
+    let listed = map.groups.values().filter_map(|g| Some((g.id, *g.slot_of(drive)?)));
+    listed.map(|(group, slot)| ReplicaInfo { group, role: slot.role, since: slot.since }).collect()
+}
+
+/// A name from the map, or the number where the map has none.
+fn name_or<T>(entry: Option<&T>, name: impl Fn(&T) -> &str, otherwise: impl ToString) -> String {
+    entry.map_or_else(|| otherwise.to_string(), |e| name(e).to_owned())
+}
+
+impl State {
+    /// Whether the drive's target is up and serves it.
+    pub(crate) fn is_served(&self, drive: DriveId) -> bool {
+        let node = self.map.drives.get(&drive).map(|d| d.node);
+        node.and_then(|n| self.members.get(&n)).is_some_and(|m| m.serves(drive))
+    }
+
+    /// In-sync members of the group that serve.
+    pub(crate) fn good_copies(&self, group: &Group) -> usize {
+        group.read_set().filter(|d| self.is_served(*d)).count()
+    }
+
+    /// How well one group is: unavailable without a copy that serves, or while a silent member holds up writes.
+    pub(crate) fn group_health(&self, group: &Group) -> Health {
+        if self.good_copies(group) == 0 {
+            Health::Unavailable
+        } else if group.is_degraded() || !group.write_set().all(|d| self.is_served(d)) {
+            Health::Degraded
+        } else {
+            Health::Healthy
+        }
+    }
+
+    fn volume_health(&self, map: &FabricMap, volume: &Volume) -> Health {
+        let groups: BTreeSet<_> = volume.spans.iter().flat_map(|s| &s.groups).collect();
+        let groups = groups.into_iter().filter_map(|g| map.groups.get(g));
+        groups.map(|g| self.group_health(g)).max().unwrap_or(Health::Healthy)
+    }
+}
+
+/// Whether a node's target takes part, to the manager's knowledge.
+pub(crate) fn presence(map: &FabricMap, node: &Node, member: &Member) -> Presence {
+    if member.is_up() {
+        return Presence::Up;
+    }
+    let is_written = |g: &Group| g.write_set().any(|d| map.drives.get(&d).is_some_and(|d| d.node == node.id));
+    match member.suspicion {
+        Some(_) if map.groups.values().any(is_written) => Presence::Suspect,
+        Some(_) => Presence::Down,
+        // It has not been seen since this manager started, or has just joined: wait and see.
+        None => Presence::Suspect,
+    }
+}
+
+impl Manager {
+    /// All nodes, by number.
+    pub(crate) fn node_infos(&self) -> Vec<NodeInfo> {
+        let map = self.map();
+        map.nodes.values().map(|n| self.node_info(&map, n)).collect()
+    }
+
+    pub(crate) fn node_info(&self, map: &FabricMap, node: &Node) -> NodeInfo {
+        let state = self.state.borrow();
+        let member = state.members.get(&node.id).expect("every node of the map has a member");
+        NodeInfo {
+            id: node.id,
+            name: node.name.clone(),
+            addr: node.addr.clone(),
+            presence: presence(map, node, member),
+            since: Timestamp::from_millis(member.since_ms),
+            drives: map.drives.values().filter(|d| d.node == node.id).count(),
+            adopted: Some(member.adopted).filter(|v| *v > MapVersion(0)),
+        }
+    }
+
+    /// All drives, by node and path.
+    pub(crate) fn drive_infos(&self, usage: &Usage) -> Vec<DriveInfo> {
+        let map = self.map();
+        let mut drives: Vec<DriveInfo> =
+            map.drives.values().map(|d| self.drive_info(&map, d, usage)).collect();
+        drives.sort_by(|a, b| (&a.node, &a.path, a.id).cmp(&(&b.node, &b.path, b.id)));
+        drives
+    }
+
+    fn drive_info(&self, map: &FabricMap, drive: &Drive, usage: &Usage) -> DriveInfo {
+        let replicas = replicas(map, drive.id);
+        let in_role = |role| replicas.iter().filter(|r| r.role == role).count();
+        DriveInfo {
+            id: drive.id,
+            node: name_or(map.nodes.get(&drive.node), |n| &n.name, drive.node),
+            path: drive.path.clone(),
+            pool: name_or(map.pools.get(&drive.pool), |p| &p.name, drive.pool),
+            capacity_bytes: bytes(drive.capacity),
+            state: drive.state,
+            present: self.state.borrow().is_served(drive.id),
+            usage: usage.drive(drive.id).map(|d| DriveUse {
+                used_bytes: d.used_bytes,
+                data_bytes_written: d.data_bytes_written,
+                log_bytes_written: d.log_bytes_written,
+            }),
+            in_sync_groups: in_role(Role::InSync),
+            syncing_groups: in_role(Role::Syncing),
+            out_groups: in_role(Role::Out),
+        }
+    }
+
+    /// All pools, by number.
+    pub(crate) fn pool_infos(&self, usage: &Usage) -> Vec<PoolInfo> {
+        let map = self.map();
+        let info = |pool: &weft_types::Pool| {
+            let drives: Vec<&Drive> = map.drives.values().filter(|d| d.pool == pool.id).collect();
+            let active = drives.iter().filter(|d| d.state == DriveState::Active);
+            let promised = map.volumes.values().filter(|v| v.pool == pool.id);
+            let promised = promised.map(|v| bytes(v.size).saturating_mul(u64::from(v.copies)));
+            let free = |copies| CapacityAtCopies {
+                copies,
+                free_bytes: bytes(free_blocks(&map, pool.id, copies, FailureDomain::Node)),
+            };
+            PoolInfo {
+                id: pool.id,
+                name: pool.name.clone(),
+                drives: drives.len(),
+                groups: map.groups.values().filter(|g| g.pool == pool.id).count(),
+                raw_bytes: active.map(|d| bytes(d.capacity)).fold(0, u64::saturating_add),
+                used_bytes: drives.iter().filter_map(|d| usage.drive(d.id)).map(|d| d.used_bytes).sum(),
+                provisioned_bytes: promised.fold(0, u64::saturating_add),
+                free: (1..=COPIES_MAX as u8).map(free).collect(),
+            }
+        };
+        map.pools.values().map(info).collect()
+    }
+
+    /// All volumes, by name.
+    pub(crate) fn volume_infos(&self) -> Vec<VolumeInfo> {
+        let map = self.map();
+        let mut volumes: Vec<VolumeInfo> = map.volumes.values().map(|v| self.volume_info(&map, v)).collect();
+        volumes.sort_by(|a, b| a.name.cmp(&b.name));
+        volumes
+    }
+
+    pub(crate) fn volume_info(&self, map: &FabricMap, volume: &Volume) -> VolumeInfo {
+        let groups: BTreeSet<_> = volume.spans.iter().flat_map(|s| &s.groups).collect();
+        let open = |s: &&weft_types::Session| s.volume == volume.id && s.state == SessionState::Open;
+        VolumeInfo {
+            id: volume.id,
+            name: volume.name.clone(),
+            pool: name_or(map.pools.get(&volume.pool), |p| &p.name, volume.pool),
+            size_bytes: bytes(volume.size),
+            copies: volume.copies,
+            stripe_unit_bytes: u64::from(volume.striping.unit_blocks) * BLOCK_SIZE as u64,
+            width: volume.striping.width,
+            object_bytes: u64::from(volume.striping.object_blocks) * BLOCK_SIZE as u64,
+            thin: volume.thin,
+            state: volume.state,
+            generation: volume.generation,
+            created: Timestamp::from_millis(volume.created_ms),
+            health: self.state.borrow().volume_health(map, volume),
+            groups: groups.len(),
+            sessions: map.sessions.values().filter(open).count(),
+        }
+    }
+
+    /// Sessions by number, all or those of one volume.
+    pub(crate) fn session_infos(&self, only: Option<VolumeId>) -> Vec<SessionInfo> {
+        let map = self.map();
+        let state = self.state.borrow();
+        let wanted = map.sessions.values().filter(|s| only.is_none_or(|volume| s.volume == volume));
+        let info = |s: &weft_types::Session| {
+            let touched = state.touched.get(&s.id).copied().unwrap_or(self.started);
+            let idle_ms = u64::try_from(touched.elapsed().as_millis()).unwrap_or(u64::MAX);
+            SessionInfo {
+                id: s.id,
+                volume: name_or(map.volumes.get(&s.volume), |v| &v.name, s.volume),
+                mode: s.mode,
+                client: s.client.clone(),
+                state: s.state,
+                generation: s.generation,
+                idle_ms: (s.state == SessionState::Open).then_some(idle_ms),
+            }
+        };
+        wanted.map(info).collect()
+    }
+}

@@ -1,0 +1,107 @@
+//! Why the manager does not start, or does not do what it was asked.
+
+use crate::StoreError;
+use weft_membership::Refusal;
+use weft_types::FabricId;
+use weft_wire::{DecodeError, Status};
+
+/// Why a manager does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ManagerError {
+    /// The store cannot be read or written.
+    #[error("cannot use the manager's store")]
+    Store(#[from] StoreError),
+    /// What the store holds is no fabric map.
+    #[error("the manager's store holds no fabric map that this program can read")]
+    Map(#[source] DecodeError),
+    /// The map breaks a rule that every map keeps.
+    #[error("the fabric map in the manager's store breaks a rule: {first} ({count} in all)")]
+    Broken {
+        /// The first rule that is broken.
+        first: String,
+        /// How many are.
+        count: usize,
+    },
+    /// The store belongs to another fabric.
+    #[error("the manager's store belongs to fabric {found}, expected {expected}")]
+    OtherFabric {
+        /// The fabric in the store.
+        found: FabricId,
+        /// The fabric asked for.
+        expected: FabricId,
+    },
+}
+
+/// What to do where the map is lost or cannot be trusted: the drives hold copies of it.
+pub(crate) const RECOVER_HINT: &str =
+    "the drives hold copies of the map: stop the manager and run `weft fabric recover`";
+
+impl ManagerError {
+    /// What to do about it, where there is something that people can do.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            ManagerError::Store(error) => error.hint(),
+            ManagerError::Map(_) | ManagerError::Broken { .. } => Some(RECOVER_HINT),
+            ManagerError::OtherFabric { .. } => {
+                Some("name the store of this fabric, or leave the fabric's id out")
+            }
+        }
+    }
+}
+
+/// Why a change was not committed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CommitError {
+    /// The rules forbid it; nothing has changed.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The map would not fit a message any more; nothing has changed.
+    #[error("the fabric map would have {bytes} bytes, more than the {limit} that can be sent")]
+    TooLarge { bytes: usize, limit: usize },
+    /// The manager has stopped: whether the change is in the store is not known.
+    #[error("the manager has stopped: {0}")]
+    Halted(String),
+}
+
+/// A request of a target or client that is not carried out.
+#[derive(Debug)]
+pub(crate) struct Denied {
+    pub(crate) status: Status,
+    pub(crate) text: String,
+}
+
+impl Denied {
+    pub(crate) fn new(status: Status, text: impl Into<String>) -> Self {
+        Denied { status, text: text.into() }
+    }
+}
+
+impl From<CommitError> for Denied {
+    fn from(error: CommitError) -> Self {
+        let status = match &error {
+            CommitError::Refused(Refusal::Unknown { .. }) => Status::NotFound,
+            CommitError::Refused(_) | CommitError::TooLarge { .. } => Status::Refused,
+            CommitError::Halted(_) => Status::NotReady,
+        };
+        let hint = match &error {
+            CommitError::Refused(refusal) => refusal.hint(),
+            _ => None,
+        };
+        let mut text = chain(&error);
+        if let Some(hint) = hint {
+            text = format!("{text}; {hint}");
+        }
+        Denied { status, text }
+    }
+}
+
+/// An error with all its causes, on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

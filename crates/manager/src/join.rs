@@ -1,0 +1,192 @@
+//! A target joins: its node and drives enter the map, or are found there.
+//!
+//! It owns the checks of who is who. A target that was not evicted keeps its roles: its log has every acknowledged
+//! write. Nothing is committed before every check has passed.
+
+use crate::error::{CommitError, Denied, RECOVER_HINT};
+use crate::manager::{Manager, wall_clock_ms};
+use std::collections::BTreeMap;
+use weft_membership::{AddDrive, Change, CreatePool, JoinNode, MoveNode};
+use weft_rt::now;
+use weft_types::limits::DRIVES_PER_TARGET_MAX;
+use weft_types::{FabricMap, MapVersion, NodeId, PoolId};
+use weft_wire::Status;
+use weft_wire::control::DriveReport;
+
+/// The pool that drives join which nobody has put into another one.
+pub(crate) const DEFAULT_POOL: &str = "default";
+
+impl Manager {
+    /// Takes a target into the fabric: from now on it may ask for its lease.
+    ///
+    /// # Errors
+    /// If another target has its name, one of its drives is not its own, or it knows a newer map than this manager.
+    pub(crate) fn join(
+        &self,
+        name: &str,
+        addr: &str,
+        incarnation: u64,
+        drives: &[DriveReport],
+    ) -> Result<NodeId, Denied> {
+        let map = self.map();
+        check_reports(&map, drives)?;
+        self.check_namesake(&map, name, addr, incarnation)?;
+        self.check_drives(&map, name, drives)?;
+        let node = self.enter_node(&map, name, addr)?;
+        self.enter_drives(node, drives)?;
+        let is_restart = self.note_join(node, incarnation, drives);
+        let verb = if is_restart { "is back with" } else { "is there with" };
+        self.tell(
+            "target-joined",
+            format!("target of node '{name}' at {addr} {verb} {} drives", drives.len()),
+        );
+        Ok(node)
+    }
+
+    /// Refuses a second machine under the name of one that is up; a target that was restarted elsewhere gets its
+    /// name back when the lease of its former self has ended.
+    fn check_namesake(
+        &self,
+        map: &FabricMap,
+        name: &str,
+        addr: &str,
+        incarnation: u64,
+    ) -> Result<(), Denied> {
+        let Some(node) = map.node_named(name).filter(|n| n.addr != addr) else { return Ok(()) };
+        let state = self.state.borrow();
+        let Some(member) = state.members.get(&node.id).filter(|m| m.is_up()) else { return Ok(()) };
+        if member.incarnation == Some(incarnation) {
+            return Ok(());
+        }
+        Err(Denied::new(
+            Status::Refused,
+            format!(
+                "a target named '{name}' is up at {}: every node needs a name of its own; \
+                 if this is the same machine at a new address, stop the other target first",
+                node.addr
+            ),
+        ))
+    }
+
+    /// Refuses drives that the map lists on another node, and one that was found twice.
+    fn check_drives(&self, map: &FabricMap, name: &str, drives: &[DriveReport]) -> Result<(), Denied> {
+        let mut paths = BTreeMap::new();
+        for report in drives {
+            if let Some(other) = paths.insert(report.id, &report.path) {
+                let text = format!(
+                    "drive {} was found twice, as {other} and {}: one of the two is a copy of the other; \
+                     leave it out, or format it anew",
+                    report.id, report.path
+                );
+                return Err(Denied::new(Status::Refused, text));
+            }
+            let Some(listed) = map.drives.get(&report.id) else { continue };
+            let Some(node) = map.nodes.get(&listed.node).filter(|n| n.name != name) else { continue };
+            let is_up = self.state.borrow().members.get(&node.id).is_some_and(|m| m.serves(report.id));
+            let (found, hint) = if is_up {
+                ("is in service", "one of the two is a copy of the other: leave it out, or format it anew")
+            } else {
+                ("belongs", "put it back, or start its target under the name of that node")
+            };
+            let text = format!(
+                "drive {} found as {} {found} on node '{}' as {}: {hint}",
+                report.id, report.path, node.name, listed.path
+            );
+            self.state.borrow_mut().events.add(map.version, "drive-refused", text.clone());
+            return Err(Denied::new(Status::Refused, text));
+        }
+        Ok(())
+    }
+
+    fn enter_node(&self, map: &FabricMap, name: &str, addr: &str) -> Result<NodeId, CommitError> {
+        let (name, addr) = (name.to_owned(), addr.to_owned());
+        match map.node_named(&name) {
+            Some(node) if node.addr == addr => {}
+            Some(node) => {
+                self.commit(&Change::MoveNode(MoveNode { node: node.id, addr }))?;
+            }
+            None => {
+                self.commit(&Change::JoinNode(JoinNode { name: name.clone(), addr }))?;
+            }
+        }
+        Ok(self.map().node_named(&name).expect("it is in the map now").id)
+    }
+
+    fn enter_drives(&self, node: NodeId, drives: &[DriveReport]) -> Result<(), CommitError> {
+        for report in drives {
+            if self.map().drives.contains_key(&report.id) {
+                continue;
+            }
+            self.commit(&Change::AddDrive(AddDrive {
+                drive: report.id,
+                node,
+                pool: self.default_pool()?,
+                path: report.path.clone(),
+                capacity: report.capacity,
+            }))?;
+        }
+        Ok(())
+    }
+
+    fn default_pool(&self) -> Result<PoolId, CommitError> {
+        if self.map().pool_named(DEFAULT_POOL).is_none() {
+            self.commit(&Change::CreatePool(CreatePool { name: DEFAULT_POOL.into() }))?;
+        }
+        Ok(self.map().pool_named(DEFAULT_POOL).expect("it is in the map now").id)
+    }
+
+    /// Notes who has joined; returns whether it was known before. What its former self had adopted and promised
+    /// counts for nothing.
+    fn note_join(&self, node: NodeId, incarnation: u64, drives: &[DriveReport]) -> bool {
+        let mut state = self.state.borrow_mut();
+        let member = state.members.get_mut(&node).expect("every node of the map has a member");
+        let is_restart = member.incarnation.is_some_and(|i| i != incarnation);
+        let now = now();
+        if !member.is_up() {
+            member.since_ms = wall_clock_ms();
+        }
+        member.incarnation = Some(incarnation);
+        (member.joined_at, member.heard_at, member.granted) = (now, now, false);
+        member.adopted = MapVersion(0);
+        member.drives = drives.iter().map(|d| d.id).collect();
+        member.failed.clear();
+        member.promises.clear();
+        member.is_unreachable = false;
+        if let Some(link) = member.link.take() {
+            link.close();
+        }
+        member.suspicion = None;
+        state.forget_promises_about(node);
+        is_restart
+    }
+}
+
+/// Refuses a target whose drives know more than this manager: then the manager's store is an old copy, and what it
+/// would hand out could bring back replicas that were evicted since.
+fn check_reports(map: &FabricMap, drives: &[DriveReport]) -> Result<(), Denied> {
+    if drives.len() > DRIVES_PER_TARGET_MAX {
+        let text = format!("{} drives, a target serves at most {DRIVES_PER_TARGET_MAX}", drives.len());
+        return Err(Denied::new(Status::Refused, text));
+    }
+    for report in drives {
+        let newer = report.map_copy > map.version;
+        let unknown = report
+            .epochs
+            .iter()
+            .find(|(group, epoch)| map.groups.get(group).is_none_or(|known| known.epoch < *epoch));
+        let found = match unknown {
+            _ if newer => format!("map {}, this manager {}", report.map_copy, map.version),
+            Some((group, epoch)) => match map.groups.get(group) {
+                Some(known) => format!("group {group} at {epoch}, this manager at {}", known.epoch),
+                None => format!("group {group}, this manager does not"),
+            },
+            None => continue,
+        };
+        let text = format!(
+            "drive {} knows {found}: the manager's store is older than the drives, {RECOVER_HINT}",
+            report.id
+        );
+        return Err(Denied::new(Status::Refused, text));
+    }
+    Ok(())
+}

@@ -1,0 +1,200 @@
+//! The manager: one process, the map, and what is known of everyone.
+//!
+//! It owns start-up and the main loop: observe, decide, commit, and let background work begin. What the work is,
+//! is in the files beside it. Nothing here waits while it holds state: every commit is one step.
+
+use crate::error::ManagerError;
+use crate::event::Events;
+use crate::member::Member;
+use crate::status::Usage;
+use crate::store::MapStore;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+use weft_rt::sync::{Notify, race};
+use weft_rt::{Buf, Instant, Listener, Server, now, random_u128, sleep_until, spawn};
+use weft_types::{
+    DriveId, Durations, Epoch, FabricId, FabricMap, GroupId, MapVersion, NodeId, SessionId, VolumeId,
+};
+use weft_wire::control;
+
+/// The main loop looks at least so often per lease, so that a silence is noticed an eighth of a lease late at
+/// most; targets renew four times per lease.
+const LOOKS_PER_LEASE: u32 = 8;
+
+/// How a manager starts.
+#[derive(Clone, Debug)]
+pub struct ManagerOptions {
+    /// The fabric that it must own; none to take what the store holds, or to make a new one.
+    pub fabric: Option<FabricId>,
+    /// Times for a fabric that is made; one that exists keeps its own.
+    pub durations: Durations,
+    /// Its name, for people: targets show it.
+    pub name: String,
+}
+
+impl Default for ManagerOptions {
+    fn default() -> Self {
+        ManagerOptions { fabric: None, durations: Durations::default(), name: "manager".into() }
+    }
+}
+
+/// Everything that changes.
+pub(crate) struct State {
+    /// The map as it is in the store.
+    pub(crate) map: Rc<FabricMap>,
+    /// The map as it travels.
+    pub(crate) bytes: Buf,
+    /// Per node of the map what is known of its target.
+    pub(crate) members: BTreeMap<NodeId, Member>,
+    /// When each open session was last heard of; the manager's start for those not named.
+    pub(crate) touched: BTreeMap<SessionId, Instant>,
+    /// Replicas that say they have verified everything, with the stint.
+    pub(crate) verified: BTreeMap<(GroupId, DriveId), Epoch>,
+    /// Nodes with a task that attends to them.
+    pub(crate) attended: BTreeSet<NodeId>,
+    /// Volumes whose sessions are being swept.
+    pub(crate) sweeping: BTreeSet<VolumeId>,
+    /// Volumes whose blocks are being dropped.
+    pub(crate) emptying: BTreeSet<VolumeId>,
+    /// What happened lately.
+    pub(crate) events: Events,
+    /// What targets said last of their drives, and when.
+    pub(crate) usage: Option<(Instant, Rc<Usage>)>,
+}
+
+/// The service that owns the fabric map.
+pub struct Manager {
+    pub(crate) options: ManagerOptions,
+    pub(crate) store: Box<dyn MapStore>,
+    pub(crate) started: Instant,
+    pub(crate) state: RefCell<State>,
+    /// The map, or something that was observed, has changed.
+    pub(crate) changed: Notify,
+    /// Why it serves no more: another manager has committed, or the store has failed.
+    pub(crate) halted: RefCell<Option<String>>,
+    pub(crate) polling: Cell<bool>,
+}
+
+impl Manager {
+    /// Takes the map out of the store, or makes a new fabric where the store is empty, and begins to watch over it.
+    /// The manager lives as long as its executor.
+    ///
+    /// # Errors
+    /// If the store cannot be used, or holds no sound map of the fabric asked for.
+    pub fn start(
+        store: impl MapStore + 'static,
+        options: ManagerOptions,
+    ) -> Result<Rc<Manager>, ManagerError> {
+        let (map, is_new) = match store.load()? {
+            Some((version, bytes)) => (read_map(version, &bytes, options.fabric)?, false),
+            None => (new_map(&store, &options)?, true),
+        };
+        let (started, wall_ms) = (now(), wall_clock_ms());
+        let members = map.nodes.keys().map(|&id| (id, Member::unknown(started, wall_ms))).collect();
+        let mut events = Events::default();
+        let what = if is_new { "fabric-made" } else { "manager-started" };
+        events.add(map.version, what, format!("manager '{}' serves fabric {}", options.name, map.fabric));
+        let state = State {
+            bytes: Buf::from(control::encode_map(&map)),
+            map: Rc::new(map),
+            members,
+            touched: BTreeMap::new(),
+            verified: BTreeMap::new(),
+            attended: BTreeSet::new(),
+            sweeping: BTreeSet::new(),
+            emptying: BTreeSet::new(),
+            events,
+            usage: None,
+        };
+        let manager = Rc::new(Manager {
+            options,
+            store: Box::new(store),
+            started,
+            state: RefCell::new(state),
+            changed: Notify::default(),
+            halted: RefCell::new(None),
+            polling: Cell::new(false),
+        });
+        spawn(manager.clone().watch_over());
+        Ok(manager)
+    }
+
+    /// Answers targets, clients and tools on this listener, for ever. May run on several listeners at once.
+    pub async fn serve(self: Rc<Self>, listener: Listener) {
+        Server::run(listener, self).await;
+    }
+
+    /// The map as it is in the store.
+    pub fn map(&self) -> Rc<FabricMap> {
+        self.state.borrow().map.clone()
+    }
+
+    /// Completes with the reason when the manager can serve no more, because the store failed or another manager
+    /// has committed: the process should end, and start again.
+    pub async fn halted(&self) -> String {
+        loop {
+            let changed = self.changed.notified();
+            if let Some(reason) = self.halted.borrow().clone() {
+                return reason;
+            }
+            changed.await;
+        }
+    }
+
+    /// Observes, decides and commits, whenever something has changed and every eighth of a lease.
+    async fn watch_over(self: Rc<Self>) {
+        while self.halted.borrow().is_none() {
+            let changed = self.changed.notified();
+            self.suspect_the_silent();
+            let due = self.commit_what_is_due();
+            self.attend_to_nodes();
+            self.sweep_what_is_over();
+            self.empty_what_is_deleted();
+            let look = now() + self.lease() / LOOKS_PER_LEASE;
+            // Whatever is due now was not possible; the next look decides anew.
+            let next = due.filter(|d| *d > now()).map_or(look, |d| d.min(look));
+            race(changed, sleep_until(next)).await;
+        }
+    }
+
+    /// The lease, as a target counts it.
+    pub(crate) fn lease(&self) -> Duration {
+        self.state.borrow().map.durations.lease()
+    }
+}
+
+/// Milliseconds since 1970-01-01T00:00:00Z, for people.
+pub(crate) fn wall_clock_ms() -> u64 {
+    weft_rt::wall_clock_us() / 1000
+}
+
+fn read_map(
+    version: MapVersion,
+    bytes: &[u8],
+    expected: Option<FabricId>,
+) -> Result<FabricMap, ManagerError> {
+    let map = control::decode_map(bytes).map_err(ManagerError::Map)?;
+    let mut broken = weft_membership::check(&map).into_iter().map(|v| v.to_string());
+    if let Some(first) = broken.next() {
+        return Err(ManagerError::Broken { first, count: 1 + broken.count() });
+    }
+    if map.version != version {
+        let first = format!("version {} under the number {version}", map.version);
+        return Err(ManagerError::Broken { first, count: 1 });
+    }
+    match expected {
+        Some(expected) if expected != map.fabric => {
+            Err(ManagerError::OtherFabric { found: map.fabric, expected })
+        }
+        _ => Ok(map),
+    }
+}
+
+fn new_map(store: &impl MapStore, options: &ManagerOptions) -> Result<FabricMap, ManagerError> {
+    let fabric = options.fabric.unwrap_or_else(|| FabricId::from_random(random_u128()));
+    let map = FabricMap { durations: options.durations, ..FabricMap::empty(fabric) };
+    store.commit(MapVersion(0), map.version, &control::encode_map(&map))?;
+    Ok(map)
+}

@@ -1,0 +1,143 @@
+//! What this manager process knows of one node's target: its lease, its link, its promises.
+//!
+//! ```text
+//!             join               first grant
+//!   unknown --------->  joined  ------------->   up
+//!      |                   ^                     |  ^
+//!      |                   | join   silence,     |  | renewal, join
+//!      |                   |        lost link    v  |
+//!      +-- silence --> (suspect) <------------ suspect --- evicted from every group that can spare it --> down
+//! ```
+//! It owns the times that an eviction waits for. It never decides one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use weft_rt::{Instant, Link};
+use weft_types::{DriveId, MapVersion, NodeId};
+
+/// Why a target is taken for gone.
+#[derive(Clone, Debug)]
+pub(crate) struct Suspicion {
+    /// What was noticed, for people.
+    pub(crate) why: String,
+    /// When.
+    pub(crate) since: Instant,
+}
+
+/// The word of a target that it does not vouch for another node (R11).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Promise {
+    /// The map that it belongs to: it ends with a newer map that lists the victim as a member. No such map is sent
+    /// to the target before it has promised anew.
+    pub(crate) map: MapVersion,
+    /// Since when it has held without a gap.
+    pub(crate) since: Instant,
+}
+
+/// What is known of one node's target.
+pub(crate) struct Member {
+    /// The start of the process that joined; none before a target has joined this manager process.
+    pub(crate) incarnation: Option<u64>,
+    /// When it joined; the manager's start before that.
+    pub(crate) joined_at: Instant,
+    /// When it was last heard of; the manager's start before that.
+    pub(crate) heard_at: Instant,
+    /// When it was last granted a lease, by this process or, as far as this one can tell, by the one before.
+    pub(crate) granted_at: Instant,
+    /// Whether it has been granted a lease since it joined.
+    pub(crate) granted: bool,
+    /// The newest map that it has adopted durably.
+    pub(crate) adopted: MapVersion,
+    /// The drives that it has opened.
+    pub(crate) drives: BTreeSet<DriveId>,
+    /// The drives that it reported as failed, and why.
+    pub(crate) failed: BTreeMap<DriveId, String>,
+    /// Why it is taken for gone, if it is.
+    pub(crate) suspicion: Option<Suspicion>,
+    /// The connection to it.
+    pub(crate) link: Option<Link>,
+    /// Whether it renews its lease but cannot be connected to: then a lost link says nothing.
+    pub(crate) is_unreachable: bool,
+    /// Whether someone is looking after it, on a hint.
+    pub(crate) is_probed: bool,
+    /// Whom it does not vouch for.
+    pub(crate) promises: BTreeMap<NodeId, Promise>,
+    /// Since when it is up or down, in milliseconds since 1970-01-01T00:00:00Z.
+    pub(crate) since_ms: u64,
+}
+
+impl Member {
+    /// A node of the map whose target has not joined this process yet. The process before may have granted it a
+    /// lease up to the last moment.
+    pub(crate) fn unknown(now: Instant, wall_ms: u64) -> Self {
+        Member {
+            incarnation: None,
+            joined_at: now,
+            heard_at: now,
+            granted_at: now,
+            granted: false,
+            adopted: MapVersion(0),
+            drives: BTreeSet::new(),
+            failed: BTreeMap::new(),
+            suspicion: None,
+            link: None,
+            is_unreachable: false,
+            is_probed: false,
+            promises: BTreeMap::new(),
+            since_ms: wall_ms,
+        }
+    }
+
+    /// Whether it holds a lease and nothing speaks against it.
+    pub(crate) fn is_up(&self) -> bool {
+        self.granted && self.suspicion.is_none()
+    }
+
+    /// Whether it serves this drive, as far as is known.
+    pub(crate) fn serves(&self, drive: DriveId) -> bool {
+        self.is_up() && self.drives.contains(&drive) && !self.failed.contains_key(&drive)
+    }
+
+    /// The link, if it is open.
+    pub(crate) fn open_link(&self) -> Option<Link> {
+        self.link.clone().filter(|l| !l.is_closed())
+    }
+
+    /// When the promise about this node has outlasted everything that was vouched before it; none without one.
+    /// A promise given before the target joined anew is void: with the answer to a join it may have adopted a map
+    /// that ended it.
+    pub(crate) fn promise_due(&self, victim: NodeId, wait: Duration) -> Option<Instant> {
+        let promise = self.promises.get(&victim)?;
+        (promise.since > self.joined_at).then(|| promise.since + wait)
+    }
+
+    /// Notes a promise. An older one that still holds goes on.
+    pub(crate) fn note_promise(&mut self, victim: NodeId, map: MapVersion, now: Instant) {
+        let joined_at = self.joined_at;
+        let promise = self.promises.entry(victim).or_insert(Promise { map, since: now });
+        promise.map = promise.map.max(map);
+        if promise.since <= joined_at {
+            promise.since = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_promise_counts_from_when_it_began_and_not_across_a_join() {
+        let at = |s: u64| Instant::from_nanos(s * 1_000_000_000);
+        let wait = Duration::from_secs(2);
+        let mut member = Member::unknown(at(1), 0);
+        assert_eq!(member.promise_due(NodeId(7), wait), None);
+        member.note_promise(NodeId(7), MapVersion(5), at(2));
+        member.note_promise(NodeId(7), MapVersion(6), at(3));
+        assert_eq!(member.promise_due(NodeId(7), wait), Some(at(4)), "it has held since 2");
+        member.joined_at = at(5);
+        assert_eq!(member.promise_due(NodeId(7), wait), None);
+        member.note_promise(NodeId(7), MapVersion(6), at(6));
+        assert_eq!(member.promise_due(NodeId(7), wait), Some(at(8)));
+    }
+}

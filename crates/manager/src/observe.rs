@@ -1,0 +1,268 @@
+//! From what is known of the targets to the observations that `weft-membership` decides by, and on to commits.
+//!
+//! It owns the waiting of an eviction (R11): a node counts as fenced when its last grant has been waited out, and so
+//! has, for each group that can spare it, everything that a member vouched for before it promised to stop. It never
+//! waits itself: it says when to look again.
+
+use crate::error::Denied;
+use crate::manager::{Manager, State};
+use crate::member::Member;
+use std::collections::BTreeMap;
+use weft_layout::FailureDomain;
+use weft_membership::{Acknowledged, Change, DriveObservation, NodeObservation, Observations};
+use weft_membership::{next_change, next_rebuild};
+use weft_rt::{Instant, now};
+use weft_types::{DriveId, Epoch, FabricMap, Group, GroupId, NodeId, Role, SessionId, SessionState};
+use weft_wire::Status;
+
+/// A member that renews its lease but does not give its word within so many leases does not hold up an eviction
+/// any longer: its groups are left alone, the others go on.
+const WORD_LEASES_MAX: u32 = 2;
+
+impl Manager {
+    /// Notes that a replica has verified everything in a stint (R15).
+    ///
+    /// # Errors
+    /// If the word is not about the replica's present stint.
+    pub(crate) fn note_verified(&self, group: GroupId, drive: DriveId, stint: Epoch) -> Result<(), Denied> {
+        let map = self.map();
+        let slot = map.groups.get(&group).and_then(|g| g.slot_of(drive));
+        match slot {
+            None => {
+                let text = format!("drive {drive} is no member of group {group}");
+                return Err(Denied::new(Status::NotFound, text));
+            }
+            // Said again, after a lost answer.
+            Some(slot) if slot.role == Role::InSync => return Ok(()),
+            Some(slot) if slot.role == Role::Out || slot.since != stint => {
+                let text = format!(
+                    "drive {drive} in group {group} is {} since {}, the word is about {stint}",
+                    slot.role, slot.since
+                );
+                return Err(Denied::new(Status::Refused, text));
+            }
+            Some(_) => {}
+        }
+        self.state.borrow_mut().verified.insert((group, drive), stint);
+        self.commit_what_is_due();
+        Ok(())
+    }
+
+    /// Notes that a target has stopped to serve a drive, because of what happened to it.
+    ///
+    /// # Errors
+    /// If the drive is not in the map, or its node's target has not joined.
+    pub(crate) fn note_failure(&self, drive: DriveId, cause: String) -> Result<(), Denied> {
+        let map = self.map();
+        let unknown = || Denied::new(Status::NotFound, format!("drive {drive} is not in the fabric"));
+        let node = map.drives.get(&drive).ok_or_else(unknown)?.node;
+        {
+            let mut state = self.state.borrow_mut();
+            let member = state.members.get_mut(&node).filter(|m| m.incarnation.is_some());
+            let Some(member) = member else {
+                return Err(Denied::new(
+                    Status::NotFound,
+                    format!("no target of node {node} has joined: join first"),
+                ));
+            };
+            member.failed.entry(drive).or_insert(cause);
+        }
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Commits every change that the observations ask for, one after another, and says when to look again.
+    pub(crate) fn commit_what_is_due(&self) -> Option<Instant> {
+        loop {
+            if self.halted.borrow().is_some() {
+                return None;
+            }
+            let (seen, due) = {
+                let mut state = self.state.borrow_mut();
+                state.drop_stale_words();
+                state.observe(self.started)
+            };
+            let map = self.map();
+            let Some(change) = next_change(&map, &seen).or_else(|| next_rebuild_on_one_node(&map, &seen))
+            else {
+                return due;
+            };
+            if let Err(error) = self.commit(&change) {
+                // The rules have offered it for this very map, so only the store or the size can be in the way.
+                tracing::error!(error = crate::error::chain(&error), "a change was not committed");
+                return due;
+            }
+        }
+    }
+}
+
+impl State {
+    /// Forgets words of replicas whose stint has ended.
+    fn drop_stale_words(&mut self) {
+        let map = self.map.clone();
+        let is_current = |group: &GroupId, drive: &DriveId, stint: &Epoch| {
+            let slot = map.groups.get(group).and_then(|g| g.slot_of(*drive));
+            slot.is_some_and(|s| s.role == Role::Syncing && s.since == *stint)
+        };
+        self.verified.retain(|(group, drive), stint| is_current(group, drive, stint));
+    }
+
+    /// All observations, and when a fence that stands now will be complete.
+    fn observe(&self, started: Instant) -> (Observations, Option<Instant>) {
+        let mut seen = Observations {
+            now_ms: to_ms(now()),
+            domain: FailureDomain::Node,
+            verified: self.verified.clone(),
+            ..Observations::default()
+        };
+        let mut next_due: Option<Instant> = None;
+        for (id, member) in &self.members {
+            let is_known = member.granted || member.suspicion.is_some();
+            if !is_known {
+                continue;
+            }
+            let fence = member.suspicion.as_ref().map(|_| self.fence(*id, member, started));
+            let is_fenced = fence.is_some_and(|f| f.is_some_and(|due| due <= now()));
+            if let Some(Some(due)) = fence
+                && !is_fenced
+            {
+                next_due = Some(next_due.map_or(due, |d| d.min(due)));
+            }
+            let node = NodeObservation {
+                alive: member.is_up(),
+                fenced: is_fenced,
+                heard_ms: to_ms(member.heard_at),
+            };
+            seen.nodes.insert(*id, node);
+        }
+        self.observe_drives(&mut seen);
+        self.observe_words(&mut seen);
+        seen.ended = self.ended_sessions(started).collect();
+        (seen, next_due)
+    }
+
+    /// When nothing can let this node serve any more: not its lease, nor the word of a member that has promised to
+    /// stop vouching. None while a member's promise is awaited.
+    fn fence(&self, node: NodeId, member: &Member, started: Instant) -> Option<Instant> {
+        let wait = self.map.durations.lease_wait();
+        let mut due = member.granted_at.max(started) + wait;
+        let suspected = member.suspicion.as_ref().map_or(now(), |s| s.since);
+        let still_awaited = now() - suspected < self.map.durations.lease() * WORD_LEASES_MAX;
+        for group in self.groups_written_on(node) {
+            let mut witnesses = self.witnesses(group, node).peekable();
+            if witnesses.peek().is_none() {
+                continue;
+            }
+            match witnesses.filter_map(|(_, w)| w.promise_due(node, wait)).min() {
+                Some(promise) => due = due.max(promise),
+                None if still_awaited => return None,
+                None => {}
+            }
+        }
+        Some(due)
+    }
+
+    /// The groups with a drive of this node in their write set.
+    fn groups_written_on(&self, node: NodeId) -> impl Iterator<Item = &Group> {
+        self.map.groups.values().filter(move |g| g.write_set().any(|d| self.node_of(d) == Some(node)))
+    }
+
+    /// The in-sync members of a group on other nodes that serve and can be asked, with their drives.
+    fn witnesses<'a>(
+        &'a self,
+        group: &'a Group,
+        victim: NodeId,
+    ) -> impl Iterator<Item = (DriveId, &'a Member)> {
+        let others = group.read_set().filter(move |d| self.node_of(*d) != Some(victim));
+        others
+            .filter_map(|d| Some((d, self.members.get(&self.node_of(d)?)?)))
+            .filter(|(d, m)| m.serves(*d) && !m.is_unreachable)
+    }
+
+    fn node_of(&self, drive: DriveId) -> Option<NodeId> {
+        self.map.drives.get(&drive).map(|d| d.node)
+    }
+
+    /// Drives of targets that have joined. One that its target reported as failed is fenced by that report, since
+    /// the target stops to serve it first; one that its restarted target did not find is fenced once the lease of
+    /// the target's former self is over.
+    fn observe_drives(&self, seen: &mut Observations) {
+        let wait = self.map.durations.lease_wait();
+        for drive in self.map.drives.values() {
+            let Some(member) = self.members.get(&drive.node).filter(|m| m.incarnation.is_some()) else {
+                continue;
+            };
+            let present = member.drives.contains(&drive.id);
+            let failed = member.failed.get(&drive.id).cloned();
+            let seen_at = if present { member.heard_at } else { member.joined_at };
+            let fenced = failed.is_some() || (!present && now() >= member.joined_at + wait);
+            let observed = DriveObservation { present, failed, fenced, seen_ms: to_ms(seen_at) };
+            seen.drives.insert(drive.id, observed);
+        }
+    }
+
+    /// Whose word there is for the eviction of which drive.
+    ///
+    /// For a drive of a suspected node: of an in-sync member whose promise has outlasted all that it vouched for.
+    /// For a drive whose target is up: of one that has adopted the newest map, which says that the drive failed; the
+    /// drive's own target has stopped to serve it.
+    fn observe_words(&self, seen: &mut Observations) {
+        let wait = self.map.durations.lease_wait();
+        let mut words: BTreeMap<(GroupId, DriveId), Acknowledged> = BTreeMap::new();
+        for group in self.map.groups.values() {
+            for victim in group.write_set() {
+                let Some(node) = self.node_of(victim) else { continue };
+                let Some(member) = self.members.get(&node) else { continue };
+                let by = if member.suspicion.is_some() {
+                    let is_due = |m: &Member| m.promise_due(node, wait).is_some_and(|due| due <= now());
+                    self.witnesses(group, node).find(|(_, m)| is_due(m)).map(|(d, _)| d)
+                } else if !member.serves(victim) {
+                    let mut up = group.read_set().filter(|d| *d != victim);
+                    up.find(|d| self.has_newest_map(*d))
+                } else {
+                    None
+                };
+                if let Some(by) = by {
+                    words.insert((group.id, victim), Acknowledged { by, epoch: group.epoch });
+                }
+            }
+        }
+        seen.acknowledged = words;
+    }
+
+    /// Whether the drive's target is up, serves it, and has adopted the newest map.
+    fn has_newest_map(&self, drive: DriveId) -> bool {
+        let member = self.node_of(drive).and_then(|n| self.members.get(&n));
+        member.is_some_and(|m| m.serves(drive) && m.adopted >= self.map.version)
+    }
+
+    /// Open sessions whose client was silent for too long. A new manager process gives each of them a full term.
+    fn ended_sessions(&self, started: Instant) -> impl Iterator<Item = SessionId> {
+        let term = std::time::Duration::from_millis(u64::from(self.map.durations.session_ms));
+        let open = self.map.sessions.values().filter(|s| s.state == SessionState::Open);
+        let touched = move |id: &SessionId| self.touched.get(id).copied().unwrap_or(started);
+        open.map(|s| s.id).filter(move |id| touched(id).elapsed() >= term)
+    }
+}
+
+/// Groups whose copies were put on one node on purpose are rebuilt on such drives as well; the others keep their
+/// copies on different nodes, and wait for a drive where that is possible.
+fn next_rebuild_on_one_node(map: &FabricMap, seen: &Observations) -> Option<Change> {
+    let node_of = |drive| map.drives.get(&drive).map(|d| d.node);
+    let shares_a_node = |group: &Group| {
+        let mut nodes: Vec<_> = group.slots.iter().filter_map(|s| node_of(s.drive)).collect();
+        nodes.sort();
+        nodes.windows(2).any(|w| w[0] == w[1])
+    };
+    if !map.groups.values().any(|g| g.is_degraded() && shares_a_node(g)) {
+        return None;
+    }
+    let mut such = map.clone();
+    such.groups.retain(|_, group| shares_a_node(group));
+    next_rebuild(&such, &Observations { domain: FailureDomain::Drive, ..seen.clone() })
+}
+
+/// Milliseconds on the executor's clock.
+pub(crate) fn to_ms(at: Instant) -> u64 {
+    at.as_nanos() / 1_000_000
+}

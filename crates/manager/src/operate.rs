@@ -1,0 +1,293 @@
+//! Management operations: from a request of a tool to the answer.
+//!
+//! It owns the list and the changes that people ask for. A dry run goes through the same checks on the same map and
+//! leaves out only the commit. What the answers look like is in `describe.rs` and `status.rs`.
+
+use crate::error::{CommitError, chain};
+use crate::join::DEFAULT_POOL;
+use crate::manager::{Manager, wall_clock_ms};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use weft_api::{ApiAnswer, ApiError, ApiRequest, ErrorCode, FailureDomain, SettingsInfo};
+use weft_membership::{BeginDelete, Change, Reason, Refusal, ResizeRequest, VolumeRequest};
+use weft_membership::{apply, plan_resize, plan_volume};
+use weft_types::{
+    BLOCK_SIZE, DriveId, FabricMap, MapVersion, SessionId, Striping, Volume, VolumeId, VolumeState,
+};
+
+type Outcome = Result<ApiAnswer, ApiError>;
+
+/// A new volume, as a tool asks for it.
+struct Wish {
+    name: String,
+    size_bytes: u64,
+    copies: u8,
+    pool: Option<String>,
+    stripe_unit_bytes: Option<u64>,
+    width: Option<u32>,
+    failure_domain: FailureDomain,
+    thin: bool,
+}
+
+impl Manager {
+    /// Carries out one management operation.
+    ///
+    /// # Errors
+    /// With a code, what was found, and what to do; the fabric is then unchanged.
+    pub(crate) async fn operate(self: &Rc<Self>, request: ApiRequest, who: &str) -> Outcome {
+        if request.is_mutation() {
+            tracing::info!(who, ?request, "operation");
+        }
+        match request {
+            ApiRequest::NodeList {} => Ok(ApiAnswer::Nodes { nodes: self.node_infos() }),
+            ApiRequest::NodeShow { name } => self.show_node(&name).await,
+            ApiRequest::DriveList {} => {
+                Ok(ApiAnswer::Drives { drives: self.drive_infos(&*self.usage().await) })
+            }
+            ApiRequest::DriveShow { id } => self.show_drive(&id).await,
+            ApiRequest::PoolList {} => Ok(ApiAnswer::Pools { pools: self.pool_infos(&*self.usage().await) }),
+            ApiRequest::VolumeCreate {
+                name,
+                size_bytes,
+                copies,
+                pool,
+                stripe_unit_bytes,
+                width,
+                failure_domain,
+                thin,
+                dry_run,
+            } => {
+                let wish =
+                    Wish { name, size_bytes, copies, pool, stripe_unit_bytes, width, failure_domain, thin };
+                self.create_volume(wish, dry_run)
+            }
+            ApiRequest::VolumeList {} => Ok(ApiAnswer::Volumes { volumes: self.volume_infos() }),
+            ApiRequest::VolumeShow { name } => {
+                let map = self.map();
+                let volume = self.volume_info(&map, find_volume(&map, &name)?);
+                Ok(ApiAnswer::Volume { volume, dry_run: false })
+            }
+            ApiRequest::VolumeResize { name, size_bytes, dry_run } => {
+                self.resize_volume(&name, size_bytes, dry_run)
+            }
+            ApiRequest::VolumeDelete { name, force, dry_run } => self.delete_volume(&name, force, dry_run),
+            ApiRequest::SessionList { volume } => self.list_sessions(volume.as_deref()),
+            ApiRequest::Status {} => Ok(ApiAnswer::Status(Box::new(self.status().await))),
+            ApiRequest::Events { after, limit } => {
+                Ok(ApiAnswer::Events { events: self.state.borrow().events.newest(after, limit) })
+            }
+            ApiRequest::MapGet {} => Ok(ApiAnswer::Map { map: Box::new((*self.map()).clone()) }),
+            ApiRequest::Settings { rebuild_after_ms } => self.settings(rebuild_after_ms),
+        }
+    }
+
+    async fn show_node(self: &Rc<Self>, name: &str) -> Outcome {
+        let usage = self.usage().await;
+        let map = self.map();
+        let node = map.node_named(name).ok_or_else(|| not_found("node", name, "weft node list"))?;
+        let of_node = |d: &weft_api::DriveInfo| d.node == name;
+        let drives = self.drive_infos(&usage).into_iter().filter(of_node).collect();
+        Ok(ApiAnswer::Node { node: self.node_info(&map, node), drives })
+    }
+
+    async fn show_drive(self: &Rc<Self>, id: &str) -> Outcome {
+        let usage = self.usage().await;
+        let map = self.map();
+        let drive = find_drive(&map, id)?;
+        let infos = self.drive_infos(&usage);
+        let Some(info) = infos.into_iter().find(|d| d.id == drive) else {
+            return Err(not_found("drive", id, "weft drive list"));
+        };
+        Ok(ApiAnswer::Drive { drive: info, replicas: crate::describe::replicas(&map, drive) })
+    }
+
+    fn create_volume(&self, wish: Wish, dry_run: bool) -> Outcome {
+        let map = self.map();
+        let pool_name = wish.pool.as_deref().unwrap_or(DEFAULT_POOL);
+        let pool = map.pool_named(pool_name).map(|p| p.id).ok_or_else(|| match map.pools.is_empty() {
+            true => ApiError::new(ErrorCode::Refused, "there are no drives in the fabric yet")
+                .with_hint("start a target with drives: weft target run"),
+            false => not_found("pool", pool_name, "weft pool list"),
+        })?;
+        let domain = match wish.failure_domain {
+            FailureDomain::Node => weft_layout::FailureDomain::Node,
+            FailureDomain::Drive => weft_layout::FailureDomain::Drive,
+        };
+        let mut request = VolumeRequest {
+            name: wish.name.clone(),
+            pool,
+            size_bytes: wish.size_bytes,
+            copies: wish.copies,
+            striping: None,
+            domain,
+            thin: wish.thin,
+            created_ms: wall_clock_ms(),
+        };
+        let absent = self.absent_drives();
+        let mut change = plan_volume(&map, &request, &absent).map_err(refused)?;
+        if wish.stripe_unit_bytes.is_some() || wish.width.is_some() {
+            // The default depends on the groups that the plan has found; what was named replaces its part.
+            let Change::CreateVolume(planned) = &change else { unreachable!("a planned volume is one") };
+            let unit_blocks = wish.stripe_unit_bytes.map(unit_blocks).transpose()?;
+            request.striping = Some(Striping {
+                unit_blocks: unit_blocks.unwrap_or(planned.striping.unit_blocks),
+                width: wish.width.unwrap_or(planned.striping.width),
+                object_blocks: planned.striping.object_blocks,
+            });
+            change = plan_volume(&map, &request, &absent).map_err(refused)?;
+        }
+        let map = self.carry_out(&change, dry_run)?;
+        let volume = self.volume_info(&map, find_volume(&map, &wish.name)?);
+        Ok(ApiAnswer::Volume { volume, dry_run })
+    }
+
+    fn resize_volume(&self, name: &str, size_bytes: u64, dry_run: bool) -> Outcome {
+        let map = self.map();
+        let volume = find_volume(&map, name)?;
+        let request = ResizeRequest { volume: volume.id, size_bytes, domain: domain_of(&map, volume) };
+        let map = match plan_resize(&map, &request, &self.absent_drives()) {
+            Ok(change) => self.carry_out(&change, dry_run)?,
+            // Said again after a lost answer: it is done.
+            Err(Refusal::SameSize { .. }) => map.clone(),
+            Err(refusal) => return Err(refused(refusal)),
+        };
+        Ok(ApiAnswer::Volume { volume: self.volume_info(&map, find_volume(&map, name)?), dry_run })
+    }
+
+    fn delete_volume(&self, name: &str, force: bool, dry_run: bool) -> Outcome {
+        let map = self.map();
+        let volume = find_volume(&map, name)?;
+        let info = self.volume_info(&map, volume);
+        if volume.state == VolumeState::Deleting {
+            // Said again after a lost answer: it goes on by itself.
+            return Ok(ApiAnswer::Deleting { volume: info, ended_sessions: vec![], dry_run });
+        }
+        let ended_sessions = self.ended_by_deletion(&map, volume.id);
+        self.carry_out(&Change::BeginDelete(BeginDelete { volume: volume.id, force }), dry_run)?;
+        Ok(ApiAnswer::Deleting { volume: info, ended_sessions, dry_run })
+    }
+
+    fn ended_by_deletion(&self, map: &FabricMap, volume: VolumeId) -> Vec<SessionId> {
+        let change = Change::BeginDelete(BeginDelete { volume, force: true });
+        match apply(map, &change) {
+            Ok((_, Reason::VolumeDeleting { ended, .. })) => ended,
+            _ => Vec::new(),
+        }
+    }
+
+    fn list_sessions(&self, volume: Option<&str>) -> Outcome {
+        let map = self.map();
+        let only = volume.map(|name| find_volume(&map, name).map(|v| v.id)).transpose()?;
+        Ok(ApiAnswer::Sessions { sessions: self.session_infos(only) })
+    }
+
+    fn settings(&self, rebuild_after_ms: Option<u64>) -> Outcome {
+        let old = self.map();
+        if let Some(ms) = rebuild_after_ms.filter(|ms| *ms != old.durations.rebuild_after_ms) {
+            let mut next = (*old).clone();
+            next.version = MapVersion(old.version.0 + 1);
+            next.durations.rebuild_after_ms = ms;
+            let why = format!("copies that are out for {ms} ms are rebuilt elsewhere from now on");
+            self.commit_map(next, "settings", why).map_err(uncommitted)?;
+        }
+        let durations = self.map().durations;
+        let settings = SettingsInfo {
+            rebuild_after_ms: durations.rebuild_after_ms,
+            lease_ms: durations.lease_ms,
+            session_ms: durations.session_ms,
+        };
+        Ok(ApiAnswer::Settings { settings })
+    }
+
+    /// Commits the change; a dry run applies it to a copy of the map. Returns the map after it.
+    fn carry_out(&self, change: &Change, dry_run: bool) -> Result<Rc<FabricMap>, ApiError> {
+        if dry_run {
+            let (map, _) = apply(&self.map(), change).map_err(refused)?;
+            return Ok(Rc::new(map));
+        }
+        self.commit(change).map_err(uncommitted)?;
+        Ok(self.map())
+    }
+
+    /// Drives that do not serve at present: no new group is put on them.
+    fn absent_drives(&self) -> BTreeSet<DriveId> {
+        let state = self.state.borrow();
+        let is_served = |d: &weft_types::Drive| state.members.get(&d.node).is_some_and(|m| m.serves(d.id));
+        state.map.drives.values().filter(|d| !is_served(d)).map(|d| d.id).collect()
+    }
+}
+
+fn unit_blocks(bytes: u64) -> Result<u32, ApiError> {
+    let blocks = bytes / BLOCK_SIZE as u64;
+    match u32::try_from(blocks) {
+        Ok(blocks) if bytes.is_multiple_of(BLOCK_SIZE as u64) => Ok(blocks),
+        _ => Err(ApiError::new(
+            ErrorCode::Invalid,
+            format!("a stripe unit of {bytes} bytes: expected a power of two from 4096 to the object's size"),
+        )),
+    }
+}
+
+/// Copies of the volume share a node only if it was created so.
+fn domain_of(map: &FabricMap, volume: &Volume) -> weft_layout::FailureDomain {
+    let shares_a_node = |group: &weft_types::Group| {
+        let nodes: BTreeSet<_> =
+            group.slots.iter().filter_map(|s| map.drives.get(&s.drive)).map(|d| d.node).collect();
+        nodes.len() < group.slots.len()
+    };
+    let mut groups = volume.spans.iter().flat_map(|s| &s.groups).filter_map(|g| map.groups.get(g));
+    match groups.any(shares_a_node) {
+        true => weft_layout::FailureDomain::Drive,
+        false => weft_layout::FailureDomain::Node,
+    }
+}
+
+fn find_volume<'a>(map: &'a FabricMap, name: &str) -> Result<&'a Volume, ApiError> {
+    map.volume_named(name).ok_or_else(|| not_found("volume", name, "weft volume list"))
+}
+
+/// A drive by its identifier, or by the first digits where only one begins with them.
+fn find_drive(map: &FabricMap, text: &str) -> Result<DriveId, ApiError> {
+    let begins = |d: &&DriveId| d.to_string().starts_with(&text.to_ascii_lowercase());
+    let found: Vec<&DriveId> = map.drives.keys().filter(begins).take(2).collect();
+    match found[..] {
+        [one] if !text.is_empty() => Ok(*one),
+        [_, _] => Err(ApiError::new(ErrorCode::Invalid, format!("several drives begin with '{text}'"))
+            .with_hint("give more digits")),
+        _ => Err(not_found("drive", text, "weft drive list")),
+    }
+}
+
+fn not_found(kind: &str, name: &str, list: &str) -> ApiError {
+    let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
+    ApiError::new(ErrorCode::NotFound, format!("there is no {kind} '{shown}' in the fabric"))
+        .with_hint(format!("see `{list}`"))
+}
+
+/// A refusal of the rules, in the terms of the interface.
+fn refused(refusal: Refusal) -> ApiError {
+    let code = match &refusal {
+        Refusal::Unknown { .. } => ErrorCode::NotFound,
+        Refusal::NameTaken { .. } => ErrorCode::Conflict,
+        Refusal::Name { .. }
+        | Refusal::Size { .. }
+        | Refusal::TooLarge { .. }
+        | Refusal::Copies { .. }
+        | Refusal::WiderThanPool { .. } => ErrorCode::Invalid,
+        Refusal::Layout(
+            weft_layout::LayoutError::TooFewNodes { .. } | weft_layout::LayoutError::TooFewDrives { .. },
+        ) => ErrorCode::Refused,
+        Refusal::Layout(_) => ErrorCode::Invalid,
+        _ => ErrorCode::Refused,
+    };
+    ApiError { code, message: chain(&refusal), hint: refusal.hint() }
+}
+
+fn uncommitted(error: CommitError) -> ApiError {
+    match error {
+        CommitError::Refused(refusal) => refused(refusal),
+        CommitError::TooLarge { .. } => ApiError::new(ErrorCode::Refused, chain(&error)),
+        CommitError::Halted(_) => ApiError::new(ErrorCode::Unavailable, chain(&error))
+            .with_hint("look into the manager's log; then ask again, and look whether it was done"),
+    }
+}

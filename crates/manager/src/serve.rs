@@ -1,0 +1,135 @@
+//! Requests of targets, clients and tools: who may connect, and where each request goes.
+//!
+//! It owns the way from a frame to a typed request and back. Each operation is in the file of its name.
+
+use crate::error::Denied;
+use crate::manager::Manager;
+use std::rc::Rc;
+use std::time::Duration;
+use weft_rt::{Answer, Buf, Handler, Peer, Request, now, timeout};
+use weft_types::{FabricId, MapVersion, SessionState};
+use weft_wire::control::{self, ManagerAnswer, ManagerRequest};
+use weft_wire::handshake::{Hello, PeerRole};
+use weft_wire::{Kind, Status};
+
+/// How long a watch is held open when there is nothing new: long enough to cost nothing, short enough that a dead
+/// connection is noticed before a person wonders.
+const WATCH_MAX: Duration = Duration::from_secs(10);
+
+/// What goes back: the typed answer, and the map where one belongs to it.
+type Reply = Result<(ManagerAnswer, Option<Buf>), Denied>;
+
+impl Handler for Manager {
+    fn greet(&self, hello: &Hello) -> Result<Option<FabricId>, String> {
+        let fabric = self.map().fabric;
+        match hello.fabric {
+            Some(other) if other != fabric => Err(format!(
+                "'{}' belongs to fabric {other}, this manager serves fabric {fabric}: \
+                 name the manager of its own fabric, or format its drives anew for this one",
+                hello.name
+            )),
+            _ => Ok(Some(fabric)),
+        }
+    }
+
+    async fn handle(self: Rc<Self>, peer: Rc<Peer>, request: Request) -> Answer {
+        if let Some(reason) = self.halted.borrow().clone() {
+            return Answer::error(Status::NotReady, format!("this manager has stopped: {reason}"));
+        }
+        // A request that is longer than a head may be travels as the body.
+        let bytes = if request.head.is_empty() { &request.body } else { &request.head };
+        match request.kind {
+            Kind::Manage => match control::decode::<ManagerRequest>(bytes) {
+                Ok(request) => reply(self.manage(&peer, request).await),
+                Err(error) => Answer::error(Status::Invalid, error.to_string()),
+            },
+            Kind::Api => match weft_api::decode_request(bytes) {
+                Ok(request) => {
+                    let result = self.operate(request, &peer.name).await;
+                    Answer::ok(vec![], vec![Buf::from(weft_api::encode_reply(result))])
+                }
+                Err(error) => Answer::error(Status::Invalid, crate::error::chain(&error)),
+            },
+            other => Answer::error(Status::Invalid, format!("a manager does not answer {other:?}")),
+        }
+    }
+}
+
+fn reply(reply: Reply) -> Answer {
+    match reply {
+        Ok((answer, map)) => Answer::ok(control::encode(&answer), map.into_iter().collect()),
+        Err(Denied { status, text }) => Answer::error(status, text),
+    }
+}
+
+impl Manager {
+    async fn manage(self: &Rc<Self>, peer: &Peer, request: ManagerRequest) -> Reply {
+        let done = |()| (ManagerAnswer::Done, None);
+        match request {
+            ManagerRequest::Join { node, addr, incarnation, drives } => {
+                let node = self.join(&node, &addr, incarnation, &drives)?;
+                let map = self.state.borrow().bytes.clone();
+                Ok((ManagerAnswer::Joined { node }, Some(map)))
+            }
+            ManagerRequest::Renew { node, incarnation, adopted } => {
+                Ok((self.renew(node, incarnation, adopted)?, None))
+            }
+            ManagerRequest::WatchMap { have } => Ok(self.watch_map(peer, have).await),
+            ManagerRequest::Verified { group, drive, stint } => {
+                self.note_verified(group, drive, stint).map(done)
+            }
+            ManagerRequest::DriveFailed { drive, cause } => self.note_failure(drive, cause).map(done),
+            ManagerRequest::Attach { volume, mode, preempt, client } => {
+                let (session, map) = self.attach(&volume, mode, preempt, client).await?;
+                let generation = session.generation;
+                Ok((ManagerAnswer::Attached { session, generation }, Some(map)))
+            }
+            ManagerRequest::Detach { session } => self.detach(session).map(done),
+            ManagerRequest::Touch { sessions } => self.touch(&sessions).map(done),
+            ManagerRequest::Suspect { node } => {
+                self.probe(node);
+                Ok((ManagerAnswer::Done, None))
+            }
+        }
+    }
+
+    /// Waits for a map newer than the peer's.
+    ///
+    /// A target gets none here while a node is suspected: a newer map would end its promise not to vouch for that
+    /// node. It gets the map from the task that attends to it, which has the promise renewed first.
+    async fn watch_map(&self, peer: &Peer, have: MapVersion) -> (ManagerAnswer, Option<Buf>) {
+        let is_target = matches!(peer.role, PeerRole::Target(_));
+        let newer = async {
+            loop {
+                let changed = self.changed.notified();
+                let held_back = is_target && !self.suspects().is_empty();
+                match self.newer_map(have) {
+                    Some(newer) if !held_back => return newer,
+                    _ => changed.await,
+                }
+            }
+        };
+        match timeout(WATCH_MAX, newer).await {
+            Ok((version, bytes)) => (ManagerAnswer::Map { version }, Some(bytes)),
+            Err(_) => (ManagerAnswer::Map { version: self.map().version }, None),
+        }
+    }
+
+    /// Notes that clients are alive. Tells a client none of whose sessions is open any more.
+    fn touch(&self, sessions: &[weft_types::SessionId]) -> Result<(), Denied> {
+        let map = self.map();
+        let is_open = |id| map.sessions.get(id).is_some_and(|s| s.state == SessionState::Open);
+        let open: Vec<_> = sessions.iter().filter(|id| is_open(id)).collect();
+        if open.is_empty() && !sessions.is_empty() {
+            return Err(Denied::new(
+                Status::SessionOver,
+                "none of these sessions is open any more: attach anew",
+            ));
+        }
+        let mut state = self.state.borrow_mut();
+        for id in open {
+            state.touched.insert(*id, now());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,124 @@
+//! Attach and detach.
+//!
+//! It owns what an attach waits for (R16): where it fences earlier clients, every target of the volume has adopted
+//! the new generation, and the earlier sessions are swept. The sweeping itself is in `sweep.rs`.
+
+use crate::error::Denied;
+use crate::manager::{Manager, State};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use weft_membership::{Change, CloseSession, OpenSession, Reason, Refusal};
+use weft_rt::{Buf, now, timeout};
+use weft_types::{AttachMode, MapVersion, NodeId, Session, SessionId, SessionState, VolumeId};
+use weft_wire::Status;
+
+impl State {
+    /// The nodes whose targets take writes to a volume.
+    pub(crate) fn writers_of(&self, volume: VolumeId) -> BTreeSet<NodeId> {
+        let Some(volume) = self.map.volumes.get(&volume) else { return BTreeSet::new() };
+        let groups: BTreeSet<_> = volume.spans.iter().flat_map(|s| s.groups.iter()).collect();
+        let groups = groups.into_iter().filter_map(|g| self.map.groups.get(g));
+        groups.flat_map(|g| g.write_set()).filter_map(|d| Some(self.map.drives.get(&d)?.node)).collect()
+    }
+
+    /// The nodes that take writes to the volume and have not adopted this map.
+    pub(crate) fn behind(&self, volume: VolumeId, version: MapVersion) -> Vec<NodeId> {
+        let is_behind = |n: &NodeId| self.members.get(n).is_none_or(|m| m.adopted < version);
+        self.writers_of(volume).into_iter().filter(is_behind).collect()
+    }
+
+    /// Nodes by name, for people.
+    pub(crate) fn names(&self, nodes: &[NodeId]) -> String {
+        let name = |id: &NodeId| self.map.nodes.get(id).map_or_else(|| id.to_string(), |n| n.name.clone());
+        nodes.iter().map(name).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl Manager {
+    /// Opens a session. Returns it with the newest map, once everything that the mode asks for is done.
+    ///
+    /// # Errors
+    /// If there is no such volume, sessions are in the way, or a target that must know of it does not answer; the
+    /// session is over then.
+    pub(crate) async fn attach(
+        &self,
+        volume: &str,
+        mode: AttachMode,
+        preempt: bool,
+        client: String,
+    ) -> Result<(Session, Buf), Denied> {
+        let map = self.map();
+        let unknown =
+            || Denied::new(Status::NotFound, format!("there is no volume '{volume}' in the fabric"));
+        let id = map.volume_named(volume).ok_or_else(unknown)?.id;
+        let reason = self.commit(&Change::OpenSession(OpenSession { volume: id, mode, client, preempt }))?;
+        let Reason::SessionOpened { session, ended, .. } = reason else {
+            unreachable!("opening a session gives the reason of that name")
+        };
+        self.state.borrow_mut().touched.insert(session, now());
+        if mode == AttachMode::Exclusive || !ended.is_empty() {
+            let version = self.map().version;
+            let term = Duration::from_millis(u64::from(map.durations.session_ms));
+            if timeout(term, self.settled(id, session, version)).await.is_err() {
+                let text = self.why_unsettled(volume, id, version);
+                // If it is gone already, somebody else has ended it.
+                let _ = self.commit(&Change::CloseSession(CloseSession { session }));
+                return Err(Denied::new(Status::NotReady, text));
+            }
+        }
+        let mut state = self.state.borrow_mut();
+        let entry = state.map.sessions.get(&session).filter(|s| s.state == SessionState::Open).cloned();
+        let Some(entry) = entry else {
+            let text = format!("the attach of volume '{volume}' was ended by another one while it waited");
+            return Err(Denied::new(Status::SessionOver, text));
+        };
+        state.touched.insert(session, now());
+        Ok((entry, state.bytes.clone()))
+    }
+
+    /// Completes when every target of the volume has adopted this map, and every session of it that was over before
+    /// this one began is swept and forgotten.
+    async fn settled(&self, volume: VolumeId, session: SessionId, version: MapVersion) {
+        loop {
+            let changed = self.changed.notified();
+            {
+                let state = self.state.borrow();
+                let older =
+                    |s: &Session| s.volume == volume && s.id < session && s.state == SessionState::Over;
+                if state.behind(volume, version).is_empty() && !state.map.sessions.values().any(older) {
+                    return;
+                }
+            }
+            changed.await;
+        }
+    }
+
+    fn why_unsettled(&self, name: &str, volume: VolumeId, version: MapVersion) -> String {
+        let state = self.state.borrow();
+        let behind = state.behind(volume, version);
+        match behind.is_empty() {
+            false => format!(
+                "volume '{name}' cannot be attached: nodes that hold the last copy of some of it have not answered: {}",
+                state.names(&behind)
+            ),
+            true => format!(
+                "volume '{name}' cannot be attached yet: the writes of earlier clients are being finished"
+            ),
+        }
+    }
+
+    /// Ends a session that its client is done with. The sweep follows by itself.
+    ///
+    /// # Errors
+    /// If the manager has stopped.
+    pub(crate) fn detach(&self, session: SessionId) -> Result<(), Denied> {
+        match self.commit(&Change::CloseSession(CloseSession { session })) {
+            Ok(_) => Ok(()),
+            // Said again after a lost answer, or it had expired.
+            Err(crate::error::CommitError::Refused(
+                Refusal::Unknown { .. } | Refusal::AlreadyOver { .. },
+            )) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

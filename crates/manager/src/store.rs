@@ -1,0 +1,172 @@
+//! Where the map is kept: one document, replaced whole by compare-and-swap on its version.
+//!
+//! It owns the contract and the store in memory. A store never looks into the document, and never keeps the one
+//! before it.
+
+use crate::error::RECOVER_HINT;
+use std::cell::{Cell, RefCell};
+use std::error::Error;
+use std::rc::Rc;
+use weft_types::MapVersion;
+
+/// Why a store does not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Someone else has committed meanwhile; nothing was written.
+    #[error("the store holds version {found}, expected {expected}: another manager has committed")]
+    Conflict {
+        /// The version that was expected; 0 for an empty store.
+        expected: MapVersion,
+        /// The version that is there.
+        found: MapVersion,
+    },
+    /// Another process has it open.
+    #[error("{place} is in use by another manager")]
+    Locked {
+        /// Where the store is.
+        place: String,
+    },
+    /// It is damaged.
+    #[error("{place} is damaged: {cause}")]
+    Corrupt {
+        /// Where the store is.
+        place: String,
+        /// What was found.
+        cause: String,
+    },
+    /// It is something else than a manager's store.
+    #[error("{place} is no manager's store: {cause}")]
+    Foreign {
+        /// Where it is.
+        place: String,
+        /// What was found.
+        cause: String,
+    },
+    /// It was written by a newer program.
+    #[error("{place} has format {found}, this program knows up to {known}")]
+    Newer {
+        /// Where the store is.
+        place: String,
+        /// The format found.
+        found: u32,
+        /// The newest format known.
+        known: u32,
+    },
+    /// The operating system refused, or the device failed. After a failed commit it is not known whether the
+    /// document is there.
+    #[error("cannot {action} {place}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// Where the store is.
+        place: String,
+        /// Why not.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
+}
+
+impl StoreError {
+    /// What to do about it, where there is something that people can do.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            StoreError::Conflict { .. } => Some("make sure that only one manager runs, and start it again"),
+            StoreError::Locked { .. } => Some("stop the other manager, or give this one a folder of its own"),
+            StoreError::Corrupt { .. } => Some(RECOVER_HINT),
+            StoreError::Foreign { .. } => {
+                Some("name another file; if this one was the store, see `weft fabric recover`")
+            }
+            StoreError::Newer { .. } => Some("upgrade this manager"),
+            StoreError::Io { .. } => None,
+        }
+    }
+}
+
+/// A place that keeps one document.
+pub trait MapStore {
+    /// The document and its version; `None` where none was ever committed.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is not what was committed.
+    fn load(&self) -> Result<Option<(MapVersion, Vec<u8>)>, StoreError>;
+
+    /// Replaces the document if the version there is the expected one; version 0 stands for an empty store.
+    /// Durable when it returns.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`]: nothing was written. After any other error it is not known whether the document
+    /// was replaced: the caller must not go on from either state.
+    fn commit(&self, expected: MapVersion, new: MapVersion, bytes: &[u8]) -> Result<(), StoreError>;
+}
+
+/// A document with its version.
+type Held = Option<(MapVersion, Vec<u8>)>;
+
+/// A store in memory. Clones share it, so that it outlives the simulated process that uses it.
+#[derive(Clone, Default)]
+pub struct MemStore {
+    held: Rc<RefCell<Held>>,
+    commits: Rc<Cell<u64>>,
+    broken: Rc<Cell<bool>>,
+}
+
+impl MemStore {
+    /// An empty store.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many commits it has taken.
+    pub fn commits(&self) -> u64 {
+        self.commits.get()
+    }
+
+    /// Makes every further operation fail, or work again.
+    pub fn set_broken(&self, broken: bool) {
+        self.broken.set(broken);
+    }
+
+    fn check(&self, action: &'static str) -> Result<(), StoreError> {
+        match self.broken.get() {
+            false => Ok(()),
+            true => Err(StoreError::Io { action, place: "memory".into(), source: "made to fail".into() }),
+        }
+    }
+}
+
+impl MapStore for MemStore {
+    fn load(&self) -> Result<Held, StoreError> {
+        self.check("read")?;
+        Ok(self.held.borrow().clone())
+    }
+
+    fn commit(&self, expected: MapVersion, new: MapVersion, bytes: &[u8]) -> Result<(), StoreError> {
+        self.check("write")?;
+        let mut held = self.held.borrow_mut();
+        let found = held.as_ref().map_or(MapVersion(0), |(version, _)| *version);
+        if found != expected {
+            return Err(StoreError::Conflict { expected, found });
+        }
+        *held = Some((new, bytes.to_vec()));
+        self.commits.set(self.commits.get() + 1);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_replaces_only_what_was_expected() {
+        let store = MemStore::new();
+        assert!(store.load().expect("it works").is_none());
+        store.commit(MapVersion(0), MapVersion(1), b"one").expect("it is empty");
+        let late = store.commit(MapVersion(0), MapVersion(1), b"other");
+        assert!(matches!(late, Err(StoreError::Conflict { found: MapVersion(1), .. })));
+        assert_eq!(store.clone().load().expect("it works"), Some((MapVersion(1), b"one".to_vec())));
+        store.set_broken(true);
+        assert!(store.commit(MapVersion(1), MapVersion(2), b"two").is_err() && store.load().is_err());
+        assert_eq!(store.commits(), 1);
+    }
+}

@@ -1,0 +1,130 @@
+//! Sessions that are over: every target refuses them for good, then their open entries are finished or buried, then
+//! they are forgotten (R10).
+//!
+//! It owns the rounds. A round counts only if no group of the volume has changed meanwhile: a replica that came back
+//! during it may have brought open entries along that had been swept elsewhere. Nothing is forgotten on a hope: a
+//! target that does not answer is asked until it does, or has left the volume's groups.
+
+use crate::attend::AskError;
+use crate::error::chain;
+use crate::manager::{Manager, State};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+use weft_membership::{Change, SweepSession};
+use weft_rt::sync::join_all;
+use weft_rt::{sleep, spawn};
+use weft_types::{Epoch, GroupId, NodeId, SessionId, SessionSlot, SessionState, VolumeId};
+use weft_wire::control::TargetRequest;
+
+/// Sessions in one request: it has to fit the head of a frame.
+const SESSIONS_PER_REQUEST: usize = 256;
+
+/// How long a target may take to sweep before it is asked again: it copies every open entry of a session, 4096 per
+/// group at most, to its peers.
+const SWEEP_MAX: Duration = Duration::from_secs(30);
+
+/// How long to wait before the targets that failed are asked again.
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+
+impl State {
+    /// The epochs of a volume's groups.
+    pub(crate) fn epochs_of(&self, volume: VolumeId) -> Vec<(GroupId, Epoch)> {
+        let Some(volume) = self.map.volumes.get(&volume) else { return Vec::new() };
+        let groups: BTreeSet<&GroupId> = volume.spans.iter().flat_map(|s| s.groups.iter()).collect();
+        groups.into_iter().filter_map(|g| Some((*g, self.map.groups.get(g)?.epoch))).collect()
+    }
+
+    /// Sessions of the volume that are over and not yet swept.
+    fn over(&self, volume: VolumeId) -> Vec<(SessionId, SessionSlot)> {
+        let over = |s: &&weft_types::Session| s.volume == volume && s.state == SessionState::Over;
+        self.map.sessions.values().filter(over).map(|s| (s.id, s.slot)).collect()
+    }
+}
+
+impl Manager {
+    /// Begins to sweep the sessions that are over, one task per volume.
+    pub(crate) fn sweep_what_is_over(self: &Rc<Self>) {
+        let volumes: Vec<VolumeId> = {
+            let mut state = self.state.borrow_mut();
+            let over = state.map.sessions.values().filter(|s| s.state == SessionState::Over);
+            let volumes: BTreeSet<VolumeId> = over.map(|s| s.volume).collect();
+            volumes.into_iter().filter(|volume| state.sweeping.insert(*volume)).collect()
+        };
+        for volume in volumes {
+            let manager = self.clone();
+            spawn(async move {
+                manager.sweep(volume).await;
+                manager.state.borrow_mut().sweeping.remove(&volume);
+                manager.changed.notify_all();
+            });
+        }
+    }
+
+    async fn sweep(self: &Rc<Self>, volume: VolumeId) {
+        while self.halted.borrow().is_none() {
+            let (sessions, epochs) = {
+                let state = self.state.borrow();
+                (state.over(volume), state.epochs_of(volume))
+            };
+            if sessions.is_empty() {
+                return;
+            }
+            match self.sweep_once(volume, &sessions).await {
+                // Checked and committed in one step: nothing can come back in between.
+                Ok(()) if self.state.borrow().epochs_of(volume) == epochs => self.forget(&sessions),
+                Ok(()) => {}
+                Err(error) => {
+                    tracing::debug!(%volume, error, "sessions are not swept yet");
+                    sleep(RETRY_AFTER).await;
+                }
+            }
+        }
+    }
+
+    /// Every target of the volume refuses the sessions; only then every target sweeps them, since until then one of
+    /// them may still take a write that another has swept.
+    async fn sweep_once(
+        self: &Rc<Self>,
+        volume: VolumeId,
+        sessions: &[(SessionId, SessionSlot)],
+    ) -> Result<(), String> {
+        let nodes = self.state.borrow().writers_of(volume);
+        for part in sessions.chunks(SESSIONS_PER_REQUEST) {
+            let end = TargetRequest::EndSessions { sessions: part.iter().map(|(id, _)| *id).collect() };
+            self.ask_all(&nodes, &end, SWEEP_MAX).await?;
+        }
+        for part in sessions.chunks(SESSIONS_PER_REQUEST) {
+            self.ask_all(&nodes, &TargetRequest::Sweep { sessions: part.to_vec() }, SWEEP_MAX).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks several targets the same.
+    ///
+    /// # Errors
+    /// If one of them did not do it, and has not left the map's groups meanwhile: what was in its way.
+    pub(crate) async fn ask_all(
+        self: &Rc<Self>,
+        nodes: &BTreeSet<NodeId>,
+        request: &TargetRequest,
+        patience: Duration,
+    ) -> Result<(), String> {
+        let asked =
+            nodes.iter().map(|&node| async move { (node, self.ask(node, request, None, patience).await) });
+        let failed: Vec<(NodeId, AskError)> =
+            join_all(asked).await.into_iter().filter_map(|(node, r)| Some((node, r.err()?))).collect();
+        match failed.first() {
+            None => Ok(()),
+            Some((node, error)) => Err(format!("node {node}: {}", chain(error))),
+        }
+    }
+
+    fn forget(&self, sessions: &[(SessionId, SessionSlot)]) {
+        for (session, _) in sessions {
+            if let Err(error) = self.commit(&Change::SweepSession(SweepSession { session: *session })) {
+                tracing::warn!(%session, error = chain(&error), "a swept session is not forgotten");
+            }
+        }
+    }
+}
