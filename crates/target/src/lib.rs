@@ -1,1 +1,25 @@
-//! Engine: serves the drives of a node
+//! Engine: serves the drives of a node.
+//!
+//! It owns the replica's side of the mirrored-write protocol: admission by epoch, lease, generation and session,
+//! what an epoch's acknowledgement promises, vouching between peers while the manager is silent, resync of a
+//! replica that comes back, and the sweep of sessions that are over. It never decides membership (the manager
+//! does), never orders writes (versions do), and never touches a drive but through `weft-store`.
+//!
+//! The life of a request reads top to bottom in `serve.rs`; what a request must pass first is in `admit.rs`.
+
+mod admit;
+mod adopt;
+mod command;
+mod drive;
+mod lease;
+mod member;
+mod peer;
+mod resync;
+mod serve;
+mod source;
+mod status;
+mod sweep;
+mod target;
+mod vouch;
+
+pub use target::{Target, TargetOptions};

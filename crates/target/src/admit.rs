@@ -1,0 +1,240 @@
+//! Admission, R1: what every request about a group must pass before it touches a drive.
+//!
+//! The check itself has no await in it, so between the check and the store's first step nothing can change; and
+//! a mutation holds a guard until it has finished, which the acknowledgement of a newer epoch waits for. It
+//! never reads or changes blocks.
+
+use crate::drive::ServedDrive;
+use crate::member::{Member, Running};
+use crate::target::Target;
+use std::rc::Rc;
+use weft_rt::{Answer, Peer, wall_clock_us};
+use weft_types::limits::VERSION_AHEAD_MAX;
+use weft_types::{DriveId, Epoch, Generation, GroupId, Role, SessionId, Version, VolumeId};
+use weft_wire::data::{DataRequest, WatermarkNote, WriteAnswer, clock_counter};
+use weft_wire::handshake::PeerRole;
+use weft_wire::{Status, control};
+
+/// The session number of requests that no client session makes: a target's own sweeps.
+pub(crate) const SYSTEM_SESSION: SessionId = SessionId(0);
+
+/// Which members may answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// In-sync members.
+    ReadSet,
+    /// In-sync and syncing members.
+    WriteSet,
+}
+
+/// The session behind a request, and the volume that it is attached to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attached {
+    pub(crate) volume: VolumeId,
+    pub(crate) generation: Generation,
+    pub(crate) session: SessionId,
+}
+
+/// What a request says of itself for admission.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Claim {
+    pub(crate) drive: DriveId,
+    pub(crate) group: GroupId,
+    pub(crate) epoch: Epoch,
+    pub(crate) need: Need,
+    /// None for requests of peers, which no attach fences.
+    pub(crate) attached: Option<Attached>,
+    /// The version that it would write; zero for none.
+    pub(crate) version: Version,
+}
+
+impl Claim {
+    /// The claim of a data request. Sweeps of other targets are not clients, so no session or generation
+    /// fences them; the word of anyone else that it is the system's is not taken.
+    ///
+    /// # Errors
+    /// The refusal, if a client claims to be the system.
+    pub(crate) fn of(request: &DataRequest, need: Need, peer: &Peer) -> Result<Claim, Answer> {
+        let is_system = request.session == SYSTEM_SESSION;
+        if is_system && !matches!(peer.role, PeerRole::Target(_)) {
+            return Err(Answer::error(Status::Invalid, "session 0 is the system's"));
+        }
+        let attached = Attached {
+            volume: request.object.volume,
+            generation: request.generation,
+            session: request.session,
+        };
+        Ok(Claim {
+            drive: request.drive,
+            group: request.group,
+            epoch: request.epoch,
+            need,
+            attached: (!is_system).then_some(attached),
+            version: Version::ZERO,
+        })
+    }
+
+    /// The claim of a note about a watermark.
+    pub(crate) fn of_note(note: &WatermarkNote) -> Claim {
+        let attached = Attached { volume: note.volume, generation: note.generation, session: note.session };
+        Claim {
+            drive: note.drive,
+            group: note.group,
+            epoch: note.epoch,
+            need: Need::WriteSet,
+            attached: Some(attached),
+            version: Version::ZERO,
+        }
+    }
+
+    /// Likewise, for a request that writes this version.
+    pub(crate) fn writing(self, version: Version) -> Claim {
+        Claim { version, ..self }
+    }
+}
+
+/// A request that may go on. While it lives, no newer epoch is acknowledged here.
+pub(crate) struct Admitted {
+    pub(crate) member: Rc<Member>,
+    /// The role that this drive had at admission.
+    pub(crate) role: Role,
+    _running: Running,
+}
+
+impl Admitted {
+    /// The drive that was asked.
+    pub(crate) fn drive(&self) -> &Rc<ServedDrive> {
+        &self.member.drive
+    }
+}
+
+/// Why a request cannot go on now.
+pub(crate) enum Refusal {
+    /// It is answered with this.
+    Answer(Answer),
+    /// An entry is being adopted: ask again when the gate is open.
+    GateClosed(Rc<Member>),
+    /// The volume's generation must be raised durably first.
+    NewGeneration(Rc<ServedDrive>, Attached),
+}
+
+impl Target {
+    /// Admits a request, after waiting for what its admission needs.
+    ///
+    /// # Errors
+    /// The answer that refuses it.
+    pub(crate) async fn admit(&self, claim: &Claim) -> Result<Admitted, Answer> {
+        loop {
+            match self.check(claim) {
+                Ok(admitted) => return Ok(admitted),
+                Err(Refusal::Answer(answer)) => return Err(answer),
+                Err(Refusal::GateClosed(member)) => {
+                    let changed = member.changed.notified();
+                    if member.gate_is_closed() {
+                        changed.await;
+                    }
+                }
+                Err(Refusal::NewGeneration(drive, to)) => {
+                    let raised = drive.store.set_generation(to.volume, to.generation).await;
+                    raised.map_err(|e| drive.refusal(&e))?;
+                }
+            }
+        }
+    }
+
+    /// Checks a request against the state of this very moment.
+    ///
+    /// # Errors
+    /// Why it cannot go on now.
+    pub(crate) fn check(&self, claim: &Claim) -> Result<Admitted, Refusal> {
+        let member = self.check_membership(claim)?;
+        if let Some(attached) = &claim.attached {
+            check_attach(&member.drive, attached)?;
+        }
+        if claim.version != Version::ZERO {
+            self.check_version(claim.version)?;
+        }
+        let (role, _running) = (member.role(), member.begin());
+        Ok(Admitted { member, role, _running })
+    }
+
+    fn check_membership(&self, claim: &Claim) -> Result<Rc<Member>, Refusal> {
+        let drive = self.drives.get(&claim.drive).ok_or_else(|| {
+            refused(Status::NotFound, format!("drive {} is not served by this target", claim.drive))
+        })?;
+        if let Some(cause) = drive.failure() {
+            return Err(refused(Status::DriveFailed, cause));
+        }
+        let member = self.member(claim.drive, claim.group);
+        if self.is_stopped() || !self.holds_lease(member.as_deref()) {
+            return Err(refused(Status::NotServing, "this target holds no lease"));
+        }
+        let Some(member) = member else {
+            // Epoch 0: the sender knows a newer one and will tell.
+            return Err(refused(Status::UnknownEpoch, "the group is not known on this drive"));
+        };
+        if member.is_gone() {
+            return Err(refused(Status::NotFound, format!("group {} has been removed", claim.group)));
+        }
+        if member.gate_is_closed() {
+            return Err(Refusal::GateClosed(member));
+        }
+        let Some(entry) = member.entry().filter(|e| e.epoch >= claim.epoch) else {
+            return Err(refused(Status::UnknownEpoch, format!("this drive knows {}", member.epoch())));
+        };
+        if entry.epoch > claim.epoch {
+            let head = control::encode(&*entry);
+            return Err(Refusal::Answer(Answer { status: Status::StaleEpoch, head, body: vec![] }));
+        }
+        let serves = match claim.need {
+            Need::ReadSet => member.role() == Role::InSync,
+            Need::WriteSet => member.role() != Role::Out,
+        };
+        if !serves {
+            return Err(refused(Status::NotServing, format!("this drive is {} in the group", member.role())));
+        }
+        Ok(member)
+    }
+
+    /// Whether this target may serve the group: by the manager's word, or by that of every other member.
+    pub(crate) fn holds_lease(&self, member: Option<&Member>) -> bool {
+        self.lease.is_valid() || member.is_some_and(|m| self.is_vouched_for(m))
+    }
+
+    /// Refuses a version whose counter no sane clock can have led to. The bound is the wall clock, not the hybrid
+    /// one: otherwise a bad client could climb without end, one allowance at a time.
+    fn check_version(&self, version: Version) -> Result<(), Refusal> {
+        let bound = clock_counter(wall_clock_us()).saturating_add(VERSION_AHEAD_MAX);
+        if version.counter() > bound {
+            let head = WriteAnswer { clock: self.clock(), verdicts: vec![] }.encode();
+            return Err(Refusal::Answer(Answer { status: Status::VersionAhead, head, body: vec![] }));
+        }
+        self.highest_counter.set(self.highest_counter.get().max(version.counter()));
+        Ok(())
+    }
+
+    /// The hybrid clock, as a version counter: the wall clock, or the highest counter admitted if that is ahead.
+    pub(crate) fn clock(&self) -> u64 {
+        clock_counter(wall_clock_us()).max(self.highest_counter.get())
+    }
+}
+
+fn check_attach(drive: &Rc<ServedDrive>, attached: &Attached) -> Result<(), Refusal> {
+    let floor = drive.store.generation(attached.volume);
+    if attached.generation < floor {
+        let text =
+            format!("{} is at {floor}, the session attached at {}", attached.volume, attached.generation);
+        return Err(refused(Status::StaleGeneration, text));
+    }
+    if drive.store.session_is_over(attached.session) {
+        return Err(refused(Status::SessionOver, format!("session {} is over", attached.session)));
+    }
+    if attached.generation > floor {
+        return Err(Refusal::NewGeneration(drive.clone(), *attached));
+    }
+    Ok(())
+}
+
+fn refused(status: Status, text: impl Into<String>) -> Refusal {
+    Refusal::Answer(Answer::error(status, text))
+}

@@ -1,0 +1,202 @@
+//! Adoption, R2: entries of groups and whole maps become durable here before anyone hears that they are.
+//!
+//! Acknowledging an epoch promises two things: that it survives a crash, and that nothing admitted under an older
+//! one can still change a block. It never decides what a map says.
+
+use crate::drive::{ServedDrive, describe};
+use crate::member::Member;
+use crate::target::Target;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use weft_rt::sync::join_all;
+use weft_rt::{Answer, Request};
+use weft_store::StoreError;
+use weft_types::{DriveId, FabricMap, Group, GroupId, VolumeId};
+use weft_wire::{Status, control};
+
+impl Target {
+    /// Answers a peer or client that brings a group's entry: durable before the answer, ignored if not newer.
+    pub(crate) async fn answer_entry(&self, request: &Request) -> Answer {
+        match control::decode::<Group>(&request.head) {
+            Ok(entry) => match self.adopt_entry(&entry).await {
+                Ok(()) => Answer::ok(vec![], vec![]),
+                Err(answer) => answer,
+            },
+            Err(error) => Answer::error(Status::Invalid, error.to_string()),
+        }
+    }
+
+    /// Adopts an entry on every drive of this target that is, or was, in the group.
+    ///
+    /// # Errors
+    /// The answer that says which drive could not make it durable.
+    async fn adopt_entry(&self, entry: &Group) -> Result<(), Answer> {
+        // The map that came with the lease counts as known, also for a group that a drive has dropped: an old
+        // entry would take the drive's emptiness for the group's data.
+        let listed = self.map().and_then(|map| map.groups.get(&entry.id).map(|g| g.epoch));
+        if listed.is_some_and(|epoch| epoch > entry.epoch) {
+            return Ok(());
+        }
+        for drive in self.drives.values() {
+            let known = self.member(drive.id, entry.id);
+            if entry.slot_of(drive.id).is_none() && known.is_none() {
+                continue;
+            }
+            if let Some(cause) = drive.failure() {
+                return Err(Answer::error(Status::DriveFailed, cause));
+            }
+            let member = self.member_or_new(drive, entry.id);
+            self.adopt_on(&member, entry).await.map_err(|e| drive.refusal(&e))?;
+        }
+        Ok(())
+    }
+
+    /// Adopts an entry on one drive, if it is newer than what the drive knows. Durable on return.
+    async fn adopt_on(&self, member: &Rc<Member>, entry: &Group) -> Result<(), StoreError> {
+        let _turn = member.turn.lock().await;
+        if entry.epoch <= member.epoch() || member.is_gone() {
+            return Ok(());
+        }
+        // First nothing older is admitted, then what was admitted finishes, then the entry is durable.
+        member.close_gate();
+        member.drain().await;
+        let stored = member.drive.store.set_group(entry.clone()).await;
+        let adopted = match &stored {
+            Ok(()) => Some(entry.clone()),
+            Err(_) => None,
+        };
+        if let Err(error) = &stored {
+            // Whether the entry is durable is not known, so neither the old one nor the new one may serve.
+            member.drive.fail(format!(
+                "cannot adopt {} of group {}: {}",
+                entry.epoch,
+                entry.id,
+                describe(error)
+            ));
+        }
+        member.open_gate(adopted);
+        self.adopted.notify_all();
+        self.resync_if_needed(member);
+        stored
+    }
+
+    /// Adopts a map: epochs, roles, stints and generations of everything that concerns this target are durable on
+    /// return, and whatever older epochs and generations had admitted has finished. An older map has no effect.
+    ///
+    /// A drive that fails on the way is out of service from then on, and does not keep the others from adopting.
+    pub(crate) async fn adopt_map(&self, map: FabricMap) -> Result<(), Answer> {
+        if map.fabric != self.options.fabric {
+            let text =
+                format!("this target belongs to fabric {}, the map to {}", self.options.fabric, map.fabric);
+            return Err(Answer::error(Status::Refused, text));
+        }
+        let _turn = self.adopting.lock().await;
+        if map.version <= self.map_version() {
+            return Ok(());
+        }
+        let bytes = control::encode_map(&map);
+        let before = self.map();
+        for drive in self.drives.values().filter(|d| !d.has_failed()) {
+            if let Err(error) = self.adopt_map_on(drive, &map, &bytes).await {
+                drive.note(&error);
+            }
+        }
+        // Requests of older generations may be under way in groups whose epoch has not changed.
+        for member in self.members() {
+            member.drain().await;
+        }
+        let map = Rc::new(map);
+        self.set_map(map.clone());
+        self.lease.map_adopted(map.version);
+        tracing::info!(version = %map.version, "map adopted");
+        self.drop_left_groups(before.as_deref(), &map);
+        for member in self.members() {
+            self.resync_if_needed(&member);
+        }
+        Ok(())
+    }
+
+    async fn adopt_map_on(
+        &self,
+        drive: &Rc<ServedDrive>,
+        map: &FabricMap,
+        bytes: &[u8],
+    ) -> Result<(), StoreError> {
+        let mut held = BTreeSet::new();
+        let mut newer = Vec::new();
+        for group in map.groups.values() {
+            let known = self.member(drive.id, group.id).map(|m| m.epoch());
+            if group.slot_of(drive.id).is_some() {
+                held.insert(group.id);
+            } else if known.is_none() {
+                continue;
+            }
+            if known.is_none_or(|epoch| epoch < group.epoch) {
+                newer.push(group);
+            }
+        }
+        // All at once, so that the store commits them together.
+        let adopting = newer.into_iter().map(|group| {
+            let member = self.member_or_new(drive, group.id);
+            async move { self.adopt_on(&member, group).await }
+        });
+        join_all(adopting).await.into_iter().collect::<Result<(), _>>()?;
+        let raising = map
+            .volumes
+            .values()
+            .filter(|v| drive.store.generation(v.id) < v.generation && volume_uses(map, v.id, &held));
+        let raised = join_all(raising.map(|v| drive.store.set_generation(v.id, v.generation))).await;
+        if let Err(error) = raised.into_iter().collect::<Result<(), _>>() {
+            // Acknowledging the map promises that older generations are refused here, also after a crash.
+            drive.fail(format!("cannot raise a volume's generation: {}", describe(&error)));
+            return Err(error);
+        }
+        if let Err(error) = drive.store.put_map_copy(map.version.0, bytes).await {
+            // The copy only helps to recover a fabric that has lost its managers.
+            tracing::warn!(drive = %drive.id, error = describe(&error), "cannot keep a copy of the map");
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Returns the space of groups that drives of this target are no longer in, in the background: groups whose
+    /// newest entry does not name the drive, and those that an earlier map listed and this one does not.
+    fn drop_left_groups(&self, before: Option<&FabricMap>, map: &FabricMap) {
+        for member in self.members() {
+            let removed = !map.groups.contains_key(&member.group)
+                && before.is_some_and(|b| b.groups.contains_key(&member.group));
+            let left = member.entry().is_some_and(|e| e.slot_of(member.drive.id).is_none());
+            if (removed || left) && member.drive.store.group(member.group).is_some() {
+                self.background(drop_group(member, removed));
+            }
+        }
+    }
+
+    /// Whether this target serves the drive.
+    pub(crate) fn serves(&self, drive: DriveId) -> bool {
+        self.drives.contains_key(&drive)
+    }
+}
+
+/// Drops what the drive holds of a group, unless the drive has come back to it meanwhile. The epoch stays known
+/// in this process, so nothing older is ever admitted again.
+async fn drop_group(member: Rc<Member>, removed: bool) {
+    let _turn = member.turn.lock().await;
+    if removed {
+        member.leave();
+    } else if member.slot().is_some() {
+        return;
+    }
+    member.drain().await;
+    match member.drive.store.drop_group(member.group).await {
+        Ok(()) => tracing::info!(group = %member.group, drive = %member.drive.id, "group dropped"),
+        Err(error) => member.drive.note(&error),
+    }
+}
+
+/// Whether the volume has objects in one of these groups.
+fn volume_uses(map: &FabricMap, volume: VolumeId, groups: &BTreeSet<GroupId>) -> bool {
+    map.volumes
+        .get(&volume)
+        .is_some_and(|v| v.spans.iter().any(|span| span.groups.iter().any(|g| groups.contains(g))))
+}

@@ -1,0 +1,74 @@
+//! What the manager asks of a target.
+//!
+//! It owns taking the request apart and answering; the work is done where it belongs. It never acts on the word of
+//! anyone but a manager.
+
+use crate::target::Target;
+use weft_rt::sync::join_all;
+use weft_rt::{Answer, Peer, Request};
+use weft_types::VolumeId;
+use weft_wire::Status;
+use weft_wire::control::{self, TargetAnswer, TargetRequest};
+use weft_wire::handshake::PeerRole;
+
+impl Target {
+    /// Carries out a manager's request.
+    pub(crate) async fn command(&self, peer: &Peer, request: Request) -> Answer {
+        if peer.role != PeerRole::Manager {
+            return Answer::error(Status::Refused, format!("'{}' is no manager", peer.name));
+        }
+        let asked = match control::decode::<TargetRequest>(&request.head) {
+            Ok(asked) => asked,
+            Err(error) => return Answer::error(Status::Invalid, error.to_string()),
+        };
+        match asked {
+            TargetRequest::AdoptMap { .. } => {
+                let map = match control::decode_map(&request.body) {
+                    Ok(map) => map,
+                    Err(error) => return Answer::error(Status::Invalid, error.to_string()),
+                };
+                match self.adopt_map(map).await {
+                    Ok(()) => done(),
+                    Err(answer) => answer,
+                }
+            }
+            TargetRequest::StopVouching { victim, .. } => {
+                self.lease.promise(victim);
+                done()
+            }
+            TargetRequest::EndSessions { sessions } => {
+                self.end_sessions(&sessions).await;
+                done()
+            }
+            TargetRequest::Sweep { sessions } => {
+                self.sweep(&sessions).await;
+                done()
+            }
+            TargetRequest::DropVolume { volume } => self.drop_volume(volume).await,
+            TargetRequest::Status => answer(&TargetAnswer::Status(self.status())),
+        }
+    }
+
+    /// Returns all blocks of a volume that is being deleted. Its generation fences every client already.
+    async fn drop_volume(&self, volume: VolumeId) -> Answer {
+        let drives: Vec<_> = self.drives.values().filter(|d| !d.has_failed()).collect();
+        let dropped = join_all(drives.iter().map(|d| d.store.drop_objects(volume))).await;
+        for (drive, dropped) in drives.iter().zip(dropped) {
+            if let Err(error) = dropped {
+                let refusal = drive.refusal(&error);
+                if !drive.has_failed() {
+                    return refusal;
+                }
+            }
+        }
+        done()
+    }
+}
+
+fn done() -> Answer {
+    answer(&TargetAnswer::Done)
+}
+
+fn answer(answer: &TargetAnswer) -> Answer {
+    Answer::ok(control::encode(answer), vec![])
+}

@@ -1,0 +1,83 @@
+//! One drive that is served: its store, and whether it has failed.
+//!
+//! It owns the latch: a drive that failed once serves nothing more in the life of this process. It never
+//! retries what the store refused.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use weft_rt::{Answer, sync::Notify};
+use weft_store::{Store, StoreError};
+use weft_types::DriveId;
+use weft_wire::Status;
+
+/// A drive and its store.
+pub(crate) struct ServedDrive {
+    pub(crate) id: DriveId,
+    /// Where it is on this node, for people.
+    pub(crate) path: String,
+    pub(crate) store: Rc<Store>,
+    failed: RefCell<Option<String>>,
+    /// A drive of this target has failed; shared by all of them.
+    failures: Rc<Notify>,
+}
+
+impl ServedDrive {
+    pub(crate) fn new(path: String, store: Rc<Store>, failures: Rc<Notify>) -> ServedDrive {
+        let id = store.label().drive;
+        ServedDrive { id, path, store, failed: RefCell::new(None), failures }
+    }
+
+    /// What broke, if the drive has failed.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.failed.borrow().clone()
+    }
+
+    /// Whether the drive has failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.borrow().is_some()
+    }
+
+    /// Takes the drive out of service for good; the manager is told by the lease loop.
+    pub(crate) fn fail(&self, cause: String) {
+        if self.has_failed() {
+            return;
+        }
+        tracing::error!(drive = %self.id, path = self.path, cause, "drive has failed");
+        *self.failed.borrow_mut() = Some(cause);
+        self.failures.notify_all();
+    }
+
+    /// The refusal that a store's error means to whoever asked. An error that says that the drive, or the
+    /// store's own structures on it, cannot be trusted latches the drive.
+    pub(crate) fn refusal(&self, error: &StoreError) -> Answer {
+        let text = describe(error);
+        match error {
+            StoreError::NoSpace { .. } => Answer::error(Status::NoSpace, text),
+            StoreError::Invalid { .. } | StoreError::TooLarge { .. } => Answer::error(Status::Invalid, text),
+            StoreError::UnknownGroup { .. }
+            | StoreError::StaleStint { .. }
+            | StoreError::StaleEpoch { .. } => Answer::error(Status::NotServing, text),
+            StoreError::Closed => Answer::error(Status::NotServing, text),
+            _ => {
+                self.fail(text.clone());
+                Answer::error(Status::DriveFailed, text)
+            }
+        }
+    }
+
+    /// Notes an error of the store where nobody waits for an answer.
+    pub(crate) fn note(&self, error: &StoreError) {
+        let _ = self.refusal(error);
+    }
+}
+
+/// An error with all its causes, on one line.
+pub(crate) fn describe(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

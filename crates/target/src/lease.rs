@@ -1,0 +1,263 @@
+//! The lease: the manager's word that this target is still a member wherever its map says so.
+//!
+//! It owns the connection to the manager: joining, renewing, fetching the map that a grant names. A target counts
+//! its lease from when it sent the request, and the grant is void until the map that it names is adopted. It never
+//! grants anything to itself: while the manager is silent, `vouch.rs` asks the peers.
+
+use crate::drive::describe;
+use crate::target::Target;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+use weft_rt::{Buf, Instant, Link, now, sleep, timeout};
+use weft_types::{BlockCount, Durations, MapVersion, NodeId};
+use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest};
+use weft_wire::handshake::{Hello, PeerRole};
+use weft_wire::{Kind, Status};
+
+/// How often a lease is renewed within its life: three requests may be lost before it runs out.
+const RENEWALS_PER_LEASE: u32 = 4;
+
+/// How long to wait before a manager that refused or did not answer is tried again: short beside a lease, long
+/// beside a connection attempt on a local network.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// What is known of this target's right to serve.
+#[derive(Default)]
+pub(crate) struct Lease {
+    /// When the newest grant whose map is adopted runs out.
+    until: Cell<Option<Instant>>,
+    /// The newest grant, until its map is adopted: when it runs out, and the map.
+    pending: Cell<Option<(Instant, MapVersion)>>,
+    /// A grant has counted since this process started, so its list of suspects is known (R2).
+    was_granted: Cell<bool>,
+    /// Nodes that the newest grant says are being evicted.
+    suspects: RefCell<BTreeSet<NodeId>>,
+    /// Nodes that this target has promised not to vouch for, and when it did.
+    promises: RefCell<BTreeMap<NodeId, Instant>>,
+}
+
+impl Lease {
+    /// Whether the manager's word holds now.
+    pub(crate) fn is_valid(&self) -> bool {
+        self.until.get().is_some_and(|until| now() < until)
+    }
+
+    /// Whether the manager's word will run out before this instant.
+    pub(crate) fn ends_before(&self, at: Instant) -> bool {
+        self.until.get().is_none_or(|until| until < at)
+    }
+
+    /// Whether a grant has counted since this process started.
+    pub(crate) fn was_granted(&self) -> bool {
+        self.was_granted.get()
+    }
+
+    /// Whether this target may vouch for the node: not if the manager is about to evict it.
+    pub(crate) fn may_vouch_for(&self, node: NodeId) -> bool {
+        !self.suspects.borrow().contains(&node) && !self.promises.borrow().contains_key(&node)
+    }
+
+    /// Promises not to vouch for the node (R11). The promise ends when the answer to a renewal that was sent after
+    /// it no longer names the node: the eviction is then committed or called off. It is kept however many maps come
+    /// in between, because a map that still lists the victim may be about something else.
+    pub(crate) fn promise(&self, victim: NodeId) {
+        self.promises.borrow_mut().insert(victim, now());
+    }
+
+    /// Takes a grant whose request was sent at `sent`.
+    pub(crate) fn grant(
+        &self,
+        sent: Instant,
+        lease: Duration,
+        map: MapVersion,
+        suspects: Vec<NodeId>,
+        adopted: MapVersion,
+    ) {
+        let suspects: BTreeSet<NodeId> = suspects.into_iter().collect();
+        self.promises.borrow_mut().retain(|node, promised| *promised >= sent || suspects.contains(node));
+        *self.suspects.borrow_mut() = suspects;
+        self.pending.set(Some((sent + lease, map)));
+        self.map_adopted(adopted);
+    }
+
+    /// A map is adopted: a grant that waited for it counts.
+    pub(crate) fn map_adopted(&self, version: MapVersion) {
+        if let Some((until, map)) = self.pending.get()
+            && map <= version
+        {
+            self.pending.set(None);
+            self.until.set(self.until.get().max(Some(until)));
+            self.was_granted.set(true);
+        }
+    }
+}
+
+/// Why the connection to the manager is of no further use.
+enum Silent {
+    /// It ended, or an answer did not come in time.
+    Lost(String),
+    /// The manager does not know this start of the target, or refuses it.
+    Refused(String),
+}
+
+impl Target {
+    /// The durations of the adopted map, or the usual ones.
+    pub(crate) fn durations(&self) -> Durations {
+        self.map().map_or_else(Durations::default, |map| map.durations)
+    }
+
+    /// Joins the fabric and keeps the lease, for ever.
+    pub(crate) async fn keep_lease(self: Rc<Self>) {
+        let mut at = 0;
+        loop {
+            let addr = &self.options.managers[at % self.options.managers.len()];
+            let role = PeerRole::Target(self.node().unwrap_or_default());
+            let hello = Hello::new(role, Some(self.options.fabric), self.options.node_name.clone());
+            let silent = match Link::connect(addr, &hello).await {
+                Ok(link) => self.serve_under(&link).await,
+                Err(error) => Silent::Lost(describe(&error)),
+            };
+            match silent {
+                Silent::Lost(reason) => tracing::debug!(%addr, reason, "manager is silent"),
+                Silent::Refused(reason) => tracing::warn!(%addr, reason, "manager refuses"),
+            }
+            at += 1;
+            sleep(RETRY).await;
+        }
+    }
+
+    /// Joins and renews over one connection until it is of no further use.
+    async fn serve_under(&self, link: &Link) -> Silent {
+        if let Err(silent) = self.join(link).await {
+            return silent;
+        }
+        self.peers.set_manager(Some(link.clone()));
+        let silent = loop {
+            let sent = now();
+            if let Err(silent) = self.renew(link).await {
+                break silent;
+            }
+            let pause = self.durations().lease() / RENEWALS_PER_LEASE;
+            sleep(pause.saturating_sub(sent.elapsed())).await;
+        };
+        self.peers.set_manager(None);
+        silent
+    }
+
+    async fn join(&self, link: &Link) -> Result<(), Silent> {
+        let request = ManagerRequest::Join {
+            node: self.options.node_name.clone(),
+            addr: self.options.listen.to_string(),
+            incarnation: self.incarnation,
+            drives: self.drives.values().filter(|d| !d.has_failed()).map(|d| report(d)).collect(),
+        };
+        let (answer, body) = self.ask(link, &request).await?;
+        let ManagerAnswer::Joined { node } = answer else {
+            return Err(Silent::Refused("the answer to a join is none".into()));
+        };
+        self.set_node(node);
+        self.adopt_body(&body).await
+    }
+
+    async fn renew(&self, link: &Link) -> Result<(), Silent> {
+        let node = self.node().expect("a target renews after it has joined");
+        let adopted = self.map_version();
+        let request = ManagerRequest::Renew { node, incarnation: self.incarnation, adopted };
+        let sent = now();
+        let (answer, _) = self.ask(link, &request).await?;
+        let ManagerAnswer::Granted { map, suspects } = answer else {
+            return Err(Silent::Refused("the answer to a renewal is none".into()));
+        };
+        self.lease.grant(sent, self.durations().lease(), map, suspects, self.map_version());
+        if map > self.map_version() {
+            let request = ManagerRequest::WatchMap { have: self.map_version() };
+            let (_, body) = self.ask(link, &request).await?;
+            self.adopt_body(&body).await?;
+        }
+        Ok(())
+    }
+
+    /// Adopts a map that came in the body of an answer; an empty body is none.
+    async fn adopt_body(&self, body: &Buf) -> Result<(), Silent> {
+        if body.is_empty() {
+            return Ok(());
+        }
+        let map = control::decode_map(body).map_err(|e| Silent::Refused(e.to_string()))?;
+        let adopted = self.adopt_map(map).await;
+        adopted.map_err(|answer| Silent::Refused(String::from_utf8_lossy(&answer.head).into_owned()))
+    }
+
+    /// Asks the manager. An answer that takes longer than half a lease is none: the connection may be dead without
+    /// anyone having said so.
+    async fn ask(
+        &self,
+        link: &Link,
+        request: &ManagerRequest,
+    ) -> Result<(ManagerAnswer, Buf), Silent> {
+        let head = control::encode(request);
+        let call = link.call(Kind::Manage, &head, vec![]);
+        let frame = match timeout(self.durations().lease() / 2, call).await {
+            Ok(Ok(frame)) => frame,
+            Ok(Err(error)) => return Err(Silent::Lost(describe(&error))),
+            Err(_) => {
+                link.close();
+                return Err(Silent::Lost("no answer in time".into()));
+            }
+        };
+        match Status::from_u16(frame.envelope.status) {
+            Status::Ok => {
+                let answer = control::decode(&frame.head).map_err(|e| Silent::Refused(e.to_string()))?;
+                Ok((answer, frame.body))
+            }
+            status => {
+                let text = String::from_utf8_lossy(&frame.head);
+                Err(Silent::Refused(format!("{status}: {text}")))
+            }
+        }
+    }
+
+    /// Tells the manager something until it has taken note, or until it need not know any more.
+    pub(crate) async fn tell_manager(&self, request: ManagerRequest, is_needed: impl Fn() -> bool) {
+        while is_needed() && !self.is_stopped() {
+            if let Some(link) = self.peers.manager()
+                && let Ok((ManagerAnswer::Done, _)) = self.ask(&link, &request).await
+            {
+                return;
+            }
+            sleep(RETRY).await;
+        }
+    }
+
+    /// Tells the manager of each drive that fails, once it serves nothing any more.
+    pub(crate) async fn report_failures(self: Rc<Self>) {
+        let mut reported = BTreeSet::new();
+        loop {
+            let failed = self.failures.notified();
+            let news = self.drives.values().find_map(|d| {
+                let cause = d.failure().filter(|_| !reported.contains(&d.id))?;
+                Some((d.id, cause))
+            });
+            let Some((drive, cause)) = news else {
+                failed.await;
+                continue;
+            };
+            self.tell_manager(ManagerRequest::DriveFailed { drive, cause }, || true).await;
+            reported.insert(drive);
+        }
+    }
+}
+
+/// A drive as this target found it.
+fn report(drive: &crate::drive::ServedDrive) -> DriveReport {
+    let store = &drive.store;
+    let epochs = store.groups().into_iter().filter_map(|g| Some((g, store.group(g)?.epoch))).collect();
+    DriveReport {
+        id: drive.id,
+        path: drive.path.clone(),
+        capacity: BlockCount(store.usage().capacity_blocks),
+        map_copy: MapVersion(0),
+        epochs,
+    }
+}

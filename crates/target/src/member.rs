@@ -1,0 +1,153 @@
+//! A drive's part in a group, as requests are admitted by it: the entry in force and what runs under it.
+//!
+//! It owns the rule that acknowledging an epoch drains what was admitted before it (R1). It never makes
+//! anything durable: `adopt.rs` does, between closing the gate here and opening it again.
+
+use crate::drive::ServedDrive;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use weft_rt::sync::{Mutex, Notify};
+use weft_types::{Epoch, Group, GroupId, Role, Slot};
+
+/// One drive in one group.
+///
+/// ```text
+///            gate closed; running mutations finish; the entry becomes durable
+/// open(e) ---------------------------------------------------------------------> open(e + n)
+/// ```
+pub(crate) struct Member {
+    pub(crate) drive: Rc<ServedDrive>,
+    pub(crate) group: GroupId,
+    /// The entry that is durable here; none for a group that this drive has only heard of.
+    entry: RefCell<Option<Rc<Group>>>,
+    /// An entry is being adopted: nothing is admitted until that is done.
+    gate_closed: Cell<bool>,
+    /// The group is not in the map any more: ids are never reused, so it never comes back.
+    gone: Cell<bool>,
+    /// The turn of whoever adopts an entry, or drops the group.
+    pub(crate) turn: Mutex<()>,
+    /// Mutations that were admitted and have not finished, by the phase in which they began.
+    running: RefCell<VecDeque<(u64, u32)>>,
+    phase: Cell<u64>,
+    drained: Notify,
+    /// The entry in force or the gate has changed.
+    pub(crate) changed: Notify,
+}
+
+impl Member {
+    pub(crate) fn new(drive: Rc<ServedDrive>, group: GroupId) -> Rc<Member> {
+        let entry = drive.store.group(group);
+        Rc::new(Member {
+            drive,
+            group,
+            entry: RefCell::new(entry),
+            gate_closed: Cell::new(false),
+            gone: Cell::new(false),
+            turn: Mutex::new(()),
+            running: RefCell::default(),
+            phase: Cell::new(0),
+            drained: Notify::default(),
+            changed: Notify::default(),
+        })
+    }
+
+    /// The entry in force, durable here.
+    pub(crate) fn entry(&self) -> Option<Rc<Group>> {
+        self.entry.borrow().clone()
+    }
+
+    /// The epoch in force; 0 for a group that this drive has only heard of.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.entry.borrow().as_ref().map_or(Epoch(0), |e| e.epoch)
+    }
+
+    /// This drive's slot in the entry in force.
+    pub(crate) fn slot(&self) -> Option<Slot> {
+        self.entry.borrow().as_ref().and_then(|e| e.slot_of(self.drive.id).copied())
+    }
+
+    /// This drive's role; a drive without a slot is out.
+    pub(crate) fn role(&self) -> Role {
+        self.slot().map_or(Role::Out, |s| s.role)
+    }
+
+    /// The stint in which this drive is syncing, if it is.
+    pub(crate) fn stint(&self) -> Option<Epoch> {
+        self.slot().filter(|s| s.role == Role::Syncing).map(|s| s.since)
+    }
+
+    /// Whether nothing is admitted because an entry is being adopted.
+    pub(crate) fn gate_is_closed(&self) -> bool {
+        self.gate_closed.get()
+    }
+
+    /// Closes the gate.
+    pub(crate) fn close_gate(&self) {
+        self.gate_closed.set(true);
+    }
+
+    /// Opens the gate, with a new entry if there is one.
+    pub(crate) fn open_gate(&self, entry: Option<Group>) {
+        if let Some(entry) = entry {
+            assert!(entry.epoch > self.epoch(), "epochs only rise: {} after {}", entry.epoch, self.epoch());
+            *self.entry.borrow_mut() = Some(Rc::new(entry));
+        }
+        self.gate_closed.set(false);
+        self.changed.notify_all();
+    }
+
+    /// Whether the group has been removed from the fabric.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.get()
+    }
+
+    /// The group has been removed from the fabric: nothing is admitted or adopted any more.
+    pub(crate) fn leave(&self) {
+        self.gone.set(true);
+        self.changed.notify_all();
+    }
+
+    /// A mutation has been admitted; it is running until the guard is dropped.
+    pub(crate) fn begin(self: &Rc<Self>) -> Running {
+        let phase = self.phase.get();
+        let mut running = self.running.borrow_mut();
+        match running.back_mut() {
+            Some((p, count)) if *p == phase => *count += 1,
+            _ => running.push_back((phase, 1)),
+        }
+        Running { member: self.clone(), phase }
+    }
+
+    /// Completes when every mutation that was admitted before this call has finished.
+    pub(crate) async fn drain(&self) {
+        let phase = self.phase.get();
+        self.phase.set(phase + 1);
+        loop {
+            let drained = self.drained.notified();
+            if self.running.borrow().front().is_none_or(|(p, _)| *p > phase) {
+                return;
+            }
+            drained.await;
+        }
+    }
+}
+
+/// A mutation that was admitted and has not finished.
+pub(crate) struct Running {
+    member: Rc<Member>,
+    phase: u64,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut running = self.member.running.borrow_mut();
+        let at = running.iter().position(|(p, _)| *p == self.phase).expect("it was counted when it began");
+        running[at].1 -= 1;
+        while running.front().is_some_and(|(_, count)| *count == 0) {
+            running.pop_front();
+        }
+        drop(running);
+        self.member.drained.notify_all();
+    }
+}

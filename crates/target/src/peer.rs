@@ -1,0 +1,148 @@
+//! Connections to other targets, and the one to the manager.
+//!
+//! It owns finding a peer by the map's address, one connection attempt at a time, and how long an answer may take. A
+//! drive of this very target is asked without a connection. It never repeats a request: the caller knows whether
+//! that is of use.
+
+use crate::drive::describe;
+use crate::target::Target;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+use weft_rt::sync::Mutex;
+use weft_rt::{Addr, Answer, Buf, BufMut, Handler, Link, Peer, Request, timeout};
+use weft_types::DriveId;
+use weft_wire::handshake::{Hello, PeerRole};
+use weft_wire::{Kind, Status};
+
+/// How long a peer may take to answer: many times what a busy drive needs, less than a lease. A connection on which
+/// an answer is that late is given up, because it may be dead without anyone having said so.
+const PATIENCE: Duration = Duration::from_millis(1_500);
+
+/// An answer, from wherever.
+pub(crate) struct Reply {
+    pub(crate) status: Status,
+    pub(crate) head: Buf,
+    pub(crate) body: Buf,
+}
+
+impl Reply {
+    /// The words of a refusal.
+    pub(crate) fn text(&self) -> String {
+        format!("{}: {}", self.status, String::from_utf8_lossy(&self.head))
+    }
+}
+
+/// Open connections.
+#[derive(Default)]
+pub(crate) struct Peers {
+    links: RefCell<BTreeMap<String, Rc<Mutex<Option<Link>>>>>,
+    manager: RefCell<Option<Link>>,
+}
+
+impl Peers {
+    /// The connection over which this target has joined, if it is up.
+    pub(crate) fn manager(&self) -> Option<Link> {
+        self.manager.borrow().clone().filter(|link| !link.is_closed())
+    }
+
+    pub(crate) fn set_manager(&self, link: Option<Link>) {
+        *self.manager.borrow_mut() = link;
+    }
+}
+
+impl Target {
+    /// Asks whoever serves the drive.
+    ///
+    /// # Errors
+    /// Why there is no answer, for people; whether the request was carried out is not known.
+    pub(crate) async fn call_drive(
+        &self,
+        drive: DriveId,
+        kind: Kind,
+        head: Vec<u8>,
+        body: Vec<Buf>,
+    ) -> Result<Reply, String> {
+        if self.serves(drive) {
+            return Ok(self.call_self(kind, head, body).await);
+        }
+        let addr = self.map().and_then(|map| map.drive_addr(drive).map(str::to_owned));
+        let addr = addr.ok_or_else(|| format!("drive {drive} is not in the map"))?;
+        self.call_addr(&addr, kind, head, body).await
+    }
+
+    /// Asks the target at an address.
+    ///
+    /// # Errors
+    /// Likewise.
+    pub(crate) async fn call_addr(
+        &self,
+        addr: &str,
+        kind: Kind,
+        head: Vec<u8>,
+        body: Vec<Buf>,
+    ) -> Result<Reply, String> {
+        let link = self.link(addr).await?;
+        match timeout(PATIENCE, link.call(kind, &head, body)).await {
+            Ok(Ok(frame)) => Ok(Reply {
+                status: Status::from_u16(frame.envelope.status),
+                head: frame.head,
+                body: frame.body,
+            }),
+            Ok(Err(error)) => Err(format!("{addr}: {}", describe(&error))),
+            Err(_) => {
+                link.close();
+                Err(format!("{addr}: no answer in time"))
+            }
+        }
+    }
+
+    async fn link(&self, addr: &str) -> Result<Link, String> {
+        let slot = {
+            let mut links = self.peers.links.borrow_mut();
+            links.entry(addr.to_owned()).or_insert_with(|| Rc::new(Mutex::new(None))).clone()
+        };
+        let turn = slot.lock().await;
+        let open = turn.get().clone().filter(|link| !link.is_closed());
+        if let Some(link) = open {
+            return Ok(link);
+        }
+        let to: Addr = addr.parse().map_err(|e| format!("{e}"))?;
+        let link = Link::connect(&to, &self.hello()).await.map_err(|e| describe(&e))?;
+        *turn.get() = Some(link.clone());
+        Ok(link)
+    }
+
+    fn hello(&self) -> Hello {
+        let role = PeerRole::Target(self.node().unwrap_or_default());
+        Hello::new(role, Some(self.options.fabric), self.options.node_name.clone())
+    }
+
+    /// Asks a drive of this very target, through the same admission as everyone.
+    async fn call_self(&self, kind: Kind, head: Vec<u8>, body: Vec<Buf>) -> Reply {
+        let role = PeerRole::Target(self.node().unwrap_or_default());
+        let peer = Rc::new(Peer { role, name: self.options.node_name.clone() });
+        let request = Request { kind, head: Buf::from(head), body: gather(body), one_way: false };
+        // Boxed, because serving a request may lead to asking a peer again.
+        let answer: Answer = Box::pin(self.shared().handle(peer, request)).await;
+        Reply { status: answer.status, head: Buf::from(answer.head), body: gather(answer.body) }
+    }
+}
+
+/// The buffers as one; copies only if there are several.
+fn gather(mut parts: Vec<Buf>) -> Buf {
+    match parts.len() {
+        0 => Buf::empty(),
+        1 => parts.remove(0),
+        _ => {
+            let mut whole = BufMut::aligned(parts.iter().map(|b| b.len()).sum());
+            let mut at = 0;
+            for part in parts {
+                whole[at..at + part.len()].copy_from_slice(&part);
+                at += part.len();
+            }
+            whole.freeze()
+        }
+    }
+}

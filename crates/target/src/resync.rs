@@ -1,0 +1,549 @@
+//! Resync, R12 to R15: a syncing replica compares every chunk with an in-sync one and fetches what differs.
+//!
+//! ```text
+//! every in-sync member has the epoch durably -> walk over all chunks, and fetch on demand -> verified -> promoted
+//! ```
+//! It pulls: the source only answers. It never serves a chunk that is not verified, never counts what this replica
+//! held before the stint, and never decides that it is in-sync: the manager does.
+
+use crate::drive::describe;
+use crate::member::Member;
+use crate::peer::Reply;
+use crate::serve::is_intact;
+use crate::source::{ChunkKey, after};
+use crate::target::Target;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+use weft_rt::sync::{Either, Notify, join_all, race};
+use weft_rt::{Answer, Buf, random_below, sleep, spawn, yield_now};
+use weft_store::{CopyData, CopyEntry, Cursor, ExtentData, Marks, OpenEntry, StoreError};
+use weft_types::{ChunkIndex, DriveId, Epoch, Group, ObjectId, Version, VolumeId};
+use weft_wire::control::{self, ManagerRequest, ResyncStatus};
+use weft_wire::data::{Content, DIGESTS_MAX, DigestsAnswer, PeerRequest, ReadAnswer};
+use weft_wire::{Kind, Status};
+
+/// Chunks that the walk has in flight: enough to keep a drive and a connection busy at 512 KiB each, few enough to
+/// leave both to clients most of the time.
+const CHUNKS_IN_FLIGHT: usize = 4;
+
+/// How long to wait before a source that could not serve is asked again.
+const RETRY: Duration = Duration::from_millis(20);
+
+/// The bringing up to date of one replica in one stint.
+pub(crate) struct Resync {
+    member: Rc<Member>,
+    stint: Epoch,
+    /// Every in-sync member has the stint's epoch durably, so no write goes around this replica (R13).
+    may_copy: Cell<bool>,
+    /// Chunks that are being verified: by the walk or for a write, never both.
+    in_flight: RefCell<BTreeSet<ChunkKey>>,
+    changed: Notify,
+    chunks_verified: Cell<u64>,
+    chunks_total: Cell<u64>,
+    blocks_copied: Cell<u64>,
+    blocks_held: Cell<u64>,
+    done: Cell<bool>,
+}
+
+/// Why a step of a resync did not happen.
+enum Setback {
+    /// The stint is over: so is the resync.
+    Over,
+    /// No source could serve; try again.
+    Source(String),
+    /// The answer would not fit a frame: ask for less at once.
+    TooMuch,
+    /// This replica's own drive refused.
+    Drive(StoreError),
+}
+
+impl Resync {
+    fn new(member: Rc<Member>, stint: Epoch) -> Resync {
+        Resync {
+            member,
+            stint,
+            may_copy: Cell::new(false),
+            in_flight: RefCell::default(),
+            changed: Notify::default(),
+            chunks_verified: Cell::new(0),
+            chunks_total: Cell::new(0),
+            blocks_copied: Cell::new(0),
+            blocks_held: Cell::new(0),
+            done: Cell::new(false),
+        }
+    }
+
+    /// How far it has come.
+    pub(crate) fn status(&self) -> ResyncStatus {
+        let verified = self.chunks_verified.get();
+        ResyncStatus {
+            group: self.member.group,
+            drive: self.member.drive.id,
+            chunks_verified: verified,
+            chunks_total: self.chunks_total.get().max(verified),
+            blocks_copied: self.blocks_copied.get(),
+            blocks_held: self.blocks_held.get(),
+            done: self.done.get(),
+        }
+    }
+
+    /// Whether the stint still runs on a drive that works.
+    fn is_current(&self) -> bool {
+        self.member.stint() == Some(self.stint) && !self.member.drive.has_failed() && !self.member.is_gone()
+    }
+
+    fn is_verified(&self, key: ChunkKey) -> bool {
+        self.member.drive.store.chunk_is_verified(self.member.group, key.0, key.1)
+    }
+
+    /// The turn to verify a chunk, once nobody else has it.
+    async fn claim(self: &Rc<Self>, key: ChunkKey) -> Claimed {
+        loop {
+            let changed = self.changed.notified();
+            if self.in_flight.borrow_mut().insert(key) {
+                return Claimed { resync: self.clone(), key };
+            }
+            changed.await;
+        }
+    }
+}
+
+/// The turn to verify a chunk.
+struct Claimed {
+    resync: Rc<Resync>,
+    key: ChunkKey,
+}
+
+impl Drop for Claimed {
+    fn drop(&mut self) {
+        self.resync.in_flight.borrow_mut().remove(&self.key);
+        self.resync.changed.notify_all();
+    }
+}
+
+impl Target {
+    /// Starts the resync that the member's role asks for, and forgets one whose stint is over.
+    pub(crate) fn resync_if_needed(&self, member: &Rc<Member>) {
+        let key = (member.drive.id, member.group);
+        let stint = member.stint().filter(|_| !member.drive.has_failed() && !self.is_stopped());
+        let mut resyncs = self.resyncs.borrow_mut();
+        let running = resyncs.get(&key).filter(|r| r.is_current()).map(|r| r.stint);
+        if stint.is_some() && running == stint {
+            return;
+        }
+        resyncs.remove(&key);
+        if let Some(stint) = stint {
+            let resync = Rc::new(Resync::new(member.clone(), stint));
+            resyncs.insert(key, resync.clone());
+            drop(resyncs);
+            let target = self.shared();
+            self.background(async move { target.resync(resync).await });
+        }
+    }
+
+    /// Runs a resync to its end: all verified and promoted, or the stint over.
+    async fn resync(self: Rc<Self>, resync: Rc<Resync>) {
+        let (group, drive, stint) = (resync.member.group, resync.member.drive.id, resync.stint);
+        tracing::info!(%group, %drive, %stint, "resync begins");
+        let mut last_words = String::new();
+        loop {
+            match self.resync_once(&resync).await {
+                Ok(()) => break,
+                Err(Setback::Over) => {
+                    tracing::info!(%group, %drive, %stint, "resync ends: the stint is over");
+                    return;
+                }
+                Err(Setback::Source(text)) => {
+                    if text != last_words {
+                        tracing::info!(%group, %drive, text, "resync waits for a source");
+                        last_words = text;
+                    }
+                }
+                Err(Setback::TooMuch) => {
+                    tracing::warn!(%group, %drive, "one chunk has more marks than fit a frame")
+                }
+                Err(Setback::Drive(error)) => {
+                    resync.member.drive.note(&error);
+                    tracing::warn!(%group, %drive, error = describe(&error), "resync is held up by its own drive");
+                    sleep(RETRY * 10).await;
+                }
+            }
+            sleep(RETRY).await;
+        }
+        resync.done.set(true);
+        tracing::info!(%group, %drive, %stint, copied = resync.blocks_copied.get(), "all is verified");
+        let request = ManagerRequest::Verified { group, drive, stint };
+        while resync.is_current() {
+            self.tell_manager(request.clone(), || resync.is_current()).await;
+            race(sleep(self.durations().lease()), resync.member.changed.notified()).await;
+        }
+    }
+
+    async fn resync_once(self: &Rc<Self>, resync: &Rc<Resync>) -> Result<(), Setback> {
+        if !resync.may_copy.get() {
+            self.teach_epoch(resync).await?;
+            resync.may_copy.set(true);
+            resync.changed.notify_all();
+        }
+        self.count_chunks(resync).await?;
+        self.walk(resync).await
+    }
+
+    /// R13: every in-sync member has this replica's epoch durably before anything is copied. Members that become
+    /// in-sync later were syncing, or in-sync, when the stint began, so they have it too.
+    async fn teach_epoch(&self, resync: &Rc<Resync>) -> Result<(), Setback> {
+        let entry = self.current_entry(resync)?;
+        let head = control::encode(&*entry);
+        let told = join_all(
+            entry.read_set().map(|drive| self.call_drive(drive, Kind::AdoptEntry, head.clone(), vec![])),
+        )
+        .await;
+        if told.is_empty() {
+            return Err(Setback::Source("no member is in-sync".into()));
+        }
+        for reply in told {
+            accept(reply)?;
+        }
+        // The members that were asked must still be all there are.
+        if self.current_entry(resync)?.epoch != entry.epoch {
+            return Err(Setback::Source("the epoch changed".into()));
+        }
+        Ok(())
+    }
+
+    fn current_entry(&self, resync: &Resync) -> Result<Rc<Group>, Setback> {
+        let entry = resync.member.entry().filter(|_| resync.is_current() && !self.is_stopped());
+        entry.ok_or(Setback::Over)
+    }
+
+    /// Asks an in-sync member, at the epoch of this moment; an answer that comes after the epoch has changed is
+    /// dropped, because its source may have been evicted meanwhile.
+    async fn ask_source(
+        &self,
+        resync: &Resync,
+        source: DriveId,
+        kind: Kind,
+        key: ChunkKey,
+        limit: usize,
+    ) -> Result<Reply, Setback> {
+        let entry = self.current_entry(resync)?;
+        let request = PeerRequest {
+            drive: source,
+            group: entry.id,
+            epoch: entry.epoch,
+            object: key.0,
+            chunk: key.1,
+            limit: limit as u16,
+        };
+        let reply = accept(self.call_drive(source, kind, request.encode(), vec![]).await)?;
+        if self.current_entry(resync)?.epoch != entry.epoch {
+            return Err(Setback::Source("the epoch changed".into()));
+        }
+        Ok(reply)
+    }
+
+    /// An in-sync member to copy from; another one each time, so that one that is cut off is not asked for ever.
+    fn pick_source(&self, resync: &Resync) -> Result<DriveId, Setback> {
+        let entry = self.current_entry(resync)?;
+        let members: Vec<DriveId> = entry.read_set().collect();
+        if members.is_empty() {
+            return Err(Setback::Source("no member is in-sync".into()));
+        }
+        Ok(members[random_below(members.len() as u64) as usize])
+    }
+
+    /// Counts the source's chunks, and those that were verified before a restart, for people who watch.
+    async fn count_chunks(&self, resync: &Resync) -> Result<(), Setback> {
+        if resync.chunks_total.get() > 0 {
+            return Ok(());
+        }
+        let source = self.pick_source(resync)?;
+        let cursor = resync.member.drive.store.verify_state(resync.member.group).map(|s| s.cursor);
+        let (mut from, mut total, mut before) = (Some(FIRST), 0, 0);
+        while let Some(at) = from {
+            let (digests, _) = self.source_digests(resync, source, at, DIGESTS_MAX).await?;
+            total += digests.len() as u64;
+            let is_before = |(o, c, _): &&(ObjectId, ChunkIndex, u64)| Some(Cursor::At(*o, *c)) < cursor;
+            before += digests.iter().filter(is_before).count() as u64;
+            let is_last = digests.len() < DIGESTS_MAX;
+            from =
+                digests.last().filter(|_| !is_last).and_then(|(object, chunk, _)| after((*object, *chunk)));
+            yield_now().await;
+        }
+        resync.chunks_total.set(total);
+        resync.chunks_verified.set(before);
+        Ok(())
+    }
+
+    async fn source_digests(
+        &self,
+        resync: &Resync,
+        source: DriveId,
+        from: ChunkKey,
+        limit: usize,
+    ) -> Result<(Vec<(ObjectId, ChunkIndex, u64)>, Marks), Setback> {
+        let reply = self.ask_source(resync, source, Kind::Digests, from, limit).await?;
+        let answer = DigestsAnswer::decode(&reply.head).map_err(|e| Setback::Source(e.to_string()))?;
+        let keys: Vec<ChunkKey> = answer.digests.iter().map(|(o, c, _)| (*o, *c)).collect();
+        if !keys.is_sorted() || keys.first().is_some_and(|k| *k < from) || keys.len() > limit {
+            return Err(Setback::Source("digests that are not in order".into()));
+        }
+        Ok((answer.digests, decode_marks(&reply.body)?))
+    }
+
+    /// Verifies all chunks in key order, from the cursor on.
+    async fn walk(self: &Rc<Self>, resync: &Rc<Resync>) -> Result<(), Setback> {
+        let (store, group) = (&resync.member.drive.store, resync.member.group);
+        let mut limit = DIGESTS_MAX;
+        loop {
+            let state = store.verify_state(group).filter(|s| s.stint == Some(resync.stint));
+            let Cursor::At(object, chunk) = state.ok_or(Setback::Over)?.cursor else { return Ok(()) };
+            let from = (object, chunk);
+            let source = self.pick_source(resync)?;
+            let (theirs, marks) = match self.source_digests(resync, source, from, limit).await {
+                Err(Setback::TooMuch) if limit > 1 => {
+                    limit /= 2;
+                    continue;
+                }
+                other => other?,
+            };
+            let is_last = theirs.len() < limit;
+            let to =
+                theirs.last().filter(|_| !is_last).and_then(|(object, chunk, _)| after((*object, *chunk)));
+            // R14: the marks of the whole range count here before any of its digests is compared.
+            store.merge_marks(group, resync.stint, marks).await.map_err(setback)?;
+            let ours = self.own_digests(resync, from, to).await?;
+            self.verify_all(resync, source, merge(&theirs, &ours)).await?;
+            let cursor = to.map_or(Cursor::End, |(object, chunk)| Cursor::At(object, chunk));
+            store.set_cursor(group, resync.stint, cursor).await.map_err(setback)?;
+        }
+    }
+
+    /// This replica's digests of a range. What is unverified changes only by being verified, so it does not matter
+    /// that they are taken after the source's.
+    async fn own_digests(
+        &self,
+        resync: &Resync,
+        from: ChunkKey,
+        to: Option<ChunkKey>,
+    ) -> Result<Vec<(ObjectId, ChunkIndex, u64)>, Setback> {
+        let (store, group) = (&resync.member.drive.store, resync.member.group);
+        let mut ours = Vec::new();
+        let mut next = Some(from);
+        while let Some(at) = next {
+            let part = store.digests(group, Some(at), DIGESTS_MAX).await.map_err(setback)?;
+            let is_last = part.len() < DIGESTS_MAX;
+            next = part.last().filter(|_| !is_last).and_then(|(object, chunk, _)| after((*object, *chunk)));
+            let in_range = part.len();
+            ours.extend(part.into_iter().filter(|(o, c, _)| to.is_none_or(|to| (*o, *c) < to)));
+            if in_range > 0 && next.is_some_and(|n| to.is_some_and(|to| n >= to)) {
+                break;
+            }
+        }
+        Ok(ours)
+    }
+
+    /// Verifies chunks, several at once; each with whether its digests were equal.
+    async fn verify_all(
+        self: &Rc<Self>,
+        resync: &Rc<Resync>,
+        source: DriveId,
+        chunks: Vec<(ChunkKey, bool)>,
+    ) -> Result<(), Setback> {
+        let jobs = Rc::new(RefCell::new(VecDeque::from(chunks)));
+        let workers = (0..CHUNKS_IN_FLIGHT).map(|_| {
+            let jobs = jobs.clone();
+            async move {
+                loop {
+                    let job = jobs.borrow_mut().pop_front();
+                    let Some((key, is_equal)) = job else { return Ok(()) };
+                    let _turn = resync.claim(key).await;
+                    if !resync.is_verified(key) {
+                        if is_equal {
+                            self.take_as_equal(resync, key).await?;
+                        } else {
+                            self.copy_chunk(resync, source, key).await?;
+                        }
+                    }
+                    resync.chunks_verified.set(resync.chunks_verified.get() + 1);
+                    yield_now().await;
+                }
+            }
+        });
+        join_all(workers).await.into_iter().collect()
+    }
+
+    async fn take_as_equal(&self, resync: &Resync, key: ChunkKey) -> Result<(), Setback> {
+        self.current_entry(resync)?;
+        let (store, group) = (&resync.member.drive.store, resync.member.group);
+        store.verify_chunk(group, key.0, key.1, resync.stint, vec![], true).await.map_err(setback)?;
+        let extents = store.versions(group, key.0, key.1.range()).await.map_err(setback)?;
+        let data = extents.iter().filter(|x| !matches!(x.data, ExtentData::Zero));
+        let held: u64 = data.map(|x| u64::from(x.range.count)).sum();
+        resync.blocks_held.set(resync.blocks_held.get() + held);
+        Ok(())
+    }
+
+    /// Makes a chunk what the source holds; the caller has the chunk's turn.
+    async fn copy_chunk(&self, resync: &Resync, source: DriveId, key: ChunkKey) -> Result<(), Setback> {
+        let (store, group) = (&resync.member.drive.store, resync.member.group);
+        let reply = self.ask_source(resync, source, Kind::Entries, key, 1).await?;
+        let (entries, marks) = decode_entries(&reply, key.1)?;
+        let held: u64 = entries
+            .iter()
+            .filter(|x| matches!(x.data, CopyData::Data { .. } | CopyData::Damaged))
+            .map(|x| u64::from(x.range.count))
+            .sum();
+        store.merge_marks(group, resync.stint, marks).await.map_err(setback)?;
+        store.verify_chunk(group, key.0, key.1, resync.stint, entries, false).await.map_err(setback)?;
+        resync.blocks_copied.set(resync.blocks_copied.get() + held);
+        resync.blocks_held.set(resync.blocks_held.get() + held);
+        Ok(())
+    }
+
+    /// R4: verifies one chunk for a write that waits for it. Returns when the chunk is verified, or when the
+    /// member's entry has changed: the caller then begins again with admission.
+    ///
+    /// # Errors
+    /// The answer to the write, if this replica's own drive refuses.
+    pub(crate) async fn verify_now(
+        &self,
+        member: &Rc<Member>,
+        object: ObjectId,
+        chunk: ChunkIndex,
+    ) -> Result<(), Answer> {
+        let key = (object, chunk);
+        let epoch = member.epoch();
+        let stands = || member.epoch() == epoch && !member.drive.has_failed() && !self.is_stopped();
+        while stands() {
+            self.resync_if_needed(member);
+            let resync = self.resyncs.borrow().get(&(member.drive.id, member.group)).cloned();
+            let Some(resync) = resync.filter(|r| r.is_current()) else { return Ok(()) };
+            let (changed, begun) = (member.changed.notified(), resync.changed.notified());
+            if !resync.may_copy.get() {
+                race(changed, begun).await;
+                continue;
+            }
+            let verified = match race(self.verify_on_demand(&resync, key), changed).await {
+                Either::Left(verified) => verified,
+                Either::Right(()) => return Ok(()),
+            };
+            match verified {
+                Ok(()) | Err(Setback::Over) => return Ok(()),
+                Err(Setback::Source(text)) => tracing::debug!(group = %member.group, text, "no source"),
+                Err(Setback::TooMuch) => tracing::debug!(group = %member.group, "too many marks"),
+                Err(Setback::Drive(error)) => return Err(member.drive.refusal(&error)),
+            }
+            sleep(RETRY).await;
+        }
+        Ok(())
+    }
+
+    async fn verify_on_demand(&self, resync: &Rc<Resync>, key: ChunkKey) -> Result<(), Setback> {
+        let turn = resync.claim(key).await;
+        if resync.is_verified(key) {
+            return Ok(());
+        }
+        let source = self.pick_source(resync)?;
+        // As a task of its own: once begun it runs to its end, also if the write is given up.
+        let (target, resync) = (self.shared(), resync.clone());
+        let copied = spawn(async move {
+            let _turn = turn;
+            target.copy_chunk(&resync, source, key).await
+        });
+        copied.await.unwrap_or(Err(Setback::Over))
+    }
+}
+
+/// The first place in key order.
+const FIRST: ChunkKey = (ObjectId::new(VolumeId(0), 0), ChunkIndex(0));
+
+/// Chunks of either side in key order, each with whether both have it with the same digest.
+fn merge(
+    theirs: &[(ObjectId, ChunkIndex, u64)],
+    ours: &[(ObjectId, ChunkIndex, u64)],
+) -> Vec<(ChunkKey, bool)> {
+    let (mut a, mut b) = (theirs.iter().peekable(), ours.iter().peekable());
+    let mut chunks = Vec::with_capacity(theirs.len());
+    let key = |x: &(ObjectId, ChunkIndex, u64)| (x.0, x.1);
+    loop {
+        let next = match (a.peek(), b.peek()) {
+            (None, None) => return chunks,
+            (Some(x), Some(y)) => key(x).min(key(y)),
+            (Some(x), None) | (None, Some(x)) => key(x),
+        };
+        let in_theirs = a.next_if(|x| key(x) == next).map(|x| x.2);
+        let in_ours = b.next_if(|x| key(x) == next).map(|x| x.2);
+        chunks.push((next, in_theirs == in_ours));
+    }
+}
+
+/// An answer that is a success.
+fn accept(reply: Result<Reply, String>) -> Result<Reply, Setback> {
+    match reply {
+        Ok(reply) if reply.status == Status::Ok => Ok(reply),
+        Ok(reply) if reply.status == Status::Refused => Err(Setback::TooMuch),
+        Ok(reply) => Err(Setback::Source(reply.text())),
+        Err(text) => Err(Setback::Source(text)),
+    }
+}
+
+fn setback(error: StoreError) -> Setback {
+    match error {
+        StoreError::StaleStint { .. } | StoreError::UnknownGroup { .. } => Setback::Over,
+        other => Setback::Drive(other),
+    }
+}
+
+fn decode_marks(document: &[u8]) -> Result<Marks, Setback> {
+    let marks: control::Marks = control::decode(document).map_err(|e| Setback::Source(e.to_string()))?;
+    let is_sound = |x: &control::OpenMark| x.range.is_valid() && x.version != Version::ZERO;
+    if !marks.open.iter().all(is_sound) {
+        return Err(Setback::Source("a mark that cannot be".into()));
+    }
+    let open = marks.open.into_iter().map(|x| OpenEntry {
+        version: x.version,
+        object: x.object,
+        range: x.range,
+        settled: x.settled,
+    });
+    Ok(Marks { open: open.collect(), watermarks: marks.watermarks })
+}
+
+/// Reads a chunk's entries: they must cover the chunk, and all data must match its checksums.
+fn decode_entries(reply: &Reply, chunk: ChunkIndex) -> Result<(Vec<CopyEntry>, Marks), Setback> {
+    let wrong = |what: &str| Setback::Source(what.to_owned());
+    let answer = ReadAnswer::decode(&reply.head).map_err(|e| Setback::Source(e.to_string()))?;
+    let (mut next, mut offset) = (chunk.range().first, 0);
+    let mut entries = Vec::with_capacity(answer.extents.len());
+    for x in answer.extents {
+        if x.range.first != next || x.range.count > chunk.range().end() - next {
+            return Err(wrong("entries that do not cover the chunk"));
+        }
+        next = x.range.end();
+        let data = match x.content {
+            Content::Zero if x.version == Version::ZERO => CopyData::Absent,
+            Content::Zero => CopyData::Zero,
+            Content::Damaged => CopyData::Damaged,
+            Content::Data => {
+                let end = offset + x.range.bytes();
+                if end > reply.body.len() {
+                    return Err(wrong("less data than the entries say"));
+                }
+                let buf: Buf = reply.body.slice(offset..end);
+                offset = end;
+                if !is_intact(&buf, &x.crcs) {
+                    return Err(wrong("data was damaged on the way"));
+                }
+                CopyData::Data { buf, crcs: x.crcs }
+            }
+        };
+        entries.push(CopyEntry { range: x.range, version: x.version, data });
+    }
+    if next != chunk.range().end() {
+        return Err(wrong("entries that do not cover the chunk"));
+    }
+    Ok((entries, decode_marks(&reply.body[offset..])?))
+}

@@ -1,0 +1,234 @@
+//! The life of a request on the data path: parse, admit (`admit.rs`), verify if this replica is syncing
+//! (`resync.rs`), store, answer. It reads from top to bottom: writes, reads, then the small notes.
+//!
+//! It never decides who is a member, and never looks at a byte of data but to check it against its checksum.
+
+use crate::admit::{Admitted, Claim, Need, SYSTEM_SESSION};
+use crate::target::Target;
+use weft_rt::{Answer, Buf, Peer, Request};
+use weft_store::{Extent, ExtentData, Payload, Verdict, Write, WriteKind};
+use weft_types::limits::{FRAME_HEAD_MAX, RANGE_BLOCKS_MAX, REQUEST_BLOCKS_MAX};
+use weft_types::{BLOCK_SIZE, BlockRange, ChunkIndex, ObjectId, Role, Version};
+use weft_wire::data::{self, Content, DataRequest, Purpose, ReadAnswer, WatermarkNote, WriteAnswer};
+use weft_wire::{Kind, Status};
+
+impl Target {
+    /// A write of data or zeroes (R3, R4): answered when the blocks' versions are durable here.
+    pub(crate) async fn write(&self, peer: &Peer, request: Request) -> Answer {
+        let (head, payload) = match parse_write(&request) {
+            Ok(parsed) => parsed,
+            Err(answer) => return answer,
+        };
+        let claim = match Claim::of(&head, Need::WriteSet, peer) {
+            Ok(claim) => claim.writing(head.version),
+            Err(answer) => return answer,
+        };
+        // A syncing replica fetches the chunks that it has not verified first; the wait happens outside of
+        // admission, because a newer epoch's acknowledgement must not wait for a peer.
+        let admitted = loop {
+            let admitted = match self.admit(&claim).await {
+                Ok(admitted) => admitted,
+                Err(answer) => return answer,
+            };
+            let Some(chunk) = unverified_chunk(&admitted, head.object, head.range) else { break admitted };
+            let member = admitted.member.clone();
+            drop(admitted);
+            if let Err(answer) = self.verify_now(&member, head.object, chunk).await {
+                return answer;
+            }
+        };
+        advance(&admitted, &head);
+        let write = Write {
+            group: head.group,
+            object: head.object,
+            range: head.range,
+            version: head.version,
+            kind: if head.purpose == Purpose::Repair { WriteKind::Repair } else { WriteKind::Client },
+            payload,
+        };
+        match admitted.drive().store.write(write).await {
+            Ok(verdicts) => write_answer(self.clock(), verdicts),
+            Err(error) => admitted.drive().refusal(&error),
+        }
+    }
+
+    /// A read of data, or of versions only (R8).
+    pub(crate) async fn read(&self, peer: &Peer, request: &Request) -> Answer {
+        let head = match parse_plain(request, REQUEST_BLOCKS_MAX) {
+            Ok(head) => head,
+            Err(answer) => return answer,
+        };
+        let claim = match Claim::of(&head, Need::ReadSet, peer) {
+            Ok(claim) => claim,
+            Err(answer) => return answer,
+        };
+        let admitted = match self.admit(&claim).await {
+            Ok(admitted) => admitted,
+            Err(answer) => return answer,
+        };
+        advance(&admitted, &head);
+        let drive = admitted.drive().clone();
+        // A read changes nothing, so a newer epoch need not wait for it: what it returns was current when it
+        // was admitted, or became so later.
+        drop(admitted);
+        let extents = match request.kind {
+            Kind::Read => drive.store.read(head.group, head.object, head.range).await,
+            _ => drive.store.versions(head.group, head.object, head.range).await,
+        };
+        match extents {
+            Ok(extents) => {
+                let (head, body) = read_answer(self.clock(), extents);
+                Answer::ok(head, body)
+            }
+            Err(error) => drive.refusal(&error),
+        }
+    }
+
+    /// A version is on the whole write set: spares the next reader the slow path.
+    pub(crate) async fn settle(&self, peer: &Peer, request: &Request) -> Answer {
+        let head = match parse_plain(request, RANGE_BLOCKS_MAX) {
+            Ok(head) => head,
+            Err(answer) => return answer,
+        };
+        let admitted = match Claim::of(&head, Need::WriteSet, peer) {
+            Ok(claim) => self.admit(&claim).await,
+            Err(answer) => return answer,
+        };
+        match admitted {
+            Ok(admitted) => {
+                advance(&admitted, &head);
+                admitted.drive().store.settle(head.group, head.object, head.range, head.version);
+                Answer::ok(vec![], vec![])
+            }
+            Err(answer) => answer,
+        }
+    }
+
+    /// Watermarks that came alone. What is not admitted is dropped: it only leaves entries open a little longer.
+    pub(crate) fn take_watermarks(&self, request: &Request) -> Answer {
+        let notes = match WatermarkNote::decode_all(&request.head) {
+            Ok(notes) => notes,
+            Err(error) => return Answer::error(Status::Invalid, error.to_string()),
+        };
+        for note in notes {
+            if note.session == SYSTEM_SESSION {
+                continue;
+            }
+            if let Ok(admitted) = self.check(&Claim::of_note(&note)) {
+                admitted.drive().store.advance(note.group, note.watermark.slot(), note.watermark);
+            }
+        }
+        Answer::ok(vec![], vec![])
+    }
+}
+
+/// Parses a write fully: head, bounds, checksums against the body.
+fn parse_write(request: &Request) -> Result<(DataRequest, Payload), Answer> {
+    let invalid = |text: String| Answer::error(Status::Invalid, text);
+    let (head, crcs) = DataRequest::decode(&request.head).map_err(|e| invalid(e.to_string()))?;
+    check_slots(&head)?;
+    if head.version == Version::ZERO {
+        return Err(invalid("a write needs a version".into()));
+    }
+    if request.kind == Kind::WriteZeroes {
+        if !crcs.is_empty() || !request.body.is_empty() {
+            return Err(invalid("a write of zeroes carries no data".into()));
+        }
+        return Ok((head, Payload::Zero));
+    }
+    let blocks = head.range.count;
+    if blocks > REQUEST_BLOCKS_MAX {
+        return Err(invalid(format!("{blocks} blocks in one request, at most {REQUEST_BLOCKS_MAX}")));
+    }
+    if request.body.len() != head.range.bytes() || crcs.len() != blocks as usize {
+        let (bytes, sums) = (request.body.len(), crcs.len());
+        return Err(invalid(format!("{blocks} blocks with {bytes} bytes and {sums} checksums")));
+    }
+    if !is_intact(&request.body, &crcs) {
+        return Err(Answer::error(Status::DamagedOnTheWay, "a block does not match its checksum"));
+    }
+    Ok((head, Payload::Data { data: request.body.clone(), crcs }))
+}
+
+/// Parses a request that carries no data.
+fn parse_plain(request: &Request, blocks_max: u32) -> Result<DataRequest, Answer> {
+    let invalid = |text: String| Answer::error(Status::Invalid, text);
+    let (head, crcs) = DataRequest::decode(&request.head).map_err(|e| invalid(e.to_string()))?;
+    check_slots(&head)?;
+    if head.range.count > blocks_max {
+        return Err(invalid(format!("{} blocks in one request, at most {blocks_max}", head.range.count)));
+    }
+    if !crcs.is_empty() || !request.body.is_empty() {
+        return Err(invalid("the request carries data where none belongs".into()));
+    }
+    Ok(head)
+}
+
+/// A session may speak for its own slot only: a watermark of another would forget what is not complete.
+fn check_slots(head: &DataRequest) -> Result<(), Answer> {
+    let own_watermark = head.watermark == Version::ZERO || head.watermark.slot() == head.slot;
+    if !own_watermark {
+        return Err(Answer::error(Status::Invalid, "the watermark is of another session's slot"));
+    }
+    Ok(())
+}
+
+/// Whether every block of the data has its checksum.
+pub(crate) fn is_intact(data: &Buf, crcs: &[u32]) -> bool {
+    data.len() == crcs.len() * BLOCK_SIZE
+        && data.chunks_exact(BLOCK_SIZE).zip(crcs).all(|(block, crc)| crc32c::crc32c(block) == *crc)
+}
+
+/// The first chunk of the range that a syncing replica has not verified yet.
+fn unverified_chunk(admitted: &Admitted, object: ObjectId, range: BlockRange) -> Option<ChunkIndex> {
+    if admitted.role != Role::Syncing {
+        return None;
+    }
+    let (store, group) = (&admitted.drive().store, admitted.member.group);
+    range.by_chunk().map(|(chunk, _)| chunk).find(|chunk| !store.chunk_is_verified(group, object, *chunk))
+}
+
+/// Raises the watermark of the session that made the request. An admitted session is not over.
+fn advance(admitted: &Admitted, head: &DataRequest) {
+    if head.session != SYSTEM_SESSION && head.watermark != Version::ZERO {
+        admitted.drive().store.advance(head.group, head.slot, head.watermark);
+    }
+}
+
+/// Verdicts as an answer; very many runs travel in the body, behind an empty head.
+fn write_answer(clock: u64, verdicts: Vec<(BlockRange, Verdict)>) -> Answer {
+    let verdicts = verdicts
+        .into_iter()
+        .map(|(range, verdict)| match verdict {
+            Verdict::Applied => (range, data::Verdict::Applied),
+            Verdict::Superseded { newest } => (range, data::Verdict::Superseded(newest)),
+        })
+        .collect();
+    let bytes = WriteAnswer { clock, verdicts }.encode();
+    if bytes.len() > FRAME_HEAD_MAX {
+        return Answer::ok(vec![], vec![Buf::from(bytes)]);
+    }
+    Answer::ok(bytes, vec![])
+}
+
+/// Extents as the head of an answer, and their data, uncopied, as its body.
+pub(crate) fn read_answer(clock: u64, extents: Vec<Extent>) -> (Vec<u8>, Vec<Buf>) {
+    let mut body = Vec::new();
+    let extents = extents
+        .into_iter()
+        .map(|x| {
+            let (content, crcs) = match x.data {
+                ExtentData::Zero => (Content::Zero, vec![]),
+                ExtentData::Damaged => (Content::Damaged, vec![]),
+                ExtentData::Data { buf, crcs } => {
+                    if !buf.is_empty() {
+                        body.push(buf);
+                    }
+                    (Content::Data, crcs)
+                }
+            };
+            data::Extent { range: x.range, version: x.version, open: x.open, content, crcs }
+        })
+        .collect();
+    (ReadAnswer { clock, extents }.encode(), body)
+}

@@ -1,0 +1,97 @@
+//! The in-sync side of a resync: digests, marks and entries for a replica that verifies itself (R12, R14).
+//!
+//! Marks are always taken after the digests or data that they go with: a version that is in the data and may be
+//! incomplete then has its mark in the answer. It never changes anything.
+
+use crate::admit::{Claim, Need};
+use crate::drive::ServedDrive;
+use crate::serve::read_answer;
+use crate::target::Target;
+use std::rc::Rc;
+use weft_rt::{Answer, Buf, Request};
+use weft_store::StoreError;
+use weft_types::limits::{FRAME_BODY_MAX, OBJECT_CHUNKS_MAX};
+use weft_types::{ChunkIndex, ObjectId, Version};
+use weft_wire::control::{self, Marks, OpenMark};
+use weft_wire::data::{DIGESTS_MAX, DigestsAnswer, PeerRequest};
+use weft_wire::{Kind, Status};
+
+/// A chunk's place in key order.
+pub(crate) type ChunkKey = (ObjectId, ChunkIndex);
+
+/// The place right behind a chunk; `None` behind the last that there can be.
+pub(crate) fn after((object, chunk): ChunkKey) -> Option<ChunkKey> {
+    if u32::from(chunk.0) + 1 < OBJECT_CHUNKS_MAX {
+        return Some((object, ChunkIndex(chunk.0 + 1)));
+    }
+    let next = u128::from_be_bytes(object.to_bytes()).checked_add(1)?;
+    Some((ObjectId::from_bytes(next.to_be_bytes()), ChunkIndex(0)))
+}
+
+impl Target {
+    /// Answers a replica that verifies itself. Only an in-sync member does, at the same epoch.
+    pub(crate) async fn answer_resync(&self, request: &Request) -> Answer {
+        let asked = match PeerRequest::decode(&request.head) {
+            Ok(asked) => asked,
+            Err(error) => return Answer::error(Status::Invalid, error.to_string()),
+        };
+        let claim = Claim {
+            drive: asked.drive,
+            group: asked.group,
+            epoch: asked.epoch,
+            need: Need::ReadSet,
+            attached: None,
+            version: Version::ZERO,
+        };
+        let drive = match self.admit(&claim).await {
+            Ok(admitted) => admitted.drive().clone(),
+            Err(answer) => return answer,
+        };
+        let from = (asked.object, asked.chunk);
+        let answer = match request.kind {
+            Kind::Digests => digests(&drive, &asked, from).await,
+            Kind::Entries => self.entries(&drive, &asked, from).await,
+            _ => Ok(Answer::ok(vec![], vec![marks(&drive, &asked, from, None)])),
+        };
+        let answer = answer.unwrap_or_else(|error| drive.refusal(&error));
+        let bytes: usize = answer.body.iter().map(|b| b.len()).sum();
+        if bytes > FRAME_BODY_MAX {
+            return Answer::error(Status::Refused, format!("{bytes} bytes of marks: ask for fewer chunks"));
+        }
+        answer
+    }
+
+    async fn entries(
+        &self,
+        drive: &Rc<ServedDrive>,
+        asked: &PeerRequest,
+        from: ChunkKey,
+    ) -> Result<Answer, StoreError> {
+        let extents = drive.store.read(asked.group, asked.object, asked.chunk.range()).await?;
+        let (head, mut body) = read_answer(self.clock(), extents);
+        body.push(marks(drive, asked, from, after(from)));
+        Ok(Answer::ok(head, body))
+    }
+}
+
+async fn digests(drive: &Rc<ServedDrive>, asked: &PeerRequest, from: ChunkKey) -> Result<Answer, StoreError> {
+    let limit = usize::from(asked.limit).clamp(1, DIGESTS_MAX);
+    let digests = drive.store.digests(asked.group, Some(from), limit).await?;
+    // Fewer than asked for means that the answer covers everything behind `from`.
+    let is_last = digests.len() < limit;
+    let to = digests.last().filter(|_| !is_last).and_then(|(object, chunk, _)| after((*object, *chunk)));
+    let marks = marks(drive, asked, from, to);
+    Ok(Answer::ok(DigestsAnswer { digests }.encode(), vec![marks]))
+}
+
+/// The marks of a range as a document.
+fn marks(drive: &ServedDrive, asked: &PeerRequest, from: ChunkKey, to: Option<ChunkKey>) -> Buf {
+    let held = drive.store.marks(asked.group, from, to);
+    let open = held.open.into_iter().map(|x| OpenMark {
+        version: x.version,
+        object: x.object,
+        range: x.range,
+        settled: x.settled,
+    });
+    Buf::from(control::encode(&Marks { open: open.collect(), watermarks: held.watermarks }))
+}

@@ -1,0 +1,32 @@
+//! What a target says of itself, for people. It never decides anything.
+
+use crate::drive::ServedDrive;
+use crate::target::Target;
+use weft_types::BLOCK_SIZE;
+use weft_wire::control::{DriveStatus, TargetStatus};
+
+impl Target {
+    /// Drives, resyncs, and whether anything is served.
+    pub fn status(&self) -> TargetStatus {
+        let members = self.members();
+        TargetStatus {
+            drives: self.drives.values().map(|drive| drive_status(drive)).collect(),
+            resyncs: self.resyncs.borrow().values().map(|resync| resync.status()).collect(),
+            serving: self.holds_lease(None) || members.iter().any(|m| self.holds_lease(Some(m))),
+        }
+    }
+}
+
+fn drive_status(drive: &ServedDrive) -> DriveStatus {
+    let usage = drive.store.usage();
+    let block = BLOCK_SIZE as u64;
+    DriveStatus {
+        id: drive.id,
+        path: drive.path.clone(),
+        capacity_bytes: usage.capacity_blocks * block,
+        used_bytes: usage.used_blocks * block,
+        log_bytes_written: usage.log_bytes_written,
+        data_bytes_written: usage.data_bytes_written,
+        failed: drive.failure(),
+    }
+}

@@ -1,0 +1,266 @@
+//! The sweep of sessions that are over, R10: their unfinished writes are finished or buried, as a reader would (R8).
+//!
+//! Every target refuses these sessions durably before a sweep begins, so no open entry of theirs can be added. It
+//! never decides that a session is over.
+
+use crate::admit::SYSTEM_SESSION;
+use crate::drive::describe;
+use crate::member::Member;
+use crate::peer::Reply;
+use crate::serve::is_intact;
+use crate::target::Target;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+use weft_rt::sync::{Either, join_all, race};
+use weft_rt::{Buf, sleep};
+use weft_store::OpenEntry;
+use weft_types::limits::REQUEST_BLOCKS_MAX;
+use weft_types::{BlockRange, DriveId, Generation, Group, ObjectId, Role, SessionId, SessionSlot, Version};
+use weft_wire::data::{Content, DataRequest, Extent, Purpose, ReadAnswer, WriteAnswer};
+use weft_wire::{Kind, Status};
+
+/// How long to wait before members that could not serve are asked again.
+const RETRY: Duration = Duration::from_millis(20);
+
+/// Entries of one group that are settled at once: enough to hide the round trips.
+const ENTRIES_AT_ONCE: usize = 16;
+
+/// The newest version of a run of blocks in the read set, and who has it.
+#[derive(Debug)]
+struct Newest {
+    range: BlockRange,
+    version: Version,
+    is_zero: bool,
+    /// Members that hold it and can read it.
+    intact_on: BTreeSet<DriveId>,
+}
+
+/// Why an entry could not be settled now: the reason, for people. Begin again with the entry then in force.
+struct Again(String);
+
+impl Target {
+    /// Refuses these sessions from now on, durably; what they had under way has finished on return (R10). A drive
+    /// that cannot make it durable has failed, and serves nobody.
+    pub(crate) async fn end_sessions(&self, sessions: &[SessionId]) {
+        let drives: Vec<_> = self.drives.values().filter(|d| !d.has_failed()).collect();
+        let closed = join_all(drives.iter().map(|d| d.store.close_sessions(None, sessions))).await;
+        for (drive, closed) in drives.iter().zip(closed) {
+            if let Err(error) = closed {
+                drive.fail(format!("cannot refuse sessions for good: {}", describe(&error)));
+            }
+        }
+        for member in self.members() {
+            member.drain().await;
+        }
+    }
+
+    /// Settles every open entry that these sessions have left on drives of this target, then forgets the sessions.
+    /// Groups in which this target's drive is out are passed over: what it holds counts for nothing when it comes
+    /// back. Returns when none is left, however long members are away.
+    pub(crate) async fn sweep(&self, sessions: &[(SessionId, SessionSlot)]) {
+        let slots: BTreeSet<SessionSlot> = sessions.iter().map(|(_, slot)| *slot).collect();
+        for member in self.members() {
+            for slot in &slots {
+                self.sweep_member(&member, *slot).await;
+            }
+        }
+    }
+
+    async fn sweep_member(&self, member: &Rc<Member>, slot: SessionSlot) {
+        let mut last_words = String::new();
+        loop {
+            let entry = member.entry().filter(|_| !member.drive.has_failed() && !member.is_gone());
+            let Some(entry) = entry.filter(|_| member.role() != Role::Out) else { return };
+            let store = &member.drive.store;
+            let open: Vec<OpenEntry> =
+                store.open_entries_of(member.group, slot).into_iter().filter(|x| !x.settled).collect();
+            if open.is_empty() {
+                match store.forget_session(member.group, slot).await {
+                    Ok(()) => return,
+                    Err(error) => member.drive.note(&error),
+                }
+            }
+            for part in open.chunks(ENTRIES_AT_ONCE) {
+                let changed = member.changed.notified();
+                let settling = join_all(part.iter().map(|x| self.settle_entry(member, &entry, x)));
+                let settled = match race(settling, changed).await {
+                    Either::Left(settled) => settled.into_iter().collect::<Result<Vec<_>, _>>(),
+                    Either::Right(()) => break,
+                };
+                if let Err(Again(text)) = settled {
+                    if text != last_words {
+                        tracing::info!(group = %member.group, slot = slot.0, text, "sweep waits");
+                        last_words = text;
+                    }
+                    sleep(RETRY).await;
+                    break;
+                }
+            }
+        }
+    }
+
+    /// R8 for the blocks of one open entry: the newest version is on the whole write set on return, and the entry is
+    /// marked settled here: its version is everywhere, or buried under a newer one that is.
+    async fn settle_entry(&self, member: &Member, entry: &Group, open: &OpenEntry) -> Result<(), Again> {
+        let mut first = open.range.first;
+        while first < open.range.end() {
+            let range = BlockRange::new(first, (open.range.end() - first).min(REQUEST_BLOCKS_MAX));
+            for newest in self.find_newest(entry, open.object, range).await? {
+                self.settle_run(entry, open, &newest).await?;
+            }
+            first = range.end();
+        }
+        if member.epoch() != entry.epoch {
+            return Err(Again("the epoch changed".into()));
+        }
+        member.drive.store.settle(entry.id, open.object, open.range, open.version);
+        Ok(())
+    }
+
+    /// Asks the whole read set what it holds.
+    async fn find_newest(
+        &self,
+        entry: &Group,
+        object: ObjectId,
+        range: BlockRange,
+    ) -> Result<Vec<Newest>, Again> {
+        let members: Vec<DriveId> = entry.read_set().collect();
+        let asked = join_all(members.iter().map(|drive| {
+            let head = head(entry, *drive, object, range, Version::ZERO);
+            self.call_drive(*drive, Kind::Versions, head.encode(&[]), vec![])
+        }))
+        .await;
+        let mut holdings = Vec::new();
+        for (drive, reply) in members.into_iter().zip(asked) {
+            let reply = accept(drive, reply)?;
+            let answer = ReadAnswer::decode(&reply.head).map_err(|e| Again(e.to_string()))?;
+            holdings.push((drive, answer.extents));
+        }
+        if holdings.is_empty() {
+            return Err(Again("no member is in-sync".into()));
+        }
+        Ok(newest_runs(range, &holdings))
+    }
+
+    async fn settle_run(&self, entry: &Group, open: &OpenEntry, newest: &Newest) -> Result<(), Again> {
+        let is_whole = entry.write_set().all(|drive| newest.intact_on.contains(&drive));
+        if !is_whole {
+            if newest.intact_on.is_empty() {
+                // Damaged wherever it is: nothing can be put, and no reader will ever get an older version.
+                tracing::warn!(group = %entry.id, object = %open.object, range = %newest.range, "damaged everywhere");
+                return Ok(());
+            }
+            self.put_newest(entry, open.object, newest).await?;
+        }
+        // A note that is lost only leaves the next reader the slow path.
+        join_all(entry.write_set().map(|drive| {
+            let note = head(entry, drive, open.object, newest.range, newest.version);
+            self.call_drive(drive, Kind::Settle, note.encode(&[]), vec![])
+        }))
+        .await;
+        Ok(())
+    }
+
+    /// Puts the newest version on the whole write set.
+    async fn put_newest(&self, entry: &Group, object: ObjectId, newest: &Newest) -> Result<(), Again> {
+        let (kind, data, crcs) = if newest.is_zero {
+            (Kind::WriteZeroes, vec![], vec![])
+        } else {
+            let (data, crcs) = self.fetch(entry, object, newest).await?;
+            (Kind::Write, vec![data], crcs)
+        };
+        let puts = join_all(entry.write_set().map(|drive| {
+            let head = head(entry, drive, object, newest.range, newest.version).encode(&crcs);
+            let data = data.clone();
+            async move { (drive, self.call_drive(drive, kind, head, data).await) }
+        }))
+        .await;
+        for (drive, reply) in puts {
+            let reply = accept(drive, reply)?;
+            let bytes = if reply.head.is_empty() { &reply.body } else { &reply.head };
+            WriteAnswer::decode(bytes).map_err(|e| Again(e.to_string()))?;
+        }
+        Ok(())
+    }
+
+    /// Reads the newest version from a member that has it, this target's own drive first.
+    async fn fetch(
+        &self,
+        entry: &Group,
+        object: ObjectId,
+        newest: &Newest,
+    ) -> Result<(Buf, Vec<u32>), Again> {
+        let own = newest.intact_on.iter().find(|drive| self.serves(**drive));
+        let drive = *own.or(newest.intact_on.first()).expect("the caller has checked that there is one");
+        let head = head(entry, drive, object, newest.range, Version::ZERO);
+        let reply = self.call_drive(drive, Kind::Read, head.encode(&[]), vec![]).await;
+        let reply = accept(drive, reply)?;
+        let answer = ReadAnswer::decode(&reply.head).map_err(|e| Again(e.to_string()))?;
+        let is_it = |x: &Extent| x.version == newest.version && x.content == Content::Data;
+        let crcs: Vec<u32> = answer.extents.iter().flat_map(|x| x.crcs.iter().copied()).collect();
+        let complete = crcs.len() == newest.range.count as usize && is_intact(&reply.body, &crcs);
+        if !complete || !answer.extents.iter().all(is_it) {
+            return Err(Again(format!("drive {drive} holds the block in another version by now")));
+        }
+        Ok((reply.body, crcs))
+    }
+}
+
+/// The head of a request that no client makes.
+fn head(entry: &Group, drive: DriveId, object: ObjectId, range: BlockRange, version: Version) -> DataRequest {
+    DataRequest {
+        drive,
+        group: entry.id,
+        epoch: entry.epoch,
+        generation: Generation(0),
+        session: SYSTEM_SESSION,
+        watermark: Version::ZERO,
+        object,
+        range,
+        version,
+        purpose: Purpose::Repair,
+        slot: SessionSlot(0),
+    }
+}
+
+fn accept(drive: DriveId, reply: Result<Reply, String>) -> Result<Reply, Again> {
+    match reply {
+        Ok(reply) if reply.status == Status::Ok => Ok(reply),
+        Ok(reply) => Err(Again(format!("drive {drive}: {}", reply.text()))),
+        Err(text) => Err(Again(format!("drive {drive}: {text}"))),
+    }
+}
+
+/// Cuts a range into runs that have one newest version, held intact by the same members. Blocks that were never
+/// written are left out.
+fn newest_runs(range: BlockRange, holdings: &[(DriveId, Vec<Extent>)]) -> Vec<Newest> {
+    let mut runs: Vec<Newest> = Vec::new();
+    for block in range.blocks() {
+        let held = holdings.iter().filter_map(|(drive, extents)| {
+            let extent = extents.iter().find(|x| x.range.contains(block))?;
+            Some((*drive, extent.version, extent.content))
+        });
+        let held: Vec<_> = held.collect();
+        let version = held.iter().map(|(_, version, _)| *version).max().unwrap_or(Version::ZERO);
+        if version == Version::ZERO {
+            continue;
+        }
+        let newest = held.iter().filter(|(_, v, _)| *v == version);
+        let is_zero = newest.clone().any(|(_, _, content)| *content == Content::Zero);
+        let intact_on: BTreeSet<DriveId> =
+            newest.filter(|(_, _, content)| *content != Content::Damaged).map(|(d, _, _)| *d).collect();
+        match runs.last_mut() {
+            Some(run)
+                if run.range.end() == block
+                    && run.version == version
+                    && run.is_zero == is_zero
+                    && run.intact_on == intact_on =>
+            {
+                run.range.count += 1;
+            }
+            _ => runs.push(Newest { range: BlockRange::one(block), version, is_zero, intact_on }),
+        }
+    }
+    runs
+}

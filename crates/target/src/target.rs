@@ -1,0 +1,206 @@
+//! The target: its drives, its peers, and which module answers which request.
+//!
+//! It owns what the parts share. It never judges a request itself.
+
+use crate::drive::ServedDrive;
+use crate::lease::Lease;
+use crate::member::Member;
+use crate::peer::Peers;
+use crate::resync::Resync;
+use crate::vouch::Vouches;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+use weft_rt::sync::{Mutex, Notify};
+use weft_rt::{Addr, Answer, Handler, JoinHandle, Listener, Peer, Request, Server, random_u64, spawn};
+use weft_store::Store;
+use weft_types::{DriveId, FabricId, FabricMap, GroupId, MapVersion, NodeId};
+use weft_wire::handshake::Hello;
+use weft_wire::{Kind, Status};
+
+/// How a target is started.
+#[derive(Clone, Debug)]
+pub struct TargetOptions {
+    /// The node's name, unique in the fabric.
+    pub node_name: String,
+    /// The fabric that the drives belong to.
+    pub fabric: FabricId,
+    /// Where clients and peers reach this target: published in the map.
+    pub listen: Addr,
+    /// Where managers listen; each is tried in turn.
+    pub managers: Vec<Addr>,
+}
+
+/// Serves the drives of one node.
+pub struct Target {
+    pub(crate) options: TargetOptions,
+    /// Random, new for each start.
+    pub(crate) incarnation: u64,
+    pub(crate) drives: BTreeMap<DriveId, Rc<ServedDrive>>,
+    members: RefCell<BTreeMap<(DriveId, GroupId), Rc<Member>>>,
+    map: RefCell<Option<Rc<FabricMap>>>,
+    /// The turn of whoever adopts a map.
+    pub(crate) adopting: Mutex<()>,
+    /// The number that the manager gave to this node.
+    node: Cell<Option<NodeId>>,
+    pub(crate) lease: Lease,
+    pub(crate) vouches: Vouches,
+    pub(crate) peers: Peers,
+    pub(crate) resyncs: RefCell<BTreeMap<(DriveId, GroupId), Rc<Resync>>>,
+    /// The highest version counter that was admitted here.
+    pub(crate) highest_counter: Cell<u64>,
+    /// A drive has failed.
+    pub(crate) failures: Rc<Notify>,
+    /// A map was adopted, or an entry of one.
+    pub(crate) adopted: Notify,
+    stopped: Cell<bool>,
+    background: RefCell<Vec<JoinHandle<()>>>,
+    this: Weak<Target>,
+}
+
+impl Target {
+    /// A target over these drives (path and open store), and its background work: the lease, vouching, resync.
+    /// It serves nothing before the manager has granted a lease and the map that came with it is durable.
+    ///
+    /// # Panics
+    /// If two stores are of one drive.
+    pub fn start(options: TargetOptions, stores: Vec<(String, Rc<Store>)>) -> Rc<Target> {
+        let failures = Rc::new(Notify::default());
+        let mut drives = BTreeMap::new();
+        let mut members = BTreeMap::new();
+        for (path, store) in stores {
+            let drive = Rc::new(ServedDrive::new(path, store, failures.clone()));
+            for group in drive.store.groups() {
+                members.insert((drive.id, group), Member::new(drive.clone(), group));
+            }
+            let twin = drives.insert(drive.id, drive);
+            assert!(twin.is_none(), "a drive was given to the target twice");
+        }
+        let target = Rc::new_cyclic(|this| Target {
+            options,
+            incarnation: random_u64(),
+            drives,
+            members: RefCell::new(members),
+            map: RefCell::new(None),
+            adopting: Mutex::new(()),
+            node: Cell::new(None),
+            lease: Lease::default(),
+            vouches: Vouches::default(),
+            peers: Peers::default(),
+            resyncs: RefCell::default(),
+            highest_counter: Cell::new(0),
+            failures,
+            adopted: Notify::default(),
+            stopped: Cell::new(false),
+            background: RefCell::default(),
+            this: this.clone(),
+        });
+        target.background(target.clone().keep_lease());
+        target.background(target.clone().keep_vouches());
+        target.background(target.clone().report_failures());
+        target
+    }
+
+    /// Serves every connection that the listener takes, for ever.
+    pub async fn run(self: &Rc<Self>, listener: Listener) {
+        Server::run(listener, self.clone()).await;
+    }
+
+    /// Stops serving: every request is refused from now on, and what was admitted has finished on return. The
+    /// stores can be closed then.
+    pub async fn stop(&self) {
+        self.stopped.set(true);
+        for task in self.background.borrow_mut().drain(..) {
+            task.abort();
+        }
+        self.resyncs.borrow_mut().clear();
+        for member in self.members() {
+            member.drain().await;
+        }
+    }
+
+    /// Whether [`Target::stop`] was called.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped.get()
+    }
+
+    /// Runs work that ends with the target.
+    pub(crate) fn background(&self, work: impl Future<Output = ()> + 'static) {
+        let mut background = self.background.borrow_mut();
+        background.retain(|task| !task.is_finished());
+        background.push(spawn(work));
+    }
+
+    /// The target, for work that outlives a call.
+    pub(crate) fn shared(&self) -> Rc<Target> {
+        self.this.upgrade().expect("a target is only ever used through an Rc")
+    }
+
+    /// The map that was adopted last.
+    pub(crate) fn map(&self) -> Option<Rc<FabricMap>> {
+        self.map.borrow().clone()
+    }
+
+    /// The version of the map that was adopted last; 0 for none.
+    pub(crate) fn map_version(&self) -> MapVersion {
+        self.map.borrow().as_ref().map_or(MapVersion(0), |m| m.version)
+    }
+
+    pub(crate) fn set_map(&self, map: Rc<FabricMap>) {
+        *self.map.borrow_mut() = Some(map);
+        self.adopted.notify_all();
+    }
+
+    /// This node's number, once the manager has told it.
+    pub(crate) fn node(&self) -> Option<NodeId> {
+        self.node.get()
+    }
+
+    pub(crate) fn set_node(&self, node: NodeId) {
+        self.node.set(Some(node));
+    }
+
+    /// A drive's part in a group, if the drive has heard of it.
+    pub(crate) fn member(&self, drive: DriveId, group: GroupId) -> Option<Rc<Member>> {
+        self.members.borrow().get(&(drive, group)).cloned()
+    }
+
+    /// A drive's part in a group, which begins without an entry if it is new.
+    pub(crate) fn member_or_new(&self, drive: &Rc<ServedDrive>, group: GroupId) -> Rc<Member> {
+        let mut members = self.members.borrow_mut();
+        members.entry((drive.id, group)).or_insert_with(|| Member::new(drive.clone(), group)).clone()
+    }
+
+    /// All parts that drives of this target have in groups.
+    pub(crate) fn members(&self) -> Vec<Rc<Member>> {
+        self.members.borrow().values().cloned().collect()
+    }
+}
+
+impl Handler for Target {
+    fn greet(&self, hello: &Hello) -> Result<Option<FabricId>, String> {
+        match hello.fabric {
+            Some(fabric) if fabric != self.options.fabric => Err(format!(
+                "'{}' belongs to fabric {fabric}, this target to {}",
+                hello.name, self.options.fabric
+            )),
+            _ => Ok(Some(self.options.fabric)),
+        }
+    }
+
+    async fn handle(self: Rc<Self>, peer: Rc<Peer>, request: Request) -> Answer {
+        match request.kind {
+            Kind::Read | Kind::Versions => self.read(&peer, &request).await,
+            Kind::Write | Kind::WriteZeroes => self.write(&peer, request).await,
+            Kind::Settle => self.settle(&peer, &request).await,
+            Kind::Watermark => self.take_watermarks(&request),
+            Kind::AdoptEntry => self.answer_entry(&request).await,
+            Kind::Vouch => self.answer_vouch(&request),
+            Kind::Digests | Kind::Marks | Kind::Entries => self.answer_resync(&request).await,
+            Kind::Control => self.command(&peer, request).await,
+            Kind::Hello | Kind::Welcome | Kind::Manage | Kind::Api => {
+                Answer::error(Status::Invalid, format!("a target does not answer {:?}", request.kind))
+            }
+        }
+    }
+}

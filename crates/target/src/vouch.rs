@@ -1,0 +1,136 @@
+//! Vouching: while the manager is silent, the other members of a group stand in for its word.
+//!
+//! A target goes on serving a group while every other member of the write set that it last acknowledged vouches for
+//! it; a group without another member needs the manager. A vouch lasts one lease from when it was asked for. It never
+//! vouches for a node that is being evicted, nor before this start of the target has had a lease of its own: a
+//! promise made before the restart is forgotten otherwise (R2, R11).
+
+use crate::member::Member;
+use crate::target::Target;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use weft_rt::{Answer, Instant, Request, now, sleep};
+use weft_types::{Epoch, FabricMap, Group, GroupId, NodeId};
+use weft_wire::control::{self, VouchAnswer, VouchRequest};
+use weft_wire::{Kind, Status};
+
+/// How often peers are asked within a lease: as often as the manager is.
+const ROUNDS_PER_LEASE: u32 = 4;
+
+/// Groups in one request: as JSON at most 50 bytes each, so the request fits a frame's head.
+const GROUPS_PER_REQUEST: usize = 256;
+
+/// Who vouches for this target: per node and group the epoch that it knows, and how long its word holds.
+#[derive(Default)]
+pub(crate) struct Vouches(RefCell<BTreeMap<(NodeId, GroupId), (Epoch, Instant)>>);
+
+impl Target {
+    /// Whether every other member of the group's write set vouches for this target now.
+    pub(crate) fn is_vouched_for(&self, member: &Member) -> bool {
+        if !self.lease.was_granted() {
+            return false;
+        }
+        let (Some(map), Some(entry)) = (self.map(), member.entry()) else { return false };
+        let Some(others) = self.other_nodes(&map, &entry) else { return false };
+        let now = now();
+        let given = self.vouches.0.borrow();
+        !others.is_empty()
+            && others.iter().all(|node| {
+                given
+                    .get(&(*node, entry.id))
+                    .is_some_and(|(epoch, until)| *epoch == entry.epoch && now < *until)
+            })
+    }
+
+    /// The other nodes whose drives are in the entry's write set; none if the map does not know a drive's node.
+    fn other_nodes(&self, map: &FabricMap, entry: &Group) -> Option<BTreeSet<NodeId>> {
+        let own = self.node()?;
+        let mut nodes = BTreeSet::new();
+        for drive in entry.write_set().filter(|d| !self.serves(*d)) {
+            nodes.insert(map.drives.get(&drive)?.node);
+        }
+        nodes.remove(&own);
+        Some(nodes)
+    }
+
+    /// Asks the peers for their word whenever the manager's is half gone, for ever.
+    pub(crate) async fn keep_vouches(self: Rc<Self>) {
+        loop {
+            let lease = self.durations().lease();
+            sleep(lease / ROUNDS_PER_LEASE).await;
+            if self.lease.was_granted() && self.lease.ends_before(now() + lease / 2) {
+                self.ask_for_vouches();
+            }
+        }
+    }
+
+    /// Asks every node that shares a write set with this target; the answers are noted when they come.
+    fn ask_for_vouches(&self) {
+        let Some(map) = self.map() else { return };
+        let mut groups: BTreeMap<NodeId, BTreeSet<(GroupId, Epoch)>> = BTreeMap::new();
+        for member in self.members() {
+            let Some(entry) = member.entry().filter(|e| e.write_set().any(|d| d == member.drive.id)) else {
+                continue;
+            };
+            for node in self.other_nodes(&map, &entry).into_iter().flatten() {
+                groups.entry(node).or_default().insert((entry.id, entry.epoch));
+            }
+        }
+        for (node, groups) in groups {
+            let Some(addr) = map.nodes.get(&node).map(|n| n.addr.clone()) else { continue };
+            let target = self.shared();
+            self.background(async move { target.ask_for_vouch(node, &addr, groups).await });
+        }
+    }
+
+    async fn ask_for_vouch(&self, node: NodeId, addr: &str, groups: BTreeSet<(GroupId, Epoch)>) {
+        let Some(own) = self.node() else { return };
+        let lease = self.durations().lease();
+        let asked: Vec<_> = groups.iter().copied().collect();
+        for part in asked.chunks(GROUPS_PER_REQUEST) {
+            let request = VouchRequest { node: own, groups: part.to_vec() };
+            let sent = now();
+            let reply = self.call_addr(addr, Kind::Vouch, control::encode(&request), vec![]).await;
+            let Ok(reply) = reply else { return };
+            if reply.status != Status::Ok {
+                continue;
+            }
+            let Ok(answer) = control::decode::<VouchAnswer>(&reply.head) else { continue };
+            let mut given = self.vouches.0.borrow_mut();
+            for (group, epoch) in part {
+                if answer.groups.contains(group) {
+                    given.insert((node, *group), (*epoch, sent + lease));
+                }
+            }
+        }
+    }
+
+    /// Answers a peer that asks to be vouched for.
+    pub(crate) fn answer_vouch(&self, request: &Request) -> Answer {
+        let asked = match control::decode::<VouchRequest>(&request.head) {
+            Ok(asked) => asked,
+            Err(error) => return Answer::error(Status::Invalid, error.to_string()),
+        };
+        let groups = match self.map() {
+            Some(map) if self.lease.was_granted() && self.lease.may_vouch_for(asked.node) => {
+                let vouches = |(group, epoch): &(GroupId, Epoch)| {
+                    self.knows_as_member(&map, asked.node, *group, *epoch).then_some(*group)
+                };
+                asked.groups.iter().filter_map(vouches).collect()
+            }
+            _ => vec![],
+        };
+        Answer::ok(control::encode(&VouchAnswer { groups }), vec![])
+    }
+
+    /// Whether this target, itself a member of the group in this very epoch, knows the node as one.
+    fn knows_as_member(&self, map: &FabricMap, node: NodeId, group: GroupId, epoch: Epoch) -> bool {
+        let own = self.drives.values().filter(|d| !d.has_failed()).filter_map(|d| self.member(d.id, group));
+        own.filter(|m| !m.gate_is_closed() && !m.is_gone()).any(|member| {
+            let Some(entry) = member.entry().filter(|e| e.epoch == epoch) else { return false };
+            entry.write_set().any(|d| d == member.drive.id)
+                && entry.write_set().any(|d| map.drives.get(&d).is_some_and(|d| d.node == node))
+        })
+    }
+}
