@@ -6,6 +6,7 @@ set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 cd "$top"
 scripts/setup.sh --for demo
+PATH="$PATH:/usr/sbin:/sbin" # mke2fs and e2fsck, which are not on everybody's PATH
 echo "== Building weft (release)"
 scripts/with-cargo.sh build --release --locked -p weft
 weft="${CARGO_TARGET_DIR:-$top/target}/release/weft"

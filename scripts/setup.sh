@@ -1,94 +1,128 @@
 #!/bin/sh
 # Installs what building, testing or the demo needs and this machine lacks: Debian packages by name, and a Rust
-# toolchain by rustup. Says so before it does it, does nothing where nothing is missing, and can be run again.
-# No service of a package is started.
+# toolchain by rustup. Says what it will do before it does it, does nothing where nothing is missing, and can be run
+# again. It starts no service, and changes no default toolchain.
 #
-# usage: scripts/setup.sh --for build|test|demo|bench
+# usage: scripts/setup.sh [--for build|test|demo|bench] [--dry-run]
 set -eu
 
 top=$(cd "$(dirname "$0")/.." && pwd)
-purpose=build
+# shellcheck source=scripts/toolchain.sh
+. "$top/scripts/toolchain.sh"
+
+fail() { # message hint
+  echo "error: $1" >&2
+  echo "hint: $2" >&2
+  exit 1
+}
+
+purpose=build dry_run=no
 while [ $# -gt 0 ]; do
   case $1 in
-    --for) purpose=${2:?"--for needs one of build, test, demo, bench"}; shift 2 ;;
-    *) echo "usage: scripts/setup.sh --for build|test|demo|bench" >&2; exit 2 ;;
+    --for) purpose=${2:-}; shift; [ $# -eq 0 ] || shift ;;
+    --dry-run) dry_run=yes; shift ;;
+    *) echo "usage: scripts/setup.sh [--for build|test|demo|bench] [--dry-run]" >&2; exit 2 ;;
   esac
 done
 
-missing=''
+# What is missing, as names of Debian packages.
+packages=''
+want() { case " $packages " in *" $1 "*) ;; *) packages="$packages $1" ;; esac; }
 need() { # program package
-  command -v "$1" >/dev/null 2>&1 || [ -x "/sbin/$1" ] || [ -x "/usr/sbin/$1" ] ||
-    case " $missing " in *" $2 "*) ;; *) missing="$missing $2" ;; esac
+  # Programs for administrators are not on everybody's PATH.
+  command -v "$1" >/dev/null 2>&1 || [ -x "/usr/sbin/$1" ] || [ -x "/sbin/$1" ] || want "$2"
 }
+
 need cc gcc
+# Without its recommended packages the compiler comes without the C library's headers and start files.
+printf '#include <stdio.h>\nint main(void) { return 0; }\n' | cc -x c -o /dev/null - 2>/dev/null || want libc6-dev
 need curl curl
-[ -f /etc/ssl/certs/ca-certificates.crt ] || missing="$missing ca-certificates"
-printf '#include <stdio.h>\n' | cc -E -x c - >/dev/null 2>&1 ||
-  case " $missing " in *" libc6-dev "*) ;; *) missing="$missing libc6-dev" ;; esac
+[ -f /etc/ssl/certs/ca-certificates.crt ] || want ca-certificates
 case $purpose in
-  build) ;;
-  test | demo)
-    need fio fio
-    need qemu-img qemu-utils
-    need nbdinfo libnbd-bin
-    need mke2fs e2fsprogs
-    need jq jq
-    ;;
-  bench) need jq jq ;;
+  build | bench) ;;
+  test) need fio fio; need qemu-img qemu-utils; need nbdcopy libnbd-bin; need mke2fs e2fsprogs; need jq jq ;;
+  demo) need fio fio; need nbdcopy libnbd-bin; need mke2fs e2fsprogs; need jq jq ;;
   *) echo "error: unknown purpose '$purpose': expected build, test, demo or bench" >&2; exit 2 ;;
 esac
 
-as_root() {
-  if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null 2>&1; then sudo "$@"; else
-    echo "error: installing packages needs root: found neither root nor sudo" >&2
-    echo "hint: as root, run: apt-get install -y --no-install-recommends$missing" >&2
-    exit 1
-  fi
-}
+# The Rust toolchain: nothing, its components, or all of it by rustup.
+rust=present
+choose_rust || rust=missing
+if [ "$rust" = present ] && [ "$purpose" = test ]; then
+  { cargo fmt --version && cargo clippy --version; } >/dev/null 2>&1 || rust=incomplete
+fi
 
-if [ -n "$missing" ]; then
-  command -v apt-get >/dev/null 2>&1 || {
-    echo "error: missing:$missing; this machine has no apt-get to install them with" >&2
-    echo "hint: install their equivalents with your package manager, then run this again" >&2
-    exit 1
-  }
-  echo "== Installing Debian packages:$missing"
-  # A policy that denies starting services, for as long as the installation runs.
-  policy=/usr/sbin/policy-rc.d
-  placed=no
+if [ -z "$packages" ] && [ "$rust" = present ]; then exit 0; fi
+echo "== Missing on this machine, and installed now:"
+[ -z "$packages" ] || echo "   Debian packages, with apt-get:$packages"
+case $rust in
+  missing) echo "   Rust (stable; at least $rust_wanted), with rustup, for this user only" ;;
+  incomplete) echo "   rustfmt and clippy, with rustup" ;;
+esac
+[ "$dry_run" = no ] || exit 0
+
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+
+# While packages are installed, a policy denies starting services. It must not stay: it is removed on the way out too.
+policy=/usr/sbin/policy-rc.d
+policy_is_ours=no
+remove_policy() {
+  [ "$policy_is_ours" = no ] || as_root rm -f "$policy"
+  policy_is_ours=no
+}
+trap remove_policy EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+
+install_packages() {
+  by_hand="apt-get install -y --no-install-recommends$packages"
+  command -v apt-get >/dev/null 2>&1 ||
+    fail "this machine has no apt-get to install$packages with" "install their equivalents, then run this again"
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null 2>&1 || fail "installing packages needs root, or sudo" "as root, run: $by_hand"
+    # A password can only be asked for where somebody can type it.
+    sudo -n true 2>/dev/null || [ -t 0 ] || fail "sudo asks for a password, and nobody is there to type it" "run: sudo $by_hand"
+  fi
   if [ ! -e "$policy" ]; then
+    policy_is_ours=yes
     printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
     as_root chmod 755 "$policy"
-    placed=yes
   fi
-  status=0
+  # A list that cannot be refreshed (an abandoned third-party source, say) need not stop the installation.
+  as_root apt-get update -qq </dev/null || echo "warning: apt-get update failed; going on with the lists that are there" >&2
+  # Two minutes: as long as another installation on a freshly booted machine may reasonably hold the lock.
   # shellcheck disable=SC2086  # a list of names
-  { as_root apt-get update -qq && as_root env DEBIAN_FRONTEND=noninteractive \
-      apt-get install -y -qq --no-install-recommends $missing >/dev/null; } || status=$?
-  [ "$placed" = yes ] && as_root rm -f "$policy"
-  [ "$status" = 0 ] || { echo "error: apt-get failed with status $status" >&2; exit 1; }
-fi
-
-command -v cargo >/dev/null 2>&1 || PATH="${CARGO_HOME:-$HOME/.cargo}/bin:$PATH"
-wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$top/Cargo.toml")
-recent_enough() {
-  command -v cargo >/dev/null 2>&1 || return 1
-  found=$(rustc --version 2>/dev/null | cut -d' ' -f2 | cut -d- -f1)
-  [ -n "$found" ] && [ "$(printf '%s\n%s\n' "$wanted" "$found" | sort -V | head -n 1)" = "$wanted" ]
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=120 \
+    install -y -qq --no-install-recommends $packages </dev/null >/dev/null ||
+    fail "apt-get could not install$packages" "run it by hand to see why: $by_hand"
+  remove_policy
 }
-components() { cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1; }
-if ! recent_enough; then
-  echo "== Installing a Rust toolchain (stable, at least $wanted) with rustup, for this user"
+
+install_rust() {
   if command -v rustup >/dev/null 2>&1; then
     rustup toolchain install stable --profile minimal --component rustfmt --component clippy
-    rustup default stable
   else
-    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs |
-      sh -s -- -y --no-modify-path --profile minimal --component rustfmt --component clippy
+    installer=$(mktemp)
+    curl --proto '=https' --tlsv1.2 -sSf -o "$installer" https://sh.rustup.rs || {
+      rm -f "$installer"
+      fail "could not fetch rustup's installer" "install Rust of at least $rust_wanted some other way, then run this again"
+    }
+    # An older rustc of the distribution may stay where it is: toolchain.sh prefers rustup's.
+    status=0
+    RUSTUP_INIT_SKIP_PATH_CHECK=yes sh "$installer" -y --no-modify-path --profile minimal \
+      --default-toolchain stable --component rustfmt --component clippy </dev/null || status=$?
+    rm -f "$installer"
+    [ "$status" = 0 ] || fail "rustup's installer ended with status $status" "see above"
   fi
-  recent_enough || { echo "error: no Rust of at least $wanted after the installation" >&2; exit 1; }
-fi
-if [ "$purpose" = test ] && ! components; then
-  echo "== Installing rustfmt and clippy with rustup"
-  rustup component add rustfmt clippy
-fi
+  choose_rust || fail "no Rust of at least $rust_wanted after the installation, found ${rust_found:-none}" "see above"
+}
+
+[ -z "$packages" ] || install_packages
+case $rust in
+  missing) install_rust ;;
+  incomplete)
+    if command -v rustup >/dev/null 2>&1; then rustup component add rustfmt clippy; else install_rust; fi
+    { cargo fmt --version && cargo clippy --version; } >/dev/null 2>&1 ||
+      fail "this toolchain has no rustfmt or no clippy" "install both for $(command -v cargo)"
+    ;;
+esac

@@ -13,3 +13,5 @@ echo "== Tests"
 # The end-to-end tests run the binary, which must be that of this tree.
 cargo build --locked -p weft
 cargo test --workspace --locked --no-fail-fast
+echo "== Documentation (warnings denied)"
+RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
