@@ -37,8 +37,15 @@ pub fn program(name: &str) -> PathBuf {
 
 /// Paths of the files that git tracks, relative to the root.
 pub fn tracked_files() -> Vec<PathBuf> {
-    let output = Command::new("git").args(["ls-files", "-z"]).current_dir(root()).output().expect("git runs");
+    // The tree may belong to another user than the one that runs the tests, as in a container with a mounted tree.
+    let mut git = Command::new("git");
+    git.args(["-c", "safe.directory=*", "ls-files", "-z"]).current_dir(root());
+    let output = git.output().expect("git runs");
     assert!(output.status.success(), "git ls-files: {}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).expect("paths are UTF-8");
-    text.split('\0').filter(|p| !p.is_empty()).map(PathBuf::from).filter(|p| root().join(p).exists()).collect()
+    text.split('\0')
+        .filter(|p| !p.is_empty())
+        .map(PathBuf::from)
+        .filter(|p| root().join(p).exists())
+        .collect()
 }
