@@ -1,0 +1,60 @@
+//! Which cores a thread may run on.
+
+use std::io;
+
+/// The cores that the calling thread may run on, in order.
+///
+/// # Errors
+/// Those of the operating system.
+pub fn allowed() -> io::Result<Vec<usize>> {
+    // SAFETY: a cpu_set_t is plain bits, for which zero is valid.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is writable for its size; 0 names the calling thread.
+    let outcome = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) };
+    if outcome != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: every index is below CPU_SETSIZE, the number of bits in the set.
+    let is_set = |cpu: &usize| unsafe { libc::CPU_ISSET(*cpu, &set) };
+    Ok((0..libc::CPU_SETSIZE as usize).filter(is_set).collect())
+}
+
+/// Lets the calling thread, and what it starts from now on, run on these cores only.
+///
+/// # Errors
+/// Those of the operating system: none of the cores exists or is allowed.
+pub fn pin_to(cpus: &[usize]) -> io::Result<()> {
+    // SAFETY: a cpu_set_t is plain bits, for which zero is valid.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    for cpu in cpus {
+        if *cpu >= libc::CPU_SETSIZE as usize {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        }
+        // SAFETY: the index was just checked to be below the number of bits.
+        unsafe { libc::CPU_SET(*cpu, &mut set) };
+    }
+    // SAFETY: `set` is readable for its size; 0 names the calling thread.
+    match unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_can_be_pinned_and_released() {
+        std::thread::spawn(|| {
+            let before = allowed().expect("the kernel says");
+            pin_to(&before[..1]).expect("it is allowed");
+            assert_eq!(allowed().expect("the kernel says"), before[..1]);
+            pin_to(&before).expect("it was allowed before");
+            assert_eq!(allowed().expect("the kernel says"), before);
+            assert!(pin_to(&[libc::CPU_SETSIZE as usize]).is_err());
+        })
+        .join()
+        .expect("no assertion failed");
+    }
+}

@@ -1,0 +1,91 @@
+//! What can go wrong while measuring.
+
+use std::io;
+use std::path::PathBuf;
+use weft_client::ClientError;
+use weft_rt::{FrameError, LinkError, RtError};
+
+/// Why there is no result. A run that is void has a result all the same; see [`crate::Figures`].
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// A parameter makes no sense.
+    #[error("{what}")]
+    Invalid {
+        /// Which, and what was expected.
+        what: String,
+    },
+    /// This machine's runtime does not start.
+    #[error("cannot start the runtime")]
+    Runtime(#[from] RtError),
+    /// A file or folder of the benchmark.
+    #[error("cannot {action} {}", path.display())]
+    File {
+        /// What was tried: a verb.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// The operating system refused something that is not about a file.
+    #[error("cannot {action}")]
+    System {
+        /// What was tried.
+        action: &'static str,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// A process of the fabric under test ended.
+    #[error("{name} ended early ({how}); its last words:\n{log}")]
+    Died {
+        /// Which.
+        name: String,
+        /// Its exit status.
+        how: String,
+        /// The end of its log.
+        log: String,
+    },
+    /// The fabric under test did not come up.
+    #[error("the fabric was not ready within {seconds} s: {missing}")]
+    NotReady {
+        /// How long was waited, in seconds.
+        seconds: u64,
+        /// What was missing at the end.
+        missing: String,
+    },
+    /// The manager refused an operation, or its answer was none.
+    #[error("the manager's answer to {operation}: {message}")]
+    Manager {
+        /// The operation.
+        operation: &'static str,
+        /// The manager's words.
+        message: String,
+    },
+    /// No connection to the manager.
+    #[error("cannot ask the manager")]
+    Link(#[from] LinkError),
+    /// A read or write failed.
+    #[error("a request to the volume failed")]
+    Request(#[from] ClientError),
+    /// The bare exchange of frames failed.
+    #[error("the bare exchange of frames failed")]
+    Exchange(#[from] FrameError),
+    /// The server thread of the bare exchange ended early.
+    #[error("the server of the bare exchange ended early")]
+    ServerGone,
+}
+
+impl BenchError {
+    /// What the user could do, where there is something.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            BenchError::Request(error) => error.hint(),
+            BenchError::NotReady { .. } | BenchError::Died { .. } => {
+                Some("is there memory for the drives (3 GiB)? the daemons' words are above")
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What a result was measured on.
+
+use serde::Serialize;
+use std::fs;
+use std::process::{Command, Stdio};
+use weft_api::Timestamp;
+
+/// What stands where the machine does not say.
+const UNKNOWN: &str = "unknown";
+
+/// The machine and the code, as far as they bear on a figure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Machine {
+    /// The processor's name.
+    pub cpu: String,
+    /// Cores that this process may use.
+    pub cores: usize,
+    /// The kernel's release.
+    pub kernel: String,
+    /// How TCP connections are paced.
+    pub tcp_congestion_control: String,
+    /// The commit, as `git describe` names it.
+    pub commit: String,
+    /// When the run began.
+    pub date: Timestamp,
+}
+
+impl Machine {
+    /// This machine, now; called on an executor's thread.
+    pub fn describe(cores: usize) -> Machine {
+        Machine {
+            cpu: cpu_name(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
+            cores,
+            kernel: first_line("/proc/sys/kernel/osrelease"),
+            tcp_congestion_control: first_line("/proc/sys/net/ipv4/tcp_congestion_control"),
+            commit: commit(),
+            date: Timestamp::from_millis(weft_rt::wall_clock_us() / 1000),
+        }
+    }
+}
+
+fn first_line(path: &str) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    known(text.lines().next().unwrap_or_default())
+}
+
+fn known(text: &str) -> String {
+    let text = text.trim();
+    if text.is_empty() { UNKNOWN.to_owned() } else { text.to_owned() }
+}
+
+fn cpu_name(cpuinfo: &str) -> String {
+    let name = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    known(name.map_or("", |(_, name)| name))
+}
+
+/// The commit of the working tree in which the benchmark runs, if it is one.
+fn commit() -> String {
+    let output = Command::new("git")
+        .args(["describe", "--always", "--dirty", "--tags"])
+        .stderr(Stdio::null())
+        .output();
+    match output {
+        Ok(output) if output.status.success() => known(&String::from_utf8_lossy(&output.stdout)),
+        _ => UNKNOWN.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_processor_has_a_name_or_none() {
+        assert_eq!(cpu_name("processor\t: 0\nmodel name\t: Fast One\n"), "Fast One");
+        assert_eq!(cpu_name("processor: 0\n"), UNKNOWN);
+        assert_eq!(known(" \n"), UNKNOWN);
+    }
+}

@@ -1,0 +1,181 @@
+//! Processes of the fabric under test, and the CPU time of any process.
+//!
+//! A process that was started here is ended here, whatever happens: by [`Daemon`]'s drop, or by the kernel
+//! when the thread that started it is gone.
+
+use crate::BenchError;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a process may take to end cleanly: a checkpoint of the largest drives that a benchmark uses.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How much of a process's log is shown when it ends early, in lines.
+const LOG_LINES: usize = 12;
+
+/// A process that was started for a measurement.
+#[derive(Debug)]
+pub struct Daemon {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Daemon {
+    /// Starts the program; its standard error goes to the log.
+    ///
+    /// # Errors
+    /// If the log cannot be made or the program not be started.
+    pub fn start(name: &str, program: &Path, arguments: &[String], log: &Path) -> Result<Daemon, BenchError> {
+        let file = |action| move |source| BenchError::File { action, path: log.to_owned(), source };
+        let out = File::create(log).map_err(file("create"))?;
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(out);
+        // SAFETY: between fork and exec only prctl is called, which is async-signal-safe and allocates nothing.
+        unsafe {
+            command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        }
+        let child = command.spawn().map_err(|source| BenchError::File {
+            action: "start",
+            path: program.to_owned(),
+            source,
+        })?;
+        Ok(Daemon { name: name.to_owned(), child, log: log.to_owned() })
+    }
+
+    /// The process's number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Fails if it has ended.
+    ///
+    /// # Errors
+    /// [`BenchError::Died`] with the end of its log.
+    pub fn check(&mut self) -> Result<(), BenchError> {
+        let ended = self.child.try_wait();
+        match ended.map_err(|source| BenchError::System { action: "look after a process", source })? {
+            None => Ok(()),
+            Some(status) => Err(BenchError::Died {
+                name: self.name.clone(),
+                how: status.to_string(),
+                log: last_lines(&fs::read_to_string(&self.log).unwrap_or_default(), LOG_LINES),
+            }),
+        }
+    }
+
+    /// Asks it to end.
+    fn terminate(&self) {
+        let pid = self.child.id() as libc::pid_t;
+        // SAFETY: the child is not yet waited for, so the number is still its own.
+        unsafe { libc::kill(pid, libc::SIGTERM) };
+    }
+
+    fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for Daemon {
+    /// Ends the process: asks first, and does not wait for ever.
+    fn drop(&mut self) {
+        if self.has_ended() {
+            return;
+        }
+        self.terminate();
+        let until = Instant::now() + STOP_PATIENCE;
+        while Instant::now() < until {
+            if self.has_ended() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        tracing::warn!(process = self.name, "does not end, and is killed");
+        // It may have ended between the last look and now; then there is nothing to do.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn last_lines(text: &str, count: usize) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(count)..].join("\n")
+}
+
+/// CPU seconds that a process has used so far, in user mode and in the kernel, all its threads together.
+///
+/// # Errors
+/// If there is no such process.
+pub fn cpu_seconds(pid: u32) -> Result<f64, BenchError> {
+    let path = PathBuf::from(format!("/proc/{pid}/stat"));
+    let unreadable = |source| BenchError::File { action: "read", path: path.clone(), source };
+    let text = fs::read_to_string(&path).map_err(unreadable)?;
+    let ticks = cpu_ticks(&text).ok_or_else(|| unreadable(std::io::ErrorKind::InvalidData.into()))?;
+    // SAFETY: sysconf has no preconditions.
+    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+    assert!(per_second > 0, "Linux always knows its clock tick");
+    Ok(ticks as f64 / per_second as f64)
+}
+
+/// utime + stime of a line of /proc/PID/stat: fields 14 and 15 (proc_pid_stat(5)). The name in field 2 may hold
+/// blanks and parentheses, so counting starts behind the last one.
+fn cpu_ticks(stat: &str) -> Option<u64> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_ascii_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let kernel: u64 = fields.next()?.parse().ok()?;
+    Some(user + kernel)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_found_whatever_the_name() {
+        let stat = "42 (a b) c) S 1 42 42 0 -1 4194560 100 0 0 0 7 35 0 0 20 0 1 0 1000 0 0";
+        assert_eq!(cpu_ticks(stat), Some(42));
+        assert_eq!(cpu_ticks("42 (x) S 1 2"), None);
+        assert_eq!(cpu_ticks(""), None);
+    }
+
+    #[test]
+    fn this_process_has_used_some_time_or_none() {
+        assert!(cpu_seconds(std::process::id()).expect("it runs") >= 0.0);
+        assert!(cpu_seconds(u32::MAX).is_err());
+    }
+
+    #[test]
+    fn the_last_words_of_a_log_are_its_last_lines() {
+        assert_eq!(last_lines("a\nb\nc\n", 2), "b\nc");
+        assert_eq!(last_lines("a", 2), "a");
+    }
+
+    #[test]
+    fn a_daemon_ends_when_dropped_and_tells_when_it_ended_early() {
+        let log = std::env::temp_dir().join(format!("weft-bench-test-{}.log", std::process::id()));
+        let sh = |script: &str| {
+            Daemon::start("sh", Path::new("/bin/sh"), &["-c".into(), script.into()], &log).expect("starts")
+        };
+        let mut sleeper = sh("exec sleep 600");
+        sleeper.check().expect("it sleeps");
+        let pid = sleeper.pid();
+        drop(sleeper);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists(), "it was ended and waited for");
+        let mut loud = sh("echo went wrong >&2; exit 3");
+        let error = loop {
+            if let Err(error) = loud.check() {
+                break error;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        assert!(matches!(&error, BenchError::Died { log, .. } if log == "went wrong"), "{error}");
+        fs::remove_file(&log).expect("it was made");
+    }
+}
