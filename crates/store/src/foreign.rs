@@ -113,7 +113,7 @@ mod tests {
             assert!(found.starts_with(name), "{found} for {name}");
         }
         assert!(seen(65_600, b"_BHRfS_M").unwrap().contains("btrfs"));
-        assert!(seen(131_072 + 4096, &ZFS_MAGIC.to_le_bytes()).unwrap().contains("ZFS"));
+        assert!(seen(131_072 + 4096, b"\x0c\xb1\xba\x00\x00\x00\x00\x00").unwrap().contains("ZFS"));
         assert!(seen(777, b"x").unwrap().contains("byte 777"));
         assert!(seen((4 << 20) - 1, b"x").unwrap().contains("4194303"));
         assert!(seen((4 << 20) - 4096, b"EFI PART").unwrap().contains("GPT"));

@@ -5,15 +5,33 @@
 //! read. It never talks to anyone: admission, leases and peers belong to the target.
 #![allow(dead_code)]
 mod bitmap;
+mod cache;
+mod checkpoint;
+mod commit;
+mod engine;
 mod error;
 mod foreign;
+mod format;
+mod frees;
+mod group_state;
+mod groups;
 mod label;
 mod leaf;
+mod log;
+mod map;
+mod map_copy;
 mod open_set;
+mod page;
+mod read;
+mod record;
+mod recover;
 mod region;
 mod request;
+mod resync;
+mod state;
 mod store;
 mod superblock;
+mod tree;
 
 pub use error::StoreError;
 pub use label::Label;

@@ -1,150 +1,436 @@
-//! The public face of the store.
+//! The store's face, and the data path through it, top to bottom: a write is judged, placed, made current
+//! in RAM and logged in one instant, then waits for its batch; a read finds extents, waits until what they
+//! cite is durable, reads, and verifies.
+//!
+//! What a caller may rely on: a request that returned is durable, and so is every version that an answer
+//! cites; bytes that a read returns match their checksums; a request that was refused changed nothing.
 
 use crate::StoreError;
+use crate::checkpoint;
+use crate::commit;
+use crate::engine::Engine;
+use crate::format;
 use crate::label::Label;
+use crate::leaf::{Kind, LeafKey};
+use crate::map_copy;
+use crate::record::{self, Record, Span};
+use crate::recover;
+use crate::region::PlaceRun;
 use crate::request::*;
+use crate::state::{Room, State, within};
+use std::cell::RefCell;
 use std::rc::Rc;
-use weft_rt::Drive;
-use weft_types::{
-    BlockRange, ChunkIndex, Epoch, Generation, Group, GroupId, ObjectId, SessionId, SessionSlot, Version,
-    VolumeId,
-};
+use weft_rt::{Drive, JoinHandle};
+use weft_types::limits::{CHUNK_BLOCKS, REQUEST_BLOCKS_MAX};
+use weft_types::{BLOCK_SIZE, BlockRange, Version};
 
-/// One open drive.
-pub struct Store;
+/// Blocks of zeroes that are put in one instant: so many leaves are surely in RAM together.
+const ZERO_BLOCKS_AT_ONCE: u32 = 16 * CHUNK_BLOCKS;
 
-#[allow(unused_variables, missing_docs, clippy::unused_async)]
+/// One open drive. Used as `Rc<Store>` by many tasks of one thread; [`Store::close`] it in the end. A store
+/// that is dropped without has lost nothing: the next open replays its log.
+pub struct Store {
+    pub(crate) engine: Rc<Engine>,
+    tasks: RefCell<Vec<JoinHandle<()>>>,
+}
+
 impl Store {
+    /// Formats a drive: everything on it is lost. Durable on return.
+    ///
+    /// # Errors
+    /// If the drive is too small, or holds anything that `force` does not allow to destroy; those of the drive.
     pub async fn format(drive: &Drive, options: FormatOptions) -> Result<Label, StoreError> {
-        Err(StoreError::Closed)
+        format::format(drive, &options).await
     }
+
+    /// Opens a formatted drive and recovers what was acknowledged before. How long it takes is bounded by the
+    /// log's size.
+    ///
+    /// # Errors
+    /// If the drive is not Weft's, or its structures are damaged: then it has to be formatted anew and resynced.
     pub async fn open(drive: Drive, options: OpenOptions) -> Result<(Rc<Store>, OpenReport), StoreError> {
-        Err(StoreError::Closed)
+        let (engine, report) = recover::open(drive, &options).await?;
+        let engine = Rc::new(engine);
+        let tasks = vec![
+            weft_rt::spawn(commit::run(engine.clone())),
+            weft_rt::spawn(checkpoint::run(engine.clone())),
+        ];
+        Ok((Rc::new(Store { engine, tasks: RefCell::new(tasks) }), report))
     }
+
+    /// Ends all work: refuses new requests, takes a checkpoint, and stops. The next open finds an empty log.
+    ///
+    /// # Errors
+    /// If the store has failed before, or the checkpoint fails.
     pub async fn close(&self) -> Result<(), StoreError> {
-        Err(StoreError::Closed)
+        let is_changed = {
+            let mut state = self.engine.state.borrow_mut();
+            if state.is_stopped {
+                return Ok(());
+            }
+            state.is_closing = true;
+            state.commits.open_batch() - 1 > state.superblock.batch || state.records_since_checkpoint > 0
+        };
+        self.engine.checkpointed.notify_all();
+        let done = if is_changed { self.engine.checkpoint().await } else { Ok(()) };
+        self.stop();
+        let tasks = std::mem::take(&mut *self.tasks.borrow_mut());
+        for task in tasks {
+            let _ = task.await;
+        }
+        done
     }
+
+    fn stop(&self) {
+        self.engine.state.borrow_mut().is_stopped = true;
+        let e = &self.engine;
+        for notify in [&e.work, &e.committed, &e.checkpoint_wanted, &e.checkpointed] {
+            notify.notify_all();
+        }
+    }
+
+    /// Takes a checkpoint that begins after this call, and waits for it.
+    ///
+    /// # Errors
+    /// If the store fails before.
     pub async fn checkpoint(&self) -> Result<(), StoreError> {
-        Err(StoreError::Closed)
+        self.engine.checkpoint().await
     }
+
+    /// The drive's label.
     pub fn label(&self) -> &Label {
-        panic!()
+        &self.engine.label
     }
+
+    /// The figures as of now.
     pub fn usage(&self) -> Usage {
-        Usage::default()
+        self.engine.state.borrow().usage(self.engine.reader.cached_bytes() as u64)
     }
-    pub async fn write(&self, w: Write) -> Result<Vec<(BlockRange, Verdict)>, StoreError> {
-        Err(StoreError::Closed)
+
+    /// The first failure of the drive, if there was one; from then on every request is refused.
+    pub fn failure(&self) -> Option<Rc<str>> {
+        self.engine.state.borrow().failed.clone()
     }
-    pub async fn read(
+
+    /// Puts one version on a run of blocks (R3, R7, R9), each block judged by itself; returns the verdicts in
+    /// order, neighbours of one verdict together. Durable on return, and so is every version cited.
+    ///
+    /// # Errors
+    /// `NoSpace` before anything was changed; `UnknownGroup`, `Invalid`; or the store has failed, then it is
+    /// unknown whether the write happened.
+    pub async fn write(&self, write: Write) -> Result<Vec<(BlockRange, Verdict)>, StoreError> {
+        check_write(&write)?;
+        let mut verdicts = Vec::with_capacity(1);
+        let mut batch = 0;
+        for range in parts_of(&write) {
+            batch = batch.max(self.write_part(&write, range, &mut verdicts).await?);
+        }
+        self.engine.durable(batch).await?;
+        Ok(verdicts)
+    }
+
+    /// Puts a part of a write; returns the batch that its verdicts wait for.
+    async fn write_part(
         &self,
-        group: GroupId,
-        object: ObjectId,
+        write: &Write,
         range: BlockRange,
-    ) -> Result<Vec<Extent>, StoreError> {
-        Err(StoreError::Closed)
+        verdicts: &mut Vec<(BlockRange, Verdict)>,
+    ) -> Result<u64, StoreError> {
+        let mut attempts = 0;
+        loop {
+            self.engine.admit().await?;
+            self.engine.load_range(write.group, write.object, range).await?;
+            let outcome = {
+                let mut state = self.engine.state.borrow_mut();
+                state.check()?;
+                judge_and_put(&mut state, &self.engine.drive, write, range, verdicts)?
+            };
+            match outcome {
+                Outcome::NotLoaded => {}
+                Outcome::Done { batch, is_changed } => {
+                    if is_changed {
+                        self.engine.work.notify_all();
+                    }
+                    return Ok(batch);
+                }
+                Outcome::NoRoom { needed_blocks, short } => {
+                    attempts += 1;
+                    self.engine.make_room(needed_blocks, short, attempts).await?;
+                }
+            }
+        }
     }
-    pub async fn versions(
+
+    /// Marks a version as known to be on the whole write set (R8, R10). Takes effect at once; logged with the
+    /// next batch, and harmless to lose.
+    pub fn settle(
         &self,
-        group: GroupId,
-        object: ObjectId,
+        group: weft_types::GroupId,
+        object: weft_types::ObjectId,
         range: BlockRange,
-    ) -> Result<Vec<Extent>, StoreError> {
-        Err(StoreError::Closed)
+        version: Version,
+    ) {
+        if range.is_valid() {
+            self.note(Record::Settle { group, object, range, version });
+        }
     }
-    pub fn settle(&self, group: GroupId, object: ObjectId, range: BlockRange, version: Version) {}
-    pub fn advance(&self, group: GroupId, slot: SessionSlot, watermark: Version) {}
-    /// `equal`: the digests were equal, `source` is empty, the chunk is only marked as verified. Durable on return.
-    pub async fn verify_chunk(
-        &self,
-        group: GroupId,
-        object: ObjectId,
-        chunk: ChunkIndex,
-        stint: Epoch,
-        source: Vec<CopyEntry>,
-        equal: bool,
-    ) -> Result<(), StoreError> {
-        Err(StoreError::Closed)
+
+    /// Raises a session's watermark in a group. Takes effect at once; logged with the next batch, and harmless
+    /// to lose.
+    pub fn advance(&self, group: weft_types::GroupId, slot: weft_types::SessionSlot, watermark: Version) {
+        {
+            let state = self.engine.state.borrow();
+            if state.drive.group(group).is_ok_and(|g| watermark <= g.marks.watermark(slot)) {
+                return;
+            }
+        }
+        self.note(Record::Advance { group, slot, watermark });
     }
-    pub fn chunk_is_verified(&self, group: GroupId, object: ObjectId, chunk: ChunkIndex) -> bool {
-        false
+
+    /// Applies a record that is harmless to lose, and logs it if there is room. It wakes nobody: the next batch
+    /// takes it along.
+    fn note(&self, record: Record) {
+        let mut state = self.engine.state.borrow_mut();
+        if state.has_room_for_note() {
+            state.record(|e| record.encode(e));
+        }
+        state.replay_note(record);
     }
-    /// Durable on return.
-    pub async fn set_cursor(&self, group: GroupId, stint: Epoch, cursor: Cursor) -> Result<(), StoreError> {
-        Err(StoreError::Closed)
-    }
-    pub fn verify_state(&self, group: GroupId) -> Option<VerifyState> {
-        None
-    }
-    /// Durable on return.
-    pub async fn merge_marks(&self, group: GroupId, stint: Epoch, marks: Marks) -> Result<(), StoreError> {
-        Err(StoreError::Closed)
-    }
-    /// The marks of the chunks from `from` up to, not including, `to` (`None`: to the end), and all watermarks.
-    pub fn marks(
-        &self,
-        group: GroupId,
-        from: (ObjectId, ChunkIndex),
-        to: Option<(ObjectId, ChunkIndex)>,
-    ) -> Marks {
-        Marks::default()
-    }
-    pub fn open_entries_of(&self, group: GroupId, slot: SessionSlot) -> Vec<OpenEntry> {
-        Vec::new()
-    }
-    /// Durable on return.
-    pub async fn forget_session(&self, group: GroupId, slot: SessionSlot) -> Result<(), StoreError> {
-        Err(StoreError::Closed)
-    }
-    pub fn watermark(&self, group: GroupId, slot: SessionSlot) -> Version {
-        Version::ZERO
-    }
-    pub fn groups(&self) -> Vec<GroupId> {
-        Vec::new()
-    }
-    pub fn group(&self, group: GroupId) -> Option<Rc<Group>> {
-        None
-    }
-    /// The model's `adopt`. Durable on return.
-    pub async fn set_group(&self, entry: Group) -> Result<(), StoreError> {
-        Err(StoreError::Closed)
-    }
-    pub async fn drop_group(&self, group: GroupId) -> Result<(), StoreError> {
-        Err(StoreError::Closed)
-    }
-    /// These sessions, and all below the floor, are over for good. Durable on return.
-    pub async fn close_sessions(
-        &self,
-        floor: Option<SessionId>,
-        sessions: &[SessionId],
-    ) -> Result<(), StoreError> {
-        Err(StoreError::Closed)
-    }
-    pub fn session_is_over(&self, session: SessionId) -> bool {
-        false
-    }
-    pub async fn set_generation(&self, volume: VolumeId, generation: Generation) -> Result<(), StoreError> {
-        Err(StoreError::Closed)
-    }
-    pub fn generation(&self, volume: VolumeId) -> Generation {
-        Generation(0)
-    }
-    pub async fn drop_objects(&self, volume: VolumeId) -> Result<(), StoreError> {
-        Err(StoreError::Closed)
-    }
-    pub async fn digests(
-        &self,
-        group: GroupId,
-        from: Option<(ObjectId, ChunkIndex)>,
-        limit: usize,
-    ) -> Result<Vec<(ObjectId, ChunkIndex, u64)>, StoreError> {
-        Err(StoreError::Closed)
-    }
+
+    /// Writes a copy of the fabric map to its own region. Durable on return.
+    ///
+    /// # Errors
+    /// If it is too large for the region, or the drive fails.
     pub async fn put_map_copy(&self, version: u64, bytes: &[u8]) -> Result<(), StoreError> {
-        Err(StoreError::Closed)
+        self.engine.state.borrow().check()?;
+        map_copy::put(&self.engine.drive, &self.engine.label, version, bytes).await
     }
-    /// The newest good copy of the fabric map: its version and bytes. Works even if the rest is damaged.
+
+    /// The newest good copy of the fabric map on a drive: its version and bytes. Needs nothing else on the
+    /// drive to be in order.
+    ///
+    /// # Errors
+    /// If the drive cannot be read at all.
     pub async fn read_map_copy(drive: &Drive) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
-        Err(StoreError::Closed)
+        map_copy::read(drive).await
     }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Refuses what no caller may ask for.
+fn check_write(write: &Write) -> Result<(), StoreError> {
+    let invalid = |reason| Err(StoreError::Invalid { reason });
+    if !write.range.is_valid() {
+        return invalid("the range is empty or passes the largest object");
+    }
+    if write.version == Version::ZERO {
+        return invalid("version zero means never written");
+    }
+    if let Payload::Data { data, crcs } = &write.payload {
+        if write.range.count > REQUEST_BLOCKS_MAX {
+            return invalid("the data is longer than one request may be");
+        }
+        if data.len() != write.range.bytes() || crcs.len() != write.range.count as usize {
+            return invalid("the data or its checksums do not have the range's length");
+        }
+        debug_assert!(
+            data.chunks(BLOCK_SIZE).zip(crcs).all(|(block, crc)| crc32c::crc32c(block) == *crc),
+            "the caller has verified the checksums"
+        );
+    }
+    Ok(())
+}
+
+/// The parts of a write that are put in one instant each: data at once, zeroes by so many leaves.
+fn parts_of(write: &Write) -> impl Iterator<Item = BlockRange> + use<> {
+    let range = write.range;
+    let is_data = matches!(write.payload, Payload::Data { .. });
+    let mut at = range.first;
+    std::iter::from_fn(move || {
+        let step = (at / ZERO_BLOCKS_AT_ONCE + 1) * ZERO_BLOCKS_AT_ONCE;
+        let end = if is_data { range.end() } else { range.end().min(step) };
+        let part = BlockRange::new(at, end - at);
+        at = end;
+        (part.count > 0).then_some(part)
+    })
+}
+
+/// How a part of a write ended.
+enum Outcome {
+    /// A leaf has left RAM again: load it and try again.
+    NotLoaded,
+    /// It was judged, and what was to be put is put.
+    Done { batch: u64, is_changed: bool },
+    /// Nothing was changed.
+    NoRoom { needed_blocks: u64, short: Room },
+}
+
+/// What happens to a run of blocks of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Judgement {
+    /// Newer than what is held: taken, and added to the open set.
+    Take,
+    /// The version that is held, which is damaged: the data heals it.
+    Heal,
+    /// Taken before, or held.
+    Known,
+    /// Something newer is held.
+    Superseded(Version),
+}
+
+/// Runs of blocks and their judgements, in order.
+type Judged = Vec<(BlockRange, Judgement)>;
+
+/// Judges a part of a write and puts it: one instant, no await.
+fn judge_and_put(
+    state: &mut State,
+    drive: &Drive,
+    write: &Write,
+    range: BlockRange,
+    verdicts: &mut Vec<(BlockRange, Verdict)>,
+) -> Result<Outcome, StoreError> {
+    let Some((judged, cited)) = judge(state, write, range)? else { return Ok(Outcome::NotLoaded) };
+    if let Some(refused) = check_room(state, write, range, &judged) {
+        return Ok(refused);
+    }
+    let mut batch = cited;
+    let mut is_changed = false;
+    for (part, judgement) in judged {
+        let made = match (judgement, &write.payload) {
+            (Judgement::Take, Payload::Zero) => Some(put_zero(state, write, part)),
+            (Judgement::Take | Judgement::Heal, Payload::Data { .. }) => {
+                Some(put_data(state, drive, write, part, judgement == Judgement::Take))
+            }
+            (Judgement::Superseded(_), _) => remember(state, write, part),
+            (Judgement::Known | Judgement::Heal, _) => None,
+        };
+        is_changed |= made.is_some();
+        batch = batch.max(made.unwrap_or(0));
+        let verdict = match judgement {
+            Judgement::Superseded(newest) => Verdict::Superseded { newest },
+            _ => Verdict::Applied,
+        };
+        match verdicts.last_mut() {
+            Some((last, v)) if *v == verdict && last.end() == part.first => last.count += part.count,
+            _ => verdicts.push((part, verdict)),
+        }
+    }
+    Ok(Outcome::Done { batch, is_changed })
+}
+
+/// Judges each block of a part (the model's `on_write`), and finds the newest batch that the verdicts cite;
+/// `None` if a leaf is not in RAM.
+fn judge(state: &mut State, write: &Write, range: BlockRange) -> Result<Option<(Judged, u64)>, StoreError> {
+    let version = write.version;
+    let marks = &state.drive.group(write.group)?.marks;
+    let may_be_open = marks.may_hold(write.object, version);
+    let is_data = matches!(write.payload, Payload::Data { .. });
+    let durable = state.commits.durable();
+    let mut cited = if may_be_open { state.remembered_batch } else { 0 };
+    let mut judged = Judged::with_capacity(1);
+    let mut push = |part: BlockRange, judgement| match judged.last_mut() {
+        Some((last, j)) if *j == judgement && last.end() == part.first => last.count += part.count,
+        _ => judged.push((part, judgement)),
+    };
+    for (chunk, part) in range.by_chunk() {
+        let key = LeafKey { group: write.group, object: write.object, chunk };
+        let first = within(part.first, chunk);
+        cited = cited.max(state.map.newest_batch(&key, first, part.count as u8, durable));
+        let Some(leaf) = state.map.get(&key) else { return Ok(None) };
+        for piece in leaf.pieces(first, part.count as u8) {
+            let base = chunk.range().first + u32::from(piece.first);
+            let blocks = BlockRange::new(base, u32::from(piece.count));
+            let held = piece.version;
+            let otherwise = if held < version { Judgement::Take } else { Judgement::Superseded(held) };
+            if held == version {
+                let heals = is_data && piece.kind == Some(Kind::Damaged);
+                push(blocks, if heals { Judgement::Heal } else { Judgement::Known });
+            } else if !may_be_open {
+                push(blocks, otherwise);
+            } else {
+                for block in blocks.blocks() {
+                    let is_open = marks.find(write.object, block, version).is_some();
+                    push(BlockRange::one(block), if is_open { Judgement::Known } else { otherwise });
+                }
+            }
+        }
+    }
+    Ok(Some((judged, cited)))
+}
+
+/// Whether what is to be put has room, beside what checkpoints need; `None` if it has.
+fn check_room(state: &State, write: &Write, range: BlockRange, judged: &Judged) -> Option<Outcome> {
+    let is_put = |j: &Judgement| matches!(j, Judgement::Take | Judgement::Heal);
+    let put: u64 = judged.iter().filter(|(_, j)| is_put(j)).map(|(r, _)| u64::from(r.count)).sum();
+    if put == 0 {
+        return None;
+    }
+    let keys = range.by_chunk().map(|(chunk, _)| LeafKey { group: write.group, object: write.object, chunk });
+    let new_leaves = keys.filter(|key| !state.map.is_dirty(key)).count() as u64;
+    let needed_blocks = if matches!(write.payload, Payload::Data { .. }) { put } else { 0 };
+    match state.room_for(needed_blocks, new_leaves) {
+        Room::Enough => None,
+        short => Some(Outcome::NoRoom { needed_blocks, short }),
+    }
+}
+
+/// Places data, makes it current and logs it; returns the batch.
+fn put_data(state: &mut State, drive: &Drive, write: &Write, part: BlockRange, opens: bool) -> u64 {
+    let Payload::Data { data, crcs } = &write.payload else { unreachable!("the caller has looked") };
+    let skip = (part.first - write.range.first) as usize;
+    let crcs = &crcs[skip..skip + part.count as usize];
+    let mut places: Vec<PlaceRun> = Vec::with_capacity(1);
+    state.bitmap.allocate(part.count, &mut places);
+    let mut at = skip * BLOCK_SIZE;
+    for run in &places {
+        let end = at + run.count as usize * BLOCK_SIZE;
+        state.commits.add_data(drive, run.place, data.slice(at..end));
+        at = end;
+    }
+    state.figures.data_bytes_written += part.bytes() as u64;
+    let span = span(write, part);
+    let batch = state.record(|e| record::encode_write(e, &span, opens, &places, crcs));
+    state.put_data(batch, (write.group, write.object), (part, write.version), &places, crcs);
+    if opens {
+        open(state, write, part);
+    }
+    batch
+}
+
+/// Puts a tombstone and logs it; returns the batch.
+fn put_zero(state: &mut State, write: &Write, part: BlockRange) -> u64 {
+    let span = span(write, part);
+    let batch = state.record(|e| record::encode_zero(e, &span));
+    state.put_zero(batch, (write.group, write.object), (part, write.version));
+    open(state, write, part);
+    batch
+}
+
+/// Adds a refused repair's version to the open set (R9) and logs it; returns the batch.
+fn remember(state: &mut State, write: &Write, part: BlockRange) -> Option<u64> {
+    let marks = &state.drive.groups[&write.group].marks;
+    if write.kind != WriteKind::Repair || write.version <= marks.watermark(write.version.slot()) {
+        return None;
+    }
+    let (group, object, version) = (write.group, write.object, write.version);
+    let note = Record::Remember { group, object, range: part, version };
+    let batch = state.record(|e| note.encode(e));
+    open(state, write, part);
+    state.remembered_batch = batch;
+    Some(batch)
+}
+
+fn open(state: &mut State, write: &Write, part: BlockRange) {
+    let group =
+        state.drive.groups.get_mut(&write.group).expect("the group was found when the write was judged");
+    group.marks.remember(write.object, part, write.version);
+}
+
+fn span(write: &Write, range: BlockRange) -> Span {
+    Span { group: write.group, object: write.object, range, version: write.version }
 }

@@ -1,0 +1,103 @@
+//! Makes a drive a Weft drive: regions, an empty checkpoint, and last of all the labels.
+
+use crate::StoreError;
+use crate::checkpoint::encode_zone_table;
+use crate::foreign;
+use crate::label::{FORMAT_VERSION, Label};
+use crate::region::{RegionMap, TINY_BYTES_MIN};
+use crate::request::FormatOptions;
+use crate::state::ZoneEntry;
+use crate::superblock::Superblock;
+use crc32c::crc32c;
+use weft_rt::{Buf, Drive};
+use weft_types::BLOCK_SIZE;
+use weft_types::limits::DRIVE_BYTES_MIN;
+
+/// What is overwritten with zeroes at the start and at the end: where other programs keep their signatures,
+/// so that none of them takes the drive for its own again.
+const WIPE_HEAD_BYTES: u64 = 256 << 10;
+const WIPE_TAIL_BYTES: u64 = 64 << 10;
+
+/// Formats a drive.
+///
+/// # Errors
+/// If it is too small, holds anything and `force` is not set, or cannot be written.
+pub(crate) async fn format(drive: &Drive, options: &FormatOptions) -> Result<Label, StoreError> {
+    let size_bytes = drive.size_bytes();
+    let minimum_bytes = if options.allow_tiny { TINY_BYTES_MIN } else { DRIVE_BYTES_MIN };
+    if size_bytes < minimum_bytes {
+        return Err(StoreError::TooSmall { found_bytes: size_bytes, minimum_bytes });
+    }
+    if !options.force {
+        refuse_what_is_there(drive).await?;
+    }
+    let region = RegionMap::of(size_bytes, options.log_bytes);
+    if !region.is_consistent() {
+        return Err(StoreError::Invalid { reason: "the log leaves no room for data" });
+    }
+    let label = Label {
+        format: FORMAT_VERSION,
+        fabric: options.fabric,
+        drive: options.drive_id,
+        size_bytes,
+        created_us: weft_rt::wall_clock_us(),
+        region,
+    };
+    let head = WIPE_HEAD_BYTES.min(size_bytes);
+    write(drive, 0, Buf::zeroes(head as usize)).await?;
+    let tail_at = size_bytes - WIPE_TAIL_BYTES.min(size_bytes);
+    write(drive, tail_at, Buf::zeroes((size_bytes - tail_at) as usize)).await?;
+    write_empty_checkpoint(drive, &label).await?;
+    for slot in 0..2 {
+        write(drive, region.map_copy(slot).offset(), Buf::zeroes(BLOCK_SIZE)).await?;
+    }
+    flush(drive).await?;
+    label.write(drive, &[region.label_b(), RegionMap::LABEL_A]).await?;
+    flush(drive).await?;
+    Ok(label)
+}
+
+async fn refuse_what_is_there(drive: &Drive) -> Result<(), StoreError> {
+    match Label::read(drive).await {
+        Ok((label, _)) => {
+            return Err(StoreError::FormattedAlready { fabric: label.fabric, drive: label.drive });
+        }
+        Err(StoreError::NotWeft { .. }) => {}
+        Err(StoreError::Io { operation, offset_bytes, length_bytes, source }) => {
+            return Err(StoreError::Io { operation, offset_bytes, length_bytes, source });
+        }
+        Err(other) => return Err(StoreError::ForeignData { found: format!("a Weft label: {other}") }),
+    }
+    match foreign::look(drive).await? {
+        Some(found) => Err(StoreError::ForeignData { found }),
+        None => Ok(()),
+    }
+}
+
+/// Writes checkpoint 1: no leaf, no state, no zone written yet.
+async fn write_empty_checkpoint(drive: &Drive, label: &Label) -> Result<(), StoreError> {
+    let pristine = ZoneEntry { crc: 0, free: 0, slot: ZoneEntry::PRISTINE };
+    let table = encode_zone_table(&vec![pristine; label.region.zones as usize]);
+    let superblock = Superblock {
+        drive: label.drive,
+        checkpoint: 1,
+        batch: 0,
+        log_position: 0,
+        root: None,
+        state: None,
+        table_copy: 0,
+        table_crc: crc32c(&table),
+    };
+    write(drive, label.region.zone_table(0).offset(), table).await?;
+    write(drive, Superblock::slot(0).offset(), Buf::zeroes(BLOCK_SIZE)).await?;
+    write(drive, Superblock::slot(1).offset(), superblock.encode().freeze()).await
+}
+
+async fn write(drive: &Drive, at: u64, data: Buf) -> Result<(), StoreError> {
+    let len = data.len() as u64;
+    drive.write(at, data).await.map_err(|e| StoreError::io("write", at, len, e))
+}
+
+async fn flush(drive: &Drive) -> Result<(), StoreError> {
+    drive.flush().await.map_err(|e| StoreError::io("flush", 0, 0, e))
+}

@@ -1,0 +1,214 @@
+//! Groups, sessions and generations on this drive: what admission needs to know, durable before anyone may
+//! rely on it (R2, R10, R16).
+
+use crate::StoreError;
+use crate::leaf::{Leaf, LeafKey};
+use crate::record::Record;
+use crate::request::OpenEntry;
+use crate::state::{Room, State};
+use crate::store::Store;
+use std::rc::Rc;
+use weft_types::{Generation, Group, GroupId, ObjectId, SessionId, SessionSlot, Version, VolumeId};
+
+/// Sessions that one record closes at most.
+const SESSIONS_PER_RECORD: usize = 1000;
+
+/// Chunks that are looked for at a time when a volume or a group is dropped.
+const CHUNKS_PER_STEP: usize = 64;
+
+impl Store {
+    /// The groups that this drive knows, in order.
+    pub fn groups(&self) -> Vec<GroupId> {
+        self.engine.state.borrow().drive.groups.keys().copied().collect()
+    }
+
+    /// A group's newest adopted entry.
+    pub fn group(&self, group: GroupId) -> Option<Rc<Group>> {
+        self.engine.state.borrow().drive.groups.get(&group).map(|g| g.entry.clone())
+    }
+
+    /// Adopts a group's entry (the model's `adopt`): if the map says that this drive is syncing since another
+    /// epoch than the stint that it is in, a new stint begins, and all that it held is unverified. Durable on
+    /// return; adopting the same entry again is a wait for the first time.
+    ///
+    /// # Errors
+    /// `StaleEpoch` if the entry is older than the one held; or the store has failed.
+    pub async fn set_group(&self, entry: Group) -> Result<(), StoreError> {
+        self.log(|state| {
+            if let Some(held) = state.drive.groups.get(&entry.id) {
+                let current = held.entry.epoch;
+                if current > entry.epoch {
+                    return Err(StoreError::StaleEpoch { group: entry.id, found: entry.epoch, current });
+                }
+                if *held.entry == entry {
+                    return Ok(None);
+                }
+            }
+            let is_new_stint = state.drive.begins_stint(&entry, state.drive_id);
+            Ok(Some(Record::SetGroup { entry, is_new_stint }))
+        })
+        .await
+    }
+
+    /// Removes a group and everything that it holds on this drive. Durable on return; after a crash on the way
+    /// the group is still there, with fewer chunks.
+    ///
+    /// # Errors
+    /// If the store has failed, or a page of the map is damaged.
+    pub async fn drop_group(&self, group: GroupId) -> Result<(), StoreError> {
+        let end = group.0.checked_add(1).map(|next| LeafKey::first_of(GroupId(next)));
+        self.drop_chunks(LeafKey::first_of(group), end).await?;
+        self.log(|state| Ok(state.drive.groups.contains_key(&group).then_some(Record::DropGroup { group })))
+            .await
+    }
+
+    /// Removes everything that a volume has on this drive and returns the space. Durable on return. The volume
+    /// must not be written to any more.
+    ///
+    /// # Errors
+    /// If the store has failed, or a page of the map is damaged.
+    pub async fn drop_objects(&self, volume: VolumeId) -> Result<(), StoreError> {
+        for group in self.groups() {
+            let key = |volume| LeafKey { object: ObjectId::new(volume, 0), ..LeafKey::first_of(group) };
+            let end = match volume.0.checked_add(1) {
+                Some(next) => Some(key(VolumeId(next))),
+                None => group.0.checked_add(1).map(|next| LeafKey::first_of(GroupId(next))),
+            };
+            self.drop_chunks(key(volume), end).await?;
+        }
+        self.log(|_| Ok(Some(Record::DropVolume { volume }))).await
+    }
+
+    /// Removes the chunks from `from` on, below `end`.
+    async fn drop_chunks(&self, from: LeafKey, end: Option<LeafKey>) -> Result<(), StoreError> {
+        let mut next = Some(from);
+        while let Some(from) = next {
+            let (found, more) = self.engine.scan(from, end, CHUNKS_PER_STEP).await?;
+            for (key, _) in found {
+                self.drop_chunk(key).await?;
+            }
+            next = more;
+        }
+        Ok(())
+    }
+
+    async fn drop_chunk(&self, key: LeafKey) -> Result<(), StoreError> {
+        let mut attempt = 0;
+        loop {
+            self.engine.admit().await?;
+            self.engine.load(key).await?;
+            let room = {
+                let mut state = self.engine.state.borrow_mut();
+                match state.map.get(&key).map(|leaf| leaf.is_empty()) {
+                    None => continue,
+                    Some(true) => return Ok(()),
+                    Some(false) => {}
+                }
+                let new_leaves = u64::from(!state.map.is_dirty(&key));
+                let room = state.room_for(0, new_leaves);
+                if room == Room::Enough {
+                    let LeafKey { group, object, chunk } = key;
+                    let batch = state.record(|e| Record::DropChunk { group, object, chunk }.encode(e));
+                    state.replace_leaf(batch, key, Leaf::default());
+                    drop(state);
+                    self.engine.work.notify_all();
+                    return Ok(());
+                }
+                room
+            };
+            attempt += 1;
+            self.engine.make_room(0, room, attempt).await?;
+        }
+    }
+
+    /// These sessions, and all below the floor, are over for good (R10). Durable on return.
+    ///
+    /// # Errors
+    /// If the store has failed.
+    pub async fn close_sessions(
+        &self,
+        floor: Option<SessionId>,
+        sessions: &[SessionId],
+    ) -> Result<(), StoreError> {
+        let floor = floor.unwrap_or_default();
+        let parts = sessions.chunks(SESSIONS_PER_RECORD).chain(sessions.is_empty().then_some(&[][..]));
+        for part in parts {
+            self.log(|state| {
+                let is_known = state.drive.session_floor >= floor
+                    && part.iter().all(|session| state.drive.session_is_over(*session));
+                Ok((!is_known).then(|| Record::CloseSessions { floor, sessions: part.to_vec() }))
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// Whether a session is over.
+    pub fn session_is_over(&self, session: SessionId) -> bool {
+        self.engine.state.borrow().drive.session_is_over(session)
+    }
+
+    /// Raises a volume's generation; it never falls. Durable on return.
+    ///
+    /// # Errors
+    /// If the store has failed.
+    pub async fn set_generation(&self, volume: VolumeId, generation: Generation) -> Result<(), StoreError> {
+        self.log(|state| {
+            let held = state.drive.generations.get(&volume).copied().unwrap_or_default();
+            Ok((generation > held).then_some(Record::SetGeneration { volume, generation }))
+        })
+        .await
+    }
+
+    /// A volume's generation, zero if none was set.
+    pub fn generation(&self, volume: VolumeId) -> Generation {
+        self.engine.state.borrow().drive.generations.get(&volume).copied().unwrap_or_default()
+    }
+
+    /// A session's watermark in a group.
+    pub fn watermark(&self, group: GroupId, slot: SessionSlot) -> Version {
+        let state = self.engine.state.borrow();
+        state.drive.groups.get(&group).map_or(Version::ZERO, |g| g.marks.watermark(slot))
+    }
+
+    /// A session's open entries in a group, by version: what the sweep of a session that is over goes through.
+    pub fn open_entries_of(&self, group: GroupId, slot: SessionSlot) -> Vec<OpenEntry> {
+        let state = self.engine.state.borrow();
+        state.drive.groups.get(&group).map_or(Vec::new(), |g| g.marks.entries_of(slot).collect())
+    }
+
+    /// Forgets a session that is over and swept: its slot may then be given to another. Durable on return.
+    ///
+    /// # Errors
+    /// `UnknownGroup`, or the store has failed.
+    pub async fn forget_session(&self, group: GroupId, slot: SessionSlot) -> Result<(), StoreError> {
+        self.log(|state| {
+            state.drive.group(group)?;
+            Ok(Some(Record::ForgetSession { group, slot }))
+        })
+        .await
+    }
+
+    /// Logs and applies the record that `decide` wants, at one instant, and waits until it is durable. If it
+    /// wants none, waits for whatever made that so.
+    pub(crate) async fn log(
+        &self,
+        decide: impl FnOnce(&State) -> Result<Option<Record>, StoreError>,
+    ) -> Result<(), StoreError> {
+        self.engine.admit().await?;
+        let batch = {
+            let mut state = self.engine.state.borrow_mut();
+            state.check()?;
+            match decide(&state)? {
+                None => state.commits.newest_batch(),
+                Some(record) => {
+                    let batch = state.record(|e| record.encode(e));
+                    state.replay_note(record);
+                    batch
+                }
+            }
+        };
+        self.engine.work.notify_all();
+        self.engine.durable(batch).await
+    }
+}

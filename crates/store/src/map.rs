@@ -1,0 +1,242 @@
+//! The block map in RAM: leaves that differ from the drive's, leaves that a checkpoint is writing, and a
+//! cache of leaves that do not differ. It never does I/O; who needs a leaf that is not here loads it first.
+
+use crate::cache::Cache;
+use crate::leaf::{Leaf, LeafKey};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Blocks of a leaf that a batch changed which may not be durable yet.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    first: u8,
+    count: u8,
+    batch: u64,
+}
+
+/// A leaf that differs from the drive's.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    leaf: Rc<Leaf>,
+    /// In the order of the batches.
+    pending: Vec<Pending>,
+    bytes: usize,
+}
+
+/// Bytes that a dirty leaf costs beside itself: its slot in the map.
+const OVERHEAD_BYTES: usize = 128;
+
+impl Held {
+    fn measure(&mut self) -> usize {
+        let pending = self.pending.capacity() * size_of::<Pending>();
+        self.bytes = OVERHEAD_BYTES + self.leaf.ram_bytes() + pending;
+        self.bytes
+    }
+
+    /// The newest batch above `durable` that changed any of the blocks, 0 if none.
+    fn newest_batch(&self, first: u8, count: u8, durable: u64) -> u64 {
+        let touches =
+            |p: &&Pending| p.batch > durable && p.first < first + count && first < p.first + p.count;
+        self.pending.iter().rev().find(touches).map_or(0, |p| p.batch)
+    }
+}
+
+/// The block map as far as it is in RAM.
+pub(crate) struct BlockMap {
+    dirty: BTreeMap<LeafKey, Held>,
+    frozen: BTreeMap<LeafKey, Held>,
+    /// Never holds a key that is dirty or frozen.
+    clean: Cache<LeafKey, Rc<Leaf>>,
+    dirty_bytes: usize,
+    frozen_bytes: usize,
+}
+
+impl BlockMap {
+    /// An empty map with this budget for clean leaves.
+    pub(crate) fn new(clean_bytes: usize) -> Self {
+        BlockMap {
+            dirty: BTreeMap::new(),
+            frozen: BTreeMap::new(),
+            clean: Cache::new(clean_bytes),
+            dirty_bytes: 0,
+            frozen_bytes: 0,
+        }
+    }
+
+    /// Whether the leaf is in RAM.
+    pub(crate) fn is_loaded(&self, key: &LeafKey) -> bool {
+        self.dirty.contains_key(key) || self.frozen.contains_key(key) || self.clean.contains(key)
+    }
+
+    /// The leaf, if it is in RAM.
+    pub(crate) fn get(&mut self, key: &LeafKey) -> Option<&Rc<Leaf>> {
+        match self.dirty.get(key).or_else(|| self.frozen.get(key)) {
+            Some(held) => Some(&held.leaf),
+            None => self.clean.get(key),
+        }
+    }
+
+    /// The newest batch above `durable` that changed any of the blocks, 0 if none did: what cites their
+    /// versions waits for it.
+    pub(crate) fn newest_batch(&self, key: &LeafKey, first: u8, count: u8, durable: u64) -> u64 {
+        match self.dirty.get(key).or_else(|| self.frozen.get(key)) {
+            Some(held) => held.newest_batch(first, count, durable),
+            None => 0,
+        }
+    }
+
+    /// Puts a leaf that was loaded from the drive; the caller has made sure that it is not stale.
+    pub(crate) fn insert_clean(&mut self, key: LeafKey, leaf: Leaf) {
+        debug_assert!(!self.is_loaded(&key));
+        let bytes = leaf.ram_bytes();
+        self.clean.insert(key, Rc::new(leaf), bytes);
+    }
+
+    /// Changes a leaf, which makes it dirty; `batch` records the change to these blocks.
+    ///
+    /// # Panics
+    /// If the leaf is not in RAM.
+    pub(crate) fn change<T>(
+        &mut self,
+        key: LeafKey,
+        (first, count): (u8, u8),
+        batch: u64,
+        durable: u64,
+        change: impl FnOnce(&mut Leaf) -> T,
+    ) -> T {
+        let held = match self.dirty.entry(key) {
+            std::collections::btree_map::Entry::Occupied(slot) => slot.into_mut(),
+            std::collections::btree_map::Entry::Vacant(slot) => {
+                let held = match self.frozen.get(&key) {
+                    Some(held) => Held { bytes: 0, ..held.clone() },
+                    None => {
+                        let leaf = self.clean.remove(&key).expect("a leaf is loaded before it is changed");
+                        Held { leaf, pending: Vec::new(), bytes: 0 }
+                    }
+                };
+                slot.insert(held)
+            }
+        };
+        let settled = held.pending.iter().take_while(|p| p.batch <= durable).count();
+        held.pending.drain(..settled);
+        held.pending.push(Pending { first, count, batch });
+        let out = change(Rc::make_mut(&mut held.leaf));
+        self.dirty_bytes -= held.bytes;
+        self.dirty_bytes += held.measure();
+        out
+    }
+
+    /// Dirty leaves become frozen: what a checkpoint writes.
+    ///
+    /// # Panics
+    /// If a checkpoint runs already.
+    pub(crate) fn freeze(&mut self) -> Vec<(LeafKey, Rc<Leaf>)> {
+        assert!(self.frozen.is_empty(), "one checkpoint at a time");
+        self.frozen = std::mem::take(&mut self.dirty);
+        self.frozen_bytes = std::mem::take(&mut self.dirty_bytes);
+        self.frozen.iter().map(|(key, held)| (*key, held.leaf.clone())).collect()
+    }
+
+    /// The frozen leaves are on the drive: those that did not change meanwhile become clean.
+    pub(crate) fn thaw(&mut self) {
+        self.frozen_bytes = 0;
+        for (key, held) in std::mem::take(&mut self.frozen) {
+            if !self.dirty.contains_key(&key) {
+                let bytes = held.leaf.ram_bytes();
+                self.clean.insert(key, held.leaf, bytes);
+            }
+        }
+    }
+
+    /// Leaves from `from` on, below `end` and up to `last`, that differ from the drive's; with the newest
+    /// batch above `durable` that changed one of them.
+    pub(crate) fn changed(
+        &self,
+        from: LeafKey,
+        end: Option<LeafKey>,
+        last: Option<LeafKey>,
+        durable: u64,
+    ) -> (BTreeMap<LeafKey, Rc<Leaf>>, u64) {
+        let is_inside =
+            |key: &LeafKey| end.is_none_or(|end| *key < end) && last.is_none_or(|last| *key <= last);
+        let (mut out, mut batch) = (BTreeMap::new(), 0);
+        for held in [&self.frozen, &self.dirty] {
+            for (key, held) in held.range(from..).take_while(|(key, _)| is_inside(key)) {
+                out.insert(*key, held.leaf.clone());
+                batch = batch.max(held.newest_batch(0, weft_types::limits::CHUNK_BLOCKS as u8, durable));
+            }
+        }
+        (out, batch)
+    }
+
+    /// How many leaves differ from the drive's.
+    pub(crate) fn changed_leaves(&self) -> u64 {
+        (self.dirty.len() + self.frozen.len()) as u64
+    }
+
+    /// Whether a change to this leaf adds one.
+    pub(crate) fn is_dirty(&self, key: &LeafKey) -> bool {
+        self.dirty.contains_key(key)
+    }
+
+    /// How many leaves wait for the next checkpoint.
+    pub(crate) fn dirty_leaves(&self) -> u64 {
+        self.dirty.len() as u64
+    }
+
+    /// Bytes of leaves that wait for the next checkpoint, and of those that one is writing.
+    pub(crate) fn changed_bytes(&self) -> (u64, u64) {
+        (self.dirty_bytes as u64, self.frozen_bytes as u64)
+    }
+
+    /// Bytes of clean leaves.
+    pub(crate) fn clean_bytes(&self) -> u64 {
+        self.clean.bytes() as u64
+    }
+
+    /// Changes the budget for clean leaves.
+    pub(crate) fn set_clean_limit(&mut self, bytes: usize) {
+        self.clean.set_limit(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::leaf::{Kind, Run};
+    use crate::region::Place;
+    use weft_types::{ChunkIndex, GroupId, ObjectId, Version};
+
+    fn put(map: &mut BlockMap, key: LeafKey, version: u64, batch: u64) {
+        let version = Version::from_bits(version);
+        let run = Run { version, place: Place::NONE, first: 4, count: 2, kind: Kind::Zero };
+        map.change(key, (4, 2), batch, 0, |leaf| leaf.put(run, &[], &mut Vec::new()));
+    }
+
+    fn version(map: &mut BlockMap, key: &LeafKey) -> u64 {
+        map.get(key).unwrap().runs()[0].version.to_bits()
+    }
+
+    #[test]
+    fn a_leaf_that_changes_during_a_checkpoint_is_frozen_and_dirty() {
+        let key = LeafKey { group: GroupId(1), object: ObjectId::default(), chunk: ChunkIndex(0) };
+        let mut map = BlockMap::new(1 << 20);
+        assert!(!map.is_loaded(&key));
+        map.insert_clean(key, Leaf::default());
+        put(&mut map, key, 1, 7);
+        assert_eq!(map.newest_batch(&key, 5, 10, 6), 7);
+        assert_eq!(map.newest_batch(&key, 6, 10, 6), 0, "other blocks");
+        assert_eq!(map.newest_batch(&key, 5, 10, 7), 0, "durable");
+        let frozen = map.freeze();
+        assert_eq!(version(&mut map, &key), 1);
+        put(&mut map, key, 2, 8);
+        assert_eq!(frozen[0].1.runs()[0].version.to_bits(), 1, "the checkpoint keeps its instant");
+        assert_eq!(map.changed(key, None, None, 7).1, 8);
+        map.thaw();
+        assert_eq!((version(&mut map, &key), map.dirty_leaves()), (2, 1));
+        map.freeze();
+        map.thaw();
+        assert_eq!((version(&mut map, &key), map.changed_leaves()), (2, 0));
+        assert_eq!(map.changed_bytes(), (0, 0));
+    }
+}

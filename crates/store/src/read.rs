@@ -1,0 +1,252 @@
+//! Reading: extents as of one instant per chunk, their data read in as few drive reads as it lies, every
+//! block verified. What does not verify is reported as damaged, remembered, and never returned.
+
+use crate::StoreError;
+use crate::leaf::{Kind, LeafKey};
+use crate::record::Record;
+use crate::region::Place;
+use crate::request::{Extent, ExtentData};
+use crate::state::within;
+use crate::store::Store;
+use crc32c::crc32c;
+use weft_rt::sync::join_all;
+use weft_rt::{Buf, Drive};
+use weft_types::limits::REQUEST_BLOCKS_MAX;
+use weft_types::{BLOCK_SIZE, BlockRange, GroupId, ObjectId, Version};
+
+/// A run of blocks as the map had it at one instant: one version, one kind, neighbouring places.
+struct Found {
+    range: BlockRange,
+    version: Version,
+    open: bool,
+    kind: Kind,
+    place: Place,
+    crcs: Vec<u32>,
+}
+
+/// A drive read: blocks from `place` on, for the extents `first..end`.
+struct Job {
+    place: Place,
+    blocks: u32,
+    first: usize,
+    end: usize,
+}
+
+impl Store {
+    /// Reads a run of blocks: extents in order that cover it. Everything cited is durable on return; blocks
+    /// that were never written are zero with [`Version::ZERO`].
+    ///
+    /// # Errors
+    /// `UnknownGroup`, `Invalid`, a damaged page of the map, or the store has failed. A block that cannot be
+    /// read or does not match its checksum is no error but an extent that is damaged.
+    pub async fn read(
+        &self,
+        group: GroupId,
+        object: ObjectId,
+        range: BlockRange,
+    ) -> Result<Vec<Extent>, StoreError> {
+        if range.count > REQUEST_BLOCKS_MAX {
+            return Err(StoreError::Invalid { reason: "the read is longer than one request may be" });
+        }
+        let pin = self.engine.pin();
+        let found = self.find(group, object, range).await?;
+        let (jobs, datas) = (jobs_of(&found), found.iter().map(|_| Buf::empty()).collect::<Vec<_>>());
+        let mut datas = datas;
+        let reads = jobs.iter().map(|job| read_job(&self.engine.drive, job));
+        let results: Vec<Option<Buf>> = match jobs.len() {
+            0 => Vec::new(),
+            1 => vec![read_job(&self.engine.drive, &jobs[0]).await],
+            _ => join_all(reads).await,
+        };
+        let mut bytes = 0;
+        for (job, data) in jobs.iter().zip(results) {
+            bytes += u64::from(job.blocks) * BLOCK_SIZE as u64;
+            let Some(data) = data else { continue };
+            let mut at = 0;
+            for (found, slot) in found[job.first..job.end].iter().zip(&mut datas[job.first..job.end]) {
+                *slot = data.slice(at..at + found.range.bytes());
+                at += found.range.bytes();
+            }
+        }
+        self.engine.state.borrow_mut().figures.data_bytes_read += bytes;
+        let mut out = Vec::with_capacity(found.len());
+        for (found, data) in found.into_iter().zip(datas) {
+            self.verify(group, object, found, data, &mut out).await?;
+        }
+        drop(pin);
+        Ok(out)
+    }
+
+    /// Like [`Store::read`], without the data: extents of data have their checksums and no bytes.
+    ///
+    /// # Errors
+    /// As [`Store::read`].
+    pub async fn versions(
+        &self,
+        group: GroupId,
+        object: ObjectId,
+        range: BlockRange,
+    ) -> Result<Vec<Extent>, StoreError> {
+        let found = self.find(group, object, range).await?;
+        let extents = found.into_iter().map(|f| {
+            let data = match f.kind {
+                Kind::Data => ExtentData::Data { buf: Buf::empty(), crcs: f.crcs },
+                Kind::Zero => ExtentData::Zero,
+                Kind::Damaged => ExtentData::Damaged,
+            };
+            Extent { range: f.range, version: f.version, open: f.open, data }
+        });
+        Ok(extents.collect())
+    }
+
+    /// What the map says of a run of blocks, once it is durable.
+    async fn find(
+        &self,
+        group: GroupId,
+        object: ObjectId,
+        range: BlockRange,
+    ) -> Result<Vec<Found>, StoreError> {
+        if !range.is_valid() {
+            return Err(StoreError::Invalid { reason: "the range is empty or passes the largest object" });
+        }
+        let mut out = Vec::with_capacity(1);
+        let mut batch = 0;
+        for (chunk, part) in range.by_chunk() {
+            let key = LeafKey { group, object, chunk };
+            while !self.collect(key, part, &mut out, &mut batch)? {
+                self.engine.load(key).await?;
+            }
+        }
+        self.engine.durable(batch).await?;
+        Ok(out)
+    }
+
+    /// Appends what one leaf says; `false` if it is not in RAM.
+    fn collect(
+        &self,
+        key: LeafKey,
+        part: BlockRange,
+        out: &mut Vec<Found>,
+        batch: &mut u64,
+    ) -> Result<bool, StoreError> {
+        let mut state = self.engine.state.borrow_mut();
+        let state = &mut *state;
+        if let Some(cause) = &state.failed {
+            return Err(StoreError::Failed { cause: cause.clone() });
+        }
+        let marks = &state.drive.group(key.group)?.marks;
+        let (first, count) = (within(part.first, key.chunk), part.count as u8);
+        let durable = state.commits.durable();
+        *batch = (*batch).max(state.map.newest_batch(&key, first, count, durable));
+        let Some(leaf) = state.map.get(&key) else { return Ok(false) };
+        for piece in leaf.pieces(first, count) {
+            let base = key.chunk.range().first + u32::from(piece.first);
+            let range = BlockRange::new(base, u32::from(piece.count));
+            let kind = piece.kind.unwrap_or(Kind::Zero);
+            marks.split_open(key.object, range, piece.version, |range, open| {
+                let skip = (range.first - base) as usize;
+                let has_data = kind == Kind::Data;
+                let place = if has_data { piece.place.plus(skip as u64) } else { Place::NONE };
+                let crcs = if has_data {
+                    piece.crcs[skip..skip + range.count as usize].to_vec()
+                } else {
+                    Vec::new()
+                };
+                out.push(Found { range, version: piece.version, open, kind, place, crcs });
+            });
+        }
+        Ok(true)
+    }
+
+    /// Turns what was found and read into extents; blocks that do not verify become damaged ones.
+    async fn verify(
+        &self,
+        group: GroupId,
+        object: ObjectId,
+        found: Found,
+        data: Buf,
+        out: &mut Vec<Extent>,
+    ) -> Result<(), StoreError> {
+        let Found { range, version, open, kind, place, crcs } = found;
+        let extent = |range, data| Extent { range, version, open, data };
+        match kind {
+            Kind::Zero => out.push(extent(range, ExtentData::Zero)),
+            Kind::Damaged => out.push(extent(range, ExtentData::Damaged)),
+            Kind::Data => {
+                let is_good = data.len() == range.bytes()
+                    && data.chunks_exact(BLOCK_SIZE).zip(&crcs).all(|(block, crc)| crc32c(block) == *crc);
+                if is_good {
+                    out.push(extent(range, ExtentData::Data { buf: data, crcs }));
+                    return Ok(());
+                }
+                for (i, crc) in crcs.into_iter().enumerate() {
+                    let (block, place) = (BlockRange::one(range.first + i as u32), place.plus(i as u64));
+                    let data = match read_block(&self.engine.drive, place, crc).await {
+                        Some(buf) => ExtentData::Data { buf, crcs: vec![crc] },
+                        None => {
+                            self.remember_damage(group, object, block, version).await?;
+                            ExtentData::Damaged
+                        }
+                    };
+                    out.push(extent(block, data));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks a block as damaged if it still has the version; logged with the next batch. Losing the mark is
+    /// harmless: the next read finds the damage again.
+    async fn remember_damage(
+        &self,
+        group: GroupId,
+        object: ObjectId,
+        block: BlockRange,
+        version: Version,
+    ) -> Result<(), StoreError> {
+        let key = LeafKey { group, object, chunk: weft_types::ChunkIndex::of(block.first) };
+        self.engine.load(key).await?;
+        let mut state = self.engine.state.borrow_mut();
+        state.figures.damaged_found += 1;
+        tracing::warn!(drive = %self.engine.label.drive, %group, %object, %block, %version, "block is damaged");
+        if !state.has_room_for_note() || !state.map.is_loaded(&key) {
+            return Ok(());
+        }
+        let batch = state.commits.open_batch();
+        if state.damage(batch, key, (within(block.first, key.chunk), 1), version) {
+            let logged = state.record(|e| Record::Damaged { group, object, range: block, version }.encode(e));
+            debug_assert_eq!(batch, logged);
+        }
+        drop(state);
+        self.engine.work.notify_all();
+        Ok(())
+    }
+}
+
+/// The drive reads that bring in all data: neighbours on the drive are read together.
+fn jobs_of(found: &[Found]) -> Vec<Job> {
+    let mut jobs: Vec<Job> = Vec::new();
+    for (i, f) in found.iter().enumerate().filter(|(_, f)| f.kind == Kind::Data) {
+        let blocks = f.range.count;
+        match jobs.last_mut() {
+            Some(job) if job.end == i && job.place.plus(u64::from(job.blocks)) == f.place => {
+                job.blocks += blocks;
+                job.end = i + 1;
+            }
+            _ => jobs.push(Job { place: f.place, blocks, first: i, end: i + 1 }),
+        }
+    }
+    jobs
+}
+
+/// Reads a job's bytes; `None` if the drive cannot.
+async fn read_job(drive: &Drive, job: &Job) -> Option<Buf> {
+    let len = job.blocks as usize * BLOCK_SIZE;
+    drive.read(job.place.offset(), len).await.ok().map(|data| data.freeze())
+}
+
+/// Reads one block that did not verify as part of a longer read; `None` if it does not verify now either.
+async fn read_block(drive: &Drive, place: Place, crc: u32) -> Option<Buf> {
+    let data = drive.read(place.offset(), BLOCK_SIZE).await.ok()?;
+    (crc32c(&data) == crc).then(|| data.freeze())
+}

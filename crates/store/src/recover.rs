@@ -1,0 +1,287 @@
+//! Opening a drive: the newest checkpoint, then the log behind it.
+//!
+//! Records of a batch that a later batch names as durable are applied as they are. The last batch is in
+//! doubt: its data is read, and what does not match its checksum never happened, because nobody can have
+//! been told of it. When anything was replayed, a checkpoint is taken before the store serves, so that the
+//! doubt is settled once and for all.
+
+use crate::StoreError;
+use crate::bitmap::{self, Bitmap};
+use crate::checkpoint::{self, decode_zone_table};
+use crate::engine::Engine;
+use crate::group_state::DriveState;
+use crate::label::Label;
+use crate::leaf::{Kind, Leaf};
+use crate::log::{FoundBatch, LogReader, LogRing};
+use crate::page::PageReader;
+use crate::record::Record;
+use crate::region::{Place, PlaceRun, RegionMap};
+use crate::request::{OpenOptions, OpenReport};
+use crate::state::{State, StateParts, ZoneEntry};
+use crate::superblock::Superblock;
+use crc32c::crc32c;
+use weft_rt::sync::join_all;
+use weft_rt::{BufMut, Drive};
+use weft_types::{BLOCK_SIZE, BlockRange};
+
+/// RAM per byte of drive, 1 GiB per TiB, and the least that is of use: a third of it holds the leaves of
+/// several GiB of random writes between two checkpoints.
+const BUDGET_SHARE: u64 = 1024;
+const BUDGET_BYTES_MIN: u64 = 64 << 20;
+
+/// Bitmap pages that are read at the same time.
+const BITMAP_READS_MAX: usize = 32;
+
+/// Opens a drive; the tasks of the store are not running yet.
+///
+/// # Errors
+/// If the drive is not Weft's, or damaged beyond what the log can mend.
+pub(crate) async fn open(drive: Drive, options: &OpenOptions) -> Result<(Engine, OpenReport), StoreError> {
+    let began = weft_rt::now();
+    let mut report = OpenReport::default();
+    let (label, repairs) = Label::read(&drive).await?;
+    if options.fabric.is_some_and(|fabric| fabric != label.fabric) {
+        return Err(StoreError::FormattedAlready { fabric: label.fabric, drive: label.drive });
+    }
+    if !repairs.is_empty() {
+        label.write(&drive, &repairs).await?;
+        report.label_repaired = true;
+    }
+    let (superblock, is_other_damaged) = Superblock::read(&drive, label.drive).await?;
+    report.superblock_fallback = is_other_damaged;
+    let zones = read_zone_table(&drive, &label.region, &superblock).await?;
+    let bitmap = read_bitmap(&drive, &label.region, &zones).await?;
+    let reader = PageReader::new(drive.clone(), 0);
+    let (state, state_pages) = checkpoint::read_state(&reader, superblock.state).await?;
+    let state = if state.is_empty() {
+        DriveState::default()
+    } else {
+        let place = superblock.state.map_or(Place::NONE, |p| p.place);
+        DriveState::decode(&state).map_err(|e| StoreError::damaged("the state", place, e.to_string()))?
+    };
+    let budget = (label.size_bytes / BUDGET_SHARE).max(BUDGET_BYTES_MIN);
+    let ring = LogRing::new(label.drive, &label.region, superblock.log_position);
+    let state = State::new(StateParts {
+        bitmap,
+        drive: state,
+        ring,
+        superblock,
+        zones,
+        state_pages,
+        budget_bytes: options.ram_budget_bytes.unwrap_or(budget),
+        capacity_blocks: label.region.data_blocks(),
+    });
+    let engine = Engine::new(drive, label, state);
+    replay_log(&engine, &mut report).await?;
+    report.took_us = (weft_rt::now() - began).as_micros() as u64;
+    Ok((engine, report))
+}
+
+/// Applies the log behind the checkpoint, and takes a checkpoint if there was anything.
+async fn replay_log(engine: &Engine, report: &mut OpenReport) -> Result<(), StoreError> {
+    let (ring, sequence) = {
+        let mut state = engine.state.borrow_mut();
+        state.is_replaying = true;
+        (state.ring.clone(), state.superblock.batch + 1)
+    };
+    let mut log = LogReader::new(&ring, &engine.drive, ring.tail, sequence);
+    let mut waiting: Option<FoundBatch> = None;
+    loop {
+        let next = log.next().await?;
+        if let Some(batch) = waiting.take() {
+            let is_durable = next.as_ref().is_some_and(|n| n.header.durable >= batch.header.sequence);
+            replay_batch(engine, batch, is_durable, report).await?;
+        }
+        match next {
+            Some(batch) => waiting = Some(batch),
+            None => break,
+        }
+    }
+    {
+        let mut state = engine.state.borrow_mut();
+        state.is_replaying = false;
+        state.ring.head = log.position;
+        state.commits.resume(log.sequence - 1, log.position);
+    }
+    report.was_clean = report.records_replayed == 0 && report.blocks_dropped == 0;
+    if !report.was_clean {
+        // What was read may still be in a volatile cache; nothing that it replaced may be written over before
+        // it is durable.
+        engine.flush().await?;
+        checkpoint::take(engine).await?;
+        let mut state = engine.state.borrow_mut();
+        state.checkpoints_wanted = state.checkpoints_begun;
+    }
+    Ok(())
+}
+
+async fn replay_batch(
+    engine: &Engine,
+    batch: FoundBatch,
+    is_durable: bool,
+    report: &mut OpenReport,
+) -> Result<(), StoreError> {
+    let number = batch.header.sequence;
+    let place = Place(engine.label.region.log_first);
+    let damaged = |reason: String| StoreError::damaged("the log", place, format!("batch {number}: {reason}"));
+    let records = State::decode_records(&batch.records, batch.header.count).map_err(damaged)?;
+    report.batches_replayed += 1;
+    for record in records {
+        let kept = if is_durable { vec![record] } else { keep_what_arrived(engine, record, report).await? };
+        for record in kept {
+            for key in State::leaves_of(&record) {
+                // One leaf at a time is applied below; several stay loaded because the cache keeps a few always.
+                engine.load(key).await?;
+            }
+            engine.state.borrow_mut().replay(number, record).map_err(damaged)?;
+            report.records_replayed += 1;
+        }
+    }
+    Ok(())
+}
+
+/// The part of a record of the batch in doubt whose data is on the drive.
+async fn keep_what_arrived(
+    engine: &Engine,
+    record: Record,
+    report: &mut OpenReport,
+) -> Result<Vec<Record>, StoreError> {
+    match record {
+        Record::Write { group, object, range, version, opens, places, crcs } => {
+            let arrived = check_data(engine, &places, &crcs).await;
+            report.blocks_dropped += arrived.iter().filter(|ok| !**ok).count() as u64;
+            let all: Vec<Place> = blocks_of(&places).collect();
+            let parts = runs_of(&arrived).map(|(from, to)| Record::Write {
+                group,
+                object,
+                range: BlockRange::new(range.first + from as u32, (to - from) as u32),
+                version,
+                opens,
+                places: join_places(&all[from..to]),
+                crcs: crcs[from..to].to_vec(),
+            });
+            Ok(parts.collect())
+        }
+        Record::Copy { ref leaf, .. } => {
+            let Ok(decoded) = Leaf::decode(leaf) else { return Ok(vec![record]) };
+            let mut has_all = true;
+            let mut blocks = 0;
+            for piece in decoded.pieces(0, weft_types::limits::CHUNK_BLOCKS as u8) {
+                if piece.kind == Some(Kind::Data) {
+                    let places = [PlaceRun { place: piece.place, count: u32::from(piece.count) }];
+                    has_all &= check_data(engine, &places, piece.crcs).await.iter().all(|ok| *ok);
+                    blocks += u64::from(piece.count);
+                }
+            }
+            report.blocks_dropped += if has_all { 0 } else { blocks };
+            Ok(if has_all { vec![record] } else { Vec::new() })
+        }
+        other => Ok(vec![other]),
+    }
+}
+
+/// For each block whether its data matches its checksum.
+async fn check_data(engine: &Engine, places: &[PlaceRun], crcs: &[u32]) -> Vec<bool> {
+    let mut out = Vec::with_capacity(crcs.len());
+    for run in places {
+        let is_inside = engine.label.region.holds_data(*run);
+        let len = run.count as usize * BLOCK_SIZE;
+        let data = if is_inside { engine.drive.read(run.place.offset(), len).await.ok() } else { None };
+        for i in 0..run.count as usize {
+            let crc = crcs[out.len()];
+            let block = data.as_ref().map(|d: &BufMut| &d[i * BLOCK_SIZE..(i + 1) * BLOCK_SIZE]);
+            out.push(block.is_some_and(|b| crc32c(b) == crc));
+        }
+    }
+    out
+}
+
+fn blocks_of(places: &[PlaceRun]) -> impl Iterator<Item = Place> + '_ {
+    places.iter().flat_map(|run| (0..u64::from(run.count)).map(|i| run.place.plus(i)))
+}
+
+fn join_places(blocks: &[Place]) -> Vec<PlaceRun> {
+    let mut out: Vec<PlaceRun> = Vec::new();
+    for place in blocks {
+        match out.last_mut() {
+            Some(run) if run.place.plus(u64::from(run.count)) == *place => run.count += 1,
+            _ => out.push(PlaceRun { place: *place, count: 1 }),
+        }
+    }
+    out
+}
+
+/// The runs of `true`, as (first, end).
+fn runs_of(flags: &[bool]) -> impl Iterator<Item = (usize, usize)> + '_ {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let from = at + flags[at..].iter().position(|f| *f)?;
+        at = flags[from..].iter().position(|f| !*f).map_or(flags.len(), |n| from + n);
+        Some((from, at))
+    })
+}
+
+/// Reads the zone table of a checkpoint.
+///
+/// # Errors
+/// If it is damaged.
+pub(crate) async fn read_zone_table(
+    drive: &Drive,
+    region: &RegionMap,
+    superblock: &Superblock,
+) -> Result<Vec<ZoneEntry>, StoreError> {
+    let place = region.zone_table(u64::from(superblock.table_copy));
+    let len = region.table_blocks as usize * BLOCK_SIZE;
+    let table = drive
+        .read(place.offset(), len)
+        .await
+        .map_err(|e| StoreError::io("read", place.offset(), len as u64, e))?;
+    if crc32c(&table) != superblock.table_crc {
+        return Err(StoreError::damaged("the zone table", place, "its checksum is wrong"));
+    }
+    Ok(decode_zone_table(&table, region.zones))
+}
+
+/// Reads the bitmap of a checkpoint.
+///
+/// # Errors
+/// If a page is damaged.
+pub(crate) async fn read_bitmap(
+    drive: &Drive,
+    region: &RegionMap,
+    zones: &[ZoneEntry],
+) -> Result<Bitmap, StoreError> {
+    let mut bitmap = Bitmap::new(*region);
+    let written: Vec<(u64, ZoneEntry)> =
+        (0..).zip(zones.iter().copied()).filter(|(_, z)| z.slot < 2).collect();
+    for some in written.chunks(BITMAP_READS_MAX) {
+        let pages = join_all(some.iter().map(|(zone, entry)| {
+            let place = region.bitmap_page(*zone, entry.slot);
+            async move { (place, drive.read(place.offset(), BLOCK_SIZE).await) }
+        }));
+        for ((zone, entry), (place, page)) in some.iter().zip(pages.await) {
+            let page = page.map_err(|e| StoreError::damaged("a page of the bitmap", place, e.to_string()))?;
+            if crc32c(&page) != entry.crc {
+                return Err(StoreError::damaged("a page of the bitmap", place, "its checksum is wrong"));
+            }
+            bitmap.load(*zone, bitmap::decode_zone(&page));
+        }
+    }
+    Ok(bitmap)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_arrived_blocks_are_found() {
+        let flags = [true, false, false, true, true];
+        assert_eq!(runs_of(&flags).collect::<Vec<_>>(), [(0, 1), (3, 5)]);
+        assert_eq!(runs_of(&[false; 3]).count(), 0);
+        let places = [Place(4), Place(5), Place(9)];
+        let runs = [PlaceRun { place: Place(4), count: 2 }, PlaceRun { place: Place(9), count: 1 }];
+        assert_eq!(join_places(&places), runs);
+        assert_eq!(blocks_of(&runs).collect::<Vec<_>>(), places);
+    }
+}

@@ -1,0 +1,338 @@
+//! What resync asks of a drive (R12 to R14): digests, verified copies of chunks, how far verification has
+//! come, and the marks that travel with a copy.
+
+use crate::StoreError;
+use crate::leaf::{Kind, Leaf, LeafKey, Run};
+use crate::record::{MARKS_PER_RECORD, Record};
+use crate::region::{Place, PlaceRun};
+use crate::request::{CopyData, CopyEntry, Cursor, Marks, VerifyState};
+use crate::state::{Room, State, within};
+use crate::store::Store;
+use std::ops::Range;
+use weft_rt::{Buf, Drive};
+use weft_types::limits::CHUNK_BLOCKS;
+use weft_types::{BLOCK_SIZE, BlockRange, ChunkIndex, Epoch, GroupId, ObjectId, Version, VolumeId};
+
+/// Leaves that are digested between two looks at the map.
+const LEAVES_PER_STEP: usize = 512;
+
+impl Store {
+    /// Digests of a group's chunks from `from` on, in key order; chunks that hold nothing are left out. Fewer
+    /// than `limit` means that there are no more. Equal content has equal digests on every drive.
+    ///
+    /// # Errors
+    /// If the store has failed, or a page of the map is damaged.
+    pub async fn digests(
+        &self,
+        group: GroupId,
+        from: Option<(ObjectId, ChunkIndex)>,
+        limit: usize,
+    ) -> Result<Vec<(ObjectId, ChunkIndex, u64)>, StoreError> {
+        let first = LeafKey::first_of(group);
+        let end = group.0.checked_add(1).map(|next| LeafKey::first_of(GroupId(next)));
+        let mut next = Some(from.map_or(first, |(object, chunk)| LeafKey { group, object, chunk }));
+        let mut out = Vec::new();
+        while let Some(from) = next.filter(|_| out.len() < limit) {
+            let want = (limit - out.len()).min(LEAVES_PER_STEP);
+            let (leaves, more) = self.engine.scan(from, end, want).await?;
+            out.extend(leaves.iter().map(|(key, leaf)| (key.object, key.chunk, leaf.digest())));
+            next = more;
+        }
+        Ok(out)
+    }
+
+    /// Verifies a chunk in a stint (R12): what this drive holds is replaced by what the source holds, and what
+    /// the source has not is removed; only if the chunk was verified before does something newer here stay.
+    /// Data that is here already at the same version is not written again. With `equal` the digests were the
+    /// same, and the chunk is only marked. One atomic change, durable on return.
+    ///
+    /// # Errors
+    /// `StaleStint` (R13), `NoSpace`, `Invalid`, `UnknownGroup`; then nothing was changed.
+    pub async fn verify_chunk(
+        &self,
+        group: GroupId,
+        object: ObjectId,
+        chunk: ChunkIndex,
+        stint: Epoch,
+        source: Vec<CopyEntry>,
+        equal: bool,
+    ) -> Result<(), StoreError> {
+        if equal {
+            return self
+                .log(|state| {
+                    let held = state.drive.group(group)?;
+                    held.check_stint(stint)?;
+                    let is_new = !held.is_verified(object, chunk);
+                    Ok(is_new.then_some(Record::Verified { group, object, chunk, stint }))
+                })
+                .await;
+        }
+        check_source(chunk, &source)?;
+        let key = LeafKey { group, object, chunk };
+        let mut attempt = 0;
+        let batch = loop {
+            self.engine.admit().await?;
+            self.engine.load(key).await?;
+            let (needed, room) = {
+                let mut state = self.engine.state.borrow_mut();
+                state.check()?;
+                state.drive.group(group)?.check_stint(stint)?;
+                let Some(leaf) = state.map.get(&key).cloned() else { continue };
+                let was_verified = state.drive.group(group)?.is_verified(object, chunk);
+                let plan = plan_copy(chunk, &leaf, was_verified, &source);
+                let needed = plan.iter().map(Put::data_blocks).sum();
+                let room = state.room_for(needed, u64::from(!state.map.is_dirty(&key)));
+                if room == Room::Enough {
+                    break copy(&mut state, &self.engine.drive, key, stint, &source, plan);
+                }
+                (needed, room)
+            };
+            attempt += 1;
+            self.engine.make_room(needed, room, attempt).await?;
+        };
+        self.engine.work.notify_all();
+        self.engine.durable(batch).await
+    }
+
+    /// Whether a chunk is verified in the drive's stint, or never had to be.
+    pub fn chunk_is_verified(&self, group: GroupId, object: ObjectId, chunk: ChunkIndex) -> bool {
+        let state = self.engine.state.borrow();
+        state.drive.groups.get(&group).is_some_and(|g| g.is_verified(object, chunk))
+    }
+
+    /// Everything below the cursor is verified in this stint. Durable on return; it never moves back.
+    ///
+    /// # Errors
+    /// `StaleStint`, `UnknownGroup`, or the store has failed.
+    pub async fn set_cursor(&self, group: GroupId, stint: Epoch, cursor: Cursor) -> Result<(), StoreError> {
+        self.log(|state| {
+            let held = state.drive.group(group)?;
+            held.check_stint(stint)?;
+            Ok((cursor > held.cursor).then_some(Record::Cursor { group, stint, cursor }))
+        })
+        .await
+    }
+
+    /// How far this drive has verified a group.
+    pub fn verify_state(&self, group: GroupId) -> Option<VerifyState> {
+        self.engine.state.borrow().drive.groups.get(&group).map(|g| g.verify_state())
+    }
+
+    /// The marks of the chunks from `from` on, below `to` (`None`: to the end), and all watermarks of the group
+    /// (R14).
+    pub fn marks(
+        &self,
+        group: GroupId,
+        from: (ObjectId, ChunkIndex),
+        to: Option<(ObjectId, ChunkIndex)>,
+    ) -> Marks {
+        let state = self.engine.state.borrow();
+        let Some(held) = state.drive.groups.get(&group) else { return Marks::default() };
+        let is_inside = |object: ObjectId, range: BlockRange| {
+            let (first, last) = (ChunkIndex::of(range.first), ChunkIndex::of(range.end() - 1));
+            (object, last) >= from && to.is_none_or(|to| (object, first) < to)
+        };
+        let open = held.marks.entries().filter(|e| is_inside(e.object, e.range)).collect();
+        Marks { open, watermarks: held.marks.watermarks().collect() }
+    }
+
+    /// Takes over a source's marks (R14), before its digests are compared. Durable on return.
+    ///
+    /// # Errors
+    /// `StaleStint`, `UnknownGroup`, or the store has failed.
+    pub async fn merge_marks(&self, group: GroupId, stint: Epoch, marks: Marks) -> Result<(), StoreError> {
+        // Entries first: a watermark that rose at the source meanwhile then removes what it has passed.
+        let open = marks.open.chunks(MARKS_PER_RECORD);
+        let open = open.map(|part| Marks { open: part.to_vec(), watermarks: Vec::new() });
+        let watermarks = marks.watermarks.chunks(MARKS_PER_RECORD);
+        let watermarks = watermarks.map(|part| Marks { open: Vec::new(), watermarks: part.to_vec() });
+        for marks in open.chain(watermarks) {
+            self.log(|state| {
+                state.drive.group(group)?.check_stint(stint)?;
+                Ok(Some(Record::Marks { group, marks }))
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// The group's chunks of one volume, for a sweep over what a drive holds; in key order.
+    ///
+    /// # Errors
+    /// If the store has failed, or a page of the map is damaged.
+    pub async fn chunks_of(
+        &self,
+        group: GroupId,
+        volume: VolumeId,
+    ) -> Result<Vec<(ObjectId, ChunkIndex)>, StoreError> {
+        let mut next = Some(LeafKey { object: ObjectId::new(volume, 0), ..LeafKey::first_of(group) });
+        let mut out = Vec::new();
+        while let Some(from) = next {
+            let end = from.group.0.checked_add(1).map(|g| LeafKey::first_of(GroupId(g)));
+            let (leaves, more) = self.engine.scan(from, end, LEAVES_PER_STEP).await?;
+            let keys = leaves.iter().map(|(key, _)| (key.object, key.chunk));
+            let before = out.len();
+            out.extend(keys.take_while(|(object, _)| object.volume == volume));
+            next = more.filter(|_| out.len() - before == leaves.len());
+        }
+        Ok(out)
+    }
+}
+
+/// Refuses a source whose entries do not describe the chunk.
+fn check_source(chunk: ChunkIndex, source: &[CopyEntry]) -> Result<(), StoreError> {
+    let all = chunk.range();
+    let mut at = all.first;
+    for entry in source {
+        let range = entry.range;
+        if !range.is_valid() || range.first < at || range.end() > all.end() {
+            return Err(StoreError::Invalid { reason: "a copy's entries are in order and inside its chunk" });
+        }
+        at = range.end();
+        if let CopyData::Data { buf, crcs } = &entry.data
+            && (buf.len() != range.bytes() || crcs.len() != range.count as usize)
+        {
+            return Err(StoreError::Invalid {
+                reason: "the data or its checksums do not have the entry's length",
+            });
+        }
+        if matches!(entry.data, CopyData::Absent) != (entry.version == Version::ZERO) {
+            return Err(StoreError::Invalid {
+                reason: "a copied block has version zero if and only if it is absent",
+            });
+        }
+    }
+    Ok(())
+}
+
+/// A run of blocks that a copy changes.
+struct Put {
+    /// Blocks, counted from the chunk's start.
+    blocks: Range<u8>,
+    /// The source's entry and how far into it the run begins; `None` removes the blocks.
+    entry: Option<(usize, u32)>,
+    has_data: bool,
+}
+
+impl Put {
+    fn data_blocks(&self) -> u64 {
+        if self.has_data { (self.blocks.end - self.blocks.start).into() } else { 0 }
+    }
+}
+
+/// What has to change so that the chunk is as the source has it.
+fn plan_copy(chunk: ChunkIndex, leaf: &Leaf, was_verified: bool, source: &[CopyEntry]) -> Vec<Put> {
+    let mut theirs: [Option<(usize, u32)>; CHUNK_BLOCKS as usize] = [None; CHUNK_BLOCKS as usize];
+    for (i, entry) in source.iter().enumerate().filter(|(_, e)| !matches!(e.data, CopyData::Absent)) {
+        for block in entry.range.blocks() {
+            theirs[usize::from(within(block, chunk))] = Some((i, block - entry.range.first));
+        }
+    }
+    let mut plan: Vec<Put> = Vec::new();
+    for piece in leaf.pieces(0, CHUNK_BLOCKS as u8) {
+        for i in 0..piece.count {
+            let block = piece.first + i;
+            let entry = theirs[usize::from(block)];
+            let version = entry.map_or(Version::ZERO, |(e, _)| source[e].version);
+            let is_newer_here = was_verified && piece.version > version;
+            let is_same = piece.version == version
+                && match entry.map(|(e, at)| (&source[e].data, at as usize)) {
+                    None => piece.kind.is_none(),
+                    Some((CopyData::Data { crcs, .. }, at)) => {
+                        piece.kind == Some(Kind::Data) && piece.crcs[usize::from(i)] == crcs[at]
+                    }
+                    Some((CopyData::Zero, _)) => piece.kind == Some(Kind::Zero),
+                    // The source has lost what is here in good order at the same version: it stays.
+                    Some((CopyData::Damaged, _)) => true,
+                    Some((CopyData::Absent, _)) => unreachable!("absent blocks have no entry"),
+                };
+            if is_newer_here || is_same {
+                continue;
+            }
+            match plan.last_mut() {
+                Some(put) if put.blocks.end == block && continues(put, entry) => put.blocks.end += 1,
+                _ => {
+                    let has_data =
+                        entry.is_some_and(|(e, _)| matches!(source[e].data, CopyData::Data { .. }));
+                    plan.push(Put { blocks: block..block + 1, entry, has_data });
+                }
+            }
+        }
+    }
+    plan
+}
+
+fn continues(put: &Put, next: Option<(usize, u32)>) -> bool {
+    match (put.entry, next) {
+        (None, None) => true,
+        (Some((a, at)), Some((b, next_at))) => {
+            a == b && next_at == at + u32::from(put.blocks.end - put.blocks.start)
+        }
+        _ => false,
+    }
+}
+
+/// Makes the change, logs it as one record, and marks the chunk as verified; returns the batch.
+fn copy(
+    state: &mut State,
+    drive: &Drive,
+    key: LeafKey,
+    stint: Epoch,
+    source: &[CopyEntry],
+    plan: Vec<Put>,
+) -> u64 {
+    let mut leaf = Leaf::clone(state.map.get(&key).expect("the leaf was found when the copy was planned"));
+    let mut replaced = Vec::new();
+    for put in plan {
+        let (first, count) = (put.blocks.start, put.blocks.end - put.blocks.start);
+        let Some((entry, at)) = put.entry else {
+            leaf.remove(first, count, &mut replaced);
+            continue;
+        };
+        let version = source[entry].version;
+        let run = |kind, place, first, count| Run { version, place, first, count, kind };
+        match &source[entry].data {
+            CopyData::Data { buf, crcs } => {
+                let from = at as usize;
+                let data = buf.slice(from * BLOCK_SIZE..(from + usize::from(count)) * BLOCK_SIZE);
+                let crcs = &crcs[from..from + usize::from(count)];
+                let mut done = 0;
+                for place in place_data(state, drive, data) {
+                    let n = place.count as usize;
+                    let part = run(Kind::Data, place.place, first + done as u8, n as u8);
+                    leaf.put(part, &crcs[done..done + n], &mut replaced);
+                    done += n;
+                }
+            }
+            CopyData::Zero => leaf.put(run(Kind::Zero, Place::NONE, first, count), &[], &mut replaced),
+            // Nobody knows the checksum of what the source could not read.
+            CopyData::Damaged => {
+                let crcs = vec![0; usize::from(count)];
+                leaf.put(run(Kind::Damaged, Place::NONE, first, count), &crcs, &mut replaced);
+            }
+            CopyData::Absent => unreachable!("absent blocks are removed"),
+        }
+    }
+    let mut encoded = weft_wire::Encoder::with_capacity(leaf.encoded_len());
+    leaf.encode(&mut encoded);
+    let LeafKey { group, object, chunk } = key;
+    let record = Record::Copy { group, object, chunk, stint, leaf: encoded.0 };
+    let batch = state.record(|e| record.encode(e));
+    state.replace_leaf(batch, key, leaf);
+    state.replay_note(Record::Verified { group, object, chunk, stint });
+    batch
+}
+
+/// Takes places for data and gives it to the open batch.
+fn place_data(state: &mut State, drive: &Drive, data: Buf) -> Vec<PlaceRun> {
+    let mut places = Vec::with_capacity(1);
+    state.bitmap.allocate((data.len() / BLOCK_SIZE) as u32, &mut places);
+    state.figures.data_bytes_written += data.len() as u64;
+    let mut at = 0;
+    for run in &places {
+        let end = at + run.count as usize * BLOCK_SIZE;
+        state.commits.add_data(drive, run.place, data.slice(at..end));
+        at = end;
+    }
+    places
+}
