@@ -96,6 +96,10 @@ install_packages() {
     install -y -qq --no-install-recommends $packages </dev/null >/dev/null ||
     fail "apt-get could not install$packages" "run it by hand to see why: $by_hand"
   remove_policy
+  # The package fio brings a server for remote control. No release should start it at the next boot because of us.
+  case " $packages " in *" fio "*)
+    if command -v systemctl >/dev/null 2>&1; then as_root systemctl disable --quiet fio.service 2>/dev/null || true; fi ;;
+  esac
 }
 
 install_rust() {
