@@ -52,10 +52,18 @@ impl EmbeddedStore {
             Ok(false) => make(&path)?,
             Err(source) => return Err(io_error("look for", &path, source)),
         }
-        let database = guard(&path, || Database::open(&path).map_err(|e| open_error(&path, e)))?;
-        let store = EmbeddedStore { path, database };
-        store.load()?;
-        Ok(store)
+        guard(&path, || {
+            let mut database = Database::open(&path).map_err(|e| open_error(&path, e))?;
+            // Every page is read and compared with its checksum: the store is small, and it is read once.
+            let is_whole = database.check_integrity().map_err(|e| open_error(&path, e))?;
+            if !is_whole {
+                let cause = "its pages do not match their checksums".to_owned();
+                return Err(StoreError::Corrupt { place: path.display().to_string(), cause });
+            }
+            let store = EmbeddedStore { path: path.clone(), database };
+            store.read()?;
+            Ok(store)
+        })
     }
 
     fn place(&self) -> String {

@@ -1,0 +1,507 @@
+//! A manager, targets that only keep leases, and tools, in one simulation.
+//!
+//! The targets follow the rules that matter to the manager: a lease counts from when it was asked for and is void
+//! until its map is adopted; they vouch for each other unless told not to; they log what they are asked. They hold
+//! no data.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use weft_api::{ApiAnswer, ApiError, ApiRequest, FabricStatus};
+use weft_manager::{Manager, ManagerOptions, MemStore};
+use weft_rt::sim::{Crash, ProcessId, kill, spawn_process};
+use weft_rt::{
+    Addr, Answer, Buf, Handler, Instant, Link, Listener, Peer, Request, Server, now, sleep, spawn, timeout,
+};
+use weft_types::{
+    BlockCount, DriveId, Epoch, FabricId, FabricMap, Group, GroupId, MapVersion, NodeId, Role, SessionId,
+};
+use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest, TargetAnswer, TargetRequest};
+use weft_wire::control::{ResyncStatus, TargetStatus, VouchAnswer, VouchRequest};
+use weft_wire::handshake::{Hello, PeerRole};
+use weft_wire::{Kind, Status};
+
+pub const FABRIC: FabricId = FabricId(0xfab);
+/// 1 GiB.
+pub const DRIVE_BLOCKS: u64 = 262_144;
+
+pub fn manager_host() -> IpAddr {
+    IpAddr::from([10, 0, 0, 100])
+}
+
+pub fn manager_addr() -> Addr {
+    "10.0.0.100:4800".parse().unwrap()
+}
+
+pub fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// Waits until the condition holds.
+pub async fn eventually(what: &str, most: Duration, condition: impl Fn() -> bool) {
+    let start = now();
+    while !condition() {
+        assert!(start.elapsed() < most, "not within {most:?}: {what}");
+        sleep(ms(5)).await;
+    }
+}
+
+/// Listens at an address as soon as it is free: a connection attempt that is stuck in a cut network may hold on to
+/// the listener of the process before.
+async fn listen(addr: &Addr) -> Listener {
+    loop {
+        match Listener::bind(addr) {
+            Ok(listener) => return listener,
+            Err(_) => sleep(ms(1)).await,
+        }
+    }
+}
+
+/// The manager's process and what survives it.
+pub struct Service {
+    pub store: MemStore,
+    manager: Rc<RefCell<Option<Rc<Manager>>>>,
+    process: Cell<Option<ProcessId>>,
+}
+
+impl Service {
+    pub async fn start() -> Service {
+        let service = Service { store: MemStore::new(), manager: Rc::default(), process: Cell::new(None) };
+        service.restart().await;
+        service
+    }
+
+    /// Starts the process (again).
+    pub async fn restart(&self) {
+        self.kill();
+        let (store, slot) = (self.store.clone(), self.manager.clone());
+        let options = ManagerOptions { fabric: Some(FABRIC), ..ManagerOptions::default() };
+        self.process.set(Some(spawn_process(manager_host(), "manager", async move {
+            let manager = Manager::start(store, options).unwrap();
+            *slot.borrow_mut() = Some(manager.clone());
+            manager.serve(listen(&manager_addr()).await).await;
+        })));
+        sleep(ms(1)).await;
+    }
+
+    pub fn kill(&self) {
+        self.manager.borrow_mut().take();
+        if let Some(process) = self.process.take() {
+            kill(process, Crash::Process);
+        }
+    }
+
+    /// The map as it is in the store, also while no manager runs.
+    pub fn map(&self) -> FabricMap {
+        use weft_manager::MapStore;
+        let (_, bytes) = self.store.load().unwrap().unwrap();
+        control::decode_map(&bytes).unwrap()
+    }
+}
+
+/// A target's process and what survives it.
+pub struct FakeTarget {
+    pub name: String,
+    pub host: IpAddr,
+    pub drives: RefCell<Vec<DriveId>>,
+    pub fabric: Cell<FabricId>,
+    pub map: RefCell<Option<Rc<FabricMap>>>,
+    /// Everything that the manager asked, with when it was answered.
+    pub log: RefCell<Vec<(Instant, TargetRequest)>>,
+    /// While set, maps are not adopted and the manager gets no answer.
+    pub holds_adoption: Cell<bool>,
+    /// Set while a sweep is not to be answered.
+    pub holds_sweep: Cell<bool>,
+    /// Why the last join was refused.
+    pub refusal: RefCell<Option<(Status, String)>>,
+    /// When the last request was sent for which a lease was granted.
+    pub leased_from: Cell<Option<Instant>>,
+    pub resyncs: RefCell<Vec<ResyncStatus>>,
+    process: Cell<Option<ProcessId>>,
+}
+
+/// What a target knows only as long as its process lives.
+#[derive(Default)]
+struct Life {
+    lease_until: Cell<Instant>,
+    /// The lease counts once this map is adopted.
+    lease_map: Cell<MapVersion>,
+    had_lease: Cell<bool>,
+    suspects: RefCell<BTreeSet<NodeId>>,
+    promises: RefCell<BTreeMap<NodeId, MapVersion>>,
+    /// Per group until when each other member's target has vouched.
+    vouched: RefCell<BTreeMap<(GroupId, DriveId), Instant>>,
+    node: Cell<NodeId>,
+}
+
+struct Process {
+    target: Rc<FakeTarget>,
+    life: Life,
+}
+
+impl FakeTarget {
+    pub fn new(n: u8, drives: &[u128]) -> Rc<FakeTarget> {
+        Rc::new(FakeTarget {
+            name: format!("node-{n}"),
+            host: IpAddr::from([10, 0, 0, n]),
+            drives: RefCell::new(drives.iter().map(|&d| DriveId(d)).collect()),
+            fabric: Cell::new(FABRIC),
+            map: RefCell::new(None),
+            log: RefCell::default(),
+            holds_adoption: Cell::new(false),
+            holds_sweep: Cell::new(false),
+            refusal: RefCell::new(None),
+            leased_from: Cell::new(None),
+            resyncs: RefCell::default(),
+            process: Cell::new(None),
+        })
+    }
+
+    pub fn addr(&self) -> Addr {
+        Addr::Tcp((self.host, 4801).into())
+    }
+
+    pub fn start(self: &Rc<Self>) -> Rc<ProcessView> {
+        self.kill();
+        let process = Rc::new(Process { target: self.clone(), life: Life::default() });
+        let run = process.clone();
+        self.process.set(Some(spawn_process(self.host, &self.name, async move {
+            spawn(Server::run(listen(&run.target.addr()).await, run.clone()));
+            run.keep_lease().await;
+        })));
+        Rc::new(ProcessView(process))
+    }
+
+    pub fn kill(&self) {
+        if let Some(process) = self.process.take() {
+            kill(process, Crash::Process);
+        }
+    }
+
+    pub fn is_running(&self) -> bool {
+        let id = self.process.get();
+        id.is_some()
+    }
+
+    pub fn adopted(&self) -> MapVersion {
+        self.map.borrow().as_ref().map_or(MapVersion(0), |m| m.version)
+    }
+
+    /// When the manager asked for the first time what the condition picks, since the instant.
+    pub fn asked(&self, since: Instant, pick: impl Fn(&TargetRequest) -> bool) -> Option<Instant> {
+        self.log.borrow().iter().find(|(at, r)| *at >= since && pick(r)).map(|(at, _)| *at)
+    }
+
+    fn reports(&self) -> Vec<DriveReport> {
+        let map = self.map.borrow();
+        let epochs = |drive| match &*map {
+            Some(map) => (map.groups.values())
+                .filter(|g| g.slot_of(drive).is_some())
+                .map(|g| (g.id, g.epoch))
+                .collect(),
+            None => Vec::new(),
+        };
+        let report = |&id: &DriveId| DriveReport {
+            id,
+            path: format!("/dev/{}", id.0),
+            capacity: BlockCount(DRIVE_BLOCKS),
+            map_copy: self.adopted(),
+            epochs: epochs(id),
+        };
+        self.drives.borrow().iter().map(report).collect()
+    }
+}
+
+/// What a test may look at in a running target.
+pub struct ProcessView(Rc<Process>);
+
+impl ProcessView {
+    /// Whether the target would serve this group now.
+    pub fn serves(&self, group: GroupId) -> bool {
+        self.0.serves(group)
+    }
+}
+
+impl Process {
+    fn adopt(&self, bytes: &Buf) {
+        let map = control::decode_map(bytes).unwrap();
+        if map.version <= self.target.adopted() {
+            return;
+        }
+        // A promise ends with a newer map that lists the victim as a member.
+        let is_listed =
+            |node: &NodeId| map.groups.values().any(|g| g.write_set().any(|d| map.drives[&d].node == *node));
+        self.life.promises.borrow_mut().retain(|victim, at| *at >= map.version || !is_listed(victim));
+        *self.target.map.borrow_mut() = Some(Rc::new(map));
+    }
+
+    fn serves(&self, id: GroupId) -> bool {
+        let Some(map) = self.target.map.borrow().clone() else { return false };
+        let Some(group) = map.groups.get(&id) else { return false };
+        if !self.life.had_lease.get() || !self.my_slots(&map, group).any(|r| r == Role::InSync) {
+            return false;
+        }
+        let by_manager = self.life.lease_until.get() > now() && self.life.lease_map.get() <= map.version;
+        by_manager || self.is_vouched_for(&map, group)
+    }
+
+    fn my_slots<'a>(&'a self, map: &'a FabricMap, group: &'a Group) -> impl Iterator<Item = Role> + 'a {
+        group.slots.iter().filter(|s| map.drives[&s.drive].node == self.life.node.get()).map(|s| s.role)
+    }
+
+    fn others(&self, map: &FabricMap, group: &Group) -> Vec<DriveId> {
+        group.write_set().filter(|d| map.drives[d].node != self.life.node.get()).collect()
+    }
+
+    fn is_vouched_for(&self, map: &FabricMap, group: &Group) -> bool {
+        let others = self.others(map, group);
+        let vouched = self.life.vouched.borrow();
+        let by = |d: &DriveId| vouched.get(&(group.id, *d)).is_some_and(|until| *until > now());
+        !others.is_empty() && others.iter().all(by)
+    }
+
+    /// Joins and renews for ever; while the manager is silent, asks the other members.
+    async fn keep_lease(self: Rc<Self>) {
+        let incarnation = weft_rt::random_u64();
+        let this = self.clone();
+        spawn(async move {
+            loop {
+                sleep(ms(250)).await;
+                this.ask_for_words().await;
+            }
+        });
+        loop {
+            let role = PeerRole::Target(self.life.node.get());
+            let hello = Hello::new(role, Some(self.target.fabric.get()), self.target.name.clone());
+            if let Ok(link) = Link::connect(&manager_addr(), &hello).await {
+                self.renew_on(&link, incarnation).await;
+            }
+            sleep(ms(100)).await;
+        }
+    }
+
+    async fn renew_on(&self, link: &Link, incarnation: u64) {
+        let join = ManagerRequest::Join {
+            node: self.target.name.clone(),
+            addr: self.target.addr().to_string(),
+            incarnation,
+            drives: self.target.reports(),
+        };
+        match ask(link, &join).await {
+            Ok((ManagerAnswer::Joined { node }, map)) => {
+                self.life.node.set(node);
+                if self.target.holds_adoption.get() {
+                    return;
+                }
+                self.adopt(&map);
+            }
+            Ok(other) => panic!("{other:?}"),
+            Err(refusal) => {
+                *self.target.refusal.borrow_mut() = Some(refusal);
+                return;
+            }
+        }
+        loop {
+            let (node, sent) = (self.life.node.get(), now());
+            let renew = ManagerRequest::Renew { node, incarnation, adopted: self.target.adopted() };
+            let Ok(Ok((answer, _))) = timeout(ms(1500), ask(link, &renew)).await else { return };
+            let ManagerAnswer::Granted { map, suspects } = answer else { panic!("{answer:?}") };
+            self.life.lease_until.set(sent + ms(2000));
+            self.life.lease_map.set(map);
+            self.life.had_lease.set(true);
+            *self.life.suspects.borrow_mut() = suspects.into_iter().collect();
+            self.target.leased_from.set(Some(sent));
+            sleep(ms(500)).await;
+        }
+    }
+
+    async fn ask_for_words(self: &Rc<Self>) {
+        if self.life.lease_until.get() > now() + ms(1000) || !self.life.had_lease.get() {
+            return;
+        }
+        let Some(map) = self.target.map.borrow().clone() else { return };
+        for group in map.groups.values().filter(|g| self.my_slots(&map, g).any(|r| r != Role::Out)) {
+            for drive in self.others(&map, group) {
+                let (this, map, id, epoch) = (self.clone(), map.clone(), group.id, group.epoch);
+                spawn(async move {
+                    let sent = now();
+                    let request = VouchRequest { node: this.life.node.get(), groups: vec![(id, epoch)] };
+                    let addr: Addr = map.drive_addr(drive).unwrap().parse().unwrap();
+                    let hello = Hello::new(PeerRole::Target(this.life.node.get()), Some(FABRIC), "peer");
+                    let Ok(link) = Link::connect(&addr, &hello).await else { return };
+                    let request = control::encode(&request);
+                    let call = link.call(Kind::Vouch, &request, vec![]);
+                    let Ok(Ok(frame)) = timeout(ms(500), call).await else { return };
+                    let answer: VouchAnswer = control::decode(&frame.head).unwrap();
+                    if answer.groups.contains(&id) {
+                        this.life.vouched.borrow_mut().insert((id, drive), sent + ms(2000));
+                    }
+                });
+            }
+        }
+    }
+
+    fn vouch(&self, request: &VouchRequest) -> VouchAnswer {
+        let map = self.target.map.borrow().clone();
+        let victim = request.node;
+        let refuses = self.life.suspects.borrow().contains(&victim)
+            || self.life.promises.borrow().contains_key(&victim);
+        let groups = match map {
+            Some(map) if self.life.had_lease.get() && !refuses => (request.groups.iter())
+                .filter(|(id, epoch)| is_written_by(&map, *id, *epoch, victim))
+                .map(|(id, _)| *id)
+                .collect(),
+            _ => Vec::new(),
+        };
+        VouchAnswer { groups }
+    }
+
+    async fn control(&self, request: TargetRequest, body: &Buf) -> TargetAnswer {
+        match &request {
+            TargetRequest::AdoptMap { .. } => {
+                while self.target.holds_adoption.get() {
+                    sleep(ms(10)).await;
+                }
+                sleep(Duration::from_micros(weft_rt::random_below(5000))).await;
+                self.adopt(body);
+            }
+            TargetRequest::StopVouching { victim, map } => {
+                let mut promises = self.life.promises.borrow_mut();
+                let promise = promises.entry(*victim).or_insert(*map);
+                *promise = (*promise).max(*map);
+            }
+            TargetRequest::Sweep { .. } => {
+                while self.target.holds_sweep.get() {
+                    sleep(ms(10)).await;
+                }
+                sleep(Duration::from_micros(weft_rt::random_below(5000))).await;
+            }
+            _ => {}
+        }
+        let answer = match &request {
+            TargetRequest::Status => TargetAnswer::Status(TargetStatus {
+                resyncs: self.target.resyncs.borrow().clone(),
+                ..TargetStatus::default()
+            }),
+            _ => TargetAnswer::Done,
+        };
+        self.target.log.borrow_mut().push((now(), request));
+        answer
+    }
+}
+
+/// Whether the node has a drive in the write set of the group at this epoch.
+fn is_written_by(map: &FabricMap, group: GroupId, epoch: Epoch, node: NodeId) -> bool {
+    let Some(group) = map.groups.get(&group) else { return false };
+    group.epoch == epoch && group.write_set().any(|d| map.drives[&d].node == node)
+}
+
+impl Handler for Process {
+    fn greet(&self, _: &Hello) -> Result<Option<FabricId>, String> {
+        Ok(Some(FABRIC))
+    }
+
+    async fn handle(self: Rc<Self>, _: Rc<Peer>, request: Request) -> Answer {
+        match request.kind {
+            Kind::Control => {
+                let answer = self.control(control::decode(&request.head).unwrap(), &request.body).await;
+                Answer::ok(control::encode(&answer), vec![])
+            }
+            Kind::Vouch => {
+                Answer::ok(control::encode(&self.vouch(&control::decode(&request.head).unwrap())), vec![])
+            }
+            other => panic!("a target is not asked {other:?} here"),
+        }
+    }
+}
+
+/// Asks a manager something.
+pub async fn ask(link: &Link, request: &ManagerRequest) -> Result<(ManagerAnswer, Buf), (Status, String)> {
+    let frame = match link.call(Kind::Manage, &control::encode(request), vec![]).await {
+        Ok(frame) => frame,
+        Err(error) => return Err((Status::NotReady, error.to_string())),
+    };
+    match Status::from_u16(frame.envelope.status) {
+        Status::Ok => Ok((control::decode(&frame.head).unwrap(), frame.body)),
+        status => Err((status, String::from_utf8_lossy(&frame.head).into_owned())),
+    }
+}
+
+/// A client or tool of the manager.
+pub async fn connect(role: PeerRole) -> Link {
+    Link::connect(&manager_addr(), &Hello::new(role, None, "test")).await.unwrap()
+}
+
+/// One management operation on a connection of its own.
+pub async fn operate(request: ApiRequest) -> Result<ApiAnswer, ApiError> {
+    let link = connect(PeerRole::Tool).await;
+    let frame = link.call(Kind::Api, &weft_api::encode_request(&request), vec![]).await.unwrap();
+    assert_eq!(
+        Status::from_u16(frame.envelope.status),
+        Status::Ok,
+        "{}",
+        String::from_utf8_lossy(&frame.head)
+    );
+    weft_api::decode_reply(&frame.body).unwrap().into_result()
+}
+
+pub fn volume_of(name: &str, copies: u8) -> ApiRequest {
+    ApiRequest::VolumeCreate {
+        name: name.into(),
+        size_bytes: 64 << 20,
+        copies,
+        pool: None,
+        stripe_unit_bytes: None,
+        width: None,
+        failure_domain: weft_api::FailureDomain::Node,
+        thin: false,
+        dry_run: false,
+    }
+}
+
+pub async fn status() -> FabricStatus {
+    match operate(ApiRequest::Status {}).await {
+        Ok(ApiAnswer::Status(status)) => *status,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub async fn attach(
+    volume: &str,
+    mode: weft_types::AttachMode,
+    preempt: bool,
+) -> Result<weft_types::Session, (Status, String)> {
+    let link = connect(PeerRole::Client).await;
+    let request = ManagerRequest::Attach { volume: volume.into(), mode, preempt, client: "test".into() };
+    match ask(&link, &request).await? {
+        (ManagerAnswer::Attached { session, .. }, _) => Ok(session),
+        other => panic!("{other:?}"),
+    }
+}
+
+pub async fn touch(sessions: &[SessionId]) -> Result<(), (Status, String)> {
+    let link = connect(PeerRole::Client).await;
+    ask(&link, &ManagerRequest::Touch { sessions: sessions.to_vec() }).await.map(|_| ())
+}
+
+/// A manager and nodes 1 to n with one drive each, all up and with the newest map.
+pub async fn fabric(nodes: u8) -> (Service, Vec<Rc<FakeTarget>>, Vec<Rc<ProcessView>>) {
+    let service = Service::start().await;
+    let targets: Vec<Rc<FakeTarget>> = (1..=nodes).map(|n| FakeTarget::new(n, &[u128::from(n)])).collect();
+    let views = targets.iter().map(FakeTarget::start).collect();
+    all_up(&service, &targets).await;
+    (service, targets, views)
+}
+
+/// Waits until all these targets hold leases and the newest map.
+pub async fn all_up(service: &Service, targets: &[Rc<FakeTarget>]) {
+    let is_up = |t: &Rc<FakeTarget>| t.leased_from.get().is_some() && t.adopted() == service.map().version;
+    eventually("all targets are up", ms(5000), || targets.iter().all(is_up)).await;
+}
+
+/// The roles of a node's drives in all groups.
+pub fn roles(map: &FabricMap, drive: u128) -> Vec<Role> {
+    map.groups.values().filter_map(|g| g.slot_of(DriveId(drive))).map(|s| s.role).collect()
+}

@@ -1,0 +1,425 @@
+//! Joining, leases, and leaving: who is let in, who is evicted, and not one moment too early.
+
+mod harness;
+
+use harness::*;
+use std::rc::Rc;
+use weft_api::{ApiAnswer, ApiRequest, Health, Presence};
+use weft_rt::sim::{Sim, heal_network, set_blocked, trace_hash};
+use weft_rt::{now, random_below, sleep};
+use weft_types::{DriveId, DriveState, Epoch, FabricId, MapVersion, NodeId, Role};
+use weft_wire::Status;
+use weft_wire::control::{ManagerRequest, TargetRequest};
+use weft_wire::handshake::PeerRole;
+
+/// The default lease is 2 s, and the granter waits 1 % longer.
+const LEASE_WAIT_MS: u64 = 2020;
+
+#[test]
+fn targets_join_and_get_leases() {
+    Sim::new(1).block_on(async {
+        let (service, targets, _) = fabric(3).await;
+        let map = service.map();
+        assert_eq!((map.nodes.len(), map.drives.len(), map.pools.len()), (3, 3, 1));
+        assert_eq!(map.fabric, FABRIC);
+        assert!(targets.iter().all(|t| t.refusal.borrow().is_none()));
+        let status = status().await;
+        assert_eq!(status.health, Health::Healthy, "{:?}", status.reasons);
+        assert!(status.nodes.iter().all(|n| n.presence == Presence::Up));
+        // Eight targets' free space at two copies is half of the raw one at most.
+        let pool = &status.pools[0];
+        assert_eq!(pool.raw_bytes, 3 << 30);
+        assert_eq!(pool.free.iter().map(|f| f.copies).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(pool.free[2].free_bytes, 1 << 30);
+    });
+}
+
+#[test]
+fn a_copied_drive_another_fabric_and_a_newer_map_are_refused() {
+    Sim::new(2).block_on(async {
+        let (service, targets, _) = fabric(2).await;
+        let version = service.map().version;
+        let copy = FakeTarget::new(3, &[2]);
+        copy.start();
+        eventually("the copy is refused", ms(1000), || copy.refusal.borrow().is_some()).await;
+        let (refused, text) = copy.refusal.borrow().clone().unwrap();
+        assert_eq!(refused, Status::Refused);
+        assert!(text.contains("is in service on node 'node-2'") && text.contains("copy"), "{text}");
+        assert_eq!(service.map().version, version, "nothing of it is in the map");
+        copy.kill();
+
+        let stranger = FakeTarget::new(4, &[4]);
+        stranger.fabric.set(FabricId(0xbad));
+        stranger.start();
+        sleep(ms(1000)).await;
+        assert!(service.map().node_named("node-4").is_none() && stranger.leased_from.get().is_none());
+        stranger.kill();
+
+        // A manager that was restored from an old copy of its store must not hand out what it thinks it knows.
+        let mut newer = service.map();
+        newer.version = MapVersion(version.0 + 1);
+        targets[0].kill();
+        *targets[0].map.borrow_mut() = Some(Rc::new(newer));
+        targets[0].start();
+        eventually("it is refused", ms(1000), || targets[0].refusal.borrow().is_some()).await;
+        let (_, text) = targets[0].refusal.borrow().clone().unwrap();
+        assert!(text.contains("weft fabric recover"), "{text}");
+    });
+}
+
+#[test]
+fn an_eviction_waits_for_the_lease_and_for_the_word() {
+    Sim::new(3).block_on(async {
+        let (service, targets, _) = fabric(3).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        sleep(ms(1500)).await;
+        let before = service.map();
+        let victim = before.node_named("node-1").unwrap().id;
+        let (killed, granted) = (now(), targets[0].leased_from.get().unwrap());
+        targets[0].kill();
+        eventually("it is evicted", ms(5000), || roles(&service.map(), 1).contains(&Role::Out)).await;
+        let evicted = now();
+        let after = service.map();
+        assert!(roles(&after, 1).iter().all(|r| *r == Role::Out));
+        let is_word =
+            |r: &TargetRequest| matches!(r, TargetRequest::StopVouching { victim: v, .. } if *v == victim);
+        for witness in &targets[1..] {
+            let word = witness.asked(killed, is_word).expect("both hold a copy of its groups");
+            assert!(evicted - word >= ms(LEASE_WAIT_MS), "waited {:?} after the word", evicted - word);
+            assert!(word - killed < ms(500), "a lost connection is noticed at once");
+        }
+        assert!(evicted - granted >= ms(LEASE_WAIT_MS));
+        assert!(evicted - killed < ms(4000), "the stall is short: {:?}", evicted - killed);
+        for (id, group) in &after.groups {
+            let touched = group.slot_of(DriveId(1)).is_some();
+            assert_eq!(
+                group.epoch.0 - before.groups[id].epoch.0,
+                u64::from(touched),
+                "one epoch, only where needed"
+            );
+        }
+        eventually("the others adopt it", ms(500), || {
+            targets[1..].iter().all(|t| t.adopted() == after.version)
+        })
+        .await;
+        let status = status().await;
+        assert_eq!(status.health, Health::Degraded);
+        assert!(status.nodes.iter().any(|n| n.name == "node-1" && n.presence == Presence::Down));
+        assert!(status.reasons[0].contains("node 'node-1' is down"), "{:?}", status.reasons);
+    });
+}
+
+#[test]
+fn a_node_that_only_falls_silent_is_noticed_after_one_lease() {
+    Sim::new(4).block_on(async {
+        let (service, targets, _) = fabric(2).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        sleep(ms(1500)).await;
+        let cut = now();
+        for (from, to) in [(targets[0].host, manager_host()), (manager_host(), targets[0].host)] {
+            set_blocked(from, to, true);
+        }
+        eventually("it is evicted", ms(7000), || roles(&service.map(), 1).contains(&Role::Out)).await;
+        assert!(cut.elapsed() >= ms(LEASE_WAIT_MS + 1400) && cut.elapsed() < ms(5000), "{:?}", cut.elapsed());
+        heal_network();
+        eventually("it comes back", ms(7000), || roles(&service.map(), 1).contains(&Role::Syncing)).await;
+    });
+}
+
+#[test]
+fn the_last_in_sync_member_stays() {
+    Sim::new(5).block_on(async {
+        let (service, targets, _) = fabric(2).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        sleep(ms(1000)).await;
+        targets[0].kill();
+        eventually("one is evicted", ms(5000), || roles(&service.map(), 1).contains(&Role::Out)).await;
+        targets[1].kill();
+        sleep(ms(10_000)).await;
+        let map = service.map();
+        assert!(roles(&map, 2).iter().all(|r| *r == Role::InSync), "its log has every acknowledged write");
+        let down = status().await;
+        assert_eq!(down.health, Health::Unavailable, "{:?}", down.reasons);
+        // The one that was evicted cannot help alone.
+        targets[0].start();
+        sleep(ms(3000)).await;
+        assert!(!roles(&service.map(), 1).contains(&Role::InSync));
+        targets[1].start();
+        sleep(ms(3000)).await;
+        assert_eq!(status().await.health, Health::Degraded);
+    });
+}
+
+#[test]
+fn when_all_members_die_together_nobody_is_evicted() {
+    Sim::new(6).block_on(async {
+        let (service, targets, _) = fabric(2).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        sleep(ms(1000)).await;
+        let version = service.map().version;
+        targets.iter().for_each(|t| t.kill());
+        sleep(ms(20_000)).await;
+        assert_eq!(service.map().version, version);
+        targets.iter().for_each(|t| drop(t.start()));
+        sleep(ms(3000)).await;
+        assert_eq!(service.map().version, version, "both have every acknowledged write");
+        assert_eq!(status().await.health, Health::Healthy);
+    });
+}
+
+#[test]
+fn a_target_that_is_back_before_the_wait_is_over_keeps_its_roles() {
+    Sim::new(7).block_on(async {
+        let (service, targets, _) = fabric(3).await;
+        operate(volume_of("v", 3)).await.unwrap();
+        sleep(ms(1000)).await;
+        let groups = service.map().groups;
+        targets[0].kill();
+        sleep(ms(1500)).await;
+        targets[0].start();
+        sleep(ms(10_000)).await;
+        assert_eq!(service.map().groups, groups);
+        // Cut off and back again is the same.
+        set_blocked(targets[1].host, manager_host(), true);
+        sleep(ms(3000)).await;
+        heal_network();
+        sleep(ms(10_000)).await;
+        assert_eq!(service.map().groups, groups);
+        let Ok(ApiAnswer::Events { events }) = operate(ApiRequest::Events { after: 0, limit: None }).await
+        else {
+            panic!("events")
+        };
+        let seen = |what: &str| events.iter().filter(|e| e.what == what).count();
+        assert_eq!(
+            (seen("node-suspected"), seen("suspicion-ended"), seen("evict")),
+            (2, 1, 0),
+            "{events:#?}"
+        );
+    });
+}
+
+#[test]
+fn out_comes_back_as_syncing_and_is_promoted_by_its_own_stint() {
+    Sim::new(8).block_on(async {
+        let (service, targets, _) = fabric(2).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        targets[0].kill();
+        eventually("it is evicted", ms(5000), || roles(&service.map(), 1).contains(&Role::Out)).await;
+        targets[0].start();
+        eventually("it is syncing", ms(5000), || {
+            roles(&service.map(), 1).iter().all(|r| *r == Role::Syncing)
+        })
+        .await;
+        let link = connect(PeerRole::Client).await;
+        for (id, group) in service.map().groups {
+            let stint = group.slot_of(DriveId(1)).unwrap().since;
+            let word = |stint| ManagerRequest::Verified { group: id, drive: DriveId(1), stint };
+            let (status, text) = ask(&link, &word(Epoch(stint.0 - 1))).await.unwrap_err();
+            assert_eq!(status, Status::Refused, "{text}");
+            ask(&link, &word(stint)).await.unwrap();
+            assert_eq!(service.map().groups[&id].slot_of(DriveId(1)).unwrap().role, Role::InSync);
+            ask(&link, &word(stint)).await.expect("said again after a lost answer");
+        }
+        assert!(service.map().groups.values().all(|g| !g.is_degraded()));
+        sleep(ms(1000)).await;
+        assert_eq!(status().await.health, Health::Healthy);
+    });
+}
+
+#[test]
+fn a_failed_drive_is_evicted_without_waiting_for_a_lease() {
+    Sim::new(9).block_on(async {
+        let (service, targets, _) = fabric(3).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        sleep(ms(500)).await;
+        let link = connect(PeerRole::Client).await;
+        let failed = now();
+        let report = ManagerRequest::DriveFailed { drive: DriveId(1), cause: "I/O error".into() };
+        ask(&link, &report).await.unwrap();
+        let is_away = || roles(&service.map(), 1).iter().all(|r| *r == Role::Out);
+        eventually("it is evicted", ms(500), is_away).await;
+        assert_eq!(service.map().drives[&DriveId(1)].state, DriveState::Failed);
+        // Rebuilt at once on the one node that has no other copy of the group.
+        eventually("it is rebuilt elsewhere", ms(1000), || roles(&service.map(), 1).is_empty()).await;
+        assert!(failed.elapsed() < ms(1500));
+        assert!(targets[0].is_running() && targets[0].refusal.borrow().is_none());
+    });
+}
+
+#[test]
+fn a_node_that_stays_away_is_rebuilt_elsewhere() {
+    Sim::new(10).block_on(async {
+        let (service, targets, _) = fabric(3).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        operate(ApiRequest::Settings { rebuild_after_ms: Some(30_000) }).await.unwrap();
+        targets[0].kill();
+        sleep(ms(25_000)).await;
+        assert!(
+            roles(&service.map(), 1).iter().all(|r| *r == Role::Out) && !roles(&service.map(), 1).is_empty()
+        );
+        eventually("its copies move", ms(10_000), || roles(&service.map(), 1).is_empty()).await;
+        let map = service.map();
+        for group in map.groups.values() {
+            assert_eq!(group.slots.len(), 2);
+            assert_ne!(map.drives[&group.slots[0].drive].node, map.drives[&group.slots[1].drive].node);
+        }
+    });
+}
+
+#[test]
+fn a_drive_that_its_restarted_target_does_not_find_leaves() {
+    Sim::new(11).block_on(async {
+        let service = Service::start().await;
+        let one = FakeTarget::new(1, &[1, 11]);
+        let two = FakeTarget::new(2, &[2, 12]);
+        one.start();
+        two.start();
+        all_up(&service, &[one.clone(), two.clone()]).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        one.kill();
+        one.drives.borrow_mut().pop();
+        one.start();
+        let restarted = now();
+        let all = |drive, role| roles(&service.map(), drive).iter().all(|r| *r == role);
+        eventually("the missing drive is out", ms(5000), || all(11, Role::Out)).await;
+        assert!(restarted.elapsed() >= ms(LEASE_WAIT_MS), "its former self had a lease");
+        assert!(all(1, Role::InSync), "the other drive is not concerned");
+    });
+}
+
+#[test]
+fn a_restarted_manager_waits_before_it_believes_in_anyones_absence() {
+    Sim::new(12).block_on(async {
+        let (service, targets, views) = fabric(3).await;
+        operate(volume_of("v", 3)).await.unwrap();
+        sleep(ms(1000)).await;
+        let groups = service.map().groups;
+        service.kill();
+        targets[2].kill();
+        sleep(ms(10_000)).await;
+        let group = *groups.keys().next().unwrap();
+        assert!(!views[0].serves(group), "a member is silent, and so is the manager");
+        let restarted = now();
+        service.restart().await;
+        sleep(ms(2000)).await;
+        assert_eq!(service.map().groups, groups);
+        assert!(views[0].serves(group) && views[1].serves(group), "they have leases again");
+        eventually("the dead one is evicted", ms(6000), || roles(&service.map(), 3).contains(&Role::Out))
+            .await;
+        assert!(restarted.elapsed() >= ms(LEASE_WAIT_MS));
+        assert!(roles(&service.map(), 1).iter().chain(&roles(&service.map(), 2)).all(|r| *r == Role::InSync));
+    });
+}
+
+#[test]
+fn without_a_manager_members_vouch_for_each_other() {
+    Sim::new(13).block_on(async {
+        let (service, _targets, views) = fabric(2).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        sleep(ms(1000)).await;
+        let group = *service.map().groups.keys().next().unwrap();
+        service.kill();
+        for _ in 0..60 {
+            sleep(ms(250)).await;
+            assert!(views.iter().all(|v| v.serves(group)));
+        }
+    });
+}
+
+/// Random deaths, returns, partitions and attaches: no replica is ever taken out while it would still serve.
+fn chaos(seed: u64) -> (u64, usize) {
+    Sim::new(seed).block_on(async move {
+        let nodes = 3 + (seed % 2) as u8;
+        let (service, targets, mut views) = fabric(nodes).await;
+        operate(volume_of("two", 2)).await.unwrap();
+        operate(volume_of("three", 3)).await.unwrap();
+        let (mut known, mut commits) = (service.map(), service.store.commits());
+        let (mut evictions, end) = (0, now() + ms(60_000));
+        let mut next_event = now();
+        while now() < end {
+            if now() >= next_event {
+                disturb(&service, &targets, &mut views).await;
+                next_event = now() + ms(random_below(4000));
+            }
+            sleep(ms(2)).await;
+            if service.store.commits() != commits {
+                let map = service.map();
+                commits = service.store.commits();
+                evictions += check_evictions(&known, &map, &targets, &views);
+                known = map;
+            }
+        }
+        (trace_hash(), evictions)
+    })
+}
+
+async fn disturb(service: &Service, targets: &[Rc<FakeTarget>], views: &mut [Rc<ProcessView>]) {
+    let i = random_below(targets.len() as u64) as usize;
+    let j = random_below(targets.len() as u64 + 1) as usize;
+    let (a, b) = (targets[i].host, targets.get(j).map_or(manager_host(), |t| t.host));
+    match random_below(9) {
+        0 | 1 => targets[i].kill(),
+        2..=4 => {
+            if !targets[i].is_running() {
+                views[i] = targets[i].start();
+            }
+        }
+        5 => set_blocked(a, b, true),
+        6 => {
+            set_blocked(a, b, true);
+            set_blocked(b, a, true);
+        }
+        7 => heal_network(),
+        _ => service.restart().await,
+    }
+}
+
+/// Counts the replicas that left, and makes sure that none of them serves at this moment.
+fn check_evictions(
+    old: &weft_types::FabricMap,
+    new: &weft_types::FabricMap,
+    targets: &[Rc<FakeTarget>],
+    views: &[Rc<ProcessView>],
+) -> usize {
+    let mut evictions = 0;
+    for (id, group) in &new.groups {
+        let Some(before) = old.groups.get(id) else { continue };
+        for (was, is) in before.slots.iter().zip(&group.slots) {
+            if was.role == Role::Out || is.role != Role::Out {
+                continue;
+            }
+            evictions += 1;
+            let at = targets.iter().position(|t| t.drives.borrow().contains(&is.drive)).unwrap();
+            let serves = targets[at].is_running() && views[at].serves(*id);
+            assert!(!serves, "{id}: {} was evicted in {} while it serves", is.drive, new.version);
+        }
+        assert!(group.read_set().next().is_some());
+    }
+    evictions
+}
+
+#[test]
+fn nobody_is_evicted_who_could_still_serve() {
+    let evictions: usize = (0..40).map(|seed| chaos(seed).1).sum();
+    assert!(evictions > 500, "the schedule has evictions: {evictions}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    assert_eq!(chaos(5), chaos(5));
+}
+
+#[test]
+fn a_target_that_was_not_heard_of_since_is_not_granted_a_lease_of_its_former_self() {
+    Sim::new(14).block_on(async {
+        let (service, _, _) = fabric(1).await;
+        let node = service.map().node_named("node-1").unwrap().id;
+        let link = connect(PeerRole::Target(node)).await;
+        let adopted = service.map().version;
+        for (node, what) in [(node, "another incarnation"), (NodeId(77), "no such node")] {
+            let (status, _) =
+                ask(&link, &ManagerRequest::Renew { node, incarnation: 1, adopted }).await.unwrap_err();
+            assert_eq!(status, Status::NotFound, "{what}");
+        }
+    });
+}
