@@ -1,0 +1,405 @@
+//! The store through its face, on simulated disks without power cuts: versions, reads, marks, groups, full
+//! drives, damage.
+
+mod model;
+
+use model::*;
+use std::rc::Rc;
+use weft_rt::sim::{Sim, SimDisk};
+use weft_store::*;
+use weft_types::*;
+
+const GROUP: GroupId = GroupId(1);
+const OBJECT: ObjectId = ObjectId::new(VolumeId(7), 3);
+
+#[test]
+fn what_was_written_is_read_also_after_a_reopen() {
+    Sim::new(1).block_on(async {
+        let disk = SimDisk::new("d", 8 << 20);
+        let store = new_store(&disk).await;
+        let data = fill(3, 200);
+        let range = BlockRange::new(100, 200);
+        let verdicts = store.write(client(OBJECT, range, 5, data)).await.unwrap();
+        assert_eq!(verdicts, [(range, Verdict::Applied)]);
+        let again = store.write(client(OBJECT, range, 5, fill(3, 200))).await.unwrap();
+        assert_eq!(again, [(range, Verdict::Applied)], "asked again");
+        let older = store.write(client(OBJECT, BlockRange::new(99, 2), 4, fill(9, 2))).await.unwrap();
+        let newest = version(5);
+        let (a, b) = (BlockRange::one(99), BlockRange::one(100));
+        assert_eq!(older, [(a, Verdict::Applied), (b, Verdict::Superseded { newest })]);
+        let mut store = store;
+        for round in 0..3 {
+            if round > 0 {
+                store = reopen(&disk, store).await;
+            }
+            let found = store.read(GROUP, OBJECT, BlockRange::new(98, 202)).await.unwrap();
+            let shape: Vec<_> = found.iter().map(|x| (x.range, x.version, seed_of(x))).collect();
+            assert_eq!(shape[..2], [(BlockRange::one(98), Version::ZERO, None), (a, version(4), Some(9))]);
+            assert!(shape[2..].iter().all(|x| x.1 == newest && x.2 == Some(3)));
+            assert_eq!(found.last().unwrap().range.end(), 300);
+            assert!(found[1].open, "no watermark has passed it");
+        }
+    });
+}
+
+#[test]
+fn zeroes_are_versions_too() {
+    Sim::new(2).block_on(async {
+        let disk = SimDisk::new("d", 8 << 20);
+        let store = new_store(&disk).await;
+        let before = store.usage();
+        store.write(client(OBJECT, BlockRange::new(0, 256), 5, fill(3, 256))).await.unwrap();
+        let all = BlockRange::new(0, limits::OBJECT_BLOCKS_MAX);
+        assert_eq!(store.write(zero(OBJECT, all, 6)).await.unwrap(), [(all, Verdict::Applied)]);
+        let late = store.write(client(OBJECT, BlockRange::one(9), 5, fill(3, 1))).await.unwrap();
+        assert_eq!(late, [(BlockRange::one(9), Verdict::Applied)], "taken before");
+        let older = store.write(client(OBJECT, BlockRange::one(9000), 5, fill(3, 1))).await.unwrap();
+        assert_eq!(older, [(BlockRange::one(9000), Verdict::Superseded { newest: version(6) })]);
+        let found = store.read(GROUP, OBJECT, BlockRange::new(0, 256)).await.unwrap();
+        assert!(found.iter().all(|x| x.version == version(6) && matches!(x.data, ExtentData::Zero)));
+        store.checkpoint().await.unwrap();
+        let after = store.usage();
+        assert!(after.used_blocks < before.used_blocks + 20, "the space is back: {before:?} {after:?}");
+        clean(&store, &disk).await;
+    });
+}
+
+#[test]
+fn a_full_drive_refuses_changes_nothing_and_heals_by_discards() {
+    Sim::new(3).block_on(async {
+        let disk = SimDisk::new("d", 4 << 20);
+        let store = new_store(&disk).await;
+        let object = |i: u64| ObjectId::new(VolumeId(1), i);
+        for round in 0..3u64 {
+            let mut written = 0;
+            loop {
+                let write = client(object(written), BlockRange::new(5, 7), 10 + round, fill(written, 7));
+                match store.write(write).await {
+                    Ok(_) => written += 1,
+                    Err(StoreError::NoSpace { .. }) => break,
+                    Err(e) => panic!("{e}"),
+                }
+            }
+            assert!(written > 40, "{written}");
+            let found = store.read(GROUP, object(written), BlockRange::new(5, 7)).await.unwrap();
+            assert!(found[0].version < version(10 + round));
+            for i in 0..written {
+                let found = store.read(GROUP, object(i), BlockRange::new(5, 7)).await.unwrap();
+                assert_eq!(seed_of(&found[0]), Some(i));
+                store.write(zero(object(i), BlockRange::new(0, 128), 100 + round)).await.unwrap();
+            }
+            let store = reopen(&disk, store).await;
+            clean(&store, &disk).await;
+            store.drop_objects(VolumeId(1)).await.unwrap();
+            store.close().await.unwrap();
+            drop(store);
+            break;
+        }
+    });
+}
+
+#[test]
+fn a_flipped_bit_is_damage_and_a_put_of_the_same_version_heals_it() {
+    Sim::new(4).block_on(async {
+        let disk = SimDisk::new("d", 8 << 20);
+        let store = new_store(&disk).await;
+        let range = BlockRange::new(0, 64);
+        store.write(client(OBJECT, range, 5, fill(3, 64))).await.unwrap();
+        store.checkpoint().await.unwrap();
+        let at = find_block(&disk, &pattern(3, 17));
+        disk.flip(at + 99, 1);
+        for _ in 0..2 {
+            let found = store.read(GROUP, OBJECT, range).await.unwrap();
+            let bad: Vec<_> = found.iter().filter(|x| matches!(x.data, ExtentData::Damaged)).collect();
+            assert_eq!((bad.len(), bad[0].range, bad[0].version), (1, BlockRange::one(17), version(5)));
+            let good: u32 = found.iter().filter(|x| seed_of(x) == Some(3)).map(|x| x.range.count).sum();
+            assert_eq!(good, 63);
+        }
+        let store = reopen(&disk, store).await;
+        let found = store.versions(GROUP, OBJECT, BlockRange::one(17)).await.unwrap();
+        assert!(matches!(found[0].data, ExtentData::Damaged), "remembered");
+        let digest = store.digests(GROUP, None, 10).await.unwrap();
+        let mut repair = client(OBJECT, BlockRange::new(16, 2), 5, fill_at(3, 16, 2));
+        repair.kind = WriteKind::Repair;
+        assert_eq!(store.write(repair).await.unwrap(), [(BlockRange::new(16, 2), Verdict::Applied)]);
+        let found = store.read(GROUP, OBJECT, range).await.unwrap();
+        assert!(found.iter().all(|x| seed_of(x) == Some(3)));
+        assert_ne!(store.digests(GROUP, None, 10).await.unwrap(), digest);
+        clean(&store, &disk).await;
+        // A drive that cannot read is damage of blocks too, not a failure of the store.
+        let at = find_block(&disk, &pattern(3, 30));
+        disk.set_faults(|f| f.unreadable = vec![at..at + 4096]);
+        let found = store.read(GROUP, OBJECT, range).await.unwrap();
+        assert_eq!(found.iter().filter(|x| matches!(x.data, ExtentData::Damaged)).count(), 1);
+        assert!(store.failure().is_none());
+    });
+}
+
+#[test]
+fn a_failed_write_latches_the_store() {
+    Sim::new(5).block_on(async {
+        let disk = SimDisk::new("d", 8 << 20);
+        let store = new_store(&disk).await;
+        store.write(client(OBJECT, BlockRange::one(1), 5, fill(1, 1))).await.unwrap();
+        disk.set_faults(|f| f.write_error = Some(std::io::ErrorKind::Other));
+        for _ in 0..2 {
+            let refused = store.write(client(OBJECT, BlockRange::one(2), 6, fill(1, 1))).await;
+            assert!(matches!(refused, Err(StoreError::Failed { .. })), "{refused:?}");
+        }
+        disk.set_faults(|f| f.write_error = None);
+        let refused = store.write(client(OBJECT, BlockRange::one(3), 7, fill(1, 1))).await;
+        assert!(matches!(refused, Err(StoreError::Failed { .. })), "it stays failed");
+        assert!(matches!(
+            store.read(GROUP, OBJECT, BlockRange::one(1)).await,
+            Err(StoreError::Failed { .. })
+        ));
+        assert!(store.close().await.is_err());
+        drop(store);
+        let store = open(&disk).await;
+        let found = store.read(GROUP, OBJECT, BlockRange::one(1)).await.unwrap();
+        assert_eq!(seed_of(&found[0]), Some(1));
+    });
+}
+
+#[test]
+fn a_refused_repair_leaves_an_entry_and_watermarks_remove_them() {
+    Sim::new(6).block_on(async {
+        let disk = SimDisk::new("d", 8 << 20);
+        let store = new_store(&disk).await;
+        let block = BlockRange::one(8);
+        let (new, old) = (Version::new(9, SessionSlot(2)), Version::new(5, SessionSlot(1)));
+        let put = |v, kind| {
+            let mut w = client(OBJECT, block, 0, fill(1, 1));
+            (w.version, w.kind) = (v, kind);
+            w
+        };
+        store.write(put(new, WriteKind::Client)).await.unwrap();
+        let superseded = [(block, Verdict::Superseded { newest: new })];
+        assert_eq!(store.write(put(old, WriteKind::Client)).await.unwrap(), superseded);
+        assert!(store.open_entries_of(GROUP, SessionSlot(1)).is_empty(), "a client's write leaves none");
+        assert_eq!(store.write(put(old, WriteKind::Repair)).await.unwrap(), superseded);
+        assert_eq!(store.write(put(old, WriteKind::Client)).await.unwrap(), [(block, Verdict::Applied)]);
+        store.settle(GROUP, OBJECT, block, new);
+        store.write(client(OBJECT, BlockRange::one(0), 20, fill(1, 1))).await.unwrap();
+        let store = reopen(&disk, store).await;
+        assert_eq!(store.write(put(old, WriteKind::Client)).await.unwrap(), [(block, Verdict::Applied)]);
+        assert!(!store.read(GROUP, OBJECT, block).await.unwrap()[0].open, "settled");
+        assert!(store.open_entries_of(GROUP, SessionSlot(2))[0].settled);
+        store.advance(GROUP, SessionSlot(1), old);
+        assert_eq!(store.write(put(old, WriteKind::Repair)).await.unwrap(), superseded);
+        let left = store.open_entries_of(GROUP, SessionSlot(1));
+        assert!(left.iter().all(|e| e.version == version(20)), "{left:?}");
+        store.forget_session(GROUP, SessionSlot(2)).await.unwrap();
+        assert!(store.open_entries_of(GROUP, SessionSlot(2)).is_empty());
+    });
+}
+
+#[test]
+fn groups_sessions_and_generations_are_durable() {
+    Sim::new(7).block_on(async {
+        let disk = SimDisk::new("d", 8 << 20);
+        let store = new_store(&disk).await;
+        store.set_group(entry(2, 3, Role::Syncing, 3)).await.unwrap();
+        let older = store.set_group(entry(2, 2, Role::InSync, 1)).await;
+        assert!(matches!(older, Err(StoreError::StaleEpoch { .. })));
+        store.close_sessions(Some(SessionId(4)), &[SessionId(9)]).await.unwrap();
+        store.set_generation(VolumeId(1), Generation(3)).await.unwrap();
+        store.set_generation(VolumeId(1), Generation(2)).await.unwrap();
+        let mut store = store;
+        for _ in 0..2 {
+            store = reopen(&disk, store).await;
+            assert_eq!(store.groups(), [GROUP, GroupId(2)]);
+            assert_eq!(store.group(GroupId(2)).unwrap().epoch, Epoch(3));
+            assert_eq!(store.verify_state(GroupId(2)).unwrap().stint, Some(Epoch(3)));
+            assert!(!store.chunk_is_verified(GroupId(2), OBJECT, ChunkIndex(0)));
+            assert!(store.chunk_is_verified(GROUP, OBJECT, ChunkIndex(0)));
+            assert!(store.session_is_over(SessionId(3)) && store.session_is_over(SessionId(9)));
+            assert!(!store.session_is_over(SessionId(4)));
+            assert_eq!(store.generation(VolumeId(1)), Generation(3));
+        }
+        let unknown = store.read(GroupId(5), OBJECT, BlockRange::one(0)).await;
+        assert!(matches!(unknown, Err(StoreError::UnknownGroup { .. })));
+    });
+}
+
+#[test]
+fn a_copy_makes_a_chunk_what_the_source_has() {
+    Sim::new(8).block_on(async {
+        let (one, two) = (SimDisk::new("a", 8 << 20), SimDisk::new("b", 8 << 20));
+        let (source, sink) = (new_store(&one).await, new_store(&two).await);
+        source.write(client(OBJECT, BlockRange::new(0, 40), 5, fill(1, 40))).await.unwrap();
+        source.write(zero(OBJECT, BlockRange::new(10, 5), 6)).await.unwrap();
+        source.write(client(OBJECT, BlockRange::new(20, 5), 7, fill(2, 5))).await.unwrap();
+        sink.write(client(OBJECT, BlockRange::new(0, 20), 5, fill(1, 20))).await.unwrap();
+        sink.write(client(OBJECT, BlockRange::new(18, 60), 90, fill(4, 60))).await.unwrap();
+        sink.write(client(ObjectId::new(VolumeId(7), 9), BlockRange::one(0), 5, fill(4, 1))).await.unwrap();
+        let stint = Epoch(4);
+        sink.set_group(entry(1, 4, Role::Syncing, 4)).await.unwrap();
+        let theirs = source.digests(GROUP, None, 100).await.unwrap();
+        assert_ne!(sink.digests(GROUP, None, 100).await.unwrap(), theirs);
+        let copy = copy_entries(&source, OBJECT, ChunkIndex(0)).await;
+        let stale = sink.verify_chunk(GROUP, OBJECT, ChunkIndex(0), Epoch(3), copy.clone(), false).await;
+        assert!(matches!(stale, Err(StoreError::StaleStint { .. })));
+        let before = sink.usage().data_bytes_written;
+        sink.verify_chunk(GROUP, OBJECT, ChunkIndex(0), stint, copy.clone(), false).await.unwrap();
+        let copied = (sink.usage().data_bytes_written - before) / 4096;
+        assert_eq!(copied, 22, "ten of data were there already, two had to be replaced");
+        let other = ObjectId::new(VolumeId(7), 9);
+        sink.verify_chunk(GROUP, other, ChunkIndex(0), stint, Vec::new(), false).await.unwrap();
+        assert_eq!(sink.digests(GROUP, None, 100).await.unwrap(), theirs);
+        sink.write(client(OBJECT, BlockRange::new(3, 2), 95, fill(8, 2))).await.unwrap();
+        sink.verify_chunk(GROUP, OBJECT, ChunkIndex(0), stint, copy, false).await.unwrap();
+        let found = sink.read(GROUP, OBJECT, BlockRange::new(3, 2)).await.unwrap();
+        assert_eq!((found[0].version, seed_of(&found[0])), (version(95), Some(8)), "newer, and verified");
+        let sink = reopen(&two, sink).await;
+        assert!(sink.chunk_is_verified(GROUP, OBJECT, ChunkIndex(0)));
+        assert!(!sink.chunk_is_verified(GROUP, OBJECT, ChunkIndex(1)));
+        sink.set_cursor(GROUP, stint, Cursor::End).await.unwrap();
+        assert!(sink.chunk_is_verified(GROUP, OBJECT, ChunkIndex(1)));
+        let marks = source.marks(GROUP, (OBJECT, ChunkIndex(0)), None);
+        assert_eq!(marks.open.len(), 3);
+        sink.merge_marks(GROUP, stint, marks).await.unwrap();
+        assert_eq!(sink.open_entries_of(GROUP, SessionSlot(1)).len(), 4);
+        clean(&sink, &two).await;
+    });
+}
+
+#[test]
+fn dropping_a_volume_or_a_group_returns_its_space() {
+    Sim::new(9).block_on(async {
+        let disk = SimDisk::new("d", 16 << 20);
+        let store = new_store(&disk).await;
+        store.set_group(entry(2, 1, Role::InSync, 1)).await.unwrap();
+        for volume in 1..4 {
+            for index in 0..90 {
+                let mut write =
+                    client(ObjectId::new(VolumeId(volume), index), BlockRange::one(3), 5, fill(1, 1));
+                write.group = GroupId(1 + index % 2);
+                store.write(write).await.unwrap();
+            }
+        }
+        store.checkpoint().await.unwrap();
+        store.drop_objects(VolumeId(2)).await.unwrap();
+        let store = reopen(&disk, store).await;
+        for group in [GROUP, GroupId(2)] {
+            let left = store.digests(group, None, 1000).await.unwrap();
+            assert_eq!(left.len(), 90);
+            assert!(left.iter().all(|(object, _, _)| object.volume != VolumeId(2)));
+        }
+        assert_eq!(store.chunks_of(GROUP, VolumeId(3)).await.unwrap().len(), 45);
+        store.drop_group(GroupId(2)).await.unwrap();
+        assert_eq!(store.groups(), [GROUP]);
+        store.drop_objects(VolumeId(1)).await.unwrap();
+        store.drop_objects(VolumeId(3)).await.unwrap();
+        let store = reopen(&disk, store).await;
+        assert!(store.usage().used_blocks <= 2, "{:?}", store.usage());
+        clean(&store, &disk).await;
+    });
+}
+
+#[test]
+fn a_store_stays_in_its_ram_budget() {
+    Sim::new(10).block_on(async {
+        let disk = SimDisk::new("d", 64 << 20);
+        format(&disk, FormatOptions { allow_tiny: true, ..options() }).await.unwrap();
+        let budget = 512 << 10;
+        let open = OpenOptions { ram_budget_bytes: Some(budget), ..Default::default() };
+        let (store, _) = Store::open(disk.open().unwrap(), open).await.unwrap();
+        store.set_group(entry(1, 1, Role::InSync, 1)).await.unwrap();
+        for i in 0..4000u64 {
+            let object = ObjectId::new(VolumeId(1), i.wrapping_mul(7919) % 4001);
+            store.write(client(object, BlockRange::one((i % 128) as u32), 5, fill(i, 1))).await.unwrap();
+            let usage = store.usage();
+            assert!(usage.ram_bytes <= budget + budget / 4, "{usage:?}");
+        }
+        assert!(store.usage().checkpoints > 3);
+        for i in (0..4000u64).rev().step_by(3) {
+            let object = ObjectId::new(VolumeId(1), i.wrapping_mul(7919) % 4001);
+            let found = store.read(GROUP, object, BlockRange::one((i % 128) as u32)).await.unwrap();
+            assert_eq!(seed_of(&found[0]), Some(i));
+            assert!(store.usage().ram_bytes <= budget + budget / 4, "{:?}", store.usage());
+        }
+        clean(&store, &disk).await;
+    });
+}
+
+#[test]
+fn format_and_open_refuse_what_they_must() {
+    Sim::new(11).block_on(async {
+        let disk = SimDisk::new("d", 64 << 20);
+        disk.poke(0, b"XFSB");
+        let refused = format(&disk, options()).await.unwrap_err();
+        assert!(refused.to_string().contains("XFS"), "{refused}");
+        format(&disk, FormatOptions { force: true, ..options() }).await.unwrap();
+        let refused = format(&disk, options()).await.unwrap_err();
+        assert!(matches!(refused, StoreError::FormattedAlready { .. }));
+        disk.flip(40, 2);
+        let (store, report) = Store::open(disk.open().unwrap(), OpenOptions::default()).await.unwrap();
+        assert!(report.label_repaired && report.was_clean);
+        store.put_map_copy(3, b"three").await.unwrap();
+        store.put_map_copy(4, &[9; 5000]).await.unwrap();
+        let big = store.put_map_copy(5, &vec![1; 2 << 20]).await;
+        assert!(matches!(big, Err(StoreError::TooLarge { .. })));
+        store.close().await.unwrap();
+        assert!(matches!(store.read(GROUP, OBJECT, BlockRange::one(0)).await, Err(_)));
+        drop(store);
+        let other = OpenOptions { fabric: Some(FabricId(99)), ..Default::default() };
+        assert!(Store::open(disk.open().unwrap(), other).await.is_err());
+        disk.poke(0, &[1; 12288]);
+        disk.poke((64 << 20) - 4096, &[1; 4096]);
+        let drive = disk.open().unwrap();
+        assert_eq!(Store::read_map_copy(&drive).await.unwrap(), Some((4, vec![9; 5000])));
+        drop(drive);
+        assert!(matches!(Store::open(disk.open().unwrap(), OpenOptions::default()).await, Err(_)));
+        let small = SimDisk::new("s", 1 << 20);
+        assert!(matches!(format(&small, options()).await, Err(StoreError::TooSmall { .. })));
+        let short = SimDisk::new("t", 32 << 20);
+        let whole = SimDisk::new("u", 64 << 20);
+        format(&whole, options()).await.unwrap();
+        short.poke(0, &whole.peek(0, 4096));
+        let refused = Store::open(short.open().unwrap(), OpenOptions::default()).await.err().unwrap();
+        assert!(matches!(refused, StoreError::Truncated { .. }), "{refused}");
+    });
+}
+
+#[test]
+fn many_writers_share_batches() {
+    Sim::new(12).block_on(async {
+        let disk = SimDisk::new("d", 64 << 20);
+        format(&disk, options()).await.unwrap();
+        let store = open(&disk).await;
+        store.set_group(entry(1, 1, Role::InSync, 1)).await.unwrap();
+        let before = store.usage();
+        let tasks: Vec<_> = (0..32u64)
+            .map(|task| {
+                let store: Rc<Store> = store.clone();
+                weft_rt::spawn(async move {
+                    for i in 0..40u64 {
+                        let block = BlockRange::one((weft_rt::random_below(4000)) as u32);
+                        let mut write = client(OBJECT, block, 100 + i, fill(task, 1));
+                        write.version = Version::new(100 + i, SessionSlot(1 + task as u16));
+                        store.write(write).await.unwrap();
+                        store.advance(
+                            GROUP,
+                            SessionSlot(1 + task as u16),
+                            Version::new(100 + i, SessionSlot(1 + task as u16)),
+                        );
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        store.checkpoint().await.unwrap();
+        let after = store.usage();
+        let (data, log, meta) = (
+            after.data_bytes_written - before.data_bytes_written,
+            after.log_bytes_written - before.log_bytes_written,
+            after.metadata_bytes_written - before.metadata_bytes_written,
+        );
+        let amplification = (data + log + meta) as f64 / data as f64;
+        assert!(amplification < 1.5, "{amplification}: data {data} log {log} metadata {meta}");
+        clean(&store, &disk).await;
+    });
+}
