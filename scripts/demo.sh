@@ -13,14 +13,16 @@ weft="${CARGO_TARGET_DIR:-$top/target}/release/weft"
 
 nodes=4 drives=2 drive_mib=1536 image_mib=1024
 need_mib=$((nodes * drives * drive_mib + 3 * image_mib + 512))
-dir=${DEMO_DIR:-$(mktemp -d "${TMPDIR:-/tmp}/weft-demo.XXXXXX")}
-mkdir -p "$dir"
-free_mib=$(df --output=avail -BM "$dir" | tail -1 | tr -dc 0-9)
+room=${DEMO_DIR:-${TMPDIR:-/tmp}}
+mkdir -p "$room"
+free_mib=$(df --output=avail -BM "$room" | tail -1 | tr -dc 0-9)
 if [ "$free_mib" -lt "$need_mib" ]; then
-  echo "error: the demo needs $need_mib MiB in $dir, found $free_mib MiB free" >&2
+  echo "error: the demo needs $need_mib MiB in $room, found $free_mib MiB free" >&2
   echo "hint: DEMO_DIR=/path/with/room make demo" >&2
   exit 1
 fi
+# Always a new folder: it is removed at the end, and what else is in $room is none of the demo's business.
+dir=$(mktemp -d "$room/weft-demo.XXXXXX")
 
 fabric="$dir/fabric" socket="$dir/nbd.sock" serve_pid='' fio_pid=''
 uri="nbd+unix:///demo?socket=$socket"
