@@ -27,19 +27,24 @@ impl ServedDrive {
         ServedDrive { id, path, store, failed: RefCell::new(None), failures }
     }
 
-    /// What broke, if the drive has failed.
+    /// What broke, if the drive has failed: seen here, or by the store while it worked in the background.
     pub(crate) fn failure(&self) -> Option<String> {
+        if self.failed.borrow().is_none()
+            && let Some(cause) = self.store.failure()
+        {
+            self.fail(cause.to_string());
+        }
         self.failed.borrow().clone()
     }
 
     /// Whether the drive has failed.
     pub(crate) fn has_failed(&self) -> bool {
-        self.failed.borrow().is_some()
+        self.failure().is_some()
     }
 
     /// Takes the drive out of service for good; the manager is told by the lease loop.
     pub(crate) fn fail(&self, cause: String) {
-        if self.has_failed() {
+        if self.failed.borrow().is_some() {
             return;
         }
         tracing::error!(drive = %self.id, path = self.path, cause, "drive has failed");

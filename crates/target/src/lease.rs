@@ -4,7 +4,7 @@
 //! its lease from when it sent the request, and the grant is void until the map that it names is adopted. It never
 //! grants anything to itself: while the manager is silent, `vouch.rs` asks the peers.
 
-use crate::drive::describe;
+use crate::drive::{ServedDrive, describe};
 use crate::target::Target;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +32,8 @@ pub(crate) struct Lease {
     pending: Cell<Option<(Instant, MapVersion)>>,
     /// A grant has counted since this process started, so its list of suspects is known (R2).
     was_granted: Cell<bool>,
+    /// A map that a grant named is being fetched.
+    is_fetching: Cell<bool>,
     /// Nodes that the newest grant says are being evicted.
     suspects: RefCell<BTreeSet<NodeId>>,
     /// Nodes that this target has promised not to vouch for, and when it did.
@@ -151,7 +153,7 @@ impl Target {
             node: self.options.node_name.clone(),
             addr: self.options.listen.to_string(),
             incarnation: self.incarnation,
-            drives: self.drives.values().filter(|d| !d.has_failed()).map(|d| report(d)).collect(),
+            drives: self.drives.values().filter(|d| !d.has_failed()).map(|d| self.report(d)).collect(),
         };
         let (answer, body) = self.ask(link, &request).await?;
         let ManagerAnswer::Joined { node } = answer else {
@@ -172,11 +174,29 @@ impl Target {
         };
         self.lease.grant(sent, self.durations().lease(), map, suspects, self.map_version());
         if map > self.map_version() {
-            let request = ManagerRequest::WatchMap { have: self.map_version() };
-            let (_, body) = self.ask(link, &request).await?;
-            self.adopt_body(&body).await?;
+            self.fetch_map(link);
         }
         Ok(())
+    }
+
+    /// Fetches the newest map in the background. The manager pushes every map too, and may hold this answer back:
+    /// nothing waits for it.
+    fn fetch_map(&self, link: &Link) {
+        if self.lease.is_fetching.replace(true) {
+            return;
+        }
+        let (target, link) = (self.shared(), link.clone());
+        self.background(async move {
+            let request = control::encode(&ManagerRequest::WatchMap { have: target.map_version() });
+            let frame = link.call(Kind::Manage, &request, vec![]).await;
+            if let Ok(frame) = frame
+                && Status::from_u16(frame.envelope.status) == Status::Ok
+                && let Err(Silent::Refused(reason) | Silent::Lost(reason)) = target.adopt_body(&frame.body).await
+            {
+                tracing::warn!(reason, "cannot adopt the manager's map");
+            }
+            target.lease.is_fetching.set(false);
+        });
     }
 
     /// Adopts a map that came in the body of an answer; an empty body is none.
@@ -230,6 +250,19 @@ impl Target {
         }
     }
 
+    /// A drive as this target found it.
+    fn report(&self, drive: &ServedDrive) -> DriveReport {
+        let store = &drive.store;
+        let epochs = store.groups().into_iter().filter_map(|g| Some((g, store.group(g)?.epoch))).collect();
+        DriveReport {
+            id: drive.id,
+            path: drive.path.clone(),
+            capacity: BlockCount(store.usage().capacity_blocks),
+            map_copy: self.map_version(),
+            epochs,
+        }
+    }
+
     /// Tells the manager of each drive that fails, once it serves nothing any more.
     pub(crate) async fn report_failures(self: Rc<Self>) {
         let mut reported = BTreeSet::new();
@@ -246,18 +279,5 @@ impl Target {
             self.tell_manager(ManagerRequest::DriveFailed { drive, cause }, || true).await;
             reported.insert(drive);
         }
-    }
-}
-
-/// A drive as this target found it.
-fn report(drive: &crate::drive::ServedDrive) -> DriveReport {
-    let store = &drive.store;
-    let epochs = store.groups().into_iter().filter_map(|g| Some((g, store.group(g)?.epoch))).collect();
-    DriveReport {
-        id: drive.id,
-        path: drive.path.clone(),
-        capacity: BlockCount(store.usage().capacity_blocks),
-        map_copy: MapVersion(0),
-        epochs,
     }
 }

@@ -1,0 +1,257 @@
+//! Admission (R1, R2), the version rule as seen over the wire (R3, R8, R9), and fencing.
+
+mod fabric;
+
+use fabric::*;
+use weft_rt::sim::{Crash, Sim};
+use weft_rt::{Buf, sleep};
+use weft_types::*;
+use weft_wire::control::{TargetAnswer, TargetRequest};
+use weft_wire::data::*;
+use weft_wire::{Kind, Status, control};
+
+const OK: (Status, Option<Verdict>) = (Status::Ok, Some(Verdict::Applied));
+
+#[test]
+fn what_is_written_is_read_and_versions_decide() {
+    Sim::new(1).block_on(async {
+        let _fabric = Fabric::start(2).await;
+        let (a, b) = (Client::new(1, 1), Client::new(2, 2));
+        a.write_all(&[1, 2], 7, a.v(1), 0xaa).await;
+        let found = a.read(2, 7).await.unwrap();
+        assert_eq!((found.version, found.byte, found.open), (a.v(1), 0xaa, true));
+        // A newer version of another session, then the older one again: applied, as it is in the open set.
+        assert_eq!(b.write(1, 7, b.v(5), 0xbb).await, OK);
+        assert_eq!(a.write(1, 7, a.v(1), 0xaa).await, OK, "it was taken once");
+        assert_eq!(
+            a.write(1, 7, a.v(2), 0xac).await,
+            (Status::Ok, Some(Verdict::Superseded(b.v(5)))),
+            "never taken here, and older"
+        );
+        assert_eq!(a.read(1, 7).await.unwrap().byte, 0xbb);
+        // Settled spares the slow path; a watermark ends it.
+        assert_eq!(b.settle(1, 7, b.v(5)).await, Status::Ok);
+        assert!(!a.read(1, 7).await.unwrap().open);
+        a.watermark.set(a.v(1));
+        assert_eq!(a.read(2, 7).await.unwrap().open, false);
+        let zero = a.read(1, 9).await.unwrap();
+        assert_eq!((zero.version, zero.content, zero.open), (Version::ZERO, Content::Zero, false));
+    });
+}
+
+#[test]
+fn a_refused_repair_is_remembered() {
+    Sim::new(2).block_on(async {
+        let _fabric = Fabric::start(2).await;
+        let (a, b) = (Client::new(1, 1), Client::new(2, 2));
+        assert_eq!(b.write(1, 0, b.v(9), 9).await, OK);
+        let superseded = (Status::Ok, Some(Verdict::Superseded(b.v(9))));
+        assert_eq!(a.write(1, 0, a.v(3), 3).await, superseded, "a client's own write leaves no entry");
+        assert_eq!(a.write(1, 0, a.v(3), 3).await, superseded);
+        assert_eq!(b.put(1, 0, a.v(3), 3, Purpose::Repair).await, superseded);
+        assert_eq!(a.write(1, 0, a.v(3), 3).await, OK, "R9: someone is about to have seen it");
+    });
+}
+
+#[test]
+fn zeroes_over_a_whole_object_and_several_blocks_in_one_request() {
+    Sim::new(3).block_on(async {
+        let _fabric = Fabric::start(1).await;
+        let a = Client::new(1, 1);
+        let range = BlockRange::new(100, 200);
+        let data: Vec<u8> = (0..range.count).flat_map(|i| block(i as u8)).collect();
+        let crcs: Vec<u32> = data.chunks(BLOCK_SIZE).map(crc32c::crc32c).collect();
+        let head = a.head(1, range, a.v(1), Purpose::Client);
+        let frame =
+            a.call(1, Kind::Write, head.encode(&crcs), vec![Buf::from(data.clone())]).await.unwrap();
+        assert_eq!(Status::from_u16(frame.envelope.status), Status::Ok, "{}", text(&frame));
+        let read = a.head(1, range, Version::ZERO, Purpose::Client).encode(&[]);
+        let frame = a.call(1, Kind::Read, read.clone(), vec![]).await.unwrap();
+        assert!(frame.body[..] == data[..], "the blocks come back in order");
+        let versions = a.call(1, Kind::Versions, read.clone(), vec![]).await.unwrap();
+        assert!(versions.body.is_empty());
+        assert_eq!(ReadAnswer::decode(&versions.head).unwrap().extents[0].version, a.v(1));
+        let whole = BlockRange::new(0, limits::OBJECT_BLOCKS_MAX);
+        let head = a.head(1, whole, a.v(2), Purpose::Client).encode(&[]);
+        let frame = a.call(1, Kind::WriteZeroes, head, vec![]).await.unwrap();
+        assert_eq!(Status::from_u16(frame.envelope.status), Status::Ok, "{}", text(&frame));
+        let frame = a.call(1, Kind::Read, read, vec![]).await.unwrap();
+        let extents = ReadAnswer::decode(&frame.head).unwrap().extents;
+        assert!(extents.iter().all(|x| x.content == Content::Zero && x.version == a.v(2)));
+    });
+}
+
+#[test]
+fn what_breaks_a_rule_is_refused() {
+    Sim::new(4).block_on(async {
+        let _fabric = Fabric::start(1).await;
+        let a = Client::new(1, 1);
+        let status = |frame: Option<weft_rt::Frame>| Status::from_u16(frame.unwrap().envelope.status);
+        let data = block(1);
+        let crc = crc32c::crc32c(&data);
+        let head = a.head(1, BlockRange::one(0), a.v(1), Purpose::Client);
+        let send = |head: DataRequest, crcs: &[u32], data: Vec<u8>| {
+            let (a, bytes) = (a.clone(), head.encode(crcs));
+            async move { status(a.call(1, Kind::Write, bytes, vec![Buf::from(data)]).await) }
+        };
+        assert_eq!(send(head, &[crc ^ 1], data.clone()).await, Status::DamagedOnTheWay);
+        assert_eq!(send(head, &[], data.clone()).await, Status::Invalid);
+        assert_eq!(send(head, &[crc], block(1)[..100].to_vec()).await, Status::Invalid);
+        let versionless = DataRequest { version: Version::ZERO, ..head };
+        assert_eq!(send(versionless, &[crc], data.clone()).await, Status::Invalid);
+        let elsewhere = DataRequest { drive: drive(9), ..head };
+        assert_eq!(send(elsewhere, &[crc], data.clone()).await, Status::NotFound);
+        let system = DataRequest { session: SessionId(0), ..head };
+        assert_eq!(send(system, &[crc], data.clone()).await, Status::Invalid, "only targets are the system");
+        let other = DataRequest { watermark: version(1, 2), ..head };
+        assert_eq!(send(other, &[crc], data.clone()).await, Status::Invalid, "another session's watermark");
+        let far = Version::new(Version::COUNTER_MAX, SessionSlot(1));
+        assert_eq!(send(DataRequest { version: far, ..head }, &[crc], data.clone()).await, Status::VersionAhead);
+        let order = control::encode(&TargetRequest::Status);
+        assert_eq!(status(a.call(1, Kind::Control, order, vec![]).await), Status::Refused, "no manager");
+        assert_eq!(status(a.call(1, Kind::Read, vec![1, 2, 3], vec![]).await), Status::Invalid);
+        assert_eq!(a.read(1, 0).await.unwrap().version, Version::ZERO, "nothing was changed by any of it");
+    });
+}
+
+#[test]
+fn epochs_only_rise_and_older_ones_are_refused() {
+    Sim::new(5).block_on(async {
+        let fabric = Fabric::start(2).await;
+        let a = Client::new(1, 1);
+        a.write_all(&[1, 2], 0, a.v(1), 1).await;
+        let old = fabric.entry();
+        // The epoch moves on without this target being told: a newer client tells it.
+        fabric.set_role(2, Role::Out);
+        a.epoch.set(2);
+        assert_eq!(a.write(1, 0, a.v(2), 2).await.0, Status::UnknownEpoch);
+        assert_eq!(a.teach(1, &fabric.entry()).await, Status::Ok);
+        assert_eq!(a.write(1, 0, a.v(2), 2).await, OK);
+        a.epoch.set(1);
+        let head = a.head(1, BlockRange::one(0), Version::ZERO, Purpose::Client).encode(&[]);
+        let frame = a.call(1, Kind::Read, head, vec![]).await.unwrap();
+        assert_eq!(Status::from_u16(frame.envelope.status), Status::StaleEpoch);
+        assert_eq!(control::decode::<Group>(&frame.head).unwrap(), fabric.entry(), "the entry comes along");
+        assert_eq!(a.teach(1, &old).await, Status::Ok, "an older entry is ignored");
+        assert_eq!(a.write(1, 0, a.v(3), 3).await.0, Status::StaleEpoch);
+        // And a crash forgets nothing of it.
+        fabric.kill_target(1, Crash::PowerCut);
+        fabric.start_target(1);
+        eventually("target 1 serves", || fabric.is_serving(1)).await;
+        assert_eq!(a.write(1, 0, a.v(3), 3).await.0, Status::StaleEpoch);
+        // The one that is out serves nothing.
+        fabric.push(&[2]).await;
+        a.epoch.set(2);
+        assert_eq!(a.write(2, 0, a.v(4), 4).await.0, Status::NotServing);
+        assert_eq!(a.read(2, 0).await, Err(Status::NotServing));
+    });
+}
+
+#[test]
+fn an_old_entry_does_not_bring_back_a_group_that_the_drive_has_left() {
+    Sim::new(6).block_on(async {
+        let fabric = Fabric::start(2).await;
+        let a = Client::new(1, 1);
+        a.write_all(&[1, 2], 0, a.v(1), 1).await;
+        let old = fabric.entry();
+        fabric.change(|map| {
+            let group = map.groups.get_mut(&GROUP).unwrap();
+            group.epoch = group.epoch.next();
+            group.slots.retain(|s| s.drive != drive(2));
+        });
+        fabric.push(&[1, 2]).await;
+        sleep(ms(200)).await;
+        fabric.kill_target(2, Crash::Process);
+        fabric.start_target(2);
+        fabric.wait_serving().await;
+        assert_eq!(a.teach(2, &old).await, Status::Ok);
+        assert!(a.read(2, 0).await.is_err(), "the drive is empty: it must not serve zeroes for data");
+    });
+}
+
+#[test]
+fn fenced_clients_and_ended_sessions_stay_out_even_after_a_crash() {
+    Sim::new(7).block_on(async {
+        let fabric = Fabric::start(2).await;
+        let (a, b, c) = (Client::new(1, 1), Client::new(2, 2), Client::new(3, 3));
+        a.write_all(&[1, 2], 0, a.v(1), 1).await;
+        // A newer generation arrives with a client, before the map.
+        c.generation.set(2);
+        assert_eq!(c.write(1, 0, c.v(2), 2).await, OK);
+        assert_eq!(a.write(1, 0, a.v(3), 3).await.0, Status::StaleGeneration);
+        assert_eq!(a.write(2, 5, a.v(3), 3).await, OK, "this one has not heard yet");
+        fabric.change(|map| map.volumes.get_mut(&VOLUME).unwrap().generation = Generation(2));
+        fabric.push(&[1, 2]).await;
+        assert_eq!(a.write(2, 0, a.v(4), 4).await.0, Status::StaleGeneration);
+        b.generation.set(2);
+        assert_eq!(b.write(1, 1, b.v(1), 1).await, OK);
+        let end = TargetRequest::EndSessions { sessions: vec![SessionId(2)] };
+        for n in [1, 2] {
+            assert_eq!(fabric.command(n, &end).await, Some(TargetAnswer::Done));
+        }
+        assert_eq!(b.write(1, 1, b.v(2), 2).await.0, Status::SessionOver);
+        for n in [1, 2] {
+            fabric.kill_target(n, Crash::PowerCut);
+            fabric.start_target(n);
+        }
+        fabric.wait_serving().await;
+        for n in [1, 2] {
+            assert_eq!(b.write(n, 1, b.v(2), 2).await.0, Status::SessionOver);
+            assert_eq!(a.write(n, 0, a.v(4), 4).await.0, Status::StaleGeneration);
+            assert_eq!(c.write(n, 3, c.v(6), 6).await, OK);
+        }
+    });
+}
+
+#[test]
+fn a_failed_drive_serves_nothing_and_the_manager_hears_of_it() {
+    Sim::new(8).block_on(async {
+        let fabric = Fabric::start(2).await;
+        let a = Client::new(1, 1);
+        a.write_all(&[1, 2], 0, a.v(1), 1).await;
+        fabric.disks[0].set_faults(|f| f.write_error = Some(std::io::ErrorKind::Other));
+        assert_eq!(a.write(1, 0, a.v(2), 2).await.0, Status::DriveFailed);
+        assert_eq!(a.read(1, 0).await, Err(Status::DriveFailed));
+        eventually("the manager hears", || !fabric.manager.failed.borrow().is_empty()).await;
+        sleep(ms(500)).await;
+        let failed = fabric.manager.failed.borrow();
+        assert_eq!((failed.len(), failed[0].0), (1, drive(1)), "once");
+        assert!(fabric.status(1).unwrap().drives[0].failed.is_some());
+        assert_eq!(a.read(2, 0).await.unwrap().byte, 1);
+    });
+}
+
+#[test]
+fn acknowledging_an_epoch_drains_what_was_admitted_before_it() {
+    for seed in 0..20 {
+        Sim::new(seed).block_on(async {
+            let fabric = Fabric::start(1).await;
+            let a = Client::new(1, 1);
+            // A slow drive keeps writes between their admission and their end.
+            fabric.disks[0].set_faults(|f| f.latency = (ms(5), ms(30)));
+            let writes: Vec<_> = (0..8u32)
+                .map(|i| {
+                    let a = a.clone();
+                    weft_rt::spawn(async move { a.write(1, i, a.v(10 + u64::from(i)), 7).await })
+                })
+                .collect();
+            sleep(ms(weft_rt::random_below(20))).await;
+            fabric.change(|map| map.groups.get_mut(&GROUP).unwrap().epoch = Epoch(2));
+            fabric.push(&[1]).await;
+            let b = Client::new(2, 2);
+            b.epoch.set(2);
+            let mut seen = Vec::new();
+            for i in 0..8 {
+                seen.push(b.read(1, i).await.unwrap());
+            }
+            sleep(ms(200)).await;
+            for (i, seen) in seen.into_iter().enumerate() {
+                assert_eq!(b.read(1, i as u32).await.unwrap(), seen, "an old write came after the acknowledgement");
+            }
+            for write in writes {
+                let done = write.await.unwrap();
+                assert!(done == OK || done.0 == Status::StaleEpoch, "{done:?}");
+            }
+        });
+    }
+}

@@ -1,0 +1,461 @@
+//! A fabric in one simulation for the target's tests: real targets on simulated disks, a manager that hands out
+//! whatever map the test wants, and a client that speaks in raw requests.
+#![allow(dead_code)]
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use weft_rt::sim::{Crash, ProcessId, SimDisk, kill, spawn_process};
+use weft_rt::{Addr, Answer, Buf, Frame, Handler, Link, Listener, Peer, Request, Server, now, sleep, timeout};
+use weft_store::{FormatOptions, OpenOptions, Store};
+use weft_target::{Target, TargetOptions};
+use weft_types::*;
+use weft_wire::control::{self, ManagerAnswer, ManagerRequest, TargetAnswer, TargetRequest, TargetStatus};
+use weft_wire::data::*;
+use weft_wire::handshake::{Hello, PeerRole};
+use weft_wire::{Kind, Status};
+
+pub const FABRIC: FabricId = FabricId(77);
+pub const GROUP: GroupId = GroupId(1);
+pub const VOLUME: VolumeId = VolumeId(1);
+pub const OBJECT: ObjectId = ObjectId::new(VOLUME, 0);
+/// The lease of the tests' maps.
+pub const LEASE: Duration = Duration::from_secs(2);
+
+pub fn host(n: usize) -> IpAddr {
+    IpAddr::from([10, 0, 0, n as u8])
+}
+
+pub fn addr(n: usize) -> Addr {
+    format!("10.0.0.{n}:4800").parse().unwrap()
+}
+
+pub fn drive(n: usize) -> DriveId {
+    DriveId(n as u128)
+}
+
+pub fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// A version whose counter lies `n` above the virtual clock's start.
+pub fn version(n: u64, slot: u16) -> Version {
+    Version::new(clock_counter(1_767_225_600_000_000) + n, SessionSlot(slot))
+}
+
+/// The manager: grants what the test allows, and remembers what it was told.
+pub struct Manager {
+    pub map: RefCell<FabricMap>,
+    pub suspects: RefCell<BTreeSet<NodeId>>,
+    /// Nodes that get no lease.
+    pub refused: RefCell<BTreeSet<NodeId>>,
+    pub incarnations: RefCell<BTreeMap<NodeId, u64>>,
+    pub verified: RefCell<Vec<(GroupId, DriveId, Epoch)>>,
+    pub failed: RefCell<Vec<(DriveId, String)>>,
+    pub renewals: Cell<u64>,
+}
+
+impl Handler for Manager {
+    fn greet(&self, _: &Hello) -> Result<Option<FabricId>, String> {
+        Ok(Some(FABRIC))
+    }
+
+    async fn handle(self: Rc<Self>, _: Rc<Peer>, request: Request) -> Answer {
+        let asked: ManagerRequest = control::decode(&request.head).unwrap();
+        let map = self.map.borrow().clone();
+        let with_map = |answer: &ManagerAnswer| {
+            Answer::ok(control::encode(answer), vec![Buf::from(control::encode_map(&map))])
+        };
+        match asked {
+            ManagerRequest::Join { node, incarnation, .. } => {
+                let node = map.node_named(&node).unwrap().id;
+                self.incarnations.borrow_mut().insert(node, incarnation);
+                with_map(&ManagerAnswer::Joined { node })
+            }
+            ManagerRequest::Renew { node, incarnation, .. } => {
+                let known = self.incarnations.borrow().get(&node) == Some(&incarnation);
+                if !known || self.refused.borrow().contains(&node) {
+                    return Answer::error(Status::NotFound, "no lease for you");
+                }
+                self.renewals.set(self.renewals.get() + 1);
+                let suspects = self.suspects.borrow().iter().copied().collect();
+                Answer::ok(control::encode(&ManagerAnswer::Granted { map: map.version, suspects }), vec![])
+            }
+            ManagerRequest::WatchMap { have } if have < map.version => {
+                with_map(&ManagerAnswer::Map { version: map.version })
+            }
+            ManagerRequest::WatchMap { .. } => {
+                sleep(Duration::from_secs(10)).await;
+                Answer::ok(control::encode(&ManagerAnswer::Map { version: map.version }), vec![])
+            }
+            ManagerRequest::Verified { group, drive, stint } => {
+                self.verified.borrow_mut().push((group, drive, stint));
+                Answer::ok(control::encode(&ManagerAnswer::Done), vec![])
+            }
+            ManagerRequest::DriveFailed { drive, cause } => {
+                self.failed.borrow_mut().push((drive, cause));
+                Answer::ok(control::encode(&ManagerAnswer::Done), vec![])
+            }
+            other => Answer::error(Status::Invalid, format!("{other:?}")),
+        }
+    }
+}
+
+/// Targets 1 to n on hosts 10.0.0.1 to n, one drive each, all in one group; the manager on 10.0.0.100.
+pub struct Fabric {
+    pub manager: Rc<Manager>,
+    pub manager_process: Cell<Option<ProcessId>>,
+    pub disks: Vec<SimDisk>,
+    processes: RefCell<BTreeMap<usize, ProcessId>>,
+    pub targets: Rc<RefCell<BTreeMap<usize, Rc<Target>>>>,
+}
+
+const MANAGER_HOST: usize = 100;
+
+impl Fabric {
+    /// Formats the drives and starts everything; returns when all targets serve.
+    pub async fn start(n: usize) -> Rc<Fabric> {
+        let fabric = Self::start_with(n, Role::InSync).await;
+        fabric.wait_serving().await;
+        fabric
+    }
+
+    /// Likewise, with the last member in this role; does not wait.
+    pub async fn start_with(n: usize, last: Role) -> Rc<Fabric> {
+        let mut disks = Vec::new();
+        for i in 1..=n {
+            let disk = SimDisk::new(&format!("disk{i}"), 64 << 20);
+            let open = disk.open().unwrap();
+            Store::format(&open, FormatOptions::new(FABRIC, drive(i))).await.unwrap();
+            drop(open);
+            disks.push(disk);
+        }
+        let manager = Rc::new(Manager {
+            map: RefCell::new(first_map(n, last)),
+            suspects: RefCell::default(),
+            refused: RefCell::default(),
+            incarnations: RefCell::default(),
+            verified: RefCell::default(),
+            failed: RefCell::default(),
+            renewals: Cell::new(0),
+        });
+        let fabric = Rc::new(Fabric {
+            manager,
+            manager_process: Cell::new(None),
+            disks,
+            processes: RefCell::default(),
+            targets: Rc::default(),
+        });
+        fabric.start_manager();
+        for i in 1..=n {
+            fabric.start_target(i);
+        }
+        fabric
+    }
+
+    pub fn start_manager(&self) {
+        let manager = self.manager.clone();
+        let process = spawn_process(host(MANAGER_HOST), "manager", async move {
+            Server::run(Listener::bind(&addr(MANAGER_HOST)).unwrap(), manager).await;
+        });
+        self.manager_process.set(Some(process));
+    }
+
+    pub fn stop_manager(&self) {
+        kill(self.manager_process.take().expect("it runs"), Crash::Process);
+    }
+
+    pub fn start_target(&self, n: usize) {
+        let (disk, targets) = (self.disks[n - 1].clone(), self.targets.clone());
+        let process = spawn_process(host(n), &format!("target{n}"), async move {
+            let (store, _) = Store::open(disk.open().unwrap(), OpenOptions::default()).await.unwrap();
+            let options = TargetOptions {
+                node_name: format!("n{n}"),
+                fabric: FABRIC,
+                listen: addr(n),
+                managers: vec![addr(MANAGER_HOST)],
+            };
+            let target = Target::start(options, vec![(format!("/dev/sim{n}"), store)]);
+            targets.borrow_mut().insert(n, target.clone());
+            target.run(Listener::bind(&addr(n)).unwrap()).await;
+        });
+        self.processes.borrow_mut().insert(n, process);
+    }
+
+    pub fn kill_target(&self, n: usize, crash: Crash) {
+        let process = self.processes.borrow_mut().remove(&n).expect("it runs");
+        self.targets.borrow_mut().remove(&n);
+        kill(process, crash);
+    }
+
+    pub fn status(&self, n: usize) -> Option<TargetStatus> {
+        self.targets.borrow().get(&n).map(|t| t.status())
+    }
+
+    pub fn is_serving(&self, n: usize) -> bool {
+        self.status(n).is_some_and(|s| s.serving)
+    }
+
+    pub async fn wait_serving(&self) {
+        let running: Vec<usize> = self.processes.borrow().keys().copied().collect();
+        eventually("targets serve", || running.iter().all(|n| self.is_serving(*n))).await;
+    }
+
+    /// Changes the map: one version up. Nobody is told.
+    pub fn change(&self, change: impl FnOnce(&mut FabricMap)) {
+        let mut map = self.manager.map.borrow_mut();
+        change(&mut map);
+        map.version.0 += 1;
+    }
+
+    /// Changes a member's role: the group's epoch goes up, the role begins with it.
+    pub fn set_role(&self, n: usize, role: Role) -> Epoch {
+        let mut epoch = Epoch(0);
+        self.change(|map| {
+            let group = map.groups.get_mut(&GROUP).unwrap();
+            group.epoch = group.epoch.next();
+            epoch = group.epoch;
+            let slot = group.slots.iter_mut().find(|s| s.drive == drive(n)).unwrap();
+            (slot.role, slot.since) = (role, group.epoch);
+        });
+        epoch
+    }
+
+    pub fn entry(&self) -> Group {
+        self.manager.map.borrow().groups[&GROUP].clone()
+    }
+
+    /// Tells a target something as the manager; none if it does not answer within 5 s.
+    pub async fn command(&self, n: usize, request: &TargetRequest) -> Option<TargetAnswer> {
+        let body = match request {
+            TargetRequest::AdoptMap { .. } => {
+                vec![Buf::from(control::encode_map(&self.manager.map.borrow()))]
+            }
+            _ => vec![],
+        };
+        let hello = Hello::new(PeerRole::Manager, Some(FABRIC), "manager");
+        let exchange = async {
+            let link = Link::connect(&addr(n), &hello).await.ok()?;
+            let frame = link.call(Kind::Control, &control::encode(request), body).await.ok()?;
+            assert_eq!(Status::from_u16(frame.envelope.status), Status::Ok, "{:?}", text(&frame));
+            control::decode(&frame.head).ok()
+        };
+        timeout(Duration::from_secs(5), exchange).await.ok().flatten()
+    }
+
+    /// Pushes the map to these targets.
+    pub async fn push(&self, targets: &[usize]) {
+        let version = self.manager.map.borrow().version;
+        for n in targets {
+            let answer = self.command(*n, &TargetRequest::AdoptMap { version }).await;
+            assert_eq!(answer, Some(TargetAnswer::Done));
+        }
+    }
+}
+
+fn first_map(n: usize, last: Role) -> FabricMap {
+    let mut map = FabricMap::empty(FABRIC);
+    map.pools.insert(PoolId(1), Pool { id: PoolId(1), name: "default".into() });
+    let mut slots = Vec::new();
+    for i in 1..=n {
+        let node = NodeId(i as u32);
+        map.nodes.insert(node, Node { id: node, name: format!("n{i}"), addr: addr(i).to_string() });
+        let listed = Drive {
+            id: drive(i),
+            node,
+            pool: PoolId(1),
+            path: format!("/dev/sim{i}"),
+            capacity: BlockCount(10_000),
+            state: DriveState::Active,
+        };
+        map.drives.insert(listed.id, listed);
+        let role = if i == n { last } else { Role::InSync };
+        slots.push(Slot { drive: drive(i), role, since: Epoch(1) });
+    }
+    map.groups.insert(GROUP, Group { id: GROUP, pool: PoolId(1), epoch: Epoch(1), slots });
+    let volume = Volume {
+        id: VOLUME,
+        name: "v".into(),
+        pool: PoolId(1),
+        size: BlockCount(16_384),
+        copies: n as u8,
+        striping: Striping { unit_blocks: 16, width: 1, object_blocks: 16_384 },
+        spans: vec![ObjectSpan { first: 0, count: 1, groups: vec![GROUP] }],
+        generation: Generation(1),
+        state: VolumeState::Ready,
+        thin: false,
+        created_ms: 0,
+    };
+    map.volumes.insert(VOLUME, volume);
+    map
+}
+
+/// Waits until the condition holds; at most a virtual minute.
+pub async fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let begun = now();
+    while !condition() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "never: {what}");
+        sleep(ms(5)).await;
+    }
+}
+
+pub fn text(frame: &Frame) -> String {
+    String::from_utf8_lossy(&frame.head).into_owned()
+}
+
+/// A block full of one byte.
+pub fn block(byte: u8) -> Vec<u8> {
+    vec![byte; BLOCK_SIZE]
+}
+
+/// A session of a client that speaks in raw requests. It does only what it is told.
+#[derive(Clone)]
+pub struct Client {
+    pub session: SessionId,
+    pub slot: u16,
+    pub generation: Cell<u64>,
+    pub epoch: Cell<u64>,
+    pub watermark: Cell<Version>,
+    links: Rc<RefCell<BTreeMap<usize, Link>>>,
+}
+
+/// What a read of one block found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub version: Version,
+    pub open: bool,
+    pub content: Content,
+    /// The byte that fills the block; 0 for zeroes.
+    pub byte: u8,
+}
+
+impl Client {
+    pub fn new(session: u64, slot: u16) -> Client {
+        Client {
+            session: SessionId(session),
+            slot,
+            generation: Cell::new(1),
+            epoch: Cell::new(1),
+            watermark: Cell::new(Version::ZERO),
+            links: Rc::default(),
+        }
+    }
+
+    /// This client's version `n`.
+    pub fn v(&self, n: u64) -> Version {
+        version(n, self.slot)
+    }
+
+    async fn link(&self, n: usize) -> Option<Link> {
+        let open = self.links.borrow().get(&n).cloned().filter(|l| !l.is_closed());
+        if open.is_some() {
+            return open;
+        }
+        let link = Link::connect(&addr(n), &Hello::new(PeerRole::Client, Some(FABRIC), "raw")).await.ok()?;
+        self.links.borrow_mut().insert(n, link.clone());
+        Some(link)
+    }
+
+    pub async fn call(&self, n: usize, kind: Kind, head: Vec<u8>, body: Vec<Buf>) -> Option<Frame> {
+        self.link(n).await?.call(kind, &head, body).await.ok()
+    }
+
+    pub fn head(&self, n: usize, range: BlockRange, version: Version, purpose: Purpose) -> DataRequest {
+        DataRequest {
+            drive: drive(n),
+            group: GROUP,
+            epoch: Epoch(self.epoch.get()),
+            generation: Generation(self.generation.get()),
+            session: self.session,
+            watermark: self.watermark.get(),
+            object: OBJECT,
+            range,
+            version,
+            purpose,
+            slot: SessionSlot(self.slot),
+        }
+    }
+
+    /// Writes one block full of a byte; the status, and the verdict where it is a success.
+    pub async fn write(&self, n: usize, at: u32, version: Version, byte: u8) -> (Status, Option<Verdict>) {
+        self.put(n, at, version, byte, Purpose::Client).await
+    }
+
+    pub async fn put(
+        &self,
+        n: usize,
+        at: u32,
+        version: Version,
+        byte: u8,
+        purpose: Purpose,
+    ) -> (Status, Option<Verdict>) {
+        let data = block(byte);
+        let head = self.head(n, BlockRange::one(at), version, purpose);
+        let head = head.encode(&[crc32c::crc32c(&data)]);
+        let Some(frame) = self.call(n, Kind::Write, head, vec![Buf::from(data)]).await else {
+            return (Status::Failed, None);
+        };
+        match Status::from_u16(frame.envelope.status) {
+            Status::Ok => {
+                let answer = WriteAnswer::decode(&frame.head).unwrap();
+                assert_eq!(answer.verdicts.len(), 1);
+                (Status::Ok, Some(answer.verdicts[0].1))
+            }
+            status => (status, None),
+        }
+    }
+
+    /// Writes to these targets, all of which must take it.
+    pub async fn write_all(&self, targets: &[usize], at: u32, version: Version, byte: u8) {
+        for n in targets {
+            let done = self.write(*n, at, version, byte).await;
+            assert_eq!(done, (Status::Ok, Some(Verdict::Applied)), "write to target {n}");
+        }
+    }
+
+    pub async fn read(&self, n: usize, at: u32) -> Result<Found, Status> {
+        let head = self.head(n, BlockRange::one(at), Version::ZERO, Purpose::Client).encode(&[]);
+        let frame = self.call(n, Kind::Read, head, vec![]).await.ok_or(Status::Failed)?;
+        match Status::from_u16(frame.envelope.status) {
+            Status::Ok => {}
+            status => return Err(status),
+        }
+        let answer = ReadAnswer::decode(&frame.head).unwrap();
+        let x = &answer.extents[0];
+        if x.content == Content::Data {
+            assert_eq!(crc32c::crc32c(&frame.body), x.crcs[0]);
+        }
+        let byte = frame.body.first().copied().unwrap_or(0);
+        assert!(frame.body.iter().all(|b| *b == byte), "a torn block");
+        Ok(Found { version: x.version, open: x.open, content: x.content, byte })
+    }
+
+    pub async fn settle(&self, n: usize, at: u32, version: Version) -> Status {
+        let head = self.head(n, BlockRange::one(at), version, Purpose::Repair).encode(&[]);
+        let frame = self.call(n, Kind::Settle, head, vec![]).await;
+        frame.map_or(Status::Failed, |f| Status::from_u16(f.envelope.status))
+    }
+
+    /// Gives a target an entry of the group.
+    pub async fn teach(&self, n: usize, entry: &Group) -> Status {
+        let frame = self.call(n, Kind::AdoptEntry, control::encode(entry), vec![]).await;
+        frame.map_or(Status::Failed, |f| Status::from_u16(f.envelope.status))
+    }
+
+    /// All digests of the group on a target's drive.
+    pub async fn digests(&self, n: usize) -> Vec<(ObjectId, ChunkIndex, u64)> {
+        let request = PeerRequest {
+            drive: drive(n),
+            group: GROUP,
+            epoch: Epoch(self.epoch.get()),
+            object: ObjectId::default(),
+            chunk: ChunkIndex(0),
+            limit: DIGESTS_MAX as u16,
+        };
+        let frame = self.call(n, Kind::Digests, request.encode(), vec![]).await.unwrap();
+        assert_eq!(Status::from_u16(frame.envelope.status), Status::Ok, "{}", text(&frame));
+        DigestsAnswer::decode(&frame.head).unwrap().digests
+    }
+}
