@@ -160,6 +160,11 @@ impl Bitmap {
         self.zones[(place.0 / ZONE_BLOCKS) as usize].bits[word] & bit != 0
     }
 
+    /// Whether data or map pages can lie there.
+    pub(crate) fn holds_data(&self, run: PlaceRun) -> bool {
+        self.region.holds_data(run)
+    }
+
     /// Notes that a zone will differ from the newest checkpoint's, before the bits themselves change: a
     /// replaced block is free in the next checkpoint although it may not be reused yet.
     pub(crate) fn mark_dirty(&mut self, run: PlaceRun) {

@@ -36,11 +36,12 @@ const STATE_ROOM: usize = PAGE_ROOM - PageRef::BYTES;
 pub(crate) async fn run(engine: Rc<Engine>) {
     loop {
         let is_wanted = {
-            let state = engine.state.borrow();
+            let mut state = engine.state.borrow_mut();
             if state.is_stopped || state.failed.is_some() {
                 return;
             }
-            state.checkpoints_wanted > state.checkpoints_begun
+            let is_wanted = state.checkpoints_wanted > state.checkpoints_begun;
+            is_wanted && (state.checkpoint_holds == 0 || std::mem::take(&mut state.checkpoint_despite_holds))
         };
         if !is_wanted {
             engine.checkpoint_wanted.notified().await;

@@ -3,9 +3,9 @@
 //! It owns everything between "these blocks of this object, at this version" and the bytes on one drive:
 //! the version rule, copy-on-write placement, the log, checkpoints, recovery, and verification of every byte
 //! read. It never talks to anyone: admission, leases and peers belong to the target.
-#![allow(dead_code)]
 mod bitmap;
 mod cache;
+mod check;
 mod checkpoint;
 mod commit;
 mod engine;
@@ -15,6 +15,7 @@ mod format;
 mod frees;
 mod group_state;
 mod groups;
+mod inspect;
 mod label;
 mod leaf;
 mod log;
@@ -33,8 +34,11 @@ mod store;
 mod superblock;
 mod tree;
 
+pub use check::{CheckReport, Finding, Severity, check};
 pub use error::StoreError;
+pub use inspect::{Inspection, inspect};
 pub use label::Label;
 pub use region::{Place, RegionMap};
 pub use request::*;
 pub use store::Store;
+pub use superblock::{PageRef, Superblock, TreeRoot};

@@ -72,6 +72,10 @@ pub(crate) struct State {
     pub(crate) checkpoints_wanted: u64,
     pub(crate) checkpoints_begun: u64,
     pub(crate) checkpoints_done: u64,
+    /// Those who keep checkpoints from beginning for a while.
+    pub(crate) checkpoint_holds: u32,
+    /// One checkpoint may begin despite them.
+    pub(crate) checkpoint_despite_holds: bool,
     /// Records since the newest checkpoint began.
     pub(crate) records_since_checkpoint: u64,
     /// The newest batch that remembers a refused version (R9).
@@ -117,6 +121,8 @@ impl State {
             checkpoints_wanted: 0,
             checkpoints_begun: 0,
             checkpoints_done: 0,
+            checkpoint_holds: 0,
+            checkpoint_despite_holds: false,
             records_since_checkpoint: 0,
             remembered_batch: 0,
             failed: None,

@@ -41,9 +41,11 @@ pub async fn reopen(disk: &SimDisk, store: Rc<Store>) -> Rc<Store> {
     store
 }
 
-/// The store is closed in order, and nothing on its drive is amiss.
-pub async fn clean(store: &Rc<Store>, _disk: &SimDisk) {
-    store.checkpoint().await.unwrap();
+/// Nothing on the store's drive is amiss, beside this many damaged blocks.
+pub async fn clean(store: &Rc<Store>, damaged: usize) {
+    let report = store.check(true).await.unwrap();
+    assert_eq!(report.findings.len(), damaged, "{report:#?}");
+    assert!(report.findings.iter().all(|f| f.severity == Severity::Damage));
 }
 
 pub fn entry(group: u64, epoch: u64, role: Role, since: u64) -> Group {

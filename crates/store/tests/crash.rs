@@ -1,0 +1,281 @@
+//! Power cuts at every drive operation: whatever was acknowledged is there, whatever was not is old or new,
+//! nothing is torn, no space is lost. The workload wraps the log, takes checkpoints, discards, fills the
+//! drive, and commits many writers together.
+
+mod model;
+
+use model::*;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::rc::Rc;
+use weft_rt::sim::{Crash, Sim, SimDisk, kill, spawn_process};
+use weft_rt::sync::race;
+use weft_rt::{random_below, spawn};
+use weft_store::*;
+use weft_types::*;
+
+const GROUP: GroupId = GroupId(1);
+const WRITERS: u16 = 4;
+const OBJECTS: u64 = 5;
+const BLOCKS: u32 = 300;
+
+/// What every drive must show after a crash.
+#[derive(Default)]
+struct Expected {
+    /// Per block everything that was ever sent: version to content (`None`: zeroes).
+    sent: BTreeMap<(u64, u32), BTreeMap<Version, Option<u64>>>,
+    /// Per block the newest version that an answer has cited.
+    cited: BTreeMap<(u64, u32), Version>,
+    /// Writes that were answered `Applied`, and the watermarks that were sent.
+    applied: Vec<(u64, BlockRange, Version)>,
+    watermarks: BTreeMap<SessionSlot, Version>,
+    generation: u64,
+    full: u32,
+    next: u64,
+    /// Figures of the last run that ended in order.
+    usage: Usage,
+}
+
+type Shared = Rc<RefCell<Expected>>;
+
+async fn writer(store: Rc<Store>, expected: Shared, slot: SessionSlot, rounds: u32) {
+    for _ in 0..rounds {
+        match random_below(40) {
+            0 => store.checkpoint().await.unwrap(),
+            1 => {
+                let next = { expected.borrow().generation + 1 };
+                store.set_generation(VolumeId(1), Generation(next)).await.unwrap();
+                let mut e = expected.borrow_mut();
+                e.generation = e.generation.max(next);
+            }
+            2 => weft_rt::sleep(std::time::Duration::from_millis(random_below(15))).await,
+            _ => one_write(&store, &expected, slot).await,
+        }
+    }
+}
+
+async fn one_write(store: &Rc<Store>, expected: &Shared, slot: SessionSlot) {
+    let object = random_below(OBJECTS);
+    let count = [1, 1, 1, 3, 8, 40][random_below(6) as usize];
+    let range = BlockRange::new(random_below(u64::from(BLOCKS - count)) as u32, count);
+    let is_zero = random_below(5) == 0;
+    let (version, seed) = {
+        let mut e = expected.borrow_mut();
+        e.next += 1;
+        let seed = e.next;
+        // Counters of different sessions interleave and collide, as clients' do.
+        let version = Version::new(10 + seed / 2 + random_below(3), slot);
+        let held = e.watermarks.get(&slot).copied().unwrap_or(Version::ZERO);
+        if version <= held || e.sent.values().any(|v| v.contains_key(&version)) {
+            return;
+        }
+        let content = (!is_zero).then_some(seed);
+        range.blocks().for_each(|b| drop(e.sent.entry((object, b)).or_default().insert(version, content)));
+        (version, seed)
+    };
+    let payload = if is_zero { Payload::Zero } else { fill(seed, count) };
+    let mut write = client(ObjectId::new(VolumeId(1), object), range, 0, payload);
+    write.version = version;
+    write.kind = if random_below(8) == 0 { WriteKind::Repair } else { WriteKind::Client };
+    let verdicts = match store.write(write).await {
+        Ok(verdicts) => verdicts,
+        Err(StoreError::NoSpace { .. }) => {
+            expected.borrow_mut().full += 1;
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let mut e = expected.borrow_mut();
+    let mut at = range.first;
+    for (part, verdict) in verdicts {
+        assert_eq!(part.first, at);
+        at = part.end();
+        let newest = match verdict {
+            Verdict::Applied => version,
+            Verdict::Superseded { newest } => newest,
+        };
+        for block in part.blocks() {
+            let cited = e.cited.entry((object, block)).or_insert(newest);
+            *cited = newest.max(*cited);
+        }
+        if verdict == Verdict::Applied {
+            e.applied.push((object, part, version));
+        }
+    }
+    assert_eq!(at, range.end());
+    if random_below(6) == 0 {
+        e.watermarks.insert(slot, version);
+        drop(e);
+        store.advance(GROUP, slot, version);
+    }
+}
+
+async fn workload(disk: SimDisk, expected: Shared, rounds: u32) {
+    let store = open(&disk).await;
+    if store.groups().is_empty() {
+        store.set_group(entry(1, 1, Role::InSync, 1)).await.unwrap();
+    }
+    let writers: Vec<_> = (1..=WRITERS)
+        .map(|slot| spawn(writer(store.clone(), expected.clone(), SessionSlot(slot), rounds)))
+        .collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    expected.borrow_mut().usage = store.usage();
+    store.close().await.unwrap();
+}
+
+/// Everything that was acknowledged is there, and the drive is in good order.
+async fn verify(disk: &SimDisk, expected: &Shared) -> OpenReport {
+    let before = check(&disk.open().unwrap(), false).await.unwrap();
+    assert!(before.is_clean(), "{before:#?}");
+    let (store, report) = Store::open(disk.open().unwrap(), OpenOptions::default()).await.unwrap();
+    if store.groups().is_empty() {
+        assert!(expected.borrow().cited.is_empty());
+        store.close().await.unwrap();
+        return report;
+    }
+    assert!(store.generation(VolumeId(1)).0 >= expected.borrow().generation);
+    for object in 0..OBJECTS {
+        for part in [BlockRange::new(0, 150), BlockRange::new(150, 150)] {
+            let found = store.read(GROUP, ObjectId::new(VolumeId(1), object), part).await.unwrap();
+            let mut at = part.first;
+            for extent in found {
+                assert_eq!(extent.range.first, at);
+                at = extent.range.end();
+                check_extent(object, &extent, &expected.borrow());
+            }
+            assert_eq!(at, part.end());
+        }
+    }
+    check_open_sets(&store, expected).await;
+    clean(&store, 0).await;
+    store.close().await.unwrap();
+    report
+}
+
+fn check_extent(object: u64, extent: &Extent, expected: &Expected) {
+    for block in extent.range.blocks() {
+        let name = (object, block);
+        let cited = expected.cited.get(&name).copied().unwrap_or(Version::ZERO);
+        assert!(extent.version >= cited, "{name:?}: {} was cited, {} is held", cited, extent.version);
+        let content = match &extent.data {
+            ExtentData::Zero => None,
+            ExtentData::Data { buf, .. } => {
+                let at = (block - extent.range.first) as usize * BLOCK_SIZE;
+                Some(seed_of_block(&buf[at..at + BLOCK_SIZE]))
+            }
+            ExtentData::Damaged => panic!("{name:?} is damaged"),
+        };
+        if extent.version != Version::ZERO {
+            let sent = expected.sent.get(&name).and_then(|v| v.get(&extent.version));
+            assert_eq!(sent, Some(&content), "{name:?} at {}", extent.version);
+        } else {
+            assert_eq!(content, None);
+        }
+    }
+}
+
+/// What was applied is in the open set as long as no watermark has passed it: asked again, it is applied.
+async fn check_open_sets(store: &Rc<Store>, expected: &Shared) {
+    let applied = expected.borrow().applied.clone();
+    for (object, range, version) in applied {
+        let mark = expected.borrow().watermarks.get(&version.slot()).copied().unwrap_or(Version::ZERO);
+        if version <= mark {
+            continue;
+        }
+        let entries = store.open_entries_of(GROUP, version.slot());
+        for block in range.blocks() {
+            assert!(
+                entries
+                    .iter()
+                    .any(|e| e.version == version && e.object.index == object && e.range.contains(block)),
+                "{version} of {object}/{block} was applied and is not in the open set"
+            );
+        }
+    }
+}
+
+/// Runs the workload, cuts the power after so many operations (or kills the process), verifies, and
+/// sometimes crashes the recovery too. Returns how many operations there were and whether the cut struck.
+fn crash_at(seed: u64, cut: Option<u64>, crash: Crash) -> (u64, bool, (u32, Usage)) {
+    Sim::new(seed).block_on(async move {
+        let disk = SimDisk::new("d", 5 << 19);
+        let expected = Shared::default();
+        let small = FormatOptions { allow_tiny: true, log_bytes: Some(256 << 10), ..options() };
+        format(&disk, small).await.unwrap();
+        let (host, began) = (IpAddr::from([10, 0, 0, 1]), disk.operations());
+        if let Some(n) = cut {
+            disk.cut_power_after(n);
+        }
+        let done = Rc::new(weft_rt::sync::Notify::default());
+        let (used, model, told) = (disk.clone(), expected.clone(), done.clone());
+        let process = spawn_process(host, "store", async move {
+            workload(used, model, 70).await;
+            told.notify_all();
+            std::future::pending::<()>().await;
+        });
+        race(disk.cut(), done.notified()).await;
+        let struck = disk.is_cut();
+        kill(process, crash);
+        disk.restore_power();
+        if struck && cut.is_some_and(|n| n % 3 == 0) {
+            // The recovery crashes as well, after a few operations of its own.
+            disk.cut_power_after(cut.unwrap_or(0) % 7);
+            let (used, done) = (disk.clone(), Rc::new(weft_rt::sync::Notify::default()));
+            let told = done.clone();
+            let second = spawn_process(host, "store", async move {
+                let store = open(&used).await;
+                drop(store);
+                told.notify_all();
+                std::future::pending::<()>().await;
+            });
+            race(disk.cut(), done.notified()).await;
+            kill(second, Crash::PowerCut);
+            disk.restore_power();
+        }
+        let operations = disk.operations() - began;
+        verify(&disk, &expected).await;
+        let seen = (expected.borrow().full, expected.borrow().usage);
+        // Life goes on after the crash.
+        if cut.is_some_and(|n| n % 5 == 0) {
+            workload(disk.clone(), expected.clone(), 6).await;
+            let report = verify(&disk, &expected).await;
+            assert!(report.was_clean);
+        }
+        (operations, struck, seen)
+    })
+}
+
+#[test]
+fn a_power_cut_at_every_operation_loses_nothing_that_was_acknowledged() {
+    let (operations, struck, (full, usage)) = crash_at(1, None, Crash::PowerCut);
+    assert!(!struck && operations > 200, "{struck} {operations}");
+    assert!(full > 0, "the drive was never full");
+    assert!(usage.checkpoints > 5 && usage.log_bytes_written > usage.log_capacity_bytes, "{usage:?}");
+    assert!(usage.batches < 70 * 4 / 2, "writers share batches: {usage:?}");
+    let mut cuts = 0;
+    for n in 0..operations {
+        cuts += u64::from(crash_at(1, Some(n), Crash::PowerCut).1);
+    }
+    assert_eq!(cuts, operations, "every cut struck");
+}
+
+#[test]
+fn other_schedules_lose_nothing_either() {
+    for seed in 2..40 {
+        for step in 0..8 {
+            crash_at(seed, Some(seed * 13 + step * 41), Crash::PowerCut);
+        }
+    }
+}
+
+#[test]
+fn a_killed_process_loses_nothing_even_if_the_power_goes_later() {
+    for seed in 100..130 {
+        for step in 0..5 {
+            crash_at(seed, Some(seed % 50 + step * 60), Crash::Process);
+        }
+    }
+}
