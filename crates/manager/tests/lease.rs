@@ -5,12 +5,12 @@ mod harness;
 use harness::*;
 use std::rc::Rc;
 use weft_api::{ApiAnswer, ApiRequest, Health, Presence};
-use weft_rt::sim::{Sim, heal_network, set_blocked, trace_hash};
-use weft_rt::{now, random_below, sleep};
+use weft_rt::sim::{Sim, heal_network, reset_connections, set_blocked, trace_hash};
+use weft_rt::{Link, now, random_below, sleep, spawn};
 use weft_types::{DriveId, DriveState, Epoch, FabricId, MapVersion, NodeId, Role};
-use weft_wire::Status;
 use weft_wire::control::{ManagerRequest, TargetRequest};
-use weft_wire::handshake::PeerRole;
+use weft_wire::handshake::{Hello, PeerRole};
+use weft_wire::{Kind, Status};
 
 /// The default lease is 2 s, and the granter waits 1 % longer.
 const LEASE_WAIT_MS: u64 = 2020;
@@ -336,6 +336,16 @@ fn chaos(seed: u64) -> (u64, usize) {
         let (mut known, mut commits) = (service.map(), service.store.commits());
         let (mut evictions, end) = (0, now() + ms(60_000));
         let mut next_event = now();
+        // New maps all the time: a promise not to vouch must survive them.
+        let changes = spawn(async {
+            loop {
+                sleep(ms(random_below(300))).await;
+                let link = Link::connect(&manager_addr(), &Hello::new(PeerRole::Tool, None, "test")).await;
+                let Ok(link) = link else { continue };
+                let request = ApiRequest::Settings { rebuild_after_ms: Some(600_000 + random_below(2)) };
+                let _ = link.call(Kind::Api, &weft_api::encode_request(&request), vec![]).await;
+            }
+        });
         while now() < end {
             if now() >= next_event {
                 disturb(&service, &targets, &mut views).await;
@@ -349,6 +359,7 @@ fn chaos(seed: u64) -> (u64, usize) {
                 known = map;
             }
         }
+        changes.abort();
         (trace_hash(), evictions)
     })
 }
@@ -357,7 +368,7 @@ async fn disturb(service: &Service, targets: &[Rc<FakeTarget>], views: &mut [Rc<
     let i = random_below(targets.len() as u64) as usize;
     let j = random_below(targets.len() as u64 + 1) as usize;
     let (a, b) = (targets[i].host, targets.get(j).map_or(manager_host(), |t| t.host));
-    match random_below(9) {
+    match random_below(11) {
         0 | 1 => targets[i].kill(),
         2..=4 => {
             if !targets[i].is_running() {
@@ -370,6 +381,7 @@ async fn disturb(service: &Service, targets: &[Rc<FakeTarget>], views: &mut [Rc<
             set_blocked(b, a, true);
         }
         7 => heal_network(),
+        8 | 9 => reset_connections(a, manager_host()),
         _ => service.restart().await,
     }
 }
@@ -401,7 +413,7 @@ fn check_evictions(
 #[test]
 fn nobody_is_evicted_who_could_still_serve() {
     let evictions: usize = (0..40).map(|seed| chaos(seed).1).sum();
-    assert!(evictions > 500, "the schedule has evictions: {evictions}");
+    assert!(evictions > 400, "the schedule has evictions: {evictions}");
 }
 
 #[test]

@@ -313,6 +313,16 @@ impl Process {
             self.life.had_lease.set(true);
             *self.life.suspects.borrow_mut() = suspects.into_iter().collect();
             self.target.leased_from.set(Some(sent));
+            // Some targets fetch the map that their lease waits for instead of waiting for it to be brought.
+            if map > self.target.adopted() && weft_rt::random_below(2) == 0 {
+                let watch = ManagerRequest::WatchMap { have: self.target.adopted() };
+                if let Ok(Ok((_, map))) = timeout(ms(400), ask(link, &watch)).await
+                    && !map.is_empty()
+                    && !self.target.holds_adoption.get()
+                {
+                    self.adopt(&map);
+                }
+            }
             sleep(ms(500)).await;
         }
     }
