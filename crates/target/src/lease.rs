@@ -191,7 +191,8 @@ impl Target {
             let frame = link.call(Kind::Manage, &request, vec![]).await;
             if let Ok(frame) = frame
                 && Status::from_u16(frame.envelope.status) == Status::Ok
-                && let Err(Silent::Refused(reason) | Silent::Lost(reason)) = target.adopt_body(&frame.body).await
+                && let Err(Silent::Refused(reason) | Silent::Lost(reason)) =
+                    target.adopt_body(&frame.body).await
             {
                 tracing::warn!(reason, "cannot adopt the manager's map");
             }
@@ -211,11 +212,7 @@ impl Target {
 
     /// Asks the manager. An answer that takes longer than half a lease is none: the connection may be dead without
     /// anyone having said so.
-    async fn ask(
-        &self,
-        link: &Link,
-        request: &ManagerRequest,
-    ) -> Result<(ManagerAnswer, Buf), Silent> {
+    async fn ask(&self, link: &Link, request: &ManagerRequest) -> Result<(ManagerAnswer, Buf), Silent> {
         let head = control::encode(request);
         let call = link.call(Kind::Manage, &head, vec![]);
         let frame = match timeout(self.durations().lease() / 2, call).await {

@@ -13,13 +13,13 @@ use crate::serve::is_intact;
 use crate::source::{ChunkKey, after};
 use crate::target::Target;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::{Either, Notify, join_all, race};
 use weft_rt::{Answer, Buf, random_below, sleep, spawn, yield_now};
 use weft_store::{CopyData, CopyEntry, Cursor, ExtentData, Marks, OpenEntry, StoreError};
-use weft_types::{ChunkIndex, DriveId, Epoch, Group, ObjectId, Version, VolumeId};
+use weft_types::{BlockRange, ChunkIndex, DriveId, Epoch, Group, ObjectId, Version, VolumeId};
 use weft_wire::control::{self, ManagerRequest, ResyncStatus};
 use weft_wire::data::{Content, DIGESTS_MAX, DigestsAnswer, PeerRequest, ReadAnswer};
 use weft_wire::{Kind, Status};
@@ -312,10 +312,12 @@ impl Target {
             let is_last = theirs.len() < limit;
             let to =
                 theirs.last().filter(|_| !is_last).and_then(|(object, chunk, _)| after((*object, *chunk)));
-            // R14: the marks of the whole range count here before any of its digests is compared.
-            store.merge_marks(group, resync.stint, marks).await.map_err(setback)?;
+            // R14. Watermarks are true whatever a block holds; entries count with the chunk that they belong to.
+            let watermarks = Marks { open: vec![], watermarks: marks.watermarks };
+            store.merge_marks(group, resync.stint, watermarks).await.map_err(setback)?;
             let ours = self.own_digests(resync, from, to).await?;
-            self.verify_all(resync, source, merge(&theirs, &ours)).await?;
+            let jobs = jobs(merge(&theirs, &ours), marks.open);
+            self.verify_all(resync, source, jobs).await?;
             let cursor = to.map_or(Cursor::End, |(object, chunk)| Cursor::At(object, chunk));
             store.set_cursor(group, resync.stint, cursor).await.map_err(setback)?;
         }
@@ -345,26 +347,26 @@ impl Target {
         Ok(ours)
     }
 
-    /// Verifies chunks, several at once; each with whether its digests were equal.
+    /// Verifies chunks, several at once.
     async fn verify_all(
         self: &Rc<Self>,
         resync: &Rc<Resync>,
         source: DriveId,
-        chunks: Vec<(ChunkKey, bool)>,
+        jobs: VecDeque<Job>,
     ) -> Result<(), Setback> {
-        let jobs = Rc::new(RefCell::new(VecDeque::from(chunks)));
+        let jobs = Rc::new(RefCell::new(jobs));
         let workers = (0..CHUNKS_IN_FLIGHT).map(|_| {
             let jobs = jobs.clone();
             async move {
                 loop {
                     let job = jobs.borrow_mut().pop_front();
-                    let Some((key, is_equal)) = job else { return Ok(()) };
-                    let _turn = resync.claim(key).await;
-                    if !resync.is_verified(key) {
-                        if is_equal {
-                            self.take_as_equal(resync, key).await?;
+                    let Some(job) = job else { return Ok(()) };
+                    let _turn = resync.claim(job.key).await;
+                    if !resync.is_verified(job.key) {
+                        if job.is_equal {
+                            self.take_as_equal(resync, job.key, job.open).await?;
                         } else {
-                            self.copy_chunk(resync, source, key).await?;
+                            self.copy_chunk(resync, source, job.key).await?;
                         }
                     }
                     resync.chunks_verified.set(resync.chunks_verified.get() + 1);
@@ -375,15 +377,33 @@ impl Target {
         join_all(workers).await.into_iter().collect()
     }
 
-    async fn take_as_equal(&self, resync: &Resync, key: ChunkKey) -> Result<(), Setback> {
+    /// A chunk that was equal by digest counts as verified, with the source's marks for what it holds; the caller
+    /// has the chunk's turn.
+    async fn take_as_equal(
+        &self,
+        resync: &Resync,
+        key: ChunkKey,
+        open: Vec<OpenEntry>,
+    ) -> Result<(), Setback> {
         self.current_entry(resync)?;
         let (store, group) = (&resync.member.drive.store, resync.member.group);
-        store.verify_chunk(group, key.0, key.1, resync.stint, vec![], true).await.map_err(setback)?;
         let extents = store.versions(group, key.0, key.1.range()).await.map_err(setback)?;
+        let held: Vec<_> = extents.iter().map(|x| (x.range, x.version)).collect();
+        self.merge_open(resync, of_held(open, &held)).await?;
+        store.verify_chunk(group, key.0, key.1, resync.stint, vec![], true).await.map_err(setback)?;
         let data = extents.iter().filter(|x| !matches!(x.data, ExtentData::Zero));
-        let held: u64 = data.map(|x| u64::from(x.range.count)).sum();
-        resync.blocks_held.set(resync.blocks_held.get() + held);
+        let blocks: u64 = data.map(|x| u64::from(x.range.count)).sum();
+        resync.blocks_held.set(resync.blocks_held.get() + blocks);
         Ok(())
+    }
+
+    async fn merge_open(&self, resync: &Resync, open: Vec<OpenEntry>) -> Result<(), Setback> {
+        if open.is_empty() {
+            return Ok(());
+        }
+        let (store, group) = (&resync.member.drive.store, resync.member.group);
+        let marks = Marks { open, watermarks: vec![] };
+        store.merge_marks(group, resync.stint, marks).await.map_err(setback)
     }
 
     /// Makes a chunk what the source holds; the caller has the chunk's turn.
@@ -391,15 +411,15 @@ impl Target {
         let (store, group) = (&resync.member.drive.store, resync.member.group);
         let reply = self.ask_source(resync, source, Kind::Entries, key, 1).await?;
         let (entries, marks) = decode_entries(&reply, key.1)?;
-        let held: u64 = entries
-            .iter()
-            .filter(|x| matches!(x.data, CopyData::Data { .. } | CopyData::Damaged))
-            .map(|x| u64::from(x.range.count))
-            .sum();
-        store.merge_marks(group, resync.stint, marks).await.map_err(setback)?;
+        let is_data = |x: &&CopyEntry| matches!(x.data, CopyData::Data { .. } | CopyData::Damaged);
+        let blocks: u64 = entries.iter().filter(is_data).map(|x| u64::from(x.range.count)).sum();
+        let held: Vec<_> = entries.iter().map(|x| (x.range, x.version)).collect();
+        let watermarks = Marks { open: vec![], watermarks: marks.watermarks };
+        store.merge_marks(group, resync.stint, watermarks).await.map_err(setback)?;
+        self.merge_open(resync, of_held(cut(marks.open, key), &held)).await?;
         store.verify_chunk(group, key.0, key.1, resync.stint, entries, false).await.map_err(setback)?;
-        resync.blocks_copied.set(resync.blocks_copied.get() + held);
-        resync.blocks_held.set(resync.blocks_held.get() + held);
+        resync.blocks_copied.set(resync.blocks_copied.get() + blocks);
+        resync.blocks_held.set(resync.blocks_held.get() + blocks);
         Ok(())
     }
 
@@ -455,6 +475,53 @@ impl Target {
         });
         copied.await.unwrap_or(Err(Setback::Over))
     }
+}
+
+/// A chunk that the walk has to verify.
+struct Job {
+    key: ChunkKey,
+    /// Both sides have it, with the same digest.
+    is_equal: bool,
+    /// The source's open entries in it.
+    open: Vec<OpenEntry>,
+}
+
+/// Chunks with the open entries that belong to them.
+fn jobs(chunks: Vec<(ChunkKey, bool)>, open: Vec<OpenEntry>) -> VecDeque<Job> {
+    let mut by_chunk: BTreeMap<ChunkKey, Vec<OpenEntry>> = BTreeMap::new();
+    for entry in open {
+        for (chunk, range) in entry.range.by_chunk() {
+            by_chunk.entry((entry.object, chunk)).or_default().push(OpenEntry { range, ..entry });
+        }
+    }
+    let job = |(key, is_equal)| Job { key, is_equal, open: by_chunk.remove(&key).unwrap_or_default() };
+    chunks.into_iter().map(job).collect()
+}
+
+/// The parts of open entries that lie in a chunk.
+fn cut(open: Vec<OpenEntry>, (object, chunk): ChunkKey) -> Vec<OpenEntry> {
+    let parts = open.into_iter().filter(|x| x.object == object).flat_map(|x| {
+        let range = x.range.by_chunk().find(|(c, _)| *c == chunk);
+        range.map(|(_, range)| OpenEntry { range, ..x })
+    });
+    parts.collect()
+}
+
+/// The parts of open entries that belong to what these blocks hold: versions up to the one held. The source takes
+/// its marks after its data, so a mark may be of a newer version; counted here it would make this replica say
+/// "applied" to a write whose data it never had.
+fn of_held(open: Vec<OpenEntry>, held: &[(BlockRange, Version)]) -> Vec<OpenEntry> {
+    let mut parts = Vec::with_capacity(open.len());
+    for entry in open {
+        for (range, _) in held.iter().filter(|(_, version)| entry.version <= *version) {
+            let first = range.first.max(entry.range.first);
+            let end = range.end().min(entry.range.end());
+            if first < end {
+                parts.push(OpenEntry { range: BlockRange::new(first, end - first), ..entry });
+            }
+        }
+    }
+    parts
 }
 
 /// The first place in key order.

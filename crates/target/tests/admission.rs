@@ -62,8 +62,7 @@ fn zeroes_over_a_whole_object_and_several_blocks_in_one_request() {
         let data: Vec<u8> = (0..range.count).flat_map(|i| block(i as u8)).collect();
         let crcs: Vec<u32> = data.chunks(BLOCK_SIZE).map(crc32c::crc32c).collect();
         let head = a.head(1, range, a.v(1), Purpose::Client);
-        let frame =
-            a.call(1, Kind::Write, head.encode(&crcs), vec![Buf::from(data.clone())]).await.unwrap();
+        let frame = a.call(1, Kind::Write, head.encode(&crcs), vec![Buf::from(data.clone())]).await.unwrap();
         assert_eq!(Status::from_u16(frame.envelope.status), Status::Ok, "{}", text(&frame));
         let read = a.head(1, range, Version::ZERO, Purpose::Client).encode(&[]);
         let frame = a.call(1, Kind::Read, read.clone(), vec![]).await.unwrap();
@@ -106,7 +105,10 @@ fn what_breaks_a_rule_is_refused() {
         let other = DataRequest { watermark: version(1, 2), ..head };
         assert_eq!(send(other, &[crc], data.clone()).await, Status::Invalid, "another session's watermark");
         let far = Version::new(Version::COUNTER_MAX, SessionSlot(1));
-        assert_eq!(send(DataRequest { version: far, ..head }, &[crc], data.clone()).await, Status::VersionAhead);
+        assert_eq!(
+            send(DataRequest { version: far, ..head }, &[crc], data.clone()).await,
+            Status::VersionAhead
+        );
         let order = control::encode(&TargetRequest::Status);
         assert_eq!(status(a.call(1, Kind::Control, order, vec![]).await), Status::Refused, "no manager");
         assert_eq!(status(a.call(1, Kind::Read, vec![1, 2, 3], vec![]).await), Status::Invalid);
@@ -246,7 +248,11 @@ fn acknowledging_an_epoch_drains_what_was_admitted_before_it() {
             }
             sleep(ms(200)).await;
             for (i, seen) in seen.into_iter().enumerate() {
-                assert_eq!(b.read(1, i as u32).await.unwrap(), seen, "an old write came after the acknowledgement");
+                assert_eq!(
+                    b.read(1, i as u32).await.unwrap(),
+                    seen,
+                    "an old write came after the acknowledgement"
+                );
             }
             for write in writes {
                 let done = write.await.unwrap();

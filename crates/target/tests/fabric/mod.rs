@@ -8,7 +8,9 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sim::{Crash, ProcessId, SimDisk, kill, spawn_process};
-use weft_rt::{Addr, Answer, Buf, Frame, Handler, Link, Listener, Peer, Request, Server, now, sleep, timeout};
+use weft_rt::{
+    Addr, Answer, Buf, Frame, Handler, Link, Listener, Peer, Request, Server, now, sleep, timeout,
+};
 use weft_store::{FormatOptions, OpenOptions, Store};
 use weft_target::{Target, TargetOptions};
 use weft_types::*;
