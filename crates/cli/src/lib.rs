@@ -1,1 +1,226 @@
-//! Face: the command line
+//! Face: the command line.
+//!
+//! It owns the arguments, their help, what is printed and the exit codes, and the local fabric of `weft up`: its
+//! folder and its processes. What needs an engine beyond the client (to run a manager, to open a drive) it asks of
+//! the program through [`Engines`]. It never touches a drive, and never decides anything about the fabric.
+
+mod confirm;
+mod connection;
+mod drive;
+mod error;
+mod events;
+mod fabric;
+mod helper;
+mod interrupt;
+mod local;
+mod locate;
+mod manager;
+mod node;
+mod output;
+mod paint;
+mod pool;
+mod progress;
+mod reference;
+mod session;
+mod size;
+mod span;
+mod status;
+mod table;
+mod transfer;
+mod usage;
+mod volume;
+
+pub use connection::{Connection, client_name};
+pub use drive::{DriveCommand, DriveFormatArgs};
+pub use error::{CliError, Exit};
+pub use events::EventsArgs;
+pub use fabric::{FabricCommand, FabricRecoverArgs, MapCommand};
+pub use local::{DownArgs, Folder, LocalConfig, LocalError, LocalNode, ProcessId, UpArgs};
+pub use locate::FabricPlace;
+pub use manager::{ManagerCommand, ManagerRunArgs};
+pub use node::{NodeCommand, NodeRunArgs};
+pub use output::{Output, note, report};
+pub use paint::{Paint, Tone};
+pub use pool::PoolCommand;
+pub use reference::reference;
+pub use session::SessionCommand;
+pub use size::{ParseSizeError, Size};
+pub use transfer::{VolumeExportArgs, VolumeImportArgs};
+pub use usage::report_usage;
+pub use volume::{Domain, VolumeCommand, VolumeCreateArgs, VolumeDeleteArgs, VolumeServeArgs};
+
+use std::future::Future;
+use std::path::PathBuf;
+
+/// Options of every command.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Globals {
+    /// The fabric: a manager's IP:PORT or unix:PATH, or the folder of a local fabric [default: ./weft-fabric]
+    #[arg(long, global = true, value_name = "PLACE", env = "WEFT_FABRIC", hide_env_values = true)]
+    pub fabric: Option<String>,
+    /// Print JSON instead of text
+    ///
+    /// Documents have a `schema_version`, bytes as integers and times as RFC 3339. Errors are JSON as well.
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+impl Globals {
+    /// Where the fabric is.
+    pub fn place(&self) -> FabricPlace {
+        FabricPlace::new(self.fabric.as_deref())
+    }
+
+    /// How to print.
+    pub fn output(&self) -> Output {
+        Output::new(self.json)
+    }
+
+    /// The folder of the local fabric: the one named for this command, or the fabric named for all.
+    fn folder(&self, dir: Option<&PathBuf>) -> Result<Folder, CliError> {
+        if let Some(dir) = dir {
+            return Ok(Folder::at(dir));
+        }
+        match self.place() {
+            FabricPlace::Folder(dir) => Ok(Folder::at(&dir)),
+            FabricPlace::Address(addr) => Err(CliError::Usage {
+                message: format!("the fabric at {addr} is not one that `weft up` made on this machine"),
+                hint: "name the folder of a local fabric with --fabric, or with --dir where there is one"
+                    .into(),
+            }),
+        }
+    }
+}
+
+/// The commands.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Command {
+    /// Start a whole fabric on this machine
+    Up(UpArgs),
+    /// Stop the fabric that `weft up` started
+    Down(DownArgs),
+    /// Show how the fabric is: health, capacity, nodes, repairs
+    ///
+    /// Exits with 0 also if the fabric is degraded: the word is in the output, and in `health` of the JSON document.
+    #[command(after_long_help = "Examples:\n  weft status\n  weft status --json | jq -r .health")]
+    Status,
+    /// Volumes: named, sized address spaces on the fabric
+    #[command(subcommand)]
+    Volume(VolumeCommand),
+    /// Clients that have attached volumes
+    #[command(subcommand)]
+    Session(SessionCommand),
+    /// The machines of the fabric
+    #[command(subcommand)]
+    Node(NodeCommand),
+    /// The drives of the fabric, and of this machine
+    #[command(subcommand)]
+    Drive(DriveCommand),
+    /// The sets of drives that volumes draw from
+    #[command(subcommand)]
+    Pool(PoolCommand),
+    /// Show what happened in the fabric lately
+    Events(EventsArgs),
+    /// The fabric as a whole
+    #[command(subcommand)]
+    Fabric(FabricCommand),
+    /// The fabric map
+    #[command(subcommand)]
+    Map(MapCommand),
+    /// The service that owns the fabric map
+    #[command(subcommand)]
+    Manager(ManagerCommand),
+}
+
+/// What the program does for the command line with engines that it must not touch. Each runs to its end.
+#[allow(missing_docs, reason = "each is the command of its name")]
+pub trait Engines {
+    fn manager_run(&self, args: ManagerRunArgs) -> Result<(), CliError>;
+    fn node_run(&self, args: NodeRunArgs) -> Result<(), CliError>;
+    fn drive_format(&self, args: DriveFormatArgs, output: Output) -> Result<(), CliError>;
+    fn drive_inspect(&self, path: PathBuf, output: Output) -> Result<(), CliError>;
+    fn drive_check(&self, path: PathBuf, deep: bool, output: Output) -> Result<(), CliError>;
+    fn fabric_recover(&self, args: FabricRecoverArgs, output: Output) -> Result<(), CliError>;
+    fn volume_serve(&self, args: VolumeServeArgs, place: FabricPlace, output: Output)
+    -> Result<(), CliError>;
+}
+
+/// Carries out a command.
+///
+/// # Errors
+/// Whatever kept it from being done, with exit code and hint.
+pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result<(), CliError> {
+    let (place, output) = (globals.place(), globals.output());
+    match command {
+        Command::Manager(ManagerCommand::Run(args)) => engines.manager_run(args),
+        Command::Node(NodeCommand::Run(args)) => engines.node_run(args),
+        Command::Drive(DriveCommand::Format(args)) => engines.drive_format(args, output),
+        Command::Drive(DriveCommand::Inspect { path }) => engines.drive_inspect(path, output),
+        Command::Drive(DriveCommand::Check { path, deep }) => engines.drive_check(path, deep, output),
+        Command::Fabric(FabricCommand::Recover(args)) => engines.fabric_recover(args, output),
+        Command::Volume(VolumeCommand::Serve(args)) => engines.volume_serve(args, place, output),
+        Command::Up(args) => {
+            let folder = globals.folder(args.dir.as_ref())?;
+            block_on(async move { local::up(&args, &folder, output).await })
+        }
+        Command::Down(args) => {
+            let folder = globals.folder(args.dir.as_ref())?;
+            block_on(async move { local::down(&args, &folder, output).await })
+        }
+        Command::Node(NodeCommand::Start { name }) => {
+            let folder = globals.folder(None)?;
+            block_on(async move { local::start_member(&folder, &name, output).await })
+        }
+        Command::Node(NodeCommand::Stop { name, kill }) => {
+            let folder = globals.folder(None)?;
+            block_on(async move { local::stop_member(&folder, &name, kill, output).await })
+        }
+        Command::Volume(VolumeCommand::Import(args)) => {
+            block_on(async move { transfer::import(&place, &args, output).await })
+        }
+        Command::Volume(VolumeCommand::Export(args)) => {
+            block_on(async move { transfer::export(&place, &args, output).await })
+        }
+        asked => block_on(async move {
+            let connection = Connection::open(&place).await?;
+            ask(&connection, asked, output).await
+        }),
+    }
+}
+
+/// Carries out a command that only asks the manager.
+async fn ask(connection: &Connection, command: Command, output: Output) -> Result<(), CliError> {
+    match command {
+        Command::Status => status::status(connection, output).await,
+        Command::Volume(VolumeCommand::Create(args)) => volume::create(connection, args, output).await,
+        Command::Volume(VolumeCommand::List) => volume::list(connection, output).await,
+        Command::Volume(VolumeCommand::Show { name }) => volume::show(connection, &name, output).await,
+        Command::Volume(VolumeCommand::Resize { name, size, dry_run }) => {
+            volume::resize(connection, &name, size, dry_run, output).await
+        }
+        Command::Volume(VolumeCommand::Delete(args)) => volume::delete(connection, &args, output).await,
+        Command::Session(SessionCommand::List { volume }) => {
+            session::list(connection, volume.as_deref(), output).await
+        }
+        Command::Node(NodeCommand::List) => node::list(connection, output).await,
+        Command::Node(NodeCommand::Show { name }) => node::show(connection, &name, output).await,
+        Command::Drive(DriveCommand::List) => drive::list(connection, output).await,
+        Command::Drive(DriveCommand::Show { id }) => drive::show(connection, &id, output).await,
+        Command::Pool(PoolCommand::List) => pool::list(connection, output).await,
+        Command::Events(args) => events::events(connection, &args, output).await,
+        Command::Fabric(FabricCommand::Show) => fabric::show(connection, output).await,
+        Command::Fabric(FabricCommand::Set { rebuild_after_ms }) => {
+            fabric::set(connection, rebuild_after_ms, output).await
+        }
+        Command::Map(MapCommand::Show) => fabric::map(connection).await,
+        other => unreachable!("{other:?} asks no manager"),
+    }
+}
+
+/// Runs a command on this thread's executor.
+///
+/// # Errors
+/// The command's, or that the kernel refuses what the executor needs.
+pub fn block_on(command: impl Future<Output = Result<(), CliError>> + 'static) -> Result<(), CliError> {
+    weft_rt::block_on(command)?
+}

@@ -1,0 +1,165 @@
+//! `weft drive`: the drives of the fabric, and the drives of this machine.
+
+use crate::connection::Connection;
+use crate::error::CliError;
+use crate::output::{Output, fields, table_or_note};
+use crate::paint::{Paint, Tone};
+use crate::size::Size;
+use crate::table::{Cell, Table, row};
+use std::path::PathBuf;
+use weft_api::{ApiAnswer, ApiRequest, DriveInfo, ReplicaInfo};
+use weft_types::{DriveState, FabricId, Role};
+
+/// The drives of the fabric, and of this machine
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum DriveCommand {
+    /// List the drives of the fabric
+    #[command(after_long_help = "Examples:\n  weft drive list\n  weft drive list --json")]
+    List,
+    /// Show a drive of the fabric and the groups that it serves
+    #[command(after_long_help = "Examples:\n  weft drive show 5c0f9a3e")]
+    Show {
+        /// The drive's identifier, or the first digits of it
+        id: String,
+    },
+    /// Format a block device or file of this machine for a fabric
+    ///
+    /// Everything on it is lost. A drive that is not empty is refused, and what was found on it is named: a file system, a
+    /// partition table, another fabric's drive, or any data at its start or end.
+    #[command(after_long_help = "Examples:\n  weft drive format /dev/nvme0n1 --fabric-id \
+        0f6c3a52-7c5e-4f6b-9d0e-1a2b3c4d5e6f\n  weft drive format ./drive.img --size 8GiB --fabric-id \
+        0f6c3a52-7c5e-4f6b-9d0e-1a2b3c4d5e6f")]
+    Format(DriveFormatArgs),
+    /// Say what is on a drive of this machine
+    ///
+    /// Reads only. Shows the label, where the structures lie, and the state of the log, as far as they can be read.
+    #[command(after_long_help = "Examples:\n  weft drive inspect /dev/nvme0n1\n  \
+        weft drive inspect ./drive.img --json")]
+    Inspect {
+        /// The block device or file
+        path: PathBuf,
+    },
+    /// Check a drive of this machine for damage
+    ///
+    /// Reads every structure of the drive and compares them with each other. The drive must not be in use by a node. Exits with
+    /// 1 if anything is wrong.
+    #[command(after_long_help = "Examples:\n  weft drive check /dev/nvme0n1\n  \
+        weft drive check ./drive.img --deep")]
+    Check {
+        /// The block device or file
+        path: PathBuf,
+        /// Read all data as well, and verify its checksums
+        #[arg(long)]
+        deep: bool,
+    },
+}
+
+/// Arguments of `weft drive format`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DriveFormatArgs {
+    /// The block device or file
+    pub path: PathBuf,
+    /// The fabric that it will belong to: `weft fabric show` says which
+    #[arg(long, value_name = "UUID")]
+    pub fabric_id: FabricId,
+    /// Overwrite whatever is on it
+    #[arg(long)]
+    pub force: bool,
+    /// Create a file of this size, such as 8GiB, if there is none
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<Size>,
+    /// Let the new file take space as it is written, instead of reserving it
+    #[arg(long, requires = "size")]
+    pub sparse: bool,
+}
+
+pub(crate) async fn list(connection: &Connection, output: Output) -> Result<(), CliError> {
+    let answer = connection.ask(&ApiRequest::DriveList {}).await?;
+    let ApiAnswer::Drives { drives } = &answer else {
+        return Err(CliError::wrong_answer(connection.at()));
+    };
+    output.show(&answer, |_, paint| table_or_note(&table(drives), paint, "the fabric has no drives yet"))
+}
+
+pub(crate) async fn show(connection: &Connection, id: &str, output: Output) -> Result<(), CliError> {
+    let answer = connection.ask(&ApiRequest::DriveShow { id: id.to_owned() }).await?;
+    let ApiAnswer::Drive { drive, replicas } = &answer else {
+        return Err(CliError::wrong_answer(connection.at()));
+    };
+    output.show(&answer, |_, paint| describe(drive, replicas, paint))
+}
+
+/// Drives as a table.
+pub(crate) fn table(drives: &[DriveInfo]) -> Table {
+    let mut table =
+        Table::new(&["DRIVE", "NODE", "STATE", ">SIZE", ">USED", ">IN-SYNC", ">SYNCING", ">OUT", "PATH"]);
+    for drive in drives {
+        table.row(row![
+            drive.id.short(),
+            drive.node.as_str(),
+            state(drive),
+            &Size(drive.capacity_bytes),
+            used(drive),
+            &drive.in_sync_groups,
+            &drive.syncing_groups,
+            &drive.out_groups,
+            drive.path.as_str()
+        ]);
+    }
+    table
+}
+
+fn describe(drive: &DriveInfo, replicas: &[ReplicaInfo], paint: Paint) -> String {
+    let mut text = fields(
+        paint,
+        &[
+            ("drive", drive.id.to_string()),
+            ("node", drive.node.clone()),
+            ("path", drive.path.clone()),
+            ("pool", drive.pool.clone()),
+            ("state", state_name(drive).to_owned()),
+            ("size", Size(drive.capacity_bytes).to_string()),
+            ("used", used(drive)),
+        ],
+    );
+    let mut table = Table::new(&["GROUP", "ROLE", "SINCE"]);
+    for replica in replicas {
+        table.row(row![&replica.group, role(replica.role), format!("epoch {}", replica.since.0)]);
+    }
+    if !table.is_empty() {
+        text.push('\n');
+        text.push_str(&table.render(paint));
+    }
+    text
+}
+
+fn used(drive: &DriveInfo) -> String {
+    drive.usage.map_or_else(|| "-".into(), |usage| Size(usage.used_bytes).to_string())
+}
+
+fn state_name(drive: &DriveInfo) -> &'static str {
+    match (drive.state, drive.present) {
+        (DriveState::Failed, _) => "failed",
+        (DriveState::Active, true) => "active",
+        (DriveState::Active, false) => "absent",
+    }
+}
+
+fn state(drive: &DriveInfo) -> Cell {
+    let tone = match (drive.state, drive.present) {
+        (DriveState::Failed, _) => Tone::Bad,
+        (DriveState::Active, true) => Tone::Good,
+        (DriveState::Active, false) => Tone::Warning,
+    };
+    Cell::new(state_name(drive), tone)
+}
+
+/// A replica's role as a cell.
+pub(crate) fn role(role: Role) -> Cell {
+    let tone = match role {
+        Role::InSync => Tone::Good,
+        Role::Syncing => Tone::Warning,
+        Role::Out => Tone::Bad,
+    };
+    Cell::new(role.to_string(), tone)
+}

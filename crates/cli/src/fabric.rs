@@ -1,0 +1,137 @@
+//! `weft fabric` and `weft map`: the fabric as a whole.
+
+use crate::connection::Connection;
+use crate::error::CliError;
+use crate::output::{Output, fields};
+use crate::span::span_ms;
+use serde::Serialize;
+use std::path::PathBuf;
+use weft_api::{ApiAnswer, ApiRequest, SettingsInfo};
+use weft_types::{FabricId, MapVersion};
+
+/// The fabric as a whole
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum FabricCommand {
+    /// Show the fabric's identity and settings
+    #[command(after_long_help = "Examples:\n  weft fabric show\n  weft fabric show --json")]
+    Show,
+    /// Make the manager's store anew, from the copies of the fabric map on the drives
+    ///
+    /// For when the manager's store is lost or damaged. Every drive holds a copy of the fabric map; the newest is
+    /// taken, and everything that clients and targets compare by number is raised above what any drive has seen. All sessions
+    /// are over afterwards: clients attach again.
+    ///
+    /// The manager and all nodes must be stopped. Name all drives of the fabric: one that is left out may hold the newest copy. An
+    /// existing store is kept beside the new one.
+    #[command(after_long_help = "Examples:\n  weft fabric recover ./weft-fabric --drives \
+        ./weft-fabric/nodes/*/drive-*.img --dry-run\n  weft fabric recover ./weft-fabric --drives \
+        ./weft-fabric/nodes/*/drive-*.img")]
+    Recover(FabricRecoverArgs),
+    /// Show or change the fabric's settings
+    #[command(after_long_help = "Examples:\n  weft fabric set --rebuild-after-ms 60000")]
+    Set {
+        /// How long a replica may be out before its data is rebuilt elsewhere, in milliseconds
+        #[arg(long, value_name = "MS")]
+        rebuild_after_ms: Option<u64>,
+    },
+}
+
+/// Arguments of `weft fabric recover`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct FabricRecoverArgs {
+    /// The folder of a local fabric, or the file to write the manager's store to
+    pub dir: PathBuf,
+    /// The drives of the fabric
+    #[arg(long, value_name = "PATH", required = true, num_args = 1..)]
+    pub drives: Vec<PathBuf>,
+    /// Read and say what would be done, and write nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// The fabric map
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum MapCommand {
+    /// Print the fabric map as JSON
+    ///
+    /// The map is the document that says which drives exist, how groups are composed of them, and where volumes lie.
+    #[command(after_long_help = "Examples:\n  weft map show\n  weft map show | jq '.map.groups | length'")]
+    Show,
+}
+
+/// The fabric, for programs.
+#[derive(Serialize)]
+struct Identity {
+    fabric: FabricId,
+    map: MapVersion,
+    nodes: usize,
+    drives: usize,
+    groups: usize,
+    volumes: usize,
+    settings: SettingsInfo,
+}
+
+pub(crate) async fn show(connection: &Connection, output: Output) -> Result<(), CliError> {
+    let answer = connection.ask(&ApiRequest::MapGet {}).await?;
+    let ApiAnswer::Map { map } = answer else {
+        return Err(CliError::wrong_answer(connection.at()));
+    };
+    let identity = Identity {
+        fabric: map.fabric,
+        map: map.version,
+        nodes: map.nodes.len(),
+        drives: map.drives.len(),
+        groups: map.groups.len(),
+        volumes: map.volumes.len(),
+        settings: SettingsInfo {
+            rebuild_after_ms: map.durations.rebuild_after_ms,
+            lease_ms: map.durations.lease_ms,
+            session_ms: map.durations.session_ms,
+        },
+    };
+    output.show(&identity, |i, paint| {
+        let settings = &i.settings;
+        fields(
+            paint,
+            &[
+                ("fabric", i.fabric.to_string()),
+                ("map", i.map.to_string()),
+                ("nodes", i.nodes.to_string()),
+                ("drives", i.drives.to_string()),
+                ("groups", i.groups.to_string()),
+                ("volumes", i.volumes.to_string()),
+                ("lease", span_ms(settings.lease_ms.into())),
+                ("session", span_ms(settings.session_ms.into())),
+                ("rebuild after", span_ms(settings.rebuild_after_ms)),
+            ],
+        )
+    })
+}
+
+pub(crate) async fn set(
+    connection: &Connection,
+    rebuild_after_ms: Option<u64>,
+    output: Output,
+) -> Result<(), CliError> {
+    let answer = connection.ask(&ApiRequest::Settings { rebuild_after_ms }).await?;
+    let ApiAnswer::Settings { settings } = &answer else {
+        return Err(CliError::wrong_answer(connection.at()));
+    };
+    output.show(&answer, |_, paint| {
+        fields(
+            paint,
+            &[
+                ("lease", span_ms(settings.lease_ms.into())),
+                ("session", span_ms(settings.session_ms.into())),
+                ("rebuild after", span_ms(settings.rebuild_after_ms)),
+            ],
+        )
+    })
+}
+
+pub(crate) async fn map(connection: &Connection) -> Result<(), CliError> {
+    let answer = connection.ask(&ApiRequest::MapGet {}).await?;
+    // For people as for programs: the map is a document.
+    let output = Output { is_json: true, paint: crate::paint::Paint::off() };
+    output.show(&answer, |_, _| String::new())
+}

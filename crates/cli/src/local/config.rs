@@ -1,0 +1,166 @@
+//! `fabric.json`: what a local fabric consists of.
+
+use super::LocalError;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use weft_rt::random_u128;
+use weft_types::FabricId;
+
+/// The version of the document's shape.
+const SCHEMA: u32 = 1;
+
+/// What a local fabric consists of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LocalConfig {
+    /// The version of this shape.
+    pub schema: u32,
+    /// The fabric's identity.
+    pub fabric: FabricId,
+    /// Where the manager listens, as `127.0.0.1:PORT`.
+    pub manager_addr: String,
+    /// Bytes of each drive file.
+    pub drive_bytes: u64,
+    /// Whether drive files take space only as they are written.
+    pub sparse: bool,
+    /// Whether every drive file has been formatted once. Until then none of them holds anything.
+    pub is_formatted: bool,
+    /// The nodes, in the order in which they start.
+    pub nodes: Vec<LocalNode>,
+}
+
+/// A node of a local fabric.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LocalNode {
+    /// Its name.
+    pub name: String,
+    /// Where its target listens, as `127.0.0.1:PORT`.
+    pub addr: String,
+    /// How many drive files it has: `drive-1.img`, and so on.
+    pub drives: u16,
+}
+
+impl LocalConfig {
+    /// A new fabric: the manager at the first port, the nodes at those that follow.
+    ///
+    /// # Errors
+    /// [`LocalError::PortRange`].
+    pub fn new(
+        nodes: u16,
+        drives: u16,
+        drive_bytes: u64,
+        sparse: bool,
+        port: u16,
+    ) -> Result<LocalConfig, LocalError> {
+        let mut config = LocalConfig {
+            schema: SCHEMA,
+            fabric: FabricId::from_random(random_u128()),
+            manager_addr: String::new(),
+            drive_bytes,
+            sparse,
+            is_formatted: false,
+            nodes: (1..=nodes)
+                .map(|n| LocalNode { name: format!("node-{n}"), addr: String::new(), drives })
+                .collect(),
+        };
+        config.set_ports(port)?;
+        Ok(config)
+    }
+
+    /// Moves all members to the ports from `base` on.
+    ///
+    /// # Errors
+    /// [`LocalError::PortRange`] if they pass the last port.
+    pub fn set_ports(&mut self, base: u16) -> Result<(), LocalError> {
+        let count = self.nodes.len() + 1;
+        if base == 0 || usize::from(base) + count > 1 << 16 {
+            return Err(LocalError::PortRange { base, count });
+        }
+        let addr = |n: usize| format!("127.0.0.1:{}", usize::from(base) + n);
+        self.manager_addr = addr(0);
+        for (i, node) in self.nodes.iter_mut().enumerate() {
+            node.addr = addr(i + 1);
+        }
+        Ok(())
+    }
+
+    /// The node with this name.
+    pub fn node(&self, name: &str) -> Option<&LocalNode> {
+        self.nodes.iter().find(|n| n.name == name)
+    }
+
+    /// Bytes of all drive files together, or none if that passes 64 bits.
+    pub fn total_bytes(&self) -> Option<u64> {
+        let drives: u64 = self.nodes.iter().map(|n| u64::from(n.drives)).sum();
+        drives.checked_mul(self.drive_bytes)
+    }
+
+    /// Reads the document.
+    ///
+    /// # Errors
+    /// [`LocalError::BadConfig`] with what is wrong.
+    pub(super) fn decode(bytes: &[u8], path: &Path) -> Result<LocalConfig, LocalError> {
+        #[derive(Deserialize)]
+        struct Shape {
+            schema: u32,
+        }
+        let bad = |reason: String| LocalError::BadConfig { path: path.to_owned(), reason };
+        let shape: Shape = serde_json::from_slice(bytes).map_err(|e| bad(e.to_string()))?;
+        if shape.schema > SCHEMA {
+            return Err(bad(format!(
+                "it has schema {}, this program knows up to {SCHEMA}: use a newer weft",
+                shape.schema
+            )));
+        }
+        serde_json::from_slice(bytes).map_err(|e| bad(e.to_string()))
+    }
+
+    /// The document.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut json = serde_json::to_vec_pretty(self).expect("the document serialises");
+        json.push(b'\n');
+        json
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> LocalConfig {
+        let mut config = LocalConfig {
+            schema: SCHEMA,
+            fabric: FabricId::from_random(7),
+            manager_addr: String::new(),
+            drive_bytes: 1 << 30,
+            sparse: false,
+            is_formatted: true,
+            nodes: vec![
+                LocalNode { name: "node-1".into(), addr: String::new(), drives: 2 },
+                LocalNode { name: "node-2".into(), addr: String::new(), drives: 2 },
+            ],
+        };
+        config.set_ports(4800).expect("there are enough");
+        config
+    }
+
+    #[test]
+    fn it_reads_back_and_refuses_a_newer_one() {
+        let config = config();
+        assert_eq!(config.nodes[1].addr, "127.0.0.1:4802");
+        assert_eq!(config.total_bytes(), Some(4 << 30));
+        let bytes = config.encode();
+        assert_eq!(LocalConfig::decode(&bytes, Path::new("f")).expect("it is one"), config);
+        let newer = String::from_utf8(bytes).expect("json").replace("\"schema\": 1", "\"schema\": 2");
+        let error = LocalConfig::decode(newer.as_bytes(), Path::new("f")).expect_err("newer");
+        assert!(error.to_string().contains("use a newer weft"), "{error}");
+    }
+
+    #[test]
+    fn ports_do_not_wrap() {
+        assert!(config().set_ports(65_533).is_ok());
+        assert!(matches!(config().set_ports(65_534), Err(LocalError::PortRange { count: 3, .. })));
+        assert!(config().set_ports(0).is_err());
+    }
+}

@@ -1,0 +1,126 @@
+//! `weft down`: stops a local fabric, and removes it if asked to.
+
+use super::folder::{MANAGER, SUPERVISOR};
+use super::stop::{forget, running, stop_all, stop_supervisor, supervisor};
+use super::{Folder, LocalConfig, LocalError};
+use crate::confirm::confirm;
+use crate::error::CliError;
+use crate::output::Output;
+use crate::size::Size;
+use serde::Serialize;
+use std::fs;
+use std::path::PathBuf;
+
+/// Stop the fabric that `weft up` started
+///
+/// Nodes are stopped first and write what they hold in memory to their drives, the manager last. A process that does not
+/// stop within 10 seconds is killed; no acknowledged write is lost by that. The data stays in the folder, and
+/// `weft up` brings it back.
+///
+/// Only processes that `weft up` or `weft node start` started are stopped.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_long_help = "Examples:\n  weft down\n  weft down --dir /srv/fabric --destroy --dry-run\n  \
+                             weft down --dir /srv/fabric --destroy --yes")]
+pub struct DownArgs {
+    /// The fabric's folder [default: the folder named by --fabric or WEFT_FABRIC, or ./weft-fabric]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Remove the fabric with all its data
+    ///
+    /// Only files that belong to the fabric are removed, and the folder itself if it is empty then.
+    #[arg(long)]
+    pub destroy: bool,
+    /// Do not ask before data is removed
+    #[arg(long, requires = "destroy")]
+    pub yes: bool,
+    /// Say what would be stopped and removed, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// What was, or would be, stopped and removed.
+#[derive(Serialize)]
+struct Report {
+    dir: PathBuf,
+    stopped: Vec<String>,
+    removed: Vec<PathBuf>,
+    dry_run: bool,
+}
+
+pub(crate) async fn down(args: &DownArgs, folder: &Folder, output: Output) -> Result<(), CliError> {
+    let config = folder.require_config()?;
+    let supervisor = supervisor(folder);
+    let stopped: Vec<String> = running(folder, &config).into_iter().map(|(name, _)| name).collect();
+    let removed = if args.destroy { belongings(folder, &config) } else { Vec::new() };
+    let report = Report { dir: folder.path().to_owned(), stopped, removed, dry_run: args.dry_run };
+    if !args.dry_run {
+        if args.destroy {
+            let bytes = config.total_bytes().unwrap_or(u64::MAX);
+            let what = format!(
+                "This removes fabric {} in {}: all volumes on {} of drives, for good.",
+                config.fabric.short(),
+                folder.path().display(),
+                Size(bytes)
+            );
+            confirm(&what, "yes", args.yes)?;
+        }
+        if let Some(id) = supervisor {
+            stop_supervisor(folder, &id).await?;
+        }
+        let _lock = folder.lock()?;
+        stop_all(folder, &config).await?;
+        forget(folder, SUPERVISOR)?;
+        if args.destroy {
+            remove(folder, &report.removed)?;
+        }
+    }
+    output.show(&report, |report, _| describe(report))
+}
+
+/// Everything that belongs to the fabric, in the order in which it is removed: the description goes after the
+/// data that it describes, so that an interrupted removal can be run again.
+fn belongings(folder: &Folder, config: &LocalConfig) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = config.nodes.iter().flat_map(|node| folder.drives(node)).collect();
+    paths.push(folder.map_file());
+    let names = config.nodes.iter().map(|n| n.name.as_str()).chain([MANAGER]);
+    paths.extend(names.map(|name| folder.log_file(name)));
+    paths.push(folder.socket());
+    paths.push(folder.config_file());
+    paths.push(folder.path().join("run/lock"));
+    paths.retain(|path| path.exists());
+    paths
+}
+
+/// Removes the files, and the folders that are empty afterwards.
+fn remove(folder: &Folder, paths: &[PathBuf]) -> Result<(), LocalError> {
+    for path in paths {
+        match fs::remove_file(path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(LocalError::file("remove", path)(e));
+            }
+            _ => {}
+        }
+    }
+    let mut folders: Vec<PathBuf> = paths.iter().filter_map(|p| Some(p.parent()?.to_owned())).collect();
+    folders.extend(["nodes", "manager", "run", "log"].map(|name| folder.path().join(name)));
+    folders.push(folder.path().to_owned());
+    folders.sort_by_key(|path| std::cmp::Reverse(path.components().count()));
+    for path in folders {
+        // One that still holds something, which is not the fabric's, stays.
+        let _ = fs::remove_dir(path);
+    }
+    Ok(())
+}
+
+fn describe(report: &Report) -> String {
+    let dir = report.dir.display();
+    let (would, removed) = if report.dry_run { ("would be ", "would be ") } else { ("", "") };
+    let mut text = match report.stopped.as_slice() {
+        [] => format!("the fabric in {dir} is not running\n"),
+        names => format!("{would}stopped: {}\n", names.join(", ")),
+    };
+    for path in &report.removed {
+        text.push_str(&format!("{removed}removed: {}\n", path.display()));
+    }
+    text
+}

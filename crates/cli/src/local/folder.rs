@@ -1,0 +1,233 @@
+//! The folder of a local fabric: which files lie where.
+//!
+//! ```text
+//! fabric.json             what the fabric consists of
+//! manager/map.redb        the manager's store
+//! nodes/NAME/drive-K.img  the drives
+//! run/manager.sock        where tools reach the manager
+//! run/NAME.pid            which process is which member
+//! run/lock                held while a command starts or stops the fabric
+//! log/NAME.log            what the members say
+//! ```
+
+use super::{LocalConfig, LocalError, LocalNode};
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use weft_rt::Addr;
+
+/// Bytes that fit `sun_path` of a Unix socket's address, without the closing NUL (unix(7)).
+const SOCKET_PATH_MAX: usize = 107;
+
+/// The name under which the manager's process is known in the folder.
+pub(super) const MANAGER: &str = "manager";
+
+/// The name under which a `weft up` in the foreground is known in the folder.
+pub(super) const SUPERVISOR: &str = "up";
+
+/// A local fabric's folder, whether or not it exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Folder(PathBuf);
+
+/// Held while a command starts or stops the fabric.
+pub(super) struct FolderLock {
+    _file: File,
+}
+
+impl Folder {
+    /// The folder at a path.
+    pub fn at(path: &Path) -> Folder {
+        Folder(path.to_owned())
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// What the fabric consists of.
+    pub fn config_file(&self) -> PathBuf {
+        self.0.join("fabric.json")
+    }
+
+    /// The manager's store.
+    pub fn map_file(&self) -> PathBuf {
+        self.0.join("manager/map.redb")
+    }
+
+    /// Where tools reach the manager.
+    pub fn socket(&self) -> PathBuf {
+        self.0.join("run/manager.sock")
+    }
+
+    /// The manager's socket as an address, if its path is short enough for one.
+    pub fn socket_addr(&self) -> Option<Addr> {
+        let path = self.socket();
+        (path.as_os_str().as_bytes().len() <= SOCKET_PATH_MAX).then_some(Addr::Unix(path))
+    }
+
+    /// The drive files of a node.
+    pub fn drives(&self, node: &LocalNode) -> Vec<PathBuf> {
+        (1..=node.drives).map(|k| self.0.join(format!("nodes/{}/drive-{k}.img", node.name))).collect()
+    }
+
+    /// Which process a member is.
+    pub(super) fn pid_file(&self, member: &str) -> PathBuf {
+        self.0.join(format!("run/{member}.pid"))
+    }
+
+    /// What a member says.
+    pub(super) fn log_file(&self, member: &str) -> PathBuf {
+        self.0.join(format!("log/{member}.log"))
+    }
+
+    /// Where a manager may answer, best first; nowhere if there is no fabric in the folder.
+    pub fn manager_addrs(&self) -> Vec<Addr> {
+        let Ok(Some(config)) = self.config() else { return Vec::new() };
+        let tcp = config.manager_addr.parse().ok();
+        self.socket_addr().into_iter().chain(tcp).collect()
+    }
+
+    /// What the fabric consists of; none if there is no fabric in the folder.
+    ///
+    /// # Errors
+    /// If the description cannot be read or understood.
+    pub fn config(&self) -> Result<Option<LocalConfig>, LocalError> {
+        let path = self.config_file();
+        match fs::read(&path) {
+            Ok(bytes) => LocalConfig::decode(&bytes, &path).map(Some),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(LocalError::file("read", path)(e)),
+        }
+    }
+
+    /// What the fabric consists of.
+    ///
+    /// # Errors
+    /// Those of [`Folder::config`], and [`LocalError::NoFabric`].
+    pub fn require_config(&self) -> Result<LocalConfig, LocalError> {
+        self.config()?.ok_or_else(|| LocalError::NoFabric { path: self.0.clone() })
+    }
+
+    /// Replaces the description, durably and at once.
+    pub(super) fn write_config(&self, config: &LocalConfig) -> Result<(), LocalError> {
+        write_whole(&self.config_file(), &config.encode())
+    }
+
+    /// Makes the folder and those inside it, and locks it.
+    ///
+    /// # Errors
+    /// [`LocalError::ForeignFolder`] if it holds something else, [`LocalError::Busy`] if it is locked.
+    pub(super) fn make(&self) -> Result<FolderLock, LocalError> {
+        fs::create_dir_all(&self.0).map_err(LocalError::file("create the folder", &self.0))?;
+        if self.config()?.is_none() {
+            self.check_is_ours()?;
+        }
+        for name in ["run", "log", "manager", "nodes"] {
+            let path = self.0.join(name);
+            fs::create_dir_all(&path).map_err(LocalError::file("create the folder", path))?;
+        }
+        self.lock()
+    }
+
+    /// Refuses a folder without a description that holds anything but what an interrupted start leaves.
+    fn check_is_ours(&self) -> Result<(), LocalError> {
+        let ours = ["run", "log", "manager", "nodes"];
+        let entries = fs::read_dir(&self.0).map_err(LocalError::file("read the folder", &self.0))?;
+        for entry in entries {
+            let entry = entry.map_err(LocalError::file("read the folder", &self.0))?;
+            let is_empty_dir = || fs::read_dir(entry.path()).is_ok_and(|mut d| d.next().is_none());
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let is_lock_dir = name == "run" && !self.0.join("run/manager.pid").exists();
+            if !ours.contains(&name.as_str()) || !(is_lock_dir || is_empty_dir()) {
+                return Err(LocalError::ForeignFolder { path: self.0.clone(), found: name });
+            }
+        }
+        Ok(())
+    }
+
+    /// Locks the folder of a fabric that exists, against other commands that start or stop it.
+    ///
+    /// # Errors
+    /// [`LocalError::Busy`].
+    pub(super) fn lock(&self) -> Result<FolderLock, LocalError> {
+        let path = self.0.join("run/lock");
+        let file = File::options().create(true).append(true).open(&path);
+        let file = file.map_err(LocalError::file("open", &path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(FolderLock { _file: file }),
+            Err(TryLockError::WouldBlock) => Err(LocalError::Busy { path: self.0.clone() }),
+            Err(TryLockError::Error(e)) => Err(LocalError::file("lock", path)(e)),
+        }
+    }
+
+    /// The last lines of what a member said, on one line.
+    pub(super) fn last_words(&self, member: &str) -> String {
+        const LINES: usize = 3;
+        let log = fs::read(self.log_file(member)).unwrap_or_default();
+        let text = String::from_utf8_lossy(&log);
+        let lines: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+        match lines.len() {
+            0 => "it said nothing".into(),
+            n => lines[n.saturating_sub(LINES)..].join("; "),
+        }
+    }
+}
+
+/// Replaces a file durably: whoever reads it sees the old contents or the new.
+pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), LocalError> {
+    let fresh = path.with_extension("new");
+    let write = || -> io::Result<()> {
+        let mut file = File::create(&fresh)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&fresh, path)?;
+        match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
+            _ => Ok(()),
+        }
+    };
+    write().map_err(LocalError::file("write", path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn temporary(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("weft-folder-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        path
+    }
+
+    #[test]
+    fn a_folder_with_something_else_in_it_is_refused() {
+        let path = temporary("foreign");
+        fs::create_dir_all(&path).expect("made");
+        fs::write(path.join("thesis.tex"), "x").expect("written");
+        let error = Folder::at(&path).make().err().expect("refused");
+        assert!(
+            matches!(&error, LocalError::ForeignFolder { found, .. } if found == "thesis.tex"),
+            "{error}"
+        );
+        fs::remove_dir_all(path).expect("removed");
+    }
+
+    #[test]
+    fn a_folder_is_locked_once() {
+        let path = temporary("lock");
+        let folder = Folder::at(&path);
+        let lock = folder.make().expect("a new folder");
+        assert!(matches!(folder.lock(), Err(LocalError::Busy { .. })));
+        drop(lock);
+        folder.lock().expect("free again");
+        fs::remove_dir_all(path).expect("removed");
+    }
+
+    #[test]
+    fn a_socket_with_a_long_path_has_no_address() {
+        assert!(Folder::at(Path::new("/tmp/f")).socket_addr().is_some());
+        assert!(Folder::at(Path::new(&format!("/tmp/{}", "f".repeat(100)))).socket_addr().is_none());
+    }
+}

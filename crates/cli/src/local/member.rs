@@ -1,0 +1,65 @@
+//! `weft node start` and `weft node stop`: one member of a local fabric, for trying what happens when it fails.
+
+use super::process::Signal;
+use super::start::{check_lives, start_node};
+use super::stop::{forget, stop_one, supervisor};
+use super::{Folder, LocalError, LocalNode};
+use crate::error::CliError;
+use crate::output::Output;
+use serde::Serialize;
+use std::time::Duration;
+use weft_rt::sleep;
+
+/// How long a node is watched after its start: what is wrong with its arguments or its port shows by then.
+const WATCHED: Duration = Duration::from_millis(300);
+
+/// What was started or stopped.
+#[derive(Serialize)]
+struct Changed<'a> {
+    node: &'a str,
+    pid: i32,
+    state: &'static str,
+}
+
+/// Starts a node that is not running.
+pub(crate) async fn start_member(folder: &Folder, name: &str, output: Output) -> Result<(), CliError> {
+    let config = folder.require_config()?;
+    let node = find(folder, config.node(name), name, &config.nodes)?;
+    let _lock = folder.lock()?;
+    let mut member = start_node(folder, &config, node, supervisor(folder).as_ref())?;
+    sleep(WATCHED).await;
+    check_lives(folder, &mut member).inspect_err(|_| {
+        // The record names a process that has ended; without it nothing else can be taken for it either.
+        let _ = forget(folder, name);
+    })?;
+    let changed = Changed { node: name, pid: member.id.pid, state: "started" };
+    output.show(&changed, |c, _| format!("{} started, as process {}\n", c.node, c.pid))
+}
+
+/// Stops a node in order, or kills it.
+pub(crate) async fn stop_member(
+    folder: &Folder,
+    name: &str,
+    kill: bool,
+    output: Output,
+) -> Result<(), CliError> {
+    let config = folder.require_config()?;
+    find(folder, config.node(name), name, &config.nodes)?;
+    let _lock = folder.lock()?;
+    let signal = if kill { Signal::Kill } else { Signal::Terminate };
+    let id = stop_one(folder, name, signal).await?;
+    let changed = Changed { node: name, pid: id.pid, state: if kill { "killed" } else { "stopped" } };
+    output.show(&changed, |c, _| format!("{} {}\n", c.node, c.state))
+}
+
+fn find<'a>(
+    folder: &Folder,
+    node: Option<&'a LocalNode>,
+    name: &str,
+    nodes: &[LocalNode],
+) -> Result<&'a LocalNode, LocalError> {
+    node.ok_or_else(|| {
+        let known: Vec<&str> = nodes.iter().map(|n| n.name.as_str()).collect();
+        LocalError::NoNode { name: name.to_owned(), path: folder.path().to_owned(), known: known.join(", ") }
+    })
+}

@@ -1,0 +1,25 @@
+//! A whole fabric on this machine: its folder and its processes.
+//!
+//! It owns which files lie where, which processes belong to the fabric, and the order in which they start and
+//! stop. It ends no process that it did not start, and it never reads what is on a drive.
+
+mod config;
+mod down;
+mod error;
+mod folder;
+mod member;
+mod process;
+mod room;
+mod start;
+mod stop;
+mod up;
+
+pub use config::{LocalConfig, LocalNode};
+pub use down::DownArgs;
+pub(crate) use down::down;
+pub use error::LocalError;
+pub use folder::Folder;
+pub(crate) use member::{start_member, stop_member};
+pub use process::ProcessId;
+pub use up::UpArgs;
+pub(crate) use up::up;

@@ -1,0 +1,384 @@
+//! `weft up`: a whole fabric on this machine.
+
+use super::folder::SUPERVISOR;
+use super::room::{check_disk, check_ports};
+use super::start::{Member, check_lives, program, start_manager, start_node};
+use super::stop::{forget, running, stop_all, supervisor};
+use super::{Folder, LocalConfig, LocalError, ProcessId};
+use crate::connection::Connection;
+use crate::error::CliError;
+use crate::interrupt::unless_interrupted;
+use crate::locate::{FOLDER_DEFAULT, FabricPlace};
+use crate::output::{Output, note};
+use crate::progress::Step;
+use crate::size::Size;
+use serde::Serialize;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+use weft_api::{ApiAnswer, ApiRequest, FabricStatus, Health, Presence};
+use weft_rt::sync::{Either, race};
+use weft_rt::{Addr, now, sleep};
+use weft_types::limits::DRIVES_PER_TARGET_MAX;
+
+/// Nodes where nothing is said: with two copies, one may fail while two others are busy resyncing.
+const NODES_DEFAULT: u16 = 4;
+const NODES_MAX: i64 = 64;
+/// Drives of each node where nothing is said.
+const DRIVES_DEFAULT: u16 = 2;
+/// Bytes of a drive where nothing is said.
+const DRIVE_BYTES_DEFAULT: u64 = 8 << 30;
+/// The first port where nothing is said.
+const PORT_DEFAULT: u16 = 4800;
+
+/// Drive files that are formatted at once: each waits for the disk most of the time.
+const FORMATS_AT_ONCE: usize = 8;
+/// How long all nodes may take to join.
+const JOIN_MAX: Duration = Duration::from_secs(60);
+/// How long a fabric whose nodes are all there is awaited to be healthy before it is left to its resync.
+const HEALTH_MAX: Duration = Duration::from_secs(15);
+/// How often members and health are looked at.
+const POLL: Duration = Duration::from_millis(100);
+
+/// Start a whole fabric on this machine
+///
+/// One manager and several nodes, each with drive files of its own, are started as processes of this machine that listen on
+/// loopback only. A folder that holds a fabric already is started again, with its data.
+///
+/// The command checks that there is room before it makes anything, waits until the fabric is healthy, and stays
+/// in the foreground until Ctrl-C or `weft down`; then it stops everything in order. With --detach it
+/// leaves the fabric running in the background.
+///
+/// A node that dies is reported and not restarted: `weft node start` does that.
+#[derive(Clone, Debug, clap::Args)]
+#[command(
+    after_long_help = "Examples:\n  weft up\n  weft up --nodes 3 --drives 1 --drive-size 1GiB --sparse\n  \
+                             weft up --dir /srv/fabric --detach\n  weft up --port 5800"
+)]
+pub struct UpArgs {
+    /// The fabric's folder [default: the folder named by --fabric or WEFT_FABRIC, or ./weft-fabric]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// How many nodes a new fabric has [default: 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=NODES_MAX))]
+    pub nodes: Option<u16>,
+    /// How many drives each node of a new fabric has [default: 2]
+    #[arg(long, value_name = "N",
+          value_parser = clap::value_parser!(u16).range(1..=DRIVES_PER_TARGET_MAX as i64))]
+    pub drives: Option<u16>,
+    /// The size of each drive file of a new fabric, such as 512MiB [default: 8GiB]
+    #[arg(long, value_name = "SIZE")]
+    pub drive_size: Option<Size>,
+    /// Let drive files of a new fabric take space as they are written, instead of reserving it
+    ///
+    /// The disk can then run full while the fabric is in use: its drives fail, as drives do.
+    #[arg(long)]
+    pub sparse: bool,
+    /// Leave the fabric running in the background
+    #[arg(long)]
+    pub detach: bool,
+    /// The first port on 127.0.0.1: the manager's, then the nodes' [default: 4800]
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<u16>,
+}
+
+/// What is up, for programs.
+#[derive(Serialize)]
+struct Report<'a> {
+    dir: &'a Path,
+    fabric: String,
+    manager: &'a str,
+    socket: Option<PathBuf>,
+    nodes: Vec<&'a str>,
+    drives: usize,
+    drive_bytes: u64,
+    health: Health,
+    reasons: Vec<String>,
+}
+
+pub(crate) async fn up(args: &UpArgs, folder: &Folder, output: Output) -> Result<(), CliError> {
+    let lock = folder.make()?;
+    let config = prepare(args, folder)?;
+    check_ports(&config)?;
+    let own = (!args.detach).then(ProcessId::current);
+    if let Some(own) = &own {
+        own.write(&folder.pid_file(SUPERVISOR))?;
+    }
+    let (config, mut members, status) = match unless_interrupted(bring_up(folder, config, own.as_ref())).await
+    {
+        Some(Ok(up)) => up,
+        Some(Err(error)) => {
+            give_up(folder).await;
+            return Err(error);
+        }
+        None => {
+            give_up(folder).await;
+            return Err(CliError::Interrupted { message: "stopped before the fabric was up".into() });
+        }
+    };
+    drop(lock);
+    let report = report(folder, &config, &status);
+    output.show(&report, |r, _| summary(r, folder, args.detach))?;
+    if args.detach {
+        return Ok(());
+    }
+    watch(folder, &mut members).await;
+    note("stopping the fabric");
+    // The lock is free, or held by a command that is about to be done.
+    let _lock = folder.lock().ok();
+    let mut reap = members;
+    let stopped = race(stop_all(folder, &config), reap_forever(&mut reap)).await;
+    forget(folder, SUPERVISOR)?;
+    if let Either::Left(stopped) = stopped {
+        stopped?;
+    }
+    note("stopped; `weft up` brings it back with its data");
+    Ok(())
+}
+
+/// Decides what to start: the fabric that the folder holds, or a new one for which there is room.
+fn prepare(args: &UpArgs, folder: &Folder) -> Result<LocalConfig, LocalError> {
+    let known = folder.config()?;
+    if let Some(unfinished) = known.as_ref().filter(|c| !c.is_formatted) {
+        // None of these files ever held anything; what is asked for now may be something else.
+        for path in unfinished.nodes.iter().flat_map(|node| folder.drives(node)).filter(|p| p.exists()) {
+            fs::remove_file(&path).map_err(LocalError::file("remove", path))?;
+        }
+    }
+    let Some(mut config) = known.filter(|c| c.is_formatted) else {
+        let config = LocalConfig::new(
+            args.nodes.unwrap_or(NODES_DEFAULT),
+            args.drives.unwrap_or(DRIVES_DEFAULT),
+            args.drive_size.map_or(DRIVE_BYTES_DEFAULT, |s| s.0),
+            args.sparse,
+            args.port.unwrap_or(PORT_DEFAULT),
+        )?;
+        check_disk(&config, folder.path())?;
+        return Ok(config);
+    };
+    let mut alive: Vec<String> = running(folder, &config).into_iter().map(|(name, _)| name).collect();
+    alive.extend(supervisor(folder).map(|id| format!("weft up as process {}", id.pid)));
+    if !alive.is_empty() {
+        return Err(LocalError::Running { path: folder.path().to_owned(), running: alive.join(", ") });
+    }
+    check_same(args, folder, &config)?;
+    if let Some(port) = args.port {
+        config.set_ports(port)?;
+    }
+    Ok(config)
+}
+
+/// Refuses options that contradict the fabric that is there.
+fn check_same(args: &UpArgs, folder: &Folder, config: &LocalConfig) -> Result<(), LocalError> {
+    let differs = |found: String, asked: String| {
+        Err(LocalError::Differs { path: folder.path().to_owned(), found, asked })
+    };
+    let drives = config.nodes.first().map_or(0, |n| n.drives);
+    match (args.nodes, args.drives, args.drive_size) {
+        (Some(n), _, _) if usize::from(n) != config.nodes.len() => {
+            differs(format!("{} nodes", config.nodes.len()), n.to_string())
+        }
+        (_, Some(n), _) if n != drives => differs(format!("{drives} drives on each node"), n.to_string()),
+        (_, _, Some(size)) if size.0 != config.drive_bytes => {
+            differs(format!("drives of {}", Size(config.drive_bytes)), size.to_string())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Formats what is new, starts the members in order, and waits until they serve.
+async fn bring_up(
+    folder: &Folder,
+    mut config: LocalConfig,
+    supervisor: Option<&ProcessId>,
+) -> Result<(LocalConfig, Vec<Member>, FabricStatus), CliError> {
+    let step = Step::new();
+    folder.write_config(&config)?;
+    if !config.is_formatted {
+        format_drives(folder, &config, &step).await?;
+        config.is_formatted = true;
+        folder.write_config(&config)?;
+    }
+    step.says("starting the manager");
+    let mut members = vec![start_manager(folder, &config, supervisor).await?];
+    step.says(&format!("starting {} nodes", config.nodes.len()));
+    for node in &config.nodes {
+        members.push(start_node(folder, &config, node, supervisor)?);
+    }
+    let status = await_health(folder, &config, &mut members, &step).await?;
+    Ok((config, members, status))
+}
+
+/// Makes and formats all drive files, each by a process of its own.
+async fn format_drives(folder: &Folder, config: &LocalConfig, step: &Step) -> Result<(), LocalError> {
+    let paths: Vec<PathBuf> = config.nodes.iter().flat_map(|node| folder.drives(node)).collect();
+    for (i, batch) in paths.chunks(FORMATS_AT_ONCE).enumerate() {
+        step.says(&format!("formatting drives ({} of {})", i * FORMATS_AT_ONCE + batch.len(), paths.len()));
+        let mut formats: Vec<(PathBuf, Child)> = Vec::new();
+        for path in batch {
+            if let Some(parent) = path.parent() {
+                fs::create_dir_all(parent).map_err(LocalError::file("create the folder", parent))?;
+            }
+            // Left over from a start that was interrupted before any drive held anything.
+            match fs::remove_file(path) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(LocalError::file("remove", path)(e));
+                }
+                _ => {}
+            }
+            let mut command = program()?;
+            command.args(["drive", "format"]).arg(path).arg("--fabric-id").arg(config.fabric.to_string());
+            command.arg("--size").arg(config.drive_bytes.to_string());
+            if config.sparse {
+                command.arg("--sparse");
+            }
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+            let start = |source| LocalError::Start { name: "weft drive format".into(), source };
+            formats.push((path.clone(), command.spawn().map_err(start)?));
+        }
+        for (path, child) in formats {
+            await_format(path, child).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn await_format(path: PathBuf, mut child: Child) -> Result<(), LocalError> {
+    loop {
+        match child.try_wait() {
+            Ok(None) => sleep(Duration::from_millis(5)).await,
+            Ok(Some(status)) if status.success() => return Ok(()),
+            Ok(Some(_)) | Err(_) => break,
+        }
+    }
+    let said = child.wait_with_output().map(|o| String::from_utf8_lossy(&o.stderr).into_owned());
+    let reason = said.unwrap_or_else(|e| e.to_string());
+    let reason = reason.lines().map(str::trim).collect::<Vec<_>>().join("; ");
+    Err(LocalError::Format { path, reason })
+}
+
+/// Waits until every node serves and all is healthy, or what is missing will take longer.
+async fn await_health(
+    folder: &Folder,
+    config: &LocalConfig,
+    members: &mut [Member],
+    step: &Step,
+) -> Result<FabricStatus, CliError> {
+    let place = FabricPlace::Address(parse_addr(folder, &config.manager_addr)?);
+    let connection = Connection::open(&place).await?;
+    let (began, mut all_up) = (now(), None);
+    loop {
+        for member in members.iter_mut() {
+            check_lives(folder, member)?;
+        }
+        let ApiAnswer::Status(status) = connection.ask(&ApiRequest::Status {}).await? else {
+            return Err(CliError::wrong_answer(connection.at()));
+        };
+        let is_up = |name: &str| status.nodes.iter().any(|n| n.name == name && n.presence == Presence::Up);
+        let up = config.nodes.iter().filter(|n| is_up(&n.name)).count();
+        step.says(&format!("{up} of {} nodes are up", config.nodes.len()));
+        if up == config.nodes.len() {
+            let since = *all_up.get_or_insert_with(now);
+            if status.health == Health::Healthy || since.elapsed() > HEALTH_MAX {
+                return Ok(*status);
+            }
+        } else if began.elapsed() > JOIN_MAX {
+            let missing: Vec<&str> =
+                config.nodes.iter().map(|n| n.name.as_str()).filter(|n| !is_up(n)).collect();
+            let reason = format!("not up: {}", missing.join(", "));
+            return Err(LocalError::NotHealthy { waited: JOIN_MAX, reason }.into());
+        }
+        sleep(POLL).await;
+    }
+}
+
+fn parse_addr(folder: &Folder, addr: &str) -> Result<Addr, LocalError> {
+    addr.parse().map_err(|e: weft_rt::ParseAddrError| LocalError::BadConfig {
+        path: folder.config_file(),
+        reason: e.to_string(),
+    })
+}
+
+/// Stops what was started of a fabric that does not come up. Best effort: the error that led here is told.
+async fn give_up(folder: &Folder) {
+    if let Ok(Some(config)) = folder.config()
+        && let Err(error) = stop_all(folder, &config).await
+    {
+        note(&format!("not everything could be stopped: {error}"));
+    }
+    let _ = forget(folder, SUPERVISOR);
+}
+
+/// Reports members that end, until a signal comes or none is left.
+async fn watch(folder: &Folder, members: &mut Vec<Member>) {
+    let reports = async {
+        while !members.is_empty() {
+            members.retain_mut(|member| {
+                let Some(how) = member.ended() else { return true };
+                let name = &member.name;
+                note(&format!("{name} has ended ({how}); `weft node start {name}` starts a node again"));
+                // Its record may already be that of its successor.
+                if ProcessId::read(&folder.pid_file(name)).is_some_and(|id| id == member.id) {
+                    let _ = forget(folder, name);
+                }
+                false
+            });
+            sleep(POLL).await;
+        }
+    };
+    unless_interrupted(reports).await;
+}
+
+/// Awaits members that end while they are being stopped, so that they do not count as running.
+async fn reap_forever(members: &mut Vec<Member>) {
+    loop {
+        members.retain_mut(|member| member.ended().is_none());
+        sleep(POLL).await;
+    }
+}
+
+fn report<'a>(folder: &'a Folder, config: &'a LocalConfig, status: &FabricStatus) -> Report<'a> {
+    Report {
+        dir: folder.path(),
+        fabric: config.fabric.to_string(),
+        manager: &config.manager_addr,
+        socket: Some(folder.socket()).filter(|s| s.exists()),
+        nodes: config.nodes.iter().map(|n| n.name.as_str()).collect(),
+        drives: config.nodes.iter().map(|n| usize::from(n.drives)).sum(),
+        drive_bytes: config.drive_bytes,
+        health: status.health,
+        reasons: status.reasons.clone(),
+    }
+}
+
+/// What is up, and what to do next.
+fn summary(report: &Report, folder: &Folder, is_detached: bool) -> String {
+    let dir = folder.path().display();
+    let (fabric, at) = if folder.path() == Path::new(FOLDER_DEFAULT) {
+        (String::new(), String::new())
+    } else {
+        (format!(" --fabric {dir}"), format!(" --dir {dir}"))
+    };
+    let health = match report.health {
+        Health::Healthy => "is up".to_owned(),
+        Health::Degraded => format!("is up, but degraded: {}", report.reasons.join("; ")),
+        Health::Unavailable => format!("is up, but not all data is available: {}", report.reasons.join("; ")),
+    };
+    let stop = if is_detached { format!("weft down{at}") } else { format!("weft down{at}, or Ctrl-C here") };
+    let rows = [
+        (format!("weft{fabric} volume create data --size 1GiB"), "make a volume"),
+        (format!("weft{fabric} volume serve data --nbd 127.0.0.1:10809"), "use it as nbd://127.0.0.1/data"),
+        (format!("weft{fabric} status"), "see how all is"),
+        (stop, "stop it; the data stays"),
+    ];
+    let width = rows.iter().map(|(command, _)| command.len()).max().unwrap_or(0);
+    let next: String = rows.iter().map(|(command, what)| format!("  {command:width$}   {what}\n")).collect();
+    format!(
+        "Fabric {} {health}: {} nodes, {} drives of {}, in {dir}\n\nNext:\n{next}",
+        &report.fabric[..8],
+        report.nodes.len(),
+        report.drives,
+        Size(report.drive_bytes),
+    )
+}

@@ -1,0 +1,153 @@
+//! `weft node`: the machines of the fabric.
+
+use crate::connection::Connection;
+use crate::error::CliError;
+use crate::local::ProcessId;
+use crate::output::{Output, fields, table_or_note};
+use crate::paint::{Paint, Tone};
+use crate::span::span_ms;
+use crate::table::{Cell, Table, row};
+use weft_api::{ApiAnswer, ApiRequest, DriveInfo, NodeInfo, Presence, Timestamp};
+use weft_rt::{Addr, wall_clock_us};
+use weft_types::FabricId;
+
+/// The machines of the fabric
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum NodeCommand {
+    /// List the nodes
+    #[command(after_long_help = "Examples:\n  weft node list\n  weft node list --json")]
+    List,
+    /// Show a node and its drives
+    #[command(after_long_help = "Examples:\n  weft node show node-2")]
+    Show {
+        /// The node's name
+        name: String,
+    },
+    /// Start a node of a local fabric
+    ///
+    /// For a fabric that `weft up` made on this machine. The node joins with the drives that it had, and is brought up to
+    /// date.
+    #[command(after_long_help = "Examples:\n  weft node start node-2")]
+    Start {
+        /// The node's name
+        name: String,
+    },
+    /// Stop a node of a local fabric
+    ///
+    /// For a fabric that `weft up` made on this machine. Volumes with another copy of the node's data stay usable.
+    #[command(after_long_help = "Examples:\n  weft node stop node-2\n  weft node stop node-2 --kill")]
+    Stop {
+        /// The node's name
+        name: String,
+        /// Kill the process (SIGKILL) instead of asking it to stop, to see what a crash does
+        #[arg(long)]
+        kill: bool,
+    },
+    /// Serve this machine's drives
+    ///
+    /// Runs in the foreground until SIGTERM or SIGINT, then writes what it holds in memory to the drives and ends. A drive
+    /// that cannot be opened is reported and left out; the others are served.
+    ///
+    /// The log goes to the standard error; WEFT_LOG filters it, for example WEFT_LOG=debug.
+    #[command(after_long_help = "Examples:\n  weft node run --name node-1 --manager 10.0.0.1:4800 \
+        --listen 10.0.0.2:4810 --drive /dev/nvme0n1 --drive /dev/nvme1n1")]
+    Run(NodeRunArgs),
+}
+
+/// Arguments of `weft node run`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct NodeRunArgs {
+    /// The node's name in the fabric
+    #[arg(long)]
+    pub name: String,
+    /// Where the manager listens, as IP:PORT
+    #[arg(long, value_name = "ADDR")]
+    pub manager: Addr,
+    /// Where to listen for clients and other nodes, as IP:PORT
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Addr,
+    /// The fabric that the drives must belong to [default: the manager's]
+    #[arg(long, value_name = "UUID")]
+    pub fabric_id: Option<FabricId>,
+    /// A drive formatted with `weft drive format`, or mem:SIZE for one in memory; may be given several times
+    #[arg(long = "drive", value_name = "PATH", required = true)]
+    pub drives: Vec<String>,
+    /// Stop when this process ends
+    #[arg(long, hide = true)]
+    pub supervisor: Option<ProcessId>,
+}
+
+pub(crate) async fn list(connection: &Connection, output: Output) -> Result<(), CliError> {
+    let answer = connection.ask(&ApiRequest::NodeList {}).await?;
+    let ApiAnswer::Nodes { nodes } = &answer else {
+        return Err(CliError::wrong_answer(connection.at()));
+    };
+    output.show(&answer, |_, paint| {
+        table_or_note(&table(nodes, present()), paint, "the fabric has no nodes yet")
+    })
+}
+
+pub(crate) async fn show(connection: &Connection, name: &str, output: Output) -> Result<(), CliError> {
+    let answer = connection.ask(&ApiRequest::NodeShow { name: name.to_owned() }).await?;
+    let ApiAnswer::Node { node, drives } = &answer else {
+        return Err(CliError::wrong_answer(connection.at()));
+    };
+    output.show(&answer, |_, paint| describe(node, drives, paint))
+}
+
+/// Nodes as a table, as of this time.
+pub(crate) fn table(nodes: &[NodeInfo], time: Timestamp) -> Table {
+    let mut table = Table::new(&["NODE", "STATE", "SINCE", "ADDRESS", ">DRIVES", ">MAP"]);
+    for node in nodes {
+        let adopted = node.adopted.map_or_else(|| "-".into(), |map| map.to_string());
+        table.row(row![
+            node.name.as_str(),
+            presence(node.presence),
+            ago(node.since, time),
+            node.addr.as_str(),
+            &node.drives,
+            adopted
+        ]);
+    }
+    table
+}
+
+fn describe(node: &NodeInfo, drives: &[DriveInfo], paint: Paint) -> String {
+    let head = fields(
+        paint,
+        &[
+            ("node", format!("{} ({})", node.name, node.id)),
+            ("state", format!("{}, since {}", presence_name(node.presence), ago(node.since, present()))),
+            ("address", node.addr.clone()),
+            ("map adopted", node.adopted.map_or_else(|| "none known".into(), |map| map.to_string())),
+        ],
+    );
+    format!("{head}\n{}", crate::drive::table(drives).render(paint))
+}
+
+fn presence_name(presence: Presence) -> &'static str {
+    match presence {
+        Presence::Up => "up",
+        Presence::Suspect => "suspect",
+        Presence::Down => "down",
+    }
+}
+
+fn presence(presence: Presence) -> Cell {
+    let tone = match presence {
+        Presence::Up => Tone::Good,
+        Presence::Suspect => Tone::Warning,
+        Presence::Down => Tone::Bad,
+    };
+    Cell::new(presence_name(presence), tone)
+}
+
+/// How long ago one time was at another.
+fn ago(then: Timestamp, time: Timestamp) -> String {
+    format!("{} ago", span_ms(time.as_millis().saturating_sub(then.as_millis())))
+}
+
+/// The time by this machine's clock.
+fn present() -> Timestamp {
+    Timestamp::from_millis(wall_clock_us() / 1000)
+}

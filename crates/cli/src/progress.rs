@@ -1,0 +1,55 @@
+//! Progress on the standard error, where it is a terminal.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::time::Duration;
+
+/// A line that says what is being done, gone when it is done.
+pub(crate) struct Step(ProgressBar);
+
+impl Step {
+    pub(crate) fn new() -> Step {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        bar.enable_steady_tick(Duration::from_millis(100));
+        Step(bar)
+    }
+
+    pub(crate) fn says(&self, what: &str) {
+        self.0.set_message(what.to_owned());
+    }
+}
+
+impl Drop for Step {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// A bar of bytes: how far, how fast, how long still.
+pub(crate) struct Bytes(ProgressBar);
+
+impl Bytes {
+    /// A bar up to `total` bytes, or without an end if that is not known.
+    pub(crate) fn new(what: &str, total: Option<u64>) -> Bytes {
+        let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr());
+        let template = match total {
+            Some(_) => {
+                "{msg} [{bar:32}] {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  ETA {eta}"
+            }
+            None => "{msg} {spinner} {binary_bytes}  {binary_bytes_per_sec}",
+        };
+        let style = ProgressStyle::with_template(template).expect("the template is well formed");
+        bar.set_style(style.progress_chars("=> "));
+        bar.set_message(what.to_owned());
+        Bytes(bar)
+    }
+
+    pub(crate) fn add(&self, bytes: u64) {
+        self.0.inc(bytes);
+    }
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

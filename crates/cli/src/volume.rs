@@ -1,0 +1,337 @@
+//! `weft volume`: named, sized address spaces on the fabric.
+
+use crate::confirm::confirm;
+use crate::connection::Connection;
+use crate::error::CliError;
+use crate::output::{Output, fields, note, table_or_note};
+use crate::paint::Paint;
+use crate::size::Size;
+use crate::table::{Table, row};
+use crate::transfer::{VolumeExportArgs, VolumeImportArgs};
+use weft_api::{ApiAnswer, ApiRequest, FailureDomain, Health, VolumeInfo};
+use weft_rt::Addr;
+use weft_types::limits::COPIES_MAX;
+use weft_types::{SessionId, VolumeState};
+
+/// Volumes: named, sized address spaces on the fabric
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum VolumeCommand {
+    /// Create a volume
+    ///
+    /// Its data is kept in several copies, each on the drive of another node, and striped over several groups of drives. A volume
+    /// that is larger than what the pool can still hold is refused, unless --thin is given.
+    #[command(after_long_help = "Examples:\n  weft volume create data --size 100GiB\n  \
+        weft volume create db --size 1TiB --copies 3 --thin\n  \
+        weft volume create scratch --size 10GiB --copies 1 --stripe-width 8 --stripe-unit 256KiB")]
+    Create(VolumeCreateArgs),
+    /// List the volumes
+    #[command(after_long_help = "Examples:\n  weft volume list\n  \
+        weft volume list --json | jq -r '.volumes[].name'")]
+    List,
+    /// Show a volume
+    #[command(after_long_help = "Examples:\n  weft volume show data")]
+    Show {
+        /// The volume's name
+        name: String,
+    },
+    /// Grow a volume, also while it is in use
+    ///
+    /// Clients see the new size at once. A volume cannot shrink.
+    #[command(after_long_help = "Examples:\n  weft volume resize data --size 200GiB")]
+    Resize {
+        /// The volume's name
+        name: String,
+        /// Its new size, such as 200GiB
+        #[arg(long, value_name = "SIZE")]
+        size: Size,
+        /// Go through all checks and change nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Delete a volume with all data on it
+    ///
+    /// It is gone for clients at once; its space comes back as the nodes drop its blocks. A volume that is attached is refused,
+    /// unless --force is given.
+    #[command(after_long_help = "Examples:\n  weft volume delete scratch\n  \
+        weft volume delete scratch --force --yes\n  weft volume delete scratch --dry-run")]
+    Delete(VolumeDeleteArgs),
+    /// Copy a file into a volume
+    ///
+    /// The volume then holds what the file holds, and zeroes behind its end. Blocks of zeroes take no space. The volume is attached
+    /// exclusively meanwhile.
+    ///
+    /// If it fails in between, the volume holds a part of the file; run the command again.
+    #[command(after_long_help = "Examples:\n  weft volume import data ./disk.img --create\n  \
+        zstd -dc disk.img.zst | weft volume import data -")]
+    Import(VolumeImportArgs),
+    /// Copy a volume into a file
+    ///
+    /// The volume is attached read-only meanwhile, which others that write to it do not hinder: a copy is only
+    /// consistent if nobody does.
+    #[command(after_long_help = "Examples:\n  weft volume export data ./disk.img --sparse\n  \
+        weft volume export data - | zstd > disk.img.zst")]
+    Export(VolumeExportArgs),
+    /// Serve volumes to NBD clients
+    ///
+    /// Every program that speaks NBD can use them: the kernel's nbd-client, QEMU, nbdcopy, fio. Runs in the foreground; Ctrl-C or
+    /// SIGTERM ends it after the requests in flight, and detaches the volumes.
+    ///
+    /// NBD has no passwords here: whoever reaches the address can read and write. Listen on loopback or a Unix socket,
+    /// or on a network that is trusted.
+    #[command(after_long_help = "Examples:\n  weft volume serve data --nbd 127.0.0.1:10809\n  \
+        weft volume serve data db --nbd unix:/run/weft/nbd.sock --shared")]
+    Serve(VolumeServeArgs),
+}
+
+/// Arguments of `weft volume create`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct VolumeCreateArgs {
+    /// The volume's name: 1 to 63 of A-Z a-z 0-9 . _ -, beginning with a letter or digit
+    pub name: String,
+    /// Its size, such as 100GiB: a multiple of 4KiB
+    #[arg(long, value_name = "SIZE")]
+    pub size: Size,
+    /// Copies of each block, each on another node
+    #[arg(long, value_name = "N", default_value_t = 2,
+          value_parser = clap::value_parser!(u8).range(1..=COPIES_MAX as i64))]
+    pub copies: u8,
+    /// Over how many groups of drives neighbouring data is spread [default: up to 4]
+    #[arg(long, value_name = "N")]
+    pub stripe_width: Option<u32>,
+    /// How much goes to one group before the next one's turn, such as 64KiB [default: chosen by the manager]
+    #[arg(long, value_name = "SIZE")]
+    pub stripe_unit: Option<Size>,
+    /// The pool of drives to draw from [default: the pool 'default']
+    #[arg(long)]
+    pub pool: Option<String>,
+    /// What must not hold two copies of the same data
+    #[arg(long, value_enum, default_value_t = Domain::Node)]
+    pub failure_domain: Domain,
+    /// Allow it to be larger than what is free; the pool can then run full
+    #[arg(long)]
+    pub thin: bool,
+    /// Go through all checks and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// What must not hold two copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Domain {
+    /// Every copy is on another node
+    Node,
+    /// Copies may share a node, but not a drive: a node's death can take all of them
+    Drive,
+}
+
+impl std::fmt::Display for Domain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Domain::Node => "node",
+            Domain::Drive => "drive",
+        })
+    }
+}
+
+/// Arguments of `weft volume delete`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct VolumeDeleteArgs {
+    /// The volume's name
+    pub name: String,
+    /// Delete it even if clients have it attached: they lose access at once
+    #[arg(long)]
+    pub force: bool,
+    /// Go through all checks and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do not ask first
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// Arguments of `weft volume serve`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct VolumeServeArgs {
+    /// The volumes' names; clients name one of them as the export
+    #[arg(required = true)]
+    pub names: Vec<String>,
+    /// Where to listen: IP:PORT or unix:PATH
+    #[arg(long, value_name = "ADDR")]
+    pub nbd: Addr,
+    /// Attach shared: other clients may read and write the volumes as well; blocks are 4096 bytes
+    #[arg(long, conflicts_with = "read_only")]
+    pub shared: bool,
+    /// Attach read-only
+    #[arg(long)]
+    pub read_only: bool,
+    /// End attaches of other clients that are in the way: they lose access at once
+    #[arg(long)]
+    pub preempt: bool,
+}
+
+pub(crate) async fn create(
+    connection: &Connection,
+    args: VolumeCreateArgs,
+    output: Output,
+) -> Result<(), CliError> {
+    let request = ApiRequest::VolumeCreate {
+        name: args.name,
+        size_bytes: args.size.0,
+        copies: args.copies,
+        pool: args.pool,
+        stripe_unit_bytes: args.stripe_unit.map(|s| s.0),
+        width: args.stripe_width,
+        failure_domain: match args.failure_domain {
+            Domain::Node => FailureDomain::Node,
+            Domain::Drive => FailureDomain::Drive,
+        },
+        thin: args.thin,
+        dry_run: args.dry_run,
+    };
+    let answer = connection.ask(&request).await?;
+    show_one(connection, &answer, "created", output)
+}
+
+pub(crate) async fn list(connection: &Connection, output: Output) -> Result<(), CliError> {
+    let answer = connection.ask(&ApiRequest::VolumeList {}).await?;
+    let ApiAnswer::Volumes { volumes } = &answer else {
+        return Err(CliError::wrong_answer(connection.at()));
+    };
+    let empty = "there are no volumes yet: `weft volume create` makes one";
+    output.show(&answer, |_, paint| table_or_note(&table(volumes), paint, empty))
+}
+
+pub(crate) async fn show(connection: &Connection, name: &str, output: Output) -> Result<(), CliError> {
+    let answer = connection.ask(&ApiRequest::VolumeShow { name: name.to_owned() }).await?;
+    let ApiAnswer::Volume { volume, .. } = &answer else {
+        return Err(CliError::wrong_answer(connection.at()));
+    };
+    output.show(&answer, |_, paint| describe(volume, paint))
+}
+
+pub(crate) async fn resize(
+    connection: &Connection,
+    name: &str,
+    size: Size,
+    dry_run: bool,
+    output: Output,
+) -> Result<(), CliError> {
+    let request = ApiRequest::VolumeResize { name: name.to_owned(), size_bytes: size.0, dry_run };
+    let answer = connection.ask(&request).await?;
+    show_one(connection, &answer, "resized", output)
+}
+
+pub(crate) async fn delete(
+    connection: &Connection,
+    args: &VolumeDeleteArgs,
+    output: Output,
+) -> Result<(), CliError> {
+    let request = |dry_run| ApiRequest::VolumeDelete { name: args.name.clone(), force: args.force, dry_run };
+    if !args.dry_run {
+        // What would be refused is refused before anybody is asked.
+        let rehearsal = connection.ask(&request(true)).await?;
+        let ApiAnswer::Deleting { volume, ended_sessions, .. } = rehearsal else {
+            return Err(CliError::wrong_answer(connection.at()));
+        };
+        let users = match ended_sessions.len() {
+            0 => String::new(),
+            n => format!(", which {n} clients use now"),
+        };
+        let size = Size(volume.size_bytes);
+        let what = format!("This deletes volume '{}' of {size}{users}, for good.", volume.name);
+        confirm(&what, &volume.name, args.yes)?;
+    }
+    let answer = connection.ask(&request(args.dry_run)).await?;
+    let ApiAnswer::Deleting { volume, ended_sessions, dry_run } = &answer else {
+        return Err(CliError::wrong_answer(connection.at()));
+    };
+    output.show(&answer, |_, _| deleted(volume, ended_sessions, *dry_run))
+}
+
+fn deleted(volume: &VolumeInfo, ended: &[SessionId], dry_run: bool) -> String {
+    let would = if dry_run { "would be " } else { "" };
+    let mut text = format!("volume {} of {} {would}deleted\n", volume.name, Size(volume.size_bytes));
+    if !ended.is_empty() {
+        let sessions: Vec<String> = ended.iter().map(SessionId::to_string).collect();
+        text.push_str(&format!("sessions {would}ended: {}\n", sessions.join(", ")));
+    }
+    text
+}
+
+/// Shows a volume that was changed.
+fn show_one(connection: &Connection, answer: &ApiAnswer, done: &str, output: Output) -> Result<(), CliError> {
+    let ApiAnswer::Volume { volume, dry_run } = answer else {
+        return Err(CliError::wrong_answer(connection.at()));
+    };
+    if *dry_run {
+        note("nothing was changed; this is how it would be");
+    }
+    output.show(answer, |_, _| {
+        format!(
+            "volume {} {}{done}: {}, {} copies, striped over {} groups in units of {}\n",
+            volume.name,
+            if *dry_run { "would be " } else { "" },
+            Size(volume.size_bytes),
+            volume.copies,
+            volume.width,
+            Size(volume.stripe_unit_bytes)
+        )
+    })
+}
+
+fn table(volumes: &[VolumeInfo]) -> Table {
+    let mut table =
+        Table::new(&["VOLUME", ">SIZE", ">COPIES", "HEALTH", "STATE", ">WIDTH", ">SESSIONS", "POOL"]);
+    for volume in volumes {
+        table.row(row![
+            volume.name.as_str(),
+            &Size(volume.size_bytes),
+            &volume.copies,
+            crate::status::health(volume.health),
+            state(volume),
+            &volume.width,
+            &volume.sessions,
+            volume.pool.as_str()
+        ]);
+    }
+    table
+}
+
+fn state(volume: &VolumeInfo) -> &'static str {
+    match volume.state {
+        VolumeState::Ready => "ready",
+        VolumeState::Deleting => "deleting",
+    }
+}
+
+fn describe(volume: &VolumeInfo, paint: Paint) -> String {
+    let health = match volume.health {
+        Health::Healthy => "healthy",
+        Health::Degraded => "degraded: `weft status` says why",
+        Health::Unavailable => "unavailable: `weft status` says why",
+    };
+    let thin = if volume.thin { ", thin" } else { "" };
+    fields(
+        paint,
+        &[
+            ("volume", format!("{} ({})", volume.name, volume.id)),
+            ("size", format!("{} ({} bytes){thin}", Size(volume.size_bytes), volume.size_bytes)),
+            ("state", state(volume).to_owned()),
+            ("health", health.to_owned()),
+            ("copies", volume.copies.to_string()),
+            (
+                "striping",
+                format!(
+                    "units of {} over {} objects of {}",
+                    Size(volume.stripe_unit_bytes),
+                    volume.width,
+                    Size(volume.object_bytes)
+                ),
+            ),
+            ("pool", format!("{}, in {} groups", volume.pool, volume.groups)),
+            ("sessions", volume.sessions.to_string()),
+            ("generation", volume.generation.0.to_string()),
+            ("created", volume.created.to_string()),
+        ],
+    )
+}
