@@ -1,1 +1,41 @@
-//! Face: volumes as NBD exports
+//! Face: volumes as exports of the NBD protocol (fixed newstyle, structured replies, `base:allocation`).
+//!
+//! Attach volumes, name them in [`Exports`], and let an [`NbdServer`] serve them on any number of listeners:
+//!
+//! ```no_run
+//! # async fn f(volume: weft_client::Volume) -> Result<(), Box<dyn std::error::Error>> {
+//! use weft_nbd::{Exports, NbdServer};
+//! let mut exports = Exports::new();
+//! exports.add("data", volume)?;
+//! let server = NbdServer::new(exports);
+//! let listener = weft_rt::Listener::bind(&"127.0.0.1:10809".parse()?)?;
+//! server.run(listener).await;
+//! # Ok(()) }
+//! ```
+//!
+//! The way of a request: `server.rs` takes the connection, `negotiate.rs` agrees with the client on an export,
+//! `transmit.rs` reads requests, has `request.rs` parse each fully, carries it out on the volume of `export.rs`
+//! and sends the reply through `connection.rs`. `protocol.rs` has the specification's numbers and messages;
+//! comments cite its sections (`doc/proto.md` of the NBD project) by name.
+//!
+//! A write is acknowledged when it is durable on every in-sync replica and visible to every connection, so
+//! flush and FUA cost nothing and many connections to one export are safe. This crate never attaches or
+//! detaches a volume, never caches data, and has no encryption or access control of its own: listen on a
+//! Unix socket or on a network that is trusted.
+
+mod connection;
+mod error;
+mod export;
+#[cfg(test)]
+mod memory;
+mod negotiate;
+pub mod protocol;
+mod request;
+mod server;
+#[cfg(test)]
+mod talk;
+mod transmit;
+
+pub use error::ExportError;
+pub use export::Exports;
+pub use server::NbdServer;

@@ -1,0 +1,117 @@
+//! What can go wrong for someone who offers exports, for a connection, and for a request of a client.
+
+use crate::protocol::{BadMagic, Errno, NBD_EINVAL, NBD_EIO, NBD_ENOSPC, NBD_EPERM, NBD_ESHUTDOWN};
+use std::io;
+use weft_client::ClientError;
+
+/// Why a volume cannot become an export.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExportError {
+    /// Another export has the name.
+    #[error("there is already an export named '{name}'")]
+    NameTaken {
+        /// The name.
+        name: String,
+    },
+    /// The name is empty (which stands for the only export) or longer than the protocol allows.
+    #[error("an export's name has 1 to {bytes_max} bytes, not {bytes}")]
+    NameLength {
+        /// The name's length in bytes.
+        bytes: usize,
+        /// The longest allowed.
+        bytes_max: usize,
+    },
+}
+
+/// Why a connection ended other than by the client's wish.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectionError {
+    #[error("connection lost")]
+    Io(#[source] io::Error),
+    #[error("connection closed inside a message")]
+    Truncated,
+    #[error("the client does not speak the protocol")]
+    Magic(#[source] BadMagic),
+    #[error("the client sets unknown handshake flags: {flags:#x}")]
+    ClientFlags { flags: u32 },
+    #[error("the client chose export '{name}', which does not exist or is over")]
+    NoSuchExport { name: String },
+    #[error("an option with {length} bytes of data is too large")]
+    OptionTooLarge { length: u32 },
+    #[error("a write of {length} bytes is too large")]
+    WriteTooLarge { length: u32 },
+    #[error("the handshake was not finished in time")]
+    HandshakeTimeout,
+}
+
+/// Why a request fails: the number for programs, the text for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) errno: Errno,
+    pub(crate) text: String,
+}
+
+impl Failure {
+    pub(crate) fn new(errno: Errno, text: impl Into<String>) -> Failure {
+        Failure { errno, text: text.into() }
+    }
+}
+
+impl From<ClientError> for Failure {
+    /// Section "Error values" leaves most choices to the server. An attach that is over fails all that follows,
+    /// so it is told apart from trouble that may pass.
+    fn from(error: ClientError) -> Failure {
+        let errno = match &error {
+            ClientError::NoSpace { .. } => NBD_ENOSPC,
+            ClientError::ReadOnly { .. } => NBD_EPERM,
+            ClientError::OutOfBounds { .. } | ClientError::Misaligned { .. } => NBD_EINVAL,
+            ClientError::Fenced { .. }
+            | ClientError::SessionOver { .. }
+            | ClientError::NoSuchVolume { .. } => NBD_ESHUTDOWN,
+            ClientError::TimedOut { .. }
+            | ClientError::Damaged { .. }
+            | ClientError::NoManager { .. }
+            | ClientError::Refused { .. }
+            | ClientError::Protocol { .. } => NBD_EIO,
+        };
+        let hint = error.hint();
+        let mut text = chain(&error);
+        if let Some(hint) = hint {
+            text = format!("{text} (hint: {hint})");
+        }
+        Failure { errno, text }
+    }
+}
+
+/// An error with all its causes, on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use weft_types::GroupId;
+
+    #[test]
+    fn what_may_pass_is_told_apart_from_what_is_over() {
+        let volume = || "v".to_owned();
+        let errno = |error: ClientError| Failure::from(error).errno;
+        assert_eq!(errno(ClientError::NoSpace { group: GroupId(1) }), NBD_ENOSPC);
+        assert_eq!(errno(ClientError::ReadOnly { volume: volume() }), NBD_EPERM);
+        assert_eq!(errno(ClientError::Fenced { volume: volume() }), NBD_ESHUTDOWN);
+        assert_eq!(errno(ClientError::SessionOver { volume: volume() }), NBD_ESHUTDOWN);
+        let slow =
+            ClientError::TimedOut { group: GroupId(1), waited: Duration::from_secs(30), cause: "x".into() };
+        let failure = Failure::from(slow);
+        assert_eq!(failure.errno, NBD_EIO);
+        assert!(failure.text.contains("30s") && failure.text.contains("hint: "), "{}", failure.text);
+    }
+}

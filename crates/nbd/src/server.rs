@@ -1,0 +1,462 @@
+//! Takes connections, leads each through handshake and transmission, and ends them gracefully.
+
+use crate::connection::{ByteReader, ReplyWriter};
+use crate::error::{ConnectionError, chain};
+use crate::export::Exports;
+use crate::negotiate::negotiate;
+use crate::transmit::{Limits, transmit};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+use weft_rt::sync::{Either, Notify, race};
+use weft_rt::{Instant, Listener, Stream, now, sleep, spawn, timeout};
+
+/// Connections that one server has open at a time. Each may hold 64 MiB of data in flight, and a client rarely
+/// uses more than 16.
+const CONNECTIONS_MAX: usize = 128;
+
+/// How long a client may take to choose an export: it needs milliseconds, a person typing options a little more.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a client must have been quiet, after the stop, before its connection counts as idle and is closed.
+const STOP_QUIET: Duration = Duration::from_millis(200);
+
+/// How long a connection may take to finish after the stop: an operation that meets a failed node tries for
+/// 30 s before it gives up.
+const STOP_GRACE: Duration = Duration::from_secs(40);
+
+/// How long the last replies may take to leave when a connection ends.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long to wait before connections are taken again after an error: others may close some files meanwhile.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// Serves exports over NBD. Clones are the same server: one may run on several listeners, while another waits
+/// to stop it.
+#[derive(Clone)]
+pub struct NbdServer(Rc<Shared>);
+
+struct Shared {
+    exports: Exports,
+    stop: Cell<Option<Instant>>,
+    stopped: Notify,
+    connections: Cell<usize>,
+    /// The number of the next connection, for the log.
+    next: Cell<u64>,
+    ended: Notify,
+}
+
+/// What a connection knows of the server's end, and the server's end of the connection.
+pub(crate) struct Stop {
+    server: Rc<Shared>,
+    arrived: Cell<u64>,
+}
+
+impl Stop {
+    /// Since when the server is stopping, if it is.
+    pub(crate) fn since(&self) -> Option<Instant> {
+        self.server.stop.get()
+    }
+
+    /// Notes that the client is not idle.
+    pub(crate) fn request_arrived(&self) {
+        self.arrived.set(self.arrived.get() + 1);
+    }
+}
+
+impl Shared {
+    async fn stopping(&self) {
+        loop {
+            let stopped = self.stopped.notified();
+            if self.stop.get().is_some() {
+                return;
+            }
+            stopped.await;
+        }
+    }
+}
+
+/// Counts a connection for as long as it is served.
+struct Counted(Rc<Shared>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.connections.set(self.0.connections.get() - 1);
+        self.0.ended.notify_all();
+    }
+}
+
+impl NbdServer {
+    /// A server of these exports, not yet running.
+    pub fn new(exports: Exports) -> NbdServer {
+        NbdServer(Rc::new(Shared {
+            exports,
+            stop: Cell::new(None),
+            stopped: Notify::default(),
+            connections: Cell::new(0),
+            next: Cell::new(1),
+            ended: Notify::default(),
+        }))
+    }
+
+    /// Takes and serves connections until [`NbdServer::stop`]; the listener is closed then. May be called for
+    /// several listeners at once. Connections over the server's limit of 128 are closed unserved.
+    pub async fn run(&self, listener: Listener) {
+        let shared = &self.0;
+        loop {
+            match race(shared.stopping(), listener.accept()).await {
+                Either::Left(()) => return,
+                Either::Right(Ok(_)) if shared.connections.get() >= CONNECTIONS_MAX => {
+                    tracing::warn!(max = CONNECTIONS_MAX, "too many NBD connections; closing a new one");
+                }
+                Either::Right(Ok(stream)) => {
+                    shared.connections.set(shared.connections.get() + 1);
+                    spawn(serve(stream, Counted(shared.clone())));
+                }
+                Either::Right(Err(error)) => {
+                    tracing::warn!(%error, "cannot take an NBD connection");
+                    sleep(ACCEPT_RETRY).await;
+                }
+            }
+        }
+    }
+
+    /// Stops: no new connections; requests in flight are finished, later ones answered with `ESHUTDOWN`;
+    /// connections are closed when they are idle. Returns when all have ended, after 45 s at most. Afterwards
+    /// nothing uses the volumes any more, and they can be detached.
+    pub async fn stop(&self) {
+        let shared = &self.0;
+        if shared.stop.get().is_none() {
+            shared.stop.set(Some(now()));
+            shared.stopped.notify_all();
+        }
+        while shared.connections.get() > 0 {
+            shared.ended.notified().await;
+        }
+    }
+
+    /// Connections that are open now.
+    pub fn connections(&self) -> usize {
+        self.0.connections.get()
+    }
+}
+
+/// Serves one connection to its end.
+async fn serve(stream: Stream, counted: Counted) {
+    let shared = counted.0.clone();
+    let number = shared.next.replace(shared.next.get() + 1);
+    tracing::debug!(number, "NBD connection begins");
+    let stop = Rc::new(Stop { server: shared.clone(), arrived: Cell::new(0) });
+    let limits = Rc::new(Limits::new());
+    let writer = Rc::new(ReplyWriter::new(stream.clone()));
+    let closing = spawn(close_after_stop(stream.clone(), stop.clone(), limits.clone()));
+    let mut reader = ByteReader::new(stream.clone());
+    match converse(&mut reader, &writer, &shared, &limits, &stop).await {
+        Ok(()) => tracing::debug!(number, "NBD connection ends"),
+        Err(error) => tracing::info!(number, error = chain(&error), "NBD connection ends"),
+    }
+    // A client that does not read must not keep the connection.
+    let _ = timeout(FINISH_TIMEOUT, writer.finish()).await;
+    closing.abort();
+    stream.shutdown();
+}
+
+async fn converse(
+    reader: &mut ByteReader,
+    writer: &Rc<ReplyWriter>,
+    shared: &Shared,
+    limits: &Limits,
+    stop: &Rc<Stop>,
+) -> Result<(), ConnectionError> {
+    let negotiated = timeout(HANDSHAKE_TIMEOUT, negotiate(reader, writer, &shared.exports));
+    let agreement = match negotiated.await {
+        Ok(Ok(Some(agreement))) => agreement,
+        Ok(Ok(None)) => return Ok(()),
+        Ok(Err(error)) => return Err(error),
+        Err(_) => return Err(ConnectionError::HandshakeTimeout),
+    };
+    tracing::info!(
+        export = agreement.export.name,
+        structured = agreement.is_structured,
+        block_status = agreement.has_allocation,
+        "NBD client begins"
+    );
+    transmit(reader, writer.clone(), agreement, limits, stop.clone()).await
+}
+
+/// Ends the connection once the server is stopping and the client is idle, or takes too long.
+async fn close_after_stop(stream: Stream, stop: Rc<Stop>, limits: Rc<Limits>) {
+    stop.server.stopping().await;
+    let since = now();
+    loop {
+        let seen = stop.arrived.get();
+        sleep(STOP_QUIET).await;
+        let is_idle = stop.arrived.get() == seen && limits.is_idle();
+        if is_idle || since.elapsed() >= STOP_GRACE {
+            stream.shutdown();
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::*;
+    use crate::talk::{Bed, Reply, TestClient};
+    use weft_client::{AttachMode, ClientError};
+    use weft_rt::random_below;
+    use weft_rt::sim::Sim;
+    use weft_types::GroupId;
+
+    const SIZE: usize = 16 << 20;
+
+    #[test]
+    fn a_write_is_read_back_in_both_styles_and_on_another_connection() {
+        Sim::new(1).block_on(async {
+            let bed = Bed::start(SIZE, AttachMode::Exclusive);
+            let data: Vec<u8> = (0..70_000u32 / 512 * 512).map(|i| (i % 251) as u8).collect();
+            let at = (512, data.len() as u32);
+            let mut simple = bed.client(false).await;
+            assert_eq!(simple.errno(NBD_CMD_WRITE, NBD_CMD_FLAG_FUA, at, &data).await, 0);
+            simple.request(NBD_CMD_READ, 0, 5, at, &[]).await;
+            assert_eq!(simple.reply().await, Some(Reply::Simple { cookie: 5, error: 0 }));
+            assert_eq!(simple.reader.payload(data.len()).await.unwrap()[..], data);
+            let mut structured = bed.client(true).await;
+            structured.request(NBD_CMD_READ, NBD_CMD_FLAG_DF, 6, at, &[]).await;
+            let payload = [&512u64.to_be_bytes()[..], &data].concat();
+            let kind = NBD_REPLY_TYPE_OFFSET_DATA;
+            assert_eq!(
+                structured.reply().await,
+                Some(Reply::Chunk { cookie: 6, kind, is_last: true, payload })
+            );
+            structured.request(NBD_CMD_DISC, 0, 0, (0, 0), &[]).await;
+            assert!(structured.is_closed().await);
+        });
+    }
+
+    #[test]
+    fn zeroes_travel_as_holes_and_show_in_the_block_status() {
+        Sim::new(2).block_on(async {
+            let bed = Bed::start(SIZE, AttachMode::Shared);
+            let mut client = bed.client(true).await;
+            assert_eq!(client.errno(NBD_CMD_WRITE, 0, (8192, 4096), &[7; 4096]).await, 0);
+            client.request(NBD_CMD_READ, 0, 1, (0, 1 << 20), &[]).await;
+            let first = client.reply().await.unwrap();
+            assert!(
+                matches!(&first, Reply::Chunk { kind: NBD_REPLY_TYPE_OFFSET_DATA, is_last: false, payload, .. }
+                if payload.len() == 8 + 3 * 4096)
+            );
+            let payload = [&12_288u64.to_be_bytes()[..], &((1u32 << 20) - 12_288).to_be_bytes()].concat();
+            let hole = Reply::Chunk { cookie: 1, kind: NBD_REPLY_TYPE_OFFSET_HOLE, is_last: true, payload };
+            assert_eq!(client.reply().await, Some(hole));
+            let words = |words: &[u32]| words.iter().flat_map(|w| w.to_be_bytes()).collect::<Vec<u8>>();
+            let all = words(&[1, 8192, 3, 4096, 0, SIZE as u32 - 12_288, 3]);
+            for (flags, payload) in [(0, all), (NBD_CMD_FLAG_REQ_ONE, words(&[1, 8192, 3]))] {
+                client.request(NBD_CMD_BLOCK_STATUS, flags, 2, (0, SIZE as u32), &[]).await;
+                let kind = NBD_REPLY_TYPE_BLOCK_STATUS;
+                assert_eq!(client.reply().await, Some(Reply::Chunk { cookie: 2, kind, is_last: true, payload }));
+            }
+            assert_eq!(client.errno(NBD_CMD_TRIM, 0, (8192, 4096), &[]).await, 0);
+            assert!(bed.volume.bytes.borrow().iter().all(|b| *b == 0));
+        });
+    }
+
+    #[test]
+    fn bad_requests_are_answered_and_the_connection_goes_on() {
+        Sim::new(3).block_on(async {
+            let bed = Bed::start(SIZE, AttachMode::Shared);
+            for structured in [false, true] {
+                let mut client = bed.client(structured).await;
+                let end = SIZE as u64;
+                assert_eq!(client.errno(NBD_CMD_WRITE, 0, (512, 4096), &[1; 4096]).await, NBD_EINVAL.0);
+                assert_eq!(client.errno(NBD_CMD_WRITE, 0, (end, 4096), &[1; 4096]).await, NBD_ENOSPC.0);
+                assert_eq!(client.errno(NBD_CMD_READ, 0, (end, 4096), &[]).await, NBD_EINVAL.0);
+                assert_eq!(client.errno(NBD_CMD_READ, 0, (u64::MAX, 4096), &[]).await, NBD_EINVAL.0);
+                assert_eq!(client.errno(99, 0, (0, 4096), &[]).await, NBD_EINVAL.0);
+                assert_eq!(client.errno(NBD_CMD_CACHE, 0, (0, 4096), &[]).await, 0);
+                assert_eq!(client.errno(NBD_CMD_FLUSH, NBD_CMD_FLAG_FUA, (0, 0), &[]).await, 0);
+                let fast = NBD_CMD_FLAG_FAST_ZERO | NBD_CMD_FLAG_NO_HOLE;
+                assert_eq!(client.errno(NBD_CMD_WRITE_ZEROES, fast, (0, 4096), &[]).await, 0);
+            }
+            assert!(bed.volume.bytes.borrow().iter().all(|b| *b == 0));
+        });
+    }
+
+    #[test]
+    fn the_volume_s_errors_reach_the_client() {
+        Sim::new(4).block_on(async {
+            let bed = Bed::start(SIZE, AttachMode::Exclusive);
+            let mut client = bed.client(true).await;
+            *bed.volume.failing.borrow_mut() = Some(|| ClientError::NoSpace { group: GroupId(3) });
+            client.request(NBD_CMD_WRITE, 0, 1, (0, 512), &[1; 512]).await;
+            let Some(Reply::Chunk { kind, is_last: true, payload, .. }) = client.reply().await else {
+                panic!("a failure is one chunk")
+            };
+            assert_eq!((kind, &payload[..4]), (NBD_REPLY_TYPE_ERROR, &NBD_ENOSPC.0.to_be_bytes()[..]));
+            let text = String::from_utf8_lossy(&payload[6..]).into_owned();
+            assert!(text.contains("are full") && text.contains("hint"), "{text}");
+            *bed.volume.failing.borrow_mut() = Some(|| ClientError::Fenced { volume: "v".into() });
+            assert_eq!(client.errno(NBD_CMD_READ, 0, (0, 512), &[]).await, NBD_ESHUTDOWN.0);
+            assert_eq!(client.errno(NBD_CMD_FLUSH, 0, (0, 0), &[]).await, NBD_ESHUTDOWN.0);
+            let mut late = TestClient::connect(&bed.addr).await;
+            late.option(NBD_OPT_GO, &[0; 6]).await;
+            assert_eq!(late.option_reply().await.0, NBD_REP_ERR_SHUTDOWN);
+        });
+    }
+
+    #[test]
+    fn writes_to_a_read_only_export_are_not_permitted() {
+        Sim::new(5).block_on(async {
+            let bed = Bed::start(SIZE, AttachMode::ReadOnly);
+            let mut client = bed.client(false).await;
+            for command in [NBD_CMD_TRIM, NBD_CMD_WRITE_ZEROES] {
+                assert_eq!(client.errno(command, 0, (0, 4096), &[]).await, NBD_EPERM.0);
+            }
+            assert_eq!(client.errno(NBD_CMD_WRITE, 0, (0, 4096), &[1; 4096]).await, NBD_EPERM.0);
+        });
+    }
+
+    #[test]
+    fn a_client_that_vanishes_inside_a_write_leaves_nothing_of_it() {
+        Sim::new(6).block_on(async {
+            let bed = Bed::start(SIZE, AttachMode::Exclusive);
+            let client = bed.client(false).await;
+            client.request(NBD_CMD_WRITE, 0, 1, (0, 1 << 20), &[9; 4096 * 100]).await;
+            drop(client);
+            sleep(Duration::from_secs(1)).await;
+            assert_eq!(bed.server.connections(), 0);
+            assert!(bed.volume.bytes.borrow().iter().all(|b| *b == 0));
+        });
+    }
+
+    #[test]
+    fn garbage_and_oversized_writes_end_the_connection() {
+        Sim::new(7).block_on(async {
+            let bed = Bed::start(SIZE, AttachMode::Exclusive);
+            let mut garbage = bed.client(false).await;
+            garbage.send(&[0x55; 28]).await;
+            assert!(garbage.is_closed().await);
+            let mut large = bed.client(false).await;
+            assert_eq!(large.errno(NBD_CMD_READ, 0, (0, 2 << 30), &[]).await, NBD_EINVAL.0);
+            // Also past the end of this small export, which is what is said.
+            assert_eq!(large.errno(NBD_CMD_WRITE, 0, (0, 2 << 30), &[1; 512]).await, NBD_ENOSPC.0);
+            assert!(large.is_closed().await);
+            let mut option = TestClient::connect(&bed.addr).await;
+            option.send(&[&IHAVEOPT.to_be_bytes()[..], &[0, 0, 0, 7, 0x7f, 0, 0, 0]].concat()).await;
+            assert_eq!(option.option_reply().await.0, NBD_REP_ERR_TOO_BIG);
+            assert!(option.is_closed().await);
+            let mut silent = TestClient::connect(&bed.addr).await;
+            assert!(silent.is_closed().await, "the handshake has a time limit");
+            let mut aborting = TestClient::connect(&bed.addr).await;
+            aborting.option(NBD_OPT_ABORT, &[]).await;
+            assert_eq!(aborting.option_reply().await.0, NBD_REP_ACK);
+            assert!(aborting.is_closed().await);
+        });
+    }
+
+    #[test]
+    fn random_bytes_never_bring_the_server_down() {
+        for seed in 0..200 {
+            Sim::new(seed).block_on(async {
+                let bed = Bed::start(1 << 20, AttachMode::Exclusive);
+                let client = match random_below(2) {
+                    0 => TestClient::connect(&bed.addr).await,
+                    _ => bed.client(random_below(2) == 0).await,
+                };
+                for _ in 0..20 {
+                    let mut bytes: Vec<u8> =
+                        (0..28 + random_below(40)).map(|_| random_below(256) as u8).collect();
+                    if random_below(4) > 0 {
+                        bytes[..4].copy_from_slice(&NBD_REQUEST_MAGIC.to_be_bytes());
+                        bytes[4..8].copy_from_slice(&[0, random_below(32) as u8, 0, random_below(9) as u8]);
+                        bytes[16..22].fill(0);
+                        bytes[24..26].fill(0);
+                        bytes[23] = 0;
+                        bytes[27] = 0;
+                    }
+                    client.send(&bytes).await;
+                }
+                drop(client);
+                sleep(Duration::from_secs(1)).await;
+                assert_eq!(bed.server.connections(), 0);
+                let mut next = bed.client(true).await;
+                assert_eq!(next.errno(NBD_CMD_FLUSH, 0, (0, 0), &[]).await, 0);
+            });
+        }
+    }
+
+    #[test]
+    fn many_requests_are_in_flight_and_each_is_answered_once() {
+        Sim::new(8).block_on(async {
+            let bed = Bed::start(SIZE, AttachMode::Exclusive);
+            let mut client = bed.client(false).await;
+            let count = 1000;
+            for cookie in 0..count {
+                let at = (cookie * 4096, 4096);
+                client.request(NBD_CMD_WRITE, 0, cookie, at, &[cookie as u8; 4096]).await;
+            }
+            let mut seen = vec![false; count as usize];
+            for _ in 0..count {
+                let Some(Reply::Simple { cookie, error: 0 }) = client.reply().await else {
+                    panic!("a reply")
+                };
+                assert!(!std::mem::replace(&mut seen[cookie as usize], true), "one reply each");
+            }
+            let (now, most) = bed.volume.in_flight.get();
+            assert!(now == 0 && most > 16 && most <= 256, "{now} {most}");
+            assert!((0..count as usize).all(|i| bed.volume.bytes.borrow()[i * 4096 + 4095] == i as u8));
+        });
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_is_not_read_from() {
+        Sim::new(9).block_on(async {
+            let bed = Bed::start(64 << 20, AttachMode::Exclusive);
+            bed.volume.bytes.borrow_mut().fill(1);
+            let client = bed.client(false).await;
+            for cookie in 0..64 {
+                client.request(NBD_CMD_READ, 0, cookie, (0, 32 << 20), &[]).await;
+            }
+            sleep(Duration::from_secs(5)).await;
+            assert!(bed.volume.in_flight.get().1 <= 2, "{:?}", bed.volume.in_flight.get());
+            drop(client);
+            bed.server.stop().await;
+        });
+    }
+
+    #[test]
+    fn a_stop_finishes_what_is_in_flight() {
+        Sim::new(10).block_on(async {
+            let bed = Bed::start(SIZE, AttachMode::Exclusive);
+            bed.volume.delay_max.set(Duration::from_secs(3));
+            let mut busy = bed.client(true).await;
+            let mut idle = bed.client(false).await;
+            for cookie in 0..20 {
+                busy.request(NBD_CMD_WRITE, 0, cookie, (cookie * 512, 512), &[1; 512]).await;
+            }
+            sleep(Duration::from_millis(10)).await;
+            let server = bed.server.clone();
+            let stopping = spawn(async move { server.stop().await });
+            sleep(Duration::from_millis(10)).await;
+            busy.request(NBD_CMD_WRITE, 0, 99, (0, 512), &[2; 512]).await;
+            let (mut done, mut refused) = (0, 0);
+            while let Some(reply) = busy.reply().await {
+                match reply {
+                    Reply::Simple { error: 0, .. } => done += 1,
+                    Reply::Chunk { cookie: 99, kind: NBD_REPLY_TYPE_ERROR, payload, .. } => {
+                        assert_eq!(payload[..4], NBD_ESHUTDOWN.0.to_be_bytes());
+                        refused += 1;
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            assert_eq!((done, refused), (20, 1));
+            assert!(idle.is_closed().await);
+            assert_eq!(stopping.await, Ok(()));
+            assert_eq!(bed.running.await, Ok(()));
+            assert!(bed.volume.bytes.borrow()[..20 * 512].iter().all(|b| *b == 1));
+            assert!(Stream::connect(&bed.addr).await.is_err());
+        });
+    }
+}
