@@ -101,7 +101,7 @@ impl Remote {
 
 /// Where time, randomness and I/O come from.
 pub(crate) enum Backend {
-    Uring(uring::Driver),
+    Uring(Box<uring::Driver>),
     Sim(World),
 }
 
@@ -114,6 +114,8 @@ pub(crate) struct Core {
     next_serial: Cell<u64>,
     process: Cell<Process>,
     remote: Arc<Remote>,
+    /// Whether the root task has ended, so that there is nothing to wait for.
+    root_over: Cell<bool>,
     pub(crate) backend: Backend,
 }
 
@@ -127,8 +129,7 @@ pub(crate) fn with_core<T>(f: impl FnOnce(&Core) -> T) -> T {
 
 /// Runs `f` on the thread's executor, if there is one.
 pub(crate) fn try_with_core<T>(f: impl FnOnce(&Core) -> T) -> Option<T> {
-    let core = CURRENT.try_with(|c| c.borrow().clone()).ok().flatten()?;
-    Some(f(&core))
+    CURRENT.try_with(|current| current.borrow().as_deref().map(f)).ok().flatten()
 }
 
 impl Core {
@@ -141,6 +142,7 @@ impl Core {
             next_serial: Cell::new(1),
             process: Cell::new(0),
             remote: Arc::default(),
+            root_over: Cell::new(false),
             backend,
         })
     }
@@ -353,7 +355,7 @@ impl Core {
         let idle = self.ready.borrow().is_empty();
         match &self.backend {
             Backend::Uring(driver) => {
-                driver.turn(idle, self.next_timer(), &self.remote);
+                driver.turn(idle && !self.root_over.get(), self.next_timer(), &self.remote);
                 self.take_remote();
             }
             Backend::Sim(world) => {
@@ -385,7 +387,11 @@ pub(crate) fn run<F: Future + 'static>(backend: Backend, future: F) -> F::Output
     CURRENT_ID.set(core.id);
     CURRENT.with(|c| *c.borrow_mut() = Some(core.clone()));
     let _guard = Guard;
-    let mut root = spawn(future);
+    let mut root = spawn(async move {
+        let output = future.await;
+        with_core(|core| core.root_over.set(true));
+        output
+    });
     let mut noop = Context::from_waker(Waker::noop());
     let mut alive = true;
     let out = loop {
@@ -415,7 +421,7 @@ pub(crate) fn run<F: Future + 'static>(backend: Backend, future: F) -> F::Output
 /// If the kernel refuses io_uring; the text says why and what to do.
 pub fn block_on<F: Future + 'static>(future: F) -> Result<F::Output, RtError> {
     let driver = uring::Driver::new()?;
-    Ok(run(Backend::Uring(driver), future))
+    Ok(run(Backend::Uring(Box::new(driver)), future))
 }
 
 /// The task was aborted, or its process killed.

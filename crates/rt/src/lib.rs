@@ -13,7 +13,9 @@ mod frame;
 mod link;
 mod mem;
 mod net;
+mod offload;
 mod server;
+pub mod signal;
 pub mod sim;
 pub mod sync;
 mod time;
@@ -25,9 +27,21 @@ pub use executor::{Cancelled, JoinHandle, block_on, spawn, yield_now};
 pub use frame::{Frame, FrameError, FrameReader, FrameWriter};
 pub use link::{Link, LinkError};
 pub use net::{Addr, Listener, ParseAddrError, Stream};
+pub use offload::{Offload, offload};
 pub use server::{Answer, Handler, Peer, Request, Server};
 pub use time::{Elapsed, Instant, now, sleep, sleep_until, timeout, wall_clock_us};
-pub use uring::RtError;
+pub use uring::{KERNEL_OLDEST, RtError, Spin};
+
+/// Says what this thread's executor does when it is idle, instead of [`Spin::Adaptive`]. No effect under
+/// simulation.
+pub fn set_spin(spin: Spin) {
+    executor::with_core(|core| core.uring().map(|driver| driver.set_spin(spin)));
+}
+
+/// How often this thread's executor has entered the kernel; 0 under simulation.
+pub fn kernel_enters() -> u64 {
+    executor::with_core(|core| core.uring().map_or(0, |driver| driver.enters()))
+}
 
 /// 64 random bits: of the operating system, or of the simulation's seed.
 pub fn random_u64() -> u64 {

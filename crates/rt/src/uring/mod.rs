@@ -1,86 +1,430 @@
 //! The real backend: one io_uring per thread.
+//!
+//! The driver queues what tasks start and hands it to the kernel once per turn of the executor, many
+//! operations in one system call. It sleeps in the same call when there is nothing to do, and learns when a
+//! short spin before that pays off (`spin.rs`). It never looks into the bytes that it moves.
+
+mod bell;
+mod error;
+mod file;
+mod gather;
+mod op;
+mod signal;
+mod socket;
+mod spin;
+
+pub use error::{KERNEL_OLDEST, RtError};
+pub(crate) use file::DriveFile;
+pub(crate) use signal::Signals;
+pub(crate) use socket::{SocketListener, SocketStream};
+pub use spin::Spin;
 
 use crate::executor::Remote;
+use crate::offload::Helper;
 use crate::time::Instant;
-use crate::{Addr, Buf, BufMut, OpenOptions};
+use bell::Bell;
+use gather::Gather;
+use io_uring::{IoUring, Probe, opcode, squeue, types};
+use op::{Abandon, Held, Op, TOKEN_BELL, TOKEN_IGNORED, Table};
+use spin::Spinner;
+use std::cell::{Cell, RefCell, RefMut};
 use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 
-/// The kernel refuses io_uring.
-#[derive(Debug, thiserror::Error)]
-#[error("io_uring is not available")]
-pub struct RtError(#[source] pub io::Error);
+/// Operations that can be queued between two system calls; more cause one in between.
+const SUBMISSIONS_MAX: u32 = 256;
 
-pub(crate) struct Driver {}
+/// Completions that can wait for this thread: what several connections may have in flight. Beyond that the
+/// kernel keeps them aside (IORING_FEAT_NODROP), which is slower.
+const COMPLETIONS_MAX: u32 = 4096;
+
+/// Looks at shared memory between two looks at the clock while spinning: about a microsecond.
+const LOOKS_PER_CLOCK: u32 = 16;
+
+/// How long the end of the executor waits for the drives to finish what they were told. A drive that takes
+/// longer does not answer at all; the memory that it may still write to is given up then.
+const SHUT_DOWN_MAX: Duration = Duration::from_secs(10);
+
+/// How often the wait for them looks again.
+const SHUT_DOWN_STEP: Duration = Duration::from_millis(100);
+
+/// Lists of buffers that are kept for the next write.
+const GATHERS_KEPT: usize = 64;
+
+/// Every operation that this backend submits, and what it is called.
+const OPERATIONS: [(u8, &str); 10] = [
+    (opcode::Read::CODE, "the operation READ"),
+    (opcode::Write::CODE, "the operation WRITE"),
+    (opcode::Writev::CODE, "the operation WRITEV"),
+    (opcode::Fsync::CODE, "the operation FSYNC"),
+    (opcode::Fallocate::CODE, "the operation FALLOCATE"),
+    (opcode::Accept::CODE, "the operation ACCEPT"),
+    (opcode::Connect::CODE, "the operation CONNECT"),
+    (opcode::Recv::CODE, "the operation RECV"),
+    (opcode::SendMsg::CODE, "the operation SENDMSG"),
+    (opcode::AsyncCancel::CODE, "the operation ASYNC_CANCEL"),
+];
+
+/// One thread's ring.
+pub(crate) struct Driver {
+    ring: RefCell<IoUring>,
+    table: RefCell<Table>,
+    bell: Arc<Bell>,
+    /// What the doorbell's counter is read into. Its address must not change while a read is under way.
+    bell_count: Box<Cell<u64>>,
+    bell_armed: Cell<bool>,
+    spinner: Spinner,
+    random: Cell<[u64; 4]>,
+    /// Calls of io_uring_enter so far.
+    enters: Cell<u64>,
+    #[expect(
+        clippy::vec_box,
+        reason = "the kernel has seen their addresses, and a new box is what is saved"
+    )]
+    gathers: RefCell<Vec<Box<Gather>>>,
+    pub(crate) signals: Signals,
+    pub(crate) helper: RefCell<Option<Helper>>,
+}
 
 impl Driver {
+    /// Sets up the ring of this thread, with the best the kernel has.
     pub(crate) fn new() -> Result<Driver, RtError> {
-        Err(RtError(io::Error::from(io::ErrorKind::Unsupported)))
+        let ring = set_up()?;
+        let failed = |what| move |source| RtError::Failed { what, source };
+        let mut seed = [0u8; 32];
+        getrandom::fill(&mut seed).map_err(io::Error::from).map_err(failed("random numbers"))?;
+        let word = |i: usize| u64::from_le_bytes(seed[i * 8..i * 8 + 8].try_into().expect("8 bytes"));
+        let bell = Bell::new().map_err(failed("the thread's doorbell"))?;
+        Ok(Driver {
+            ring: RefCell::new(ring),
+            table: RefCell::default(),
+            bell: Arc::new(bell),
+            bell_count: Box::default(),
+            bell_armed: Cell::new(false),
+            spinner: Spinner::new(spin::processors()),
+            // The generator must not begin with zeroes only.
+            random: Cell::new([word(0) | 1, word(1), word(2), word(3)]),
+            enters: Cell::new(0),
+            gathers: RefCell::default(),
+            signals: Signals::default(),
+            helper: RefCell::default(),
+        })
     }
+
+    /// The monotonic clock, which stands still while the machine is suspended.
     pub(crate) fn now(&self) -> Instant {
-        Instant::default()
+        Instant::from_nanos(read_clock(libc::CLOCK_MONOTONIC))
     }
+
     pub(crate) fn wall_clock_us(&self) -> u64 {
-        0
+        read_clock(libc::CLOCK_REALTIME) / 1000
     }
+
+    /// xoshiro256++ (Blackman, Vigna 2019), seeded by the operating system: fast, and good enough for what is
+    /// random here (ids, pauses, choices); not for secrets.
     pub(crate) fn random_u64(&self) -> u64 {
-        0
+        let mut s = self.random.get();
+        let out = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
+        let t = s[1] << 17;
+        s[2] ^= s[0];
+        s[3] ^= s[1];
+        s[1] ^= s[2];
+        s[0] ^= s[3];
+        s[2] ^= t;
+        s[3] = s[3].rotate_left(45);
+        self.random.set(s);
+        out
     }
+
+    /// What other threads call to wake this one.
     pub(crate) fn doorbell(&self) -> Box<dyn Fn() + Send> {
-        Box::new(|| {})
+        let bell = self.bell.clone();
+        Box::new(move || bell.ring())
     }
-    pub(crate) fn turn(&self, _idle: bool, _timer: Option<Instant>, _remote: &Remote) {}
-    pub(crate) fn shut_down(&self) {}
+
+    /// How this thread waits.
+    pub(crate) fn set_spin(&self, mode: Spin) {
+        self.spinner.set(mode);
+    }
+
+    /// Calls of io_uring_enter so far.
+    pub(crate) fn enters(&self) -> u64 {
+        self.enters.get()
+    }
+
+    /// Hands what was started to the kernel and takes what is complete. If the executor is idle, waits for
+    /// something to do first: a completion, a wake from another thread, or the next timer.
+    pub(crate) fn turn(&self, idle: bool, next_timer: Option<Instant>, remote: &Remote) {
+        self.arm_bell();
+        if !idle {
+            self.submit();
+            self.reap();
+            return;
+        }
+        let began = self.now();
+        if let Some(budget) = self.spinner.budget() {
+            self.submit();
+            if self.reap() || self.spin(began, budget, next_timer, remote) {
+                return;
+            }
+        }
+        self.sleep(next_timer, remote);
+        self.spinner.waited(self.now() - began);
+    }
+
+    /// Spins until there is something to do; false if the budget ran out first.
+    fn spin(&self, began: Instant, budget: Duration, timer: Option<Instant>, remote: &Remote) -> bool {
+        let mut looked = began;
+        loop {
+            for _ in 0..LOOKS_PER_CLOCK {
+                if self.has_completions() || remote.is_pending() {
+                    self.submit();
+                    self.reap();
+                    self.spinner.waited(self.now() - began);
+                    return true;
+                }
+                std::hint::spin_loop();
+            }
+            let now = self.now();
+            if timer.is_some_and(|at| at <= now) {
+                return true;
+            }
+            if self.spinner.paused(now - looked) && budget != Duration::MAX || now - began > budget {
+                return false;
+            }
+            looked = now;
+        }
+    }
+
+    /// Sleeps in the kernel until there is something to do.
+    fn sleep(&self, timer: Option<Instant>, remote: &Remote) {
+        self.bell.lie_down();
+        if remote.is_pending() {
+            self.submit();
+        } else {
+            match timer {
+                None => self.enter(|submitter| submitter.submit_and_wait(1)),
+                Some(at) => {
+                    let left = types::Timespec::from(at - self.now());
+                    let args = types::SubmitArgs::new().timespec(&left);
+                    self.enter(|submitter| submitter.submit_with_args(1, &args));
+                }
+            }
+        }
+        self.bell.get_up();
+        self.reap();
+    }
+
+    /// Whether the kernel has a result for us, or would have if asked. Costs no system call.
+    fn has_completions(&self) -> bool {
+        let mut ring = self.ring.borrow_mut();
+        if !ring.completion().is_empty() {
+            return true;
+        }
+        let queue = ring.submission();
+        queue.taskrun() || queue.cq_overflow()
+    }
+
+    /// Hands what was started to the kernel, if anything was, and lets it finish what it has for us.
+    fn submit(&self) {
+        let needed = {
+            let mut ring = self.ring.borrow_mut();
+            let queue = ring.submission();
+            !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
+        };
+        if needed {
+            self.enter(|submitter| submitter.submit());
+        }
+    }
+
+    fn enter(&self, call: impl FnOnce(io_uring::Submitter<'_>) -> io::Result<usize>) {
+        self.enters.set(self.enters.get() + 1);
+        let result = call(self.ring.borrow().submitter());
+        match result.map_err(|error| (error.raw_os_error(), error)) {
+            Ok(_) => {}
+            // The time is over, a signal came, the completions have to be taken first, or the kernel is short
+            // of memory for a moment: whatever was not submitted stays queued until the next turn.
+            Err((Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN), _)) => {}
+            Err((_, error)) => panic!("io_uring_enter was called wrongly: {error}"),
+        }
+    }
+
+    /// Takes all completions; whether there were any.
+    fn reap(&self) -> bool {
+        let mut ring = self.ring.borrow_mut();
+        let mut any = false;
+        for completion in ring.completion() {
+            any = true;
+            match completion.user_data() {
+                TOKEN_IGNORED => {}
+                TOKEN_BELL => self.bell_armed.set(false),
+                token => {
+                    let waker = self.table().complete(token, completion.result());
+                    if let Some(waker) = waker {
+                        waker.wake();
+                    }
+                }
+            }
+        }
+        any
+    }
+
+    /// Keeps a read of the doorbell under way, so that ringing it ends a sleep.
+    fn arm_bell(&self) {
+        if self.bell_armed.replace(true) {
+            return;
+        }
+        let entry = opcode::Read::new(types::Fd(self.bell.fd()), self.bell_count.as_ptr().cast(), 8).build();
+        // SAFETY: the driver owns descriptor and buffer, and `shut_down` ends the read before both are dropped.
+        unsafe { self.push(entry.user_data(TOKEN_BELL)) };
+    }
+
+    /// Queues an entry; enters the kernel only if there is no room.
+    ///
+    /// # Safety
+    /// What the entry points to must stay where it is until its completion has been taken.
+    unsafe fn push(&self, entry: squeue::Entry) {
+        loop {
+            // SAFETY: the caller's promise.
+            let pushed = unsafe { self.ring.borrow_mut().submission().push(&entry) };
+            if pushed.is_ok() {
+                return;
+            }
+            self.enter(|submitter| submitter.submit());
+        }
+    }
+
+    fn table(&self) -> RefMut<'_, Table> {
+        self.table.borrow_mut()
+    }
+
+    /// Starts an operation; `cancel` says whether dropping its future is to stop it.
+    ///
+    /// # Safety
+    /// The entry may point only into the heap memory of `held` and work only on `file`.
+    unsafe fn start(&self, entry: squeue::Entry, file: &Rc<OwnedFd>, held: Held, cancel: bool) -> Op {
+        let (key, token) = self.table().insert(file.clone(), held);
+        // SAFETY: the table keeps memory and file until the completion has been taken.
+        unsafe { self.push(entry.user_data(token)) };
+        Op::new(key, cancel)
+    }
+
+    /// The future of an operation is gone.
+    fn abandon(&self, key: usize, cancel: bool) {
+        let abandoned = self.table().abandon(key);
+        if let (Abandon::Running(token), true) = (abandoned, cancel) {
+            self.cancel(token);
+        }
+    }
+
+    fn cancel(&self, token: u64) {
+        let entry = opcode::AsyncCancel::new(token).build().user_data(TOKEN_IGNORED);
+        // SAFETY: the entry points to nothing.
+        unsafe { self.push(entry) };
+    }
+
+    fn take_gather(&self) -> Box<Gather> {
+        self.gathers.borrow_mut().pop().unwrap_or_else(Gather::new)
+    }
+
+    fn return_gather(&self, mut gather: Box<Gather>) {
+        gather.clear();
+        let mut kept = self.gathers.borrow_mut();
+        if kept.len() < GATHERS_KEPT {
+            kept.push(gather);
+        }
+    }
+
+    /// Cancels every operation that can be, and waits until the kernel has let go of all memory.
+    pub(crate) fn shut_down(&self) {
+        drop(self.helper.take());
+        self.signals.forget();
+        self.submit();
+        self.reap();
+        for token in self.table().running() {
+            self.cancel(token);
+        }
+        self.cancel(TOKEN_BELL);
+        let deadline = self.now() + SHUT_DOWN_MAX;
+        loop {
+            self.submit();
+            self.reap();
+            if self.table().running().is_empty() && !self.bell_armed.get() {
+                return;
+            }
+            if self.now() >= deadline {
+                tracing::error!("operations do not end; their memory is given up");
+                self.table().leak();
+                return;
+            }
+            let step = types::Timespec::from(SHUT_DOWN_STEP);
+            let args = types::SubmitArgs::new().timespec(&step);
+            self.enter(|submitter| submitter.submit_with_args(1, &args));
+        }
+    }
 }
 
-pub(crate) struct DriveFile {}
-
-impl DriveFile {
-    pub(crate) async fn open(_path: &str, _options: &OpenOptions) -> io::Result<DriveFile> {
-        Err(io::Error::from(io::ErrorKind::Unsupported))
-    }
-    pub(crate) fn len(&self) -> u64 {
-        0
-    }
-    pub(crate) async fn read(&self, _offset: u64, _len: usize) -> io::Result<BufMut> {
-        Err(io::Error::from(io::ErrorKind::Unsupported))
-    }
-    pub(crate) async fn write(&self, _offset: u64, _data: Vec<Buf>) -> io::Result<()> {
-        Err(io::Error::from(io::ErrorKind::Unsupported))
-    }
-    pub(crate) async fn flush(&self) -> io::Result<()> {
-        Err(io::Error::from(io::ErrorKind::Unsupported))
-    }
-    pub(crate) async fn discard(&self, _offset: u64, _len: u64) -> io::Result<()> {
-        Err(io::Error::from(io::ErrorKind::Unsupported))
+impl Drop for Driver {
+    /// After a panic: what the kernel may still write to must not be freed before it is done.
+    fn drop(&mut self) {
+        self.shut_down();
     }
 }
 
-pub(crate) struct SocketListener {}
+/// Makes a ring: with deferred completions (6.1), else with cooperative ones (5.19), else plain.
+fn set_up() -> Result<IoUring, RtError> {
+    let mut deferred = IoUring::builder();
+    deferred.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all();
+    let mut cooperative = IoUring::builder();
+    cooperative.setup_coop_taskrun().setup_taskrun_flag().setup_submit_all();
+    let mut last = io::Error::from_raw_os_error(libc::EINVAL);
+    for mut builder in [deferred, cooperative, IoUring::builder()] {
+        match builder.dontfork().setup_cqsize(COMPLETIONS_MAX).build(SUBMISSIONS_MAX) {
+            Ok(ring) => {
+                check(&ring)?;
+                return Ok(ring);
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => last = error,
+            Err(error) => return Err(RtError::of_setup(error)),
+        }
+    }
+    Err(RtError::of_setup(last))
+}
 
-impl SocketListener {
-    pub(crate) fn bind(_addr: &Addr) -> io::Result<SocketListener> {
-        Err(io::Error::from(io::ErrorKind::Unsupported))
+/// Whether the kernel has all that is used here.
+fn check(ring: &IoUring) -> Result<(), RtError> {
+    if !ring.params().is_feature_ext_arg() {
+        return Err(RtError::TooOld { feature: "waiting with a timeout (IORING_FEAT_EXT_ARG)" });
     }
-    pub(crate) async fn accept(&self) -> io::Result<SocketStream> {
-        Err(io::Error::from(io::ErrorKind::Unsupported))
+    if !ring.params().is_feature_nodrop() {
+        return Err(RtError::TooOld { feature: "reliable completions (IORING_FEAT_NODROP)" });
     }
-    pub(crate) fn local_addr(&self) -> Addr {
-        unreachable!()
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe).map_err(RtError::of_setup)?;
+    match OPERATIONS.iter().find(|(code, _)| !probe.is_supported(*code)) {
+        Some((_, feature)) => Err(RtError::TooOld { feature }),
+        None => Ok(()),
     }
 }
 
-#[derive(Clone)]
-pub(crate) struct SocketStream {}
+/// Nanoseconds of a clock that every Linux has.
+fn read_clock(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the structure is ours.
+    let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    assert_eq!(result, 0, "clocks can be read");
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
 
-impl SocketStream {
-    pub(crate) async fn connect(_addr: &Addr) -> io::Result<SocketStream> {
-        Err(io::Error::from(io::ErrorKind::Unsupported))
-    }
-    pub(crate) async fn read(&self, buf: BufMut, _at: usize) -> (io::Result<usize>, BufMut) {
-        (Err(io::Error::from(io::ErrorKind::Unsupported)), buf)
-    }
-    pub(crate) async fn write(&self, _bufs: Vec<Buf>) -> io::Result<()> {
-        Err(io::Error::from(io::ErrorKind::Unsupported))
-    }
-    pub(crate) fn shutdown(&self) {}
+/// The result of an operation as the standard library has it.
+fn check_result(result: i32) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
+}
+
+/// Whether the kernel asks to try the same again.
+fn is_interrupted(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN))
 }

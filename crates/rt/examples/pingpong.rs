@@ -1,0 +1,107 @@
+//! How fast frames go there and back between two threads over TCP loopback, one core each: the limit that the
+//! data path is measured against.
+//!
+//! usage: pingpong [bare|link] [DEPTH] [REQUEST_BYTES] [REPLY_BYTES] [SECONDS] [adaptive|never|always]
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+use weft_rt::*;
+use weft_types::FabricId;
+use weft_wire::Kind;
+use weft_wire::frame::{Envelope, FLAG_ANSWER};
+use weft_wire::handshake::{Hello, PeerRole};
+
+struct Reply(Buf);
+
+impl Handler for Reply {
+    fn greet(&self, _: &Hello) -> Result<Option<FabricId>, String> {
+        Ok(None)
+    }
+    async fn handle(self: Rc<Self>, _: Rc<Peer>, _: Request) -> Answer {
+        Answer::ok(vec![0; 32], vec![self.0.clone()])
+    }
+}
+
+async fn serve_bare(listener: Listener, reply: Buf) {
+    let stream = listener.accept().await.unwrap();
+    let (mut reader, writer) = (FrameReader::new(stream.clone()), FrameWriter::new(stream));
+    while let Ok(Some(frame)) = reader.next().await {
+        writer.send(Envelope { flags: FLAG_ANSWER, ..frame.envelope }, &[0; 32], vec![reply.clone()]);
+    }
+}
+
+async fn drive_bare(addr: Addr, depth: u64, request: Buf, until: Instant) -> u64 {
+    let stream = Stream::connect(&addr).await.unwrap();
+    let (mut reader, writer) = (FrameReader::new(stream.clone()), FrameWriter::new(stream));
+    let send = |n| {
+        writer.send(Envelope { kind: 16, request: n, ..Default::default() }, &[0; 32], vec![request.clone()])
+    };
+    (0..depth).for_each(send);
+    let mut done = 0;
+    while now() < until {
+        let frame = reader.next().await.unwrap().unwrap();
+        send(frame.envelope.request);
+        done += 1;
+    }
+    done
+}
+
+async fn drive_link(addr: Addr, depth: u64, request: Buf, until: Instant) -> u64 {
+    let link = Link::connect(&addr, &Hello::new(PeerRole::Client, None, "pingpong")).await.unwrap();
+    let done = Rc::new(Cell::new(0));
+    let lanes = (0..depth).map(|_| {
+        let (link, done, request) = (link.clone(), done.clone(), request.clone());
+        spawn(async move {
+            while now() < until {
+                link.call(Kind::Read, &[0; 32], vec![request.clone()]).await.unwrap();
+                done.set(done.get() + 1);
+            }
+        })
+    });
+    for lane in lanes.collect::<Vec<_>>() {
+        lane.await.unwrap();
+    }
+    done.get()
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    let number = |i: usize, default: u64| args.get(i).and_then(|a| a.parse().ok()).unwrap_or(default);
+    let bare = args.get(1).is_none_or(|a| a == "bare");
+    let (depth, request, reply) = (number(2, 32), number(3, 0) as usize, number(4, 4096) as usize);
+    let seconds = number(5, 3);
+    let spin = match args.get(6).map(String::as_str) {
+        Some("never") => Spin::Never,
+        Some("always") => Spin::Always,
+        _ => Spin::Adaptive,
+    };
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        block_on(async move {
+            set_spin(spin);
+            let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+            tell.send(listener.local_addr()).unwrap();
+            let body = Buf::from(vec![7; reply]);
+            if bare {
+                serve_bare(listener, body).await
+            } else {
+                Server::run(listener, Rc::new(Reply(body))).await
+            }
+        })
+        .unwrap();
+    });
+    let addr = told.recv().unwrap();
+    let done = block_on(async move {
+        set_spin(spin);
+        let body = Buf::from(vec![7; request]);
+        let until = now() + Duration::from_secs(seconds);
+        if bare {
+            drive_bare(addr, depth, body, until).await
+        } else {
+            drive_link(addr, depth, body, until).await
+        }
+    });
+    let rate = done.unwrap() / seconds;
+    println!("{rate}/s, {:.1} us each at depth {depth}", depth as f64 * 1e6 / rate as f64);
+}

@@ -1,0 +1,110 @@
+//! Blocking work, away from the executor's thread: commits of an embedded database, system calls that the
+//! ring does not have.
+
+use crate::executor::with_core;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The helper thread of one executor. Dropping it waits until it has done all its work.
+pub(crate) struct Helper {
+    jobs: Option<Sender<Job>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Helper {
+    fn start() -> io::Result<Helper> {
+        let (jobs, queue) = mpsc::channel::<Job>();
+        let thread = thread::Builder::new().name("weft-offload".to_owned()).spawn(move || {
+            block_signals();
+            while let Ok(job) = queue.recv() {
+                job();
+            }
+        })?;
+        Ok(Helper { jobs: Some(jobs), thread: Some(thread) })
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the helper thread has panicked");
+        }
+    }
+}
+
+/// Leaves signals to the threads that know what to do with them.
+fn block_signals() {
+    // SAFETY: a set of signals is plain bits, for which zero is a value; the call fills it.
+    let mut all = unsafe { std::mem::zeroed::<libc::sigset_t>() };
+    // SAFETY: the set is ours and initialised; the old one is not asked for.
+    unsafe {
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut());
+    }
+}
+
+struct State<T> {
+    output: Option<thread::Result<T>>,
+    waiting: Option<Waker>,
+}
+
+/// The future of work that was given away. Dropping it does not take the work back.
+pub struct Offload<T>(Arc<Mutex<State<T>>>);
+
+impl<T> Future for Offload<T> {
+    type Output = T;
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let mut state = self.0.lock().expect("no panic while locked");
+        match state.output.take() {
+            Some(Ok(output)) => Poll::Ready(output),
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            None => {
+                state.waiting = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// Runs blocking work on the executor's helper thread, one piece after the other in the order of the calls;
+/// the end of the executor waits for all of it. A panic of the work goes on in the task that awaits it. Under
+/// simulation the work runs at once, inside the call.
+///
+/// # Panics
+/// If the operating system gives no thread.
+pub fn offload<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Offload<T> {
+    let state = Arc::new(Mutex::new(State { output: None, waiting: None }));
+    let shared = state.clone();
+    let job = move || {
+        let output = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        let waiting = {
+            let mut state = shared.lock().expect("no panic while locked");
+            state.output = Some(output);
+            state.waiting.take()
+        };
+        if let Some(waker) = waiting {
+            waker.wake();
+        }
+    };
+    with_core(|core| match core.uring() {
+        None => job(),
+        Some(driver) => {
+            let mut helper = driver.helper.borrow_mut();
+            let helper =
+                helper.get_or_insert_with(|| Helper::start().expect("a process may have two threads"));
+            let jobs = helper.jobs.as_ref().expect("it takes work until it is dropped");
+            jobs.send(Box::new(job)).expect("the helper outlives its queue");
+        }
+    });
+    Offload(state)
+}

@@ -1,0 +1,220 @@
+//! Connections over TCP and Unix sockets.
+
+use super::op::{Held, Op, with_driver};
+use super::{check_result, is_interrupted};
+use crate::{Addr, Buf, BufMut};
+use io_uring::{opcode, types};
+use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+/// Connections that wait to be taken: what Linux allows by default (net.core.somaxconn).
+const BACKLOG: i32 = 4096;
+
+/// How long a connection may be silent before the kernel asks the peer's machine whether it is there.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(3);
+/// How often it asks again, and after how many silences it gives up: 3 s + 3 x 2 s, so within 10 s.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+const KEEPALIVE_RETRIES: u32 = 3;
+/// How long sent bytes may stay without acknowledgement before the connection is given up: the same.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(9);
+
+/// Takes connections.
+pub(crate) struct SocketListener {
+    socket: Rc<OwnedFd>,
+    addr: Addr,
+    /// The accept under way. It outlives the future that waits for it, so that no connection is lost when a
+    /// caller stops waiting; one at a time bounds what is taken and not yet served, the kernel keeps the rest.
+    accepting: RefCell<Option<Op>>,
+}
+
+impl SocketListener {
+    pub(crate) fn bind(addr: &Addr) -> io::Result<SocketListener> {
+        let (socket, addr) = match addr {
+            Addr::Tcp(at) => {
+                let socket = Socket::new(Domain::for_address(*at), Type::STREAM, None)?;
+                socket.set_reuse_address(true)?;
+                socket.bind(&SockAddr::from(*at))?;
+                let at = socket.local_addr()?.as_socket();
+                (socket, Addr::Tcp(at.expect("a TCP socket has an internet address")))
+            }
+            Addr::Unix(path) => (bind_unix(path)?, addr.clone()),
+        };
+        socket.listen(BACKLOG)?;
+        Ok(SocketListener { socket: Rc::new(socket.into()), addr, accepting: RefCell::default() })
+    }
+
+    pub(crate) async fn accept(&self) -> io::Result<SocketStream> {
+        loop {
+            let result = poll_fn(|cx| {
+                let mut accepting = self.accepting.borrow_mut();
+                let op = accepting.get_or_insert_with(|| self.start());
+                let Poll::Ready((result, _)) = Future::poll(Pin::new(op), cx) else { return Poll::Pending };
+                *accepting = None;
+                Poll::Ready(result)
+            })
+            .await;
+            let fd = match check_result(result) {
+                Ok(fd) => fd as i32,
+                // A peer that has gone before it was taken is no failure of the listener.
+                Err(e) if is_interrupted(&e) || e.kind() == io::ErrorKind::ConnectionAborted => continue,
+                Err(error) => return Err(error),
+            };
+            // SAFETY: the kernel has just made this descriptor for us.
+            let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+            tune(&SockRef::from(&socket), &self.addr)?;
+            return Ok(SocketStream { socket: Rc::new(socket) });
+        }
+    }
+
+    fn start(&self) -> Op {
+        let fd = types::Fd(self.socket.as_raw_fd());
+        let (addr, addr_len) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let entry = opcode::Accept::new(fd, addr, addr_len).flags(libc::SOCK_CLOEXEC).build();
+        // SAFETY: the entry points to nothing.
+        with_driver(|driver| unsafe { driver.start(entry, &self.socket, Held::Accepted, true) })
+    }
+
+    pub(crate) fn local_addr(&self) -> Addr {
+        self.addr.clone()
+    }
+}
+
+impl Drop for SocketListener {
+    fn drop(&mut self) {
+        if let Addr::Unix(path) = &self.addr
+            && let Err(error) = std::fs::remove_file(path)
+        {
+            tracing::debug!(path = %path.display(), %error, "cannot remove the socket's file");
+        }
+    }
+}
+
+/// Binds a Unix socket; the file of one that nobody serves any more is replaced.
+fn bind_unix(path: &Path) -> io::Result<Socket> {
+    let addr = SockAddr::unix(path)?;
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    match socket.bind(&addr) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+        Err(error) => return Err(error),
+        Ok(()) => return Ok(socket),
+    }
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
+    let in_use = |why: &str| {
+        let text = format!("{}: {why}", path.display());
+        Err(io::Error::new(io::ErrorKind::AddrInUse, text))
+    };
+    if !is_socket {
+        return in_use("there is a file of this name that is no socket");
+    }
+    let probe = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    probe.set_nonblocking(true)?;
+    match probe.connect(&addr) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+        // It is served, or its queue is full, or we may not ask.
+        _ => return in_use("another process listens here"),
+    }
+    std::fs::remove_file(path)?;
+    socket.bind(&addr)?;
+    Ok(socket)
+}
+
+/// Small messages leave at once, and a machine that has vanished is noticed within 10 s.
+fn tune(socket: &SockRef<'_>, addr: &Addr) -> io::Result<()> {
+    if matches!(addr, Addr::Unix(_)) {
+        return Ok(());
+    }
+    socket.set_tcp_nodelay(true)?;
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_RETRIES);
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))
+}
+
+/// A connection; clones share the socket, which is closed when the last is gone and no operation runs.
+#[derive(Clone)]
+pub(crate) struct SocketStream {
+    socket: Rc<OwnedFd>,
+}
+
+impl SocketStream {
+    pub(crate) async fn connect(addr: &Addr) -> io::Result<SocketStream> {
+        let to = match addr {
+            Addr::Tcp(at) => SockAddr::from(*at),
+            Addr::Unix(path) => SockAddr::unix(path)?,
+        };
+        let socket = Socket::new(to.domain(), Type::STREAM, None)?;
+        tune(&SockRef::from(&socket), addr)?;
+        let socket: Rc<OwnedFd> = Rc::new(socket.into());
+        let to = Box::new(to);
+        let fd = types::Fd(socket.as_raw_fd());
+        let entry = opcode::Connect::new(fd, to.as_ptr().cast(), to.len()).build();
+        // SAFETY: the entry points into the address that goes with it.
+        let op = with_driver(|driver| unsafe { driver.start(entry, &socket, Held::Address(to), true) });
+        check_result(op.await.0)?;
+        Ok(SocketStream { socket })
+    }
+
+    /// Reads into `buf[at..]`. Bytes that arrive for a future that was dropped are lost: a stream whose read
+    /// was given up can only be closed.
+    pub(crate) async fn read(&self, buf: BufMut, at: usize) -> (io::Result<usize>, BufMut) {
+        let mut buf = buf;
+        loop {
+            let len = u32::try_from(buf.len() - at).unwrap_or(u32::MAX);
+            let to = buf[at..].as_mut_ptr();
+            let entry = opcode::Recv::new(types::Fd(self.socket.as_raw_fd()), to, len).build();
+            // SAFETY: the entry points into the buffer that goes with it.
+            let op =
+                with_driver(|driver| unsafe { driver.start(entry, &self.socket, Held::Bytes(buf), true) });
+            let (result, held) = op.await;
+            buf = held.into_bytes();
+            match check_result(result) {
+                Err(error) if is_interrupted(&error) => {}
+                result => return (result, buf),
+            }
+        }
+    }
+
+    pub(crate) async fn write(&self, bufs: Vec<Buf>) -> io::Result<()> {
+        let mut gather = with_driver(|driver| driver.take_gather());
+        gather.load(bufs);
+        while gather.point() {
+            let fd = types::Fd(self.socket.as_raw_fd());
+            let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
+            let entry = opcode::SendMsg::new(fd, gather.message()).flags(flags as u32).build();
+            // SAFETY: the entry points into the box that goes with it, and from there into its buffers.
+            let op = with_driver(|driver| unsafe {
+                driver.start(entry, &self.socket, Held::Gather(gather), true)
+            });
+            let (result, held) = op.await;
+            gather = held.into_gather();
+            match check_result(result) {
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero)),
+                Ok(n) => gather.advance(n),
+                Err(error) if is_interrupted(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        with_driver(|driver| driver.return_gather(gather));
+        Ok(())
+    }
+
+    /// Ends the connection both ways at once; operations under way complete.
+    pub(crate) fn shutdown(&self) {
+        if let Err(error) = SockRef::from(&*self.socket).shutdown(std::net::Shutdown::Both)
+            && error.kind() != io::ErrorKind::NotConnected
+        {
+            tracing::debug!(%error, "cannot shut a connection down");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Whether to spin before sleeping: learned from how long the last waits were.
+//!
+//! Waking a sleeping thread costs 15 to 20 us, most of a short round trip; spinning costs a core. A wait that
+//! ended soon would have been (or was) shortened by spinning, a long one not. The score counts both kinds,
+//! so that a busy thread spins, and an idle one sleeps without a single turn of the loop.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+/// Whether a thread spins for a moment before it sleeps in the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spin {
+    /// As long as the last waits were short.
+    #[default]
+    Adaptive,
+    /// Sleep at once.
+    Never,
+    /// Never sleep: for benchmarks, with a core to itself.
+    Always,
+}
+
+/// How long a spin may last: two to three times what it saves, the wake-up of a sleeping thread.
+pub(super) const SPIN_MAX: Duration = Duration::from_micros(50);
+
+/// A pause of the loop by this much means that the scheduler gave the core to somebody else, who needs it
+/// more. An interrupt takes less.
+const PREEMPTED: Duration = Duration::from_micros(15);
+
+/// The score's bounds: so many short waits outweigh the same number of long ones, no more.
+const SCORE_MAX: i32 = 8;
+/// From this score on it spins.
+const SCORE_SPINS: i32 = 4;
+/// What being preempted costs: spinning has to prove itself for longer before it is tried again.
+const SCORE_PREEMPTED: i32 = -64;
+
+/// The decision and what it is learned from.
+pub(super) struct Spinner {
+    mode: Cell<Spin>,
+    score: Cell<i32>,
+    /// Nobody who could end a wait runs while this thread spins on the only processor.
+    alone: bool,
+}
+
+impl Spinner {
+    /// One that has learned nothing yet, with so many processors to run on.
+    pub(super) fn new(processors: usize) -> Spinner {
+        Spinner { mode: Cell::default(), score: Cell::new(0), alone: processors < 2 }
+    }
+
+    pub(super) fn set(&self, mode: Spin) {
+        self.mode.set(mode);
+        self.score.set(0);
+    }
+
+    /// How long to spin now, if at all.
+    pub(super) fn budget(&self) -> Option<Duration> {
+        match self.mode.get() {
+            _ if self.alone => None,
+            Spin::Never => None,
+            Spin::Always => Some(Duration::MAX),
+            Spin::Adaptive => (self.score.get() >= SCORE_SPINS).then_some(SPIN_MAX),
+        }
+    }
+
+    /// Learns from a wait: how long it was, spinning or asleep.
+    pub(super) fn waited(&self, duration: Duration) {
+        let step = if duration <= SPIN_MAX { 1 } else { -2 };
+        self.score.set((self.score.get() + step).min(SCORE_MAX).max(self.score.get().min(0)));
+    }
+
+    /// Learns from a pause between two looks of the loop; true if the core was taken away.
+    pub(super) fn paused(&self, pause: Duration) -> bool {
+        let preempted = pause >= PREEMPTED;
+        if preempted && self.mode.get() == Spin::Adaptive {
+            self.score.set(SCORE_PREEMPTED);
+        }
+        preempted
+    }
+}
+
+/// On how many processors this thread may run.
+pub(super) fn processors() -> usize {
+    // SAFETY: a set of processors is plain bits, for which zero is a value: none.
+    let mut set = unsafe { std::mem::zeroed::<libc::cpu_set_t>() };
+    // SAFETY: the set is as large as is said, and ours.
+    let result = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) };
+    // A machine with more processors than the set has room for certainly has two.
+    if result != 0 {
+        return 2;
+    }
+    // SAFETY: the call only reads the set.
+    unsafe { libc::CPU_COUNT(&set) as usize }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: Duration = Duration::from_micros(20);
+    const LONG: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn it_spins_while_waits_are_short_and_stops_soon_after() {
+        let spinner = Spinner::new(2);
+        assert_eq!(spinner.budget(), None, "nothing learned, nothing spent");
+        for _ in 0..100 {
+            spinner.waited(SHORT);
+        }
+        assert_eq!(spinner.budget(), Some(SPIN_MAX));
+        let mut fruitless = 0;
+        while spinner.budget().is_some() {
+            spinner.waited(LONG);
+            fruitless += 1;
+        }
+        assert!(fruitless <= 3, "{fruitless} fruitless spins");
+        for _ in 0..1000 {
+            spinner.waited(LONG);
+            assert_eq!(spinner.budget(), None, "an idle thread costs nothing");
+        }
+        for _ in 0..SCORE_SPINS {
+            spinner.waited(SHORT);
+        }
+        assert!(spinner.budget().is_some(), "it takes to spinning again when traffic is back");
+    }
+
+    #[test]
+    fn it_gives_way_when_the_core_is_wanted_by_others() {
+        let spinner = Spinner::new(2);
+        for _ in 0..100 {
+            spinner.waited(SHORT);
+        }
+        assert!(!spinner.paused(Duration::from_micros(1)));
+        assert!(spinner.budget().is_some());
+        assert!(spinner.paused(Duration::from_micros(100)));
+        for _ in 0..50 {
+            spinner.waited(SHORT);
+            assert_eq!(spinner.budget(), None);
+        }
+    }
+
+    #[test]
+    fn on_one_processor_nobody_spins() {
+        let spinner = Spinner::new(1);
+        spinner.set(Spin::Always);
+        assert_eq!(spinner.budget(), None);
+        let spinner = Spinner::new(2);
+        spinner.set(Spin::Always);
+        assert_eq!(spinner.budget(), Some(Duration::MAX));
+        spinner.set(Spin::Never);
+        (0..100).for_each(|_| spinner.waited(SHORT));
+        assert_eq!(spinner.budget(), None);
+    }
+}

@@ -1,0 +1,222 @@
+//! The real backend: files, sockets, timers and threads of this machine.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+use weft_rt::sync::{join_all, oneshot};
+use weft_rt::*;
+use weft_types::FabricId;
+use weft_wire::Kind;
+use weft_wire::handshake::{Hello, PeerRole};
+
+/// A folder that is removed again.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("weft-rt-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn pattern(n: u8) -> Buf {
+    Buf::from(vec![n; 4096])
+}
+
+#[test]
+fn a_file_keeps_what_is_written_and_is_locked() {
+    let folder = Folder::new("file");
+    let path = folder.file("drive");
+    block_on(async move {
+        let options = OpenOptions { create_bytes: Some(1 << 20), ..Default::default() };
+        let drive = Drive::open(&path, options.clone()).await.unwrap();
+        assert_eq!(drive.size_bytes(), 1 << 20);
+        let twice = Drive::open(&path, options).await.unwrap_err();
+        assert_eq!(twice.kind(), std::io::ErrorKind::WouldBlock);
+        assert!(twice.to_string().contains("in use"), "{twice}");
+        join_all((0..64u64).map(|i| drive.write(i * 4096, pattern(i as u8)))).await;
+        // Unaligned memory is copied, not refused.
+        let odd = Buf::from(vec![9; 8192 + 1]).slice(1..8193);
+        drive.write_vectored(64 * 4096, vec![odd, pattern(8)]).await.unwrap();
+        drive.flush().await.unwrap();
+        for i in 0..64u64 {
+            assert!(drive.read(i * 4096, 4096).await.unwrap().iter().all(|b| *b == i as u8));
+        }
+        assert_eq!(drive.read(66 * 4096, 4096).await.unwrap()[0], 8);
+        drive.discard(0, 4096).await.unwrap();
+        let past = drive.read(1 << 20, 4096).await.unwrap_err();
+        assert_eq!(past.kind(), std::io::ErrorKind::UnexpectedEof);
+        assert!(drive.read(1, 4096).await.is_err());
+        drop(drive);
+        let again = Drive::open(&path, OpenOptions { read_only: true, ..Default::default() }).await.unwrap();
+        assert_eq!(again.read(5 * 4096, 4096).await.unwrap()[0], 5);
+        assert!(again.write(0, pattern(1)).await.is_err());
+    })
+    .unwrap();
+}
+
+#[test]
+fn what_cannot_be_opened_says_why() {
+    let folder = Folder::new("open");
+    let (missing, inside) = (folder.file("none"), folder.file("no/folder"));
+    block_on(async move {
+        let kind = |r: std::io::Result<Drive>| r.unwrap_err().kind();
+        assert_eq!(kind(Drive::open(&missing, OpenOptions::default()).await), std::io::ErrorKind::NotFound);
+        let create = OpenOptions { create_bytes: Some(4096), ..Default::default() };
+        assert_eq!(kind(Drive::open(&inside, create).await), std::io::ErrorKind::NotFound);
+        let huge = OpenOptions { create_bytes: Some(1 << 60), ..Default::default() };
+        assert!(Drive::open(&missing, huge).await.is_err());
+        assert!(!std::path::Path::new(&missing).exists(), "nothing is left of a file that could not be made");
+    })
+    .unwrap();
+}
+
+struct Echo;
+
+impl Handler for Echo {
+    fn greet(&self, _: &Hello) -> Result<Option<FabricId>, String> {
+        Ok(None)
+    }
+    async fn handle(self: Rc<Self>, _: Rc<Peer>, request: Request) -> Answer {
+        Answer::ok(request.head.to_vec(), vec![request.body])
+    }
+}
+
+async fn talk(addr: Addr) {
+    let listener = Listener::bind(&addr).unwrap();
+    let addr = listener.local_addr();
+    assert!(Listener::bind(&addr).is_err(), "in use");
+    spawn(Server::run(listener, Rc::new(Echo)));
+    let hello = Hello::new(PeerRole::Client, None, "test");
+    let links = join_all((0..3).map(|_| Link::connect(&addr, &hello))).await;
+    let calls = (0..3000usize).map(|i| {
+        let link = links[i % 3].as_ref().unwrap().clone();
+        async move {
+            let body = Buf::from(vec![
+                i as u8;
+                if i % 97 == 0 { [100, 4096, 70_000, 1 << 20][i % 4] } else { i % 50 }
+            ]);
+            let answer = link.call(Kind::Read, &i.to_le_bytes(), vec![body.clone()]).await.unwrap();
+            assert_eq!((&answer.head[..], &answer.body[..]), (&i.to_le_bytes()[..], &body[..]));
+        }
+    });
+    join_all(calls).await;
+}
+
+#[test]
+fn requests_are_answered_over_tcp_and_unix_sockets() {
+    let folder = Folder::new("socket");
+    let path = folder.file("s");
+    block_on(async move {
+        talk("127.0.0.1:0".parse().unwrap()).await;
+        // A file that nobody listens at is what a killed process leaves.
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        talk(format!("unix:{path}").parse().unwrap()).await;
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_connection_that_is_refused_says_so() {
+    block_on(async {
+        let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+        let addr = listener.local_addr();
+        drop(listener);
+        yield_now().await;
+        sleep(Duration::from_millis(10)).await;
+        let error = Stream::connect(&addr).await.err().unwrap();
+        assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_shutdown_ends_a_pending_read_and_a_dropped_read_frees_the_socket() {
+    block_on(async {
+        let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+        let client = Stream::connect(&listener.local_addr()).await.unwrap();
+        let server = listener.accept().await.unwrap();
+        let reader = client.clone();
+        let read = spawn(async move { reader.read(BufMut::aligned(16), 0).await.0 });
+        yield_now().await;
+        assert!(timeout(Duration::from_millis(5), server.read(BufMut::aligned(16), 0)).await.is_err());
+        drop(server);
+        let ended = read.await.unwrap();
+        assert!(matches!(ended, Ok(0) | Err(_)));
+        client.shutdown();
+    })
+    .unwrap();
+}
+
+#[test]
+fn other_threads_wake_a_sleeping_executor() {
+    struct Shared(std::sync::Mutex<(bool, Option<std::task::Waker>)>);
+    let woken = block_on(async {
+        let shared = std::sync::Arc::new(Shared(std::sync::Mutex::new((false, None))));
+        let other = shared.clone();
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(30));
+            let mut state = other.0.lock().unwrap();
+            state.0 = true;
+            if let Some(waker) = state.1.take() {
+                waker.wake();
+            }
+        });
+        let wait = std::future::poll_fn(|cx| {
+            let mut state = shared.0.lock().unwrap();
+            if state.0 {
+                return std::task::Poll::Ready(());
+            }
+            state.1 = Some(cx.waker().clone());
+            std::task::Poll::Pending
+        });
+        timeout(Duration::from_secs(20), wait).await.is_ok()
+    });
+    assert!(woken.unwrap());
+}
+
+#[test]
+fn an_idle_executor_sleeps_in_the_kernel() {
+    block_on(async {
+        let (tx, rx) = oneshot::<()>();
+        let keeper = spawn(async move {
+            sleep(Duration::from_millis(300)).await;
+            drop(tx);
+        });
+        let before = kernel_enters();
+        rx.await;
+        keeper.await.unwrap();
+        let enters = kernel_enters() - before;
+        assert!(enters < 50, "entered the kernel {enters} times while idle");
+    })
+    .unwrap();
+}
+
+#[test]
+fn timers_fire_in_order() {
+    let order = block_on(async {
+        let order = Rc::new(std::cell::RefCell::new(Vec::new()));
+        let tasks = [30u64, 10, 20].map(|ms| {
+            let order = order.clone();
+            spawn(async move {
+                sleep(Duration::from_millis(ms)).await;
+                order.borrow_mut().push(ms);
+            })
+        });
+        for task in tasks {
+            task.await.unwrap();
+        }
+        order.take()
+    });
+    assert_eq!(order.unwrap(), [10, 20, 30]);
+}
