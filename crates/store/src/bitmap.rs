@@ -34,6 +34,8 @@ pub(crate) struct Bitmap {
     /// Where the search for data goes on, and the one for map pages: apart, so that data stays in runs.
     data_at: u64,
     page_at: u64,
+    /// For tests: go on with what was returned last, so that whatever is returned too early is written over.
+    reuses_at_once: bool,
     region: RegionMap,
 }
 
@@ -49,7 +51,15 @@ impl Bitmap {
             .collect::<Vec<_>>();
         let free = zones.iter().map(|z| u64::from(z.free)).sum();
         let page_at = region.data_first + region.data_blocks() / 8 * 7;
-        Bitmap { zones, free, is_frozen: false, data_at: region.data_first, page_at, region }
+        Bitmap {
+            zones,
+            free,
+            is_frozen: false,
+            data_at: region.data_first,
+            page_at,
+            reuses_at_once: false,
+            region,
+        }
     }
 
     /// The bits of a zone in which only the fixed regions, and what lies beyond the drive, are in use.
@@ -64,6 +74,11 @@ impl Bitmap {
         set(0, region.data_first);
         set(region.data_end(), u64::MAX);
         bits
+    }
+
+    /// For tests: from now on what is returned is what is taken next.
+    pub(crate) fn reuse_at_once(&mut self) {
+        self.reuses_at_once = true;
     }
 
     /// Takes a zone's bits from the drive.
@@ -152,6 +167,9 @@ impl Bitmap {
             zone.free += 1;
         }
         self.free += u64::from(run.count);
+        if self.reuses_at_once {
+            (self.data_at, self.page_at) = (run.place.0, run.place.0);
+        }
     }
 
     /// Whether a block is in use.

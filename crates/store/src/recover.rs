@@ -50,7 +50,10 @@ pub(crate) async fn open(drive: Drive, options: &OpenOptions) -> Result<(Engine,
     let (superblock, is_other_damaged) = Superblock::read(&drive, label.drive).await?;
     report.superblock_fallback = is_other_damaged;
     let zones = read_zone_table(&drive, &label.region, &superblock).await?;
-    let bitmap = read_bitmap(&drive, &label.region, &zones).await?;
+    let mut bitmap = read_bitmap(&drive, &label.region, &zones).await?;
+    if options.reuse_at_once {
+        bitmap.reuse_at_once();
+    }
     let reader = PageReader::new(drive.clone(), 0);
     let (state, state_pages) = checkpoint::read_state(&reader, superblock.state).await?;
     let state = if state.is_empty() {

@@ -34,6 +34,9 @@ pub struct OpenOptions {
     pub ram_budget_bytes: Option<u64>,
     /// Refuse the drive unless its label names this fabric.
     pub fabric: Option<FabricId>,
+    /// For tests: take the places first that were returned last, so that one that is returned too early does
+    /// harm that shows.
+    pub reuse_at_once: bool,
 }
 
 /// What opening a drive found and did.

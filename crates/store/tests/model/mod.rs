@@ -23,6 +23,12 @@ pub async fn open(disk: &SimDisk) -> Rc<Store> {
     Store::open(disk.open().unwrap(), OpenOptions::default()).await.unwrap().0
 }
 
+/// Opens a store that reuses places as early as it may.
+pub async fn open_reusing(disk: &SimDisk) -> Rc<Store> {
+    let options = OpenOptions { reuse_at_once: true, ..Default::default() };
+    Store::open(disk.open().unwrap(), options).await.unwrap().0
+}
+
 /// A store on a small drive with a small log, with group 1.
 pub async fn new_store(disk: &SimDisk) -> Rc<Store> {
     format(disk, FormatOptions { allow_tiny: true, log_bytes: Some(256 << 10), ..options() }).await.unwrap();
