@@ -422,7 +422,10 @@ impl Client {
         let frame = self.call(n, Kind::Read, head, vec![]).await.ok_or(Status::Failed)?;
         match Status::from_u16(frame.envelope.status) {
             Status::Ok => {}
-            status => return Err(status),
+            status => {
+                weft_rt::sim::tell(|| format!("target {n} refuses a read: {status}: {}", text(&frame)));
+                return Err(status);
+            }
         }
         let answer = ReadAnswer::decode(&frame.head).unwrap();
         let x = &answer.extents[0];
