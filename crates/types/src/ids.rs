@@ -98,9 +98,19 @@ macro_rules! uuid_id {
 macro_rules! number_id {
     ($(#[$doc:meta])* $name:ident, $int:ty, $prefix:literal) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
         #[serde(transparent)]
         pub struct $name(pub $int);
+
+        impl<'de> Deserialize<'de> for $name {
+            /// From a number; or from its digits, as JSON has it where it is the key of a map.
+            fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                let number = d.deserialize_any(NumberVisitor)?;
+                <$int>::try_from(number)
+                    .map($name)
+                    .map_err(|_| serde::de::Error::custom(format!("{number} is too large for {}", $prefix)))
+            }
+        }
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -114,6 +124,29 @@ macro_rules! number_id {
             }
         }
     };
+}
+
+/// Takes a number, or its digits.
+struct NumberVisitor;
+
+impl serde::de::Visitor<'_> for NumberVisitor {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number without sign")
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, v: u64) -> Result<u64, E> {
+        Ok(v)
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, v: i64) -> Result<u64, E> {
+        u64::try_from(v).map_err(|_| E::invalid_value(serde::de::Unexpected::Signed(v), &self))
+    }
+
+    fn visit_str<E: serde::de::Error>(self, v: &str) -> Result<u64, E> {
+        v.parse().map_err(|_| E::invalid_value(serde::de::Unexpected::Str(v), &self))
+    }
 }
 
 uuid_id!(

@@ -53,6 +53,9 @@ struct ProcessState {
 #[derive(Clone)]
 pub(crate) struct World(Rc<WorldState>);
 
+/// Takes the lines of the story.
+type Story = Box<dyn FnMut(&str)>;
+
 struct WorldState {
     seed: u64,
     random: Cell<u64>,
@@ -61,7 +64,7 @@ struct WorldState {
     processes: RefCell<BTreeMap<Process, ProcessState>>,
     next_process: Cell<Process>,
     network: Network,
-    story: RefCell<Option<Vec<String>>>,
+    story: RefCell<Option<Story>>,
 }
 
 impl World {
@@ -145,9 +148,9 @@ impl Sim {
         Sim(World::new(seed))
     }
 
-    /// Keeps the story: every [`tell`] line, for [`Sim::story`].
-    pub fn with_story(self) -> Sim {
-        *self.0.0.story.borrow_mut() = Some(Vec::new());
+    /// Tells the story as it happens: every [`tell`] line, with its virtual time, goes to the sink.
+    pub fn with_story(self, sink: impl FnMut(&str) + 'static) -> Sim {
+        *self.0.0.story.borrow_mut() = Some(Box::new(sink));
         self
     }
 
@@ -157,11 +160,6 @@ impl Sim {
     /// If no task can run and no timer is set: a deadlock.
     pub fn block_on<F: Future + 'static>(&self, future: F) -> F::Output {
         executor::run(Backend::Sim(self.0.clone()), future)
-    }
-
-    /// The lines told so far, each with its virtual time in milliseconds.
-    pub fn story(&self) -> Vec<String> {
-        self.0.0.story.borrow().clone().unwrap_or_default()
     }
 
     /// The seed.
@@ -247,7 +245,7 @@ pub fn trace_hash() -> u64 {
     world().0.trace.get()
 }
 
-/// Adds a line to the story, if one is kept.
+/// Adds a line to the story, if one is told.
 pub fn tell(line: impl FnOnce() -> String) {
     executor::try_with_core(|core| {
         let Some(world) = core.world() else { return };
@@ -259,7 +257,7 @@ pub fn tell(line: impl FnOnce() -> String) {
                 .borrow()
                 .get(&core.process())
                 .map_or_else(String::new, |p| format!("{} ", p.name));
-            story.push(format!("{:>8}.{:03} ms  {who}{}", us / 1000, us % 1000, line()));
+            story(&format!("{:>8}.{:03} ms  {who}{}", us / 1000, us % 1000, line()));
         }
     });
 }

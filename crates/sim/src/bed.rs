@@ -1,0 +1,266 @@
+//! The fabric that is tested: nodes with simulated disks, and a manager with a store that survives it.
+
+use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use weft_api::{ApiAnswer, ApiReply, ApiRequest};
+use weft_manager::{Manager, ManagerOptions, MemStore};
+use weft_rt::sim::{self, Crash, ProcessId, SimDisk, spawn_process};
+use weft_rt::{Addr, Link, Listener, random_below, random_u128, sleep, timeout};
+use weft_store::{FormatOptions, OpenOptions, Store};
+use weft_target::{Target, TargetOptions};
+use weft_types::{DriveId, Durations, FabricId, FabricMap, Role};
+use weft_wire::Kind;
+use weft_wire::handshake::{Hello, PeerRole};
+
+/// How large the fabric is.
+#[derive(Clone, Debug)]
+pub struct BedShape {
+    /// Nodes.
+    pub nodes: usize,
+    /// Drives on each.
+    pub drives: usize,
+    /// Bytes of each drive.
+    pub drive_bytes: u64,
+    /// Copies of each block.
+    pub copies: u8,
+    /// Lease and other times.
+    pub durations: Durations,
+}
+
+impl BedShape {
+    /// A random shape: 3 to 6 nodes, one or two drives each, two or three copies.
+    pub fn random() -> BedShape {
+        BedShape {
+            nodes: 3 + random_below(4) as usize,
+            drives: 1 + random_below(2) as usize,
+            drive_bytes: 64 << 20,
+            copies: 2 + random_below(2) as u8,
+            durations: Durations {
+                lease_ms: 500,
+                drift_per_mille: 10,
+                session_ms: 4_000,
+                rebuild_after_ms: 3_600_000,
+            },
+        }
+    }
+}
+
+/// A node: its disks outlive its process.
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Its host in the simulated network.
+    pub host: IpAddr,
+    addr: Addr,
+    disks: Vec<SimDisk>,
+    process: Cell<Option<ProcessId>>,
+    stores: Rc<RefCell<Vec<Rc<Store>>>>,
+}
+
+/// The fabric.
+pub struct Bed {
+    /// Its shape.
+    pub shape: BedShape,
+    /// Its nodes.
+    pub nodes: Vec<Node>,
+    fabric: FabricId,
+    map_store: MemStore,
+    manager: Cell<Option<ProcessId>>,
+}
+
+/// The manager's host.
+pub fn manager_host() -> IpAddr {
+    IpAddr::from([10, 0, 1, 1])
+}
+
+fn manager_addr() -> Addr {
+    "10.0.1.1:4700".parse().expect("a valid address")
+}
+
+impl Bed {
+    /// Formats the drives and starts everything.
+    pub async fn start(shape: BedShape) -> Rc<Bed> {
+        let fabric = FabricId::from_random(random_u128());
+        let mut nodes = Vec::new();
+        for n in 0..shape.nodes {
+            let host = IpAddr::from([10, 0, 0, 1 + n as u8]);
+            let mut disks = Vec::new();
+            for d in 0..shape.drives {
+                let disk = SimDisk::new(&format!("node-{}/drive-{}", n + 1, d + 1), shape.drive_bytes);
+                let drive = disk.open().expect("nobody has it open");
+                let drive_id = DriveId::from_random(random_u128());
+                let options = FormatOptions::new(fabric, drive_id);
+                Store::format(&drive, options).await.expect("an empty disk can be formatted");
+                disks.push(disk);
+            }
+            nodes.push(Node {
+                name: format!("node-{}", n + 1),
+                host,
+                addr: format!("{host}:4800").parse().expect("a valid address"),
+                disks,
+                process: Cell::new(None),
+                stores: Rc::default(),
+            });
+        }
+        let bed = Rc::new(Bed { shape, nodes, fabric, map_store: MemStore::new(), manager: Cell::new(None) });
+        bed.start_manager();
+        for n in 0..bed.nodes.len() {
+            bed.start_node(n);
+        }
+        bed
+    }
+
+    /// Where the managers listen.
+    pub fn managers(&self) -> Vec<Addr> {
+        vec![manager_addr()]
+    }
+
+    /// Starts the manager if it is not running.
+    pub fn start_manager(&self) {
+        if self.manager.get().is_some() {
+            return;
+        }
+        let store = self.map_store.clone();
+        let options = ManagerOptions {
+            fabric: Some(self.fabric),
+            durations: self.shape.durations,
+            ..ManagerOptions::default()
+        };
+        let process = spawn_process(manager_host(), "manager", async move {
+            let manager = Manager::start(store, options).expect("the manager's store can be read");
+            let listener = Listener::bind(&manager_addr()).expect("the old manager's socket is closed");
+            sim::tell(|| "starts".into());
+            manager.serve(listener).await;
+        });
+        self.manager.set(Some(process));
+    }
+
+    /// Kills the manager, if it is running.
+    pub fn kill_manager(&self) {
+        if let Some(process) = self.manager.take() {
+            sim::kill(process, Crash::Process);
+        }
+    }
+
+    /// Starts a node if it is not running.
+    pub fn start_node(&self, n: usize) {
+        let node = &self.nodes[n];
+        if node.process.get().is_some() {
+            return;
+        }
+        let (disks, shared) = (node.disks.clone(), node.stores.clone());
+        let (addr, name) = (node.addr.clone(), node.name.clone());
+        let fabric = self.fabric;
+        let process = spawn_process(node.host, &node.name, async move {
+            let mut stores = Vec::new();
+            for disk in disks {
+                let drive = disk.open().expect("the old process is gone");
+                let path = drive.path().to_owned();
+                let opened = Store::open(drive, OpenOptions::default()).await;
+                let (store, report) = opened.expect("a drive opens after any crash");
+                sim::tell(|| format!("opens {path}: {report:?}"));
+                stores.push((path, store));
+            }
+            *shared.borrow_mut() = stores.iter().map(|(_, store)| store.clone()).collect();
+            let listener = Listener::bind(&addr).expect("the old process's socket is closed");
+            let options = TargetOptions {
+                node_name: name,
+                fabric,
+                listen: addr,
+                managers: vec![manager_addr()],
+            };
+            sim::tell(|| "serves".into());
+            Target::start(options, stores).run(listener).await;
+        });
+        node.process.set(Some(process));
+    }
+
+    /// Kills a node, if it is running.
+    pub fn kill_node(&self, n: usize, crash: Crash) {
+        if let Some(process) = self.nodes[n].process.take() {
+            self.nodes[n].stores.borrow_mut().clear();
+            sim::kill(process, crash);
+        }
+    }
+
+    /// Carries out a management operation, trying until the manager answers.
+    pub async fn api(&self, request: ApiRequest) -> ApiAnswer {
+        loop {
+            match timeout(Duration::from_secs(5), self.try_api(&request)).await {
+                Ok(Ok(answer)) => return answer,
+                Ok(Err(error)) => sim::tell(|| format!("management: {error}")),
+                Err(_) => sim::tell(|| "the manager does not answer".into()),
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    async fn try_api(&self, request: &ApiRequest) -> Result<ApiAnswer, String> {
+        let hello = Hello::new(PeerRole::Tool, None, "harness");
+        let link = Link::connect(&manager_addr(), &hello).await.map_err(|e| e.to_string())?;
+        let frame = link.call(Kind::Api, &weft_api::encode_request(request), vec![]).await;
+        let frame = frame.map_err(|e| e.to_string())?;
+        let reply: ApiReply = weft_api::decode_reply(&frame.body).map_err(|e| e.to_string())?;
+        reply.into_result().map_err(|e| format!("{e:?}"))
+    }
+
+    /// The fabric map, from the manager.
+    pub async fn map(&self) -> FabricMap {
+        match self.api(ApiRequest::MapGet {}).await {
+            ApiAnswer::Map { map } => *map,
+            other => panic!("the answer to map-get is {other:?}"),
+        }
+    }
+
+    /// Whether every replica is in-sync and no session waits to be swept.
+    pub async fn is_whole(&self) -> Result<(), String> {
+        let map = self.map().await;
+        for group in map.groups.values() {
+            if let Some(slot) = group.slots.iter().find(|s| s.role != Role::InSync) {
+                return Err(format!("group {} {}: {} is {}", group.id, group.epoch, slot.drive, slot.role));
+            }
+        }
+        match map.sessions.values().next() {
+            Some(session) => Err(format!("session {} of {} is left", session.id, session.client)),
+            None => Ok(()),
+        }
+    }
+
+    /// Compares the replicas of every group, chunk by chunk.
+    ///
+    /// # Errors
+    /// What differs.
+    pub async fn scrub(&self) -> Result<u64, String> {
+        let map = self.map().await;
+        let mut chunks = 0;
+        for group in map.groups.values() {
+            let mut reference = None;
+            for drive in group.read_set() {
+                let store = self.store(drive).ok_or_else(|| format!("drive {drive} is not open"))?;
+                let digests =
+                    store.digests(group.id, None, usize::MAX).await.map_err(|e| format!("{drive}: {e}"))?;
+                chunks += digests.len() as u64;
+                match &reference {
+                    None => reference = Some((drive, digests)),
+                    Some((first, expected)) if *expected != digests => {
+                        return Err(format!(
+                            "group {}: {first} and {drive} differ:\n {expected:?}\n {digests:?}",
+                            group.id
+                        ));
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+        Ok(chunks)
+    }
+
+    fn store(&self, drive: DriveId) -> Option<Rc<Store>> {
+        self.nodes
+            .iter()
+            .flat_map(|n| n.stores.borrow().clone())
+            .find(|store| store.label().drive == drive)
+    }
+}

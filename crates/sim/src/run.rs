@@ -1,0 +1,191 @@
+//! One seed, from the empty fabric to the verdict.
+
+use crate::bed::{Bed, BedShape};
+use crate::faults::{self, Schedule, client_host};
+use crate::history::History;
+use crate::workload::{self, Workload};
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::time::Duration;
+use weft_api::{ApiAnswer, ApiRequest, FailureDomain};
+use weft_client::AttachMode;
+use weft_rt::sim::{self, Crash, Sim, spawn_process};
+use weft_rt::{now, random_below, sleep};
+
+/// Faults per run, at most.
+const FAULTS_MAX: u64 = 14;
+
+/// How long clients go on after the last fault was healed.
+const AFTERMATH: Duration = Duration::from_secs(2);
+
+/// Virtual time within which a healed fabric must be whole: sessions expire, every lease is waited out and
+/// every replica is verified well before.
+const CONVERGE_WITHIN: Duration = Duration::from_secs(120);
+
+/// What a run that went well did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Hash over everything that happened: two runs of one seed have the same.
+    pub trace: u64,
+    /// Operations that clients completed, per block.
+    pub operations: u64,
+    /// Faults that struck.
+    pub faults: usize,
+    /// Chunks compared by the final scrub.
+    pub chunks: u64,
+    /// Virtual time from the last fault to a whole fabric.
+    pub converged_after: Duration,
+}
+
+/// What a run found.
+#[derive(Debug)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "seed {}: {}", self.seed, self.what)?;
+        write!(f, "replay: {}", replay_command(self.seed))
+    }
+}
+
+/// The command that runs a seed again and tells its story.
+pub fn replay_command(seed: u64) -> String {
+    format!("cargo run -p weft-sim -- --seed {seed} --story")
+}
+
+/// Runs one seed; with its story, prints what happens as it happens.
+///
+/// # Errors
+/// What is wrong: a block that was no atomic register, a fabric that does not become whole, replicas that
+/// differ, a panic anywhere.
+pub fn run_seed(seed: u64, with_story: bool) -> Result<Outcome, Failure> {
+    let mut simulation = Sim::new(seed);
+    if with_story {
+        simulation = simulation.with_story(|line| println!("{line}"));
+    }
+    let result: Rc<RefCell<Option<Result<Outcome, String>>>> = Rc::default();
+    let slot = result.clone();
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        simulation.block_on(async move {
+            let outcome = scenario().await;
+            *slot.borrow_mut() = Some(outcome);
+        });
+    }));
+    let what = match (ran, result.borrow_mut().take()) {
+        (Ok(()), Some(Ok(outcome))) => return Ok(outcome),
+        (Ok(()), Some(Err(what))) => what,
+        (Err(panic), _) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default()
+        }
+        (Ok(()), None) => "the run ended without an outcome".to_owned(),
+    };
+    Err(Failure { seed, what })
+}
+
+async fn scenario() -> Result<Outcome, String> {
+    let bed = Bed::start(BedShape::random()).await;
+    sim::tell(|| format!("{:?}", bed.shape));
+    create_volume(&bed).await;
+    let history = History::default();
+    let clients = 2 + random_below(3) as usize;
+    let workload = Workload {
+        managers: bed.managers(),
+        volume: "shared".into(),
+        hot_blocks: hot_blocks(),
+        think: Duration::from_millis([0, 1, 20][random_below(3) as usize]),
+        operations: None,
+        depth: 1 + random_below(3),
+    };
+    let processes: Vec<_> = (0..clients)
+        .map(|n| {
+            let name = format!("client-{}", n + 1);
+            let run = workload::run(name.clone(), workload.clone(), history.clone());
+            spawn_process(client_host(n), &name, run)
+        })
+        .collect();
+    sleep(Duration::from_millis(300)).await;
+
+    let schedule = Schedule::random(FAULTS_MAX, bed.nodes.len(), clients);
+    schedule.play(&bed, &processes).await;
+    // Time in which faults still overlap with whatever they caused.
+    sleep(Duration::from_millis(random_below(2_000))).await;
+    faults::heal(&bed);
+    sleep(AFTERMATH).await;
+    for process in &processes {
+        sim::kill(*process, Crash::Process);
+    }
+    // Everything that ends by itself has ended after this; then heal once more, for good.
+    sleep(Duration::from_secs(6)).await;
+    faults::heal(&bed);
+
+    let healed = now();
+    let converged_after = converge(&bed, healed).await?;
+    read_everything(&bed, &workload, &history).await?;
+    converge(&bed, now()).await?;
+    let chunks = bed.scrub().await?;
+    history.check().map_err(|v| v.to_string())?;
+    Ok(Outcome {
+        trace: sim::trace_hash(),
+        operations: history.completed(),
+        faults: schedule.0.len(),
+        chunks,
+        converged_after,
+    })
+}
+
+async fn create_volume(bed: &Rc<Bed>) {
+    let request = ApiRequest::VolumeCreate {
+        name: "shared".into(),
+        size_bytes: 16 << 20,
+        copies: bed.shape.copies,
+        pool: None,
+        stripe_unit_bytes: Some(16 << 10),
+        width: Some(2),
+        failure_domain: FailureDomain::Node,
+        thin: false,
+        dry_run: false,
+    };
+    // The drives have to join first.
+    while bed.map().await.drives.len() < bed.shape.nodes * bed.shape.drives {
+        sleep(Duration::from_millis(50)).await;
+    }
+    match bed.api(request).await {
+        ApiAnswer::Volume { .. } => {}
+        other => panic!("the answer to volume-create is {other:?}"),
+    }
+}
+
+/// Few blocks, so that clients meet; some next to a stripe unit's end, so that requests span two objects.
+fn hot_blocks() -> Vec<u64> {
+    let runs = 1 + random_below(4);
+    (0..runs).map(|i| [0, 2, 150, 515][i as usize] + random_below(2)).collect()
+}
+
+async fn converge(bed: &Rc<Bed>, from: weft_rt::Instant) -> Result<Duration, String> {
+    loop {
+        match bed.is_whole().await {
+            Ok(()) => return Ok(now() - from),
+            Err(why) if now() - from > CONVERGE_WITHIN => {
+                return Err(format!("not whole {CONVERGE_WITHIN:?} after everything healed: {why}"));
+            }
+            Err(_) => sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+/// Durability: a client that was not there before reads every block that was touched.
+async fn read_everything(bed: &Rc<Bed>, workload: &Workload, history: &History) -> Result<(), String> {
+    let volume = workload::attach(&bed.managers(), &workload.volume, "reader", AttachMode::Shared).await;
+    for block in history.blocks() {
+        workload::read("reader", &volume, history, block, 1).await.map_err(|e| e.to_string())?;
+    }
+    volume.detach().await;
+    Ok(())
+}

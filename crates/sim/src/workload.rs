@@ -1,0 +1,179 @@
+//! A client that reads, writes and zeroes a few blocks of a shared volume, and records what it saw.
+
+use crate::history::{Call, History, Value};
+use std::time::Duration;
+use weft_client::{AttachMode, AttachOptions, ClientError, Fabric, Volume};
+use weft_rt::sync::join_all;
+use weft_rt::{Addr, Buf, BufMut, random_below, sim, sleep};
+use weft_types::BLOCK_SIZE;
+
+/// How a client behaves.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// Managers to ask.
+    pub managers: Vec<Addr>,
+    /// The volume.
+    pub volume: String,
+    /// The blocks that are used: first block of each run that requests begin in.
+    pub hot_blocks: Vec<u64>,
+    /// How long the client thinks between operations, at most.
+    pub think: Duration,
+    /// Operations after which it is done; unlimited if none.
+    pub operations: Option<u64>,
+    /// Operations in flight at once.
+    pub depth: u64,
+}
+
+/// A block filled with its value, so that a torn or misplaced block shows.
+pub fn fill_block(block: u64, value: Value) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(BLOCK_SIZE);
+    while bytes.len() < BLOCK_SIZE {
+        bytes.extend_from_slice(&value.to_le_bytes());
+        bytes.extend_from_slice(&block.to_le_bytes());
+    }
+    bytes
+}
+
+/// The value of a block's bytes.
+///
+/// # Panics
+/// If the block is torn or holds another block's data: the fabric broke its first promise.
+pub fn read_value(block: u64, bytes: &[u8]) -> Value {
+    let value = Value::from_le_bytes(bytes[..8].try_into().expect("a block has 8 bytes"));
+    if value == 0 {
+        assert!(bytes.iter().all(|b| *b == 0), "block {block} is neither zero nor data");
+    } else {
+        assert!(bytes == &fill_block(block, value)[..], "block {block} with value {value} is torn or misplaced");
+    }
+    value
+}
+
+/// Attaches the volume, trying until it works.
+pub async fn attach(managers: &[Addr], volume: &str, name: &str, mode: AttachMode) -> Volume {
+    loop {
+        let attempt = async {
+            let fabric = Fabric::connect(managers, name).await?;
+            let options = AttachOptions { mode, preempt: false, io_timeout: Duration::from_secs(3600) };
+            fabric.attach(volume, options).await
+        };
+        match weft_rt::timeout(Duration::from_secs(20), attempt).await {
+            Ok(Ok(volume)) => return volume,
+            Ok(Err(error)) => sim::tell(|| format!("attach fails: {error}")),
+            Err(_) => sim::tell(|| "attach takes too long".to_owned()),
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Runs a client until its operations are done, or for ever. A session that is over is begun anew.
+pub async fn run(name: String, workload: Workload, history: History) {
+    let mut left = workload.operations;
+    while left != Some(0) {
+        let volume = attach(&workload.managers, &workload.volume, &name, AttachMode::Shared).await;
+        sim::tell(|| format!("{name} is attached"));
+        let lanes = (0..workload.depth).map(|_| {
+            let share = left.map(|n| n.div_ceil(workload.depth));
+            lane(&name, &workload, &volume, &history, share)
+        });
+        let done: u64 = join_all(lanes).await.into_iter().sum();
+        left = left.map(|n| n.saturating_sub(done));
+        volume.detach().await;
+    }
+}
+
+/// One operation after another, until the share is done or the session is over. Returns how many were done.
+async fn lane(
+    name: &str,
+    workload: &Workload,
+    volume: &Volume,
+    history: &History,
+    share: Option<u64>,
+) -> u64 {
+    let mut done = 0;
+    while share.is_none_or(|n| done < n) {
+        if !workload.think.is_zero() && random_below(2) == 0 {
+            sleep(Duration::from_nanos(random_below(workload.think.as_nanos() as u64 + 1))).await;
+        }
+        let first = workload.hot_blocks[random_below(workload.hot_blocks.len() as u64) as usize];
+        let count = 1 + random_below(4) * random_below(2);
+        let result = match random_below(20) {
+            0..=8 => write(name, volume, history, first, count).await,
+            9 => zero(name, volume, history, first, count).await,
+            _ => read(name, volume, history, first, count).await,
+        };
+        match result {
+            Ok(()) => done += 1,
+            Err(ClientError::SessionOver { .. } | ClientError::Fenced { .. }) => {
+                sim::tell(|| format!("{name}: the session is over"));
+                return done;
+            }
+            Err(error) => panic!("{name}: {error}"),
+        }
+    }
+    done
+}
+
+fn bytes(block: u64) -> u64 {
+    block * BLOCK_SIZE as u64
+}
+
+async fn write(
+    name: &str,
+    volume: &Volume,
+    history: &History,
+    first: u64,
+    count: u64,
+) -> Result<(), ClientError> {
+    let mut data = Vec::new();
+    let mut calls: Vec<Call> = Vec::new();
+    for block in first..first + count {
+        let value = history.fresh_value();
+        data.extend_from_slice(&fill_block(block, value));
+        calls.push(history.begin_write(name, block, value));
+    }
+    volume.write(bytes(first), vec![Buf::from(data)]).await?;
+    calls.into_iter().for_each(|call| history.end_write(call));
+    Ok(())
+}
+
+async fn zero(
+    name: &str,
+    volume: &Volume,
+    history: &History,
+    first: u64,
+    count: u64,
+) -> Result<(), ClientError> {
+    let calls: Vec<Call> =
+        (first..first + count).map(|block| history.begin_write(name, block, 0)).collect();
+    if random_below(2) == 0 {
+        volume.discard(bytes(first), bytes(count)).await?;
+    } else {
+        volume.write_zeroes(bytes(first), bytes(count)).await?;
+    }
+    calls.into_iter().for_each(|call| history.end_write(call));
+    Ok(())
+}
+
+/// Reads blocks and records what they hold.
+pub async fn read(
+    name: &str,
+    volume: &Volume,
+    history: &History,
+    first: u64,
+    count: u64,
+) -> Result<(), ClientError> {
+    let calls: Vec<Call> = (first..first + count).map(|block| history.begin_read(name, block)).collect();
+    let parts = volume.read(bytes(first), bytes(count)).await?;
+    let mut whole = BufMut::aligned(bytes(count) as usize);
+    let mut at = 0;
+    for part in parts {
+        whole[at..at + part.len()].copy_from_slice(&part);
+        at += part.len();
+    }
+    assert_eq!(at, whole.len(), "a read returns as much as was asked for");
+    for (i, call) in calls.into_iter().enumerate() {
+        let block = &whole[i * BLOCK_SIZE..(i + 1) * BLOCK_SIZE];
+        history.end_read(call, read_value(first + i as u64, block));
+    }
+    Ok(())
+}
