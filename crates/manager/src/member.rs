@@ -98,6 +98,12 @@ impl Member {
         self.is_up() && self.drives.contains(&drive) && !self.failed.contains_key(&drive)
     }
 
+    /// Whether the target is known not to serve this drive: it is taken for gone, or has joined without the drive.
+    pub(crate) fn lacks(&self, drive: DriveId) -> bool {
+        let is_missing = !self.drives.contains(&drive) || self.failed.contains_key(&drive);
+        self.suspicion.is_some() || (self.incarnation.is_some() && is_missing)
+    }
+
     /// The link, if it is open.
     pub(crate) fn open_link(&self) -> Option<Link> {
         self.link.clone().filter(|l| !l.is_closed())

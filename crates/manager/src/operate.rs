@@ -209,11 +209,12 @@ impl Manager {
         Ok(self.map())
     }
 
-    /// Drives that do not serve at present: no new group is put on them.
+    /// Drives that are known not to serve at present: no new group is put on them. Those of targets that have not
+    /// found a restarted manager yet are not among them.
     fn absent_drives(&self) -> BTreeSet<DriveId> {
         let state = self.state.borrow();
-        let is_served = |d: &weft_types::Drive| state.members.get(&d.node).is_some_and(|m| m.serves(d.id));
-        state.map.drives.values().filter(|d| !is_served(d)).map(|d| d.id).collect()
+        let is_absent = |d: &weft_types::Drive| state.members.get(&d.node).is_none_or(|m| m.lacks(d.id));
+        state.map.drives.values().filter(|d| is_absent(d)).map(|d| d.id).collect()
     }
 }
 

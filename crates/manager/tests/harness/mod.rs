@@ -4,6 +4,8 @@
 //! until its map is adopted; they vouch for each other unless told not to; they log what they are asked. They hold
 //! no data.
 
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

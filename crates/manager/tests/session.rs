@@ -1,0 +1,216 @@
+//! Attach, detach, expiry: what everyone has heard before the client may go on.
+
+mod harness;
+
+use harness::*;
+use std::rc::Rc;
+use weft_api::{ApiAnswer, ApiRequest};
+use weft_rt::sim::Sim;
+use weft_rt::{Instant, Link, now, sleep, spawn};
+use weft_types::AttachMode::{Exclusive, ReadOnly, Shared};
+use weft_types::{Generation, MapVersion, Role, Session, SessionId};
+use weft_wire::Status;
+use weft_wire::control::{ManagerAnswer, ManagerRequest, TargetRequest};
+use weft_wire::handshake::PeerRole;
+
+/// When a target was first asked to end, and to sweep, this session.
+fn ended_and_swept(target: &FakeTarget, id: SessionId) -> (Option<Instant>, Option<Instant>) {
+    let ended = target.asked(
+        Instant::default(),
+        |r| matches!(r, TargetRequest::EndSessions { sessions } if sessions.contains(&id)),
+    );
+    let is_sweep = |r: &TargetRequest| matches!(r, TargetRequest::Sweep { sessions } if sessions.iter().any(|s| s.0 == id));
+    (ended, target.asked(Instant::default(), is_sweep))
+}
+
+/// Every target was told of the end before any was asked to sweep.
+fn assert_swept_in_order(targets: &[Rc<FakeTarget>], session: &Session) {
+    let times: Vec<_> = targets.iter().map(|t| ended_and_swept(t, session.id)).collect();
+    let last_end = times.iter().map(|t| t.0.expect("told of the end")).max().unwrap();
+    let first_sweep = times.iter().map(|t| t.1.expect("swept")).min().unwrap();
+    assert!(last_end <= first_sweep, "{times:?}");
+}
+
+#[test]
+fn an_exclusive_attach_waits_for_adoption_and_for_the_sweep() {
+    Sim::new(1).block_on(async {
+        let (service, targets, _) = fabric(2).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        let first = attach("v", Exclusive, false).await.unwrap();
+        assert_eq!(first.generation, Generation(2));
+        let (status, text) = attach("v", Exclusive, false).await.unwrap_err();
+        assert!(status == Status::Refused && text.contains("preempt"), "{text}");
+        targets[0].holds_adoption.set(true);
+        targets[1].holds_sweep.set(true);
+        let second = spawn(attach("v", Exclusive, true));
+        sleep(ms(800)).await;
+        assert!(!second.is_finished(), "one target has not adopted the generation");
+        targets[0].holds_adoption.set(false);
+        sleep(ms(800)).await;
+        assert!(!second.is_finished(), "the first client's writes are not swept");
+        assert!(service.map().sessions.contains_key(&first.id), "nor is its slot free");
+        targets[1].holds_sweep.set(false);
+        let second = second.await.unwrap().unwrap();
+        assert_eq!(second.generation, Generation(3));
+        assert!(second.slot != first.slot && second.id > first.id);
+        assert_swept_in_order(&targets, &first);
+        let version = service.map().version;
+        assert!(targets.iter().all(|t| t.adopted().0 + 1 >= version.0), "adopted before the answer");
+        assert!(!service.map().sessions.contains_key(&first.id));
+    });
+}
+
+#[test]
+fn shared_sessions_do_not_wait_and_share() {
+    Sim::new(2).block_on(async {
+        let (service, targets, _) = fabric(2).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        sleep(ms(500)).await;
+        targets[0].holds_adoption.set(true);
+        let a = attach("v", Shared, false).await.unwrap();
+        let b = attach("v", ReadOnly, false).await.unwrap();
+        assert!(a.generation == b.generation && a.slot != b.slot);
+        targets[0].holds_adoption.set(false);
+        let (status, _) = attach("v", Exclusive, false).await.unwrap_err();
+        assert_eq!(status, Status::Refused);
+        let (status, _) = attach("no-such", Shared, false).await.unwrap_err();
+        assert_eq!(status, Status::NotFound);
+        let Ok(ApiAnswer::Sessions { sessions }) =
+            operate(ApiRequest::SessionList { volume: Some("v".into()) }).await
+        else {
+            panic!("sessions")
+        };
+        assert_eq!(sessions.iter().map(|s| s.id).collect::<Vec<_>>(), [a.id, b.id]);
+        // Done, the session is ended everywhere, swept, and forgotten.
+        let link = connect(PeerRole::Client).await;
+        for _ in 0..2 {
+            let (answer, _) = ask(&link, &ManagerRequest::Detach { session: a.id }).await.unwrap();
+            assert_eq!(answer, ManagerAnswer::Done);
+        }
+        eventually("it is swept", ms(1000), || !service.map().sessions.contains_key(&a.id)).await;
+        assert_swept_in_order(&targets, &a);
+        assert!(service.map().sessions.contains_key(&b.id));
+    });
+}
+
+#[test]
+fn a_silent_client_expires_and_a_talking_one_does_not() {
+    Sim::new(3).block_on(async {
+        let (service, targets, _) = fabric(2).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        let silent = attach("v", Shared, false).await.unwrap();
+        let talking = attach("v", Shared, false).await.unwrap();
+        let attached = now();
+        for _ in 0..8 {
+            sleep(ms(5000)).await;
+            touch(&[talking.id]).await.unwrap();
+            let is_open = service.map().sessions.contains_key(&silent.id);
+            assert_eq!(is_open, attached.elapsed() < ms(30_500), "after {:?}", attached.elapsed());
+        }
+        assert_swept_in_order(&targets, &silent);
+        assert!(service.map().sessions.contains_key(&talking.id));
+        let (status, _) = touch(&[silent.id]).await.unwrap_err();
+        assert_eq!(status, Status::SessionOver);
+        // A new manager process gives a full term.
+        service.restart().await;
+        sleep(ms(29_000)).await;
+        assert!(service.map().sessions.contains_key(&talking.id));
+        touch(&[talking.id]).await.unwrap();
+        sleep(ms(29_000)).await;
+        assert!(service.map().sessions.contains_key(&talking.id));
+        sleep(ms(3_000)).await;
+        assert!(!service.map().sessions.contains_key(&talking.id));
+    });
+}
+
+#[test]
+fn an_attach_passes_a_dead_node_once_it_is_evicted() {
+    Sim::new(4).block_on(async {
+        let (service, targets, _) = fabric(3).await;
+        operate(volume_of("v", 3)).await.unwrap();
+        let first = attach("v", Exclusive, false).await.unwrap();
+        targets[0].kill();
+        let asked = now();
+        let second = attach("v", Exclusive, true).await.unwrap();
+        assert!(asked.elapsed() > ms(1500), "the dead node had a lease");
+        assert!(roles(&service.map(), 1).iter().all(|r| *r == Role::Out));
+        assert!(!service.map().sessions.contains_key(&first.id) && second.generation > first.generation);
+        assert_swept_in_order(&targets[1..], &first);
+    });
+}
+
+#[test]
+fn an_attach_gives_up_when_the_last_copy_is_away_and_leaves_nothing_behind() {
+    Sim::new(5).block_on(async {
+        let (service, targets, _) = fabric(2).await;
+        operate(volume_of("v", 1)).await.unwrap();
+        sleep(ms(1000)).await;
+        targets[0].kill();
+        let (status, text) = attach("v", Exclusive, false).await.unwrap_err();
+        assert!(status == Status::NotReady && text.contains("node-1"), "{text}");
+        assert!(service.map().sessions.values().all(|s| s.state == weft_types::SessionState::Over));
+        targets[0].start();
+        eventually("what was left is swept", ms(5000), || service.map().sessions.is_empty()).await;
+        attach("v", Exclusive, false).await.unwrap();
+    });
+}
+
+#[test]
+fn a_replica_that_comes_back_during_a_sweep_makes_another_round() {
+    Sim::new(6).block_on(async {
+        let (service, targets, _) = fabric(3).await;
+        operate(volume_of("v", 3)).await.unwrap();
+        let session = attach("v", Shared, false).await.unwrap();
+        targets[0].kill();
+        eventually("it is out", ms(6000), || roles(&service.map(), 1).iter().all(|r| *r == Role::Out)).await;
+        targets[1].holds_sweep.set(true);
+        let link = connect(PeerRole::Client).await;
+        ask(&link, &ManagerRequest::Detach { session: session.id }).await.unwrap();
+        sleep(ms(500)).await;
+        targets[0].start();
+        eventually("it is back", ms(6000), || roles(&service.map(), 1).iter().all(|r| *r == Role::Syncing))
+            .await;
+        assert_eq!(ended_and_swept(&targets[0], session.id), (None, None));
+        targets[1].holds_sweep.set(false);
+        eventually("it is swept", ms(6000), || service.map().sessions.is_empty()).await;
+        assert_swept_in_order(&targets[..1], &session);
+    });
+}
+
+#[test]
+fn sessions_that_were_over_are_swept_by_the_next_manager() {
+    Sim::new(7).block_on(async {
+        let (service, targets, _) = fabric(2).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        let session = attach("v", Shared, false).await.unwrap();
+        targets[0].holds_sweep.set(true);
+        let link = connect(PeerRole::Client).await;
+        ask(&link, &ManagerRequest::Detach { session: session.id }).await.unwrap();
+        sleep(ms(500)).await;
+        service.restart().await;
+        targets[0].holds_sweep.set(false);
+        eventually("it is swept", ms(6000), || service.map().sessions.is_empty()).await;
+    });
+}
+
+#[test]
+fn a_watch_brings_the_next_map_at_once_and_is_let_go_after_ten_seconds() {
+    Sim::new(8).block_on(async {
+        let (service, _targets, _) = fabric(1).await;
+        let link = connect(PeerRole::Client).await;
+        let (answer, map) = ask(&link, &ManagerRequest::WatchMap { have: MapVersion(0) }).await.unwrap();
+        let have = service.map().version;
+        assert!(answer == ManagerAnswer::Map { version: have } && !map.is_empty());
+        let asked = now();
+        let (_, map) = ask(&link, &ManagerRequest::WatchMap { have }).await.unwrap();
+        assert!(map.is_empty() && asked.elapsed() >= ms(10_000) && asked.elapsed() < ms(10_100));
+        let watching: Link = link.clone();
+        let watch = spawn(async move { ask(&watching, &ManagerRequest::WatchMap { have }).await });
+        sleep(ms(100)).await;
+        operate(volume_of("v", 1)).await.unwrap();
+        let asked = now();
+        let (answer, map) = watch.await.unwrap().unwrap();
+        assert!(answer == ManagerAnswer::Map { version: service.map().version } && !map.is_empty());
+        assert!(asked.elapsed() < ms(10));
+    });
+}

@@ -1,0 +1,242 @@
+//! Volumes and the manager's own death: a change happened or did not, and what was begun goes on.
+
+mod harness;
+
+use harness::*;
+use std::time::Duration;
+use weft_api::{ApiAnswer, ApiRequest, ErrorCode, Health, Repair};
+use weft_rt::sim::Sim;
+use weft_rt::{Link, sleep, spawn};
+use weft_types::AttachMode::Shared;
+use weft_types::{Role, VolumeState};
+use weft_wire::control::{ResyncStatus, TargetRequest};
+use weft_wire::handshake::{Hello, PeerRole};
+use weft_wire::{Kind, Status};
+
+fn delete(name: &str, force: bool, dry_run: bool) -> ApiRequest {
+    ApiRequest::VolumeDelete { name: name.into(), force, dry_run }
+}
+
+fn was_dropped(target: &FakeTarget) -> bool {
+    target.log.borrow().iter().any(|(_, r)| matches!(r, TargetRequest::DropVolume { .. }))
+}
+
+#[test]
+fn a_volume_is_created_grown_and_deleted() {
+    Sim::new(1).block_on(async {
+        let (service, targets, _) = fabric(3).await;
+        let mut wanted = volume_of("v", 2);
+        let ApiRequest::VolumeCreate { stripe_unit_bytes, width, dry_run, .. } = &mut wanted else {
+            panic!()
+        };
+        (*stripe_unit_bytes, *width, *dry_run) = (Some(128 << 10), Some(2), true);
+        let before = service.map();
+        let Ok(ApiAnswer::Volume { volume, dry_run: true }) = operate(wanted.clone()).await else {
+            panic!("planned")
+        };
+        assert_eq!(service.map(), before, "a dry run changes nothing");
+        let ApiRequest::VolumeCreate { dry_run, .. } = &mut wanted else { panic!() };
+        *dry_run = false;
+        let Ok(ApiAnswer::Volume { volume: created, .. }) = operate(wanted.clone()).await else {
+            panic!("created")
+        };
+        assert_eq!((created.id, created.groups, created.health), (volume.id, volume.groups, volume.health));
+        assert_eq!(
+            (created.stripe_unit_bytes, created.width, created.health),
+            (128 << 10, 2, Health::Healthy)
+        );
+        assert_eq!(operate(wanted).await.unwrap_err().code, ErrorCode::Conflict);
+
+        let grow = |bytes| ApiRequest::VolumeResize { name: "v".into(), size_bytes: bytes, dry_run: false };
+        for _ in 0..2 {
+            let Ok(ApiAnswer::Volume { volume, .. }) = operate(grow(256 << 20)).await else {
+                panic!("grown")
+            };
+            assert_eq!(volume.size_bytes, 256 << 20);
+        }
+        let error = operate(grow(64 << 20)).await.unwrap_err();
+        assert!(error.code == ErrorCode::Refused && error.hint.is_some(), "{error:?}");
+
+        attach("v", Shared, false).await.unwrap();
+        let error = operate(delete("v", false, false)).await.unwrap_err();
+        assert_eq!(error.code, ErrorCode::Refused);
+        assert!(error.hint.unwrap().contains("--force"));
+        let Ok(ApiAnswer::Deleting { ended_sessions, .. }) = operate(delete("v", true, true)).await else {
+            panic!()
+        };
+        assert_eq!(
+            (ended_sessions.len(), service.map().volume_named("v").unwrap().state),
+            (1, VolumeState::Ready)
+        );
+        operate(delete("v", true, false)).await.unwrap();
+        eventually("it is gone", ms(2000), || service.map().volumes.is_empty()).await;
+        assert!(service.map().sessions.is_empty() && targets.iter().all(|t| was_dropped(t)));
+    });
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_a_hint() {
+    Sim::new(2).block_on(async {
+        let (_service, _targets, _) = fabric(2).await;
+        let with = |name: &str, size: u64, n: u8| {
+            let mut request = volume_of(name, n);
+            if let ApiRequest::VolumeCreate { size_bytes, .. } = &mut request {
+                *size_bytes = size;
+            }
+            request
+        };
+        for (request, code, word) in [
+            (with("a/b", 4096, 1), ErrorCode::Invalid, "contains '/'"),
+            (with(&"x".repeat(300), 4096, 1), ErrorCode::Invalid, "300 bytes"),
+            (with("v", 5000, 1), ErrorCode::Invalid, "multiple of 4096"),
+            (with("v", 4096, 3), ErrorCode::Refused, ""),
+            (with("v", 4096, 9), ErrorCode::Invalid, "9 copies"),
+            (with("v", 8 << 30, 2), ErrorCode::Refused, "free"),
+            (ApiRequest::VolumeShow { name: "none".into() }, ErrorCode::NotFound, "no volume 'none'"),
+            (ApiRequest::NodeShow { name: "none".into() }, ErrorCode::NotFound, "no node"),
+            (ApiRequest::DriveShow { id: "00000000".into() }, ErrorCode::Invalid, "several"),
+        ] {
+            let error = operate(request.clone()).await.unwrap_err();
+            assert!(error.code == code && error.message.contains(word), "{request:?}: {error:?}");
+        }
+        assert!(operate(with("v", 8 << 30, 2)).await.unwrap_err().hint.unwrap().contains("--thin"));
+        let Ok(ApiAnswer::Drive { drive, .. }) =
+            operate(ApiRequest::DriveShow { id: "00000000-0000-0000-0000-000000000002".into() }).await
+        else {
+            panic!("a drive")
+        };
+        assert!(drive.present && drive.node == "node-2" && drive.capacity_bytes == 1 << 30);
+    });
+}
+
+#[test]
+fn a_fabric_without_drives_says_so() {
+    Sim::new(3).block_on(async {
+        let _service = Service::start().await;
+        let error = operate(volume_of("v", 1)).await.unwrap_err();
+        assert!(error.code == ErrorCode::Refused && error.message.contains("no drives"), "{error:?}");
+    });
+}
+
+/// The manager dies at every moment around a create. Afterwards the volume is there, whole, or not at all; a client
+/// that heard of it finds it.
+#[test]
+fn a_manager_killed_during_a_create_has_done_all_of_it_or_nothing() {
+    let (mut there, mut not_there) = (0, 0);
+    for seed in 0..60 {
+        let is_there = Sim::new(seed).block_on(async move {
+            let (service, targets, _) = fabric(2).await;
+            let link = Link::connect(&manager_addr(), &Hello::new(PeerRole::Tool, None, "t")).await.unwrap();
+            let call = spawn(async move {
+                let request = weft_api::encode_request(&volume_of("v", 2));
+                link.call(Kind::Api, &request, vec![]).await.is_ok()
+            });
+            sleep(Duration::from_micros(seed * 10)).await;
+            service.kill();
+            let heard = call.await.unwrap();
+            service.restart().await;
+            let map = service.map();
+            assert_eq!(weft_membership_check(&map), 0);
+            let is_there = map.volume_named("v").is_some();
+            assert!(is_there || !heard, "what was answered is there");
+            // Tried again, it is there in any case, and can be used.
+            all_up(&service, &targets).await;
+            match operate(volume_of("v", 2)).await {
+                Ok(_) => assert!(!is_there),
+                Err(error) => assert!(is_there && error.code == ErrorCode::Conflict, "{error:?}"),
+            }
+            attach("v", Shared, false).await.unwrap();
+            is_there
+        });
+        if is_there { there += 1 } else { not_there += 1 }
+    }
+    assert!(there > 5 && not_there > 5, "both happen: {there}, {not_there}");
+}
+
+fn weft_membership_check(map: &weft_types::FabricMap) -> usize {
+    weft_membership::check(map).len()
+}
+
+#[test]
+fn an_interrupted_delete_goes_on_with_the_next_manager() {
+    for seed in 0..30 {
+        Sim::new(seed).block_on(async move {
+            let (service, targets, _) = fabric(2).await;
+            operate(volume_of("v", 2)).await.unwrap();
+            let session = attach("v", Shared, false).await.unwrap();
+            operate(delete("v", true, false)).await.unwrap();
+            sleep(Duration::from_micros(seed * 700)).await;
+            service.kill();
+            sleep(ms(100)).await;
+            service.restart().await;
+            eventually("it is gone", ms(5000), || service.map().volumes.is_empty()).await;
+            assert!(!service.map().sessions.contains_key(&session.id));
+            assert!(targets.iter().all(|t| was_dropped(t)));
+        });
+    }
+}
+
+#[test]
+fn a_broken_store_stops_the_manager_and_nothing_else_happens() {
+    Sim::new(4).block_on(async {
+        let (service, targets, views) = fabric(2).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        sleep(ms(1000)).await;
+        let group = *service.map().groups.keys().next().unwrap();
+        service.store.set_broken(true);
+        let error = operate(volume_of("w", 2)).await.unwrap_err();
+        assert_eq!(error.code, ErrorCode::Unavailable, "{error:?}");
+        let link = connect(PeerRole::Tool).await;
+        let frame = link
+            .call(Kind::Api, &weft_api::encode_request(&ApiRequest::VolumeList {}), vec![])
+            .await
+            .unwrap();
+        assert_eq!(Status::from_u16(frame.envelope.status), Status::NotReady);
+        sleep(ms(8000)).await;
+        assert!(views.iter().all(|v| v.serves(group)), "the targets go on without it");
+        service.store.set_broken(false);
+        service.restart().await;
+        all_up(&service, &targets).await;
+        assert!(service.map().volume_named("w").is_none());
+        operate(volume_of("w", 2)).await.unwrap();
+    });
+}
+
+#[test]
+fn status_tells_of_a_resync_and_when_it_is_done() {
+    Sim::new(5).block_on(async {
+        let (service, targets, _) = fabric(2).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        targets[0].kill();
+        eventually("it is out", ms(6000), || roles(&service.map(), 1).iter().all(|r| *r == Role::Out)).await;
+        let waiting = status().await;
+        let is_awaited =
+            |r: &Repair| matches!(r, Repair::AwaitingReturn { rebuild_in_ms } if *rebuild_in_ms > 590_000);
+        assert!(waiting.degraded_groups.iter().all(|d| is_awaited(&d.repair) && d.good_copies == 1));
+        assert!(waiting.degraded_groups.iter().all(|d| d.node == "node-1"));
+        assert!(waiting.degraded_groups.iter().any(|d| d.volumes == ["v"]));
+        targets[0].start();
+        eventually("it is back", ms(6000), || roles(&service.map(), 1).iter().all(|r| *r == Role::Syncing))
+            .await;
+        let drive = weft_types::DriveId(1);
+        for step in 0..8 {
+            let resync = |group| ResyncStatus {
+                group,
+                drive,
+                chunks_verified: step * 10,
+                chunks_total: 200,
+                blocks_copied: step,
+                blocks_held: step,
+                done: false,
+            };
+            *targets[0].resyncs.borrow_mut() = service.map().groups.keys().map(|g| resync(*g)).collect();
+            let status = status().await;
+            assert_eq!(status.health, Health::Degraded);
+            if step == 7 {
+                let eta = status.resync_eta_ms.expect("it moves");
+                assert!((12_000..15_000).contains(&eta), "130 chunks at 10 per second: {eta}");
+            }
+            sleep(ms(1001)).await;
+        }
+    });
+}
