@@ -1,1 +1,134 @@
-fn main() {}
+//! Whole: the program `weft`. It picks engines and faces by subcommand.
+//!
+//! It owns the daemons' entry points and the commands that open drives. What is printed, and everything that a
+//! client or a tool can do, is in `weft-cli`.
+
+mod bench;
+mod drive;
+mod logging;
+mod manager;
+mod node;
+mod recover;
+mod serve;
+mod stop;
+
+use clap::{CommandFactory, Parser};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use weft_cli::{
+    CliError, DriveFormatArgs, Engines, Exit, FabricPlace, FabricRecoverArgs, Globals, ManagerRunArgs,
+    NodeRunArgs, Output, VolumeServeArgs,
+};
+
+/// Shared, protected storage from the drives of many machines
+///
+/// Weft turns the drives of Linux machines into one fabric and serves mirrored block volumes from it. Begin with `weft up`, which
+/// starts a whole fabric on this machine.
+#[derive(Parser)]
+#[command(
+    name = "weft",
+    bin_name = "weft",
+    version,
+    max_term_width = 100,
+    disable_help_subcommand = true,
+    after_long_help = "Exit codes: 0 done, 1 failed, 2 called wrongly, 3 no manager of the fabric answers, 4 refused \
+                       because data or somebody's work could be lost.\n\nData goes to the standard output, everything \
+                       else to the standard error. NO_COLOR switches colours off."
+)]
+struct Program {
+    #[command(flatten)]
+    globals: Globals,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    #[command(flatten)]
+    Cli(weft_cli::Command),
+    /// Measure the data path of this build
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
+    /// Print the reference of all commands as Markdown
+    #[command(hide = true)]
+    Reference,
+}
+
+/// The engines that the command line asks for.
+struct Whole;
+
+impl Engines for Whole {
+    fn manager_run(&self, args: ManagerRunArgs) -> Result<(), CliError> {
+        logging::start_for_daemon();
+        weft_cli::block_on(manager::run(args))
+    }
+
+    fn node_run(&self, args: NodeRunArgs) -> Result<(), CliError> {
+        logging::start_for_daemon();
+        weft_cli::block_on(node::run(args))
+    }
+
+    fn drive_format(&self, args: DriveFormatArgs, output: Output) -> Result<(), CliError> {
+        weft_cli::block_on(drive::format(args, output))
+    }
+
+    fn drive_inspect(&self, path: PathBuf, output: Output) -> Result<(), CliError> {
+        weft_cli::block_on(drive::inspect(path, output))
+    }
+
+    fn drive_check(&self, path: PathBuf, deep: bool, output: Output) -> Result<(), CliError> {
+        weft_cli::block_on(drive::check(path, deep, output))
+    }
+
+    fn fabric_recover(&self, args: FabricRecoverArgs, output: Output) -> Result<(), CliError> {
+        weft_cli::block_on(recover::recover(args, output))
+    }
+
+    fn volume_serve(
+        &self,
+        args: VolumeServeArgs,
+        place: FabricPlace,
+        output: Output,
+    ) -> Result<(), CliError> {
+        weft_cli::block_on(serve::serve(args, place, output))
+    }
+}
+
+fn main() -> ExitCode {
+    let program = match Program::try_parse() {
+        Ok(program) => program,
+        Err(error) => {
+            let is_json = std::env::args_os().any(|arg| arg == "--json");
+            return ExitCode::from(weft_cli::report_usage(&error, is_json) as u8);
+        }
+    };
+    match run(program.command, &program.globals) {
+        Ok(()) => ExitCode::from(Exit::Done as u8),
+        Err(error) => {
+            weft_cli::report(&error, program.globals.json);
+            ExitCode::from(error.exit() as u8)
+        }
+    }
+}
+
+fn run(command: Command, globals: &Globals) -> Result<(), CliError> {
+    match command {
+        Command::Cli(command) => {
+            if !is_daemon(&command) {
+                logging::start_for_command();
+            }
+            weft_cli::run(globals, command, &Whole)
+        }
+        Command::Bench(command) => {
+            logging::start_for_command();
+            bench::run(command)
+        }
+        Command::Reference => Output::new(false).print(&weft_cli::reference(&Program::command())),
+    }
+}
+
+/// Whether the command starts its own logging.
+fn is_daemon(command: &weft_cli::Command) -> bool {
+    use weft_cli::{Command, ManagerCommand, NodeCommand};
+    matches!(command, Command::Manager(ManagerCommand::Run(_)) | Command::Node(NodeCommand::Run(_)))
+}

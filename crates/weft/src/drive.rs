@@ -1,0 +1,128 @@
+//! `weft drive format`, `inspect` and `check`: drives of this machine, without a fabric.
+
+use crate::manager::with_causes;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use weft_cli::{CliError, DriveFormatArgs, Output, Size};
+use weft_rt::{Drive, OpenOptions, random_u128};
+use weft_store::{FormatOptions, Label, Store, StoreError};
+use weft_types::DriveId;
+
+/// A drive that was formatted, for programs.
+#[derive(serde::Serialize)]
+struct Formatted<'a> {
+    path: &'a Path,
+    drive: String,
+    fabric: String,
+    size_bytes: u64,
+    format: u16,
+}
+
+pub(crate) async fn format(args: DriveFormatArgs, output: Output) -> Result<(), CliError> {
+    let path = args.path.as_path();
+    let existing = fs::metadata(path).ok();
+    let create_bytes = match (&existing, args.size) {
+        (None, Some(size)) => Some(size.0),
+        (None, None) => {
+            return Err(CliError::Failed {
+                message: format!("{} does not exist", path.display()),
+                hint: "check the path, or create a file of that name with --size 8GiB".into(),
+            });
+        }
+        (Some(found), Some(size)) if found.is_file() && found.len() != size.0 => {
+            return Err(CliError::Refused {
+                message: format!("{} exists with {}, not {size}", path.display(), Size(found.len())),
+                hint: "leave --size out to format it as it is, or name another file".into(),
+            });
+        }
+        (Some(_), _) => None,
+    };
+    let label = make(&args, create_bytes).await.inspect_err(|_| {
+        if existing.is_none() {
+            // It did not exist before, so nothing is lost; that it may not be there either is no news.
+            let _ = fs::remove_file(path);
+        }
+    })?;
+    let formatted = Formatted {
+        path,
+        drive: label.drive.to_string(),
+        fabric: label.fabric.to_string(),
+        size_bytes: label.size_bytes,
+        format: label.format,
+    };
+    output.show(&formatted, |f, _| {
+        format!("{} formatted as drive {}, {}\n", f.path.display(), f.drive, Size(f.size_bytes))
+    })
+}
+
+async fn make(args: &DriveFormatArgs, create_bytes: Option<u64>) -> Result<Label, CliError> {
+    let spec = spec(&args.path)?;
+    let options = OpenOptions { create_bytes, sparse: args.sparse, read_only: false };
+    let drive = Drive::open(spec, options).await.map_err(open_refusal(spec))?;
+    let drive_id = DriveId::from_random(random_u128());
+    let options = FormatOptions { force: args.force, ..FormatOptions::new(args.fabric_id, drive_id) };
+    Store::format(&drive, options).await.map_err(store_refusal(spec))
+}
+
+/// The path as the runtime wants it.
+pub(crate) fn spec(path: &Path) -> Result<&str, CliError> {
+    path.to_str().ok_or_else(|| CliError::Usage {
+        message: format!("{} is not valid UTF-8", path.display()),
+        hint: "name the drive by another path, such as a symbolic link".into(),
+    })
+}
+
+pub(crate) async fn inspect(path: PathBuf, output: Output) -> Result<(), CliError> {
+    let _ = (path, output);
+    Ok(())
+}
+
+pub(crate) async fn check(path: PathBuf, deep: bool, output: Output) -> Result<(), CliError> {
+    let _ = (path, deep, output);
+    Ok(())
+}
+
+/// A drive that cannot be opened.
+pub(crate) fn open_refusal(path: &str) -> impl FnOnce(io::Error) -> CliError {
+    CliError::file("open", path)
+}
+
+/// What the store refuses, with what to do.
+pub(crate) fn store_refusal(path: &str) -> impl FnOnce(StoreError) -> CliError {
+    let path = path.to_owned();
+    move |error| {
+        let message = format!("{path}: {}", with_causes(&error));
+        let hint = store_hint(&error).to_owned();
+        match error {
+            StoreError::ForeignData { .. } | StoreError::FormattedAlready { .. } => {
+                CliError::Refused { message, hint }
+            }
+            _ => CliError::Failed { message, hint },
+        }
+    }
+}
+
+fn store_hint(error: &StoreError) -> &'static str {
+    match error {
+        StoreError::ForeignData { .. } | StoreError::FormattedAlready { .. } => {
+            "check that it is the right drive; --force overwrites it, and all that is on it is lost"
+        }
+        StoreError::NotWeft { .. } => "check the path; `weft drive format` makes it a drive of a fabric",
+        StoreError::NewerFormat { .. } => "use the version of weft that formatted it, or a newer one",
+        StoreError::Truncated { .. } => {
+            "restore its full size if the rest still exists; otherwise format it anew, and it is resynced"
+        }
+        StoreError::TooSmall { .. } => "use a larger drive",
+        StoreError::Io { .. } | StoreError::Failed { .. } => {
+            "the drive reports errors: look at the kernel's log, and replace the drive if they persist"
+        }
+        StoreError::LabelDamaged
+        | StoreError::SuperblockDamaged
+        | StoreError::LogDamaged { .. }
+        | StoreError::MetadataDamaged { .. } => {
+            "format it anew with --force: the data comes back from the other copies by resync"
+        }
+        _ => "`weft drive inspect` shows what is on it",
+    }
+}

@@ -1,0 +1,80 @@
+//! `weft manager run`: the manager as a process.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use weft_cli::{CliError, ManagerRunArgs};
+use weft_manager::{EmbeddedStore, Manager, ManagerError, ManagerOptions};
+use weft_rt::sync::{Either, race};
+use weft_rt::{Addr, Listener, spawn};
+
+use crate::stop::asked_to_stop;
+
+/// Runs until a signal, or until the manager can serve no more.
+pub(crate) async fn run(args: ManagerRunArgs) -> Result<(), CliError> {
+    let supervisor = args.supervisor.clone();
+    match race(asked_to_stop(supervisor), serve(args)).await {
+        Either::Left(()) => Ok(()),
+        Either::Right(ended) => ended,
+    }
+}
+
+async fn serve(args: ManagerRunArgs) -> Result<(), CliError> {
+    let mut listeners = vec![bind(&args.listen, "--listen")?];
+    if let Some(path) = &args.socket {
+        make_parent(path)?;
+        listeners.push(bind(&Addr::Unix(path.clone()), "--socket")?);
+    }
+    make_parent(&args.store)?;
+    let store = EmbeddedStore::open(&args.store).map_err(|e| refused(&ManagerError::from(e)))?;
+    let options = ManagerOptions { fabric: args.fabric_id, ..ManagerOptions::default() };
+    let manager = Manager::start(store, options).map_err(|e| refused(&e))?;
+    tracing::info!(fabric = %manager.map().fabric, map = %manager.map().version, "manager serves");
+    for listener in listeners {
+        tracing::info!(addr = %listener.local_addr(), "listening");
+        spawn(manager.clone().serve(listener));
+    }
+    let reason = manager.halted().await;
+    Err(CliError::Failed {
+        message: format!("the manager serves no more: {reason}"),
+        hint: "make sure that only one manager runs and its disk is sound, then start it again".into(),
+    })
+}
+
+/// Listens, or says which option to change.
+pub(crate) fn bind(addr: &Addr, option: &str) -> Result<Listener, CliError> {
+    Listener::bind(addr).map_err(|source| CliError::Failed {
+        message: format!("cannot listen at {addr}: {source}"),
+        hint: match source.kind() {
+            io::ErrorKind::AddrInUse => format!("another process listens there: choose another {option}"),
+            io::ErrorKind::AddrNotAvailable => format!("{option} must be an address of this machine"),
+            _ => format!("check {option} and the permissions"),
+        },
+    })
+}
+
+fn make_parent(path: &Path) -> Result<(), CliError> {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => {
+            fs::create_dir_all(parent).map_err(CliError::file("create the folder", parent))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The manager's refusal to start, with its hint.
+pub(crate) fn refused(error: &ManagerError) -> CliError {
+    let hint = error.hint().unwrap_or("check the file's permissions and the disk");
+    CliError::Failed { message: with_causes(error), hint: hint.into() }
+}
+
+/// An error with all its causes, on one line.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,140 @@
+//! `weft node run`: a node's target as a process.
+
+use crate::drive::{open_refusal, store_refusal};
+use crate::manager::{bind, with_causes};
+use crate::stop::asked_to_stop;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+use weft_cli::{CliError, NodeRunArgs};
+use weft_rt::sync::{Either, race};
+use weft_rt::{Addr, Drive, Link, OpenOptions, random_u128, sleep};
+use weft_store::{FormatOptions, Store};
+use weft_target::{Target, TargetOptions};
+use weft_types::{DriveId, FabricId};
+use weft_wire::handshake::{Hello, PeerRole};
+
+/// How long to wait before a manager that did not answer is tried again.
+const MANAGER_RETRY: Duration = Duration::from_millis(200);
+
+/// The stores that are open, with the path of each drive.
+type Stores = Rc<RefCell<Vec<(String, Rc<Store>)>>>;
+
+/// Runs until a signal; what is in memory is on the drives when it returns.
+pub(crate) async fn run(args: NodeRunArgs) -> Result<(), CliError> {
+    let stores = Stores::default();
+    let target = Rc::new(RefCell::new(None));
+    let ended = {
+        let served = serve(&args, &stores, &target);
+        match race(asked_to_stop(args.supervisor.clone()), served).await {
+            Either::Left(()) => Ok(()),
+            Either::Right(ended) => ended,
+        }
+    };
+    let target: Option<Rc<Target>> = target.borrow_mut().take();
+    if let Some(target) = target {
+        target.stop().await;
+    }
+    let stores = std::mem::take(&mut *stores.borrow_mut());
+    for (path, store) in stores {
+        // Its log holds every acknowledged write: the next start only takes a little longer.
+        if let Err(error) = store.close().await {
+            tracing::error!(path, error = with_causes(&error), "the drive was not closed in order");
+        }
+    }
+    tracing::info!(node = args.name, "node stops");
+    ended
+}
+
+async fn serve(
+    args: &NodeRunArgs,
+    stores: &Stores,
+    running: &RefCell<Option<Rc<Target>>>,
+) -> Result<(), CliError> {
+    let listener = bind(&args.listen, "--listen")?;
+    let listen = listener.local_addr();
+    let fabric = match args.fabric_id {
+        Some(fabric) => fabric,
+        None => ask_fabric(&args.manager, &args.name).await,
+    };
+    for path in &args.drives {
+        match open(path, fabric).await {
+            Ok(store) => stores.borrow_mut().push((path.clone(), store)),
+            Err(error) => {
+                tracing::error!(path, "drive is left out: {}; hint: {}", error.chain(), error.hint());
+            }
+        }
+    }
+    leave_out_twins(stores).await;
+    if stores.borrow().is_empty() {
+        tracing::error!(node = args.name, "no drive could be opened: this node serves nothing");
+    }
+    let options =
+        TargetOptions { node_name: args.name.clone(), fabric, listen, managers: vec![args.manager.clone()] };
+    let target = Target::start(options, stores.borrow().clone());
+    *running.borrow_mut() = Some(target.clone());
+    tracing::info!(node = args.name, %fabric, addr = %listener.local_addr(), "node serves");
+    target.run(listener).await;
+    Ok(())
+}
+
+/// Asks the manager which fabric it owns, until it answers.
+async fn ask_fabric(manager: &Addr, name: &str) -> FabricId {
+    let mut is_told = false;
+    loop {
+        match Link::connect(manager, &Hello::new(PeerRole::Tool, None, name)).await {
+            Ok(link) => {
+                if let Some(fabric) = link.welcome().fabric {
+                    return fabric;
+                }
+            }
+            Err(error) if !is_told => {
+                tracing::warn!(%manager, error = with_causes(&error), "waiting for the manager");
+                is_told = true;
+            }
+            Err(_) => {}
+        }
+        sleep(MANAGER_RETRY).await;
+    }
+}
+
+/// Opens a drive and recovers what is on it; one in memory is formatted first.
+async fn open(path: &str, fabric: FabricId) -> Result<Rc<Store>, CliError> {
+    let drive = Drive::open(path, OpenOptions::default()).await.map_err(open_refusal(path))?;
+    if path.starts_with("mem:") {
+        let options = FormatOptions::new(fabric, DriveId::from_random(random_u128()));
+        Store::format(&drive, options).await.map_err(store_refusal(path))?;
+    }
+    let options = weft_store::OpenOptions { fabric: Some(fabric), ..Default::default() };
+    let (store, report) = Store::open(drive, options).await.map_err(store_refusal(path))?;
+    tracing::info!(path, drive = %store.label().drive, ?report, "drive is open");
+    Ok(store)
+}
+
+/// Closes drives that carry the same identity: one is a copy of the other, and nobody can tell which one holds
+/// the acknowledged writes.
+async fn leave_out_twins(stores: &Stores) {
+    let mut paths: BTreeMap<DriveId, Vec<String>> = BTreeMap::new();
+    for (path, store) in stores.borrow().iter() {
+        paths.entry(store.label().drive).or_default().push(path.clone());
+    }
+    let twins: BTreeMap<DriveId, Vec<String>> = paths.into_iter().filter(|(_, p)| p.len() > 1).collect();
+    for (drive, paths) in &twins {
+        tracing::error!(
+            %drive,
+            "drives are left out: {} carry the same identity, so one is a copy of the other; hint: keep the one that was \
+             in use last, and format the other one anew",
+            paths.join(" and ")
+        );
+    }
+    let all = std::mem::take(&mut *stores.borrow_mut());
+    let (left_out, kept) =
+        all.into_iter().partition::<Vec<_>, _>(|(_, s)| twins.contains_key(&s.label().drive));
+    *stores.borrow_mut() = kept;
+    for (path, store) in left_out {
+        if let Err(error) = store.close().await {
+            tracing::error!(path, error = with_causes(&error), "the drive was not closed in order");
+        }
+    }
+}
