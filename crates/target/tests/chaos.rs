@@ -53,7 +53,8 @@ impl Writer {
         let mut applied = false;
         loop {
             let entry = self.fabric.entry();
-            let ends = join_all(entry.write_set().map(|d| self.deliver(&entry, d.0 as usize, at, version))).await;
+            let ends =
+                join_all(entry.write_set().map(|d| self.deliver(&entry, d.0 as usize, at, version))).await;
             applied |= ends.contains(&Some(Verdict::Applied));
             if ends.iter().all(Option::is_some) {
                 return applied;
@@ -134,7 +135,8 @@ async fn leave_and_come_back(fabric: &Rc<Fabric>, n: usize, crash: Crash) {
         fabric.kill_target(n, crash);
         fabric.start_target(n);
     }
-    eventually("all is verified", || fabric.manager.verified.borrow().contains(&(GROUP, drive(n), stint))).await;
+    eventually("all is verified", || fabric.manager.verified.borrow().contains(&(GROUP, drive(n), stint)))
+        .await;
     fabric.set_role(n, Role::InSync);
 }
 
@@ -165,7 +167,8 @@ async fn run(seed_events: u64) {
     }
     fabric.wait_serving().await;
     fabric.push(&[1, 2, 3]).await;
-    check(&fabric, &complete.borrow()).await;
+    let complete = complete.borrow().clone();
+    check(&fabric, &complete).await;
 }
 
 /// Reads a block; a target may be without a lease for a moment after the manager was away.
@@ -185,8 +188,15 @@ async fn check(fabric: &Rc<Fabric>, complete: &BTreeMap<u32, Version>) {
     for (at, newest) in complete {
         for n in 1..=TARGETS {
             let found = read_surely(&client, n, *at).await;
-            assert!(found.version >= *newest, "block {at} on target {n} has {found:?}, {newest} was complete");
-            assert_eq!(found.byte, byte_of(found.version), "block {at} on target {n} has another version's data");
+            assert!(
+                found.version >= *newest,
+                "block {at} on target {n} has {found:?}, {newest} was complete"
+            );
+            assert_eq!(
+                found.byte,
+                byte_of(found.version),
+                "block {at} on target {n} has another version's data"
+            );
         }
     }
     let sessions: Vec<_> = (1..=3).map(|n| (SessionId(n), SessionSlot(n as u16))).collect();
@@ -213,11 +223,14 @@ fn what_was_acknowledged_survives_whatever_happens() {
     let seeds = std::env::var("WEFT_CHAOS_SEEDS").map_or(25, |n| n.parse().expect("a number of seeds"));
     let first = std::env::var("WEFT_CHAOS_FIRST").map_or(0, |n| n.parse().expect("the first seed"));
     for seed in first..first + seeds {
-        let sim = Sim::new(seed).with_story();
-        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| sim.block_on(run(4 + seed % 8))));
+        let story = Rc::new(RefCell::new(Vec::new()));
+        let lines = story.clone();
+        let sim = Sim::new(seed).with_story(move |line| lines.borrow_mut().push(line.to_owned()));
+        let result =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| sim.block_on(run(4 + seed % 8))));
         if let Err(panic) = result {
             eprintln!("seed {seed}, the last of its story:");
-            let story = sim.story();
+            let story = story.borrow();
             for line in &story[story.len().saturating_sub(60)..] {
                 eprintln!("{line}");
             }
