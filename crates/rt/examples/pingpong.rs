@@ -1,7 +1,11 @@
-//! How fast frames go there and back between two threads over TCP loopback, one core each: the limit that the
-//! data path is measured against.
+//! How fast frames go there and back between two threads, one core each: the limit that the data path is
+//! measured against. `bare` only reads and writes frames, `link` goes through `Link` and `Server`.
 //!
-//! usage: pingpong [bare|link] [DEPTH] [REQUEST_BYTES] [REPLY_BYTES] [SECONDS] [adaptive|never|always]
+//! usage: pingpong [bare|link] [DEPTH] [REQUEST_BYTES] [REPLY_BYTES] [SECONDS] [adaptive|never|always] [ADDR]
+//!
+//! It prints the rate, the mean time of a request, and the CPU time of each side for one request, which is
+//! the steadier figure on a machine with other work. ADDR is where the server listens (127.0.0.1:0; or
+//! unix:PATH).
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -65,6 +69,17 @@ async fn drive_link(addr: Addr, depth: u64, request: Buf, until: Instant) -> u64
     done.get()
 }
 
+/// CPU seconds of the calling thread, or of the whole process.
+fn cpu_seconds(who: libc::c_int) -> f64 {
+    // SAFETY: the structure is plain integers, for which zero is a value.
+    let mut usage = unsafe { std::mem::zeroed::<libc::rusage>() };
+    // SAFETY: the structure is ours.
+    let result = unsafe { libc::getrusage(who, &raw mut usage) };
+    assert_eq!(result, 0, "usage can be read");
+    let seconds = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let number = |i: usize, default: u64| args.get(i).and_then(|a| a.parse().ok()).unwrap_or(default);
@@ -76,11 +91,12 @@ fn main() {
         Some("always") => Spin::Always,
         _ => Spin::Adaptive,
     };
+    let at: Addr = args.get(7).map_or("127.0.0.1:0", |a| a).parse().expect("an address");
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         block_on(async move {
             set_spin(spin);
-            let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+            let listener = Listener::bind(&at).unwrap();
             tell.send(listener.local_addr()).unwrap();
             let body = Buf::from(vec![7; reply]);
             if bare {
@@ -102,6 +118,14 @@ fn main() {
             drive_link(addr, depth, body, until).await
         }
     });
-    let rate = done.unwrap() / seconds;
-    println!("{rate}/s, {:.1} us each at depth {depth}", depth as f64 * 1e6 / rate as f64);
+    let done = done.unwrap();
+    let client = cpu_seconds(libc::RUSAGE_THREAD);
+    let server = cpu_seconds(libc::RUSAGE_SELF) - client;
+    let rate = done / seconds;
+    println!(
+        "{rate}/s, {:.1} us each at depth {depth}; CPU of one request: client {:.2} us, server {:.2} us",
+        depth as f64 * 1e6 / rate as f64,
+        client * 1e6 / done as f64,
+        server * 1e6 / done as f64,
+    );
 }

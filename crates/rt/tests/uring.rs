@@ -220,3 +220,168 @@ fn timers_fire_in_order() {
     });
     assert_eq!(order.unwrap(), [10, 20, 30]);
 }
+
+#[test]
+fn a_drive_without_direct_io_works_too() {
+    let path = format!("/dev/shm/weft-rt-tmpfs-{}", std::process::id());
+    let file = path.clone();
+    block_on(async move {
+        let options = OpenOptions { create_bytes: Some(1 << 20), sparse: true, ..Default::default() };
+        let drive = Drive::open(&file, options).await.unwrap();
+        drive.write_vectored(4096, vec![pattern(1), pattern(2)]).await.unwrap();
+        drive.flush().await.unwrap();
+        let back = drive.read(0, 3 * 4096).await.unwrap();
+        assert_eq!([back[0], back[4096], back[8192]], [0, 1, 2]);
+        drive.discard(4096, 4096).await.unwrap();
+    })
+    .unwrap();
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn a_new_file_is_for_its_owner_only_and_has_its_space() {
+    use std::os::unix::fs::MetadataExt;
+    let folder = Folder::new("create");
+    let (full, sparse) = (folder.file("full"), folder.file("sparse"));
+    block_on(async move {
+        for (path, is_sparse) in [(&full, false), (&sparse, true)] {
+            let options =
+                OpenOptions { create_bytes: Some(4 << 20), sparse: is_sparse, ..Default::default() };
+            let drive = Drive::open(path, options).await.unwrap();
+            let metadata = std::fs::metadata(path).unwrap();
+            assert_eq!((metadata.mode() & 0o777, metadata.len()), (0o600, 4 << 20));
+            assert_eq!(metadata.blocks() * 512 < 4 << 20, is_sparse);
+            assert_eq!(drive.size_bytes(), 4 << 20);
+        }
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_file_of_odd_size_ends_at_its_last_whole_block() {
+    let folder = Folder::new("odd");
+    let path = folder.file("drive");
+    std::fs::write(&path, vec![3; 2 * 4096 + 17]).unwrap();
+    block_on(async move {
+        let drive = Drive::open(&path, OpenOptions::default()).await.unwrap();
+        assert_eq!(drive.size_bytes(), 2 * 4096);
+        assert_eq!(drive.read(4096, 4096).await.unwrap()[4095], 3);
+        // Somebody else cuts it: what is missing is an error, never old memory.
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
+        let cut = drive.read(0, 8192).await.unwrap_err();
+        assert_eq!(cut.kind(), std::io::ErrorKind::UnexpectedEof);
+    })
+    .unwrap();
+}
+
+#[test]
+fn what_is_no_drive_is_refused() {
+    let folder = Folder::new("kind");
+    let path = folder.file("");
+    block_on(async move {
+        let error = Drive::open(&path, OpenOptions::default()).await.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+        let error = Drive::open("/dev/null", OpenOptions::default()).await.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
+    })
+    .unwrap();
+}
+
+#[test]
+fn large_messages_arrive_whole_when_the_reader_is_slow() {
+    block_on(async {
+        let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+        let client = Stream::connect(&listener.local_addr()).await.unwrap();
+        let server = listener.accept().await.unwrap();
+        let parts: Vec<Buf> =
+            (0..3000u32).map(|i| Buf::from(vec![i as u8; (i as usize * 7) % 9000])).collect();
+        let expected: Vec<u8> = parts.iter().flat_map(|p| p.iter().copied()).collect();
+        spawn(async move { client.write(parts).await.unwrap() });
+        let mut got = Vec::new();
+        let mut buf = BufMut::aligned(64 * 1024);
+        loop {
+            sleep(Duration::from_micros(100)).await;
+            let (n, filled) = server.read(buf, 0).await;
+            match n.unwrap() {
+                0 => break,
+                n => got.extend_from_slice(&filled[..n]),
+            }
+            buf = filled;
+        }
+        assert!(got == expected, "{} bytes of {}", got.len(), expected.len());
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_socket_file_is_refused_while_it_is_served_and_gone_afterwards() {
+    let folder = Folder::new("unix");
+    let path = folder.file("s");
+    block_on(async move {
+        let addr: Addr = format!("unix:{path}").parse().unwrap();
+        std::fs::write(&path, "a letter").unwrap();
+        assert_eq!(Listener::bind(&addr).err().unwrap().kind(), std::io::ErrorKind::AddrInUse);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "a letter", "no file of a person is replaced");
+        std::fs::remove_file(&path).unwrap();
+        let listener = Listener::bind(&addr).unwrap();
+        assert_eq!(Listener::bind(&addr).err().unwrap().kind(), std::io::ErrorKind::AddrInUse);
+        drop(listener);
+        assert!(!std::path::Path::new(&path).exists());
+    })
+    .unwrap();
+}
+
+#[test]
+fn no_connection_is_lost_when_a_caller_stops_waiting_for_it() {
+    block_on(async {
+        let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+        let addr = listener.local_addr();
+        assert!(timeout(Duration::from_millis(1), listener.accept()).await.is_err());
+        let client = Stream::connect(&addr).await.unwrap();
+        sleep(Duration::from_millis(20)).await;
+        let server = listener.accept().await.unwrap();
+        server.write(vec![Buf::from(&b"x"[..])]).await.unwrap();
+        assert_eq!(client.read(BufMut::aligned(16), 0).await.0.unwrap(), 1);
+    })
+    .unwrap();
+}
+
+#[test]
+fn offloaded_work_runs_in_order_on_another_thread_and_is_waited_for() {
+    let (tell, told) = std::sync::mpsc::channel();
+    block_on(async move {
+        let here = std::thread::current().id();
+        let first = offload(move || std::thread::current().id() != here);
+        let second = offload(|| 2);
+        assert_eq!((second.await, first.await), (2, true));
+        drop(offload(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            tell.send(()).unwrap();
+        }));
+    })
+    .unwrap();
+    assert!(told.try_recv().is_ok(), "the end of the executor waits for it");
+}
+
+/// Signals go to a process, so this one is tried on another: this test's own, with a variable set.
+#[test]
+fn a_wish_to_end_is_heard_once_and_kept_for_who_asks_later() {
+    const CHILD: &str = "WEFT_RT_TEST_SIGNALS";
+    if std::env::var_os(CHILD).is_none() {
+        let this = "a_wish_to_end_is_heard_once_and_kept_for_who_asks_later";
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        let status =
+            child.args(["--exact", this, "--test-threads=1"]).env(CHILD, "1").output().unwrap().status;
+        assert!(status.success(), "{status}");
+        return;
+    }
+    block_on(async {
+        drop(signal::terminated());
+        // SAFETY: the call takes no pointers; the thread that gets the signal has blocked it.
+        assert_eq!(unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGTERM) }, 0);
+        sleep(Duration::from_millis(5)).await;
+        signal::terminated().await;
+        signal::terminated().await;
+    })
+    .unwrap();
+}

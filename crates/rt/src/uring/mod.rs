@@ -92,7 +92,12 @@ pub(crate) struct Driver {
 impl Driver {
     /// Sets up the ring of this thread, with the best the kernel has.
     pub(crate) fn new() -> Result<Driver, RtError> {
-        let ring = set_up()?;
+        Driver::with(&Mode::ALL)
+    }
+
+    /// Sets it up in the first of these modes that the kernel has.
+    fn with(modes: &[Mode]) -> Result<Driver, RtError> {
+        let ring = set_up(modes)?;
         let failed = |what| move |source| RtError::Failed { what, source };
         let mut seed = [0u8; 32];
         getrandom::fill(&mut seed).map_err(io::Error::from).map_err(failed("random numbers"))?;
@@ -181,9 +186,13 @@ impl Driver {
         loop {
             for _ in 0..LOOKS_PER_CLOCK {
                 if self.has_completions() || remote.is_pending() {
+                    let now = self.now();
+                    if !self.spinner.paused(now - looked) {
+                        self.spinner.undisturbed();
+                        self.spinner.waited(now - began);
+                    }
                     self.submit();
                     self.reap();
-                    self.spinner.waited(self.now() - began);
                     return true;
                 }
                 std::hint::spin_loop();
@@ -374,15 +383,42 @@ impl Drop for Driver {
     }
 }
 
-/// Makes a ring: with deferred completions (6.1), else with cooperative ones (5.19), else plain.
-fn set_up() -> Result<IoUring, RtError> {
-    let mut deferred = IoUring::builder();
-    deferred.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_submit_all();
-    let mut cooperative = IoUring::builder();
-    cooperative.setup_coop_taskrun().setup_taskrun_flag().setup_submit_all();
+/// When the kernel runs what completes an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// When this thread asks for completions (Linux 6.1).
+    Deferred,
+    /// When this thread enters the kernel anyhow (5.19).
+    Cooperative,
+    /// At once, interrupting this thread.
+    Interrupting,
+}
+
+impl Mode {
+    const ALL: [Mode; 3] = [Mode::Deferred, Mode::Cooperative, Mode::Interrupting];
+
+    fn builder(self) -> io_uring::Builder {
+        let mut builder = IoUring::builder();
+        match self {
+            Mode::Deferred => builder.setup_single_issuer().setup_defer_taskrun(),
+            Mode::Cooperative => builder.setup_coop_taskrun(),
+            Mode::Interrupting => &mut builder,
+        };
+        if self != Mode::Interrupting {
+            // Shared memory says when the kernel waits to be asked, so that looking costs no system call; and
+            // a refused operation does not hold up those behind it.
+            builder.setup_taskrun_flag().setup_submit_all();
+        }
+        builder.dontfork().setup_cqsize(COMPLETIONS_MAX);
+        builder
+    }
+}
+
+/// Makes a ring in the first mode that the kernel has.
+fn set_up(modes: &[Mode]) -> Result<IoUring, RtError> {
     let mut last = io::Error::from_raw_os_error(libc::EINVAL);
-    for mut builder in [deferred, cooperative, IoUring::builder()] {
-        match builder.dontfork().setup_cqsize(COMPLETIONS_MAX).build(SUBMISSIONS_MAX) {
+    for mode in modes {
+        match mode.builder().build(SUBMISSIONS_MAX) {
             Ok(ring) => {
                 check(&ring)?;
                 return Ok(ring);
@@ -427,4 +463,87 @@ fn check_result(result: i32) -> io::Result<usize> {
 /// Whether the kernel asks to try the same again.
 fn is_interrupted(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::executor::{Backend, run, spawn};
+    use crate::sync::join_all;
+    use crate::{Addr, Buf, BufMut, Listener, Stream, offload, sleep};
+
+    /// Bytes there and back over many connections at once, more operations than the queue has room for,
+    /// reads that are given up, a timer, and work of another thread.
+    async fn exercise() {
+        let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+        let addr: Addr = listener.local_addr();
+        spawn(async move {
+            loop {
+                let stream = listener.accept().await.unwrap();
+                spawn(async move {
+                    let mut buf = BufMut::aligned(4096);
+                    loop {
+                        let (n, filled) = stream.read(buf, 0).await;
+                        let Ok(n @ 1..) = n else { return };
+                        stream.write(vec![Buf::from(&filled[..n])]).await.unwrap();
+                        buf = filled;
+                    }
+                });
+            }
+        });
+        let connections = SUBMISSIONS_MAX as usize + 44;
+        let talk = |i: usize| {
+            let addr = addr.clone();
+            async move {
+                let stream = Stream::connect(&addr).await.unwrap();
+                stream.write(vec![Buf::from(&i.to_le_bytes()[..])]).await.unwrap();
+                let (n, buf) = stream.read(BufMut::aligned(64), 0).await;
+                assert_eq!((n.unwrap(), &buf[..8]), (8, &i.to_le_bytes()[..]));
+                let given_up = crate::timeout(Duration::from_millis(2), stream.read(buf, 0)).await;
+                assert!(given_up.is_err());
+            }
+        };
+        join_all((0..connections).map(talk)).await;
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!(offload(|| 6 * 7).await, 42);
+    }
+
+    #[test]
+    fn every_mode_of_older_kernels_works_with_and_without_spinning() {
+        for mode in Mode::ALL {
+            for spin in [Spin::Never, Spin::Adaptive, Spin::Always] {
+                let driver = Driver::with(&[mode]).unwrap();
+                driver.set_spin(spin);
+                run(Backend::Uring(Box::new(driver)), exercise());
+            }
+        }
+    }
+
+    #[test]
+    fn random_numbers_differ_between_executors() {
+        let draw = || {
+            let driver = Driver::new().unwrap();
+            [driver.random_u64(), driver.random_u64()]
+        };
+        let (a, b) = (draw(), draw());
+        assert_ne!(a, b);
+        assert_ne!(a[0], a[1]);
+    }
+
+    #[test]
+    fn the_end_of_the_executor_waits_for_writes_under_way() {
+        let path = std::env::temp_dir().join(format!("weft-rt-end-{}", std::process::id()));
+        let file = path.to_str().unwrap().to_owned();
+        crate::block_on(async move {
+            let options = crate::OpenOptions { create_bytes: Some(1 << 20), ..Default::default() };
+            let drive = crate::Drive::open(&file, options).await.unwrap();
+            for _ in 0..16 {
+                let drive = drive.clone();
+                spawn(async move { drive.write(0, Buf::zeroes(1 << 20)).await });
+            }
+            crate::yield_now().await;
+        })
+        .unwrap();
+        std::fs::remove_file(path).unwrap();
+    }
 }

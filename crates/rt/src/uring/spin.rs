@@ -30,13 +30,21 @@ const PREEMPTED: Duration = Duration::from_micros(15);
 const SCORE_MAX: i32 = 8;
 /// From this score on it spins.
 const SCORE_SPINS: i32 = 4;
-/// What being preempted costs: spinning has to prove itself for longer before it is tried again.
-const SCORE_PREEMPTED: i32 = -64;
+/// What being preempted costs: so many short waits until spinning is tried again. Each further time costs
+/// twice as much: on a machine with more work than cores, a thread that spins waits for its next slice of
+/// time instead of a few microseconds.
+const PENALTY_MIN: i32 = 64;
+/// The most it costs: some seconds of busy traffic.
+const PENALTY_MAX: i32 = 1 << 18;
+/// So many spins in a row that were not disturbed halve what the next disturbance costs.
+const CALM_SPINS: u32 = 4096;
 
 /// The decision and what it is learned from.
 pub(super) struct Spinner {
     mode: Cell<Spin>,
     score: Cell<i32>,
+    penalty: Cell<i32>,
+    calm: Cell<u32>,
     /// Nobody who could end a wait runs while this thread spins on the only processor.
     alone: bool,
 }
@@ -44,7 +52,13 @@ pub(super) struct Spinner {
 impl Spinner {
     /// One that has learned nothing yet, with so many processors to run on.
     pub(super) fn new(processors: usize) -> Spinner {
-        Spinner { mode: Cell::default(), score: Cell::new(0), alone: processors < 2 }
+        Spinner {
+            mode: Cell::default(),
+            score: Cell::new(0),
+            penalty: Cell::new(PENALTY_MIN),
+            calm: Cell::new(0),
+            alone: processors < 2,
+        }
     }
 
     pub(super) fn set(&self, mode: Spin) {
@@ -72,9 +86,20 @@ impl Spinner {
     pub(super) fn paused(&self, pause: Duration) -> bool {
         let preempted = pause >= PREEMPTED;
         if preempted && self.mode.get() == Spin::Adaptive {
-            self.score.set(SCORE_PREEMPTED);
+            self.score.set(-self.penalty.get());
+            self.penalty.set((self.penalty.get() * 2).min(PENALTY_MAX));
+            self.calm.set(0);
         }
         preempted
+    }
+
+    /// Learns that a spin was not disturbed.
+    pub(super) fn undisturbed(&self) {
+        self.calm.set(self.calm.get() + 1);
+        if self.calm.get() == CALM_SPINS {
+            self.calm.set(0);
+            self.penalty.set((self.penalty.get() / 2).max(PENALTY_MIN));
+        }
     }
 }
 
@@ -131,11 +156,22 @@ mod tests {
         }
         assert!(!spinner.paused(Duration::from_micros(1)));
         assert!(spinner.budget().is_some());
-        assert!(spinner.paused(Duration::from_micros(100)));
-        for _ in 0..50 {
-            spinner.waited(SHORT);
-            assert_eq!(spinner.budget(), None);
+        let until_next_spin = || {
+            assert!(spinner.paused(Duration::from_micros(100)));
+            let mut waits = 0;
+            while spinner.budget().is_none() {
+                spinner.waited(SHORT);
+                waits += 1;
+            }
+            waits
+        };
+        let first = until_next_spin();
+        assert!(first >= PENALTY_MIN);
+        assert!(until_next_spin() >= 2 * PENALTY_MIN, "it gives way for longer each time");
+        for _ in 0..CALM_SPINS * 2 {
+            spinner.undisturbed();
         }
+        assert_eq!(until_next_spin(), first, "and forgets it when nobody disturbs");
     }
 
     #[test]
