@@ -78,11 +78,6 @@ impl Frees {
         self.blocks
     }
 
-    /// Whether something waits for its batch to be covered.
-    pub(crate) fn is_waiting(&self) -> bool {
-        !self.pending.is_empty()
-    }
-
     /// All runs that wait: a checkpoint's bitmap shows them as free.
     pub(crate) fn runs(&self) -> Vec<PlaceRun> {
         self.pending.iter().chain(&self.retired).map(|(_, run)| *run).collect()

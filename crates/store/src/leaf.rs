@@ -255,6 +255,7 @@ impl Leaf {
     }
 
     /// All runs in order.
+    #[cfg(test)]
     pub fn runs(&self) -> &[Run] {
         &self.runs
     }

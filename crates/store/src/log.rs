@@ -9,7 +9,7 @@ use crate::StoreError;
 use crate::record::RECORD_BYTES_MAX;
 use crate::region::{Place, RegionMap};
 use crc32c::crc32c;
-use weft_rt::{Buf, BufMut, Drive};
+use weft_rt::{BufMut, Drive};
 use weft_types::{BLOCK_SIZE, DriveId};
 use weft_wire::{Decoder, Encoder};
 
@@ -127,10 +127,13 @@ impl LogRing {
     }
 
     /// Writes a piece of the stream.
-    ///
-    /// # Errors
-    /// Those of the drive.
-    pub(crate) async fn write(&self, drive: &Drive, position: u64, bytes: Buf) -> Result<(), StoreError> {
+    #[cfg(test)]
+    pub(crate) async fn write(
+        &self,
+        drive: &Drive,
+        position: u64,
+        bytes: weft_rt::Buf,
+    ) -> Result<(), StoreError> {
         let mut done = 0;
         for (at, len) in self.segments(position, bytes.len() as u64) {
             let part = bytes.slice(done..done + len as usize);

@@ -150,6 +150,7 @@ impl OpenSets {
     }
 
     /// How many entries there are.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.sessions.values().map(|s| s.open.len()).sum()
     }

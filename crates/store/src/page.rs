@@ -51,11 +51,6 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// The level, 0 for leaf pages.
-    pub(crate) fn level(&self) -> u8 {
-        self.bytes[24]
-    }
-
     /// How many items the body has.
     pub(crate) fn count(&self) -> usize {
         usize::from(u16::from_le_bytes([self.bytes[26], self.bytes[27]]))
@@ -177,6 +172,7 @@ impl PageReader {
     }
 
     /// The drive that it reads.
+    #[cfg(test)]
     pub(crate) fn drive(&self) -> &Drive {
         &self.drive
     }

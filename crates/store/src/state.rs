@@ -196,11 +196,6 @@ impl State {
         (self.bitmap.free() + self.frees.blocks()).saturating_sub(fixed)
     }
 
-    /// The newest batch that anything citing these blocks has to wait for; 0 if none.
-    pub(crate) fn newest_batch(&self, key: &LeafKey, first: u8, count: u8) -> u64 {
-        self.map.newest_batch(key, first, count, self.commits.durable())
-    }
-
     /// Whether so many blocks of data that make so many more leaves dirty have room, beside what checkpoints
     /// need. A change that needs no block (a discard) may use the reserve, as long as each checkpoint has
     /// what it needs itself.

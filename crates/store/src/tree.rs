@@ -121,6 +121,9 @@ fn scan_page<'f>(
     })
 }
 
+/// What a walk calls for each page: the page and its level, and the leaves of a leaf page.
+pub(crate) type Visit<'v> = dyn FnMut(TreeRoot, Result<Vec<(LeafKey, Leaf)>, StoreError>) + 'v;
+
 /// Calls `visit` for every page with its level and, for leaf pages, the leaves. For checks.
 ///
 /// # Errors
@@ -128,7 +131,7 @@ fn scan_page<'f>(
 pub(crate) fn walk<'f>(
     reader: &'f PageReader,
     node: TreeRoot,
-    visit: &'f mut dyn FnMut(TreeRoot, Result<Vec<(LeafKey, Leaf)>, StoreError>),
+    visit: &'f mut Visit<'_>,
 ) -> Pin<Box<dyn Future<Output = ()> + 'f>> {
     Box::pin(async move {
         let found = match read(reader, node.page, node.level).await {

@@ -68,33 +68,55 @@ fn zeroes_are_versions_too() {
 fn a_full_drive_refuses_changes_nothing_and_heals_by_discards() {
     Sim::new(3).block_on(async {
         let disk = SimDisk::new("d", 4 << 20);
-        let store = new_store(&disk).await;
+        let mut store = new_store(&disk).await;
         let object = |i: u64| ObjectId::new(VolumeId(1), i);
-        for round in 0..3u64 {
+        let range = BlockRange::new(5, 7);
+        let mut counts = Vec::new();
+        for round in 0..4u64 {
             let mut written = 0;
             loop {
-                let write = client(object(written), BlockRange::new(5, 7), 10 + round, fill(written, 7));
-                match store.write(write).await {
+                match store.write(client(object(written), range, 10 + round * 10, fill(written, 7))).await {
                     Ok(_) => written += 1,
                     Err(StoreError::NoSpace { .. }) => break,
                     Err(e) => panic!("{e}"),
                 }
             }
-            assert!(written > 40, "{written}");
-            let found = store.read(GROUP, object(written), BlockRange::new(5, 7)).await.unwrap();
-            assert!(found[0].version < version(10 + round));
+            counts.push(written);
+            let found = store.versions(GROUP, object(written), range).await.unwrap();
+            assert!(found[0].version < version(10 + round * 10), "a refused write leaves nothing");
+            store = reopen(&disk, store).await;
             for i in 0..written {
-                let found = store.read(GROUP, object(i), BlockRange::new(5, 7)).await.unwrap();
+                let found = store.read(GROUP, object(i), range).await.unwrap();
                 assert_eq!(seed_of(&found[0]), Some(i));
-                store.write(zero(object(i), BlockRange::new(0, 128), 100 + round)).await.unwrap();
             }
-            let store = reopen(&disk, store).await;
             clean(&store, 0).await;
-            store.drop_objects(VolumeId(1)).await.unwrap();
-            store.close().await.unwrap();
-            drop(store);
-            break;
+            for i in 0..written {
+                store.write(zero(object(i), BlockRange::new(0, 128), 15 + round * 10)).await.unwrap();
+            }
         }
+        assert!(counts[0] > 80 && counts.iter().all(|c| *c + 10 > counts[0]), "{counts:?}");
+        clean(&store, 0).await;
+    });
+}
+
+#[test]
+fn a_drive_without_a_free_block_can_be_overwritten_as_far_as_the_reserve_goes() {
+    Sim::new(13).block_on(async {
+        let disk = SimDisk::new("d", 4 << 20);
+        let store = new_store(&disk).await;
+        let mut first = 0;
+        while store.write(client(OBJECT, BlockRange::new(first, 5), 10, fill(1, 5))).await.is_ok() {
+            first += 5;
+        }
+        let full = store.write(client(OBJECT, BlockRange::new(0, 200), 20, fill(2, 200))).await;
+        assert!(matches!(full, Err(StoreError::NoSpace { .. })), "{full:?}");
+        store.write(zero(OBJECT, BlockRange::new(0, 5), 20)).await.unwrap();
+        for round in 0..20 {
+            let block = BlockRange::one(10 + round);
+            let again = store.write(client(OBJECT, block, 30, fill(2, 1))).await.unwrap();
+            assert_eq!(again, [(block, Verdict::Applied)], "what was replaced returns in time");
+        }
+        clean(&store, 0).await;
     });
 }
 
@@ -128,7 +150,8 @@ fn a_flipped_bit_is_damage_and_a_put_of_the_same_version_heals_it() {
         clean(&store, 0).await;
         // A drive that cannot read is damage of blocks too, not a failure of the store.
         let at = find_block(&disk, &pattern(3, 30));
-        disk.set_faults(|f| f.unreadable = vec![at..at + 4096]);
+        let bad = at..at + 4096;
+        disk.set_faults(|f| f.unreadable.push(bad));
         let found = store.read(GROUP, OBJECT, range).await.unwrap();
         assert_eq!(found.iter().filter(|x| matches!(x.data, ExtentData::Damaged)).count(), 1);
         assert!(store.failure().is_none());
@@ -341,7 +364,7 @@ fn format_and_open_refuse_what_they_must() {
         let big = store.put_map_copy(5, &vec![1; 2 << 20]).await;
         assert!(matches!(big, Err(StoreError::TooLarge { .. })));
         store.close().await.unwrap();
-        assert!(matches!(store.read(GROUP, OBJECT, BlockRange::one(0)).await, Err(_)));
+        assert!(store.read(GROUP, OBJECT, BlockRange::one(0)).await.is_err());
         drop(store);
         let other = OpenOptions { fabric: Some(FabricId(99)), ..Default::default() };
         assert!(Store::open(disk.open().unwrap(), other).await.is_err());
@@ -350,7 +373,7 @@ fn format_and_open_refuse_what_they_must() {
         let drive = disk.open().unwrap();
         assert_eq!(Store::read_map_copy(&drive).await.unwrap(), Some((4, vec![9; 5000])));
         drop(drive);
-        assert!(matches!(Store::open(disk.open().unwrap(), OpenOptions::default()).await, Err(_)));
+        assert!(Store::open(disk.open().unwrap(), OpenOptions::default()).await.is_err());
         let small = SimDisk::new("s", 1 << 20);
         assert!(matches!(format(&small, options()).await, Err(StoreError::TooSmall { .. })));
         let short = SimDisk::new("t", 32 << 20);

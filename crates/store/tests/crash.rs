@@ -71,7 +71,9 @@ async fn one_write(store: &Rc<Store>, expected: &Shared, slot: SessionSlot) {
             return;
         }
         let content = (!is_zero).then_some(seed);
-        range.blocks().for_each(|b| drop(e.sent.entry((object, b)).or_default().insert(version, content)));
+        for block in range.blocks() {
+            e.sent.entry((object, block)).or_default().insert(version, content);
+        }
         (version, seed)
     };
     let payload = if is_zero { Payload::Zero } else { fill(seed, count) };
