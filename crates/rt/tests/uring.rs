@@ -385,3 +385,24 @@ fn a_wish_to_end_is_heard_once_and_kept_for_who_asks_later() {
     })
     .unwrap();
 }
+
+/// Needs a block device to write to, so it does nothing unless one is named.
+#[test]
+fn a_block_device_is_read_written_and_discarded() {
+    let Ok(device) = std::env::var("WEFT_RT_TEST_DEVICE") else { return };
+    block_on(async move {
+        let drive = Drive::open(&device, OpenOptions::default()).await.unwrap();
+        assert!(drive.size_bytes() >= 1 << 20);
+        let twice = Drive::open(&device, OpenOptions::default()).await.unwrap_err();
+        assert_eq!(twice.kind(), std::io::ErrorKind::WouldBlock, "{twice}");
+        let end = drive.size_bytes() - 8192;
+        drive.write_vectored(end, vec![pattern(4), pattern(5)]).await.unwrap();
+        drive.flush().await.unwrap();
+        let back = drive.read(end, 8192).await.unwrap();
+        assert_eq!([back[0], back[8191]], [4, 5]);
+        drive.discard(end, 8192).await.unwrap();
+        drop(drive);
+        Drive::open(&device, OpenOptions::default()).await.unwrap();
+    })
+    .unwrap();
+}

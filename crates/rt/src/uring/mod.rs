@@ -177,7 +177,7 @@ impl Driver {
             }
         }
         self.sleep(next_timer, remote);
-        self.spinner.waited(self.now() - began);
+        self.spinner.slept(self.now() - began);
     }
 
     /// Spins until there is something to do; false if the budget ran out first.
@@ -303,6 +303,8 @@ impl Driver {
                 return;
             }
             self.enter(|submitter| submitter.submit());
+            // An older kernel takes nothing more while completions overflow.
+            self.reap();
         }
     }
 

@@ -22,6 +22,9 @@ pub enum Spin {
 /// How long a spin may last: two to three times what it saves, the wake-up of a sleeping thread.
 pub(super) const SPIN_MAX: Duration = Duration::from_micros(50);
 
+/// What waking up adds to a sleep: the least that was measured between two cores.
+const WAKE_UP: Duration = Duration::from_micros(15);
+
 /// A pause of the loop by this much means that the scheduler gave the core to somebody else, who needs it
 /// more. An interrupt takes less.
 const PREEMPTED: Duration = Duration::from_micros(15);
@@ -76,7 +79,12 @@ impl Spinner {
         }
     }
 
-    /// Learns from a wait: how long it was, spinning or asleep.
+    /// Learns from a wait that ended with a sleep, and took this long in all.
+    pub(super) fn slept(&self, duration: Duration) {
+        self.waited(duration.saturating_sub(WAKE_UP));
+    }
+
+    /// Learns how long it was until there was something to do.
     pub(super) fn waited(&self, duration: Duration) {
         let step = if duration <= SPIN_MAX { 1 } else { -2 };
         self.score.set((self.score.get() + step).min(SCORE_MAX).max(self.score.get().min(0)));
@@ -143,7 +151,7 @@ mod tests {
             assert_eq!(spinner.budget(), None, "an idle thread costs nothing");
         }
         for _ in 0..SCORE_SPINS {
-            spinner.waited(SHORT);
+            spinner.slept(SPIN_MAX + WAKE_UP);
         }
         assert!(spinner.budget().is_some(), "it takes to spinning again when traffic is back");
     }
