@@ -288,6 +288,22 @@ mod tests {
         assert_eq!(fs::read_dir(&folder.0).expect("a folder").count(), 1, "no other file is left behind");
     }
 
+    /// A manager that is killed leaves the file as it is at that moment.
+    #[test]
+    fn a_store_that_was_not_closed_holds_every_commit() {
+        let folder = Folder::new("killed");
+        let store = EmbeddedStore::open(folder.file()).expect("it is made");
+        for version in 0..20u64 {
+            let map = vec![version as u8; 5000 * version as usize];
+            store.commit(MapVersion(version), MapVersion(version + 1), &map).expect("in order");
+            let copy = folder.0.join("copy.redb");
+            fs::copy(folder.file(), &copy).expect("readable");
+            let found = EmbeddedStore::open(&copy).expect("it opens").load().expect("readable");
+            assert_eq!(found, Some((MapVersion(version + 1), map)));
+            fs::remove_file(&copy).expect("removable");
+        }
+    }
+
     #[test]
     fn two_managers_cannot_use_one_store() {
         let folder = Folder::new("locked");

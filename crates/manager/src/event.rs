@@ -7,6 +7,10 @@ use weft_types::MapVersion;
 /// How many events are kept: a busy day of a small fabric, in about 200 KB.
 pub(crate) const EVENTS_MAX: usize = 1000;
 
+/// Characters of an event's text: an eviction names each group that it had to leave alone, and there may be
+/// thousands.
+const WHY_CHARS_MAX: usize = 500;
+
 /// The last events, oldest first.
 #[derive(Default)]
 pub(crate) struct Events {
@@ -16,8 +20,12 @@ pub(crate) struct Events {
 
 impl Events {
     /// Adds an event; the oldest one leaves if there are too many.
-    pub(crate) fn add(&mut self, map: MapVersion, what: &str, why: String) {
+    pub(crate) fn add(&mut self, map: MapVersion, what: &str, mut why: String) {
         tracing::info!(%map, what, why, "event");
+        if let Some((end, _)) = why.char_indices().nth(WHY_CHARS_MAX) {
+            why.truncate(end);
+            why.push_str(" ...");
+        }
         if self.ring.len() == EVENTS_MAX {
             self.ring.pop_front();
         }
@@ -50,6 +58,8 @@ mod tests {
             let last: Vec<u64> = events.newest(1000, Some(2)).iter().map(|e| e.seq).collect();
             assert_eq!(last, [1004, 1005]);
             assert!(events.newest(1005, None).is_empty());
+            events.add(MapVersion(1), "test", "\u{e4}".repeat(10_000));
+            assert_eq!(events.newest(1005, None)[0].why.chars().count(), WHY_CHARS_MAX + 4);
         });
     }
 }

@@ -13,6 +13,9 @@ use weft_types::{FabricMap, MapVersion, NodeId, PoolId};
 use weft_wire::Status;
 use weft_wire::control::DriveReport;
 
+/// Bytes of a drive's path, which goes into the map: Linux takes no longer one (`PATH_MAX`, limits.h).
+const PATH_BYTES_MAX: usize = 4096;
+
 /// The pool that drives join which nobody has put into another one.
 pub(crate) const DEFAULT_POOL: &str = "default";
 
@@ -169,6 +172,10 @@ fn check_reports(map: &FabricMap, drives: &[DriveReport]) -> Result<(), Denied> 
         return Err(Denied::new(Status::Refused, text));
     }
     for report in drives {
+        if report.path.len() > PATH_BYTES_MAX {
+            let text = format!("drive {}: a path of {} bytes", report.id, report.path.len());
+            return Err(Denied::new(Status::Refused, text));
+        }
         let newer = report.map_copy > map.version;
         let unknown = report
             .epochs

@@ -6,7 +6,9 @@ use crate::error::Denied;
 use crate::manager::Manager;
 use std::rc::Rc;
 use std::time::Duration;
+use weft_api::{ApiError, ErrorCode};
 use weft_rt::{Answer, Buf, Handler, Peer, Request, now, timeout};
+use weft_types::limits::FRAME_BODY_MAX;
 use weft_types::{FabricId, MapVersion, SessionState};
 use weft_wire::control::{self, ManagerAnswer, ManagerRequest};
 use weft_wire::handshake::{Hello, PeerRole};
@@ -45,8 +47,12 @@ impl Handler for Manager {
             },
             Kind::Api => match weft_api::decode_request(bytes) {
                 Ok(request) => {
-                    let result = self.operate(request, &peer.name).await;
-                    Answer::ok(vec![], vec![Buf::from(weft_api::encode_reply(result))])
+                    let mut bytes = weft_api::encode_reply(self.operate(request, &peer.name).await);
+                    if bytes.len() > FRAME_BODY_MAX {
+                        let text = format!("the answer has {} bytes, more than can be sent", bytes.len());
+                        bytes = weft_api::encode_reply(Err(ApiError::new(ErrorCode::Refused, text)));
+                    }
+                    Answer::ok(vec![], vec![Buf::from(bytes)])
                 }
                 Err(error) => Answer::error(Status::Invalid, crate::error::chain(&error)),
             },

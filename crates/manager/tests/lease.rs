@@ -435,3 +435,28 @@ fn a_target_that_was_not_heard_of_since_is_not_granted_a_lease_of_its_former_sel
         }
     });
 }
+
+#[test]
+fn while_a_node_is_suspected_targets_get_maps_only_with_a_promise() {
+    Sim::new(15).block_on(async {
+        let (service, targets, _) = fabric(2).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        sleep(ms(1000)).await;
+        targets[0].kill();
+        sleep(ms(300)).await;
+        let node = service.map().node_named("node-2").unwrap().id;
+        let watch = ManagerRequest::WatchMap { have: MapVersion(0) };
+        let (_, map) = ask(&connect(PeerRole::Client).await, &watch).await.unwrap();
+        assert!(!map.is_empty(), "a client promises nothing, and gets every map");
+        // It stays away, and so suspected: the watch of a target is held back meanwhile.
+        let (asked, link) = (now(), connect(PeerRole::Target(node)).await);
+        let (_, map) = ask(&link, &watch).await.unwrap();
+        assert!(map.is_empty() && asked.elapsed() >= ms(10_000));
+        // The task that attends to it has brought all maps in the meantime, each after the promise for it.
+        assert_eq!(targets[1].adopted(), service.map().version);
+        let log = targets[1].log.borrow();
+        let word = log.iter().position(|(_, r)| matches!(r, TargetRequest::StopVouching { .. })).unwrap();
+        let evicted = log.iter().rposition(|(_, r)| matches!(r, TargetRequest::AdoptMap { .. })).unwrap();
+        assert!(word < evicted);
+    });
+}
