@@ -165,12 +165,8 @@ impl Bed {
             }
             *shared.borrow_mut() = stores.iter().map(|(_, store)| store.clone()).collect();
             let listener = Listener::bind(&addr).expect("the old process's socket is closed");
-            let options = TargetOptions {
-                node_name: name,
-                fabric,
-                listen: addr,
-                managers: vec![manager_addr()],
-            };
+            let options =
+                TargetOptions { node_name: name, fabric, listen: addr, managers: vec![manager_addr()] };
             sim::tell(|| "serves".into());
             Target::start(options, stores).run(listener).await;
         });
@@ -258,9 +254,6 @@ impl Bed {
     }
 
     fn store(&self, drive: DriveId) -> Option<Rc<Store>> {
-        self.nodes
-            .iter()
-            .flat_map(|n| n.stores.borrow().clone())
-            .find(|store| store.label().drive == drive)
+        self.nodes.iter().flat_map(|n| n.stores.borrow().clone()).find(|store| store.label().drive == drive)
     }
 }

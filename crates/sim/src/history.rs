@@ -174,33 +174,73 @@ impl Done {
 
 /// Whether some order explains the operations of one block, which begins as zeroes.
 pub fn is_linearizable(operations: &[Operation]) -> bool {
-    // A read that never ended says nothing.
-    let mut ops: Vec<&Operation> =
-        operations.iter().filter(|o| o.end.is_some() || matches!(o.action, Action::Write(_))).collect();
+    let read: HashSet<Value> = operations
+        .iter()
+        .filter_map(|o| match o.action {
+            Action::Read(value) if o.end.is_some() => Some(value),
+            _ => None,
+        })
+        .collect();
+    let counts = |o: &&Operation| match o.action {
+        // A read that never ended says nothing; nor does a write that never ended and that nobody saw.
+        Action::Read(_) => o.end.is_some(),
+        Action::Write(value) => o.end.is_some() || read.contains(&value),
+    };
+    let mut ops: Vec<&Operation> = operations.iter().filter(counts).collect();
     ops.sort_by_key(|o| o.start);
     let mut seen = HashSet::new();
     let mut stack = vec![(Done { floor: 0, beyond: Vec::new() }, 0)];
     while let Some((done, value)) = stack.pop() {
-        let open = |i: &usize| !done.contains(*i);
-        // The first to end among those not yet ordered: whatever began after it cannot come before it.
-        let horizon = (done.floor..ops.len()).filter(open).filter_map(|i| ops[i].end).min();
-        let Some(horizon) = horizon else { return true };
-        for i in (done.floor..ops.len()).filter(open) {
-            if ops[i].start > horizon {
+        let done = take_reads(&ops, done, value);
+        let Some(horizon) = horizon(&ops, &done) else { return true };
+        let mut next: Vec<usize> = Vec::new();
+        for (i, op) in ops.iter().enumerate().skip(done.floor) {
+            if op.start > horizon {
                 break;
             }
-            let after = match ops[i].action {
-                Action::Write(written) => written,
-                Action::Read(read) if read == value => value,
-                Action::Read(_) => continue,
-            };
-            let next = (done.with(i), after);
-            if seen.insert(next.clone()) {
-                stack.push(next);
+            if matches!(op.action, Action::Write(_)) && !done.contains(i) {
+                next.push(i);
+            }
+        }
+        // The first to end is tried first: it is the likeliest.
+        next.sort_by_key(|i| std::cmp::Reverse(ops[*i].end.unwrap_or(u64::MAX)));
+        for i in next {
+            let Action::Write(after) = ops[i].action else { unreachable!("only writes were taken") };
+            let state = (done.with(i), after);
+            if seen.insert(state.clone()) {
+                stack.push(state);
             }
         }
     }
     false
+}
+
+/// The first end among the operations not yet ordered: whatever began after it cannot come before it.
+fn horizon(ops: &[&Operation], done: &Done) -> Option<u64> {
+    let open = (done.floor..ops.len()).filter(|i| !done.contains(*i));
+    let mut first: Option<u64> = None;
+    for i in open {
+        if first.is_some_and(|end| ops[i].start > end) {
+            break;
+        }
+        first = [first, ops[i].end].into_iter().flatten().min();
+    }
+    first
+}
+
+/// Orders every read that can come now and returns this value: a read changes nothing, so there is no better
+/// moment for it.
+fn take_reads(ops: &[&Operation], mut done: Done, value: Value) -> Done {
+    loop {
+        let Some(horizon) = horizon(ops, &done) else { return done };
+        let found = (done.floor..ops.len())
+            .take_while(|i| ops[*i].start <= horizon)
+            .find(|i| !done.contains(*i) && ops[*i].action == Action::Read(value));
+        match found {
+            Some(i) => done = done.with(i),
+            None => return done,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -227,8 +267,7 @@ mod tests {
 
     #[test]
     fn reads_cannot_go_back() {
-        let ops =
-            [op(Write(1), 1, Some(10)), op(Read(1), 2, Some(3)), op(Read(0), 4, Some(5))];
+        let ops = [op(Write(1), 1, Some(10)), op(Read(1), 2, Some(3)), op(Read(0), 4, Some(5))];
         assert!(!is_linearizable(&ops));
     }
 

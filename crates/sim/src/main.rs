@@ -32,7 +32,9 @@ fn main() -> ExitCode {
     let mut failed = 0;
     for seed in seeds {
         match run_seed(seed, story) {
-            Ok(outcome) if many => println!("seed {seed}: {} operations, {} faults", outcome.operations, outcome.faults),
+            Ok(outcome) if many => {
+                println!("seed {seed}: {} operations, {} faults", outcome.operations, outcome.faults)
+            }
             Ok(outcome) => println!("seed {seed}: {outcome:#?}"),
             Err(failure) => {
                 failed += 1;

@@ -43,7 +43,10 @@ pub fn read_value(block: u64, bytes: &[u8]) -> Value {
     if value == 0 {
         assert!(bytes.iter().all(|b| *b == 0), "block {block} is neither zero nor data");
     } else {
-        assert!(bytes == &fill_block(block, value)[..], "block {block} with value {value} is torn or misplaced");
+        assert!(
+            bytes == &fill_block(block, value)[..],
+            "block {block} with value {value} is torn or misplaced"
+        );
     }
     value
 }
@@ -91,7 +94,7 @@ async fn lane(
 ) -> u64 {
     let mut done = 0;
     while share.is_none_or(|n| done < n) {
-        if !workload.think.is_zero() && random_below(2) == 0 {
+        if !workload.think.is_zero() {
             sleep(Duration::from_nanos(random_below(workload.think.as_nanos() as u64 + 1))).await;
         }
         let first = workload.hot_blocks[random_below(workload.hot_blocks.len() as u64) as usize];
@@ -143,8 +146,7 @@ async fn zero(
     first: u64,
     count: u64,
 ) -> Result<(), ClientError> {
-    let calls: Vec<Call> =
-        (first..first + count).map(|block| history.begin_write(name, block, 0)).collect();
+    let calls: Vec<Call> = (first..first + count).map(|block| history.begin_write(name, block, 0)).collect();
     if random_below(2) == 0 {
         volume.discard(bytes(first), bytes(count)).await?;
     } else {
