@@ -80,6 +80,16 @@ fn cpu_seconds(who: libc::c_int) -> f64 {
     seconds(usage.ru_utime) + seconds(usage.ru_stime)
 }
 
+/// Binds the calling thread to a processor, as far as there is one of this number.
+fn pin(processor: usize) {
+    // SAFETY: a set of processors is plain bits, for which zero is a value: none.
+    let mut set = unsafe { std::mem::zeroed::<libc::cpu_set_t>() };
+    // SAFETY: the set is ours, and has room for the small numbers used here.
+    unsafe { libc::CPU_SET(processor, &mut set) };
+    // SAFETY: the set is initialised and as large as is said. A refusal leaves the thread where it is.
+    unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) };
+}
+
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let number = |i: usize, default: u64| args.get(i).and_then(|a| a.parse().ok()).unwrap_or(default);
@@ -94,6 +104,7 @@ fn main() {
     let at: Addr = args.get(7).map_or("127.0.0.1:0", |a| a).parse().expect("an address");
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
+        pin(0);
         block_on(async move {
             set_spin(spin);
             let listener = Listener::bind(&at).unwrap();
@@ -108,6 +119,7 @@ fn main() {
         .unwrap();
     });
     let addr = told.recv().unwrap();
+    pin(1);
     let done = block_on(async move {
         set_spin(spin);
         let body = Buf::from(vec![7; request]);

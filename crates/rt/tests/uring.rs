@@ -99,7 +99,7 @@ async fn talk(addr: Addr) {
     spawn(Server::run(listener, Rc::new(Echo)));
     let hello = Hello::new(PeerRole::Client, None, "test");
     let links = join_all((0..3).map(|_| Link::connect(&addr, &hello))).await;
-    let calls = (0..3000usize).map(|i| {
+    let calls = (0..10_000usize).map(|i| {
         let link = links[i % 3].as_ref().unwrap().clone();
         async move {
             let body = Buf::from(vec![

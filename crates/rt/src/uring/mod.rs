@@ -169,15 +169,17 @@ impl Driver {
             self.reap();
             return;
         }
-        let began = self.now();
-        if let Some(budget) = self.spinner.budget() {
+        let mut began = self.now();
+        let budget = self.spinner.budget();
+        if let Some(budget) = budget {
             self.submit();
             if self.reap() || self.spin(began, budget, next_timer, remote) {
                 return;
             }
+            began = self.now();
         }
         self.sleep(next_timer, remote);
-        self.spinner.slept(self.now() - began);
+        self.spinner.slept(self.now() - began, budget.is_some());
     }
 
     /// Spins until there is something to do; false if the budget ran out first.

@@ -33,13 +33,13 @@ const PREEMPTED: Duration = Duration::from_micros(15);
 const SCORE_MAX: i32 = 8;
 /// From this score on it spins.
 const SCORE_SPINS: i32 = 4;
-/// What being preempted costs: so many short waits until spinning is tried again. Each further time costs
+/// What it costs to spin on a core that somebody else needs: so many short waits until spinning is tried again. Each further time costs
 /// twice as much: on a machine with more work than cores, a thread that spins waits for its next slice of
 /// time instead of a few microseconds.
 const PENALTY_MIN: i32 = 64;
 /// The most it costs: some seconds of busy traffic.
 const PENALTY_MAX: i32 = 1 << 18;
-/// So many spins in a row that were not disturbed halve what the next disturbance costs.
+/// So many spins in a row that were rewarded halve what the next disturbance costs.
 const CALM_SPINS: u32 = 4096;
 
 /// The decision and what it is learned from.
@@ -79,9 +79,16 @@ impl Spinner {
         }
     }
 
-    /// Learns from a wait that ended with a sleep, and took this long in all.
-    pub(super) fn slept(&self, duration: Duration) {
-        self.waited(duration.saturating_sub(WAKE_UP));
+    /// Learns from a wait that ended with a sleep of this length, after a spin in vain or without one.
+    pub(super) fn slept(&self, duration: Duration, in_vain: bool) {
+        if !in_vain {
+            self.waited(duration.saturating_sub(WAKE_UP));
+        } else if duration <= SPIN_MAX {
+            // It came as soon as the core was free: who was to bring it had waited for this core.
+            self.punish();
+        } else {
+            self.waited(Duration::MAX);
+        }
     }
 
     /// Learns how long it was until there was something to do.
@@ -93,15 +100,19 @@ impl Spinner {
     /// Learns from a pause between two looks of the loop; true if the core was taken away.
     pub(super) fn paused(&self, pause: Duration) -> bool {
         let preempted = pause >= PREEMPTED;
-        if preempted && self.mode.get() == Spin::Adaptive {
-            self.score.set(-self.penalty.get());
-            self.penalty.set((self.penalty.get() * 2).min(PENALTY_MAX));
-            self.calm.set(0);
+        if preempted {
+            self.punish();
         }
         preempted
     }
 
-    /// Learns that a spin was not disturbed.
+    fn punish(&self) {
+        self.score.set(-self.penalty.get());
+        self.penalty.set((self.penalty.get() * 2).min(PENALTY_MAX));
+        self.calm.set(0);
+    }
+
+    /// Learns that a spin was rewarded, and not disturbed.
     pub(super) fn undisturbed(&self) {
         self.calm.set(self.calm.get() + 1);
         if self.calm.get() == CALM_SPINS {
@@ -111,18 +122,12 @@ impl Spinner {
     }
 }
 
-/// On how many processors this thread may run.
+/// How many processors there are. Not only those that this thread may run on: a thread that is bound to one
+/// is answered by threads on others.
 pub(super) fn processors() -> usize {
-    // SAFETY: a set of processors is plain bits, for which zero is a value: none.
-    let mut set = unsafe { std::mem::zeroed::<libc::cpu_set_t>() };
-    // SAFETY: the set is as large as is said, and ours.
-    let result = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) };
-    // A machine with more processors than the set has room for certainly has two.
-    if result != 0 {
-        return 2;
-    }
-    // SAFETY: the call only reads the set.
-    unsafe { libc::CPU_COUNT(&set) as usize }
+    // SAFETY: the call takes no pointers.
+    let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    usize::try_from(online).unwrap_or(1)
 }
 
 #[cfg(test)]
@@ -151,7 +156,7 @@ mod tests {
             assert_eq!(spinner.budget(), None, "an idle thread costs nothing");
         }
         for _ in 0..SCORE_SPINS {
-            spinner.slept(SPIN_MAX + WAKE_UP);
+            spinner.slept(SPIN_MAX + WAKE_UP, false);
         }
         assert!(spinner.budget().is_some(), "it takes to spinning again when traffic is back");
     }
@@ -180,6 +185,18 @@ mod tests {
             spinner.undisturbed();
         }
         assert_eq!(until_next_spin(), first, "and forgets it when nobody disturbs");
+    }
+
+    #[test]
+    fn it_gives_way_when_both_ends_share_a_core() {
+        let spinner = Spinner::new(2);
+        let mut spins = 0;
+        for _ in 0..100_000 {
+            let in_vain = spinner.budget().is_some();
+            spins += u32::from(in_vain);
+            spinner.slept(Duration::from_micros(7), in_vain);
+        }
+        assert!(spins <= 12, "{spins} spins in vain");
     }
 
     #[test]
