@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::Mutex;
-use weft_rt::{Addr, Answer, Buf, BufMut, Handler, Link, Peer, Request, timeout};
+use weft_rt::{Addr, Answer, Buf, BufMut, Handler, Instant, Link, Peer, Request, now, timeout};
 use weft_types::DriveId;
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
@@ -34,10 +34,18 @@ impl Reply {
     }
 }
 
+/// The way to one peer.
+#[derive(Default)]
+struct Way {
+    link: Option<Link>,
+    /// When the last attempt to connect failed, and why.
+    failed: Option<(Instant, String)>,
+}
+
 /// Open connections.
 #[derive(Default)]
 pub(crate) struct Peers {
-    links: RefCell<BTreeMap<String, Rc<Mutex<Option<Link>>>>>,
+    links: RefCell<BTreeMap<String, Rc<Mutex<Way>>>>,
     manager: RefCell<Option<Link>>,
 }
 
@@ -99,19 +107,33 @@ impl Target {
     }
 
     async fn link(&self, addr: &str) -> Result<Link, String> {
-        let slot = {
+        let begun = now();
+        let way = {
             let mut links = self.peers.links.borrow_mut();
-            links.entry(addr.to_owned()).or_insert_with(|| Rc::new(Mutex::new(None))).clone()
+            links.entry(addr.to_owned()).or_insert_with(|| Rc::new(Mutex::new(Way::default()))).clone()
         };
-        let turn = slot.lock().await;
-        let open = turn.get().clone().filter(|link| !link.is_closed());
+        let turn = way.lock().await;
+        let open = turn.get().link.clone().filter(|link| !link.is_closed());
         if let Some(link) = open {
             return Ok(link);
         }
+        // Whoever waited for this turn shares the outcome: attempts one after another would pile up.
+        let failed = turn.get().failed.clone().filter(|(at, _)| *at >= begun);
+        if let Some((_, why)) = failed {
+            return Err(why);
+        }
         let to: Addr = addr.parse().map_err(|e| format!("{e}"))?;
-        let link = Link::connect(&to, &self.hello()).await.map_err(|e| describe(&e))?;
-        *turn.get() = Some(link.clone());
-        Ok(link)
+        match Link::connect(&to, &self.hello()).await {
+            Ok(link) => {
+                turn.get().link = Some(link.clone());
+                Ok(link)
+            }
+            Err(error) => {
+                let why = describe(&error);
+                turn.get().failed = Some((now(), why.clone()));
+                Err(why)
+            }
+        }
     }
 
     fn hello(&self) -> Hello {

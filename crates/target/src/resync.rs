@@ -614,3 +614,56 @@ fn decode_entries(reply: &Reply, chunk: ChunkIndex) -> Result<(Vec<CopyEntry>, M
     }
     Ok((entries, decode_marks(&reply.body[offset..])?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_types::{SessionSlot, limits};
+
+    const OBJECT: ObjectId = ObjectId::new(VolumeId(1), 3);
+
+    fn v(counter: u64) -> Version {
+        Version::new(counter, SessionSlot(1))
+    }
+
+    fn open(version: Version, first: u32, count: u32) -> OpenEntry {
+        OpenEntry { version, object: OBJECT, range: BlockRange::new(first, count), settled: false }
+    }
+
+    #[test]
+    fn chunks_of_both_sides_are_merged_in_order() {
+        let entry = |chunk, digest| (OBJECT, ChunkIndex(chunk), digest);
+        let theirs = [entry(1, 10), entry(2, 20), entry(5, 50)];
+        let ours = [entry(0, 1), entry(2, 20), entry(5, 51)];
+        let merged: Vec<_> = merge(&theirs, &ours).into_iter().map(|((_, c), equal)| (c.0, equal)).collect();
+        assert_eq!(merged, [(0, false), (1, false), (2, true), (5, false)]);
+        assert_eq!(merge(&[], &[]), []);
+    }
+
+    #[test]
+    fn entries_go_to_the_chunks_that_they_touch() {
+        let chunk = limits::CHUNK_BLOCKS;
+        let chunks = vec![((OBJECT, ChunkIndex(0)), true), ((OBJECT, ChunkIndex(1)), false)];
+        let jobs = jobs(chunks, vec![open(v(1), chunk - 2, 4), open(v(2), 5 * chunk, 1)]);
+        assert_eq!(jobs[0].open, [open(v(1), chunk - 2, 2)]);
+        assert_eq!(jobs[1].open, [open(v(1), chunk, 2)], "a chunk that nobody holds has no entries");
+        assert_eq!(cut(vec![open(v(1), chunk - 2, 4)], (OBJECT, ChunkIndex(1))), jobs[1].open);
+    }
+
+    #[test]
+    fn only_entries_of_what_is_held_count() {
+        let held = [(BlockRange::new(0, 10), v(5)), (BlockRange::new(10, 5), Version::ZERO)];
+        let entries = vec![open(v(3), 8, 4), open(v(5), 0, 1), open(v(6), 0, 10)];
+        assert_eq!(of_held(entries, &held), [open(v(3), 8, 2), open(v(5), 0, 1)]);
+    }
+
+    #[test]
+    fn places_follow_each_other_up_to_the_last() {
+        let last = ChunkIndex(limits::OBJECT_CHUNKS_MAX as u16 - 1);
+        assert_eq!(after((OBJECT, ChunkIndex(4))), Some((OBJECT, ChunkIndex(5))));
+        assert_eq!(after((OBJECT, last)), Some((ObjectId::new(VolumeId(1), 4), ChunkIndex(0))));
+        let end = ObjectId::new(VolumeId(1), u64::MAX);
+        assert_eq!(after((end, last)), Some((ObjectId::new(VolumeId(2), 0), ChunkIndex(0))));
+        assert_eq!(after((ObjectId::new(VolumeId(u64::MAX), u64::MAX), last)), None);
+    }
+}

@@ -130,6 +130,9 @@ fn parse_write(request: &Request) -> Result<(DataRequest, Payload), Answer> {
     if head.version == Version::ZERO {
         return Err(invalid("a write needs a version".into()));
     }
+    if head.purpose == Purpose::Client && head.version.slot() != head.slot {
+        return Err(invalid("the version is of another session's slot".into()));
+    }
     if request.kind == Kind::WriteZeroes {
         if !crcs.is_empty() || !request.body.is_empty() {
             return Err(invalid("a write of zeroes carries no data".into()));

@@ -9,22 +9,33 @@ use crate::member::Member;
 use crate::peer::Reply;
 use crate::serve::is_intact;
 use crate::target::Target;
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
-use weft_rt::sync::{Either, join_all, race};
+use weft_rt::sync::{Either, Notify, join_all, race};
 use weft_rt::{Buf, sleep};
 use weft_store::OpenEntry;
 use weft_types::limits::REQUEST_BLOCKS_MAX;
-use weft_types::{BlockRange, DriveId, Generation, Group, ObjectId, Role, SessionId, SessionSlot, Version};
+use weft_types::{
+    BlockRange, DriveId, Generation, Group, GroupId, ObjectId, Role, SessionId, SessionSlot, Version,
+};
 use weft_wire::data::{Content, DataRequest, Extent, Purpose, ReadAnswer, WriteAnswer};
 use weft_wire::{Kind, Status};
 
-/// How long to wait before members that could not serve are asked again.
-const RETRY: Duration = Duration::from_millis(20);
+/// First and longest pause before members that could not serve are asked again.
+const RETRY_FIRST: Duration = Duration::from_millis(20);
+const RETRY_LONGEST: Duration = Duration::from_millis(500);
 
 /// Entries of one group that are settled at once: enough to hide the round trips.
 const ENTRIES_AT_ONCE: usize = 16;
+
+/// Sweeps that are under way: the manager may ask again while an earlier one still waits for a member.
+#[derive(Default)]
+pub(crate) struct Sweeps {
+    running: RefCell<BTreeSet<(DriveId, GroupId, SessionSlot)>>,
+    ended: Notify,
+}
 
 /// The newest version of a run of blocks in the read set, and who has it.
 #[derive(Debug)]
@@ -62,13 +73,20 @@ impl Target {
         let slots: BTreeSet<SessionSlot> = sessions.iter().map(|(_, slot)| *slot).collect();
         for member in self.members() {
             for slot in &slots {
+                let key = (member.drive.id, member.group, *slot);
+                while !self.sweeps.running.borrow_mut().insert(key) {
+                    self.sweeps.ended.notified().await;
+                }
                 self.sweep_member(&member, *slot).await;
+                self.sweeps.running.borrow_mut().remove(&key);
+                self.sweeps.ended.notify_all();
             }
         }
     }
 
     async fn sweep_member(&self, member: &Rc<Member>, slot: SessionSlot) {
         let mut last_words = String::new();
+        let mut pause = RETRY_FIRST;
         loop {
             let entry = member.entry().filter(|_| !member.drive.has_failed() && !member.is_gone());
             let Some(entry) = entry.filter(|_| member.role() != Role::Out) else { return };
@@ -93,7 +111,8 @@ impl Target {
                         tracing::info!(group = %member.group, slot = slot.0, text, "sweep waits");
                         last_words = text;
                     }
-                    sleep(RETRY).await;
+                    sleep(pause).await;
+                    pause = (pause * 2).min(RETRY_LONGEST);
                     break;
                 }
             }
@@ -263,4 +282,42 @@ fn newest_runs(range: BlockRange, holdings: &[(DriveId, Vec<Extent>)]) -> Vec<Ne
         }
     }
     runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn extent(first: u32, count: u32, counter: u64, content: Content) -> Extent {
+        let version = if counter == 0 { Version::ZERO } else { Version::new(counter, SessionSlot(1)) };
+        Extent { range: BlockRange::new(first, count), version, open: false, content, crcs: vec![] }
+    }
+
+    #[test]
+    fn the_newest_of_each_block_is_found_with_those_who_can_read_it() {
+        let (a, b) = (DriveId(1), DriveId(2));
+        let holdings = [
+            (a, vec![extent(0, 4, 5, Content::Data), extent(4, 4, 7, Content::Zero)]),
+            (
+                b,
+                vec![
+                    extent(0, 2, 5, Content::Data),
+                    extent(2, 1, 5, Content::Damaged),
+                    extent(3, 3, 0, Content::Zero),
+                    extent(6, 2, 9, Content::Damaged),
+                ],
+            ),
+        ];
+        let runs = newest_runs(BlockRange::new(0, 9), &holdings);
+        let found: Vec<_> = runs
+            .iter()
+            .map(|r| (r.range.first, r.range.count, r.version.counter(), r.is_zero, r.intact_on.len()))
+            .collect();
+        // Block 8 was never written; nobody can read blocks 6 and 7 any more, and the older zeroes do not count.
+        assert_eq!(
+            found,
+            [(0, 2, 5, false, 2), (2, 2, 5, false, 1), (4, 2, 7, true, 1), (6, 2, 9, false, 0)]
+        );
+        assert!(runs[1].intact_on.contains(&a));
+    }
 }

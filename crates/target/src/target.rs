@@ -7,6 +7,7 @@ use crate::lease::Lease;
 use crate::member::Member;
 use crate::peer::Peers;
 use crate::resync::Resync;
+use crate::sweep::Sweeps;
 use crate::vouch::Vouches;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -47,6 +48,7 @@ pub struct Target {
     pub(crate) vouches: Vouches,
     pub(crate) peers: Peers,
     pub(crate) resyncs: RefCell<BTreeMap<(DriveId, GroupId), Rc<Resync>>>,
+    pub(crate) sweeps: Sweeps,
     /// The highest version counter that was admitted here.
     pub(crate) highest_counter: Cell<u64>,
     /// A drive has failed.
@@ -63,8 +65,9 @@ impl Target {
     /// It serves nothing before the manager has granted a lease and the map that came with it is durable.
     ///
     /// # Panics
-    /// If two stores are of one drive.
+    /// If two stores are of one drive, or no manager is named.
     pub fn start(options: TargetOptions, stores: Vec<(String, Rc<Store>)>) -> Rc<Target> {
+        assert!(!options.managers.is_empty(), "a target needs a manager");
         let failures = Rc::new(Notify::default());
         let mut drives = BTreeMap::new();
         let mut members = BTreeMap::new();
@@ -88,6 +91,7 @@ impl Target {
             vouches: Vouches::default(),
             peers: Peers::default(),
             resyncs: RefCell::default(),
+            sweeps: Sweeps::default(),
             highest_counter: Cell::new(0),
             failures,
             adopted: Notify::default(),
@@ -114,7 +118,9 @@ impl Target {
             task.abort();
         }
         self.resyncs.borrow_mut().clear();
+        let _no_map = self.adopting.lock().await;
         for member in self.members() {
+            let _no_entry = member.turn.lock().await;
             member.drain().await;
         }
     }
@@ -189,6 +195,9 @@ impl Handler for Target {
     }
 
     async fn handle(self: Rc<Self>, peer: Rc<Peer>, request: Request) -> Answer {
+        if self.is_stopped() {
+            return Answer::error(Status::NotServing, "this target is being stopped");
+        }
         match request.kind {
             Kind::Read | Kind::Versions => self.read(&peer, &request).await,
             Kind::Write | Kind::WriteZeroes => self.write(&peer, request).await,

@@ -23,7 +23,11 @@ const GROUPS_PER_REQUEST: usize = 256;
 
 /// Who vouches for this target: per node and group the epoch that it knows, and how long its word holds.
 #[derive(Default)]
-pub(crate) struct Vouches(RefCell<BTreeMap<(NodeId, GroupId), (Epoch, Instant)>>);
+pub(crate) struct Vouches {
+    given: RefCell<BTreeMap<(NodeId, GroupId), (Epoch, Instant)>>,
+    /// Nodes that have been asked and have not answered: each is asked once at a time, however long it takes.
+    asked: RefCell<BTreeSet<NodeId>>,
+}
 
 impl Target {
     /// Whether every other member of the group's write set vouches for this target now.
@@ -34,7 +38,7 @@ impl Target {
         let (Some(map), Some(entry)) = (self.map(), member.entry()) else { return false };
         let Some(others) = self.other_nodes(&map, &entry) else { return false };
         let now = now();
-        let given = self.vouches.0.borrow();
+        let given = self.vouches.given.borrow();
         !others.is_empty()
             && others.iter().all(|node| {
                 given
@@ -79,8 +83,14 @@ impl Target {
         }
         for (node, groups) in groups {
             let Some(addr) = map.nodes.get(&node).map(|n| n.addr.clone()) else { continue };
+            if !self.vouches.asked.borrow_mut().insert(node) {
+                continue;
+            }
             let target = self.shared();
-            self.background(async move { target.ask_for_vouch(node, &addr, groups).await });
+            self.background(async move {
+                target.ask_for_vouch(node, &addr, groups).await;
+                target.vouches.asked.borrow_mut().remove(&node);
+            });
         }
     }
 
@@ -97,7 +107,7 @@ impl Target {
                 continue;
             }
             let Ok(answer) = control::decode::<VouchAnswer>(&reply.head) else { continue };
-            let mut given = self.vouches.0.borrow_mut();
+            let mut given = self.vouches.given.borrow_mut();
             for (group, epoch) in part {
                 if answer.groups.contains(group) {
                     given.insert((node, *group), (*epoch, sent + lease));

@@ -5,6 +5,7 @@ mod fabric;
 use fabric::*;
 use weft_rt::sim::{Crash, Sim};
 use weft_rt::{Buf, sleep};
+use weft_store::{OpenOptions, Store};
 use weft_types::*;
 use weft_wire::control::{TargetAnswer, TargetRequest};
 use weft_wire::data::*;
@@ -229,12 +230,23 @@ fn acknowledging_an_epoch_drains_what_was_admitted_before_it() {
         Sim::new(seed).block_on(async {
             let fabric = Fabric::start(1).await;
             let a = Client::new(1, 1);
-            // A slow drive keeps writes between their admission and their end.
+            for i in 0..8 {
+                a.write_all(&[1], i * 128, a.v(1), 1).await;
+            }
+            // A slow drive, and a block map that has to be read from it: so a write waits between its admission
+            // and its first step in the store.
+            fabric.kill_target(1, Crash::Process);
+            let (store, _) =
+                Store::open(fabric.disks[0].open().unwrap(), OpenOptions::default()).await.unwrap();
+            store.close().await.unwrap();
+            drop(store);
+            fabric.start_target(1);
+            fabric.wait_serving().await;
             fabric.disks[0].set_faults(|f| f.latency = (ms(5), ms(30)));
             let writes: Vec<_> = (0..8u32)
                 .map(|i| {
                     let a = a.clone();
-                    weft_rt::spawn(async move { a.write(1, i, a.v(10 + u64::from(i)), 7).await })
+                    weft_rt::spawn(async move { a.write(1, i * 128, a.v(10 + u64::from(i)), 7).await })
                 })
                 .collect();
             sleep(ms(weft_rt::random_below(20))).await;
@@ -244,12 +256,12 @@ fn acknowledging_an_epoch_drains_what_was_admitted_before_it() {
             b.epoch.set(2);
             let mut seen = Vec::new();
             for i in 0..8 {
-                seen.push(b.read(1, i).await.unwrap());
+                seen.push(b.read(1, i * 128).await.unwrap());
             }
             sleep(ms(200)).await;
             for (i, seen) in seen.into_iter().enumerate() {
                 assert_eq!(
-                    b.read(1, i as u32).await.unwrap(),
+                    b.read(1, i as u32 * 128).await.unwrap(),
                     seen,
                     "an old write came after the acknowledgement"
                 );
