@@ -423,3 +423,33 @@ fn a_stop_under_load_ends_in_order_and_frees_the_volume() {
     run(&mut again.qemu_io(&["read 0 64k"]));
     again.stop();
 }
+
+#[test]
+fn a_client_does_not_notice_that_a_node_dies() {
+    // A fabric of its own: the others' tests need all nodes.
+    let fabric = Fabric::start();
+    let volume = fabric.volume("64MiB");
+    let served = Served::tcp(&fabric, &volume, &["--shared"]);
+    let mut fio = client("fio");
+    fio.args(["--name=verify", "--ioengine=nbd", "--rw=randwrite", "--bs=16k", "--iodepth=8", "--size=64M"]);
+    // Slow enough that the node dies in the midst of it.
+    fio.args([
+        "--rate=8M",
+        "--verify=crc32c",
+        "--verify_fatal=1",
+        "--do_verify=1",
+        "--randseed=7",
+        "--minimal",
+    ]);
+    fio.arg(format!("--uri={}", served.uri)).stdout(Stdio::null()).stderr(Stdio::piped());
+    let load = fio.spawn().expect("fio can be started");
+    let began = (0..600).any(|_| {
+        sleep(Duration::from_millis(100));
+        served.map().iter().any(|extent| !extent.2)
+    });
+    run(&mut fabric.weft(&["node", "stop", "node-2", "--kill"]));
+    let ended = load.wait_with_output().expect("it is a child");
+    assert!(began, "fio wrote nothing");
+    assert!(ended.status.success(), "fio: {}", String::from_utf8_lossy(&ended.stderr));
+    served.stop();
+}
