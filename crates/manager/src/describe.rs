@@ -113,7 +113,8 @@ impl Manager {
         DriveInfo {
             id: drive.id,
             node: name_or(map.nodes.get(&drive.node), |n| &n.name, drive.node),
-            path: drive.path.clone(),
+            // The map keeps the path at which the drive was found first; its target knows where it is now.
+            path: usage.drive(drive.id).map_or_else(|| drive.path.clone(), |d| d.path.clone()),
             pool: name_or(map.pools.get(&drive.pool), |p| &p.name, drive.pool),
             capacity_bytes: bytes(drive.capacity),
             state: drive.state,
