@@ -9,7 +9,7 @@ use weft_types::{
 
 /// What every request on the data path carries for admission, and which blocks it is about.
 ///
-/// 112 bytes; the checksums of a write follow.
+/// 92 bytes; the checksums of a write follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataRequest {
     /// The drive that is asked.
