@@ -1,61 +1,68 @@
 //! `weft bench`: the committed benchmark.
 
+use crate::manager::with_causes;
 use std::path::PathBuf;
 use std::time::Duration;
-use weft_bench::FiguresOptions;
+use weft_bench::{BenchError, FiguresOptions};
 use weft_cli::CliError;
-
-use crate::manager::with_causes;
 
 /// Measure the data path of this build
 #[derive(Clone, Debug, clap::Subcommand)]
 pub(crate) enum BenchCommand {
     /// Run the committed benchmark: workloads beside the machine's own limit
-    #[command(
-        after_long_help = "Examples:\n  weft bench figures\n  weft bench figures --pin --out bench.json\n  weft bench figures --only randread --runs 3"
-    )]
-    Figures {
-        /// Where to write the figures as JSON
-        #[arg(long, value_name = "FILE")]
-        out: Option<PathBuf>,
-        /// How long each run takes
-        #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
-        seconds: u64,
-        /// Runs of each workload
-        #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
-        runs: u64,
-        /// Give the client and the target a core each
-        #[arg(long)]
-        pin: bool,
-        /// Only the workloads whose name contains this
-        #[arg(long, value_name = "PART")]
-        only: Option<String>,
-        /// Succeed although the machine is too slow or too busy for the figures to mean anything
-        #[arg(long)]
-        allow_slow_machine: bool,
-    },
+    ///
+    /// Starts a fabric of its own with drives in memory, and runs each workload in turns with a bare exchange of messages of the
+    /// same sizes. On a machine that does not reach the reference exchange the figures mean nothing: then the command fails.
+    #[command(after_long_help = "Examples:\n  weft bench figures --pin --out bench.json\n  \
+                                 weft bench figures --only read --runs 3")]
+    Figures(FiguresArgs),
+}
+
+/// Arguments of `weft bench figures`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct FiguresArgs {
+    /// Where to write the figures as JSON
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// How long each run takes, in seconds
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: u64,
+    /// Runs of each workload
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    runs: usize,
+    /// Give client and target a core each, where there are two
+    #[arg(long)]
+    pin: bool,
+    /// Only workloads whose name contains this
+    #[arg(long, value_name = "PART")]
+    only: Option<String>,
+    /// Do not fail on a machine that is too slow for the figures to mean anything
+    #[arg(long)]
+    allow_slow_machine: bool,
 }
 
 pub(crate) fn run(command: BenchCommand) -> Result<(), CliError> {
-    let BenchCommand::Figures { out, seconds, runs, pin, only, allow_slow_machine } = command;
+    let BenchCommand::Figures(args) = command;
     let program = std::env::current_exe().map_err(CliError::file("find", "weft"))?;
     let options = FiguresOptions {
-        json: out,
-        duration: Duration::from_secs(seconds),
-        runs: runs as usize,
-        pin,
-        only,
+        json: args.out,
+        runs: args.runs,
+        duration: Duration::from_secs(args.seconds),
+        pin: args.pin,
+        only: args.only,
         ..FiguresOptions::new(program)
     };
-    let figures = weft_bench::figures(&options).map_err(|error| CliError::Failed {
-        message: with_causes(&error),
-        hint: error.hint().unwrap_or("run it again; --only picks a single workload").into(),
-    })?;
-    if figures.is_void() && !allow_slow_machine {
+    let figures = weft_bench::figures(&options).map_err(|e| refused(&e))?;
+    if figures.is_void() && !args.allow_slow_machine {
         return Err(CliError::Failed {
-            message: "the run is void: this machine is too slow or too busy to measure on".into(),
-            hint: "quieten the machine, or pass --allow-slow-machine if it is known to be slow".into(),
+            message: "the machine does not reach the reference exchange: these figures mean nothing".into(),
+            hint: "run it on a machine that does nothing else, or accept it with --allow-slow-machine".into(),
         });
     }
     Ok(())
+}
+
+fn refused(error: &BenchError) -> CliError {
+    let hint = error.hint().unwrap_or("see the options with `weft bench figures --help`");
+    CliError::Failed { message: with_causes(error), hint: hint.into() }
 }

@@ -1,0 +1,206 @@
+//! A load on a real volume of the client library, in a simulation, over a server that stands for manager and target
+//! and counts what arrives.
+
+use std::cell::Cell;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use weft_bench::{Amount, BenchError, Load, Pattern};
+use weft_client::{AttachOptions, Fabric, Volume};
+use weft_rt::sim::{Sim, spawn_process};
+use weft_rt::{Addr, Answer, Buf, Handler, Listener, Peer, Request, Server, sleep};
+use weft_types::*;
+use weft_wire::control::{self, ManagerAnswer, ManagerRequest};
+use weft_wire::data::{Content, DataRequest, Extent, ReadAnswer, Verdict, WriteAnswer};
+use weft_wire::handshake::Hello;
+use weft_wire::{Kind, Status};
+
+const VOLUME_BLOCKS: u64 = 1024;
+const ADDR: &str = "10.0.0.1:4800";
+
+/// What has arrived.
+#[derive(Default)]
+struct Seen {
+    reads: Cell<u64>,
+    writes: Cell<u64>,
+    in_flight: Cell<u32>,
+    most_in_flight: Cell<u32>,
+}
+
+struct Everything {
+    seen: Rc<Seen>,
+    /// From this many reads on, reads are refused for good.
+    reads_max: u64,
+}
+
+fn map() -> FabricMap {
+    let mut map = FabricMap::empty(FabricId(7));
+    let (node, pool, group, volume) = (NodeId(1), PoolId(2), GroupId(3), VolumeId(4));
+    map.version = MapVersion(9);
+    map.nodes.insert(node, Node { id: node, name: "n".into(), addr: ADDR.into() });
+    map.pools.insert(pool, Pool { id: pool, name: "default".into() });
+    let capacity = BlockCount(4 * VOLUME_BLOCKS);
+    let mut slots = Vec::new();
+    for id in [DriveId(11), DriveId(12)] {
+        let state = DriveState::Active;
+        map.drives.insert(id, Drive { id, node, pool, path: "mem".into(), capacity, state });
+        slots.push(Slot { drive: id, role: Role::InSync, since: Epoch(1) });
+    }
+    map.groups.insert(group, Group { id: group, pool, epoch: Epoch(1), slots });
+    let striping = Striping { unit_blocks: 256, width: 1, object_blocks: limits::OBJECT_BLOCKS_MAX };
+    let spans = vec![ObjectSpan { first: 0, count: 1, groups: vec![group] }];
+    map.volumes.insert(
+        volume,
+        weft_types::Volume {
+            id: volume,
+            name: "v".into(),
+            pool,
+            size: BlockCount(VOLUME_BLOCKS),
+            copies: 2,
+            striping,
+            spans,
+            generation: Generation(1),
+            state: VolumeState::Ready,
+            thin: false,
+            created_ms: 0,
+        },
+    );
+    map
+}
+
+impl Everything {
+    async fn manage(&self, head: &[u8]) -> Answer {
+        let map = map();
+        let body = vec![Buf::from(control::encode_map(&map))];
+        let request: ManagerRequest = control::decode(head).expect("a client's request");
+        let (answer, body) = match request {
+            ManagerRequest::WatchMap { have } if have < map.version => {
+                (ManagerAnswer::Map { version: map.version }, body)
+            }
+            ManagerRequest::WatchMap { .. } => {
+                sleep(Duration::from_secs(10)).await;
+                (ManagerAnswer::Map { version: map.version }, vec![])
+            }
+            ManagerRequest::Attach { mode, client, .. } => {
+                let session = Session {
+                    id: SessionId(5),
+                    slot: SessionSlot(6),
+                    volume: VolumeId(4),
+                    mode,
+                    generation: Generation(1),
+                    client,
+                    state: SessionState::Open,
+                };
+                (ManagerAnswer::Attached { session, generation: Generation(1) }, body)
+            }
+            _ => (ManagerAnswer::Done, vec![]),
+        };
+        Answer::ok(control::encode(&answer), body)
+    }
+
+    async fn serve(&self, request: Request) -> Answer {
+        self.seen.in_flight.set(self.seen.in_flight.get() + 1);
+        self.seen.most_in_flight.set(self.seen.most_in_flight.get().max(self.seen.in_flight.get()));
+        sleep(Duration::from_micros(100)).await;
+        self.seen.in_flight.set(self.seen.in_flight.get() - 1);
+        let (asked, _) = DataRequest::decode(&request.head).expect("a client's request");
+        if request.kind == Kind::Write {
+            self.seen.writes.set(self.seen.writes.get() + 1);
+            let verdicts = vec![(asked.range, Verdict::Applied)];
+            return Answer::ok(WriteAnswer { clock: 0, verdicts }.encode(), vec![]);
+        }
+        self.seen.reads.set(self.seen.reads.get() + 1);
+        if self.seen.reads.get() > self.reads_max {
+            return Answer::error(Status::Invalid, "enough");
+        }
+        let extent = Extent {
+            range: asked.range,
+            version: Version::ZERO,
+            open: false,
+            content: Content::Zero,
+            crcs: vec![],
+        };
+        Answer::ok(ReadAnswer { clock: 0, extents: vec![extent] }.encode(), vec![])
+    }
+}
+
+impl Handler for Everything {
+    fn greet(&self, _: &Hello) -> Result<Option<FabricId>, String> {
+        Ok(Some(FabricId(7)))
+    }
+
+    async fn handle(self: Rc<Self>, _: Rc<Peer>, request: Request) -> Answer {
+        match request.kind {
+            Kind::Manage => self.manage(&request.head).await,
+            Kind::Read | Kind::Write => self.serve(request).await,
+            _ => Answer::ok(vec![], vec![]),
+        }
+    }
+}
+
+/// Runs a load, and tells what arrived at the server.
+fn run(load: Load, reads_max: u64) -> (Result<weft_bench::LoadResult, BenchError>, Rc<Seen>) {
+    let seen = Rc::new(Seen::default());
+    let arrived = seen.clone();
+    let result = Sim::new(3).block_on(async move {
+        let addr: Addr = ADDR.parse().expect("a valid address");
+        let at = addr.clone();
+        spawn_process(IpAddr::from([10, 0, 0, 1]), "server", async move {
+            let listener = Listener::bind(&at).expect("the port is free");
+            Server::run(listener, Rc::new(Everything { seen, reads_max })).await;
+        });
+        sleep(Duration::from_millis(1)).await;
+        let fabric = Fabric::connect(&[addr], "test").await.expect("the server answers");
+        let volume: Volume = fabric.attach("v", AttachOptions::default()).await.expect("the server agrees");
+        load.run(&volume).await
+    });
+    (result, arrived)
+}
+
+fn load(read_percent: u8, depth: u32, amount: Amount) -> Load {
+    Load { pattern: Pattern::Random, read_percent, block_size: 4096, depth, amount, seed: 1 }
+}
+
+#[test]
+fn every_request_is_carried_out_and_counted_once() {
+    let (result, seen) = run(load(50, 8, Amount::Requests(400)), u64::MAX);
+    let result = result.expect("the load runs");
+    assert_eq!(result.requests(), 400);
+    assert_eq!(result.reads.requests, seen.reads.get());
+    assert_eq!(result.writes.requests * 2, seen.writes.get(), "each write goes to both replicas");
+    assert!(result.reads.requests > 100 && result.writes.requests > 100);
+    assert_eq!(result.latency_ns().len(), 400);
+    assert!(result.latency_ns().min() >= 100_000, "no request is faster than the server");
+}
+
+#[test]
+fn the_depth_is_kept_and_not_passed() {
+    let (result, seen) = run(load(100, 8, Amount::Time(Duration::from_millis(100))), u64::MAX);
+    let result = result.expect("the load runs");
+    assert_eq!(seen.most_in_flight.get(), 8);
+    assert!(result.elapsed >= Duration::from_millis(99), "{:?}", result.elapsed);
+    assert!(result.requests() > 100, "{}", result.requests());
+}
+
+#[test]
+fn a_request_that_fails_ends_the_load() {
+    let (result, seen) = run(load(100, 4, Amount::Requests(u64::MAX)), 20);
+    assert!(matches!(result, Err(BenchError::Request(_))), "{result:?}");
+    assert!(seen.reads.get() <= 24, "no new request is begun after a failure");
+}
+
+#[test]
+fn loads_that_do_not_fit_are_refused() {
+    let good = load(100, 1, Amount::Requests(1));
+    for bad in [
+        Load { block_size: 100, ..good.clone() },
+        Load { block_size: 0, ..good.clone() },
+        Load { block_size: 2 * VOLUME_BLOCKS * 4096, ..good.clone() },
+        Load { depth: 0, ..good.clone() },
+        Load { read_percent: 101, ..good.clone() },
+    ] {
+        let (result, seen) = run(bad, u64::MAX);
+        assert!(matches!(result, Err(BenchError::Invalid { .. })));
+        assert_eq!(seen.reads.get() + seen.writes.get(), 0);
+    }
+}
