@@ -124,8 +124,7 @@ impl Figures {
 pub fn figures(options: &FiguresOptions) -> Result<Figures, BenchError> {
     options.check()?;
     let options = options.clone();
-    let outcome = weft_rt::block_on(async move { measure(&options).await })?;
-    outcome
+    weft_rt::block_on(async move { measure(&options).await })?
 }
 
 async fn measure(options: &FiguresOptions) -> Result<Figures, BenchError> {
