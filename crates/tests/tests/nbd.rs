@@ -123,15 +123,19 @@ impl Drop for Fabric {
     }
 }
 
-/// The first of so many neighbouring ports of loopback that nobody listens on. Below the range from which the
-/// kernel takes ports for outgoing connections.
+/// The first of so many neighbouring ports of loopback that nobody listens on and no other call was given. Below
+/// the range from which the kernel takes ports for outgoing connections.
 fn free_ports(count: u16) -> u16 {
-    let start = 10_000 + (std::process::id() % 2000) as u16 * 10;
+    static TRIED: AtomicU32 = AtomicU32::new(0);
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    (start..32_000)
-        .step_by(10)
-        .find(|first| (*first..first + count).all(is_free))
-        .expect("some ports of loopback are free")
+    for _ in 0..2000 {
+        let step = (std::process::id() + TRIED.fetch_add(1, Ordering::Relaxed)) % 2000;
+        let first = 10_000 + step as u16 * 10;
+        if (first..first + count).all(is_free) {
+            return first;
+        }
+    }
+    panic!("no {count} neighbouring ports of loopback are free");
 }
 
 /// A running `weft volume serve` of one volume.
