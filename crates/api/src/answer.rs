@@ -339,6 +339,25 @@ pub struct FabricStatus {
     pub sessions: usize,
     /// When the last resync will be done, in milliseconds from now; none if there is none, or no rate yet.
     pub resync_eta_ms: Option<u64>,
+    /// What resyncs have done, as their targets tell: those that run, and the last one of each replica since its
+    /// target started.
+    #[serde(default)]
+    pub resyncs: Vec<ResyncInfo>,
+}
+
+/// What the resync of a replica has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResyncInfo {
+    /// The group.
+    pub group: GroupId,
+    /// The replica's drive.
+    pub drive: DriveId,
+    /// Whether everything is verified.
+    pub done: bool,
+    /// Bytes copied from other replicas.
+    pub bytes_copied: u64,
+    /// Bytes that the chunks compared so far hold: what a copy of everything would have moved.
+    pub bytes_held: u64,
 }
 
 /// Something that happened.

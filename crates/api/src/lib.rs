@@ -11,7 +11,7 @@ mod time;
 
 pub use answer::{
     ApiAnswer, CapacityAtCopies, DegradedGroup, DriveInfo, DriveUse, EventInfo, FabricStatus, Health,
-    NodeInfo, PoolInfo, Presence, Repair, ReplicaInfo, SessionInfo, SettingsInfo, VolumeInfo,
+    NodeInfo, PoolInfo, Presence, Repair, ReplicaInfo, ResyncInfo, SessionInfo, SettingsInfo, VolumeInfo,
 };
 pub use error::{ApiError, ErrorCode};
 pub use message::{

@@ -9,8 +9,8 @@ use crate::span::span_ms;
 use crate::table::{Cell, Table, row};
 use weft_api::{ApiAnswer, ApiRequest, DegradedGroup, FabricStatus, Health, Presence, Repair};
 
-/// Rows of the table of degraded groups before the rest is only counted: one screen.
-const GROUPS_SHOWN: usize = 16;
+/// Rows of the table of repairs before the rest is only counted: one screen.
+const ROWS_SHOWN: usize = 16;
 
 /// Nodes up to which all are listed; beyond, only those that are not up.
 const NODES_SHOWN: usize = 16;
@@ -40,20 +40,22 @@ fn describe(status: &FabricStatus, paint: Paint) -> String {
     };
     let up = status.nodes.iter().filter(|n| n.presence == Presence::Up).count();
     let mut text = format!(
-        "Fabric {} is {}: {up} of {} nodes up, {} volumes, {} sessions, {} groups, map {}\n",
+        "Fabric {} is {}: {up} of {} nodes up, {}, {}, {}, map {}\n",
         status.fabric.short(),
         paint.text(tone, name),
         status.nodes.len(),
-        status.volumes,
-        status.sessions,
-        status.groups,
+        count(status.volumes, "volume"),
+        count(status.sessions, "session"),
+        count(status.groups, "group"),
         status.map,
     );
     for reason in &status.reasons {
         text.push_str(&format!("  {} {reason}\n", paint.text(tone, "-")));
     }
     let shown = |n: &&weft_api::NodeInfo| status.nodes.len() <= NODES_SHOWN || n.presence != Presence::Up;
-    let nodes: Vec<_> = status.nodes.iter().filter(shown).cloned().collect();
+    let mut nodes: Vec<_> = status.nodes.iter().filter(shown).cloned().collect();
+    // Shorter names first, so that node-10 comes after node-2.
+    nodes.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
     if !nodes.is_empty() {
         text.push_str(&format!("\n{}", crate::node::table(&nodes, status.time).render(paint)));
     }
@@ -66,21 +68,71 @@ fn describe(status: &FabricStatus, paint: Paint) -> String {
     text
 }
 
+/// Groups that miss their copy on the same drive for the same reason.
+struct Missing<'a> {
+    first: &'a DegradedGroup,
+    groups: usize,
+    fewest_copies: usize,
+    verified: Option<(u64, u64)>,
+    copied_bytes: u64,
+    eta_ms: Option<u64>,
+}
+
+/// Gathers degraded groups by drive, role and kind of repair, in the order in which they first occur.
+fn gather(groups: &[DegradedGroup]) -> Vec<Missing<'_>> {
+    let mut rows: Vec<Missing<'_>> = Vec::new();
+    for group in groups {
+        let is_alike = |row: &&mut Missing<'_>| {
+            let kind = std::mem::discriminant(&row.first.repair);
+            (row.first.drive, row.first.role) == (group.drive, group.role)
+                && kind == std::mem::discriminant(&group.repair)
+        };
+        let (verified, copied_bytes, eta_ms) = match &group.repair {
+            Repair::Resync { chunks_verified, chunks_total, bytes_copied, eta_ms } => {
+                (chunks_verified.zip(*chunks_total), *bytes_copied, *eta_ms)
+            }
+            _ => (None, 0, None),
+        };
+        match rows.iter_mut().find(is_alike) {
+            None => rows.push(Missing {
+                first: group,
+                groups: 1,
+                fewest_copies: group.good_copies,
+                verified,
+                copied_bytes,
+                eta_ms,
+            }),
+            Some(row) => {
+                row.groups += 1;
+                row.fewest_copies = row.fewest_copies.min(group.good_copies);
+                row.verified = match (row.verified, verified) {
+                    (Some((a, b)), Some((c, d))) => Some((a + c, b + d)),
+                    (one, other) => one.or(other),
+                };
+                row.copied_bytes += copied_bytes;
+                row.eta_ms = row.eta_ms.max(eta_ms);
+            }
+        }
+    }
+    rows
+}
+
 fn repairs(status: &FabricStatus, paint: Paint) -> String {
-    let mut table = Table::new(&["GROUP", "COPIES", "MISSING ON", "DRIVE", "ROLE", "REPAIR"]);
-    for group in status.degraded_groups.iter().take(GROUPS_SHOWN) {
-        let tone = if group.good_copies == 0 { Tone::Bad } else { Tone::Warning };
+    let mut table = Table::new(&["MISSING ON", "DRIVE", "ROLE", ">GROUPS", "COPIES LEFT", "REPAIR"]);
+    let rows = gather(&status.degraded_groups);
+    for row in rows.iter().take(ROWS_SHOWN) {
+        let tone = if row.fewest_copies == 0 { Tone::Bad } else { Tone::Warning };
         table.row(row![
-            &group.group,
-            Cell::new(format!("{} of {}", group.good_copies, group.copies), tone),
-            group.node.as_str(),
-            group.drive.short(),
-            crate::drive::role(group.role),
-            repair(group)
+            row.first.node.as_str(),
+            row.first.drive.short(),
+            crate::drive::role(row.first.role),
+            &row.groups,
+            Cell::new(format!("{} of {}", row.fewest_copies, row.first.copies), tone),
+            repair(row)
         ]);
     }
     let mut text = table.render(paint);
-    if let Some(more) = status.degraded_groups.len().checked_sub(GROUPS_SHOWN).filter(|n| *n > 0) {
+    if let Some(more) = rows.len().checked_sub(ROWS_SHOWN).filter(|n| *n > 0) {
         text.push_str(&format!("and {more} more\n"));
     }
     if let Some(eta) = status.resync_eta_ms {
@@ -89,16 +141,16 @@ fn repairs(status: &FabricStatus, paint: Paint) -> String {
     text
 }
 
-/// What is being done about a copy.
-fn repair(group: &DegradedGroup) -> String {
-    match &group.repair {
-        Repair::Resync { chunks_verified, chunks_total, bytes_copied, eta_ms } => {
-            let part = match (chunks_verified, chunks_total) {
-                (Some(done), Some(total)) if *total > 0 => format!(" {}%", done.min(total) * 100 / total),
+/// What is being done about copies.
+fn repair(row: &Missing<'_>) -> String {
+    match &row.first.repair {
+        Repair::Resync { .. } => {
+            let part = match row.verified {
+                Some((done, total)) if total > 0 => format!(" {}%", done.min(total) * 100 / total),
                 _ => String::new(),
             };
-            let eta = eta_ms.map_or_else(String::new, |ms| format!(", {} left", span_ms(ms)));
-            format!("resync{part}, {} copied{eta}", Size(*bytes_copied))
+            let eta = row.eta_ms.map_or_else(String::new, |ms| format!(", {} left", span_ms(ms)));
+            format!("resync{part}, {} copied{eta}", Size(row.copied_bytes))
         }
         Repair::AwaitingReturn { rebuild_in_ms } => {
             format!("awaits its return, rebuilt elsewhere in {}", span_ms(*rebuild_in_ms))
@@ -109,6 +161,11 @@ fn repair(group: &DegradedGroup) -> String {
     }
 }
 
+/// A number of things, in words.
+fn count(n: usize, one: &str) -> String {
+    if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -117,6 +174,21 @@ mod tests {
 
     #[test]
     fn what_is_wrong_and_what_is_done_is_on_the_screen() {
+        let group = DegradedGroup {
+            group: GroupId(7),
+            volumes: vec!["data".into()],
+            drive: DriveId(0xabcd_ef01 << 96),
+            node: "node-2".into(),
+            role: Role::Syncing,
+            good_copies: 1,
+            copies: 2,
+            repair: Repair::Resync {
+                chunks_verified: Some(1),
+                chunks_total: Some(4),
+                bytes_copied: 1 << 20,
+                eta_ms: Some(5000),
+            },
+        };
         let status = FabricStatus {
             fabric: FabricId(0x3f2a_9c1e << 96),
             map: MapVersion(42),
@@ -142,32 +214,19 @@ mod tests {
                 provisioned_bytes: 20 << 30,
                 free: vec![],
             }],
-            degraded_groups: vec![DegradedGroup {
-                group: GroupId(7),
-                volumes: vec!["data".into()],
-                drive: DriveId(0xabcd_ef01 << 96),
-                node: "node-2".into(),
-                role: Role::Syncing,
-                good_copies: 1,
-                copies: 2,
-                repair: Repair::Resync {
-                    chunks_verified: Some(1),
-                    chunks_total: Some(4),
-                    bytes_copied: 1 << 20,
-                    eta_ms: Some(5000),
-                },
-            }],
+            degraded_groups: vec![group.clone(), group],
             groups: 64,
             volumes: 1,
             sessions: 1,
             resync_eta_ms: Some(5000),
+            resyncs: vec![],
         };
         let text = describe(&status, Paint::off());
         for part in [
-            "Fabric 3f2a9c1e is degraded: 0 of 1 nodes up, 1 volumes, 1 sessions, 64 groups, map m42",
+            "Fabric 3f2a9c1e is degraded: 0 of 1 nodes up, 1 volume, 1 session, 64 groups, map m42",
             "  - node node-2 is down",
             "default       8  64 GiB  1 GiB (1%)  20 GiB (31%)",
-            "g7     1 of 2  node-2      abcdef01  syncing  resync 25%, 1 MiB copied, 5 s left",
+            "node-2      abcdef01  syncing       2  1 of 2       resync 25%, 2 MiB copied, 5 s left",
             "resync is done in about 5 s",
         ] {
             assert!(text.contains(part), "'{part}' is not in:\n{text}");

@@ -9,7 +9,7 @@ use crate::observe::to_ms;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
-use weft_api::{DegradedGroup, FabricStatus, Health, Presence, Repair, Timestamp};
+use weft_api::{DegradedGroup, FabricStatus, Health, Presence, Repair, ResyncInfo, Timestamp};
 use weft_rt::sync::join_all;
 use weft_rt::{Instant, now};
 use weft_types::{BLOCK_SIZE, DriveId, DriveState, FabricMap, Group, GroupId, Role, SessionState, Slot};
@@ -163,7 +163,18 @@ impl Manager {
                 .collect::<Option<Vec<u64>>>()
                 .and_then(|e| e.into_iter().max()),
             degraded_groups: degraded,
+            resyncs: usage.resyncs.values().map(resync_info).collect(),
         }
+    }
+}
+
+fn resync_info(resync: &ResyncStatus) -> ResyncInfo {
+    ResyncInfo {
+        group: resync.group,
+        drive: resync.drive,
+        done: resync.done,
+        bytes_copied: resync.blocks_copied.saturating_mul(BLOCK_SIZE as u64),
+        bytes_held: resync.blocks_held.saturating_mul(BLOCK_SIZE as u64),
     }
 }
 

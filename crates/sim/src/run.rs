@@ -99,7 +99,7 @@ async fn scenario() -> Result<Outcome, String> {
         managers: bed.managers(),
         volume: "shared".into(),
         hot_blocks: hot_blocks(),
-        think: Duration::from_micros([200, 2_000, 20_000][random_below(3) as usize]),
+        think: Duration::from_micros([1_000, 5_000, 30_000][random_below(3) as usize]),
         operations: None,
         depth: 1 + random_below(3),
     };

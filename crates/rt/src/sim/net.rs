@@ -282,6 +282,8 @@ impl World {
                 (None, Addr::Unix(_)) => from,
             };
             if network.is_blocked(from, to) || network.is_blocked(to, from) {
+                // Not held while waiting: its process may die, and another may listen there.
+                drop(listener);
                 match race(network.changed.notified(), sleep_until(deadline)).await {
                     Either::Left(()) => continue,
                     Either::Right(()) => return Err(io::Error::from(io::ErrorKind::TimedOut)),
