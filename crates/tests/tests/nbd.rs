@@ -396,7 +396,7 @@ fn fio_verifies_what_it_wrote() {
         fio.args([
             "--verify=crc32c",
             "--verify_fatal=1",
-            "--do_verify=1",
+            "--verify_state_save=0",
             "--randseed=7",
             "--bs_unaligned=0",
         ]);
@@ -441,7 +441,7 @@ fn a_client_does_not_notice_that_a_node_dies() {
         "--rate=8M",
         "--verify=crc32c",
         "--verify_fatal=1",
-        "--do_verify=1",
+        "--verify_state_save=0",
         "--randseed=7",
         "--minimal",
     ]);
