@@ -12,15 +12,18 @@ use crate::page::PageReader;
 use crate::recover::{read_bitmap, read_zone_table};
 use crate::region::{Place, PlaceRun, RegionMap};
 use crate::store::Store;
-use crate::superblock::Superblock;
+use crate::superblock::{Superblock, TreeRoot};
 use crate::tree;
 use crc32c::crc32c;
 use weft_rt::Drive;
 use weft_types::limits::{CHUNK_BLOCKS, OBJECT_CHUNKS_MAX};
-use weft_types::{BLOCK_SIZE, BlockRange};
+use weft_types::{BLOCK_SIZE, BlockRange, GroupId};
 
 /// Findings of one kind that are told one by one; more are only counted.
 const FINDINGS_MAX: usize = 100;
+
+/// Leaves whose data is read between two looks at the map.
+const LEAVES_PER_STEP: usize = 256;
 
 /// RAM for the check's own page cache.
 const CACHE_BYTES: usize = 8 << 20;
@@ -124,12 +127,12 @@ pub async fn check(drive: &Drive, deep: bool) -> Result<CheckReport, StoreError>
         Err(error) => report.fatal(&error),
         Ok(bitmap) => {
             let reader = PageReader::new(drive.clone(), CACHE_BYTES);
-            let leaves = check_pages(&reader, &label.region, &superblock, bitmap, &mut report).await;
+            check_pages(&reader, &label.region, &superblock, bitmap, &mut report).await;
             if deep && report.log_batches > 0 {
                 let what = format!("{} batches are in the log: data was not read", report.log_batches);
                 report.add(Severity::Note, None, what, "open and close the drive, then check again");
-            } else if deep {
-                check_data(drive, &leaves, &mut report).await;
+            } else if deep && report.is_clean() {
+                check_all_data(&reader, drive, &superblock, &mut report).await?;
             }
         }
     }
@@ -156,13 +159,15 @@ impl Store {
             Err(error) => report.fatal(&error),
             Ok(bitmap) => {
                 let reader = PageReader::new(engine.drive.clone(), CACHE_BYTES);
-                let leaves =
-                    check_pages(&reader, &engine.label.region, &superblock, bitmap, &mut report).await;
+                check_pages(&reader, &engine.label.region, &superblock, bitmap, &mut report).await;
                 drop(pin);
-                if deep {
+                let mut next = Some(LeafKey::first_of(GroupId(0))).filter(|_| deep);
+                while let Some(from) = next {
+                    let (leaves, more) = engine.scan(from, None, LEAVES_PER_STEP).await?;
                     for (key, _) in leaves {
                         self.check_chunk(key, &mut report).await?;
                     }
+                    next = more;
                 }
             }
         }
@@ -231,8 +236,7 @@ async fn check_pages(
     superblock: &Superblock,
     mut bitmap: Bitmap,
     report: &mut CheckReport,
-) -> Vec<(LeafKey, Leaf)> {
-    let mut leaves: Vec<(LeafKey, Leaf)> = Vec::new();
+) {
     match checkpoint::read_state(reader, superblock.state).await {
         Err(error) => report.fatal(&error),
         Ok((bytes, pages)) => {
@@ -248,28 +252,25 @@ async fn check_pages(
         }
     }
     if let Some(root) = superblock.root {
-        let mut visit = |node: crate::superblock::TreeRoot,
-                         found: Result<Vec<(LeafKey, Leaf)>, StoreError>| {
+        let mut last: Option<LeafKey> = None;
+        let mut visit = |node: TreeRoot, found: Result<Vec<(LeafKey, Leaf)>, StoreError>| {
             report.pages += 1;
-            use_run(
-                &mut bitmap,
-                PlaceRun { place: node.page.place, count: 1 },
-                "a page of the block map",
-                report,
-            );
+            let run = PlaceRun { place: node.page.place, count: 1 };
+            use_run(&mut bitmap, run, "a page of the block map", report);
             match found {
                 Err(error) => report.fatal(&error),
-                Ok(found) => leaves.extend(found),
+                Ok(leaves) => {
+                    for (key, leaf) in leaves {
+                        if last.replace(key).is_some_and(|last| last >= key) {
+                            let what = "the block map's keys are not in order".to_owned();
+                            report.add(Severity::Fatal, Some(node.page.place), what, RESYNC);
+                        }
+                        check_leaf(key, &leaf, &mut bitmap, report);
+                    }
+                }
             }
         };
         tree::walk(reader, root, &mut visit).await;
-    }
-    report.leaves = leaves.len() as u64;
-    if !leaves.is_sorted_by(|a, b| a.0 < b.0) {
-        report.add(Severity::Fatal, None, "the block map's keys are not in order".to_owned(), RESYNC);
-    }
-    for (key, leaf) in &leaves {
-        check_leaf(*key, leaf, &mut bitmap, report);
     }
     for place in region.data_first..region.data_end() {
         // Every block that something uses was cleared above: a bit that is left is used by nothing.
@@ -282,10 +283,10 @@ async fn check_pages(
             );
         }
     }
-    leaves
 }
 
 fn check_leaf(key: LeafKey, leaf: &Leaf, bitmap: &mut Bitmap, report: &mut CheckReport) {
+    report.leaves += 1;
     if u32::from(key.chunk.0) >= OBJECT_CHUNKS_MAX || leaf.is_empty() {
         report.add(
             Severity::Fatal,
@@ -322,6 +323,22 @@ fn use_run(bitmap: &mut Bitmap, run: PlaceRun, what: &str, report: &mut CheckRep
 }
 
 /// Reads all data of a drive that was closed in order.
+async fn check_all_data(
+    reader: &PageReader,
+    drive: &Drive,
+    superblock: &Superblock,
+    report: &mut CheckReport,
+) -> Result<(), StoreError> {
+    let mut next = Some(LeafKey::first_of(GroupId(0)));
+    while let Some(from) = next {
+        let leaves = tree::scan(reader, superblock.root, from, None, LEAVES_PER_STEP).await?;
+        check_data(drive, &leaves, report).await;
+        next = leaves.last().and_then(|(key, _)| key.next());
+    }
+    Ok(())
+}
+
+/// Reads the data of some leaves.
 async fn check_data(drive: &Drive, leaves: &[(LeafKey, Leaf)], report: &mut CheckReport) {
     for (key, leaf) in leaves {
         for piece in leaf.pieces(0, CHUNK_BLOCKS as u8) {

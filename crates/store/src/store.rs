@@ -178,13 +178,13 @@ impl Store {
     /// Raises a session's watermark in a group. Takes effect at once; logged with the next batch, and harmless
     /// to lose.
     pub fn advance(&self, group: weft_types::GroupId, slot: weft_types::SessionSlot, watermark: Version) {
-        {
+        let rises = {
             let state = self.engine.state.borrow();
-            if state.drive.group(group).is_ok_and(|g| watermark <= g.marks.watermark(slot)) {
-                return;
-            }
+            state.drive.group(group).is_ok_and(|g| watermark > g.marks.watermark(slot))
+        };
+        if rises {
+            self.note(Record::Advance { group, slot, watermark });
         }
-        self.note(Record::Advance { group, slot, watermark });
     }
 
     /// Applies a record that is harmless to lose, and logs it if there is room. It wakes nobody: the next batch

@@ -159,6 +159,90 @@ fn a_flipped_bit_is_damage_and_a_put_of_the_same_version_heals_it() {
 }
 
 #[test]
+fn rot_of_what_was_acknowledged_is_told_from_a_torn_tail() {
+    Sim::new(14).block_on(async {
+        let disk = SimDisk::new("d", 8 << 20);
+        let store = new_store(&disk).await;
+        store.write(client(OBJECT, BlockRange::one(0), 4, fill(1, 1))).await.unwrap();
+        store.checkpoint().await.unwrap();
+        for counter in 5..9 {
+            store.write(client(OBJECT, BlockRange::one(0), counter, fill(counter, 1))).await.unwrap();
+        }
+        // Idle for a while: a marker says that the last batch is durable.
+        weft_rt::sleep(std::time::Duration::from_millis(50)).await;
+        drop(store);
+        weft_rt::sleep(std::time::Duration::from_millis(50)).await;
+        let seen = inspect(&disk.open().unwrap()).await.unwrap();
+        assert_eq!((seen.log_batches, seen.log_records), (5, 4), "four writes and a marker");
+        let data = find_block(&disk, &pattern(8, 0));
+        disk.flip(data + 1000, 0);
+        let copy = disk.copy("copy");
+        let (store, report) = Store::open(copy.open().unwrap(), OpenOptions::default()).await.unwrap();
+        assert_eq!((report.blocks_dropped, report.records_replayed), (0, 4));
+        let found = store.read(GROUP, OBJECT, BlockRange::one(0)).await.unwrap();
+        assert_eq!(found[0].version, version(8), "never a step back to an older version");
+        assert!(matches!(found[0].data, ExtentData::Damaged));
+        let superblock = seen.superblock.unwrap();
+        let at = seen.label.region.log_first * 4096 + superblock.log_position;
+        for batch in 0..4 {
+            let rotten = disk.copy("rotten");
+            rotten.flip(at + batch * 4096 + 80, 5);
+            match Store::open(rotten.open().unwrap(), OpenOptions::default()).await {
+                Err(StoreError::LogDamaged { sequence, .. }) => {
+                    assert_eq!(sequence, superblock.batch + 1 + batch)
+                }
+                other => panic!("{:?}", other.map(|o| o.1)),
+            }
+            let report = check(&rotten.open().unwrap(), false).await.unwrap();
+            assert_eq!(report.findings[0].severity, Severity::Fatal);
+        }
+        // Without the marker the last batch is in doubt: its rotten data counts as never arrived.
+        disk.flip(at + 4 * 4096 + 80, 5);
+        let (store, report) = Store::open(disk.open().unwrap(), OpenOptions::default()).await.unwrap();
+        assert_eq!((report.blocks_dropped, report.records_replayed), (1, 3));
+        let found = store.read(GROUP, OBJECT, BlockRange::one(0)).await.unwrap();
+        assert_eq!((found[0].version, seed_of(&found[0])), (version(7), Some(7)));
+    });
+}
+
+#[test]
+fn damaged_metadata_is_found_and_never_followed() {
+    Sim::new(15).block_on(async {
+        let disk = SimDisk::new("d", 8 << 20);
+        let store = new_store(&disk).await;
+        store.write(client(OBJECT, BlockRange::one(0), 4, fill(1, 1))).await.unwrap();
+        store.close().await.unwrap();
+        drop(store);
+        let seen = inspect(&disk.open().unwrap()).await.unwrap();
+        let superblock = seen.superblock.unwrap();
+        let region = seen.label.region;
+        let table = (region.table_first + u64::from(superblock.table_copy) * region.table_blocks) * 4096;
+        let places = [
+            superblock.root.unwrap().page.place.0 * 4096 + 50,
+            superblock.state.unwrap().place.0 * 4096 + 50,
+            table,
+        ];
+        for at in places {
+            let bad = disk.copy("bad");
+            bad.flip(at, 1);
+            let report = check(&bad.open().unwrap(), true).await.unwrap();
+            assert!(report.findings.iter().any(|f| f.severity == Severity::Fatal), "{report:?}");
+            if let Ok((store, _)) = Store::open(bad.open().unwrap(), OpenOptions::default()).await {
+                let found = store.read(GROUP, OBJECT, BlockRange::one(0)).await;
+                assert!(matches!(found, Err(StoreError::MetadataDamaged { .. })), "{found:?}");
+            }
+        }
+        // One damaged superblock: the older checkpoint and the log behind it hold everything.
+        let bad = disk.copy("bad");
+        bad.flip((1 + superblock.checkpoint % 2) * 4096 + 33, 1);
+        let (store, report) = Store::open(bad.open().unwrap(), OpenOptions::default()).await.unwrap();
+        assert!(report.superblock_fallback);
+        let found = store.read(GROUP, OBJECT, BlockRange::one(0)).await.unwrap();
+        assert_eq!(seed_of(&found[0]), Some(1));
+    });
+}
+
+#[test]
 fn a_failed_write_latches_the_store() {
     Sim::new(5).block_on(async {
         let disk = SimDisk::new("d", 8 << 20);

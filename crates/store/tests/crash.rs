@@ -16,6 +16,8 @@ use weft_store::*;
 use weft_types::*;
 
 const GROUP: GroupId = GroupId(1);
+const SYNCING: GroupId = GroupId(2);
+const COPIED: ObjectId = ObjectId::new(VolumeId(9), 1);
 const WRITERS: u16 = 4;
 const OBJECTS: u64 = 5;
 const BLOCKS: u32 = 300;
@@ -31,6 +33,8 @@ struct Expected {
     applied: Vec<(u64, BlockRange, Version)>,
     watermarks: BTreeMap<SessionSlot, Version>,
     generation: u64,
+    /// Copies of a chunk in the syncing group: the newest sent, and the newest acknowledged.
+    copied: (u64, u64),
     full: u32,
     next: u64,
     /// Figures of the last run that ended in order.
@@ -49,10 +53,44 @@ async fn writer(store: Rc<Store>, expected: Shared, slot: SessionSlot, rounds: u
                 let mut e = expected.borrow_mut();
                 e.generation = e.generation.max(next);
             }
-            2 => weft_rt::sleep(std::time::Duration::from_millis(random_below(15))).await,
+            2..4 if slot == SessionSlot(1) => one_copy(&store, &expected).await,
+            4 => weft_rt::sleep(std::time::Duration::from_millis(random_below(15))).await,
             _ => one_write(&store, &expected, slot).await,
         }
     }
+}
+
+/// Replaces blocks 10 to 33 of a chunk of the syncing group by those of a newer version.
+async fn one_copy(store: &Rc<Store>, expected: &Shared) {
+    let next = {
+        let mut e = expected.borrow_mut();
+        e.copied.0 += 1;
+        e.copied.0
+    };
+    let Payload::Data { data, crcs } = fill(next, 24) else { unreachable!() };
+    let range = BlockRange::new(10, 24);
+    let source =
+        CopyEntry { range, version: Version::from_bits(next), data: CopyData::Data { buf: data, crcs } };
+    match store.verify_chunk(SYNCING, COPIED, ChunkIndex(0), Epoch(2), vec![source], false).await {
+        Ok(()) => expected.borrow_mut().copied.1 = next,
+        Err(StoreError::NoSpace { .. }) => expected.borrow_mut().full += 1,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The chunk is one copy as a whole, and at least the one that was acknowledged last.
+async fn check_copy(store: &Rc<Store>, expected: &Shared) {
+    let (sent, acknowledged) = expected.borrow().copied;
+    let found = store.read(SYNCING, COPIED, ChunkIndex(0).range()).await.unwrap();
+    let held = found.iter().find(|x| x.version != Version::ZERO);
+    let version = held.map_or(0, |x| x.version.to_bits());
+    assert!(version >= acknowledged && version <= sent, "{acknowledged} <= {version} <= {sent}");
+    for extent in found {
+        let is_copied = extent.range.first >= 10 && extent.range.end() <= 34;
+        let wanted = if version > 0 && is_copied { (version, Some(version)) } else { (0, None) };
+        assert_eq!((extent.version.to_bits(), seed_of(&extent)), wanted, "{}", extent.range);
+    }
+    assert!(acknowledged == 0 || store.chunk_is_verified(SYNCING, COPIED, ChunkIndex(0)));
 }
 
 async fn one_write(store: &Rc<Store>, expected: &Shared, slot: SessionSlot) {
@@ -115,8 +153,8 @@ async fn one_write(store: &Rc<Store>, expected: &Shared, slot: SessionSlot) {
 
 async fn workload(disk: SimDisk, expected: Shared, rounds: u32) {
     let store = if random_below(2) == 0 { open(&disk).await } else { open_reusing(&disk).await };
-    if store.groups().is_empty() {
-        store.set_group(entry(1, 1, Role::InSync, 1)).await.unwrap();
+    for group in [entry(1, 1, Role::InSync, 1), entry(2, 2, Role::Syncing, 2)] {
+        store.set_group(group).await.unwrap();
     }
     let writers: Vec<_> = (1..=WRITERS)
         .map(|slot| spawn(writer(store.clone(), expected.clone(), SessionSlot(slot), rounds)))
@@ -133,7 +171,7 @@ async fn verify(disk: &SimDisk, expected: &Shared) -> OpenReport {
     let before = check(&disk.open().unwrap(), false).await.unwrap();
     assert!(before.is_clean(), "{before:#?}");
     let (store, report) = Store::open(disk.open().unwrap(), OpenOptions::default()).await.unwrap();
-    if store.groups().is_empty() {
+    if store.groups().len() < 2 {
         assert!(expected.borrow().cited.is_empty());
         store.close().await.unwrap();
         return report;
@@ -152,6 +190,7 @@ async fn verify(disk: &SimDisk, expected: &Shared) -> OpenReport {
         }
     }
     check_open_sets(&store, expected).await;
+    check_copy(&store, expected).await;
     clean(&store, 0).await;
     store.close().await.unwrap();
     report
