@@ -10,7 +10,7 @@ use crate::target::Target;
 use std::rc::Rc;
 use weft_rt::{Answer, Peer, wall_clock_us};
 use weft_types::limits::VERSION_AHEAD_MAX;
-use weft_types::{DriveId, Epoch, Generation, GroupId, Role, SessionId, Version, VolumeId};
+use weft_types::{DriveId, Epoch, Generation, GroupId, Role, SessionId, SessionState, Version, VolumeId};
 use weft_wire::data::{DataRequest, WatermarkNote, WriteAnswer, clock_counter};
 use weft_wire::handshake::PeerRole;
 use weft_wire::{Status, control};
@@ -149,6 +149,7 @@ impl Target {
     pub(crate) fn check(&self, claim: &Claim) -> Result<Admitted, Refusal> {
         let member = self.check_membership(claim)?;
         if let Some(attached) = &claim.attached {
+            self.check_listed(attached)?;
             check_attach(&member.drive, attached)?;
         }
         if claim.version != Version::ZERO {
@@ -156,6 +157,18 @@ impl Target {
         }
         let (role, _running) = (member.role(), member.begin());
         Ok(Admitted { member, role, _running })
+    }
+
+    /// A session that the adopted map is new enough to know, and does not list as open, is over: a drive that was
+    /// away when it ended has not been told.
+    fn check_listed(&self, attached: &Attached) -> Result<(), Refusal> {
+        let Some(map) = self.map() else { return Ok(()) };
+        let is_open = map.sessions.get(&attached.session).is_some_and(|s| s.state == SessionState::Open);
+        if attached.session.0 < map.next_id && !is_open {
+            let text = format!("session {} is not open in map {}", attached.session, map.version);
+            return Err(refused(Status::SessionOver, text));
+        }
+        Ok(())
     }
 
     fn check_membership(&self, claim: &Claim) -> Result<Rc<Member>, Refusal> {

@@ -119,9 +119,9 @@ impl Driver {
         })
     }
 
-    /// The monotonic clock, which stands still while the machine is suspended.
+    /// The monotonic clock that also counts while the machine is suspended: a lease must not outlive a nap.
     pub(crate) fn now(&self) -> Instant {
-        Instant::from_nanos(read_clock(libc::CLOCK_MONOTONIC))
+        Instant::from_nanos(read_clock(libc::CLOCK_BOOTTIME))
     }
 
     pub(crate) fn wall_clock_us(&self) -> u64 {
