@@ -118,7 +118,7 @@ fn load(disk: &SimDisk, text: &str) {
 fn without_labels(text: &str) -> String {
     let is_label = |line: &&str| {
         let at = u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap();
-        at < 4096 || at >= SIZE - 4096
+        !(4096..SIZE - 4096).contains(&at)
     };
     text.lines().skip(1).filter(|line| !is_label(line)).map(|line| format!("{line}\n")).collect()
 }

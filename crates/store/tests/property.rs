@@ -250,3 +250,33 @@ fn readers_beside_writers_never_see_a_place_reused() {
         });
     }
 }
+
+#[test]
+fn a_slow_read_keeps_its_places_from_being_reused() {
+    Sim::new(1).block_on(async {
+        let disk = SimDisk::new("d", 4 << 20);
+        drop(new_store(&disk).await);
+        weft_rt::sleep(std::time::Duration::from_millis(50)).await;
+        let store = open_reusing(&disk).await;
+        let object = ObjectId::new(VolumeId(1), 0);
+        let range = BlockRange::new(0, 8);
+        store.write(client(object, range, 1, fill(1, 8))).await.unwrap();
+        let latency = |us| {
+            let d = std::time::Duration::from_micros(us);
+            disk.set_faults(move |f| f.latency = (d, d));
+        };
+        latency(50_000);
+        let reader = store.clone();
+        let slow = weft_rt::spawn(async move { reader.read(GROUP, object, range).await.unwrap() });
+        weft_rt::sleep(std::time::Duration::from_micros(1)).await;
+        latency(1);
+        for i in 2..60 {
+            let range = BlockRange::new(if i % 2 == 0 { 0 } else { 40 }, 8);
+            store.write(client(object, range, i, fill(i, 8))).await.unwrap();
+        }
+        assert!(!slow.is_finished());
+        let found = slow.await.unwrap();
+        assert!(found.iter().all(|x| (x.version, seed_of(x)) == (version(1), Some(1))), "{found:?}");
+        assert_eq!(store.usage().damaged_found, 0);
+    });
+}
