@@ -16,8 +16,8 @@ use weft_types::DriveId;
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
 
-/// How long a peer may take to answer: many times what a busy drive needs, less than a lease. A connection on which
-/// an answer is that late is given up, because it may be dead without anyone having said so.
+/// How long a peer may take to answer: many times what a busy drive needs, less than the usual lease. A connection on
+/// which an answer is that late is given up, because it may be dead without anyone having said so.
 const PATIENCE: Duration = Duration::from_millis(1_500);
 
 /// An answer, from wherever.

@@ -96,7 +96,14 @@ fn peers_vouch_for_each_other_while_the_manager_is_silent() {
         for n in [1, 2, 3] {
             assert_eq!(a.write(n, 0, a.v(1001), 1).await.0, Status::NotServing, "target {n}");
         }
+        // With the map of its join, but no grant, it does not know yet what it may have promised.
+        fabric.manager.refused.borrow_mut().extend([NodeId(1), NodeId(2), NodeId(3)]);
         fabric.start_manager();
+        sleep(LEASE * 2).await;
+        for n in [1, 2, 3] {
+            assert_eq!(a.write(n, 0, a.v(1001), 1).await.0, Status::NotServing, "target {n}");
+        }
+        fabric.manager.refused.borrow_mut().clear();
         fabric.wait_serving().await;
         a.write_all(&[1, 2, 3], 0, a.v(1002), 1).await;
     });
