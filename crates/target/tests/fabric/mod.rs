@@ -57,6 +57,8 @@ pub struct Manager {
     pub verified: RefCell<Vec<(GroupId, DriveId, Epoch)>>,
     pub failed: RefCell<Vec<(DriveId, String)>>,
     pub renewals: Cell<u64>,
+    /// No map is handed out but to those who join.
+    pub holds_maps: Cell<bool>,
 }
 
 impl Handler for Manager {
@@ -85,7 +87,7 @@ impl Handler for Manager {
                 let suspects = self.suspects.borrow().iter().copied().collect();
                 Answer::ok(control::encode(&ManagerAnswer::Granted { map: map.version, suspects }), vec![])
             }
-            ManagerRequest::WatchMap { have } if have < map.version => {
+            ManagerRequest::WatchMap { have } if have < map.version && !self.holds_maps.get() => {
                 with_map(&ManagerAnswer::Map { version: map.version })
             }
             ManagerRequest::WatchMap { .. } => {
@@ -142,6 +144,7 @@ impl Fabric {
             verified: RefCell::default(),
             failed: RefCell::default(),
             renewals: Cell::new(0),
+            holds_maps: Cell::new(false),
         });
         let fabric = Rc::new(Fabric {
             manager,
