@@ -99,6 +99,9 @@ impl Store {
             self.engine.load(key).await?;
             let room = {
                 let mut state = self.engine.state.borrow_mut();
+                if !state.has_room() {
+                    continue;
+                }
                 match state.map.get(&key).map(|leaf| leaf.is_empty()) {
                     None => continue,
                     Some(true) => return Ok(()),
@@ -195,16 +198,19 @@ impl Store {
         &self,
         decide: impl FnOnce(&State) -> Result<Option<Record>, StoreError>,
     ) -> Result<(), StoreError> {
-        self.engine.admit().await?;
-        let batch = {
+        let batch = loop {
+            self.engine.admit().await?;
             let mut state = self.engine.state.borrow_mut();
             state.check()?;
+            if !state.has_room() {
+                continue;
+            }
             match decide(&state)? {
-                None => state.commits.newest_batch(),
+                None => break state.commits.newest_batch(),
                 Some(record) => {
                     let batch = state.record(|e| record.encode(e));
                     state.replay_note(record);
-                    batch
+                    break batch;
                 }
             }
         };

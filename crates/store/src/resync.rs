@@ -76,6 +76,9 @@ impl Store {
             let (needed, room) = {
                 let mut state = self.engine.state.borrow_mut();
                 state.check()?;
+                if !state.has_room() {
+                    continue;
+                }
                 state.drive.group(group)?.check_stint(stint)?;
                 let Some(leaf) = state.map.get(&key).cloned() else { continue };
                 let was_verified = state.drive.group(group)?.is_verified(object, chunk);

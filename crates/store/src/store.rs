@@ -146,7 +146,7 @@ impl Store {
                 judge_and_put(&mut state, &self.engine.drive, write, range, verdicts)?
             };
             match outcome {
-                Outcome::NotLoaded => {}
+                Outcome::Again => {}
                 Outcome::Done { batch, is_changed } => {
                     if is_changed {
                         self.engine.work.notify_all();
@@ -262,8 +262,8 @@ fn parts_of(write: &Write) -> impl Iterator<Item = BlockRange> + use<> {
 
 /// How a part of a write ended.
 enum Outcome {
-    /// A leaf has left RAM again: load it and try again.
-    NotLoaded,
+    /// The log's room is gone, or a leaf has left RAM again: wait for room, load it, and try again.
+    Again,
     /// It was judged, and what was to be put is put.
     Done { batch: u64, is_changed: bool },
     /// Nothing was changed.
@@ -294,7 +294,11 @@ fn judge_and_put(
     range: BlockRange,
     verdicts: &mut Vec<(BlockRange, Verdict)>,
 ) -> Result<Outcome, StoreError> {
-    let Some((judged, cited)) = judge(state, write, range)? else { return Ok(Outcome::NotLoaded) };
+    if !state.has_room() {
+        // Others were admitted together with this write, and have taken the room since.
+        return Ok(Outcome::Again);
+    }
+    let Some((judged, cited)) = judge(state, write, range)? else { return Ok(Outcome::Again) };
     if let Some(refused) = check_room(state, write, range, &judged) {
         return Ok(refused);
     }
