@@ -474,18 +474,22 @@ fn a_burst_of_writers_waits_for_the_log_and_never_overruns_it() {
     Sim::new(16).block_on(async {
         let disk = SimDisk::new("d", 64 << 20);
         format(&disk, FormatOptions { log_bytes: Some(128 << 10), ..options() }).await.unwrap();
-        let store = open(&disk).await;
+        let mut store = open(&disk).await;
         store.set_group(entry(1, 1, Role::InSync, 1)).await.unwrap();
-        let writes = (0..6000u64).map(|i| {
-            let range = BlockRange::one((i % 200) as u32);
-            let write = client(ObjectId::new(VolumeId(1), i / 200), range, 5, fill(i, 1));
-            let store = store.clone();
-            weft_rt::spawn(async move { store.write(write).await.unwrap() })
-        });
-        for write in writes.collect::<Vec<_>>() {
-            write.await.unwrap();
+        for version in 5..7 {
+            // In the second round all are admitted together and then wait for leaves that are not in RAM.
+            let writes = (0..6000u64).map(|i| {
+                let range = BlockRange::one((i % 200) as u32);
+                let write = client(ObjectId::new(VolumeId(1), i / 200), range, version, fill(i, 1));
+                let store = store.clone();
+                weft_rt::spawn(async move { store.write(write).await.unwrap() })
+            });
+            for write in writes.collect::<Vec<_>>() {
+                write.await.unwrap();
+            }
+            assert!(store.usage().checkpoints > 1);
+            store = reopen(&disk, store).await;
         }
-        assert!(store.usage().checkpoints > 1);
         clean(&store, 0).await;
     });
 }
