@@ -42,7 +42,7 @@ impl FabricPlace {
     pub fn hint(&self) -> String {
         match self {
             FabricPlace::Address(_) => "is the manager running, and is its address right?".into(),
-            FabricPlace::Folder(path) if *path == PathBuf::from(FOLDER_DEFAULT) => {
+            FabricPlace::Folder(path) if path.as_os_str() == FOLDER_DEFAULT => {
                 "start a fabric with `weft up`, or name one with --fabric or WEFT_FABRIC".into()
             }
             FabricPlace::Folder(path) => {

@@ -3,19 +3,27 @@
 use crate::error::Exit;
 use crate::output::note;
 use crate::paint::{Paint, Tone};
+use clap::Command;
 use clap::error::ErrorKind;
 use std::io;
 
 /// Prints what the argument parser says: help and version on the standard output, errors with their hint on the
-/// standard error. Returns the exit code.
-pub fn report_usage(error: &clap::Error, is_json: bool) -> Exit {
+/// standard error. `program` and `args` are what was parsed. Returns the exit code.
+pub fn report_usage(error: &clap::Error, program: &Command, args: &[String], is_json: bool) -> Exit {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         // Nobody reads any more: then nobody misses it either.
         let _ = error.print();
         return Exit::Done;
     }
-    let text = error.render().to_string();
-    let (message, hint) = split(&text);
+    let (name, command) = named(program, args);
+    let message = match error.kind() {
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+            let below = command.get_subcommands().filter(|c| !c.is_hide_set()).map(Command::get_name);
+            format!("a command is missing: {name} {}", below.collect::<Vec<_>>().join("|"))
+        }
+        _ => stripped(&error.render().to_string()),
+    };
+    let hint = format!("see `{name} --help`");
     if is_json {
         let document = serde_json::json!({
             "schema_version": weft_api::SCHEMA_VERSION,
@@ -31,21 +39,23 @@ pub fn report_usage(error: &clap::Error, is_json: bool) -> Exit {
     Exit::Usage
 }
 
-/// The parser's text without its own prefix and closing line, and what to do.
-fn split(text: &str) -> (String, String) {
+/// The command that the arguments name, as far as they name one, and its full name.
+fn named<'a>(program: &'a Command, args: &[String]) -> (String, &'a Command) {
+    let (mut name, mut command) = (program.get_name().to_owned(), program);
+    for arg in args {
+        if let Some(below) = command.find_subcommand(arg) {
+            name = format!("{name} {arg}");
+            command = below;
+        }
+    }
+    (name, command)
+}
+
+/// The parser's text without its own prefix and closing line.
+fn stripped(text: &str) -> String {
     let text = text.trim().trim_start_matches("error:").trim();
     let kept: Vec<&str> = text.lines().filter(|l| !l.starts_with("For more information")).collect();
-    let message = kept.join("\n").trim().to_owned();
-    let usage = text.lines().find_map(|l| l.trim().strip_prefix("Usage: "));
-    // The words of the command itself: what is before the first option or value.
-    let words: Vec<&str> = usage
-        .unwrap_or("weft")
-        .split(' ')
-        .take_while(|word| {
-            word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-') && !word.starts_with('-')
-        })
-        .collect();
-    (message, format!("see `{} --help`", words.join(" ")))
+    kept.join("\n").trim().to_owned()
 }
 
 #[cfg(test)]
@@ -53,11 +63,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parsers_words_become_an_error_and_a_hint() {
+    fn the_parsers_own_frame_is_taken_off() {
         let text = "error: the following required arguments were not provided:\n  --size <SIZE>\n\n\
                     Usage: weft volume create --size <SIZE> <NAME>\n\nFor more information, try '--help'.\n";
-        let (message, hint) = split(text);
+        let message = stripped(text);
         assert!(message.starts_with("the following") && message.ends_with("<NAME>"), "{message}");
-        assert_eq!(hint, "see `weft volume create --help`");
+    }
+
+    #[test]
+    fn the_hint_names_the_command_that_was_meant() {
+        let create = Command::new("create");
+        let program = Command::new("weft").subcommand(Command::new("volume").subcommand(create));
+        let args = ["--json", "volume", "create", "volume"].map(String::from);
+        assert_eq!(named(&program, &args).0, "weft volume create");
     }
 }

@@ -1,9 +1,9 @@
-//! `weft drive format`, `inspect` and `check`: drives of this machine, without a fabric.
+//! `weft drive format`: makes a drive of this machine one of a fabric. Also what the store's refusals mean to people.
 
 use crate::manager::with_causes;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use weft_cli::{CliError, DriveFormatArgs, Output, Size};
 use weft_rt::{Drive, OpenOptions, random_u128};
 use weft_store::{FormatOptions, Label, Store, StoreError};
@@ -73,19 +73,25 @@ pub(crate) fn spec(path: &Path) -> Result<&str, CliError> {
     })
 }
 
-pub(crate) async fn inspect(path: PathBuf, output: Output) -> Result<(), CliError> {
-    let _ = (path, output);
-    Ok(())
-}
-
-pub(crate) async fn check(path: PathBuf, deep: bool, output: Output) -> Result<(), CliError> {
-    let _ = (path, deep, output);
-    Ok(())
-}
-
 /// A drive that cannot be opened.
 pub(crate) fn open_refusal(path: &str) -> impl FnOnce(io::Error) -> CliError {
-    CliError::file("open", path)
+    let path = path.to_owned();
+    move |error| CliError::Failed {
+        // The runtime's words name the path themselves.
+        message: format!("cannot open the drive: {error}"),
+        hint: match error.kind() {
+            io::ErrorKind::NotFound => format!("check the path {path}"),
+            io::ErrorKind::PermissionDenied => {
+                "check the permissions, or run as root for a block device".into()
+            }
+            io::ErrorKind::WouldBlock => "stop the node that serves it first".into(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                "use a smaller --size, let it grow with --sparse, or choose another disk".into()
+            }
+            io::ErrorKind::InvalidInput => "name a file, a block device, or mem:SIZE such as mem:256M".into(),
+            _ => format!("the kernel's log may say more about {path}"),
+        },
+    }
 }
 
 /// What the store refuses, with what to do.

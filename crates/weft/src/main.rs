@@ -4,7 +4,9 @@
 //! client or a tool can do, is in `weft-cli`.
 
 mod bench;
+mod check;
 mod drive;
+mod inspect;
 mod logging;
 mod manager;
 mod node;
@@ -73,11 +75,11 @@ impl Engines for Whole {
     }
 
     fn drive_inspect(&self, path: PathBuf, output: Output) -> Result<(), CliError> {
-        weft_cli::block_on(drive::inspect(path, output))
+        weft_cli::block_on(inspect::inspect(path, output))
     }
 
     fn drive_check(&self, path: PathBuf, deep: bool, output: Output) -> Result<(), CliError> {
-        weft_cli::block_on(drive::check(path, deep, output))
+        weft_cli::block_on(check::check(path, deep, output))
     }
 
     fn fabric_recover(&self, args: FabricRecoverArgs, output: Output) -> Result<(), CliError> {
@@ -98,8 +100,11 @@ fn main() -> ExitCode {
     let program = match Program::try_parse() {
         Ok(program) => program,
         Err(error) => {
-            let is_json = std::env::args_os().any(|arg| arg == "--json");
-            return ExitCode::from(weft_cli::report_usage(&error, is_json) as u8);
+            let args: Vec<String> =
+                std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
+            let is_json = args.iter().any(|arg| arg == "--json");
+            let exit = weft_cli::report_usage(&error, &Program::command(), &args, is_json);
+            return ExitCode::from(exit as u8);
         }
     };
     match run(program.command, &program.globals) {

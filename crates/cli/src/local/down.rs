@@ -67,7 +67,7 @@ pub(crate) async fn down(args: &DownArgs, folder: &Folder, output: Output) -> Re
         if let Some(id) = supervisor {
             stop_supervisor(folder, &id).await?;
         }
-        let _lock = folder.lock()?;
+        let _lock = folder.lock_patiently().await?;
         stop_all(folder, &config).await?;
         forget(folder, SUPERVISOR)?;
         if args.destroy {

@@ -42,6 +42,14 @@ pub enum LocalError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The fabric map is gone while the drives may hold data.
+    #[error("the manager's store is missing: there is no {}", store.display())]
+    NoStore {
+        /// The fabric's folder.
+        folder: PathBuf,
+        /// The file that should be there.
+        store: PathBuf,
+    },
     /// The fabric runs already.
     #[error("the fabric in {} is running already ({running})", path.display())]
     Running {
@@ -190,6 +198,7 @@ impl LocalError {
             LocalError::ForeignFolder { .. }
             | LocalError::Running { .. }
             | LocalError::Busy { .. }
+            | LocalError::NoStore { .. }
             | LocalError::NoRoom { .. } => Exit::Refused,
             LocalError::NoFabric { .. } => Exit::Unreachable,
             LocalError::Differs { .. } | LocalError::DriveTooSmall { .. } | LocalError::PortRange { .. } => {
@@ -210,6 +219,12 @@ impl LocalError {
             LocalError::BadConfig { .. } => {
                 "restore the file from a copy; the drives hold a copy of the fabric map, see `weft fabric recover`"
                     .into()
+            }
+            LocalError::NoStore { folder, .. } => {
+                let dir = folder.display();
+                format!(
+                    "the drives hold copies of it: `weft fabric recover {dir} --drives {dir}/nodes/*/drive-*.img`"
+                )
             }
             LocalError::Running { path, .. } => {
                 let dir = path.display();

@@ -15,10 +15,18 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use weft_rt::Addr;
+use std::time::Duration;
+use weft_rt::{Addr, now, sleep};
 
 /// Bytes that fit `sun_path` of a Unix socket's address, without the closing NUL (unix(7)).
 const SOCKET_PATH_MAX: usize = 107;
+
+/// How long a command waits for another one that starts or stops a part of the fabric: a node's clean stop takes
+/// seconds, a whole start rarely more.
+const LOCK_PATIENCE: Duration = Duration::from_secs(20);
+
+/// How often it looks.
+const LOCK_POLL: Duration = Duration::from_millis(50);
 
 /// The name under which the manager's process is known in the folder.
 pub(super) const MANAGER: &str = "manager";
@@ -162,9 +170,23 @@ impl Folder {
         }
     }
 
+    /// Locks the folder as [`Folder::lock`] does, once the command that holds the lock is done.
+    ///
+    /// # Errors
+    /// [`LocalError::Busy`] if that takes too long.
+    pub(super) async fn lock_patiently(&self) -> Result<FolderLock, LocalError> {
+        let began = now();
+        loop {
+            match self.lock() {
+                Err(LocalError::Busy { .. }) if began.elapsed() < LOCK_PATIENCE => sleep(LOCK_POLL).await,
+                done => return done,
+            }
+        }
+    }
+
     /// The last lines of what a member said, on one line.
     pub(super) fn last_words(&self, member: &str) -> String {
-        const LINES: usize = 3;
+        const LINES: usize = 2;
         let log = fs::read(self.log_file(member)).unwrap_or_default();
         let text = String::from_utf8_lossy(&log);
         let lines: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();

@@ -25,7 +25,7 @@ struct Changed<'a> {
 pub(crate) async fn start_member(folder: &Folder, name: &str, output: Output) -> Result<(), CliError> {
     let config = folder.require_config()?;
     let node = find(folder, config.node(name), name, &config.nodes)?;
-    let _lock = folder.lock()?;
+    let _lock = folder.lock_patiently().await?;
     let mut member = start_node(folder, &config, node, supervisor(folder).as_ref())?;
     sleep(WATCHED).await;
     check_lives(folder, &mut member).inspect_err(|_| {
@@ -45,7 +45,7 @@ pub(crate) async fn stop_member(
 ) -> Result<(), CliError> {
     let config = folder.require_config()?;
     find(folder, config.node(name), name, &config.nodes)?;
-    let _lock = folder.lock()?;
+    let _lock = folder.lock_patiently().await?;
     let signal = if kill { Signal::Kill } else { Signal::Terminate };
     let id = stop_one(folder, name, signal).await?;
     let changed = Changed { node: name, pid: id.pid, state: if kill { "killed" } else { "stopped" } };

@@ -1,6 +1,6 @@
 //! `weft up`: a whole fabric on this machine.
 
-use super::folder::SUPERVISOR;
+use super::folder::{MANAGER, SUPERVISOR};
 use super::room::{check_disk, check_ports};
 use super::start::{Member, check_lives, program, start_manager, start_node};
 use super::stop::{forget, running, stop_all, supervisor};
@@ -34,8 +34,11 @@ const PORT_DEFAULT: u16 = 4800;
 
 /// Drive files that are formatted at once: each waits for the disk most of the time.
 const FORMATS_AT_ONCE: usize = 8;
-/// How long all nodes may take to join.
+/// How long the nodes of a new fabric may take to join.
 const JOIN_MAX: Duration = Duration::from_secs(60);
+/// How long the nodes of a fabric with data are awaited before it is left without those that are missing: its
+/// data may be whole without them.
+const REJOIN_MAX: Duration = Duration::from_secs(20);
 /// How long a fabric whose nodes are all there is awaited to be healthy before it is left to its resync.
 const HEALTH_MAX: Duration = Duration::from_secs(15);
 /// How often members and health are looked at.
@@ -141,8 +144,9 @@ pub(crate) async fn up(args: &UpArgs, folder: &Folder, output: Output) -> Result
 fn prepare(args: &UpArgs, folder: &Folder) -> Result<LocalConfig, LocalError> {
     let known = folder.config()?;
     if let Some(unfinished) = known.as_ref().filter(|c| !c.is_formatted) {
-        // None of these files ever held anything; what is asked for now may be something else.
-        for path in unfinished.nodes.iter().flat_map(|node| folder.drives(node)).filter(|p| p.exists()) {
+        // No node ever ran on these files, so they hold nothing; what is asked for now may be something else.
+        let drives = unfinished.nodes.iter().flat_map(|node| folder.drives(node));
+        for path in drives.chain([folder.map_file()]).filter(|p| p.exists()) {
             fs::remove_file(&path).map_err(LocalError::file("remove", path))?;
         }
     }
@@ -161,6 +165,10 @@ fn prepare(args: &UpArgs, folder: &Folder) -> Result<LocalConfig, LocalError> {
     alive.extend(supervisor(folder).map(|id| format!("weft up as process {}", id.pid)));
     if !alive.is_empty() {
         return Err(LocalError::Running { path: folder.path().to_owned(), running: alive.join(", ") });
+    }
+    if !folder.map_file().exists() {
+        // A manager would make a new, empty fabric, and the drives would not belong to it.
+        return Err(LocalError::NoStore { folder: folder.path().to_owned(), store: folder.map_file() });
     }
     check_same(args, folder, &config)?;
     if let Some(port) = args.port {
@@ -197,16 +205,20 @@ async fn bring_up(
     folder.write_config(&config)?;
     if !config.is_formatted {
         format_drives(folder, &config, &step).await?;
-        config.is_formatted = true;
-        folder.write_config(&config)?;
     }
     step.says("starting the manager");
     let mut members = vec![start_manager(folder, &config, supervisor).await?];
+    let is_new = !config.is_formatted;
+    if is_new {
+        // From here on the drives may hold data, and the manager's store is there.
+        config.is_formatted = true;
+        folder.write_config(&config)?;
+    }
     step.says(&format!("starting {} nodes", config.nodes.len()));
     for node in &config.nodes {
         members.push(start_node(folder, &config, node, supervisor)?);
     }
-    let status = await_health(folder, &config, &mut members, &step).await?;
+    let status = await_health(folder, &config, &mut members, is_new, &step).await?;
     Ok((config, members, status))
 }
 
@@ -263,13 +275,14 @@ async fn await_health(
     folder: &Folder,
     config: &LocalConfig,
     members: &mut [Member],
+    is_new: bool,
     step: &Step,
 ) -> Result<FabricStatus, CliError> {
     let place = FabricPlace::Address(parse_addr(folder, &config.manager_addr)?);
     let connection = Connection::open(&place).await?;
     let (began, mut all_up) = (now(), None);
     loop {
-        for member in members.iter_mut() {
+        for member in members.iter_mut().filter(|m| is_new || m.name == MANAGER) {
             check_lives(folder, member)?;
         }
         let ApiAnswer::Status(status) = connection.ask(&ApiRequest::Status {}).await? else {
@@ -283,11 +296,16 @@ async fn await_health(
             if status.health == Health::Healthy || since.elapsed() > HEALTH_MAX {
                 return Ok(*status);
             }
-        } else if began.elapsed() > JOIN_MAX {
-            let missing: Vec<&str> =
-                config.nodes.iter().map(|n| n.name.as_str()).filter(|n| !is_up(n)).collect();
-            let reason = format!("not up: {}", missing.join(", "));
-            return Err(LocalError::NotHealthy { waited: JOIN_MAX, reason }.into());
+        } else if began.elapsed() > if is_new { JOIN_MAX } else { REJOIN_MAX } {
+            let names = config.nodes.iter().map(|n| n.name.as_str()).filter(|n| !is_up(n));
+            let missing: Vec<String> =
+                names.map(|name| format!("{name} is not up: {}", folder.last_words(name))).collect();
+            if is_new {
+                let reason = missing.join("; ");
+                return Err(LocalError::NotHealthy { waited: JOIN_MAX, reason }.into());
+            }
+            missing.iter().for_each(|text| note(&format!("warning: {text}")));
+            return Ok(*status);
         }
         sleep(POLL).await;
     }

@@ -1,0 +1,182 @@
+//! `weft drive inspect`: what is on a drive, as far as it can be read. It never writes.
+
+use crate::drive::{open_refusal, spec, store_refusal};
+use serde::Serialize;
+use std::path::PathBuf;
+use weft_api::Timestamp;
+use weft_cli::{CliError, Output, Size};
+use weft_rt::{Drive, OpenOptions};
+use weft_store::{Inspection, Place};
+use weft_types::{BLOCK_SIZE, DriveId, FabricId, Role};
+
+/// What is on a drive, for programs. Places are bytes from the drive's start.
+#[derive(Serialize)]
+struct Report {
+    path: PathBuf,
+    drive: DriveId,
+    fabric: FabricId,
+    format: u16,
+    size_bytes: u64,
+    created: Timestamp,
+    damaged_labels: usize,
+    regions: Vec<Region>,
+    superblock: Option<Root>,
+    is_other_superblock_damaged: bool,
+    log: Log,
+    capacity_bytes: u64,
+    free_bytes: Option<u64>,
+    map_copy: Option<MapCopy>,
+    groups: Vec<Member>,
+}
+
+/// A run of bytes with one use.
+#[derive(Serialize)]
+struct Region {
+    name: &'static str,
+    at: u64,
+    length_bytes: u64,
+}
+
+/// The newest checkpoint.
+#[derive(Serialize)]
+struct Root {
+    checkpoint: u64,
+    batch: u64,
+    log_position: u64,
+}
+
+/// What the log holds behind the checkpoint.
+#[derive(Serialize)]
+struct Log {
+    capacity_bytes: u64,
+    batches: u64,
+    records: u64,
+    bytes: u64,
+    damage: Option<String>,
+}
+
+/// The drive's copy of the fabric map.
+#[derive(Serialize)]
+struct MapCopy {
+    version: u64,
+    bytes: u64,
+}
+
+/// The drive's part in a group, as of the checkpoint.
+#[derive(Serialize)]
+struct Member {
+    group: u64,
+    epoch: u64,
+    role: Option<Role>,
+}
+
+pub(crate) async fn inspect(path: PathBuf, output: Output) -> Result<(), CliError> {
+    let spec = spec(&path)?;
+    let options = OpenOptions { read_only: true, ..OpenOptions::default() };
+    let drive = Drive::open(spec, options).await.map_err(open_refusal(spec))?;
+    let found = weft_store::inspect(&drive).await.map_err(store_refusal(spec))?;
+    output.show(&report(path.clone(), &found), |r, _| describe(r))
+}
+
+fn report(path: PathBuf, found: &Inspection) -> Report {
+    let label = &found.label;
+    let bytes = |blocks: u64| blocks * BLOCK_SIZE as u64;
+    Report {
+        path,
+        drive: label.drive,
+        fabric: label.fabric,
+        format: label.format,
+        size_bytes: label.size_bytes,
+        created: Timestamp::from_millis(label.created_us / 1000),
+        damaged_labels: found.damaged_labels,
+        regions: regions(found),
+        superblock: found.superblock.as_ref().map(|s| Root {
+            checkpoint: s.checkpoint,
+            batch: s.batch,
+            log_position: s.log_position,
+        }),
+        is_other_superblock_damaged: found.is_other_superblock_damaged,
+        log: Log {
+            capacity_bytes: found.log_capacity_bytes,
+            batches: found.log_batches,
+            records: found.log_records,
+            bytes: found.log_bytes,
+            damage: found.log_damage.clone(),
+        },
+        capacity_bytes: bytes(found.capacity_blocks),
+        free_bytes: found.free_blocks.map(bytes),
+        map_copy: found.map_copy.map(|(version, bytes)| MapCopy { version, bytes }),
+        groups: found
+            .groups
+            .iter()
+            .map(|g| Member {
+                group: g.id.0,
+                epoch: g.epoch.0,
+                role: g.slot_of(label.drive).map(|slot| slot.role),
+            })
+            .collect(),
+    }
+}
+
+fn regions(found: &Inspection) -> Vec<Region> {
+    let map = &found.label.region;
+    let region = |name, at: u64, blocks: u64| Region {
+        name,
+        at: Place(at).offset(),
+        length_bytes: blocks * BLOCK_SIZE as u64,
+    };
+    vec![
+        region("map copies", map.map_copy(0).0, 2 * map.map_slot_blocks),
+        region("log", map.log_first, map.log_blocks),
+        region("bitmaps", map.bitmap_first, 2 * map.zones),
+        region("zone tables", map.table_first, 2 * map.table_blocks),
+        region("data", map.data_first, map.data_blocks()),
+    ]
+}
+
+fn describe(report: &Report) -> String {
+    let labels = match report.damaged_labels {
+        0 => String::new(),
+        _ => ", one of two copies is damaged".into(),
+    };
+    let root = match &report.superblock {
+        Some(root) => format!("checkpoint {}, up to batch {}", root.checkpoint, root.batch),
+        None => "both copies are damaged".into(),
+    };
+    let log = &report.log;
+    let damage = log.damage.as_ref().map_or_else(String::new, |d| format!(", DAMAGED: {d}"));
+    let used = match report.free_bytes {
+        Some(free) => format!("{} of {} free", Size(free), Size(report.capacity_bytes)),
+        None => format!("{} in all, the bitmaps are damaged", Size(report.capacity_bytes)),
+    };
+    let copy = match &report.map_copy {
+        Some(copy) => format!("m{}, {} bytes", copy.version, copy.bytes),
+        None => "none".into(),
+    };
+    let in_sync = report.groups.iter().filter(|g| g.role == Some(Role::InSync)).count();
+    let mut lines = vec![
+        ("drive", report.drive.to_string()),
+        ("fabric", report.fabric.to_string()),
+        ("label", format!("format {}, of {}{labels}", report.format, report.created)),
+        ("size", format!("{} ({} bytes)", Size(report.size_bytes), report.size_bytes)),
+        ("superblock", root),
+        (
+            "log",
+            format!(
+                "{} batches with {} records, {} of {}{damage}",
+                log.batches,
+                log.records,
+                Size(log.bytes),
+                Size(log.capacity_bytes)
+            ),
+        ),
+        ("space", used),
+        ("map copy", copy),
+        ("groups", format!("{}, in-sync in {in_sync}", report.groups.len())),
+    ];
+    for region in &report.regions {
+        lines.push((region.name, format!("{} at byte {}", Size(region.length_bytes), region.at)));
+    }
+    let line = |(name, value): &(&str, String)| format!("{name:12}  {value}\n");
+    lines.iter().map(line).collect()
+}
