@@ -24,6 +24,24 @@ pub fn allowed() -> io::Result<Vec<usize>> {
 /// # Errors
 /// Those of the operating system: none of the cores exists or is allowed.
 pub fn pin_to(cpus: &[usize]) -> io::Result<()> {
+    pin(0, cpus)
+}
+
+/// Lets every thread that a process has at this moment run on these cores only.
+///
+/// # Errors
+/// Those of the operating system: no such process, or none of the cores exists or is allowed.
+pub fn pin_process(pid: u32, cpus: &[usize]) -> io::Result<()> {
+    for task in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        let name = task?.file_name();
+        let thread = name.to_str().and_then(|n| n.parse().ok()).ok_or(io::ErrorKind::InvalidData)?;
+        pin(thread, cpus)?;
+    }
+    Ok(())
+}
+
+/// Pins one thread; 0 names the calling one.
+fn pin(thread: libc::pid_t, cpus: &[usize]) -> io::Result<()> {
     // SAFETY: a cpu_set_t is plain bits, for which zero is valid.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     for cpu in cpus {
@@ -33,8 +51,8 @@ pub fn pin_to(cpus: &[usize]) -> io::Result<()> {
         // SAFETY: the index was just checked to be below the number of bits.
         unsafe { libc::CPU_SET(*cpu, &mut set) };
     }
-    // SAFETY: `set` is readable for its size; 0 names the calling thread.
-    match unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) } {
+    // SAFETY: `set` is readable for its size; a thread that does not exist is an error, no harm.
+    match unsafe { libc::sched_setaffinity(thread, size_of::<libc::cpu_set_t>(), &set) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
@@ -53,6 +71,7 @@ mod tests {
             pin_to(&before).expect("it was allowed before");
             assert_eq!(allowed().expect("the kernel says"), before);
             assert!(pin_to(&[libc::CPU_SETSIZE as usize]).is_err());
+            assert!(pin_process(u32::MAX, &before).is_err());
         })
         .join()
         .expect("no assertion failed");

@@ -81,17 +81,12 @@ impl Bed {
     /// [`BenchError::Died`], [`BenchError::NotReady`].
     pub async fn start(options: &BedOptions) -> Result<Bed, BenchError> {
         let folder = Folder::create()?;
-        let before = match options.cpu {
-            Some(cpu) => Some(pinned(&[cpu])?),
-            None => None,
-        };
-        let started = start_processes(options, &folder.0);
-        if let Some(cpus) = before {
-            pinned(&cpus)?;
-        }
-        let (manager, manager_addr, nodes) = started?;
+        let (manager, manager_addr, nodes) = start_processes(options, &folder.0)?;
         let mut bed = Bed { nodes, manager, manager_addr, link: None, _folder: folder };
         bed.wait_until_ready(options).await?;
+        if let Some(cpu) = options.cpu {
+            bed.pin_to(cpu)?;
+        }
         Ok(bed)
     }
 
@@ -159,6 +154,16 @@ impl Bed {
         self.nodes.iter_mut().try_for_each(Daemon::check)
     }
 
+    /// Pins what runs. Not before: an executor that starts on a single core takes itself for alone on the machine,
+    /// and never spins.
+    fn pin_to(&self, cpu: usize) -> Result<(), BenchError> {
+        for process in self.nodes.iter().chain([&self.manager]) {
+            affinity::pin_process(process.pid(), &[cpu])
+                .map_err(|source| BenchError::System { action: "pin a process to a core", source })?;
+        }
+        Ok(())
+    }
+
     async fn wait_until_ready(&mut self, options: &BedOptions) -> Result<(), BenchError> {
         let until = now() + READY_PATIENCE;
         loop {
@@ -205,14 +210,6 @@ impl Bed {
 
 fn not_an_answer(operation: &'static str) -> BenchError {
     BenchError::Manager { operation, message: "an answer to something else".into() }
-}
-
-/// Pins this thread; returns where it was allowed before.
-fn pinned(cpus: &[usize]) -> Result<Vec<usize>, BenchError> {
-    let system = |action| move |source| BenchError::System { action, source };
-    let before = affinity::allowed().map_err(system("find out which cores are allowed"))?;
-    affinity::pin_to(cpus).map_err(system("pin to a core"))?;
-    Ok(before)
 }
 
 fn start_processes(options: &BedOptions, folder: &Path) -> Result<(Daemon, Addr, Vec<Daemon>), BenchError> {

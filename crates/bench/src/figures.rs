@@ -129,7 +129,7 @@ pub fn figures(options: &FiguresOptions) -> Result<Figures, BenchError> {
 
 async fn measure(options: &FiguresOptions) -> Result<Figures, BenchError> {
     let cores = Cores::choose(options.pin)?;
-    let machine = Machine::describe(cores.count);
+    let machine = Machine::describe(cores.all.len());
     let mut bed = Bed::start(&BedOptions {
         program: options.program.clone(),
         nodes: 1,
@@ -138,6 +138,7 @@ async fn measure(options: &FiguresOptions) -> Result<Figures, BenchError> {
         cpu: cores.target,
     })
     .await?;
+    cores.pin_client()?;
     bed.create_volume("bench", VOLUME_BYTES).await?;
     let fabric = Fabric::connect(&[bed.manager_addr().clone()], "weft bench").await?;
     let volume = fabric.attach("bench", AttachOptions::default()).await?;
@@ -150,6 +151,7 @@ async fn measure(options: &FiguresOptions) -> Result<Figures, BenchError> {
     reference.extend(self::reference(&cores, options.duration).await?);
     volume.detach().await;
     drop((volume, fabric, bed));
+    cores.unpin_client()?;
     progress("idle fabric of four nodes");
     let idle_percent = idle::percent(&options.program).await?;
     let needed = REFERENCE_PER_S * REFERENCE_TOLERANCE;
@@ -177,24 +179,39 @@ const SPIN: &str = "adaptive";
 
 /// Who runs where.
 struct Cores {
-    count: usize,
+    /// Every core that this process may use.
+    all: Vec<usize>,
+    /// The client's core; none: wherever the kernel likes.
+    client: Option<usize>,
+    /// The target's core.
     target: Option<usize>,
 }
 
 impl Cores {
-    /// Gives this thread the first core and targets the second, if that is wanted and there are two.
+    /// Gives the client the first core and the target the second, if that is wanted and there are two.
     fn choose(pin: bool) -> Result<Cores, BenchError> {
-        let system = |action| move |source| BenchError::System { action, source };
-        let allowed = affinity::allowed().map_err(system("find out which cores are allowed"))?;
-        let count = allowed.len();
-        match allowed[..] {
-            [client, target, ..] if pin => {
-                affinity::pin_to(&[client]).map_err(system("pin to a core"))?;
-                Ok(Cores { count, target: Some(target) })
-            }
-            _ => Ok(Cores { count, target: None }),
-        }
+        let all = affinity::allowed()
+            .map_err(|source| BenchError::System { action: "find out which cores are allowed", source })?;
+        let (client, target) = match all[..] {
+            [client, target, ..] if pin => (Some(client), Some(target)),
+            _ => (None, None),
+        };
+        Ok(Cores { all, client, target })
     }
+
+    /// Gives this thread its core. Not before processes are started, which would inherit it.
+    fn pin_client(&self) -> Result<(), BenchError> {
+        self.client.map_or(Ok(()), |cpu| pin(&[cpu]))
+    }
+
+    /// Lets this thread run everywhere again.
+    fn unpin_client(&self) -> Result<(), BenchError> {
+        self.client.map_or(Ok(()), |_| pin(&self.all))
+    }
+}
+
+fn pin(cpus: &[usize]) -> Result<(), BenchError> {
+    affinity::pin_to(cpus).map_err(|source| BenchError::System { action: "pin to a core", source })
 }
 
 /// Writes everything, more than once.

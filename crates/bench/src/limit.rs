@@ -97,12 +97,15 @@ impl Limit {
         let server = std::thread::Builder::new()
             .name("limit-server".into())
             .spawn(move || -> Result<(), RtError> {
-                if let Some(cpu) = cpu
-                    && let Err(error) = affinity::pin_to(&[cpu])
-                {
-                    tracing::warn!(%error, "the server of the bare exchange is not pinned");
-                }
+                // An executor that starts on a single core never spins, so it begins with two.
+                let start = cpu.map(|cpu| {
+                    affinity::allowed().and_then(|a| affinity::pin_to(&[&a[..], &[cpu]].concat()))
+                });
                 weft_rt::block_on(async move {
+                    let pinned = cpu.map(|cpu| affinity::pin_to(&[cpu]));
+                    for error in [start, pinned].into_iter().flatten().filter_map(Result::err) {
+                        tracing::warn!(%error, "the server of the bare exchange is not pinned");
+                    }
                     let any: Addr = "127.0.0.1:0".parse().expect("a valid address");
                     let listener = match Listener::bind(&any) {
                         Ok(listener) => listener,
