@@ -202,6 +202,12 @@ impl Shared {
         if let Some(link) = slot.open() {
             return Ok(link);
         }
+        // Boxed so that connecting, which is rare, does not swell the future of every request.
+        Box::pin(self.connect(&slot, &addr)).await
+    }
+
+    /// Connects to a target, one caller at a time.
+    async fn connect(&self, slot: &TargetLink, addr: &str) -> Result<Link, String> {
         let turn = slot.connecting.as_ref().expect("made with one");
         let _turn = turn.lock().await;
         if let Some(link) = slot.open() {

@@ -194,7 +194,8 @@ impl Session {
         }
         for drive in refused {
             // Others took it, so this one must: a repair may use the reserve that a full drive keeps.
-            match self.deliver_from_reserve(entry, drive, at, version, payload).await? {
+            let delivered = Box::pin(self.deliver_from_reserve(entry, drive, at, version, payload));
+            match delivered.await? {
                 Some(frame) => self.judge(at, &frame, applied)?,
                 None => return Ok(Put::Changed),
             }
@@ -288,7 +289,8 @@ impl Session {
                 Attempt::Answer(frame) => {
                     let (mut parts, slow) = self.take_extents(at, &frame)?;
                     for range in slow {
-                        parts.extend(self.read_slowly(at.part(range)).await?);
+                        // Boxed so that the rare path does not swell the future of every read.
+                        parts.extend(Box::pin(self.read_slowly(at.part(range))).await?);
                     }
                     parts.sort_by_key(|(range, _)| range.first);
                     return Ok(parts);
@@ -538,7 +540,7 @@ impl Session {
                 _ => trouble("stale epoch, without a newer entry".into()),
             },
             Status::UnknownEpoch => {
-                self.teach(entry, drive).await;
+                Box::pin(self.teach(entry, drive)).await;
                 trouble("learns of the epoch".into())
             }
             Status::StaleGeneration => {

@@ -136,8 +136,13 @@ impl Volume {
         let length: usize = bufs.iter().map(|b| b.len()).sum();
         self.check_write(offset, length as u64)?;
         let _busy = self.begin();
-        let mut writes = Vec::new();
-        for piece in align(offset, length as u64) {
+        let pieces = align(offset, length as u64);
+        if let [piece] = pieces[..] {
+            // The usual case: the future is large, and would be moved into a list and out of it again.
+            return self.write_piece(piece, Some(bufs)).await;
+        }
+        let mut writes = Vec::with_capacity(pieces.len());
+        for piece in pieces {
             let data = cut(&bufs, (piece.offset - offset) as usize, piece.length as usize);
             writes.push(self.write_piece(piece, Some(data)));
         }
@@ -260,7 +265,14 @@ impl Volume {
             };
             return self.write_blocks(Lba(first), count, data).await;
         }
-        let _held = self.0.partial.acquire(blocks, Use::Part).await;
+        // Rare, and boxed so that it does not swell the future of a whole write.
+        Box::pin(self.write_part(piece, data)).await
+    }
+
+    /// Writes part of one block: reads the block, changes it, and writes it whole.
+    async fn write_part(&self, piece: Piece, data: Option<Vec<Buf>>) -> Result<(), ClientError> {
+        let first = piece.offset / BLOCK_SIZE as u64;
+        let _held = self.0.partial.acquire(first..first + 1, Use::Part).await;
         let old = self.read_blocks(Lba(first), 1).await?;
         let mut block = BufMut::aligned(BLOCK_SIZE);
         fill(&mut block, &old);
@@ -280,21 +292,33 @@ impl Volume {
             Some(_) => split_data(&striping, lba, count),
             None => split(&striping, lba, count, RANGE_BLOCKS_MAX),
         };
+        if let [part] = &parts[..] {
+            return self.write_part_of_object(part, data.as_deref())?.await;
+        }
         let mut writes = Vec::with_capacity(parts.len());
         for part in &parts {
-            let at = self.place(part)?;
-            let payload = match &data {
-                Some(bufs) => gather(part, bufs),
-                None => Payload::Zero,
-            };
-            // In a task of its own: given up here after a timeout, it still has to reach its end.
-            let session = self.0.session.clone();
-            let write = spawn(async move { session.write_object(at, payload).await });
-            writes.push(self.patiently(at.group, async move {
-                write.await.unwrap_or_else(|_| panic!("nobody aborts a write"))
-            }));
+            writes.push(self.write_part_of_object(part, data.as_deref())?);
         }
         all(writes).await
+    }
+
+    /// Begins to write what goes to one object; awaited, it tells how that ended.
+    fn write_part_of_object<'a>(
+        &'a self,
+        part: &ObjectPart,
+        data: Option<&[Buf]>,
+    ) -> Result<impl Future<Output = Result<(), ClientError>> + use<'a>, ClientError> {
+        let at = self.place(part)?;
+        let payload = match data {
+            Some(bufs) => gather(part, bufs),
+            None => Payload::Zero,
+        };
+        // In a task of its own: given up here after a timeout, it still has to reach its end.
+        let session = self.0.session.clone();
+        let write = spawn(async move { session.write_object(at, payload).await });
+        Ok(self.patiently(at.group, async move {
+            write.await.unwrap_or_else(|_| panic!("nobody aborts a write"))
+        }))
     }
 
     /// Reads whole blocks.
