@@ -197,8 +197,8 @@ fn a_fabric_in_the_foreground_ends_with_its_command() {
         let port = bed.port.to_string();
         let args =
             ["up", "--nodes", "2", "--drives", "1", "--drive-size", "64MiB", "--sparse", "--port", &port];
-        let up = bed.spawn(&args);
-        bed.await_nodes(2);
+        let mut up = bed.spawn(&args);
+        up.await_line("is up");
         let members: Vec<i32> =
             ["manager", "node-1", "node-2"].iter().map(|m| bed.pid(m).expect("it runs")).collect();
         let code = up.end(signal);
@@ -213,7 +213,7 @@ fn a_fabric_in_the_foreground_ends_with_its_command() {
 fn down_ends_a_fabric_in_the_foreground_and_a_dead_node_is_told() {
     let bed = Bed::new("down-front");
     let port = bed.port.to_string();
-    let up = bed.spawn(&[
+    let mut up = bed.spawn(&[
         "up",
         "--nodes",
         "2",
@@ -225,12 +225,11 @@ fn down_ends_a_fabric_in_the_foreground_and_a_dead_node_is_told() {
         "--port",
         &port,
     ]);
-    bed.await_nodes(2);
+    up.await_line("is up");
     bed.ok(&["node", "stop", "node-1", "--kill"]);
     bed.ok(&["node", "start", "node-1"]);
     bed.await_health("healthy");
     bed.ok(&["down"]);
-    let mut up = up;
     let status = up.0.wait().expect("it is a child");
     assert!(status.success());
     let mut told = String::new();

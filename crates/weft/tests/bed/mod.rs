@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -115,16 +116,6 @@ impl Bed {
         }
     }
 
-    /// Waits until so many nodes are up.
-    pub fn await_nodes(&self, wanted: usize) {
-        let is_up = |node: &&Value| node["presence"] == "up";
-        wait_until("the nodes are up", || {
-            let said = self.weft(&["status", "--json"]);
-            let status: Value = serde_json::from_str(&said.out).unwrap_or_default();
-            status["nodes"].as_array().is_some_and(|nodes| nodes.iter().filter(is_up).count() == wanted)
-        });
-    }
-
     /// The process of a member, if its record names one that runs this fabric.
     pub fn pid(&self, member: &str) -> Option<i32> {
         let record = fs::read(self.fabric().join(format!("run/{member}.pid"))).ok()?;
@@ -166,6 +157,13 @@ impl Drop for Bed {
 pub struct Running(pub Child);
 
 impl Running {
+    /// Reads its standard output up to a line with this word.
+    pub fn await_line(&mut self, word: &str) {
+        let out = self.0.stdout.take().expect("it was asked for, and is read once");
+        let found = BufReader::new(out).lines().map_while(Result::ok).any(|line| line.contains(word));
+        assert!(found, "it ended without saying '{word}'");
+    }
+
     /// Sends a signal and waits for the end.
     pub fn end(mut self, signal: &str) -> Option<i32> {
         kill(self.0.id() as i32, signal);
