@@ -9,6 +9,7 @@ pub(crate) struct Step(ProgressBar);
 impl Step {
     pub(crate) fn new() -> Step {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        bar.set_style(ProgressStyle::default_spinner());
         bar.enable_steady_tick(Duration::from_millis(100));
         Step(bar)
     }

@@ -174,7 +174,7 @@ fn up_refuses_what_would_not_work() {
     up(&["--drive-size", "8EiB", "--nodes", "1", "--drives", "1"]).fails(4, &["do not fit", "--sparse"]);
     up(&["--drive-size", "1MiB", "--sparse"]).fails(2, &["too small", "64MiB"]);
     up(&["--nodes", "0"]).fails(2, &["--nodes"]);
-    assert!(!bed.fabric().join("fabric.json").exists(), "nothing was made");
+    assert!(!bed.fabric().exists(), "nothing was made");
 
     fs::write(bed.path("file"), "x").expect("written");
     up(&["--dir", "file"]).fails(1, &["cannot create the folder file"]);

@@ -21,6 +21,9 @@ use weft_rt::{Addr, now, sleep};
 /// Bytes that fit `sun_path` of a Unix socket's address, without the closing NUL (unix(7)).
 const SOCKET_PATH_MAX: usize = 107;
 
+/// The folders in it.
+const PARTS: [&str; 4] = ["run", "log", "manager", "nodes"];
+
 /// How long a command waits for another one that starts or stops a part of the fabric: a node's clean stop takes
 /// seconds, a whole start rarely more.
 const LOCK_PATIENCE: Duration = Duration::from_secs(20);
@@ -132,23 +135,34 @@ impl Folder {
         if self.config()?.is_none() {
             self.check_is_ours()?;
         }
-        for name in ["run", "log", "manager", "nodes"] {
+        for name in PARTS {
             let path = self.0.join(name);
             fs::create_dir_all(&path).map_err(LocalError::file("create the folder", path))?;
         }
         self.lock()
     }
 
+    /// Takes back what [`Folder::make`] made, if no fabric came of it. What is not empty stays.
+    pub(super) fn unmake(&self) {
+        if self.config_file().exists() {
+            return;
+        }
+        let _ = fs::remove_file(self.0.join("run/lock"));
+        for name in PARTS {
+            let _ = fs::remove_dir(self.0.join(name));
+        }
+        let _ = fs::remove_dir(&self.0);
+    }
+
     /// Refuses a folder without a description that holds anything but what an interrupted start leaves.
     fn check_is_ours(&self) -> Result<(), LocalError> {
-        let ours = ["run", "log", "manager", "nodes"];
         let entries = fs::read_dir(&self.0).map_err(LocalError::file("read the folder", &self.0))?;
         for entry in entries {
             let entry = entry.map_err(LocalError::file("read the folder", &self.0))?;
             let is_empty_dir = || fs::read_dir(entry.path()).is_ok_and(|mut d| d.next().is_none());
             let name = entry.file_name().to_string_lossy().into_owned();
             let is_lock_dir = name == "run" && !self.0.join("run/manager.pid").exists();
-            if !ours.contains(&name.as_str()) || !(is_lock_dir || is_empty_dir()) {
+            if !PARTS.contains(&name.as_str()) || !(is_lock_dir || is_empty_dir()) {
                 return Err(LocalError::ForeignFolder { path: self.0.clone(), found: name });
             }
         }

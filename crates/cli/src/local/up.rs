@@ -102,8 +102,8 @@ struct Report<'a> {
 
 pub(crate) async fn up(args: &UpArgs, folder: &Folder, output: Output) -> Result<(), CliError> {
     let lock = folder.make()?;
-    let config = prepare(args, folder)?;
-    check_ports(&config)?;
+    let prepared = prepare(args, folder).and_then(|config| check_ports(&config).map(|()| config));
+    let config = prepared.inspect_err(|_| folder.unmake())?;
     let own = (!args.detach).then(ProcessId::current);
     if let Some(own) = &own {
         own.write(&folder.pid_file(SUPERVISOR))?;
