@@ -65,17 +65,13 @@ nbdinfo "$uri" | sed 's/^/  /' | head -n 12
 
 say "An ext4 file system of $image_mib MiB, filled from this machine's files"
 mkdir "$dir/files"
-left_kib=$((image_mib * 1024 * 6 / 10))
-for from in /usr/share /usr/bin /usr/sbin /usr/lib /usr/include; do
-  [ -d "$from" ] || continue
-  while IFS= read -r -d '' file; do
-    kib=$(($(stat -c %s "$file") / 1024 + 4))
-    [ "$kib" -le "$left_kib" ] || continue
-    left_kib=$((left_kib - kib))
-    printf '%s\0' "$file"
-  done < <(find "$from" -xdev -type f -readable -size -64M -print0 | head -z -n 20000)
-done >"$dir/list"
-tar --null -T "$dir/list" -cf - 2>/dev/null | tar -C "$dir/files" -xf -
+room_kib=$((image_mib * 1024 * 6 / 10))
+folders=()
+for from in /usr/share /usr/bin /usr/sbin /usr/lib /usr/include; do [ -d "$from" ] && folders+=("$from"); done
+find "${folders[@]}" -xdev -type f -readable -size -64M ! -name '*[[:cntrl:]]*' -printf '%k %p\n' |
+  awk -v left="$room_kib" \
+    '{ kib = $1 + 4; sub(/^[0-9]+ /, ""); if (kib <= left && n < 20000) { left -= kib; n++; print } }' >"$dir/list"
+tar --verbatim-files-from -T "$dir/list" -cf - 2>/dev/null | tar -C "$dir/files" -xf -
 truncate -s "${image_mib}M" "$dir/image"
 mke2fs -q -t ext4 -d "$dir/files" "$dir/image"
 files=$(find "$dir/files" -type f | wc -l)
@@ -94,7 +90,7 @@ row "rate" "$copy_in MiB/s"
 say "fio writes and verifies beside it; node-2 is killed with SIGKILL"
 fio --name=demo --ioengine=nbd --uri="$uri" --rw=randwrite --bs=4k --iodepth=16 \
   --offset=1100m --size=512m --io_size=8g --runtime=20 --verify=crc32c --verify_backlog=4096 \
-  --verify_fatal=1 --log_avg_msec=100 --write_iops_log="$dir/fio" --output-format=json --output="$dir/fio.json" \
+  --verify_fatal=1 --verify_state_save=0 --output-format=json --output="$dir/fio.json" \
   >"$dir/fio.log" 2>&1 &
 fio_pid=$!
 sleep 6

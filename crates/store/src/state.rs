@@ -27,6 +27,11 @@ const PAGES_PER_LEAF: u64 = 5;
 const RESERVE_BLOCKS: u64 = 64;
 const RESERVE_SHARE: u64 = 1024;
 
+/// Blocks kept for repairs: 64 MiB, what two connections may have in flight when a drive becomes full; a small
+/// part of a small drive.
+const REPAIR_BLOCKS_MAX: u64 = 16_384;
+const REPAIR_SHARE: u64 = 128;
+
 /// A zone's entry in the zone table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ZoneEntry {
@@ -185,9 +190,14 @@ impl State {
         fixed + 2 * self.state_pages.len() as u64 + PAGES_PER_LEAF * leaves
     }
 
-    /// Blocks that a write could take now.
+    /// Blocks that are kept for repairs when clients' own writes are refused.
+    pub(crate) fn repair_reserve(&self) -> u64 {
+        REPAIR_BLOCKS_MAX.min(self.capacity_blocks / REPAIR_SHARE)
+    }
+
+    /// Blocks that a client's write could take now.
     pub(crate) fn free_for_data(&self) -> u64 {
-        self.bitmap.free().saturating_sub(self.reserve(0))
+        self.bitmap.free().saturating_sub(self.reserve(0) + self.repair_reserve())
     }
 
     /// Blocks that a write could take after the next checkpoints.

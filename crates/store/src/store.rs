@@ -354,7 +354,8 @@ fn judge(state: &mut State, write: &Write, range: BlockRange) -> Result<Option<(
             if held == version {
                 let heals = is_data && piece.kind == Some(Kind::Damaged);
                 push(blocks, if heals { Judgement::Heal } else { Judgement::Known });
-            } else if !may_be_open {
+            } else if held < version || !may_be_open {
+                // A mark above what the block holds came with a copy from elsewhere: the data never did.
                 push(blocks, otherwise);
             } else {
                 for block in blocks.blocks() {
@@ -377,6 +378,13 @@ fn check_room(state: &State, write: &Write, range: BlockRange, judged: &Judged) 
     let keys = range.by_chunk().map(|(chunk, _)| LeafKey { group: write.group, object: write.object, chunk });
     let new_leaves = keys.filter(|key| !state.map.is_dirty(key)).count() as u64;
     let needed_blocks = if matches!(write.payload, Payload::Data { .. }) { put } else { 0 };
+    // A repair finishes a write that other replicas took already: room is kept for it when clients' own writes
+    // are refused.
+    let kept = match write.kind {
+        WriteKind::Client if needed_blocks > 0 => state.repair_reserve(),
+        _ => 0,
+    };
+    let needed_blocks = needed_blocks + kept;
     match state.room_for(needed_blocks, new_leaves) {
         Room::Enough => None,
         short => Some(Outcome::NoRoom { needed_blocks, short }),
