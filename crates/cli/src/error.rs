@@ -161,6 +161,12 @@ impl CliError {
         }
     }
 
+    /// Whether all that failed is that nobody reads the output any more, as in `weft events | head`: the reader
+    /// has what it wanted.
+    pub fn is_reader_gone(&self) -> bool {
+        matches!(self, CliError::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
     /// The error with all its causes, on one line.
     pub fn chain(&self) -> String {
         let mut text = self.to_string();
@@ -214,6 +220,7 @@ pub(crate) fn file_hint(error: &io::Error) -> &'static str {
         io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => {
             "check the path: a file is not a folder"
         }
+        io::ErrorKind::BrokenPipe => "let the reader of the output read to the end",
         io::ErrorKind::WouldBlock => "end the process that uses it, then try again",
         _ => "the operating system's word above says why",
     }

@@ -473,12 +473,18 @@ async fn copy_out(
         let length: usize = pieces.iter().map(|(_, bytes)| bytes.len()).sum();
         let zeroes: usize = pieces.iter().filter(|(is_zero, _)| *is_zero).map(|(_, b)| b.len()).sum();
         let written = sink.run(move |sink| sink.write(&pieces)).await;
-        written.map_err(CliError::file("write", &args.file))?;
+        written.map_err(|e| unwritten(&args.file, e))?;
         progress.bytes += length as u64;
         progress.zero_bytes += zeroes as u64;
         bar.add(length as u64);
     }
-    sink.run(|sink| sink.file.finish()).await.map_err(CliError::file("write", &args.file))
+    sink.run(|sink| sink.file.finish()).await.map_err(|e| unwritten(&args.file, e))
+}
+
+/// What is exported could not be written.
+fn unwritten(path: &Path, source: io::Error) -> CliError {
+    let path = if path == Path::new("-") { Path::new("the standard output") } else { path };
+    CliError::file("write", path)(source)
 }
 
 fn describe(what: &str, copied: &Copied<'_>) -> String {

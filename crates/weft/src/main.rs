@@ -109,6 +109,7 @@ fn main() -> ExitCode {
     };
     match run(program.command, &program.globals) {
         Ok(()) => ExitCode::from(Exit::Done as u8),
+        Err(error) if error.is_reader_gone() => ExitCode::from(Exit::Done as u8),
         Err(error) => {
             weft_cli::report(&error, program.globals.json);
             ExitCode::from(error.exit() as u8)
