@@ -24,15 +24,16 @@ pub enum DriveCommand {
     },
     /// Format a block device or file of this machine for a fabric
     ///
-    /// Everything on it is lost. A drive that is not empty is refused, and what was found on it is named: a file system, a
-    /// partition table, another fabric's drive, or any data at its start or end.
+    /// Everything on it is lost. A drive that is not empty is refused, and what was found on it is named: a
+    /// file system, a partition table, another fabric's drive, or any data at its start or end.
     #[command(after_long_help = "Examples:\n  weft drive format /dev/nvme0n1 --fabric-id \
         0f6c3a52-7c5e-4f6b-9d0e-1a2b3c4d5e6f\n  weft drive format ./drive.img --size 8GiB --fabric-id \
         0f6c3a52-7c5e-4f6b-9d0e-1a2b3c4d5e6f")]
     Format(DriveFormatArgs),
     /// Say what is on a drive of this machine
     ///
-    /// Reads only. Shows the label, where the structures lie, and the state of the log, as far as they can be read.
+    /// Reads only. Shows the label, where the structures lie, and the state of the log, as far as they can be
+    /// read.
     #[command(after_long_help = "Examples:\n  weft drive inspect /dev/nvme0n1\n  \
         weft drive inspect ./drive.img --json")]
     Inspect {
@@ -41,8 +42,8 @@ pub enum DriveCommand {
     },
     /// Check a drive of this machine for damage
     ///
-    /// Reads every structure of the drive and compares them with each other. The drive must not be in use by a node. Exits with
-    /// 1 if anything is wrong.
+    /// Reads every structure of the drive and compares them with each other. The drive must not be in use by
+    /// a node. Exits with 1 if anything is wrong.
     #[command(after_long_help = "Examples:\n  weft drive check /dev/nvme0n1\n  \
         weft drive check ./drive.img --deep")]
     Check {

@@ -14,8 +14,9 @@ const POLL: Duration = Duration::from_millis(300);
 
 /// Show what happened in the fabric lately
 ///
-/// Every change of the fabric map is an event with its reason: nodes that join and leave, replicas that are evicted, come
-/// back or are rebuilt, volumes that are made and deleted. The manager keeps the last 1,000 since its start.
+/// Every change of the fabric map is an event with its reason: nodes that join and leave, replicas that are
+/// evicted, come back or are rebuilt, volumes that are made and deleted. The manager keeps the last 1,000
+/// since its start.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = "Examples:\n  weft events\n  weft events --follow\n  \
                              weft events --limit 10 --json")]

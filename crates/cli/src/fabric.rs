@@ -17,12 +17,12 @@ pub enum FabricCommand {
     Show,
     /// Make the manager's store anew, from the copies of the fabric map on the drives
     ///
-    /// For when the manager's store is lost or damaged. Every drive holds a copy of the fabric map; the newest is
-    /// taken, and everything that clients and targets compare by number is raised above what any drive has seen. All sessions
-    /// are over afterwards: clients attach again.
+    /// For when the manager's store is lost or damaged. Every drive holds a copy of the fabric map; the
+    /// newest is taken, and everything that clients and targets compare by number is raised above what any
+    /// drive has seen. All sessions are over afterwards: clients attach again.
     ///
-    /// The manager and all nodes must be stopped. Name all drives of the fabric: one that is left out may hold the newest copy. An
-    /// existing store is kept beside the new one.
+    /// The manager and all nodes must be stopped. Name all drives of the fabric: one that is left out may
+    /// hold the newest copy. An existing store is kept beside the new one.
     #[command(after_long_help = "Examples:\n  weft fabric recover ./weft-fabric --drives \
         ./weft-fabric/nodes/*/drive-*.img --dry-run\n  weft fabric recover ./weft-fabric --drives \
         ./weft-fabric/nodes/*/drive-*.img")]
@@ -54,7 +54,8 @@ pub struct FabricRecoverArgs {
 pub enum MapCommand {
     /// Print the fabric map as JSON
     ///
-    /// The map is the document that says which drives exist, how groups are composed of them, and where volumes lie.
+    /// The map is the document that says which drives exist, how groups are composed of them, and where
+    /// volumes lie.
     #[command(after_long_help = "Examples:\n  weft map show\n  weft map show | jq '.map.groups | length'")]
     Show,
 }

@@ -1,8 +1,9 @@
 //! Face: the command line.
 //!
-//! It owns the arguments, their help, what is printed and the exit codes, and the local fabric of `weft up`: its
-//! folder and its processes. What needs an engine beyond the client (to run a manager, to open a drive) it asks of
-//! the program through [`Engines`]. It never touches a drive, and never decides anything about the fabric.
+//! It owns the arguments, their help, what is printed and the exit codes, and the local fabric of `weft up`:
+//! its folder and its processes. What needs an engine beyond the client (to run a manager, to open a drive)
+//! it asks of the program through [`Engines`]. It never touches a drive, and never decides anything about the
+//! fabric.
 
 mod confirm;
 mod connection;
@@ -101,7 +102,8 @@ pub enum Command {
     Down(DownArgs),
     /// Show how the fabric is: health, capacity, nodes, repairs
     ///
-    /// Exits with 0 also if the fabric is degraded: the word is in the output, and in `health` of the JSON document.
+    /// Exits with 0 also if the fabric is degraded: the word is in the output, and in `health` of the JSON
+    /// document.
     #[command(after_long_help = "Examples:\n  weft status\n  weft status --json | jq -r .health")]
     Status,
     /// Volumes: named, sized address spaces on the fabric

@@ -10,8 +10,8 @@ use weft_types::FabricId;
 pub enum ManagerCommand {
     /// Run the manager
     ///
-    /// Runs in the foreground until SIGTERM or SIGINT. While it is stopped, reads and writes go on; only a further failure has
-    /// to wait for it.
+    /// Runs in the foreground until SIGTERM or SIGINT. While it is stopped, reads and writes go on; only a
+    /// further failure has to wait for it.
     ///
     /// The log goes to the standard error; WEFT_LOG filters it, for example WEFT_LOG=debug.
     #[command(after_long_help = "Examples:\n  weft manager run --store /var/lib/weft/map.redb \

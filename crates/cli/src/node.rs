@@ -25,8 +25,8 @@ pub enum NodeCommand {
     },
     /// Start a node of a local fabric
     ///
-    /// For a fabric that `weft up` made on this machine. The node joins with the drives that it had, and is brought up to
-    /// date.
+    /// For a fabric that `weft up` made on this machine. The node joins with the drives that it had, and is
+    /// brought up to date.
     #[command(after_long_help = "Examples:\n  weft node start node-2")]
     Start {
         /// The node's name
@@ -34,7 +34,8 @@ pub enum NodeCommand {
     },
     /// Stop a node of a local fabric
     ///
-    /// For a fabric that `weft up` made on this machine. Volumes with another copy of the node's data stay usable.
+    /// For a fabric that `weft up` made on this machine. Volumes with another copy of the node's data stay
+    /// usable.
     #[command(after_long_help = "Examples:\n  weft node stop node-2\n  weft node stop node-2 --kill")]
     Stop {
         /// The node's name
@@ -45,8 +46,8 @@ pub enum NodeCommand {
     },
     /// Serve this machine's drives
     ///
-    /// Runs in the foreground until SIGTERM or SIGINT, then writes what it holds in memory to the drives and ends. A drive
-    /// that cannot be opened is reported and left out; the others are served.
+    /// Runs in the foreground until SIGTERM or SIGINT, then writes what it holds in memory to the drives and
+    /// ends. A drive that cannot be opened is reported and left out; the others are served.
     ///
     /// The log goes to the standard error; WEFT_LOG filters it, for example WEFT_LOG=debug.
     #[command(after_long_help = "Examples:\n  weft node run --name node-1 --manager 10.0.0.1:4800 \

@@ -12,8 +12,8 @@ use weft_api::{ApiAnswer, ApiRequest, PoolInfo};
 pub enum PoolCommand {
     /// List the pools with what is used and what is free
     ///
-    /// RAW, USED and PROVISIONED count all copies. FREE is the largest volume that can still be created without --thin, by
-    /// the number of its copies.
+    /// RAW, USED and PROVISIONED count all copies. FREE is the largest volume that can still be created
+    /// without --thin, by the number of its copies.
     #[command(after_long_help = "Examples:\n  weft pool list\n  weft pool list --json")]
     List,
 }

@@ -18,8 +18,9 @@ use weft_types::{SessionId, VolumeState};
 pub enum VolumeCommand {
     /// Create a volume
     ///
-    /// Its data is kept in several copies, each on the drive of another node, and striped over several groups of drives. A volume
-    /// that is larger than what the pool can still hold is refused, unless --thin is given.
+    /// Its data is kept in several copies, each on the drive of another node, and striped over several groups
+    /// of drives. A volume that is larger than what the pool can still hold is refused, unless --thin is
+    /// given.
     #[command(after_long_help = "Examples:\n  weft volume create data --size 100GiB\n  \
         weft volume create db --size 1TiB --copies 3 --thin\n  \
         weft volume create scratch --size 10GiB --copies 1 --stripe-width 8 --stripe-unit 256KiB")]
@@ -50,15 +51,15 @@ pub enum VolumeCommand {
     },
     /// Delete a volume with all data on it
     ///
-    /// It is gone for clients at once; its space comes back as the nodes drop its blocks. A volume that is attached is refused,
-    /// unless --force is given.
+    /// It is gone for clients at once; its space comes back as the nodes drop its blocks. A volume that is
+    /// attached is refused, unless --force is given.
     #[command(after_long_help = "Examples:\n  weft volume delete scratch\n  \
         weft volume delete scratch --force --yes\n  weft volume delete scratch --dry-run")]
     Delete(VolumeDeleteArgs),
     /// Copy a file into a volume
     ///
-    /// The volume then holds what the file holds, and zeroes behind its end. Blocks of zeroes take no space. The volume is attached
-    /// exclusively meanwhile.
+    /// The volume then holds what the file holds, and zeroes behind its end. Blocks of zeroes take no space.
+    /// The volume is attached exclusively meanwhile.
     ///
     /// If it fails in between, the volume holds a part of the file; run the command again.
     #[command(after_long_help = "Examples:\n  weft volume import data ./disk.img --create\n  \
@@ -73,11 +74,11 @@ pub enum VolumeCommand {
     Export(VolumeExportArgs),
     /// Serve volumes to NBD clients
     ///
-    /// Every program that speaks NBD can use them: the kernel's nbd-client, QEMU, nbdcopy, fio. Runs in the foreground; Ctrl-C or
-    /// SIGTERM ends it after the requests in flight, and detaches the volumes.
+    /// Every program that speaks NBD can use them: the kernel's nbd-client, QEMU, nbdcopy, fio. Runs in the
+    /// foreground; Ctrl-C or SIGTERM ends it after the requests in flight, and detaches the volumes.
     ///
-    /// NBD has no passwords here: whoever reaches the address can read and write. Listen on loopback or a Unix socket,
-    /// or on a network that is trusted.
+    /// NBD has no passwords here: whoever reaches the address can read and write. Listen on loopback or a
+    /// Unix socket, or on a network that is trusted.
     #[command(after_long_help = "Examples:\n  weft volume serve data --nbd 127.0.0.1:10809\n  \
         weft volume serve data db --nbd unix:/run/weft/nbd.sock --shared")]
     Serve(VolumeServeArgs),

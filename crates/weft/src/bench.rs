@@ -11,8 +11,9 @@ use weft_cli::CliError;
 pub(crate) enum BenchCommand {
     /// Run the committed benchmark: workloads beside the machine's own limit
     ///
-    /// Starts a fabric of its own with drives in memory, and runs each workload in turns with a bare exchange of messages of the
-    /// same sizes. On a machine that does not reach the reference exchange the figures mean nothing: then the command fails.
+    /// Starts a fabric of its own with drives in memory, and runs each workload in turns with a bare exchange
+    /// of messages of the same sizes. On a machine that does not reach the reference exchange the figures
+    /// mean nothing: then the command fails.
     #[command(after_long_help = "Examples:\n  weft bench figures --pin --out bench.json\n  \
                                  weft bench figures --only read --runs 3")]
     Figures(FiguresArgs),

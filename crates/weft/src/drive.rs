@@ -1,4 +1,5 @@
-//! `weft drive format`: makes a drive of this machine one of a fabric. Also what the store's refusals mean to people.
+//! `weft drive format`: makes a drive of this machine one of a fabric. Also what the store's refusals mean to
+//! people.
 
 use crate::manager::with_causes;
 use std::fs;

@@ -24,8 +24,8 @@ use weft_cli::{
 
 /// Shared, protected storage from the drives of many machines
 ///
-/// Weft turns the drives of Linux machines into one fabric and serves mirrored block volumes from it. Begin with `weft up`, which
-/// starts a whole fabric on this machine.
+/// Weft turns the drives of Linux machines into one fabric and serves mirrored block volumes from it. Begin
+/// with `weft up`, which starts a whole fabric on this machine.
 #[derive(Parser)]
 #[command(
     name = "weft",

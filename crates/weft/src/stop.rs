@@ -9,8 +9,8 @@ use weft_rt::{signal, sleep};
 /// How often the starter of a daemon is looked at: a second later is soon enough, and costs next to nothing.
 const SUPERVISOR_POLL: Duration = Duration::from_secs(1);
 
-/// Completes when this daemon should end. SIGINT and SIGTERM are held back from the first poll on, also in threads
-/// that are started later.
+/// Completes when this daemon should end. SIGINT and SIGTERM are held back from the first poll on, also in
+/// threads that are started later.
 pub(crate) async fn asked_to_stop(supervisor: Option<ProcessId>) {
     let signalled = async {
         signal::terminated().await;

@@ -24,8 +24,8 @@ const SOCKET_PATH_MAX: usize = 107;
 /// The folders in it.
 const PARTS: [&str; 4] = ["run", "log", "manager", "nodes"];
 
-/// How long a command waits for another one that starts or stops a part of the fabric: a node's clean stop takes
-/// seconds, a whole start rarely more.
+/// How long a command waits for another one that starts or stops a part of the fabric: a node's clean stop
+/// takes seconds, a whole start rarely more.
 const LOCK_PATIENCE: Duration = Duration::from_secs(20);
 
 /// How often it looks.

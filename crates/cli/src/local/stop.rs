@@ -1,4 +1,5 @@
-//! Stopping the members of a local fabric: nodes first, so that they can still tell the manager; the manager last.
+//! Stopping the members of a local fabric: nodes first, so that they can still tell the manager; the manager
+//! last.
 
 use super::folder::{MANAGER, SUPERVISOR};
 use super::process::Signal;

@@ -46,8 +46,8 @@ const POLL: Duration = Duration::from_millis(100);
 
 /// Start a whole fabric on this machine
 ///
-/// One manager and several nodes, each with drive files of its own, are started as processes of this machine that listen on
-/// loopback only. A folder that holds a fabric already is started again, with its data.
+/// One manager and several nodes, each with drive files of its own, are started as processes of this machine
+/// that listen on loopback only. A folder that holds a fabric already is started again, with its data.
 ///
 /// The command checks that there is room before it makes anything, waits until the fabric is healthy, and stays
 /// in the foreground until Ctrl-C or `weft down`; then it stops everything in order. With --detach it

@@ -142,7 +142,8 @@ impl Drop for Bed {
         if self.fabric().join("fabric.json").exists() {
             let _ = self.command(&["down"]).output();
         }
-        // Whatever is left is ended by its number, which is that of a process with this folder in its arguments.
+        // Whatever is left is ended by its number, which is that of a process with this folder in its
+        // arguments.
         for entry in fs::read_dir(self.fabric().join("run")).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             if let Some(pid) = name.strip_suffix(".pid").and_then(|member| self.pid(member)) {
