@@ -58,7 +58,8 @@ say "A volume: two copies on different nodes, striped over four groups"
 began=$(now)
 w volume create demo --size 3GiB --copies 2 --stripe-width 4
 create_s=$(seconds "$began" "$(now)")
-w volume serve demo --nbd "unix:$socket" >"$dir/serve.log" 2>&1 &
+# Not through a function: its pid must be that of weft, not of a shell around it.
+"$weft" --fabric "$fabric" volume serve demo --nbd "unix:$socket" >"$dir/serve.log" 2>&1 &
 serve_pid=$!
 for _ in $(seq 100); do [ -S "$socket" ] && break; sleep 0.1; done
 nbdinfo "$uri" | sed 's/^/  /' | head -n 12

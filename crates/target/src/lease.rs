@@ -23,6 +23,10 @@ const RENEWALS_PER_LEASE: u32 = 4;
 /// beside a connection attempt on a local network.
 const RETRY: Duration = Duration::from_millis(100);
 
+/// The longest wait while a manager goes on refusing: somebody has to mend something first, and each refusal is
+/// an event.
+const RETRY_LONGEST: Duration = Duration::from_secs(3);
+
 /// What is known of this target's right to serve.
 #[derive(Default)]
 pub(crate) struct Lease {
@@ -112,7 +116,7 @@ impl Target {
 
     /// Joins the fabric and keeps the lease, for ever.
     pub(crate) async fn keep_lease(self: Rc<Self>) {
-        let mut at = 0;
+        let (mut at, mut pause) = (0, RETRY);
         loop {
             let addr = &self.options.managers[at % self.options.managers.len()];
             let role = PeerRole::Target(self.node().unwrap_or_default());
@@ -121,12 +125,18 @@ impl Target {
                 Ok(link) => self.serve_under(&link).await,
                 Err(error) => Silent::Lost(describe(&error)),
             };
-            match silent {
-                Silent::Lost(reason) => tracing::debug!(%addr, reason, "manager is silent"),
-                Silent::Refused(reason) => tracing::warn!(%addr, reason, "manager refuses"),
-            }
             at += 1;
-            sleep(RETRY).await;
+            pause = match silent {
+                Silent::Lost(reason) => {
+                    tracing::debug!(%addr, reason, "manager is silent");
+                    RETRY
+                }
+                Silent::Refused(reason) => {
+                    tracing::warn!(%addr, reason, "manager refuses");
+                    (pause * 2).min(RETRY_LONGEST)
+                }
+            };
+            sleep(pause).await;
         }
     }
 

@@ -1,7 +1,7 @@
 //! `weft up`: a whole fabric on this machine.
 
 use super::folder::{MANAGER, SUPERVISOR};
-use super::room::{check_disk, check_ports};
+use super::room::{check_disk, check_ports, free_bytes};
 use super::start::{Member, check_lives, program, start_manager, start_node};
 use super::stop::{forget, running, stop_all, supervisor};
 use super::{Folder, LocalConfig, LocalError, ProcessId};
@@ -29,6 +29,8 @@ const NODES_MAX: i64 = 64;
 const DRIVES_DEFAULT: u16 = 2;
 /// Bytes of a drive where nothing is said.
 const DRIVE_BYTES_DEFAULT: u64 = 8 << 30;
+/// A default that is smaller is a multiple of this, for people's eyes.
+const DRIVE_BYTES_STEP: u64 = 256 << 20;
 /// The first port where nothing is said.
 const PORT_DEFAULT: u16 = 4800;
 
@@ -70,7 +72,7 @@ pub struct UpArgs {
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=DRIVES_PER_TARGET_MAX as i64))]
     pub drives: Option<u16>,
-    /// The size of each drive file of a new fabric, such as 512MiB [default: 8GiB]
+    /// The size of each drive file of a new fabric, such as 512MiB [default: 8GiB, or what half of the free space allows]
     #[arg(long, value_name = "SIZE")]
     pub drive_size: Option<Size>,
     /// Let drive files of a new fabric take space as they are written, instead of reserving it
@@ -154,7 +156,7 @@ fn prepare(args: &UpArgs, folder: &Folder) -> Result<LocalConfig, LocalError> {
         let config = LocalConfig::new(
             args.nodes.unwrap_or(NODES_DEFAULT),
             args.drives.unwrap_or(DRIVES_DEFAULT),
-            args.drive_size.map_or(DRIVE_BYTES_DEFAULT, |s| s.0),
+            drive_bytes(args, folder),
             args.sparse,
             args.port.unwrap_or(PORT_DEFAULT),
         )?;
@@ -175,6 +177,23 @@ fn prepare(args: &UpArgs, folder: &Folder) -> Result<LocalConfig, LocalError> {
         config.set_ports(port)?;
     }
     Ok(config)
+}
+
+/// The size of a new fabric's drives: what is asked for; else the usual size, or less where reserving it would
+/// take more than half of what is free.
+fn drive_bytes(args: &UpArgs, folder: &Folder) -> u64 {
+    if let Some(size) = args.drive_size {
+        return size.0;
+    }
+    let count =
+        u64::from(args.nodes.unwrap_or(NODES_DEFAULT)) * u64::from(args.drives.unwrap_or(DRIVES_DEFAULT));
+    match free_bytes(folder.path()) {
+        Ok(free) if !args.sparse => {
+            let fair = free / 2 / count;
+            (fair - fair % DRIVE_BYTES_STEP).clamp(DRIVE_BYTES_STEP, DRIVE_BYTES_DEFAULT)
+        }
+        _ => DRIVE_BYTES_DEFAULT,
+    }
 }
 
 /// Refuses options that contradict the fabric that is there.
