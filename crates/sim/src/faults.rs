@@ -109,7 +109,7 @@ impl Schedule {
         Schedule(faults)
     }
 
-    /// Lets everything go wrong in turn. What ends by itself ends in the background; call [`heal`] afterwards.
+    /// Lets everything go wrong in turn. What ends by itself ends in the background; call `heal` afterwards.
     pub async fn play(&self, bed: &Rc<Bed>, clients: &[ProcessId]) {
         for (pause, fault) in &self.0 {
             sleep(*pause).await;
