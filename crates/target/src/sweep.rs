@@ -89,7 +89,8 @@ impl Target {
         let mut pause = RETRY_FIRST;
         loop {
             let entry = member.entry().filter(|_| !member.drive.has_failed() && !member.is_gone());
-            let Some(entry) = entry.filter(|_| member.role() != Role::Out) else { return };
+            let entry = entry.filter(|_| member.role() != Role::Out && !self.is_stopped());
+            let Some(entry) = entry else { return };
             let store = &member.drive.store;
             let open: Vec<OpenEntry> =
                 store.open_entries_of(member.group, slot).into_iter().filter(|x| !x.settled).collect();
@@ -98,6 +99,9 @@ impl Target {
                     Ok(()) => return,
                     Err(error) => member.drive.note(&error),
                 }
+                sleep(pause).await;
+                pause = (pause * 2).min(RETRY_LONGEST);
+                continue;
             }
             for part in open.chunks(ENTRIES_AT_ONCE) {
                 let changed = member.changed.notified();
