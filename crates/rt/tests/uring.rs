@@ -347,6 +347,36 @@ fn no_connection_is_lost_when_a_caller_stops_waiting_for_it() {
 }
 
 #[test]
+fn more_connections_than_are_taken_ahead_are_all_served() {
+    block_on(async {
+        let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+        let addr = listener.local_addr();
+        // From here on connections are taken although nobody asks, until there are too many.
+        assert!(timeout(Duration::from_millis(1), listener.accept()).await.is_err());
+        let mut clients = Vec::new();
+        for _ in 0..300 {
+            clients.push(Stream::connect(&addr).await.unwrap());
+        }
+        let mut servers = Vec::new();
+        for _ in 0..300 {
+            let server = timeout(Duration::from_secs(10), listener.accept()).await.unwrap().unwrap();
+            server.write(vec![Buf::from(&b"x"[..])]).await.unwrap();
+            servers.push(server);
+        }
+        for client in &clients {
+            assert_eq!(client.read(BufMut::aligned(16), 0).await.0.unwrap(), 1);
+        }
+        // A listener that ends closes what it had taken for nobody.
+        let late = Stream::connect(&addr).await.unwrap();
+        sleep(Duration::from_millis(10)).await;
+        drop(listener);
+        let ended = timeout(Duration::from_secs(10), late.read(BufMut::aligned(16), 0)).await.unwrap().0;
+        assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+    })
+    .unwrap();
+}
+
+#[test]
 fn offloaded_work_runs_in_order_on_another_thread_and_is_waited_for() {
     let (tell, told) = std::sync::mpsc::channel();
     block_on(async move {

@@ -24,8 +24,8 @@ use crate::offload::Helper;
 use crate::time::Instant;
 use bell::Bell;
 use gather::Gather;
-use io_uring::{IoUring, Probe, opcode, squeue, types};
-use op::{Abandon, Held, Op, TOKEN_BELL, TOKEN_IGNORED, Table};
+use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
+use op::{Abandon, Held, Op, RepeatingOp, TOKEN_BELL, TOKEN_IGNORED, Table};
 use spin::Spinner;
 use std::cell::{Cell, RefCell, RefMut};
 use std::io;
@@ -80,6 +80,8 @@ pub(crate) struct Driver {
     random: Cell<[u64; 4]>,
     /// Calls of io_uring_enter so far.
     enters: Cell<u64>,
+    /// Whether the kernel has accepts that go on by themselves, as far as is known.
+    accepts_repeat: Cell<bool>,
     #[expect(
         clippy::vec_box,
         reason = "the kernel has seen their addresses, and a new box is what is saved"
@@ -113,6 +115,7 @@ impl Driver {
             // The generator must not begin with zeroes only.
             random: Cell::new([word(0) | 1, word(1), word(2), word(3)]),
             enters: Cell::new(0),
+            accepts_repeat: Cell::new(true),
             gathers: RefCell::default(),
             signals: Signals::default(),
             helper: RefCell::default(),
@@ -265,21 +268,24 @@ impl Driver {
 
     /// Takes all completions; whether there were any.
     fn reap(&self) -> bool {
-        let mut ring = self.ring.borrow_mut();
         let mut any = false;
-        for completion in ring.completion() {
+        let mut surplus = Vec::new();
+        for completion in self.ring.borrow_mut().completion() {
             any = true;
             match completion.user_data() {
                 TOKEN_IGNORED => {}
                 TOKEN_BELL => self.bell_armed.set(false),
                 token => {
-                    let waker = self.table().complete(token, completion.result());
-                    if let Some(waker) = waker {
+                    let more = cqueue::more(completion.flags());
+                    let completed = self.table().complete(token, completion.result(), more);
+                    surplus.extend(completed.surplus);
+                    if let Some(waker) = completed.waker {
                         waker.wake();
                     }
                 }
             }
         }
+        surplus.into_iter().for_each(|token| self.cancel(token));
         any
     }
 
@@ -323,6 +329,17 @@ impl Driver {
         // SAFETY: the table keeps memory and file until the completion has been taken.
         unsafe { self.push(entry.user_data(token)) };
         Op::new(key, cancel)
+    }
+
+    /// Starts an operation that completes again and again; dropping it stops it.
+    ///
+    /// # Safety
+    /// As for [`Driver::start`].
+    unsafe fn start_repeating(&self, entry: squeue::Entry, file: &Rc<OwnedFd>, held: Held) -> RepeatingOp {
+        let (key, token) = self.table().insert_repeating(file.clone(), held);
+        // SAFETY: the table keeps memory and file until the last completion has been taken.
+        unsafe { self.push(entry.user_data(token)) };
+        RepeatingOp::new(key)
     }
 
     /// The future of an operation is gone.
@@ -518,9 +535,33 @@ mod tests {
             for spin in [Spin::Never, Spin::Adaptive, Spin::Always] {
                 let driver = Driver::with(&[mode]).unwrap();
                 driver.set_spin(spin);
+                // The same kernels know no accept that repeats.
+                driver.accepts_repeat.set(mode != Mode::Interrupting);
                 run(Backend::Uring(Box::new(driver)), exercise());
             }
         }
+    }
+
+    #[test]
+    fn a_kernel_that_refuses_to_repeat_accepts_takes_connections_one_by_one() {
+        crate::block_on(async {
+            let unready = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+            unready.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
+            let addr = Addr::Tcp(unready.local_addr().unwrap().as_socket().unwrap());
+            let listener = SocketListener::of(unready.try_clone().unwrap(), addr.clone());
+            // The kernel's answer to an accept before `listen` is the one of a kernel that cannot repeat it.
+            let refused = listener.accept().await.err().unwrap();
+            assert_eq!(refused.raw_os_error(), Some(libc::EINVAL), "the second refusal is the caller's");
+            assert!(!op::with_driver(|driver| driver.accepts_repeat.get()));
+            unready.listen(1).unwrap();
+            for _ in 0..3 {
+                let client = Stream::connect(&addr).await.unwrap();
+                let server = listener.accept().await.unwrap();
+                server.write(vec![Buf::from(&b"x"[..])]).await.unwrap();
+                assert_eq!(client.read(BufMut::aligned(16), 0).await.0.unwrap(), 1);
+            }
+        })
+        .unwrap();
     }
 
     #[test]

@@ -1,19 +1,19 @@
 //! Connections over TCP and Unix sockets.
 
-use super::op::{Held, Op, with_driver};
+use super::op::{Held, Op, RepeatingOp, with_driver};
 use super::{check_result, is_interrupted};
 use crate::{Addr, Buf, BufMut};
 use io_uring::{opcode, types};
 use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use std::cell::RefCell;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// Connections that wait to be taken: what Linux allows by default (net.core.somaxconn).
@@ -32,8 +32,16 @@ pub(crate) struct SocketListener {
     socket: Rc<OwnedFd>,
     addr: Addr,
     /// The accept under way. It outlives the future that waits for it, so that no connection is lost when a
-    /// caller stops waiting; one at a time bounds what is taken and not yet served, the kernel keeps the rest.
-    accepting: RefCell<Option<Op>>,
+    /// caller stops waiting.
+    accepting: RefCell<Option<Accept>>,
+}
+
+enum Accept {
+    /// Takes one connection.
+    Once(Op),
+    /// Takes connections until it is stopped, at [`super::op::ACCEPTED_MAX`] that nobody has asked for
+    /// (IORING_ACCEPT_MULTISHOT, Linux 5.19).
+    Repeating(RepeatingOp),
 }
 
 impl SocketListener {
@@ -49,20 +57,16 @@ impl SocketListener {
             Addr::Unix(path) => (bind_unix(path)?, addr.clone()),
         };
         socket.listen(BACKLOG)?;
-        Ok(SocketListener { socket: Rc::new(socket.into()), addr, accepting: RefCell::default() })
+        Ok(SocketListener::of(socket, addr))
+    }
+
+    pub(super) fn of(socket: Socket, addr: Addr) -> SocketListener {
+        SocketListener { socket: Rc::new(socket.into()), addr, accepting: RefCell::default() }
     }
 
     pub(crate) async fn accept(&self) -> io::Result<SocketStream> {
         loop {
-            let result = poll_fn(|cx| {
-                let mut accepting = self.accepting.borrow_mut();
-                let op = accepting.get_or_insert_with(|| self.start());
-                let Poll::Ready((result, _)) = Future::poll(Pin::new(op), cx) else { return Poll::Pending };
-                *accepting = None;
-                Poll::Ready(result)
-            })
-            .await;
-            let fd = match check_result(result) {
+            let fd = match check_result(poll_fn(|cx| self.poll_result(cx)).await) {
                 Ok(fd) => fd as i32,
                 // A peer that has gone before it was taken is no failure of the listener.
                 Err(e) if is_interrupted(&e) || e.kind() == io::ErrorKind::ConnectionAborted => continue,
@@ -75,12 +79,47 @@ impl SocketListener {
         }
     }
 
-    fn start(&self) -> Op {
+    /// The next result of accepting: a descriptor, or a negated error number.
+    fn poll_result(&self, cx: &mut Context<'_>) -> Poll<i32> {
+        let mut accepting = self.accepting.borrow_mut();
+        loop {
+            match accepting.get_or_insert_with(|| self.start()) {
+                Accept::Once(op) => {
+                    let Poll::Ready((result, _)) = Pin::new(op).poll(cx) else { return Poll::Pending };
+                    *accepting = None;
+                    return Poll::Ready(result);
+                }
+                Accept::Repeating(op) => match op.poll_next(cx) {
+                    Poll::Pending => return Poll::Pending,
+                    // It was stopped because too many connections waited for a caller. Now one asks again.
+                    Poll::Ready(None) => *accepting = None,
+                    Poll::Ready(Some(result)) if result == -libc::ECANCELED => {}
+                    // An older kernel refuses what it does not know.
+                    Poll::Ready(Some(result)) if result == -libc::EINVAL => {
+                        with_driver(|driver| driver.accepts_repeat.set(false));
+                        *accepting = None;
+                    }
+                    Poll::Ready(Some(result)) => return Poll::Ready(result),
+                },
+            }
+        }
+    }
+
+    fn start(&self) -> Accept {
         let fd = types::Fd(self.socket.as_raw_fd());
-        let (addr, addr_len) = (std::ptr::null_mut(), std::ptr::null_mut());
-        let entry = opcode::Accept::new(fd, addr, addr_len).flags(libc::SOCK_CLOEXEC).build();
-        // SAFETY: the entry points to nothing.
-        with_driver(|driver| unsafe { driver.start(entry, &self.socket, Held::Accepted, true) })
+        with_driver(|driver| {
+            if driver.accepts_repeat.get() {
+                let entry = opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build();
+                // SAFETY: the entry points to nothing.
+                return Accept::Repeating(unsafe {
+                    driver.start_repeating(entry, &self.socket, Held::Accepted)
+                });
+            }
+            let (addr, addr_len) = (std::ptr::null_mut(), std::ptr::null_mut());
+            let entry = opcode::Accept::new(fd, addr, addr_len).flags(libc::SOCK_CLOEXEC).build();
+            // SAFETY: the entry points to nothing.
+            Accept::Once(unsafe { driver.start(entry, &self.socket, Held::Accepted, true) })
+        })
     }
 
     pub(crate) fn local_addr(&self) -> Addr {
