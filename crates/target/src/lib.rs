@@ -20,6 +20,7 @@ mod source;
 mod status;
 mod sweep;
 mod target;
+mod throttle;
 mod vouch;
 
 pub use target::{Target, TargetOptions};

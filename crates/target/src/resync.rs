@@ -12,6 +12,7 @@ use crate::peer::Reply;
 use crate::serve::is_intact;
 use crate::source::{ChunkKey, after};
 use crate::target::Target;
+use crate::throttle::Work;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -24,8 +25,8 @@ use weft_wire::control::{self, ManagerRequest, ResyncStatus};
 use weft_wire::data::{Content, DIGESTS_MAX, DigestsAnswer, PeerRequest, ReadAnswer};
 use weft_wire::{Kind, Status};
 
-/// Chunks that the walk has in flight: enough to keep a drive and a connection busy at 512 KiB each, few enough to
-/// leave both to clients most of the time.
+/// Chunks that the walk has in flight while no client is there: enough to keep a drive and a connection busy at
+/// 512 KiB each. While clients are there, `throttle.rs` sets the pace.
 const CHUNKS_IN_FLIGHT: usize = 4;
 
 /// How long to wait before a source that could not serve is asked again.
@@ -220,24 +221,18 @@ impl Target {
 
     /// Asks an in-sync member, at the epoch of this moment; an answer that comes after the epoch has changed is
     /// dropped, because its source may have been evicted meanwhile.
-    async fn ask_source(
-        &self,
-        resync: &Resync,
-        source: DriveId,
-        kind: Kind,
-        key: ChunkKey,
-        limit: usize,
-    ) -> Result<Reply, Setback> {
+    async fn ask_source(&self, resync: &Resync, source: DriveId, ask: Ask) -> Result<Reply, Setback> {
         let entry = self.current_entry(resync)?;
         let request = PeerRequest {
             drive: source,
             group: entry.id,
             epoch: entry.epoch,
-            object: key.0,
-            chunk: key.1,
-            limit: limit as u16,
+            object: ask.key.0,
+            chunk: ask.key.1,
+            limit: ask.limit as u16,
+            is_urgent: ask.is_urgent,
         };
-        let reply = accept(self.call_drive(source, kind, request.encode(), vec![]).await)?;
+        let reply = accept(self.call_drive(source, ask.kind, request.encode(), vec![]).await)?;
         if self.current_entry(resync)?.epoch != entry.epoch {
             return Err(Setback::Source("the epoch changed".into()));
         }
@@ -284,7 +279,8 @@ impl Target {
         from: ChunkKey,
         limit: usize,
     ) -> Result<(Vec<(ObjectId, ChunkIndex, u64)>, Marks), Setback> {
-        let reply = self.ask_source(resync, source, Kind::Digests, from, limit).await?;
+        let ask = Ask { kind: Kind::Digests, key: from, limit, is_urgent: false };
+        let reply = self.ask_source(resync, source, ask).await?;
         let answer = DigestsAnswer::decode(&reply.head).map_err(|e| Setback::Source(e.to_string()))?;
         let keys: Vec<ChunkKey> = answer.digests.iter().map(|(o, c, _)| (*o, *c)).collect();
         if !keys.is_sorted() || keys.first().is_some_and(|k| *k < from) || keys.len() > limit {
@@ -315,6 +311,7 @@ impl Target {
             // R14. Watermarks are true whatever a block holds; entries count with the chunk that they belong to.
             let watermarks = Marks { open: vec![], watermarks: marks.watermarks };
             store.merge_marks(group, resync.stint, watermarks).await.map_err(setback)?;
+            self.throttle.turn(Work::Compare, Duration::MAX).await;
             let ours = self.own_digests(resync, from, to).await?;
             let jobs = jobs(merge(&theirs, &ours), marks.open);
             self.verify_all(resync, source, jobs).await?;
@@ -332,6 +329,7 @@ impl Target {
         to: Option<ChunkKey>,
     ) -> Result<Vec<(ObjectId, ChunkIndex, u64)>, Setback> {
         let (store, group) = (&resync.member.drive.store, resync.member.group);
+        let _piece = self.throttle.begin(Work::Compare);
         let mut ours = Vec::new();
         let mut next = Some(from);
         while let Some(at) = next {
@@ -361,12 +359,15 @@ impl Target {
                 loop {
                     let job = jobs.borrow_mut().pop_front();
                     let Some(job) = job else { return Ok(()) };
+                    // Before the chunk is claimed: a write that waits for it must not wait for this turn.
+                    let work = if job.is_equal { Work::Confirm } else { Work::Copy };
+                    self.throttle.turn(work, Duration::MAX).await;
                     let _turn = resync.claim(job.key).await;
                     if !resync.is_verified(job.key) {
                         if job.is_equal {
                             self.take_as_equal(resync, job.key, job.open).await?;
                         } else {
-                            self.copy_chunk(resync, source, job.key).await?;
+                            self.copy_chunk(resync, source, job.key, false).await?;
                         }
                     }
                     resync.chunks_verified.set(resync.chunks_verified.get() + 1);
@@ -386,6 +387,7 @@ impl Target {
         open: Vec<OpenEntry>,
     ) -> Result<(), Setback> {
         self.current_entry(resync)?;
+        let _piece = self.throttle.begin(Work::Confirm);
         let (store, group) = (&resync.member.drive.store, resync.member.group);
         let extents = store.versions(group, key.0, key.1.range()).await.map_err(setback)?;
         let held: Vec<_> = extents.iter().map(|x| (x.range, x.version)).collect();
@@ -407,9 +409,17 @@ impl Target {
     }
 
     /// Makes a chunk what the source holds; the caller has the chunk's turn.
-    async fn copy_chunk(&self, resync: &Resync, source: DriveId, key: ChunkKey) -> Result<(), Setback> {
+    async fn copy_chunk(
+        &self,
+        resync: &Resync,
+        source: DriveId,
+        key: ChunkKey,
+        is_urgent: bool,
+    ) -> Result<(), Setback> {
         let (store, group) = (&resync.member.drive.store, resync.member.group);
-        let reply = self.ask_source(resync, source, Kind::Entries, key, 1).await?;
+        let ask = Ask { kind: Kind::Entries, key, limit: 1, is_urgent };
+        let reply = self.ask_source(resync, source, ask).await?;
+        let _piece = self.throttle.begin(Work::Copy);
         let (entries, marks) = decode_entries(&reply, key.1)?;
         let is_data = |x: &&CopyEntry| matches!(x.data, CopyData::Data { .. } | CopyData::Damaged);
         let blocks: u64 = entries.iter().filter(is_data).map(|x| u64::from(x.range.count)).sum();
@@ -471,10 +481,22 @@ impl Target {
         let (target, resync) = (self.shared(), resync.clone());
         let copied = spawn(async move {
             let _turn = turn;
-            target.copy_chunk(&resync, source, key).await
+            target.copy_chunk(&resync, source, key, true).await
         });
         copied.await.unwrap_or(Err(Setback::Over))
     }
+}
+
+/// What a source is asked for.
+struct Ask {
+    /// Digests, or the entries of one chunk.
+    kind: Kind,
+    /// The chunk that is meant, or to begin at.
+    key: ChunkKey,
+    /// How many digests at most.
+    limit: usize,
+    /// A client's write waits for it.
+    is_urgent: bool,
 }
 
 /// A chunk that the walk has to verify.

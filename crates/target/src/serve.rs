@@ -25,6 +25,7 @@ impl Target {
         };
         // A syncing replica fetches the chunks that it has not verified first; the wait happens outside of
         // admission, because a newer epoch's acknowledgement must not wait for a peer.
+        let mut timed = Some(self.throttle.request());
         let admitted = loop {
             let admitted = match self.admit(&claim).await {
                 Ok(admitted) => admitted,
@@ -33,6 +34,7 @@ impl Target {
             let Some(chunk) = unverified_chunk(&admitted, head.object, head.range) else { break admitted };
             let member = admitted.member.clone();
             drop(admitted);
+            timed = None;
             if let Err(answer) = self.verify_now(&member, head.object, chunk).await {
                 return answer;
             }
@@ -46,7 +48,9 @@ impl Target {
             kind: if head.purpose == Purpose::Repair { WriteKind::Repair } else { WriteKind::Client },
             payload,
         };
-        match admitted.drive().store.write(write).await {
+        let written = admitted.drive().store.write(write).await;
+        timed.into_iter().for_each(|timed| self.throttle.answered(timed));
+        match written {
             Ok(verdicts) => write_answer(self.clock(), verdicts),
             Err(error) => admitted.drive().refusal(&error),
         }
@@ -67,6 +71,7 @@ impl Target {
             Err(answer) => return answer,
         };
         advance(&admitted, &head);
+        let timed = self.throttle.request();
         let drive = admitted.drive().clone();
         // A read changes nothing, so a newer epoch need not wait for it: what it returns was current when it
         // was admitted, or became so later.
@@ -75,6 +80,7 @@ impl Target {
             Kind::Read => drive.store.read(head.group, head.object, head.range).await,
             _ => drive.store.versions(head.group, head.object, head.range).await,
         };
+        self.throttle.answered(timed);
         match extents {
             Ok(extents) => {
                 let (head, body) = read_answer(self.clock(), extents);

@@ -7,6 +7,7 @@ use crate::admit::{Claim, Need};
 use crate::drive::ServedDrive;
 use crate::serve::read_answer;
 use crate::target::Target;
+use crate::throttle::{PEER_WAIT, Work};
 use std::rc::Rc;
 use weft_rt::{Answer, Buf, Request};
 use weft_store::StoreError;
@@ -43,10 +44,15 @@ impl Target {
             attached: None,
             version: Version::ZERO,
         };
+        let work = if request.kind == Kind::Entries { Work::Copy } else { Work::Compare };
+        if !asked.is_urgent {
+            self.throttle.turn(work, PEER_WAIT).await;
+        }
         let drive = match self.admit(&claim).await {
             Ok(admitted) => admitted.drive().clone(),
             Err(answer) => return answer,
         };
+        let _piece = self.throttle.begin(work);
         let from = (asked.object, asked.chunk);
         let answer = match request.kind {
             Kind::Digests => digests(&drive, &asked, from).await,

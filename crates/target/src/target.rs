@@ -8,6 +8,7 @@ use crate::member::Member;
 use crate::peer::Peers;
 use crate::resync::Resync;
 use crate::sweep::Sweeps;
+use crate::throttle::Throttle;
 use crate::vouch::Vouches;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -49,6 +50,7 @@ pub struct Target {
     pub(crate) peers: Peers,
     pub(crate) resyncs: RefCell<BTreeMap<(DriveId, GroupId), Rc<Resync>>>,
     pub(crate) sweeps: Sweeps,
+    pub(crate) throttle: Throttle,
     /// The highest version counter that was admitted here.
     pub(crate) highest_counter: Cell<u64>,
     /// A drive has failed.
@@ -92,6 +94,7 @@ impl Target {
             peers: Peers::default(),
             resyncs: RefCell::default(),
             sweeps: Sweeps::default(),
+            throttle: Throttle::default(),
             highest_counter: Cell::new(0),
             failures,
             adopted: Notify::default(),

@@ -280,21 +280,23 @@ pub struct PeerRequest {
     pub chunk: ChunkIndex,
     /// How many digests at most.
     pub limit: u16,
+    /// A client waits for what this leads to: the one who is asked does not make it wait its turn.
+    pub is_urgent: bool,
 }
 
 impl PeerRequest {
-    /// The request as 52 bytes.
+    /// The request as 53 bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut e = Encoder::with_capacity(52);
+        let mut e = Encoder::with_capacity(53);
         e.bytes(&self.drive.to_bytes()).u64(self.group.0).u64(self.epoch.0);
-        e.bytes(&self.object.to_bytes()).u16(self.chunk.0).u16(self.limit);
+        e.bytes(&self.object.to_bytes()).u16(self.chunk.0).u16(self.limit).u8(self.is_urgent.into());
         e.0
     }
 
     /// Reads a request.
     ///
     /// # Errors
-    /// If the bytes are too few or too many, or the chunk passes the largest object.
+    /// If the bytes are too few or too many, the chunk passes the largest object, or a flag is neither 0 nor 1.
     pub fn decode(head: &[u8]) -> Result<PeerRequest, DecodeError> {
         let mut d = Decoder::new(head);
         let request = PeerRequest {
@@ -304,6 +306,10 @@ impl PeerRequest {
             object: ObjectId::from_bytes(d.array()?),
             chunk: ChunkIndex(d.u16()?),
             limit: d.u16()?,
+            is_urgent: match d.u8()? {
+                value @ (0 | 1) => value == 1,
+                value => return Err(DecodeError::Invalid { field: "is_urgent", value: u64::from(value) }),
+            },
         };
         if u32::from(request.chunk.0) >= OBJECT_CHUNKS_MAX {
             return Err(DecodeError::Invalid { field: "chunk", value: u64::from(request.chunk.0) });

@@ -461,6 +461,7 @@ impl Client {
             object: ObjectId::default(),
             chunk: ChunkIndex(0),
             limit: DIGESTS_MAX as u16,
+            is_urgent: false,
         };
         let frame = self.call(n, Kind::Digests, request.encode(), vec![]).await.unwrap();
         assert_eq!(Status::from_u16(frame.envelope.status), Status::Ok, "{}", text(&frame));

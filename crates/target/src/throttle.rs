@@ -1,0 +1,307 @@
+//! How much of this target background work may take: resync today, whatever else reads or writes much later.
+//!
+//! While no client asks for anything, all of it. Otherwise a share of the time, which follows what clients feel:
+//! requests are timed that were served beside background work, and those that were not, and the share shrinks
+//! until the 99th percentile of all is at most [`TOLERANCE`] times that of the undisturbed. It never shrinks to
+//! nothing: copies that are missing are a danger too.
+//!
+//! It owns pace and measurement. It never decides what is copied, and work that a client waits for never asks it.
+
+use hdrhistogram::Histogram;
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+use weft_rt::{Instant, now, sleep_until};
+
+/// By how much background work may raise the 99th percentile of clients' requests.
+const TOLERANCE: f64 = 2.0;
+
+/// Below this ratio the share grows again. The gap to [`TOLERANCE`] keeps the share from swinging.
+const COMFORT: f64 = 1.5;
+
+/// The share of time that is taken before anything was measured.
+const SHARE_AT_FIRST: f64 = 0.25;
+
+/// The share that is always taken: a drive that copies 1 GB/s alone still refills 4 TB within a day.
+const SHARE_MIN: f64 = 0.05;
+
+/// The share that is never passed while clients are there: half of the time shows how they fare undisturbed.
+const SHARE_MAX: f64 = 0.5;
+
+/// How long after a request a client counts as being there.
+const PRESENCE: Duration = Duration::from_millis(100);
+
+/// How long after background work requests are timed still: long enough for the pauses between two pieces.
+const ATTENTION: Duration = Duration::from_secs(1);
+
+/// Requests of either kind before they are compared: enough for two that are slower than the 99th percentile.
+const SAMPLES: u64 = 200;
+
+/// What the first piece of each kind is taken to last, before one was timed.
+const PIECE_AT_FIRST: Duration = Duration::from_millis(1);
+
+/// How long a peer's request waits for its turn at most: the peer gives up after 1.5 s, and paces itself besides.
+pub(crate) const PEER_WAIT: Duration = Duration::from_millis(200);
+
+/// What a piece of background work does: kinds differ widely in how long they last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Work {
+    /// Compares many chunks by their digests.
+    Compare,
+    /// Takes one chunk as verified.
+    Confirm,
+    /// Reads or writes one chunk's data.
+    Copy,
+}
+
+/// The pace of one target's background work.
+pub(crate) struct Throttle {
+    /// Requests of clients so far.
+    served: Cell<u64>,
+    /// How many of them had been seen when somebody last looked, and until when clients count as being there.
+    seen: Cell<u64>,
+    present_until: Cell<Instant>,
+    /// Until when requests are timed.
+    attentive_until: Cell<Instant>,
+    /// Pieces of work that have begun, and that run.
+    begun: Cell<u64>,
+    running: Cell<u32>,
+    /// When the next piece may begin.
+    next: Cell<Instant>,
+    /// How long a piece of each kind lasts, smoothed.
+    lasts: [Cell<Duration>; 3],
+    share: Cell<f64>,
+    samples: RefCell<Samples>,
+}
+
+/// Nanoseconds that requests took.
+struct Samples {
+    undisturbed: Histogram<u64>,
+    all: Histogram<u64>,
+}
+
+impl Default for Throttle {
+    fn default() -> Self {
+        // From a microsecond to a minute with two digits: 20 KiB each.
+        let histogram =
+            || Histogram::new_with_bounds(1_000, 60_000_000_000, 2).expect("the bounds are in order");
+        Throttle {
+            served: Cell::new(0),
+            seen: Cell::new(0),
+            present_until: Cell::new(Instant::from_nanos(0)),
+            attentive_until: Cell::new(Instant::from_nanos(0)),
+            begun: Cell::new(0),
+            running: Cell::new(0),
+            next: Cell::new(Instant::from_nanos(0)),
+            lasts: [const { Cell::new(PIECE_AT_FIRST) }; 3],
+            share: Cell::new(SHARE_AT_FIRST),
+            samples: RefCell::new(Samples { undisturbed: histogram(), all: histogram() }),
+        }
+    }
+}
+
+/// A request of a client that is being served.
+pub(crate) struct Timed {
+    /// When it began, and how many pieces of work had; `None` if nobody compares.
+    start: Option<(Instant, u64)>,
+    was_alone: bool,
+}
+
+/// A piece of background work that runs; dropped at its end.
+pub(crate) struct Piece<'a> {
+    throttle: &'a Throttle,
+    work: Work,
+    start: Instant,
+}
+
+impl Throttle {
+    /// Waits for the turn of the next piece of background work: at once while no client is there, and no longer
+    /// than `patience`.
+    pub(crate) async fn turn(&self, work: Work, patience: Duration) {
+        if !self.clients_are_there() {
+            return;
+        }
+        // Turns are given out one behind the other, so that many who wait do not start together.
+        let asked = now();
+        let start = self.next.get().max(asked);
+        self.next.set(start + self.lasts[work as usize].get().div_f64(self.share.get()));
+        let end = start.min(asked + patience);
+        while now() < end && self.clients_are_there() {
+            sleep_until(end.min(now() + PRESENCE)).await;
+        }
+    }
+
+    /// Whether a client asked for something a moment ago.
+    fn clients_are_there(&self) -> bool {
+        let served = self.served.get();
+        if self.seen.replace(served) != served {
+            self.present_until.set(now() + PRESENCE);
+        }
+        now() < self.present_until.get()
+    }
+
+    /// Work that disturbs clients begins, whether it had to wait for its turn or not.
+    pub(crate) fn begin(&self, work: Work) -> Piece<'_> {
+        self.begun.set(self.begun.get() + 1);
+        self.running.set(self.running.get() + 1);
+        let start = now();
+        self.attentive_until.set(start + ATTENTION);
+        Piece { throttle: self, work, start }
+    }
+
+    /// A client's request begins.
+    pub(crate) fn request(&self) -> Timed {
+        self.served.set(self.served.get() + 1);
+        if self.attentive_until.get() == Instant::from_nanos(0) {
+            return Timed { start: None, was_alone: false };
+        }
+        let start = now();
+        if start > self.attentive_until.get() {
+            self.attentive_until.set(Instant::from_nanos(0));
+        }
+        Timed { start: Some((start, self.begun.get())), was_alone: self.running.get() == 0 }
+    }
+
+    /// A client's request was answered, and what it waited for was not background work itself.
+    pub(crate) fn answered(&self, request: Timed) {
+        let Some((start, begun)) = request.start else { return };
+        let nanos = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let mut samples = self.samples.borrow_mut();
+        samples.all.saturating_record(nanos);
+        if request.was_alone && self.begun.get() == begun {
+            samples.undisturbed.saturating_record(nanos);
+        }
+        let Some(ratio) = samples.ratio() else { return };
+        let share = match ratio {
+            r if r > TOLERANCE => self.share.get() * 0.7,
+            r if r < COMFORT => self.share.get() * 1.2,
+            _ => self.share.get(),
+        };
+        self.share.set(share.clamp(SHARE_MIN, SHARE_MAX));
+        tracing::debug!(ratio, share = self.share.get(), "pace of background work");
+    }
+}
+
+impl Samples {
+    /// The 99th percentile of all requests over that of the undisturbed, once there are enough; begins anew then.
+    fn ratio(&mut self) -> Option<f64> {
+        let undisturbed = self.undisturbed.len();
+        if undisturbed < SAMPLES || self.all.len() - undisturbed < SAMPLES {
+            return None;
+        }
+        let p99 = |histogram: &Histogram<u64>| histogram.value_at_quantile(0.99).max(1) as f64;
+        let ratio = p99(&self.all) / p99(&self.undisturbed);
+        self.undisturbed.reset();
+        self.all.reset();
+        Some(ratio)
+    }
+}
+
+impl Drop for Piece<'_> {
+    fn drop(&mut self) {
+        let throttle = self.throttle;
+        throttle.running.set(throttle.running.get() - 1);
+        throttle.attentive_until.set(now() + ATTENTION);
+        // An eighth of the newest: smooth over a few dozen pieces, quick to follow a drive that slows down.
+        let lasts = &throttle.lasts[self.work as usize];
+        lasts.set((lasts.get() * 7 + self.start.elapsed()) / 8);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::rc::Rc;
+    use weft_rt::sim::Sim;
+    use weft_rt::{sleep, spawn};
+
+    /// Serves one client without a pause for a while: a request takes 100 us, or `slow` beside background work.
+    async fn client(throttle: Rc<Throttle>, slow: Duration, lasts: Duration) {
+        let end = now() + lasts;
+        while now() < end {
+            let timed = throttle.request();
+            let is_disturbed = throttle.running.get() > 0;
+            sleep(if is_disturbed { slow } else { Duration::from_micros(100) }).await;
+            throttle.answered(timed);
+        }
+    }
+
+    /// Pieces of 1 ms that four workers finish until the end.
+    async fn work(throttle: Rc<Throttle>, lasts: Duration) -> u32 {
+        let end = now() + lasts;
+        let done = Rc::new(Cell::new(0));
+        let workers: Vec<_> = (0..4)
+            .map(|_| {
+                let (throttle, done) = (throttle.clone(), done.clone());
+                spawn(async move {
+                    while now() < end {
+                        throttle.turn(Work::Copy, Duration::MAX).await;
+                        let _piece = throttle.begin(Work::Copy);
+                        sleep(Duration::from_millis(1)).await;
+                        done.set(done.get() + 1);
+                    }
+                })
+            })
+            .collect();
+        for worker in workers {
+            worker.await.unwrap();
+        }
+        done.get()
+    }
+
+    fn run(slow: Duration) -> (u32, f64) {
+        Sim::new(1).block_on(async move {
+            let throttle = Rc::new(Throttle::default());
+            let lasts = Duration::from_secs(20);
+            let client = spawn(client(throttle.clone(), slow, lasts));
+            let done = work(throttle.clone(), lasts).await;
+            client.await.unwrap();
+            (done, throttle.share.get())
+        })
+    }
+
+    #[test]
+    fn alone_it_takes_everything() {
+        let done = Sim::new(1).block_on(work(Rc::new(Throttle::default()), Duration::from_secs(1)));
+        assert!(done >= 3_900, "{done} of 4,000 pieces");
+    }
+
+    #[test]
+    fn it_grows_to_half_of_the_time_while_nobody_minds() {
+        let (done, share) = run(Duration::from_micros(110));
+        assert_eq!(share, SHARE_MAX);
+        assert!((8_000..=11_000).contains(&done), "{done} of 20,000 pieces");
+    }
+
+    #[test]
+    fn it_shrinks_to_its_minimum_while_clients_suffer_and_never_stops() {
+        let (done, share) = run(Duration::from_micros(900));
+        assert!(share < 0.1, "{share}");
+        assert!((800..=3_000).contains(&done), "{done} of 20,000 pieces");
+    }
+
+    #[test]
+    fn when_clients_leave_it_takes_everything_again() {
+        Sim::new(1).block_on(async {
+            let throttle = Rc::new(Throttle::default());
+            client(throttle.clone(), Duration::from_micros(100), Duration::from_secs(1)).await;
+            sleep(PRESENCE).await;
+            throttle.turn(Work::Copy, Duration::MAX).await;
+            sleep(PRESENCE).await;
+            let done = work(throttle, Duration::from_secs(1)).await;
+            assert!(done >= 3_900, "{done} of 4,000 pieces");
+        });
+    }
+
+    #[test]
+    fn nothing_is_timed_without_background_work() {
+        Sim::new(1).block_on(async {
+            let throttle = Rc::new(Throttle::default());
+            assert!(throttle.request().start.is_none());
+            drop(throttle.begin(Work::Copy));
+            assert!(throttle.request().start.is_some());
+            sleep(ATTENTION * 2).await;
+            assert!(throttle.request().start.is_some(), "the first that finds it out is still timed");
+            assert!(throttle.request().start.is_none());
+        });
+    }
+}
