@@ -374,9 +374,9 @@ impl Driver {
         self.signals.forget();
         self.submit();
         self.reap();
-        for token in self.table().running() {
-            self.cancel(token);
-        }
+        // The table must be free while these are queued: a full queue takes completions in between.
+        let running = self.table().running();
+        running.into_iter().for_each(|token| self.cancel(token));
         self.cancel(TOKEN_BELL);
         let deadline = self.now() + SHUT_DOWN_MAX;
         loop {
@@ -582,9 +582,10 @@ mod tests {
         crate::block_on(async move {
             let options = crate::OpenOptions { create_bytes: Some(1 << 20), ..Default::default() };
             let drive = crate::Drive::open(&file, options).await.unwrap();
-            for _ in 0..16 {
+            // More of them than the queue has room for requests to cancel.
+            for _ in 0..2 * SUBMISSIONS_MAX {
                 let drive = drive.clone();
-                spawn(async move { drive.write(0, Buf::zeroes(1 << 20)).await });
+                spawn(async move { drive.write(0, Buf::zeroes(64 << 10)).await });
             }
             crate::yield_now().await;
         })
