@@ -9,7 +9,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 use weft_rt::sync::{Mutex, Notify};
 use weft_rt::{Addr, Buf, Link, LinkError, sleep, spawn};
-use weft_types::{DriveId, FabricMap, Group, GroupId, MapVersion, SessionId};
+use weft_types::{DriveId, FabricMap, Group, GroupId, MapVersion, SessionId, with_causes};
 use weft_wire::control::{self, ManagerAnswer, ManagerRequest};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
@@ -219,7 +219,7 @@ impl Shared {
         }
         let to: Addr = addr.parse().map_err(|e| format!("{e}"))?;
         let hello = Hello::new(PeerRole::Client, Some(self.map.borrow().fabric), self.name.clone());
-        let link = Link::connect(&to, &hello).await.map_err(|e| describe(&e))?;
+        let link = Link::connect(&to, &hello).await.map_err(|e| with_causes(&e))?;
         *slot.link.borrow_mut() = Some(link.clone());
         Ok(link)
     }
@@ -265,17 +265,6 @@ impl TargetLink {
     fn open(&self) -> Option<Link> {
         self.link.borrow().as_ref().filter(|l| !l.is_closed()).cloned()
     }
-}
-
-/// An error with all its causes, on one line.
-pub(crate) fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 /// Follows the map for as long as somebody uses the fabric.

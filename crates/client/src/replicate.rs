@@ -5,15 +5,14 @@
 //! the block is in flight or its writer died; then it finishes that write before it returns it.
 
 use crate::error::ClientError;
-use crate::fabric::describe;
 use crate::session::{Ended, Session};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::{Either, join_all, race};
 use weft_rt::{Buf, Frame, now, random_below, sleep, timeout};
-use weft_types::{BLOCK_SIZE, BlockRange, DriveId, Group, GroupId, Lba, ObjectId, Version};
-use weft_wire::data::{Content, DataRequest, Extent, Purpose, ReadAnswer, Verdict, WriteAnswer};
+use weft_types::{BLOCK_SIZE, BlockRange, DriveId, Group, GroupId, Lba, ObjectId, Version, with_causes};
+use weft_wire::data::{Content, DataRequest, Extent, Purpose, ReadAnswer, Verdict, WriteAnswer, is_intact};
 use weft_wire::{Kind, Status, control};
 
 /// First and longest pause before a replica that could not serve is asked again.
@@ -88,6 +87,32 @@ impl Where {
     }
 }
 
+/// One request as every replica of the group gets it.
+#[derive(Clone, Copy)]
+struct Ask<'a> {
+    kind: Kind,
+    at: Where,
+    /// What a write writes; zero for reads.
+    version: Version,
+    purpose: Purpose,
+    crcs: &'a [u32],
+    bufs: &'a [Buf],
+}
+
+impl<'a> Ask<'a> {
+    /// Data, or versions only.
+    fn read(kind: Kind, at: Where, purpose: Purpose) -> Ask<'static> {
+        Ask { kind, at, version: Version::ZERO, purpose, crcs: &[], bufs: &[] }
+    }
+
+    fn write(at: Where, version: Version, payload: &'a Payload, purpose: Purpose) -> Ask<'a> {
+        match payload {
+            Payload::Data { bufs, crcs } => Ask { kind: Kind::Write, at, version, purpose, crcs, bufs },
+            Payload::Zero => Ask { kind: Kind::WriteZeroes, at, version, purpose, crcs: &[], bufs: &[] },
+        }
+    }
+}
+
 /// How one exchange with one replica ended.
 enum Attempt {
     Answer(Frame),
@@ -139,7 +164,8 @@ impl Session {
         let mut applied = vec![false; at.range.count as usize];
         loop {
             let entry = self.entry(at.group).await?;
-            match self.put_once(&entry, at, version, payload, Purpose::Client, &mut applied).await? {
+            let ask = Ask::write(at, version, payload, Purpose::Client);
+            match self.put_once(&entry, ask, &mut applied).await? {
                 Put::Whole => return Ok(applied),
                 Put::Changed => continue,
                 Put::NoSpace => return Err(ClientError::NoSpace { group: at.group }),
@@ -151,10 +177,7 @@ impl Session {
     async fn put_once(
         &self,
         entry: &Rc<Group>,
-        at: Where,
-        version: Version,
-        payload: &Payload,
-        purpose: Purpose,
+        ask: Ask<'_>,
         applied: &mut [bool],
     ) -> Result<Put, ClientError> {
         let members: Vec<DriveId> = entry.write_set().collect();
@@ -165,16 +188,13 @@ impl Session {
             if wave.is_empty() {
                 continue;
             }
-            let ends = join_all(
-                wave.iter().map(|drive| self.deliver_write(entry, *drive, at, version, payload, purpose)),
-            )
-            .await;
+            let ends = join_all(wave.iter().map(|drive| self.deliver(entry, *drive, ask))).await;
             for (drive, end) in wave.iter().zip(ends) {
                 match end? {
                     Attempt::Answer(frame) => {
                         answered += 1;
                         self.full.borrow_mut().remove(drive);
-                        self.judge(at, &frame, applied)?;
+                        self.judge(ask.at, &frame, applied)?;
                     }
                     Attempt::Changed => return Ok(Put::Changed),
                     Attempt::NoSpace => {
@@ -186,7 +206,7 @@ impl Session {
             }
             if !refused.is_empty() && answered == 0 {
                 // With evidence from an earlier epoch it is somewhere, and has to be everywhere.
-                let elsewhere = purpose == Purpose::Repair || applied.iter().any(|a| *a);
+                let elsewhere = ask.purpose == Purpose::Repair || applied.iter().any(|a| *a);
                 if !elsewhere {
                     return Ok(Put::NoSpace);
                 }
@@ -194,33 +214,13 @@ impl Session {
         }
         for drive in refused {
             // Others took it, so this one must: a repair may use the reserve that a full drive keeps.
-            let delivered = Box::pin(self.deliver_from_reserve(entry, drive, at, version, payload));
+            let delivered = Box::pin(self.deliver_from_reserve(entry, drive, ask));
             match delivered.await? {
-                Some(frame) => self.judge(at, &frame, applied)?,
+                Some(frame) => self.judge(ask.at, &frame, applied)?,
                 None => return Ok(Put::Changed),
             }
         }
         Ok(Put::Whole)
-    }
-
-    /// Sends a write to one replica until it answers.
-    async fn deliver_write(
-        &self,
-        entry: &Rc<Group>,
-        drive: DriveId,
-        at: Where,
-        version: Version,
-        payload: &Payload,
-        purpose: Purpose,
-    ) -> Result<Attempt, ClientError> {
-        match payload {
-            Payload::Data { bufs, crcs } => {
-                self.deliver(entry, drive, Kind::Write, at, version, purpose, crcs, bufs).await
-            }
-            Payload::Zero => {
-                self.deliver(entry, drive, Kind::WriteZeroes, at, version, purpose, &[], &[]).await
-            }
-        }
     }
 
     /// Sends a write to a full replica as a repair, until there is room for it. `None`: the epoch changed.
@@ -228,16 +228,15 @@ impl Session {
         &self,
         entry: &Rc<Group>,
         drive: DriveId,
-        at: Where,
-        version: Version,
-        payload: &Payload,
+        ask: Ask<'_>,
     ) -> Result<Option<Frame>, ClientError> {
+        let ask = Ask { purpose: Purpose::Repair, ..ask };
         loop {
-            match self.deliver_write(entry, drive, at, version, payload, Purpose::Repair).await? {
+            match self.deliver(entry, drive, ask).await? {
                 Attempt::Answer(frame) => return Ok(Some(frame)),
                 Attempt::Changed => return Ok(None),
                 Attempt::NoSpace => {
-                    self.note_trouble(at.group, &format!("drive {drive} is full"));
+                    self.note_trouble(ask.at.group, &format!("drive {drive} is full"));
                     race(sleep(RETRY_LONGEST), self.fabric.epoch_changed(entry)).await;
                 }
                 Attempt::Trouble(_) => unreachable!("delivering goes on through trouble"),
@@ -279,8 +278,7 @@ impl Session {
             let entry = self.entry(at.group).await?;
             let members: Vec<DriveId> = entry.read_set().collect();
             let drive = members[preferred % members.len()];
-            let request =
-                self.request(&entry, drive, Kind::Read, at, Version::ZERO, Purpose::Client, &[], &[]);
+            let request = self.request(&entry, drive, Ask::read(Kind::Read, at, Purpose::Client));
             let end = match timeout(READ_PATIENCE, request).await {
                 Ok(end) => end?,
                 Err(_) => Attempt::Trouble(format!("drive {drive} does not answer")),
@@ -353,10 +351,8 @@ impl Session {
         'again: loop {
             let entry = self.entry(at.group).await?;
             let members: Vec<DriveId> = entry.read_set().collect();
-            let asked = join_all(members.iter().map(|drive| {
-                self.deliver(&entry, *drive, Kind::Versions, at, Version::ZERO, Purpose::Repair, &[], &[])
-            }))
-            .await;
+            let ask = Ask::read(Kind::Versions, at, Purpose::Repair);
+            let asked = join_all(members.iter().map(|drive| self.deliver(&entry, *drive, ask))).await;
             let mut holdings = BTreeMap::new();
             for (drive, end) in members.iter().zip(asked) {
                 let Attempt::Answer(frame) = end? else { continue 'again };
@@ -399,8 +395,8 @@ impl Session {
         let whole = entry.write_set().all(|drive| newest.intact_on.contains(&drive));
         if !whole && newest.version != Version::ZERO {
             let mut applied = vec![false; at.range.count as usize];
-            let put =
-                self.put_once(entry, at, newest.version, &payload, Purpose::Repair, &mut applied).await?;
+            let ask = Ask::write(at, newest.version, &payload, Purpose::Repair);
+            let put = self.put_once(entry, ask, &mut applied).await?;
             if !matches!(put, Put::Whole) {
                 return Ok(None);
             }
@@ -409,7 +405,9 @@ impl Session {
             for drive in entry.write_set() {
                 // Only spares the next reader the slow path, so it may get lost.
                 if let Ok(link) = self.fabric.link(drive).await {
-                    let note = self.head(entry, drive, at, newest.version, Purpose::Repair);
+                    let note =
+                        Ask { version: newest.version, ..Ask::read(Kind::Settle, at, Purpose::Repair) };
+                    let note = self.head(entry, drive, note);
                     link.cast(Kind::Settle, &note.encode(&[]));
                 }
             }
@@ -425,8 +423,7 @@ impl Session {
         newest: &Newest,
     ) -> Result<Option<(Buf, Vec<u32>)>, ClientError> {
         for drive in &newest.intact_on {
-            let end =
-                self.deliver(entry, *drive, Kind::Read, at, Version::ZERO, Purpose::Repair, &[], &[]).await?;
+            let end = self.deliver(entry, *drive, Ask::read(Kind::Read, at, Purpose::Repair)).await?;
             let Attempt::Answer(frame) = end else { return Ok(None) };
             let answer = ReadAnswer::decode(&frame.head).map_err(|e| self.protocol(&e))?;
             if answer.extents.iter().any(|x| x.version != newest.version) {
@@ -452,9 +449,7 @@ impl Session {
             let entry = self.entry(at.group).await?;
             let members: Vec<DriveId> = entry.read_set().collect();
             let drive = members[random_below(members.len() as u64) as usize];
-            let end = self
-                .deliver(&entry, drive, Kind::Versions, at, Version::ZERO, Purpose::Client, &[], &[])
-                .await?;
+            let end = self.deliver(&entry, drive, Ask::read(Kind::Versions, at, Purpose::Client)).await?;
             if let Attempt::Answer(frame) = end {
                 return Ok(ReadAnswer::decode(&frame.head).map_err(|e| self.protocol(&e))?.extents);
             }
@@ -476,22 +471,11 @@ impl Session {
     }
 
     /// Sends one request to one replica, again and again, until it answers or the epoch changes.
-    #[allow(clippy::too_many_arguments)]
-    async fn deliver(
-        &self,
-        entry: &Rc<Group>,
-        drive: DriveId,
-        kind: Kind,
-        at: Where,
-        version: Version,
-        purpose: Purpose,
-        crcs: &[u32],
-        bufs: &[Buf],
-    ) -> Result<Attempt, ClientError> {
+    async fn deliver(&self, entry: &Rc<Group>, drive: DriveId, ask: Ask<'_>) -> Result<Attempt, ClientError> {
         let mut pause = RETRY_FIRST;
         loop {
-            match self.request(entry, drive, kind, at, version, purpose, crcs, bufs).await? {
-                Attempt::Trouble(text) => self.note_trouble(at.group, &text),
+            match self.request(entry, drive, ask).await? {
+                Attempt::Trouble(text) => self.note_trouble(ask.at.group, &text),
                 end => return Ok(end),
             }
             if let Either::Right(()) = race(sleep(pause), self.fabric.epoch_changed(entry)).await {
@@ -502,25 +486,14 @@ impl Session {
     }
 
     /// Sends one request to one replica once. The request is given up when the group's epoch changes.
-    #[allow(clippy::too_many_arguments)]
-    async fn request(
-        &self,
-        entry: &Rc<Group>,
-        drive: DriveId,
-        kind: Kind,
-        at: Where,
-        version: Version,
-        purpose: Purpose,
-        crcs: &[u32],
-        bufs: &[Buf],
-    ) -> Result<Attempt, ClientError> {
+    async fn request(&self, entry: &Rc<Group>, drive: DriveId, ask: Ask<'_>) -> Result<Attempt, ClientError> {
         self.check()?;
         let exchange = async {
             let link = self.fabric.link(drive).await?;
-            let head = self.head(entry, drive, at, version, purpose).encode(crcs);
-            link.call(kind, &head, bufs.to_vec())
+            let head = self.head(entry, drive, ask).encode(ask.crcs);
+            link.call(ask.kind, &head, ask.bufs.to_vec())
                 .await
-                .map_err(|e| format!("drive {drive}: {}", describe(&e)))
+                .map_err(|e| format!("drive {drive}: {}", with_causes(&e)))
         };
         let frame = match race(exchange, self.fabric.epoch_changed(entry)).await {
             Either::Left(Ok(frame)) => frame,
@@ -565,25 +538,18 @@ impl Session {
         }
     }
 
-    fn head(
-        &self,
-        entry: &Group,
-        drive: DriveId,
-        at: Where,
-        version: Version,
-        purpose: Purpose,
-    ) -> DataRequest {
+    fn head(&self, entry: &Group, drive: DriveId, ask: Ask<'_>) -> DataRequest {
         DataRequest {
             drive,
-            group: at.group,
+            group: ask.at.group,
             epoch: entry.epoch,
             generation: self.generation,
             session: self.id,
-            watermark: self.carries_watermark(at.group, drive),
-            object: at.object,
-            range: at.range,
-            version,
-            purpose,
+            watermark: self.carries_watermark(ask.at.group, drive),
+            object: ask.at.object,
+            range: ask.at.range,
+            version: ask.version,
+            purpose: ask.purpose,
             slot: self.slot,
         }
     }
@@ -643,10 +609,4 @@ fn runs_where(range: BlockRange, condition: impl Fn(u32) -> bool) -> Vec<BlockRa
         }
     }
     runs
-}
-
-/// Whether every block has the checksum that it was written with.
-fn is_intact(data: &Buf, crcs: &[u32]) -> bool {
-    data.len() == crcs.len() * BLOCK_SIZE
-        && data.chunks_exact(BLOCK_SIZE).zip(crcs).all(|(block, crc)| crc32c::crc32c(block) == *crc)
 }

@@ -4,12 +4,11 @@
 //! It owns the order of the two: a promise ends with a newer map, so it is renewed for that map before the map is
 //! sent. It never gives up on a node: the next thing may be its return.
 
-use crate::error::chain;
 use crate::manager::{Manager, State};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::{Addr, Buf, Link, LinkError, now, sleep, spawn, timeout};
-use weft_types::{FabricMap, MapVersion, NodeId};
+use weft_types::{FabricMap, MapVersion, NodeId, with_causes};
 use weft_wire::control::{self, TargetAnswer, TargetRequest};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
@@ -82,7 +81,7 @@ impl Manager {
                 Duty::Push { version, bytes } => self.push(node, version, bytes).await,
             };
             if let Err(error) = done {
-                tracing::debug!(%node, error = chain(&error), "cannot attend to a target");
+                tracing::debug!(%node, error = with_causes(&error), "cannot attend to a target");
                 sleep(RETRY_AFTER).await;
             }
         }
@@ -165,7 +164,7 @@ impl Manager {
         };
         let to: Addr = match addr.parse() {
             Ok(to) => to,
-            Err(error) => return Err(AskError::Address { addr, cause: chain(&error) }),
+            Err(error) => return Err(AskError::Address { addr, cause: with_causes(&error) }),
         };
         let hello = Hello::new(PeerRole::Manager, Some(fabric), self.options.name.clone());
         let result = Link::connect(&to, &hello).await;
@@ -188,7 +187,7 @@ impl Manager {
                 member.link = None;
                 drop(state);
                 if is_lost {
-                    self.suspect(node, format!("its connection is lost: {}", chain(&error)));
+                    self.suspect(node, format!("its connection is lost: {}", with_causes(&error)));
                 }
                 Err(error.into())
             }

@@ -3,14 +3,14 @@
 //! A commit is one step without waiting: apply, compare-and-swap, take over, tell. It never retries: after a store
 //! error nobody knows which map is the true one, so the manager stops.
 
-use crate::error::{CommitError, chain};
+use crate::error::CommitError;
 use crate::manager::{Manager, wall_clock_ms};
 use crate::member::Member;
 use std::rc::Rc;
 use weft_membership::{Change, Reason, apply, check, check_step};
 use weft_rt::{Buf, now};
 use weft_types::limits::FRAME_BODY_MAX;
-use weft_types::{FabricMap, MapVersion};
+use weft_types::{FabricMap, MapVersion, with_causes};
 use weft_wire::control;
 
 impl Manager {
@@ -45,7 +45,7 @@ impl Manager {
         }
         if let Err(error) = self.store.commit(old.version, next.version, &bytes) {
             return Err(CommitError::Halted(
-                self.halt(format!("{what} was not committed: {}", chain(&error))),
+                self.halt(format!("{what} was not committed: {}", with_causes(&error))),
             ));
         }
         {

@@ -2,7 +2,7 @@
 
 use crate::StoreError;
 use weft_membership::Refusal;
-use weft_types::FabricId;
+use weft_types::{FabricId, with_causes};
 use weft_wire::{DecodeError, Status};
 
 /// Why a manager does not start.
@@ -87,21 +87,10 @@ impl From<CommitError> for Denied {
             CommitError::Refused(refusal) => refusal.hint(),
             _ => None,
         };
-        let mut text = chain(&error);
+        let mut text = with_causes(&error);
         if let Some(hint) = hint {
             text = format!("{text}; {hint}");
         }
         Denied { status, text }
     }
-}
-
-/// An error with all its causes, on one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

@@ -12,7 +12,9 @@ use weft_layout::FailureDomain;
 use weft_membership::{Acknowledged, Change, DriveObservation, NodeObservation, Observations};
 use weft_membership::{next_change, next_rebuild};
 use weft_rt::{Instant, now};
-use weft_types::{DriveId, Epoch, FabricMap, Group, GroupId, NodeId, Role, SessionId, SessionState};
+use weft_types::{
+    DriveId, Epoch, FabricMap, Group, GroupId, NodeId, Role, SessionId, SessionState, with_causes,
+};
 use weft_wire::Status;
 
 /// A member that renews its lease but does not give its word within so many leases does not hold up an eviction
@@ -89,7 +91,7 @@ impl Manager {
             };
             if let Err(error) = self.commit(&change) {
                 // The rules have offered it for this very map, so only the store or the size can be in the way.
-                tracing::error!(error = crate::error::chain(&error), "a change was not committed");
+                tracing::error!(error = with_causes(&error), "a change was not committed");
                 return due;
             }
         }

@@ -3,7 +3,7 @@
 //! It owns the list and the changes that people ask for. A dry run goes through the same checks on the same map and
 //! leaves out only the commit. What the answers look like is in `describe.rs` and `status.rs`.
 
-use crate::error::{CommitError, chain};
+use crate::error::CommitError;
 use crate::join::DEFAULT_POOL;
 use crate::manager::{Manager, wall_clock_ms};
 use std::collections::BTreeSet;
@@ -13,6 +13,7 @@ use weft_membership::{BeginDelete, Change, Reason, Refusal, ResizeRequest, Volum
 use weft_membership::{apply, plan_resize, plan_volume};
 use weft_types::{
     BLOCK_SIZE, DriveId, FabricMap, MapVersion, SessionId, Striping, Volume, VolumeId, VolumeState,
+    with_causes,
 };
 
 type Outcome = Result<ApiAnswer, ApiError>;
@@ -106,7 +107,7 @@ impl Manager {
         let pool_name = wish.pool.as_deref().unwrap_or(DEFAULT_POOL);
         let pool = map.pool_named(pool_name).map(|p| p.id).ok_or_else(|| match map.pools.is_empty() {
             true => ApiError::new(ErrorCode::Refused, "there are no drives in the fabric yet")
-                .with_hint("start a target with drives: weft target run"),
+                .with_hint("start a target with drives: weft node run"),
             false => not_found("pool", pool_name, "weft pool list"),
         })?;
         let domain = match wish.failure_domain {
@@ -124,7 +125,7 @@ impl Manager {
             created_ms: wall_clock_ms(),
         };
         let absent = self.absent_drives();
-        let mut change = plan_volume(&map, &request, &absent).map_err(refused)?;
+        let mut change = plan_volume(&map, &request, &absent).map_err(|r| refused(&map, r))?;
         if wish.stripe_unit_bytes.is_some() || wish.width.is_some() {
             // The default depends on the groups that the plan has found; what was named replaces its part.
             let Change::CreateVolume(planned) = &change else { unreachable!("a planned volume is one") };
@@ -134,7 +135,7 @@ impl Manager {
                 width: wish.width.unwrap_or(planned.striping.width),
                 object_blocks: planned.striping.object_blocks,
             });
-            change = plan_volume(&map, &request, &absent).map_err(refused)?;
+            change = plan_volume(&map, &request, &absent).map_err(|r| refused(&map, r))?;
         }
         let map = self.carry_out(&change, dry_run)?;
         let volume = self.volume_info(&map, find_volume(&map, &wish.name)?);
@@ -149,7 +150,7 @@ impl Manager {
             Ok(change) => self.carry_out(&change, dry_run)?,
             // Said again after a lost answer: it is done.
             Err(Refusal::SameSize { .. }) => map.clone(),
-            Err(refusal) => return Err(refused(refusal)),
+            Err(refusal) => return Err(refused(&map, refusal)),
         };
         Ok(ApiAnswer::Volume { volume: self.volume_info(&map, find_volume(&map, name)?), dry_run })
     }
@@ -188,7 +189,7 @@ impl Manager {
             next.version = MapVersion(old.version.0 + 1);
             next.durations.rebuild_after_ms = ms;
             let why = format!("copies that are out for {ms} ms are rebuilt elsewhere from now on");
-            self.commit_map(next, "settings", why).map_err(uncommitted)?;
+            self.commit_map(next, "settings", why).map_err(|e| uncommitted(&self.map(), e))?;
         }
         let durations = self.map().durations;
         let settings = SettingsInfo {
@@ -202,10 +203,10 @@ impl Manager {
     /// Commits the change; a dry run applies it to a copy of the map. Returns the map after it.
     fn carry_out(&self, change: &Change, dry_run: bool) -> Result<Rc<FabricMap>, ApiError> {
         if dry_run {
-            let (map, _) = apply(&self.map(), change).map_err(refused)?;
+            let (map, _) = apply(&self.map(), change).map_err(|r| refused(&self.map(), r))?;
             return Ok(Rc::new(map));
         }
-        self.commit(change).map_err(uncommitted)?;
+        self.commit(change).map_err(|e| uncommitted(&self.map(), e))?;
         Ok(self.map())
     }
 
@@ -265,8 +266,8 @@ fn not_found(kind: &str, name: &str, list: &str) -> ApiError {
         .with_hint(format!("see `{list}`"))
 }
 
-/// A refusal of the rules, in the terms of the interface.
-fn refused(refusal: Refusal) -> ApiError {
+/// A refusal of the rules, in the terms of the interface. People know pools by name: `map` has it.
+fn refused(map: &FabricMap, refusal: Refusal) -> ApiError {
     let code = match &refusal {
         Refusal::Unknown { .. } => ErrorCode::NotFound,
         Refusal::NameTaken { .. } => ErrorCode::Conflict,
@@ -281,14 +282,20 @@ fn refused(refusal: Refusal) -> ApiError {
         Refusal::Layout(_) => ErrorCode::Invalid,
         _ => ErrorCode::Refused,
     };
-    ApiError { code, message: chain(&refusal), hint: refusal.hint() }
+    let mut message = with_causes(&refusal);
+    if let Refusal::NoSpace { pool, .. } | Refusal::WiderThanPool { pool, .. } = &refusal
+        && let Some(known) = map.pools.get(pool)
+    {
+        message = message.replacen(&format!("pool {pool}"), &format!("pool '{}'", known.name), 1);
+    }
+    ApiError { code, message, hint: refusal.hint() }
 }
 
-fn uncommitted(error: CommitError) -> ApiError {
+fn uncommitted(map: &FabricMap, error: CommitError) -> ApiError {
     match error {
-        CommitError::Refused(refusal) => refused(refusal),
-        CommitError::TooLarge { .. } => ApiError::new(ErrorCode::Refused, chain(&error)),
-        CommitError::Halted(_) => ApiError::new(ErrorCode::Unavailable, chain(&error))
+        CommitError::Refused(refusal) => refused(map, refusal),
+        CommitError::TooLarge { .. } => ApiError::new(ErrorCode::Refused, with_causes(&error)),
+        CommitError::Halted(_) => ApiError::new(ErrorCode::Unavailable, with_causes(&error))
             .with_hint("look into the manager's log; then ask again, and look whether it was done"),
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use weft_api::{ApiError, ErrorCode};
 use weft_rt::{Answer, Buf, Handler, Peer, Request, now, timeout};
 use weft_types::limits::FRAME_BODY_MAX;
-use weft_types::{FabricId, MapVersion, SessionState};
+use weft_types::{FabricId, MapVersion, SessionState, with_causes};
 use weft_wire::control::{self, ManagerAnswer, ManagerRequest};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
@@ -54,7 +54,7 @@ impl Handler for Manager {
                     }
                     Answer::ok(vec![], vec![Buf::from(bytes)])
                 }
-                Err(error) => Answer::error(Status::Invalid, crate::error::chain(&error)),
+                Err(error) => Answer::error(Status::Invalid, with_causes(&error)),
             },
             other => Answer::error(Status::Invalid, format!("a manager does not answer {other:?}")),
         }

@@ -6,7 +6,6 @@
 //! target that does not answer is asked until it does, or has left the volume's groups.
 
 use crate::attend::AskError;
-use crate::error::chain;
 use crate::manager::{Manager, State};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -14,7 +13,7 @@ use std::time::Duration;
 use weft_membership::{Change, SweepSession};
 use weft_rt::sync::join_all;
 use weft_rt::{sleep, spawn};
-use weft_types::{Epoch, GroupId, NodeId, SessionId, SessionSlot, SessionState, VolumeId};
+use weft_types::{Epoch, GroupId, NodeId, SessionId, SessionSlot, SessionState, VolumeId, with_causes};
 use weft_wire::control::TargetRequest;
 
 /// Sessions in one request: it has to fit the head of a frame.
@@ -116,14 +115,14 @@ impl Manager {
             join_all(asked).await.into_iter().filter_map(|(node, r)| Some((node, r.err()?))).collect();
         match failed.first() {
             None => Ok(()),
-            Some((node, error)) => Err(format!("node {node}: {}", chain(error))),
+            Some((node, error)) => Err(format!("node {node}: {}", with_causes(error))),
         }
     }
 
     fn forget(&self, sessions: &[(SessionId, SessionSlot)]) {
         for (session, _) in sessions {
             if let Err(error) = self.commit(&Change::SweepSession(SweepSession { session: *session })) {
-                tracing::warn!(%session, error = chain(&error), "a swept session is not forgotten");
+                tracing::warn!(%session, error = with_causes(&error), "a swept session is not forgotten");
             }
         }
     }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_membership::{Change, FinishDelete};
 use weft_rt::{sleep, spawn};
-use weft_types::{VolumeId, VolumeState};
+use weft_types::{VolumeId, VolumeState, with_causes};
 use weft_wire::control::TargetRequest;
 
 /// How long a target may take to drop a volume before it is asked again: it is a record per object.
@@ -49,7 +49,7 @@ impl Manager {
                 // Checked and committed in one step: no replica can come back in between.
                 Ok(()) if self.state.borrow().epochs_of(volume) == epochs => {
                     if let Err(error) = self.commit(&Change::FinishDelete(FinishDelete { volume })) {
-                        tracing::warn!(%volume, error = crate::error::chain(&error), "a volume is not forgotten");
+                        tracing::warn!(%volume, error = with_causes(&error), "a volume is not forgotten");
                     }
                     return;
                 }

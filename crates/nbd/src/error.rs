@@ -3,6 +3,7 @@
 use crate::protocol::{BadMagic, Errno, NBD_EINVAL, NBD_EIO, NBD_ENOSPC, NBD_EPERM, NBD_ESHUTDOWN};
 use std::io;
 use weft_client::ClientError;
+use weft_types::with_causes;
 
 /// Why a volume cannot become an export.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -75,23 +76,12 @@ impl From<ClientError> for Failure {
             | ClientError::Protocol { .. } => NBD_EIO,
         };
         let hint = error.hint();
-        let mut text = chain(&error);
+        let mut text = with_causes(&error);
         if let Some(hint) = hint {
             text = format!("{text} (hint: {hint})");
         }
         Failure { errno, text }
     }
-}
-
-/// An error with all its causes, on one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

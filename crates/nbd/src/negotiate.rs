@@ -4,10 +4,11 @@
 //! data.
 
 use crate::connection::{ByteReader, ReplyWriter};
-use crate::error::{ConnectionError, chain};
+use crate::error::ConnectionError;
 use crate::export::{Export, Exports};
 use crate::protocol::*;
 use std::rc::Rc;
+use weft_types::with_causes;
 
 /// Bytes of zeroes after the answer to `NBD_OPT_EXPORT_NAME`, unless the client can do without.
 const EXPORT_NAME_ZEROES: usize = 124;
@@ -53,7 +54,7 @@ pub(crate) async fn negotiate(
         {
             // An attach that is over must not be offered as if it worked.
             let standing = export.flush().await;
-            negotiation.over = standing.err().map(|error| chain(&error));
+            negotiation.over = standing.err().map(|error| with_causes(&error));
         }
         let mut replies = Vec::new();
         let step = negotiation.answer(header.option, option, &mut replies);

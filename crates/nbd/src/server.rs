@@ -1,7 +1,7 @@
 //! Takes connections, leads each through handshake and transmission, and ends them gracefully.
 
 use crate::connection::{ByteReader, ReplyWriter};
-use crate::error::{ConnectionError, chain};
+use crate::error::ConnectionError;
 use crate::export::Exports;
 use crate::negotiate::negotiate;
 use crate::transmit::{Limits, transmit};
@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::{Either, Notify, race};
 use weft_rt::{Instant, Listener, Stream, now, sleep, spawn, timeout};
+use weft_types::with_causes;
 
 /// Connections that one server has open at a time. Each may hold 64 MiB of data in flight, and a client rarely
 /// uses more than 16.
@@ -153,7 +154,7 @@ async fn serve(stream: Stream, counted: Counted) {
     let mut reader = ByteReader::new(stream.clone());
     match converse(&mut reader, &writer, &shared, &limits, &stop).await {
         Ok(()) => tracing::debug!(number, "NBD connection ends"),
-        Err(error) => tracing::info!(number, error = chain(&error), "NBD connection ends"),
+        Err(error) => tracing::info!(number, error = with_causes(&error), "NBD connection ends"),
     }
     // A client that does not read must not keep the connection.
     let _ = timeout(FINISH_TIMEOUT, writer.finish()).await;

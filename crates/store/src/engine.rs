@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use weft_rt::Drive;
 use weft_rt::sync::Notify;
-use weft_types::{BlockRange, GroupId, ObjectId};
+use weft_types::{BlockRange, GroupId, ObjectId, with_causes};
 
 /// The page cache's share of the RAM budget.
 const PAGE_CACHE_SHARE: u64 = 8;
@@ -57,12 +57,7 @@ impl Engine {
 
     /// Latches the first failure: from now on every request is refused with it.
     pub(crate) fn fail(&self, error: &StoreError) {
-        let mut chain = error.to_string();
-        let mut source = std::error::Error::source(error);
-        while let Some(cause) = source {
-            chain = format!("{chain}: {cause}");
-            source = cause.source();
-        }
+        let chain = with_causes(error);
         {
             let mut state = self.state.borrow_mut();
             if state.failed.is_none() {

@@ -3,7 +3,7 @@
 //! Acknowledging an epoch promises two things: that it survives a crash, and that nothing admitted under an older
 //! one can still change a block. It never decides what a map says.
 
-use crate::drive::{ServedDrive, describe};
+use crate::drive::ServedDrive;
 use crate::member::Member;
 use crate::target::Target;
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use std::rc::Rc;
 use weft_rt::sync::join_all;
 use weft_rt::{Answer, Request};
 use weft_store::StoreError;
-use weft_types::{DriveId, FabricMap, Group, GroupId, VolumeId};
+use weft_types::{DriveId, FabricMap, Group, GroupId, VolumeId, with_causes};
 use weft_wire::{Status, control};
 
 impl Target {
@@ -71,7 +71,7 @@ impl Target {
                 "cannot adopt {} of group {}: {}",
                 entry.epoch,
                 entry.id,
-                describe(error)
+                with_causes(error)
             ));
         }
         member.open_gate(adopted);
@@ -148,12 +148,12 @@ impl Target {
         let raised = join_all(raising.map(|v| drive.store.set_generation(v.id, v.generation))).await;
         if let Err(error) = raised.into_iter().collect::<Result<(), _>>() {
             // Acknowledging the map promises that older generations are refused here, also after a crash.
-            drive.fail(format!("cannot raise a volume's generation: {}", describe(&error)));
+            drive.fail(format!("cannot raise a volume's generation: {}", with_causes(&error)));
             return Err(error);
         }
         if let Err(error) = drive.store.put_map_copy(map.version.0, bytes).await {
             // The copy only helps to recover a fabric that has lost its managers.
-            tracing::warn!(drive = %drive.id, error = describe(&error), "cannot keep a copy of the map");
+            tracing::warn!(drive = %drive.id, error = with_causes(&error), "cannot keep a copy of the map");
             return Err(error);
         }
         Ok(())

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use weft_rt::{Answer, sync::Notify};
 use weft_store::{Store, StoreError};
-use weft_types::DriveId;
+use weft_types::{DriveId, with_causes};
 use weft_wire::Status;
 
 /// A drive and its store.
@@ -55,7 +55,7 @@ impl ServedDrive {
     /// The refusal that a store's error means to whoever asked. An error that says that the drive, or the
     /// store's own structures on it, cannot be trusted latches the drive.
     pub(crate) fn refusal(&self, error: &StoreError) -> Answer {
-        let text = describe(error);
+        let text = with_causes(error);
         match error {
             StoreError::NoSpace { .. } => Answer::error(Status::NoSpace, text),
             StoreError::Invalid { .. } | StoreError::TooLarge { .. } => Answer::error(Status::Invalid, text),
@@ -74,15 +74,4 @@ impl ServedDrive {
     pub(crate) fn note(&self, error: &StoreError) {
         let _ = self.refusal(error);
     }
-}
-
-/// An error with all its causes, on one line.
-pub(crate) fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

@@ -4,14 +4,14 @@
 //! its lease from when it sent the request, and the grant is void until the map that it names is adopted. It never
 //! grants anything to itself: while the manager is silent, `vouch.rs` asks the peers.
 
-use crate::drive::{ServedDrive, describe};
+use crate::drive::ServedDrive;
 use crate::target::Target;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::{Buf, Instant, Link, now, sleep, timeout};
-use weft_types::{BlockCount, Durations, MapVersion, NodeId};
+use weft_types::{BlockCount, Durations, MapVersion, NodeId, with_causes};
 use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
@@ -123,7 +123,7 @@ impl Target {
             let hello = Hello::new(role, Some(self.options.fabric), self.options.node_name.clone());
             let silent = match Link::connect(addr, &hello).await {
                 Ok(link) => self.serve_under(&link).await,
-                Err(error) => Silent::Lost(describe(&error)),
+                Err(error) => Silent::Lost(with_causes(&error)),
             };
             at += 1;
             pause = match silent {
@@ -227,7 +227,7 @@ impl Target {
         let call = link.call(Kind::Manage, &head, vec![]);
         let frame = match timeout(self.durations().lease() / 2, call).await {
             Ok(Ok(frame)) => frame,
-            Ok(Err(error)) => return Err(Silent::Lost(describe(&error))),
+            Ok(Err(error)) => return Err(Silent::Lost(with_causes(&error))),
             Err(_) => {
                 link.close();
                 return Err(Silent::Lost("no answer in time".into()));

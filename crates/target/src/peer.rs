@@ -4,7 +4,6 @@
 //! drive of this very target is asked without a connection. It never repeats a request: the caller knows whether
 //! that is of use.
 
-use crate::drive::describe;
 use crate::target::Target;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,7 +11,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::Mutex;
 use weft_rt::{Addr, Answer, Buf, BufMut, Handler, Instant, Link, Peer, Request, now, timeout};
-use weft_types::DriveId;
+use weft_types::{DriveId, with_causes};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
 
@@ -98,7 +97,7 @@ impl Target {
                 head: frame.head,
                 body: frame.body,
             }),
-            Ok(Err(error)) => Err(format!("{addr}: {}", describe(&error))),
+            Ok(Err(error)) => Err(format!("{addr}: {}", with_causes(&error))),
             Err(_) => {
                 link.close();
                 Err(format!("{addr}: no answer in time"))
@@ -129,7 +128,7 @@ impl Target {
                 Ok(link)
             }
             Err(error) => {
-                let why = describe(&error);
+                let why = with_causes(&error);
                 turn.get().failed = Some((now(), why.clone()));
                 Err(why)
             }

@@ -6,10 +6,8 @@
 //! It pulls: the source only answers. It never serves a chunk that is not verified, never counts what this replica
 //! held before the stint, and never decides that it is in-sync: the manager does.
 
-use crate::drive::describe;
 use crate::member::Member;
 use crate::peer::Reply;
-use crate::serve::is_intact;
 use crate::source::{ChunkKey, after};
 use crate::target::Target;
 use crate::throttle::Work;
@@ -20,9 +18,9 @@ use std::time::Duration;
 use weft_rt::sync::{Either, Notify, join_all, race};
 use weft_rt::{Answer, Buf, random_below, sleep, spawn, yield_now};
 use weft_store::{CopyData, CopyEntry, Cursor, ExtentData, Marks, OpenEntry, StoreError};
-use weft_types::{BlockRange, ChunkIndex, DriveId, Epoch, Group, ObjectId, Version, VolumeId};
+use weft_types::{BlockRange, ChunkIndex, DriveId, Epoch, Group, ObjectId, Version, VolumeId, with_causes};
 use weft_wire::control::{self, ManagerRequest, ResyncStatus};
-use weft_wire::data::{Content, DIGESTS_MAX, DigestsAnswer, PeerRequest, ReadAnswer};
+use weft_wire::data::{Content, DIGESTS_MAX, DigestsAnswer, PeerRequest, ReadAnswer, is_intact};
 use weft_wire::{Kind, Status};
 
 /// Chunks that the walk has in flight while no client is there: enough to keep a drive and a connection busy at
@@ -167,7 +165,7 @@ impl Target {
                 }
                 Err(Setback::Drive(error)) => {
                     resync.member.drive.note(&error);
-                    tracing::warn!(%group, %drive, error = describe(&error), "resync is held up by its own drive");
+                    tracing::warn!(%group, %drive, error = with_causes(&error), "resync is held up by its own drive");
                     sleep(RETRY * 10).await;
                 }
             }

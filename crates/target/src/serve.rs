@@ -8,8 +8,10 @@ use crate::target::Target;
 use weft_rt::{Answer, Buf, Peer, Request};
 use weft_store::{Extent, ExtentData, Payload, Verdict, Write, WriteKind};
 use weft_types::limits::{FRAME_HEAD_MAX, RANGE_BLOCKS_MAX, REQUEST_BLOCKS_MAX};
-use weft_types::{BLOCK_SIZE, BlockRange, ChunkIndex, ObjectId, Role, Version};
-use weft_wire::data::{self, Content, DataRequest, Purpose, ReadAnswer, WatermarkNote, WriteAnswer};
+use weft_types::{BlockRange, ChunkIndex, ObjectId, Role, Version};
+use weft_wire::data::{
+    self, Content, DataRequest, Purpose, ReadAnswer, WatermarkNote, WriteAnswer, is_intact,
+};
 use weft_wire::{Kind, Status};
 
 impl Target {
@@ -180,12 +182,6 @@ fn check_slots(head: &DataRequest) -> Result<(), Answer> {
         return Err(Answer::error(Status::Invalid, "the watermark is of another session's slot"));
     }
     Ok(())
-}
-
-/// Whether every block of the data has its checksum.
-pub(crate) fn is_intact(data: &Buf, crcs: &[u32]) -> bool {
-    data.len() == crcs.len() * BLOCK_SIZE
-        && data.chunks_exact(BLOCK_SIZE).zip(crcs).all(|(block, crc)| crc32c::crc32c(block) == *crc)
 }
 
 /// The first chunk of the range that a syncing replica has not verified yet.

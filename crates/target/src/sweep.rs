@@ -4,10 +4,8 @@
 //! never decides that a session is over.
 
 use crate::admit::SYSTEM_SESSION;
-use crate::drive::describe;
 use crate::member::Member;
 use crate::peer::Reply;
-use crate::serve::is_intact;
 use crate::target::Target;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -19,8 +17,9 @@ use weft_store::OpenEntry;
 use weft_types::limits::REQUEST_BLOCKS_MAX;
 use weft_types::{
     BlockRange, DriveId, Generation, Group, GroupId, ObjectId, Role, SessionId, SessionSlot, Version,
+    with_causes,
 };
-use weft_wire::data::{Content, DataRequest, Extent, Purpose, ReadAnswer, WriteAnswer};
+use weft_wire::data::{Content, DataRequest, Extent, Purpose, ReadAnswer, WriteAnswer, is_intact};
 use weft_wire::{Kind, Status};
 
 /// First and longest pause before members that could not serve are asked again.
@@ -58,7 +57,7 @@ impl Target {
         let closed = join_all(drives.iter().map(|d| d.store.close_sessions(None, sessions))).await;
         for (drive, closed) in drives.iter().zip(closed) {
             if let Err(error) = closed {
-                drive.fail(format!("cannot refuse sessions for good: {}", describe(&error)));
+                drive.fail(format!("cannot refuse sessions for good: {}", with_causes(&error)));
             }
         }
         for member in self.members() {

@@ -5,12 +5,14 @@
 //! never decides anything: transitions of the map live in `weft-membership`.
 
 mod block;
+mod causes;
 mod ids;
 pub mod limits;
 mod map;
 mod version;
 
 pub use block::{BLOCK_SIZE, BlockCount, BlockRange, ChunkIndex, Lba, SECTOR_SIZE};
+pub use causes::with_causes;
 pub use ids::{
     DriveId, FabricId, Generation, GroupId, NodeId, ObjectId, ParseIdError, PoolId, SessionId, VolumeId,
 };

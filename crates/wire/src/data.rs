@@ -3,9 +3,15 @@
 use crate::{DecodeError, Decoder, Encoder};
 use weft_types::limits::{CHUNK_BLOCKS, OBJECT_CHUNKS_MAX, REQUEST_BLOCKS_MAX};
 use weft_types::{
-    BlockRange, ChunkIndex, DriveId, Epoch, Generation, GroupId, ObjectId, SessionId, SessionSlot, Version,
-    VolumeId,
+    BLOCK_SIZE, BlockRange, ChunkIndex, DriveId, Epoch, Generation, GroupId, ObjectId, SessionId,
+    SessionSlot, Version, VolumeId,
 };
+
+/// Whether the data is as many blocks as there are checksums, and each block has its own.
+pub fn is_intact(data: &[u8], crcs: &[u32]) -> bool {
+    data.len() == crcs.len() * BLOCK_SIZE
+        && data.chunks_exact(BLOCK_SIZE).zip(crcs).all(|(block, crc)| crc32c::crc32c(block) == *crc)
+}
 
 /// What every request on the data path carries for admission, and which blocks it is about.
 ///
