@@ -1,10 +1,10 @@
 //! `weft bench`: the committed benchmark.
 
-use crate::manager::with_causes;
 use std::path::PathBuf;
 use std::time::Duration;
 use weft_bench::{BenchError, FiguresOptions};
 use weft_cli::CliError;
+use weft_types::with_causes;
 
 /// Measure the data path of this build
 #[derive(Clone, Debug, clap::Subcommand)]

@@ -1,14 +1,13 @@
 //! `weft drive format`: makes a drive of this machine one of a fabric. Also what the store's refusals mean to
 //! people.
 
-use crate::manager::with_causes;
 use std::fs;
 use std::io;
 use std::path::Path;
 use weft_cli::{CliError, DriveFormatArgs, Output, Size};
 use weft_rt::{Drive, OpenOptions, random_u128};
 use weft_store::{FormatOptions, Label, Store, StoreError};
-use weft_types::DriveId;
+use weft_types::{DriveId, with_causes};
 
 /// A drive that was formatted, for programs.
 #[derive(serde::Serialize)]
@@ -79,7 +78,7 @@ pub(crate) fn open_refusal(path: &str) -> impl FnOnce(io::Error) -> CliError {
     let path = path.to_owned();
     move |error| CliError::Failed {
         // The runtime's words name the path themselves.
-        message: format!("cannot open the drive: {error}"),
+        message: format!("cannot open the drive: {}", with_causes(&error)),
         hint: match error.kind() {
             io::ErrorKind::NotFound => format!("check the path {path}"),
             io::ErrorKind::PermissionDenied => {
@@ -90,6 +89,7 @@ pub(crate) fn open_refusal(path: &str) -> impl FnOnce(io::Error) -> CliError {
                 "use a smaller --size, let it grow with --sparse, or choose another disk".into()
             }
             io::ErrorKind::InvalidInput => "name a file, a block device, or mem:SIZE such as mem:256M".into(),
+            io::ErrorKind::FileTooLarge => "use a smaller --size: the file system cannot hold it".into(),
             _ => format!("the kernel's log may say more about {path}"),
         },
     }

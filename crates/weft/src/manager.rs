@@ -9,6 +9,7 @@ use weft_rt::sync::{Either, race};
 use weft_rt::{Addr, Listener, spawn};
 
 use crate::stop::asked_to_stop;
+use weft_types::with_causes;
 
 /// Runs until a signal, or until the manager can serve no more.
 pub(crate) async fn run(args: ManagerRunArgs) -> Result<(), CliError> {
@@ -66,15 +67,4 @@ fn make_parent(path: &Path) -> Result<(), CliError> {
 pub(crate) fn refused(error: &ManagerError) -> CliError {
     let hint = error.hint().unwrap_or("check the file's permissions and the disk");
     CliError::Failed { message: with_causes(error), hint: hint.into() }
-}
-
-/// An error with all its causes, on one line.
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

@@ -1,7 +1,7 @@
 //! `weft node run`: a node's target as a process.
 
 use crate::drive::{open_refusal, store_refusal};
-use crate::manager::{bind, with_causes};
+use crate::manager::bind;
 use crate::stop::asked_to_stop;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use weft_rt::sync::{Either, race};
 use weft_rt::{Addr, Drive, Link, OpenOptions, random_u128, sleep};
 use weft_store::{FormatOptions, Store};
 use weft_target::{Target, TargetOptions};
-use weft_types::{DriveId, FabricId};
+use weft_types::{DriveId, FabricId, with_causes};
 use weft_wire::handshake::{Hello, PeerRole};
 
 /// How long to wait before a manager that did not answer is tried again.

@@ -1,14 +1,14 @@
 //! `weft fabric recover`: the manager's store anew, from the copies of the fabric map on the drives.
 
 use crate::drive::{open_refusal, spec, store_refusal};
-use crate::manager::{refused, with_causes};
+use crate::manager::refused;
 use std::fs;
 use std::path::{Path, PathBuf};
 use weft_cli::{CliError, FabricRecoverArgs, Folder, Output, note};
 use weft_manager::{EmbeddedStore, ManagerError, MapStore, Recovered};
 use weft_rt::{Drive, OpenOptions, wall_clock_us};
 use weft_store::Store;
-use weft_types::{BlockCount, FabricMap, MapVersion};
+use weft_types::{BlockCount, FabricMap, MapVersion, with_causes};
 use weft_wire::control::{DriveReport, decode_map, encode_map};
 
 /// What was, or would be, recovered.
