@@ -21,7 +21,7 @@ impl Connection {
     /// [`CliError::Unreachable`].
     pub async fn open(place: &FabricPlace) -> Result<Connection, CliError> {
         let mut last = None;
-        for addr in place.managers() {
+        for addr in place.managers()? {
             match Link::connect(&addr, &Hello::new(PeerRole::Tool, None, client_name())).await {
                 Ok(link) => return Ok(Connection { link, at: addr.to_string() }),
                 Err(error) => last = Some(error),
@@ -43,9 +43,18 @@ impl Connection {
         let status = Status::from_u16(frame.envelope.status);
         if status != Status::Ok {
             let text = String::from_utf8_lossy(&frame.head).into_owned();
+            let (who, hint) = match status {
+                // A manager understands every question of its own version; a node's target none.
+                Status::Invalid => (
+                    "what listens",
+                    "is that the manager's address, and the same version of weft? `weft up` and the manager's \
+                     log say where it listens",
+                ),
+                _ => ("the manager", "try again in a few seconds; `weft status` says what is missing"),
+            };
             return Err(CliError::Failed {
-                message: format!("the manager at {} answers '{status}': {text}", self.at),
-                hint: "try again in a few seconds; `weft status` says what is missing".into(),
+                message: format!("{who} at {} answers '{status}': {text}", self.at),
+                hint: hint.into(),
             });
         }
         let unreadable = |source| CliError::Answer { at: self.at.clone(), source };

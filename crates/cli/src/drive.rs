@@ -67,7 +67,7 @@ pub struct DriveFormatArgs {
     #[arg(long)]
     pub force: bool,
     /// Create a file of this size, such as 8GiB, if there is none
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub size: Option<Size>,
     /// Let the new file take space as it is written, instead of reserving it
     #[arg(long, requires = "size")]

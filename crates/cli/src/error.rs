@@ -126,6 +126,7 @@ impl CliError {
             CliError::Unreachable { .. } | CliError::Client(ClientError::NoManager { .. }) => {
                 Exit::Unreachable
             }
+            CliError::Client(ClientError::Refused { .. }) => Exit::Refused,
             CliError::Api(error) => match error.code {
                 ErrorCode::Invalid => Exit::Usage,
                 ErrorCode::Refused => Exit::Refused,
@@ -149,6 +150,11 @@ impl CliError {
             }
             CliError::Answer { .. } => "use the same version of weft on this side and for the manager".into(),
             CliError::Api(error) => error.hint.clone().unwrap_or_else(|| api_hint(error.code).into()),
+            CliError::Client(ClientError::Refused { .. }) => {
+                "`weft session list` shows who has which volumes attached; one whose process has died is over \
+                 within a minute"
+                    .into()
+            }
             CliError::Client(error) => error
                 .hint()
                 .unwrap_or("`weft status` says how the fabric is, `weft events` what happened")

@@ -169,6 +169,14 @@ pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result
             let folder = globals.folder(args.dir.as_ref())?;
             block_on(async move { local::down(&args, &folder, output).await })
         }
+        Command::Manager(ManagerCommand::Start) => {
+            let folder = globals.folder(None)?;
+            block_on(async move { local::start_lost_manager(&folder, output).await })
+        }
+        Command::Manager(ManagerCommand::Stop { kill }) => {
+            let folder = globals.folder(None)?;
+            block_on(async move { local::stop_manager(&folder, kill, output).await })
+        }
         Command::Node(NodeCommand::Start { name }) => {
             let folder = globals.folder(None)?;
             block_on(async move { local::start_member(&folder, &name, output).await })

@@ -2,7 +2,7 @@
 //!
 //! It owns the order in which places are looked at. It never connects.
 
-use crate::local::Folder;
+use crate::local::{Folder, LocalError};
 use std::path::PathBuf;
 use weft_rt::Addr;
 
@@ -31,9 +31,12 @@ impl FabricPlace {
     }
 
     /// The addresses at which a manager may answer, best first; empty if there is no fabric at all.
-    pub fn managers(&self) -> Vec<Addr> {
+    ///
+    /// # Errors
+    /// If there is a folder that cannot be read or understood.
+    pub fn managers(&self) -> Result<Vec<Addr>, LocalError> {
         match self {
-            FabricPlace::Address(addr) => vec![addr.clone()],
+            FabricPlace::Address(addr) => Ok(vec![addr.clone()]),
             FabricPlace::Folder(path) => Folder::at(path).manager_addrs(),
         }
     }
@@ -42,6 +45,13 @@ impl FabricPlace {
     pub fn hint(&self) -> String {
         match self {
             FabricPlace::Address(_) => "is the manager running, and is its address right?".into(),
+            FabricPlace::Folder(path) if Folder::at(path).has_running_member() => {
+                let at = match path.as_os_str() == FOLDER_DEFAULT {
+                    true => String::new(),
+                    false => format!(" --fabric {}", path.display()),
+                };
+                format!("its nodes run without the manager: `weft{at} manager start` brings it back")
+            }
             FabricPlace::Folder(path) if path.as_os_str() == FOLDER_DEFAULT => {
                 "start a fabric with `weft up`, or name one with --fabric or WEFT_FABRIC".into()
             }

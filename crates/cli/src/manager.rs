@@ -1,4 +1,5 @@
-//! `weft manager`: the service that owns the fabric map. It holds the arguments only; the program runs it.
+//! `weft manager`: the service that owns the fabric map. It holds the arguments only; the program runs
+//! it, and the manager of a local fabric is started and stopped as its nodes are.
 
 use crate::local::ProcessId;
 use std::path::PathBuf;
@@ -8,6 +9,21 @@ use weft_types::FabricId;
 /// The service that owns the fabric map
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum ManagerCommand {
+    /// Start the manager of a local fabric
+    ///
+    /// For a fabric that `weft up` made on this machine, whose manager has ended while its nodes go on.
+    #[command(after_long_help = "Examples:\n  weft manager start")]
+    Start,
+    /// Stop the manager of a local fabric
+    ///
+    /// For a fabric that `weft up` made on this machine. Reads and writes go on; only a further failure has to
+    /// wait for the manager.
+    #[command(after_long_help = "Examples:\n  weft manager stop\n  weft manager stop --kill")]
+    Stop {
+        /// Kill the process (SIGKILL) instead of asking it to stop, to see what a crash does
+        #[arg(long)]
+        kill: bool,
+    },
     /// Run the manager
     ///
     /// Runs in the foreground until SIGTERM or SIGINT. While it is stopped, reads and writes go on; only a

@@ -98,6 +98,9 @@ pub(crate) async fn show(connection: &Connection, name: &str, output: Output) ->
 
 /// Nodes as a table, as of this time.
 pub(crate) fn table(nodes: &[NodeInfo], time: Timestamp) -> Table {
+    let mut nodes: Vec<&NodeInfo> = nodes.iter().collect();
+    // Shorter names first, so that node-10 comes after node-2.
+    nodes.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
     let mut table = Table::new(&["NODE", "STATE", "SINCE", "ADDRESS", ">DRIVES", ">MAP"]);
     for node in nodes {
         let adopted = node.adopted.map_or_else(|| "-".into(), |map| map.to_string());

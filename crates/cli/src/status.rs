@@ -53,9 +53,7 @@ fn describe(status: &FabricStatus, paint: Paint) -> String {
         text.push_str(&format!("  {} {reason}\n", paint.text(tone, "-")));
     }
     let shown = |n: &&weft_api::NodeInfo| status.nodes.len() <= NODES_SHOWN || n.presence != Presence::Up;
-    let mut nodes: Vec<_> = status.nodes.iter().filter(shown).cloned().collect();
-    // Shorter names first, so that node-10 comes after node-2.
-    nodes.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
+    let nodes: Vec<_> = status.nodes.iter().filter(shown).cloned().collect();
     if !nodes.is_empty() {
         text.push_str(&format!("\n{}", crate::node::table(&nodes, status.time).render(paint)));
     }
@@ -156,7 +154,7 @@ fn repair(row: &Missing<'_>) -> String {
             format!("awaits its return, rebuilt elsewhere in {}", span_ms(*rebuild_in_ms))
         }
         Repair::NoSpareDrive => "no drive can take it: add one".into(),
-        Repair::AwaitingLastCopy => "the last up-to-date copy: bring its node back".into(),
+        Repair::AwaitingLastCopy => "the last up-to-date copy: bring its drive or node back".into(),
         Repair::Evicting => "does not answer, is being left out".into(),
     }
 }

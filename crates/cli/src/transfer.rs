@@ -43,7 +43,7 @@ pub struct VolumeImportArgs {
     #[arg(long)]
     pub create: bool,
     /// With --create: its size, such as 100GiB, if it shall be larger than the file or the file is -
-    #[arg(long, value_name = "SIZE", requires = "create")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, requires = "create")]
     pub size: Option<Size>,
 }
 
@@ -125,12 +125,26 @@ fn open_source(path: &Path) -> Result<(Box<dyn Read + Send>, Option<u64>), CliEr
     if kind.is_dir() {
         return Err(CliError::file("read", path)(io::Error::from(io::ErrorKind::IsADirectory)));
     }
+    if kind.is_file() && kind.len() == 0 {
+        return Err(nothing_to_import(path));
+    }
     // A pipe or terminal has no length; a block device tells its own only by its end.
     let length = file.seek(SeekFrom::End(0)).and_then(|n| file.rewind().map(|()| n)).ok();
     Ok((Box::new(file), length))
 }
 
 async fn create(place: &FabricPlace, args: &VolumeImportArgs, length: Option<u64>) -> Result<(), CliError> {
+    if let (Some(size), Some(length)) = (args.size, length)
+        && length > size.0
+    {
+        return Err(CliError::Usage {
+            message: format!(
+                "{} has {length} bytes, which a volume of {size} cannot hold",
+                args.file.display()
+            ),
+            hint: "leave --size out to make the volume as large as the file; nothing was made".into(),
+        });
+    }
     let size = match (args.size, length) {
         (Some(size), _) => size.0,
         (None, Some(length)) => length.max(1).next_multiple_of(BLOCK_SIZE as u64),
@@ -160,8 +174,21 @@ async fn create(place: &FabricPlace, args: &VolumeImportArgs, length: Option<u64
 pub(crate) async fn attach(place: &FabricPlace, name: &str, mode: AttachMode) -> Result<Volume, CliError> {
     // Asked first, because its error says where the fabric was looked for and what to do.
     Connection::open(place).await?;
-    let fabric = Fabric::connect(&place.managers(), &client_name()).await?;
+    let fabric = Fabric::connect(&place.managers()?, &client_name()).await?;
     Ok(fabric.attach(name, AttachOptions { mode, ..AttachOptions::default() }).await?)
+}
+
+/// What was to be imported holds nothing. Rather than what was meant, that is what a program before the pipe
+/// leaves that has failed, and all that the volume holds would be gone.
+fn nothing_to_import(file: &Path) -> CliError {
+    let file = if file == Path::new("-") { Path::new("the standard input") } else { file };
+    CliError::Refused {
+        message: format!("{} is empty; nothing was changed", file.display()),
+        hint:
+            "look whether the program that should have made it has failed; to empty a volume, delete it and \
+               create it again"
+                .into(),
+    }
 }
 
 fn check_fits(volume: &Volume, args: &VolumeImportArgs, length: Option<u64>) -> Result<(), CliError> {
@@ -214,6 +241,9 @@ impl Import {
         loop {
             let piece = source.run(read_piece).await.map_err(CliError::file("read", &args.file))?;
             let (at, length) = (progress.bytes, piece.len() as u64);
+            if piece.is_empty() && at == 0 && !self.is_new {
+                return Err(nothing_to_import(&args.file));
+            }
             if piece.is_empty() {
                 break;
             }

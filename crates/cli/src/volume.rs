@@ -43,7 +43,7 @@ pub enum VolumeCommand {
         /// The volume's name
         name: String,
         /// Its new size, such as 200GiB
-        #[arg(long, value_name = "SIZE")]
+        #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
         size: Size,
         /// Go through all checks and change nothing
         #[arg(long)]
@@ -58,7 +58,8 @@ pub enum VolumeCommand {
     Delete(VolumeDeleteArgs),
     /// Copy a file into a volume
     ///
-    /// The volume then holds what the file holds, and zeroes behind its end. Blocks of zeroes take no space.
+    /// The volume then holds what the file holds, and zeroes behind its end; what it held before is gone. A file
+    /// that is empty is refused. Blocks of zeroes take no space.
     /// The volume is attached exclusively meanwhile.
     ///
     /// If it fails in between, the volume holds a part of the file; run the command again.
@@ -90,17 +91,17 @@ pub struct VolumeCreateArgs {
     /// The volume's name: 1 to 63 of A-Z a-z 0-9 . _ -, beginning with a letter or digit
     pub name: String,
     /// Its size, such as 100GiB: a multiple of 4KiB
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub size: Size,
     /// Copies of each block, each on another node
     #[arg(long, value_name = "N", default_value_t = 2,
           value_parser = clap::value_parser!(u8).range(1..=COPIES_MAX as i64))]
     pub copies: u8,
-    /// Over how many groups of drives neighbouring data is spread [default: up to 4]
+    /// Over how many groups of drives neighbouring data is spread, 1 to 64 [default: up to 4]
     #[arg(long, value_name = "N")]
     pub stripe_width: Option<u32>,
-    /// How much goes to one group before the next one's turn, such as 64KiB [default: chosen by the manager]
-    #[arg(long, value_name = "SIZE")]
+    /// How much goes to one group before the next one's turn, such as 64KiB: a power of two [default: chosen by the manager]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub stripe_unit: Option<Size>,
     /// The pool of drives to draw from [default: the pool 'default']
     #[arg(long)]

@@ -15,6 +15,7 @@ mod serve;
 mod stop;
 
 use clap::{CommandFactory, Parser};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use weft_cli::{
@@ -97,11 +98,12 @@ impl Engines for Whole {
 }
 
 fn main() -> ExitCode {
-    let program = match Program::try_parse() {
+    let words = words(std::env::args_os().collect());
+    let program = match Program::try_parse_from(&words) {
         Ok(program) => program,
         Err(error) => {
             let args: Vec<String> =
-                std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
+                words.iter().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
             let is_json = args.iter().any(|arg| arg == "--json");
             let exit = weft_cli::report_usage(&error, &Program::command(), &args, is_json);
             return ExitCode::from(exit as u8);
@@ -115,6 +117,15 @@ fn main() -> ExitCode {
             ExitCode::from(error.exit() as u8)
         }
     }
+}
+
+/// The words of the command line; `weft help volume create` is another way to say `weft volume create --help`.
+fn words(mut words: Vec<OsString>) -> Vec<OsString> {
+    if words.get(1).is_some_and(|word| word == "help") {
+        words.remove(1);
+        words.push("--help".into());
+    }
+    words
 }
 
 fn run(command: Command, globals: &Globals) -> Result<(), CliError> {

@@ -2,11 +2,16 @@
 
 use crate::manager::bind;
 use crate::stop::asked_to_stop;
-use weft_cli::{CliError, Connection, FabricPlace, Output, VolumeServeArgs, client_name};
+use std::time::Duration;
+use weft_cli::{CliError, Connection, FabricPlace, Output, VolumeServeArgs, client_name, note};
 use weft_client::{AttachMode, AttachOptions, Fabric, Volume};
 use weft_nbd::{Exports, NbdServer};
-use weft_rt::Addr;
 use weft_rt::sync::{Either, race};
+use weft_rt::{Addr, sleep};
+use weft_types::with_causes;
+
+/// How often it is looked whether the sessions go on: soon enough for whoever waits for the server to end.
+const SESSIONS_LOOKED_AT: Duration = Duration::from_millis(500);
 
 /// What is served, for programs.
 #[derive(serde::Serialize)]
@@ -45,6 +50,14 @@ async fn run(
     volumes: &mut Vec<Volume>,
     running: &mut Option<NbdServer>,
 ) -> Result<(), CliError> {
+    let mut named = args.names.clone();
+    named.sort();
+    if let Some(twice) = named.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(CliError::Usage {
+            message: format!("volume {} is named twice", twice[0]),
+            hint: "name each volume once".into(),
+        });
+    }
     let listener = bind(&args.nbd, "--nbd")?;
     let mode = match (args.shared, args.read_only) {
         (_, true) => AttachMode::ReadOnly,
@@ -53,7 +66,7 @@ async fn run(
     };
     // Asked first, because its error says where the fabric was looked for and what to do.
     Connection::open(place).await?;
-    let fabric = Fabric::connect(&place.managers(), &format!("nbd {}", client_name())).await?;
+    let fabric = Fabric::connect(&place.managers()?, &format!("nbd {}", client_name())).await?;
     let mut exports = Exports::new();
     let mut served = Served { mode, exports: Vec::new() };
     for name in &args.names {
@@ -70,8 +83,49 @@ async fn run(
             .map_err(|e| CliError::Usage { message: e.to_string(), hint: "name each volume once".into() })?;
     }
     output.show(&served, |s, _| s.exports.iter().map(|e| format!("{}\n", e.uri)).collect())?;
-    running.insert(NbdServer::new(exports)).run(listener).await;
-    Ok(())
+    let server = running.insert(NbdServer::new(exports));
+    match race(server.run(listener), all_over(volumes)).await {
+        Either::Left(()) => Ok(()),
+        Either::Right(error) => Err(error),
+    }
+}
+
+/// Tells which volumes can no longer be served, because another client took them over, their session was ended
+/// or they were deleted; returns when none is left: a server that can only refuse should end, so that it is
+/// started again.
+async fn all_over(volumes: &[Volume]) -> CliError {
+    let mut left: Vec<&Volume> = volumes.iter().collect();
+    loop {
+        let mut last = None;
+        for volume in std::mem::take(&mut left) {
+            match why_over(volume).await {
+                None => left.push(volume),
+                Some(why) => last = Some(why),
+            }
+        }
+        match last {
+            Some(why) if left.is_empty() => {
+                return CliError::Failed {
+                    message: format!("nothing is left to serve: {why}"),
+                    hint: "see `weft events` for what happened, then serve the volumes again".into(),
+                };
+            }
+            Some(why) => note(&format!("a volume is not served any more: {why}")),
+            None => sleep(SESSIONS_LOOKED_AT).await,
+        }
+    }
+}
+
+/// Why a volume can no longer be served, as far as its client knows: one that nobody uses finds out that it was
+/// taken over only with its next request.
+async fn why_over(volume: &Volume) -> Option<String> {
+    // Costs nothing: completed writes are durable, so it only looks at the session.
+    match volume.flush().await {
+        Err(error) => Some(with_causes(&error)),
+        // No volume is that small, so the map does not have it any more.
+        Ok(()) if volume.size_bytes() == 0 => Some(format!("volume '{}' was deleted", volume.name())),
+        Ok(()) => None,
+    }
 }
 
 /// The export's address as clients write it (NBD project, `doc/uri.md`).

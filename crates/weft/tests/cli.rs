@@ -57,6 +57,15 @@ fn help_and_version_are_data() {
 }
 
 #[test]
+fn help_is_also_a_command() {
+    for command in [&[][..], &["volume"], &["volume", "create"]] {
+        let said = weft(&[&["help"], command].concat());
+        assert_eq!((said.code, said.err.as_str()), (0, ""), "{command:?}");
+        assert_eq!(said.out, weft(&[command, &["--help"]].concat()).out, "{command:?}");
+    }
+}
+
+#[test]
 fn errors_read_well() {
     let cases: &[&[&str]] = &[
         &[],
@@ -67,17 +76,23 @@ fn errors_read_well() {
         &["volume", "create", "data", "--size", "1GiB", "--copies", "4"],
         &["volume", "serve", "data", "--nbd", "localhost"],
         &["volume", "serve", "data", "--nbd", "127.0.0.1:10809", "--shared", "--read-only"],
+        &["volume", "create", "data", "--size", "-5GiB"],
+        &["volume", "serve", "data", "data", "--nbd", "127.0.0.1:10809"],
         &["volum", "list"],
         &["status"],
         &["status", "--json"],
         &["--fabric", "127.0.0.1:1", "status"],
         &["--fabric", "unix:/nowhere/manager.sock", "status"],
+        &["--fabric", "/etc/passwd", "status"],
         &["--fabric", "127.0.0.1:1", "up"],
         &["down"],
         &["node", "stop", "node-1"],
         &["drive", "inspect", "/nowhere/drive.img"],
         &["fabric", "recover", "/nowhere", "--drives", "/nowhere/drive.img"],
         &["up", "--drives", "65"],
+        &["up", "--port", "0"],
+        &["manager", "start"],
+        &["volume", "import", "data", "/proc/self/nothing"],
         &["--json", "volume", "create"],
     ];
     let mut text = String::new();

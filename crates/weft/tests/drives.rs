@@ -63,6 +63,15 @@ fn a_flipped_bit_in_a_label_is_mended_and_two_are_fatal() {
     bed.weft(&["drive", "check", "d"]).fails(1, &["label"]);
 }
 
+#[test]
+fn a_drive_that_cannot_be_opened_says_why() {
+    let bed = Bed::new("unopened");
+    // More than any file may have: the kernel's own words reach the user.
+    format(&bed, "d", FABRIC, &["--size", "8EiB", "--sparse"]).fails(1, &["cannot open the drive: d: "]);
+    fs::create_dir(bed.path("folder")).expect("made");
+    bed.weft(&["drive", "inspect", "folder"]).fails(1, &["folder: "]);
+}
+
 fn flip(bed: &Bed, name: &str, at: u64) {
     let file = fs::File::options().read(true).write(true).open(bed.path(name)).expect("it is there");
     let mut byte = [0];
@@ -81,7 +90,11 @@ fn a_fabric_comes_up_without_the_drives_that_are_not_sound() {
     flip(&bed, &drive(1, 2), 100);
     // Two drives with one identity on one node, and nothing tells which is the true one.
     fs::copy(bed.path(&drive(2, 1)), bed.path(&drive(2, 2))).expect("copied");
-    bed.ok(&["up", "--detach"]);
+    let up = bed.weft(&["up", "--detach"]);
+    assert_eq!(up.code, 0, "{up:?}");
+    let told = |words: &str| up.err.lines().any(|line| line.starts_with("warning: ") && line.contains(words));
+    assert!(told("node-1/drive-1.img: the drive is truncated"), "{up:?}");
+    assert!(told("carry the same identity"), "{up:?}");
     let listed = bed.json(&["drive", "list"]);
     let drives = listed["drives"].as_array().expect("a list");
     let present: Vec<&str> =

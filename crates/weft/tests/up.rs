@@ -238,3 +238,81 @@ fn down_ends_a_fabric_in_the_foreground_and_a_dead_node_is_told() {
     assert!(told.contains("node-1 has ended (signal: 9"), "{told}");
     assert!(bed.pid("node-1").is_none() && bed.pid("manager").is_none());
 }
+
+#[test]
+fn a_manager_that_has_died_is_brought_back_while_its_nodes_run() {
+    let bed = Bed::new("headless");
+    bed.up(2, 1);
+    bed.ok(&["volume", "create", "data", "--size", "16MiB"]);
+    bed.weft(&["manager", "start"]).fails(1, &["manager is running already", "weft manager stop"]);
+    bed.ok(&["manager", "stop", "--kill"]);
+    bed.weft(&["manager", "stop"]).fails(1, &["manager is not running", "weft manager start"]);
+    bed.weft(&["status"]).fails(3, &["no fabric answers", "manager start` brings it back"]);
+    bed.weft(&["up", "--detach"]).fails(4, &["node-1, node-2", "manager start` brings it back"]);
+    let nodes = (bed.pid("node-1"), bed.pid("node-2"));
+    bed.ok(&["manager", "start"]);
+    bed.await_health("healthy");
+    assert_eq!((bed.pid("node-1"), bed.pid("node-2")), nodes, "they ran on");
+    bed.ok(&["volume", "show", "data"]);
+
+    // A store that cannot be seen is not one that is lost: the link leads to itself.
+    bed.ok(&["down"]);
+    let (store, away) = (bed.fabric().join("manager/map.redb"), bed.path("map.redb"));
+    fs::rename(&store, &away).expect("moved");
+    std::os::unix::fs::symlink("map.redb", &store).expect("linked");
+    let up = bed.weft(&["up", "--detach"]);
+    up.fails(1, &["map.redb"]);
+    assert!(!up.err.contains("recover"), "{up:?}");
+    fs::remove_file(&store).expect("unlinked");
+    bed.weft(&["manager", "start"]).fails(4, &["manager's store is missing"]);
+    fs::rename(&away, &store).expect("moved back");
+    bed.ok(&["up", "--detach"]);
+    bed.ok(&["volume", "show", "data"]);
+}
+
+#[test]
+fn what_is_asked_of_a_node_names_the_address_as_wrong() {
+    let bed = Bed::new("wrong-port");
+    bed.up(1, 1);
+    let node = format!("127.0.0.1:{}", bed.port + 1);
+    bed.weft(&["volume", "list", "--fabric", &node]).fails(1, &["is that the manager's address"]);
+    // A pool is told by its name.
+    let create = ["volume", "create", "big", "--copies", "1", "--size", "1TiB"];
+    bed.weft(&create).fails(4, &["pool 'default' has"]);
+}
+
+#[test]
+fn an_import_that_cannot_be_meant_changes_nothing() {
+    let bed = Bed::new("import");
+    bed.up(2, 1);
+    let data = sample(8 * MIB, 5);
+    fs::write(bed.path("file"), &data).expect("written");
+    fs::write(bed.path("empty"), "").expect("written");
+    bed.ok(&["volume", "import", "data", "file", "--create", "--size", "16MiB"]);
+    bed.weft(&["volume", "import", "data", "empty"]).fails(4, &["empty is empty", "nothing was changed"]);
+    bed.weft(&["volume", "import", "data", "-"]).fails(4, &["standard input is empty"]);
+    assert_holds(&bed, "data", &data);
+    let small = ["volume", "import", "new", "file", "--create", "--size", "4MiB"];
+    bed.weft(&small).fails(2, &["8388608 bytes", "cannot hold"]);
+    bed.weft(&["volume", "show", "new"]).fails(1, &["no volume 'new'"]);
+}
+
+#[test]
+fn a_server_ends_once_nothing_is_left_to_serve() {
+    let bed = Bed::new("preempted");
+    bed.up(2, 1);
+    bed.ok(&["volume", "create", "data", "--size", "16MiB"]);
+    let socket = format!("unix:{}", bed.path("s").display());
+    let serve = ["volume", "serve", "data", "--nbd"];
+    let mut first = bed.spawn(&[&serve[..], &[&socket]].concat());
+    first.await_line("nbd");
+    fs::write(bed.path("file"), "x").expect("written");
+    bed.weft(&["volume", "import", "data", "file"]).fails(4, &["exclusive", "weft session list"]);
+    bed.ok(&["volume", "delete", "data", "--force", "--yes"]);
+    let status = first.0.wait().expect("it is a child");
+    assert_eq!(status.code(), Some(1));
+    let mut told = String::new();
+    let mut pipe = first.0.stderr.take().expect("it was asked for");
+    std::io::Read::read_to_string(&mut pipe, &mut told).expect("text");
+    assert!(told.contains("nothing is left to serve"), "{told}");
+}

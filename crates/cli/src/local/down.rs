@@ -2,7 +2,7 @@
 
 use super::folder::{MANAGER, SUPERVISOR};
 use super::stop::{forget, running, stop_all, stop_supervisor, supervisor};
-use super::{Folder, LocalConfig, LocalError};
+use super::{Folder, LocalConfig, LocalError, LocalNode};
 use crate::confirm::confirm;
 use crate::error::CliError;
 use crate::output::Output;
@@ -71,7 +71,7 @@ pub(crate) async fn down(args: &DownArgs, folder: &Folder, output: Output) -> Re
         stop_all(folder, &config).await?;
         forget(folder, SUPERVISOR)?;
         if args.destroy {
-            remove(folder, &report.removed)?;
+            remove(folder, &config.nodes, &report.removed)?;
         }
     }
     output.show(&report, |report, _| describe(report))
@@ -87,12 +87,13 @@ fn belongings(folder: &Folder, config: &LocalConfig) -> Vec<PathBuf> {
     paths.push(folder.socket());
     paths.push(folder.config_file());
     paths.push(folder.path().join("run/lock"));
-    paths.retain(|path| path.exists());
+    // What cannot be seen is not taken for missing: then its removal fails, and the description stays.
+    paths.retain(|path| path.try_exists().unwrap_or(true));
     paths
 }
 
 /// Removes the files, and the folders that are empty afterwards.
-fn remove(folder: &Folder, paths: &[PathBuf]) -> Result<(), LocalError> {
+fn remove(folder: &Folder, nodes: &[LocalNode], paths: &[PathBuf]) -> Result<(), LocalError> {
     for path in paths {
         match fs::remove_file(path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
@@ -102,6 +103,8 @@ fn remove(folder: &Folder, paths: &[PathBuf]) -> Result<(), LocalError> {
         }
     }
     let mut folders: Vec<PathBuf> = paths.iter().filter_map(|p| Some(p.parent()?.to_owned())).collect();
+    // Also those whose files an earlier attempt has removed.
+    folders.extend(nodes.iter().map(|node| folder.path().join("nodes").join(&node.name)));
     folders.extend(["nodes", "manager", "run", "log"].map(|name| folder.path().join(name)));
     folders.push(folder.path().to_owned());
     folders.sort_by_key(|path| std::cmp::Reverse(path.components().count()));

@@ -1,5 +1,6 @@
 //! What can go wrong with a local fabric.
 
+use super::folder::MANAGER;
 use crate::error::{Exit, file_hint};
 use crate::size::Size;
 use std::io;
@@ -57,6 +58,8 @@ pub enum LocalError {
         path: PathBuf,
         /// What of it runs.
         running: String,
+        /// Whether its manager does.
+        has_manager: bool,
     },
     /// Another command is starting or stopping it.
     #[error("another command is starting or stopping the fabric in {}", path.display())]
@@ -226,6 +229,13 @@ impl LocalError {
                     "the drives hold copies of it: `weft fabric recover {dir} --drives {dir}/nodes/*/drive-*.img`"
                 )
             }
+            LocalError::Running { path, has_manager: false, .. } => {
+                let dir = path.display();
+                format!(
+                    "its manager is not: `weft --fabric {dir} manager start` brings it back, or stop all with \
+                     `weft down --dir {dir}`"
+                )
+            }
             LocalError::Running { path, .. } => {
                 let dir = path.display();
                 format!("see `weft --fabric {dir} status`, or stop it with `weft down --dir {dir}`")
@@ -245,7 +255,11 @@ impl LocalError {
             LocalError::Port { .. } => "choose other ports with --port, such as --port 5800".into(),
             LocalError::PortRange { .. } => "choose a lower --port".into(),
             LocalError::NoNode { known, .. } => format!("its nodes are {known}"),
+            LocalError::MemberRunning { name, .. } if name == MANAGER => {
+                "stop it first with `weft manager stop`".into()
+            }
             LocalError::MemberRunning { .. } => "stop it first with `weft node stop`".into(),
+            LocalError::MemberStopped { name } if name == MANAGER => "start it with `weft manager start`".into(),
             LocalError::MemberStopped { .. } => "start it with `weft node start`".into(),
             LocalError::Start { .. } => "check that the weft program can be run, and the folder's permissions".into(),
             LocalError::Died { log, .. } => format!("its log says more: {}", log.display()),

@@ -10,6 +10,7 @@
 //! log/NAME.log            what the members say
 //! ```
 
+use super::stop::running;
 use super::{LocalConfig, LocalError, LocalNode};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -30,6 +31,9 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(20);
 
 /// How often it looks.
 const LOCK_POLL: Duration = Duration::from_millis(50);
+
+/// How a node's log begins to say that it does not serve a drive, and why. A test starts a node with such a drive.
+const LEFT_OUT: &str = "left out: ";
 
 /// The name under which the manager's process is known in the folder.
 pub(super) const MANAGER: &str = "manager";
@@ -67,6 +71,13 @@ impl Folder {
         self.0.join("manager/map.redb")
     }
 
+    /// Whether the manager's store is there. One that cannot be seen, for want of permission or else, is not
+    /// taken for missing: then another would be made beside it.
+    pub(super) fn has_map_file(&self) -> Result<bool, LocalError> {
+        let path = self.map_file();
+        path.try_exists().map_err(LocalError::file("find", path))
+    }
+
     /// Where tools reach the manager.
     pub fn socket(&self) -> PathBuf {
         self.0.join("run/manager.sock")
@@ -94,10 +105,18 @@ impl Folder {
     }
 
     /// Where a manager may answer, best first; nowhere if there is no fabric in the folder.
-    pub fn manager_addrs(&self) -> Vec<Addr> {
-        let Ok(Some(config)) = self.config() else { return Vec::new() };
+    ///
+    /// # Errors
+    /// Those of [`Folder::config`].
+    pub fn manager_addrs(&self) -> Result<Vec<Addr>, LocalError> {
+        let Some(config) = self.config()? else { return Ok(Vec::new()) };
         let tcp = config.manager_addr.parse().ok();
-        self.socket_addr().into_iter().chain(tcp).collect()
+        Ok(self.socket_addr().into_iter().chain(tcp).collect())
+    }
+
+    /// Whether anything of the fabric in the folder runs.
+    pub(crate) fn has_running_member(&self) -> bool {
+        matches!(self.config(), Ok(Some(config)) if !running(self, &config).is_empty())
     }
 
     /// What the fabric consists of; none if there is no fabric in the folder.
@@ -196,6 +215,19 @@ impl Folder {
                 done => return done,
             }
         }
+    }
+
+    /// How long a member's log is: what it says from now on lies behind that.
+    pub(super) fn log_length(&self, member: &str) -> u64 {
+        fs::metadata(self.log_file(member)).map_or(0, |m| m.len())
+    }
+
+    /// What a node said about drives that it does not serve, in its log from `start` on.
+    pub(super) fn left_out(&self, node: &str, start: u64) -> Vec<String> {
+        let log = fs::read(self.log_file(node)).unwrap_or_default();
+        let new = log.get(usize::try_from(start).unwrap_or(usize::MAX)..).unwrap_or_default();
+        let text = String::from_utf8_lossy(new);
+        text.lines().filter_map(|line| Some(line[line.find(LEFT_OUT)?..].trim().to_owned())).collect()
     }
 
     /// The last lines of what a member said, on one line.

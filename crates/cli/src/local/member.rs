@@ -1,7 +1,9 @@
-//! `weft node start` and `weft node stop`: one member of a local fabric, for trying what happens when it fails.
+//! `weft node start|stop` and `weft manager start|stop`: one member of a local fabric, for trying what happens when it
+//! fails, and for bringing it back.
 
+use super::folder::MANAGER;
 use super::process::Signal;
-use super::start::{check_lives, start_node};
+use super::start::{check_lives, start_manager, start_node};
 use super::stop::{forget, stop_one, supervisor};
 use super::{Folder, LocalError, LocalNode};
 use crate::error::CliError;
@@ -21,6 +23,13 @@ struct Changed<'a> {
     state: &'static str,
 }
 
+/// What became of the manager.
+#[derive(Serialize)]
+struct ManagerChanged {
+    pid: i32,
+    state: &'static str,
+}
+
 /// Starts a node that is not running.
 pub(crate) async fn start_member(folder: &Folder, name: &str, output: Output) -> Result<(), CliError> {
     let config = folder.require_config()?;
@@ -32,8 +41,36 @@ pub(crate) async fn start_member(folder: &Folder, name: &str, output: Output) ->
         // The record names a process that has ended; without it nothing else can be taken for it either.
         let _ = forget(folder, name);
     })?;
+    member.tell_left_out(folder);
     let changed = Changed { node: name, pid: member.id.pid, state: "started" };
     output.show(&changed, |c, _| format!("{} started, as process {}\n", c.node, c.pid))
+}
+
+/// Starts the manager, which is not running while nodes may be.
+pub(crate) async fn start_lost_manager(folder: &Folder, output: Output) -> Result<(), CliError> {
+    let config = folder.require_config()?;
+    let _lock = folder.lock_patiently().await?;
+    if !folder.has_map_file()? {
+        return Err(LocalError::NoStore { folder: folder.path().to_owned(), store: folder.map_file() }.into());
+    }
+    let started = start_manager(folder, &config, supervisor(folder).as_ref()).await;
+    let member = started.inspect_err(|error| {
+        if matches!(error, LocalError::Died { .. }) {
+            let _ = forget(folder, MANAGER);
+        }
+    })?;
+    let changed = ManagerChanged { pid: member.id.pid, state: "started" };
+    output.show(&changed, |c, _| format!("the manager started, as process {}\n", c.pid))
+}
+
+/// Stops the manager in order, or kills it.
+pub(crate) async fn stop_manager(folder: &Folder, kill: bool, output: Output) -> Result<(), CliError> {
+    folder.require_config()?;
+    let _lock = folder.lock_patiently().await?;
+    let signal = if kill { Signal::Kill } else { Signal::Terminate };
+    let id = stop_one(folder, MANAGER, signal).await?;
+    let changed = ManagerChanged { pid: id.pid, state: if kill { "killed" } else { "stopped" } };
+    output.show(&changed, |c, _| format!("the manager {}\n", c.state))
 }
 
 /// Stops a node in order, or kills it.

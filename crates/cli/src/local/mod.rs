@@ -19,7 +19,7 @@ pub use down::DownArgs;
 pub(crate) use down::down;
 pub use error::LocalError;
 pub use folder::Folder;
-pub(crate) use member::{start_member, stop_member};
+pub(crate) use member::{start_lost_manager, start_member, stop_manager, stop_member};
 pub use process::ProcessId;
 pub use up::UpArgs;
 pub(crate) use up::up;

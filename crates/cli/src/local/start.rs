@@ -2,6 +2,7 @@
 
 use super::folder::MANAGER;
 use super::{Folder, LocalConfig, LocalError, LocalNode, ProcessId};
+use crate::output::note;
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -20,9 +21,18 @@ pub(super) struct Member {
     pub(super) name: String,
     pub(super) id: ProcessId,
     child: Child,
+    /// Where its words begin in its log.
+    log_start: u64,
 }
 
 impl Member {
+    /// Tells which drives it does not serve, as far as it has said so: its fabric comes up without them.
+    pub(super) fn tell_left_out(&self, folder: &Folder) {
+        for what in folder.left_out(&self.name, self.log_start) {
+            note(&format!("warning: {} runs without a drive, {what}", self.name));
+        }
+    }
+
     /// How it ended, if it has.
     pub(super) fn ended(&mut self) -> Option<String> {
         self.child.try_wait().ok().flatten().map(|status| status.to_string())
@@ -112,7 +122,7 @@ fn start(
     if let Some(running) = ProcessId::read_alive(&pid_file) {
         return Err(LocalError::MemberRunning { name: name.to_owned(), pid: running.pid });
     }
-    let log_file = folder.log_file(name);
+    let (log_file, log_start) = (folder.log_file(name), folder.log_length(name));
     let log = File::options().create(true).append(true).open(&log_file);
     let log = log.map_err(LocalError::file("open", &log_file))?;
     let again = log.try_clone().map_err(LocalError::file("open", log_file))?;
@@ -130,7 +140,7 @@ fn start(
         return Err(LocalError::Died { name: name.to_owned(), how, last_words, log });
     };
     id.write(&pid_file)?;
-    Ok(Member { name: name.to_owned(), id, child })
+    Ok(Member { name: name.to_owned(), id, child, log_start })
 }
 
 /// Gives the process a session of its own, so that neither Ctrl-C nor the terminal's end reaches it, and lets

@@ -73,7 +73,7 @@ pub struct UpArgs {
           value_parser = clap::value_parser!(u16).range(1..=DRIVES_PER_TARGET_MAX as i64))]
     pub drives: Option<u16>,
     /// The size of each drive file of a new fabric, such as 512MiB [default: 8GiB, or what half of the free space allows]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub drive_size: Option<Size>,
     /// Let drive files of a new fabric take space as they are written, instead of reserving it
     ///
@@ -84,7 +84,7 @@ pub struct UpArgs {
     #[arg(long)]
     pub detach: bool,
     /// The first port on 127.0.0.1: the manager's, then the nodes' [default: 4800]
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
 }
 
@@ -123,6 +123,7 @@ pub(crate) async fn up(args: &UpArgs, folder: &Folder, output: Output) -> Result
         }
     };
     drop(lock);
+    members.iter().for_each(|member| member.tell_left_out(folder));
     let report = report(folder, &config, &status);
     output.show(&report, |r, _| summary(r, folder, args.detach))?;
     if args.detach {
@@ -166,9 +167,10 @@ fn prepare(args: &UpArgs, folder: &Folder) -> Result<LocalConfig, LocalError> {
     let mut alive: Vec<String> = running(folder, &config).into_iter().map(|(name, _)| name).collect();
     alive.extend(supervisor(folder).map(|id| format!("weft up as process {}", id.pid)));
     if !alive.is_empty() {
-        return Err(LocalError::Running { path: folder.path().to_owned(), running: alive.join(", ") });
+        let (path, has_manager) = (folder.path().to_owned(), alive.iter().any(|name| name == MANAGER));
+        return Err(LocalError::Running { path, running: alive.join(", "), has_manager });
     }
-    if !folder.map_file().exists() {
+    if !folder.has_map_file()? {
         // A manager would make a new, empty fabric, and the drives would not belong to it.
         return Err(LocalError::NoStore { folder: folder.path().to_owned(), store: folder.map_file() });
     }
