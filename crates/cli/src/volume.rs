@@ -68,8 +68,9 @@ pub enum VolumeCommand {
     Import(VolumeImportArgs),
     /// Copy a volume into a file
     ///
-    /// The volume is attached read-only meanwhile, which others that write to it do not hinder: a copy is only
-    /// consistent if nobody does.
+    /// The volume is attached read-only meanwhile. Clients that have it attached shared may go on to write to it: a
+    /// copy is only consistent if nobody does. While one has it exclusively, as `weft volume serve` does without
+    /// --shared, it is refused.
     #[command(after_long_help = "Examples:\n  weft volume export data ./disk.img --sparse\n  \
         weft volume export data - | zstd > disk.img.zst")]
     Export(VolumeExportArgs),

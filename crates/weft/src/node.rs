@@ -10,7 +10,7 @@ use std::time::Duration;
 use weft_cli::{CliError, NodeRunArgs};
 use weft_rt::sync::{Either, race};
 use weft_rt::{Addr, Drive, Link, OpenOptions, random_u128, sleep};
-use weft_store::{FormatOptions, Store};
+use weft_store::{FormatOptions, Store, StoreError};
 use weft_target::{Target, TargetOptions};
 use weft_types::{DriveId, FabricId, with_causes};
 use weft_wire::handshake::{Hello, PeerRole};
@@ -107,7 +107,13 @@ async fn open(path: &str, fabric: FabricId) -> Result<Rc<Store>, CliError> {
         Store::format(&drive, options).await.map_err(store_refusal(path))?;
     }
     let options = weft_store::OpenOptions { fabric: Some(fabric), ..Default::default() };
-    let (store, report) = Store::open(drive, options).await.map_err(store_refusal(path))?;
+    let (store, report) = Store::open(drive, options).await.map_err(|error| match error {
+        StoreError::FormattedAlready { fabric: found, drive } => CliError::Refused {
+            message: format!("{path}: drive {drive} belongs to fabric {found}, not to {fabric}"),
+            hint: "put the drive of this fabric back, or start the node of the other one with it".into(),
+        },
+        error => store_refusal(path)(error),
+    })?;
     tracing::info!(path, drive = %store.label().drive, ?report, "drive is open");
     Ok(store)
 }

@@ -90,16 +90,18 @@ fn a_fabric_comes_up_without_the_drives_that_are_not_sound() {
     flip(&bed, &drive(1, 2), 100);
     // Two drives with one identity on one node, and nothing tells which is the true one.
     fs::copy(bed.path(&drive(2, 1)), bed.path(&drive(2, 2))).expect("copied");
+    assert_eq!(format(&bed, &drive(3, 2), OTHER, &["--force"]).code, 0);
     let up = bed.weft(&["up", "--detach"]);
     assert_eq!(up.code, 0, "{up:?}");
     let told = |words: &str| up.err.lines().any(|line| line.starts_with("warning: ") && line.contains(words));
     assert!(told("node-1/drive-1.img: the drive is truncated"), "{up:?}");
     assert!(told("carry the same identity"), "{up:?}");
+    assert!(told(&format!("belongs to fabric {OTHER}")), "{up:?}");
     let listed = bed.json(&["drive", "list"]);
     let drives = listed["drives"].as_array().expect("a list");
     let present: Vec<&str> =
         drives.iter().filter(|d| d["present"] == true).map(|d| d["path"].as_str().expect("a path")).collect();
-    assert_eq!(present.len(), 3, "{present:?}{}", bed.logs());
+    assert_eq!(present.len(), 2, "{present:?}{}", bed.logs());
     assert!(present.iter().any(|path| path.ends_with("node-1/drive-2.img")), "{present:?}");
     assert!(present.iter().all(|path| !path.contains("node-2")), "{present:?}");
     let log = |node: &str| fs::read_to_string(bed.fabric().join(format!("log/{node}.log"))).expect("a log");

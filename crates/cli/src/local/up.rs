@@ -401,9 +401,10 @@ fn summary(report: &Report, folder: &Folder, is_detached: bool) -> String {
     };
     let health = match report.health {
         Health::Healthy => "is up".to_owned(),
-        Health::Degraded => format!("is up, but degraded: {}", report.reasons.join("; ")),
-        Health::Unavailable => format!("is up, but not all data is available: {}", report.reasons.join("; ")),
+        Health::Degraded => "is up, but degraded".to_owned(),
+        Health::Unavailable => "is up, but not all data is available".to_owned(),
     };
+    let reasons: String = report.reasons.iter().map(|reason| format!("  - {reason}\n")).collect();
     let stop = if is_detached { format!("weft down{at}") } else { format!("weft down{at}, or Ctrl-C here") };
     let rows = [
         (format!("weft{fabric} volume create data --size 1GiB"), "make a volume"),
@@ -414,7 +415,7 @@ fn summary(report: &Report, folder: &Folder, is_detached: bool) -> String {
     let width = rows.iter().map(|(command, _)| command.len()).max().unwrap_or(0);
     let next: String = rows.iter().map(|(command, what)| format!("  {command:width$}   {what}\n")).collect();
     format!(
-        "Fabric {} {health}: {} nodes, {} drives of {}, in {dir}\n\nNext:\n{next}",
+        "Fabric {} {health}: {} nodes, {} drives of {}, in {dir}\n{reasons}\nNext:\n{next}",
         &report.fabric[..8],
         report.nodes.len(),
         report.drives,
