@@ -192,9 +192,12 @@ impl State {
             names.into_iter().collect::<Vec<_>>().join(", ")
         };
         if !lost.is_empty() {
-            let text =
-                "groups have no up-to-date copy that answers; volumes that cannot be used in part or whole:";
-            reasons.push(format!("{} {text} {}", groups(&lost), volumes(&lost)));
+            let what = match groups(&lost) {
+                1 => "1 group has".to_owned(),
+                n => format!("{n} groups have"),
+            };
+            let text = "no up-to-date copy that answers; volumes that cannot be used in part or whole:";
+            reasons.push(format!("{what} {text} {}", volumes(&lost)));
         }
         for node in map.nodes.values() {
             let Some(member) = self.members.get(&node.id) else { continue };
@@ -209,8 +212,12 @@ impl State {
             reasons.push(format!("drive {} ({}) has failed", drive.id.short(), drive.path));
         }
         if !behind.is_empty() {
-            let text = "groups miss a copy or have one that is behind; volumes that are less protected:";
-            reasons.push(format!("{} {text} {}", groups(&behind), volumes(&behind)));
+            let what = match groups(&behind) {
+                1 => "1 group misses a copy or has".to_owned(),
+                n => format!("{n} groups miss a copy or have"),
+            };
+            let text = "one that is behind; volumes that are less protected:";
+            reasons.push(format!("{what} {text} {}", volumes(&behind)));
         }
         let health = match (lost.is_empty(), reasons.is_empty()) {
             (false, _) => Health::Unavailable,
