@@ -4,16 +4,26 @@
 use super::folder::MANAGER;
 use super::process::Signal;
 use super::start::{check_lives, start_manager, start_node};
-use super::stop::{forget, stop_one, supervisor};
-use super::{Folder, LocalError, LocalNode};
+use super::stop::{forget, running, stop_one, supervisor};
+use super::{Folder, LocalConfig, LocalError, LocalNode};
+use crate::connection::Connection;
 use crate::error::CliError;
+use crate::locate::FabricPlace;
 use crate::output::Output;
 use serde::Serialize;
 use std::time::Duration;
-use weft_rt::sleep;
+use weft_api::{ApiAnswer, ApiRequest, Presence};
+use weft_rt::{now, sleep};
 
 /// How long a node is watched after its start: what is wrong with its arguments or its port shows by then.
 const WATCHED: Duration = Duration::from_millis(300);
+
+/// How long nodes that run are awaited after their manager's start: they try again several times a second, unless
+/// they are stuck, which the manager tells whoever asks for the status.
+const REJOIN_MAX: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether they are there.
+const REJOIN_POLL: Duration = Duration::from_millis(50);
 
 /// What was started or stopped.
 #[derive(Serialize)]
@@ -59,8 +69,26 @@ pub(crate) async fn start_lost_manager(folder: &Folder, output: Output) -> Resul
             let _ = forget(folder, MANAGER);
         }
     })?;
+    await_nodes(folder, &config).await?;
     let changed = ManagerChanged { pid: member.id.pid, state: "started" };
     output.show(&changed, |c, _| format!("the manager started, as process {}\n", c.pid))
+}
+
+/// Waits until the nodes that run have found the new manager: before, it takes all of them for missing.
+async fn await_nodes(folder: &Folder, config: &LocalConfig) -> Result<(), CliError> {
+    let connection = Connection::open(&FabricPlace::Folder(folder.path().to_owned())).await?;
+    let began = now();
+    while began.elapsed() < REJOIN_MAX {
+        let ApiAnswer::Status(status) = connection.ask(&ApiRequest::Status {}).await? else {
+            return Err(CliError::wrong_answer(connection.at()));
+        };
+        let is_up = |name: &str| status.nodes.iter().any(|n| n.name == name && n.presence == Presence::Up);
+        if running(folder, config).iter().all(|(name, _)| name == MANAGER || is_up(name)) {
+            break;
+        }
+        sleep(REJOIN_POLL).await;
+    }
+    Ok(())
 }
 
 /// Stops the manager in order, or kills it.
