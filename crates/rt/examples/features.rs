@@ -55,12 +55,8 @@ fn main() -> io::Result<()> {
     std::thread::spawn(std::thread::park);
     accepts(rounds)?;
     streams(rounds)?;
-    let file = File::options()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .custom_flags(libc::O_DIRECT)
-        .open(&path)?;
+    let file =
+        File::options().read(true).write(true).create_new(true).custom_flags(libc::O_DIRECT).open(&path)?;
     let result = drives(rounds, &file);
     std::fs::remove_file(&path)?;
     result
