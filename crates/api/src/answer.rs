@@ -35,6 +35,18 @@ pub enum ApiAnswer {
         /// Its part in each group that lists it.
         replicas: Vec<ReplicaInfo>,
     },
+    /// To `drive-evacuate`, `drive-replace` and `node-evacuate`.
+    Evacuation(Evacuation),
+    /// To `drive-remove` and `node-remove`.
+    Removed {
+        /// The node, where one was forgotten.
+        node: Option<String>,
+        /// The drives that were forgotten.
+        drives: Vec<DriveId>,
+        /// Whether nothing was changed because the request said `dry_run`.
+        #[serde(default)]
+        dry_run: bool,
+    },
     /// To `pool-list`: by number.
     Pools {
         /// The pools.
@@ -85,6 +97,35 @@ pub enum ApiAnswer {
         /// The settings.
         settings: SettingsInfo,
     },
+}
+
+/// What emptying drives comes to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evacuation {
+    /// The drives that are being emptied, or take part again.
+    pub drives: Vec<DriveInfo>,
+    /// Where each copy goes, as planned now: the choice is made anew when its turn comes.
+    pub copies: Vec<CopyMove>,
+    /// Bytes that the drives hold, as far as their targets answer.
+    pub used_bytes: u64,
+    /// Bytes that are free on the drives that can take them, as far as their targets answer.
+    pub free_bytes: u64,
+    /// Whether the drives take part again instead of being emptied.
+    pub cancelled: bool,
+    /// Whether nothing was changed because the request said `dry_run`.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// A copy that passes to another drive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyMove {
+    /// The group.
+    pub group: GroupId,
+    /// The drive that it leaves.
+    pub from: DriveId,
+    /// The drive that takes it.
+    pub to: DriveId,
 }
 
 /// Whether a node's target takes part.
@@ -331,6 +372,9 @@ pub struct FabricStatus {
     pub pools: Vec<PoolInfo>,
     /// Copies that are missing, behind or silent.
     pub degraded_groups: Vec<DegradedGroup>,
+    /// Drives that are being emptied.
+    #[serde(default)]
+    pub emptying: Vec<Emptying>,
     /// All groups.
     pub groups: usize,
     /// All volumes.
@@ -343,6 +387,21 @@ pub struct FabricStatus {
     /// target started.
     #[serde(default)]
     pub resyncs: Vec<ResyncInfo>,
+}
+
+/// How far a drive has been emptied.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Emptying {
+    /// The drive.
+    pub drive: DriveId,
+    /// Its node.
+    pub node: String,
+    /// Copies that it still holds.
+    pub copies_left: usize,
+    /// How many of them are on their way to another drive now.
+    pub copies_passing: usize,
+    /// Bytes copied for those that are on their way.
+    pub bytes_copied: u64,
 }
 
 /// What the resync of a replica has done.

@@ -10,8 +10,9 @@ mod request;
 mod time;
 
 pub use answer::{
-    ApiAnswer, CapacityAtCopies, DegradedGroup, DriveInfo, DriveUse, EventInfo, FabricStatus, Health,
-    NodeInfo, PoolInfo, Presence, Repair, ReplicaInfo, ResyncInfo, SessionInfo, SettingsInfo, VolumeInfo,
+    ApiAnswer, CapacityAtCopies, CopyMove, DegradedGroup, DriveInfo, DriveUse, Emptying, Evacuation,
+    EventInfo, FabricStatus, Health, NodeInfo, PoolInfo, Presence, Repair, ReplicaInfo, ResyncInfo,
+    SessionInfo, SettingsInfo, VolumeInfo,
 };
 pub use error::{ApiError, ErrorCode};
 pub use message::{

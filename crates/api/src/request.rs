@@ -31,6 +31,55 @@ pub enum ApiRequest {
         /// Its identifier, or the first digits of it where they are unique.
         id: String,
     },
+    /// Empties a drive: nothing new is placed on it, and its copies pass to other drives while it serves. Answer:
+    /// `evacuation`, as soon as it has begun.
+    DriveEvacuate {
+        /// Its identifier, or the first digits of it where they are unique.
+        id: String,
+        /// Whether the drive takes part again instead; what has passed to others stays there.
+        #[serde(default)]
+        cancel: bool,
+        /// Whether to go through all checks and change nothing.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// Has one drive take over all copies of another, which may be in service or lost. Answer: `evacuation`.
+    DriveReplace {
+        /// The drive that is to go.
+        id: String,
+        /// The drive that takes its place.
+        with: String,
+        /// Whether to go through all checks and change nothing.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// Forgets a drive that holds no copy. Answer: `removed`.
+    DriveRemove {
+        /// Its identifier, or the first digits of it where they are unique.
+        id: String,
+        /// Whether to go through all checks and change nothing.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// Empties all drives of a node. Answer: `evacuation`.
+    NodeEvacuate {
+        /// Its name.
+        name: String,
+        /// Whether its drives take part again instead.
+        #[serde(default)]
+        cancel: bool,
+        /// Whether to go through all checks and change nothing.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// Forgets a node whose drives hold no copy, with the drives. Answer: `removed`.
+    NodeRemove {
+        /// Its name.
+        name: String,
+        /// Whether to go through all checks and change nothing.
+        #[serde(default)]
+        dry_run: bool,
+    },
     /// All pools. Answer: `pools`.
     PoolList {},
     /// Creates a volume. Answer: `volume`, as created; with `dry_run` as it would be.
@@ -123,7 +172,12 @@ impl ApiRequest {
         match self {
             ApiRequest::VolumeCreate { dry_run, .. }
             | ApiRequest::VolumeResize { dry_run, .. }
-            | ApiRequest::VolumeDelete { dry_run, .. } => !dry_run,
+            | ApiRequest::VolumeDelete { dry_run, .. }
+            | ApiRequest::DriveEvacuate { dry_run, .. }
+            | ApiRequest::DriveReplace { dry_run, .. }
+            | ApiRequest::DriveRemove { dry_run, .. }
+            | ApiRequest::NodeEvacuate { dry_run, .. }
+            | ApiRequest::NodeRemove { dry_run, .. } => !dry_run,
             ApiRequest::Settings { rebuild_after_ms } => rebuild_after_ms.is_some(),
             _ => false,
         }

@@ -22,6 +22,26 @@ pub enum DriveCommand {
         /// The drive's identifier, or the first digits of it
         id: String,
     },
+    /// Empty a drive: its copies pass to other drives while everything stays usable
+    ///
+    /// Nothing new is placed on the drive. Each copy leaves it only when another drive holds it in full, so that
+    /// no volume is less protected at any time. Refused where no other drive can take a copy, or there is not
+    /// enough room. The work goes on in the background, also when this command is ended; --cancel stops it.
+    #[command(after_long_help = "Examples:\n  weft drive evacuate 5c0f9a3e --dry-run\n  \
+        weft drive evacuate 5c0f9a3e\n  weft drive evacuate 5c0f9a3e --cancel")]
+    Evacuate(DriveEvacuateArgs),
+    /// Have a drive take the place of another one, which may be in service or lost
+    ///
+    /// Every copy on the old drive passes to the new one. A copy of which the new drive's node holds another
+    /// one is refused: choose a drive of the same node, or use `weft drive evacuate`.
+    #[command(after_long_help = "Examples:\n  weft drive replace 5c0f9a3e --with 77aa01f2 --dry-run\n  \
+        weft drive replace 5c0f9a3e --with 77aa01f2")]
+    Replace(DriveReplaceArgs),
+    /// Forget a drive that holds no copy
+    ///
+    /// Its data is not touched, but the fabric never takes it back: format it to use it again.
+    #[command(after_long_help = "Examples:\n  weft drive remove 5c0f9a3e")]
+    Remove(DriveRemoveArgs),
     /// Format a block device or file of this machine for a fabric
     ///
     /// Everything on it is lost. A drive that is not empty is refused, and what was found on it is named: a
@@ -53,6 +73,59 @@ pub enum DriveCommand {
         #[arg(long)]
         deep: bool,
     },
+}
+
+/// Arguments of `weft drive evacuate`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DriveEvacuateArgs {
+    /// The drive's identifier, or the first digits of it
+    pub id: String,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "clap would take it for the help of the command")]
+    pub how: EvacuateArgs,
+}
+
+/// How drives are emptied.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct EvacuateArgs {
+    /// Let it take part again; what has passed to other drives stays there
+    #[arg(long)]
+    pub cancel: bool,
+    /// Go through all checks, say what would be done, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Return as soon as it has begun
+    #[arg(long)]
+    pub no_wait: bool,
+}
+
+/// Arguments of `weft drive replace`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DriveReplaceArgs {
+    /// The drive that is to go: its identifier, or the first digits of it
+    pub id: String,
+    /// The drive that takes its place
+    #[arg(long, value_name = "ID")]
+    pub with: String,
+    /// Go through all checks, say what would be done, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Return as soon as it has begun
+    #[arg(long)]
+    pub no_wait: bool,
+}
+
+/// Arguments of `weft drive remove`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DriveRemoveArgs {
+    /// The drive's identifier, or the first digits of it
+    pub id: String,
+    /// Go through all checks, say what would be done, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do it without being asked
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// Arguments of `weft drive format`.
@@ -141,8 +214,9 @@ fn used(drive: &DriveInfo) -> String {
 fn state_name(drive: &DriveInfo) -> &'static str {
     match (drive.state, drive.present) {
         (DriveState::Failed, _) => "failed",
+        (DriveState::Draining, true) => "emptying",
         (DriveState::Active, true) => "active",
-        (DriveState::Active, false) => "absent",
+        (DriveState::Active | DriveState::Draining, false) => "absent",
     }
 }
 
@@ -150,7 +224,7 @@ fn state(drive: &DriveInfo) -> Cell {
     let tone = match (drive.state, drive.present) {
         (DriveState::Failed, _) => Tone::Bad,
         (DriveState::Active, true) => Tone::Good,
-        (DriveState::Active, false) => Tone::Warning,
+        (DriveState::Active, false) | (DriveState::Draining, _) => Tone::Warning,
     };
     Cell::new(state_name(drive), tone)
 }

@@ -9,6 +9,7 @@ mod confirm;
 mod connection;
 mod drive;
 mod error;
+mod evacuate;
 mod events;
 mod fabric;
 mod helper;
@@ -214,6 +215,15 @@ async fn ask(connection: &Connection, command: Command, output: Output) -> Resul
         }
         Command::Node(NodeCommand::List) => node::list(connection, output).await,
         Command::Node(NodeCommand::Show { name }) => node::show(connection, &name, output).await,
+        Command::Node(NodeCommand::Evacuate { name, how }) => {
+            evacuate::node(connection, name, how, output).await
+        }
+        Command::Node(NodeCommand::Remove { name, dry_run, yes }) => {
+            evacuate::remove_node(connection, name, dry_run, yes, output).await
+        }
+        Command::Drive(DriveCommand::Evacuate(args)) => evacuate::drive(connection, args, output).await,
+        Command::Drive(DriveCommand::Replace(args)) => evacuate::replace(connection, args, output).await,
+        Command::Drive(DriveCommand::Remove(args)) => evacuate::remove_drive(connection, args, output).await,
         Command::Drive(DriveCommand::List) => drive::list(connection, output).await,
         Command::Drive(DriveCommand::Show { id }) => drive::show(connection, &id, output).await,
         Command::Pool(PoolCommand::List) => pool::list(connection, output).await,

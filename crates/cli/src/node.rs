@@ -1,6 +1,7 @@
 //! `weft node`: the machines of the fabric.
 
 use crate::connection::Connection;
+use crate::drive::EvacuateArgs;
 use crate::error::CliError;
 use crate::local::ProcessId;
 use crate::output::{Output, fields, table_or_note};
@@ -22,6 +23,35 @@ pub enum NodeCommand {
     Show {
         /// The node's name
         name: String,
+    },
+    /// Empty all drives of a node: their copies pass to other nodes while everything stays usable
+    ///
+    /// As `weft drive evacuate` for each of its drives.
+    #[command(
+        after_long_help = "Examples:\n  weft node evacuate node-2 --dry-run\n  weft node evacuate node-2"
+    )]
+    Evacuate {
+        /// The node's name
+        name: String,
+        #[command(flatten)]
+        #[allow(missing_docs, reason = "clap would take it for the help of the command")]
+        how: EvacuateArgs,
+    },
+    /// Forget a node whose drives hold no copy
+    ///
+    /// Its target must be down: it would join again at once. Its drives are not touched, but the fabric never
+    /// takes them back: format them to use them again.
+    #[command(after_long_help = "Examples:\n  weft node evacuate node-2 && weft node stop node-2 && \
+        weft node remove node-2")]
+    Remove {
+        /// The node's name
+        name: String,
+        /// Go through all checks, say what would be done, and change nothing
+        #[arg(long)]
+        dry_run: bool,
+        /// Do it without being asked
+        #[arg(long)]
+        yes: bool,
     },
     /// Start a node of a local fabric
     ///

@@ -54,3 +54,27 @@ impl Drop for Bytes {
         self.0.finish_and_clear();
     }
 }
+
+/// A bar of things that are counted, with a note.
+pub(crate) struct Count(ProgressBar);
+
+impl Count {
+    pub(crate) fn new(what: &str, total: u64) -> Count {
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template("{prefix} [{bar:32}] {pos} of {len}  {msg}");
+        bar.set_style(style.expect("the template is well formed").progress_chars("=> "));
+        bar.set_prefix(what.to_owned());
+        Count(bar)
+    }
+
+    pub(crate) fn set(&self, done: u64, note: &str) {
+        self.0.set_position(done);
+        self.0.set_message(note.to_owned());
+    }
+}
+
+impl Drop for Count {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -60,6 +60,9 @@ fn describe(status: &FabricStatus, paint: Paint) -> String {
     if !status.pools.is_empty() {
         text.push_str(&format!("\n{}", crate::pool::table(&status.pools).render(paint)));
     }
+    if !status.emptying.is_empty() {
+        text.push_str(&format!("\n{}", emptying(status).render(paint)));
+    }
     if !status.degraded_groups.is_empty() {
         text.push_str(&format!("\n{}", repairs(status, paint)));
     }
@@ -113,6 +116,21 @@ fn gather(groups: &[DegradedGroup]) -> Vec<Missing<'_>> {
         }
     }
     rows
+}
+
+/// Drives that are being emptied, as a table.
+fn emptying(status: &FabricStatus) -> Table {
+    let mut table = Table::new(&["EMPTYING", "DRIVE", ">COPIES LEFT", ">ON THEIR WAY", ">COPIED OF THESE"]);
+    for drive in &status.emptying {
+        table.row(row![
+            drive.node.as_str(),
+            drive.drive.short(),
+            &drive.copies_left,
+            &drive.copies_passing,
+            &Size(drive.bytes_copied)
+        ]);
+    }
+    table
 }
 
 fn repairs(status: &FabricStatus, paint: Paint) -> String {
@@ -212,6 +230,7 @@ mod tests {
                 provisioned_bytes: 20 << 30,
                 free: vec![],
             }],
+            emptying: vec![],
             degraded_groups: vec![group.clone(), group],
             groups: 64,
             volumes: 1,

@@ -70,6 +70,10 @@ impl Manager {
     async fn attend(self: Rc<Self>, node: NodeId) {
         while self.halted.borrow().is_none() {
             let changed = self.changed.notified();
+            if !self.map().nodes.contains_key(&node) {
+                self.state.borrow_mut().attended.remove(&node);
+                return;
+            }
             let duty = self.state.borrow().duty(node);
             let done = match duty {
                 Duty::Wait => {

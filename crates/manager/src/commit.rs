@@ -53,6 +53,7 @@ impl Manager {
             for node in next.nodes.keys() {
                 state.members.entry(*node).or_insert_with(|| Member::unknown(now(), wall_clock_ms()));
             }
+            state.members.retain(|node, _| next.nodes.contains_key(node));
             state.touched.retain(|session, _| next.sessions.contains_key(session));
             state.map = Rc::new(next);
             state.bytes = Buf::from(bytes);

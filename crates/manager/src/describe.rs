@@ -49,7 +49,7 @@ impl State {
     pub(crate) fn group_health(&self, group: &Group) -> Health {
         if self.good_copies(group) == 0 {
             Health::Unavailable
-        } else if group.is_degraded() || !group.write_set().all(|d| self.is_served(d)) {
+        } else if !self.map.is_whole(group) || !group.write_set().all(|d| self.is_served(d)) {
             Health::Degraded
         } else {
             Health::Healthy

@@ -117,7 +117,17 @@ impl Manager {
 
     fn enter_drives(&self, node: NodeId, drives: &[DriveReport]) -> Result<(), CommitError> {
         for report in drives {
-            if self.map().drives.contains_key(&report.id) {
+            let map = self.map();
+            if map.drives.contains_key(&report.id) {
+                continue;
+            }
+            if map.removed_drives.contains(&report.id) {
+                let text = format!(
+                    "drive {} ({}) was removed from the fabric, and is left alone",
+                    report.id.short(),
+                    report.path
+                );
+                self.tell("drive-left-alone", text);
                 continue;
             }
             self.commit(&Change::AddDrive(AddDrive {

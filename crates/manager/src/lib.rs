@@ -9,6 +9,7 @@ mod commit;
 mod describe;
 mod embedded;
 mod error;
+mod evacuate;
 mod event;
 mod join;
 mod lease;

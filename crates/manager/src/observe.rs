@@ -139,8 +139,14 @@ impl State {
         }
         self.observe_drives(&mut seen);
         self.observe_words(&mut seen);
+        seen.yielded = self.yielded().collect();
         seen.ended = self.ended_sessions(started).collect();
         (seen, next_due)
+    }
+
+    /// All observations.
+    pub(crate) fn observations(&self, started: Instant) -> Observations {
+        self.observe(started).0
     }
 
     /// When nothing can let this node serve any more: not its lease, nor the word of a member that has promised to
@@ -232,6 +238,15 @@ impl State {
         seen.acknowledged = words;
     }
 
+    /// The stints of members that have handed over and whose targets have made that durable.
+    fn yielded(&self) -> impl Iterator<Item = ((GroupId, DriveId), Epoch)> {
+        self.map.relocations.iter().filter_map(|(group, relocation)| {
+            let slot = self.map.groups.get(group)?.slot_of(relocation.from)?;
+            let knows = slot.role == Role::Syncing && self.has_newest_map(slot.drive);
+            knows.then_some(((*group, slot.drive), slot.since))
+        })
+    }
+
     /// Whether the drive's target is up, serves it, and has adopted the newest map.
     fn has_newest_map(&self, drive: DriveId) -> bool {
         let member = self.node_of(drive).and_then(|n| self.members.get(&n));
@@ -250,17 +265,11 @@ impl State {
 /// Groups whose copies were put on one node on purpose are rebuilt on such drives as well; the others keep their
 /// copies on different nodes, and wait for a drive where that is possible.
 fn next_rebuild_on_one_node(map: &FabricMap, seen: &Observations) -> Option<Change> {
-    let node_of = |drive| map.drives.get(&drive).map(|d| d.node);
-    let shares_a_node = |group: &Group| {
-        let mut nodes: Vec<_> = group.slots.iter().filter_map(|s| node_of(s.drive)).collect();
-        nodes.sort();
-        nodes.windows(2).any(|w| w[0] == w[1])
-    };
-    if !map.groups.values().any(|g| g.is_degraded() && shares_a_node(g)) {
+    if !map.groups.values().any(|g| g.is_degraded() && map.shares_a_node(g)) {
         return None;
     }
     let mut such = map.clone();
-    such.groups.retain(|_, group| shares_a_node(group));
+    such.groups.retain(|_, group| map.shares_a_node(group));
     next_rebuild(&such, &Observations { domain: FailureDomain::Drive, ..seen.clone() })
 }
 

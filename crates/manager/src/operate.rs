@@ -16,7 +16,7 @@ use weft_types::{
     with_causes,
 };
 
-type Outcome = Result<ApiAnswer, ApiError>;
+pub(crate) type Outcome = Result<ApiAnswer, ApiError>;
 
 /// A new volume, as a tool asks for it.
 struct Wish {
@@ -46,6 +46,23 @@ impl Manager {
                 Ok(ApiAnswer::Drives { drives: self.drive_infos(&*self.usage().await) })
             }
             ApiRequest::DriveShow { id } => self.show_drive(&id).await,
+            ApiRequest::DriveEvacuate { id, cancel, dry_run } => {
+                let drive = find_drive(&self.map(), &id)?;
+                self.evacuate(BTreeSet::from([drive]), cancel, dry_run).await
+            }
+            ApiRequest::DriveReplace { id, with, dry_run } => {
+                let (from, to) = (find_drive(&self.map(), &id)?, find_drive(&self.map(), &with)?);
+                self.replace_drive(from, to, dry_run).await
+            }
+            ApiRequest::DriveRemove { id, dry_run } => {
+                let drive = find_drive(&self.map(), &id)?;
+                self.remove_drive(drive, dry_run)
+            }
+            ApiRequest::NodeEvacuate { name, cancel, dry_run } => {
+                let drives = self.drives_of(&name)?;
+                self.evacuate(drives, cancel, dry_run).await
+            }
+            ApiRequest::NodeRemove { name, dry_run } => self.remove_node(&name, dry_run),
             ApiRequest::PoolList {} => Ok(ApiAnswer::Pools { pools: self.pool_infos(&*self.usage().await) }),
             ApiRequest::VolumeCreate {
                 name,
@@ -201,7 +218,7 @@ impl Manager {
     }
 
     /// Commits the change; a dry run applies it to a copy of the map. Returns the map after it.
-    fn carry_out(&self, change: &Change, dry_run: bool) -> Result<Rc<FabricMap>, ApiError> {
+    pub(crate) fn carry_out(&self, change: &Change, dry_run: bool) -> Result<Rc<FabricMap>, ApiError> {
         if dry_run {
             let (map, _) = apply(&self.map(), change).map_err(|r| refused(&self.map(), r))?;
             return Ok(Rc::new(map));
@@ -212,7 +229,7 @@ impl Manager {
 
     /// Drives that are known not to serve at present: no new group is put on them. Those of targets that have not
     /// found a restarted manager yet are not among them.
-    fn absent_drives(&self) -> BTreeSet<DriveId> {
+    pub(crate) fn absent_drives(&self) -> BTreeSet<DriveId> {
         let state = self.state.borrow();
         let is_absent = |d: &weft_types::Drive| state.members.get(&d.node).is_none_or(|m| m.lacks(d.id));
         state.map.drives.values().filter(|d| is_absent(d)).map(|d| d.id).collect()
@@ -232,13 +249,8 @@ fn unit_blocks(bytes: u64) -> Result<u32, ApiError> {
 
 /// Copies of the volume share a node only if it was created so.
 fn domain_of(map: &FabricMap, volume: &Volume) -> weft_layout::FailureDomain {
-    let shares_a_node = |group: &weft_types::Group| {
-        let nodes: BTreeSet<_> =
-            group.slots.iter().filter_map(|s| map.drives.get(&s.drive)).map(|d| d.node).collect();
-        nodes.len() < group.slots.len()
-    };
     let mut groups = volume.spans.iter().flat_map(|s| &s.groups).filter_map(|g| map.groups.get(g));
-    match groups.any(shares_a_node) {
+    match groups.any(|g| map.shares_a_node(g)) {
         true => weft_layout::FailureDomain::Drive,
         false => weft_layout::FailureDomain::Node,
     }
@@ -260,14 +272,14 @@ fn find_drive(map: &FabricMap, text: &str) -> Result<DriveId, ApiError> {
     }
 }
 
-fn not_found(kind: &str, name: &str, list: &str) -> ApiError {
+pub(crate) fn not_found(kind: &str, name: &str, list: &str) -> ApiError {
     let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
     ApiError::new(ErrorCode::NotFound, format!("there is no {kind} '{shown}' in the fabric"))
         .with_hint(format!("see `{list}`"))
 }
 
 /// A refusal of the rules, in the terms of the interface. People know pools by name: `map` has it.
-fn refused(map: &FabricMap, refusal: Refusal) -> ApiError {
+pub(crate) fn refused(map: &FabricMap, refusal: Refusal) -> ApiError {
     let code = match &refusal {
         Refusal::Unknown { .. } => ErrorCode::NotFound,
         Refusal::NameTaken { .. } => ErrorCode::Conflict,

@@ -9,7 +9,7 @@ use crate::observe::to_ms;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
-use weft_api::{DegradedGroup, FabricStatus, Health, Presence, Repair, ResyncInfo, Timestamp};
+use weft_api::{DegradedGroup, Emptying, FabricStatus, Health, Presence, Repair, ResyncInfo, Timestamp};
 use weft_rt::sync::join_all;
 use weft_rt::{Instant, now};
 use weft_types::{BLOCK_SIZE, DriveId, DriveState, FabricMap, Group, GroupId, Role, SessionState, Slot};
@@ -162,6 +162,7 @@ impl Manager {
                 .copied()
                 .collect::<Option<Vec<u64>>>()
                 .and_then(|e| e.into_iter().max()),
+            emptying: state.emptying(&usage),
             degraded_groups: degraded,
             resyncs: usage.resyncs.values().map(resync_info).collect(),
         }
@@ -233,7 +234,11 @@ impl State {
         let volumes = volumes_by_group(map);
         let mut degraded = Vec::new();
         for group in map.groups.values() {
-            let is_bad = |s: &&Slot| s.role != Role::InSync || !self.is_served(s.drive);
+            let is_whole = map.is_whole(group);
+            let is_bad = |s: &&Slot| {
+                let is_behind = s.role != Role::InSync && !(is_whole && map.is_passing(group.id, s.drive));
+                is_behind || !self.is_served(s.drive)
+            };
             for slot in group.slots.iter().filter(is_bad) {
                 let node = map.drives.get(&slot.drive).and_then(|d| map.nodes.get(&d.node));
                 degraded.push(DegradedGroup {
@@ -243,12 +248,31 @@ impl State {
                     node: node.map_or_else(String::new, |n| n.name.clone()),
                     role: slot.role,
                     good_copies: self.good_copies(group),
-                    copies: group.slots.len(),
+                    copies: map.copies_of(group),
                     repair: self.repair(group, slot, usage),
                 });
             }
         }
         degraded
+    }
+
+    /// Drives that are being emptied, with how far that has come.
+    fn emptying(&self, usage: &Usage) -> Vec<Emptying> {
+        let map = &self.map;
+        let draining = map.drives.values().filter(|d| d.state == DriveState::Draining);
+        let describe = |drive: &weft_types::Drive| {
+            let left = map.groups.values().filter(|g| map.staying(g).any(|d| d == drive.id)).count();
+            let moves: Vec<_> = map.relocations.iter().filter(|(_, r)| r.from == drive.id).collect();
+            let resyncs = moves.iter().filter_map(|(group, r)| usage.resyncs.get(&(**group, r.to)));
+            Emptying {
+                drive: drive.id,
+                node: map.nodes.get(&drive.node).map_or_else(String::new, |n| n.name.clone()),
+                copies_left: left + moves.len(),
+                copies_passing: moves.len(),
+                bytes_copied: resyncs.map(|r| r.blocks_copied * BLOCK_SIZE as u64).sum(),
+            }
+        };
+        draining.map(describe).collect()
     }
 
     fn repair(&self, group: &Group, slot: &Slot, usage: &Usage) -> Repair {

@@ -3,11 +3,13 @@
 //! It owns the list and the map's version. What a change does is in the file of its name.
 
 use crate::{
-    AddDrive, BeginDelete, CloseSession, CreatePool, CreateVolume, Evict, FailDrive, FinishDelete,
-    GrowVolume, JoinNode, MoveNode, OpenSession, Promote, Reason, Rebuild, Refusal, Rejoin, RemoveDrive,
-    Replace, SweepSession,
+    AddDrive, BeginDelete, BeginRelocation, CancelRelocation, CloseSession, CreatePool, CreateVolume,
+    DrainDrive, Evict, FailDrive, FinishDelete, FinishRelocation, GrowVolume, HandOver, JoinNode, MoveNode,
+    OpenSession, Promote, Reason, Rebuild, Refusal, Rejoin, RemoveDrive, RemoveNode, Replace, SweepSession,
 };
-use crate::{delete, drive, evict, node, pool, promote, rebuild, rejoin, replace, resize, session, volume};
+use crate::{
+    delete, drive, evict, node, pool, promote, rebuild, rejoin, relocate, replace, resize, session, volume,
+};
 use serde::{Deserialize, Serialize};
 use weft_types::{FabricMap, MapVersion};
 
@@ -19,10 +21,14 @@ pub enum Change {
     JoinNode(JoinNode),
     /// A node's target listens at another address.
     MoveNode(MoveNode),
+    /// A node without drives is forgotten.
+    RemoveNode(RemoveNode),
     /// A pool is created, without drives.
     CreatePool(CreatePool),
     /// A drive joins a pool.
     AddDrive(AddDrive),
+    /// A drive is being emptied, or no longer.
+    DrainDrive(DrainDrive),
     /// A drive is declared failed: nothing new is placed on it.
     FailDrive(FailDrive),
     /// A drive that no group lists any more is forgotten.
@@ -37,6 +43,14 @@ pub enum Change {
     Rebuild(Rebuild),
     /// A drive takes over every slot of another one.
     Replace(Replace),
+    /// A further drive joins a group, to take over from a member.
+    BeginRelocation(BeginRelocation),
+    /// The drive that is to leave serves no reads any more.
+    HandOver(HandOver),
+    /// The drive that is to leave does.
+    FinishRelocation(FinishRelocation),
+    /// The drive that was to take over leaves again.
+    CancelRelocation(CancelRelocation),
     /// A volume is created.
     CreateVolume(CreateVolume),
     /// A volume grows.
@@ -66,8 +80,10 @@ pub fn apply(map: &FabricMap, change: &Change) -> Result<(FabricMap, Reason), Re
     let reason = match change {
         Change::JoinNode(change) => node::join(&mut next, change),
         Change::MoveNode(change) => node::relocate(&mut next, change),
+        Change::RemoveNode(change) => node::remove(&mut next, change),
         Change::CreatePool(change) => pool::create(&mut next, change),
         Change::AddDrive(change) => drive::add(&mut next, change),
+        Change::DrainDrive(change) => drive::drain(&mut next, change),
         Change::FailDrive(change) => drive::fail(&mut next, change),
         Change::RemoveDrive(change) => drive::remove(&mut next, change),
         Change::Evict(change) => evict::evict(&mut next, change),
@@ -75,6 +91,10 @@ pub fn apply(map: &FabricMap, change: &Change) -> Result<(FabricMap, Reason), Re
         Change::Promote(change) => promote::promote(&mut next, change),
         Change::Rebuild(change) => rebuild::rebuild(&mut next, change),
         Change::Replace(change) => replace::replace(&mut next, change),
+        Change::BeginRelocation(change) => relocate::begin(&mut next, change),
+        Change::HandOver(change) => relocate::hand_over(&mut next, change),
+        Change::FinishRelocation(change) => relocate::finish(&mut next, change),
+        Change::CancelRelocation(change) => relocate::cancel(&mut next, change),
         Change::CreateVolume(change) => volume::create(&mut next, change),
         Change::GrowVolume(change) => resize::grow(&mut next, change),
         Change::BeginDelete(change) => delete::begin(&mut next, change),

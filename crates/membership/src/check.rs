@@ -5,14 +5,15 @@
 
 use crate::group::is_transition_valid;
 use crate::node::is_address;
+use crate::relocate::is_slots_step;
 use crate::{VOLUME_BLOCKS_MAX, validate_name};
 use std::collections::BTreeSet;
 use std::fmt;
 use weft_layout::{SPAN_GROUPS_MAX, objects_for, validate};
 use weft_types::limits::COPIES_MAX;
 use weft_types::{
-    AttachMode, DriveId, FabricMap, Group, Role, Session, SessionSlot, SessionState, Slot, Volume,
-    VolumeState,
+    AttachMode, DriveId, FabricMap, Group, Relocation, Role, Session, SessionSlot, SessionState, Slot,
+    Volume, VolumeState,
 };
 
 /// Something in a map, or between two maps, that must not be.
@@ -55,6 +56,12 @@ pub fn check(map: &FabricMap) -> Vec<Violation> {
         judge.must(map.nodes.contains_key(&drive.node), || format!("no node {}", drive.node));
         judge.must(map.pools.contains_key(&drive.pool), || format!("no pool {}", drive.pool));
         judge.must(drive.capacity.0 > 0, || "no capacity".into());
+    }
+    for (id, relocation) in &map.relocations {
+        let mut judge = Judge { place: id.to_string(), found: &mut found };
+        let member = |d| map.groups.get(id).is_some_and(|g| g.slot_of(d).is_some());
+        let both = member(relocation.from) && member(relocation.to) && relocation.from != relocation.to;
+        judge.must(both, || "a drive passes to another one, and not both are members".into());
     }
     for group in map.groups.values() {
         check_group(map, group, &mut Judge { place: group.id.to_string(), found: &mut found });
@@ -105,7 +112,7 @@ fn check_names(map: &FabricMap, found: &mut Vec<Violation>) {
 
 fn check_group(map: &FabricMap, group: &Group, judge: &mut Judge<'_>) {
     judge.must(map.pools.contains_key(&group.pool), || format!("no pool {}", group.pool));
-    let copies = group.slots.len();
+    let copies = map.copies_of(group);
     judge.must((1..=COPIES_MAX).contains(&copies), || format!("{copies} slots"));
     judge.must(group.read_set().next().is_some(), || "no in-sync member is listed".into());
     judge.must(group.epoch.0 > 0, || "epoch 0".into());
@@ -149,8 +156,8 @@ fn check_volume(map: &FabricMap, volume: &Volume, judge: &mut Judge<'_>) {
             match map.groups.get(id) {
                 None => judge.must(false, || format!("no group {id}")),
                 Some(group) => judge.must(
-                    group.slots.len() == usize::from(volume.copies) && group.pool == volume.pool,
-                    || format!("{id} has {} slots in pool {}", group.slots.len(), group.pool),
+                    map.copies_of(group) == usize::from(volume.copies) && group.pool == volume.pool,
+                    || format!("{id} has {} copies in pool {}", map.copies_of(group), group.pool),
                 ),
             }
         }
@@ -210,7 +217,7 @@ pub fn check_step(old: &FabricMap, new: &FabricMap) -> Vec<Violation> {
     for group in old.groups.values() {
         let mut judge = Judge { place: group.id.to_string(), found: &mut found };
         match new.groups.get(&group.id) {
-            Some(next) => check_group_step(group, next, &mut judge),
+            Some(next) => check_group_step(group, next, old.relocations.get(&group.id), &mut judge),
             None => judge.must(false, || "the group is gone".into()),
         }
     }
@@ -229,20 +236,26 @@ pub fn check_step(old: &FabricMap, new: &FabricMap) -> Vec<Violation> {
     found
 }
 
-fn check_group_step(old: &Group, new: &Group, judge: &mut Judge<'_>) {
+fn check_group_step(old: &Group, new: &Group, running: Option<&Relocation>, judge: &mut Judge<'_>) {
     let changed = old.slots != new.slots;
     let epoch = if changed { old.epoch.next() } else { old.epoch };
     judge.must(new.epoch == epoch, || {
         format!("{} follows {}, slots changed: {changed}", new.epoch, old.epoch)
     });
     judge.must(old.pool == new.pool, || format!("pool {} became {}", old.pool, new.pool));
-    judge.must(old.slots.len() == new.slots.len(), || {
-        format!("{} slots became {}", old.slots.len(), new.slots.len())
-    });
-    for (before, after) in old.slots.iter().zip(&new.slots).filter(|(before, after)| before != after) {
-        judge.must(after.since == new.epoch, || format!("the stint of drive {} is not new", after.drive));
-        judge.must(is_slot_step(before, after), || {
-            format!("drive {} {} became drive {} {}", before.drive, before.role, after.drive, after.role)
+    if old.slots.len() == new.slots.len() {
+        for (before, after) in old.slots.iter().zip(&new.slots).filter(|(before, after)| before != after) {
+            let handed_over = running.is_some_and(|r| r.from == before.drive)
+                && is_hand_over(before, after)
+                && running.is_some_and(|r| new.read_set().any(|d| d == r.to));
+            judge.must(after.since == new.epoch, || format!("the stint of drive {} is not new", after.drive));
+            judge.must(handed_over || is_slot_step(before, after), || {
+                format!("drive {} {} became drive {} {}", before.drive, before.role, after.drive, after.role)
+            });
+        }
+    } else {
+        judge.must(is_slots_step(old, new), || {
+            format!("{} slots became {}: {:?}", old.slots.len(), new.slots.len(), new.slots)
         });
     }
     let stays = |d: DriveId| new.read_set().any(|n| n == d);
@@ -253,6 +266,11 @@ fn check_group_step(old: &Group, new: &Group, judge: &mut Judge<'_>) {
 fn is_slot_step(before: &Slot, after: &Slot) -> bool {
     let replaced = before.role == Role::Out && after.role == Role::Syncing;
     if before.drive == after.drive { is_transition_valid(before.role, after.role) } else { replaced }
+}
+
+/// An in-sync member leaves the read set, before it leaves the group.
+fn is_hand_over(before: &Slot, after: &Slot) -> bool {
+    before.drive == after.drive && before.role == Role::InSync && after.role == Role::Syncing
 }
 
 fn check_volume_step(old: &Volume, new: &Volume, judge: &mut Judge<'_>) {

@@ -1,4 +1,4 @@
-//! Drives: one joins a pool, is declared failed, or is forgotten.
+//! Drives: one joins a pool, is being emptied, is declared failed, or is forgotten.
 //!
 //! It owns a drive's entry. It never changes a group: a failed drive is evicted and rebuilt by changes of their own.
 
@@ -21,6 +21,16 @@ pub struct AddDrive {
     pub path: String,
     /// Blocks that can hold data; above 0.
     pub capacity: BlockCount,
+}
+
+/// Nothing new is placed on a drive, and its members pass to other drives; or no longer so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DrainDrive {
+    /// The drive.
+    pub drive: DriveId,
+    /// Whether it is being emptied from now on; otherwise it takes part again.
+    pub on: bool,
 }
 
 /// A drive is declared failed: nothing new is placed on it, its groups move away.
@@ -59,6 +69,9 @@ pub(crate) fn add(map: &mut FabricMap, change: &AddDrive) -> Result<Reason, Refu
             found_path: path.clone(),
         });
     }
+    if map.removed_drives.contains(drive) {
+        return Err(Refusal::DriveRemoved { drive: *drive });
+    }
     if capacity.0 == 0 {
         return Err(Refusal::EmptyDrive { drive: *drive });
     }
@@ -72,6 +85,25 @@ pub(crate) fn add(map: &mut FabricMap, change: &AddDrive) -> Result<Reason, Refu
     };
     map.drives.insert(*drive, entry);
     Ok(Reason::DriveAdded { drive: *drive, node: *node, pool: *pool })
+}
+
+pub(crate) fn drain(map: &mut FabricMap, change: &DrainDrive) -> Result<Reason, Refusal> {
+    let DrainDrive { drive: id, on } = *change;
+    let unknown = || Refusal::Unknown { kind: Kind::Drive, id: id.to_string() };
+    let drive = map.drives.get_mut(&id).ok_or_else(unknown)?;
+    let (before, after) = match on {
+        true => (DriveState::Active, DriveState::Draining),
+        false => (DriveState::Draining, DriveState::Active),
+    };
+    match drive.state {
+        DriveState::Failed => Err(Refusal::DriveFailed { drive: id }),
+        state if state == before => {
+            drive.state = after;
+            Ok(Reason::DriveDraining { drive: id, on })
+        }
+        _ if on => Err(Refusal::DriveDraining { drive: id }),
+        _ => Err(Refusal::NotDraining { drive: id }),
+    }
 }
 
 pub(crate) fn fail(map: &mut FabricMap, change: &FailDrive) -> Result<Reason, Refusal> {
@@ -95,5 +127,6 @@ pub(crate) fn remove(map: &mut FabricMap, change: &RemoveDrive) -> Result<Reason
         return Err(Refusal::DriveInUse { drive: id, groups: 1 + listing.count(), first });
     }
     map.drives.remove(&id);
+    map.removed_drives.insert(id);
     Ok(Reason::DriveRemoved { drive: id })
 }

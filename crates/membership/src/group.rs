@@ -3,11 +3,12 @@
 //! ```text
 //!              evict                      evict
 //!   in-sync ----------->  out  <---------------- syncing
-//!      ^                   |                       ^  |
-//!      |                   +------- rejoin --------+  |
-//!      |                    rebuild, replace          |
-//!      |                    (with another drive)      |
-//!      +------------------- promote ------------------+
+//!    ^    |                |                     ^  ^  |
+//!    |    |                +------- rejoin ------+  |  |
+//!    |    |                 rebuild, replace        |  |
+//!    |    |                 (with another drive)    |  |
+//!    |    +---- hand over (before it leaves) -------+  |
+//!    +--------------------- promote -------------------+
 //! ```
 //!
 //! It owns the diagram. It never decides that a role changes: the changes that are named on the arrows do.
@@ -22,6 +23,16 @@ pub(crate) fn is_transition_valid(from: Role, to: Role) -> bool {
             | (Role::Out, Role::Syncing)
             | (Role::Syncing, Role::InSync)
     )
+}
+
+/// Takes an in-sync member out of the read set, before it leaves: another drive has its place.
+///
+/// # Panics
+/// If the slot is not in-sync.
+pub(crate) fn hand_over(slot: &mut Slot, epoch: Epoch) {
+    assert_eq!(slot.role, Role::InSync, "only an in-sync member hands over");
+    slot.role = Role::Syncing;
+    slot.since = epoch;
 }
 
 /// Gives a slot a new role at this epoch, which begins a new stint.
@@ -48,6 +59,16 @@ pub(crate) fn set_drive(slot: &mut Slot, drive: DriveId, epoch: Epoch) {
 pub(crate) fn next_epoch(group: &mut Group) -> Epoch {
     group.epoch = group.epoch.next();
     group.epoch
+}
+
+/// A slot for a drive that is new in its group.
+pub(crate) fn syncing(drive: DriveId, epoch: Epoch) -> Slot {
+    Slot { drive, role: Role::Syncing, since: epoch }
+}
+
+/// Whether a member is in-sync: it can be the source of a resync.
+pub(crate) fn has_source(group: &Group) -> bool {
+    group.read_set().next().is_some()
 }
 
 /// Whether a member other than this drive is in-sync: it can be the source of a resync.

@@ -25,6 +25,7 @@ mod reason;
 mod rebuild;
 mod refusal;
 mod rejoin;
+mod relocate;
 mod replace;
 mod resize;
 mod session;
@@ -35,14 +36,14 @@ pub use capacity::free_blocks;
 pub use change::{Change, apply};
 pub use check::{Violation, check, check_step};
 pub use delete::{BeginDelete, FinishDelete};
-pub use drive::{AddDrive, FailDrive, RemoveDrive};
+pub use drive::{AddDrive, DrainDrive, FailDrive, RemoveDrive};
 pub use evict::{Acknowledged, Evict};
 pub use name::{NameFault, validate_name};
-pub use node::{JoinNode, MoveNode};
+pub use node::{JoinNode, MoveNode, RemoveNode};
 pub use observe::{DriveObservation, NodeObservation, Observations};
 pub use plan::{
     Intent, intents, next_change, next_eviction, next_failure, next_promotion, next_rebuild, next_rejoin,
-    next_release,
+    next_release, next_relocation, next_step_of_relocation, plan_evacuation,
 };
 pub use pool::CreatePool;
 pub use promote::Promote;
@@ -50,6 +51,7 @@ pub use reason::{Reason, SkipCause, Skipped};
 pub use rebuild::Rebuild;
 pub use refusal::{Kind, Refusal};
 pub use rejoin::Rejoin;
+pub use relocate::{BeginRelocation, CancelRelocation, FinishRelocation, HandOver};
 pub use replace::Replace;
 pub use resize::{GrowVolume, ResizeRequest, plan_resize};
 pub use session::{CloseSession, OpenSession, SweepSession};

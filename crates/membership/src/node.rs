@@ -1,4 +1,4 @@
-//! Nodes: a machine joins, or its target listens at another address.
+//! Nodes: a machine joins, its target listens at another address, or it is forgotten.
 //!
 //! It owns names and addresses. It never judges whether a node is alive.
 
@@ -28,6 +28,14 @@ pub struct MoveNode {
     pub addr: String,
 }
 
+/// A node without drives is forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RemoveNode {
+    /// The node.
+    pub node: NodeId,
+}
+
 pub(crate) fn join(map: &mut FabricMap, change: &JoinNode) -> Result<Reason, Refusal> {
     let JoinNode { name, addr } = change;
     validate_name(name).map_err(|fault| Refusal::Name { kind: Kind::Node, name: name.clone(), fault })?;
@@ -52,6 +60,20 @@ pub(crate) fn relocate(map: &mut FabricMap, change: &MoveNode) -> Result<Reason,
     let entry = map.nodes.get_mut(node).expect("it was found above");
     let from = std::mem::replace(&mut entry.addr, addr.clone());
     Ok(Reason::NodeMoved { node: *node, from, to: addr.clone() })
+}
+
+pub(crate) fn remove(map: &mut FabricMap, change: &RemoveNode) -> Result<Reason, Refusal> {
+    let node = change.node;
+    let Some(found) = map.nodes.get(&node) else {
+        return Err(Refusal::Unknown { kind: Kind::Node, id: node.to_string() });
+    };
+    let name = found.name.clone();
+    let drives = map.drives.values().filter(|d| d.node == node).count();
+    if drives > 0 {
+        return Err(Refusal::NodeInUse { node, drives });
+    }
+    map.nodes.remove(&node);
+    Ok(Reason::NodeRemoved { node, name })
 }
 
 /// Checks that the address is one, and that no node has it.

@@ -23,6 +23,8 @@ pub struct Observations {
     pub acknowledged: BTreeMap<(GroupId, DriveId), Acknowledged>,
     /// The stint in which this replica has verified everything.
     pub verified: BTreeMap<(GroupId, DriveId), Epoch>,
+    /// The stint in which the target of a drive that is to leave its group knows that it serves no reads there.
+    pub yielded: BTreeMap<(GroupId, DriveId), Epoch>,
     /// Sessions that closed, or whose client was silent for too long.
     pub ended: BTreeSet<SessionId>,
     /// Sessions that every target refuses durably, and has swept.

@@ -6,14 +6,18 @@
 
 use crate::observe::Condition;
 use crate::{
-    Acknowledged, Change, CloseSession, Evict, FailDrive, FinishDelete, Observations, Promote, Rebuild,
-    Rejoin, SweepSession, apply,
+    Acknowledged, BeginRelocation, CancelRelocation, Change, CloseSession, Evict, FailDrive, FinishDelete,
+    FinishRelocation, HandOver, Observations, Promote, Rebuild, Rejoin, SweepSession, apply,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use weft_layout::{Candidate, replacement};
+use weft_layout::{Candidate, FailureDomain, replacement};
 use weft_types::{
-    DriveId, DriveState, Epoch, FabricMap, Group, GroupId, NodeId, Role, SessionState, VolumeState,
+    DriveId, DriveState, Epoch, FabricMap, Group, GroupId, NodeId, Role, SessionState, Slot, VolumeState,
 };
+
+/// Members that pass from one drive to others at the same time: enough for all of the others to take part, few
+/// enough that most groups write no further copy meanwhile.
+const RELOCATIONS_AT_ONCE: usize = 8;
 
 /// The next change to commit, or `None` where nothing can be done at present.
 ///
@@ -23,8 +27,10 @@ pub fn next_change(map: &FabricMap, seen: &Observations) -> Option<Change> {
     next_failure(map, seen)
         .or_else(|| next_eviction(map, seen))
         .or_else(|| next_promotion(map, seen))
+        .or_else(|| next_step_of_relocation(map, seen))
         .or_else(|| next_rejoin(map, seen))
         .or_else(|| next_rebuild(map, seen))
+        .or_else(|| next_relocation(map, seen))
         .or_else(|| next_release(map, seen))
 }
 
@@ -123,7 +129,7 @@ pub fn next_rejoin(map: &FabricMap, seen: &Observations) -> Option<Change> {
         .collect();
     let mut back: BTreeMap<NodeId, BTreeSet<DriveId>> = BTreeMap::new();
     for drive in out.iter().filter_map(|d| map.drives.get(d)) {
-        if drive.state == DriveState::Active && seen.condition(map, drive.id) == Condition::Serving {
+        if drive.state != DriveState::Failed && seen.condition(map, drive.id) == Condition::Serving {
             back.entry(drive.node).or_default().insert(drive.id);
         }
     }
@@ -137,21 +143,8 @@ pub fn next_rebuild(map: &FabricMap, seen: &Observations) -> Option<Change> {
     let lost =
         |group: &&Group| group.slots.iter().any(|s| s.role == Role::Out && is_lost(map, s.drive, seen));
     for group in map.groups.values().filter(lost).filter(|g| g.read_set().any(serving)) {
-        let candidates: Vec<Candidate> = (map.drives.values())
-            .filter(|d| d.pool == group.pool && d.state == DriveState::Active && serving(d.id))
-            .map(|d| Candidate { drive: d.id, node: d.node, capacity: d.capacity })
-            .collect();
-        let existing: Vec<Vec<DriveId>> = (map.groups.values())
-            .filter(|g| g.pool == group.pool)
-            .map(|g| g.slots.iter().map(|s| s.drive).collect())
-            .collect();
         for slot in group.slots.iter().filter(|s| s.role == Role::Out && is_lost(map, s.drive, seen)) {
-            let keep: Vec<(DriveId, NodeId)> = (group.slots.iter().filter(|s| s.drive != slot.drive))
-                .filter_map(|s| Some((s.drive, map.drives.get(&s.drive)?.node)))
-                .collect();
-            let Some(to) = replacement(&candidates, &existing, &keep, slot.drive, seen.domain) else {
-                continue;
-            };
+            let Some(to) = stand_in(map, group, slot.drive, seen, seen.domain) else { continue };
             let rebuild = Rebuild { group: group.id, from: slot.drive, to, domain: seen.domain };
             if let Some(change) = applicable(map, Change::Rebuild(rebuild)) {
                 return Some(change);
@@ -161,16 +154,122 @@ pub fn next_rebuild(map: &FabricMap, seen: &Observations) -> Option<Change> {
     None
 }
 
+/// The drive that suits best to stand in for a member: active, in service, apart from the others, least loaded.
+fn stand_in(
+    map: &FabricMap,
+    group: &Group,
+    member: DriveId,
+    seen: &Observations,
+    domain: FailureDomain,
+) -> Option<DriveId> {
+    let candidates: Vec<Candidate> = (map.drives.values())
+        .filter(|d| d.pool == group.pool && d.state == DriveState::Active)
+        .filter(|d| seen.condition(map, d.id) == Condition::Serving)
+        .map(|d| Candidate { drive: d.id, node: d.node, capacity: d.capacity })
+        .collect();
+    let existing: Vec<Vec<DriveId>> =
+        (map.groups.values()).filter(|g| g.pool == group.pool).map(|g| map.staying(g).collect()).collect();
+    let keep: Vec<(DriveId, NodeId)> = (group.slots.iter().filter(|s| s.drive != member))
+        .filter_map(|s| Some((s.drive, map.drives.get(&s.drive)?.node)))
+        .collect();
+    replacement(&candidates, &existing, &keep, member, domain)
+}
+
+/// The next step of a member that is passing to another drive.
+pub fn next_step_of_relocation(map: &FabricMap, seen: &Observations) -> Option<Change> {
+    map.relocations.iter().find_map(|(&id, relocation)| {
+        let group = map.groups.get(&id)?;
+        let (from, to) = (group.slot_of(relocation.from)?, group.slot_of(relocation.to)?);
+        let step = match (from.role, to.role) {
+            // The copies are all there without the old drive, and answer.
+            (Role::InSync, Role::InSync) => {
+                let others = || group.slots.iter().filter(|s| s.drive != from.drive);
+                let serves = |s: &Slot| seen.condition(map, s.drive) == Condition::Serving;
+                let whole = others().all(|s| s.role == Role::InSync && serves(s));
+                whole.then_some(Change::HandOver(HandOver { group: id }))?
+            }
+            (Role::Syncing, Role::InSync) => {
+                let stint = *seen.yielded.get(&(id, from.drive))?;
+                Change::FinishRelocation(FinishRelocation { group: id, stint })
+            }
+            (Role::Out, Role::InSync) => {
+                Change::FinishRelocation(FinishRelocation { group: id, stint: from.since })
+            }
+            (_, Role::Syncing | Role::Out) => {
+                let state = |drive| map.drives.get(&drive).map(|d| d.state);
+                let is_called_off = state(from.drive) == Some(DriveState::Active);
+                let is_useless = state(to.drive) != Some(DriveState::Active) || is_lost(map, to.drive, seen);
+                (is_called_off || is_useless)
+                    .then_some(Change::CancelRelocation(CancelRelocation { group: id }))?
+            }
+        };
+        applicable(map, step)
+    })
+}
+
+/// The beginning of the next relocation of a member on a drive that is being emptied.
+pub fn next_relocation(map: &FabricMap, seen: &Observations) -> Option<Change> {
+    let is_draining = |d: &DriveId| map.drives.get(d).is_some_and(|d| d.state == DriveState::Draining);
+    let mut running: BTreeMap<DriveId, usize> = BTreeMap::new();
+    for relocation in map.relocations.values() {
+        *running.entry(relocation.from).or_default() += 1;
+    }
+    let idle = map.groups.values().filter(|g| !map.relocations.contains_key(&g.id));
+    let leaving = idle.flat_map(|g| g.write_set().filter(is_draining).map(move |from| (g, from)));
+    { leaving }.filter(|(_, from)| running.get(from).is_none_or(|n| *n < RELOCATIONS_AT_ONCE)).find_map(
+        |(group, from)| {
+            let domain = if map.shares_a_node(group) { FailureDomain::Drive } else { FailureDomain::Node };
+            let to = stand_in(map, group, from, seen, domain)?;
+            applicable(map, Change::BeginRelocation(BeginRelocation { group: group.id, from, to, domain }))
+        },
+    )
+}
+
 /// Whether the drive's copies are given up.
 fn is_lost(map: &FabricMap, drive: DriveId, seen: &Observations) -> bool {
-    let failed = map.drives.get(&drive).is_none_or(|d| d.state == DriveState::Failed);
-    failed
+    let state = map.drives.get(&drive).map(|d| d.state);
+    matches!(state, None | Some(DriveState::Failed))
         || match seen.condition(map, drive) {
             Condition::Gone { since_ms, .. } => {
-                seen.now_ms.saturating_sub(since_ms) >= map.durations.rebuild_after_ms
+                state == Some(DriveState::Draining)
+                    || seen.now_ms.saturating_sub(since_ms) >= map.durations.rebuild_after_ms
             }
             Condition::Unknown | Condition::Serving => false,
         }
+}
+
+/// Where the members on these drives would go if all of the drives were emptied now.
+///
+/// # Errors
+/// The members for which no drive in service can stand in.
+pub fn plan_evacuation(
+    map: &FabricMap,
+    drives: &BTreeSet<DriveId>,
+    seen: &Observations,
+) -> Result<Vec<BeginRelocation>, Vec<(GroupId, DriveId)>> {
+    let mut ahead = map.clone();
+    for drive in ahead.drives.values_mut().filter(|d| drives.contains(&d.id)) {
+        drive.state = DriveState::Draining;
+    }
+    let (mut moves, mut stuck) = (Vec::new(), Vec::new());
+    for group in map.groups.values() {
+        let members = group.slots.iter().map(|s| s.drive).filter(|d| drives.contains(d));
+        for from in members.filter(|d| map.staying(group).any(|s| s == *d)) {
+            let present = &ahead.groups[&group.id];
+            let domain = if map.shares_a_node(group) { FailureDomain::Drive } else { FailureDomain::Node };
+            match stand_in(&ahead, present, from, seen, domain) {
+                Some(to) => {
+                    // So that the next choice counts this one.
+                    let group = ahead.groups.get_mut(&group.id).expect("it is the same map");
+                    let slot = group.slots.iter_mut().find(|s| s.drive == from).expect("it is a member");
+                    slot.drive = to;
+                    moves.push(BeginRelocation { group: group.id, from, to, domain });
+                }
+                None => stuck.push((group.id, from)),
+            }
+        }
+    }
+    if stuck.is_empty() { Ok(moves) } else { Err(stuck) }
 }
 
 /// What can be let go: a session that ended, one that was swept, a deleted volume that is empty.

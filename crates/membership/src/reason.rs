@@ -13,10 +13,14 @@ pub enum Reason {
     NodeJoined { node: NodeId, name: String },
     /// A node's target listens elsewhere.
     NodeMoved { node: NodeId, from: String, to: String },
+    /// A node was forgotten.
+    NodeRemoved { node: NodeId, name: String },
     /// A pool was created.
     PoolCreated { pool: PoolId, name: String },
     /// A drive joined.
     DriveAdded { drive: DriveId, node: NodeId, pool: PoolId },
+    /// A drive is being emptied, or no longer.
+    DriveDraining { drive: DriveId, on: bool },
     /// A drive was marked as failed.
     DriveFailed { drive: DriveId, cause: String },
     /// A drive was forgotten.
@@ -31,6 +35,14 @@ pub enum Reason {
     Rebuilding { group: GroupId, from: DriveId, to: DriveId },
     /// A drive took over the slots of another one; the skipped groups keep theirs.
     Replaced { from: DriveId, to: DriveId, groups: Vec<GroupId>, skipped: Vec<Skipped> },
+    /// A member begins to pass to another drive.
+    RelocationBegun { group: GroupId, from: DriveId, to: DriveId },
+    /// The new drive is in-sync, the old one serves no reads any more.
+    HandedOver { group: GroupId, from: DriveId, to: DriveId },
+    /// The old drive has left the group.
+    Relocated { group: GroupId, from: DriveId, to: DriveId },
+    /// The new drive has left the group again.
+    RelocationCancelled { group: GroupId, from: DriveId, to: DriveId },
     /// A volume was created, with so many new groups.
     VolumeCreated { volume: VolumeId, name: String, new_groups: usize },
     /// A volume grew.
@@ -52,9 +64,16 @@ impl fmt::Display for Reason {
         match self {
             Reason::NodeJoined { node, name } => write!(f, "node '{name}' joined as {node}"),
             Reason::NodeMoved { node, from, to } => write!(f, "node {node} moved from {from} to {to}"),
+            Reason::NodeRemoved { node, name } => write!(f, "node '{name}' ({node}) removed"),
             Reason::PoolCreated { pool, name } => write!(f, "pool '{name}' created as {pool}"),
             Reason::DriveAdded { drive, node, pool } => {
                 write!(f, "drive {} of node {node} added to pool {pool}", drive.short())
+            }
+            Reason::DriveDraining { drive, on: true } => {
+                write!(f, "drive {} is being emptied", drive.short())
+            }
+            Reason::DriveDraining { drive, on: false } => {
+                write!(f, "drive {} is no longer being emptied", drive.short())
             }
             Reason::DriveFailed { drive, cause } => write!(f, "drive {} failed: {cause}", drive.short()),
             Reason::DriveRemoved { drive } => write!(f, "drive {} removed", drive.short()),
@@ -74,6 +93,18 @@ impl fmt::Display for Reason {
             Reason::Replaced { from, to, groups, skipped } => {
                 write!(f, "drive {} replaced by {} in {} groups", from.short(), to.short(), groups.len())?;
                 kept(f, skipped)
+            }
+            Reason::RelocationBegun { group, from, to } => {
+                write!(f, "{group}: drive {} is to take over from {}", to.short(), from.short())
+            }
+            Reason::HandedOver { group, from, to } => {
+                write!(f, "{group}: drive {} has taken over from {}", to.short(), from.short())
+            }
+            Reason::Relocated { group, from, to } => {
+                write!(f, "{group}: drive {} has left, {} has its place", from.short(), to.short())
+            }
+            Reason::RelocationCancelled { group, from, to } => {
+                write!(f, "{group}: drive {} no longer takes over from {}", to.short(), from.short())
             }
             Reason::VolumeCreated { volume, name, new_groups } => {
                 write!(f, "volume '{name}' created as {volume}, with {new_groups} new groups")

@@ -94,6 +94,24 @@ pub enum Refusal {
     /// The drive is failed, an active one is needed.
     #[error("drive {drive} is marked as failed; an active drive is needed")]
     DriveFailed { drive: DriveId },
+    /// The drive was taken out for good.
+    #[error("drive {drive} was removed from the fabric")]
+    DriveRemoved { drive: DriveId },
+    /// The drive is being emptied.
+    #[error("drive {drive} is being emptied")]
+    DriveDraining { drive: DriveId },
+    /// The drive is not being emptied.
+    #[error("drive {drive} is not being emptied")]
+    NotDraining { drive: DriveId },
+    /// The node has drives.
+    #[error("node {node} still has {drives} drives in the fabric")]
+    NodeInUse { node: NodeId, drives: usize },
+    /// A member of the group is passing to another drive.
+    #[error("in group {group}, drive {from} is passing to drive {to}")]
+    BeingRelocated { group: GroupId, from: DriveId, to: DriveId },
+    /// No member of the group is passing to another drive.
+    #[error("in group {group}, no drive is passing to another one")]
+    NotBeingRelocated { group: GroupId },
     /// Groups list the drive.
     #[error("drive {drive} is still listed by {groups} groups, the first is {first}")]
     DriveInUse { drive: DriveId, groups: usize, first: GroupId },
@@ -204,7 +222,16 @@ impl Refusal {
             Refusal::DuplicateDrive { .. } => {
                 "one of the two is a copy of the other: unplug it, or format it anew".into()
             }
-            Refusal::DriveInUse { .. } => "wait until its groups are rebuilt elsewhere, or replace it".into(),
+            Refusal::DriveInUse { .. } => {
+                "empty it first with `weft drive evacuate`, or wait until its groups are rebuilt elsewhere".into()
+            }
+            Refusal::DriveRemoved { .. } => {
+                "`weft drive format --force` makes it a new drive, with nothing on it".into()
+            }
+            Refusal::DriveDraining { .. } => "`weft drive evacuate --cancel` lets it take part again".into(),
+            Refusal::NotDraining { .. } => "see `weft drive list` for what is going on".into(),
+            Refusal::NodeInUse { .. } => "empty it first with `weft node evacuate`".into(),
+            Refusal::BeingRelocated { .. } => "wait until it is done: see `weft status`".into(),
             Refusal::DriveFailed { .. } => "format the drive anew if it is sound: it then is another drive".into(),
             Refusal::NothingToEvict { skipped, .. } if !skipped.is_empty() => {
                 "the last in-sync copy of a group always stays listed: bring one of its drives back".into()

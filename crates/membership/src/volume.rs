@@ -163,12 +163,12 @@ impl Stock {
         domain: FailureDomain,
         absent: &BTreeSet<DriveId>,
     ) -> Result<Self, Refusal> {
-        let same = |g: &&Group| g.pool == pool && g.slots.len() == usize::from(copies);
+        let same = |g: &&Group| g.pool == pool && map.copies_of(g) == usize::from(copies);
         let existing: Vec<&Group> = map.groups.values().filter(same).collect();
         let offered = |g: &&&Group| is_offered(map, g, domain);
         let loads = loads(map);
         let load = |id| loads.get(&id).copied().unwrap_or(0);
-        let drives_of = |g: &Group| g.slots.iter().map(|s| s.drive).collect::<Vec<_>>();
+        let drives_of = |g: &Group| map.staying(g).collect::<Vec<_>>();
         let mut groups: Vec<GroupLoad> = (existing.iter().filter(offered))
             .map(|g| GroupLoad { id: g.id, drives: drives_of(g), load: load(g.id) })
             .collect();
@@ -203,10 +203,8 @@ impl Stock {
 /// Whether a volume may be put on the group: an in-sync member is not known to be lost, and no two copies are in
 /// one failure domain.
 fn is_offered(map: &FabricMap, group: &Group, domain: FailureDomain) -> bool {
-    let active = |d| map.drives.get(&d).is_some_and(|d| d.state == DriveState::Active);
-    let nodes: BTreeSet<_> =
-        group.slots.iter().filter_map(|s| map.drives.get(&s.drive)).map(|d| d.node).collect();
-    group.read_set().any(active) && (domain == FailureDomain::Drive || nodes.len() == group.slots.len())
+    let sound = |d| map.drives.get(&d).is_some_and(|d| d.state != DriveState::Failed);
+    group.read_set().any(sound) && (domain == FailureDomain::Drive || !map.shares_a_node(group))
 }
 
 /// The blocks of objects that lie in each group.
@@ -337,7 +335,7 @@ pub(crate) fn check_span_groups(
     }
     for id in groups {
         match map.groups.get(id) {
-            Some(g) if g.pool == pool && g.slots.len() == usize::from(copies) => {}
+            Some(g) if g.pool == pool && map.copies_of(g) == usize::from(copies) => {}
             _ => return elsewhere(format!("{id} is no group of pool {pool} with {copies} copies")),
         }
     }

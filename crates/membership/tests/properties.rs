@@ -5,10 +5,11 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::FailureDomain;
 use weft_membership::{
-    Acknowledged, AddDrive, BeginDelete, Change, CloseSession, CreatePool, DriveObservation, Evict,
-    FailDrive, FinishDelete, JoinNode, MoveNode, NodeObservation, Observations, OpenSession, Promote,
-    Rebuild, Rejoin, RemoveDrive, Replace, ResizeRequest, SweepSession, VolumeRequest, apply, check,
-    check_step, intents, next_change, plan_resize, plan_volume,
+    Acknowledged, AddDrive, BeginDelete, BeginRelocation, CancelRelocation, Change, CloseSession, CreatePool,
+    DrainDrive, DriveObservation, Evict, FailDrive, FinishDelete, FinishRelocation, HandOver, JoinNode,
+    MoveNode, NodeObservation, Observations, OpenSession, Promote, Rebuild, Rejoin, RemoveDrive, RemoveNode,
+    Replace, ResizeRequest, SweepSession, VolumeRequest, apply, check, check_step, intents, next_change,
+    plan_resize, plan_volume,
 };
 use weft_types::{
     AttachMode, BlockCount, DriveId, DriveState, Epoch, FabricId, FabricMap, Group, GroupId, NodeId, PoolId,
@@ -34,6 +35,10 @@ enum Attempt {
     Promote(Pick, Pick, u64),
     Rebuild(Pick, Pick, Pick, bool),
     Replace(Pick, Pick),
+    Drain(Pick, bool),
+    Pass(Pick, Pick, Pick, bool),
+    StepOfRelocation(Pick, Pick, u64),
+    RemoveNode(Pick),
     CreateVolume(u64, u8, bool, bool),
     Resize(Pick, u64),
     Delete(Pick, bool),
@@ -57,6 +62,10 @@ fn attempt() -> impl Strategy<Value = Attempt> {
         6 => (pick(), pick(), 0u64..4).prop_map(|(g, s, back)| Attempt::Promote(g, s, back)),
         4 => (pick(), pick(), pick(), any::<bool>()).prop_map(|(g, s, d, n)| Attempt::Rebuild(g, s, d, n)),
         2 => (pick(), pick()).prop_map(|(a, b)| Attempt::Replace(a, b)),
+        1 => (pick(), any::<bool>()).prop_map(|(d, on)| Attempt::Drain(d, on)),
+        4 => (pick(), pick(), pick(), any::<bool>()).prop_map(|(g, s, d, n)| Attempt::Pass(g, s, d, n)),
+        6 => (pick(), pick(), 0u64..4).prop_map(|(g, s, back)| Attempt::StepOfRelocation(g, s, back)),
+        1 => pick().prop_map(Attempt::RemoveNode),
         2 => (1u64..300, 0u8..5, any::<bool>(), any::<bool>())
             .prop_map(|(s, c, t, n)| Attempt::CreateVolume(s << 20, c, t, n)),
         2 => (pick(), 1u64..600).prop_map(|(v, s)| Attempt::Resize(v, s << 20)),
@@ -123,6 +132,26 @@ fn change(map: &FabricMap, attempt: &Attempt, serial: u32) -> Option<Change> {
         Attempt::Replace(a, b) => {
             Change::Replace(Replace { from: drive(*a)?, to: drive(*b)?, domain: FailureDomain::Drive })
         }
+        Attempt::Drain(d, on) => Change::DrainDrive(DrainDrive { drive: drive(*d)?, on: *on }),
+        Attempt::Pass(g, s, d, node) => {
+            let group = nth(map.groups.values(), *g)?;
+            let from = nth(group.slots.iter().map(|s| s.drive), *s)?;
+            let to = drive(*d)?;
+            Change::BeginRelocation(BeginRelocation { group: group.id, from, to, domain: domain(*node) })
+        }
+        Attempt::StepOfRelocation(g, step, back) => {
+            let group = nth(map.relocations.keys().copied(), *g)?;
+            let since = map.groups[&group].slot_of(map.relocations[&group].from)?.since;
+            match step % 4 {
+                0 => Change::CancelRelocation(CancelRelocation { group }),
+                1 | 2 => Change::HandOver(HandOver { group }),
+                _ => {
+                    let stint = Epoch(since.0.saturating_sub(back / 2));
+                    Change::FinishRelocation(FinishRelocation { group, stint })
+                }
+            }
+        }
+        Attempt::RemoveNode(n) => Change::RemoveNode(RemoveNode { node: node(*n)? }),
         Attempt::CreateVolume(bytes, copies, thin, node) => {
             let request = VolumeRequest {
                 thin: *thin,

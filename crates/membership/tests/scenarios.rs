@@ -4,7 +4,8 @@
 //! drives a@1 b@2 c@3       drives with their nodes; the first line
 //! copies 2                 how many of them, in order, make the group
 //! evict a by b             evict drives; `by` names who acknowledged the intent; `at 3`: in an older epoch
-//! rejoin a | promote a 3 | rebuild a -> c | replace a -> c | fail a
+//! rejoin a | promote a 3 | rebuild a -> c | replace a -> c | fail a | drain a
+//! relocate a -> c | hand over | finish 4 | cancel
 //! = e2 a:out@2 b:in-sync@1 the group's epoch and slots
 //! ! text                   the line before was refused, with this in its text
 //! ```
@@ -12,8 +13,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::FailureDomain;
 use weft_membership::{
-    Acknowledged, AddDrive, Change, CreatePool, Evict, FailDrive, JoinNode, Promote, Rebuild, Rejoin,
-    Replace, apply, check, check_step,
+    Acknowledged, AddDrive, BeginRelocation, CancelRelocation, Change, CreatePool, DrainDrive, Evict,
+    FailDrive, FinishRelocation, HandOver, JoinNode, Promote, Rebuild, Rejoin, Replace, apply, check,
+    check_step,
 };
 use weft_types::{
     BlockCount, DriveId, Epoch, FabricId, FabricMap, Group, GroupId, NodeId, PoolId, Role, Slot,
@@ -111,6 +113,19 @@ impl Script {
             ["replace", from, "->", to] => {
                 Change::Replace(Replace { from: drive(from), to: drive(to), domain })
             }
+            ["relocate", from, "->", to] => Change::BeginRelocation(BeginRelocation {
+                group: GROUP,
+                from: drive(from),
+                to: drive(to),
+                domain,
+            }),
+            ["hand", "over"] => Change::HandOver(HandOver { group: GROUP }),
+            ["finish", stint] => {
+                let stint = Epoch(stint.parse().expect("an epoch"));
+                Change::FinishRelocation(FinishRelocation { group: GROUP, stint })
+            }
+            ["cancel"] => Change::CancelRelocation(CancelRelocation { group: GROUP }),
+            ["drain", name] => Change::DrainDrive(DrainDrive { drive: drive(name), on: true }),
             ["fail", name] => Change::FailDrive(FailDrive { drive: drive(name), cause: "test".into() }),
             _ => panic!("no such line: {words:?}"),
         }
@@ -263,4 +278,80 @@ fn a_new_drive_on_the_same_node_replaces_the_old_one() {
          promote c 3
          evict b by c
          = e5 c:in-sync@4 b:out@5");
+}
+
+#[test]
+fn a_member_passes_to_another_drive_with_no_copy_less() {
+    run("
+        drives a@1 b@2 c@3 d@2
+        copies 2
+        relocate b -> c
+        = e2 a:in-sync@1 b:in-sync@1 c:syncing@2
+        relocate a -> d
+        ! passing to drive
+        hand over
+        ! is syncing
+        finish 1
+        ! is syncing
+        promote c 2
+        = e3 a:in-sync@1 b:in-sync@1 c:in-sync@3
+        finish 1
+        ! is in-sync
+        cancel
+        ! is in-sync
+        hand over
+        = e4 a:in-sync@1 b:syncing@4 c:in-sync@3
+        finish 3
+        ! the report was about that of
+        promote b 4
+        = e5 a:in-sync@1 b:in-sync@5 c:in-sync@3
+        hand over
+        finish 6
+        = e7 a:in-sync@1 c:in-sync@3
+        finish 6
+        ! no drive is passing
+    ");
+}
+
+#[test]
+fn what_dies_while_a_member_passes_to_another_drive_is_evicted_like_any_other() {
+    run("
+        drives a@1 b@2 c@3 d@2
+        copies 2
+        relocate b -> c
+        evict c by a
+        = e3 a:in-sync@1 b:in-sync@1 c:out@3
+        rebuild c -> d
+        ! passing to drive
+        cancel
+        = e4 a:in-sync@1 b:in-sync@1
+        relocate b -> d
+        = e5 a:in-sync@1 b:in-sync@1 d:syncing@5
+        evict b by a
+        = e6 a:in-sync@1 b:out@6 d:syncing@5
+        rebuild b -> c
+        ! passing to drive
+        finish 6
+        ! is syncing
+        promote d 5
+        finish 6
+        = e8 a:in-sync@1 d:in-sync@7
+    ");
+}
+
+#[test]
+fn a_drive_takes_over_only_where_it_can_stand() {
+    run("
+        drives a@1 b@2 c@1 d@2 e@3
+        copies 2
+        relocate b -> c
+        ! node
+        relocate b -> a
+        ! already
+        drain e
+        relocate b -> e
+        ! is being emptied
+        relocate b -> d
+        = e2 a:in-sync@1 b:in-sync@1 d:syncing@2
+    ");
 }

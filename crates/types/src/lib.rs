@@ -17,7 +17,7 @@ pub use ids::{
     DriveId, FabricId, Generation, GroupId, NodeId, ObjectId, ParseIdError, PoolId, SessionId, VolumeId,
 };
 pub use map::{
-    AttachMode, Drive, DriveState, Durations, FabricMap, Group, MapVersion, Node, ObjectSpan, Pool, Role,
-    Session, SessionState, Slot, Striping, Volume, VolumeState,
+    AttachMode, Drive, DriveState, Durations, FabricMap, Group, MapVersion, Node, ObjectSpan, Pool,
+    Relocation, Role, Session, SessionState, Slot, Striping, Volume, VolumeState,
 };
 pub use version::{Epoch, SessionSlot, Version};

@@ -5,7 +5,7 @@
 use crate::{BlockCount, DriveId, Epoch, FabricId, Generation, GroupId, NodeId, PoolId, SessionId};
 use crate::{SessionSlot, VolumeId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -36,10 +36,16 @@ pub struct FabricMap {
     pub nodes: BTreeMap<NodeId, Node>,
     /// The drives, also those that are lost but still listed by a group.
     pub drives: BTreeMap<DriveId, Drive>,
+    /// Drives that were taken out for good. Formatted anew, a drive has a new identity.
+    #[serde(default)]
+    pub removed_drives: BTreeSet<DriveId>,
     /// The sets of drives that volumes draw from.
     pub pools: BTreeMap<PoolId, Pool>,
     /// The sets of drives that hold the same data.
     pub groups: BTreeMap<GroupId, Group>,
+    /// Members that are passing to another drive, at most one per group: such a group has one slot more.
+    #[serde(default)]
+    pub relocations: BTreeMap<GroupId, Relocation>,
     /// The volumes.
     pub volumes: BTreeMap<VolumeId, Volume>,
     /// The sessions that are open, or over and not yet swept everywhere.
@@ -61,8 +67,10 @@ impl FabricMap {
             durations: Durations::default(),
             nodes: BTreeMap::new(),
             drives: BTreeMap::new(),
+            removed_drives: BTreeSet::new(),
             pools: BTreeMap::new(),
             groups: BTreeMap::new(),
+            relocations: BTreeMap::new(),
             volumes: BTreeMap::new(),
             sessions: BTreeMap::new(),
             next_id: 1,
@@ -82,6 +90,36 @@ impl FabricMap {
     /// The pool with this name.
     pub fn pool_named(&self, name: &str) -> Option<&Pool> {
         self.pools.values().find(|p| p.name == name)
+    }
+
+    /// How many members a group has when none of them is passing to another drive.
+    pub fn copies_of(&self, group: &Group) -> usize {
+        group.slots.len() - usize::from(self.relocations.contains_key(&group.id))
+    }
+
+    /// The drives of a group's members, without the one that is to leave it.
+    pub fn staying(&self, group: &Group) -> impl Iterator<Item = DriveId> {
+        let leaving = self.relocations.get(&group.id).map(|r| r.from);
+        group.slots.iter().map(|s| s.drive).filter(move |d| Some(*d) != leaving)
+    }
+
+    /// Whether two members of the group are on one node, apart from the one that is to leave it.
+    pub fn shares_a_node(&self, group: &Group) -> bool {
+        let mut nodes: Vec<NodeId> =
+            self.staying(group).filter_map(|d| self.drives.get(&d)).map(|d| d.node).collect();
+        nodes.sort();
+        nodes.windows(2).any(|pair| pair[0] == pair[1])
+    }
+
+    /// Whether the group has all of its copies up to date; a member that passes to another drive takes none away.
+    pub fn is_whole(&self, group: &Group) -> bool {
+        group.read_set().count() >= self.copies_of(group)
+            && group.slots.iter().all(|s| s.role == Role::InSync || self.is_passing(group.id, s.drive))
+    }
+
+    /// Whether the drive is the one or the other side of a relocation in this group.
+    pub fn is_passing(&self, group: GroupId, drive: DriveId) -> bool {
+        self.relocations.get(&group).is_some_and(|r| r.from == drive || r.to == drive)
     }
 
     /// The address of the target that serves a drive.
@@ -162,8 +200,21 @@ pub struct Drive {
 pub enum DriveState {
     /// New groups may be placed on it.
     Active,
+    /// It serves, but nothing new is placed on it, and its members pass to other drives.
+    Draining,
     /// It reported an I/O error or was declared lost; nothing new is placed on it, its groups move away.
     Failed,
+}
+
+/// A member that passes from one drive to another without a copy less on the way: both are listed by the group
+/// until the new one is in-sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Relocation {
+    /// The drive that is to leave the group.
+    pub from: DriveId,
+    /// The drive that comes in its place.
+    pub to: DriveId,
 }
 
 /// A set of drives that volumes draw from.
@@ -220,7 +271,8 @@ pub struct Group {
     pub pool: PoolId,
     /// The version of this membership.
     pub epoch: Epoch,
-    /// The members, in the order that ties are broken by; one per copy.
+    /// The members, in the order that ties are broken by; one per copy, and one more while a member is passing to
+    /// another drive.
     pub slots: Vec<Slot>,
 }
 

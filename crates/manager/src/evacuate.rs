@@ -1,0 +1,225 @@
+//! Emptying, replacing and forgetting drives and nodes, as people ask for it.
+//!
+//! It owns the checks before anything begins: a request that could leave data with fewer copies, or that could never
+//! end, is refused with what is in the way. The moves themselves are the plan's (`weft-membership`), group by group.
+
+use crate::manager::Manager;
+use crate::operate::{Outcome, not_found, refused};
+use crate::status::Usage;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use weft_api::{ApiAnswer, ApiError, CopyMove, ErrorCode, Evacuation};
+use weft_membership::{
+    BeginRelocation, Change, DrainDrive, RemoveDrive, RemoveNode, Replace, apply, plan_evacuation,
+};
+use weft_types::{DriveId, DriveState, FabricMap, GroupId, Role};
+
+/// Groups that are named in a refusal; the others are counted.
+const NAMED: usize = 4;
+
+impl Manager {
+    /// The drives of a node.
+    pub(crate) fn drives_of(&self, node: &str) -> Result<BTreeSet<DriveId>, ApiError> {
+        let map = self.map();
+        let id = map.node_named(node).ok_or_else(|| not_found("node", node, "weft node list"))?.id;
+        Ok(map.drives.values().filter(|d| d.node == id).map(|d| d.id).collect())
+    }
+
+    /// Begins to empty drives, or lets them take part again.
+    pub(crate) async fn evacuate(
+        self: &Rc<Self>,
+        drives: BTreeSet<DriveId>,
+        cancel: bool,
+        dry_run: bool,
+    ) -> Outcome {
+        let usage = self.usage().await;
+        let mut copies = Vec::new();
+        if !cancel {
+            copies = self.plan(&drives)?;
+            self.check_room(&drives, &usage)?;
+        }
+        let map = self.map();
+        let is_asked = |state| match state {
+            DriveState::Active => !cancel,
+            DriveState::Draining => cancel,
+            DriveState::Failed => false,
+        };
+        // Said again after a lost answer, there is nothing left to do.
+        for drive in map.drives.values().filter(|d| drives.contains(&d.id) && is_asked(d.state)) {
+            self.carry_out(&Change::DrainDrive(DrainDrive { drive: drive.id, on: !cancel }), dry_run)?;
+        }
+        self.changed.notify_all();
+        Ok(self.evacuation(&drives, copies, &usage, cancel, dry_run))
+    }
+
+    /// Has one drive take over from another, in every group.
+    pub(crate) async fn replace_drive(self: &Rc<Self>, from: DriveId, to: DriveId, dry_run: bool) -> Outcome {
+        let usage = self.usage().await;
+        let mut map = (*self.map()).clone();
+        let node_of = |d: &DriveId| map.drives.get(d).map(|d| d.node);
+        if from == to {
+            return Err(ApiError::new(ErrorCode::Invalid, "a drive cannot take its own place")
+                .with_hint("give the new drive's identifier: see `weft drive list`"));
+        }
+        if self.absent_drives().contains(&to) {
+            let text = format!("drive {} is not in service", to.short());
+            return Err(ApiError::new(ErrorCode::Refused, text).with_hint("see `weft drive show` for why"));
+        }
+        let held: Vec<GroupId> =
+            map.groups.values().filter(|g| map.staying(g).any(|d| d == from)).map(|g| g.id).collect();
+        if held.is_empty() {
+            return Err(ApiError::new(ErrorCode::Refused, format!("drive {} holds no copy", from.short()))
+                .with_hint(format!("`weft drive remove {}` forgets it", from.short())));
+        }
+        // On the same node any group's members stay apart; elsewhere each group has its own say.
+        let same_node = node_of(&from) == node_of(&to);
+        let mut changes = Vec::new();
+        if held.iter().any(|g| role(&map, *g, from) == Some(Role::Out)) {
+            let domain = domain(same_node);
+            changes.push(Change::Replace(Replace { from, to, domain }));
+        }
+        for group in held.iter().filter(|g| role(&map, **g, from) != Some(Role::Out)) {
+            let domain = domain(same_node || map.shares_a_node(&map.groups[group]));
+            changes.push(Change::BeginRelocation(BeginRelocation { group: *group, from, to, domain }));
+        }
+        if map.drives.get(&from).is_some_and(|d| d.state == DriveState::Active) {
+            // First: a member that passes from a drive which takes part is called off.
+            changes.insert(0, Change::DrainDrive(DrainDrive { drive: from, on: true }));
+        }
+        for change in &changes {
+            (map, _) = apply(&map, change).map_err(|r| refused(&map, r))?;
+        }
+        self.check_room(&BTreeSet::from([from]), &usage)?;
+        if !dry_run {
+            for change in &changes {
+                self.carry_out(change, false)?;
+            }
+        }
+        self.changed.notify_all();
+        let copies = held.into_iter().map(|group| CopyMove { group, from, to }).collect();
+        Ok(self.evacuation(&BTreeSet::from([from]), copies, &usage, false, dry_run))
+    }
+
+    /// Forgets a drive that holds no copy.
+    pub(crate) fn remove_drive(&self, drive: DriveId, dry_run: bool) -> Outcome {
+        self.refuse_if_served(&BTreeSet::from([drive]))?;
+        self.carry_out(&Change::RemoveDrive(RemoveDrive { drive }), dry_run)?;
+        Ok(ApiAnswer::Removed { node: None, drives: vec![drive], dry_run })
+    }
+
+    /// Forgets a node and its drives, none of which holds a copy.
+    pub(crate) fn remove_node(&self, name: &str, dry_run: bool) -> Outcome {
+        let drives = self.drives_of(name)?;
+        let mut map = (*self.map()).clone();
+        let node = map.node_named(name).expect("its drives were found").id;
+        if self.state.borrow().members.get(&node).is_some_and(|m| m.is_up()) {
+            let text = format!("the target of node '{name}' is up: it would join again at once");
+            return Err(ApiError::new(ErrorCode::Refused, text)
+                .with_hint(format!("stop it first, for a local fabric with `weft node stop {name}`")));
+        }
+        let remove = |drive: &DriveId| Change::RemoveDrive(RemoveDrive { drive: *drive });
+        let mut changes: Vec<Change> = drives.iter().map(remove).collect();
+        changes.push(Change::RemoveNode(RemoveNode { node }));
+        // All or nothing: the first that does not fit refuses the whole.
+        for change in &changes {
+            (map, _) = apply(&map, change).map_err(|r| refused(&map, r))?;
+        }
+        if !dry_run {
+            for change in &changes {
+                self.carry_out(change, false)?;
+            }
+        }
+        Ok(ApiAnswer::Removed { node: Some(name.to_owned()), drives: drives.into_iter().collect(), dry_run })
+    }
+
+    /// A drive that is active and served would be added again at its target's next start.
+    fn refuse_if_served(&self, drives: &BTreeSet<DriveId>) -> Result<(), ApiError> {
+        let map = self.map();
+        let absent = self.absent_drives();
+        let is_served = |d: &DriveId| {
+            !absent.contains(d) && map.drives.get(d).is_some_and(|d| d.state == DriveState::Active)
+        };
+        match drives.iter().find(|d| is_served(d)) {
+            Some(drive) => {
+                let text = format!("drive {} takes part in the fabric", drive.short());
+                Err(ApiError::new(ErrorCode::Refused, text)
+                    .with_hint(format!("empty it first: `weft drive evacuate {}`", drive.short())))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Where the drives' copies would go.
+    fn plan(&self, drives: &BTreeSet<DriveId>) -> Result<Vec<CopyMove>, ApiError> {
+        let map = self.map();
+        let seen = self.state.borrow().observations(self.started);
+        match plan_evacuation(&map, drives, &seen) {
+            Ok(moves) => {
+                let copy = |x: BeginRelocation| CopyMove { group: x.group, from: x.from, to: x.to };
+                Ok(moves.into_iter().map(copy).collect())
+            }
+            Err(stuck) => {
+                let names: Vec<String> = stuck.iter().take(NAMED).map(|(g, _)| g.to_string()).collect();
+                let text = format!(
+                    "no other drive can take {} copies: those of groups {}{}",
+                    stuck.len(),
+                    names.join(", "),
+                    if stuck.len() > NAMED { ", ..." } else { "" }
+                );
+                let hint = "a copy needs a drive in service of the same pool, on a node without another copy of \
+                            the group: add a drive or a node, or bring one back";
+                Err(ApiError::new(ErrorCode::Refused, text).with_hint(hint))
+            }
+        }
+    }
+
+    /// Checks that what the drives hold fits on the others.
+    fn check_room(&self, drives: &BTreeSet<DriveId>, usage: &Usage) -> Result<(), ApiError> {
+        let (used, free) = self.room(drives, usage);
+        if used <= free {
+            return Ok(());
+        }
+        let text = format!("the drives hold {used} bytes, the others of their pools have {free} bytes free");
+        let hint = "add a drive, or delete or discard what is not needed";
+        Err(ApiError::new(ErrorCode::Refused, text).with_hint(hint))
+    }
+
+    /// Bytes that these drives hold, and that are free on the active drives beside them, as far as targets answer.
+    fn room(&self, drives: &BTreeSet<DriveId>, usage: &Usage) -> (u64, u64) {
+        let map = self.map();
+        let used = drives.iter().filter_map(|d| usage.drive(*d)).map(|d| d.used_bytes).sum();
+        let pools: BTreeSet<_> = drives.iter().filter_map(|d| map.drives.get(d)).map(|d| d.pool).collect();
+        let others = map.drives.values().filter(|d| pools.contains(&d.pool) && !drives.contains(&d.id));
+        let active = others.filter(|d| d.state == DriveState::Active).filter_map(|d| usage.drive(d.id));
+        let free = active.map(|d| d.capacity_bytes.saturating_sub(d.used_bytes)).sum();
+        (used, free)
+    }
+
+    fn evacuation(
+        &self,
+        drives: &BTreeSet<DriveId>,
+        copies: Vec<CopyMove>,
+        usage: &Usage,
+        cancelled: bool,
+        dry_run: bool,
+    ) -> ApiAnswer {
+        let (used_bytes, free_bytes) = self.room(drives, usage);
+        let infos = self.drive_infos(usage).into_iter().filter(|d| drives.contains(&d.id)).collect();
+        ApiAnswer::Evacuation(Evacuation {
+            drives: infos,
+            copies,
+            used_bytes,
+            free_bytes,
+            cancelled,
+            dry_run,
+        })
+    }
+}
+
+fn role(map: &FabricMap, group: GroupId, drive: DriveId) -> Option<Role> {
+    Some(map.groups.get(&group)?.slot_of(drive)?.role)
+}
+
+fn domain(may_share: bool) -> weft_layout::FailureDomain {
+    if may_share { weft_layout::FailureDomain::Drive } else { weft_layout::FailureDomain::Node }
+}
