@@ -55,6 +55,7 @@ pub struct Node {
     pub host: IpAddr,
     addr: Addr,
     disks: Vec<SimDisk>,
+    drives: Vec<DriveId>,
     process: Cell<Option<ProcessId>>,
     stores: Rc<RefCell<Vec<Rc<Store>>>>,
 }
@@ -79,6 +80,13 @@ fn manager_addr() -> Addr {
     "10.0.1.1:4700".parse().expect("a valid address")
 }
 
+impl Node {
+    /// The identities of its drives.
+    pub fn drives(&self) -> &[DriveId] {
+        &self.drives
+    }
+}
+
 impl Bed {
     /// Formats the drives and starts everything.
     pub async fn start(shape: BedShape) -> Rc<Bed> {
@@ -86,7 +94,7 @@ impl Bed {
         let mut nodes = Vec::new();
         for n in 0..shape.nodes {
             let host = IpAddr::from([10, 0, 0, 1 + n as u8]);
-            let mut disks = Vec::new();
+            let (mut disks, mut drives) = (Vec::new(), Vec::new());
             for d in 0..shape.drives {
                 let disk = SimDisk::new(&format!("node-{}/drive-{}", n + 1, d + 1), shape.drive_bytes);
                 let drive = disk.open().expect("nobody has it open");
@@ -94,12 +102,14 @@ impl Bed {
                 let options = FormatOptions::new(fabric, drive_id);
                 Store::format(&drive, options).await.expect("an empty disk can be formatted");
                 disks.push(disk);
+                drives.push(drive_id);
             }
             nodes.push(Node {
                 name: format!("node-{}", n + 1),
                 host,
                 addr: format!("{host}:4800").parse().expect("a valid address"),
                 disks,
+                drives,
                 process: Cell::new(None),
                 stores: Rc::default(),
             });
@@ -193,6 +203,15 @@ impl Bed {
         }
     }
 
+    /// Asks once for a drive to be emptied, or to take part again. The manager may refuse, or not be there.
+    pub async fn evacuate(&self, node: usize, drive: usize, cancel: bool) {
+        let id = self.nodes[node].drives[drive].to_string();
+        let request = ApiRequest::DriveEvacuate { id, cancel, dry_run: false };
+        if let Ok(Err(error)) = timeout(Duration::from_secs(5), self.try_api(&request)).await {
+            sim::tell(|| format!("management: {error}"));
+        }
+    }
+
     async fn try_api(&self, request: &ApiRequest) -> Result<ApiAnswer, String> {
         let hello = Hello::new(PeerRole::Tool, None, "harness");
         let link = Link::connect(&manager_addr(), &hello).await.map_err(|e| e.to_string())?;
@@ -217,6 +236,9 @@ impl Bed {
             if let Some(slot) = group.slots.iter().find(|s| s.role != Role::InSync) {
                 return Err(format!("group {} {}: {} is {}", group.id, group.epoch, slot.drive, slot.role));
             }
+        }
+        if let Some((group, relocation)) = map.relocations.iter().next() {
+            return Err(format!("group {group}: {} still passes to {}", relocation.from, relocation.to));
         }
         match map.sessions.values().next() {
             Some(session) => Err(format!("session {} of {} is left", session.id, session.client)),

@@ -47,6 +47,15 @@ pub enum Fault {
         /// Which.
         client: usize,
     },
+    /// A drive is to be emptied; after a while it may be wanted again.
+    Evacuate {
+        /// The node of the drive.
+        node: usize,
+        /// Which of its drives.
+        drive: usize,
+        /// When it is to take part again, if at all.
+        cancel_after: Option<Duration>,
+    },
     /// Everything on the network takes up to this long, for a while.
     Slow {
         /// The longest latency.
@@ -70,8 +79,8 @@ pub fn client_host(client: usize) -> IpAddr {
 }
 
 impl Schedule {
-    /// Up to `budget` faults for a fabric of so many nodes and clients. At least one client lives.
-    pub fn random(budget: u64, nodes: usize, clients: usize) -> Schedule {
+    /// Up to `budget` faults for a fabric of so many nodes, drives on each, and clients. At least one client lives.
+    pub fn random(budget: u64, nodes: usize, drives: usize, clients: usize) -> Schedule {
         let mut client_deaths = clients.saturating_sub(1);
         let mut faults = Vec::new();
         for _ in 0..random_below(budget + 1) {
@@ -84,7 +93,7 @@ impl Schedule {
                 1 => client_host(random_below(clients as u64) as usize),
                 _ => IpAddr::from([10, 0, 0, 1 + random_below(nodes as u64) as u8]),
             };
-            let fault = match random_below(16) {
+            let fault = match random_below(18) {
                 0..=5 => {
                     let crash = if random_below(2) == 0 { Crash::Process } else { Crash::PowerCut };
                     let away = if random_below(2) == 0 { random_ms(1, 300) } else { random_ms(300, 5_000) };
@@ -102,6 +111,11 @@ impl Schedule {
                     client_deaths -= 1;
                     Fault::Client { client: 1 + client_deaths }
                 }
+                15..=16 => Fault::Evacuate {
+                    node,
+                    drive: random_below(drives as u64) as usize,
+                    cancel_after: (random_below(2) == 0).then(|| random_ms(1, 3_000)),
+                },
                 _ => Fault::Slow { latency: random_ms(1, 400), lasts: random_ms(10, 1_500) },
             };
             faults.push((pause, fault));
@@ -141,6 +155,15 @@ impl Schedule {
                 }
                 Fault::Reset { a, b } => sim::reset_connections(a, b),
                 Fault::Client { client } => sim::kill(clients[client], Crash::Process),
+                Fault::Evacuate { node, drive, cancel_after } => {
+                    weft_rt::spawn(async move {
+                        bed.evacuate(node, drive, false).await;
+                        if let Some(after) = cancel_after {
+                            sleep(after).await;
+                            bed.evacuate(node, drive, true).await;
+                        }
+                    });
+                }
                 Fault::Slow { latency, lasts } => {
                     sim::set_latency(Duration::from_micros(5), latency);
                     weft_rt::spawn(async move {

@@ -112,7 +112,7 @@ async fn scenario() -> Result<Outcome, String> {
         .collect();
     sleep(Duration::from_millis(300)).await;
 
-    let schedule = Schedule::random(FAULTS_MAX, bed.nodes.len(), clients);
+    let schedule = Schedule::random(FAULTS_MAX, bed.nodes.len(), bed.shape.drives, clients);
     schedule.play(&bed, &processes).await;
     // Time in which faults still overlap with whatever they caused.
     sleep(Duration::from_millis(random_below(2_000))).await;
