@@ -53,6 +53,14 @@ pub enum ApiRequest {
         #[serde(default)]
         dry_run: bool,
     },
+    /// Lets a drive take part again that is marked as failed, and that its target serves. Answer: `drive`.
+    DriveRestore {
+        /// Its identifier, or the first digits of it where they are unique.
+        id: String,
+        /// Whether to go through all checks and change nothing.
+        #[serde(default)]
+        dry_run: bool,
+    },
     /// Forgets a drive that holds no copy. Answer: `removed`.
     DriveRemove {
         /// Its identifier, or the first digits of it where they are unique.
@@ -175,6 +183,7 @@ impl ApiRequest {
             | ApiRequest::VolumeDelete { dry_run, .. }
             | ApiRequest::DriveEvacuate { dry_run, .. }
             | ApiRequest::DriveReplace { dry_run, .. }
+            | ApiRequest::DriveRestore { dry_run, .. }
             | ApiRequest::DriveRemove { dry_run, .. }
             | ApiRequest::NodeEvacuate { dry_run, .. }
             | ApiRequest::NodeRemove { dry_run, .. } => !dry_run,

@@ -37,6 +37,19 @@ pub enum DriveCommand {
     #[command(after_long_help = "Examples:\n  weft drive replace 5c0f9a3e --with 77aa01f2 --dry-run\n  \
         weft drive replace 5c0f9a3e --with 77aa01f2")]
     Replace(DriveReplaceArgs),
+    /// Let a drive take part again that is marked as failed
+    ///
+    /// A drive on which an error was met is marked as failed for good, so that it is not trusted again by chance.
+    /// Once it is sound (a cable, a full disk under a file), restart its node's target, then restore it: its
+    /// copies are brought up to date.
+    #[command(after_long_help = "Examples:\n  weft drive restore 5c0f9a3e")]
+    Restore {
+        /// The drive's identifier, or the first digits of it
+        id: String,
+        /// Go through all checks, and change nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Forget a drive that holds no copy
     ///
     /// Its data is not touched, but the fabric never takes it back: format it to use it again.
@@ -161,6 +174,20 @@ pub(crate) async fn show(connection: &Connection, id: &str, output: Output) -> R
         return Err(CliError::wrong_answer(connection.at()));
     };
     output.show(&answer, |_, paint| describe(drive, replicas, paint))
+}
+
+pub(crate) async fn restore(
+    connection: &Connection,
+    id: &str,
+    dry_run: bool,
+    output: Output,
+) -> Result<(), CliError> {
+    let answer = connection.ask(&ApiRequest::DriveRestore { id: id.to_owned(), dry_run }).await?;
+    let ApiAnswer::Drive { drive, .. } = &answer else {
+        return Err(CliError::wrong_answer(connection.at()));
+    };
+    let verb = if dry_run { "would take" } else { "takes" };
+    output.show(&answer, |_, _| format!("drive {} of {} {verb} part again\n", drive.id.short(), drive.node))
 }
 
 /// Drives as a table.

@@ -223,6 +223,9 @@ async fn ask(connection: &Connection, command: Command, output: Output) -> Resul
         }
         Command::Drive(DriveCommand::Evacuate(args)) => evacuate::drive(connection, args, output).await,
         Command::Drive(DriveCommand::Replace(args)) => evacuate::replace(connection, args, output).await,
+        Command::Drive(DriveCommand::Restore { id, dry_run }) => {
+            drive::restore(connection, &id, dry_run, output).await
+        }
         Command::Drive(DriveCommand::Remove(args)) => evacuate::remove_drive(connection, args, output).await,
         Command::Drive(DriveCommand::List) => drive::list(connection, output).await,
         Command::Drive(DriveCommand::Show { id }) => drive::show(connection, &id, output).await,

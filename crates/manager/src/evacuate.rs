@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use weft_api::{ApiAnswer, ApiError, CopyMove, ErrorCode, Evacuation};
 use weft_membership::{
-    BeginRelocation, Change, DrainDrive, RemoveDrive, RemoveNode, Replace, apply, plan_evacuation,
+    BeginRelocation, Change, DrainDrive, RemoveDrive, RemoveNode, Replace, RestoreDrive, apply,
+    plan_evacuation,
 };
 use weft_types::{DriveId, DriveState, FabricMap, GroupId, Role};
 
@@ -98,6 +99,19 @@ impl Manager {
         self.changed.notify_all();
         let copies = held.into_iter().map(|group| CopyMove { group, from, to }).collect();
         Ok(self.evacuation(&BTreeSet::from([from]), copies, &usage, false, dry_run))
+    }
+
+    /// Lets a failed drive take part again. A target that has met an error on a drive never serves it again before
+    /// it was restarted; so one that serves it has opened it anew, and has found its log and its labels sound.
+    pub(crate) fn restore_drive(&self, drive: DriveId, dry_run: bool) -> Result<(), ApiError> {
+        if self.absent_drives().contains(&drive) {
+            let text = format!("drive {} is not served by its target", drive.short());
+            let hint = "see why in the log of its node; once the drive is sound, restart the node's target";
+            return Err(ApiError::new(ErrorCode::Refused, text).with_hint(hint));
+        }
+        self.carry_out(&Change::RestoreDrive(RestoreDrive { drive }), dry_run)?;
+        self.changed.notify_all();
+        Ok(())
     }
 
     /// Forgets a drive that holds no copy.

@@ -54,6 +54,10 @@ impl Manager {
                 let (from, to) = (find_drive(&self.map(), &id)?, find_drive(&self.map(), &with)?);
                 self.replace_drive(from, to, dry_run).await
             }
+            ApiRequest::DriveRestore { id, dry_run } => {
+                self.restore_drive(find_drive(&self.map(), &id)?, dry_run)?;
+                self.show_drive(&id).await
+            }
             ApiRequest::DriveRemove { id, dry_run } => {
                 let drive = find_drive(&self.map(), &id)?;
                 self.remove_drive(drive, dry_run)

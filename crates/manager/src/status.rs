@@ -210,7 +210,7 @@ impl State {
             }
         }
         for drive in map.drives.values().filter(|d| d.state == DriveState::Failed) {
-            reasons.push(format!("drive {} ({}) has failed", drive.id.short(), drive.path));
+            reasons.push(format!("drive {} ({}) has failed; once it is sound: restart its target, then `weft drive restore {}`", drive.id.short(), drive.path, drive.id.short()));
         }
         if !behind.is_empty() {
             let what = match groups(&behind) {

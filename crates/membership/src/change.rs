@@ -5,7 +5,8 @@
 use crate::{
     AddDrive, BeginDelete, BeginRelocation, CancelRelocation, CloseSession, CreatePool, CreateVolume,
     DrainDrive, Evict, FailDrive, FinishDelete, FinishRelocation, GrowVolume, HandOver, JoinNode, MoveNode,
-    OpenSession, Promote, Reason, Rebuild, Refusal, Rejoin, RemoveDrive, RemoveNode, Replace, SweepSession,
+    OpenSession, Promote, Reason, Rebuild, Refusal, Rejoin, RemoveDrive, RemoveNode, Replace, RestoreDrive,
+    SweepSession,
 };
 use crate::{
     delete, drive, evict, node, pool, promote, rebuild, rejoin, relocate, replace, resize, session, volume,
@@ -31,6 +32,8 @@ pub enum Change {
     DrainDrive(DrainDrive),
     /// A drive is declared failed: nothing new is placed on it.
     FailDrive(FailDrive),
+    /// A drive that had failed takes part again.
+    RestoreDrive(RestoreDrive),
     /// A drive that no group lists any more is forgotten.
     RemoveDrive(RemoveDrive),
     /// Drives leave the write sets of their groups.
@@ -85,6 +88,7 @@ pub fn apply(map: &FabricMap, change: &Change) -> Result<(FabricMap, Reason), Re
         Change::AddDrive(change) => drive::add(&mut next, change),
         Change::DrainDrive(change) => drive::drain(&mut next, change),
         Change::FailDrive(change) => drive::fail(&mut next, change),
+        Change::RestoreDrive(change) => drive::restore(&mut next, change),
         Change::RemoveDrive(change) => drive::remove(&mut next, change),
         Change::Evict(change) => evict::evict(&mut next, change),
         Change::Rejoin(change) => rejoin::rejoin(&mut next, change),

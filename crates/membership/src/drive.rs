@@ -43,6 +43,14 @@ pub struct FailDrive {
     pub cause: String,
 }
 
+/// A drive that had failed is sound again: it takes part, and its copies come back as syncing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RestoreDrive {
+    /// The drive.
+    pub drive: DriveId,
+}
+
 /// A drive that no group lists any more is forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -115,6 +123,19 @@ pub(crate) fn fail(map: &mut FabricMap, change: &FailDrive) -> Result<Reason, Re
     }
     drive.state = DriveState::Failed;
     Ok(Reason::DriveFailed { drive: id, cause: change.cause.clone() })
+}
+
+/// A failed drive's members were evicted first, or are in-sync still because they are the last: either way a copy
+/// that missed a write is not taken for a good one.
+pub(crate) fn restore(map: &mut FabricMap, change: &RestoreDrive) -> Result<Reason, Refusal> {
+    let id = change.drive;
+    let unknown = || Refusal::Unknown { kind: Kind::Drive, id: id.to_string() };
+    let drive = map.drives.get_mut(&id).ok_or_else(unknown)?;
+    if drive.state != DriveState::Failed {
+        return Err(Refusal::NotFailed { drive: id });
+    }
+    drive.state = DriveState::Active;
+    Ok(Reason::DriveRestored { drive: id })
 }
 
 pub(crate) fn remove(map: &mut FabricMap, change: &RemoveDrive) -> Result<Reason, Refusal> {

@@ -36,7 +36,7 @@ pub use capacity::free_blocks;
 pub use change::{Change, apply};
 pub use check::{Violation, check, check_step};
 pub use delete::{BeginDelete, FinishDelete};
-pub use drive::{AddDrive, DrainDrive, FailDrive, RemoveDrive};
+pub use drive::{AddDrive, DrainDrive, FailDrive, RemoveDrive, RestoreDrive};
 pub use evict::{Acknowledged, Evict};
 pub use name::{NameFault, validate_name};
 pub use node::{JoinNode, MoveNode, RemoveNode};

@@ -21,6 +21,8 @@ pub enum Reason {
     DriveAdded { drive: DriveId, node: NodeId, pool: PoolId },
     /// A drive is being emptied, or no longer.
     DriveDraining { drive: DriveId, on: bool },
+    /// A drive that was marked as failed takes part again.
+    DriveRestored { drive: DriveId },
     /// A drive was marked as failed.
     DriveFailed { drive: DriveId, cause: String },
     /// A drive was forgotten.
@@ -75,6 +77,7 @@ impl fmt::Display for Reason {
             Reason::DriveDraining { drive, on: false } => {
                 write!(f, "drive {} is no longer being emptied", drive.short())
             }
+            Reason::DriveRestored { drive } => write!(f, "drive {} takes part again", drive.short()),
             Reason::DriveFailed { drive, cause } => write!(f, "drive {} failed: {cause}", drive.short()),
             Reason::DriveRemoved { drive } => write!(f, "drive {} removed", drive.short()),
             Reason::Evicted { drives, groups, skipped } => {

@@ -97,6 +97,9 @@ pub enum Refusal {
     /// The drive was taken out for good.
     #[error("drive {drive} was removed from the fabric")]
     DriveRemoved { drive: DriveId },
+    /// The drive has not failed.
+    #[error("drive {drive} is not marked as failed")]
+    NotFailed { drive: DriveId },
     /// The drive is being emptied.
     #[error("drive {drive} is being emptied")]
     DriveDraining { drive: DriveId },
@@ -187,8 +190,8 @@ pub enum Refusal {
     NotDeleting { volume: String },
     /// Sessions stand in the way.
     #[error(
-        "volume '{volume}' has {} sessions, the first is {first} of client '{client}' ({mode})",
-        sessions
+        "volume '{volume}' is in use by {}, the first is session {first} of client '{client}' ({mode})",
+        clients(*sessions)
     )]
     Attached { volume: String, sessions: usize, first: SessionId, client: String, mode: AttachMode },
     /// Sessions have not been swept.
@@ -229,10 +232,12 @@ impl Refusal {
                 "`weft drive format --force` makes it a new drive, with nothing on it".into()
             }
             Refusal::DriveDraining { .. } => "`weft drive evacuate --cancel` lets it take part again".into(),
-            Refusal::NotDraining { .. } => "see `weft drive list` for what is going on".into(),
+            Refusal::NotDraining { .. } | Refusal::NotFailed { .. } => "see `weft drive list` for what is going on".into(),
             Refusal::NodeInUse { .. } => "empty it first with `weft node evacuate`".into(),
             Refusal::BeingRelocated { .. } => "wait until it is done: see `weft status`".into(),
-            Refusal::DriveFailed { .. } => "format the drive anew if it is sound: it then is another drive".into(),
+            Refusal::DriveFailed { .. } => {
+                "if it is sound after all, restart its target, then `weft drive restore`".into()
+            }
             Refusal::NothingToEvict { skipped, .. } if !skipped.is_empty() => {
                 "the last in-sync copy of a group always stays listed: bring one of its drives back".into()
             }
@@ -258,13 +263,19 @@ impl Refusal {
             Refusal::PlannedElsewhere { .. } => "plan it again for the newest map".into(),
             Refusal::Shrink { .. } => "create a smaller volume and copy the data".into(),
             Refusal::Attached { .. } => {
-                "detach the clients; or preempt them (attach --preempt, delete --force): they lose access at once"
+                "end the clients first (`weft session list` names them); or take it from them with --preempt of \
+                 `weft volume serve` or --force of `weft volume delete`: they lose access at once"
                     .into()
             }
             Refusal::TooManySessions => "detach clients that are not needed".into(),
             _ => return None,
         })
     }
+}
+
+/// A number of clients, in words.
+fn clients(n: usize) -> String {
+    if n == 1 { "1 client".into() } else { format!("{n} clients") }
 }
 
 /// Hostile text in a message: escaped, and cut to a length that people read.

@@ -8,8 +8,8 @@ use weft_membership::{
     Acknowledged, AddDrive, BeginDelete, BeginRelocation, CancelRelocation, Change, CloseSession, CreatePool,
     DrainDrive, DriveObservation, Evict, FailDrive, FinishDelete, FinishRelocation, HandOver, JoinNode,
     MoveNode, NodeObservation, Observations, OpenSession, Promote, Rebuild, Rejoin, RemoveDrive, RemoveNode,
-    Replace, ResizeRequest, SweepSession, VolumeRequest, apply, check, check_step, intents, next_change,
-    plan_resize, plan_volume,
+    Replace, ResizeRequest, RestoreDrive, SweepSession, VolumeRequest, apply, check, check_step, intents,
+    next_change, plan_resize, plan_volume,
 };
 use weft_types::{
     AttachMode, BlockCount, DriveId, DriveState, Epoch, FabricId, FabricMap, Group, GroupId, NodeId, PoolId,
@@ -39,6 +39,7 @@ enum Attempt {
     Pass(Pick, Pick, Pick, bool),
     StepOfRelocation(Pick, Pick, u64),
     RemoveNode(Pick),
+    Restore(Pick),
     CreateVolume(u64, u8, bool, bool),
     Resize(Pick, u64),
     Delete(Pick, bool),
@@ -66,6 +67,7 @@ fn attempt() -> impl Strategy<Value = Attempt> {
         4 => (pick(), pick(), pick(), any::<bool>()).prop_map(|(g, s, d, n)| Attempt::Pass(g, s, d, n)),
         6 => (pick(), pick(), 0u64..4).prop_map(|(g, s, back)| Attempt::StepOfRelocation(g, s, back)),
         1 => pick().prop_map(Attempt::RemoveNode),
+        1 => pick().prop_map(Attempt::Restore),
         2 => (1u64..300, 0u8..5, any::<bool>(), any::<bool>())
             .prop_map(|(s, c, t, n)| Attempt::CreateVolume(s << 20, c, t, n)),
         2 => (pick(), 1u64..600).prop_map(|(v, s)| Attempt::Resize(v, s << 20)),
@@ -151,6 +153,7 @@ fn change(map: &FabricMap, attempt: &Attempt, serial: u32) -> Option<Change> {
                 }
             }
         }
+        Attempt::Restore(d) => Change::RestoreDrive(RestoreDrive { drive: drive(*d)? }),
         Attempt::RemoveNode(n) => Change::RemoveNode(RemoveNode { node: node(*n)? }),
         Attempt::CreateVolume(bytes, copies, thin, node) => {
             let request = VolumeRequest {

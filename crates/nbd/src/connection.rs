@@ -1,111 +1,11 @@
-//! A client's connection as bytes: fixed and variable parts read one after another, replies written together.
+//! The way of replies to a client: written together, as many as are ready.
 //!
-//! It knows nothing of what the bytes mean. Reading is done by one task; replies may come from many.
+//! It knows nothing of what the bytes mean. Replies may come from many tasks.
 
-use crate::error::ConnectionError;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use weft_rt::sync::{Notify, Permit};
-use weft_rt::{Buf, BufMut, JoinHandle, Stream, spawn};
-
-/// Bytes that a reader asks the stream for at once: dozens of small requests, or several of usual size.
-const READ_BYTES: usize = 256 * 1024;
-
-/// From this many missing bytes on, a payload is received where it belongs instead of through the read buffer:
-/// below, one system call that also brings the next requests is cheaper than the copy it saves.
-const DIRECT_BYTES: usize = 32 * 1024;
-
-/// Reads from a stream; nobody else may read from it. Dropping one of its futures before it is done makes it
-/// unusable.
-pub(crate) struct ByteReader {
-    stream: Stream,
-    buf: Option<BufMut>,
-    start: usize,
-    end: usize,
-}
-
-impl ByteReader {
-    pub(crate) fn new(stream: Stream) -> ByteReader {
-        ByteReader { stream, buf: Some(BufMut::aligned(READ_BYTES)), start: 0, end: 0 }
-    }
-
-    /// The next `N` bytes; `None` if the client closed before the first of them.
-    pub(crate) async fn next<const N: usize>(&mut self) -> Result<Option<[u8; N]>, ConnectionError> {
-        const { assert!(N < READ_BYTES / 4) };
-        if self.have().is_empty() && self.fill().await? == 0 {
-            return Ok(None);
-        }
-        while self.have().len() < N {
-            self.fill_some().await?;
-        }
-        let bytes = self.have()[..N].try_into().expect("that many bytes");
-        self.start += N;
-        Ok(Some(bytes))
-    }
-
-    /// The next `length` bytes in one buffer, aligned to [`weft_rt::IO_ALIGN`] from 4096 bytes on.
-    pub(crate) async fn payload(&mut self, length: usize) -> Result<Buf, ConnectionError> {
-        while self.have().len() < length
-            && length - self.have().len() < DIRECT_BYTES
-            && length <= READ_BYTES / 2
-        {
-            self.fill_some().await?;
-        }
-        let mut payload = BufMut::aligned(length);
-        let mut filled = self.have().len().min(length);
-        payload[..filled].copy_from_slice(&self.have()[..filled]);
-        self.start += filled;
-        while filled < length {
-            let (n, returned) = self.stream.read(payload, filled).await;
-            payload = returned;
-            match n.map_err(ConnectionError::Io)? {
-                0 => return Err(ConnectionError::Truncated),
-                n => filled += n,
-            }
-        }
-        Ok(payload.freeze())
-    }
-
-    /// Throws the next `length` bytes away.
-    pub(crate) async fn skip(&mut self, length: usize) -> Result<(), ConnectionError> {
-        let mut left = length;
-        loop {
-            let n = self.have().len().min(left);
-            self.start += n;
-            left -= n;
-            if left == 0 {
-                return Ok(());
-            }
-            self.fill_some().await?;
-        }
-    }
-
-    fn have(&self) -> &[u8] {
-        &self.buf.as_ref().expect("the buffer is only away during a read")[self.start..self.end]
-    }
-
-    async fn fill_some(&mut self) -> Result<(), ConnectionError> {
-        match self.fill().await? {
-            0 => Err(ConnectionError::Truncated),
-            _ => Ok(()),
-        }
-    }
-
-    async fn fill(&mut self) -> Result<usize, ConnectionError> {
-        let mut buf = self.buf.take().expect("one read at a time");
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-        } else if self.start > 0 && buf.len() - self.end < READ_BYTES / 4 {
-            buf.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
-        }
-        let (n, buf) = self.stream.read(buf, self.end).await;
-        self.buf = Some(buf);
-        let n = n.map_err(ConnectionError::Io)?;
-        self.end += n;
-        Ok(n)
-    }
-}
+use weft_rt::{Buf, JoinHandle, Stream, spawn};
 
 /// What a request holds of the connection's limits, until its reply has been handed to the network.
 pub(crate) struct Held {

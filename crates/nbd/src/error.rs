@@ -45,6 +45,15 @@ pub(crate) enum ConnectionError {
     HandshakeTimeout,
 }
 
+impl From<io::Error> for ConnectionError {
+    fn from(error: io::Error) -> ConnectionError {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => ConnectionError::Truncated,
+            _ => ConnectionError::Io(error),
+        }
+    }
+}
+
 /// Why a request fails: the number for programs, the text for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {

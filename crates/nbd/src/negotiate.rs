@@ -3,11 +3,12 @@
 //! [`parse_option`] and [`Negotiation::answer`] are pure; [`negotiate`] moves the bytes. Nothing here touches
 //! data.
 
-use crate::connection::{ByteReader, ReplyWriter};
+use crate::connection::ReplyWriter;
 use crate::error::ConnectionError;
 use crate::export::{Export, Exports};
 use crate::protocol::*;
 use std::rc::Rc;
+use weft_rt::ByteReader;
 use weft_types::with_causes;
 
 /// Bytes of zeroes after the answer to `NBD_OPT_EXPORT_NAME`, unless the client can do without.
@@ -47,7 +48,7 @@ pub(crate) async fn negotiate(
             });
             return Err(ConnectionError::OptionTooLarge { length: header.length });
         }
-        let data = reader.payload(header.length as usize).await?;
+        let data = reader.take(header.length as usize).await?;
         let option = parse_option(header.option, &data);
         if let Ok(ClientOption::Info { name, .. } | ClientOption::ExportName(name)) = &option
             && let Some(export) = exports.find(name)

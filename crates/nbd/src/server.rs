@@ -1,6 +1,6 @@
 //! Takes connections, leads each through handshake and transmission, and ends them gracefully.
 
-use crate::connection::{ByteReader, ReplyWriter};
+use crate::connection::ReplyWriter;
 use crate::error::ConnectionError;
 use crate::export::Exports;
 use crate::negotiate::negotiate;
@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::{Either, Notify, race};
-use weft_rt::{Instant, Listener, Stream, now, sleep, spawn, timeout};
+use weft_rt::{ByteReader, Instant, Listener, Stream, now, sleep, spawn, timeout};
 use weft_types::with_causes;
 
 /// Connections that one server has open at a time. Each may hold 64 MiB of data in flight, and a client rarely
@@ -222,7 +222,7 @@ mod tests {
             assert_eq!(simple.errno(NBD_CMD_WRITE, NBD_CMD_FLAG_FUA, at, &data).await, 0);
             simple.request(NBD_CMD_READ, 0, 5, at, &[]).await;
             assert_eq!(simple.reply().await, Some(Reply::Simple { cookie: 5, error: 0 }));
-            assert_eq!(simple.reader.payload(data.len()).await.unwrap()[..], data);
+            assert_eq!(simple.reader.take(data.len()).await.unwrap()[..], data);
             let mut structured = bed.client(true).await;
             structured.request(NBD_CMD_READ, NBD_CMD_FLAG_DF, 6, at, &[]).await;
             let payload = [&512u64.to_be_bytes()[..], &data].concat();

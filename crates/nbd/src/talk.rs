@@ -1,13 +1,12 @@
 //! A client for tests of this crate, over simulated streams: says exactly the bytes it is told to.
 
-use crate::connection::ByteReader;
 use crate::export::{Exports, Source};
 use crate::memory::MemoryVolume;
 use crate::protocol::*;
 use crate::server::NbdServer;
 use std::rc::Rc;
 use weft_client::AttachMode;
-use weft_rt::{Addr, Buf, JoinHandle, Listener, Stream, spawn};
+use weft_rt::{Addr, Buf, ByteReader, JoinHandle, Listener, Stream, spawn};
 
 /// A server of one volume in memory, and where it listens.
 pub(crate) struct Bed {
@@ -93,7 +92,7 @@ impl TestClient {
         let head = self.reader.next::<20>().await.expect("connected").expect("a reply");
         let kind = u32::from_be_bytes(head[12..16].try_into().expect("four bytes"));
         let length = u32::from_be_bytes(head[16..20].try_into().expect("four bytes"));
-        (kind, self.reader.payload(length as usize).await.expect("connected").to_vec())
+        (kind, self.reader.take(length as usize).await.expect("connected").to_vec())
     }
 
     /// Sends a request and, for a write, its data.
@@ -117,7 +116,7 @@ impl TestClient {
         let kind = u16::from_be_bytes([rest[2], rest[3]]);
         let cookie = u64::from_be_bytes(rest[4..12].try_into().expect("eight bytes"));
         let length = u32::from_be_bytes(rest[12..16].try_into().expect("four bytes"));
-        let payload = self.reader.payload(length as usize).await.ok()?.to_vec();
+        let payload = self.reader.take(length as usize).await.ok()?.to_vec();
         Some(Reply::Chunk { cookie, kind, is_last: rest[1] == 1, payload })
     }
 

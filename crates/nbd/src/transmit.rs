@@ -4,7 +4,7 @@
 //! replies (section "Ordering of messages and writes"). A write begins only when all of its data is there, so
 //! a client that vanishes leaves no part of one behind.
 
-use crate::connection::{ByteReader, Held, ReplyWriter};
+use crate::connection::{Held, ReplyWriter};
 use crate::error::{ConnectionError, Failure};
 use crate::export::Export;
 use crate::negotiate::Agreement;
@@ -14,7 +14,7 @@ use crate::server::Stop;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::Semaphore;
-use weft_rt::{Buf, spawn};
+use weft_rt::{Buf, ByteReader, spawn};
 
 /// Requests that one connection may have in flight: twice what the Linux driver and fio keep by default (128).
 pub(crate) const CONNECTION_REQUESTS_MAX: u64 = 256;
@@ -120,7 +120,7 @@ async fn take_requests(
             Ok(request) => {
                 let held = limits.hold(request.cost()).await;
                 let data = match request {
-                    Request::Write { range } => reader.payload(range.length as usize).await?,
+                    Request::Write { range } => reader.take(range.length as usize).await?,
                     _ => Buf::empty(),
                 };
                 let shared = shared.clone();

@@ -1,18 +1,13 @@
 //! Frames on a stream: read one after another; written together as many as are ready.
 
 use crate::sync::Notify;
-use crate::{Buf, BufMut, Stream, spawn};
+use crate::{Buf, ByteReader, Stream, spawn};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
+use weft_types::limits::FRAME_HEAD_MAX;
 use weft_wire::DecodeError;
 use weft_wire::frame::{ENVELOPE_BYTES, Envelope};
-
-/// Bytes that a reader asks the stream for at once: several requests of usual size, or dozens of small ones.
-const READ_BYTES: usize = 256 * 1024;
-
-/// From this many missing bytes on, a body is received where it belongs instead of through the read buffer.
-const DIRECT_BYTES: usize = 32 * 1024;
 
 /// One message.
 #[derive(Debug)]
@@ -39,22 +34,24 @@ pub enum FrameError {
     Decode(#[source] DecodeError),
 }
 
+impl From<io::Error> for FrameError {
+    fn from(error: io::Error) -> FrameError {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => FrameError::Truncated,
+            _ => FrameError::Io(error),
+        }
+    }
+}
+
 /// Reads frames from a stream.
 pub struct FrameReader {
-    stream: Stream,
-    buf: Option<BufMut>,
-    start: usize,
-    end: usize,
+    bytes: ByteReader,
 }
 
 impl FrameReader {
     /// A reader of this stream; nobody else may read from it.
     pub fn new(stream: Stream) -> Self {
-        FrameReader { stream, buf: Some(BufMut::aligned(READ_BYTES)), start: 0, end: 0 }
-    }
-
-    fn have(&self) -> &[u8] {
-        &self.buf.as_ref().expect("the buffer is only away during a read")[self.start..self.end]
+        FrameReader { bytes: ByteReader::new(stream) }
     }
 
     /// The next frame; `None` when the peer has closed between frames.
@@ -62,70 +59,24 @@ impl FrameReader {
     /// # Errors
     /// See [`FrameError`]; the connection is of no further use then.
     pub async fn next(&mut self) -> Result<Option<Frame>, FrameError> {
-        if self.have().is_empty() && self.fill().await? == 0 {
+        if !self.bytes.fill_to(ENVELOPE_BYTES).await? {
             return Ok(None);
         }
-        while self.have().len() < ENVELOPE_BYTES {
-            self.fill_some().await?;
-        }
-        let fixed: [u8; ENVELOPE_BYTES] = self.have()[..ENVELOPE_BYTES].try_into().expect("that many bytes");
+        let fixed = self.bytes.have()[..ENVELOPE_BYTES].try_into().expect("that many bytes");
         let envelope = Envelope::decode(&fixed).map_err(FrameError::Decode)?;
         let front = ENVELOPE_BYTES + envelope.head_len as usize;
-        while self.have().len() < front {
-            self.fill_some().await?;
-        }
-        let head = &self.have()[ENVELOPE_BYTES..front];
+        self.bytes.fill_to(front).await?;
+        let head = &self.bytes.have()[ENVELOPE_BYTES..front];
         Envelope::verify(&fixed, head).map_err(FrameError::Decode)?;
         let head = Buf::from(head);
-        self.start += front;
-        let body = self.body(envelope.body_len as usize).await?;
+        self.bytes.consume(front);
+        let body = self.bytes.take(envelope.body_len as usize).await?;
         Ok(Some(Frame { envelope, head, body }))
     }
-
-    async fn body(&mut self, len: usize) -> Result<Buf, FrameError> {
-        if len == 0 {
-            return Ok(Buf::empty());
-        }
-        while self.have().len() < len && len - self.have().len() < DIRECT_BYTES && len <= READ_BYTES / 2 {
-            self.fill_some().await?;
-        }
-        let mut body = BufMut::aligned(len);
-        let mut filled = self.have().len().min(len);
-        body[..filled].copy_from_slice(&self.have()[..filled]);
-        self.start += filled;
-        while filled < len {
-            let (n, returned) = self.stream.read(body, filled).await;
-            body = returned;
-            match n.map_err(FrameError::Io)? {
-                0 => return Err(FrameError::Truncated),
-                n => filled += n,
-            }
-        }
-        Ok(body.freeze())
-    }
-
-    async fn fill_some(&mut self) -> Result<(), FrameError> {
-        match self.fill().await? {
-            0 => Err(FrameError::Truncated),
-            _ => Ok(()),
-        }
-    }
-
-    async fn fill(&mut self) -> Result<usize, FrameError> {
-        let mut buf = self.buf.take().expect("one read at a time");
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-        } else if self.start > 0 && buf.len() - self.end < READ_BYTES / 4 {
-            buf.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
-        }
-        let (n, buf) = self.stream.read(buf, self.end).await;
-        self.buf = Some(buf);
-        let n = n.map_err(FrameError::Io)?;
-        self.end += n;
-        Ok(n)
-    }
 }
+
+/// A frame's front always fits the buffer of its reader.
+const _: () = assert!(ENVELOPE_BYTES + FRAME_HEAD_MAX <= ByteReader::FILL_MAX);
 
 #[derive(Default)]
 struct Outbox {

@@ -7,6 +7,7 @@
 //! messages in them mean; it never decides anything about data.
 
 mod buf;
+mod byte_reader;
 mod drive;
 mod executor;
 mod frame;
@@ -22,6 +23,7 @@ mod time;
 mod uring;
 
 pub use buf::{Buf, BufMut, IO_ALIGN};
+pub use byte_reader::ByteReader;
 pub use drive::{Drive, OpenOptions};
 pub use executor::{Cancelled, JoinHandle, block_on, spawn, yield_now};
 pub use frame::{Frame, FrameError, FrameReader, FrameWriter};

@@ -81,6 +81,11 @@ fn manager_addr() -> Addr {
 }
 
 impl Node {
+    /// Its disks.
+    pub fn disks(&self) -> &[SimDisk] {
+        &self.disks
+    }
+
     /// The identities of its drives.
     pub fn drives(&self) -> &[DriveId] {
         &self.drives
@@ -212,7 +217,11 @@ impl Bed {
         }
     }
 
-    async fn try_api(&self, request: &ApiRequest) -> Result<ApiAnswer, String> {
+    /// Carries out a management operation, trying once.
+    ///
+    /// # Errors
+    /// What the manager said, or that it does not answer.
+    pub async fn try_api(&self, request: &ApiRequest) -> Result<ApiAnswer, String> {
         let hello = Hello::new(PeerRole::Tool, None, "harness");
         let link = Link::connect(&manager_addr(), &hello).await.map_err(|e| e.to_string())?;
         let frame = link.call(Kind::Api, &weft_api::encode_request(request), vec![]).await;

@@ -1,4 +1,4 @@
-//! Drives are emptied and replaced under load: no operation fails or sees old data, and nothing is left on them.
+//! Drives are emptied, replaced and restored under load: no operation fails or sees old data, and nothing is left on them.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use weft_rt::sim::{Crash, Sim, kill, spawn_process};
 use weft_rt::{now, sleep};
 use weft_sim::workload::{self, Workload};
 use weft_sim::{Bed, BedShape, History};
-use weft_types::{DriveId, Durations, FabricMap};
+use weft_types::{DriveId, DriveState, Durations, FabricMap};
 
 /// Virtual time within which a small drive must be empty.
 const EMPTY_WITHIN: Duration = Duration::from_secs(60);
@@ -159,5 +159,27 @@ fn a_drive_takes_the_place_of_another_on_its_node() {
         }
         until_empty(&bed, old, 2).await;
         assert!(groups_on(&bed.map().await, new) > 0);
+    });
+}
+
+#[test]
+fn a_drive_that_failed_is_restored_once_its_target_serves_it_again() {
+    under_load(30, shape(3, 1), |bed| async move {
+        let drive = bed.nodes[2].drives()[0];
+        bed.nodes[2].disks()[0].set_faults(|f| f.write_error = Some(std::io::ErrorKind::Other));
+        let state = async |bed: &Rc<Bed>| bed.map().await.drives[&drive].state;
+        while state(&bed).await != DriveState::Failed {
+            sleep(Duration::from_millis(50)).await;
+        }
+        let restore = ApiRequest::DriveRestore { id: drive.to_string(), dry_run: false };
+        let refused = bed.try_api(&restore).await.expect_err("its target does not serve it");
+        assert!(refused.contains("restart the node's target"), "{refused}");
+        bed.nodes[2].disks()[0].set_faults(|f| f.write_error = None);
+        bed.kill_node(2, Crash::Process);
+        bed.start_node(2);
+        sleep(Duration::from_secs(3)).await;
+        assert_eq!(state(&bed).await, DriveState::Failed, "it is not trusted again by itself");
+        assert!(matches!(bed.api(restore).await, ApiAnswer::Drive { .. }));
+        assert_eq!(state(&bed).await, DriveState::Active);
     });
 }
