@@ -1,8 +1,8 @@
 //! Admission, R1: what every request about a group must pass before it touches a drive.
 //!
 //! The check itself has no await in it, so between the check and the store's first step nothing can change; and
-//! a mutation holds a guard until it has finished, which the acknowledgement of a newer epoch waits for. It
-//! never reads or changes blocks.
+//! a mutation holds a guard until it has finished, which the acknowledgement of a newer epoch waits for. What only
+//! reads holds no guard, and is checked a second time before it is answered. It never reads or changes blocks.
 
 use crate::drive::ServedDrive;
 use crate::member::{Member, Running};
@@ -140,6 +140,20 @@ impl Target {
                 }
             }
         }
+    }
+
+    /// Checks once more what was admitted and has let go of its guard since: whatever it found counts only if no
+    /// newer epoch has come meanwhile, because from then on the drive may hold another stint's state.
+    ///
+    /// # Errors
+    /// The answer that admission would give now.
+    pub(crate) async fn stands(&self, claim: &Claim) -> Result<(), Answer> {
+        if self.check(claim).is_ok() {
+            return Ok(());
+        }
+        self.admit(claim).await?;
+        // The gate was closed, and is open again for the same epoch: what happened in between is not known.
+        Err(Answer::error(Status::NotServing, "the group was being changed while the request was under way"))
     }
 
     /// Checks a request against the state of this very moment.

@@ -3,7 +3,8 @@
 mod fabric;
 
 use fabric::*;
-use weft_rt::sim::{Crash, Sim};
+use std::time::Duration;
+use weft_rt::sim::{Crash, Sim, set_blocked};
 use weft_rt::{Buf, sleep};
 use weft_store::{OpenOptions, Store};
 use weft_types::*;
@@ -272,4 +273,39 @@ fn acknowledging_an_epoch_drains_what_was_admitted_before_it() {
             }
         });
     }
+}
+
+#[test]
+fn a_read_that_outlives_its_stint_is_not_answered() {
+    Sim::new(3).block_on(async {
+        let fabric = Fabric::start(2).await;
+        let (dead, live) = (Client::new(1, 1), Client::new(2, 2));
+        live.write_all(&[1, 2], 0, live.v(1), 1).await;
+        live.watermark.set(live.v(1));
+        assert_eq!(dead.write(2, 0, dead.v(5), 5).await, OK);
+        assert!(live.read(2, 0).await.unwrap().open);
+        for _ in 0..2 {
+            sleep(ms(500)).await;
+            fabric.kill_target(2, Crash::Process);
+            fabric.start_target(2);
+            sleep(ms(500)).await;
+            fabric.wait_serving().await;
+        }
+        let usual = (Duration::from_micros(5), Duration::from_micros(100));
+        fabric.disks[1].set_faults(|f| f.latency = (ms(400), ms(400)));
+        let c = live.clone();
+        let read = weft_rt::spawn(async move { c.read(2, 0).await });
+        sleep(ms(10)).await;
+        fabric.disks[1].set_faults(|f| f.latency = usual);
+        fabric.set_role(2, Role::Out);
+        fabric.push(&[1, 2]).await;
+        set_blocked(host(2), host(1), true);
+        let stint = fabric.set_role(2, Role::Syncing);
+        fabric.push(&[1, 2]).await;
+        // The new stint has cleared the open set: what the old one held would look as if it were complete.
+        assert_eq!(read.await.unwrap(), Err(Status::StaleEpoch));
+        let c = live.clone();
+        c.epoch.set(stint.0);
+        assert_eq!(c.read(1, 0).await.unwrap().version, live.v(1));
+    });
 }
