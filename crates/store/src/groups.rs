@@ -181,15 +181,18 @@ impl Store {
     }
 
     /// Forgets a session that is over and swept: its slot may then be given to another. Durable on return.
+    /// Returns `false`, and forgets nothing, if an entry of it is open and not settled: it has to be swept first.
     ///
     /// # Errors
     /// `UnknownGroup`, or the store has failed.
-    pub async fn forget_session(&self, group: GroupId, slot: SessionSlot) -> Result<(), StoreError> {
+    pub async fn forget_session(&self, group: GroupId, slot: SessionSlot) -> Result<bool, StoreError> {
+        let mut is_swept = true;
         self.log(|state| {
-            state.drive.group(group)?;
-            Ok(Some(Record::ForgetSession { group, slot }))
+            is_swept = state.drive.group(group)?.marks.entries_of(slot).all(|entry| entry.settled);
+            Ok(is_swept.then_some(Record::ForgetSession { group, slot }))
         })
-        .await
+        .await?;
+        Ok(is_swept)
     }
 
     /// Logs and applies the record that `decide` wants, at one instant, and waits until it is durable. If it

@@ -116,8 +116,9 @@ impl Store {
     /// order, neighbours of one verdict together. Durable on return, and so is every version cited.
     ///
     /// # Errors
-    /// `NoSpace` before anything was changed; `UnknownGroup`, `Invalid`; or the store has failed, then it is
-    /// unknown whether the write happened.
+    /// `NoSpace` before anything was changed, and for data only: a discard or a write of zeroes waits for
+    /// checkpoints instead; `UnknownGroup`, `Invalid`; or the store has failed, then it is unknown whether the
+    /// write happened.
     pub async fn write(&self, write: Write) -> Result<Vec<(BlockRange, Verdict)>, StoreError> {
         check_write(&write)?;
         let mut verdicts = Vec::with_capacity(1);

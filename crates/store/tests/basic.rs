@@ -296,7 +296,17 @@ fn a_refused_repair_leaves_an_entry_and_watermarks_remove_them() {
         assert_eq!(store.write(put(old, WriteKind::Repair)).await.unwrap(), superseded);
         let left = store.open_entries_of(GROUP, SessionSlot(1));
         assert!(left.iter().all(|e| e.version == version(20)), "{left:?}");
-        store.forget_session(GROUP, SessionSlot(2)).await.unwrap();
+        store
+            .write(Write {
+                version: Version::new(30, SessionSlot(2)),
+                ..client(OBJECT, block, 0, fill(1, 1))
+            })
+            .await
+            .unwrap();
+        assert!(!store.forget_session(GROUP, SessionSlot(2)).await.unwrap(), "an entry is not settled");
+        assert_eq!(store.open_entries_of(GROUP, SessionSlot(2)).len(), 2);
+        store.settle(GROUP, OBJECT, block, Version::new(30, SessionSlot(2)));
+        assert!(store.forget_session(GROUP, SessionSlot(2)).await.unwrap());
         assert!(store.open_entries_of(GROUP, SessionSlot(2)).is_empty());
     });
 }
@@ -534,4 +544,37 @@ fn many_writers_share_batches() {
         assert!(amplification < 1.5, "{amplification}: data {data} log {log} metadata {meta}");
         clean(&store, 0).await;
     });
+}
+
+#[test]
+fn discards_on_a_full_drive_are_never_refused() {
+    for seed in 0..4 {
+        Sim::new(seed).block_on(async move {
+            let disk = SimDisk::new("d", 16 << 20);
+            let store = new_store(&disk).await;
+            let object = |i: u64| ObjectId::new(VolumeId(1), i);
+            let all = BlockRange::new(0, limits::OBJECT_BLOCKS_MAX);
+            let put = |n: u64| {
+                let at = BlockRange::new((n % 40) as u32 * 128, 1);
+                Write { kind: WriteKind::Repair, ..client(object(n / 40), at, 1 + n, fill(n, 1)) }
+            };
+            let mut n = 0;
+            let refused = loop {
+                match store.write(put(n)).await {
+                    Ok(_) => n += 1,
+                    Err(error) => break error,
+                }
+            };
+            assert!(matches!(refused, StoreError::NoSpace { .. }), "{refused}");
+            // Many at once take the room that a checkpoint makes from each other.
+            let discards = (0..30).map(|i| {
+                let store = store.clone();
+                weft_rt::spawn(async move { store.write(zero(object(i), all, 1_000_000 + i)).await })
+            });
+            for (i, discard) in discards.collect::<Vec<_>>().into_iter().enumerate() {
+                let verdicts = discard.await.unwrap();
+                assert_eq!(verdicts.unwrap(), [(all, Verdict::Applied)], "seed {seed}, discard {i}");
+            }
+        });
+    }
 }
