@@ -32,11 +32,27 @@ const RETRY_LONGEST: Duration = Duration::from_millis(500);
 /// Entries of one group that are settled at once: enough to hide the round trips.
 const ENTRIES_AT_ONCE: usize = 16;
 
+/// What one sweep is about.
+type SweepKey = (DriveId, GroupId, SessionSlot);
+
 /// Sweeps that are under way: the manager may ask again while an earlier one still waits for a member.
 #[derive(Default)]
 pub(crate) struct Sweeps {
-    running: RefCell<BTreeSet<(DriveId, GroupId, SessionSlot)>>,
+    running: RefCell<BTreeSet<SweepKey>>,
     ended: Notify,
+}
+
+/// A sweep that is under way, however it ends.
+struct RunningSweep<'a> {
+    sweeps: &'a Sweeps,
+    key: SweepKey,
+}
+
+impl Drop for RunningSweep<'_> {
+    fn drop(&mut self) {
+        self.sweeps.running.borrow_mut().remove(&self.key);
+        self.sweeps.ended.notify_all();
+    }
 }
 
 /// The newest version of a run of blocks, and who has it.
@@ -79,9 +95,8 @@ impl Target {
                 while !self.sweeps.running.borrow_mut().insert(key) {
                     self.sweeps.ended.notified().await;
                 }
+                let _running = RunningSweep { sweeps: &self.sweeps, key };
                 self.sweep_member(&member, *slot).await;
-                self.sweeps.running.borrow_mut().remove(&key);
-                self.sweeps.ended.notify_all();
             }
         }
     }
