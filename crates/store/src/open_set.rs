@@ -160,6 +160,14 @@ impl OpenSets {
         self.sessions.get(&slot).into_iter().flat_map(SessionMarks::entries)
     }
 
+    /// Whether settling this range would cut an entry in pieces.
+    pub(crate) fn is_cut_by(&self, object: ObjectId, range: BlockRange, version: Version) -> bool {
+        let Some(session) = self.sessions.get(&version.slot()) else { return false };
+        let at = |block| session.covering(object, block, version);
+        at(range.first).is_some_and(|(first, _)| first < range.first)
+            || at(range.end() - 1).is_some_and(|(first, run)| first + run.count > range.end())
+    }
+
     /// How many entries a session has.
     pub(crate) fn len_of(&self, slot: SessionSlot) -> usize {
         self.sessions.get(&slot).map_or(0, |session| session.open.len())

@@ -172,9 +172,19 @@ impl Store {
         range: BlockRange,
         version: Version,
     ) {
-        let held = self.engine.state.borrow().drive.group(group).map(|g| g.marks.len_of(version.slot()));
-        // Settling a part of an entry cuts it, so it has to stop before the set is full.
-        if range.is_valid() && held.is_ok_and(|held| held < OPEN_ENTRIES_MAX) {
+        if !range.is_valid() {
+            return;
+        }
+        // Settling a part of an entry cuts it: not in a set that is full. What is settled as a whole always counts,
+        // since a sweep waits for it.
+        let would_overfill = {
+            let state = self.engine.state.borrow();
+            state.drive.group(group).is_ok_and(|g| {
+                g.marks.len_of(version.slot()) >= OPEN_ENTRIES_MAX
+                    && g.marks.is_cut_by(object, range, version)
+            })
+        };
+        if !would_overfill {
             self.note(Record::Settle { group, object, range, version });
         }
     }

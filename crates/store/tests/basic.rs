@@ -601,6 +601,11 @@ fn an_open_set_has_a_bound_and_a_watermark_gives_room_again() {
         assert_eq!(store.write(other).await.unwrap(), [(block, Verdict::Applied)], "another session's");
         let repair = Write { kind: WriteKind::Repair, ..next() };
         assert_eq!(store.write(repair).await.unwrap(), [(block, Verdict::Applied)], "a repair goes further");
+        store.settle(GROUP, at(5).0, at(5).1, version(6));
+        assert!(
+            store.open_entries_of(GROUP, SessionSlot(1))[5].settled,
+            "a sweep can settle what it is given"
+        );
         store.advance(GROUP, SessionSlot(1), version(10));
         assert_eq!(store.write(next()).await.unwrap(), [(block, Verdict::Applied)]);
         clean(&store, 0).await;

@@ -401,7 +401,6 @@ fn a_map_ends_what_it_is_too_new_to_list() {
             map.volumes.remove(&VolumeId(5));
         });
         fabric.push(&[1]).await;
-        fabric.targets.borrow()[&1].stop().await;
         fabric.kill_target(1, Crash::Process);
         let (store, _) = Store::open(fabric.disks[0].open().unwrap(), OpenOptions::default()).await.unwrap();
         assert_eq!(store.session_floor(), SessionId(10), "durable: one number instead of a list");
