@@ -30,7 +30,7 @@ use weft_wire::{Decoder, Encoder};
 const BITMAP_WRITES_MAX: usize = 16;
 
 /// Bytes of state in one page, behind the reference to the next.
-const STATE_ROOM: usize = PAGE_ROOM - PageRef::BYTES;
+pub(crate) const STATE_ROOM: usize = PAGE_ROOM - PageRef::BYTES;
 
 /// The checkpointer: takes a checkpoint whenever one is wanted, until the store is stopped or fails.
 pub(crate) async fn run(engine: Rc<Engine>) {
@@ -114,11 +114,13 @@ fn freeze(state: &mut State) -> Frozen {
     state.checkpoints_begun += 1;
     state.records_since_checkpoint = 0;
     let batch = state.commits.close_for_checkpoint();
+    let encoded = state.drive.encode();
+    state.state_bytes = encoded.len() as u64;
     Frozen {
         number: state.superblock.checkpoint + 1,
         batch,
         leaves: state.map.freeze(),
-        state: state.drive.encode(),
+        state: encoded,
         dirty_zones: state.bitmap.freeze(),
         replaced: state.frees.runs(),
         root: state.superblock.root,

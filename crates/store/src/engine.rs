@@ -166,14 +166,23 @@ impl Engine {
     /// Waits for room on a drive that is nearly full, before the change is tried for the next time.
     ///
     /// # Errors
-    /// `NoSpace` if there will be none, or was none after several checkpoints.
+    /// `NoSpace` if there will be none, or was none after several checkpoints. A change that needs no block of
+    /// data is refused only as `Crowded`, if not even the state itself has room: one part of it may have been made
+    /// already. Otherwise each checkpoint lets another such change through, so all have their turn.
     pub(crate) async fn make_room(
         &self,
         needed_blocks: u64,
         short: Room,
         attempt: u32,
     ) -> Result<(), StoreError> {
-        if short == Room::Full || attempt > ROOM_ATTEMPTS_MAX {
+        if short == Room::Full && needed_blocks == 0 {
+            if attempt == 1 {
+                self.state.borrow_mut().measure_state();
+                return Ok(());
+            }
+            return Err(StoreError::Crowded { reason: "the drive has no room to remember more" });
+        }
+        if short == Room::Full || (needed_blocks > 0 && attempt > ROOM_ATTEMPTS_MAX) {
             let free_blocks = self.state.borrow().free_for_data();
             return Err(StoreError::NoSpace { needed_blocks, free_blocks });
         }

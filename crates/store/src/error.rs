@@ -38,6 +38,13 @@ pub enum StoreError {
         /// Blocks that are free for data.
         free_blocks: u64,
     },
+    /// So many writes are open that no more can be remembered. A discard or a write of zeroes may have happened in
+    /// part; putting the same version again later is safe, and finishes it.
+    #[error("too many writes are open: {reason}")]
+    Crowded {
+        /// Which limit was met.
+        reason: &'static str,
+    },
     /// A request that breaks a rule of the interface; nothing was changed.
     #[error("invalid request: {reason}")]
     Invalid {

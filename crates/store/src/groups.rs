@@ -50,24 +50,33 @@ impl Store {
         .await
     }
 
-    /// Removes a group and everything that it holds on this drive. Durable on return; after a crash on the way
-    /// the group is still there, with fewer chunks.
+    /// Removes a group and everything that it holds on this drive; writes and copies that are under way are refused
+    /// from now on. Durable on return; after a crash on the way the group is still there, with fewer chunks.
     ///
     /// # Errors
     /// If the store has failed, or a page of the map is damaged.
     pub async fn drop_group(&self, group: GroupId) -> Result<(), StoreError> {
         let end = group.0.checked_add(1).map(|next| LeafKey::first_of(GroupId(next)));
-        self.drop_chunks(LeafKey::first_of(group), end).await?;
-        self.log(|state| Ok(state.drive.groups.contains_key(&group).then_some(Record::DropGroup { group })))
+        self.engine.state.borrow_mut().dropping.groups.insert(group);
+        let dropped = async {
+            self.drop_chunks(LeafKey::first_of(group), end).await?;
+            self.log(|state| {
+                Ok(state.drive.groups.contains_key(&group).then_some(Record::DropGroup { group }))
+            })
             .await
+        }
+        .await;
+        self.engine.state.borrow_mut().dropping.groups.remove(&group);
+        dropped
     }
 
     /// Removes everything that a volume has on this drive and returns the space. Durable on return. The volume
-    /// must not be written to any more.
+    /// must not be written to any more; what a copy still brings of it is left out while this store is open.
     ///
     /// # Errors
     /// If the store has failed, or a page of the map is damaged.
     pub async fn drop_objects(&self, volume: VolumeId) -> Result<(), StoreError> {
+        self.engine.state.borrow_mut().dropping.volumes.insert(volume);
         for group in self.groups() {
             let key = |volume| LeafKey { object: ObjectId::new(volume, 0), ..LeafKey::first_of(group) };
             let end = match volume.0.checked_add(1) {
@@ -151,6 +160,17 @@ impl Store {
         self.engine.state.borrow().drive.session_is_over(session)
     }
 
+    /// Every session below is over.
+    pub fn session_floor(&self) -> SessionId {
+        self.engine.state.borrow().drive.session_floor
+    }
+
+    /// Forgets the generations of volumes that are gone for good. Takes effect at once; durable with the next
+    /// checkpoint, and harmless to lose.
+    pub fn forget_volumes(&self, is_gone: impl Fn(VolumeId) -> bool) {
+        self.engine.state.borrow_mut().drive.generations.retain(|volume, _| !is_gone(*volume));
+    }
+
     /// Raises a volume's generation; it never falls. Durable on return.
     ///
     /// # Errors
@@ -181,15 +201,18 @@ impl Store {
     }
 
     /// Forgets a session that is over and swept: its slot may then be given to another. Durable on return.
+    /// Returns `false`, and forgets nothing, if an entry of it is open and not settled: it has to be swept first.
     ///
     /// # Errors
     /// `UnknownGroup`, or the store has failed.
-    pub async fn forget_session(&self, group: GroupId, slot: SessionSlot) -> Result<(), StoreError> {
+    pub async fn forget_session(&self, group: GroupId, slot: SessionSlot) -> Result<bool, StoreError> {
+        let mut is_swept = true;
         self.log(|state| {
-            state.drive.group(group)?;
-            Ok(Some(Record::ForgetSession { group, slot }))
+            is_swept = state.drive.group(group)?.marks.entries_of(slot).all(|entry| entry.settled);
+            Ok(is_swept.then_some(Record::ForgetSession { group, slot }))
         })
-        .await
+        .await?;
+        Ok(is_swept)
     }
 
     /// Logs and applies the record that `decide` wants, at one instant, and waits until it is durable. If it

@@ -153,7 +153,8 @@ impl LogRing {
         Ok(out)
     }
 
-    /// Reads the header of a batch that may begin at these bytes; `None` if none does.
+    /// Reads the header of a batch that may begin at these bytes, in this round of the ring or in another; `None`
+    /// if none does.
     fn header(&self, bytes: &[u8], position: u64) -> Option<BatchHeader> {
         let mut d = Decoder::new(bytes);
         let (magic, _, drive) = (d.u32().ok()?, d.u32().ok()?, DriveId::from_bytes(d.array().ok()?));
@@ -162,8 +163,15 @@ impl LogRing {
         let is_whole = (length as usize).is_multiple_of(BLOCK_SIZE)
             && u64::from(length) <= LOG_BATCH_MAX.max(self.batch_max())
             && BATCH_HEADER + record_bytes as usize <= length as usize;
-        (magic == MAGIC && drive == self.drive_id && found_position == position && is_whole)
-            .then_some(BatchHeader { sequence, position, durable, length, record_bytes, count })
+        let lies_here = found_position.abs_diff(position).is_multiple_of(self.capacity);
+        (magic == MAGIC && drive == self.drive_id && lies_here && is_whole).then_some(BatchHeader {
+            sequence,
+            position,
+            durable,
+            length,
+            record_bytes,
+            count,
+        })
     }
 }
 
@@ -188,21 +196,21 @@ impl<'a> LogReader<'a> {
     /// The next batch; `None` at the log's end.
     ///
     /// # Errors
-    /// `LogDamaged` if a batch that was complete once is not there any more, which a later batch behind it
-    /// proves; those of the drive.
+    /// `LogDamaged` if a batch that was complete once is not there any more, which a later batch proves: one
+    /// behind it, or one of a later round of the ring that has been written over it; those of the drive.
     pub(crate) async fn next(&mut self) -> Result<Option<FoundBatch>, StoreError> {
-        if let Some(found) =
-            self.batch_at(self.position).await?.filter(|b| b.header.sequence == self.sequence)
-        {
+        let (sequence, position) = (self.sequence, self.position);
+        let is_next = |b: &FoundBatch| (b.header.sequence, b.header.position) == (sequence, position);
+        if let Some(found) = self.batch_at(position).await?.filter(is_next) {
             self.position += u64::from(found.header.length);
             self.sequence += 1;
             return Ok(Some(found));
         }
-        let mut at = self.position + BLOCK_SIZE as u64;
-        let end = self.position + (2 * self.ring.batch_max()).min(self.ring.capacity);
+        let mut at = position;
+        let end = position + (2 * self.ring.batch_max()).min(self.ring.capacity);
         while at < end {
-            if let Some(later) = self.batch_at(at).await?.filter(|b| b.header.sequence > self.sequence) {
-                let (sequence, position) = (self.sequence, self.position);
+            // Batches of earlier rounds have lower numbers: they are what a log's end usually borders on.
+            if let Some(later) = self.batch_at(at).await?.filter(|b| b.header.sequence > sequence) {
                 return Err(StoreError::LogDamaged { sequence, position, later: later.header.sequence });
             }
             at += BLOCK_SIZE as u64;
@@ -210,7 +218,7 @@ impl<'a> LogReader<'a> {
         Ok(None)
     }
 
-    /// The complete batch at a position, if one is there.
+    /// The complete batch at a position, if one is there: of this round of the ring, or of another.
     async fn batch_at(&mut self, position: u64) -> Result<Option<FoundBatch>, StoreError> {
         self.fill(position, BLOCK_SIZE as u64).await?;
         let Some(header) = self.ring.header(self.bytes(position, BATCH_HEADER as u64), position) else {
@@ -328,6 +336,17 @@ mod tests {
                 }
                 other => panic!("{other:?}"),
             }
+        });
+    }
+
+    #[test]
+    fn a_start_that_was_written_over_is_no_end() {
+        Sim::new(1).block_on(async {
+            let drive = SimDisk::new("d", 8 << 20).open().unwrap();
+            let mut ring = ring();
+            fill(&mut ring, &drive, (256 << 10) + (80 << 10)).await;
+            let found = read_from(&ring, &drive, 0, 1).await;
+            assert!(matches!(found, Err(StoreError::LogDamaged { sequence: 1, .. })), "{found:?}");
         });
     }
 }

@@ -3,8 +3,19 @@
 
 use crate::request::OpenEntry;
 use std::collections::BTreeMap;
+use weft_types::limits::WATERMARK_LAG_MAX;
 use weft_types::{BlockRange, ObjectId, SessionSlot, Version, VolumeId};
 use weft_wire::{DecodeError, Decoder, Encoder};
+
+/// Entries that a client's own writes may leave open in one group. It is 16 times the versions that a client may run
+/// ahead of its watermark, because a version that meets other writes in its range is kept in several runs.
+pub(crate) const OPEN_ENTRIES_MAX: usize = 16 * WATERMARK_LAG_MAX as usize;
+
+/// Likewise with what readers and sweeps put: what clients leave on each of three replicas fits one.
+pub(crate) const OPEN_ENTRIES_REPAIR_MAX: usize = 4 * OPEN_ENTRIES_MAX;
+
+/// Bytes by which one more entry can make the state longer: the entry, and its session's head.
+pub(crate) const ENTRY_BYTES_MAX: u64 = 48;
 
 /// One entry's place in the order: by version, so that a watermark cuts off a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -147,6 +158,19 @@ impl OpenSets {
     /// A session's entries, by version.
     pub(crate) fn entries_of(&self, slot: SessionSlot) -> impl Iterator<Item = OpenEntry> + '_ {
         self.sessions.get(&slot).into_iter().flat_map(SessionMarks::entries)
+    }
+
+    /// Whether settling this range would cut an entry in pieces.
+    pub(crate) fn is_cut_by(&self, object: ObjectId, range: BlockRange, version: Version) -> bool {
+        let Some(session) = self.sessions.get(&version.slot()) else { return false };
+        let at = |block| session.covering(object, block, version);
+        at(range.first).is_some_and(|(first, _)| first < range.first)
+            || at(range.end() - 1).is_some_and(|(first, run)| first + run.count > range.end())
+    }
+
+    /// How many entries a session has.
+    pub(crate) fn len_of(&self, slot: SessionSlot) -> usize {
+        self.sessions.get(&slot).map_or(0, |session| session.open.len())
     }
 
     /// How many entries there are.

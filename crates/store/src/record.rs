@@ -3,7 +3,7 @@
 //! A record tells a decision that was taken, not a request: replaying it judges nothing again.
 
 use crate::leaf::LEAF_BYTES_MAX;
-use crate::open_set::{decode_entry, encode_entry};
+use crate::open_set::{ENTRY_BYTES_MAX, decode_entry, encode_entry};
 use crate::region::{Place, PlaceRun};
 use crate::request::{Cursor, Marks};
 use weft_types::{
@@ -136,6 +136,24 @@ fn decode_span(d: &mut Decoder<'_>) -> Result<Span, DecodeError> {
 
 impl Record {
     /// Appends the record.
+    /// Bytes by which the state can become longer with this record, at most. Those about blocks are left out: what
+    /// they open is counted where it is opened.
+    pub(crate) fn state_growth(&self) -> u64 {
+        match self {
+            Record::Remember { .. } => ENTRY_BYTES_MAX,
+            // An entry that is settled in its middle becomes three; more entries are cut at two ends only.
+            Record::Settle { .. } => 2 * ENTRY_BYTES_MAX,
+            Record::Advance { .. } | Record::SetGeneration { .. } => 16,
+            Record::Verified { .. } => 32,
+            Record::SetGroup { entry, .. } => 64 + 32 * entry.slots.len() as u64,
+            Record::Marks { marks, .. } => {
+                2 * ENTRY_BYTES_MAX * marks.open.len() as u64 + 16 * marks.watermarks.len() as u64
+            }
+            Record::CloseSessions { sessions, .. } => 8 * sessions.len() as u64,
+            _ => 0,
+        }
+    }
+
     pub(crate) fn encode(&self, e: &mut Encoder) {
         use Record::*;
         let span = |group: &GroupId, object: &ObjectId, range: &BlockRange, version: &Version| Span {

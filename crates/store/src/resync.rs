@@ -79,14 +79,20 @@ impl Store {
                 if !state.has_room() {
                     continue;
                 }
+                if state.dropping.groups.contains(&group) {
+                    return Err(StoreError::UnknownGroup { group });
+                }
                 state.drive.group(group)?.check_stint(stint)?;
                 let Some(leaf) = state.map.get(&key).cloned() else { continue };
                 let was_verified = state.drive.group(group)?.is_verified(object, chunk);
-                let plan = plan_copy(chunk, &leaf, was_verified, &source);
+                // Of a volume that is being dropped here nothing comes back, whatever the source still has.
+                let is_dropped = state.dropping.volumes.contains(&object.volume);
+                let source = if is_dropped { &[][..] } else { &source[..] };
+                let plan = plan_copy(chunk, &leaf, was_verified, source);
                 let needed = plan.iter().map(Put::data_blocks).sum();
                 let room = state.room_for(needed, u64::from(!state.map.is_dirty(&key)));
                 if room == Room::Enough {
-                    break copy(&mut state, &self.engine.drive, key, stint, &source, plan);
+                    break copy(&mut state, &self.engine.drive, key, stint, source, plan);
                 }
                 (needed, room)
             };
@@ -285,11 +291,12 @@ fn copy(
     plan: Vec<Put>,
 ) -> u64 {
     let mut leaf = Leaf::clone(state.map.get(&key).expect("the leaf was found when the copy was planned"));
-    let mut replaced = Vec::new();
+    // What the old leaf held and the new one does not is given up by `replace_leaf`, which compares the two.
+    let ignored = &mut Vec::new();
     for put in plan {
         let (first, count) = (put.blocks.start, put.blocks.end - put.blocks.start);
         let Some((entry, at)) = put.entry else {
-            leaf.remove(first, count, &mut replaced);
+            leaf.remove(first, count, ignored);
             continue;
         };
         let version = source[entry].version;
@@ -303,15 +310,15 @@ fn copy(
                 for place in place_data(state, drive, data) {
                     let n = place.count as usize;
                     let part = run(Kind::Data, place.place, first + done as u8, n as u8);
-                    leaf.put(part, &crcs[done..done + n], &mut replaced);
+                    leaf.put(part, &crcs[done..done + n], ignored);
                     done += n;
                 }
             }
-            CopyData::Zero => leaf.put(run(Kind::Zero, Place::NONE, first, count), &[], &mut replaced),
+            CopyData::Zero => leaf.put(run(Kind::Zero, Place::NONE, first, count), &[], ignored),
             // Nobody knows the checksum of what the source could not read.
             CopyData::Damaged => {
                 let crcs = vec![0; usize::from(count)];
-                leaf.put(run(Kind::Damaged, Place::NONE, first, count), &crcs, &mut replaced);
+                leaf.put(run(Kind::Damaged, Place::NONE, first, count), &crcs, ignored);
             }
             CopyData::Absent => unreachable!("absent blocks are removed"),
         }

@@ -4,6 +4,7 @@
 
 use crate::StoreError;
 use crate::bitmap::Bitmap;
+use crate::checkpoint::STATE_ROOM;
 use crate::commit::Commits;
 use crate::frees::Frees;
 use crate::group_state::DriveState;
@@ -16,12 +17,17 @@ use crate::request::Usage;
 use crate::superblock::{PageRef, Superblock};
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use weft_types::{BlockRange, ChunkIndex, DriveId, GroupId, ObjectId, Version};
+use weft_types::{BlockRange, ChunkIndex, DriveId, GroupId, ObjectId, Version, VolumeId};
 use weft_wire::{Decoder, Encoder};
 
 /// Pages that one changed leaf may cost the next checkpoint, at most: its leaf page may be cut in three
 /// when neighbours are large, and the inner pages above it are written anew.
 const PAGES_PER_LEAF: u64 = 5;
+
+/// Likewise for a leaf that only gets tombstones: it does not grow, so its page is written anew and now and then
+/// cut in two; and what the pages from there to the root may cost beside.
+const PAGES_PER_BARE_LEAF: u64 = 2;
+const PAGES_OF_ROOT: u64 = 8;
 
 /// Blocks kept back for checkpoints whatever is dirty: this many, and this share of the drive.
 const RESERVE_BLOCKS: u64 = 64;
@@ -73,6 +79,10 @@ pub(crate) struct State {
     pub(crate) zones: Vec<ZoneEntry>,
     /// The pages of its state blob.
     pub(crate) state_pages: Vec<PageRef>,
+    /// Bytes of the state blob as of now, at most: what the newest checkpoint wrote, and what was added since.
+    pub(crate) state_bytes: u64,
+    /// Groups and volumes that are being dropped, or were: nothing of them may come back with a copy.
+    pub(crate) dropping: Dropping,
     /// Checkpoints asked for, begun and done since the store was opened.
     pub(crate) checkpoints_wanted: u64,
     pub(crate) checkpoints_begun: u64,
@@ -96,6 +106,15 @@ pub(crate) struct State {
     freed: Vec<PlaceRun>,
 }
 
+/// What is being dropped while this store is open.
+#[derive(Debug, Default)]
+pub(crate) struct Dropping {
+    /// Until they are gone: a group may come back later.
+    pub(crate) groups: BTreeSet<GroupId>,
+    /// For good: numbers of volumes are not used twice.
+    pub(crate) volumes: BTreeSet<VolumeId>,
+}
+
 /// What a new state begins with.
 pub(crate) struct StateParts {
     pub(crate) bitmap: Bitmap,
@@ -113,6 +132,8 @@ impl State {
     pub(crate) fn new(parts: StateParts) -> State {
         let commits = Commits::new(parts.superblock.batch, parts.ring.head, parts.ring.batch_max());
         State {
+            state_bytes: parts.drive.encode().len() as u64,
+            dropping: Dropping::default(),
             drive_id: parts.superblock.drive,
             bitmap: parts.bitmap,
             map: BlockMap::new(parts.budget_bytes as usize),
@@ -183,11 +204,39 @@ impl State {
             || self.map.changed_bytes().0 > self.budget_bytes / 8 * 3
     }
 
+    /// The state blob has become longer by at most so many bytes.
+    pub(crate) fn grow_state(&mut self, bytes: u64) {
+        self.state_bytes += bytes;
+    }
+
+    /// Finds out how long the state blob really is: it may have become shorter since it was written. As costly as
+    /// writing it, so only for whoever would be refused otherwise.
+    pub(crate) fn measure_state(&mut self) {
+        self.state_bytes = self.drive.encode().len() as u64;
+    }
+
+    /// Pages that the state blob needs in the next checkpoint, at most.
+    fn next_state_pages(&self) -> u64 {
+        self.state_bytes.div_ceil(STATE_ROOM as u64)
+    }
+
+    /// What the next checkpoint needs at the very least, with leaves that only got tombstones: they stay as large as
+    /// they were, so that each leaf costs its page and a part of those above it.
+    fn bare_need(&self, leaves: u64) -> u64 {
+        self.next_state_pages() + PAGES_PER_BARE_LEAF * leaves + PAGES_OF_ROOT
+    }
+
+    /// Whether one more entry of an open set leaves the next checkpoint what it needs.
+    pub(crate) fn has_room_for_mark(&self) -> bool {
+        self.bare_need(self.map.changed_leaves()) < self.bitmap.free()
+    }
+
     /// Blocks that checkpoints need if `new_leaves` more become dirty.
     pub(crate) fn reserve(&self, new_leaves: u64) -> u64 {
         let leaves = self.map.changed_leaves() + new_leaves;
         let fixed = RESERVE_BLOCKS + self.capacity_blocks / RESERVE_SHARE;
-        fixed + 2 * self.state_pages.len() as u64 + PAGES_PER_LEAF * leaves
+        let state_pages = self.next_state_pages().max(self.state_pages.len() as u64);
+        fixed + 2 * state_pages + PAGES_PER_LEAF * leaves
     }
 
     /// Blocks that are kept for repairs when clients' own writes are refused.
@@ -213,7 +262,16 @@ impl State {
         if needed_blocks + self.reserve(new_leaves) <= self.bitmap.free() {
             Room::Enough
         } else if needed_blocks == 0 {
-            if self.map.changed_leaves() == 0 { Room::Enough } else { Room::AfterCheckpoint }
+            let need = self.bare_need(new_leaves);
+            if self.map.changed_leaves() > 0 {
+                Room::AfterCheckpoint
+            } else if need <= self.bitmap.free() {
+                Room::Enough
+            } else if need <= self.bitmap.free() + self.frees.blocks() {
+                Room::AfterCheckpoint
+            } else {
+                Room::Full
+            }
         } else if needed_blocks + PAGES_PER_LEAF * new_leaves <= self.free_after_checkpoint() {
             Room::AfterCheckpoint
         } else {
@@ -405,6 +463,7 @@ impl State {
 
     /// Applies a record that is not about blocks. One about a group that has been dropped changes nothing.
     pub(crate) fn replay_note(&mut self, record: Record) {
+        self.grow_state(record.state_growth());
         let drive_id = self.drive_id;
         match record {
             Record::SetGroup { entry, is_new_stint } => self.drive.adopt(entry, drive_id, is_new_stint),

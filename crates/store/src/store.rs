@@ -13,6 +13,7 @@ use crate::format;
 use crate::label::Label;
 use crate::leaf::{Kind, LeafKey};
 use crate::map_copy;
+use crate::open_set::{ENTRY_BYTES_MAX, OPEN_ENTRIES_MAX, OPEN_ENTRIES_REPAIR_MAX};
 use crate::record::{self, Record, Span};
 use crate::recover;
 use crate::region::PlaceRun;
@@ -116,8 +117,9 @@ impl Store {
     /// order, neighbours of one verdict together. Durable on return, and so is every version cited.
     ///
     /// # Errors
-    /// `NoSpace` before anything was changed; `UnknownGroup`, `Invalid`; or the store has failed, then it is
-    /// unknown whether the write happened.
+    /// `NoSpace` before anything was changed, and for data only: a discard or a write of zeroes waits for
+    /// checkpoints instead; `Crowded`, after which a discard may have happened in part; `UnknownGroup`, `Invalid`;
+    /// or the store has failed, then it is unknown whether the write happened.
     pub async fn write(&self, write: Write) -> Result<Vec<(BlockRange, Verdict)>, StoreError> {
         check_write(&write)?;
         let mut verdicts = Vec::with_capacity(1);
@@ -170,7 +172,19 @@ impl Store {
         range: BlockRange,
         version: Version,
     ) {
-        if range.is_valid() {
+        if !range.is_valid() {
+            return;
+        }
+        // Settling a part of an entry cuts it: not in a set that is full. What is settled as a whole always counts,
+        // since a sweep waits for it.
+        let would_overfill = {
+            let state = self.engine.state.borrow();
+            state.drive.group(group).is_ok_and(|g| {
+                g.marks.len_of(version.slot()) >= OPEN_ENTRIES_MAX
+                    && g.marks.is_cut_by(object, range, version)
+            })
+        };
+        if !would_overfill {
             self.note(Record::Settle { group, object, range, version });
         }
     }
@@ -299,6 +313,7 @@ fn judge_and_put(
         return Ok(Outcome::Again);
     }
     let Some((judged, cited)) = judge(state, write, range)? else { return Ok(Outcome::Again) };
+    check_open_set(state, write, &judged)?;
     if let Some(refused) = check_room(state, write, range, &judged) {
         return Ok(refused);
     }
@@ -331,6 +346,9 @@ fn judge_and_put(
 /// `None` if a leaf is not in RAM.
 fn judge(state: &mut State, write: &Write, range: BlockRange) -> Result<Option<(Judged, u64)>, StoreError> {
     let version = write.version;
+    if state.dropping.groups.contains(&write.group) {
+        return Err(StoreError::UnknownGroup { group: write.group });
+    }
     let marks = &state.drive.group(write.group)?.marks;
     let may_be_open = marks.may_hold(write.object, version);
     let is_data = matches!(write.payload, Payload::Data { .. });
@@ -366,6 +384,32 @@ fn judge(state: &mut State, write: &Write, range: BlockRange) -> Result<Option<(
         }
     }
     Ok(Some((judged, cited)))
+}
+
+/// Refuses what would add to an open set that is full already. A client that keeps to the protocol is far from it.
+fn check_open_set(state: &mut State, write: &Write, judged: &Judged) -> Result<(), StoreError> {
+    let is_repair = write.kind == WriteKind::Repair;
+    let opens = |j: &Judgement| match j {
+        Judgement::Take => true,
+        Judgement::Superseded(_) => is_repair,
+        Judgement::Heal | Judgement::Known => false,
+    };
+    if !judged.iter().any(|(_, j)| opens(j)) {
+        return Ok(());
+    }
+    let limit = if is_repair { OPEN_ENTRIES_REPAIR_MAX } else { OPEN_ENTRIES_MAX };
+    let marks = &state.drive.groups[&write.group].marks;
+    if marks.len_of(write.version.slot()) + judged.len() > limit {
+        return Err(StoreError::Crowded { reason: "the session's watermark is too far behind" });
+    }
+    let only_remembers = !judged.iter().any(|(_, j)| *j == Judgement::Take);
+    if only_remembers && !state.has_room_for_mark() {
+        state.measure_state();
+    }
+    if only_remembers && !state.has_room_for_mark() {
+        return Err(StoreError::Crowded { reason: "the drive has no room to remember more" });
+    }
+    Ok(())
 }
 
 /// Whether what is to be put has room, beside what checkpoints need; `None` if it has.
@@ -438,6 +482,7 @@ fn remember(state: &mut State, write: &Write, part: BlockRange) -> Option<u64> {
 }
 
 fn open(state: &mut State, write: &Write, part: BlockRange) {
+    state.grow_state(ENTRY_BYTES_MAX);
     let group =
         state.drive.groups.get_mut(&write.group).expect("the group was found when the write was judged");
     group.marks.remember(write.object, part, write.version);

@@ -296,7 +296,17 @@ fn a_refused_repair_leaves_an_entry_and_watermarks_remove_them() {
         assert_eq!(store.write(put(old, WriteKind::Repair)).await.unwrap(), superseded);
         let left = store.open_entries_of(GROUP, SessionSlot(1));
         assert!(left.iter().all(|e| e.version == version(20)), "{left:?}");
-        store.forget_session(GROUP, SessionSlot(2)).await.unwrap();
+        store
+            .write(Write {
+                version: Version::new(30, SessionSlot(2)),
+                ..client(OBJECT, block, 0, fill(1, 1))
+            })
+            .await
+            .unwrap();
+        assert!(!store.forget_session(GROUP, SessionSlot(2)).await.unwrap(), "an entry is not settled");
+        assert_eq!(store.open_entries_of(GROUP, SessionSlot(2)).len(), 2);
+        store.settle(GROUP, OBJECT, block, Version::new(30, SessionSlot(2)));
+        assert!(store.forget_session(GROUP, SessionSlot(2)).await.unwrap());
         assert!(store.open_entries_of(GROUP, SessionSlot(2)).is_empty());
     });
 }
@@ -534,4 +544,142 @@ fn many_writers_share_batches() {
         assert!(amplification < 1.5, "{amplification}: data {data} log {log} metadata {meta}");
         clean(&store, 0).await;
     });
+}
+
+#[test]
+fn discards_on_a_full_drive_are_never_refused() {
+    for seed in 0..4 {
+        Sim::new(seed).block_on(async move {
+            let disk = SimDisk::new("d", 16 << 20);
+            let store = new_store(&disk).await;
+            let object = |i: u64| ObjectId::new(VolumeId(1), i);
+            let all = BlockRange::new(0, limits::OBJECT_BLOCKS_MAX);
+            let put = |n: u64| {
+                let at = BlockRange::new((n % 40) as u32 * 128, 1);
+                Write { kind: WriteKind::Repair, ..client(object(n / 40), at, 1 + n, fill(n, 1)) }
+            };
+            let mut n = 0;
+            let refused = loop {
+                match store.write(put(n)).await {
+                    Ok(_) => n += 1,
+                    Err(error) => break error,
+                }
+            };
+            assert!(matches!(refused, StoreError::NoSpace { .. }), "{refused}");
+            // Many at once take the room that a checkpoint makes from each other.
+            let discards = (0..30).map(|i| {
+                let store = store.clone();
+                weft_rt::spawn(async move { store.write(zero(object(i), all, 1_000_000 + i)).await })
+            });
+            for (i, discard) in discards.collect::<Vec<_>>().into_iter().enumerate() {
+                let verdicts = discard.await.unwrap();
+                assert_eq!(verdicts.unwrap(), [(all, Verdict::Applied)], "seed {seed}, discard {i}");
+            }
+        });
+    }
+}
+
+#[test]
+fn an_open_set_has_a_bound_and_a_watermark_gives_room_again() {
+    Sim::new(11).block_on(async {
+        let disk = SimDisk::new("d", 64 << 20);
+        let store = new_store(&disk).await;
+        let limit = 16 * limits::WATERMARK_LAG_MAX;
+        let at = |i: u64| (ObjectId::new(VolumeId(7), i / 128), BlockRange::one((i % 128) as u32));
+        for first in (0..limit).step_by(512) {
+            let writes = (first..first + 512).map(|i| store.write(zero(at(i).0, at(i).1, 1 + i)));
+            for written in weft_rt::sync::join_all(writes).await {
+                written.unwrap();
+            }
+        }
+        let (object, block) = at(limit);
+        let next = || zero(object, block, 1 + limit);
+        assert!(matches!(store.write(next()).await, Err(StoreError::Crowded { .. })));
+        let again = zero(at(0).0, at(0).1, 1);
+        assert_eq!(store.write(again).await.unwrap(), [(at(0).1, Verdict::Applied)], "it was taken before");
+        let other = Write { version: Version::new(9, SessionSlot(2)), ..next() };
+        assert_eq!(store.write(other).await.unwrap(), [(block, Verdict::Applied)], "another session's");
+        let repair = Write { kind: WriteKind::Repair, ..next() };
+        assert_eq!(store.write(repair).await.unwrap(), [(block, Verdict::Applied)], "a repair goes further");
+        store.settle(GROUP, at(5).0, at(5).1, version(6));
+        assert!(
+            store.open_entries_of(GROUP, SessionSlot(1))[5].settled,
+            "a sweep can settle what it is given"
+        );
+        store.advance(GROUP, SessionSlot(1), version(10));
+        assert_eq!(store.write(next()).await.unwrap(), [(block, Verdict::Applied)]);
+        clean(&store, 0).await;
+    });
+}
+
+#[test]
+fn a_full_drive_takes_discards_until_it_cannot_remember_them_and_never_fails() {
+    Sim::new(12).block_on(async {
+        let disk = SimDisk::new("d", 8 << 20);
+        let store = new_store(&disk).await;
+        let object = |i: u64| ObjectId::new(VolumeId(1), i);
+        let mut n = 0;
+        while store
+            .write(Write { kind: WriteKind::Repair, ..client(object(0), BlockRange::one(n), 1, fill(1, 1)) })
+            .await
+            .is_ok()
+        {
+            n += 1;
+        }
+        // Every other block, so that no two are one run; nothing is ever complete, so the open set only grows.
+        let mut refused = 0;
+        for round in 0..8 {
+            for i in 0..1500 {
+                let block = BlockRange::one((i * 2) % limits::OBJECT_BLOCKS_MAX);
+                match store.write(zero(object(1), block, 10 + round * 1500 + u64::from(i))).await {
+                    Ok(_) => {}
+                    Err(StoreError::Crowded { .. }) => refused += 1,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        assert_eq!(store.failure(), None);
+        assert!(refused > 0, "the open set of 12000 entries has no room on this drive");
+        store.advance(GROUP, SessionSlot(1), version(1_000_000));
+        store.write(zero(object(1), BlockRange::one(0), 1_000_001)).await.unwrap();
+        clean(&store, 0).await;
+    });
+}
+
+#[test]
+fn a_copy_under_way_leaves_nothing_of_what_is_dropped() {
+    for seed in 0..20 {
+        Sim::new(seed).block_on(async move {
+            let disk = SimDisk::new("d", 8 << 20);
+            let store = new_store(&disk).await;
+            for group in [1, 2] {
+                store.set_group(entry(group, 2, Role::Syncing, 2)).await.unwrap();
+            }
+            let copies: Vec<_> = (0..40u16)
+                .map(|i| {
+                    let (store, group) = (store.clone(), GroupId(1 + u64::from(i % 2)));
+                    weft_rt::spawn(async move {
+                        weft_rt::sleep(std::time::Duration::from_micros(u64::from(i) * 20)).await;
+                        let chunk = ChunkIndex(i);
+                        let range = BlockRange::one(chunk.range().first);
+                        let Payload::Data { data: buf, crcs } = fill(1, 1) else { unreachable!() };
+                        let copied =
+                            CopyEntry { range, version: version(1), data: CopyData::Data { buf, crcs } };
+                        store.verify_chunk(group, OBJECT, chunk, Epoch(2), vec![copied], false).await
+                    })
+                })
+                .collect();
+            weft_rt::sleep(std::time::Duration::from_micros(weft_rt::random_below(600))).await;
+            store.drop_group(GroupId(2)).await.unwrap();
+            store.drop_objects(OBJECT.volume).await.unwrap();
+            for copy in copies {
+                let _ = copy.await.unwrap();
+            }
+            let left = store.chunks_of(GROUP, OBJECT.volume).await.unwrap();
+            assert!(left.is_empty(), "seed {seed}: {left:?}");
+            let left = store.chunks_of(GroupId(2), OBJECT.volume).await.unwrap();
+            assert!(left.is_empty(), "seed {seed}: {left:?}");
+            clean(&store, 0).await;
+        });
+    }
 }

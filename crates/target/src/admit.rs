@@ -1,8 +1,8 @@
 //! Admission, R1: what every request about a group must pass before it touches a drive.
 //!
 //! The check itself has no await in it, so between the check and the store's first step nothing can change; and
-//! a mutation holds a guard until it has finished, which the acknowledgement of a newer epoch waits for. It
-//! never reads or changes blocks.
+//! a mutation holds a guard until it has finished, which the acknowledgement of a newer epoch waits for. What only
+//! reads holds no guard, and is checked a second time before it is answered. It never reads or changes blocks.
 
 use crate::drive::ServedDrive;
 use crate::member::{Member, Running};
@@ -10,7 +10,9 @@ use crate::target::Target;
 use std::rc::Rc;
 use weft_rt::{Answer, Peer, wall_clock_us};
 use weft_types::limits::VERSION_AHEAD_MAX;
-use weft_types::{DriveId, Epoch, Generation, GroupId, Role, SessionId, SessionState, Version, VolumeId};
+use weft_types::{
+    DriveId, Epoch, Generation, GroupId, Role, SessionId, SessionSlot, SessionState, Version, VolumeId,
+};
 use weft_wire::data::{DataRequest, WatermarkNote, WriteAnswer, clock_counter};
 use weft_wire::handshake::PeerRole;
 use weft_wire::{Status, control};
@@ -33,6 +35,8 @@ pub(crate) struct Attached {
     pub(crate) volume: VolumeId,
     pub(crate) generation: Generation,
     pub(crate) session: SessionId,
+    /// The slot that it speaks for: that of its versions and watermarks.
+    pub(crate) slot: SessionSlot,
 }
 
 /// What a request says of itself for admission.
@@ -63,6 +67,7 @@ impl Claim {
             volume: request.object.volume,
             generation: request.generation,
             session: request.session,
+            slot: request.slot,
         };
         Ok(Claim {
             drive: request.drive,
@@ -76,7 +81,12 @@ impl Claim {
 
     /// The claim of a note about a watermark.
     pub(crate) fn of_note(note: &WatermarkNote) -> Claim {
-        let attached = Attached { volume: note.volume, generation: note.generation, session: note.session };
+        let attached = Attached {
+            volume: note.volume,
+            generation: note.generation,
+            session: note.session,
+            slot: note.watermark.slot(),
+        };
         Claim {
             drive: note.drive,
             group: note.group,
@@ -142,6 +152,20 @@ impl Target {
         }
     }
 
+    /// Checks once more what was admitted and has let go of its guard since: whatever it found counts only if no
+    /// newer epoch has come meanwhile, because from then on the drive may hold another stint's state.
+    ///
+    /// # Errors
+    /// The answer that admission would give now.
+    pub(crate) async fn stands(&self, claim: &Claim) -> Result<(), Answer> {
+        if self.check(claim).is_ok() {
+            return Ok(());
+        }
+        self.admit(claim).await?;
+        // The gate was closed, and is open again for the same epoch: what happened in between is not known.
+        Err(Answer::error(Status::NotServing, "the group was being changed while the request was under way"))
+    }
+
     /// Checks a request against the state of this very moment.
     ///
     /// # Errors
@@ -150,7 +174,7 @@ impl Target {
         let member = self.check_membership(claim)?;
         if let Some(attached) = &claim.attached {
             self.check_listed(attached)?;
-            check_attach(&member.drive, attached)?;
+            self.check_attach(&member.drive, attached)?;
         }
         if claim.version != Version::ZERO {
             self.check_version(claim.version)?;
@@ -160,13 +184,44 @@ impl Target {
     }
 
     /// A session that the adopted map is new enough to know, and does not list as open, is over: a drive that was
-    /// away when it ended has not been told.
+    /// away when it ended has not been told. One that it lists may speak for its own slot and volume only: the
+    /// watermark of another would forget what is not complete.
     fn check_listed(&self, attached: &Attached) -> Result<(), Refusal> {
         let Some(map) = self.map() else { return Ok(()) };
-        let is_open = map.sessions.get(&attached.session).is_some_and(|s| s.state == SessionState::Open);
-        if attached.session.0 < map.next_id && !is_open {
-            let text = format!("session {} is not open in map {}", attached.session, map.version);
-            return Err(refused(Status::SessionOver, text));
+        let session = attached.session;
+        match map.sessions.get(&session).filter(|s| s.state == SessionState::Open) {
+            Some(listed) if (listed.slot, listed.volume) != (attached.slot, attached.volume) => {
+                let text = format!("session {session} has another slot or volume in map {}", map.version);
+                Err(refused(Status::Invalid, text))
+            }
+            None if session.0 < map.next_id => {
+                let text = format!("session {session} is not open in map {}", map.version);
+                Err(refused(Status::SessionOver, text))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The volume's generation, and sessions that this drive knows to be over (R16, R10). A client may bring a
+    /// generation before the map does, but a drive takes it from the map only: it refuses everything older for
+    /// good, so a client's word is not enough.
+    fn check_attach(&self, drive: &Rc<ServedDrive>, attached: &Attached) -> Result<(), Refusal> {
+        let (volume, claimed) = (attached.volume, attached.generation);
+        let floor = drive.store.generation(volume);
+        if claimed < floor {
+            let text = format!("{volume} is at {floor}, the session attached at {claimed}");
+            return Err(refused(Status::StaleGeneration, text));
+        }
+        if drive.store.session_is_over(attached.session) {
+            return Err(refused(Status::SessionOver, format!("session {} is over", attached.session)));
+        }
+        if claimed > floor {
+            let listed = self.map().and_then(|map| map.volumes.get(&volume).map(|v| v.generation));
+            if listed.is_none_or(|listed| claimed > listed) {
+                let text = format!("this target's map {} does not know {claimed} yet", self.map_version());
+                return Err(refused(Status::NotServing, text));
+            }
+            return Err(Refusal::NewGeneration(drive.clone(), *attached));
         }
         Ok(())
     }
@@ -230,22 +285,6 @@ impl Target {
     pub(crate) fn clock(&self) -> u64 {
         clock_counter(wall_clock_us()).max(self.highest_counter.get())
     }
-}
-
-fn check_attach(drive: &Rc<ServedDrive>, attached: &Attached) -> Result<(), Refusal> {
-    let floor = drive.store.generation(attached.volume);
-    if attached.generation < floor {
-        let text =
-            format!("{} is at {floor}, the session attached at {}", attached.volume, attached.generation);
-        return Err(refused(Status::StaleGeneration, text));
-    }
-    if drive.store.session_is_over(attached.session) {
-        return Err(refused(Status::SessionOver, format!("session {} is over", attached.session)));
-    }
-    if attached.generation > floor {
-        return Err(Refusal::NewGeneration(drive.clone(), *attached));
-    }
-    Ok(())
 }
 
 fn refused(status: Status, text: impl Into<String>) -> Refusal {

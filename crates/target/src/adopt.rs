@@ -11,19 +11,53 @@ use std::rc::Rc;
 use weft_rt::sync::join_all;
 use weft_rt::{Answer, Request};
 use weft_store::StoreError;
-use weft_types::{DriveId, FabricMap, Group, GroupId, VolumeId, with_causes};
+use weft_types::limits::COPIES_MAX;
+use weft_types::{DriveId, FabricMap, Group, GroupId, SessionId, VolumeId, VolumeState, with_causes};
 use weft_wire::{Status, control};
+
+/// By how many epochs an entry that a client or peer brings may be ahead: more changes than a group can see while
+/// one of its members is away, and far from the end of the numbers, beyond which no map could lead out.
+const EPOCHS_AHEAD_MAX: u64 = 1 << 20;
 
 impl Target {
     /// Answers a peer or client that brings a group's entry: durable before the answer, ignored if not newer.
     pub(crate) async fn answer_entry(&self, request: &Request) -> Answer {
-        match control::decode::<Group>(&request.head) {
-            Ok(entry) => match self.adopt_entry(&entry).await {
-                Ok(()) => Answer::ok(vec![], vec![]),
-                Err(answer) => answer,
-            },
-            Err(error) => Answer::error(Status::Invalid, error.to_string()),
+        let entry = match control::decode::<Group>(&request.head) {
+            Ok(entry) => entry,
+            Err(error) => return Answer::error(Status::Invalid, error.to_string()),
+        };
+        if let Err(answer) = self.check_entry(&entry) {
+            return answer;
         }
+        match self.adopt_entry(&entry).await {
+            Ok(()) => Answer::ok(vec![], vec![]),
+            Err(answer) => answer,
+        }
+    }
+
+    /// Refuses an entry that no manager can have made, as far as the adopted map tells: anyone may bring one (R1),
+    /// and what is adopted is durable.
+    fn check_entry(&self, entry: &Group) -> Result<(), Answer> {
+        let drives: BTreeSet<DriveId> = entry.slots.iter().map(|s| s.drive).collect();
+        let is_sound = (1..=COPIES_MAX + 1).contains(&entry.slots.len())
+            && drives.len() == entry.slots.len()
+            && entry.slots.iter().all(|s| s.since <= entry.epoch);
+        if !is_sound {
+            return Err(Answer::error(Status::Invalid, "an entry that no group can have"));
+        }
+        let map = self.map();
+        let listed = map.as_ref().and_then(|map| map.groups.get(&entry.id));
+        if listed.is_none() && map.as_ref().is_some_and(|map| entry.id.0 < map.next_id) {
+            // Numbers are not used twice, so the group was removed.
+            return Err(Answer::error(Status::NotFound, format!("group {} is not in the map", entry.id)));
+        }
+        let own = self.drives.keys().filter_map(|drive| self.member(*drive, entry.id)).map(|m| m.epoch());
+        let known = own.chain(listed.map(|g| g.epoch)).max().unwrap_or_default();
+        if entry.epoch.0 > known.0.saturating_add(EPOCHS_AHEAD_MAX) {
+            let text = format!("{} of group {} is too far ahead of {known}", entry.epoch, entry.id);
+            return Err(Answer::error(Status::Invalid, text));
+        }
+        Ok(())
     }
 
     /// Adopts an entry on every drive of this target that is, or was, in the group.
@@ -58,8 +92,9 @@ impl Target {
             return Ok(());
         }
         // First nothing older is admitted, then what was admitted finishes, then the entry is durable.
-        member.close_gate();
+        let gate = member.close_gate();
         member.drain().await;
+        gate.keep_closed();
         let stored = member.drive.store.set_group(entry.clone()).await;
         let adopted = match &stored {
             Ok(()) => Some(entry.clone()),
@@ -74,7 +109,7 @@ impl Target {
                 with_causes(error)
             ));
         }
-        member.open_gate(adopted);
+        gate.open(adopted);
         self.adopted.notify_all();
         self.resync_if_needed(member);
         stored
@@ -101,7 +136,8 @@ impl Target {
                 drive.note(&error);
             }
         }
-        // Requests of older generations may be under way in groups whose epoch has not changed.
+        // Requests of older generations, and of sessions that are over, may be under way in groups whose epoch has
+        // not changed.
         for member in self.members() {
             member.drain().await;
         }
@@ -151,6 +187,12 @@ impl Target {
             drive.fail(format!("cannot raise a volume's generation: {}", with_causes(&error)));
             return Err(error);
         }
+        // Ids only rise, and a session leaves the map once it is swept: whatever is below the lowest is over.
+        let lowest = map.sessions.keys().next().copied().unwrap_or(SessionId(map.next_id));
+        if drive.store.session_floor() < lowest {
+            drive.store.close_sessions(Some(lowest), &[]).await?;
+        }
+        drive.store.forget_volumes(|volume| volume.0 < map.next_id && !map.volumes.contains_key(&volume));
         if let Err(error) = drive.store.put_map_copy(map.version.0, bytes).await {
             // The copy only helps to recover a fabric that has lost its managers.
             tracing::warn!(drive = %drive.id, error = with_causes(&error), "cannot keep a copy of the map");
@@ -167,30 +209,43 @@ impl Target {
                 && before.is_some_and(|b| b.groups.contains_key(&member.group));
             let left = member.entry().is_some_and(|e| e.slot_of(member.drive.id).is_none());
             if (removed || left) && member.drive.store.group(member.group).is_some() {
-                self.background(drop_group(member, removed));
+                let target = self.shared();
+                self.background(async move { target.drop_group(member, removed).await });
             }
         }
+    }
+
+    /// Drops what the drive holds of a group, unless the drive has come back to it meanwhile. The epoch of a group
+    /// that goes on without this drive stays known in this process, so nothing older is ever admitted again; one
+    /// that was removed is known by the map, which does not list its number any more.
+    async fn drop_group(&self, member: Rc<Member>, removed: bool) {
+        let _turn = member.turn.lock().await;
+        if removed {
+            member.leave();
+        } else if member.slot().is_some() {
+            return;
+        }
+        member.drain().await;
+        match member.drive.store.drop_group(member.group).await {
+            Ok(()) => tracing::info!(group = %member.group, drive = %member.drive.id, "group dropped"),
+            Err(error) => return member.drive.note(&error),
+        }
+        if removed {
+            self.forget_member(&member);
+        }
+    }
+
+    /// Whether the adopted map says that a volume is being deleted, or is gone: ids are not used twice.
+    pub(crate) fn is_deleted(&self, volume: VolumeId) -> bool {
+        self.map().is_some_and(|map| match map.volumes.get(&volume) {
+            Some(listed) => listed.state == VolumeState::Deleting,
+            None => volume.0 < map.next_id,
+        })
     }
 
     /// Whether this target serves the drive.
     pub(crate) fn serves(&self, drive: DriveId) -> bool {
         self.drives.contains_key(&drive)
-    }
-}
-
-/// Drops what the drive holds of a group, unless the drive has come back to it meanwhile. The epoch stays known
-/// in this process, so nothing older is ever admitted again.
-async fn drop_group(member: Rc<Member>, removed: bool) {
-    let _turn = member.turn.lock().await;
-    if removed {
-        member.leave();
-    } else if member.slot().is_some() {
-        return;
-    }
-    member.drain().await;
-    match member.drive.store.drop_group(member.group).await {
-        Ok(()) => tracing::info!(group = %member.group, drive = %member.drive.id, "group dropped"),
-        Err(error) => member.drive.note(&error),
     }
 }
 

@@ -61,8 +61,9 @@ impl ServedDrive {
             StoreError::Invalid { .. } | StoreError::TooLarge { .. } => Answer::error(Status::Invalid, text),
             StoreError::UnknownGroup { .. }
             | StoreError::StaleStint { .. }
-            | StoreError::StaleEpoch { .. } => Answer::error(Status::NotServing, text),
-            StoreError::Closed => Answer::error(Status::NotServing, text),
+            | StoreError::StaleEpoch { .. }
+            | StoreError::Crowded { .. }
+            | StoreError::Closed => Answer::error(Status::NotServing, text),
             _ => {
                 self.fail(text.clone());
                 Answer::error(Status::DriveFailed, text)

@@ -32,16 +32,26 @@ const RETRY_LONGEST: Duration = Duration::from_secs(3);
 pub(crate) struct Lease {
     /// When the newest grant whose map is adopted runs out.
     until: Cell<Option<Instant>>,
-    /// The newest grant, until its map is adopted: when it runs out, and the map.
-    pending: Cell<Option<(Instant, MapVersion)>>,
+    /// The newest grant, until its map is adopted.
+    pending: RefCell<Option<Grant>>,
     /// A grant has counted since this process started, so its list of suspects is known (R2).
     was_granted: Cell<bool>,
     /// A map that a grant named is being fetched.
     is_fetching: Cell<bool>,
-    /// Nodes that the newest grant says are being evicted.
+    /// Nodes that are being evicted, says the newest grant that counts, or one since.
     suspects: RefCell<BTreeSet<NodeId>>,
     /// Nodes that this target has promised not to vouch for, and when it did.
     promises: RefCell<BTreeMap<NodeId, Instant>>,
+}
+
+/// A grant that waits for its map.
+struct Grant {
+    /// When its request was sent.
+    sent: Instant,
+    until: Instant,
+    map: MapVersion,
+    /// Nodes that are being evicted as of this map.
+    suspects: BTreeSet<NodeId>,
 }
 
 impl Lease {
@@ -66,8 +76,9 @@ impl Lease {
     }
 
     /// Promises not to vouch for the node (R11). The promise ends when the answer to a renewal that was sent after
-    /// it no longer names the node: the eviction is then committed or called off. It is kept however many maps come
-    /// in between, because a map that still lists the victim may be about something else.
+    /// it no longer names the node, and the map of that answer is adopted: the eviction is then called off, or
+    /// committed and known here. It is kept however many maps come in between, because a map that still lists the
+    /// victim may be about something else.
     pub(crate) fn promise(&self, victim: NodeId) {
         self.promises.borrow_mut().insert(victim, now());
     }
@@ -82,21 +93,21 @@ impl Lease {
         adopted: MapVersion,
     ) {
         let suspects: BTreeSet<NodeId> = suspects.into_iter().collect();
-        self.promises.borrow_mut().retain(|node, promised| *promised >= sent || suspects.contains(node));
-        *self.suspects.borrow_mut() = suspects;
-        self.pending.set(Some((sent + lease, map)));
+        // Suspicion counts at once, its end only with the map in which the victim is out: until then this target
+        // would vouch for it by a map that still lists it.
+        self.suspects.borrow_mut().extend(&suspects);
+        *self.pending.borrow_mut() = Some(Grant { sent, until: sent + lease, map, suspects });
         self.map_adopted(adopted);
     }
 
     /// A map is adopted: a grant that waited for it counts.
     pub(crate) fn map_adopted(&self, version: MapVersion) {
-        if let Some((until, map)) = self.pending.get()
-            && map <= version
-        {
-            self.pending.set(None);
-            self.until.set(self.until.get().max(Some(until)));
-            self.was_granted.set(true);
-        }
+        let counts = self.pending.borrow_mut().take_if(|grant| grant.map <= version);
+        let Some(Grant { sent, until, suspects, .. }) = counts else { return };
+        self.until.set(self.until.get().max(Some(until)));
+        self.was_granted.set(true);
+        self.promises.borrow_mut().retain(|node, promised| *promised >= sent || suspects.contains(node));
+        *self.suspects.borrow_mut() = suspects;
     }
 }
 

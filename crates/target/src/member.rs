@@ -82,17 +82,14 @@ impl Member {
         self.gate_closed.get()
     }
 
-    /// Closes the gate.
-    pub(crate) fn close_gate(&self) {
+    /// Closes the gate, until the guard is told to open it. A guard that is dropped before anything became durable
+    /// opens it for the entry that was in force.
+    pub(crate) fn close_gate(&self) -> ClosedGate<'_> {
         self.gate_closed.set(true);
+        ClosedGate { member: self, reopens: Cell::new(true) }
     }
 
-    /// Opens the gate, with a new entry if there is one.
-    pub(crate) fn open_gate(&self, entry: Option<Group>) {
-        if let Some(entry) = entry {
-            assert!(entry.epoch > self.epoch(), "epochs only rise: {} after {}", entry.epoch, self.epoch());
-            *self.entry.borrow_mut() = Some(Rc::new(entry));
-        }
+    fn open_gate(&self) {
         self.gate_closed.set(false);
         self.changed.notify_all();
     }
@@ -129,6 +126,37 @@ impl Member {
                 return;
             }
             drained.await;
+        }
+    }
+}
+
+/// The gate of a member, closed by whoever adopts an entry.
+pub(crate) struct ClosedGate<'a> {
+    member: &'a Member,
+    reopens: Cell<bool>,
+}
+
+impl ClosedGate<'_> {
+    /// From now on it is not known which entry is durable: if the work is given up, nothing is served any more.
+    pub(crate) fn keep_closed(&self) {
+        self.reopens.set(false);
+    }
+
+    /// Opens the gate, with a new entry if there is one.
+    pub(crate) fn open(self, entry: Option<Group>) {
+        if let Some(entry) = entry {
+            let current = self.member.epoch();
+            assert!(entry.epoch > current, "epochs only rise: {} after {current}", entry.epoch);
+            *self.member.entry.borrow_mut() = Some(Rc::new(entry));
+        }
+        self.reopens.set(true);
+    }
+}
+
+impl Drop for ClosedGate<'_> {
+    fn drop(&mut self) {
+        if self.reopens.get() {
+            self.member.open_gate();
         }
     }
 }

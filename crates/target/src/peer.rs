@@ -152,7 +152,7 @@ impl Target {
 }
 
 /// The buffers as one; copies only if there are several.
-fn gather(mut parts: Vec<Buf>) -> Buf {
+pub(crate) fn gather(mut parts: Vec<Buf>) -> Buf {
     match parts.len() {
         0 => Buf::empty(),
         1 => parts.remove(0),

@@ -419,6 +419,8 @@ impl Target {
         let reply = self.ask_source(resync, source, ask).await?;
         let _piece = self.throttle.begin(Work::Copy);
         let (entries, marks) = decode_entries(&reply, key.1)?;
+        // The source may not have dropped yet what this replica has dropped already.
+        let entries = if self.is_deleted(key.0.volume) { vec![] } else { entries };
         let is_data = |x: &&CopyEntry| matches!(x.data, CopyData::Data { .. } | CopyData::Damaged);
         let blocks: u64 = entries.iter().filter(is_data).map(|x| u64::from(x.range.count)).sum();
         let held: Vec<_> = entries.iter().map(|x| (x.range, x.version)).collect();

@@ -75,8 +75,8 @@ impl Target {
         advance(&admitted, &head);
         let timed = self.throttle.request();
         let drive = admitted.drive().clone();
-        // A read changes nothing, so a newer epoch need not wait for it: what it returns was current when it
-        // was admitted, or became so later.
+        // A read changes nothing, so a newer epoch need not wait for it; but what it finds then may be of another
+        // stint, or of a group that was dropped, so it is admitted again before it is answered.
         drop(admitted);
         let extents = match request.kind {
             Kind::Read => drive.store.read(head.group, head.object, head.range).await,
@@ -84,10 +84,13 @@ impl Target {
         };
         self.throttle.answered(timed);
         match extents {
-            Ok(extents) => {
-                let (head, body) = read_answer(self.clock(), extents);
-                Answer::ok(head, body)
-            }
+            Ok(extents) => match self.stands(&claim).await {
+                Ok(()) => {
+                    let (head, body) = read_answer(self.clock(), extents);
+                    Answer::ok(head, body)
+                }
+                Err(answer) => answer,
+            },
             Err(error) => drive.refusal(&error),
         }
     }
@@ -218,6 +221,12 @@ fn write_answer(clock: u64, verdicts: Vec<(BlockRange, Verdict)>) -> Answer {
 
 /// Extents as the head of an answer, and their data, uncopied, as its body.
 pub(crate) fn read_answer(clock: u64, extents: Vec<Extent>) -> (Vec<u8>, Vec<Buf>) {
+    let (extents, body) = as_sent(extents);
+    (ReadAnswer { clock, extents }.encode(), body)
+}
+
+/// Extents as they are sent, and their data.
+pub(crate) fn as_sent(extents: Vec<Extent>) -> (Vec<data::Extent>, Vec<Buf>) {
     let mut body = Vec::new();
     let extents = extents
         .into_iter()
@@ -235,5 +244,5 @@ pub(crate) fn read_answer(clock: u64, extents: Vec<Extent>) -> (Vec<u8>, Vec<Buf
             data::Extent { range: x.range, version: x.version, open: x.open, content, crcs }
         })
         .collect();
-    (ReadAnswer { clock, extents }.encode(), body)
+    (extents, body)
 }

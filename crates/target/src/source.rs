@@ -60,6 +60,9 @@ impl Target {
             _ => Ok(Answer::ok(vec![], vec![marks(&drive, &asked, from, None)])),
         };
         let answer = answer.unwrap_or_else(|error| drive.refusal(&error));
+        if let Err(refusal) = self.stands(&claim).await {
+            return refusal;
+        }
         let bytes: usize = answer.body.iter().map(|b| b.len()).sum();
         if bytes > FRAME_BODY_MAX {
             return Answer::error(Status::Refused, format!("{bytes} bytes of marks: ask for fewer chunks"));

@@ -1,11 +1,14 @@
 //! The sweep of sessions that are over, R10: their unfinished writes are finished or buried, as a reader would (R8).
 //!
-//! Every target refuses these sessions durably before a sweep begins, so no open entry of theirs can be added. It
-//! never decides that a session is over.
+//! Every target refuses these sessions durably before a sweep begins, so they open nothing themselves any more.
+//! Readers still may, by putting what they found (R9), and so does a copy that brings its marks (R14): a session is
+//! forgotten only at an instant at which none of its entries is left unsettled. It never decides that a session is
+//! over.
 
 use crate::admit::SYSTEM_SESSION;
 use crate::member::Member;
-use crate::peer::Reply;
+use crate::peer::{Reply, gather};
+use crate::serve::as_sent;
 use crate::target::Target;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -29,14 +32,30 @@ const RETRY_LONGEST: Duration = Duration::from_millis(500);
 /// Entries of one group that are settled at once: enough to hide the round trips.
 const ENTRIES_AT_ONCE: usize = 16;
 
+/// What one sweep is about.
+type SweepKey = (DriveId, GroupId, SessionSlot);
+
 /// Sweeps that are under way: the manager may ask again while an earlier one still waits for a member.
 #[derive(Default)]
 pub(crate) struct Sweeps {
-    running: RefCell<BTreeSet<(DriveId, GroupId, SessionSlot)>>,
+    running: RefCell<BTreeSet<SweepKey>>,
     ended: Notify,
 }
 
-/// The newest version of a run of blocks in the read set, and who has it.
+/// A sweep that is under way, however it ends.
+struct RunningSweep<'a> {
+    sweeps: &'a Sweeps,
+    key: SweepKey,
+}
+
+impl Drop for RunningSweep<'_> {
+    fn drop(&mut self) {
+        self.sweeps.running.borrow_mut().remove(&self.key);
+        self.sweeps.ended.notify_all();
+    }
+}
+
+/// The newest version of a run of blocks, and who has it.
 #[derive(Debug)]
 struct Newest {
     range: BlockRange,
@@ -76,9 +95,8 @@ impl Target {
                 while !self.sweeps.running.borrow_mut().insert(key) {
                     self.sweeps.ended.notified().await;
                 }
+                let _running = RunningSweep { sweeps: &self.sweeps, key };
                 self.sweep_member(&member, *slot).await;
-                self.sweeps.running.borrow_mut().remove(&key);
-                self.sweeps.ended.notify_all();
             }
         }
     }
@@ -95,7 +113,8 @@ impl Target {
                 store.open_entries_of(member.group, slot).into_iter().filter(|x| !x.settled).collect();
             if open.is_empty() {
                 match store.forget_session(member.group, slot).await {
-                    Ok(()) => return,
+                    Ok(true) => return,
+                    Ok(false) => continue,
                     Err(error) => member.drive.note(&error),
                 }
                 sleep(pause).await;
@@ -124,12 +143,12 @@ impl Target {
 
     /// R8 for the blocks of one open entry: the newest version is on the whole write set on return, and the entry is
     /// marked settled here: its version is everywhere, or buried under a newer one that is.
-    async fn settle_entry(&self, member: &Member, entry: &Group, open: &OpenEntry) -> Result<(), Again> {
+    async fn settle_entry(&self, member: &Rc<Member>, entry: &Group, open: &OpenEntry) -> Result<(), Again> {
         let mut first = open.range.first;
         while first < open.range.end() {
             let range = BlockRange::new(first, (open.range.end() - first).min(REQUEST_BLOCKS_MAX));
-            for newest in self.find_newest(entry, open.object, range).await? {
-                self.settle_run(entry, open, &newest).await?;
+            for newest in self.find_newest(member, entry, open.object, range).await? {
+                self.settle_run(member, entry, open, &newest).await?;
             }
             first = range.end();
         }
@@ -140,9 +159,11 @@ impl Target {
         Ok(())
     }
 
-    /// Asks the whole read set what it holds.
+    /// Asks the whole read set what it holds, and looks at what this replica holds itself if it is syncing: the
+    /// version to settle may be there only.
     async fn find_newest(
         &self,
+        member: &Rc<Member>,
         entry: &Group,
         object: ObjectId,
         range: BlockRange,
@@ -162,10 +183,37 @@ impl Target {
         if holdings.is_empty() {
             return Err(Again("no member is in-sync".into()));
         }
+        if is_syncing(member, entry) {
+            let store = &member.drive.store;
+            self.verify(member, object, range).await?;
+            let held = store.versions(entry.id, object, range).await.map_err(|e| Again(e.to_string()))?;
+            holdings.push((member.drive.id, as_sent(held).0));
+        }
         Ok(newest_runs(range, &holdings))
     }
 
-    async fn settle_run(&self, entry: &Group, open: &OpenEntry, newest: &Newest) -> Result<(), Again> {
+    /// Verifies what a syncing replica holds: before that it counts for nothing (R12).
+    async fn verify(&self, member: &Rc<Member>, object: ObjectId, range: BlockRange) -> Result<(), Again> {
+        let store = &member.drive.store;
+        for (chunk, _) in range.by_chunk() {
+            if store.chunk_is_verified(member.group, object, chunk) {
+                continue;
+            }
+            let verified = self.verify_now(member, object, chunk).await;
+            if verified.is_err() || !store.chunk_is_verified(member.group, object, chunk) {
+                return Err(Again(format!("drive {} is not verified there yet", member.drive.id)));
+            }
+        }
+        Ok(())
+    }
+
+    async fn settle_run(
+        &self,
+        member: &Member,
+        entry: &Group,
+        open: &OpenEntry,
+        newest: &Newest,
+    ) -> Result<(), Again> {
         let is_whole = entry.write_set().all(|drive| newest.intact_on.contains(&drive));
         if !is_whole {
             if newest.intact_on.is_empty() {
@@ -173,7 +221,7 @@ impl Target {
                 tracing::warn!(group = %entry.id, object = %open.object, range = %newest.range, "damaged everywhere");
                 return Ok(());
             }
-            self.put_newest(entry, open.object, newest).await?;
+            self.put_newest(member, entry, open.object, newest).await?;
         }
         // A note that is lost only leaves the next reader the slow path.
         join_all(entry.write_set().map(|drive| {
@@ -185,11 +233,17 @@ impl Target {
     }
 
     /// Puts the newest version on the whole write set.
-    async fn put_newest(&self, entry: &Group, object: ObjectId, newest: &Newest) -> Result<(), Again> {
+    async fn put_newest(
+        &self,
+        member: &Member,
+        entry: &Group,
+        object: ObjectId,
+        newest: &Newest,
+    ) -> Result<(), Again> {
         let (kind, data, crcs) = if newest.is_zero {
             (Kind::WriteZeroes, vec![], vec![])
         } else {
-            let (data, crcs) = self.fetch(entry, object, newest).await?;
+            let (data, crcs) = self.fetch(member, entry, object, newest).await?;
             (Kind::Write, vec![data], crcs)
         };
         let puts = join_all(entry.write_set().map(|drive| {
@@ -209,24 +263,38 @@ impl Target {
     /// Reads the newest version from a member that has it, this target's own drive first.
     async fn fetch(
         &self,
+        member: &Member,
         entry: &Group,
         object: ObjectId,
         newest: &Newest,
     ) -> Result<(Buf, Vec<u32>), Again> {
         let own = newest.intact_on.iter().find(|drive| self.serves(**drive));
         let drive = *own.or(newest.intact_on.first()).expect("the caller has checked that there is one");
-        let head = head(entry, drive, object, newest.range, Version::ZERO);
-        let reply = self.call_drive(drive, Kind::Read, head.encode(&[]), vec![]).await;
-        let reply = accept(drive, reply)?;
-        let answer = ReadAnswer::decode(&reply.head).map_err(|e| Again(e.to_string()))?;
+        let (extents, body) = if drive == member.drive.id && is_syncing(member, entry) {
+            // It answers no read by its role, but here it only speaks to itself.
+            let held = member.drive.store.read(entry.id, object, newest.range).await;
+            let (extents, body) = as_sent(held.map_err(|e| Again(e.to_string()))?);
+            (extents, gather(body))
+        } else {
+            let head = head(entry, drive, object, newest.range, Version::ZERO);
+            let reply = self.call_drive(drive, Kind::Read, head.encode(&[]), vec![]).await;
+            let reply = accept(drive, reply)?;
+            let answer = ReadAnswer::decode(&reply.head).map_err(|e| Again(e.to_string()))?;
+            (answer.extents, reply.body)
+        };
         let is_it = |x: &Extent| x.version == newest.version && x.content == Content::Data;
-        let crcs: Vec<u32> = answer.extents.iter().flat_map(|x| x.crcs.iter().copied()).collect();
-        let complete = crcs.len() == newest.range.count as usize && is_intact(&reply.body, &crcs);
-        if !complete || !answer.extents.iter().all(is_it) {
+        let crcs: Vec<u32> = extents.iter().flat_map(|x| x.crcs.iter().copied()).collect();
+        let complete = crcs.len() == newest.range.count as usize && is_intact(&body, &crcs);
+        if !complete || !extents.iter().all(is_it) {
             return Err(Again(format!("drive {drive} holds the block in another version by now")));
         }
-        Ok((reply.body, crcs))
+        Ok((body, crcs))
     }
+}
+
+/// Whether the member's own drive is syncing in this entry.
+fn is_syncing(member: &Member, entry: &Group) -> bool {
+    entry.slot_of(member.drive.id).is_some_and(|slot| slot.role == Role::Syncing)
 }
 
 /// The head of a request that no client makes.

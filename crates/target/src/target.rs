@@ -180,6 +180,13 @@ impl Target {
         members.entry((drive.id, group)).or_insert_with(|| Member::new(drive.clone(), group)).clone()
     }
 
+    /// Forgets a drive's part in a group that was removed from the fabric.
+    pub(crate) fn forget_member(&self, member: &Member) {
+        let key = (member.drive.id, member.group);
+        self.members.borrow_mut().remove(&key);
+        self.resyncs.borrow_mut().remove(&key);
+    }
+
     /// All parts that drives of this target have in groups.
     pub(crate) fn members(&self) -> Vec<Rc<Member>> {
         self.members.borrow().values().cloned().collect()

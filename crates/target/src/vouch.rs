@@ -29,6 +29,18 @@ pub(crate) struct Vouches {
     asked: RefCell<BTreeSet<NodeId>>,
 }
 
+/// A node is being asked.
+struct Asking {
+    target: Rc<Target>,
+    node: NodeId,
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.target.vouches.asked.borrow_mut().remove(&self.node);
+    }
+}
+
 impl Target {
     /// Whether every other member of the group's write set vouches for this target now.
     pub(crate) fn is_vouched_for(&self, member: &Member) -> bool {
@@ -69,8 +81,11 @@ impl Target {
         }
     }
 
-    /// Asks every node that shares a write set with this target; the answers are noted when they come.
+    /// Asks every node that shares a write set with this target; the answers are noted when they come. Words that
+    /// have run out are forgotten.
     fn ask_for_vouches(&self) {
+        let now = now();
+        self.vouches.given.borrow_mut().retain(|_, (_, until)| now < *until);
         let Some(map) = self.map() else { return };
         let mut groups: BTreeMap<NodeId, BTreeSet<(GroupId, Epoch)>> = BTreeMap::new();
         for member in self.members() {
@@ -86,11 +101,8 @@ impl Target {
             if !self.vouches.asked.borrow_mut().insert(node) {
                 continue;
             }
-            let target = self.shared();
-            self.background(async move {
-                target.ask_for_vouch(node, &addr, groups).await;
-                target.vouches.asked.borrow_mut().remove(&node);
-            });
+            let asking = Asking { target: self.shared(), node };
+            self.background(async move { asking.target.ask_for_vouch(asking.node, &addr, groups).await });
         }
     }
 

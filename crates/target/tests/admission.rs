@@ -3,7 +3,8 @@
 mod fabric;
 
 use fabric::*;
-use weft_rt::sim::{Crash, Sim};
+use std::time::Duration;
+use weft_rt::sim::{Crash, Sim, set_blocked};
 use weft_rt::{Buf, sleep};
 use weft_store::{OpenOptions, Store};
 use weft_types::*;
@@ -178,13 +179,16 @@ fn fenced_clients_and_ended_sessions_stay_out_even_after_a_crash() {
         let fabric = Fabric::start(2).await;
         let (a, b, c) = (Client::new(1, 1), Client::new(2, 2), Client::new(3, 3));
         a.write_all(&[1, 2], 0, a.v(1), 1).await;
-        // A newer generation arrives with a client, before the map.
+        // A newer generation that arrives with a client, before the map, waits for the map and fences nobody.
         c.generation.set(2);
+        assert_eq!(c.write(1, 0, c.v(2), 2).await.0, Status::NotServing);
+        a.write_all(&[1, 2], 5, a.v(3), 3).await;
+        fabric.change(|map| map.volumes.get_mut(&VOLUME).unwrap().generation = Generation(2));
+        fabric.push(&[1]).await;
         assert_eq!(c.write(1, 0, c.v(2), 2).await, OK);
         assert_eq!(a.write(1, 0, a.v(3), 3).await.0, Status::StaleGeneration);
-        assert_eq!(a.write(2, 5, a.v(3), 3).await, OK, "this one has not heard yet");
-        fabric.change(|map| map.volumes.get_mut(&VOLUME).unwrap().generation = Generation(2));
-        fabric.push(&[1, 2]).await;
+        assert_eq!(a.write(2, 6, a.v(3), 3).await, OK, "this one has not heard yet");
+        fabric.push(&[2]).await;
         assert_eq!(a.write(2, 0, a.v(4), 4).await.0, Status::StaleGeneration);
         b.generation.set(2);
         assert_eq!(b.write(1, 1, b.v(1), 1).await, OK);
@@ -272,4 +276,135 @@ fn acknowledging_an_epoch_drains_what_was_admitted_before_it() {
             }
         });
     }
+}
+
+#[test]
+fn a_read_that_outlives_its_stint_is_not_answered() {
+    Sim::new(3).block_on(async {
+        let fabric = Fabric::start(2).await;
+        let (dead, live) = (Client::new(1, 1), Client::new(2, 2));
+        live.write_all(&[1, 2], 0, live.v(1), 1).await;
+        live.watermark.set(live.v(1));
+        assert_eq!(dead.write(2, 0, dead.v(5), 5).await, OK);
+        assert!(live.read(2, 0).await.unwrap().open);
+        for _ in 0..2 {
+            sleep(ms(500)).await;
+            fabric.kill_target(2, Crash::Process);
+            fabric.start_target(2);
+            sleep(ms(500)).await;
+            fabric.wait_serving().await;
+        }
+        let usual = (Duration::from_micros(5), Duration::from_micros(100));
+        fabric.disks[1].set_faults(|f| f.latency = (ms(400), ms(400)));
+        let c = live.clone();
+        let read = weft_rt::spawn(async move { c.read(2, 0).await });
+        sleep(ms(10)).await;
+        fabric.disks[1].set_faults(|f| f.latency = usual);
+        fabric.set_role(2, Role::Out);
+        fabric.push(&[1, 2]).await;
+        set_blocked(host(2), host(1), true);
+        let stint = fabric.set_role(2, Role::Syncing);
+        fabric.push(&[1, 2]).await;
+        // The new stint has cleared the open set: what the old one held would look as if it were complete.
+        assert_eq!(read.await.unwrap(), Err(Status::StaleEpoch));
+        let c = live.clone();
+        c.epoch.set(stint.0);
+        assert_eq!(c.read(1, 0).await.unwrap().version, live.v(1));
+    });
+}
+
+fn session(id: u64, slot: u16) -> Session {
+    Session {
+        id: SessionId(id),
+        slot: SessionSlot(slot),
+        volume: VOLUME,
+        mode: AttachMode::Shared,
+        generation: Generation(1),
+        client: "raw".into(),
+        state: SessionState::Open,
+    }
+}
+
+#[test]
+fn a_listed_session_speaks_for_its_own_slot_only() {
+    Sim::new(4).block_on(async {
+        let fabric = Fabric::start(1).await;
+        let victim = Client::new(10, 1);
+        fabric.change(|map| {
+            map.sessions.insert(SessionId(10), session(10, 1));
+            map.sessions.insert(SessionId(11), session(11, 2));
+            map.next_id = 12;
+        });
+        fabric.push(&[1]).await;
+        assert_eq!(victim.write(1, 0, victim.v(5), 5).await, OK);
+        // Session 11 would forget what session 10 has not completed: with a request, and with a note.
+        let thief = Client::new(11, 1);
+        thief.watermark.set(victim.v(9));
+        assert_eq!(thief.read(1, 0).await, Err(Status::Invalid));
+        assert_eq!(thief.write(1, 1, thief.v(6), 6).await.0, Status::Invalid);
+        let note = WatermarkNote {
+            drive: drive(1),
+            group: GROUP,
+            epoch: Epoch(1),
+            volume: VOLUME,
+            generation: Generation(1),
+            session: thief.session,
+            watermark: victim.v(9),
+        };
+        thief.call(1, Kind::Watermark, WatermarkNote::encode_all(&[note]), vec![]).await;
+        let honest = Client::new(11, 2);
+        assert!(honest.read(1, 0).await.unwrap().open, "the victim's write is still open");
+        assert_eq!(honest.write(1, 1, honest.v(6), 6).await, OK);
+    });
+}
+
+#[test]
+fn entries_that_no_manager_made_are_refused() {
+    Sim::new(5).block_on(async {
+        let fabric = Fabric::start(1).await;
+        fabric.change(|map| map.next_id = 100);
+        fabric.push(&[1]).await;
+        let a = Client::new(200, 1);
+        let entry = fabric.entry();
+        let slot = entry.slots[0];
+        let epoch = |n| Group { epoch: Epoch(n), ..entry.clone() };
+        assert_eq!(a.teach(1, &epoch(u64::MAX)).await, Status::Invalid, "no epoch could follow it");
+        assert_eq!(a.teach(1, &Group { slots: vec![], ..epoch(2) }).await, Status::Invalid);
+        assert_eq!(a.teach(1, &Group { slots: vec![slot, slot], ..epoch(2) }).await, Status::Invalid);
+        let many = (1..=5).map(|n| Slot { drive: drive(n), ..slot }).collect();
+        assert_eq!(a.teach(1, &Group { slots: many, ..epoch(2) }).await, Status::Invalid);
+        let later = vec![Slot { since: Epoch(3), ..slot }];
+        assert_eq!(a.teach(1, &Group { slots: later, ..epoch(2) }).await, Status::Invalid);
+        let removed = Group { id: GroupId(50), ..entry.clone() };
+        assert_eq!(a.teach(1, &removed).await, Status::NotFound, "its number was used, and it is gone");
+        assert_eq!(a.write(1, 0, a.v(1), 1).await, OK, "nothing was adopted");
+        // A group that is newer than the map, and a newer epoch, are adopted (R1).
+        assert_eq!(a.teach(1, &Group { id: GroupId(150), ..entry.clone() }).await, Status::Ok);
+        assert_eq!(a.teach(1, &epoch(7)).await, Status::Ok);
+        a.epoch.set(7);
+        assert_eq!(a.write(1, 0, a.v(2), 2).await, OK);
+    });
+}
+
+#[test]
+fn a_map_ends_what_it_is_too_new_to_list() {
+    Sim::new(6).block_on(async {
+        let fabric = Fabric::start(1).await;
+        fabric.change(|map| {
+            let gone = Volume { id: VolumeId(5), name: "gone".into(), ..map.volumes[&VOLUME].clone() };
+            map.volumes.insert(VolumeId(5), gone);
+            map.sessions.insert(SessionId(10), session(10, 1));
+            map.next_id = 12;
+        });
+        fabric.push(&[1]).await;
+        fabric.change(|map| {
+            map.volumes.remove(&VolumeId(5));
+        });
+        fabric.push(&[1]).await;
+        fabric.kill_target(1, Crash::Process);
+        let (store, _) = Store::open(fabric.disks[0].open().unwrap(), OpenOptions::default()).await.unwrap();
+        assert_eq!(store.session_floor(), SessionId(10), "durable: one number instead of a list");
+        assert!(store.session_is_over(SessionId(9)) && !store.session_is_over(SessionId(10)));
+        assert_eq!(store.generation(VOLUME), Generation(1));
+    });
 }

@@ -208,3 +208,34 @@ fn a_target_that_is_cut_off_from_all_stops_in_time() {
         });
     }
 }
+
+#[test]
+fn a_promise_not_to_vouch_lasts_until_the_map_of_the_eviction_is_adopted() {
+    Sim::new(5).block_on(async {
+        let fabric = Fabric::start(2).await;
+        let a = Client::new(1, 1);
+        a.write_all(&[1, 2], 0, a.v(1), 1).await;
+        let map = fabric.manager.map.borrow().version;
+        fabric.manager.suspects.borrow_mut().insert(NodeId(2));
+        fabric.manager.refused.borrow_mut().insert(NodeId(2));
+        assert_eq!(
+            fabric.command(1, &TargetRequest::StopVouching { victim: NodeId(2), map }).await,
+            Some(TargetAnswer::Done)
+        );
+        set_blocked(host(2), host(100), true);
+        set_blocked(host(100), host(2), true);
+        sleep(LEASE * 2).await;
+        assert_eq!(a.read(2, 0).await, Err(Status::NotServing), "the victim is waited out");
+        // The eviction is committed; target 1 hears by its renewal, and gets the map a little later.
+        fabric.manager.holds_maps.set(true);
+        fabric.set_role(2, Role::Out);
+        fabric.manager.suspects.borrow_mut().clear();
+        sleep(LEASE).await;
+        // Now it gets the map and serves without the victim.
+        fabric.push(&[1]).await;
+        let b = Client::new(2, 2);
+        b.epoch.set(2);
+        b.write_all(&[1], 0, b.v(9), 9).await;
+        assert_eq!(a.read(2, 0).await, Err(Status::NotServing), "the evicted replica serves, and is stale");
+    });
+}

@@ -1,0 +1,47 @@
+//! Sweeps of sessions that are over (R10), beside replicas that come back.
+
+mod fabric;
+
+use fabric::*;
+use weft_rt::sim::Sim;
+use weft_types::*;
+use weft_wire::Status;
+use weft_wire::control::{TargetAnswer, TargetRequest};
+use weft_wire::data::*;
+
+const OK: (Status, Option<Verdict>) = (Status::Ok, Some(Verdict::Applied));
+
+#[test]
+fn a_sweep_on_a_syncing_replica_does_not_settle_what_only_it_holds() {
+    Sim::new(1).block_on(async {
+        let fabric = Fabric::start(2).await;
+        let (dead, live) = (Client::new(1, 1), Client::new(2, 2));
+        live.write_all(&[1, 2], 0, live.v(1), 1).await;
+        fabric.set_role(2, Role::Out);
+        fabric.push(&[1]).await;
+        let stint = fabric.set_role(2, Role::Syncing);
+        fabric.push(&[1, 2]).await;
+        for c in [&dead, &live] {
+            c.epoch.set(stint.0);
+        }
+        eventually("verified", || fabric.manager.verified.borrow().contains(&(GROUP, drive(2), stint))).await;
+        // The dying client's write reaches the syncing replica only.
+        assert_eq!(dead.write(2, 0, dead.v(5), 5).await, OK);
+        let end = TargetRequest::EndSessions { sessions: vec![dead.session] };
+        let sweep = TargetRequest::Sweep { sessions: vec![(dead.session, SessionSlot(1))] };
+        for n in [1, 2] {
+            assert_eq!(fabric.command(n, &end).await, Some(TargetAnswer::Done));
+        }
+        for n in [1, 2] {
+            assert_eq!(fabric.command(n, &sweep).await, Some(TargetAnswer::Done));
+        }
+        let epoch = fabric.set_role(2, Role::InSync);
+        fabric.push(&[1, 2]).await;
+        live.epoch.set(epoch.0);
+        let (one, two) = (live.read(1, 0).await.unwrap(), live.read(2, 0).await.unwrap());
+        assert!(
+            one == two || one.open || two.open,
+            "in-sync replicas differ, nothing is open:\n{one:?}\n{two:?}"
+        );
+    });
+}
