@@ -23,7 +23,8 @@ impl Manager {
     /// Takes a target into the fabric: from now on it may ask for its lease.
     ///
     /// # Errors
-    /// If another target has its name, one of its drives is not its own, or it knows a newer map than this manager.
+    /// If another target has its name, or one of its drives is not its own. If it knows a newer map than this
+    /// manager: then the manager stops for good.
     pub(crate) fn join(
         &self,
         name: &str,
@@ -32,7 +33,10 @@ impl Manager {
         drives: &[DriveReport],
     ) -> Result<NodeId, Denied> {
         let map = self.map();
-        check_reports(&map, drives)?;
+        check_reports(drives)?;
+        if let Some(text) = what_is_newer(&map, drives) {
+            return Err(Denied::new(Status::NotReady, self.halt_as_stale(text)));
+        }
         self.check_namesake(&map, name, addr, incarnation)?;
         self.check_drives(&map, name, drives)?;
         let node = self.enter_node(&map, name, addr)?;
@@ -154,6 +158,7 @@ impl Manager {
         let mut state = self.state.borrow_mut();
         let member = state.members.get_mut(&node).expect("every node of the map has a member");
         let is_restart = member.incarnation.is_some_and(|i| i != incarnation);
+        member.had_former |= is_restart;
         let now = now();
         if !member.is_up() {
             member.since_ms = wall_clock_ms();
@@ -168,15 +173,17 @@ impl Manager {
         if let Some(link) = member.link.take() {
             link.close();
         }
-        member.suspicion = None;
-        state.forget_promises_about(node);
+        // One that was evicted is back when it renews with the map that says so, which the answer brings.
+        if member.suspicion.as_ref().is_none_or(|s| s.evicted_in == MapVersion(0)) {
+            member.suspicion = None;
+            state.forget_promises_about(node);
+        }
         is_restart
     }
 }
 
-/// Refuses a target whose drives know more than this manager: then the manager's store is an old copy, and what it
-/// would hand out could bring back replicas that were evicted since.
-fn check_reports(map: &FabricMap, drives: &[DriveReport]) -> Result<(), Denied> {
+/// Refuses reports that are none.
+fn check_reports(drives: &[DriveReport]) -> Result<(), Denied> {
     if drives.len() > DRIVES_PER_TARGET_MAX {
         let text = format!("{} drives, a target serves at most {DRIVES_PER_TARGET_MAX}", drives.len());
         return Err(Denied::new(Status::Refused, text));
@@ -186,24 +193,30 @@ fn check_reports(map: &FabricMap, drives: &[DriveReport]) -> Result<(), Denied> 
             let text = format!("drive {}: a path of {} bytes", report.id, report.path.len());
             return Err(Denied::new(Status::Refused, text));
         }
+    }
+    Ok(())
+}
+
+/// What drives know that this manager does not: then its store is an old copy. A group that the map does not list
+/// any more is nothing new if its number is one that this map has given out: it was removed.
+fn what_is_newer(map: &FabricMap, drives: &[DriveReport]) -> Option<String> {
+    drives.iter().find_map(|report| {
         let newer = report.map_copy > map.version;
-        let unknown = report
-            .epochs
-            .iter()
-            .find(|(group, epoch)| map.groups.get(group).is_none_or(|known| known.epoch < *epoch));
+        let unknown = report.epochs.iter().find(|(group, epoch)| match map.groups.get(group) {
+            Some(known) => known.epoch < *epoch,
+            None => group.0 >= map.next_id,
+        });
         let found = match unknown {
             _ if newer => format!("map {}, this manager {}", report.map_copy, map.version),
             Some((group, epoch)) => match map.groups.get(group) {
                 Some(known) => format!("group {group} at {epoch}, this manager at {}", known.epoch),
                 None => format!("group {group}, this manager does not"),
             },
-            None => continue,
+            None => return None,
         };
-        let text = format!(
+        Some(format!(
             "drive {} knows {found}: the manager's store is older than the drives, {RECOVER_HINT}",
             report.id
-        );
-        return Err(Denied::new(Status::Refused, text));
-    }
-    Ok(())
+        ))
+    })
 }

@@ -144,7 +144,11 @@ impl Manager {
             _ => None,
         };
         let etas: Vec<Option<u64>> = degraded.iter().filter_map(eta).collect();
-        let (health, reasons) = state.health(&degraded);
+        let (mut health, mut reasons) = state.health(&degraded);
+        if let Some(reason) = self.halted.borrow().clone() {
+            health = Health::Unavailable;
+            reasons.insert(0, format!("the manager has stopped: {reason}"));
+        }
         FabricStatus {
             fabric: map.fabric,
             map: map.version,

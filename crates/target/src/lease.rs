@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::{Buf, Instant, Link, now, sleep, timeout};
+use weft_types::limits::FRAME_HEAD_MAX;
 use weft_types::{BlockCount, Durations, MapVersion, NodeId, with_causes};
 use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest};
 use weft_wire::handshake::{Hello, PeerRole};
@@ -106,6 +107,8 @@ enum Silent {
     Lost(String),
     /// The manager does not know this start of the target, or refuses it.
     Refused(String),
+    /// The manager grants nothing at present: it has just started, or cannot trust its own store.
+    NotReady(String),
 }
 
 impl Target {
@@ -131,7 +134,7 @@ impl Target {
                     tracing::debug!(%addr, reason, "manager is silent");
                     RETRY
                 }
-                Silent::Refused(reason) => {
+                Silent::Refused(reason) | Silent::NotReady(reason) => {
                     tracing::warn!(%addr, reason, "manager refuses");
                     (pause * 2).min(RETRY_LONGEST)
                 }
@@ -148,8 +151,10 @@ impl Target {
         self.peers.set_manager(Some(link.clone()));
         let silent = loop {
             let sent = now();
-            if let Err(silent) = self.renew(link).await {
-                break silent;
+            match self.renew(link).await {
+                Ok(()) => {}
+                Err(Silent::NotReady(reason)) => tracing::debug!(reason, "manager grants nothing yet"),
+                Err(silent) => break silent,
             }
             let pause = self.durations().lease() / RENEWALS_PER_LEASE;
             sleep(pause.saturating_sub(sent.elapsed())).await;
@@ -201,7 +206,7 @@ impl Target {
             let frame = link.call(Kind::Manage, &request, vec![]).await;
             if let Ok(frame) = frame
                 && Status::from_u16(frame.envelope.status) == Status::Ok
-                && let Err(Silent::Refused(reason) | Silent::Lost(reason)) =
+                && let Err(Silent::Refused(reason) | Silent::NotReady(reason) | Silent::Lost(reason)) =
                     target.adopt_body(&frame.body).await
             {
                 tracing::warn!(reason, "cannot adopt the manager's map");
@@ -223,8 +228,12 @@ impl Target {
     /// Asks the manager. An answer that takes longer than half a lease is none: the connection may be dead without
     /// anyone having said so.
     async fn ask(&self, link: &Link, request: &ManagerRequest) -> Result<(ManagerAnswer, Buf), Silent> {
-        let head = control::encode(request);
-        let call = link.call(Kind::Manage, &head, vec![]);
+        // What may be longer than a head travels as the body: a join with many drives and groups.
+        let (head, body) = match control::encode(request) {
+            long if long.len() > FRAME_HEAD_MAX => (vec![], vec![Buf::from(long)]),
+            short => (short, vec![]),
+        };
+        let call = link.call(Kind::Manage, &head, body);
         let frame = match timeout(self.durations().lease() / 2, call).await {
             Ok(Ok(frame)) => frame,
             Ok(Err(error)) => return Err(Silent::Lost(with_causes(&error))),
@@ -238,6 +247,7 @@ impl Target {
                 let answer = control::decode(&frame.head).map_err(|e| Silent::Refused(e.to_string()))?;
                 Ok((answer, frame.body))
             }
+            Status::NotReady => Err(Silent::NotReady(String::from_utf8_lossy(&frame.head).into_owned())),
             status => {
                 let text = String::from_utf8_lossy(&frame.head);
                 Err(Silent::Refused(format!("{status}: {text}")))

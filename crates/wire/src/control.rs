@@ -137,11 +137,12 @@ pub enum TargetRequest {
         /// The version of the map in the body.
         version: MapVersion,
     },
-    /// Promise not to vouch for this node until a map without it in the write set is adopted (R11).
+    /// Promise not to vouch for this node (R11). The promise holds, however many maps come, until a grant that was
+    /// asked for later does not name the node among its suspects, and the map of that grant is adopted.
     StopVouching {
         /// The node that is to be evicted.
         victim: NodeId,
-        /// The map that this belongs to: the promise ends with a newer map that lists the victim as a member.
+        /// The newest map when this was asked: for people and traces, the promise does not end with it.
         map: MapVersion,
     },
     /// Refuse these sessions for good, durably (R10).
