@@ -164,11 +164,15 @@ impl Target {
     }
 
     async fn join(&self, link: &Link) -> Result<(), Silent> {
+        let mut drives = Vec::new();
+        for drive in self.drives.values().filter(|d| !d.has_failed()) {
+            drives.push(self.report(drive).await);
+        }
         let request = ManagerRequest::Join {
             node: self.options.node_name.clone(),
             addr: self.options.listen.to_string(),
             incarnation: self.incarnation,
-            drives: self.drives.values().filter(|d| !d.has_failed()).map(|d| self.report(d)).collect(),
+            drives,
         };
         let (answer, body) = self.ask(link, &request).await?;
         let ManagerAnswer::Joined { node } = answer else {
@@ -267,15 +271,23 @@ impl Target {
         }
     }
 
-    /// A drive as this target found it.
-    fn report(&self, drive: &ServedDrive) -> DriveReport {
+    /// A drive as this target found it. What the drive's copy of the map knows counts also before this start has
+    /// adopted any: a manager with an older store shall hear of it.
+    async fn report(&self, drive: &ServedDrive) -> DriveReport {
         let store = &drive.store;
+        let copy = match store.map_copy().await {
+            Ok(copy) => copy.map_or(MapVersion(0), |(version, _)| MapVersion(version)),
+            Err(error) => {
+                drive.note(&error);
+                MapVersion(0)
+            }
+        };
         let epochs = store.groups().into_iter().filter_map(|g| Some((g, store.group(g)?.epoch))).collect();
         DriveReport {
             id: drive.id,
             path: drive.path.clone(),
             capacity: BlockCount(store.usage().capacity_blocks),
-            map_copy: self.map_version(),
+            map_copy: self.map_version().max(copy),
             epochs,
         }
     }
