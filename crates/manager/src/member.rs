@@ -53,6 +53,8 @@ pub(crate) struct Member {
     pub(crate) adopted: MapVersion,
     /// The drives that it has opened.
     pub(crate) drives: BTreeSet<DriveId>,
+    /// The drives that it has found and must not serve, and why.
+    pub(crate) refused: BTreeMap<DriveId, String>,
     /// Whether another process of this target may have served before the one that joined.
     pub(crate) had_former: bool,
     /// The drives that it reported as failed, and why.
@@ -83,6 +85,7 @@ impl Member {
             granted: false,
             adopted: MapVersion(0),
             drives: BTreeSet::new(),
+            refused: BTreeMap::new(),
             had_former: true,
             failed: BTreeMap::new(),
             suspicion: None,

@@ -75,9 +75,9 @@ impl Manager {
         let done = |()| (ManagerAnswer::Done, None);
         match request {
             ManagerRequest::Join { node, addr, incarnation, drives } => {
-                let node = self.join(&node, &addr, incarnation, &drives)?;
+                let (node, refused) = self.join(&node, &addr, incarnation, drives)?;
                 let map = self.state.borrow().bytes.clone();
-                Ok((ManagerAnswer::Joined { node }, Some(map)))
+                Ok((ManagerAnswer::Joined { node, refused }, Some(map)))
             }
             ManagerRequest::Renew { node, incarnation, adopted } => {
                 Ok((self.renew(node, incarnation, adopted)?, None))

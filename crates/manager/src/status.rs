@@ -212,6 +212,8 @@ impl State {
                 Presence::Suspect => reasons.push(format!("node '{}' does not answer: {why}", node.name)),
                 Presence::Down => reasons.push(format!("node '{}' is down: {why}", node.name)),
             }
+            let refused = member.refused.values();
+            reasons.extend(refused.map(|text| format!("node '{}' has a drive too many: {text}", node.name)));
         }
         for drive in map.drives.values().filter(|d| d.state == DriveState::Failed) {
             reasons.push(format!("drive {} ({}) has failed", drive.id.short(), drive.path));

@@ -5,10 +5,12 @@ mod harness;
 use harness::*;
 use std::rc::Rc;
 use weft_api::{ApiAnswer, ApiRequest, Health, Presence};
+use weft_manager::MapStore;
 use weft_rt::sim::{Sim, heal_network, reset_connections, set_blocked, trace_hash};
 use weft_rt::{Link, now, random_below, sleep, spawn};
-use weft_types::{DriveId, DriveState, Epoch, FabricId, MapVersion, NodeId, Role};
-use weft_wire::control::{ManagerAnswer, ManagerRequest, TargetRequest};
+use weft_types::limits::DRIVES_PER_TARGET_MAX;
+use weft_types::{BlockCount, DriveId, DriveState, Epoch, FabricId, GroupId, MapVersion, NodeId, Role};
+use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest, TargetRequest};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
 
@@ -513,5 +515,70 @@ fn a_second_process_of_a_name_does_not_cut_short_the_wait_for_the_first() {
             sleep(ms(2)).await;
         }
         assert!(!views[0].serves(group), "its peers vouched for the first process to the end");
+    });
+}
+
+#[test]
+fn a_copy_of_a_drive_is_refused_and_the_drives_beside_it_serve() {
+    Sim::new(18).block_on(async {
+        let (service, _, _) = fabric(2).await;
+        let join = ManagerRequest::Join {
+            node: "node-3".into(),
+            addr: "10.0.0.3:4801".into(),
+            incarnation: 1,
+            drives: vec![report(2, 0), report(33, 0)],
+        };
+        let (answer, _) = ask(&connect(PeerRole::Client).await, &join).await.unwrap();
+        let ManagerAnswer::Joined { node, refused } = answer else { panic!("{answer:?}") };
+        assert_eq!(refused.len(), 1);
+        assert!(refused[0].0 == DriveId(2) && refused[0].1.contains("copy"), "{refused:?}");
+        let map = service.map();
+        assert_eq!(map.drives[&DriveId(33)].node, node);
+        assert_ne!(map.drives[&DriveId(2)].node, node, "it stays where it was");
+        let status = status().await;
+        let named = |r: &String| r.contains("node 'node-3'") && r.contains("on node 'node-2'");
+        assert!(status.reasons.iter().any(named), "{:?}", status.reasons);
+        let events = operate(ApiRequest::Events { after: 0, limit: None }).await;
+        let Ok(ApiAnswer::Events { events }) = events else { panic!("{events:?}") };
+        assert!(events.iter().any(|e| e.what == "drive-refused"));
+    });
+}
+
+/// What a target says of a drive that knows the first so many groups that were ever made.
+fn report(drive: u128, groups: u64) -> DriveReport {
+    DriveReport {
+        id: DriveId(drive),
+        path: format!("/dev/disk/by-id/{drive}"),
+        capacity: BlockCount(DRIVE_BLOCKS),
+        map_copy: MapVersion(1),
+        epochs: (0..groups).map(|g| (GroupId(g + 1_000_000), Epoch(1))).collect(),
+    }
+}
+
+#[test]
+fn a_join_may_be_longer_than_the_head_of_a_frame() {
+    Sim::new(19).block_on(async {
+        let (service, _, _) = fabric(1).await;
+        // As many numbers have been given out as the drives know groups of.
+        let mut map = service.map();
+        service.kill();
+        let before = map.version;
+        (map.next_id, map.version) = (2_000_000, MapVersion(before.0 + 1));
+        service.store.commit(before, map.version, &control::encode_map(&map)).unwrap();
+        service.restart().await;
+        let link = connect(PeerRole::Client).await;
+        let join = |drives: u128, groups| ManagerRequest::Join {
+            node: "node-7".into(),
+            addr: "10.0.0.7:4801".into(),
+            incarnation: 1,
+            drives: (0..drives).map(|d| report(1000 + d, groups)).collect(),
+        };
+        let most = DRIVES_PER_TARGET_MAX as u128;
+        let (answer, _) = ask(&link, &join(most, 625)).await.unwrap();
+        assert!(matches!(answer, ManagerAnswer::Joined { .. }));
+        assert_eq!(service.map().drives.len(), 1 + DRIVES_PER_TARGET_MAX);
+        // More drives than a target may have are refused with words.
+        let (status, text) = ask(&link, &join(200, 200)).await.unwrap_err();
+        assert!(status == Status::Refused && text.contains("200 drives"), "{text}");
     });
 }

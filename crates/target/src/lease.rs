@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::{Buf, Instant, Link, now, sleep, timeout};
-use weft_types::limits::FRAME_HEAD_MAX;
 use weft_types::{BlockCount, Durations, MapVersion, NodeId, with_causes};
 use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest};
 use weft_wire::handshake::{Hello, PeerRole};
@@ -175,9 +174,14 @@ impl Target {
             drives,
         };
         let (answer, body) = self.ask(link, &request).await?;
-        let ManagerAnswer::Joined { node } = answer else {
+        let ManagerAnswer::Joined { node, refused } = answer else {
             return Err(Silent::Refused("the answer to a join is none".into()));
         };
+        for (id, cause) in refused {
+            if let Some(drive) = self.drives.get(&id) {
+                drive.refuse(cause);
+            }
+        }
         self.set_node(node);
         self.adopt_body(&body).await
     }
@@ -232,12 +236,8 @@ impl Target {
     /// Asks the manager. An answer that takes longer than half a lease is none: the connection may be dead without
     /// anyone having said so.
     async fn ask(&self, link: &Link, request: &ManagerRequest) -> Result<(ManagerAnswer, Buf), Silent> {
-        // What may be longer than a head travels as the body: a join with many drives and groups.
-        let (head, body) = match control::encode(request) {
-            long if long.len() > FRAME_HEAD_MAX => (vec![], vec![Buf::from(long)]),
-            short => (short, vec![]),
-        };
-        let call = link.call(Kind::Manage, &head, body);
+        let (head, body) = control::encode_request(request);
+        let call = link.call(Kind::Manage, &head, body.into_iter().map(Buf::from).collect());
         let frame = match timeout(self.durations().lease() / 2, call).await {
             Ok(Ok(frame)) => frame,
             Ok(Err(error)) => return Err(Silent::Lost(with_causes(&error))),
@@ -298,7 +298,8 @@ impl Target {
         loop {
             let failed = self.failures.notified();
             let news = self.drives.values().find_map(|d| {
-                let cause = d.failure().filter(|_| !reported.contains(&d.id))?;
+                // The word would be about the drive of this name that another node serves.
+                let cause = d.failure().filter(|_| !d.is_refused() && !reported.contains(&d.id))?;
                 Some((d.id, cause))
             });
             let Some((drive, cause)) = news else {

@@ -17,7 +17,6 @@ use weft_rt::sim::{Crash, ProcessId, kill, spawn_process};
 use weft_rt::{
     Addr, Answer, Buf, Handler, Instant, Link, Listener, Peer, Request, Server, now, sleep, spawn, timeout,
 };
-use weft_types::limits::FRAME_HEAD_MAX;
 use weft_types::{
     BlockCount, DriveId, Epoch, FabricId, FabricMap, Group, GroupId, MapVersion, NodeId, Role, SessionId,
 };
@@ -317,7 +316,7 @@ impl Process {
             drives: self.target.reports(),
         };
         match ask(link, &join).await {
-            Ok((ManagerAnswer::Joined { node }, map)) => {
+            Ok((ManagerAnswer::Joined { node, .. }, map)) => {
                 self.life.node.set(node);
                 if self.target.holds_adoption.get() {
                     return;
@@ -463,12 +462,8 @@ impl Handler for Process {
 
 /// Asks a manager something.
 pub async fn ask(link: &Link, request: &ManagerRequest) -> Result<(ManagerAnswer, Buf), (Status, String)> {
-    // What may be longer than a head travels as the body.
-    let (head, body) = match control::encode(request) {
-        long if long.len() > FRAME_HEAD_MAX => (vec![], vec![Buf::from(long)]),
-        short => (short, vec![]),
-    };
-    let frame = match link.call(Kind::Manage, &head, body).await {
+    let (head, body) = control::encode_request(request);
+    let frame = match link.call(Kind::Manage, &head, body.into_iter().map(Buf::from).collect()).await {
         Ok(frame) => frame,
         Err(error) => return Err((Status::NotReady, error.to_string())),
     };
