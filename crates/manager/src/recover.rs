@@ -14,7 +14,8 @@
 use std::collections::BTreeMap;
 use weft_membership::{Violation, check};
 use weft_types::{
-    DriveId, Epoch, FabricId, FabricMap, Generation, Group, GroupId, MapVersion, Role, SessionState, Slot,
+    DriveId, Epoch, FabricId, FabricMap, Generation, Group, GroupId, MapVersion, Relocation, Role,
+    SessionState, Slot,
 };
 
 /// How many maps may have been committed since the newest copy. Copies are written before a map is acknowledged, so
@@ -108,6 +109,7 @@ pub fn recover(copies: Vec<FabricMap>, drives: &[DriveContents]) -> Result<Recov
         ));
     }
     for (id, entry) in newest_entries(drives) {
+        let copies = map.groups.get(&id).map(|g| map.copies_of(g));
         match map.groups.get_mut(&id) {
             Some(known) if known.epoch < entry.epoch => {
                 warnings.push(format!(
@@ -117,6 +119,7 @@ pub fn recover(copies: Vec<FabricMap>, drives: &[DriveContents]) -> Result<Recov
                 ));
                 known.slots = entry.slots.clone();
                 known.epoch = entry.epoch;
+                settle_relocation(&mut map, id, copies.unwrap_or_default());
             }
             Some(_) => {}
             None => {
@@ -162,6 +165,30 @@ fn newest_entries(drives: &[DriveContents]) -> BTreeMap<GroupId, &Group> {
         }
     }
     newest
+}
+
+/// Makes a group's relocation follow from its slots, which are newer than the map: one that has ended is forgotten.
+/// Of one that had begun since, nobody knows whose place the new drive takes: if a member is not in-sync, the last
+/// such leaves, as if the relocation had ended or been called off; otherwise the first member hands over.
+fn settle_relocation(map: &mut FabricMap, id: GroupId, copies: usize) {
+    let Some(group) = map.groups.get_mut(&id) else { return };
+    let stands = |r: &Relocation| group.slot_of(r.from).is_some() && group.slot_of(r.to).is_some();
+    if map.relocations.get(&id).is_some_and(stands) {
+        return;
+    }
+    map.relocations.remove(&id);
+    if group.slots.len() <= copies {
+        return;
+    }
+    match group.slots.iter().rposition(|s| s.role != Role::InSync) {
+        Some(extra) => {
+            group.slots.remove(extra);
+        }
+        None => {
+            let (from, to) = (group.slots[0].drive, group.slots[group.slots.len() - 1].drive);
+            map.relocations.insert(id, Relocation { from, to });
+        }
+    }
 }
 
 /// Raises a group's epoch above every one that may have been handed out. A stint that may have gone on in a map that

@@ -6,7 +6,8 @@ use harness::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use weft_manager::{DriveContents, RecoverError, recover};
-use weft_membership::{Acknowledged, Change, Evict, OpenSession, Rejoin, apply, check};
+use weft_membership::{Acknowledged, Change, Evict, OpenSession, Promote, Rejoin, apply, check};
+use weft_membership::{BeginRelocation, FinishRelocation, HandOver};
 use weft_rt::sim::Sim;
 use weft_types::{AttachMode, DriveId, Epoch, FabricId, FabricMap, Role, SessionState};
 
@@ -121,6 +122,32 @@ fn a_replica_that_has_not_heard_of_the_newest_entry_stays_as_that_says() {
             roles(&map, drive).iter().all(|r| *r == Role::InSync),
             "without it no write was acknowledged"
         );
+    }
+}
+
+#[test]
+fn a_relocation_that_began_or_ended_since_the_newest_copy_leaves_a_sound_map() {
+    let old = sample();
+    let group = old.groups.values().find(|g| g.slots.len() == 2).unwrap();
+    let (id, from) = (group.id, group.slots[0].drive);
+    let to = *old.drives.keys().find(|d| group.slot_of(**d).is_none()).unwrap();
+    let begin = BeginRelocation { group: id, from, to, domain: weft_layout::FailureDomain::Drive };
+    let begun = apply(&old, &Change::BeginRelocation(begin)).unwrap().0;
+    let stint = begun.groups[&id].slot_of(to).unwrap().since;
+    let copied = apply(&begun, &Change::Promote(Promote { group: id, drive: to, stint })).unwrap().0;
+    let handed = apply(&copied, &Change::HandOver(HandOver { group: id })).unwrap().0;
+    let stint = handed.groups[&id].slot_of(from).unwrap().since;
+    let done = apply(&handed, &Change::FinishRelocation(FinishRelocation { group: id, stint })).unwrap().0;
+    let steps = [&old, &begun, &copied, &handed, &done];
+    for (i, known) in steps.iter().enumerate() {
+        for newest in &steps[i..] {
+            let drives: Vec<_> = (1..=3).map(|d| taught(known, newest, DriveId(d))).collect();
+            let map = recover(vec![(*known).clone()], &drives).unwrap().map;
+            assert!(check(&map).is_empty());
+            let truth: BTreeSet<_> = newest.groups[&id].read_set().collect();
+            let read: BTreeSet<_> = map.groups[&id].read_set().collect();
+            assert!(!read.is_empty() && read.is_subset(&truth), "{read:?} of {truth:?}");
+        }
     }
 }
 
