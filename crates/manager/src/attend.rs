@@ -1,13 +1,13 @@
 //! One task per node that attends to its target: keeps a connection, has it promise not to vouch for suspects,
 //! and brings it every new map.
 //!
-//! It owns the order of the two: a promise ends with a newer map, so it is renewed for that map before the map is
-//! sent. It never gives up on a node: the next thing may be its return.
+//! It owns the order of the two: the promise first, since an eviction waits for it and for nothing else. It never gives up on a node: the next thing may be its return.
 
 use crate::manager::{Manager, State};
+use crate::member::Member;
 use std::rc::Rc;
 use std::time::Duration;
-use weft_rt::{Addr, Buf, Link, LinkError, now, sleep, spawn, timeout};
+use weft_rt::{Addr, Buf, Instant, Link, LinkError, now, sleep, spawn, timeout};
 use weft_types::{FabricMap, MapVersion, NodeId, with_causes};
 use weft_wire::control::{self, TargetAnswer, TargetRequest};
 use weft_wire::handshake::{Hello, PeerRole};
@@ -98,11 +98,13 @@ impl Manager {
         map: MapVersion,
     ) -> Result<(), AskError> {
         let incarnation = self.incarnation(node);
+        let suspected = self.suspected_since(victim);
         self.ask(node, &TargetRequest::StopVouching { victim, map }, None, self.lease()).await?;
         if self.incarnation(node) == incarnation {
             let mut state = self.state.borrow_mut();
             // The suspicion may have ended meanwhile; the next one begins with a promise of its own.
             if state.suspects().contains(&victim)
+                && state.members.get(&victim).and_then(Member::suspected_since) == suspected
                 && let Some(member) = state.members.get_mut(&node)
             {
                 member.note_promise(victim, map, now());
@@ -122,6 +124,10 @@ impl Manager {
         }
         self.changed.notify_all();
         Ok(())
+    }
+
+    fn suspected_since(&self, node: NodeId) -> Option<Instant> {
+        self.state.borrow().members.get(&node)?.suspected_since()
     }
 
     fn incarnation(&self, node: NodeId) -> Option<u64> {
@@ -232,8 +238,9 @@ impl State {
     }
 }
 
-/// Whether the node has an in-sync member of a group that the victim is to leave: only such a member's word counts.
+/// Whether the node has a member of a group that the victim is to leave: as long as all of them vouch for it, it may
+/// serve.
 fn is_concerned(map: &FabricMap, node: NodeId, victim: NodeId) -> bool {
     let on = |drive, node| map.drives.get(&drive).is_some_and(|d| d.node == node);
-    map.groups.values().any(|g| g.write_set().any(|d| on(d, victim)) && g.read_set().any(|d| on(d, node)))
+    map.groups.values().any(|g| g.write_set().any(|d| on(d, victim)) && g.write_set().any(|d| on(d, node)))
 }

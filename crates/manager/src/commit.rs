@@ -59,6 +59,7 @@ impl Manager {
             state.bytes = Buf::from(bytes);
             let version = state.map.version;
             state.events.add(version, what, why);
+            state.note_evictions(&old);
         }
         self.changed.notify_all();
         Ok(())
@@ -72,6 +73,15 @@ impl Manager {
             state.events.add(version, what, why);
         }
         self.changed.notify_all();
+    }
+
+    /// Stops for good because a drive knows more than the map: the store is an old copy, and whatever it would
+    /// hand out could bring back replicas that were evicted since. Whoever knows more keeps its roles: nothing is
+    /// decided any more.
+    pub(crate) fn halt_as_stale(&self, reason: String) -> String {
+        self.is_stale.set(true);
+        self.tell("store-is-old", reason.clone());
+        self.halt(reason)
     }
 
     /// Stops serving, for good.

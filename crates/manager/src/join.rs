@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use weft_membership::{AddDrive, Change, CreatePool, JoinNode, MoveNode};
 use weft_rt::now;
 use weft_types::limits::DRIVES_PER_TARGET_MAX;
-use weft_types::{FabricMap, MapVersion, NodeId, PoolId};
+use weft_types::{DriveId, FabricMap, MapVersion, NodeId, PoolId};
 use weft_wire::Status;
 use weft_wire::control::DriveReport;
 
@@ -20,30 +20,36 @@ const PATH_BYTES_MAX: usize = 4096;
 pub(crate) const DEFAULT_POOL: &str = "default";
 
 impl Manager {
-    /// Takes a target into the fabric: from now on it may ask for its lease.
+    /// Takes a target into the fabric: from now on it may ask for its lease. Returns its node, and the drives that
+    /// it must not serve because they are not its own.
     ///
     /// # Errors
-    /// If another target has its name, one of its drives is not its own, or it knows a newer map than this manager.
+    /// If another target has its name, or all of its drives are not its own. If it knows a newer map than this
+    /// manager: then the manager stops for good.
     pub(crate) fn join(
         &self,
         name: &str,
         addr: &str,
         incarnation: u64,
-        drives: &[DriveReport],
-    ) -> Result<NodeId, Denied> {
+        drives: Vec<DriveReport>,
+    ) -> Result<(NodeId, Vec<(DriveId, String)>), Denied> {
         let map = self.map();
-        check_reports(&map, drives)?;
+        check_reports(&drives)?;
+        if let Some(text) = what_is_newer(&map, &drives) {
+            return Err(Denied::new(Status::NotReady, self.halt_as_stale(text)));
+        }
         self.check_namesake(&map, name, addr, incarnation)?;
-        self.check_drives(&map, name, drives)?;
+        let refused = self.check_drives(&map, name, &drives)?;
+        let (_, drives): (Vec<_>, Vec<_>) = drives.into_iter().partition(|d| refused.contains_key(&d.id));
         let node = self.enter_node(&map, name, addr)?;
-        self.enter_drives(node, drives)?;
-        let is_restart = self.note_join(node, incarnation, drives);
+        self.enter_drives(node, &drives)?;
+        let is_restart = self.note_join(node, incarnation, &drives, refused.clone());
         let verb = if is_restart { "is back with" } else { "is there with" };
         self.tell(
             "target-joined",
             format!("target of node '{name}' at {addr} {verb} {} drives", drives.len()),
         );
-        Ok(node)
+        Ok((node, refused.into_iter().collect()))
     }
 
     /// Refuses a second machine under the name of one that is up; a target that was restarted elsewhere gets its
@@ -71,9 +77,17 @@ impl Manager {
         ))
     }
 
-    /// Refuses drives that the map lists on another node, and one that was found twice.
-    fn check_drives(&self, map: &FabricMap, name: &str, drives: &[DriveReport]) -> Result<(), Denied> {
-        let mut paths = BTreeMap::new();
+    /// Finds the drives that the map lists on another node.
+    ///
+    /// # Errors
+    /// If there are no others, or one drive was found twice.
+    fn check_drives(
+        &self,
+        map: &FabricMap,
+        name: &str,
+        drives: &[DriveReport],
+    ) -> Result<BTreeMap<DriveId, String>, Denied> {
+        let (mut paths, mut refused) = (BTreeMap::new(), BTreeMap::new());
         for report in drives {
             if let Some(other) = paths.insert(report.id, &report.path) {
                 let text = format!(
@@ -96,9 +110,14 @@ impl Manager {
                 report.id, report.path, node.name, listed.path
             );
             self.state.borrow_mut().events.add(map.version, "drive-refused", text.clone());
-            return Err(Denied::new(Status::Refused, text));
+            refused.insert(report.id, text);
         }
-        Ok(())
+        match refused.first_key_value() {
+            Some((_, text)) if refused.len() == drives.len() => {
+                Err(Denied::new(Status::Refused, text.clone()))
+            }
+            _ => Ok(refused),
+        }
     }
 
     fn enter_node(&self, map: &FabricMap, name: &str, addr: &str) -> Result<NodeId, CommitError> {
@@ -150,10 +169,22 @@ impl Manager {
 
     /// Notes who has joined; returns whether it was known before. What its former self had adopted and promised
     /// counts for nothing.
-    fn note_join(&self, node: NodeId, incarnation: u64, drives: &[DriveReport]) -> bool {
+    fn note_join(
+        &self,
+        node: NodeId,
+        incarnation: u64,
+        drives: &[DriveReport],
+        refused: BTreeMap<DriveId, String>,
+    ) -> bool {
         let mut state = self.state.borrow_mut();
         let member = state.members.get_mut(&node).expect("every node of the map has a member");
         let is_restart = member.incarnation.is_some_and(|i| i != incarnation);
+        member.had_former |= is_restart;
+        // A process does not name a drive again that it has let go.
+        if is_restart {
+            member.refused.clear();
+        }
+        member.refused.extend(refused);
         let now = now();
         if !member.is_up() {
             member.since_ms = wall_clock_ms();
@@ -168,15 +199,17 @@ impl Manager {
         if let Some(link) = member.link.take() {
             link.close();
         }
-        member.suspicion = None;
-        state.forget_promises_about(node);
+        // One that was evicted is back when it renews with the map that says so, which the answer brings.
+        if member.suspicion.as_ref().is_none_or(|s| s.evicted_in == MapVersion(0)) {
+            member.suspicion = None;
+            state.forget_promises_about(node);
+        }
         is_restart
     }
 }
 
-/// Refuses a target whose drives know more than this manager: then the manager's store is an old copy, and what it
-/// would hand out could bring back replicas that were evicted since.
-fn check_reports(map: &FabricMap, drives: &[DriveReport]) -> Result<(), Denied> {
+/// Refuses reports that are none.
+fn check_reports(drives: &[DriveReport]) -> Result<(), Denied> {
     if drives.len() > DRIVES_PER_TARGET_MAX {
         let text = format!("{} drives, a target serves at most {DRIVES_PER_TARGET_MAX}", drives.len());
         return Err(Denied::new(Status::Refused, text));
@@ -186,24 +219,30 @@ fn check_reports(map: &FabricMap, drives: &[DriveReport]) -> Result<(), Denied> 
             let text = format!("drive {}: a path of {} bytes", report.id, report.path.len());
             return Err(Denied::new(Status::Refused, text));
         }
+    }
+    Ok(())
+}
+
+/// What drives know that this manager does not: then its store is an old copy. A group that the map does not list
+/// any more is nothing new if its number is one that this map has given out: it was removed.
+fn what_is_newer(map: &FabricMap, drives: &[DriveReport]) -> Option<String> {
+    drives.iter().find_map(|report| {
         let newer = report.map_copy > map.version;
-        let unknown = report
-            .epochs
-            .iter()
-            .find(|(group, epoch)| map.groups.get(group).is_none_or(|known| known.epoch < *epoch));
+        let unknown = report.epochs.iter().find(|(group, epoch)| match map.groups.get(group) {
+            Some(known) => known.epoch < *epoch,
+            None => group.0 >= map.next_id,
+        });
         let found = match unknown {
             _ if newer => format!("map {}, this manager {}", report.map_copy, map.version),
             Some((group, epoch)) => match map.groups.get(group) {
                 Some(known) => format!("group {group} at {epoch}, this manager at {}", known.epoch),
                 None => format!("group {group}, this manager does not"),
             },
-            None => continue,
+            None => return None,
         };
-        let text = format!(
+        Some(format!(
             "drive {} knows {found}: the manager's store is older than the drives, {RECOVER_HINT}",
             report.id
-        );
-        return Err(Denied::new(Status::Refused, text));
-    }
-    Ok(())
+        ))
+    })
 }

@@ -3,12 +3,14 @@
 //! It owns the grants and the suspicions. A suspicion only stops others from vouching; the eviction that may follow
 //! waits until no grant and no word can still be in force (`observe.rs`). A sign of life ends the suspicion.
 
-use crate::error::Denied;
+use crate::error::{Denied, RECOVER_HINT};
 use crate::manager::{Manager, State, wall_clock_ms};
-use crate::member::Suspicion;
+use crate::member::{Member, Suspicion};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::time::Duration;
 use weft_rt::{now, spawn};
-use weft_types::{MapVersion, NodeId};
+use weft_types::{DriveId, FabricMap, Group, MapVersion, NodeId, Role};
 use weft_wire::Status;
 use weft_wire::control::{ManagerAnswer, TargetRequest};
 
@@ -16,9 +18,65 @@ use weft_wire::control::{ManagerAnswer, TargetRequest};
 const PROBE_PART: u32 = 4;
 
 impl State {
-    /// The nodes that must not be vouched for.
+    /// The nodes that must not be vouched for: those that are taken for gone, and those of which another process
+    /// may still serve drives that the present one does not have.
     pub(crate) fn suspects(&self) -> Vec<NodeId> {
-        self.members.iter().filter(|(_, m)| m.suspicion.is_some()).map(|(id, _)| *id).collect()
+        let mut suspects: BTreeSet<NodeId> =
+            self.members.iter().filter(|(_, m)| m.suspicion.is_some()).map(|(id, _)| *id).collect();
+        // Hardly ever is a drive missing: then no group needs to be looked at.
+        let missing = self.map.drives.values().filter(|d| self.is_left_behind(d.id));
+        let missing: BTreeMap<DriveId, NodeId> = missing.map(|d| (d.id, d.node)).collect();
+        if !missing.is_empty() {
+            for group in self.map.groups.values() {
+                let left = group.write_set().filter(|d| self.needs_word_of_peers(group, *d));
+                suspects.extend(left.filter_map(|d| missing.get(&d)));
+            }
+        }
+        suspects.into_iter().collect()
+    }
+
+    /// Whether the drive's target was restarted, perhaps elsewhere, and does not have the drive: the process of
+    /// before may.
+    fn is_left_behind(&self, drive: DriveId) -> bool {
+        let member = self.node_of(drive).and_then(|n| self.members.get(&n));
+        member
+            .filter(|m| m.had_former && m.incarnation.is_some())
+            .is_some_and(|m| !m.drives.contains(&drive) && !m.failed.contains_key(&drive))
+    }
+
+    /// Whether a process of before may serve this drive as long as the peers vouch for it.
+    pub(crate) fn needs_word_of_peers(&self, group: &Group, drive: DriveId) -> bool {
+        let node = self.node_of(drive);
+        self.is_left_behind(drive) && group.write_set().any(|d| self.node_of(d) != node)
+    }
+
+    /// Who must have joined before this node is granted a lease: while this process is younger than a
+    /// lease, every node with a replica, since each of them may know that the map here is an old one.
+    fn awaited(&self, node: NodeId, age: Duration) -> Vec<String> {
+        let of_groups = |g: &Group| g.slots.iter().filter_map(|s| self.node_of(s.drive)).collect::<Vec<_>>();
+        let holders: BTreeSet<NodeId> = self.map.groups.values().flat_map(of_groups).collect();
+        if age >= self.map.durations.lease_wait() || !holders.contains(&node) {
+            return Vec::new();
+        }
+        let is_unheard = |n: &NodeId| self.members.get(n).is_some_and(|m| m.incarnation.is_none());
+        let named = |n: NodeId| self.map.nodes.get(&n).map(|n| n.name.clone());
+        holders.into_iter().filter(is_unheard).filter_map(named).collect()
+    }
+
+    /// Notes for the suspicions which commit took drives out because of them.
+    pub(crate) fn note_evictions(&mut self, old: &FabricMap) {
+        let map = self.map.clone();
+        for (id, group) in &map.groups {
+            let was_member = |d: DriveId| {
+                old.groups.get(id).and_then(|g| g.slot_of(d)).is_some_and(|s| s.role != Role::Out)
+            };
+            for slot in group.slots.iter().filter(|s| s.role == Role::Out && was_member(s.drive)) {
+                let member = map.drives.get(&slot.drive).and_then(|d| self.members.get_mut(&d.node));
+                if let Some(suspicion) = member.and_then(|m| m.suspicion.as_mut()) {
+                    suspicion.evicted_in = map.version;
+                }
+            }
+        }
     }
 
     /// A later suspicion of this node begins with promises of its own.
@@ -31,10 +89,12 @@ impl State {
 
 impl Manager {
     /// Grants a lease. The target counts it from when it sent the request, this side from now, which is later; it
-    /// is void until the map named in the answer is adopted.
+    /// is void until the map named in the answer is adopted. A renewal ends a suspicion, unless drives of the node
+    /// were evicted because of it: then only one that has adopted the eviction does.
     ///
     /// # Errors
-    /// If this process of the target has not joined: then it must join first.
+    /// If this process of the target has not joined: then it must join first. If this manager is new, and a node
+    /// that may know more has not joined yet. If the target knows a newer map: then the manager stops.
     pub(crate) fn renew(
         &self,
         node: NodeId,
@@ -51,21 +111,39 @@ impl Manager {
             return Err(unknown());
         }
         if adopted > version {
-            let text = format!("map {adopted} is not known here, the newest is {version}");
-            return Err(Denied::new(Status::Refused, text));
+            let text = format!(
+                "node {node} has adopted map {adopted}, this manager is at {version}: the manager's store is older \
+                 than the drives, {RECOVER_HINT}"
+            );
+            drop(state);
+            return Err(Denied::new(Status::NotReady, self.halt_as_stale(text)));
         }
         let was_up = member.is_up();
-        let suspicion = member.suspicion.take();
-        (member.heard_at, member.granted_at, member.granted) = (now(), now(), true);
+        let suspicion = member.suspicion.take_if(|s| s.evicted_in <= adopted);
+        if member.suspicion.is_none() {
+            member.heard_at = now();
+        }
         let caught_up = adopted > member.adopted;
         member.adopted = member.adopted.max(adopted);
-        if !was_up {
-            member.since_ms = wall_clock_ms();
-        }
         if suspicion.is_some() {
             state.forget_promises_about(node);
         }
+        let awaited = state.awaited(node, self.started.elapsed());
+        if !awaited.is_empty() {
+            let text = format!(
+                "this manager has just started: nodes {} may know more, and are awaited first",
+                awaited.join(", ")
+            );
+            return Err(Denied::new(Status::NotReady, text));
+        }
         let suspects = state.suspects();
+        let member = state.members.get_mut(&node).ok_or_else(unknown)?;
+        (member.granted_at, member.granted) = (now(), true);
+        // The target ends its promises about those who are not named to it.
+        member.promises.retain(|victim, _| suspects.contains(victim));
+        if !was_up && member.is_up() {
+            member.since_ms = wall_clock_ms();
+        }
         drop(state);
         if let Some(suspicion) = suspicion {
             let name = map.nodes.get(&node).map_or_else(String::new, |n| n.name.clone());
@@ -80,11 +158,6 @@ impl Manager {
         Ok(ManagerAnswer::Granted { map: version, suspects })
     }
 
-    /// The nodes that must not be vouched for.
-    pub(crate) fn suspects(&self) -> Vec<NodeId> {
-        self.state.borrow().suspects()
-    }
-
     /// Takes a node for gone until it gives a sign of life.
     pub(crate) fn suspect(&self, node: NodeId, why: String) {
         let text = {
@@ -94,7 +167,7 @@ impl Manager {
             if member.suspicion.is_some() {
                 return;
             }
-            member.suspicion = Some(Suspicion { why: why.clone(), since: now() });
+            member.suspicion = Some(Suspicion { why: why.clone(), since: now(), evicted_in: MapVersion(0) });
             member.since_ms = wall_clock_ms();
             let name = map.nodes.get(&node).map_or("", |n| n.name.as_str());
             format!("node '{name}' is taken for gone: {why}")
@@ -108,12 +181,12 @@ impl Manager {
         let silent: Vec<(NodeId, String)> = {
             let state = self.state.borrow();
             let durations = state.map.durations;
-            let unheard = |m: &crate::member::Member| {
+            let unheard = |m: &Member| {
                 let patience =
                     if m.incarnation.is_some() { durations.lease() } else { durations.lease_wait() };
                 m.suspicion.is_none() && m.heard_at.elapsed() >= patience
             };
-            let why = |m: &crate::member::Member| match m.incarnation {
+            let why = |m: &Member| match m.incarnation {
                 Some(_) => format!("no renewal for {} ms", m.heard_at.elapsed().as_millis()),
                 None => "it has not joined since this manager started".to_owned(),
             };

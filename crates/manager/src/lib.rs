@@ -28,5 +28,5 @@ mod volume;
 pub use embedded::EmbeddedStore;
 pub use error::ManagerError;
 pub use manager::{Manager, ManagerOptions};
-pub use recover::{RecoverError, Recovered, recover};
+pub use recover::{DriveContents, RecoverError, Recovered, recover};
 pub use store::{MapStore, MemStore, StoreError};

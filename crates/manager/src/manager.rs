@@ -72,8 +72,10 @@ pub struct Manager {
     pub(crate) state: RefCell<State>,
     /// The map, or something that was observed, has changed.
     pub(crate) changed: Notify,
-    /// Why it serves no more: another manager has committed, or the store has failed.
+    /// Why it serves no more: another manager has committed, the store has failed, or it is an old copy.
     pub(crate) halted: RefCell<Option<String>>,
+    /// Whether it stopped because its store is an old copy: then the process stays, to say so.
+    pub(crate) is_stale: Cell<bool>,
     pub(crate) polling: Cell<bool>,
 }
 
@@ -115,6 +117,7 @@ impl Manager {
             state: RefCell::new(state),
             changed: Notify::default(),
             halted: RefCell::new(None),
+            is_stale: Cell::new(false),
             polling: Cell::new(false),
         });
         spawn(manager.clone().watch_over());
@@ -132,11 +135,12 @@ impl Manager {
     }
 
     /// Completes with the reason when the manager can serve no more, because the store failed or another manager
-    /// has committed: the process should end, and start again.
+    /// has committed: the process should end, and start again. It does not complete when the store turns out to be
+    /// an old copy: no new start mends that, so the manager stays, grants nothing, and says so in its status.
     pub async fn halted(&self) -> String {
         loop {
             let changed = self.changed.notified();
-            if let Some(reason) = self.halted.borrow().clone() {
+            if let Some(reason) = self.halted.borrow().clone().filter(|_| !self.is_stale.get()) {
                 return reason;
             }
             changed.await;

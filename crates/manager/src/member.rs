@@ -22,15 +22,18 @@ pub(crate) struct Suspicion {
     pub(crate) why: String,
     /// When.
     pub(crate) since: Instant,
+    /// The newest map that took a drive of the node out because of it; 0 for none. Only a renewal that has adopted
+    /// it is a sign of life: an older one may have been on its way since before.
+    pub(crate) evicted_in: MapVersion,
 }
 
 /// The word of a target that it does not vouch for another node (R11).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Promise {
-    /// The map that it belongs to: it ends with a newer map that lists the victim as a member. No such map is sent
-    /// to the target before it has promised anew.
+    /// The newest map for which it was given.
     pub(crate) map: MapVersion,
-    /// Since when it has held without a gap.
+    /// Since when it has held without a gap. The target keeps it until it has adopted the map of a grant that does
+    /// not name the victim any more; this side forgets it with that grant.
     pub(crate) since: Instant,
 }
 
@@ -50,6 +53,10 @@ pub(crate) struct Member {
     pub(crate) adopted: MapVersion,
     /// The drives that it has opened.
     pub(crate) drives: BTreeSet<DriveId>,
+    /// The drives that it has found and must not serve, and why.
+    pub(crate) refused: BTreeMap<DriveId, String>,
+    /// Whether another process of this target may have served before the one that joined.
+    pub(crate) had_former: bool,
     /// The drives that it reported as failed, and why.
     pub(crate) failed: BTreeMap<DriveId, String>,
     /// Why it is taken for gone, if it is.
@@ -78,6 +85,8 @@ impl Member {
             granted: false,
             adopted: MapVersion(0),
             drives: BTreeSet::new(),
+            refused: BTreeMap::new(),
+            had_former: true,
             failed: BTreeMap::new(),
             suspicion: None,
             link: None,
@@ -91,6 +100,11 @@ impl Member {
     /// Whether it holds a lease and nothing speaks against it.
     pub(crate) fn is_up(&self) -> bool {
         self.granted && self.suspicion.is_none()
+    }
+
+    /// Since when it is taken for gone, if it is.
+    pub(crate) fn suspected_since(&self) -> Option<Instant> {
+        self.suspicion.as_ref().map(|s| s.since)
     }
 
     /// Whether it serves this drive, as far as is known.
@@ -110,8 +124,7 @@ impl Member {
     }
 
     /// When the promise about this node has outlasted everything that was vouched before it; none without one.
-    /// A promise given before the target joined anew is void: with the answer to a join it may have adopted a map
-    /// that ended it.
+    /// A promise given before the target joined anew is void: a new process knows nothing of it.
     pub(crate) fn promise_due(&self, victim: NodeId, wait: Duration) -> Option<Instant> {
         let promise = self.promises.get(&victim)?;
         (promise.since > self.joined_at).then(|| promise.since + wait)

@@ -187,7 +187,7 @@ impl State {
             .filter(|(d, m)| m.serves(*d) && !m.is_unreachable)
     }
 
-    fn node_of(&self, drive: DriveId) -> Option<NodeId> {
+    pub(crate) fn node_of(&self, drive: DriveId) -> Option<NodeId> {
         self.map.drives.get(&drive).map(|d| d.node)
     }
 
@@ -212,8 +212,9 @@ impl State {
     /// Whose word there is for the eviction of which drive.
     ///
     /// For a drive of a suspected node: of an in-sync member whose promise has outlasted all that it vouched for.
-    /// For a drive whose target is up: of one that has adopted the newest map, which says that the drive failed; the
-    /// drive's own target has stopped to serve it.
+    /// For a drive that a process of before may still serve: the same, whoever of the write set gave the promise.
+    /// For any other drive whose target is up: of one that has adopted the newest map, which says that the drive
+    /// failed; the drive's own target has stopped to serve it.
     fn observe_words(&self, seen: &mut Observations) {
         let wait = self.map.durations.lease_wait();
         let mut words: BTreeMap<(GroupId, DriveId), Acknowledged> = BTreeMap::new();
@@ -221,12 +222,19 @@ impl State {
             for victim in group.write_set() {
                 let Some(node) = self.node_of(victim) else { continue };
                 let Some(member) = self.members.get(&node) else { continue };
-                let by = if member.suspicion.is_some() {
-                    let is_due = |m: &Member| m.promise_due(node, wait).is_some_and(|due| due <= now());
-                    self.witnesses(group, node).find(|(_, m)| is_due(m)).map(|(d, _)| d)
-                } else if !member.serves(victim) {
+                let is_due = |m: &Member| m.promise_due(node, wait).is_some_and(|due| due <= now());
+                let with_newest_map = || {
                     let mut up = group.read_set().filter(|d| *d != victim);
                     up.find(|d| self.has_newest_map(*d))
+                };
+                let by = if member.suspicion.is_some() {
+                    self.witnesses(group, node).find(|(_, m)| is_due(m)).map(|(d, _)| d)
+                } else if self.needs_word_of_peers(group, victim) {
+                    let mut peers = group.write_set().filter_map(|d| self.node_of(d)).filter(|n| *n != node);
+                    let has_word = peers.any(|n| self.members.get(&n).is_some_and(is_due));
+                    has_word.then(with_newest_map).flatten()
+                } else if !member.serves(victim) {
+                    with_newest_map()
                 } else {
                     None
                 };

@@ -1,15 +1,22 @@
 //! Recovery of a fabric whose manager's store is lost: a new map from the copies that the drives hold.
 //!
 //! It owns the margins by which everything is raised above what could have been handed out since the newest copy
-//! was written. Pure: the caller reads the drives and writes the store. It never declares a replica in-sync that may
-//! have been evicted: where the copies leave a doubt, the replica has to verify everything anew.
+//! was written. Pure: the caller reads the drives and writes the store. It never declares a replica in-sync that is
+//! known to have been evicted: per group the newest entry that any drive holds says who is what, also where it is
+//! newer than every copy of the map, since clients and peers teach entries alone.
+//!
+//! What it cannot know: memberships that only drives which are not at hand have heard of. A write is acknowledged
+//! when every member of the write set has it and knows the epoch, so whatever is missed that way is on drives that
+//! are all away. The same holds for a manager that was restored from an old copy of its store: it stops when a drive
+//! joins that knows more, but as long as only drives appear that were left behind, nobody tells, and it serves what
+//! they have. So never start a manager on a backup of its store: recover from the drives, all of them.
 
 use std::collections::BTreeMap;
 use weft_membership::{Violation, check};
 use weft_types::{
-    DriveId, Epoch, FabricId, FabricMap, Generation, Group, GroupId, MapVersion, Role, SessionState, Slot,
+    DriveId, Epoch, FabricId, FabricMap, Generation, Group, GroupId, MapVersion, Relocation, Role,
+    SessionState, Slot,
 };
-use weft_wire::control::DriveReport;
 
 /// How many maps may have been committed since the newest copy. Copies are written before a map is acknowledged, so
 /// the drives at hand miss only what was committed while all of them were away.
@@ -35,20 +42,31 @@ pub enum RecoverError {
         /// Another one.
         other: FabricId,
     },
-    /// None of a group's replicas is known to hold every write.
+    /// Drives have become members of a group since the newest copy of the map, which does not list them.
     #[error(
-        "no drive at hand is known to hold all of group {group}: it was in-sync on {listed:?} when the newest copy \
-         of the map was written, and its membership has changed since; bring the missing drives"
+        "group {group} has members that no copy of the map at hand lists, {unlisted:?}: bring these drives, they \
+         hold a newer copy"
     )]
-    NoGoodCopy {
+    UnlistedMembers {
         /// The group.
         group: GroupId,
-        /// Who was in-sync in the newest copy.
-        listed: Vec<DriveId>,
+        /// The members that are not in the map.
+        unlisted: Vec<DriveId>,
     },
     /// The newest copy breaks a rule of maps.
     #[error("the newest copy of the map breaks a rule: {0}")]
     Broken(String),
+}
+
+/// What was found on a drive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriveContents {
+    /// The drive.
+    pub id: DriveId,
+    /// The version of its copy of the map.
+    pub map_copy: MapVersion,
+    /// The newest entry that it has adopted of each group that it knows, durably.
+    pub entries: Vec<Group>,
 }
 
 /// A map to go on with.
@@ -62,21 +80,21 @@ pub struct Recovered {
 
 /// Makes a map from the copies on the drives and from what the drives know of their groups.
 ///
-/// The newest copy counts. Version, epochs, generations and the next identifier are raised above everything that may
-/// have been handed out since; sessions are over, and are swept by the manager before it forgets them. A replica
-/// that knows an older epoch than another member of its group may have been evicted: it is out, and comes back by
-/// verifying everything.
+/// The newest copy counts, and for each group the newest entry that a copy or a drive holds. Version, epochs,
+/// generations and the next identifier are raised above everything that may have been handed out since; sessions are
+/// over, and are swept by the manager before it forgets them. A replica that is in-sync in the group's newest entry
+/// stays so, even if it has not heard of that entry itself: without it no write was acknowledged there.
 ///
 /// # Errors
-/// If there is no sound copy, or a group has no replica left that can be trusted.
-pub fn recover(copies: Vec<FabricMap>, reports: &[DriveReport]) -> Result<Recovered, RecoverError> {
+/// If there is no sound copy, or none that lists all members of a group.
+pub fn recover(copies: Vec<FabricMap>, drives: &[DriveContents]) -> Result<Recovered, RecoverError> {
     let mut map = newest(copies)?;
     let mut warnings = Vec::new();
-    let newest_reported = reports.iter().map(|r| r.map_copy).max().unwrap_or_default();
-    if newest_reported > map.version {
-        warnings.push(format!("the newest copy is {}, drives knew {newest_reported}", map.version));
+    let newest_known = drives.iter().map(|d| d.map_copy).max().unwrap_or_default();
+    if newest_known > map.version {
+        warnings.push(format!("the newest copy is {}, drives knew {newest_known}", map.version));
     }
-    map.version = MapVersion(map.version.max(newest_reported).0 + VERSION_MARGIN);
+    map.version = MapVersion(map.version.max(newest_known).0 + VERSION_MARGIN);
     map.next_id += ID_MARGIN;
     for volume in map.volumes.values_mut() {
         volume.generation = Generation(volume.generation.0 + 1);
@@ -84,23 +102,40 @@ pub fn recover(copies: Vec<FabricMap>, reports: &[DriveReport]) -> Result<Recove
     for session in map.sessions.values_mut() {
         session.state = SessionState::Over;
     }
-    for drive in map.drives.keys().filter(|d| !reports.iter().any(|r| r.id == **d)) {
+    for drive in map.drives.keys().filter(|d| !drives.iter().any(|found| found.id == **d)) {
         warnings.push(format!(
             "drive {drive} is not at hand: if it has taken writes while the drives at hand were away, they are \
              lost; bring it if it exists"
         ));
     }
-    let known = reported_epochs(reports);
-    for (group, drives) in &known {
-        match map.groups.get_mut(group) {
-            Some(entry) => raise(entry, drives, &mut warnings)?,
-            None => warnings
-                .push(format!("group {group} is on the drives and not in the map: its data is not listed")),
+    for (id, entry) in newest_entries(drives) {
+        let copies = map.groups.get(&id).map(|g| map.copies_of(g));
+        match map.groups.get_mut(&id) {
+            Some(known) if known.epoch < entry.epoch => {
+                warnings.push(format!(
+                    "group {id} has changed since the newest copy of the map: it was at {}, and a drive knows {}, \
+                     which counts",
+                    known.epoch, entry.epoch
+                ));
+                known.slots = entry.slots.clone();
+                known.epoch = entry.epoch;
+                settle_relocation(&mut map, id, copies.unwrap_or_default());
+            }
+            Some(_) => {}
+            None => {
+                warnings
+                    .push(format!("group {id} is on the drives and not in the map: its data is not listed"));
+            }
         }
     }
-    // Groups that no drive at hand reports may have moved on as well.
-    for group in map.groups.values_mut().filter(|g| !known.contains_key(&g.id)) {
-        raise(group, &BTreeMap::new(), &mut warnings)?;
+    let listed = &map.drives;
+    for group in map.groups.values_mut() {
+        let unlisted = group.slots.iter().map(|s| s.drive).filter(|d| !listed.contains_key(d));
+        let unlisted: Vec<DriveId> = unlisted.collect();
+        if !unlisted.is_empty() {
+            return Err(RecoverError::UnlistedMembers { group: group.id, unlisted });
+        }
+        raise(group);
     }
     match check(&map).first() {
         Some(violation) => Err(RecoverError::Broken(violation.to_string())),
@@ -120,45 +155,48 @@ fn newest(copies: Vec<FabricMap>) -> Result<FabricMap, RecoverError> {
     }
 }
 
-/// Per group which drive knows which epoch.
-fn reported_epochs(reports: &[DriveReport]) -> BTreeMap<GroupId, BTreeMap<DriveId, Epoch>> {
-    let mut known: BTreeMap<GroupId, BTreeMap<DriveId, Epoch>> = BTreeMap::new();
-    for report in reports {
-        for (group, epoch) in &report.epochs {
-            known.entry(*group).or_default().insert(report.id, *epoch);
+/// Per group the newest entry that a drive holds.
+fn newest_entries(drives: &[DriveContents]) -> BTreeMap<GroupId, &Group> {
+    let mut newest: BTreeMap<GroupId, &Group> = BTreeMap::new();
+    for entry in drives.iter().flat_map(|d| &d.entries) {
+        let known = newest.entry(entry.id).or_insert(entry);
+        if known.epoch < entry.epoch {
+            *known = entry;
         }
     }
-    known
+    newest
 }
 
-/// Raises a group's epoch above every one that is known, and takes out the replicas that may have been left behind.
-fn raise(
-    group: &mut Group,
-    known: &BTreeMap<DriveId, Epoch>,
-    warnings: &mut Vec<String>,
-) -> Result<(), RecoverError> {
-    let listed: Vec<DriveId> = group.read_set().collect();
-    let newest = known.values().copied().max().unwrap_or_default();
-    let has_moved_on = newest > group.epoch;
-    let epoch = Epoch(group.epoch.max(newest).0 + EPOCH_MARGIN);
-    for slot in &mut group.slots {
-        let is_behind = has_moved_on && known.get(&slot.drive) != Some(&newest);
-        match slot.role {
-            Role::InSync if is_behind => {
-                warnings.push(format!(
-                    "group {}: drive {} may have been evicted since the newest copy; it will be brought up to date",
-                    group.id, slot.drive
-                ));
-                *slot = Slot { role: Role::Out, since: epoch, ..*slot };
-            }
-            // A stint that went on in a map that is lost counts for nothing.
-            Role::Syncing => *slot = Slot { since: epoch, ..*slot },
-            Role::InSync | Role::Out => {}
+/// Makes a group's relocation follow from its slots, which are newer than the map: one that has ended is forgotten.
+/// Of one that had begun since, nobody knows whose place the new drive takes: if a member is not in-sync, the last
+/// such leaves, as if the relocation had ended or been called off; otherwise the first member hands over.
+fn settle_relocation(map: &mut FabricMap, id: GroupId, copies: usize) {
+    let Some(group) = map.groups.get_mut(&id) else { return };
+    let stands = |r: &Relocation| group.slot_of(r.from).is_some() && group.slot_of(r.to).is_some();
+    if map.relocations.get(&id).is_some_and(stands) {
+        return;
+    }
+    map.relocations.remove(&id);
+    if group.slots.len() <= copies {
+        return;
+    }
+    match group.slots.iter().rposition(|s| s.role != Role::InSync) {
+        Some(extra) => {
+            group.slots.remove(extra);
+        }
+        None => {
+            let (from, to) = (group.slots[0].drive, group.slots[group.slots.len() - 1].drive);
+            map.relocations.insert(id, Relocation { from, to });
         }
     }
-    group.epoch = epoch;
-    match group.read_set().next() {
-        Some(_) => Ok(()),
-        None => Err(RecoverError::NoGoodCopy { group: group.id, listed }),
+}
+
+/// Raises a group's epoch above every one that may have been handed out. A stint that may have gone on in a map that
+/// is lost counts for nothing.
+fn raise(group: &mut Group) {
+    let epoch = Epoch(group.epoch.0 + EPOCH_MARGIN);
+    for slot in group.slots.iter_mut().filter(|s| s.role == Role::Syncing) {
+        *slot = Slot { since: epoch, ..*slot };
     }
+    group.epoch = epoch;
 }

@@ -11,7 +11,7 @@ use weft_rt::{Answer, Buf, Handler, Peer, Request, now, timeout};
 use weft_types::limits::FRAME_BODY_MAX;
 use weft_types::{FabricId, MapVersion, SessionState, with_causes};
 use weft_wire::control::{self, ManagerAnswer, ManagerRequest};
-use weft_wire::handshake::{Hello, PeerRole};
+use weft_wire::handshake::Hello;
 use weft_wire::{Kind, Status};
 
 /// How long a watch is held open when there is nothing new: long enough to cost nothing, short enough that a dead
@@ -35,14 +35,16 @@ impl Handler for Manager {
     }
 
     async fn handle(self: Rc<Self>, peer: Rc<Peer>, request: Request) -> Answer {
-        if let Some(reason) = self.halted.borrow().clone() {
+        // A manager whose store is an old copy still says so to people; it changes nothing.
+        let is_read = self.is_stale.get() && request.kind == Kind::Api;
+        if let Some(reason) = self.halted.borrow().clone().filter(|_| !is_read) {
             return Answer::error(Status::NotReady, format!("this manager has stopped: {reason}"));
         }
         // A request that is longer than a head may be travels as the body.
         let bytes = if request.head.is_empty() { &request.body } else { &request.head };
         match request.kind {
             Kind::Manage => match control::decode::<ManagerRequest>(bytes) {
-                Ok(request) => reply(self.manage(&peer, request).await),
+                Ok(request) => reply(self.manage(request).await),
                 Err(error) => Answer::error(Status::Invalid, error.to_string()),
             },
             Kind::Api => match weft_api::decode_request(bytes) {
@@ -69,18 +71,18 @@ fn reply(reply: Reply) -> Answer {
 }
 
 impl Manager {
-    async fn manage(self: &Rc<Self>, peer: &Peer, request: ManagerRequest) -> Reply {
+    async fn manage(self: &Rc<Self>, request: ManagerRequest) -> Reply {
         let done = |()| (ManagerAnswer::Done, None);
         match request {
             ManagerRequest::Join { node, addr, incarnation, drives } => {
-                let node = self.join(&node, &addr, incarnation, &drives)?;
+                let (node, refused) = self.join(&node, &addr, incarnation, drives)?;
                 let map = self.state.borrow().bytes.clone();
-                Ok((ManagerAnswer::Joined { node }, Some(map)))
+                Ok((ManagerAnswer::Joined { node, refused }, Some(map)))
             }
             ManagerRequest::Renew { node, incarnation, adopted } => {
                 Ok((self.renew(node, incarnation, adopted)?, None))
             }
-            ManagerRequest::WatchMap { have } => Ok(self.watch_map(peer, have).await),
+            ManagerRequest::WatchMap { have } => Ok(self.watch_map(have).await),
             ManagerRequest::Verified { group, drive, stint } => {
                 self.note_verified(group, drive, stint).map(done)
             }
@@ -101,17 +103,16 @@ impl Manager {
 
     /// Waits for a map newer than the peer's.
     ///
-    /// A target gets none here while a node is suspected: a newer map would end its promise not to vouch for that
-    /// node. It gets the map from the task that attends to it, which has the promise renewed first.
-    async fn watch_map(&self, peer: &Peer, have: MapVersion) -> (ManagerAnswer, Option<Buf>) {
-        let is_target = matches!(peer.role, PeerRole::Target(_));
+    /// No map is held back from a target that has promised not to vouch for a node: its promise does not end with a
+    /// map, but with the adoption of a grant's map that comes without that node among the suspects. And a suspected
+    /// node needs the map that evicted it to come back.
+    async fn watch_map(&self, have: MapVersion) -> (ManagerAnswer, Option<Buf>) {
         let newer = async {
             loop {
                 let changed = self.changed.notified();
-                let held_back = is_target && !self.suspects().is_empty();
                 match self.newer_map(have) {
-                    Some(newer) if !held_back => return newer,
-                    _ => changed.await,
+                    Some(newer) => return newer,
+                    None => changed.await,
                 }
             }
         };

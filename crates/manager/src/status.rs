@@ -144,7 +144,11 @@ impl Manager {
             _ => None,
         };
         let etas: Vec<Option<u64>> = degraded.iter().filter_map(eta).collect();
-        let (health, reasons) = state.health(&degraded);
+        let (mut health, mut reasons) = state.health(&degraded);
+        if let Some(reason) = self.halted.borrow().clone() {
+            health = Health::Unavailable;
+            reasons.insert(0, format!("the manager has stopped: {reason}"));
+        }
         FabricStatus {
             fabric: map.fabric,
             map: map.version,
@@ -208,6 +212,8 @@ impl State {
                 Presence::Suspect => reasons.push(format!("node '{}' does not answer: {why}", node.name)),
                 Presence::Down => reasons.push(format!("node '{}' is down: {why}", node.name)),
             }
+            let refused = member.refused.values();
+            reasons.extend(refused.map(|text| format!("node '{}' has a drive too many: {text}", node.name)));
         }
         for drive in map.drives.values().filter(|d| d.state == DriveState::Failed) {
             reasons.push(format!("drive {} ({}) has failed; once it is sound: restart its target, then `weft drive restore {}`", drive.id.short(), drive.path, drive.id.short()));

@@ -5,10 +5,12 @@ mod harness;
 use harness::*;
 use std::rc::Rc;
 use weft_api::{ApiAnswer, ApiRequest, Health, Presence};
+use weft_manager::MapStore;
 use weft_rt::sim::{Sim, heal_network, reset_connections, set_blocked, trace_hash};
 use weft_rt::{Link, now, random_below, sleep, spawn};
-use weft_types::{DriveId, DriveState, Epoch, FabricId, MapVersion, NodeId, Role};
-use weft_wire::control::{ManagerRequest, TargetRequest};
+use weft_types::limits::DRIVES_PER_TARGET_MAX;
+use weft_types::{BlockCount, DriveId, DriveState, Epoch, FabricId, GroupId, MapVersion, NodeId, Role};
+use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest, TargetRequest};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
 
@@ -301,7 +303,9 @@ fn a_restarted_manager_waits_before_it_believes_in_anyones_absence() {
         assert!(!views[0].serves(group), "a member is silent, and so is the manager");
         let restarted = now();
         service.restart().await;
-        sleep(ms(2000)).await;
+        sleep(ms(1900)).await;
+        assert!(!views[0].serves(group), "the third may know more than the manager's store");
+        sleep(ms(700)).await;
         assert_eq!(service.map().groups, groups);
         assert!(views[0].serves(group) && views[1].serves(group), "they have leases again");
         eventually("the dead one is evicted", ms(6000), || roles(&service.map(), 3).contains(&Role::Out))
@@ -437,26 +441,144 @@ fn a_target_that_was_not_heard_of_since_is_not_granted_a_lease_of_its_former_sel
 }
 
 #[test]
-fn while_a_node_is_suspected_targets_get_maps_only_with_a_promise() {
+fn a_target_gets_new_maps_also_while_a_node_is_suspected() {
     Sim::new(15).block_on(async {
         let (service, targets, _) = fabric(2).await;
         operate(volume_of("v", 2)).await.unwrap();
         sleep(ms(1000)).await;
         targets[0].kill();
         sleep(ms(300)).await;
-        let node = service.map().node_named("node-2").unwrap().id;
+        let map = service.map();
         let watch = ManagerRequest::WatchMap { have: MapVersion(0) };
-        let (_, map) = ask(&connect(PeerRole::Client).await, &watch).await.unwrap();
-        assert!(!map.is_empty(), "a client promises nothing, and gets every map");
-        // It stays away, and so suspected: the watch of a target is held back meanwhile.
-        let (asked, link) = (now(), connect(PeerRole::Target(node)).await);
-        let (_, map) = ask(&link, &watch).await.unwrap();
-        assert!(map.is_empty() && asked.elapsed() >= ms(10_000));
-        // The task that attends to it has brought all maps in the meantime, each after the promise for it.
-        assert_eq!(targets[1].adopted(), service.map().version);
+        for name in ["node-1", "node-2"] {
+            // Its own suspicion does not keep a node from the map that it needs to come back.
+            let (asked, role) = (now(), PeerRole::Target(map.node_named(name).unwrap().id));
+            let (_, bytes) = ask(&connect(role).await, &watch).await.unwrap();
+            assert!(!bytes.is_empty() && asked.elapsed() < ms(100), "{name}");
+        }
+        // The promise outlives the maps: the witness is asked before it gets the one that evicts.
+        eventually("it is evicted", ms(5000), || roles(&service.map(), 1).contains(&Role::Out)).await;
+        sleep(ms(500)).await;
         let log = targets[1].log.borrow();
         let word = log.iter().position(|(_, r)| matches!(r, TargetRequest::StopVouching { .. })).unwrap();
         let evicted = log.iter().rposition(|(_, r)| matches!(r, TargetRequest::AdoptMap { .. })).unwrap();
         assert!(word < evicted);
+    });
+}
+
+#[test]
+fn a_late_renewal_does_not_bring_back_who_was_evicted() {
+    Sim::new(16).block_on(async {
+        let (service, targets, _) = fabric(2).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        sleep(ms(1000)).await;
+        let before = service.map();
+        let node = before.node_named("node-1").unwrap().id;
+        let (incarnation, adopted) = (targets[0].incarnation.get(), targets[0].adopted());
+        targets[0].kill();
+        eventually("it is evicted", ms(5000), || roles(&service.map(), 1).contains(&Role::Out)).await;
+        let evicted = service.map().version;
+        let link = connect(PeerRole::Target(node)).await;
+        // It was on its way all the time: the process that sent it is dead, and its grant is void.
+        let late = ManagerRequest::Renew { node, incarnation, adopted };
+        let (answer, _) = ask(&link, &late).await.unwrap();
+        let ManagerAnswer::Granted { map, .. } = answer else { panic!("{answer:?}") };
+        assert!(map >= evicted, "the lease is void until the map without the node is adopted");
+        sleep(ms(1000)).await;
+        assert!(roles(&service.map(), 1).iter().all(|r| *r == Role::Out), "it is still gone");
+        // One that was only slow has adopted the map by its next renewal, and comes back.
+        ask(&link, &ManagerRequest::Renew { node, incarnation, adopted: map }).await.unwrap();
+        eventually("it is syncing", ms(500), || roles(&service.map(), 1).contains(&Role::Syncing)).await;
+    });
+}
+
+#[test]
+fn a_second_process_of_a_name_does_not_cut_short_the_wait_for_the_first() {
+    Sim::new(17).block_on(async {
+        let (service, targets, views) = fabric(3).await;
+        operate(volume_of("v", 3)).await.unwrap();
+        sleep(ms(1000)).await;
+        let group = *service.map().groups.keys().next().unwrap();
+        // The first one hears of its peers, and not of the manager.
+        set_blocked(targets[0].host, manager_host(), true);
+        set_blocked(manager_host(), targets[0].host, true);
+        sleep(ms(2300)).await;
+        assert!(status().await.nodes.iter().any(|n| n.name == "node-1" && n.presence == Presence::Suspect));
+        let mut second = FakeTarget::new(9, &[9]);
+        Rc::get_mut(&mut second).unwrap().name = "node-1".into();
+        second.start();
+        eventually("it is in", ms(1000), || second.leased_from.get().is_some()).await;
+        let is_out = || roles(&service.map(), 1).iter().all(|r| *r == Role::Out);
+        let since = now();
+        while !is_out() {
+            assert!(since.elapsed() < ms(10_000), "its drive is evicted in the end");
+            sleep(ms(2)).await;
+        }
+        assert!(!views[0].serves(group), "its peers vouched for the first process to the end");
+    });
+}
+
+#[test]
+fn a_copy_of_a_drive_is_refused_and_the_drives_beside_it_serve() {
+    Sim::new(18).block_on(async {
+        let (service, _, _) = fabric(2).await;
+        let join = ManagerRequest::Join {
+            node: "node-3".into(),
+            addr: "10.0.0.3:4801".into(),
+            incarnation: 1,
+            drives: vec![report(2, 0), report(33, 0)],
+        };
+        let (answer, _) = ask(&connect(PeerRole::Client).await, &join).await.unwrap();
+        let ManagerAnswer::Joined { node, refused } = answer else { panic!("{answer:?}") };
+        assert_eq!(refused.len(), 1);
+        assert!(refused[0].0 == DriveId(2) && refused[0].1.contains("copy"), "{refused:?}");
+        let map = service.map();
+        assert_eq!(map.drives[&DriveId(33)].node, node);
+        assert_ne!(map.drives[&DriveId(2)].node, node, "it stays where it was");
+        let status = status().await;
+        let named = |r: &String| r.contains("node 'node-3'") && r.contains("on node 'node-2'");
+        assert!(status.reasons.iter().any(named), "{:?}", status.reasons);
+        let events = operate(ApiRequest::Events { after: 0, limit: None }).await;
+        let Ok(ApiAnswer::Events { events }) = events else { panic!("{events:?}") };
+        assert!(events.iter().any(|e| e.what == "drive-refused"));
+    });
+}
+
+/// What a target says of a drive that knows the first so many groups that were ever made.
+fn report(drive: u128, groups: u64) -> DriveReport {
+    DriveReport {
+        id: DriveId(drive),
+        path: format!("/dev/disk/by-id/{drive}"),
+        capacity: BlockCount(DRIVE_BLOCKS),
+        map_copy: MapVersion(1),
+        epochs: (0..groups).map(|g| (GroupId(g + 1_000_000), Epoch(1))).collect(),
+    }
+}
+
+#[test]
+fn a_join_may_be_longer_than_the_head_of_a_frame() {
+    Sim::new(19).block_on(async {
+        let (service, _, _) = fabric(1).await;
+        // As many numbers have been given out as the drives know groups of.
+        let mut map = service.map();
+        service.kill();
+        let before = map.version;
+        (map.next_id, map.version) = (2_000_000, MapVersion(before.0 + 1));
+        service.store.commit(before, map.version, &control::encode_map(&map)).unwrap();
+        service.restart().await;
+        let link = connect(PeerRole::Client).await;
+        let join = |drives: u128, groups| ManagerRequest::Join {
+            node: "node-7".into(),
+            addr: "10.0.0.7:4801".into(),
+            incarnation: 1,
+            drives: (0..drives).map(|d| report(1000 + d, groups)).collect(),
+        };
+        let most = DRIVES_PER_TARGET_MAX as u128;
+        let (answer, _) = ask(&link, &join(most, 625)).await.unwrap();
+        assert!(matches!(answer, ManagerAnswer::Joined { .. }));
+        assert_eq!(service.map().drives.len(), 1 + DRIVES_PER_TARGET_MAX);
+        // More drives than a target may have are refused with words.
+        let (status, text) = ask(&link, &join(200, 200)).await.unwrap_err();
+        assert!(status == Status::Refused && text.contains("200 drives"), "{text}");
     });
 }

@@ -5,11 +5,11 @@ mod harness;
 use harness::*;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
-use weft_manager::{RecoverError, recover};
-use weft_membership::{Acknowledged, Change, Evict, OpenSession, apply, check};
+use weft_manager::{DriveContents, RecoverError, recover};
+use weft_membership::{Acknowledged, Change, Evict, OpenSession, Promote, Rejoin, apply, check};
+use weft_membership::{BeginRelocation, FinishRelocation, HandOver};
 use weft_rt::sim::Sim;
-use weft_types::{AttachMode, BlockCount, DriveId, Epoch, FabricId, FabricMap, Role, SessionState};
-use weft_wire::control::DriveReport;
+use weft_types::{AttachMode, DriveId, Epoch, FabricId, FabricMap, Role, SessionState};
 
 /// A map with three nodes and two volumes, as a manager makes it.
 fn sample() -> FabricMap {
@@ -22,16 +22,20 @@ fn sample() -> FabricMap {
     })
 }
 
-/// What a drive would say that has adopted this map.
-fn report(map: &FabricMap, drive: DriveId) -> DriveReport {
+/// What is on a drive that has adopted this map.
+fn contents(map: &FabricMap, drive: DriveId) -> DriveContents {
     let mine = map.groups.values().filter(|g| g.slot_of(drive).is_some());
-    DriveReport {
-        id: drive,
-        path: String::new(),
-        capacity: BlockCount(1),
-        map_copy: map.version,
-        epochs: mine.map(|g| (g.id, g.epoch)).collect(),
-    }
+    DriveContents { id: drive, map_copy: map.version, entries: mine.cloned().collect() }
+}
+
+/// What is on a drive that has adopted the older map, and was taught the entries of the newer one by clients.
+fn taught(old: &FabricMap, new: &FabricMap, drive: DriveId) -> DriveContents {
+    DriveContents { map_copy: old.version, ..contents(new, drive) }
+}
+
+/// The map after one drive came back as syncing.
+fn rejoin(map: &FabricMap, drive: DriveId) -> FabricMap {
+    apply(map, &Change::Rejoin(Rejoin { drives: BTreeSet::from([drive]) })).unwrap().0
 }
 
 /// The map after one drive was evicted from everything.
@@ -55,7 +59,7 @@ fn the_newest_copy_counts_and_everything_rises() {
         preempt: false,
     };
     let new = apply(&old, &Change::OpenSession(open)).unwrap().0;
-    let reports: Vec<_> = (1..=3).map(|d| report(&new, DriveId(d))).collect();
+    let reports: Vec<_> = (1..=3).map(|d| contents(&new, DriveId(d))).collect();
     let recovered = recover(vec![old, new.clone()], &reports).unwrap();
     let map = recovered.map;
     assert!(recovered.warnings.is_empty(), "{:?}", recovered.warnings);
@@ -72,7 +76,7 @@ fn a_replica_that_may_have_been_evicted_since_is_not_trusted() {
     let old = sample();
     let new = evict(&old, DriveId(1));
     // Only the copy of the evicted drive can be read; the others tell of newer epochs.
-    let reports = [report(&old, DriveId(1)), report(&new, DriveId(2)), report(&new, DriveId(3))];
+    let reports = [contents(&old, DriveId(1)), contents(&new, DriveId(2)), contents(&new, DriveId(3))];
     let recovered = recover(vec![old.clone()], &reports).unwrap();
     assert!(!recovered.warnings.is_empty());
     for group in recovered.map.groups.values() {
@@ -87,6 +91,67 @@ fn a_replica_that_may_have_been_evicted_since_is_not_trusted() {
 }
 
 #[test]
+fn an_entry_that_everyone_was_taught_counts_without_a_copy_of_its_map() {
+    let old = sample();
+    // Evicted, and back as syncing: the drive knows the newest epoch, and lacks what was written in between.
+    let new = rejoin(&evict(&old, DriveId(1)), DriveId(1));
+    let drives: Vec<_> = (1..=3).map(|d| taught(&old, &new, DriveId(d))).collect();
+    let map = recover(vec![old], &drives).unwrap().map;
+    assert!(check(&map).is_empty());
+    assert!(!roles(&map, 1).is_empty() && roles(&map, 1).iter().all(|r| *r == Role::Syncing));
+    for (id, group) in map.groups.iter().filter(|(_, g)| g.slot_of(DriveId(1)).is_some()) {
+        let was = new.groups[id].slot_of(DriveId(1)).unwrap().since;
+        assert!(group.slot_of(DriveId(1)).unwrap().since > was, "what it had verified counts for nothing");
+    }
+    for drive in [2, 3] {
+        assert!(roles(&map, drive).iter().all(|r| *r == Role::InSync));
+    }
+}
+
+#[test]
+fn a_replica_that_has_not_heard_of_the_newest_entry_stays_as_that_says() {
+    let old = sample();
+    let new = rejoin(&evict(&old, DriveId(1)), DriveId(1));
+    // Only the one that is behind was taught the newest entries.
+    let drives = [taught(&old, &new, DriveId(1)), contents(&old, DriveId(2)), contents(&old, DriveId(3))];
+    let map = recover(vec![old], &drives).unwrap().map;
+    assert!(check(&map).is_empty());
+    assert!(roles(&map, 1).iter().all(|r| *r == Role::Syncing));
+    for drive in [2, 3] {
+        assert!(
+            roles(&map, drive).iter().all(|r| *r == Role::InSync),
+            "without it no write was acknowledged"
+        );
+    }
+}
+
+#[test]
+fn a_relocation_that_began_or_ended_since_the_newest_copy_leaves_a_sound_map() {
+    let old = sample();
+    let group = old.groups.values().find(|g| g.slots.len() == 2).unwrap();
+    let (id, from) = (group.id, group.slots[0].drive);
+    let to = *old.drives.keys().find(|d| group.slot_of(**d).is_none()).unwrap();
+    let begin = BeginRelocation { group: id, from, to, domain: weft_layout::FailureDomain::Drive };
+    let begun = apply(&old, &Change::BeginRelocation(begin)).unwrap().0;
+    let stint = begun.groups[&id].slot_of(to).unwrap().since;
+    let copied = apply(&begun, &Change::Promote(Promote { group: id, drive: to, stint })).unwrap().0;
+    let handed = apply(&copied, &Change::HandOver(HandOver { group: id })).unwrap().0;
+    let stint = handed.groups[&id].slot_of(from).unwrap().since;
+    let done = apply(&handed, &Change::FinishRelocation(FinishRelocation { group: id, stint })).unwrap().0;
+    let steps = [&old, &begun, &copied, &handed, &done];
+    for (i, known) in steps.iter().enumerate() {
+        for newest in &steps[i..] {
+            let drives: Vec<_> = (1..=3).map(|d| taught(known, newest, DriveId(d))).collect();
+            let map = recover(vec![(*known).clone()], &drives).unwrap().map;
+            assert!(check(&map).is_empty());
+            let truth: BTreeSet<_> = newest.groups[&id].read_set().collect();
+            let read: BTreeSet<_> = map.groups[&id].read_set().collect();
+            assert!(!read.is_empty() && read.is_subset(&truth), "{read:?} of {truth:?}");
+        }
+    }
+}
+
+#[test]
 fn without_a_copy_or_a_good_replica_there_is_no_map() {
     let map = sample();
     assert_eq!(recover(vec![], &[]), Err(RecoverError::NoCopy));
@@ -96,10 +161,10 @@ fn without_a_copy_or_a_good_replica_there_is_no_map() {
     let mut broken = map.clone();
     broken.next_id = 1;
     assert!(matches!(recover(vec![broken], &[]), Err(RecoverError::Broken(_))));
-    // A drive that the copy does not know as a member has a newer epoch than all who are members.
-    let mut stranger = report(&map, DriveId(9));
-    stranger.epochs = map.groups.keys().map(|g| (*g, Epoch(50))).collect();
-    assert!(matches!(recover(vec![map], &[stranger]), Err(RecoverError::NoGoodCopy { .. })));
+    // A drive became a member that the newest copy does not list.
+    let mut newer = contents(&map, DriveId(1));
+    newer.entries.iter_mut().for_each(|g| (g.slots[0].drive, g.epoch) = (DriveId(9), Epoch(50)));
+    assert!(matches!(recover(vec![map], &[newer]), Err(RecoverError::UnlistedMembers { .. })));
 }
 
 proptest! {
@@ -112,19 +177,23 @@ proptest! {
         thread_local!(static SAMPLE: FabricMap = sample());
         let map = SAMPLE.with(Clone::clone);
         let groups: Vec<_> = map.groups.keys().copied().collect();
-        let mut reports: Vec<DriveReport> = (1..5).map(|d| DriveReport { epochs: vec![], ..report(&map, DriveId(d)) }).collect();
+        let mut reports: Vec<DriveContents> =
+            (1..5).map(|d| DriveContents { entries: vec![], ..contents(&map, DriveId(d)) }).collect();
         for (drive, group, epoch) in epochs {
-            reports[drive as usize - 1].epochs.push((groups[group % groups.len()], Epoch(epoch)));
+            let mut entry = map.groups[&groups[group % groups.len()]].clone();
+            entry.epoch = Epoch(entry.epoch.0 + epoch);
+            reports[drive as usize - 1].entries.push(entry);
         }
         for (report, copy) in reports.iter_mut().zip(copies) {
             report.map_copy.0 = copy;
         }
-        if let Ok(recovered) = recover(vec![map], &reports) {
+        {
+            let recovered = recover(vec![map], &reports).unwrap();
             prop_assert!(check(&recovered.map).is_empty());
             for report in &reports {
                 prop_assert!(recovered.map.version > report.map_copy);
-                for (group, epoch) in &report.epochs {
-                    prop_assert!(recovered.map.groups[group].epoch > *epoch);
+                for entry in &report.entries {
+                    prop_assert!(recovered.map.groups[&entry.id].epoch > entry.epoch);
                 }
             }
         }

@@ -220,6 +220,14 @@ impl Store {
         map_copy::put(&self.engine.drive, &self.engine.label, version, bytes).await
     }
 
+    /// The newest good copy of the fabric map on this store's drive: its version and bytes.
+    ///
+    /// # Errors
+    /// If the drive cannot be read at all.
+    pub async fn map_copy(&self) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
+        map_copy::read(&self.engine.drive).await
+    }
+
     /// The newest good copy of the fabric map on a drive: its version and bytes. Needs nothing else on the
     /// drive to be in order.
     ///

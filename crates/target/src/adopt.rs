@@ -73,7 +73,7 @@ impl Target {
         }
         for drive in self.drives.values() {
             let known = self.member(drive.id, entry.id);
-            if entry.slot_of(drive.id).is_none() && known.is_none() {
+            if drive.is_refused() || (entry.slot_of(drive.id).is_none() && known.is_none()) {
                 continue;
             }
             if let Some(cause) = drive.failure() {
@@ -245,7 +245,7 @@ impl Target {
 
     /// Whether this target serves the drive.
     pub(crate) fn serves(&self, drive: DriveId) -> bool {
-        self.drives.contains_key(&drive)
+        self.drives.get(&drive).is_some_and(|d| !d.is_refused())
     }
 }
 

@@ -17,6 +17,8 @@ pub(crate) struct ServedDrive {
     pub(crate) path: String,
     pub(crate) store: Rc<Store>,
     failed: RefCell<Option<String>>,
+    /// Why the manager refuses it: its place is on another node.
+    refused: RefCell<Option<String>>,
     /// A drive of this target has failed; shared by all of them.
     failures: Rc<Notify>,
 }
@@ -24,11 +26,27 @@ pub(crate) struct ServedDrive {
 impl ServedDrive {
     pub(crate) fn new(path: String, store: Rc<Store>, failures: Rc<Notify>) -> ServedDrive {
         let id = store.label().drive;
-        ServedDrive { id, path, store, failed: RefCell::new(None), failures }
+        ServedDrive { id, path, store, failed: RefCell::new(None), refused: RefCell::new(None), failures }
     }
 
-    /// What broke, if the drive has failed: seen here, or by the store while it worked in the background.
+    /// Takes a drive that is not this node's out of service, for the life of this process. It counts as failed
+    /// here, and nobody is told: the manager knows, and to all others its name means the drive of the other node.
+    pub(crate) fn refuse(&self, cause: String) {
+        tracing::error!(drive = %self.id, path = self.path, cause, "drive is refused");
+        *self.refused.borrow_mut() = Some(cause);
+    }
+
+    /// Whether the manager has refused it.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.refused.borrow().is_some()
+    }
+
+    /// What broke, if the drive has failed: seen here, or by the store while it worked in the background. Or why it
+    /// was refused.
     pub(crate) fn failure(&self) -> Option<String> {
+        if let Some(cause) = self.refused.borrow().clone() {
+            return Some(cause);
+        }
         if self.failed.borrow().is_none()
             && let Some(cause) = self.store.failure()
         {

@@ -117,6 +117,8 @@ enum Silent {
     Lost(String),
     /// The manager does not know this start of the target, or refuses it.
     Refused(String),
+    /// The manager grants nothing at present: it has just started, or cannot trust its own store.
+    NotReady(String),
 }
 
 impl Target {
@@ -142,7 +144,7 @@ impl Target {
                     tracing::debug!(%addr, reason, "manager is silent");
                     RETRY
                 }
-                Silent::Refused(reason) => {
+                Silent::Refused(reason) | Silent::NotReady(reason) => {
                     tracing::warn!(%addr, reason, "manager refuses");
                     (pause * 2).min(RETRY_LONGEST)
                 }
@@ -159,8 +161,10 @@ impl Target {
         self.peers.set_manager(Some(link.clone()));
         let silent = loop {
             let sent = now();
-            if let Err(silent) = self.renew(link).await {
-                break silent;
+            match self.renew(link).await {
+                Ok(()) => {}
+                Err(Silent::NotReady(reason)) => tracing::debug!(reason, "manager grants nothing yet"),
+                Err(silent) => break silent,
             }
             let pause = self.durations().lease() / RENEWALS_PER_LEASE;
             sleep(pause.saturating_sub(sent.elapsed())).await;
@@ -170,16 +174,25 @@ impl Target {
     }
 
     async fn join(&self, link: &Link) -> Result<(), Silent> {
+        let mut drives = Vec::new();
+        for drive in self.drives.values().filter(|d| !d.has_failed()) {
+            drives.push(self.report(drive).await);
+        }
         let request = ManagerRequest::Join {
             node: self.options.node_name.clone(),
             addr: self.options.listen.to_string(),
             incarnation: self.incarnation,
-            drives: self.drives.values().filter(|d| !d.has_failed()).map(|d| self.report(d)).collect(),
+            drives,
         };
         let (answer, body) = self.ask(link, &request).await?;
-        let ManagerAnswer::Joined { node } = answer else {
+        let ManagerAnswer::Joined { node, refused } = answer else {
             return Err(Silent::Refused("the answer to a join is none".into()));
         };
+        for (id, cause) in refused {
+            if let Some(drive) = self.drives.get(&id) {
+                drive.refuse(cause);
+            }
+        }
         self.set_node(node);
         self.adopt_body(&body).await
     }
@@ -212,7 +225,7 @@ impl Target {
             let frame = link.call(Kind::Manage, &request, vec![]).await;
             if let Ok(frame) = frame
                 && Status::from_u16(frame.envelope.status) == Status::Ok
-                && let Err(Silent::Refused(reason) | Silent::Lost(reason)) =
+                && let Err(Silent::Refused(reason) | Silent::NotReady(reason) | Silent::Lost(reason)) =
                     target.adopt_body(&frame.body).await
             {
                 tracing::warn!(reason, "cannot adopt the manager's map");
@@ -234,8 +247,8 @@ impl Target {
     /// Asks the manager. An answer that takes longer than half a lease is none: the connection may be dead without
     /// anyone having said so.
     async fn ask(&self, link: &Link, request: &ManagerRequest) -> Result<(ManagerAnswer, Buf), Silent> {
-        let head = control::encode(request);
-        let call = link.call(Kind::Manage, &head, vec![]);
+        let (head, body) = control::encode_request(request);
+        let call = link.call(Kind::Manage, &head, body.into_iter().map(Buf::from).collect());
         let frame = match timeout(self.durations().lease() / 2, call).await {
             Ok(Ok(frame)) => frame,
             Ok(Err(error)) => return Err(Silent::Lost(with_causes(&error))),
@@ -249,6 +262,7 @@ impl Target {
                 let answer = control::decode(&frame.head).map_err(|e| Silent::Refused(e.to_string()))?;
                 Ok((answer, frame.body))
             }
+            Status::NotReady => Err(Silent::NotReady(String::from_utf8_lossy(&frame.head).into_owned())),
             status => {
                 let text = String::from_utf8_lossy(&frame.head);
                 Err(Silent::Refused(format!("{status}: {text}")))
@@ -268,15 +282,23 @@ impl Target {
         }
     }
 
-    /// A drive as this target found it.
-    fn report(&self, drive: &ServedDrive) -> DriveReport {
+    /// A drive as this target found it. What the drive's copy of the map knows counts also before this start has
+    /// adopted any: a manager with an older store shall hear of it.
+    async fn report(&self, drive: &ServedDrive) -> DriveReport {
         let store = &drive.store;
+        let copy = match store.map_copy().await {
+            Ok(copy) => copy.map_or(MapVersion(0), |(version, _)| MapVersion(version)),
+            Err(error) => {
+                drive.note(&error);
+                MapVersion(0)
+            }
+        };
         let epochs = store.groups().into_iter().filter_map(|g| Some((g, store.group(g)?.epoch))).collect();
         DriveReport {
             id: drive.id,
             path: drive.path.clone(),
             capacity: BlockCount(store.usage().capacity_blocks),
-            map_copy: self.map_version(),
+            map_copy: self.map_version().max(copy),
             epochs,
         }
     }
@@ -287,7 +309,8 @@ impl Target {
         loop {
             let failed = self.failures.notified();
             let news = self.drives.values().find_map(|d| {
-                let cause = d.failure().filter(|_| !reported.contains(&d.id))?;
+                // The word would be about the drive of this name that another node serves.
+                let cause = d.failure().filter(|_| !d.is_refused() && !reported.contains(&d.id))?;
                 Some((d.id, cause))
             });
             let Some((drive, cause)) = news else {

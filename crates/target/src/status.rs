@@ -10,7 +10,7 @@ impl Target {
     pub fn status(&self) -> TargetStatus {
         let members = self.members();
         TargetStatus {
-            drives: self.drives.values().map(|drive| drive_status(drive)).collect(),
+            drives: self.drives.values().filter(|d| !d.is_refused()).map(|d| drive_status(d)).collect(),
             resyncs: self.resyncs.borrow().values().map(|resync| resync.status()).collect(),
             serving: self.holds_lease(None) || members.iter().any(|m| self.holds_lease(Some(m))),
         }

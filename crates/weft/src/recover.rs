@@ -5,11 +5,11 @@ use crate::manager::refused;
 use std::fs;
 use std::path::{Path, PathBuf};
 use weft_cli::{CliError, FabricRecoverArgs, Folder, Output, note};
-use weft_manager::{EmbeddedStore, ManagerError, MapStore, Recovered};
+use weft_manager::{DriveContents, EmbeddedStore, ManagerError, MapStore, Recovered};
 use weft_rt::{Drive, OpenOptions, wall_clock_us};
 use weft_store::Store;
-use weft_types::{BlockCount, FabricMap, MapVersion, with_causes};
-use weft_wire::control::{DriveReport, decode_map, encode_map};
+use weft_types::{FabricMap, Group, MapVersion, with_causes};
+use weft_wire::control::{decode_map, encode_map};
 
 /// What was, or would be, recovered.
 #[derive(serde::Serialize)]
@@ -34,18 +34,18 @@ struct Copy {
 pub(crate) async fn recover(args: FabricRecoverArgs, output: Output) -> Result<(), CliError> {
     let store = store_file(&args.dir)?;
     check_is_free(&store)?;
-    let (mut maps, mut reports, mut copies, mut warnings) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut maps, mut contents, mut copies, mut warnings) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for path in &args.drives {
         match read(path, &mut warnings).await? {
-            Some((map, report)) => {
+            Some((map, found)) => {
                 copies.push(Copy { drive: path.clone(), map: map.version });
                 maps.push(map);
-                reports.extend(report);
+                contents.extend(found);
             }
             None => warnings.push(format!("{} holds no copy of the fabric map", path.display())),
         }
     }
-    let recovered = weft_manager::recover(maps, &reports).map_err(|e| CliError::Failed {
+    let recovered = weft_manager::recover(maps, &contents).map_err(|e| CliError::Failed {
         message: format!("cannot recover the fabric map: {}", with_causes(&e)),
         hint: "name all drives of this fabric, and only those, with --drives".into(),
     })?;
@@ -96,7 +96,7 @@ fn check_is_free(store: &Path) -> Result<(), CliError> {
 async fn read(
     path: &Path,
     warnings: &mut Vec<String>,
-) -> Result<Option<(FabricMap, Option<DriveReport>)>, CliError> {
+) -> Result<Option<(FabricMap, Option<DriveContents>)>, CliError> {
     let spec = spec(path)?;
     let drive = Drive::open(spec, OpenOptions::default()).await.map_err(open_refusal(spec))?;
     let found = Store::read_map_copy(&drive).await.map_err(store_refusal(spec))?;
@@ -105,30 +105,28 @@ async fn read(
         message: format!("the copy of the fabric map on {spec} cannot be read: {e}"),
         hint: "use the version of weft that wrote it, or a newer one".into(),
     })?;
-    let report = match report(drive, path, version).await {
-        Ok(report) => Some(report),
+    let contents = match contents(drive, path, version).await {
+        Ok(contents) => Some(contents),
         Err(error) => {
             warnings.push(format!("{}; only its copy of the map is used", error.chain()));
             None
         }
     };
-    Ok(Some((map, report)))
+    Ok(Some((map, contents)))
 }
 
 /// Opens the drive as a node would: it is locked meanwhile, so no node uses it.
-async fn report(drive: Drive, path: &Path, version: u64) -> Result<DriveReport, CliError> {
+async fn contents(drive: Drive, path: &Path, version: u64) -> Result<DriveContents, CliError> {
     let spec = spec(path)?;
     let opened = Store::open(drive, weft_store::OpenOptions::default()).await;
     let (store, _) = opened.map_err(store_refusal(spec))?;
-    let report = DriveReport {
+    let contents = DriveContents {
         id: store.label().drive,
-        path: spec.to_owned(),
-        capacity: BlockCount(store.usage().capacity_blocks),
         map_copy: MapVersion(version),
-        epochs: store.groups().into_iter().filter_map(|g| Some((g, store.group(g)?.epoch))).collect(),
+        entries: store.groups().into_iter().filter_map(|g| Some(Group::clone(&*store.group(g)?))).collect(),
     };
     store.close().await.map_err(store_refusal(spec))?;
-    Ok(report)
+    Ok(contents)
 }
 
 /// Writes the new store beside the old one, keeps the old one under another name, and takes its place.

@@ -2,6 +2,7 @@
 //! marks for resync, status.
 
 use serde::{Deserialize, Serialize};
+use weft_types::limits::FRAME_HEAD_MAX;
 use weft_types::{
     AttachMode, BlockCount, BlockRange, DriveId, Epoch, FabricMap, Generation, Group, GroupId, MapVersion,
     NodeId, ObjectId, Session, SessionId, SessionSlot, Version, VolumeId,
@@ -104,6 +105,9 @@ pub enum ManagerAnswer {
     Joined {
         /// The node's number.
         node: NodeId,
+        /// Drives that are not this node's, and why: the target must not serve them.
+        #[serde(default)]
+        refused: Vec<(DriveId, String)>,
     },
     /// To `Renew`: the lease holds once the map of this version is adopted.
     Granted {
@@ -137,11 +141,12 @@ pub enum TargetRequest {
         /// The version of the map in the body.
         version: MapVersion,
     },
-    /// Promise not to vouch for this node until a map without it in the write set is adopted (R11).
+    /// Promise not to vouch for this node (R11). The promise holds, however many maps come, until a grant that was
+    /// asked for later does not name the node among its suspects, and the map of that grant is adopted.
     StopVouching {
         /// The node that is to be evicted.
         victim: NodeId,
-        /// The map that this belongs to: the promise ends with a newer map that lists the victim as a member.
+        /// The newest map when this was asked: for people and traces, the promise does not end with it.
         map: MapVersion,
     },
     /// Refuse these sessions for good, durably (R10).
@@ -298,6 +303,18 @@ pub fn decode_map(bytes: &[u8]) -> Result<FabricMap, crate::DecodeError> {
 /// Never: these shapes always serialise.
 pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
     serde_json::to_vec(message).expect("a control message serialises")
+}
+
+/// A request to a manager as the head and body of a frame: what is longer than a head may be, like the join of a
+/// target with many drives and groups, travels as the body, behind an empty head.
+///
+/// # Panics
+/// Never: these shapes always serialise.
+pub fn encode_request(request: &ManagerRequest) -> (Vec<u8>, Option<Vec<u8>>) {
+    match encode(request) {
+        long if long.len() > FRAME_HEAD_MAX => (Vec::new(), Some(long)),
+        short => (short, None),
+    }
 }
 
 /// Any of this module's messages from bytes.

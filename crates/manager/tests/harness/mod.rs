@@ -88,6 +88,15 @@ impl Service {
         sleep(ms(1)).await;
     }
 
+    /// The store as it is now, as a backup of it would be.
+    pub fn backup(&self) -> MemStore {
+        use weft_manager::MapStore;
+        let (version, bytes) = self.store.load().unwrap().unwrap();
+        let copy = MemStore::new();
+        copy.commit(MapVersion(0), version, &bytes).unwrap();
+        copy
+    }
+
     pub fn kill(&self) {
         self.manager.borrow_mut().take();
         if let Some(process) = self.process.take() {
@@ -118,6 +127,8 @@ pub struct FakeTarget {
     pub holds_sweep: Cell<bool>,
     /// Why the last join was refused.
     pub refusal: RefCell<Option<(Status, String)>>,
+    /// The last start of its process.
+    pub incarnation: Cell<u64>,
     /// When the last request was sent for which a lease was granted.
     pub leased_from: Cell<Option<Instant>>,
     pub resyncs: RefCell<Vec<ResyncStatus>>,
@@ -132,7 +143,10 @@ struct Life {
     lease_map: Cell<MapVersion>,
     had_lease: Cell<bool>,
     suspects: RefCell<BTreeSet<NodeId>>,
-    promises: RefCell<BTreeMap<NodeId, MapVersion>>,
+    /// Whom it has promised not to vouch for, and when.
+    promises: RefCell<BTreeMap<NodeId, Instant>>,
+    /// The newest grant, until its map is adopted: when it was asked for, the map, and the suspects.
+    pending: RefCell<Option<(Instant, MapVersion, BTreeSet<NodeId>)>>,
     /// Per group until when each other member's target has vouched.
     vouched: RefCell<BTreeMap<(GroupId, DriveId), Instant>>,
     node: Cell<NodeId>,
@@ -155,6 +169,7 @@ impl FakeTarget {
             holds_adoption: Cell::new(false),
             holds_sweep: Cell::new(false),
             refusal: RefCell::new(None),
+            incarnation: Cell::new(0),
             leased_from: Cell::new(None),
             resyncs: RefCell::default(),
             process: Cell::new(None),
@@ -232,11 +247,19 @@ impl Process {
         if map.version <= self.target.adopted() {
             return;
         }
-        // A promise ends with a newer map that lists the victim as a member.
-        let is_listed =
-            |node: &NodeId| map.groups.values().any(|g| g.write_set().any(|d| map.drives[&d].node == *node));
-        self.life.promises.borrow_mut().retain(|victim, at| *at >= map.version || !is_listed(victim));
         *self.target.map.borrow_mut() = Some(Rc::new(map));
+        self.heed_grant();
+    }
+
+    /// What a grant says counts when its map is adopted: a promise that was given before it was asked for ends if
+    /// it does not name the victim any more.
+    fn heed_grant(&self) {
+        let adopted = self.target.adopted();
+        let Some((sent, _, suspects)) = self.life.pending.borrow_mut().take_if(|p| p.1 <= adopted) else {
+            return;
+        };
+        self.life.promises.borrow_mut().retain(|node, at| *at >= sent || suspects.contains(node));
+        *self.life.suspects.borrow_mut() = suspects;
     }
 
     fn serves(&self, id: GroupId) -> bool {
@@ -267,6 +290,7 @@ impl Process {
     /// Joins and renews for ever; while the manager is silent, asks the other members.
     async fn keep_lease(self: Rc<Self>) {
         let incarnation = weft_rt::random_u64();
+        self.target.incarnation.set(incarnation);
         let this = self.clone();
         spawn(async move {
             loop {
@@ -292,7 +316,7 @@ impl Process {
             drives: self.target.reports(),
         };
         match ask(link, &join).await {
-            Ok((ManagerAnswer::Joined { node }, map)) => {
+            Ok((ManagerAnswer::Joined { node, .. }, map)) => {
                 self.life.node.set(node);
                 if self.target.holds_adoption.get() {
                     return;
@@ -308,12 +332,21 @@ impl Process {
         loop {
             let (node, sent) = (self.life.node.get(), now());
             let renew = ManagerRequest::Renew { node, incarnation, adopted: self.target.adopted() };
-            let Ok(Ok((answer, _))) = timeout(ms(1500), ask(link, &renew)).await else { return };
+            let answer = match timeout(ms(1500), ask(link, &renew)).await {
+                Ok(Ok((answer, _))) => answer,
+                // The manager grants nothing yet.
+                Ok(Err((Status::NotReady, _))) if !link.is_closed() => {
+                    sleep(ms(100)).await;
+                    continue;
+                }
+                _ => return,
+            };
             let ManagerAnswer::Granted { map, suspects } = answer else { panic!("{answer:?}") };
             self.life.lease_until.set(sent + ms(2000));
             self.life.lease_map.set(map);
             self.life.had_lease.set(true);
-            *self.life.suspects.borrow_mut() = suspects.into_iter().collect();
+            *self.life.pending.borrow_mut() = Some((sent, map, suspects.into_iter().collect()));
+            self.heed_grant();
             self.target.leased_from.set(Some(sent));
             // Some targets fetch the map that their lease waits for instead of waiting for it to be brought.
             if map > self.target.adopted() && weft_rt::random_below(2) == 0 {
@@ -379,10 +412,8 @@ impl Process {
                 sleep(Duration::from_micros(weft_rt::random_below(5000))).await;
                 self.adopt(body);
             }
-            TargetRequest::StopVouching { victim, map } => {
-                let mut promises = self.life.promises.borrow_mut();
-                let promise = promises.entry(*victim).or_insert(*map);
-                *promise = (*promise).max(*map);
+            TargetRequest::StopVouching { victim, .. } => {
+                self.life.promises.borrow_mut().insert(*victim, now());
             }
             TargetRequest::Sweep { .. } => {
                 while self.target.holds_sweep.get() {
@@ -431,7 +462,8 @@ impl Handler for Process {
 
 /// Asks a manager something.
 pub async fn ask(link: &Link, request: &ManagerRequest) -> Result<(ManagerAnswer, Buf), (Status, String)> {
-    let frame = match link.call(Kind::Manage, &control::encode(request), vec![]).await {
+    let (head, body) = control::encode_request(request);
+    let frame = match link.call(Kind::Manage, &head, body.into_iter().map(Buf::from).collect()).await {
         Ok(frame) => frame,
         Err(error) => return Err((Status::NotReady, error.to_string())),
     };
