@@ -5,6 +5,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::rc::Rc;
 use weft_rt::sync::Notify;
 
 /// How a range of blocks is used while the lock is held.
@@ -19,26 +20,33 @@ pub(crate) enum Use {
 /// Ranges of block addresses in use by writes of one volume.
 #[derive(Default)]
 pub(crate) struct RangeLock {
-    held: RefCell<BTreeMap<u64, (Range<u64>, Use)>>,
+    held: RefCell<BTreeMap<u64, Entry>>,
     next: RefCell<u64>,
     released: Notify,
 }
 
-/// A range in use; free again when dropped.
-pub(crate) struct Held<'a> {
-    lock: &'a RangeLock,
+struct Entry {
+    blocks: Range<u64>,
+    how: Use,
+    /// How many hold it together.
+    holders: u32,
+}
+
+/// A range in use; free again when this and all that share it are dropped.
+pub(crate) struct Held {
+    lock: Rc<RangeLock>,
     key: u64,
 }
 
 impl RangeLock {
     /// Waits until nobody uses the blocks in a way that does not go together with this use.
-    pub(crate) async fn acquire(&self, blocks: Range<u64>, how: Use) -> Held<'_> {
+    pub(crate) async fn acquire(self: &Rc<Self>, blocks: Range<u64>, how: Use) -> Held {
         loop {
             let waiting = self.released.notified();
-            let free = self.held.borrow().values().all(|(range, other)| {
-                range.end <= blocks.start
-                    || blocks.end <= range.start
-                    || (how == Use::Whole && *other == Use::Whole)
+            let free = self.held.borrow().values().all(|other| {
+                other.blocks.end <= blocks.start
+                    || blocks.end <= other.blocks.start
+                    || (how == Use::Whole && other.how == Use::Whole)
             });
             if free {
                 break;
@@ -50,14 +58,31 @@ impl RangeLock {
             *next += 1;
             *next
         };
-        self.held.borrow_mut().insert(key, (blocks, how));
-        Held { lock: self, key }
+        self.held.borrow_mut().insert(key, Entry { blocks, how, holders: 1 });
+        Held { lock: self.clone(), key }
     }
 }
 
-impl Drop for Held<'_> {
+impl Held {
+    /// The same range, held by one more.
+    pub(crate) fn share(&self) -> Held {
+        let mut held = self.lock.held.borrow_mut();
+        held.get_mut(&self.key).expect("it is held").holders += 1;
+        Held { lock: self.lock.clone(), key: self.key }
+    }
+}
+
+impl Drop for Held {
     fn drop(&mut self) {
-        self.lock.held.borrow_mut().remove(&self.key);
+        {
+            let mut held = self.lock.held.borrow_mut();
+            let entry = held.get_mut(&self.key).expect("it is held");
+            entry.holders -= 1;
+            if entry.holders > 0 {
+                return;
+            }
+            held.remove(&self.key);
+        }
         self.lock.released.notify_all();
     }
 }
