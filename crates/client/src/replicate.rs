@@ -7,11 +7,14 @@
 use crate::error::ClientError;
 use crate::session::{Ended, Operation, Session};
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use weft_rt::sync::{Either, join_all, race};
-use weft_rt::{Buf, Frame, now, random_below, sleep, spawn, timeout};
+use weft_rt::{Buf, Frame, Instant, Sleep, now, random_below, sleep, sleep_until, spawn};
 use weft_types::{BLOCK_SIZE, BlockRange, DriveId, Group, GroupId, Lba, ObjectId, Version, with_causes};
 use weft_wire::data::{Content, DataRequest, Extent, Purpose, ReadAnswer, Verdict, WriteAnswer, is_intact};
 use weft_wire::{Kind, Status, control};
@@ -20,9 +23,16 @@ use weft_wire::{Kind, Status, control};
 const RETRY_FIRST: Duration = Duration::from_millis(2);
 const RETRY_LONGEST: Duration = Duration::from_millis(100);
 
-/// How long one replica may take over a read before another in-sync one is asked: many times what a busy
-/// drive needs, short beside an eviction.
+/// How long one replica may take over a read, from when the request was sent, before another in-sync one is asked
+/// beside it: many times what a busy drive needs, short beside an eviction. Doubles with each one asked.
 const READ_PATIENCE: Duration = Duration::from_millis(500);
+
+/// The most of it.
+const READ_PATIENCE_LONGEST: Duration = Duration::from_secs(16);
+
+/// How many times that long a read may wait for its turn on the connection: queues of this machine's own making are
+/// no sign of a slow replica, but a connection whose requests all hang must not hold it for ever.
+const TURN_PATIENCE: u32 = 4;
 
 /// How long a full drive is asked before the others of its group, so that a write which it refuses has
 /// touched none of them.
@@ -103,12 +113,14 @@ struct Ask<'a> {
     bufs: &'a [Buf],
     /// Of a client's own write.
     trail: Option<&'a Trail<'a>>,
+    /// Where to note when the request was sent, if somebody wants to know.
+    sent: Option<&'a Cell<Option<Instant>>>,
 }
 
 impl<'a> Ask<'a> {
     /// Data, or versions only.
     fn read(kind: Kind, at: Where, purpose: Purpose) -> Ask<'static> {
-        Ask { kind, at, version: Version::ZERO, purpose, crcs: &[], bufs: &[], trail: None }
+        Ask { kind, at, version: Version::ZERO, purpose, crcs: &[], bufs: &[], trail: None, sent: None }
     }
 
     fn write(
@@ -122,7 +134,7 @@ impl<'a> Ask<'a> {
             Payload::Data { bufs, crcs } => (Kind::Write, crcs, bufs),
             Payload::Zero => (Kind::WriteZeroes, &[], &[]),
         };
-        Ask { kind, at, version, purpose, crcs, bufs, trail }
+        Ask { kind, at, version, purpose, crcs, bufs, trail, sent: None }
     }
 
     /// Whether the version that it writes may be on some replica, or may still get there.
@@ -133,6 +145,36 @@ impl<'a> Ask<'a> {
     /// Whether nobody waits for the write any more, and it is nowhere.
     fn may_be_dropped(&self) -> bool {
         self.trail.is_some_and(|t| t.operation.is_given_up() && !t.may_be_somewhere())
+    }
+}
+
+/// When the patience with a request ends.
+struct Due<'a> {
+    sent: &'a Cell<Option<Instant>>,
+    begun: Instant,
+    patience: Duration,
+    /// The instant that the timer is set to.
+    at: Instant,
+    timer: Sleep,
+}
+
+impl<'a> Due<'a> {
+    fn new(sent: &'a Cell<Option<Instant>>, patience: Duration) -> Due<'a> {
+        let begun = now();
+        let at = begun + patience * TURN_PATIENCE;
+        Due { sent, begun, patience, at, timer: sleep_until(at) }
+    }
+
+    /// Ready when the patience has ended. Poll it after the request, which may have been sent only then.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let at = match self.sent.get() {
+            Some(sent) => sent + self.patience,
+            None => self.begun + self.patience * TURN_PATIENCE,
+        };
+        if at != self.at {
+            (self.at, self.timer) = (at, sleep_until(at));
+        }
+        Pin::new(&mut self.timer).poll(cx)
     }
 }
 
@@ -433,11 +475,10 @@ impl Session {
         loop {
             let entry = self.entry(at.group).await?;
             let members: Vec<DriveId> = entry.read_set().collect();
-            let drive = members[preferred % members.len()];
-            let request = self.request(&entry, drive, Ask::read(Kind::Read, at, Purpose::Client));
-            let end = match timeout(READ_PATIENCE, request).await {
-                Ok(end) => end?,
-                Err(_) => Attempt::Trouble(format!("drive {drive} does not answer")),
+            let ask = Ask::read(Kind::Read, at, Purpose::Client);
+            let end = match members[..] {
+                [alone] => self.request(&entry, alone, ask).await?,
+                _ => self.request_of_any(&entry, &members, preferred % members.len(), ask).await?,
             };
             match end {
                 Attempt::Answer(frame) => {
@@ -459,6 +500,78 @@ impl Session {
                 }
             }
             preferred += 1;
+        }
+    }
+
+    /// Asks one replica, and others beside it if it takes long: the first end but trouble.
+    async fn request_of_any(
+        &self,
+        entry: &Rc<Group>,
+        members: &[DriveId],
+        preferred: usize,
+        ask: Ask<'_>,
+    ) -> Result<Attempt, ClientError> {
+        let sent = Cell::new(None);
+        let mut first = pin!(self.request(entry, members[preferred], Ask { sent: Some(&sent), ..ask }));
+        let mut due = Due::new(&sent, READ_PATIENCE);
+        let ended = poll_fn(|cx| match first.as_mut().poll(cx) {
+            Poll::Ready(end) => Poll::Ready(Some(end)),
+            Poll::Pending => due.poll(cx).map(|()| None),
+        });
+        match ended.await {
+            Some(end) => end,
+            // Boxed so that the rare path does not swell the future of every read.
+            None => Box::pin(self.hedge(entry, members, preferred, first, ask)).await,
+        }
+    }
+
+    /// Asks the other replicas one after another beside the first, which goes on: where all are slow, it still has
+    /// the shortest way to go. A request that is left behind gives its credit back when its answer comes.
+    async fn hedge(
+        &self,
+        entry: &Rc<Group>,
+        members: &[DriveId],
+        preferred: usize,
+        first: Pin<&mut impl Future<Output = Result<Attempt, ClientError>>>,
+        ask: Ask<'_>,
+    ) -> Result<Attempt, ClientError> {
+        type Running<'f> = Pin<Box<dyn Future<Output = Result<Attempt, ClientError>> + 'f>>;
+        self.note_trouble(ask.at.group, &format!("drive {} takes long to answer", members[preferred]));
+        let order: Vec<usize> = (0..members.len()).map(|i| (preferred + i) % members.len()).collect();
+        let sent: Vec<Cell<Option<Instant>>> = members.iter().map(|_| Cell::new(None)).collect();
+        let mut running: Vec<(usize, Running<'_>)> = vec![(preferred, Box::pin(first))];
+        let mut idle: VecDeque<usize> = order[1..].iter().copied().collect();
+        let mut patience = READ_PATIENCE;
+        loop {
+            let mut due = None;
+            if let Some(i) = idle.pop_front() {
+                sent[i].set(None);
+                patience = (patience * 2).min(READ_PATIENCE_LONGEST);
+                let ask = Ask { sent: Some(&sent[i]), ..ask };
+                running.push((i, Box::pin(self.request(entry, members[i], ask))));
+                due = Some(Due::new(&sent[i], patience));
+            }
+            let ended = poll_fn(|cx| {
+                for (at, (_, request)) in running.iter_mut().enumerate() {
+                    if let Poll::Ready(end) = request.as_mut().poll(cx) {
+                        return Poll::Ready(Some((at, end)));
+                    }
+                }
+                match due.as_mut().filter(|_| !idle.is_empty()) {
+                    Some(due) => due.poll(cx).map(|()| None),
+                    None => Poll::Pending,
+                }
+            });
+            let Some((at, end)) = ended.await else { continue };
+            let (i, _) = running.swap_remove(at);
+            match end {
+                Ok(Attempt::Trouble(text)) if !running.is_empty() => {
+                    self.note_trouble(ask.at.group, &text);
+                    idle.push_back(i);
+                    sleep(RETRY_FIRST).await;
+                }
+                end => return end,
+            }
         }
     }
 
@@ -659,11 +772,11 @@ impl Session {
                 return Err("given up".to_owned());
             }
             let head = self.head(entry, drive, ask).encode(ask.crcs);
+            let lost = |e| format!("drive {drive}: {}", with_causes(&e));
+            let answer = link.send(ask.kind, &head, ask.bufs.to_vec()).await.map_err(lost)?;
             ask.trail.inspect(|trail| trail.sent());
-            let frame = link
-                .call(ask.kind, &head, ask.bufs.to_vec())
-                .await
-                .map_err(|e| format!("drive {drive}: {}", with_causes(&e)))?;
+            ask.sent.inspect(|sent| sent.set(Some(now())));
+            let frame = answer.await.map_err(lost)?;
             ask.trail.inspect(|trail| trail.answered(Status::from_u16(frame.envelope.status)));
             Ok(frame)
         };

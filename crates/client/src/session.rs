@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
-use weft_rt::sync::Notify;
+use weft_rt::sync::{Notify, join_all};
 use weft_rt::{Instant, now, sleep, sleep_until, spawn, wall_clock_us};
 use weft_types::limits::{VERSION_AHEAD_MAX, WATERMARK_LAG_MAX};
 use weft_types::{AttachMode, DriveId, Generation, GroupId, SessionId, SessionSlot, Version, VolumeId};
@@ -16,6 +16,10 @@ use weft_wire::data::{WatermarkNote, clock_counter};
 /// How long a finished write may stay unknown to replicas when nothing else is sent to them: readers of it
 /// take the slow path until then.
 const WATERMARK_DELAY: Duration = Duration::from_millis(1);
+
+/// How long to wait before a target that could not be reached is told again: long beside a connection attempt,
+/// short beside the time that a restart takes.
+const WATERMARK_RETRY: Duration = Duration::from_secs(1);
 
 /// Bytes that writes may hold in memory after their callers gave them up: a few dozen of the largest requests.
 /// A group without replicas would otherwise collect every write that times out on it.
@@ -54,6 +58,10 @@ struct GroupVersions {
 }
 
 impl GroupVersions {
+    fn is_untold(&self, drive: DriveId) -> bool {
+        self.told.get(&drive).copied().unwrap_or(0) != self.watermark
+    }
+
     fn raise_watermark(&mut self) {
         while let Some(first) = self.issued.first_entry().filter(|e| *e.get()) {
             self.watermark = first.remove_entry().0;
@@ -86,6 +94,7 @@ pub(crate) struct Session {
     /// A watermark moved, or the session ended.
     moved: Notify,
     telling: Cell<bool>,
+    telling_again: Cell<bool>,
     /// Drives that refused a write for want of space, and until when they are asked first.
     pub(crate) full: RefCell<BTreeMap<DriveId, Instant>>,
     /// What the last attempt in a group met, for people.
@@ -116,6 +125,7 @@ impl Session {
             ended: Cell::new(None),
             moved: Notify::default(),
             telling: Cell::new(false),
+            telling_again: Cell::new(false),
             full: RefCell::default(),
             trouble: RefCell::default(),
             this: this.clone(),
@@ -269,38 +279,75 @@ impl Session {
         });
     }
 
+    /// Likewise, once a target that cannot be reached has had time to come back.
+    fn tell_again(&self) {
+        if self.telling_again.replace(true) {
+            return;
+        }
+        let this = self.this.clone();
+        spawn(async move {
+            sleep(WATERMARK_RETRY).await;
+            if let Some(session) = this.upgrade() {
+                session.telling_again.set(false);
+                session.tell_watermarks().await;
+            }
+        });
+    }
+
+    /// A connection has ended, and what was sent through it last may be lost: whoever has no connection now counts as
+    /// not told.
+    pub(crate) fn connection_ended(&self) {
+        for g in self.groups.borrow_mut().values_mut() {
+            g.told.retain(|drive, _| self.fabric.is_connected(*drive));
+        }
+        self.tell_later();
+    }
+
     /// Sends every replica the watermarks that it has not been sent.
     pub(crate) async fn tell_watermarks(&self) {
-        let mut notes: BTreeMap<DriveId, Vec<WatermarkNote>> = BTreeMap::new();
-        {
-            let mut groups = self.groups.borrow_mut();
-            for (group, g) in groups.iter_mut() {
-                let Some(entry) = self.fabric.entry(*group) else { continue };
-                for drive in entry.write_set() {
-                    if g.told.get(&drive).copied().unwrap_or(0) == g.watermark {
-                        continue;
-                    }
-                    g.told.insert(drive, g.watermark);
-                    notes.entry(drive).or_default().push(WatermarkNote {
-                        drive,
-                        group: *group,
-                        epoch: entry.epoch,
-                        volume: self.volume,
-                        generation: self.generation,
-                        session: self.id,
-                        watermark: Version::new(g.watermark, self.slot),
-                    });
-                }
+        if self.check().is_err() {
+            return;
+        }
+        let mut untold: BTreeMap<DriveId, Vec<GroupId>> = BTreeMap::new();
+        for (group, g) in self.groups.borrow().iter() {
+            let Some(entry) = self.fabric.entry(*group) else { continue };
+            for drive in entry.write_set().filter(|drive| g.is_untold(*drive)) {
+                untold.entry(drive).or_default().push(*group);
             }
         }
-        for (drive, notes) in notes {
-            // A lost note only leaves an entry open a little longer.
-            if let Ok(link) = self.fabric.link(drive).await {
-                for part in notes.chunks(WatermarkNote::NOTES_MAX) {
-                    link.cast(Kind::Watermark, &WatermarkNote::encode_all(part));
-                }
+        let told = join_all(untold.into_iter().map(async |(drive, groups)| {
+            let Ok(link) = self.fabric.link(drive).await else { return false };
+            for part in self.notes(drive, &groups).chunks(WatermarkNote::NOTES_MAX) {
+                link.cast(Kind::Watermark, &WatermarkNote::encode_all(part));
             }
+            true
+        }));
+        if told.await.contains(&false) {
+            self.tell_again();
         }
+    }
+
+    /// The watermarks of these groups that the drive has not been sent; from now on it has.
+    fn notes(&self, drive: DriveId, groups: &[GroupId]) -> Vec<WatermarkNote> {
+        let mut notes = Vec::with_capacity(groups.len());
+        let mut known = self.groups.borrow_mut();
+        for group in groups {
+            let (Some(g), Some(entry)) = (known.get_mut(group), self.fabric.entry(*group)) else { continue };
+            if !g.is_untold(drive) {
+                continue;
+            }
+            g.told.insert(drive, g.watermark);
+            notes.push(WatermarkNote {
+                drive,
+                group: *group,
+                epoch: entry.epoch,
+                volume: self.volume,
+                generation: self.generation,
+                session: self.id,
+                watermark: Version::new(g.watermark, self.slot),
+            });
+        }
+        notes
     }
 }
 
