@@ -2,7 +2,7 @@
 //!
 //! Only a volume attached exclusively has logical blocks smaller than a block, so one client's order is enough.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ pub(crate) enum Use {
 #[derive(Default)]
 pub(crate) struct RangeLock {
     held: RefCell<BTreeMap<u64, Entry>>,
-    next: RefCell<u64>,
+    next: Cell<u64>,
     released: Notify,
 }
 
@@ -43,23 +43,28 @@ impl RangeLock {
     pub(crate) async fn acquire(self: &Rc<Self>, blocks: Range<u64>, how: Use) -> Held {
         loop {
             let waiting = self.released.notified();
-            let free = self.held.borrow().values().all(|other| {
-                other.blocks.end <= blocks.start
-                    || blocks.end <= other.blocks.start
-                    || (how == Use::Whole && other.how == Use::Whole)
-            });
-            if free {
-                break;
+            if let Some(held) = self.try_acquire(&blocks, how) {
+                return held;
             }
             waiting.await;
         }
-        let key = {
-            let mut next = self.next.borrow_mut();
-            *next += 1;
-            *next
-        };
-        self.held.borrow_mut().insert(key, Entry { blocks, how, holders: 1 });
-        Held { lock: self.clone(), key }
+    }
+
+    /// Takes the blocks if nobody uses them in such a way now.
+    pub(crate) fn try_acquire(self: &Rc<Self>, blocks: &Range<u64>, how: Use) -> Option<Held> {
+        let mut held = self.held.borrow_mut();
+        let free = held.values().all(|other| {
+            other.blocks.end <= blocks.start
+                || blocks.end <= other.blocks.start
+                || (how == Use::Whole && other.how == Use::Whole)
+        });
+        if !free {
+            return None;
+        }
+        let key = self.next.get();
+        self.next.set(key + 1);
+        held.insert(key, Entry { blocks: blocks.clone(), how, holders: 1 });
+        Some(Held { lock: self.clone(), key })
     }
 }
 

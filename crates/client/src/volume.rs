@@ -313,6 +313,9 @@ impl Volume {
 
     /// Waits for the blocks, as long as the options allow: a write that was given up may still hold them.
     async fn hold(&self, blocks: Range<u64>, how: Use) -> Result<Held, ClientError> {
+        if let Some(held) = self.0.partial.try_acquire(&blocks, how) {
+            return Ok(held);
+        }
         let parts = split(&self.striping()?, Lba(blocks.start), 1, 1);
         let group = self.place(&parts[0])?.group;
         self.patiently(group, async { Ok(self.0.partial.acquire(blocks, how).await) }).await
