@@ -228,6 +228,11 @@ impl Session {
         self.clock_shift.set(self.clock_shift.get().min(clock - own_clock() as i64));
     }
 
+    /// Until when the group gives out no versions, if that lies ahead.
+    fn held_until(&self, group: GroupId) -> Option<Instant> {
+        self.groups.borrow().get(&group).map(|g| g.hold_until).filter(|until| now() < *until)
+    }
+
     fn issue(&self, group: GroupId) -> u64 {
         let clock = (own_clock() as i64 + self.clock_shift.get()).max(1) as u64;
         let mut groups = self.groups.borrow_mut();
@@ -380,14 +385,8 @@ impl Operation {
 
     /// A version above every one that this session has seen in the group.
     pub(crate) async fn next_version(&mut self) -> Version {
-        loop {
-            let groups = self.session.groups.borrow();
-            let hold_until = groups.get(&self.ticket.group).map_or(Instant::default(), |g| g.hold_until);
-            drop(groups);
-            if now() >= hold_until {
-                break;
-            }
-            sleep_until(hold_until).await;
+        while let Some(until) = self.session.held_until(self.ticket.group) {
+            sleep_until(until).await;
         }
         let counter = self.session.issue(self.ticket.group);
         self.counters.push(counter);
