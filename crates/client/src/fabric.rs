@@ -44,6 +44,16 @@ pub(crate) struct Shared {
     targets: RefCell<BTreeMap<String, Rc<TargetLink>>>,
     sessions: RefCell<BTreeMap<SessionId, Weak<Session>>>,
     bytes_sent_by_closed_links: Cell<u64>,
+    this: Weak<Shared>,
+}
+
+impl Drop for Shared {
+    /// Ends the connections, which those who watch over them hold too.
+    fn drop(&mut self) {
+        for target in self.targets.borrow().values() {
+            target.link.borrow().iter().for_each(Link::close);
+        }
+    }
 }
 
 impl Fabric {
@@ -53,7 +63,7 @@ impl Fabric {
     /// # Errors
     /// [`ClientError::NoManager`] if none answers.
     pub async fn connect(managers: &[Addr], name: &str) -> Result<Fabric, ClientError> {
-        let shared = Rc::new(Shared {
+        let shared = Rc::new_cyclic(|this| Shared {
             name: name.to_owned(),
             managers: managers.to_vec(),
             manager: RefCell::new(None),
@@ -63,6 +73,7 @@ impl Fabric {
             targets: RefCell::default(),
             sessions: RefCell::default(),
             bytes_sent_by_closed_links: Cell::new(0),
+            this: this.clone(),
         });
         let (_, body) = shared.ask_manager(&ManagerRequest::WatchMap { have: MapVersion(0) }).await?;
         shared.adopt_bytes(&body);
@@ -221,7 +232,16 @@ impl Shared {
         let hello = Hello::new(PeerRole::Client, Some(self.map.borrow().fabric), self.name.clone());
         let link = Link::connect(&to, &hello).await.map_err(|e| with_causes(&e))?;
         *slot.link.borrow_mut() = Some(link.clone());
+        spawn(watch_link(self.this.clone(), link.clone()));
         Ok(link)
+    }
+
+    /// Whether there is a connection to the target that serves a drive.
+    pub(crate) fn is_connected(&self, drive: DriveId) -> bool {
+        let map = self.map.borrow();
+        let targets = self.targets.borrow();
+        let target = map.drive_addr(drive).and_then(|addr| targets.get(addr));
+        target.is_some_and(|t| t.open().is_some())
     }
 
     /// Asks a manager, trying each in turn.
@@ -265,6 +285,14 @@ impl TargetLink {
     fn open(&self) -> Option<Link> {
         self.link.borrow().as_ref().filter(|l| !l.is_closed()).cloned()
     }
+}
+
+/// Tells sessions when a connection to a target has ended.
+async fn watch_link(shared: Weak<Shared>, link: Link) {
+    link.closed().await;
+    let Some(fabric) = shared.upgrade() else { return };
+    let sessions: Vec<Rc<Session>> = fabric.sessions.borrow().values().filter_map(Weak::upgrade).collect();
+    sessions.iter().for_each(|session| session.connection_ended());
 }
 
 /// Follows the map for as long as somebody uses the fabric.

@@ -2,9 +2,10 @@
 //!
 //! Only a volume attached exclusively has logical blocks smaller than a block, so one client's order is enough.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::rc::Rc;
 use weft_rt::sync::Notify;
 
 /// How a range of blocks is used while the lock is held.
@@ -19,45 +20,74 @@ pub(crate) enum Use {
 /// Ranges of block addresses in use by writes of one volume.
 #[derive(Default)]
 pub(crate) struct RangeLock {
-    held: RefCell<BTreeMap<u64, (Range<u64>, Use)>>,
-    next: RefCell<u64>,
+    held: RefCell<BTreeMap<u64, Entry>>,
+    next: Cell<u64>,
     released: Notify,
 }
 
-/// A range in use; free again when dropped.
-pub(crate) struct Held<'a> {
-    lock: &'a RangeLock,
+struct Entry {
+    blocks: Range<u64>,
+    how: Use,
+    /// How many hold it together.
+    holders: u32,
+}
+
+/// A range in use; free again when this and all that share it are dropped.
+pub(crate) struct Held {
+    lock: Rc<RangeLock>,
     key: u64,
 }
 
 impl RangeLock {
     /// Waits until nobody uses the blocks in a way that does not go together with this use.
-    pub(crate) async fn acquire(&self, blocks: Range<u64>, how: Use) -> Held<'_> {
+    pub(crate) async fn acquire(self: &Rc<Self>, blocks: Range<u64>, how: Use) -> Held {
         loop {
             let waiting = self.released.notified();
-            let free = self.held.borrow().values().all(|(range, other)| {
-                range.end <= blocks.start
-                    || blocks.end <= range.start
-                    || (how == Use::Whole && *other == Use::Whole)
-            });
-            if free {
-                break;
+            if let Some(held) = self.try_acquire(&blocks, how) {
+                return held;
             }
             waiting.await;
         }
-        let key = {
-            let mut next = self.next.borrow_mut();
-            *next += 1;
-            *next
-        };
-        self.held.borrow_mut().insert(key, (blocks, how));
-        Held { lock: self, key }
+    }
+
+    /// Takes the blocks if nobody uses them in such a way now.
+    pub(crate) fn try_acquire(self: &Rc<Self>, blocks: &Range<u64>, how: Use) -> Option<Held> {
+        let mut held = self.held.borrow_mut();
+        let free = held.values().all(|other| {
+            other.blocks.end <= blocks.start
+                || blocks.end <= other.blocks.start
+                || (how == Use::Whole && other.how == Use::Whole)
+        });
+        if !free {
+            return None;
+        }
+        let key = self.next.get();
+        self.next.set(key + 1);
+        held.insert(key, Entry { blocks: blocks.clone(), how, holders: 1 });
+        Some(Held { lock: self.clone(), key })
     }
 }
 
-impl Drop for Held<'_> {
+impl Held {
+    /// The same range, held by one more.
+    pub(crate) fn share(&self) -> Held {
+        let mut held = self.lock.held.borrow_mut();
+        held.get_mut(&self.key).expect("it is held").holders += 1;
+        Held { lock: self.lock.clone(), key: self.key }
+    }
+}
+
+impl Drop for Held {
     fn drop(&mut self) {
-        self.lock.held.borrow_mut().remove(&self.key);
+        {
+            let mut held = self.lock.held.borrow_mut();
+            let entry = held.get_mut(&self.key).expect("it is held");
+            entry.holders -= 1;
+            if entry.holders > 0 {
+                return;
+            }
+            held.remove(&self.key);
+        }
         self.lock.released.notify_all();
     }
 }

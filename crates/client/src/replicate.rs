@@ -5,12 +5,16 @@
 //! the block is in flight or its writer died; then it finishes that write before it returns it.
 
 use crate::error::ClientError;
-use crate::session::{Ended, Session};
-use std::collections::BTreeMap;
+use crate::session::{Ended, Operation, Session};
+use std::cell::Cell;
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use weft_rt::sync::{Either, join_all, race};
-use weft_rt::{Buf, Frame, now, random_below, sleep, timeout};
+use weft_rt::{Buf, Frame, Instant, Sleep, now, random_below, sleep, sleep_until, spawn};
 use weft_types::{BLOCK_SIZE, BlockRange, DriveId, Group, GroupId, Lba, ObjectId, Version, with_causes};
 use weft_wire::data::{Content, DataRequest, Extent, Purpose, ReadAnswer, Verdict, WriteAnswer, is_intact};
 use weft_wire::{Kind, Status, control};
@@ -19,13 +23,23 @@ use weft_wire::{Kind, Status, control};
 const RETRY_FIRST: Duration = Duration::from_millis(2);
 const RETRY_LONGEST: Duration = Duration::from_millis(100);
 
-/// How long one replica may take over a read before another in-sync one is asked: many times what a busy
-/// drive needs, short beside an eviction.
+/// How long one replica may take over a read, from when the request was sent, before another in-sync one is asked
+/// beside it: many times what a busy drive needs, short beside an eviction. Doubles with each one asked.
 const READ_PATIENCE: Duration = Duration::from_millis(500);
+
+/// The most of it.
+const READ_PATIENCE_LONGEST: Duration = Duration::from_secs(16);
+
+/// How many times that long a read may wait for its turn on the connection: queues of this machine's own making are
+/// no sign of a slow replica, but a connection whose requests all hang must not hold it for ever.
+const TURN_PATIENCE: u32 = 4;
 
 /// How long a full drive is asked before the others of its group, so that a write which it refuses has
 /// touched none of them.
 const FULL_MEMORY: Duration = Duration::from_secs(2);
+
+/// Longest pause before a write with a strange end is tried to be settled again.
+const BURY_LONGEST: Duration = Duration::from_secs(5);
 
 /// What a write puts in its blocks.
 #[derive(Clone)]
@@ -97,18 +111,110 @@ struct Ask<'a> {
     purpose: Purpose,
     crcs: &'a [u32],
     bufs: &'a [Buf],
+    /// Of a client's own write.
+    trail: Option<&'a Trail<'a>>,
+    /// Where to note when the request was sent, if somebody wants to know.
+    sent: Option<&'a Cell<Option<Instant>>>,
 }
 
 impl<'a> Ask<'a> {
     /// Data, or versions only.
     fn read(kind: Kind, at: Where, purpose: Purpose) -> Ask<'static> {
-        Ask { kind, at, version: Version::ZERO, purpose, crcs: &[], bufs: &[] }
+        Ask { kind, at, version: Version::ZERO, purpose, crcs: &[], bufs: &[], trail: None, sent: None }
     }
 
-    fn write(at: Where, version: Version, payload: &'a Payload, purpose: Purpose) -> Ask<'a> {
-        match payload {
-            Payload::Data { bufs, crcs } => Ask { kind: Kind::Write, at, version, purpose, crcs, bufs },
-            Payload::Zero => Ask { kind: Kind::WriteZeroes, at, version, purpose, crcs: &[], bufs: &[] },
+    fn write(
+        at: Where,
+        version: Version,
+        payload: &'a Payload,
+        purpose: Purpose,
+        trail: Option<&'a Trail<'a>>,
+    ) -> Ask<'a> {
+        let (kind, crcs, bufs): (_, &[u32], &[Buf]) = match payload {
+            Payload::Data { bufs, crcs } => (Kind::Write, crcs, bufs),
+            Payload::Zero => (Kind::WriteZeroes, &[], &[]),
+        };
+        Ask { kind, at, version, purpose, crcs, bufs, trail, sent: None }
+    }
+
+    /// Whether the version that it writes may be on some replica, or may still get there.
+    fn may_be_somewhere(&self) -> bool {
+        self.trail.is_none_or(Trail::may_be_somewhere)
+    }
+
+    /// Whether nobody waits for the write any more, and it is nowhere.
+    fn may_be_dropped(&self) -> bool {
+        self.trail.is_some_and(|t| t.operation.is_given_up() && !t.may_be_somewhere())
+    }
+}
+
+/// When the patience with a request ends.
+struct Due<'a> {
+    sent: &'a Cell<Option<Instant>>,
+    begun: Instant,
+    patience: Duration,
+    /// The instant that the timer is set to.
+    at: Instant,
+    timer: Sleep,
+}
+
+impl<'a> Due<'a> {
+    fn new(sent: &'a Cell<Option<Instant>>, patience: Duration) -> Due<'a> {
+        let begun = now();
+        let at = begun + patience * TURN_PATIENCE;
+        Due { sent, begun, patience, at, timer: sleep_until(at) }
+    }
+
+    /// Ready when the patience has ended. Poll it after the request, which may have been sent only then.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let at = match self.sent.get() {
+            Some(sent) => sent + self.patience,
+            None => self.begun + self.patience * TURN_PATIENCE,
+        };
+        if at != self.at {
+            (self.at, self.timer) = (at, sleep_until(at));
+        }
+        Pin::new(&mut self.timer).poll(cx)
+    }
+}
+
+/// Where a client's version may have got to.
+struct Trail<'a> {
+    operation: &'a Operation,
+    /// Requests that were sent and of which it is not certain that they did nothing: under way, lost, or answered
+    /// with a failure that may have come after the fact.
+    open: Cell<u32>,
+    /// A replica has taken it, or answered that it holds something newer.
+    judged: Cell<bool>,
+}
+
+impl Trail<'_> {
+    fn may_be_somewhere(&self) -> bool {
+        self.open.get() > 0 || self.judged.get()
+    }
+
+    fn sent(&self) {
+        self.open.set(self.open.get() + 1);
+    }
+
+    /// Notes how a request that was sent has been answered.
+    fn answered(&self, status: Status) {
+        if status == Status::Ok {
+            self.judged.set(true);
+        }
+        // The others may have begun: a store that failed or was closed does not say how far it got.
+        let is_certain = matches!(
+            status,
+            Status::Ok
+                | Status::StaleEpoch
+                | Status::UnknownEpoch
+                | Status::NoSpace
+                | Status::Invalid
+                | Status::VersionAhead
+                | Status::DamagedOnTheWay
+        );
+        if is_certain {
+            self.open.set(self.open.get() - 1);
         }
     }
 }
@@ -120,36 +226,70 @@ enum Attempt {
     Changed,
     /// The drive is full; nothing was done.
     NoSpace,
+    /// The version is too far above this clock of the target; nothing was done.
+    Ahead(u64),
     /// It did not serve; it may later, or the map will change.
     Trouble(String),
 }
 
-/// How putting a version on the write set ended, within one epoch.
+/// How putting a version on the write set of one epoch ended.
 enum Put {
     /// The whole write set has answered.
     Whole,
     Changed,
+    /// Nobody has taken it, for want of space.
     NoSpace,
+    /// Nobody has taken it: it is too far above this clock.
+    Ahead(u64),
+}
+
+/// How a version ended.
+enum Written {
+    /// The whole write set has answered. Per block: whether some replica took it.
+    Whole(Vec<bool>),
+    /// It is nowhere: for want of space.
+    NoSpace,
+    /// It is nowhere: too far above this clock.
+    Ahead(u64),
+    /// It is nowhere, and nobody waits for it.
+    Dropped,
 }
 
 impl Session {
     /// Writes blocks of one object. Complete means durable on the whole write set.
     ///
     /// Once begun it must run to its end: dropped, it holds the watermark for the rest of the session.
-    pub(crate) async fn write_object(&self, at: Where, payload: Payload) -> Result<(), ClientError> {
-        let mut operation = self.begin(at.group).await?;
+    pub(crate) async fn write_object(
+        self: &Rc<Self>,
+        mut operation: Operation,
+        at: Where,
+        payload: Payload,
+    ) -> Result<(), ClientError> {
         let mut todo = vec![at.range];
         while let Some(run) = todo.pop() {
-            let version = operation.next_version();
+            let version = operation.next_version().await;
             let part = payload.slice(at.range, run);
-            match self.put(at.part(run), version, &part).await {
-                // R5: a block for which nobody said "applied" may have met a newer complete write.
-                Ok(applied) => todo.extend(runs_where(run, |block| !applied[(block - run.first) as usize])),
-                Err(error) => {
-                    if matches!(error, ClientError::NoSpace { .. }) && run == at.range {
-                        // Refused by all before anything changed: the version exists nowhere.
-                        operation.finish();
+            match self.put(&operation, at.part(run), version, &part).await {
+                // R5: a block for which nobody said "applied" may have met a newer complete write. One that was
+                // given up ends there: its next version would undo writes that were called after it had failed.
+                Ok(Written::Whole(applied)) if !operation.is_given_up() => {
+                    todo.extend(runs_where(run, |block| !applied[(block - run.first) as usize]));
+                }
+                Ok(Written::Whole(_) | Written::Dropped) => {}
+                Ok(Written::NoSpace) => {
+                    operation.finish();
+                    return Err(ClientError::NoSpace { group: at.group });
+                }
+                Ok(Written::Ahead(clock)) => {
+                    self.note_trouble(at.group, "this machine's clock is far ahead of a target's");
+                    operation.take_back(clock);
+                    if !operation.is_given_up() {
+                        todo.push(run);
                     }
+                }
+                Err(error) => {
+                    drop((payload, part));
+                    self.bury_later(operation, at);
                     return Err(error);
                 }
             }
@@ -159,21 +299,33 @@ impl Session {
     }
 
     /// Puts one version on whatever the write set is, until the whole write set of one epoch has answered
-    /// (R3, R6). Per block: whether some replica took it.
-    async fn put(&self, at: Where, version: Version, payload: &Payload) -> Result<Vec<bool>, ClientError> {
+    /// (R3, R6).
+    async fn put(
+        &self,
+        operation: &Operation,
+        at: Where,
+        version: Version,
+        payload: &Payload,
+    ) -> Result<Written, ClientError> {
         let mut applied = vec![false; at.range.count as usize];
+        let trail = Trail { operation, open: Cell::new(0), judged: Cell::new(false) };
+        let ask = Ask::write(at, version, payload, Purpose::Client, Some(&trail));
         loop {
             let entry = self.entry(at.group).await?;
-            let ask = Ask::write(at, version, payload, Purpose::Client);
+            if ask.may_be_dropped() {
+                return Ok(Written::Dropped);
+            }
             match self.put_once(&entry, ask, &mut applied).await? {
-                Put::Whole => return Ok(applied),
-                Put::Changed => continue,
-                Put::NoSpace => return Err(ClientError::NoSpace { group: at.group }),
+                Put::Whole => return Ok(Written::Whole(applied)),
+                Put::Changed => {}
+                Put::NoSpace => return Ok(Written::NoSpace),
+                Put::Ahead(clock) => return Ok(Written::Ahead(clock)),
             }
         }
     }
 
-    /// Puts one version on the write set of one epoch.
+    /// Puts one version on the write set of one epoch. Every answer of a wave counts, whatever the others of it
+    /// met: an "applied" that were forgotten would let the write be called off while a replica holds it.
     async fn put_once(
         &self,
         entry: &Rc<Group>,
@@ -183,33 +335,42 @@ impl Session {
         let members: Vec<DriveId> = entry.write_set().collect();
         let (full, others): (Vec<_>, Vec<_>) = members.into_iter().partition(|d| self.is_full(*d));
         let mut refused = Vec::new();
-        let mut answered = 0;
         for wave in [full, others] {
             if wave.is_empty() {
                 continue;
             }
             let ends = join_all(wave.iter().map(|drive| self.deliver(entry, *drive, ask))).await;
+            let (mut changed, mut ahead, mut error) = (false, None, None);
             for (drive, end) in wave.iter().zip(ends) {
-                match end? {
-                    Attempt::Answer(frame) => {
-                        answered += 1;
+                match end {
+                    Ok(Attempt::Answer(frame)) => {
                         self.full.borrow_mut().remove(drive);
-                        self.judge(ask.at, &frame, applied)?;
+                        error = self.judge(ask.at, &frame, applied).err().or(error);
                     }
-                    Attempt::Changed => return Ok(Put::Changed),
-                    Attempt::NoSpace => {
+                    Ok(Attempt::Changed) => changed = true,
+                    Ok(Attempt::NoSpace) => {
                         self.full.borrow_mut().insert(*drive, now() + FULL_MEMORY);
                         refused.push(*drive);
                     }
-                    Attempt::Trouble(_) => unreachable!("delivering goes on through trouble"),
+                    Ok(Attempt::Ahead(clock)) => ahead = Some(clock),
+                    Ok(Attempt::Trouble(_)) => unreachable!("delivering goes on through trouble"),
+                    Err(e) => error = Some(e),
                 }
             }
-            if !refused.is_empty() && answered == 0 {
-                // With evidence from an earlier epoch it is somewhere, and has to be everywhere.
-                let elsewhere = ask.purpose == Purpose::Repair || applied.iter().any(|a| *a);
-                if !elsewhere {
-                    return Ok(Put::NoSpace);
+            if let Some(error) = error {
+                return Err(error);
+            }
+            // Once it may be somewhere, it has to be everywhere.
+            let somewhere = ask.may_be_somewhere();
+            match ahead {
+                Some(clock) if !somewhere => return Ok(Put::Ahead(clock)),
+                _ if changed => return Ok(Put::Changed),
+                Some(_) => {
+                    sleep(RETRY_LONGEST).await;
+                    return Ok(Put::Changed);
                 }
+                None if !refused.is_empty() && !somewhere => return Ok(Put::NoSpace),
+                None => {}
             }
         }
         for drive in refused {
@@ -223,7 +384,42 @@ impl Session {
         Ok(Put::Whole)
     }
 
-    /// Sends a write to a full replica as a repair, until there is room for it. `None`: the epoch changed.
+    /// Finishes an operation of which a replica's strange answer left open where its version is: whoever holds the
+    /// newest version of each block makes the whole write set hold it (R8), and nothing of this write is left to
+    /// come. Until then it holds the watermark, and so its versions stay open to readers.
+    fn bury_later(self: &Rc<Self>, operation: Operation, at: Where) {
+        let session = self.clone();
+        spawn(async move {
+            let mut pause = RETRY_LONGEST;
+            while session.bury(at).await.is_err() {
+                if session.check().is_err() {
+                    return;
+                }
+                sleep(pause).await;
+                pause = (pause * 2).min(BURY_LONGEST);
+            }
+            operation.finish();
+        });
+    }
+
+    /// Settles blocks on the whole write set. First every member of it answers something in the present epoch: what
+    /// was sent in an earlier one and is still under way is refused from then on. What was sent in this epoch has
+    /// been answered.
+    async fn bury(&self, at: Where) -> Result<(), ClientError> {
+        loop {
+            let entry = self.entry(at.group).await?;
+            let barrier = Ask::read(Kind::Settle, at, Purpose::Repair);
+            let asked = join_all(entry.write_set().map(|drive| self.deliver(&entry, drive, barrier))).await;
+            let ends: Vec<Attempt> = asked.into_iter().collect::<Result<_, _>>()?;
+            if !ends.iter().all(|end| matches!(end, Attempt::Answer(_))) {
+                continue;
+            }
+            self.read_slowly(at).await?;
+            return Ok(());
+        }
+    }
+
+    /// Sends a write to a full replica as a repair, until there is room for it. `None`: begin again.
     async fn deliver_from_reserve(
         &self,
         entry: &Rc<Group>,
@@ -234,7 +430,7 @@ impl Session {
         loop {
             match self.deliver(entry, drive, ask).await? {
                 Attempt::Answer(frame) => return Ok(Some(frame)),
-                Attempt::Changed => return Ok(None),
+                Attempt::Changed | Attempt::Ahead(_) => return Ok(None),
                 Attempt::NoSpace => {
                     self.note_trouble(ask.at.group, &format!("drive {drive} is full"));
                     race(sleep(RETRY_LONGEST), self.fabric.epoch_changed(entry)).await;
@@ -262,7 +458,9 @@ impl Session {
                     let first = (range.first - at.range.first) as usize;
                     applied[first..first + range.count as usize].fill(true);
                 }
-                Verdict::Superseded(newest) => self.saw_version(at.group, newest),
+                Verdict::Superseded(newest) => {
+                    self.saw_version(at.group, newest).map_err(|e| self.protocol(&e))?;
+                }
             }
         }
         if next != at.range.end() {
@@ -277,11 +475,10 @@ impl Session {
         loop {
             let entry = self.entry(at.group).await?;
             let members: Vec<DriveId> = entry.read_set().collect();
-            let drive = members[preferred % members.len()];
-            let request = self.request(&entry, drive, Ask::read(Kind::Read, at, Purpose::Client));
-            let end = match timeout(READ_PATIENCE, request).await {
-                Ok(end) => end?,
-                Err(_) => Attempt::Trouble(format!("drive {drive} does not answer")),
+            let ask = Ask::read(Kind::Read, at, Purpose::Client);
+            let end = match members[..] {
+                [alone] => self.request(&entry, alone, ask).await?,
+                _ => self.request_of_any(&entry, &members, preferred % members.len(), ask).await?,
             };
             match end {
                 Attempt::Answer(frame) => {
@@ -294,13 +491,87 @@ impl Session {
                     return Ok(parts);
                 }
                 Attempt::Changed => {}
-                Attempt::NoSpace => return Err(self.protocol(&"a read that was refused for want of space")),
+                Attempt::NoSpace | Attempt::Ahead(_) => {
+                    return Err(self.protocol(&"a read that was refused like a write"));
+                }
                 Attempt::Trouble(text) => {
                     self.note_trouble(at.group, &text);
                     race(sleep(RETRY_FIRST), self.fabric.epoch_changed(&entry)).await;
                 }
             }
             preferred += 1;
+        }
+    }
+
+    /// Asks one replica, and others beside it if it takes long: the first end but trouble.
+    async fn request_of_any(
+        &self,
+        entry: &Rc<Group>,
+        members: &[DriveId],
+        preferred: usize,
+        ask: Ask<'_>,
+    ) -> Result<Attempt, ClientError> {
+        let sent = Cell::new(None);
+        let mut first = pin!(self.request(entry, members[preferred], Ask { sent: Some(&sent), ..ask }));
+        let mut due = Due::new(&sent, READ_PATIENCE);
+        let ended = poll_fn(|cx| match first.as_mut().poll(cx) {
+            Poll::Ready(end) => Poll::Ready(Some(end)),
+            Poll::Pending => due.poll(cx).map(|()| None),
+        });
+        match ended.await {
+            Some(end) => end,
+            // Boxed so that the rare path does not swell the future of every read.
+            None => Box::pin(self.hedge(entry, members, preferred, first, ask)).await,
+        }
+    }
+
+    /// Asks the other replicas one after another beside the first, which goes on: where all are slow, it still has
+    /// the shortest way to go. A request that is left behind gives its credit back when its answer comes.
+    async fn hedge(
+        &self,
+        entry: &Rc<Group>,
+        members: &[DriveId],
+        preferred: usize,
+        first: Pin<&mut impl Future<Output = Result<Attempt, ClientError>>>,
+        ask: Ask<'_>,
+    ) -> Result<Attempt, ClientError> {
+        type Running<'f> = Pin<Box<dyn Future<Output = Result<Attempt, ClientError>> + 'f>>;
+        self.note_trouble(ask.at.group, &format!("drive {} takes long to answer", members[preferred]));
+        let order: Vec<usize> = (0..members.len()).map(|i| (preferred + i) % members.len()).collect();
+        let sent: Vec<Cell<Option<Instant>>> = members.iter().map(|_| Cell::new(None)).collect();
+        let mut running: Vec<(usize, Running<'_>)> = vec![(preferred, Box::pin(first))];
+        let mut idle: VecDeque<usize> = order[1..].iter().copied().collect();
+        let mut patience = READ_PATIENCE;
+        loop {
+            let mut due = None;
+            if let Some(i) = idle.pop_front() {
+                sent[i].set(None);
+                patience = (patience * 2).min(READ_PATIENCE_LONGEST);
+                let ask = Ask { sent: Some(&sent[i]), ..ask };
+                running.push((i, Box::pin(self.request(entry, members[i], ask))));
+                due = Some(Due::new(&sent[i], patience));
+            }
+            let ended = poll_fn(|cx| {
+                for (at, (_, request)) in running.iter_mut().enumerate() {
+                    if let Poll::Ready(end) = request.as_mut().poll(cx) {
+                        return Poll::Ready(Some((at, end)));
+                    }
+                }
+                match due.as_mut().filter(|_| !idle.is_empty()) {
+                    Some(due) => due.poll(cx).map(|()| None),
+                    None => Poll::Pending,
+                }
+            });
+            let Some((at, end)) = ended.await else { continue };
+            let (i, _) = running.swap_remove(at);
+            match end {
+                Ok(Attempt::Trouble(text)) if !running.is_empty() => {
+                    self.note_trouble(ask.at.group, &text);
+                    idle.push_back(i);
+                    sleep(RETRY_FIRST).await;
+                }
+                end => return end,
+            }
         }
     }
 
@@ -362,7 +633,7 @@ impl Session {
             }
             let mut parts = Vec::new();
             for newest in newest_runs(at.range, &holdings) {
-                self.saw_version(at.group, newest.version);
+                self.saw_version(at.group, newest.version).map_err(|e| self.protocol(&e))?;
                 match self.settle_run(&entry, at.part(newest.range), &newest).await? {
                     Some(data) => parts.push((newest.range, data)),
                     None => {
@@ -395,7 +666,7 @@ impl Session {
         let whole = entry.write_set().all(|drive| newest.intact_on.contains(&drive));
         if !whole && newest.version != Version::ZERO {
             let mut applied = vec![false; at.range.count as usize];
-            let ask = Ask::write(at, newest.version, &payload, Purpose::Repair);
+            let ask = Ask::write(at, newest.version, &payload, Purpose::Repair, None);
             let put = self.put_once(entry, ask, &mut applied).await?;
             if !matches!(put, Put::Whole) {
                 return Ok(None);
@@ -476,7 +747,14 @@ impl Session {
         loop {
             match self.request(entry, drive, ask).await? {
                 Attempt::Trouble(text) => self.note_trouble(ask.at.group, &text),
+                Attempt::Ahead(_) if ask.may_be_somewhere() => {
+                    // Another replica may have it: this one has to take it when its clock has come so far.
+                    self.note_trouble(ask.at.group, &format!("the clock of drive {drive} is far behind"));
+                }
                 end => return Ok(end),
+            }
+            if ask.may_be_dropped() {
+                return Ok(Attempt::Changed);
             }
             if let Either::Right(()) = race(sleep(pause), self.fabric.epoch_changed(entry)).await {
                 return Ok(Attempt::Changed);
@@ -490,10 +768,17 @@ impl Session {
         self.check()?;
         let exchange = async {
             let link = self.fabric.link(drive).await?;
+            if ask.may_be_dropped() {
+                return Err("given up".to_owned());
+            }
             let head = self.head(entry, drive, ask).encode(ask.crcs);
-            link.call(ask.kind, &head, ask.bufs.to_vec())
-                .await
-                .map_err(|e| format!("drive {drive}: {}", with_causes(&e)))
+            let lost = |e| format!("drive {drive}: {}", with_causes(&e));
+            let answer = link.send(ask.kind, &head, ask.bufs.to_vec()).await.map_err(lost)?;
+            ask.trail.inspect(|trail| trail.sent());
+            ask.sent.inspect(|sent| sent.set(Some(now())));
+            let frame = answer.await.map_err(lost)?;
+            ask.trail.inspect(|trail| trail.answered(Status::from_u16(frame.envelope.status)));
+            Ok(frame)
         };
         let frame = match race(exchange, self.fabric.epoch_changed(entry)).await {
             Either::Left(Ok(frame)) => frame,
@@ -505,6 +790,10 @@ impl Session {
         match status {
             Status::Ok => Ok(Attempt::Answer(frame)),
             Status::NoSpace => Ok(Attempt::NoSpace),
+            Status::VersionAhead => match WriteAnswer::decode(&frame.head) {
+                Ok(answer) => Ok(Attempt::Ahead(answer.clock)),
+                Err(_) => trouble(status.to_string()),
+            },
             Status::StaleEpoch => match control::decode::<Group>(&frame.head) {
                 Ok(newer) if newer.id == entry.id && newer.epoch > entry.epoch => {
                     self.fabric.adopt_entry(newer);

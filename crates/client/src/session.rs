@@ -6,9 +6,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
-use weft_rt::sync::Notify;
-use weft_rt::{Instant, sleep, spawn, wall_clock_us};
-use weft_types::limits::WATERMARK_LAG_MAX;
+use weft_rt::sync::{Notify, join_all};
+use weft_rt::{Instant, now, sleep, sleep_until, spawn, wall_clock_us};
+use weft_types::limits::{VERSION_AHEAD_MAX, WATERMARK_LAG_MAX};
 use weft_types::{AttachMode, DriveId, Generation, GroupId, SessionId, SessionSlot, Version, VolumeId};
 use weft_wire::Kind;
 use weft_wire::data::{WatermarkNote, clock_counter};
@@ -16,6 +16,22 @@ use weft_wire::data::{WatermarkNote, clock_counter};
 /// How long a finished write may stay unknown to replicas when nothing else is sent to them: readers of it
 /// take the slow path until then.
 const WATERMARK_DELAY: Duration = Duration::from_millis(1);
+
+/// How long to wait before a target that could not be reached is told again: long beside a connection attempt,
+/// short beside the time that a restart takes.
+const WATERMARK_RETRY: Duration = Duration::from_secs(1);
+
+/// Bytes that writes may hold in memory after their callers gave them up: a few dozen of the largest requests.
+/// A group without replicas would otherwise collect every write that times out on it.
+const GIVEN_UP_BYTES_MAX: u64 = 64 << 20;
+
+/// The largest counter that is taken from a target: it leaves room for as many writes as a group will ever see,
+/// and lies decades ahead of any clock.
+const COUNTER_SANE_MAX: u64 = Version::COUNTER_MAX - (1 << 40);
+
+/// How long a group issues no versions after one that was too far ahead: others that were given out before it
+/// reach their refusals, so that a lower one is the highest again.
+const AHEAD_PAUSE: Duration = Duration::from_millis(20);
 
 /// Why a session is of no further use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,14 +43,35 @@ pub(crate) enum Ended {
 /// The versions of one session in one group.
 #[derive(Default)]
 struct GroupVersions {
-    /// The highest counter seen or given out.
-    counter: u64,
+    /// The highest counter that a replica answered with.
+    seen: u64,
     /// Counters given out above the watermark, and whether their operation is complete.
     issued: BTreeMap<u64, bool>,
     /// All writes up to this counter are complete.
     watermark: u64,
     /// Which watermark each replica was last sent.
     told: BTreeMap<DriveId, u64>,
+    /// No version is given out before.
+    hold_until: Instant,
+    /// Writes under way that their callers gave up.
+    given_up: u32,
+}
+
+impl GroupVersions {
+    fn is_untold(&self, drive: DriveId) -> bool {
+        self.told.get(&drive).copied().unwrap_or(0) != self.watermark
+    }
+
+    fn raise_watermark(&mut self) {
+        while let Some(first) = self.issued.first_entry().filter(|e| *e.get()) {
+            self.watermark = first.remove_entry().0;
+        }
+    }
+}
+
+/// This machine's clock, as a version counter.
+fn own_clock() -> u64 {
+    clock_counter(wall_clock_us()).min(COUNTER_SANE_MAX)
 }
 
 /// A client's attach to a volume.
@@ -47,12 +84,17 @@ pub(crate) struct Session {
     pub(crate) mode: AttachMode,
     pub(crate) generation: Generation,
     groups: RefCell<BTreeMap<GroupId, GroupVersions>>,
-    /// By how many counter steps the targets' hybrid clocks are ahead of this machine's.
-    clock_ahead: Cell<u64>,
+    /// By how many counter steps the clock that versions start from differs from this machine's.
+    clock_shift: Cell<i64>,
+    next_operation: Cell<u64>,
+    /// Operations under way that their callers gave up: their group, and the bytes that they hold.
+    given_up: RefCell<BTreeMap<u64, (GroupId, u64)>>,
+    given_up_bytes: Cell<u64>,
     ended: Cell<Option<Ended>>,
     /// A watermark moved, or the session ended.
     moved: Notify,
     telling: Cell<bool>,
+    telling_again: Cell<bool>,
     /// Drives that refused a write for want of space, and until when they are asked first.
     pub(crate) full: RefCell<BTreeMap<DriveId, Instant>>,
     /// What the last attempt in a group met, for people.
@@ -76,10 +118,14 @@ impl Session {
             mode: session.mode,
             generation,
             groups: RefCell::default(),
-            clock_ahead: Cell::new(0),
+            clock_shift: Cell::new(0),
+            next_operation: Cell::new(1),
+            given_up: RefCell::default(),
+            given_up_bytes: Cell::new(0),
             ended: Cell::new(None),
             moved: Notify::default(),
             telling: Cell::new(false),
+            telling_again: Cell::new(false),
             full: RefCell::default(),
             trouble: RefCell::default(),
             this: this.clone(),
@@ -106,17 +152,42 @@ impl Session {
         self.fabric.changed.notify_all();
     }
 
-    /// Begins a write in a group; waits while too many versions are above the watermark.
-    pub(crate) async fn begin(&self, group: GroupId) -> Result<Operation<'_>, ClientError> {
+    /// Begins a write of so many bytes in a group. Waits while too many versions are above the watermark, or
+    /// too much is held by writes that were given up and this group has some: what is not begun yet costs
+    /// nothing when it is given up.
+    pub(crate) async fn begin(self: &Rc<Self>, group: GroupId, bytes: u64) -> Result<Operation, ClientError> {
         loop {
             let moved = self.moved.notified();
             self.check()?;
-            let lag = self.groups.borrow().get(&group).map_or(0, |g| g.issued.len() as u64);
-            if lag < WATERMARK_LAG_MAX {
-                return Ok(Operation { session: self, group, counters: Vec::new() });
+            let (lag, given_up) = {
+                let groups = self.groups.borrow();
+                groups.get(&group).map_or((0, 0), |g| (g.issued.len() as u64, g.given_up))
+            };
+            let crowded = given_up > 0 && self.given_up_bytes.get() >= GIVEN_UP_BYTES_MAX;
+            if lag < WATERMARK_LAG_MAX && !crowded {
+                let id = self.next_operation.get();
+                self.next_operation.set(id + 1);
+                let ticket = Ticket { id, group, bytes };
+                return Ok(Operation { session: self.clone(), ticket, counters: Vec::new() });
             }
             moved.await;
         }
+    }
+
+    /// Notes that nobody waits for an operation under way any more.
+    pub(crate) fn give_up(&self, ticket: Ticket) {
+        let known = self.given_up.borrow_mut().insert(ticket.id, (ticket.group, ticket.bytes));
+        assert!(known.is_none(), "an operation is given up once");
+        self.given_up_bytes.set(self.given_up_bytes.get() + ticket.bytes);
+        self.groups.borrow_mut().entry(ticket.group).or_default().given_up += 1;
+    }
+
+    /// An operation has ended, whichever way.
+    fn ended(&self, id: u64) {
+        let Some((group, bytes)) = self.given_up.borrow_mut().remove(&id) else { return };
+        self.given_up_bytes.set(self.given_up_bytes.get() - bytes);
+        self.groups.borrow_mut().get_mut(&group).expect("noted when it was given up").given_up -= 1;
+        self.moved.notify_all();
     }
 
     /// Notes which watermark a request to this replica carries.
@@ -128,27 +199,61 @@ impl Session {
     }
 
     /// Raises the session's counter above a version that it has seen.
-    pub(crate) fn saw_version(&self, group: GroupId, version: Version) {
+    ///
+    /// # Errors
+    /// A text, if no clock and no number of writes can have led to it: nothing could be ordered after it.
+    pub(crate) fn saw_version(&self, group: GroupId, version: Version) -> Result<(), String> {
+        if version.counter() > COUNTER_SANE_MAX {
+            return Err(format!("version {version} is beyond every clock"));
+        }
         let mut groups = self.groups.borrow_mut();
         let g = groups.entry(group).or_default();
-        g.counter = g.counter.max(version.counter());
+        g.seen = g.seen.max(version.counter());
+        Ok(())
     }
 
-    /// Notes a target's clock.
+    /// Notes a target's clock. One that is far ahead of this machine's is not followed: versions made from it
+    /// would be refused by every target whose clock is right.
     pub(crate) fn saw_clock(&self, clock: u64) {
-        let ahead = clock.saturating_sub(clock_counter(wall_clock_us()));
-        if ahead > self.clock_ahead.get() {
-            self.clock_ahead.set(ahead);
+        let own = own_clock();
+        let bound = own.saturating_add(VERSION_AHEAD_MAX / 2).min(COUNTER_SANE_MAX);
+        if clock <= bound {
+            self.clock_shift.set(self.clock_shift.get().max(clock as i64 - own as i64));
         }
     }
 
+    /// Goes back to a target's clock that is behind, after it refused a version as too far ahead.
+    fn saw_clock_behind(&self, clock: u64) {
+        let clock = clock.min(COUNTER_SANE_MAX) as i64;
+        self.clock_shift.set(self.clock_shift.get().min(clock - own_clock() as i64));
+    }
+
+    /// Until when the group gives out no versions, if that lies ahead.
+    fn held_until(&self, group: GroupId) -> Option<Instant> {
+        self.groups.borrow().get(&group).map(|g| g.hold_until).filter(|until| now() < *until)
+    }
+
     fn issue(&self, group: GroupId) -> u64 {
-        let clock = clock_counter(wall_clock_us()) + self.clock_ahead.get();
+        let clock = (own_clock() as i64 + self.clock_shift.get()).max(1) as u64;
         let mut groups = self.groups.borrow_mut();
         let g = groups.entry(group).or_default();
-        g.counter = clock.max(g.counter + 1);
-        g.issued.insert(g.counter, false);
-        g.counter
+        let last = g.issued.last_key_value().map_or(g.watermark, |(last, _)| *last);
+        let counter = clock.max(g.seen + 1).max(last + 1);
+        g.issued.insert(counter, false);
+        counter
+    }
+
+    /// Forgets a version that is nowhere and never will be.
+    fn take_back(&self, group: GroupId, counter: u64) {
+        {
+            let mut groups = self.groups.borrow_mut();
+            let g = groups.get_mut(&group).expect("versions were given out in it");
+            let was_complete = g.issued.remove(&counter).expect("it was given out");
+            assert!(!was_complete, "a complete version cannot be taken back");
+            g.raise_watermark();
+            g.hold_until = now() + AHEAD_PAUSE;
+        }
+        self.moved.notify_all();
     }
 
     fn complete(&self, group: GroupId, counters: &[u64]) {
@@ -158,9 +263,7 @@ impl Session {
             for counter in counters {
                 *g.issued.get_mut(counter).expect("a counter is completed once") = true;
             }
-            while let Some(first) = g.issued.first_entry().filter(|e| *e.get()) {
-                g.watermark = first.remove_entry().0;
-            }
+            g.raise_watermark();
         }
         self.moved.notify_all();
         self.tell_later();
@@ -181,59 +284,134 @@ impl Session {
         });
     }
 
+    /// Likewise, once a target that cannot be reached has had time to come back.
+    fn tell_again(&self) {
+        if self.telling_again.replace(true) {
+            return;
+        }
+        let this = self.this.clone();
+        spawn(async move {
+            sleep(WATERMARK_RETRY).await;
+            if let Some(session) = this.upgrade() {
+                session.telling_again.set(false);
+                session.tell_watermarks().await;
+            }
+        });
+    }
+
+    /// A connection has ended, and what was sent through it last may be lost: whoever has no connection now counts as
+    /// not told.
+    pub(crate) fn connection_ended(&self) {
+        for g in self.groups.borrow_mut().values_mut() {
+            g.told.retain(|drive, _| self.fabric.is_connected(*drive));
+        }
+        self.tell_later();
+    }
+
     /// Sends every replica the watermarks that it has not been sent.
     pub(crate) async fn tell_watermarks(&self) {
-        let mut notes: BTreeMap<DriveId, Vec<WatermarkNote>> = BTreeMap::new();
-        {
-            let mut groups = self.groups.borrow_mut();
-            for (group, g) in groups.iter_mut() {
-                let Some(entry) = self.fabric.entry(*group) else { continue };
-                for drive in entry.write_set() {
-                    if g.told.get(&drive).copied().unwrap_or(0) == g.watermark {
-                        continue;
-                    }
-                    g.told.insert(drive, g.watermark);
-                    notes.entry(drive).or_default().push(WatermarkNote {
-                        drive,
-                        group: *group,
-                        epoch: entry.epoch,
-                        volume: self.volume,
-                        generation: self.generation,
-                        session: self.id,
-                        watermark: Version::new(g.watermark, self.slot),
-                    });
-                }
+        if self.check().is_err() {
+            return;
+        }
+        let mut untold: BTreeMap<DriveId, Vec<GroupId>> = BTreeMap::new();
+        for (group, g) in self.groups.borrow().iter() {
+            let Some(entry) = self.fabric.entry(*group) else { continue };
+            for drive in entry.write_set().filter(|drive| g.is_untold(*drive)) {
+                untold.entry(drive).or_default().push(*group);
             }
         }
-        for (drive, notes) in notes {
-            // A lost note only leaves an entry open a little longer.
-            if let Ok(link) = self.fabric.link(drive).await {
-                for part in notes.chunks(WatermarkNote::NOTES_MAX) {
-                    link.cast(Kind::Watermark, &WatermarkNote::encode_all(part));
-                }
+        let told = join_all(untold.into_iter().map(async |(drive, groups)| {
+            let Ok(link) = self.fabric.link(drive).await else { return false };
+            for part in self.notes(drive, &groups).chunks(WatermarkNote::NOTES_MAX) {
+                link.cast(Kind::Watermark, &WatermarkNote::encode_all(part));
             }
+            true
+        }));
+        if told.await.contains(&false) {
+            self.tell_again();
         }
     }
+
+    /// The watermarks of these groups that the drive has not been sent; from now on it has.
+    fn notes(&self, drive: DriveId, groups: &[GroupId]) -> Vec<WatermarkNote> {
+        let mut notes = Vec::with_capacity(groups.len());
+        let mut known = self.groups.borrow_mut();
+        for group in groups {
+            let (Some(g), Some(entry)) = (known.get_mut(group), self.fabric.entry(*group)) else { continue };
+            if !g.is_untold(drive) {
+                continue;
+            }
+            g.told.insert(drive, g.watermark);
+            notes.push(WatermarkNote {
+                drive,
+                group: *group,
+                epoch: entry.epoch,
+                volume: self.volume,
+                generation: self.generation,
+                session: self.id,
+                watermark: Version::new(g.watermark, self.slot),
+            });
+        }
+        notes
+    }
+}
+
+/// What names an operation, and how much it holds.
+#[derive(Clone, Copy)]
+pub(crate) struct Ticket {
+    id: u64,
+    group: GroupId,
+    bytes: u64,
 }
 
 /// A write in progress: holds the watermark below its first version until it is finished. Dropping it
 /// unfinished holds the watermark for the rest of the session, since nobody knows what became of the write.
-pub(crate) struct Operation<'a> {
-    session: &'a Session,
-    group: GroupId,
+pub(crate) struct Operation {
+    session: Rc<Session>,
+    ticket: Ticket,
     counters: Vec<u64>,
 }
 
-impl Operation<'_> {
+impl Operation {
+    /// By which its caller can give it up.
+    pub(crate) fn ticket(&self) -> Ticket {
+        self.ticket
+    }
+
+    /// Whether its caller has given it up.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.session.given_up.borrow().contains_key(&self.ticket.id)
+    }
+
     /// A version above every one that this session has seen in the group.
-    pub(crate) fn next_version(&mut self) -> Version {
-        let counter = self.session.issue(self.group);
+    pub(crate) async fn next_version(&mut self) -> Version {
+        while let Some(until) = self.session.held_until(self.ticket.group) {
+            sleep_until(until).await;
+        }
+        let counter = self.session.issue(self.ticket.group);
         self.counters.push(counter);
         Version::new(counter, self.session.slot)
     }
 
+    /// The last version was refused by all as too far ahead of their clocks, one of which is this: it is
+    /// nowhere, and the next one starts from that clock.
+    pub(crate) fn take_back(&mut self, clock: u64) {
+        let counter = self.counters.pop().expect("a version was given out");
+        self.session.saw_clock_behind(clock);
+        self.session.take_back(self.ticket.group, counter);
+    }
+
     /// The write is complete on the whole write set, or certainly took effect nowhere.
-    pub(crate) fn finish(self) {
-        self.session.complete(self.group, &self.counters);
+    pub(crate) fn finish(mut self) {
+        let counters = std::mem::take(&mut self.counters);
+        if !counters.is_empty() {
+            self.session.complete(self.ticket.group, &counters);
+        }
+    }
+}
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        self.session.ended(self.ticket.id);
     }
 }

@@ -1,16 +1,17 @@
 //! The public handle of an attached volume: reads and writes by byte offset.
 
 use crate::error::ClientError;
-use crate::range_lock::{RangeLock, Use};
+use crate::range_lock::{Held, RangeLock, Use};
 use crate::replicate::{Payload, Where, cut};
-use crate::session::{Ended, Session};
+use crate::session::{Ended, Session, Ticket};
 use crate::split::{ObjectPart, split, split_data};
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::{Notify, join_all};
-use weft_rt::{Buf, BufMut, spawn, timeout};
+use weft_rt::{Buf, BufMut, JoinHandle, spawn, timeout};
 use weft_types::limits::{RANGE_BLOCKS_MAX, REQUEST_BLOCKS_MAX};
 use weft_types::{AttachMode, BLOCK_SIZE, BlockCount, GroupId, Lba, ObjectId, SECTOR_SIZE, Striping};
 use weft_wire::control::ManagerRequest;
@@ -46,7 +47,7 @@ pub struct StatusExtent {
 struct Inner {
     session: Rc<Session>,
     options: AttachOptions,
-    partial: RangeLock,
+    partial: Rc<RangeLock>,
     in_flight: Cell<u64>,
     idle: Notify,
 }
@@ -59,6 +60,30 @@ struct Inner {
 /// expires.
 #[derive(Clone)]
 pub struct Volume(Rc<Inner>);
+
+/// A write's task, and that somebody waits for it. Dropped before the task has ended, it marks the write as given
+/// up: it still goes to the whole write set in the versions that it has, so that replicas become equal, but a
+/// version that is superseded everywhere is then buried instead of being started again (R5). Started again it
+/// would come after writes that were called, and acknowledged, when this one had failed already.
+///
+/// The task also holds the write's range. So while the version may still arrive somewhere, nobody reads the
+/// block to change a part of it: such a read could see the block without this write, a later read could see it
+/// with it, and the changed block would take it back again. The neighbours' sectors would survive even so: what
+/// another write gets is a higher version, whether this one arrives before its read, between its read and its
+/// write, or after both.
+struct Wanted<'a> {
+    write: JoinHandle<Result<(), ClientError>>,
+    session: &'a Session,
+    ticket: Ticket,
+}
+
+impl Drop for Wanted<'_> {
+    fn drop(&mut self) {
+        if !self.write.is_finished() {
+            self.session.give_up(self.ticket);
+        }
+    }
+}
 
 /// Counts an operation in flight, for [`Volume::detach`].
 struct InFlight<'a>(&'a Inner);
@@ -77,7 +102,7 @@ impl Volume {
         Volume(Rc::new(Inner {
             session,
             options,
-            partial: RangeLock::default(),
+            partial: Rc::default(),
             in_flight: Cell::new(0),
             idle: Notify::default(),
         }))
@@ -131,7 +156,8 @@ impl Volume {
     ///
     /// # Errors
     /// Those of [`Volume::read`], and [`ClientError::ReadOnly`], [`ClientError::NoSpace`]. After
-    /// [`ClientError::TimedOut`] the write goes on in the background, and may still take effect.
+    /// [`ClientError::TimedOut`], or if the future is dropped, the write may go on in the background and still
+    /// take effect, but never over a write that this client called later.
     pub async fn write(&self, offset: u64, bufs: Vec<Buf>) -> Result<(), ClientError> {
         let length: usize = bufs.iter().map(|b| b.len()).sum();
         self.check_write(offset, length as u64)?;
@@ -259,11 +285,11 @@ impl Volume {
         let count = (piece.offset + piece.length).div_ceil(BLOCK_SIZE as u64) - first;
         let blocks = first..first + count;
         if piece.is_whole {
-            let _held = match self.mode() {
-                AttachMode::Exclusive => Some(self.0.partial.acquire(blocks, Use::Whole).await),
+            let held = match self.mode() {
+                AttachMode::Exclusive => Some(self.hold(blocks, Use::Whole).await?),
                 _ => None,
             };
-            return self.write_blocks(Lba(first), count, data).await;
+            return self.write_blocks(Lba(first), count, data, held).await;
         }
         // Rare, and boxed so that it does not swell the future of a whole write.
         Box::pin(self.write_part(piece, data)).await
@@ -272,7 +298,7 @@ impl Volume {
     /// Writes part of one block: reads the block, changes it, and writes it whole.
     async fn write_part(&self, piece: Piece, data: Option<Vec<Buf>>) -> Result<(), ClientError> {
         let first = piece.offset / BLOCK_SIZE as u64;
-        let _held = self.0.partial.acquire(first..first + 1, Use::Part).await;
+        let held = self.hold(first..first + 1, Use::Part).await?;
         let old = self.read_blocks(Lba(first), 1).await?;
         let mut block = BufMut::aligned(BLOCK_SIZE);
         fill(&mut block, &old);
@@ -282,42 +308,69 @@ impl Volume {
             Some(data) => fill(part, &data),
             None => part.fill(0),
         }
-        self.write_blocks(Lba(first), 1, Some(vec![block.freeze()])).await
+        self.write_blocks(Lba(first), 1, Some(vec![block.freeze()]), Some(held)).await
     }
 
-    /// Writes whole blocks: each object's part at once. No data: zeroes.
-    async fn write_blocks(&self, lba: Lba, count: u64, data: Option<Vec<Buf>>) -> Result<(), ClientError> {
+    /// Waits for the blocks, as long as the options allow: a write that was given up may still hold them.
+    async fn hold(&self, blocks: Range<u64>, how: Use) -> Result<Held, ClientError> {
+        if let Some(held) = self.0.partial.try_acquire(&blocks, how) {
+            return Ok(held);
+        }
+        let parts = split(&self.striping()?, Lba(blocks.start), 1, 1);
+        let group = self.place(&parts[0])?.group;
+        self.patiently(group, async { Ok(self.0.partial.acquire(blocks, how).await) }).await
+    }
+
+    /// Writes whole blocks: each object's part at once. No data: zeroes. What is held stays so until every
+    /// part has reached its end.
+    async fn write_blocks(
+        &self,
+        lba: Lba,
+        count: u64,
+        data: Option<Vec<Buf>>,
+        held: Option<Held>,
+    ) -> Result<(), ClientError> {
         let striping = self.striping()?;
         let parts = match data {
             Some(_) => split_data(&striping, lba, count),
             None => split(&striping, lba, count, RANGE_BLOCKS_MAX),
         };
         if let [part] = &parts[..] {
-            return self.write_part_of_object(part, data.as_deref())?.await;
+            return self.write_part_of_object(part, data.as_deref(), held)?.await;
         }
         let mut writes = Vec::with_capacity(parts.len());
         for part in &parts {
-            writes.push(self.write_part_of_object(part, data.as_deref())?);
+            let held = held.as_ref().map(Held::share);
+            writes.push(self.write_part_of_object(part, data.as_deref(), held)?);
         }
         all(writes).await
     }
 
-    /// Begins to write what goes to one object; awaited, it tells how that ended.
+    /// Writes what goes to one object, once awaited.
     fn write_part_of_object<'a>(
         &'a self,
         part: &ObjectPart,
         data: Option<&[Buf]>,
+        held: Option<Held>,
     ) -> Result<impl Future<Output = Result<(), ClientError>> + use<'a>, ClientError> {
         let at = self.place(part)?;
-        let payload = match data {
-            Some(bufs) => gather(part, bufs),
-            None => Payload::Zero,
+        let (payload, bytes) = match data {
+            Some(bufs) => (gather(part, bufs), at.range.bytes() as u64),
+            None => (Payload::Zero, BLOCK_SIZE as u64),
         };
-        // In a task of its own: given up here after a timeout, it still has to reach its end.
-        let session = self.0.session.clone();
-        let write = spawn(async move { session.write_object(at, payload).await });
         Ok(self.patiently(at.group, async move {
-            write.await.unwrap_or_else(|_| panic!("nobody aborts a write"))
+            let session = &self.0.session;
+            let operation = session.begin(at.group, bytes).await?;
+            let ticket = operation.ticket();
+            let task = session.clone();
+            // In a task of its own: given up here after a timeout, it still has to reach its end.
+            let write = spawn(async move {
+                let written = task.write_object(operation, at, payload).await;
+                drop(held);
+                written
+            });
+            let mut wanted = Wanted { write, session, ticket };
+            (&mut wanted.write).await.unwrap_or_else(|_| panic!("nobody aborts a write"))
         }))
     }
 

@@ -85,6 +85,11 @@ struct Outbox {
     tail: RefCell<Vec<u8>>,
     closed: Cell<bool>,
     changed: Notify,
+    /// Frames that are queued, or in the write that is under way.
+    pending: Cell<u32>,
+    /// Somebody waits for fewer of them.
+    drain_wanted: Cell<bool>,
+    drained: Notify,
 }
 
 impl Outbox {
@@ -115,6 +120,7 @@ impl FrameWriter {
             loop {
                 queue.push_tail();
                 let parts = std::mem::take(&mut *queue.parts.borrow_mut());
+                let frames = queue.pending.get();
                 if parts.is_empty() {
                     if queue.closed.get() {
                         break;
@@ -127,7 +133,13 @@ impl FrameWriter {
                     queue.closed.set(true);
                     queue.parts.borrow_mut().clear();
                     out.shutdown();
+                    queue.drained.notify_all();
                     break;
+                }
+                // What was sent during the write is still to come.
+                queue.pending.set(queue.pending.get() - frames);
+                if queue.drain_wanted.take() {
+                    queue.drained.notify_all();
                 }
             }
         });
@@ -148,7 +160,26 @@ impl FrameWriter {
             self.outbox.push_tail();
             self.outbox.parts.borrow_mut().extend(body);
         }
+        self.outbox.pending.set(self.outbox.pending.get() + 1);
         self.outbox.changed.notify_all();
+    }
+
+    /// Whether nothing more will be sent.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.outbox.closed.get()
+    }
+
+    /// Frames sent that the stream has not taken yet.
+    pub(crate) fn pending(&self) -> u32 {
+        self.outbox.pending.get()
+    }
+
+    /// Completes when the stream has taken more of them, or the connection has ended.
+    pub(crate) async fn drained(&self) {
+        if !self.outbox.closed.get() {
+            self.outbox.drain_wanted.set(true);
+            self.outbox.drained.notified().await;
+        }
     }
 
     /// Bytes handed to the stream so far.
@@ -160,6 +191,7 @@ impl FrameWriter {
     pub fn shutdown(&self) {
         self.outbox.closed.set(true);
         self.outbox.changed.notify_all();
+        self.outbox.drained.notify_all();
         self.stream.shutdown();
     }
 }

@@ -31,7 +31,7 @@ pub use link::{Link, LinkError};
 pub use net::{Addr, Listener, ParseAddrError, Stream};
 pub use offload::{Offload, offload};
 pub use server::{Answer, Handler, Peer, Request, Server};
-pub use time::{Elapsed, Instant, now, sleep, sleep_until, timeout, wall_clock_us};
+pub use time::{Elapsed, Instant, Sleep, now, sleep, sleep_until, timeout, wall_clock_us};
 pub use uring::{KERNEL_OLDEST, RtError, Spin};
 
 /// Says what this thread's executor does when it is idle, instead of [`Spin::Adaptive`]. No effect under

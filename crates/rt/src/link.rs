@@ -146,6 +146,24 @@ impl Link {
     /// # Panics
     /// If head or body pass the limits of a frame.
     pub async fn call(&self, kind: Kind, head: &[u8], body: Vec<Buf>) -> Result<Frame, LinkError> {
+        self.send(kind, head, body).await?.await
+    }
+
+    /// Sends a request, after waiting for credit, and returns the future of its answer. Dropping that does not take
+    /// the request back; its credit comes back with the answer.
+    ///
+    /// # Errors
+    /// [`LinkError::Lost`] here: the request has not been sent. In the answer's place: it may or may not have been
+    /// carried out.
+    ///
+    /// # Panics
+    /// If head or body pass the limits of a frame.
+    pub async fn send(
+        &self,
+        kind: Kind,
+        head: &[u8],
+        body: Vec<Buf>,
+    ) -> Result<impl Future<Output = Result<Frame, LinkError>> + use<>, LinkError> {
         assert!(head.len() <= FRAME_HEAD_MAX, "a head of {} bytes", head.len());
         let bytes = body.iter().map(|b| b.len() as u64).sum::<u64>().min(self.0.bytes_max);
         let request = acquire(&self.0.requests, 1).await?;
@@ -160,7 +178,7 @@ impl Link {
         };
         let envelope = Envelope { kind: kind as u16, request: id, ..Default::default() };
         self.0.writer.send(envelope, head, body);
-        answered.await.ok_or(LinkError::Lost)
+        Ok(async move { answered.await.ok_or(LinkError::Lost) })
     }
 
     /// Sends a request that has no answer. It may be lost without notice.

@@ -17,6 +17,10 @@ use weft_wire::{Kind, Status, control};
 /// How long a peer may take to say hello: longer than any honest one needs.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// One-way requests of one connection that are carried out at once. No credit covers them; an honest peer sends few,
+/// and loses nothing but a little time when one is dropped.
+const ONE_WAY_MAX: u32 = 64;
+
 /// Who is at the other end.
 #[derive(Debug)]
 pub struct Peer {
@@ -165,8 +169,15 @@ async fn serve_requests<H: Handler>(
     peer: Rc<Peer>,
     handler: Rc<H>,
 ) {
-    let in_flight = Rc::new(Cell::new(0u32));
+    let in_flight = Rc::new(InFlight::default());
     loop {
+        // An answer counts until the network has taken it: a peer that does not read is not read from either.
+        while in_flight.requests.get() + writer.pending() > CONNECTION_REQUESTS_MAX {
+            if writer.is_closed() {
+                return;
+            }
+            writer.drained().await;
+        }
         let frame = match reader.next().await {
             Ok(Some(frame)) => frame,
             Ok(None) => return,
@@ -175,39 +186,66 @@ async fn serve_requests<H: Handler>(
                 return;
             }
         };
+        let one_way = frame.envelope.flags & FLAG_ONE_WAY != 0;
         let Some(kind) = Kind::from_u16(frame.envelope.kind) else {
             let text = format!(
                 "request of unknown kind {}: this side speaks an older protocol",
                 frame.envelope.kind
             );
-            send(writer, &frame.envelope, Answer::error(Status::Invalid, text));
+            if !one_way {
+                send(writer, &frame.envelope, Answer::error(Status::Invalid, text));
+            }
             continue;
         };
-        let one_way = frame.envelope.flags & FLAG_ONE_WAY != 0;
-        if !one_way && in_flight.get() >= CONNECTION_REQUESTS_MAX {
+        if one_way && in_flight.one_way.get() >= ONE_WAY_MAX {
+            tracing::debug!(peer = peer.name, ?kind, "too many one-way requests at once; one is dropped");
+            continue;
+        }
+        if !one_way && in_flight.requests.get() >= CONNECTION_REQUESTS_MAX {
             tracing::warn!(peer = peer.name, "more requests in flight than granted; closing the connection");
             writer.shutdown();
             return;
         }
-        in_flight.set(in_flight.get() + 1);
         let Frame { envelope, head, body } = frame;
         let request = Request { kind, head, body, one_way };
         let mut work = Box::pin(handler.clone().handle(peer.clone(), request));
         if let Some(answer) = poll_once(work.as_mut()).await {
-            in_flight.set(in_flight.get() - 1);
             if !one_way {
                 send(writer, &envelope, answer);
             }
             continue;
         }
+        in_flight.begin(one_way);
         let (writer, in_flight) = (writer.clone(), in_flight.clone());
         spawn(async move {
             let answer = work.await;
-            in_flight.set(in_flight.get() - 1);
+            in_flight.end(one_way);
             if !one_way {
                 send(&writer, &envelope, answer);
             }
         });
+    }
+}
+
+/// Requests of one connection that are being carried out.
+#[derive(Default)]
+struct InFlight {
+    /// Those that the credit granted to the peer covers.
+    requests: Cell<u32>,
+    one_way: Cell<u32>,
+}
+
+impl InFlight {
+    fn of(&self, one_way: bool) -> &Cell<u32> {
+        if one_way { &self.one_way } else { &self.requests }
+    }
+
+    fn begin(&self, one_way: bool) {
+        self.of(one_way).set(self.of(one_way).get() + 1);
+    }
+
+    fn end(&self, one_way: bool) {
+        self.of(one_way).set(self.of(one_way).get() - 1);
     }
 }
 
@@ -287,6 +325,78 @@ mod tests {
                 }
             });
             crate::sync::join_all(calls).await;
+        });
+    }
+
+    /// Counts what it carries out at once; one-way requests never end, answers are large.
+    #[derive(Default)]
+    struct Counting {
+        requests: Cell<u32>,
+        one_way: Cell<u32>,
+    }
+
+    impl Handler for Counting {
+        fn greet(&self, _: &Hello) -> Result<Option<FabricId>, String> {
+            Ok(None)
+        }
+        async fn handle(self: Rc<Self>, _: Rc<Peer>, request: Request) -> Answer {
+            if request.one_way {
+                self.one_way.set(self.one_way.get() + 1);
+                std::future::pending::<()>().await;
+            }
+            self.requests.set(self.requests.get() + 1);
+            sleep(Duration::from_millis(1)).await;
+            Answer::ok(request.head.to_vec(), vec![Buf::zeroes(64 * 1024)])
+        }
+    }
+
+    async fn start_counting() -> Rc<Counting> {
+        let counting = Rc::new(Counting::default());
+        let handler = counting.clone();
+        spawn_process(IpAddr::from([10, 0, 0, 1]), "server", async {
+            Server::run(Listener::bind(&addr()).unwrap(), handler).await;
+        });
+        sleep(Duration::from_millis(1)).await;
+        counting
+    }
+
+    #[test]
+    fn one_way_requests_are_bounded_and_take_nobodys_credit() {
+        Sim::new(7).block_on(async {
+            let counting = start_counting().await;
+            let link = Link::connect(&addr(), &Hello::new(PeerRole::Client, None, "c")).await.unwrap();
+            let calls = (0..2 * CONNECTION_REQUESTS_MAX).map(|_| {
+                link.cast(Kind::Watermark, b"note");
+                link.call(Kind::Read, b"r", vec![])
+            });
+            for answer in crate::sync::join_all(calls).await {
+                assert!(answer.is_ok(), "an honest connection was closed");
+            }
+            assert_eq!(counting.one_way.get(), ONE_WAY_MAX);
+        });
+    }
+
+    #[test]
+    fn a_peer_that_does_not_read_is_not_read_from() {
+        Sim::new(8).block_on(async {
+            let counting = start_counting().await;
+            let stream = Stream::connect(&addr()).await.unwrap();
+            let writer = FrameWriter::new(stream.clone());
+            let hello = control::encode(&Hello::new(PeerRole::Client, None, "c"));
+            writer.send(Envelope { kind: Kind::Hello as u16, ..Default::default() }, &hello, vec![]);
+            for request in 0..3000 {
+                // Slow enough that no more than the credit are carried out at once.
+                sleep(Duration::from_micros(100)).await;
+                writer.send(
+                    Envelope { kind: Kind::Read as u16, request, ..Default::default() },
+                    b"r",
+                    vec![],
+                );
+            }
+            sleep(Duration::from_secs(1)).await;
+            // 4 MiB fit the simulated socket, in answers of 64 KiB; the credit's worth waits behind them.
+            let carried_out = counting.requests.get();
+            assert!(carried_out < 2 * CONNECTION_REQUESTS_MAX, "{carried_out} answers are held");
         });
     }
 

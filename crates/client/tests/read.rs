@@ -1,0 +1,63 @@
+//! Reads from replicas that are slow, or do not answer.
+
+mod fabric;
+
+use fabric::*;
+use std::time::Duration;
+use weft_rt::now;
+use weft_rt::sim::Sim;
+use weft_rt::sync::join_all;
+use weft_types::BLOCK_SIZE;
+use weft_wire::Kind;
+
+#[test]
+fn a_replica_that_is_alone_is_waited_for() {
+    Sim::new(1).block_on(async {
+        let targets = start(1).await;
+        let volume = attach(Duration::from_secs(30)).await;
+        volume.write(0, block(7)).await.unwrap();
+        targets[0].say(|_, _, _| Act::ServeAfter(Duration::from_secs(4)));
+        assert_eq!(volume.read(0, BLOCK_SIZE as u64).await.unwrap()[0][0], 7);
+    });
+}
+
+#[test]
+fn replicas_that_are_all_slow_are_waited_for() {
+    Sim::new(2).block_on(async {
+        let targets = start(2).await;
+        let volume = attach(Duration::from_secs(30)).await;
+        volume.write(0, block(7)).await.unwrap();
+        for target in &targets {
+            target.say(|_, kind, _| match kind {
+                Kind::Read => Act::ServeAfter(Duration::from_secs(3)),
+                _ => Act::Serve,
+            });
+        }
+        let from = now();
+        assert_eq!(volume.read(0, BLOCK_SIZE as u64).await.unwrap()[0][0], 7);
+        assert!(now() - from < Duration::from_secs(4), "the first request was left running");
+    });
+}
+
+/// More reads than the connection has credit for, from one replica that hangs and one that does not: each is
+/// answered by the other one in time, and the credit comes back with the answers.
+#[test]
+fn a_replica_that_hangs_does_not_hold_up_reads() {
+    Sim::new(3).block_on(async {
+        let targets = start(2).await;
+        let volume = attach(Duration::from_secs(30)).await;
+        volume.write(0, block(7)).await.unwrap();
+        targets[0].say(|_, _, _| Act::ServeAfter(Duration::from_secs(20)));
+        let from = now();
+        for read in join_all((0..1200).map(|_| volume.read(0, BLOCK_SIZE as u64))).await {
+            assert_eq!(read.unwrap()[0][0], 7);
+        }
+        assert!(now() - from < Duration::from_secs(5), "{:?}", now() - from);
+        // The answers that nobody waits for have come in: the replica can be asked again.
+        weft_rt::sleep(Duration::from_secs(60)).await;
+        targets[0].say(|_, _, _| Act::Serve);
+        let asked = targets[0].requests.get();
+        join_all((0..100).map(|_| volume.read(0, BLOCK_SIZE as u64))).await;
+        assert!(targets[0].requests.get() > asked + 20);
+    });
+}
