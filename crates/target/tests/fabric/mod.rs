@@ -76,7 +76,7 @@ impl Handler for Manager {
             ManagerRequest::Join { node, incarnation, .. } => {
                 let node = map.node_named(&node).unwrap().id;
                 self.incarnations.borrow_mut().insert(node, incarnation);
-                with_map(&ManagerAnswer::Joined { node })
+                with_map(&ManagerAnswer::Joined { node, refused: vec![] })
             }
             ManagerRequest::Renew { node, incarnation, .. } => {
                 let known = self.incarnations.borrow().get(&node) == Some(&incarnation);
