@@ -1,7 +1,7 @@
 //! The fabric as a client sees it: the newest map, connections to targets and to a manager.
 
 use crate::error::ClientError;
-use crate::session::Session;
+use crate::session::{Ended, Session};
 use crate::volume::{AttachOptions, Volume};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 use weft_rt::sync::{Mutex, Notify};
 use weft_rt::{Addr, Buf, Link, LinkError, sleep, spawn};
-use weft_types::{DriveId, FabricMap, Group, GroupId, MapVersion, SessionId, with_causes};
+use weft_types::{DriveId, FabricMap, Group, GroupId, MapVersion, SessionId, SessionState, with_causes};
 use weft_wire::control::{self, ManagerAnswer, ManagerRequest};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
@@ -184,8 +184,24 @@ impl Shared {
                 }
             }
         }
-        *self.map.borrow_mut() = Rc::new(map);
+        let map = Rc::new(map);
+        *self.map.borrow_mut() = map.clone();
+        self.end_what_is_over(&map);
         self.changed.notify_all();
+    }
+
+    /// Ends the sessions that a map no longer lists as open, so that also one that asks for nothing hears of it.
+    fn end_what_is_over(&self, map: &FabricMap) {
+        let sessions: Vec<Rc<Session>> = self.sessions.borrow().values().filter_map(Weak::upgrade).collect();
+        for session in sessions {
+            let listed = map.sessions.get(&session.id);
+            if listed.is_some_and(|s| s.state == SessionState::Open) {
+                continue;
+            }
+            let is_newer = |v: &weft_types::Volume| v.generation > session.generation;
+            let fenced = map.volumes.get(&session.volume).is_some_and(is_newer);
+            session.end(if fenced { Ended::Fenced } else { Ended::Over });
+        }
     }
 
     /// Completes when the newest entry of the group has another epoch than this.
