@@ -24,6 +24,7 @@ const LAYERS: &[(&str, Layer)] = &[
     ("weft-api", Words),
     ("weft-layout", Pure),
     ("weft-membership", Pure),
+    ("weft-report", Pure),
     ("weft-rt", Runtime),
     ("weft-store", Engine),
     ("weft-target", Engine),
@@ -52,13 +53,14 @@ const ALLOWED_IN_TESTS: &[Layer] = &[Words, Pure, Runtime];
 
 /// Arrows from one crate to another that are allowed beside the layers (decision 1). Membership asks layout where a
 /// group goes; a target owns its stores, and nothing else does. Faces reach data through the client alone: this
-/// opens the one engine to them, by name.
+/// opens the one engine to them, by name. The load generator shows its results on a page, which is pure.
 const ARROWS: &[(&str, &str)] = &[
     ("weft-membership", "weft-layout"),
     ("weft-target", "weft-store"),
     ("weft-nbd", "weft-client"),
     ("weft-cli", "weft-client"),
     ("weft-bench", "weft-client"),
+    ("weft-bench", "weft-report"),
 ];
 
 /// One crate's wish for another.

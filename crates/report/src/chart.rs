@@ -1,0 +1,277 @@
+//! A chart: lines over a common axis, with events marked, as SVG.
+//!
+//! It owns what a chart shows and how. The drawing itself is plotters' (decision 7).
+
+use crate::axis::{Axis, Fitted, Scale, Unit};
+use crate::page::escape;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use std::fmt::Write;
+
+/// Size of the drawing, in units of its own; the page scales it to its width.
+const WIDTH: u32 = 960;
+const HEIGHT: u32 = 320;
+
+/// Room for the labels of each axis, for the marks above the drawing area, and around it all.
+const X_LABELS: u32 = 44;
+const Y_LABELS: u32 = 76;
+const MARKS: u32 = 18;
+const MARGIN: u32 = 14;
+
+/// Height of the lines of labels, and of the names of axes; the letters are a fifth smaller.
+const FONT_LABEL: u32 = 17;
+const FONT_TITLE: u32 = 18;
+
+/// Nearer than this, in units of the drawing, the numbers of two events would touch; then one stands higher.
+const MARK_DISTANCE: f64 = 20.0;
+
+/// Rows of numbers of events above the drawing; more that are near each other share the last one.
+const MARK_ROWS: usize = 4;
+
+/// Nearly black, and greys for what only guides the eye.
+const TEXT: RGBColor = RGBColor(0x1a, 0x1a, 0x1a);
+const AXIS: RGBColor = RGBColor(0x66, 0x66, 0x66);
+const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
+const MARK: RGBColor = RGBColor(0x55, 0x55, 0x55);
+
+/// Colours that stay apart also for those who see fewer (Okabe and Ito, "Color Universal Design", 2008), without those
+/// too pale for a thin line on white.
+const COLOURS: [RGBColor; 5] = [
+    RGBColor(0x00, 0x72, 0xb2),
+    RGBColor(0xd5, 0x5e, 0x00),
+    RGBColor(0x00, 0x9e, 0x73),
+    RGBColor(0xaa, 0x33, 0x77),
+    RGBColor(0x1a, 0x1a, 0x1a),
+];
+
+/// A line of a chart.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// What the legend calls it.
+    pub name: String,
+    /// What its values are; all series of a chart share it.
+    pub unit: Unit,
+    /// Places on the horizontal axis, ascending, and values. A value that the axis cannot show (not finite, or not
+    /// above zero on a logarithmic axis) interrupts the line.
+    pub points: Vec<(f64, f64)>,
+}
+
+impl Series {
+    /// A series.
+    pub fn new(name: &str, unit: Unit, points: Vec<(f64, f64)>) -> Series {
+        Series { name: name.to_owned(), unit, points }
+    }
+}
+
+/// Something that happened, shown as a vertical line with a number; the text stands under the chart.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Marker {
+    /// Where on the horizontal axis.
+    pub at: f64,
+    /// What happened, in a few words.
+    pub text: String,
+}
+
+/// Lines over a common axis.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chart {
+    /// What it shows.
+    pub title: String,
+    /// The horizontal axis.
+    pub x: Axis,
+    /// The vertical axis; its unit is that of every series.
+    pub y: Axis,
+    /// The lines.
+    pub series: Vec<Series>,
+    /// What happened meanwhile.
+    pub markers: Vec<Marker>,
+}
+
+impl Chart {
+    /// A chart over the seconds since something began.
+    ///
+    /// # Panics
+    /// If a series has another unit than the axis: then its values would be shown wrongly.
+    pub fn over_time(title: &str, y: Axis, series: Vec<Series>) -> Chart {
+        Chart::new(title, Axis::new("time", Unit::Seconds, Scale::Linear), y, series)
+    }
+
+    /// A chart.
+    ///
+    /// # Panics
+    /// If a series has another unit than the vertical axis.
+    pub fn new(title: &str, x: Axis, y: Axis, series: Vec<Series>) -> Chart {
+        assert!(series.iter().all(|s| s.unit == y.unit), "all series have the unit of the axis");
+        Chart { title: title.to_owned(), x, y, series, markers: Vec::new() }
+    }
+
+    /// With events marked.
+    pub fn marked(mut self, markers: Vec<Marker>) -> Chart {
+        self.markers = markers;
+        self.markers.sort_by(|a, b| a.at.total_cmp(&b.at));
+        self
+    }
+
+    /// The chart with its title, its legend and what its marks mean, as HTML.
+    pub(crate) fn html(&self) -> String {
+        let mut out = format!("<figure>\n<figcaption>{}</figcaption>\n", escape(&self.title));
+        if !self.series.iter().flat_map(|s| &s.points).any(|p| self.has_place(p)) {
+            return out + "<p>There is nothing to show: nothing was measured.</p>\n</figure>\n";
+        }
+        out.push_str("<p class=\"legend\">");
+        for (series, colour) in self.series.iter().zip(COLOURS.iter().cycle()) {
+            let RGBColor(r, g, b) = colour;
+            // Writing to a String cannot fail.
+            let _ = write!(
+                out,
+                "<span><i style=\"background:#{r:02x}{g:02x}{b:02x}\"></i>{}</span> ",
+                escape(&series.name)
+            );
+        }
+        out.push_str("</p>\n");
+        out.push_str(&self.svg());
+        if !self.markers.is_empty() {
+            out.push_str("<ol class=\"marks\">\n");
+            for marker in &self.markers {
+                let at = self.x.unit.tick((marker.at * 10.0).round() / 10.0);
+                let _ = writeln!(out, "<li>at {at} s: {}</li>", escape(&marker.text));
+            }
+            out.push_str("</ol>\n");
+        }
+        out + "</figure>\n"
+    }
+
+    /// The drawing alone.
+    pub(crate) fn svg(&self) -> String {
+        let places = self.series.iter().flat_map(|s| s.points.iter().map(|p| p.0));
+        let places = places.chain(self.markers.iter().map(|m| m.at));
+        let x = self.x.fit(places, self.x.scale == Scale::Linear);
+        let y = self.y.fit(self.series.iter().flat_map(|s| s.points.iter().map(|p| p.1)), false);
+        let mut svg = String::new();
+        self.draw(&mut svg, x, y).expect("a text takes any drawing");
+        svg
+    }
+
+    /// Draws axes, grid, events and lines.
+    fn draw(&self, svg: &mut String, x: Fitted, y: Fitted) -> Result<(), Box<dyn std::error::Error>> {
+        let rows = mark_rows(&self.marks(&x));
+        let head = MARKS * rows.iter().max().map_or(0, |row| *row as u32 + 1);
+        let root = SVGBackend::with_string(svg, (WIDTH, HEIGHT + head)).into_drawing_area();
+        root.fill(&WHITE)?;
+        let mut chart = ChartBuilder::on(&root)
+            .margin(MARGIN)
+            .margin_top(MARGIN + head)
+            .x_label_area_size(X_LABELS)
+            .y_label_area_size(Y_LABELS)
+            .build_cartesian_2d(x.clone(), y.clone())?;
+        let label = ("sans-serif", FONT_LABEL).into_font().color(&TEXT);
+        chart
+            .configure_mesh()
+            .x_labels(x.ticks.len())
+            .y_labels(y.ticks.len())
+            .max_light_lines(0)
+            .bold_line_style(GRID)
+            .axis_style(AXIS)
+            .x_desc(self.x.title())
+            .y_desc(self.y.title())
+            .axis_desc_style(("sans-serif", FONT_TITLE).into_font().color(&TEXT))
+            .label_style(label.clone())
+            .draw()?;
+        for (marker, (number, row)) in self.markers.iter().zip((1..).zip(&rows)) {
+            let line = [(marker.at, y.range.start), (marker.at, y.range.end)];
+            chart.draw_series(LineSeries::new(line, MARK.stroke_width(1)))?;
+            let (left, top) = chart.backend_coord(&line[1]);
+            let style = label.clone().pos(Pos::new(HPos::Center, VPos::Bottom));
+            root.draw_text(&number.to_string(), &style, (left, top - 3 - (*row as u32 * MARKS) as i32))?;
+        }
+        for (series, colour) in self.series.iter().zip(COLOURS.iter().cycle()) {
+            for run in series.points.split(|p| !self.has_place(p)).filter(|run| !run.is_empty()) {
+                match run {
+                    [point] => chart.draw_series([Circle::new(*point, 2, colour.filled())])?,
+                    _ => chart.draw_series(LineSeries::new(run.iter().copied(), colour.stroke_width(2)))?,
+                };
+            }
+        }
+        root.present()?;
+        Ok(())
+    }
+
+    fn has_place(&self, point: &(f64, f64)) -> bool {
+        self.x.can_show(point.0) && self.y.can_show(point.1)
+    }
+
+    /// Where the events stand across the drawing, roughly, in its units.
+    fn marks(&self, x: &Fitted) -> Vec<f64> {
+        let width = f64::from(WIDTH - Y_LABELS - 2 * MARGIN);
+        self.markers.iter().map(|m| x.part(m.at) * width).collect()
+    }
+}
+
+/// In which row above the drawing each event's number stands, so that none touches another.
+fn mark_rows(places: &[f64]) -> Vec<usize> {
+    let mut last = [f64::NEG_INFINITY; MARK_ROWS];
+    let row = |place: &f64| {
+        let row = last.iter().position(|taken| place - taken >= MARK_DISTANCE).unwrap_or(MARK_ROWS - 1);
+        last[row] = *place;
+        row
+    };
+    places.iter().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chart(scale: Scale, points: Vec<(f64, f64)>) -> Chart {
+        let y = Axis::new("latency", Unit::Microseconds, scale);
+        Chart::over_time("Latency", y, vec![Series::new("p99 <of all>", Unit::Microseconds, points)])
+    }
+
+    #[test]
+    fn lines_axes_and_events_are_drawn() {
+        let points = (0..30).map(|i| (f64::from(i), 100.0 + f64::from(i))).collect();
+        let marker = |at, text: &str| Marker { at, text: text.into() };
+        let marks = vec![marker(12.5, "node-2 is back"), marker(12.0, "node-2 killed & gone")];
+        let html = chart(Scale::Log, points).marked(marks).html();
+        for part in ["time (s)", "latency", "100 µs", "<polyline", "p99 &lt;of all&gt;", "\n25\n"] {
+            assert!(html.contains(part), "'{part}' is not in {html}");
+        }
+        let (killed, back) = (html.find("killed &amp; gone"), html.find("is back"));
+        assert!(killed.is_some() && killed < back, "events are in their order");
+    }
+
+    #[test]
+    fn a_value_without_a_place_interrupts_the_line() {
+        let lines = |values: &[f64]| {
+            let points = (0..).map(f64::from).zip(values.iter().copied()).collect();
+            let svg = chart(Scale::Log, points).svg();
+            let is_drawn =
+                |shape: &str| svg.lines().filter(|l| l.starts_with(shape) && l.contains("#0072B2")).count();
+            (is_drawn("<polyline"), is_drawn("<circle"))
+        };
+        assert_eq!(lines(&[5.0, 5.0, 5.0, 5.0, 5.0]), (1, 0));
+        assert_eq!(lines(&[5.0, 5.0, 0.0, 5.0, 5.0]), (2, 0));
+        assert_eq!(lines(&[5.0, 5.0, f64::NAN, 5.0]), (1, 1));
+    }
+
+    #[test]
+    fn nothing_measured_is_said() {
+        for points in [vec![], vec![(0.0, f64::NAN)], vec![(1.0, 0.0)]] {
+            assert!(chart(Scale::Log, points).html().contains("nothing was measured"));
+        }
+        assert!(chart(Scale::Linear, vec![(0.0, 0.0)]).html().contains("<svg"));
+    }
+
+    #[test]
+    fn numbers_of_near_events_stand_above_each_other() {
+        assert_eq!(mark_rows(&[0.0, 100.0, 105.0, 109.0, 125.0, 300.0]), [0, 0, 1, 2, 0, 0]);
+        assert_eq!(mark_rows(&[1.0; 6]), [0, 1, 2, 3, 3, 3]);
+    }
+
+    #[test]
+    #[should_panic(expected = "unit of the axis")]
+    fn units_do_not_mix() {
+        let y = Axis::new("throughput", Unit::PerSecond, Scale::Linear);
+        let _ = Chart::over_time("Mixed", y, vec![Series::new("p99", Unit::Microseconds, vec![])]);
+    }
+}
