@@ -69,6 +69,19 @@ pub enum BenchError {
     /// A read or write failed.
     #[error("a request to the volume failed")]
     Request(#[from] ClientError),
+    /// The volume holds data, and the load would destroy it. Nothing was written.
+    #[error(
+        "volume '{volume}' holds data, which this load would overwrite: the first of it within the MiB at {offset}"
+    )]
+    HoldsData {
+        /// The volume.
+        volume: String,
+        /// Where, in bytes.
+        offset: u64,
+    },
+    /// It was ended before anything was measured.
+    #[error("interrupted before anything was measured")]
+    Interrupted,
     /// The bare exchange of frames failed.
     #[error("the bare exchange of frames failed")]
     Exchange(#[from] FrameError),
@@ -82,6 +95,10 @@ impl BenchError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             BenchError::Request(error) => error.hint(),
+            BenchError::HoldsData { .. } => Some(
+                "pass --overwrite if its data is of no use any more; --rw read only reads, and another volume is made \
+                 with `weft volume create`",
+            ),
             BenchError::NotReady { .. } | BenchError::Died { .. } => {
                 Some("is there memory for the drives (3 GiB)? the daemons' words are above")
             }

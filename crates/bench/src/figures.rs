@@ -5,8 +5,9 @@ use crate::affinity;
 use crate::bed::{Bed, BedOptions};
 use crate::idle;
 use crate::limit::{Limit, Shape};
-use crate::load::{Amount, Load, Pattern};
+use crate::load::{Amount, Load};
 use crate::machine::Machine;
+use crate::plan::Pattern;
 use crate::process::cpu_seconds;
 use crate::report::{self, Row, RunFacts, Sample, WriteCost, median};
 use crate::workload::{WORKLOADS, Workload};
@@ -129,7 +130,7 @@ pub fn figures(options: &FiguresOptions) -> Result<Figures, BenchError> {
 
 async fn measure(options: &FiguresOptions) -> Result<Figures, BenchError> {
     let cores = Cores::choose(options.pin)?;
-    let machine = Machine::describe(cores.all.len());
+    let machine = Machine::describe(cores.all.len()).with_commit();
     let mut bed = Bed::start(&BedOptions {
         program: options.program.clone(),
         nodes: 1,
@@ -225,6 +226,7 @@ async fn fill(volume: &Volume) -> Result<(), BenchError> {
             depth: FILL_DEPTH,
             amount: Amount::Requests(volume.size_bytes() >> 20),
             seed: pass,
+            ..Load::default()
         };
         load.run(volume).await?;
     }

@@ -1,28 +1,44 @@
 //! Face: load generator and benchmark.
 //!
-//! [`Load`] puts a load on a volume and notes latencies; [`figures`] is the committed benchmark: it starts a fabric
-//! of its own from the weft binary, runs [`WORKLOADS`] beside a bare exchange of frames of the same sizes
-//! ([`Limit`]), and reports medians of the ratios. This crate links neither target nor store nor manager: what it
-//! measures is what a user's processes do.
+//! [`Load`] puts a load on a volume and notes latencies; a [`Ledger`] beside it knows what may be read. [`run()`] puts
+//! one on a volume of any fabric and tells what it did ([`RunReport`]). [`figures`] is the committed benchmark: it
+//! starts a fabric of its own from the weft binary, runs [`WORKLOADS`] beside a bare exchange of frames of the same
+//! sizes ([`Limit`]), and reports medians of the ratios. This crate links neither target nor store nor manager: what
+//! it measures is what a user's processes do.
 
 pub mod affinity;
 mod bed;
 mod error;
 mod figures;
 mod idle;
+mod job;
+mod latency;
+mod ledger;
 mod limit;
 mod load;
 mod machine;
+mod outcome;
+mod page;
+mod plan;
 mod process;
 mod report;
+mod run;
+mod stamp;
+mod timeline;
 mod workload;
 
 pub use bed::{Bed, BedOptions};
 pub use error::BenchError;
 pub use figures::{Figures, FiguresOptions, figures};
+pub use latency::Completed;
+pub use ledger::{Before, Ledger, Mismatch, Seen, Verified};
 pub use limit::{Limit, Shape};
-pub use load::{Amount, Completed, Load, LoadResult, Pattern};
+pub use load::{Amount, Load, LoadResult, Ran, Watch};
 pub use machine::Machine;
+pub use outcome::{Failure, LoadFacts, RunReport, Side, VerifyFacts};
+pub use plan::Pattern;
 pub use process::{Daemon, cpu_seconds};
 pub use report::{Row, RunFacts};
+pub use run::{RunOptions, run};
+pub use timeline::Tick;
 pub use workload::{WORKLOADS, Workload};

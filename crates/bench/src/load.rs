@@ -1,20 +1,22 @@
 //! The load generator: keeps a number of requests in flight on a volume, and notes how long each took.
 //!
-//! It knows nothing of processes, limits or reports, and checks no data beyond what the client does.
+//! It knows nothing of processes, limits or reports. What it reads is checked against a [`Ledger`] if it has one, and
+//! otherwise no more than the client does.
 
 use crate::BenchError;
+use crate::latency::Completed;
+use crate::ledger::Ledger;
+use crate::plan::{Pattern, Plan, Random, Step};
 use hdrhistogram::Histogram;
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weft_client::{ClientError, Volume};
-use weft_rt::{Buf, BufMut, Instant, now, spawn};
-
-/// Latencies above this many nanoseconds count as this: longer than any request waits before it fails.
-const LATENCY_MAX_NS: u64 = 60_000_000_000;
-
-/// Significant decimal digits of a recorded latency.
-const LATENCY_DIGITS: u8 = 3;
+use weft_rt::{Buf, BufMut, Instant, now, sleep_until, spawn};
+use weft_types::BLOCK_SIZE;
 
 /// Bytes of distinct data that writes take turns with: more than one core's private caches hold, so that
 /// checksums are computed over data that comes from where an application's would.
@@ -23,14 +25,15 @@ const DATA_BYTES: usize = 8 * 1024 * 1024;
 /// The fewest distinct buffers, whatever their size.
 const DATA_BUFS_MIN: usize = 4;
 
-/// In which order a load goes over the volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pattern {
-    /// Evenly distributed, aligned to the block size.
-    Random,
-    /// One block after the other, from the beginning again at the end.
-    Sequential,
-}
+/// How often a worker that waits for its turn looks whether there will be one: soon enough for whoever asked for
+/// the end.
+const STOP_LOOKED_AT: Duration = Duration::from_millis(100);
+
+/// The parts of a load's time that are told one by one.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A last part shorter than this says nothing about a rate, and is only in the whole.
+const PART_MIN: Duration = Duration::from_millis(100);
 
 /// How much a load does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,26 +59,27 @@ pub struct Load {
     pub amount: Amount,
     /// The same seed gives the same offsets and data.
     pub seed: u64,
+    /// The bytes of the volume that it keeps to; none: all of them.
+    pub range: Option<Range<u64>>,
+    /// How many requests are begun per second at most; none: each as soon as another has completed. A request that
+    /// was due while none could be begun counts its latency from then on, so that a stall shows in every request that it
+    /// held up.
+    pub per_second_max: Option<f64>,
 }
 
-/// Requests of one kind that completed.
-#[derive(Clone, Debug)]
-pub struct Completed {
-    /// How many.
-    pub requests: u64,
-    /// Their latencies in nanoseconds.
-    pub latency_ns: Histogram<u64>,
-}
-
-impl Completed {
-    fn new() -> Completed {
-        let latency_ns = Histogram::new_with_bounds(1, LATENCY_MAX_NS, LATENCY_DIGITS);
-        Completed { requests: 0, latency_ns: latency_ns.expect("the bounds are constants and in order") }
-    }
-
-    fn record(&mut self, latency: Duration) {
-        self.requests += 1;
-        self.latency_ns.saturating_record(latency.as_nanos() as u64);
+impl Default for Load {
+    /// One random read of 4 KiB.
+    fn default() -> Load {
+        Load {
+            pattern: Pattern::Random,
+            read_percent: 100,
+            block_size: BLOCK_SIZE as u64,
+            depth: 1,
+            amount: Amount::Requests(1),
+            seed: 0,
+            range: None,
+            per_second_max: None,
+        }
     }
 }
 
@@ -103,10 +107,31 @@ impl LoadResult {
 
     /// The latencies of both kinds, in nanoseconds.
     pub fn latency_ns(&self) -> Histogram<u64> {
-        let mut both = self.reads.latency_ns.clone();
-        both.add(&self.writes.latency_ns).expect("both histograms have the same bounds");
-        both
+        let mut both = self.reads.clone();
+        both.add(&self.writes);
+        both.latency_ns
     }
+}
+
+/// Who follows a load while it runs, and may end it.
+#[derive(Default)]
+pub struct Watch {
+    /// Is told of each second once it is over, also of those in which nothing completed: its number from 0 on, and what
+    /// completed in it. What completes after the end of the load's time counts to its last second.
+    pub on_second: Option<Box<dyn Fn(u64, LoadResult)>>,
+    /// Once it is true, no further request is begun.
+    pub stop: Option<Arc<AtomicBool>>,
+    /// Puts a stamp on what is written, and checks what is read.
+    pub ledger: Option<Rc<RefCell<Ledger>>>,
+}
+
+/// A load that ran, maybe not to its end.
+#[derive(Debug)]
+pub struct Ran {
+    /// What completed.
+    pub result: LoadResult,
+    /// The first request that failed; it ended the load.
+    pub failure: Option<ClientError>,
 }
 
 impl Load {
@@ -116,52 +141,52 @@ impl Load {
     /// [`BenchError::Invalid`] if the load does not fit the volume; [`BenchError::Request`] with the first
     /// request that failed, after the others have ended.
     pub async fn run(&self, volume: &Volume) -> Result<LoadResult, BenchError> {
-        self.check(volume)?;
-        let began = now();
-        let state = Rc::new(State {
-            plan: RefCell::new(Plan::new(self, volume.size_bytes())),
-            data: if self.read_percent < 100 { data(self.block_size as usize, self.seed) } else { vec![] },
-            next_data: Cell::new(0),
-            deadline: match self.amount {
-                Amount::Time(duration) => Some(began + duration),
-                Amount::Requests(_) => None,
-            },
-            left: Cell::new(match self.amount {
-                Amount::Time(_) => u64::MAX,
-                Amount::Requests(n) => n,
-            }),
-            reads: RefCell::new(Completed::new()),
-            writes: RefCell::new(Completed::new()),
-            last: Cell::new(began),
-            failure: RefCell::new(None),
-        });
-        let workers: Vec<_> =
-            (0..self.depth).map(|_| spawn(work(state.clone(), volume.clone(), self.block_size))).collect();
+        let ran = self.run_watched(volume, Watch::default()).await?;
+        match ran.failure {
+            Some(error) => Err(error.into()),
+            None => Ok(ran.result),
+        }
+    }
+
+    /// Runs the load, and is watched meanwhile. It ends early when asked to, with the first request that fails, and with
+    /// the first that reads what it should not.
+    ///
+    /// # Errors
+    /// [`BenchError::Invalid`] if the load does not fit the volume.
+    pub async fn run_watched(&self, volume: &Volume, watch: Watch) -> Result<Ran, BenchError> {
+        let range = self.check(volume)?;
+        let state = Rc::new(State::new(self, &range, watch));
+        let workers: Vec<_> = (0..self.depth).map(|_| spawn(work(state.clone(), volume.clone()))).collect();
+        let ticking = spawn(tick(state.clone()));
         for worker in workers {
             worker.await.expect("nobody aborts a worker");
         }
-        if let Some(error) = state.failure.take() {
-            return Err(error.into());
-        }
-        Ok(LoadResult {
-            reads: state.reads.replace(Completed::new()),
-            writes: state.writes.replace(Completed::new()),
-            elapsed: state.last.get() - began,
-        })
+        ticking.abort();
+        Ok(state.end())
     }
 
-    fn check(&self, volume: &Volume) -> Result<(), BenchError> {
+    /// Whether the load makes sense and fits the volume; the bytes of the volume that it keeps to.
+    pub(crate) fn check(&self, volume: &Volume) -> Result<Range<u64>, BenchError> {
         let unit = u64::from(volume.logical_block());
+        let size = volume.size_bytes();
+        let range = self.range.clone().unwrap_or(0..size);
         let what = if self.block_size == 0 || !self.block_size.is_multiple_of(unit) {
             format!("a block size of {} bytes is no multiple of the logical block of {unit}", self.block_size)
-        } else if self.block_size > volume.size_bytes() {
-            format!("a block size of {} bytes is more than the volume's size", self.block_size)
+        } else if !range.start.is_multiple_of(unit) {
+            format!("an offset of {} bytes is no multiple of the logical block of {unit}", range.start)
+        } else if range.end > size || range.start > range.end {
+            format!("bytes {} to {} pass the volume's end at {size}", range.start, range.end)
+        } else if self.block_size > range.end - range.start {
+            let room = range.end - range.start;
+            format!("a block size of {} bytes is more than the {room} bytes to go over", self.block_size)
         } else if self.depth == 0 {
             "a depth of 0 would do nothing".to_owned()
         } else if self.read_percent > 100 {
             format!("{} of a hundred requests cannot be reads", self.read_percent)
+        } else if self.per_second_max.is_some_and(|rate| !(rate > 0.0 && rate.is_finite())) {
+            "a rate of nothing would do nothing".to_owned()
         } else {
-            return Ok(());
+            return Ok(range);
         };
         Err(BenchError::Invalid { what })
     }
@@ -170,25 +195,92 @@ impl Load {
 /// What the workers of a load share.
 struct State {
     plan: RefCell<Plan>,
+    block_size: u64,
     data: Vec<Buf>,
     next_data: Cell<usize>,
+    watch: Watch,
+    pace: Option<Pace>,
+    began: Instant,
     deadline: Option<Instant>,
     left: Cell<u64>,
+    /// What completed in the seconds that are over, and in the present one.
+    past: RefCell<(Completed, Completed)>,
     reads: RefCell<Completed>,
     writes: RefCell<Completed>,
+    /// The number of the present second.
+    second: Cell<u64>,
     last: Cell<Instant>,
     failure: RefCell<Option<ClientError>>,
 }
 
+/// When the next request is due.
+struct Pace {
+    interval: Duration,
+    due: Cell<Instant>,
+}
+
 impl State {
-    /// The next request, if there is to be one at this instant.
-    fn next(&self, at: Instant) -> Option<Step> {
-        let is_over = self.deadline.is_some_and(|deadline| at >= deadline);
-        if is_over || self.left.get() == 0 || self.failure.borrow().is_some() {
+    fn new(load: &Load, range: &Range<u64>, watch: Watch) -> State {
+        let data = if load.read_percent < 100 { data(load.block_size as usize, load.seed) } else { vec![] };
+        let began = now();
+        let interval = load.per_second_max.map(|rate| Duration::from_secs_f64(1.0 / rate));
+        State {
+            plan: RefCell::new(Plan::new(load, range)),
+            block_size: load.block_size,
+            data,
+            next_data: Cell::new(0),
+            watch,
+            pace: interval.map(|interval| Pace { interval, due: Cell::new(began) }),
+            began,
+            deadline: match load.amount {
+                Amount::Time(duration) => Some(began + duration),
+                Amount::Requests(_) => None,
+            },
+            left: Cell::new(match load.amount {
+                Amount::Time(_) => u64::MAX,
+                Amount::Requests(n) => n,
+            }),
+            past: RefCell::new((Completed::new(), Completed::new())),
+            reads: RefCell::new(Completed::new()),
+            writes: RefCell::new(Completed::new()),
+            second: Cell::new(0),
+            last: Cell::new(began),
+            failure: RefCell::new(None),
+        }
+    }
+
+    /// Whether no further request is begun from this instant on.
+    fn is_over(&self, at: Instant) -> bool {
+        self.left.get() == 0
+            || self.deadline.is_some_and(|deadline| at >= deadline)
+            || self.failure.borrow().is_some()
+            || self.watch.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
+            || self.watch.ledger.as_ref().is_some_and(|ledger| ledger.borrow().is_violated())
+    }
+
+    /// When the next request of a worker that is free counts as begun; waits until then. None if there is to be no
+    /// further one.
+    async fn turn(&self, free: Instant) -> Option<Instant> {
+        if self.is_over(free) {
             return None;
         }
         self.left.set(self.left.get() - 1);
-        Some(self.plan.borrow_mut().next())
+        let Some(pace) = &self.pace else { return Some(free) };
+        let due = pace.due.get();
+        pace.due.set(due + pace.interval);
+        if due <= free {
+            return Some(due);
+        }
+        loop {
+            let at = now();
+            if self.is_over(at) || self.deadline.is_some_and(|deadline| due >= deadline) {
+                return None;
+            }
+            if at >= due {
+                return Some(at);
+            }
+            sleep_until(due.min(at + STOP_LOOKED_AT)).await;
+        }
     }
 
     fn next_data(&self) -> Buf {
@@ -196,90 +288,135 @@ impl State {
         self.next_data.set((i + 1) % self.data.len());
         self.data[i].clone()
     }
+
+    fn record(&self, step: Step, latency: Duration, ended: Instant) {
+        self.roll(ended);
+        let side = if step.is_read { &self.reads } else { &self.writes };
+        side.borrow_mut().record(latency);
+        self.last.set(self.last.get().max(ended));
+    }
+
+    /// Tells of the seconds that were over at this instant.
+    fn roll(&self, at: Instant) {
+        if self.watch.on_second.is_none() {
+            return;
+        }
+        loop {
+            let ends = self.second_began() + SECOND;
+            // What is still in flight when the time is over counts to the last second.
+            if at < ends || self.deadline.is_some_and(|deadline| ends >= deadline) {
+                return;
+            }
+            self.tell_second(SECOND);
+        }
+    }
+
+    fn second_began(&self) -> Instant {
+        self.began + Duration::from_secs(self.second.get())
+    }
+
+    /// Ends the present second, which was so long.
+    fn tell_second(&self, elapsed: Duration) {
+        let result = LoadResult {
+            reads: self.reads.replace(Completed::new()),
+            writes: self.writes.replace(Completed::new()),
+            elapsed,
+        };
+        let mut past = self.past.borrow_mut();
+        past.0.add(&result.reads);
+        past.1.add(&result.writes);
+        if let Some(tell) = self.watch.on_second.as_ref().filter(|_| elapsed >= PART_MIN) {
+            tell(self.second.get(), result);
+        }
+        self.second.set(self.second.get() + 1);
+    }
+
+    /// Puts everything together once all workers have ended.
+    fn end(&self) -> Ran {
+        self.tell_second(self.last.get() - self.second_began());
+        let (reads, writes) = self.past.replace((Completed::new(), Completed::new()));
+        let result = LoadResult { reads, writes, elapsed: self.last.get() - self.began };
+        Ran { result, failure: self.failure.take() }
+    }
 }
 
 /// Keeps one request in flight until there is to be no further one.
-async fn work(state: Rc<State>, volume: Volume, block_size: u64) {
-    let mut began = now();
-    while let Some(step) = state.next(began) {
-        let (done, side) = if step.is_read {
-            (volume.read(step.offset, block_size).await.map(drop), &state.reads)
-        } else {
-            (volume.write(step.offset, vec![state.next_data()]).await, &state.writes)
+async fn work(state: Rc<State>, volume: Volume) {
+    let mut free = now();
+    while let Some(began) = state.turn(free).await {
+        let step = state.plan.borrow_mut().next();
+        free = match &state.watch.ledger {
+            // Boxed so that it does not swell the future of a bare request.
+            Some(ledger) => Box::pin(checked(&state, &volume, ledger, step, began)).await,
+            None => bare(&state, &volume, step, began).await,
         };
+    }
+}
+
+/// Carries out one request; returns when it ended.
+async fn bare(state: &State, volume: &Volume, step: Step, began: Instant) -> Instant {
+    let done = if step.is_read {
+        volume.read(step.offset, state.block_size).await.map(drop)
+    } else {
+        volume.write(step.offset, vec![state.next_data()]).await
+    };
+    let ended = now();
+    finish(state, step, began, done.map(|()| ended));
+    ended
+}
+
+/// Carries out one request whose data is stamped or checked; returns when the worker is free again. The time that
+/// stamps and checks take is not in the latency.
+async fn checked(
+    state: &State,
+    volume: &Volume,
+    ledger: &RefCell<Ledger>,
+    step: Step,
+    mut began: Instant,
+) -> Instant {
+    let place = ledger.borrow().place(step.offset);
+    let done = if step.is_read {
+        let seen = ledger.borrow().begin_read(place);
+        let read = volume.read(step.offset, state.block_size).await;
         let ended = now();
-        if let Err(error) = done {
+        read.map(|bufs| {
+            ledger.borrow_mut().end_read(place, &seen, &bufs);
+            ended
+        })
+    } else {
+        let (generation, data) = ledger.borrow_mut().begin_write(place, &state.next_data());
+        if state.pace.is_none() {
+            began = now();
+        }
+        let written = volume.write(step.offset, vec![data]).await;
+        let ended = now();
+        written.map(|()| {
+            ledger.borrow_mut().end_write(place, generation);
+            ended
+        })
+    };
+    finish(state, step, began, done);
+    now()
+}
+
+/// Notes how a request ended.
+fn finish(state: &State, step: Step, began: Instant, done: Result<Instant, ClientError>) {
+    match done {
+        Ok(ended) => state.record(step, ended - began, ended),
+        Err(error) => {
             state.failure.borrow_mut().get_or_insert(error);
+        }
+    }
+}
+
+/// Ends seconds in which nothing completes.
+async fn tick(state: Rc<State>) {
+    while state.watch.on_second.is_some() {
+        sleep_until(state.second_began() + SECOND).await;
+        state.roll(now());
+        if state.deadline.is_some_and(|deadline| state.second_began() + SECOND >= deadline) {
             return;
         }
-        side.borrow_mut().record(ended - began);
-        state.last.set(ended);
-        began = ended;
-    }
-}
-
-/// One request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Step {
-    offset: u64,
-    is_read: bool,
-}
-
-/// Which request comes next. Pure.
-struct Plan {
-    pattern: Pattern,
-    read_percent: u64,
-    block_size: u64,
-    /// Whole requests that fit the volume.
-    places: u64,
-    cursor: u64,
-    random: Random,
-}
-
-impl Plan {
-    fn new(load: &Load, size_bytes: u64) -> Plan {
-        Plan {
-            pattern: load.pattern,
-            read_percent: u64::from(load.read_percent),
-            block_size: load.block_size,
-            places: size_bytes / load.block_size,
-            cursor: 0,
-            random: Random(load.seed),
-        }
-    }
-
-    fn next(&mut self) -> Step {
-        let place = match self.pattern {
-            Pattern::Random => self.random.below(self.places),
-            Pattern::Sequential => {
-                let place = self.cursor;
-                self.cursor = (place + 1) % self.places;
-                place
-            }
-        };
-        let is_read = match self.read_percent {
-            0 => false,
-            100 => true,
-            percent => self.random.below(100) < percent,
-        };
-        Step { offset: place * self.block_size, is_read }
-    }
-}
-
-/// Steele, Lea and Flood's SplitMix64: good enough for offsets and data, and costs a nanosecond.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
     }
 }
 
@@ -300,43 +437,6 @@ fn data(len: usize, seed: u64) -> Vec<Buf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn load(pattern: Pattern, read_percent: u8) -> Load {
-        let amount = Amount::Requests(1);
-        Load { pattern, read_percent, block_size: 8192, depth: 1, amount, seed: 7 }
-    }
-
-    fn steps(load: &Load, size: u64, n: usize) -> Vec<Step> {
-        let mut plan = Plan::new(load, size);
-        (0..n).map(|_| plan.next()).collect()
-    }
-
-    #[test]
-    fn sequential_goes_round_and_leaves_out_the_odd_end() {
-        let offsets: Vec<u64> =
-            steps(&load(Pattern::Sequential, 0), 3 * 8192 + 4096, 5).iter().map(|s| s.offset).collect();
-        assert_eq!(offsets, [0, 8192, 16384, 0, 8192]);
-    }
-
-    #[test]
-    fn random_reaches_every_place_and_no_other() {
-        let mut hits = [0u32; 16];
-        for step in steps(&load(Pattern::Random, 100), 16 * 8192, 1600) {
-            assert!(step.offset.is_multiple_of(8192) && step.is_read);
-            hits[(step.offset / 8192) as usize] += 1;
-        }
-        assert!(hits.iter().all(|n| (50..200).contains(n)), "{hits:?}");
-    }
-
-    #[test]
-    fn the_mix_is_kept_and_the_seed_decides() {
-        let mixed = load(Pattern::Random, 70);
-        let reads = steps(&mixed, 1 << 20, 1000).iter().filter(|s| s.is_read).count();
-        assert!((650..750).contains(&reads), "{reads}");
-        assert_eq!(steps(&mixed, 1 << 20, 50), steps(&mixed, 1 << 20, 50));
-        let other = Load { seed: 8, ..mixed.clone() };
-        assert_ne!(steps(&mixed, 1 << 20, 50), steps(&other, 1 << 20, 50));
-    }
 
     #[test]
     fn data_is_distinct_and_not_zero() {

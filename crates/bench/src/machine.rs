@@ -19,8 +19,9 @@ pub struct Machine {
     pub kernel: String,
     /// How TCP connections are paced.
     pub tcp_congestion_control: String,
-    /// The commit, as `git describe` names it.
-    pub commit: String,
+    /// The commit, as `git describe` names it; none if it was not looked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
     /// When the run began.
     pub date: Timestamp,
 }
@@ -33,9 +34,15 @@ impl Machine {
             cores,
             kernel: first_line("/proc/sys/kernel/osrelease"),
             tcp_congestion_control: first_line("/proc/sys/net/ipv4/tcp_congestion_control"),
-            commit: commit(),
+            commit: None,
             date: Timestamp::from_millis(weft_rt::wall_clock_us() / 1000),
         }
+    }
+
+    /// With the commit of the working tree in which this process runs: for those who measure their own build.
+    pub fn with_commit(mut self) -> Machine {
+        self.commit = Some(commit());
+        self
     }
 }
 

@@ -166,7 +166,7 @@ pub fn median(mut values: Vec<f64>) -> f64 {
 }
 
 /// To a multiple of the step, so that files do not suggest a precision that there is not.
-fn rounded(value: f64, step: f64) -> f64 {
+pub(crate) fn rounded(value: f64, step: f64) -> f64 {
     let per_unit = (1.0 / step).round();
     (value * per_unit).round() / per_unit
 }
@@ -178,7 +178,13 @@ pub fn text(facts: &RunFacts, rows: &[Row]) -> String {
     let pinned = if facts.pinned { "one process per core" } else { "not pinned" };
     // Writing to a String cannot fail.
     let _ = writeln!(out, "{} x {}, Linux {}, TCP {}", m.cores, m.cpu, m.kernel, m.tcp_congestion_control);
-    let _ = writeln!(out, "commit {}, {}, {pinned}, spin {}", m.commit, m.date, facts.spin);
+    let _ = writeln!(
+        out,
+        "commit {}, {}, {pinned}, spin {}",
+        m.commit.as_deref().unwrap_or("unknown"),
+        m.date,
+        facts.spin
+    );
     let _ = writeln!(
         out,
         "mem: drives, 2 copies on 2 drives of one target, one client, TCP loopback; {} runs of {} s",
@@ -227,17 +233,22 @@ fn optional(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), grouped)
 }
 
-/// The rows under each other: names to the left, figures to the right.
+/// The rows under their titles.
 fn table(rows: &[Row]) -> String {
     let mut lines: Vec<Vec<String>> = vec![COLUMNS.iter().map(|(title, _)| (*title).to_owned()).collect()];
     lines.extend(rows.iter().map(|row| COLUMNS.iter().map(|(_, value)| value(row)).collect()));
-    let widths: Vec<usize> =
-        (0..COLUMNS.len()).map(|i| lines.iter().map(|l| l[i].len()).max().unwrap_or(0)).collect();
+    aligned(&lines)
+}
+
+/// Lines of as many cells under each other: names to the left, figures to the right.
+pub(crate) fn aligned(lines: &[Vec<String>]) -> String {
+    let columns = lines.first().map_or(0, Vec::len);
+    let width = |i: usize| lines.iter().map(|line| line[i].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut out = String::new();
     for line in lines {
-        let mut cells = line.iter().zip(&widths).enumerate();
+        let cells = line.iter().zip(&widths).enumerate();
         let text: Vec<String> = cells
-            .by_ref()
             .map(
                 |(i, (cell, width))| {
                     if i == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
@@ -251,7 +262,7 @@ fn table(rows: &[Row]) -> String {
 }
 
 /// A number without a fraction, its digits in groups of three.
-fn grouped(value: f64) -> String {
+pub(crate) fn grouped(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut out = String::new();
     for (i, digit) in digits.chars().enumerate() {
@@ -288,10 +299,18 @@ pub fn json(facts: &RunFacts, rows: &[Row]) -> String {
 /// # Errors
 /// If the file cannot be written.
 pub fn write_json(path: &Path, facts: &RunFacts, rows: &[Row]) -> Result<(), BenchError> {
+    replace(path, &json(facts, rows))
+}
+
+/// Writes a file, replacing it at once or not at all.
+///
+/// # Errors
+/// If the file cannot be written.
+pub(crate) fn replace(path: &Path, text: &str) -> Result<(), BenchError> {
     let failed = |source| BenchError::File { action: "write", path: path.to_owned(), source };
     let mut partial = path.as_os_str().to_owned();
     partial.push(".partial");
-    std::fs::write(&partial, json(facts, rows)).map_err(failed)?;
+    std::fs::write(&partial, text).map_err(failed)?;
     std::fs::rename(&partial, path).map_err(failed)
 }
 
@@ -307,7 +326,7 @@ mod tests {
             cores: 2,
             kernel: "6.18.0".into(),
             tcp_congestion_control: "bbr".into(),
-            commit: "abc1234".into(),
+            commit: Some("abc1234".into()),
             date: Timestamp::from_millis(0),
         };
         RunFacts {

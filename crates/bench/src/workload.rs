@@ -1,7 +1,8 @@
 //! The workloads that every run of the benchmark measures.
 
 use crate::limit::Shape;
-use crate::load::{Amount, Load, Pattern};
+use crate::load::{Amount, Load};
+use crate::plan::Pattern;
 
 /// Copies of each block in the volume under test.
 pub(crate) const COPIES: u32 = 2;
@@ -50,6 +51,7 @@ impl Workload {
             depth: self.depth,
             amount,
             seed: SEED,
+            ..Load::default()
         }
     }
 

@@ -158,7 +158,15 @@ fn run(load: Load, reads_max: u64) -> (Result<weft_bench::LoadResult, BenchError
 }
 
 fn load(read_percent: u8, depth: u32, amount: Amount) -> Load {
-    Load { pattern: Pattern::Random, read_percent, block_size: 4096, depth, amount, seed: 1 }
+    Load {
+        pattern: Pattern::Random,
+        read_percent,
+        block_size: 4096,
+        depth,
+        amount,
+        seed: 1,
+        ..Load::default()
+    }
 }
 
 #[test]

@@ -4,17 +4,20 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::time::Duration;
 
 /// A line that says what is being done, gone when it is done.
-pub(crate) struct Step(ProgressBar);
+pub struct Step(ProgressBar);
 
 impl Step {
-    pub(crate) fn new() -> Step {
+    /// A line that says nothing yet.
+    #[allow(clippy::new_without_default, reason = "it appears at once, which no default should")]
+    pub fn new() -> Step {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         bar.set_style(ProgressStyle::default_spinner());
         bar.enable_steady_tick(Duration::from_millis(100));
         Step(bar)
     }
 
-    pub(crate) fn says(&self, what: &str) {
+    /// Says something else from now on.
+    pub fn says(&self, what: &str) {
         self.0.set_message(what.to_owned());
     }
 }

@@ -49,7 +49,7 @@ struct Program {
 enum Command {
     #[command(flatten)]
     Cli(weft_cli::Command),
-    /// Measure the data path of this build
+    /// Measure a volume, or the data path of this build
     #[command(subcommand)]
     Bench(bench::BenchCommand),
     /// Print the reference of all commands as Markdown
@@ -138,7 +138,7 @@ fn run(command: Command, globals: &Globals) -> Result<(), CliError> {
         }
         Command::Bench(command) => {
             logging::start_for_command();
-            bench::run(command)
+            bench::run(command, globals)
         }
         Command::Reference => Output::new(false).print(&weft_cli::reference(&Program::command())),
     }

@@ -1,23 +1,10 @@
-//! `weft bench`: the committed benchmark.
+//! `weft bench figures`: the committed benchmark.
 
+use super::failed;
 use std::path::PathBuf;
 use std::time::Duration;
-use weft_bench::{BenchError, FiguresOptions};
+use weft_bench::FiguresOptions;
 use weft_cli::CliError;
-use weft_types::with_causes;
-
-/// Measure the data path of this build
-#[derive(Clone, Debug, clap::Subcommand)]
-pub(crate) enum BenchCommand {
-    /// Run the committed benchmark: workloads beside the machine's own limit
-    ///
-    /// Starts a fabric of its own with drives in memory, and runs each workload in turns with a bare exchange
-    /// of messages of the same sizes. On a machine that does not reach the reference exchange the figures
-    /// mean nothing: then the command fails.
-    #[command(after_long_help = "Examples:\n  weft bench figures --pin --out bench.json\n  \
-                                 weft bench figures --only read --runs 3")]
-    Figures(FiguresArgs),
-}
 
 /// Arguments of `weft bench figures`.
 #[derive(Clone, Debug, clap::Args)]
@@ -42,8 +29,7 @@ pub(crate) struct FiguresArgs {
     allow_slow_machine: bool,
 }
 
-pub(crate) fn run(command: BenchCommand) -> Result<(), CliError> {
-    let BenchCommand::Figures(args) = command;
+pub(crate) fn run(args: FiguresArgs) -> Result<(), CliError> {
     let program = std::env::current_exe().map_err(CliError::file("find", "weft"))?;
     let options = FiguresOptions {
         json: args.out,
@@ -53,7 +39,7 @@ pub(crate) fn run(command: BenchCommand) -> Result<(), CliError> {
         only: args.only,
         ..FiguresOptions::new(program)
     };
-    let figures = weft_bench::figures(&options).map_err(|e| refused(&e))?;
+    let figures = weft_bench::figures(&options).map_err(|e| failed(e, "figures"))?;
     if figures.is_void() && !args.allow_slow_machine {
         return Err(CliError::Failed {
             message: "the machine does not reach the reference exchange: these figures mean nothing".into(),
@@ -61,9 +47,4 @@ pub(crate) fn run(command: BenchCommand) -> Result<(), CliError> {
         });
     }
     Ok(())
-}
-
-fn refused(error: &BenchError) -> CliError {
-    let hint = error.hint().unwrap_or("see the options with `weft bench figures --help`");
-    CliError::Failed { message: with_causes(error), hint: hint.into() }
 }

@@ -1,0 +1,70 @@
+//! `weft bench`: the load generator, and the committed benchmark.
+
+mod figures;
+mod rate;
+mod run;
+
+use figures::FiguresArgs;
+use run::RunArgs;
+use weft_bench::BenchError;
+use weft_cli::{CliError, Globals};
+use weft_types::with_causes;
+
+/// Measure a volume, or the data path of this build
+#[derive(Clone, Debug, clap::Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Put a load on a volume and measure it
+    ///
+    /// Keeps requests in flight on a volume of any fabric for a while, and reports requests and bytes per second
+    /// and latencies, as a whole and for each second. On a terminal a line per second shows how it goes; Ctrl-C
+    /// ends it early, with the report of what ran.
+    ///
+    /// A load that writes destroys what the volume holds: a volume that holds data is refused, unless --overwrite
+    /// is given. Reading a volume that nothing was written to measures little: unwritten blocks are not read from
+    /// any drive. Run a sequential write over it first.
+    ///
+    /// With --verify each block that is written bears its address, a generation and a checksum, and what is read is
+    /// checked against what was acknowledged before; what was written is read back at the end. A block that is not
+    /// what it should be is named with its LBA, and the exit code is 1.
+    #[command(after_long_help = "Examples:\n  \
+        weft bench run scratch --rw write --pattern sequential --bs 1MiB --depth 4 --runtime 1m\n  \
+        weft bench run scratch --html report.html\n  \
+        weft bench run scratch --rw mix --read-share 70 --verify --overwrite\n  \
+        weft bench run scratch --rw write --rate-limit 5000 --overwrite --json | jq .total.p99_us")]
+    Run(RunArgs),
+    /// Run the committed benchmark: workloads beside the machine's own limit
+    ///
+    /// Starts a fabric of its own with drives in memory, and runs each workload in turns with a bare exchange
+    /// of messages of the same sizes. On a machine that does not reach the reference exchange the figures
+    /// mean nothing: then the command fails.
+    #[command(after_long_help = "Examples:\n  weft bench figures --pin --out bench.json\n  \
+                                 weft bench figures --only read --runs 3")]
+    Figures(FiguresArgs),
+}
+
+pub(crate) fn run(command: BenchCommand, globals: &Globals) -> Result<(), CliError> {
+    match command {
+        BenchCommand::Run(args) => {
+            let (place, output) = (globals.place(), globals.output());
+            weft_cli::block_on(async move { run::run(args, &place, output).await })
+        }
+        BenchCommand::Figures(args) => figures::run(args),
+    }
+}
+
+/// Why there is no result, in the form of every other error.
+fn failed(error: BenchError, command: &str) -> CliError {
+    let hint = error
+        .hint()
+        .map_or_else(|| format!("see the options with `weft bench {command} --help`"), str::to_owned);
+    let message = with_causes(&error);
+    match error {
+        BenchError::Request(error) => CliError::Client(error),
+        BenchError::Runtime(error) => CliError::Runtime(error),
+        BenchError::Interrupted => CliError::Interrupted { message },
+        BenchError::HoldsData { .. } => CliError::Refused { message, hint },
+        BenchError::Invalid { .. } => CliError::Usage { message, hint },
+        BenchError::File { action, path, source } => CliError::File { action, path, source },
+        _ => CliError::Failed { message, hint },
+    }
+}
