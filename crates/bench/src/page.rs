@@ -26,16 +26,18 @@ impl RunReport {
     }
 
     fn sections(&self) -> Vec<Section> {
-        let mut summary = vec![Part::Text(format!("{}. {}.", self.what(), self.how()))];
+        let mut summary = vec![Part::Text(format!("{} {}", sentence(&self.what()), sentence(&self.how())))];
         summary.extend(self.failure.iter().map(|failure| Part::Warning(failure.message.clone())));
         let checks = self.checks().into_iter();
-        summary.extend(
-            checks.map(|line| if self.is_verified() { Part::Text(line) } else { Part::Warning(line) }),
-        );
+        summary.extend(checks.map(|line| match self.is_verified() {
+            true => Part::Text(sentence(&line)),
+            false => Part::Warning(line),
+        }));
         let mut rows = self.rows();
+        rows.iter_mut().flatten().for_each(|cell| *cell = pretty(cell));
         let head = rows.remove(0);
         summary.push(Part::Table(Table { head, rows }));
-        summary.push(Part::Text(format!("{}.", self.cpu())));
+        summary.push(Part::Text(sentence(&self.cpu())));
         vec![
             Section::new("Summary", summary),
             Section::new("Throughput", vec![Part::Chart(self.rates()), Part::Chart(self.bytes())]),
@@ -45,10 +47,16 @@ impl RunReport {
         ]
     }
 
-    /// A line over the seconds, drawn from the middle of each.
+    /// A line over the seconds: through the middle of each, and level to both ends of the run.
     fn over_time(&self, name: &str, unit: Unit, value: impl Fn(&Tick) -> Option<f64>) -> Series {
-        let point = |tick: &Tick| ((tick.from_s + tick.to_s) / 2.0, value(tick).unwrap_or(f64::NAN));
-        Series::new(name, unit, self.seconds.iter().map(point).collect())
+        let value = |tick: &Tick| value(tick).unwrap_or(f64::NAN);
+        let mut points: Vec<(f64, f64)> =
+            self.seconds.iter().map(|tick| ((tick.from_s + tick.to_s) / 2.0, value(tick))).collect();
+        if let (Some(first), Some(last)) = (self.seconds.first(), self.seconds.last()) {
+            points.insert(0, (first.from_s, value(first)));
+            points.push((last.to_s, value(last)));
+        }
+        Series::new(name, unit, points)
     }
 
     fn rates(&self) -> Chart {
@@ -74,7 +82,7 @@ impl RunReport {
             self.over_time("p50", Unit::Microseconds, |tick| tick.p50_us),
             self.over_time("p99", Unit::Microseconds, |tick| tick.p99_us),
             self.over_time("p99.9", Unit::Microseconds, |tick| tick.p999_us),
-            self.over_time("longest", Unit::Microseconds, |tick| tick.max_us),
+            self.over_time("max", Unit::Microseconds, |tick| tick.max_us),
         ];
         Chart::over_time("Latency of each second's requests", y, series)
     }
@@ -89,8 +97,8 @@ impl RunReport {
     }
 
     fn seconds(&self) -> Table {
-        let head = ["seconds", "reads/s", "writes/s", "MB/s", "p50", "p99", "p99.9", "longest"];
-        let latency = |us: Option<f64>| us.map_or_else(|| "-".to_owned(), latency_text);
+        let head = ["seconds", "reads/s", "writes/s", "MB/s", "p50", "p99", "p99.9", "max"];
+        let latency = |us: Option<f64>| us.map_or_else(|| "-".to_owned(), |us| pretty(&latency_text(us)));
         let row = |tick: &Tick| {
             let mut cells = vec![format!("{} to {}", tick.from_s, tick.to_s)];
             cells.extend([tick.reads_per_s, tick.writes_per_s, tick.mb_per_s].map(rate_text));
@@ -124,6 +132,21 @@ impl RunReport {
             ("seed", load.seed.to_string()),
         ];
         facts.map(|(name, value)| (name.to_owned(), value)).to_vec()
+    }
+}
+
+/// A line of the report as a sentence.
+fn sentence(line: &str) -> String {
+    let mut letters = line.chars();
+    let first: String = letters.next().into_iter().flat_map(char::to_uppercase).collect();
+    format!("{first}{}.", letters.as_str())
+}
+
+/// A latency with the letter that terminals may not have.
+fn pretty(latency: &str) -> String {
+    match latency.strip_suffix(" us") {
+        Some(number) => format!("{number} µs"),
+        None => latency.to_owned(),
     }
 }
 

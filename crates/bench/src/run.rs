@@ -339,7 +339,7 @@ impl Crew {
 fn live(tick: &Tick, runtime: Duration) -> String {
     let latency = |us: Option<f64>| us.map_or_else(|| "-".to_owned(), latency_text);
     format!(
-        "{:.0} s of {:.0} s  {} requests/s  {} MB/s  p50 {}  p99 {}  longest {}",
+        "{:.0} s of {:.0} s  {}/s  {} MB/s  p50 {}  p99 {}  max {}",
         tick.to_s.floor(),
         runtime.as_secs_f64().ceil(),
         rate_text(tick.iops),

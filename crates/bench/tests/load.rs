@@ -1,11 +1,13 @@
 //! A load on a real volume of the client library, in a simulation, over a server that stands for manager and target
 //! and counts what arrives.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use weft_bench::{Amount, BenchError, Load, Pattern};
+use weft_bench::{Amount, Before, BenchError, Ledger, Load, LoadResult, Pattern, Ran, Watch};
 use weft_client::{AttachOptions, Fabric, Volume};
 use weft_rt::sim::{Sim, spawn_process};
 use weft_rt::{Addr, Answer, Buf, Handler, Listener, Peer, Request, Server, sleep};
@@ -139,7 +141,18 @@ impl Handler for Everything {
 }
 
 /// Runs a load, and tells what arrived at the server.
-fn run(load: Load, reads_max: u64) -> (Result<weft_bench::LoadResult, BenchError>, Rc<Seen>) {
+fn run(load: Load, reads_max: u64) -> (Result<LoadResult, BenchError>, Rc<Seen>) {
+    with_volume(reads_max, async move |volume| load.run(&volume).await)
+}
+
+/// Runs a load that is watched.
+fn run_watched(load: Load, watch: impl FnOnce() -> Watch + 'static) -> Ran {
+    let (ran, _) = with_volume(u64::MAX, async move |volume| load.run_watched(&volume, watch()).await);
+    ran.expect("the load fits")
+}
+
+/// Does something with a volume, and tells what arrived at the server.
+fn with_volume<T: 'static>(reads_max: u64, with: impl AsyncFnOnce(Volume) -> T + 'static) -> (T, Rc<Seen>) {
     let seen = Rc::new(Seen::default());
     let arrived = seen.clone();
     let result = Sim::new(3).block_on(async move {
@@ -152,7 +165,7 @@ fn run(load: Load, reads_max: u64) -> (Result<weft_bench::LoadResult, BenchError
         sleep(Duration::from_millis(1)).await;
         let fabric = Fabric::connect(&[addr], "test").await.expect("the server answers");
         let volume: Volume = fabric.attach("v", AttachOptions::default()).await.expect("the server agrees");
-        load.run(&volume).await
+        with(volume).await
     });
     (result, arrived)
 }
@@ -211,4 +224,89 @@ fn loads_that_do_not_fit_are_refused() {
         assert!(matches!(result, Err(BenchError::Invalid { .. })));
         assert_eq!(seen.reads.get() + seen.writes.get(), 0);
     }
+}
+
+#[test]
+fn each_second_is_told_and_all_of_them_are_the_whole() {
+    let told: Rc<RefCell<Vec<(u64, LoadResult)>>> = Rc::default();
+    let listener = told.clone();
+    let ran = run_watched(load(50, 4, Amount::Time(Duration::from_millis(2500))), || Watch {
+        on_second: Some(Box::new(move |second, result| listener.borrow_mut().push((second, result)))),
+        ..Watch::default()
+    });
+    let told = told.borrow();
+    assert_eq!(told.iter().map(|(second, _)| *second).collect::<Vec<_>>(), [0, 1, 2]);
+    let sum: u64 = told.iter().map(|(_, result)| result.requests()).sum();
+    assert_eq!(sum, ran.result.requests());
+    let latencies: u64 = told.iter().map(|(_, result)| result.latency_ns().len()).sum();
+    assert_eq!(latencies, ran.result.latency_ns().len());
+    assert_eq!((told[0].1.elapsed, told[1].1.elapsed), (Duration::from_secs(1), Duration::from_secs(1)));
+    assert!(told[2].1.elapsed >= Duration::from_millis(499), "{:?}", told[2].1.elapsed);
+}
+
+#[test]
+fn whoever_watches_can_end_a_load() {
+    let stop = Arc::new(AtomicBool::new(false));
+    let (teller, flag) = (stop.clone(), stop.clone());
+    let slow = Load { per_second_max: Some(0.1), ..load(100, 4, Amount::Time(Duration::from_secs(3600))) };
+    let ran = run_watched(slow, move || Watch {
+        on_second: Some(Box::new(move |second, _| teller.store(second == 1, Ordering::Relaxed))),
+        stop: Some(flag),
+        ledger: None,
+    });
+    assert!(ran.failure.is_none() && stop.load(Ordering::Relaxed));
+    assert_eq!(ran.result.requests(), 1, "one is due at once, the next after ten seconds");
+}
+
+#[test]
+fn a_rate_is_kept_and_what_it_cannot_keep_is_late() {
+    let paced = |per_second, depth| Load {
+        per_second_max: Some(per_second),
+        ..load(100, depth, Amount::Time(Duration::from_secs(1)))
+    };
+    let kept = run(paced(100.0, 4), u64::MAX).0.expect("the load runs");
+    assert!((99..=101).contains(&kept.requests()), "{}", kept.requests());
+    assert!(kept.latency_ns().max() < 2_000_000, "none had to wait: {}", kept.latency_ns().max());
+    // The server needs 100 us, so that one in flight cannot do 20,000 per second.
+    let missed = run(paced(20_000.0, 1), u64::MAX).0.expect("the load runs");
+    assert!(missed.requests() < 10_001, "{}", missed.requests());
+    assert!(missed.latency_ns().max() > 100_000_000, "the last was due long ago");
+}
+
+#[test]
+fn a_load_keeps_to_its_range() {
+    let part = |range| Load { range: Some(range), ..load(100, 1, Amount::Requests(5)) };
+    assert!(run(part(8192..16384), u64::MAX).0.is_ok());
+    for bad in [8192..8192 + 2048, 100..8192, 0..VOLUME_BLOCKS * 4096 + 4096] {
+        let (result, _) = run(part(bad), u64::MAX);
+        assert!(matches!(result, Err(BenchError::Invalid { .. })));
+    }
+}
+
+/// Runs a load that is checked, on a server which loses every write and answers zeroes.
+fn run_checked(read_percent: u8) -> (Ran, weft_bench::Verified) {
+    let range = 0..64 * 4096;
+    let ledger = Rc::new(RefCell::new(Ledger::new(9, range.clone(), 4096, Before::Zeroes)));
+    let kept = ledger.clone();
+    let load = Load { range: Some(range), ..load(read_percent, 4, Amount::Requests(2000)) };
+    let ran = run_watched(load, move || Watch { ledger: Some(ledger), ..Watch::default() });
+    let verified = kept.borrow().verified().clone();
+    (ran, verified)
+}
+
+#[test]
+fn lost_writes_are_noticed_and_end_the_load() {
+    let (ran, verified) = run_checked(50);
+    assert!(verified.blocks_wrong > 0 && ran.failure.is_none(), "{verified:?}");
+    assert!(ran.result.requests() < 2000, "it goes no further");
+    let mismatch = &verified.mismatches[0];
+    assert!(mismatch.lba < 64 && mismatch.found == "zeroes", "{mismatch}");
+    assert!(mismatch.expected.contains("generation"), "{mismatch}");
+}
+
+#[test]
+fn zeroes_are_right_where_nothing_was_written() {
+    let (ran, verified) = run_checked(100);
+    assert_eq!((verified.blocks_wrong, verified.blocks_checked), (0, 2000));
+    assert_eq!(ran.result.requests(), 2000);
 }

@@ -172,25 +172,30 @@ fn linear(low: f64, high: f64, is_tight: bool) -> (Range<f64>, Vec<f64>) {
     (first..end, ticks)
 }
 
-/// From a value of 1, 2 or 5 times a power of ten at or below the lowest to one at or above the highest. Ticks are all
-/// of these where they fit, else powers of ten, or every second one, and so on.
+/// What ticks of a logarithmic axis may be, times powers of ten: the first that are few enough are taken.
+const LOG_STEPS: [&[f64]; 3] = [&[1.0, 2.0, 5.0], &[1.0, 3.0], &[1.0]];
+
+/// From a tick at or below the lowest value to one at or above the highest. Where even the powers of ten are too many,
+/// every second one is labelled, and so on.
 fn log(low: f64, high: f64) -> (Range<f64>, Vec<f64>) {
-    let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
-    let all: Vec<f64> = (first..=last).flat_map(|e| [1.0, 2.0, 5.0].map(|m| m * 10f64.powi(e))).collect();
-    let start = all.iter().rposition(|t| *t <= low * 1.000_001).unwrap_or(0);
-    let end = all.iter().position(|t| *t >= high * 0.999_999).unwrap_or(all.len() - 1);
-    // One value only: a decade's third to each side, so that the axis has a length.
-    let (start, end) =
-        if start < end { (start, end) } else { (start.saturating_sub(1), (end + 1).min(all.len() - 1)) };
-    let range = all[start]..all[end];
-    let fine = &all[start..=end];
-    if fine.len() <= TICKS {
-        return (range, fine.to_vec());
+    let powers = low.log10().floor() as i32 - 1..=high.log10().ceil() as i32 + 1;
+    let mut ticks = Vec::new();
+    for steps in LOG_STEPS {
+        let all: Vec<f64> =
+            powers.clone().flat_map(|e| steps.iter().map(move |m| m * 10f64.powi(e))).collect();
+        // There is one on either side: the powers reach beyond both values.
+        let first = all.iter().rposition(|t| *t <= low * 1.000_001).unwrap_or(0);
+        let last = all.iter().position(|t| *t >= high * 0.999_999).unwrap_or(all.len() - 1);
+        // One value only: a tick further to each side, so that the axis has a length.
+        let (first, last) = if first < last { (first, last) } else { (first - 1, last + 1) };
+        ticks = all[first..=last].to_vec();
+        if ticks.len() <= TICKS {
+            break;
+        }
     }
-    let powers: Vec<f64> =
-        (first..=last).map(|e| 10f64.powi(e)).filter(|t| range.contains(t) || *t == range.end).collect();
-    let stride = powers.len().div_ceil(TICKS);
-    (range, powers.into_iter().step_by(stride).collect())
+    let range = ticks[0]..ticks[ticks.len() - 1];
+    let stride = ticks.len().div_ceil(TICKS);
+    (range, ticks.into_iter().step_by(stride).collect())
 }
 
 #[cfg(test)]

@@ -93,6 +93,16 @@ fn errors_read_well() {
         &["up", "--port", "0"],
         &["manager", "start"],
         &["volume", "import", "data", "/proc/self/nothing"],
+        &["bench", "run"],
+        &["bench", "run", "data", "--bs", "4KB"],
+        &["bench", "run", "data", "--runtime", "30"],
+        &["bench", "run", "data", "--warm-up", "-1s"],
+        &["bench", "run", "data", "--rate-limit", "fast"],
+        &["bench", "run", "data", "--rw", "readwrite"],
+        &["bench", "run", "data", "--rw", "write", "--read-share", "50"],
+        &["bench", "run", "data", "--depth", "0"],
+        &["bench", "run", "data", "--html", "/nowhere/report.html"],
+        &["bench", "run", "data"],
         &["--json", "volume", "create"],
     ];
     let mut text = String::new();

@@ -104,14 +104,16 @@ pub(crate) async fn run(args: RunArgs, place: &FabricPlace, output: Output) -> R
     }
     let volume = find(place, &args.volume).await?;
     let options = args.options(read_percent, place, volume)?;
-    let mut step = std::io::stderr().is_terminal().then(Step::new);
+    let is_watched = std::io::stderr().is_terminal();
+    // Made when there is something to say, by when signals are held back: it has a thread of its own.
+    let mut step = None;
     let mut tell = |line: &str| {
-        if let Some(step) = &step {
-            step.says(line);
+        if is_watched {
+            step.get_or_insert_with(Step::new).says(line);
         }
     };
     let ran = weft_bench::run(&options, &mut tell).await;
-    step.take();
+    drop(step);
     let report = ran.map_err(|error| failed(error, "run"))?;
     if let Some(path) = &args.html {
         report.write_html(path).map_err(|error| failed(error, "run"))?;
@@ -193,7 +195,7 @@ fn check_html(path: &std::path::Path) -> Result<(), CliError> {
 async fn find(place: &FabricPlace, name: &str) -> Result<VolumeInfo, CliError> {
     let connection = Connection::open(place).await?;
     match connection.ask(&ApiRequest::VolumeShow { name: name.to_owned() }).await? {
-        ApiAnswer::Volume { volume } => Ok(volume),
+        ApiAnswer::Volume { volume, .. } => Ok(volume),
         _ => Err(CliError::Failed {
             message: format!(
                 "the manager at {} answered another question than the one asked",

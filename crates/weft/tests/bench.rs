@@ -1,0 +1,134 @@
+//! The load generator on a real fabric: its reports, its checks, and what it refuses.
+
+mod bed;
+
+use bed::{Bed, wait_until};
+use serde_json::Value;
+use std::fs;
+use std::time::Duration;
+
+/// Insists that every tag is closed, in order.
+fn assert_balanced(html: &str) {
+    let mut open: Vec<&str> = Vec::new();
+    for piece in html.split('<').skip(1) {
+        let (tag, _) = piece.split_once('>').expect("tags end");
+        if let Some(name) = tag.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(name), "closed out of order");
+        } else if !tag.ends_with('/') && !tag.starts_with('!') {
+            open.extend(tag.split_whitespace().next());
+        }
+    }
+    assert_eq!(open, Vec::<&str>::new(), "never closed");
+}
+
+fn run<'a>(rest: &[&'a str]) -> Vec<&'a str> {
+    [&["bench", "run", "data", "--warm-up", "0s"], rest].concat()
+}
+
+fn count(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("not a number: {value}"))
+}
+
+#[test]
+fn a_checked_mix_is_reported_and_then_protected() {
+    let bed = Bed::new("bench");
+    bed.up(2, 1);
+    bed.ok(&["volume", "create", "data", "--size", "32MiB"]);
+    let mix = ["--rw", "mix", "--size", "8MiB", "--offset", "4MiB", "--depth", "16", "--verify"];
+    let report = bed.json(&run(&[&mix[..], &["--runtime", "2s", "--html", "report.html"]].concat()));
+    let (reads, writes) = (count(&report["reads"]["requests"]), count(&report["writes"]["requests"]));
+    assert!(reads > 0 && writes > 0, "{report}");
+    assert_eq!(count(&report["total"]["requests"]), reads + writes);
+    assert_eq!(report["verify"]["blocks_wrong"], 0, "{report}");
+    assert_eq!(report["verify"]["is_read_back"], true, "{report}");
+    assert!(count(&report["verify"]["blocks_checked"]) >= reads, "{report}");
+    assert_eq!((&report["volume"]["copies"], &report["load"]["attached"]), (&2.into(), &"exclusive".into()));
+    assert!(report["machine"]["kernel"].is_string() && report["failure"].is_null(), "{report}");
+    assert!(report["seconds"].as_array().is_some_and(|seconds| !seconds.is_empty()), "{report}");
+
+    let html = fs::read_to_string(bed.path("report.html")).expect("it was written");
+    assert_balanced(&html);
+    assert_eq!(html.matches("<svg").count(), 4, "each chart is there");
+    assert!(!html.contains("<script") && !html.contains("href="), "it needs nothing else");
+
+    bed.weft(&run(&["--rw", "write"])).fails(4, &["'data' holds data", "--overwrite"]);
+    let beside = run(&["--rw", "write", "--size", "4MiB", "--runtime", "100ms", "--rate-limit", "100"]);
+    assert!(bed.ok(&beside).contains("random writes of 4 KiB, 32 in flight, at most 100/s"));
+    let again = run(&["--rw", "write", "--overwrite", "--jobs", "2", "--runtime", "300ms"]);
+    assert_eq!(bed.json(&again)["load"]["attached"], "shared");
+    let read = bed.json(&run(&["--verify", "--runtime", "300ms", "--pattern", "sequential"]));
+    assert_eq!(
+        (&read["load"]["attached"], &read["verify"]["blocks_wrong"]),
+        (&"read-only".into(), &0.into())
+    );
+}
+
+#[test]
+fn a_block_that_was_changed_is_found_and_named() {
+    let bed = Bed::new("bench-corrupt");
+    bed.up(2, 1);
+    bed.ok(&["volume", "create", "data", "--size", "4MiB"]);
+    let fill = ["--rw", "write", "--pattern", "sequential", "--bs", "64KiB", "--verify", "--runtime", "1s"];
+    bed.ok(&run(&fill));
+    bed.ok(&["volume", "export", "data", "image"]);
+    let mut image = fs::read(bed.path("image")).expect("it was written");
+    image[77 * 4096 + 1000] ^= 1;
+    fs::write(bed.path("image"), &image).expect("written");
+    bed.ok(&["volume", "import", "data", "image"]);
+    // A megabyte at a time, so that all of it is read however slow the machine is: a run begins depth requests.
+    let read =
+        run(&["--verify", "--pattern", "sequential", "--bs", "1MiB", "--depth", "4", "--runtime", "1s"]);
+    let said = bed.weft(&read);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.contains("LBA 77: expected") && said.err.contains("with checksum"), "{said:?}");
+    assert!(said.err.contains("hint: ") && said.out.contains("WRONG: 1 blocks"), "{said:?}");
+}
+
+#[test]
+fn what_does_not_fit_the_volume_is_refused() {
+    let bed = Bed::new("bench-refuse");
+    bed.up(1, 1);
+    bed.ok(&["volume", "create", "data", "--size", "4MiB", "--copies", "1"]);
+    let fails = |rest: &[&str], word: &str| bed.weft(&run(rest)).fails(2, &[word]);
+    fails(&["--bs", "1000"], "multiples of 4096");
+    fails(&["--bs", "8MiB"], "for each job");
+    fails(&["--offset", "4MiB"], "not within volume data");
+    fails(&["--offset", "2MiB", "--size", "4MiB"], "not within volume data");
+    fails(&["--rw", "write", "--bs", "512", "--verify"], "whole blocks");
+    fails(&["--runtime", "0s"], "measures nothing");
+    bed.weft(&["bench", "run", "none"]).fails(1, &["none"]);
+    assert!(
+        bed.ok(&["bench", "run", "data", "--rw", "write", "--bs", "512", "--runtime", "200ms"])
+            .contains("512 B")
+    );
+}
+
+#[test]
+fn a_run_that_is_interrupted_tells_what_ran() {
+    let bed = Bed::new("bench-interrupt");
+    bed.up(1, 1);
+    bed.ok(&["volume", "create", "data", "--size", "4MiB", "--copies", "1"]);
+    // The first request may not be on its way yet when the signal comes: then more patience is needed.
+    for patience_ms in [500, 5000, 50_000] {
+        let mut running = bed.spawn(&run(&["--runtime", "1h", "--json"]));
+        wait_until("it is attached", || {
+            let sessions = bed.json(&["session", "list"]);
+            sessions["sessions"].as_array().is_some_and(|all| {
+                all.iter()
+                    .any(|one| one["client"].as_str().is_some_and(|name| name.starts_with("weft bench")))
+            })
+        });
+        std::thread::sleep(Duration::from_millis(patience_ms));
+        bed::kill(running.0.id() as i32, "INT");
+        let mut told = String::new();
+        let out = running.0.stdout.as_mut().expect("it was asked for");
+        std::io::Read::read_to_string(out, &mut told).expect("text");
+        if running.0.wait().expect("it is a child").code() == Some(0) {
+            let report: Value = serde_json::from_str(&told).expect("a document");
+            assert_eq!(report["interrupted"], true, "{report}");
+            assert!(count(&report["total"]["requests"]) > 0, "{report}");
+            return;
+        }
+    }
+    panic!("nothing was measured at all");
+}
