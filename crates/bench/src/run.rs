@@ -33,6 +33,9 @@ const REQUEST_BYTES_MAX: u64 = 64 << 20;
 /// Bytes in flight of all jobs together: what reads and writes keep in memory at the same time.
 const IN_FLIGHT_BYTES_MAX: u64 = 4 << 30;
 
+/// Places that can be checked, 4 bytes of memory each: 8 TiB at 4 KiB.
+const PLACES_CHECKED_MAX: u64 = 1 << 31;
+
 /// What to run, on what.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
@@ -102,6 +105,10 @@ impl RunOptions {
             format!("bytes {} to {} are not within volume {name} of {size}", range.start, range.end)
         } else if (range.end - range.start) / block < jobs {
             format!("{} bytes do not hold a request of {block} for each job", range.end - range.start)
+        } else if self.verify && (range.end - range.start) / block > PLACES_CHECKED_MAX {
+            format!(
+                "--verify keeps account of {PLACES_CHECKED_MAX} requests' places at most: name a part with --size"
+            )
         } else {
             let places = (range.end - range.start) / block;
             let at = |job: u64| range.start + places * job / jobs * block;
@@ -401,6 +408,14 @@ mod tests {
             (
                 RunOptions { verify: true, ..load(Load { block_size: 512, read_percent: 50, ..of() }) },
                 "multiples of 4KiB",
+            ),
+            (
+                RunOptions {
+                    verify: true,
+                    volume: VolumeInfo { size_bytes: 16 << 40, ..good.volume.clone() },
+                    ..good.clone()
+                },
+                "name a part",
             ),
         ] {
             let error = bad.parts().expect_err(word).to_string();

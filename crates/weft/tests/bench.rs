@@ -5,6 +5,7 @@ mod bed;
 use bed::{Bed, wait_until};
 use serde_json::Value;
 use std::fs;
+use std::io::Read;
 use std::time::Duration;
 
 /// Insists that every tag is closed, in order.
@@ -103,13 +104,11 @@ fn what_does_not_fit_the_volume_is_refused() {
     );
 }
 
-#[test]
-fn a_run_that_is_interrupted_tells_what_ran() {
-    let bed = Bed::new("bench-interrupt");
-    bed.up(1, 1);
-    bed.ok(&["volume", "create", "data", "--size", "4MiB", "--copies", "1"]);
-    // The first request may not be on its way yet when the signal comes: then more patience is needed.
+/// Starts a long run, ends it by other means once it measures, and returns its exit code, its report and its errors.
+fn cut_short(bed: &Bed, by: impl Fn(&bed::Running)) -> (Option<i32>, Value, String) {
+    // The first request may not be on its way yet when the end comes: then more patience is needed.
     for patience_ms in [500, 5000, 50_000] {
+        bed.ok(&["volume", "create", "data", "--size", "4MiB", "--copies", "1"]);
         let mut running = bed.spawn(&run(&["--runtime", "1h", "--json"]));
         wait_until("it is attached", || {
             let sessions = bed.json(&["session", "list"]);
@@ -119,16 +118,34 @@ fn a_run_that_is_interrupted_tells_what_ran() {
             })
         });
         std::thread::sleep(Duration::from_millis(patience_ms));
-        bed::kill(running.0.id() as i32, "INT");
-        let mut told = String::new();
-        let out = running.0.stdout.as_mut().expect("it was asked for");
-        std::io::Read::read_to_string(out, &mut told).expect("text");
-        if running.0.wait().expect("it is a child").code() == Some(0) {
-            let report: Value = serde_json::from_str(&told).expect("a document");
-            assert_eq!(report["interrupted"], true, "{report}");
-            assert!(count(&report["total"]["requests"]) > 0, "{report}");
-            return;
+        by(&running);
+        let (mut told, mut errors) = (String::new(), String::new());
+        let (out, err) = (running.0.stdout.take(), running.0.stderr.take());
+        out.expect("it was asked for").read_to_string(&mut told).expect("text");
+        err.expect("it was asked for").read_to_string(&mut errors).expect("text");
+        let code = running.0.wait().expect("it is a child").code();
+        let report: Value = serde_json::from_str(&told).unwrap_or_default();
+        if report["total"]["requests"].as_u64() > Some(0) {
+            return (code, report, errors);
         }
+        bed.weft(&["volume", "delete", "data", "--force", "--yes"]);
+        wait_until("the volume is gone", || bed.weft(&["volume", "show", "data"]).code == 1);
     }
     panic!("nothing was measured at all");
+}
+
+#[test]
+fn a_run_that_ends_early_tells_what_ran() {
+    let bed = Bed::new("bench-early");
+    bed.up(1, 1);
+    let (code, report, errors) = cut_short(&bed, |running| bed::kill(running.0.id() as i32, "INT"));
+    assert_eq!((code, &report["interrupted"], errors.as_str()), (Some(0), &true.into(), ""), "{report}");
+    bed.ok(&["volume", "delete", "data", "--yes"]);
+    wait_until("the volume is gone", || bed.weft(&["volume", "show", "data"]).code == 1);
+
+    let delete = |_: &bed::Running| drop(bed.ok(&["volume", "delete", "data", "--force", "--yes"]));
+    let (code, report, errors) = cut_short(&bed, delete);
+    assert_eq!((code, &report["interrupted"]), (Some(1), &false.into()), "{report}");
+    assert!(report["failure"]["message"].is_string(), "{report}");
+    assert!(errors.contains("the load ended early"), "{errors}");
 }
