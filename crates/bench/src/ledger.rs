@@ -43,7 +43,7 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// What was checked, and what came of it.
+/// What was checked, and what came of it. A block counts as often as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Verified {
     /// Blocks that were what they had to be: what this run wrote, the zeroes that were there before, or what bears the

@@ -267,10 +267,10 @@ impl RunReport {
     pub(crate) fn checks(&self) -> Vec<String> {
         let Some(VerifyFacts { verified, is_read_back }) = &self.verify else { return vec![] };
         let count = |n: u64| grouped(n as f64);
-        let mut lines = vec![format!("verified: {} blocks are right", count(verified.blocks_checked))];
+        let mut lines = vec![format!("verified: {} blocks read were right", count(verified.blocks_checked))];
         if verified.blocks_unknown > 0 {
             lines.push(format!(
-                "of {} more blocks it is not known what should be in them",
+                "of {} more it is not known what should be in them",
                 count(verified.blocks_unknown)
             ));
         }

@@ -14,7 +14,7 @@ const HEIGHT: u32 = 320;
 
 /// Room for the labels of each axis, for the marks above the drawing area, and around it all.
 const X_LABELS: u32 = 44;
-const Y_LABELS: u32 = 76;
+const Y_LABELS: u32 = 90;
 const MARKS: u32 = 18;
 const MARGIN: u32 = 14;
 
