@@ -278,7 +278,7 @@ impl RunReport {
             lines.push("what was written was not all read back".to_owned());
         }
         if verified.blocks_wrong > 0 {
-            lines.push(format!("WRONG: {} blocks", count(verified.blocks_wrong)));
+            lines.push(format!("WRONG blocks: {}", count(verified.blocks_wrong)));
             lines.extend(verified.mismatches.iter().map(|mismatch| format!("  {mismatch}")));
         }
         lines
@@ -427,7 +427,7 @@ pub(crate) mod tests {
         assert!(!report.is_verified());
         let text = report.text();
         assert!(text.contains("LBA 9: expected generation 2, found zeroes"), "{text}");
-        assert!(text.contains("WRONG: 1 blocks") && text.contains("not all read back"), "{text}");
+        assert!(text.contains("WRONG blocks: 1") && text.contains("not all read back"), "{text}");
     }
 
     #[test]

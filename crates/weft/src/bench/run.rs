@@ -212,7 +212,7 @@ fn verdict(report: &RunReport) -> Result<(), CliError> {
         && let Some(first) = wrong.mismatches.first()
     {
         return Err(CliError::Failed {
-            message: format!("{} blocks are not what they should be; {first}", wrong.blocks_wrong),
+            message: format!("what was read is not what should be there, {} times; {first}", wrong.blocks_wrong),
             hint: "if nobody else wrote to the volume meanwhile, its data is damaged: keep it as it is, and see \
                    `weft events` and the nodes' logs"
                 .into(),
