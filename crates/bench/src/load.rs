@@ -9,7 +9,7 @@ use crate::ledger::Ledger;
 use crate::plan::{Pattern, Plan, Random, Step};
 use hdrhistogram::Histogram;
 use std::cell::{Cell, RefCell};
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,6 +28,9 @@ const DATA_BUFS_MIN: usize = 4;
 /// How often a worker that waits for its turn looks whether there will be one: soon enough for whoever asked for
 /// the end.
 const STOP_LOOKED_AT: Duration = Duration::from_millis(100);
+
+/// Rates that a load can be held to: one request in a day at least, and no more than a core could ever count.
+const PER_SECOND: RangeInclusive<f64> = 1e-5..=1e8;
 
 /// The parts of a load's time that are told one by one.
 const SECOND: Duration = Duration::from_secs(1);
@@ -183,8 +186,9 @@ impl Load {
             "a depth of 0 would do nothing".to_owned()
         } else if self.read_percent > 100 {
             format!("{} of a hundred requests cannot be reads", self.read_percent)
-        } else if self.per_second_max.is_some_and(|rate| !(rate > 0.0 && rate.is_finite())) {
-            "a rate of nothing would do nothing".to_owned()
+        } else if let Some(rate) = self.per_second_max.filter(|rate| !PER_SECOND.contains(rate)) {
+            let (least, most) = (PER_SECOND.start(), PER_SECOND.end());
+            format!("a rate of {rate} requests per second is not between {least} and {most}")
         } else {
             return Ok(range);
         };
@@ -249,10 +253,9 @@ impl State {
         }
     }
 
-    /// Whether no further request is begun from this instant on.
+    /// Whether no further request is begun from this instant on, however many are left.
     fn is_over(&self, at: Instant) -> bool {
-        self.left.get() == 0
-            || self.deadline.is_some_and(|deadline| at >= deadline)
+        self.deadline.is_some_and(|deadline| at >= deadline)
             || self.failure.borrow().is_some()
             || self.watch.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
             || self.watch.ledger.as_ref().is_some_and(|ledger| ledger.borrow().is_violated())
@@ -261,7 +264,7 @@ impl State {
     /// When the next request of a worker that is free counts as begun; waits until then. None if there is to be no
     /// further one.
     async fn turn(&self, free: Instant) -> Option<Instant> {
-        if self.is_over(free) {
+        if self.left.get() == 0 || self.is_over(free) {
             return None;
         }
         self.left.set(self.left.get() - 1);

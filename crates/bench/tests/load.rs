@@ -264,6 +264,11 @@ fn a_rate_is_kept_and_what_it_cannot_keep_is_late() {
         per_second_max: Some(per_second),
         ..load(100, depth, Amount::Time(Duration::from_secs(1)))
     };
+    let counted = Load { amount: Amount::Requests(50), ..paced(100.0, 4) };
+    assert_eq!(run(counted, u64::MAX).0.expect("the load runs").requests(), 50);
+    for rate in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+        assert!(matches!(run(paced(rate, 1), u64::MAX).0, Err(BenchError::Invalid { .. })), "{rate}");
+    }
     let kept = run(paced(100.0, 4), u64::MAX).0.expect("the load runs");
     assert!((99..=101).contains(&kept.requests()), "{}", kept.requests());
     assert!(kept.latency_ns().max() < 2_000_000, "none had to wait: {}", kept.latency_ns().max());
