@@ -1,6 +1,6 @@
 //! What is answered. It owns the shapes that tools print; bytes are integers, times RFC 3339 in UTC.
 
-use crate::Timestamp;
+use crate::{ScrubInfo, ScrubRunInfo, Timestamp};
 use serde::{Deserialize, Serialize};
 use weft_types::{
     AttachMode, DriveId, DriveState, Epoch, FabricId, FabricMap, Generation, GroupId, MapVersion, NodeId,
@@ -87,6 +87,8 @@ pub enum ApiAnswer {
         /// The events.
         events: Vec<EventInfo>,
     },
+    /// To `scrub-start`, `scrub-stop`, `scrub-status` and `scrub-schedule`: as it is now.
+    Scrub(Box<ScrubInfo>),
     /// To `map-get`.
     Map {
         /// The map.
@@ -168,6 +170,12 @@ pub struct DriveUse {
     pub data_bytes_written: u64,
     /// Bytes written to the log since the target started.
     pub log_bytes_written: u64,
+    /// Blocks found damaged since the target started.
+    #[serde(default)]
+    pub blocks_damaged: u64,
+    /// Damaged blocks that were written anew since the target started, for a reader or by a scrub.
+    #[serde(default)]
+    pub blocks_healed: u64,
 }
 
 /// A drive.
@@ -387,6 +395,9 @@ pub struct FabricStatus {
     /// target started.
     #[serde(default)]
     pub resyncs: Vec<ResyncInfo>,
+    /// The scrub that runs.
+    #[serde(default)]
+    pub scrub: Option<ScrubRunInfo>,
 }
 
 /// How far a drive has been emptied.

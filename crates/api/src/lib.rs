@@ -7,6 +7,7 @@ mod answer;
 mod error;
 mod message;
 mod request;
+mod scrub;
 mod time;
 
 pub use answer::{
@@ -19,6 +20,9 @@ pub use message::{
     ApiReply, MessageError, Outcome, decode_reply, decode_request, encode_reply, encode_request,
 };
 pub use request::{ApiRequest, FailureDomain};
+pub use scrub::{
+    ScrubFindingInfo, ScrubFindingKind, ScrubGroupInfo, ScrubInfo, ScrubRunInfo, ScrubVolumeInfo,
+};
 pub use time::{ParseTimeError, Timestamp};
 
 /// The version of the shapes in this crate; raised when a reader of the older one would misunderstand.

@@ -164,6 +164,21 @@ pub enum ApiRequest {
         #[serde(default)]
         limit: Option<u32>,
     },
+    /// Has volumes read and verified as a whole, and damaged copies healed. Answer: `scrub`.
+    ScrubStart {
+        /// Their names; none for every volume.
+        #[serde(default)]
+        volumes: Vec<String>,
+    },
+    /// Ends the scrub that runs; the schedule rests for a day. Answer: `scrub`.
+    ScrubStop {},
+    /// How scrubs are getting on. Answer: `scrub`.
+    ScrubStatus {},
+    /// Changes how often everything is scrubbed. Answer: `scrub`.
+    ScrubSchedule {
+        /// The period in milliseconds, at least a minute; none: only when somebody asks.
+        every_ms: Option<u64>,
+    },
     /// The fabric map as it is. Answer: `map`.
     MapGet {},
     /// Shows the settings, and first changes those that are given. Answer: `settings`.
@@ -188,6 +203,9 @@ impl ApiRequest {
             | ApiRequest::NodeEvacuate { dry_run, .. }
             | ApiRequest::NodeRemove { dry_run, .. } => !dry_run,
             ApiRequest::Settings { rebuild_after_ms } => rebuild_after_ms.is_some(),
+            ApiRequest::ScrubStart { .. } | ApiRequest::ScrubStop {} | ApiRequest::ScrubSchedule { .. } => {
+                true
+            }
             _ => false,
         }
     }

@@ -221,6 +221,7 @@ fn describe(drive: &DriveInfo, replicas: &[ReplicaInfo], paint: Paint) -> String
             ("state", state_name(drive).to_owned()),
             ("size", Size(drive.capacity_bytes).to_string()),
             ("used", used(drive)),
+            ("damage", damage(drive)),
         ],
     );
     let mut table = Table::new(&["GROUP", "ROLE", "SINCE"]);
@@ -232,6 +233,15 @@ fn describe(drive: &DriveInfo, replicas: &[ReplicaInfo], paint: Paint) -> String
         text.push_str(&table.render(paint));
     }
     text
+}
+
+/// What was found damaged, and healed, since the drive's target started.
+fn damage(drive: &DriveInfo) -> String {
+    match drive.usage {
+        None => "-".into(),
+        Some(usage) if usage.blocks_damaged == 0 => "none found".into(),
+        Some(usage) => format!("{} blocks found, {} healed", usage.blocks_damaged, usage.blocks_healed),
+    }
 }
 
 fn used(drive: &DriveInfo) -> String {

@@ -23,6 +23,7 @@ mod paint;
 mod pool;
 mod progress;
 mod reference;
+mod scrub;
 mod session;
 mod size;
 mod span;
@@ -46,6 +47,7 @@ pub use paint::{Paint, Tone};
 pub use pool::PoolCommand;
 pub use progress::Step;
 pub use reference::reference;
+pub use scrub::{ScrubCommand, ScrubScheduleArgs, ScrubStartArgs};
 pub use session::SessionCommand;
 pub use size::{ParseSizeError, Size};
 pub use span::{ParseSpanError, Span, span};
@@ -124,6 +126,9 @@ pub enum Command {
     /// The sets of drives that volumes draw from
     #[command(subcommand)]
     Pool(PoolCommand),
+    /// Reading everything, verifying it, and healing what is damaged
+    #[command(subcommand)]
+    Scrub(ScrubCommand),
     /// Show what happened in the fabric lately
     Events(EventsArgs),
     /// The fabric as a whole
@@ -232,6 +237,7 @@ async fn ask(connection: &Connection, command: Command, output: Output) -> Resul
         Command::Drive(DriveCommand::List) => drive::list(connection, output).await,
         Command::Drive(DriveCommand::Show { id }) => drive::show(connection, &id, output).await,
         Command::Pool(PoolCommand::List) => pool::list(connection, output).await,
+        Command::Scrub(command) => scrub::scrub(connection, command, output).await,
         Command::Events(args) => events::events(connection, &args, output).await,
         Command::Fabric(FabricCommand::Show) => fabric::show(connection, output).await,
         Command::Fabric(FabricCommand::Set { rebuild_after_ms }) => {

@@ -63,6 +63,9 @@ fn describe(status: &FabricStatus, paint: Paint) -> String {
     if !status.emptying.is_empty() {
         text.push_str(&format!("\n{}", emptying(status).render(paint)));
     }
+    if let Some(run) = &status.scrub {
+        text.push_str(&format!("\n{}", crate::scrub::line(run, paint)));
+    }
     if !status.degraded_groups.is_empty() {
         text.push_str(&format!("\n{}", repairs(status, paint)));
     }
@@ -237,6 +240,7 @@ mod tests {
             sessions: 1,
             resync_eta_ms: Some(5000),
             resyncs: vec![],
+            scrub: None,
         };
         let text = describe(&status, Paint::off());
         for part in [

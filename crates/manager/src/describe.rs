@@ -123,6 +123,8 @@ impl Manager {
                 used_bytes: d.used_bytes,
                 data_bytes_written: d.data_bytes_written,
                 log_bytes_written: d.log_bytes_written,
+                blocks_damaged: d.blocks_damaged,
+                blocks_healed: d.blocks_healed,
             }),
             in_sync_groups: in_role(Role::InSync),
             syncing_groups: in_role(Role::Syncing),

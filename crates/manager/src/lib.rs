@@ -18,6 +18,8 @@ mod member;
 mod observe;
 mod operate;
 mod recover;
+mod scrub;
+mod scrub_info;
 mod serve;
 mod session;
 mod status;

@@ -6,6 +6,7 @@
 use crate::error::ManagerError;
 use crate::event::Events;
 use crate::member::Member;
+use crate::scrub::Scrubbing;
 use crate::status::Usage;
 use crate::store::MapStore;
 use std::cell::{Cell, RefCell};
@@ -77,6 +78,7 @@ pub struct Manager {
     /// Whether it stopped because its store is an old copy: then the process stays, to say so.
     pub(crate) is_stale: Cell<bool>,
     pub(crate) polling: Cell<bool>,
+    pub(crate) scrubbing: Scrubbing,
 }
 
 impl Manager {
@@ -119,8 +121,10 @@ impl Manager {
             halted: RefCell::new(None),
             is_stale: Cell::new(false),
             polling: Cell::new(false),
+            scrubbing: Scrubbing::default(),
         });
         spawn(manager.clone().watch_over());
+        spawn(manager.clone().keep_scrubbing());
         Ok(manager)
     }
 

@@ -6,6 +6,7 @@
 use crate::error::CommitError;
 use crate::join::DEFAULT_POOL;
 use crate::manager::{Manager, wall_clock_ms};
+use crate::scrub_info::groups_of;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use weft_api::{ApiAnswer, ApiError, ApiRequest, ErrorCode, FailureDomain, SettingsInfo};
@@ -98,9 +99,32 @@ impl Manager {
             ApiRequest::Events { after, limit } => {
                 Ok(ApiAnswer::Events { events: self.state.borrow().events.newest(after, limit) })
             }
+            ApiRequest::ScrubStart { volumes } => self.scrub_volumes(&volumes),
+            ApiRequest::ScrubStop {} => self.answer_scrub(self.stop_scrub()),
+            ApiRequest::ScrubStatus {} => self.answer_scrub(Ok(())),
+            ApiRequest::ScrubSchedule { every_ms } => self.answer_scrub(self.schedule_scrub(every_ms)),
             ApiRequest::MapGet {} => Ok(ApiAnswer::Map { map: Box::new((*self.map()).clone()) }),
             ApiRequest::Settings { rebuild_after_ms } => self.settings(rebuild_after_ms),
         }
+    }
+
+    fn scrub_volumes(&self, names: &[String]) -> Outcome {
+        let map = self.map();
+        let volumes: Vec<&Volume> = match names.is_empty() {
+            true => map.volumes.values().collect(),
+            false => names.iter().map(|name| find_volume(&map, name)).collect::<Result<_, _>>()?,
+        };
+        let groups: BTreeSet<_> = volumes.into_iter().flat_map(groups_of).collect();
+        if groups.is_empty() {
+            let hint = "create one: weft volume create --help";
+            return Err(ApiError::new(ErrorCode::Refused, "the fabric has no volumes").with_hint(hint));
+        }
+        self.answer_scrub(self.start_scrub(groups))
+    }
+
+    fn answer_scrub(&self, done: Result<(), CommitError>) -> Outcome {
+        done.map_err(|e| uncommitted(&self.map(), e))?;
+        Ok(ApiAnswer::Scrub(Box::new(self.scrub_info())))
     }
 
     async fn show_node(self: &Rc<Self>, name: &str) -> Outcome {

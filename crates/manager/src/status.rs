@@ -35,17 +35,17 @@ pub(crate) struct Usage {
 
 /// Where a resync was: at the start of the window that is measured, and at the start of the next one.
 #[derive(Clone, Copy)]
-struct Rate {
+pub(crate) struct Rate {
     from: (Instant, u64),
     next: (Instant, u64),
 }
 
 impl Rate {
-    fn begin(at: Instant, chunks: u64) -> Rate {
+    pub(crate) fn begin(at: Instant, chunks: u64) -> Rate {
         Rate { from: (at, chunks), next: (at, chunks) }
     }
 
-    fn advance(mut self, at: Instant, chunks: u64) -> Rate {
+    pub(crate) fn advance(mut self, at: Instant, chunks: u64) -> Rate {
         if chunks < self.next.1 {
             return Rate::begin(at, chunks);
         }
@@ -56,7 +56,7 @@ impl Rate {
     }
 
     /// Milliseconds until so many chunks are verified; none while nothing moves.
-    fn eta_ms(&self, at: Instant, chunks: u64, total: u64) -> Option<u64> {
+    pub(crate) fn eta_ms(&self, at: Instant, chunks: u64, total: u64) -> Option<u64> {
         let (elapsed, done) = (at - self.from.0, chunks.saturating_sub(self.from.1));
         let left = u128::from(total.saturating_sub(chunks));
         match done {
@@ -169,6 +169,7 @@ impl Manager {
             emptying: state.emptying(&usage),
             degraded_groups: degraded,
             resyncs: usage.resyncs.values().map(resync_info).collect(),
+            scrub: self.scrub_run(),
         }
     }
 }
@@ -225,6 +226,11 @@ impl State {
             };
             let text = "one that is behind; volumes that are less protected:";
             reasons.push(format!("{what} {text} {}", volumes(&behind)));
+        }
+        let unreadable: u64 = map.scrub.done.values().map(|record| record.lost).sum();
+        if unreadable > 0 {
+            let text = "could not be read from any copy by the last scrub: see `weft scrub status`";
+            reasons.push(format!("{unreadable} blocks {text}"));
         }
         let health = match (lost.is_empty(), reasons.is_empty()) {
             (false, _) => Health::Unavailable,

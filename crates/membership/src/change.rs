@@ -5,11 +5,12 @@
 use crate::{
     AddDrive, BeginDelete, BeginRelocation, CancelRelocation, CloseSession, CreatePool, CreateVolume,
     DrainDrive, Evict, FailDrive, FinishDelete, FinishRelocation, GrowVolume, HandOver, JoinNode, MoveNode,
-    OpenSession, Promote, Reason, Rebuild, Refusal, Rejoin, RemoveDrive, RemoveNode, Replace, RestoreDrive,
-    SweepSession,
+    NoteScrubs, OpenSession, Promote, Reason, Rebuild, Refusal, Rejoin, RemoveDrive, RemoveNode, Replace,
+    RestoreDrive, ScheduleScrub, StopScrub, SweepSession, WantScrub,
 };
 use crate::{
-    delete, drive, evict, node, pool, promote, rebuild, rejoin, relocate, replace, resize, session, volume,
+    delete, drive, evict, node, pool, promote, rebuild, rejoin, relocate, replace, resize, scrub, session,
+    volume,
 };
 use serde::{Deserialize, Serialize};
 use weft_types::{FabricMap, MapVersion};
@@ -68,6 +69,14 @@ pub enum Change {
     CloseSession(CloseSession),
     /// A session that is over was swept everywhere, and is forgotten.
     SweepSession(SweepSession),
+    /// Somebody wants groups scrubbed.
+    WantScrub(WantScrub),
+    /// Nobody wants a scrub any more, and the schedule rests for a while.
+    StopScrub(StopScrub),
+    /// The schedule of scrubs.
+    ScheduleScrub(ScheduleScrub),
+    /// Groups were scrubbed to their end.
+    NoteScrubs(NoteScrubs),
 }
 
 /// The map after a change, and what the change did.
@@ -106,6 +115,10 @@ pub fn apply(map: &FabricMap, change: &Change) -> Result<(FabricMap, Reason), Re
         Change::OpenSession(change) => session::open(&mut next, change),
         Change::CloseSession(change) => session::close(&mut next, change),
         Change::SweepSession(change) => session::sweep(&mut next, change),
+        Change::WantScrub(change) => scrub::want(&mut next, change),
+        Change::StopScrub(change) => scrub::stop(&mut next, change),
+        Change::ScheduleScrub(change) => scrub::schedule(&mut next, change),
+        Change::NoteScrubs(change) => scrub::note(&mut next, change),
     }?;
     Ok((next, reason))
 }

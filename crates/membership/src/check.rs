@@ -70,6 +70,11 @@ pub fn check(map: &FabricMap) -> Vec<Violation> {
         check_volume(map, volume, &mut Judge { place: volume.id.to_string(), found: &mut found });
     }
     check_sessions(map, &mut found);
+    let mut judge = Judge { place: "scrub".into(), found: &mut found };
+    for group in map.scrub.wanted.iter().chain(map.scrub.done.keys()) {
+        judge.must(map.groups.contains_key(group), || format!("no group {group}"));
+    }
+    judge.must(map.scrub.every_ms != Some(0), || "scheduled without a pause".into());
     found
 }
 

@@ -59,6 +59,14 @@ pub enum Reason {
     SessionOver { session: SessionId, volume: VolumeId },
     /// A session was forgotten.
     SessionSwept { session: SessionId, volume: VolumeId },
+    /// Groups are to be scrubbed.
+    ScrubWanted { groups: usize },
+    /// Scrubs were stopped.
+    ScrubStopped { wanted: usize },
+    /// Groups are scrubbed so often from now on.
+    ScrubScheduled { every_ms: Option<u64> },
+    /// Groups were scrubbed.
+    Scrubbed { groups: usize, chunks: u64, healed: u64, lost: u64, disagreements: u64 },
 }
 
 impl fmt::Display for Reason {
@@ -124,6 +132,21 @@ impl fmt::Display for Reason {
             }
             Reason::SessionOver { session, volume } => write!(f, "session {session} on {volume} is over"),
             Reason::SessionSwept { session, volume } => write!(f, "session {session} on {volume} swept"),
+            Reason::ScrubWanted { groups } => write!(f, "{groups} groups are to be scrubbed"),
+            Reason::ScrubStopped { wanted } => {
+                write!(f, "scrub stopped, {wanted} groups that were to be scrubbed are not")
+            }
+            Reason::ScrubScheduled { every_ms: Some(ms) } => {
+                write!(f, "every group is scrubbed every {} s from now on", ms / 1000)
+            }
+            Reason::ScrubScheduled { every_ms: None } => {
+                write!(f, "groups are scrubbed only when somebody asks from now on")
+            }
+            Reason::Scrubbed { groups, chunks, healed, lost, disagreements } => write!(
+                f,
+                "{groups} groups scrubbed: {chunks} chunks read, {healed} blocks healed, {lost} lost, \
+                 {disagreements} in disagreement"
+            ),
         }
     }
 }

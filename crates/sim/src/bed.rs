@@ -255,6 +255,20 @@ impl Bed {
         }
     }
 
+    /// Flips a bit wherever a node's disks hold exactly this block, behind the process's back. Whether they did.
+    pub fn rot(&self, n: usize, block: &[u8]) -> bool {
+        let mut found = false;
+        for disk in &self.nodes[n].disks {
+            for offset in (0..disk.size_bytes()).step_by(block.len()) {
+                if disk.peek(offset, block.len()) == block {
+                    disk.flip(offset + random_below(block.len() as u64), random_below(8) as u8);
+                    found = true;
+                }
+            }
+        }
+        found
+    }
+
     /// Compares the replicas of every group, chunk by chunk.
     ///
     /// # Errors

@@ -245,4 +245,6 @@ pub struct Usage {
     pub ram_budget_bytes: u64,
     /// Blocks found damaged since the store was opened.
     pub damaged_found: u64,
+    /// Damaged blocks that a put of the same version has healed since the store was opened.
+    pub damaged_healed: u64,
 }

@@ -462,6 +462,8 @@ fn put_data(state: &mut State, drive: &Drive, write: &Write, part: BlockRange, o
     state.put_data(batch, (write.group, write.object), (part, write.version), &places, crcs);
     if opens {
         open(state, write, part);
+    } else {
+        state.figures.damaged_healed += u64::from(part.count);
     }
     batch
 }

@@ -5,8 +5,9 @@
 
 use crate::target::Target;
 use weft_rt::sync::join_all;
-use weft_rt::{Answer, Peer, Request};
+use weft_rt::{Answer, Buf, Peer, Request};
 use weft_types::VolumeId;
+use weft_types::limits::FRAME_HEAD_MAX;
 use weft_wire::Status;
 use weft_wire::control::{self, TargetAnswer, TargetRequest};
 use weft_wire::handshake::PeerRole;
@@ -45,6 +46,7 @@ impl Target {
                 done()
             }
             TargetRequest::DropVolume { volume } => self.drop_volume(volume).await,
+            TargetRequest::Scrub { orders } => answer(&TargetAnswer::Scrubs(self.take_scrubs(orders))),
             TargetRequest::Status => answer(&TargetAnswer::Status(self.status())),
         }
     }
@@ -69,6 +71,11 @@ fn done() -> Answer {
     answer(&TargetAnswer::Done)
 }
 
+/// The answer as the head, or as the body where it is longer than a head may be.
 fn answer(answer: &TargetAnswer) -> Answer {
-    Answer::ok(control::encode(answer), vec![])
+    let bytes = control::encode(answer);
+    if bytes.len() > FRAME_HEAD_MAX {
+        return Answer::ok(vec![], vec![Buf::from(bytes)]);
+    }
+    Answer::ok(bytes, vec![])
 }

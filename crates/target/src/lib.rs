@@ -15,12 +15,14 @@ mod lease;
 mod member;
 mod peer;
 mod resync;
+mod scrub;
 mod serve;
 mod source;
 mod status;
 mod sweep;
 mod target;
 mod throttle;
+mod verify;
 mod vouch;
 
 pub use target::{Target, TargetOptions};

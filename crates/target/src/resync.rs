@@ -8,7 +8,7 @@
 
 use crate::member::Member;
 use crate::peer::Reply;
-use crate::source::{ChunkKey, after};
+use crate::source::{ChunkKey, FIRST, after};
 use crate::target::Target;
 use crate::throttle::Work;
 use std::cell::{Cell, RefCell};
@@ -18,7 +18,7 @@ use std::time::Duration;
 use weft_rt::sync::{Either, Notify, join_all, race};
 use weft_rt::{Answer, Buf, random_below, sleep, spawn, yield_now};
 use weft_store::{CopyData, CopyEntry, Cursor, ExtentData, Marks, OpenEntry, StoreError};
-use weft_types::{BlockRange, ChunkIndex, DriveId, Epoch, Group, ObjectId, Version, VolumeId, with_causes};
+use weft_types::{BlockRange, ChunkIndex, DriveId, Epoch, Group, ObjectId, Version, with_causes};
 use weft_wire::control::{self, ManagerRequest, ResyncStatus};
 use weft_wire::data::{Content, DIGESTS_MAX, DigestsAnswer, PeerRequest, ReadAnswer, is_intact};
 use weft_wire::{Kind, Status};
@@ -546,9 +546,6 @@ fn of_held(open: Vec<OpenEntry>, held: &[(BlockRange, Version)]) -> Vec<OpenEntr
     parts
 }
 
-/// The first place in key order.
-const FIRST: ChunkKey = (ObjectId::new(VolumeId(0), 0), ChunkIndex(0));
-
 /// Chunks of either side in key order, each with whether both have it with the same digest.
 fn merge(
     theirs: &[(ObjectId, ChunkIndex, u64)],
@@ -640,7 +637,7 @@ fn decode_entries(reply: &Reply, chunk: ChunkIndex) -> Result<(Vec<CopyEntry>, M
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_types::{SessionSlot, limits};
+    use weft_types::{SessionSlot, VolumeId, limits};
 
     const OBJECT: ObjectId = ObjectId::new(VolumeId(1), 3);
 

@@ -12,13 +12,16 @@ use std::rc::Rc;
 use weft_rt::{Answer, Buf, Request};
 use weft_store::StoreError;
 use weft_types::limits::{FRAME_BODY_MAX, OBJECT_CHUNKS_MAX};
-use weft_types::{ChunkIndex, ObjectId, Version};
+use weft_types::{ChunkIndex, ObjectId, Version, VolumeId};
 use weft_wire::control::{self, Marks, OpenMark};
 use weft_wire::data::{DIGESTS_MAX, DigestsAnswer, PeerRequest};
 use weft_wire::{Kind, Status};
 
 /// A chunk's place in key order.
 pub(crate) type ChunkKey = (ObjectId, ChunkIndex);
+
+/// The first place in key order.
+pub(crate) const FIRST: ChunkKey = (ObjectId::new(VolumeId(0), 0), ChunkIndex(0));
 
 /// The place right behind a chunk; `None` behind the last that there can be.
 pub(crate) fn after((object, chunk): ChunkKey) -> Option<ChunkKey> {

@@ -28,5 +28,7 @@ fn drive_status(drive: &ServedDrive) -> DriveStatus {
         log_bytes_written: usage.log_bytes_written,
         data_bytes_written: usage.data_bytes_written,
         failed: drive.failure(),
+        blocks_damaged: usage.damaged_found,
+        blocks_healed: usage.damaged_healed,
     }
 }

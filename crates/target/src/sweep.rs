@@ -57,8 +57,8 @@ impl Drop for RunningSweep<'_> {
 
 /// The newest version of a run of blocks, and who has it.
 #[derive(Debug)]
-struct Newest {
-    range: BlockRange,
+pub(crate) struct Newest {
+    pub(crate) range: BlockRange,
     version: Version,
     is_zero: bool,
     /// Members that hold it and can read it.
@@ -232,6 +232,22 @@ impl Target {
         Ok(())
     }
 
+    /// Puts the newest version on the whole write set once more, for a scrub: that heals it where it is damaged.
+    ///
+    /// # Errors
+    /// Why it could not be done now, for people.
+    pub(crate) async fn put_again(
+        &self,
+        entry: &Group,
+        object: ObjectId,
+        newest: &Newest,
+    ) -> Result<(), String> {
+        if newest.intact_on.is_empty() {
+            return Err("damaged everywhere".into());
+        }
+        self.put_newest(entry, object, newest).await.map_err(|Again(text)| text)
+    }
+
     /// Puts the newest version on the whole write set.
     async fn put_newest(
         &self,
@@ -324,7 +340,7 @@ fn accept(drive: DriveId, reply: Result<Reply, String>) -> Result<Reply, Again> 
 
 /// Cuts a range into runs that have one newest version, held intact by the same members. Blocks that were never
 /// written are left out.
-fn newest_runs(range: BlockRange, holdings: &[(DriveId, Vec<Extent>)]) -> Vec<Newest> {
+pub(crate) fn newest_runs(range: BlockRange, holdings: &[(DriveId, Vec<Extent>)]) -> Vec<Newest> {
     let mut runs: Vec<Newest> = Vec::new();
     for block in range.blocks() {
         let held = holdings.iter().filter_map(|(drive, extents)| {

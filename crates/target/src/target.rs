@@ -7,6 +7,7 @@ use crate::lease::Lease;
 use crate::member::Member;
 use crate::peer::Peers;
 use crate::resync::Resync;
+use crate::scrub::Scrubs;
 use crate::sweep::Sweeps;
 use crate::throttle::Throttle;
 use crate::vouch::Vouches;
@@ -50,6 +51,7 @@ pub struct Target {
     pub(crate) peers: Peers,
     pub(crate) resyncs: RefCell<BTreeMap<(DriveId, GroupId), Rc<Resync>>>,
     pub(crate) sweeps: Sweeps,
+    pub(crate) scrubs: Scrubs,
     pub(crate) throttle: Throttle,
     /// The highest version counter that was admitted here.
     pub(crate) highest_counter: Cell<u64>,
@@ -94,6 +96,7 @@ impl Target {
             peers: Peers::default(),
             resyncs: RefCell::default(),
             sweeps: Sweeps::default(),
+            scrubs: Scrubs::default(),
             throttle: Throttle::default(),
             highest_counter: Cell::new(0),
             failures,
@@ -216,6 +219,7 @@ impl Handler for Target {
             Kind::AdoptEntry => self.answer_entry(&request).await,
             Kind::Vouch => self.answer_vouch(&request),
             Kind::Digests | Kind::Marks | Kind::Entries => self.answer_resync(&request).await,
+            Kind::Verify => self.answer_verify(&request).await,
             Kind::Control => self.command(&peer, request).await,
             Kind::Hello | Kind::Welcome | Kind::Manage | Kind::Api => {
                 Answer::error(Status::Invalid, format!("a target does not answer {:?}", request.kind))

@@ -1,4 +1,4 @@
-//! How much of this target background work may take: resync today, whatever else reads or writes much later.
+//! How much of this target background work may take: resync, scrub, whatever else reads or writes much later.
 //!
 //! While no client asks for anything, all of it. Otherwise a share of the time, which follows what clients feel:
 //! requests are timed that were served beside background work, and those that were not, and the share shrinks
@@ -51,6 +51,8 @@ pub(crate) enum Work {
     Confirm,
     /// Reads or writes one chunk's data.
     Copy,
+    /// Reads one chunk's data for a scrub.
+    Verify,
 }
 
 /// The pace of one target's background work.
@@ -68,7 +70,7 @@ pub(crate) struct Throttle {
     /// When the next piece may begin.
     next: Cell<Instant>,
     /// How long a piece of each kind lasts, smoothed.
-    lasts: [Cell<Duration>; 3],
+    lasts: [Cell<Duration>; 4],
     share: Cell<f64>,
     samples: RefCell<Samples>,
 }
@@ -92,7 +94,7 @@ impl Default for Throttle {
             begun: Cell::new(0),
             running: Cell::new(0),
             next: Cell::new(Instant::from_nanos(0)),
-            lasts: [const { Cell::new(PIECE_AT_FIRST) }; 3],
+            lasts: [const { Cell::new(PIECE_AT_FIRST) }; 4],
             share: Cell::new(SHARE_AT_FIRST),
             samples: RefCell::new(Samples { undisturbed: histogram(), all: histogram() }),
         }
@@ -131,7 +133,7 @@ impl Throttle {
     }
 
     /// Whether a client asked for something a moment ago.
-    fn clients_are_there(&self) -> bool {
+    pub(crate) fn clients_are_there(&self) -> bool {
         let served = self.served.get();
         if self.seen.replace(served) != served {
             self.present_until.set(now() + PRESENCE);

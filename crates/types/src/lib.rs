@@ -9,6 +9,7 @@ mod causes;
 mod ids;
 pub mod limits;
 mod map;
+mod scrub;
 mod version;
 
 pub use block::{BLOCK_SIZE, BlockCount, BlockRange, ChunkIndex, Lba, SECTOR_SIZE};
@@ -20,4 +21,5 @@ pub use map::{
     AttachMode, Drive, DriveState, Durations, FabricMap, Group, MapVersion, Node, ObjectSpan, Pool,
     Relocation, Role, Session, SessionState, Slot, Striping, Volume, VolumeState,
 };
+pub use scrub::{SCRUB_EVERY_MS, ScrubPlan, ScrubRecord};
 pub use version::{Epoch, SessionSlot, Version};

@@ -3,7 +3,7 @@
 //! It is data only. `weft-membership` holds the transitions; the manager alone commits them.
 
 use crate::{BlockCount, DriveId, Epoch, FabricId, Generation, GroupId, NodeId, PoolId, SessionId};
-use crate::{SessionSlot, VolumeId};
+use crate::{ScrubPlan, SessionSlot, VolumeId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -50,6 +50,9 @@ pub struct FabricMap {
     pub volumes: BTreeMap<VolumeId, Volume>,
     /// The sessions that are open, or over and not yet swept everywhere.
     pub sessions: BTreeMap<SessionId, Session>,
+    /// When groups are scrubbed, and how that ended last. Left out while nobody has scrubbed anything.
+    #[serde(default, skip_serializing_if = "ScrubPlan::is_default")]
+    pub scrub: ScrubPlan,
     /// The next number for any identifier made from a counter; only ever rises, so no id is reused.
     pub next_id: u64,
 }
@@ -73,6 +76,7 @@ impl FabricMap {
             relocations: BTreeMap::new(),
             volumes: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            scrub: ScrubPlan::default(),
             next_id: 1,
         }
     }

@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 use weft_types::limits::FRAME_HEAD_MAX;
 use weft_types::{
-    AttachMode, BlockCount, BlockRange, DriveId, Epoch, FabricMap, Generation, Group, GroupId, MapVersion,
-    NodeId, ObjectId, Session, SessionId, SessionSlot, Version, VolumeId,
+    AttachMode, BlockCount, BlockRange, ChunkIndex, DriveId, Epoch, FabricMap, Generation, Group, GroupId,
+    MapVersion, NodeId, ObjectId, Session, SessionId, SessionSlot, Version, VolumeId,
 };
 
 /// What targets and clients ask of the manager.
@@ -164,6 +164,12 @@ pub enum TargetRequest {
         /// The volume.
         volume: VolumeId,
     },
+    /// Lead exactly these scrubs: begin those that are new, stop those that are not named. Said again, it asks how
+    /// they are getting on.
+    Scrub {
+        /// The scrubs, each told from others by its order.
+        orders: Vec<ScrubOrder>,
+    },
     /// Report usage and resync progress.
     Status,
 }
@@ -176,6 +182,8 @@ pub enum TargetAnswer {
     Done,
     /// To `Status`.
     Status(TargetStatus),
+    /// To `Scrub`. Travels in the body, with an empty head, where it passes what a head may be.
+    Scrubs(ScrubReport),
 }
 
 /// What a target says of itself.
@@ -206,6 +214,121 @@ pub struct DriveStatus {
     pub data_bytes_written: u64,
     /// What broke, if the store is latched.
     pub failed: Option<String>,
+    /// Blocks found damaged since the target started.
+    #[serde(default)]
+    pub blocks_damaged: u64,
+    /// Damaged blocks that were written anew since the target started, for a reader or by a scrub.
+    #[serde(default)]
+    pub blocks_healed: u64,
+}
+
+/// One group's scrub, as the manager orders it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubOrder {
+    /// Random, never used twice: tells this order from others for the same group.
+    pub order: u64,
+    /// The group.
+    pub group: GroupId,
+    /// The in-sync member that leads: a drive of the target that is asked.
+    pub drive: DriveId,
+    /// Where to begin; none for the first chunk.
+    pub from: Option<(ObjectId, ChunkIndex)>,
+    /// How many of this order's findings the manager has: the answer holds those after them.
+    pub findings_seen: u32,
+}
+
+/// What a target says of the scrubs that it leads, and of its drives' damage.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubReport {
+    /// Per order of the request.
+    pub scrubs: Vec<ScrubStatus>,
+    /// Per drive on which damage was found since the target started.
+    pub damage: Vec<DriveDamage>,
+}
+
+/// Damage on a drive since its target started, whoever found it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveDamage {
+    /// The drive.
+    pub drive: DriveId,
+    /// Blocks found damaged.
+    pub found: u64,
+    /// Damaged blocks that were written anew.
+    pub healed: u64,
+}
+
+/// How far the scrub of a group has come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubStatus {
+    /// The order that it follows.
+    pub order: u64,
+    /// The group.
+    pub group: GroupId,
+    /// The in-sync members that are read and compared.
+    pub members: Vec<DriveId>,
+    /// Where it would go on; none if it has not begun or is done.
+    pub cursor: Option<(ObjectId, ChunkIndex)>,
+    /// Chunks read by this order.
+    pub chunks_done: u64,
+    /// Chunks that this order has to read, as far as known.
+    pub chunks_total: u64,
+    /// Blocks read and verified, all members counted.
+    pub blocks_read: u64,
+    /// Damaged copies of blocks that were written anew.
+    pub blocks_healed: u64,
+    /// Blocks that no member can read.
+    pub blocks_lost: u64,
+    /// Blocks in which members disagree though no write is in flight, or that could not be healed.
+    pub disagreements: u64,
+    /// Findings in all.
+    pub findings_total: u32,
+    /// Findings after those that the manager has, some at a time.
+    pub findings: Vec<ScrubFinding>,
+    /// Whether it goes on.
+    pub state: ScrubState,
+}
+
+/// Whether a scrub goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScrubState {
+    /// It does.
+    Running,
+    /// It will, once this is over.
+    Waiting(String),
+    /// It has ended before its end, because of this.
+    Interrupted(String),
+    /// Every chunk was read.
+    Done,
+}
+
+/// Something that a scrub found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScrubFinding {
+    /// What it is.
+    pub kind: ScrubFindingKind,
+    /// The object.
+    pub object: ObjectId,
+    /// The blocks inside the object.
+    pub range: BlockRange,
+    /// The members' drives that it is about.
+    pub drives: Vec<DriveId>,
+}
+
+/// The kinds of what a scrub finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScrubFindingKind {
+    /// Blocks were damaged on these drives, and have been written anew from a good copy.
+    Healed,
+    /// Blocks are damaged on these drives, and writing them anew did not help.
+    NotHealed,
+    /// No member can read these blocks any more. Nothing was changed.
+    Lost,
+    /// These drives missed a write that was complete; they were given it. A fault of the software.
+    Stale,
+    /// Members hold different data under the same version. A fault of the software; nothing was changed.
+    Different,
 }
 
 /// How far a replica's verification has come.

@@ -53,6 +53,9 @@ pub enum Kind {
     /// All entries of one chunk, with data, for verification. The answer is that of a read of the whole chunk;
     /// its body ends with the chunk's marks (`control::Marks`, JSON), taken after the data (R14).
     Entries = 35,
+    /// Reads all data of one chunk from the drive and verifies it, for a scrub. The answer is that of `Versions`: with
+    /// the checksums, without the data.
+    Verify = 36,
     /// Manager to target, JSON.
     Control = 48,
     /// Target or client to manager, JSON.
@@ -79,6 +82,7 @@ impl Kind {
             Digests,
             Marks,
             Entries,
+            Verify,
             Control,
             Manage,
             Api,
