@@ -47,9 +47,10 @@ pub enum ScrubCommand {
 
 /// Arguments of `weft scrub start`.
 #[derive(Clone, Debug, clap::Args)]
+#[group(required = true, multiple = false)]
 pub struct ScrubStartArgs {
     /// The volumes
-    #[arg(value_name = "VOLUME", required_unless_present = "all", conflicts_with = "all")]
+    #[arg(value_name = "VOLUME")]
     pub volumes: Vec<String>,
     /// All volumes
     #[arg(long)]

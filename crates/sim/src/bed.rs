@@ -269,6 +269,25 @@ impl Bed {
         found
     }
 
+    /// Has the fabric scrub itself, and waits for the end. Its drives are sound and its software is to be, so
+    /// nothing may be found.
+    ///
+    /// # Errors
+    /// What it found, or that it does not end.
+    pub async fn scrub_itself(&self) -> Result<(), String> {
+        self.api(ApiRequest::ScrubStart { volumes: vec![] }).await;
+        for _ in 0..1200 {
+            match self.api(ApiRequest::ScrubStatus {}).await {
+                ApiAnswer::Scrub(info) if !info.findings.is_empty() => {
+                    return Err(format!("a scrub found {:?}", info.findings));
+                }
+                ApiAnswer::Scrub(info) if info.running.is_none() => return Ok(()),
+                _ => sleep(Duration::from_millis(100)).await,
+            }
+        }
+        Err("a scrub does not end".into())
+    }
+
     /// Compares the replicas of every group, chunk by chunk.
     ///
     /// # Errors

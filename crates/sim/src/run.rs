@@ -11,7 +11,7 @@ use std::time::Duration;
 use weft_api::{ApiAnswer, ApiRequest, FailureDomain};
 use weft_client::AttachMode;
 use weft_rt::sim::{self, Crash, Sim, spawn_process};
-use weft_rt::{now, random_below, sleep};
+use weft_rt::{now, random_below, sleep, spawn};
 
 /// Faults per run, at most.
 const FAULTS_MAX: u64 = 14;
@@ -112,6 +112,14 @@ async fn scenario() -> Result<Outcome, String> {
         .collect();
     sleep(Duration::from_millis(300)).await;
 
+    // Scrubs run into every fault, and must not take one for damage.
+    let scrubs = bed.clone();
+    let scrubs = spawn(async move {
+        while random_below(2) > 0 {
+            scrubs.scrub_itself().await.unwrap_or_else(|found| panic!("{found}"));
+            sleep(Duration::from_millis(random_below(1_000))).await;
+        }
+    });
     let schedule = Schedule::random(FAULTS_MAX, bed.nodes.len(), bed.shape.drives, clients);
     schedule.play(&bed, &processes).await;
     // Time in which faults still overlap with whatever they caused.
@@ -125,10 +133,12 @@ async fn scenario() -> Result<Outcome, String> {
     sleep(Duration::from_secs(6)).await;
     faults::heal(&bed);
 
+    scrubs.abort();
     let healed = now();
     let converged_after = converge(&bed, healed).await?;
     read_everything(&bed, &workload, &history).await?;
     converge(&bed, now()).await?;
+    bed.scrub_itself().await?;
     let chunks = bed.scrub().await?;
     history.check().map_err(|v| v.to_string())?;
     Ok(Outcome {

@@ -1,6 +1,7 @@
 //! Scrubs of a running fabric: rot on the drives under load, lost blocks, members that come and go.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -296,7 +297,7 @@ impl Fabric {
 
 #[test]
 fn a_healthy_fabric_under_random_writes_has_nothing_to_report() {
-    for seed in 0..8 {
+    for seed in 0..4 {
         Sim::new(seed).block_on(async move {
             let fabric = Fabric::start(3, 2 + (seed % 2) as u8, 3).await;
             for round in 0..4 {
@@ -370,9 +371,10 @@ fn a_scrub_can_be_stopped_and_the_schedule_begins_one_by_itself() {
 
         let asked = scrub(&fabric.bed, ApiRequest::ScrubSchedule { every_ms: Some(60_000) }).await;
         assert_eq!((asked.every_ms, asked.rests_until), (Some(60_000), None));
-        let groups = fabric.bed.map().await.groups.len();
+        let map = fabric.bed.map().await;
+        let groups: BTreeSet<_> = map.volumes.values().flat_map(|v| &v.spans).flat_map(|s| &s.groups).collect();
         sleep(Duration::from_secs(80)).await;
-        assert_eq!(fabric.bed.map().await.scrub.done.len(), groups, "each had its turn");
+        assert_eq!(fabric.bed.map().await.scrub.done.len(), groups.len(), "each had its turn");
         scrub(&fabric.bed, ApiRequest::ScrubSchedule { every_ms: None }).await;
         fabric.await_end().await;
         let done = fabric.bed.map().await.scrub.done;
