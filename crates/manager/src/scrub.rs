@@ -418,7 +418,7 @@ impl Scrubs {
         let mut why = format!(
             "{} scrubbed, {} MiB read: {healed} blocks healed, {lost} lost",
             count(run.done.len(), "group"),
-            blocks * BLOCK_SIZE as u64 >> 20
+            (blocks * BLOCK_SIZE as u64) >> 20
         );
         if disagreements > 0 {
             why.push_str(&format!(", {disagreements} in disagreement"));
@@ -477,7 +477,7 @@ impl Scrubs {
         };
         self.notes.insert(group, record);
         self.notes_since.get_or_insert(now());
-        let copies = map.groups.get(&group).map_or(0, |g| g.slots.len());
+        let copies = map.groups.get(&group).map_or(0, |g| map.copies_of(g));
         if let Some(run) = &mut self.run {
             run.done.insert(group);
             run.degraded += usize::from(members < copies);

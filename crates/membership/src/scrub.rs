@@ -143,7 +143,7 @@ fn last_point(group: GroupId, every_ms: u64, now_ms: u64) -> u64 {
     let every_ms = every_ms.max(EVERY_MS_MIN);
     // Fibonacci hashing: numbers that follow each other fall far from each other, and evenly.
     let hash = group.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-    let phase = (hash * POINTS >> 32) * (every_ms / POINTS);
+    let phase = ((hash * POINTS) >> 32) * (every_ms / POINTS);
     let periods = now_ms.saturating_sub(phase) / every_ms;
     if now_ms < phase { 0 } else { periods * every_ms + phase }
 }

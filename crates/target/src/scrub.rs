@@ -267,9 +267,11 @@ impl Target {
                 }
                 Setback::Later(text) => {
                     *scrub.state.borrow_mut() = ScrubState::Waiting(text);
-                    match &scrub.member {
-                        Some(member) => drop(race(sleep(RETRY), member.changed.notified()).await),
-                        None => sleep(RETRY).await,
+                    let pause = sleep(RETRY);
+                    if let Some(member) = &scrub.member {
+                        race(pause, member.changed.notified()).await;
+                    } else {
+                        pause.await;
                     }
                 }
             }
