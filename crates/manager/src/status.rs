@@ -227,7 +227,9 @@ impl State {
             let text = "one that is behind; volumes that are less protected:";
             reasons.push(format!("{what} {text} {}", volumes(&behind)));
         }
-        let unreadable: u64 = map.scrub.done.values().map(|record| record.lost).sum();
+        let used = volumes_by_group(map);
+        let scrubbed = map.scrub.done.iter().filter(|(group, _)| used.contains_key(group));
+        let unreadable: u64 = scrubbed.map(|(_, record)| record.lost).sum();
         if unreadable > 0 {
             let text = "could not be read from any copy by the last scrub: see `weft scrub status`";
             reasons.push(format!("{unreadable} blocks {text}"));

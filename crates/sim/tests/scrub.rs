@@ -372,7 +372,8 @@ fn a_scrub_can_be_stopped_and_the_schedule_begins_one_by_itself() {
         let asked = scrub(&fabric.bed, ApiRequest::ScrubSchedule { every_ms: Some(60_000) }).await;
         assert_eq!((asked.every_ms, asked.rests_until), (Some(60_000), None));
         let map = fabric.bed.map().await;
-        let groups: BTreeSet<_> = map.volumes.values().flat_map(|v| &v.spans).flat_map(|s| &s.groups).collect();
+        let groups: BTreeSet<_> =
+            map.volumes.values().flat_map(|v| &v.spans).flat_map(|s| &s.groups).collect();
         sleep(Duration::from_secs(80)).await;
         assert_eq!(fabric.bed.map().await.scrub.done.len(), groups.len(), "each had its turn");
         scrub(&fabric.bed, ApiRequest::ScrubSchedule { every_ms: None }).await;
