@@ -403,9 +403,9 @@ impl Target {
         run: &Judged,
         holdings: &[(DriveId, Vec<Extent>)],
     ) {
-        let Ok((_, entry)) = scrub.stands() else { return };
+        let Ok((member, entry)) = scrub.stands() else { return };
         for newest in newest_runs(run.range, holdings) {
-            if let Err(text) = self.put_again(entry, object, &newest).await {
+            if let Err(text) = self.put_again(member, entry, object, &newest).await {
                 tracing::debug!(group = %entry.id, %object, range = %newest.range, text, "scrub: not put");
                 continue;
             }

@@ -238,6 +238,7 @@ impl Target {
     /// Why it could not be done now, for people.
     pub(crate) async fn put_again(
         &self,
+        member: &Member,
         entry: &Group,
         object: ObjectId,
         newest: &Newest,
@@ -245,7 +246,7 @@ impl Target {
         if newest.intact_on.is_empty() {
             return Err("damaged everywhere".into());
         }
-        self.put_newest(entry, object, newest).await.map_err(|Again(text)| text)
+        self.put_newest(member, entry, object, newest).await.map_err(|Again(text)| text)
     }
 
     /// Puts the newest version on the whole write set.
