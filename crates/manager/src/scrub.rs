@@ -547,7 +547,9 @@ fn event(map: &FabricMap, group: GroupId, finding: &ScrubFinding) -> (&'static s
             ("scrub-not-healed", format!("{place}: damaged on drive {drives}, and could not be written anew"))
         }
         ScrubFindingKind::Lost => {
-            ("scrub-lost", format!("{place}: no copy can be read any more; damaged on drive {drives}"))
+            let is_whole = map.groups.get(&group).is_some_and(|g| map.is_whole(g));
+            let hope = if is_whole { "" } else { "; a copy that is out or syncing may hold it still" };
+            ("scrub-lost", format!("{place}: no copy can be read any more; damaged on drive {drives}{hope}"))
         }
         ScrubFindingKind::Stale => (
             "scrub-disagree",

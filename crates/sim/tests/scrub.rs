@@ -274,7 +274,12 @@ fn a_scrub_goes_on_after_the_death_of_its_leader_and_of_the_manager() {
             fabric.bed.start_manager();
             fabric.bed.start_node((seed % 3) as usize);
             let (run, findings) = fabric.await_end_since_restart().await;
-            assert_eq!((run.lost_blocks, run.disagreements), (0, 0), "{findings:?}");
+            // While the good copies are away, the rotten ones are all that there is.
+            assert!(run.lost_blocks == 0 || run.groups_degraded > 0, "{findings:?}");
+            assert_eq!(run.disagreements, 0, "{findings:?}");
+            while fabric.bed.map().await.groups.values().any(|g| g.is_degraded()) {
+                sleep(ms(100)).await;
+            }
             let (again, findings) = fabric.scrub().await;
             assert_eq!((again.lost_blocks, again.disagreements), (0, 0), "{findings:?}");
             let (last, _) = fabric.scrub().await;
