@@ -338,7 +338,7 @@ mod tests {
             "scrub: 1 of 4 groups done, 3 MiB read, 2 blocks healed, 1 blocks lost, about 1 min left",
             "node-2  1 of 2, checksums only   25%  data",
             "data         4         1       2     1  -",
-            "lost  data       10        1  abcdef01",
+            "lost  data     10       1  abcdef01",
         ] {
             assert!(text.contains(part), "'{part}' is not in:\n{text}");
         }
