@@ -5,7 +5,7 @@
 
 use crate::target::Target;
 use weft_rt::sync::join_all;
-use weft_rt::{Answer, Peer, Request};
+use weft_rt::{Answer, Buf, Peer, Request};
 use weft_types::VolumeId;
 use weft_wire::Status;
 use weft_wire::control::{self, TargetAnswer, TargetRequest};
@@ -46,6 +46,10 @@ impl Target {
             }
             TargetRequest::DropVolume { volume } => self.drop_volume(volume).await,
             TargetRequest::Status => answer(&TargetAnswer::Status(self.status())),
+            TargetRequest::Load => {
+                let load = TargetAnswer::Load(Box::new(self.load().await));
+                Answer::ok(vec![], vec![Buf::from(control::encode(&load))])
+            }
         }
     }
 

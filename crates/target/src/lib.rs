@@ -12,7 +12,9 @@ mod adopt;
 mod command;
 mod drive;
 mod lease;
+mod load;
 mod member;
+mod meter;
 mod peer;
 mod resync;
 mod serve;
@@ -23,4 +25,5 @@ mod target;
 mod throttle;
 mod vouch;
 
+pub use load::ProcessProbe;
 pub use target::{Target, TargetOptions};

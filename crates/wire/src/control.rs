@@ -166,6 +166,8 @@ pub enum TargetRequest {
     },
     /// Report usage and resync progress.
     Status,
+    /// Report what was asked since the process started.
+    Load,
 }
 
 /// A target's answers to the manager.
@@ -176,6 +178,8 @@ pub enum TargetAnswer {
     Done,
     /// To `Status`.
     Status(TargetStatus),
+    /// To `Load`: always in the body, behind an empty head, as it may be large.
+    Load(Box<crate::load::TargetLoad>),
 }
 
 /// What a target says of itself.

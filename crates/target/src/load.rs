@@ -1,0 +1,51 @@
+//! What a target has done since its process started, for watchers. It adds up and lists, and decides nothing.
+
+use crate::target::Target;
+use std::collections::BTreeMap;
+use weft_rt::{now, offload};
+use weft_types::{MeterReading, ProcessLoad, VolumeId};
+use weft_wire::load::{DriveLoad, SessionLoad, TargetLoad, VolumeLoad};
+
+/// Reads what the process has used. It may block: it runs on a thread of its own.
+pub type ProcessProbe = fn() -> ProcessLoad;
+
+impl Target {
+    /// Says how to find out what the process has used: an engine looks into no files of the system itself.
+    pub fn set_process_probe(&self, probe: ProcessProbe) {
+        self.process_probe.set(Some(probe));
+    }
+
+    /// The counters at this moment.
+    pub async fn load(&self) -> TargetLoad {
+        let process = match self.process_probe.get() {
+            Some(probe) => Some(offload(probe).await),
+            None => None,
+        };
+        self.meters.retire(self.map().as_deref());
+        let sessions = self.meters.sessions();
+        let mut volumes: BTreeMap<VolumeId, MeterReading> = self.meters.former();
+        for ((_, volume), meter) in &sessions {
+            volumes.entry(*volume).or_default().add(meter);
+        }
+        let drives = self.drives.values().filter(|d| !d.is_refused()).map(|drive| {
+            let usage = drive.store.usage();
+            DriveLoad {
+                id: drive.id,
+                meter: drive.meter.read(),
+                data_bytes_written: usage.data_bytes_written,
+                log_bytes_written: usage.log_bytes_written,
+            }
+        });
+        TargetLoad {
+            incarnation: self.incarnation,
+            at_us: now().as_nanos() / 1000,
+            drives: drives.collect(),
+            volumes: volumes.into_iter().map(|(id, meter)| VolumeLoad { id, meter }).collect(),
+            sessions: sessions
+                .into_iter()
+                .map(|((id, volume), meter)| SessionLoad { id, volume, meter })
+                .collect(),
+            process,
+        }
+    }
+}
