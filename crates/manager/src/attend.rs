@@ -155,7 +155,11 @@ impl Manager {
             Err(_) => return Err(AskError::Late(patience)),
         };
         match Status::from_u16(frame.envelope.status) {
-            Status::Ok => control::decode(&frame.head).map_err(|e| AskError::Answer(e.to_string())),
+            Status::Ok => {
+                // What may be large comes as the body, behind an empty head.
+                let document = if frame.head.is_empty() { &frame.body[..] } else { &frame.head[..] };
+                control::decode(document).map_err(|e| AskError::Answer(e.to_string()))
+            }
             status => Err(AskError::Status(status, String::from_utf8_lossy(&frame.head).into_owned())),
         }
     }

@@ -1,6 +1,7 @@
 //! What a target has done since its process started, for watchers. It adds up and lists, and decides nothing.
 
 use crate::target::Target;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use weft_rt::{now, offload};
 use weft_types::{MeterReading, ProcessLoad, VolumeId};
@@ -8,6 +9,10 @@ use weft_wire::load::{DriveLoad, SessionLoad, TargetLoad, VolumeLoad};
 
 /// Reads what the process has used. It may block: it runs on a thread of its own.
 pub type ProcessProbe = fn() -> ProcessLoad;
+
+/// Sessions that are listed: the manager passes the lists of all targets on in one frame of 16 MiB, and an entry has
+/// about a KiB. Beyond, those are listed that asked most.
+const SESSIONS_LISTED_MAX: usize = 128;
 
 impl Target {
     /// Says how to find out what the process has used: an engine looks into no files of the system itself.
@@ -27,6 +32,10 @@ impl Target {
         for ((_, volume), meter) in &sessions {
             volumes.entry(*volume).or_default().add(meter);
         }
+        let mut listed = sessions;
+        listed
+            .sort_by_key(|(_, meter)| Reverse((meter.in_flight, meter.reads + meter.writes + meter.zeroes)));
+        listed.truncate(SESSIONS_LISTED_MAX);
         let drives = self.drives.values().filter(|d| !d.is_refused()).map(|drive| {
             let usage = drive.store.usage();
             DriveLoad {
@@ -41,7 +50,7 @@ impl Target {
             at_us: now().as_nanos() / 1000,
             drives: drives.collect(),
             volumes: volumes.into_iter().map(|(id, meter)| VolumeLoad { id, meter }).collect(),
-            sessions: sessions
+            sessions: listed
                 .into_iter()
                 .map(|((id, volume), meter)| SessionLoad { id, volume, meter })
                 .collect(),
