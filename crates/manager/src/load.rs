@@ -62,8 +62,8 @@ fn node_load(map: &FabricMap, node: &Node, counted: TargetLoad) -> NodeLoad {
         data_bytes_written: d.data_bytes_written,
         log_bytes_written: d.log_bytes_written,
     });
-    let volumes =
-        counted.volumes.into_iter().map(|v| VolumeLoad { id: v.id, name: volume_name(v.id), meter: v.meter });
+    let volumes = counted.volumes.into_iter();
+    let volumes = volumes.map(|v| VolumeLoad { id: v.id, name: v.name, meter: v.meter });
     let sessions = counted.sessions.into_iter().map(|s| SessionLoad {
         id: s.id,
         client: client(s.id),

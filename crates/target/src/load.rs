@@ -26,7 +26,8 @@ impl Target {
             Some(probe) => Some(offload(probe).await),
             None => None,
         };
-        self.meters.retire(self.map().as_deref());
+        let map = self.map();
+        self.meters.retire(map.as_deref());
         let sessions = self.meters.sessions();
         let mut volumes: BTreeMap<VolumeId, MeterReading> = self.meters.former();
         for ((_, volume), meter) in &sessions {
@@ -36,6 +37,9 @@ impl Target {
         listed
             .sort_by_key(|(_, meter)| Reverse((meter.in_flight, meter.reads + meter.writes + meter.zeroes)));
         listed.truncate(SESSIONS_LISTED_MAX);
+        let name = |id: VolumeId| {
+            map.as_ref().and_then(|m| m.volumes.get(&id)).map_or_else(|| id.to_string(), |v| v.name.clone())
+        };
         let drives = self.drives.values().filter(|d| !d.is_refused()).map(|drive| {
             let usage = drive.store.usage();
             DriveLoad {
@@ -49,7 +53,10 @@ impl Target {
             incarnation: self.incarnation,
             at_us: now().as_nanos() / 1000,
             drives: drives.collect(),
-            volumes: volumes.into_iter().map(|(id, meter)| VolumeLoad { id, meter }).collect(),
+            volumes: volumes
+                .into_iter()
+                .map(|(id, meter)| VolumeLoad { id, name: name(id), meter })
+                .collect(),
             sessions: listed
                 .into_iter()
                 .map(|((id, volume), meter)| SessionLoad { id, volume, meter })

@@ -43,6 +43,8 @@ pub struct DriveLoad {
 pub struct VolumeLoad {
     /// The volume.
     pub id: VolumeId,
+    /// Its name.
+    pub name: String,
     /// Requests for it.
     pub meter: MeterReading,
 }
