@@ -48,7 +48,8 @@ fn what_is_imported_shows_on_the_watch() {
     assert!(volumes > 0, "{documents:?}");
     // Both copies are written by the time of either look but for what is under way: never twice as much more.
     assert!(drives > volumes && drives <= volumes * 3, "{drives} on the drives for {volumes} of the volume");
-    let volume = documents.iter().flat_map(|d| d["volumes"].as_array().expect("rows")).find(|v| bytes_of(v) > 0);
+    let volume =
+        documents.iter().flat_map(|d| d["volumes"].as_array().expect("rows")).find(|v| bytes_of(v) > 0);
     let volume = volume.expect("some bytes are of a volume");
     assert_eq!(volume["name"], "data");
     assert!(volume["write_latency_us"]["p99"].as_u64().is_some_and(|us| us > 0), "{volume}");
@@ -70,7 +71,7 @@ fn text_for_a_file_and_a_dead_manager() {
     assert_eq!(said.code, 0, "{said:?}");
     let lines: Vec<Value> = said.out.lines().map(|l| serde_json::from_str(l).expect("a document")).collect();
     assert_eq!(lines.len(), 2, "{said:?}");
-    assert!(lines[0]["error"].as_str().is_some_and(|e| e.contains("manager")), "{said:?}");
+    assert!(lines[0]["error"].as_str().is_some_and(|e| e.contains("no fabric answers")), "{said:?}");
     assert!(said.err.contains("trying again"), "{said:?}");
     bed.weft(&["watch", "--interval", "1ms"]).fails(2, &["100ms at least"]);
 }

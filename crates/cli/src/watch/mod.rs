@@ -45,7 +45,7 @@ const KEYS_POLL: Duration = Duration::from_millis(50);
 ///
 /// Keys: n, d, v, c show nodes, drives, volumes, clients; s sorts by the next column; q ends.
 ///
-/// READ/s and WRITE/s are requests of clients as the nodes see them: one that crosses objects counts once for each,
+/// R/s and W/s are reads and writes: requests of clients as the nodes see them: one that crosses objects counts once for each,
 /// a write to several copies once; writes of zeroes and discards are writes. A drive and a node count each copy
 /// that they write. QUEUE is what is being served at the moment. p50, p99 and p99.9 are times in microseconds
 /// between a request's arrival at a node and the answer; they are at most a sixteenth too long. CPU% is that of
@@ -250,7 +250,9 @@ impl Watch {
         };
         let (by, sort) = (word(&self.by), word(&self.sort));
         let every = span(self.interval);
-        text.push_str(&format!("by {by}, sorted by {sort}, every {every}; times in microseconds\n\n"));
+        text.push_str(&format!(
+            "by {by}, sorted by {sort}, every {every}; R reads, W writes, times in us\n\n"
+        ));
         text.push_str(&table::render(rates, self.by, self.sort, paint));
         text
     }

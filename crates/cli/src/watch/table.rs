@@ -94,8 +94,8 @@ pub(super) fn render(rates: &Rates, by: By, sort: SortColumn, paint: Paint) -> S
     if by == By::Node {
         titles.push(">CPU%");
     }
-    titles.extend([">READ/s", ">WRITE/s", ">READ MiB/s", ">WRITE MiB/s", ">QUEUE"]);
-    titles.extend([">READ p50", ">p99", ">p99.9", ">WRITE p50", ">p99", ">p99.9", ">ERRORS"]);
+    titles.extend([">R/s", ">W/s", ">R MiB/s", ">W MiB/s", ">QUEUE"]);
+    titles.extend([">R p50", ">p99", ">p99.9", ">W p50", ">p99", ">p99.9", ">ERRORS"]);
     let mut sorted: Vec<&Row> = rows.iter().collect();
     sorted.sort_by(|a, b| sort.compare(a, b));
     let mut table = Table::new(&titles);
@@ -106,8 +106,9 @@ pub(super) fn render(rates: &Rates, by: By, sort: SortColumn, paint: Paint) -> S
         true => format!("nothing has been asked by {} yet\n", word(&by)),
         false => table.render(paint),
     };
-    if by == By::Node && !rates.interfaces.is_empty() {
-        text.push_str(&format!("\n{}", network(&rates.interfaces).render(paint)));
+    let network = network(&rates.interfaces);
+    if by == By::Node && !network.is_empty() {
+        text.push_str(&format!("\n{}", network.render(paint)));
     }
     text
 }
@@ -136,9 +137,13 @@ fn cells(row: &Row, has_of: bool, has_cpu: bool) -> Vec<Cell> {
     cells
 }
 
+/// Interfaces that carried anything, by node.
 fn network(interfaces: &[InterfaceRow]) -> Table {
+    let mut busy: Vec<&InterfaceRow> =
+        interfaces.iter().filter(|i| i.received_bytes_per_s + i.sent_bytes_per_s > 0).collect();
+    busy.sort_by_key(|i| (i.node.len(), i.node.clone(), i.name.clone()));
     let mut table = Table::new(&["NODE", "INTERFACE", ">IN MiB/s", ">OUT MiB/s"]);
-    for interface in interfaces {
+    for interface in busy {
         table.row(vec![
             Cell::from(interface.node.as_str()),
             Cell::from(interface.name.as_str()),
