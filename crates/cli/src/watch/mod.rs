@@ -235,13 +235,12 @@ impl Watch {
 
     fn text(&self, paint: Paint) -> String {
         let mut text = String::new();
+        if let Some(trouble) = &self.trouble {
+            let what = paint.text(Tone::Bad, "no answer: trying again, what is below is old");
+            text.push_str(&format!("{what}\n{trouble}\n"));
+        }
         if let (Some(status), Some(load)) = (&self.status, &self.last) {
             text.push_str(&headline(status, load, paint));
-        }
-        if let Some(trouble) = &self.trouble {
-            let what = paint.text(Tone::Bad, &format!("no answer: {trouble}"));
-            text.push_str(&format!("{what}; trying again, what is below is old\n"));
-        } else if let Some(status) = &self.status {
             text.push_str(&progress(status));
         }
         let Some(rates) = &self.rates else {
