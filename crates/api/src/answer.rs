@@ -1,6 +1,6 @@
 //! What is answered. It owns the shapes that tools print; bytes are integers, times RFC 3339 in UTC.
 
-use crate::{ScrubInfo, ScrubRunInfo, Timestamp};
+use crate::{FabricLoad, ScrubInfo, ScrubRunInfo, Timestamp};
 use serde::{Deserialize, Serialize};
 use weft_types::{
     AttachMode, DriveId, DriveState, Epoch, FabricId, FabricMap, Generation, GroupId, MapVersion, NodeId,
@@ -82,6 +82,8 @@ pub enum ApiAnswer {
     },
     /// To `status`.
     Status(Box<FabricStatus>),
+    /// To `load`.
+    Load(Box<FabricLoad>),
     /// To `events`: oldest first.
     Events {
         /// The events.

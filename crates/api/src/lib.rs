@@ -5,6 +5,7 @@
 
 mod answer;
 mod error;
+mod load;
 mod message;
 mod request;
 mod scrub;
@@ -16,6 +17,7 @@ pub use answer::{
     SessionInfo, SettingsInfo, VolumeInfo,
 };
 pub use error::{ApiError, ErrorCode};
+pub use load::{DriveLoad, FabricLoad, NodeLoad, SessionLoad, VolumeLoad};
 pub use message::{
     ApiReply, MessageError, Outcome, decode_reply, decode_request, encode_reply, encode_request,
 };

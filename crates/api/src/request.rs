@@ -155,6 +155,8 @@ pub enum ApiRequest {
     },
     /// The fabric's health, capacity and repairs. Answer: `status`.
     Status {},
+    /// What was asked of nodes, drives, volumes and by clients since the nodes started. Answer: `load`.
+    Load {},
     /// What happened lately. Answer: `events`, oldest first.
     Events {
         /// Only events with a number above this one.

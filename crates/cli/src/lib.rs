@@ -32,6 +32,7 @@ mod table;
 mod transfer;
 mod usage;
 mod volume;
+mod watch;
 
 pub use connection::{Connection, client_name};
 pub use drive::{DriveCommand, DriveFormatArgs};
@@ -54,6 +55,7 @@ pub use span::{ParseSpanError, Span, span};
 pub use transfer::{VolumeExportArgs, VolumeImportArgs};
 pub use usage::report_usage;
 pub use volume::{Domain, VolumeCommand, VolumeCreateArgs, VolumeDeleteArgs, VolumeServeArgs};
+pub use watch::{By, SortColumn, WatchArgs};
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -111,6 +113,8 @@ pub enum Command {
     /// document.
     #[command(after_long_help = "Examples:\n  weft status\n  weft status --json | jq -r .health")]
     Status,
+    /// Show what the fabric does, second by second
+    Watch(WatchArgs),
     /// Volumes: named, sized address spaces on the fabric
     #[command(subcommand)]
     Volume(VolumeCommand),
@@ -199,6 +203,7 @@ pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result
         Command::Volume(VolumeCommand::Export(args)) => {
             block_on(async move { transfer::export(&place, &args, output).await })
         }
+        Command::Watch(args) => block_on(async move { watch::watch(&place, &args, output).await }),
         asked => block_on(async move {
             let connection = Connection::open(&place).await?;
             ask(&connection, asked, output).await

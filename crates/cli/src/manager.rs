@@ -50,6 +50,11 @@ pub struct ManagerRunArgs {
     /// The identity of the fabric if there is none yet in the store [default: a random one]
     #[arg(long, value_name = "UUID")]
     pub fabric_id: Option<FabricId>,
+    /// Where to serve metrics for Prometheus, as IP:PORT: http://ADDR/metrics [default: nowhere]
+    ///
+    /// Whoever reaches the address can read them: choose one that only your network reaches.
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<Addr>,
     /// Stop when this process ends
     #[arg(long, hide = true)]
     pub supervisor: Option<ProcessId>,

@@ -103,6 +103,11 @@ pub struct NodeRunArgs {
     /// A drive formatted with `weft drive format`, or mem:SIZE for one in memory; may be given several times
     #[arg(long = "drive", value_name = "PATH", required = true)]
     pub drives: Vec<String>,
+    /// Where to serve metrics for Prometheus, as IP:PORT: http://ADDR/metrics [default: nowhere]
+    ///
+    /// Whoever reaches the address can read them: choose one that only your network reaches.
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<Addr>,
     /// Stop when this process ends
     #[arg(long, hide = true)]
     pub supervisor: Option<ProcessId>,

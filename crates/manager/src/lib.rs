@@ -13,6 +13,7 @@ mod evacuate;
 mod event;
 mod join;
 mod lease;
+mod load;
 mod manager;
 mod member;
 mod observe;

@@ -96,6 +96,7 @@ impl Manager {
             ApiRequest::VolumeDelete { name, force, dry_run } => self.delete_volume(&name, force, dry_run),
             ApiRequest::SessionList { volume } => self.list_sessions(volume.as_deref()),
             ApiRequest::Status {} => Ok(ApiAnswer::Status(Box::new(self.status().await))),
+            ApiRequest::Load {} => Ok(ApiAnswer::Load(Box::new(self.load().await))),
             ApiRequest::Events { after, limit } => {
                 Ok(ApiAnswer::Events { events: self.state.borrow().events.newest(after, limit) })
             }

@@ -133,7 +133,7 @@ impl Manager {
     }
 
     /// The fabric at a glance.
-    pub(crate) async fn status(self: &Rc<Self>) -> FabricStatus {
+    pub async fn status(self: &Rc<Self>) -> FabricStatus {
         let usage = self.usage().await;
         let (nodes, pools) = (self.node_infos(), self.pool_infos(&usage));
         let state = self.state.borrow();

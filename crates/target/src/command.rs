@@ -48,6 +48,10 @@ impl Target {
             TargetRequest::DropVolume { volume } => self.drop_volume(volume).await,
             TargetRequest::Scrub { orders } => answer(&TargetAnswer::Scrubs(self.take_scrubs(orders))),
             TargetRequest::Status => answer(&TargetAnswer::Status(self.status())),
+            TargetRequest::Load => {
+                let load = TargetAnswer::Load(Box::new(self.load().await));
+                Answer::ok(vec![], vec![Buf::from(control::encode(&load))])
+            }
         }
     }
 

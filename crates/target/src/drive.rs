@@ -3,6 +3,7 @@
 //! It owns the latch: a drive that failed once serves nothing more in the life of this process. It never
 //! retries what the store refused.
 
+use crate::meter::Meter;
 use std::cell::RefCell;
 use std::rc::Rc;
 use weft_rt::{Answer, sync::Notify};
@@ -16,6 +17,8 @@ pub(crate) struct ServedDrive {
     /// Where it is on this node, for people.
     pub(crate) path: String,
     pub(crate) store: Rc<Store>,
+    /// What is asked of it.
+    pub(crate) meter: Meter,
     failed: RefCell<Option<String>>,
     /// Why the manager refuses it: its place is on another node.
     refused: RefCell<Option<String>>,
@@ -26,7 +29,15 @@ pub(crate) struct ServedDrive {
 impl ServedDrive {
     pub(crate) fn new(path: String, store: Rc<Store>, failures: Rc<Notify>) -> ServedDrive {
         let id = store.label().drive;
-        ServedDrive { id, path, store, failed: RefCell::new(None), refused: RefCell::new(None), failures }
+        ServedDrive {
+            id,
+            path,
+            store,
+            meter: Meter::default(),
+            failed: RefCell::new(None),
+            refused: RefCell::new(None),
+            failures,
+        }
     }
 
     /// Takes a drive that is not this node's out of service, for the life of this process. It counts as failed

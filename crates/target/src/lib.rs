@@ -12,7 +12,9 @@ mod adopt;
 mod command;
 mod drive;
 mod lease;
+mod load;
 mod member;
+mod meter;
 mod peer;
 mod resync;
 mod scrub;
@@ -25,4 +27,5 @@ mod throttle;
 mod verify;
 mod vouch;
 
+pub use load::ProcessProbe;
 pub use target::{Target, TargetOptions};

@@ -72,6 +72,11 @@ impl Member {
         self.slot().map_or(Role::Out, |s| s.role)
     }
 
+    /// Whether this drive is the first that every write to the group goes to.
+    pub(crate) fn is_first_of_write_set(&self) -> bool {
+        self.entry.borrow().as_ref().is_some_and(|e| e.write_set().next() == Some(self.drive.id))
+    }
+
     /// The stint in which this drive is syncing, if it is.
     pub(crate) fn stint(&self) -> Option<Epoch> {
         self.slot().filter(|s| s.role == Role::Syncing).map(|s| s.since)

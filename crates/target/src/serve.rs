@@ -5,7 +5,7 @@
 
 use crate::admit::{Admitted, Claim, Need, SYSTEM_SESSION};
 use crate::target::Target;
-use weft_rt::{Answer, Buf, Peer, Request};
+use weft_rt::{Answer, Buf, Peer, Request, now};
 use weft_store::{Extent, ExtentData, Payload, Verdict, Write, WriteKind};
 use weft_types::limits::{FRAME_HEAD_MAX, RANGE_BLOCKS_MAX, REQUEST_BLOCKS_MAX};
 use weft_types::{BlockRange, ChunkIndex, ObjectId, Role, Version};
@@ -27,12 +27,16 @@ impl Target {
         };
         // A syncing replica fetches the chunks that it has not verified first; the wait happens outside of
         // admission, because a newer epoch's acknowledgement must not wait for a peer.
-        let mut timed = Some(self.throttle.request());
+        let start = now();
+        let mut timed = Some(self.throttle.request(start));
+        let mut metered = None;
         let admitted = loop {
             let admitted = match self.admit(&claim).await {
                 Ok(admitted) => admitted,
                 Err(answer) => return answer,
             };
+            let begin = || self.meters.begin(&admitted, &head, request.kind, self.map().as_deref());
+            metered.get_or_insert_with(begin);
             let Some(chunk) = unverified_chunk(&admitted, head.object, head.range) else { break admitted };
             let member = admitted.member.clone();
             drop(admitted);
@@ -51,9 +55,13 @@ impl Target {
             payload,
         };
         let written = admitted.drive().store.write(write).await;
-        timed.into_iter().for_each(|timed| self.throttle.answered(timed));
+        let took = start.elapsed();
+        timed.into_iter().for_each(|timed| self.throttle.answered(timed, took));
         match written {
-            Ok(verdicts) => write_answer(self.clock(), verdicts),
+            Ok(verdicts) => {
+                metered.into_iter().for_each(|metered| metered.done(took));
+                write_answer(self.clock(), verdicts)
+            }
             Err(error) => admitted.drive().refusal(&error),
         }
     }
@@ -68,12 +76,14 @@ impl Target {
             Ok(claim) => claim,
             Err(answer) => return answer,
         };
+        let start = now();
         let admitted = match self.admit(&claim).await {
             Ok(admitted) => admitted,
             Err(answer) => return answer,
         };
         advance(&admitted, &head);
-        let timed = self.throttle.request();
+        let timed = self.throttle.request(start);
+        let metered = self.meters.begin(&admitted, &head, request.kind, self.map().as_deref());
         let drive = admitted.drive().clone();
         // A read changes nothing, so a newer epoch need not wait for it; but what it finds then may be of another
         // stint, or of a group that was dropped, so it is admitted again before it is answered.
@@ -82,7 +92,11 @@ impl Target {
             Kind::Read => drive.store.read(head.group, head.object, head.range).await,
             _ => drive.store.versions(head.group, head.object, head.range).await,
         };
-        self.throttle.answered(timed);
+        let took = start.elapsed();
+        self.throttle.answered(timed, took);
+        if extents.is_ok() {
+            metered.done(took);
+        }
         match extents {
             Ok(extents) => match self.stands(&claim).await {
                 Ok(()) => {

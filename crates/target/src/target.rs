@@ -4,7 +4,9 @@
 
 use crate::drive::ServedDrive;
 use crate::lease::Lease;
+use crate::load::ProcessProbe;
 use crate::member::Member;
+use crate::meter::Meters;
 use crate::peer::Peers;
 use crate::resync::Resync;
 use crate::scrub::Scrubs;
@@ -53,6 +55,8 @@ pub struct Target {
     pub(crate) sweeps: Sweeps,
     pub(crate) scrubs: Scrubs,
     pub(crate) throttle: Throttle,
+    pub(crate) meters: Meters,
+    pub(crate) process_probe: Cell<Option<ProcessProbe>>,
     /// The highest version counter that was admitted here.
     pub(crate) highest_counter: Cell<u64>,
     /// A drive has failed.
@@ -98,6 +102,8 @@ impl Target {
             sweeps: Sweeps::default(),
             scrubs: Scrubs::default(),
             throttle: Throttle::default(),
+            meters: Meters::default(),
+            process_probe: Cell::new(None),
             highest_counter: Cell::new(0),
             failures,
             adopted: Notify::default(),

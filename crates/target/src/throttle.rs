@@ -30,7 +30,7 @@ const SHARE_MAX: f64 = 0.5;
 /// How long after a request a client counts as being there.
 const PRESENCE: Duration = Duration::from_millis(100);
 
-/// How long after background work requests are timed still: long enough for the pauses between two pieces.
+/// How long after background work requests are compared still: long enough for the pauses between two pieces.
 const ATTENTION: Duration = Duration::from_secs(1);
 
 /// Requests of either kind before they are compared: enough for two that are slower than the 99th percentile.
@@ -62,7 +62,7 @@ pub(crate) struct Throttle {
     /// How many of them had been seen when somebody last looked, and until when clients count as being there.
     seen: Cell<u64>,
     present_until: Cell<Instant>,
-    /// Until when requests are timed.
+    /// Until when requests are compared.
     attentive_until: Cell<Instant>,
     /// Pieces of work that have begun, and that run.
     begun: Cell<u64>,
@@ -103,8 +103,8 @@ impl Default for Throttle {
 
 /// A request of a client that is being served.
 pub(crate) struct Timed {
-    /// When it began, and how many pieces of work had; `None` if nobody compares.
-    start: Option<(Instant, u64)>,
+    /// How many pieces of work had begun when it began; `None` if nobody compares.
+    begun: Option<u64>,
     was_alone: bool,
 }
 
@@ -150,23 +150,22 @@ impl Throttle {
         Piece { throttle: self, work, start }
     }
 
-    /// A client's request begins.
-    pub(crate) fn request(&self) -> Timed {
+    /// A client's request began just before.
+    pub(crate) fn request(&self, start: Instant) -> Timed {
         self.served.set(self.served.get() + 1);
         if self.attentive_until.get() == Instant::from_nanos(0) {
-            return Timed { start: None, was_alone: false };
+            return Timed { begun: None, was_alone: false };
         }
-        let start = now();
         if start > self.attentive_until.get() {
             self.attentive_until.set(Instant::from_nanos(0));
         }
-        Timed { start: Some((start, self.begun.get())), was_alone: self.running.get() == 0 }
+        Timed { begun: Some(self.begun.get()), was_alone: self.running.get() == 0 }
     }
 
-    /// A client's request was answered, and what it waited for was not background work itself.
-    pub(crate) fn answered(&self, request: Timed) {
-        let Some((start, begun)) = request.start else { return };
-        let nanos = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    /// A client's request was answered after this time, and what it waited for was not background work itself.
+    pub(crate) fn answered(&self, request: Timed, took: Duration) {
+        let Some(begun) = request.begun else { return };
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let mut samples = self.samples.borrow_mut();
         samples.all.saturating_record(nanos);
         if request.was_alone && self.begun.get() == begun {
@@ -220,10 +219,11 @@ mod tests {
     async fn client(throttle: Rc<Throttle>, slow: Duration, lasts: Duration) {
         let end = now() + lasts;
         while now() < end {
-            let timed = throttle.request();
+            let start = now();
+            let timed = throttle.request(start);
             let is_disturbed = throttle.running.get() > 0;
             sleep(if is_disturbed { slow } else { Duration::from_micros(100) }).await;
-            throttle.answered(timed);
+            throttle.answered(timed, start.elapsed());
         }
     }
 
@@ -295,15 +295,15 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_timed_without_background_work() {
+    fn nothing_is_compared_without_background_work() {
         Sim::new(1).block_on(async {
             let throttle = Rc::new(Throttle::default());
-            assert!(throttle.request().start.is_none());
+            assert!(throttle.request(now()).begun.is_none());
             drop(throttle.begin(Work::Copy));
-            assert!(throttle.request().start.is_some());
+            assert!(throttle.request(now()).begun.is_some());
             sleep(ATTENTION * 2).await;
-            assert!(throttle.request().start.is_some(), "the first that finds it out is still timed");
-            assert!(throttle.request().start.is_none());
+            assert!(throttle.request(now()).begun.is_some(), "the first that finds it out is still compared");
+            assert!(throttle.request(now()).begun.is_none());
         });
     }
 }

@@ -33,6 +33,7 @@ const LAYERS: &[(&str, Layer)] = &[
     ("weft-nbd", Face),
     ("weft-cli", Face),
     ("weft-bench", Face),
+    ("weft-metrics", Face),
     ("weft", Whole),
     ("weft-sim", Whole),
     ("weft-tests", Whole),

@@ -8,6 +8,7 @@ mod block;
 mod causes;
 mod ids;
 pub mod limits;
+mod load;
 mod map;
 mod scrub;
 mod version;
@@ -17,6 +18,7 @@ pub use causes::with_causes;
 pub use ids::{
     DriveId, FabricId, Generation, GroupId, NodeId, ObjectId, ParseIdError, PoolId, SessionId, VolumeId,
 };
+pub use load::{InterfaceLoad, Latencies, MeterReading, ProcessLoad};
 pub use map::{
     AttachMode, Drive, DriveState, Durations, FabricMap, Group, MapVersion, Node, ObjectSpan, Pool,
     Relocation, Role, Session, SessionState, Slot, Striping, Volume, VolumeState,

@@ -3,10 +3,12 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::rc::Rc;
 use weft_cli::{CliError, ManagerRunArgs};
 use weft_manager::{EmbeddedStore, Manager, ManagerError, ManagerOptions};
+use weft_metrics::{manager_page, process_load};
 use weft_rt::sync::{Either, race};
-use weft_rt::{Addr, Listener, spawn};
+use weft_rt::{Addr, Listener, offload, spawn};
 
 use crate::stop::asked_to_stop;
 use weft_types::with_causes;
@@ -29,17 +31,30 @@ async fn serve(args: ManagerRunArgs) -> Result<(), CliError> {
     make_parent(&args.store)?;
     let store = EmbeddedStore::open(&args.store).map_err(|e| refused(&ManagerError::from(e)))?;
     let options = ManagerOptions { fabric: args.fabric_id, ..ManagerOptions::default() };
+    let metrics = args.metrics.as_ref().map(|addr| bind(addr, "--metrics")).transpose()?;
     let manager = Manager::start(store, options).map_err(|e| refused(&e))?;
     tracing::info!(fabric = %manager.map().fabric, map = %manager.map().version, "manager serves");
     for listener in listeners {
         tracing::info!(addr = %listener.local_addr(), "listening");
         spawn(manager.clone().serve(listener));
     }
+    if let Some(listener) = metrics {
+        serve_metrics(listener, &manager);
+    }
     let reason = manager.halted().await;
     Err(CliError::Failed {
         message: format!("the manager serves no more: {reason}"),
         hint: "make sure that only one manager runs and its disk is sound, then start it again".into(),
     })
+}
+
+fn serve_metrics(listener: Listener, manager: &Rc<Manager>) {
+    tracing::info!(addr = %listener.local_addr(), "serving metrics");
+    let manager = manager.clone();
+    spawn(weft_metrics::serve(listener, move || {
+        let manager = manager.clone();
+        async move { manager_page(&manager.status().await, &offload(process_load).await) }
+    }));
 }
 
 /// Listens, or says which option to change.

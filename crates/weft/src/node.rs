@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_cli::{CliError, NodeRunArgs};
+use weft_metrics::{node_page, process_load};
 use weft_rt::sync::{Either, race};
-use weft_rt::{Addr, Drive, Link, OpenOptions, random_u128, sleep};
+use weft_rt::{Addr, Drive, Link, Listener, OpenOptions, random_u128, sleep, spawn};
 use weft_store::{FormatOptions, Store, StoreError};
 use weft_target::{Target, TargetOptions};
 use weft_types::{DriveId, FabricId, with_causes};
@@ -53,6 +54,7 @@ async fn serve(
     running: &RefCell<Option<Rc<Target>>>,
 ) -> Result<(), CliError> {
     let listener = bind(&args.listen, "--listen")?;
+    let metrics = args.metrics.as_ref().map(|addr| bind(addr, "--metrics")).transpose()?;
     let listen = listener.local_addr();
     let fabric = match args.fabric_id {
         Some(fabric) => fabric,
@@ -73,10 +75,23 @@ async fn serve(
     let options =
         TargetOptions { node_name: args.name.clone(), fabric, listen, managers: vec![args.manager.clone()] };
     let target = Target::start(options, stores.borrow().clone());
+    target.set_process_probe(process_load);
     *running.borrow_mut() = Some(target.clone());
+    if let Some(listener) = metrics {
+        serve_metrics(listener, &args.name, &target);
+    }
     tracing::info!(node = args.name, %fabric, addr = %listener.local_addr(), "node serves");
     target.run(listener).await;
     Ok(())
+}
+
+fn serve_metrics(listener: Listener, name: &str, target: &Rc<Target>) {
+    tracing::info!(addr = %listener.local_addr(), "serving metrics");
+    let (target, name) = (target.clone(), name.to_owned());
+    spawn(weft_metrics::serve(listener, move || {
+        let (target, name) = (target.clone(), name.clone());
+        async move { node_page(&name, &target.status(), &target.load().await) }
+    }));
 }
 
 /// Asks the manager which fabric it owns, until it answers.

@@ -172,6 +172,8 @@ pub enum TargetRequest {
     },
     /// Report usage and resync progress.
     Status,
+    /// Report what was asked since the process started.
+    Load,
 }
 
 /// A target's answers to the manager.
@@ -184,6 +186,8 @@ pub enum TargetAnswer {
     Status(TargetStatus),
     /// To `Scrub`. Travels in the body, with an empty head, where it passes what a head may be.
     Scrubs(ScrubReport),
+    /// To `Load`: always in the body, behind an empty head, as it may be large.
+    Load(Box<crate::load::TargetLoad>),
 }
 
 /// What a target says of itself.

@@ -10,6 +10,7 @@ pub mod control;
 pub mod data;
 pub mod frame;
 pub mod handshake;
+pub mod load;
 mod status;
 
 pub use codec::{DecodeError, Decoder, Encoder};

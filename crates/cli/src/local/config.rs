@@ -42,7 +42,7 @@ pub struct LocalNode {
 }
 
 impl LocalConfig {
-    /// A new fabric: the manager at the first port, the nodes at those that follow.
+    /// A new fabric: the manager at the first port, the nodes at those that follow, then the metrics of each.
     ///
     /// # Errors
     /// [`LocalError::PortRange`].
@@ -73,7 +73,7 @@ impl LocalConfig {
     /// # Errors
     /// [`LocalError::PortRange`] if they pass the last port.
     pub fn set_ports(&mut self, base: u16) -> Result<(), LocalError> {
-        let count = self.nodes.len() + 1;
+        let count = 2 * (self.nodes.len() + 1);
         if base == 0 || usize::from(base) + count > 1 << 16 {
             return Err(LocalError::PortRange { base, count });
         }
@@ -83,6 +83,15 @@ impl LocalConfig {
             node.addr = addr(i + 1);
         }
         Ok(())
+    }
+
+    /// Where a member that listens here serves its metrics: behind the ports of all members. None if the address has
+    /// no port, or there is no such port, as a fabric may have that an older program made.
+    pub fn metrics_addr(&self, addr: &str) -> Option<String> {
+        let (host, port) = addr.rsplit_once(':')?;
+        let members = u16::try_from(self.nodes.len() + 1).ok()?;
+        let port = port.parse::<u16>().ok()?.checked_add(members)?;
+        Some(format!("{host}:{port}"))
     }
 
     /// The node with this name.
@@ -159,8 +168,11 @@ mod tests {
 
     #[test]
     fn ports_do_not_wrap() {
-        assert!(config().set_ports(65_533).is_ok());
-        assert!(matches!(config().set_ports(65_534), Err(LocalError::PortRange { count: 3, .. })));
+        let mut last = config();
+        assert!(last.set_ports(65_530).is_ok());
+        assert_eq!(last.metrics_addr(&last.nodes[1].addr).as_deref(), Some("127.0.0.1:65535"));
+        assert_eq!(last.metrics_addr("127.0.0.1:65533"), None);
+        assert!(matches!(config().set_ports(65_531), Err(LocalError::PortRange { count: 6, .. })));
         assert!(config().set_ports(0).is_err());
     }
 }

@@ -45,9 +45,13 @@ pub(super) fn free_bytes(path: &Path) -> io::Result<u64> {
 
 /// Refuses if somebody listens at a port that a member needs.
 pub(super) fn check_ports(config: &LocalConfig) -> Result<(), LocalError> {
-    let manager = ("the manager".to_owned(), &config.manager_addr);
-    let nodes = config.nodes.iter().map(|n| (n.name.clone(), &n.addr));
-    for (purpose, addr) in std::iter::once(manager).chain(nodes) {
+    let manager = ("the manager".to_owned(), config.manager_addr.clone());
+    let nodes = config.nodes.iter().map(|n| (n.name.clone(), n.addr.clone()));
+    let members: Vec<(String, String)> = std::iter::once(manager).chain(nodes).collect();
+    let metrics = members
+        .iter()
+        .filter_map(|(member, addr)| Some((format!("the metrics of {member}"), config.metrics_addr(addr)?)));
+    for (purpose, addr) in members.iter().cloned().chain(metrics) {
         // Bound only for a moment: the member binds it anew, and says so if it was taken meanwhile.
         if let Err(source) = TcpListener::bind(addr.as_str()) {
             let port = addr.rsplit(':').next().and_then(|p| p.parse().ok()).unwrap_or(0);

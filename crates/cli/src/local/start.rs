@@ -63,6 +63,9 @@ pub(super) async fn start_manager(
     if rooted.socket_addr().is_some() {
         command.arg("--socket").arg(rooted.socket());
     }
+    if let Some(metrics) = config.metrics_addr(&config.manager_addr) {
+        command.args(["--metrics", &metrics]);
+    }
     let mut member = start(folder, MANAGER, command, supervisor)?;
     let addr = config.manager_addr.parse().map_err(|e: weft_rt::ParseAddrError| LocalError::BadConfig {
         path: folder.config_file(),
@@ -96,6 +99,9 @@ pub(super) fn start_node(
     command.args(["--manager", &config.manager_addr, "--fabric-id", &config.fabric.to_string()]);
     for drive in folder.drives(node) {
         command.arg("--drive").arg(absolute(&drive)?);
+    }
+    if let Some(metrics) = config.metrics_addr(&node.addr) {
+        command.args(["--metrics", &metrics]);
     }
     start(folder, &node.name, command, supervisor)
 }

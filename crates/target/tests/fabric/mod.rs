@@ -245,7 +245,8 @@ impl Fabric {
             let link = Link::connect(&addr(n), &hello).await.ok()?;
             let frame = link.call(Kind::Control, &control::encode(request), body).await.ok()?;
             assert_eq!(Status::from_u16(frame.envelope.status), Status::Ok, "{:?}", text(&frame));
-            control::decode(&frame.head).ok()
+            let document = if frame.head.is_empty() { &frame.body[..] } else { &frame.head[..] };
+            control::decode(document).ok()
         };
         timeout(Duration::from_secs(5), exchange).await.ok().flatten()
     }

@@ -1,0 +1,202 @@
+//! The metrics: every name, with what it means. It owns the list, of which the reference is printed.
+
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+
+/// What a metric is measured in; it is a part of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Measure {
+    Bytes,
+    Seconds,
+    /// Things that are counted.
+    Number,
+}
+
+impl Measure {
+    pub(crate) fn unit(self) -> Option<Unit> {
+        match self {
+            Measure::Bytes => Some(Unit::Bytes),
+            Measure::Seconds => Some(Unit::Seconds),
+            Measure::Number => None,
+        }
+    }
+}
+
+/// How a metric behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It only rises while the process lives.
+    Counter,
+    /// A level.
+    Gauge,
+    /// Times, by buckets.
+    Histogram,
+}
+
+impl Kind {
+    pub(crate) fn metric_type(self) -> MetricType {
+        match self {
+            Kind::Counter => MetricType::Counter,
+            Kind::Gauge => MetricType::Gauge,
+            Kind::Histogram => MetricType::Histogram,
+        }
+    }
+}
+
+/// A metric with all its labels.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Family {
+    /// Its name without the prefix, the unit, and the suffix of its kind.
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) measure: Measure,
+    pub(crate) labels: &'static [&'static str],
+    pub(crate) help: &'static str,
+}
+
+impl Family {
+    /// The name as it is in queries; that of a histogram takes `_bucket`, `_sum` and `_count` besides.
+    fn full_name(&self) -> String {
+        let unit = self.measure.unit().map_or_else(String::new, |unit| format!("_{}", unit.as_str()));
+        let total = if self.kind == Kind::Counter { "_total" } else { "" };
+        format!("{PREFIX}_{}{unit}{total}", self.name)
+    }
+}
+
+/// What all names begin with.
+pub(crate) const PREFIX: &str = "weft";
+
+const fn family(
+    name: &'static str,
+    kind: Kind,
+    measure: Measure,
+    labels: &'static [&'static str],
+    help: &'static str,
+) -> Family {
+    Family { name, kind, measure, labels, help }
+}
+
+use Kind::{Counter, Gauge, Histogram};
+use Measure::{Bytes, Number, Seconds};
+
+const DRIVE: &[&str] = &["drive"];
+const VOLUME: &[&str] = &["volume"];
+const POOL: &[&str] = &["pool"];
+
+/// What nodes and managers say of their process.
+pub(crate) const PROCESS: &[Family] = &[
+    family("process_cpu", Counter, Seconds, &[], "Processor time of the process, user and kernel"),
+    family("process_resident_memory", Gauge, Bytes, &[], "Memory of the process that is resident"),
+    family("network_received", Counter, Bytes, &["interface"], "Bytes that the machine received"),
+    family("network_sent", Counter, Bytes, &["interface"], "Bytes that the machine sent"),
+];
+
+/// What nodes say.
+pub(crate) const NODE: &[Family] = &[
+    family("node_serving", Gauge, Number, &[], "1 while the node holds a lease, or its peers' word"),
+    family("node_resyncs", Gauge, Number, &[], "Replicas here that are being brought up to date"),
+    family("node_resync_copied", Gauge, Bytes, &[], "Bytes copied by the resyncs that run now"),
+    family("drive_capacity", Gauge, Bytes, DRIVE, "Bytes of the drive that can hold data"),
+    family("drive_used", Gauge, Bytes, DRIVE, "Bytes of the drive that hold data or metadata"),
+    family("drive_failed", Gauge, Number, DRIVE, "1 if the drive has failed since the node started"),
+    family("drive_reads", Counter, Number, DRIVE, "Requests of clients that read data"),
+    family("drive_writes", Counter, Number, DRIVE, "Requests of clients that wrote data"),
+    family("drive_zeroes", Counter, Number, DRIVE, "Requests of clients that wrote zeroes or discarded"),
+    family("drive_probes", Counter, Number, DRIVE, "Requests of clients for versions only"),
+    family("drive_errors", Counter, Number, DRIVE, "Requests that were admitted and not carried out"),
+    family("drive_read", Counter, Bytes, DRIVE, "Bytes that clients read"),
+    family("drive_written", Counter, Bytes, DRIVE, "Bytes of data that clients wrote"),
+    family("drive_zeroed", Counter, Bytes, DRIVE, "Bytes that clients made to read as zeroes"),
+    family("drive_requests_in_flight", Gauge, Number, DRIVE, "Requests that are being carried out"),
+    family("drive_data_written", Counter, Bytes, DRIVE, "Data written, for clients and for other replicas"),
+    family("drive_log_written", Counter, Bytes, DRIVE, "Bytes written to the log"),
+    family("drive_blocks_damaged", Counter, Number, DRIVE, "Blocks found damaged by their checksum"),
+    family(
+        "drive_blocks_healed",
+        Counter,
+        Number,
+        DRIVE,
+        "Damaged blocks that were healed from another copy",
+    ),
+    family("drive_read_latency", Histogram, Seconds, DRIVE, "From a read's arrival to its answer"),
+    family(
+        "drive_write_latency",
+        Histogram,
+        Seconds,
+        DRIVE,
+        "From a write's arrival to its answer, zeroes too",
+    ),
+    family("volume_reads", Counter, Number, VOLUME, "Reads of the volume served by this node"),
+    family("volume_writes", Counter, Number, VOLUME, "Writes to the volume: over all nodes each counts once"),
+    family("volume_zeroes", Counter, Number, VOLUME, "Zeroes and discards: over all nodes each counts once"),
+    family("volume_errors", Counter, Number, VOLUME, "Requests that were admitted and not carried out"),
+    family("volume_read", Counter, Bytes, VOLUME, "Bytes of the volume read from this node"),
+    family("volume_written", Counter, Bytes, VOLUME, "Bytes written: over all nodes each counts once"),
+    family("volume_zeroed", Counter, Bytes, VOLUME, "Bytes zeroed: over all nodes each counts once"),
+    family("volume_read_latency", Histogram, Seconds, VOLUME, "From a read's arrival to its answer"),
+    family(
+        "volume_write_latency",
+        Histogram,
+        Seconds,
+        VOLUME,
+        "From a write's arrival to its answer, at every copy",
+    ),
+];
+
+/// What managers say.
+pub(crate) const MANAGER: &[Family] = &[
+    family("fabric_health", Gauge, Number, &[], "0 healthy, 1 degraded, 2 unavailable in part"),
+    family("fabric_map_version", Gauge, Number, &[], "The version of the fabric map"),
+    family("fabric_groups", Gauge, Number, &[], "Groups of drives"),
+    family("fabric_volumes", Gauge, Number, &[], "Volumes"),
+    family("fabric_sessions", Gauge, Number, &[], "Sessions that are open"),
+    family("group_degraded", Gauge, Number, &[], "Groups with a copy that is missing, behind or silent"),
+    family("group_unavailable", Gauge, Number, &[], "Groups without an up-to-date copy that answers"),
+    family("node_up", Gauge, Number, &["node"], "1 while the node holds a lease and answers"),
+    family("pool_raw", Gauge, Bytes, POOL, "Bytes of the pool's active drives"),
+    family("pool_used", Gauge, Bytes, POOL, "Bytes in use on drives whose nodes answer"),
+    family("pool_provisioned", Gauge, Bytes, POOL, "Bytes promised to volumes, times their copies"),
+    family(
+        "resync_remaining",
+        Gauge,
+        Seconds,
+        &[],
+        "When the last resync is done; absent without an estimate",
+    ),
+    family(
+        "emptying_copies_left",
+        Gauge,
+        Number,
+        &["drive", "node"],
+        "Copies on a drive that is being emptied",
+    ),
+];
+
+/// The reference of all metrics, as Markdown.
+pub fn reference() -> String {
+    let mut text = String::from(
+        "# Metrics\n\nGenerated from the code. `weft node run --metrics ADDR` and `weft manager run --metrics ADDR` \
+         serve these at\n`http://ADDR/metrics` in the text format of OpenMetrics 1.0, which Prometheus reads; `weft up` \
+         gives every member an\naddress on loopback. Whoever reaches the address can read them: there are no secrets \
+         in them, but names.\n\nCounters begin at zero with each start of the process. Histograms have `_bucket`, \
+         `_sum` and `_count`. Everything that\na node says has the label `node`.\n",
+    );
+    for (title, families) in
+        [("Of nodes", NODE), ("Of managers", MANAGER), ("Of nodes and managers: the process", PROCESS)]
+    {
+        text.push_str(&format!(
+            "\n## {title}\n\n| name | kind | labels | meaning |\n| --- | --- | --- | --- |\n"
+        ));
+        for family in families {
+            let labels: Vec<String> = family.labels.iter().map(|l| format!("`{l}`")).collect();
+            text.push_str(&format!(
+                "| `{}` | {} | {} | {} |\n",
+                family.full_name(),
+                family.kind.metric_type().as_str(),
+                labels.join(", "),
+                family.help
+            ));
+        }
+    }
+    text
+}

@@ -1,0 +1,18 @@
+//! Face: metrics for Prometheus, and what a process has used.
+//!
+//! It owns the metrics' names, their text form (OpenMetrics 1.0, by `prometheus-client`), the HTTP server that hands
+//! it out, and reading `/proc`. It never counts anything: pages are made from what targets and managers say of
+//! themselves when somebody asks.
+
+mod family;
+mod manager;
+mod node;
+mod page;
+mod process;
+mod server;
+
+pub use family::reference;
+pub use manager::manager_page;
+pub use node::node_page;
+pub use process::process_load;
+pub use server::{CONTENT_TYPE, serve};

@@ -1,0 +1,161 @@
+//! Pages as they are served: every documented name is there, and every line can be read.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use weft_api::{FabricStatus, Health, Timestamp};
+use weft_metrics::{manager_page, node_page, reference};
+use weft_rt::{Addr, Buf, BufMut, Listener, Stream, block_on, spawn};
+use weft_types::{
+    DriveId, FabricId, InterfaceLoad, Latencies, MapVersion, MeterReading, ProcessLoad, VolumeId,
+};
+use weft_wire::control::{DriveStatus, TargetStatus};
+use weft_wire::load::{DriveLoad, TargetLoad, VolumeLoad};
+
+#[test]
+fn the_reference_is_that_of_the_code() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/metrics.md");
+    if std::env::var_os("UPDATE_SNAPSHOTS").is_some() {
+        std::fs::write(&path, reference()).expect("written");
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(written == reference(), "docs/reference/metrics.md is old; UPDATE_SNAPSHOTS=1 writes it anew");
+}
+
+fn process() -> ProcessLoad {
+    let interface = InterfaceLoad { name: "eth0".into(), received_bytes: 5, sent_bytes: 6 };
+    ProcessLoad { cpu_us: 1_500_000, resident_bytes: 4096, interfaces: vec![interface] }
+}
+
+fn node() -> String {
+    let meter = MeterReading {
+        reads: 7,
+        read_bytes: 7 * 4096,
+        read_latency: Latencies { buckets: vec![(90, 6), (1_900, 1)], sum_us: 2_000 },
+        ..Default::default()
+    };
+    let id = DriveId(3);
+    let drive = DriveStatus {
+        id,
+        path: "/dev/x".into(),
+        capacity_bytes: 100,
+        used_bytes: 50,
+        log_bytes_written: 0,
+        data_bytes_written: 0,
+        blocks_damaged: 3,
+        blocks_healed: 2,
+        failed: None,
+    };
+    let status = TargetStatus { drives: vec![drive], serving: true, ..Default::default() };
+    let load = TargetLoad {
+        drives: vec![DriveLoad { id, meter: meter.clone(), data_bytes_written: 1, log_bytes_written: 2 }],
+        volumes: vec![VolumeLoad { id: VolumeId(1), name: "a\"b".into(), meter }],
+        process: Some(process()),
+        ..Default::default()
+    };
+    node_page("node-1", &status, &load)
+}
+
+fn manager() -> String {
+    let status = FabricStatus {
+        fabric: FabricId(1),
+        map: MapVersion(42),
+        time: Timestamp::from_millis(0),
+        health: Health::Degraded,
+        reasons: vec![],
+        nodes: vec![],
+        pools: vec![],
+        degraded_groups: vec![],
+        emptying: vec![],
+        groups: 9,
+        volumes: 1,
+        sessions: 0,
+        resync_eta_ms: Some(2_500),
+        resyncs: vec![],
+        scrub: None,
+    };
+    manager_page(&status, &process())
+}
+
+/// Names of the families on a page, as their type is told.
+fn families(page: &str) -> BTreeSet<String> {
+    let told = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    told.map(|rest| rest.split(' ').next().expect("a name").to_owned()).collect()
+}
+
+#[test]
+fn every_documented_name_is_on_a_page_and_no_other() {
+    let pages = [node(), manager()];
+    let found: BTreeSet<String> = pages.iter().flat_map(|page| families(page)).collect();
+    let reference = reference();
+    let named = reference.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let named: BTreeSet<String> =
+        named.map(|name| name.strip_suffix("_total").unwrap_or(name).to_owned()).collect();
+    assert_eq!(found, named);
+    for page in pages {
+        assert!(page.ends_with("# EOF\n"), "{page}");
+        for line in page.lines().filter(|line| !line.starts_with('#')) {
+            let (name, value) = line.rsplit_once(' ').expect("a name and a value");
+            assert!(value.parse::<f64>().is_ok(), "{line}");
+            assert!(name.starts_with("weft_"), "{line}");
+        }
+    }
+}
+
+#[test]
+fn values_are_in_base_units_and_labels_are_escaped() {
+    let drive = DriveId(3);
+    let (node, manager) = (node(), manager());
+    for line in [
+        &format!("weft_drive_read_bytes_total{{node=\"node-1\",drive=\"{drive}\"}} 28672"),
+        "weft_volume_reads_total{node=\"node-1\",volume=\"a\\\"b\"} 7",
+        "weft_volume_read_latency_seconds_bucket{node=\"node-1\",le=\"0.0001\",volume=\"a\\\"b\"} 6",
+        "weft_volume_read_latency_seconds_count{node=\"node-1\",volume=\"a\\\"b\"} 7",
+        "weft_volume_read_latency_seconds_sum{node=\"node-1\",volume=\"a\\\"b\"} 0.002",
+        "weft_process_cpu_seconds_total{node=\"node-1\"} 1.5",
+        "weft_node_serving{node=\"node-1\"} 1",
+        "# UNIT weft_drive_read_bytes bytes",
+    ] {
+        assert!(node.lines().any(|l| l == line), "{line} is not in\n{node}");
+    }
+    for line in ["weft_fabric_health 1", "weft_fabric_map_version 42", "weft_resync_remaining_seconds 2.5"] {
+        assert!(manager.lines().any(|l| l == line), "{line} is not in\n{manager}");
+    }
+}
+
+/// Sends a request and reads until the server closes.
+async fn ask(addr: &Addr, request: &str) -> String {
+    let stream = Stream::connect(addr).await.expect("it listens");
+    stream.write(vec![Buf::from(request.as_bytes())]).await.expect("it reads");
+    let (mut answer, mut buf) = (Vec::new(), BufMut::zeroed(4096));
+    loop {
+        let (read, back) = stream.read(buf, 0).await;
+        buf = back;
+        match read.expect("it answers") {
+            0 => return String::from_utf8(answer).expect("text"),
+            count => answer.extend_from_slice(&buf[..count]),
+        }
+    }
+}
+
+#[test]
+fn the_page_is_served_to_whoever_asks_for_it() {
+    block_on(async {
+        let listener = Listener::bind(&"127.0.0.1:0".parse().expect("an address")).expect("a port is free");
+        let addr = listener.local_addr();
+        spawn(weft_metrics::serve(listener, || async { "page\n".repeat(10_000) }));
+        for _ in 0..40 {
+            let answer = ask(&addr, "GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").await;
+            let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+            assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+            assert!(head.contains("Content-Type: application/openmetrics-text; version=1.0.0"), "{head}");
+            assert!(head.contains("Content-Length: 50000"), "{head}");
+            assert_eq!(body.len(), 50_000);
+        }
+        let head = ask(&addr, "HEAD /metrics HTTP/1.1\r\n\r\n").await;
+        assert!(head.ends_with("Connection: close\r\n\r\n"), "{head}");
+        assert!(ask(&addr, "GET /x HTTP/1.1\r\n\r\n").await.starts_with("HTTP/1.1 404 "));
+        let long = format!("GET /metrics HTTP/1.1\r\nX: {}", "x".repeat(9_000));
+        assert!(ask(&addr, &long[..8 * 1024]).await.starts_with("HTTP/1.1 431 "));
+    })
+    .expect("the executor runs");
+}

@@ -1,0 +1,61 @@
+//! What a target has done since its process started, for a manager that is asked by watchers.
+//!
+//! It owns the shape; the counters in it are those of `weft-types`. It is a document of its own, because it is large
+//! and asked for every second, while a status is small and asked for by everyone.
+
+use serde::{Deserialize, Serialize};
+use weft_types::{DriveId, MeterReading, ProcessLoad, SessionId, VolumeId};
+
+/// A target's counters at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TargetLoad {
+    /// Random, new for each start of the process: counters of another start cannot be compared with these.
+    pub incarnation: u64,
+    /// When they were read, in microseconds on the target's own monotonic clock: two readings of one incarnation tell
+    /// how much time lies between them.
+    pub at_us: u64,
+    /// Per drive.
+    pub drives: Vec<DriveLoad>,
+    /// Per volume, as far as this target was asked about it. A write to several copies counts once in the fabric: at the
+    /// first member of its group's write set; every member times it.
+    pub volumes: Vec<VolumeLoad>,
+    /// Per session that is open, counted as volumes are.
+    pub sessions: Vec<SessionLoad>,
+    /// What the process has used; none where nobody reads it.
+    pub process: Option<ProcessLoad>,
+}
+
+/// What was asked of a drive.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DriveLoad {
+    /// The drive.
+    pub id: DriveId,
+    /// Requests for it.
+    pub meter: MeterReading,
+    /// Bytes of data that its store has written, for clients and for other replicas.
+    pub data_bytes_written: u64,
+    /// Bytes that its store has written to its log.
+    pub log_bytes_written: u64,
+}
+
+/// What was asked of a volume at one target.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VolumeLoad {
+    /// The volume.
+    pub id: VolumeId,
+    /// Its name.
+    pub name: String,
+    /// Requests for it.
+    pub meter: MeterReading,
+}
+
+/// What a session has asked of one target.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SessionLoad {
+    /// The session; 0 for what targets ask of each other.
+    pub id: SessionId,
+    /// The volume that it is attached to.
+    pub volume: VolumeId,
+    /// Its requests.
+    pub meter: MeterReading,
+}
