@@ -115,6 +115,7 @@ pub fn next_promotion(map: &FabricMap, seen: &Observations) -> Option<Change> {
     let awaited = |group: GroupId, drive: DriveId, stint: Epoch| {
         let slot = map.groups.get(&group).and_then(|g| g.slot_of(drive));
         slot.is_some_and(|s| s.role == Role::Syncing && s.since == stint)
+            && !has_handed_over(map, group, drive)
     };
     (seen.verified.iter()).filter(|&(&(group, drive), &stint)| awaited(group, drive, stint)).find_map(
         |(&(group, drive), &stint)| applicable(map, Change::Promote(Promote { group, drive, stint })),
@@ -173,6 +174,12 @@ fn stand_in(
         .filter_map(|s| Some((s.drive, map.drives.get(&s.drive)?.node)))
         .collect();
     replacement(&candidates, &existing, &keep, member, domain)
+}
+
+/// Whether the drive has passed its place in the group to another one that is in-sync, and only has to leave.
+fn has_handed_over(map: &FabricMap, group: GroupId, drive: DriveId) -> bool {
+    let Some(relocation) = map.relocations.get(&group).filter(|r| r.from == drive) else { return false };
+    map.groups.get(&group).is_some_and(|g| g.read_set().any(|d| d == relocation.to))
 }
 
 /// The next step of a member that is passing to another drive.

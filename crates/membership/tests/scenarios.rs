@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::FailureDomain;
 use weft_membership::{
     Acknowledged, AddDrive, BeginRelocation, CancelRelocation, Change, CreatePool, DrainDrive, Evict,
-    FailDrive, FinishRelocation, HandOver, JoinNode, Promote, Rebuild, Rejoin, Replace, apply, check,
-    check_step,
+    FailDrive, FinishRelocation, HandOver, JoinNode, Observations, Promote, Rebuild, Rejoin, Replace, apply,
+    check, check_step, next_promotion,
 };
 use weft_types::{
     BlockCount, DriveId, Epoch, FabricId, FabricMap, Group, GroupId, NodeId, PoolId, Role, Slot,
@@ -354,4 +354,19 @@ fn a_drive_takes_over_only_where_it_can_stand() {
         relocate b -> d
         = e2 a:in-sync@1 b:in-sync@1 d:syncing@2
     ");
+}
+
+#[test]
+fn who_has_handed_over_is_not_taken_back_unless_its_successor_dies() {
+    let mut script = Script::new("a@1 b@2 c@3", 2);
+    for line in ["drain b", "relocate b -> c", "promote c 2", "hand over"] {
+        script.apply(&script.change(&line.split_whitespace().collect::<Vec<_>>()));
+    }
+    let mut seen = Observations::default();
+    seen.verified.insert((GROUP, drive("b")), Epoch(4));
+    assert_eq!(next_promotion(&script.map, &seen), None);
+    script.apply(&script.change(&["evict", "c", "by", "a"]));
+    assert_eq!(script.refusal, None);
+    let back = Promote { group: GROUP, drive: drive("b"), stint: Epoch(4) };
+    assert_eq!(next_promotion(&script.map, &seen), Some(Change::Promote(back)));
 }

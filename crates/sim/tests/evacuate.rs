@@ -106,8 +106,12 @@ fn a_drive_is_emptied_with_no_copy_less_at_any_time() {
     for seed in 0..5 {
         under_load(seed, shape(4, 1), |bed| async move {
             let drive = bed.nodes[0].drives()[0];
+            let before = bed.map().await;
             bed.evacuate(0, 0, false).await;
             until_empty(&bed, drive, 2).await;
+            // The drive's state; per group begin, promote, hand over, finish; and a few by clients.
+            let changes = bed.map().await.version.0 - before.version.0;
+            assert!(changes <= 4 * groups_on(&before, drive) as u64 + 10, "{changes} maps");
             let id = drive.to_string();
             assert!(matches!(
                 bed.api(ApiRequest::DriveRemove { id, dry_run: false }).await,
