@@ -84,7 +84,7 @@ pub enum ApiAnswer {
     Status(Box<FabricStatus>),
     /// To `load`.
     Load(Box<FabricLoad>),
-    /// To `events`: oldest first.
+    /// To `events`: oldest first; to `event-add`: the one that was added.
     Events {
         /// The events.
         events: Vec<EventInfo>,

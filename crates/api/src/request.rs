@@ -166,6 +166,11 @@ pub enum ApiRequest {
         #[serde(default)]
         limit: Option<u32>,
     },
+    /// Adds an event of somebody's own, `note`, to those of the fabric. Answer: `events`, with this one.
+    EventAdd {
+        /// What is to be noted: 1 to 200 characters on one line.
+        text: String,
+    },
     /// Has volumes read and verified as a whole, and damaged copies healed. Answer: `scrub`.
     ScrubStart {
         /// Their names; none for every volume.
@@ -205,9 +210,10 @@ impl ApiRequest {
             | ApiRequest::NodeEvacuate { dry_run, .. }
             | ApiRequest::NodeRemove { dry_run, .. } => !dry_run,
             ApiRequest::Settings { rebuild_after_ms } => rebuild_after_ms.is_some(),
-            ApiRequest::ScrubStart { .. } | ApiRequest::ScrubStop {} | ApiRequest::ScrubSchedule { .. } => {
-                true
-            }
+            ApiRequest::ScrubStart { .. }
+            | ApiRequest::ScrubStop {}
+            | ApiRequest::ScrubSchedule { .. }
+            | ApiRequest::EventAdd { .. } => true,
             _ => false,
         }
     }

@@ -17,9 +17,12 @@ const POLL: Duration = Duration::from_millis(300);
 /// Every change of the fabric map is an event with its reason: nodes that join and leave, replicas that are
 /// evicted, come back or are rebuilt, volumes that are made and deleted. The manager keeps the last 1,000
 /// since its start.
+///
+/// --add puts an event of your own among them, a `note`: what was done to a machine, or when a test began. Reports
+/// that `weft report` makes of a recording mark it on their charts.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = "Examples:\n  weft events\n  weft events --follow\n  \
-                             weft events --limit 10 --json")]
+                             weft events --limit 10 --json\n  weft events --add 'node-3: new firmware'")]
 pub struct EventsArgs {
     /// Go on and show events as they happen, until Ctrl-C
     #[arg(long)]
@@ -27,6 +30,9 @@ pub struct EventsArgs {
     /// Show at most this many, the newest
     #[arg(long, value_name = "N")]
     pub limit: Option<u32>,
+    /// Add a note to the events instead of showing them
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["follow", "limit"])]
+    pub add: Option<String>,
 }
 
 pub(crate) async fn events(
@@ -34,6 +40,13 @@ pub(crate) async fn events(
     args: &EventsArgs,
     output: Output,
 ) -> Result<(), CliError> {
+    if let Some(text) = &args.add {
+        let answer = connection.ask(&ApiRequest::EventAdd { text: text.clone() }).await?;
+        let ApiAnswer::Events { events } = &answer else {
+            return Err(CliError::wrong_answer(connection.at()));
+        };
+        return output.show(&answer, |_, paint| events.iter().map(|e| line(e, paint)).collect());
+    }
     let mut after = 0;
     let mut limit = args.limit;
     loop {

@@ -23,6 +23,7 @@ mod paint;
 mod pool;
 mod progress;
 mod reference;
+mod report;
 mod scrub;
 mod session;
 mod size;
@@ -35,7 +36,7 @@ mod volume;
 mod watch;
 
 pub use connection::{Connection, client_name};
-pub use drive::{DriveCommand, DriveFormatArgs};
+pub use drive::{DriveCommand, DriveFormatArgs, DriveLocateArgs};
 pub use error::{CliError, Exit};
 pub use events::EventsArgs;
 pub use fabric::{FabricCommand, FabricRecoverArgs, MapCommand};
@@ -48,10 +49,12 @@ pub use paint::{Paint, Tone};
 pub use pool::PoolCommand;
 pub use progress::Step;
 pub use reference::reference;
+pub use report::ReportArgs;
 pub use scrub::{ScrubCommand, ScrubScheduleArgs, ScrubStartArgs};
 pub use session::SessionCommand;
 pub use size::{ParseSizeError, Size};
 pub use span::{ParseSpanError, Span, span};
+pub use table::{Cell, Table};
 pub use transfer::{VolumeExportArgs, VolumeImportArgs};
 pub use usage::report_usage;
 pub use volume::{Domain, VolumeCommand, VolumeCreateArgs, VolumeDeleteArgs, VolumeServeArgs};
@@ -115,6 +118,8 @@ pub enum Command {
     Status,
     /// Show what the fabric does, second by second
     Watch(WatchArgs),
+    /// Show what `weft watch --record` recorded, as a page with charts
+    Report(ReportArgs),
     /// Volumes: named, sized address spaces on the fabric
     #[command(subcommand)]
     Volume(VolumeCommand),
@@ -153,6 +158,7 @@ pub trait Engines {
     fn node_run(&self, args: NodeRunArgs) -> Result<(), CliError>;
     fn drive_format(&self, args: DriveFormatArgs, output: Output) -> Result<(), CliError>;
     fn drive_inspect(&self, path: PathBuf, output: Output) -> Result<(), CliError>;
+    fn drive_locate(&self, args: DriveLocateArgs, output: Output) -> Result<(), CliError>;
     fn drive_check(&self, path: PathBuf, deep: bool, output: Output) -> Result<(), CliError>;
     fn fabric_recover(&self, args: FabricRecoverArgs, output: Output) -> Result<(), CliError>;
     fn volume_serve(&self, args: VolumeServeArgs, place: FabricPlace, output: Output)
@@ -170,6 +176,7 @@ pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result
         Command::Node(NodeCommand::Run(args)) => engines.node_run(args),
         Command::Drive(DriveCommand::Format(args)) => engines.drive_format(args, output),
         Command::Drive(DriveCommand::Inspect { path }) => engines.drive_inspect(path, output),
+        Command::Drive(DriveCommand::Locate(args)) => engines.drive_locate(args, output),
         Command::Drive(DriveCommand::Check { path, deep }) => engines.drive_check(path, deep, output),
         Command::Fabric(FabricCommand::Recover(args)) => engines.fabric_recover(args, output),
         Command::Volume(VolumeCommand::Serve(args)) => engines.volume_serve(args, place, output),
@@ -203,6 +210,7 @@ pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result
         Command::Volume(VolumeCommand::Export(args)) => {
             block_on(async move { transfer::export(&place, &args, output).await })
         }
+        Command::Report(args) => report::report(&args, output),
         Command::Watch(args) => block_on(async move { watch::watch(&place, &args, output).await }),
         asked => block_on(async move {
             let connection = Connection::open(&place).await?;

@@ -17,6 +17,9 @@ use weft_types::{
     with_causes,
 };
 
+/// Characters of a note among the events: it fits a line of a screen, and the legend of a chart.
+const NOTE_CHARS_MAX: usize = 200;
+
 pub(crate) type Outcome = Result<ApiAnswer, ApiError>;
 
 /// A new volume, as a tool asks for it.
@@ -100,6 +103,7 @@ impl Manager {
             ApiRequest::Events { after, limit } => {
                 Ok(ApiAnswer::Events { events: self.state.borrow().events.newest(after, limit) })
             }
+            ApiRequest::EventAdd { text } => self.add_note(&text),
             ApiRequest::ScrubStart { volumes } => self.scrub_volumes(&volumes),
             ApiRequest::ScrubStop {} => self.answer_scrub(self.stop_scrub()),
             ApiRequest::ScrubStatus {} => self.answer_scrub(Ok(())),
@@ -107,6 +111,18 @@ impl Manager {
             ApiRequest::MapGet {} => Ok(ApiAnswer::Map { map: Box::new((*self.map()).clone()) }),
             ApiRequest::Settings { rebuild_after_ms } => self.settings(rebuild_after_ms),
         }
+    }
+
+    fn add_note(&self, text: &str) -> Outcome {
+        let (text, length) = (text.trim(), text.trim().chars().count());
+        if length == 0 || length > NOTE_CHARS_MAX || text.chars().any(char::is_control) {
+            let found =
+                if length > NOTE_CHARS_MAX { format!("{length} characters") } else { format!("{text:?}") };
+            let error = format!("a note has 1 to {NOTE_CHARS_MAX} characters on one line, found {found}");
+            return Err(ApiError::new(ErrorCode::Invalid, error).with_hint("say it in a line"));
+        }
+        self.tell("note", text.to_owned());
+        Ok(ApiAnswer::Events { events: self.state.borrow().events.newest(0, Some(1)) })
     }
 
     fn scrub_volumes(&self, names: &[String]) -> Outcome {

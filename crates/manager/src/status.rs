@@ -217,7 +217,7 @@ impl State {
             reasons.extend(refused.map(|text| format!("node '{}' has a drive too many: {text}", node.name)));
         }
         for drive in map.drives.values().filter(|d| d.state == DriveState::Failed) {
-            reasons.push(format!("drive {} ({}) has failed; once it is sound: restart its target, then `weft drive restore {}`", drive.id.short(), drive.path, drive.id.short()));
+            reasons.push(self.why_failed(drive));
         }
         if !behind.is_empty() {
             let what = match groups(&behind) {
@@ -240,6 +240,19 @@ impl State {
             (true, true) => Health::Healthy,
         };
         (health, reasons)
+    }
+
+    /// What is wrong with a drive that is marked as failed, and what there is to do about it.
+    fn why_failed(&self, drive: &weft_types::Drive) -> String {
+        let (short, path) = (drive.id.short(), &drive.path);
+        let cause = self.members.get(&drive.node).and_then(|m| m.failed.get(&drive.id));
+        let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
+        let copies = self.map.groups.values().filter(|g| g.slot_of(drive.id).is_some()).count();
+        let what_to_do = match copies {
+            0 => format!("it holds no copy any more: `weft drive remove {short}` forgets it"),
+            _ => format!("once it is sound: restart its target, then `weft drive restore {short}`"),
+        };
+        format!("drive {short} ({path}) has failed{cause}; {what_to_do}")
     }
 
     /// Copies that are missing, behind or silent, with what is being done about each.

@@ -14,6 +14,12 @@ const TICKS: usize = 8;
 pub enum Unit {
     /// Seconds since the beginning.
     Seconds,
+    /// Minutes since the beginning.
+    Minutes,
+    /// Hours since the beginning.
+    Hours,
+    /// A number of things, which the name of the axis tells.
+    Count,
     /// Microseconds; at ticks as `50 µs`, `2 ms` or `1.5 s`.
     Microseconds,
     /// Requests per second.
@@ -29,7 +35,9 @@ impl Unit {
     fn symbol(self) -> Option<&'static str> {
         match self {
             Unit::Seconds => Some("s"),
-            Unit::Microseconds => None,
+            Unit::Minutes => Some("min"),
+            Unit::Hours => Some("h"),
+            Unit::Microseconds | Unit::Count => None,
             Unit::PerSecond => Some("requests/s"),
             Unit::MegabytesPerSecond => Some("MB/s"),
             Unit::Percent => Some("%"),

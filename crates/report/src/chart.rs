@@ -28,21 +28,41 @@ const MARK_DISTANCE: f64 = 20.0;
 /// Rows of numbers of events above the drawing; more that are near each other share the last one.
 const MARK_ROWS: usize = 4;
 
-/// Nearly black, and greys for what only guides the eye.
-const TEXT: RGBColor = RGBColor(0x1a, 0x1a, 0x1a);
+/// A colour by day and by night, as the drawing has it: `#RRGGBB`.
+pub(crate) struct Colour {
+    pub(crate) day: &'static str,
+    pub(crate) night: &'static str,
+}
+
+/// Nearly black, and greys for what only guides the eye: paper, text, axes, grid, marks.
+pub(crate) const GREYS: &[Colour] = &[
+    Colour { day: "#FFFFFF", night: "#15171B" },
+    Colour { day: "#222222", night: "#E6E6E6" },
+    Colour { day: "#666666", night: "#9A9A9A" },
+    Colour { day: "#DDDDDD", night: "#34373D" },
+    Colour { day: "#555555", night: "#B0B0B0" },
+];
+const TEXT: RGBColor = RGBColor(0x22, 0x22, 0x22);
 const AXIS: RGBColor = RGBColor(0x66, 0x66, 0x66);
 const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
 const MARK: RGBColor = RGBColor(0x55, 0x55, 0x55);
 
 /// Colours that stay apart also for those who see fewer (Okabe and Ito, "Color Universal Design", 2008), without those
-/// too pale for a thin line on white.
-const COLOURS: [RGBColor; 5] = [
-    RGBColor(0x00, 0x72, 0xb2),
-    RGBColor(0xd5, 0x5e, 0x00),
-    RGBColor(0x00, 0x9e, 0x73),
-    RGBColor(0xaa, 0x33, 0x77),
-    RGBColor(0x1a, 0x1a, 0x1a),
+/// too pale for a thin line on white, or too dark for one on black.
+pub(crate) const COLOURS: &[Colour] = &[
+    Colour { day: "#0072B2", night: "#56B4E9" },
+    Colour { day: "#D55E00", night: "#F0863A" },
+    Colour { day: "#009E73", night: "#2FC89B" },
+    Colour { day: "#AA3377", night: "#E08CBB" },
+    Colour { day: "#1A1A1A", night: "#DCDCDC" },
 ];
+
+/// A series' colour by day.
+fn colour(number: usize) -> RGBColor {
+    let digits = COLOURS[number % COLOURS.len()].day.trim_start_matches('#');
+    let code = u32::from_str_radix(digits, 16).expect("colours are six hexadecimal digits");
+    RGBColor((code >> 16) as u8, (code >> 8) as u8, code as u8)
+}
 
 /// A line of a chart.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,6 +105,8 @@ pub struct Chart {
     pub series: Vec<Series>,
     /// What happened meanwhile.
     pub markers: Vec<Marker>,
+    /// Whether the texts of the events stand under the chart; otherwise the page tells them by their numbers.
+    pub lists_markers: bool,
 }
 
 impl Chart {
@@ -102,7 +124,7 @@ impl Chart {
     /// If a series has another unit than the vertical axis.
     pub fn new(title: &str, x: Axis, y: Axis, series: Vec<Series>) -> Chart {
         assert!(series.iter().all(|s| s.unit == y.unit), "all series have the unit of the axis");
-        Chart { title: title.to_owned(), x, y, series, markers: Vec::new() }
+        Chart { title: title.to_owned(), x, y, series, markers: Vec::new(), lists_markers: true }
     }
 
     /// With events marked.
@@ -112,6 +134,11 @@ impl Chart {
         self
     }
 
+    /// With events marked by their numbers alone: what they are, stands elsewhere on the page, in the same order.
+    pub fn numbered(self, markers: Vec<Marker>) -> Chart {
+        Chart { lists_markers: false, ..self.marked(markers) }
+    }
+
     /// The chart with its title, its legend and what its marks mean, as HTML.
     pub(crate) fn html(&self) -> String {
         let mut out = format!("<figure>\n<figcaption>{}</figcaption>\n", escape(&self.title));
@@ -119,18 +146,13 @@ impl Chart {
             return out + "<p>There is nothing to show: nothing was measured.</p>\n</figure>\n";
         }
         out.push_str("<p class=\"legend\">");
-        for (series, colour) in self.series.iter().zip(COLOURS.iter().cycle()) {
-            let RGBColor(r, g, b) = colour;
+        for (series, colour) in self.series.iter().zip((0..COLOURS.len()).cycle()) {
             // Writing to a String cannot fail.
-            let _ = write!(
-                out,
-                "<span><i style=\"background:#{r:02x}{g:02x}{b:02x}\"></i>{}</span> ",
-                escape(&series.name)
-            );
+            let _ = write!(out, "<span><i class=\"c{colour}\"></i>{}</span> ", escape(&series.name));
         }
         out.push_str("</p>\n");
         out.push_str(&self.svg());
-        if !self.markers.is_empty() {
+        if self.lists_markers && !self.markers.is_empty() {
             out.push_str("<ol class=\"marks\">\n");
             for marker in &self.markers {
                 let at = self.x.unit.tick((marker.at * 10.0).round() / 10.0);
@@ -184,7 +206,8 @@ impl Chart {
             let style = label.clone().pos(Pos::new(HPos::Center, VPos::Bottom));
             root.draw_text(&number.to_string(), &style, (left, top - 3 - (*row as u32 * MARKS) as i32))?;
         }
-        for (series, colour) in self.series.iter().zip(COLOURS.iter().cycle()) {
+        for (number, series) in self.series.iter().enumerate() {
+            let colour = colour(number);
             for run in series.points.split(|p| !self.has_place(p)).filter(|run| !run.is_empty()) {
                 match run {
                     [point] => chart.draw_series([Circle::new(*point, 2, colour.filled())])?,

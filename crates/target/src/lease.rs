@@ -27,6 +27,9 @@ const RETRY: Duration = Duration::from_millis(100);
 /// an event.
 const RETRY_LONGEST: Duration = Duration::from_secs(3);
 
+/// How often drives are looked for: a rebuild takes minutes at best, so a second more does not matter.
+const PRESENCE_EVERY: Duration = Duration::from_secs(1);
+
 /// What is known of this target's right to serve.
 #[derive(Default)]
 pub(crate) struct Lease {
@@ -300,6 +303,20 @@ impl Target {
             capacity: BlockCount(store.usage().capacity_blocks),
             map_copy: self.map_version().max(copy),
             epochs,
+        }
+    }
+
+    /// Looks again and again whether each drive is still there. A drive that was pulled while nobody asks it for
+    /// anything would be missed only when it is needed; a file that was deleted works on, and is lost at the
+    /// process's end with all that was acknowledged.
+    pub(crate) async fn watch_drives(self: Rc<Self>) {
+        loop {
+            sleep(PRESENCE_EVERY).await;
+            for drive in self.drives.values().filter(|d| !d.has_failed()) {
+                if let Err(error) = drive.store.check_presence().await {
+                    drive.note(&error);
+                }
+            }
         }
     }
 

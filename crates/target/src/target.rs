@@ -114,6 +114,7 @@ impl Target {
         target.background(target.clone().keep_lease());
         target.background(target.clone().keep_vouches());
         target.background(target.clone().report_failures());
+        target.background(target.clone().watch_drives());
         target
     }
 

@@ -7,6 +7,7 @@ mod bench;
 mod check;
 mod drive;
 mod inspect;
+mod locate;
 mod logging;
 mod manager;
 mod node;
@@ -19,8 +20,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use weft_cli::{
-    CliError, DriveFormatArgs, Engines, Exit, FabricPlace, FabricRecoverArgs, Globals, ManagerRunArgs,
-    NodeRunArgs, Output, VolumeServeArgs,
+    CliError, DriveFormatArgs, DriveLocateArgs, Engines, Exit, FabricPlace, FabricRecoverArgs, Globals,
+    ManagerRunArgs, NodeRunArgs, Output, VolumeServeArgs,
 };
 
 /// Shared, protected storage from the drives of many machines
@@ -77,6 +78,10 @@ impl Engines for Whole {
 
     fn drive_inspect(&self, path: PathBuf, output: Output) -> Result<(), CliError> {
         weft_cli::block_on(inspect::inspect(path, output))
+    }
+
+    fn drive_locate(&self, args: DriveLocateArgs, output: Output) -> Result<(), CliError> {
+        weft_cli::block_on(locate::locate(args, output))
     }
 
     fn drive_check(&self, path: PathBuf, deep: bool, output: Output) -> Result<(), CliError> {
