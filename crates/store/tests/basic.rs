@@ -724,8 +724,8 @@ fn blocks_are_located_on_a_drive_that_is_in_use() {
                 let place = place.plus(u64::from(block - of(block).range.first));
                 let bytes = disk.peek(place.offset(), BLOCK_SIZE);
                 let read = store.read(GROUP, OBJECT, BlockRange::one(block)).await.unwrap();
-                let ExtentData::Data { data, .. } = &read[0].data else { panic!("{read:?}") };
-                assert!(bytes[..] == data[..], "block {block} is where it was said to be");
+                let ExtentData::Data { buf, .. } = &read[0].data else { panic!("{read:?}") };
+                assert!(bytes[..] == buf[..], "block {block} is where it was said to be");
             }
         }
         // The store notices what the look has found, and the look what the store has noticed.

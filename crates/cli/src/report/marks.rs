@@ -27,43 +27,62 @@ pub(super) struct Mark {
 /// Everything that is to be marked, in order of time.
 pub(super) fn marks(record: &Record) -> Vec<Mark> {
     let begin_ms = record.begin_ms();
-    let events: Vec<&EventInfo> = record.intervals.iter().flat_map(|i| &i.events).collect();
-    let mut marks: Vec<(Timestamp, String)> = Vec::new();
-    let mut rest = &events[..];
-    while let Some((first, others)) = rest.split_first() {
-        rest = others;
-        if !is_marked(&first.what) {
-            continue;
+    let mut runs: Vec<Run<'_>> = Vec::new();
+    for event in record.intervals.iter().flat_map(|i| &i.events).filter(|e| is_marked(&e.what)) {
+        let before = runs.iter_mut().rfind(|run| run.first.what == event.what);
+        match before.filter(|run| run.goes_on_with(event)) {
+            Some(run) => (run.count, run.last) = (run.count + 1, event.time),
+            None => runs.push(Run { first: event, count: 1, last: event.time }),
         }
-        let (text, taken) = gather(first, others);
-        rest = &others[taken..];
-        marks.push((first.time, text));
     }
+    let mut marks: Vec<(Timestamp, String)> = runs.iter().map(|run| (run.first.time, run.text())).collect();
     marks.extend(ends_of_repair(record).map(|time| (time, "all copies are up to date again".to_owned())));
     marks.sort_by_key(|(time, _)| *time);
     let at_s = |time: Timestamp| time.as_millis().saturating_sub(begin_ms) as f64 / 1000.0;
     marks.into_iter().map(|(time, what)| Mark { time, at_s: at_s(time), what }).collect()
 }
 
-/// What to say of the event together with those behind it that are of its kind, and how many are dealt with by it.
-fn gather(first: &EventInfo, others: &[&EventInfo]) -> (String, usize) {
-    let (mut count, mut taken, mut last_ms) = (1, 0, first.time.as_millis());
-    for (at, event) in others.iter().enumerate() {
-        let is_same = event.what == first.what && is_counted(&first.what);
-        if is_same && event.time.as_millis() <= last_ms + TOGETHER_MS {
-            (count, taken, last_ms) = (count + 1, at + 1, event.time.as_millis());
-        } else if is_marked(&event.what) {
-            break;
+/// Events of one kind that are one thing to people.
+struct Run<'a> {
+    first: &'a EventInfo,
+    count: usize,
+    last: Timestamp,
+}
+
+impl Run<'_> {
+    fn goes_on_with(&self, event: &EventInfo) -> bool {
+        let is_near = event.time.as_millis() <= self.last.as_millis() + TOGETHER_MS;
+        let is_same = match event.what.as_str() {
+            // The same drives leave their groups one after another.
+            "evict" => subject(&self.first.why) == subject(&event.why),
+            what => GATHERED.contains(&what),
+        };
+        is_near && is_same
+    }
+
+    fn text(&self) -> String {
+        match (self.first.what.as_str(), self.count) {
+            ("rebuild", n) => format!("{} rebuilt on other drives", copies(n)),
+            ("begin-relocation", n) => format!("{} passing to other drives", copies(n)),
+            ("evict", _) => format!("{} from its groups", subject(&self.first.why)),
+            (_, 1) => clip(&self.first.why),
+            (_, n) => format!("{}, and {} more", clip(&self.first.why), n - 1),
         }
     }
-    let text = match (first.what.as_str(), count) {
-        (_, 1) => clip(&first.why),
-        ("rebuild", n) => format!("{n} copies are rebuilt on other drives"),
-        ("begin-relocation", n) => format!("{n} copies pass to other drives"),
-        (_, n) => format!("{}, and {} more", clip(&first.why), n - 1),
-    };
-    (text, taken)
 }
+
+fn copies(count: usize) -> String {
+    if count == 1 { "1 copy is".into() } else { format!("{count} copies are") }
+}
+
+/// Of the text of an eviction, who is evicted; what groups there are and why is for the list of events.
+fn subject(why: &str) -> &str {
+    why.split_once(" from ").map_or(why, |(subject, _)| subject)
+}
+
+/// Kinds of events of which several within a short time are one thing to people.
+const GATHERED: &[&str] =
+    &["add-drive", "begin-relocation", "join-node", "rebuild", "scrub-disagree", "scrub-lost"];
 
 /// Events that are worth a mark: not the steps of repairs, and not clients that come and go.
 const MARKED: &[&str] = &[
@@ -98,14 +117,6 @@ fn is_marked(what: &str) -> bool {
     MARKED.contains(&what)
 }
 
-/// Whether several such events within a short time are one thing to people.
-fn is_counted(what: &str) -> bool {
-    matches!(
-        what,
-        "rebuild" | "begin-relocation" | "add-drive" | "join-node" | "scrub-lost" | "scrub-disagree"
-    )
-}
-
 /// When the last copy that was missing or behind was there again.
 fn ends_of_repair(record: &Record) -> impl Iterator<Item = Timestamp> {
     let pairs = record.intervals.windows(2);
@@ -131,24 +142,26 @@ mod tests {
     #[test]
     fn steps_of_one_repair_are_one_mark_and_its_end_is_seen() {
         let mut record = seconds(10);
-        let mut events: Vec<EventInfo> = vec![
+        let events: Vec<EventInfo> = vec![
             event(1_002_100, "note", "pulled"),
             event(1_002_500, "fail-drive", "drive aa failed"),
             event(1_003_000, "rebuild", "group 1"),
             event(1_003_001, "promote", "never told"),
+            event(1_003_001, "evict", "evicted drive aa from 2 groups; left as they were: g7"),
             event(1_003_002, "rebuild", "group 2"),
+            event(1_003_003, "evict", "evicted drive aa from 1 groups"),
             event(1_009_002, "rebuild", "group 3: later"),
             event(1_009_003, "open-session", "never told"),
         ];
-        (1..).zip(&mut events).for_each(|(seq, event)| event.seq = seq);
         record.intervals[9].events = events;
         (3..7).for_each(|i| record.intervals[i].copies_behind = 2);
         let expected = [
             (2.1, "pulled"),
             (2.5, "drive aa failed"),
             (3.0, "2 copies are rebuilt on other drives"),
+            (3.001, "evicted drive aa from its groups"),
             (8.0, "all copies are up to date again"),
-            (9.002, "group 3: later"),
+            (9.002, "1 copy is rebuilt on other drives"),
         ];
         assert_eq!(told(&record), expected.map(|(at, what)| (at, what.to_owned())));
     }
@@ -158,7 +171,6 @@ mod tests {
         let mut record = seconds(1);
         record.intervals[0].events =
             vec![event(1_000_100, "note", "a"), event(1_000_200, "note", &"b".repeat(900))];
-        record.intervals[0].events[1].seq = 2;
         let told = told(&record);
         assert_eq!((told.len(), told[0].1.as_str()), (2, "a"));
         assert!(told[1].1.len() < 200 && told[1].1.ends_with(" ..."));

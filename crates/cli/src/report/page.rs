@@ -183,11 +183,15 @@ impl<'a> View<'a> {
             megabytes("written by clients", |i| i.total.written_bytes_per_s),
             megabytes("read by clients", |i| i.total.read_bytes_per_s),
         ];
-        if self.points.iter().flat_map(|p| p.iter()).any(|i| i.repair_bytes_per_s() > 0) {
+        let is_any = |value: fn(&Interval) -> u64| self.points.iter().any(|p| p.iter().any(|i| value(i) > 0));
+        if is_any(Interval::repair_bytes_per_s) {
             series.push(megabytes("written by repairs", Interval::repair_bytes_per_s));
         }
+        if is_any(|i| i.scrubbed_bytes_per_s) {
+            series.push(megabytes("read by scrubs", |i| i.scrubbed_bytes_per_s));
+        }
         let y = Axis::new("throughput", Unit::MegabytesPerSecond, Scale::Linear);
-        self.chart("Throughput of all volumes, and of repairs", y, series)
+        self.chart("Throughput of all volumes, and beside it", y, series)
     }
 
     fn requests(&self) -> Chart {

@@ -32,6 +32,7 @@ pub(super) struct Interval {
     pub(super) drives: Vec<DriveRow>,
     pub(super) health: Health,
     pub(super) copies_behind: usize,
+    pub(super) scrubbed_bytes_per_s: u64,
     pub(super) events: Vec<EventInfo>,
 }
 
@@ -200,6 +201,7 @@ pub(super) mod tests {
                 drives: vec![DriveRow { written_bytes_per_s: 100, stored_bytes_per_s: Some(250) }],
                 health: Health::Healthy,
                 copies_behind: 0,
+                scrubbed_bytes_per_s: 0,
                 events: Vec::new(),
             }
         };

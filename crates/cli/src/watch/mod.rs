@@ -108,6 +108,8 @@ struct Interval<'a> {
     health: Health,
     /// Copies that are missing, behind, or on drives that do not answer.
     copies_behind: usize,
+    /// What a scrub has read.
+    scrubbed_bytes_per_s: u64,
     /// What happened since the last answer.
     events: &'a [EventInfo],
 }
@@ -129,6 +131,7 @@ struct Watch {
     last: Option<FabricLoad>,
     rates: Option<Rates>,
     status: Option<FabricStatus>,
+    scrubbed_bytes_per_s: u64,
     /// What happened since the last answer, and the newest event that is known.
     events: Vec<EventInfo>,
     newest_event: Option<(u64, Timestamp)>,
@@ -155,6 +158,7 @@ pub(crate) async fn watch(place: &FabricPlace, args: &WatchArgs, output: Output)
         last: None,
         rates: None,
         status: None,
+        scrubbed_bytes_per_s: 0,
         events: Vec::new(),
         newest_event: None,
         record,
@@ -245,6 +249,7 @@ impl Watch {
                 self.take_events(events, load.time);
                 self.rates = self.last.as_ref().map(|last| Rates::between(last, &load));
                 self.last = Some(load);
+                self.scrubbed_bytes_per_s = self.status.as_ref().map_or(0, |then| scrubbed(then, &status));
                 self.status = Some(status);
                 self.trouble = None;
             }
@@ -266,7 +271,8 @@ impl Watch {
     fn interval(&self) -> Option<Interval<'_>> {
         let (rates, status) = (self.rates.as_ref()?, self.status.as_ref()?);
         let (health, copies_behind) = (status.health, status.degraded_groups.len());
-        Some(Interval { rates, health, copies_behind, events: &self.events })
+        let scrubbed_bytes_per_s = self.scrubbed_bytes_per_s;
+        Some(Interval { rates, health, copies_behind, scrubbed_bytes_per_s, events: &self.events })
     }
 
     /// Writes the interval to the record, if there is one.
@@ -333,6 +339,15 @@ impl Watch {
 
 fn wall_clock() -> Timestamp {
     Timestamp::from_millis(wall_clock_us() / 1000)
+}
+
+/// Bytes a second that the scrub which runs has read since an earlier status.
+fn scrubbed(then: &FabricStatus, now: &FabricStatus) -> u64 {
+    let Some(run) = &now.scrub else { return 0 };
+    let same = then.scrub.as_ref().filter(|before| before.started == run.started);
+    let bytes = run.bytes_read.saturating_sub(same.map_or(0, |before| before.bytes_read));
+    let ms = now.time.as_millis().saturating_sub(then.time.as_millis());
+    bytes.saturating_mul(1000) / ms.max(1)
 }
 
 /// The counters and the state of the fabric, and its events with a number above `after`, over a connection that is
