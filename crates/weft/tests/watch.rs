@@ -180,14 +180,8 @@ fn what_was_recorded_becomes_a_page_with_what_happened() {
         .map(|e| e["what"].as_str().expect("text"))
         .collect();
     let at = |word: &str| events.iter().position(|what| what.contains(word));
-    assert!(
-        at("an image <comes>").is_some() && at("an image <comes>") < at("'node-2' is taken for gone"),
-        "{events:?}"
-    );
-    assert!(
-        at("back as syncing").is_some() && at("back as syncing") < at("all copies are up to date"),
-        "{events:?}"
-    );
+    let places = ["an image <comes>", "'node-2' is taken for gone", "all copies are up to date"].map(at);
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{events:?}");
     assert_eq!(at("this was before"), None, "{events:?}");
     assert!(bed.ok(&["report", "seen"]).contains("an image <comes>"));
 
