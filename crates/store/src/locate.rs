@@ -16,6 +16,7 @@ use crate::state::{State, data_runs, within};
 use crate::superblock::Superblock;
 use crate::tree;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use weft_rt::Drive;
 use weft_types::limits::CHUNK_BLOCKS;
 use weft_types::{BlockRange, GroupId, ObjectId, Version};
@@ -112,9 +113,8 @@ async fn look_for(
     let reader = PageReader::new(drive.clone(), CACHE_BYTES);
     for key in wanted.iter().flat_map(keys_of) {
         // Parts of one chunk may be looked for one by one.
-        if !leaves.contains_key(&key) {
-            let leaf = tree::lookup(&reader, superblock.root, key).await?.unwrap_or_default();
-            leaves.insert(key, leaf);
+        if let Entry::Vacant(slot) = leaves.entry(key) {
+            slot.insert(tree::lookup(&reader, superblock.root, key).await?.unwrap_or_default());
         }
     }
     follow_log(drive, label, &superblock, &mut leaves).await?;

@@ -149,16 +149,20 @@ fn what_was_recorded_becomes_a_page_with_what_happened() {
     bed.ok(&["volume", "import", "data", "image"]);
     bed.ok(&["events", "--add", "this was before"]);
     let watch = bed.spawn(&["watch", "--interval", "200ms", "--record", "seen", "--html", "watched.html"]);
-    let lines = || fs::read_to_string(bed.path("seen")).map_or(0, |text| text.lines().count());
-    wait_until("an interval is recorded", || lines() > 0);
+    let recorded = |is_wanted: fn(u64) -> bool| {
+        let text = fs::read_to_string(bed.path("seen")).unwrap_or_default();
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.filter_map(|line| line["copies_behind"].as_u64()).filter(|behind| is_wanted(*behind)).count()
+    };
+    wait_until("an interval is recorded", || recorded(|_| true) > 0);
     bed.ok(&["events", "--add", "an image <comes>"]);
     bed.ok(&["volume", "import", "data", "image"]);
     bed.ok(&["node", "stop", "node-2", "--kill"]);
-    bed.await_health("degraded");
+    wait_until("copies are missing", || recorded(|behind| behind > 0) > 0);
     bed.ok(&["node", "start", "node-2"]);
     bed.await_health("healthy");
-    let so_far = lines();
-    wait_until("that is recorded too", || lines() > so_far + 1);
+    let whole = recorded(|behind| behind == 0);
+    wait_until("that they are back is recorded too", || recorded(|behind| behind == 0) > whole);
     assert_eq!(watch.end("TERM"), Some(0), "{}", bed.logs());
 
     // Every line is what --json prints.
