@@ -19,15 +19,17 @@ pub(crate) use signal::Signals;
 pub(crate) use socket::{SocketListener, SocketStream};
 pub use spin::Spin;
 
+use crate::BufMut;
 use crate::executor::Remote;
 use crate::offload::Helper;
+use crate::pinned::{PINNED_BYTES, Pinned};
 use crate::time::Instant;
 use bell::Bell;
 use gather::Gather;
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 use op::{Abandon, Held, Op, RepeatingOp, TOKEN_BELL, TOKEN_IGNORED, Table};
 use spin::Spinner;
-use std::cell::{Cell, RefCell, RefMut};
+use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -54,9 +56,13 @@ const SHUT_DOWN_STEP: Duration = Duration::from_millis(100);
 /// Lists of buffers that are kept for the next write.
 const GATHERS_KEPT: usize = 64;
 
+/// The number under which the kernel knows the one registered mapping of a ring.
+const PINNED_INDEX: u16 = 0;
+
 /// Every operation that this backend submits, and what it is called.
-const OPERATIONS: [(u8, &str); 10] = [
+const OPERATIONS: [(u8, &str); 11] = [
     (opcode::Read::CODE, "the operation READ"),
+    (opcode::ReadFixed::CODE, "the operation READ_FIXED"),
     (opcode::Write::CODE, "the operation WRITE"),
     (opcode::Writev::CODE, "the operation WRITEV"),
     (opcode::Fsync::CODE, "the operation FSYNC"),
@@ -82,6 +88,8 @@ pub(crate) struct Driver {
     enters: Cell<u64>,
     /// Whether the kernel has accepts that go on by themselves, as far as is known.
     accepts_repeat: Cell<bool>,
+    /// Memory for reads of drives, from the first such read on; `None` in it if the kernel refused.
+    pinned: OnceCell<Option<Rc<Pinned>>>,
     #[expect(
         clippy::vec_box,
         reason = "the kernel has seen their addresses, and a new box is what is saved"
@@ -116,6 +124,7 @@ impl Driver {
             random: Cell::new([word(0) | 1, word(1), word(2), word(3)]),
             enters: Cell::new(0),
             accepts_repeat: Cell::new(true),
+            pinned: OnceCell::new(),
             gathers: RefCell::default(),
             signals: Signals::default(),
             helper: RefCell::default(),
@@ -356,6 +365,30 @@ impl Driver {
         unsafe { self.push(entry) };
     }
 
+    /// A buffer for a read of a drive, in registered memory as long as there is some. Its bytes are unspecified.
+    fn buffer(&self, len: usize) -> BufMut {
+        let pinned = self.pinned.get_or_init(|| match self.register() {
+            Ok(pinned) => Some(pinned),
+            Err(error) => {
+                tracing::info!(
+                    %error, bytes = PINNED_BYTES,
+                    "no memory is registered for reads of drives, which costs some CPU (see ulimit -l)"
+                );
+                None
+            }
+        });
+        let pinned = pinned.as_ref().and_then(|pinned| BufMut::pinned(pinned, len));
+        pinned.unwrap_or_else(|| BufMut::aligned(len))
+    }
+
+    /// Maps memory and makes it known to the ring as [`PINNED_INDEX`].
+    fn register(&self) -> io::Result<Rc<Pinned>> {
+        let pinned = Rc::new(Pinned::map()?);
+        // SAFETY: the mapping is there, and the kernel holds its pages by itself from here on.
+        unsafe { self.ring.borrow().submitter().register_buffers(&[pinned.iov()]) }?;
+        Ok(pinned)
+    }
+
     fn take_gather(&self) -> Box<Gather> {
         self.gathers.borrow_mut().pop().unwrap_or_else(Gather::new)
     }
@@ -491,7 +524,7 @@ mod tests {
     use super::*;
     use crate::executor::{Backend, run, spawn};
     use crate::sync::join_all;
-    use crate::{Addr, Buf, BufMut, Listener, Stream, offload, sleep};
+    use crate::{Addr, Buf, Listener, Stream, offload, sleep};
 
     /// Bytes there and back over many connections at once, more operations than the queue has room for,
     /// reads that are given up, a timer, and work of another thread.
@@ -591,5 +624,35 @@ mod tests {
         })
         .unwrap();
         std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_drive_reads_the_same_with_registered_memory_without_and_when_it_has_run_out() {
+        let path = std::env::temp_dir().join(format!("weft-rt-pinned-{}", std::process::id()));
+        for registered in [true, false] {
+            let file = path.to_str().unwrap().to_owned();
+            let driver = Driver::new().unwrap();
+            if !registered {
+                assert!(driver.pinned.set(None).is_ok());
+            }
+            let read_all = async move {
+                let options = crate::OpenOptions { create_bytes: Some(4 << 20), ..Default::default() };
+                let drive = crate::Drive::open(&file, options).await.unwrap();
+                let bytes: Vec<u8> = (0..4u32 << 20).map(|i| (i / 4096 * 7 + i) as u8).collect();
+                drive.write(0, Buf::from(&bytes[..])).await.unwrap();
+                let mut held = Vec::new();
+                for at in (0..bytes.len()).step_by(4096) {
+                    held.push((at, drive.read(at as u64, 4096).await.unwrap()));
+                }
+                held.push((65536, drive.read(65536, 65536).await.unwrap()));
+                held.push((0, drive.read(0, 1 << 20).await.unwrap()));
+                assert!(held.iter().all(|(at, buf)| buf[..] == bytes[*at..at + buf.len()]));
+                // Files on a system that cannot pin anything at all are served, too.
+                let pinned = held.iter().filter(|(_, buf)| buf.is_pinned()).count();
+                assert!(pinned < held.len() && (registered || pinned == 0), "{pinned} of {}", held.len());
+            };
+            run(Backend::Uring(Box::new(driver)), read_all);
+            std::fs::remove_file(&path).unwrap();
+        }
     }
 }
