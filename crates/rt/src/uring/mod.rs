@@ -5,6 +5,7 @@
 //! short spin before that pays off (`spin.rs`). It never looks into the bytes that it moves.
 
 mod bell;
+mod chunks;
 mod error;
 mod file;
 mod gather;
@@ -16,7 +17,7 @@ mod spin;
 pub use error::{KERNEL_OLDEST, RtError};
 pub(crate) use file::DriveFile;
 pub(crate) use signal::Signals;
-pub(crate) use socket::{SocketListener, SocketStream};
+pub(crate) use socket::{SocketListener, SocketReceiver, SocketStream};
 pub use spin::Spin;
 
 use crate::BufMut;
@@ -25,9 +26,10 @@ use crate::offload::Helper;
 use crate::pinned::{PINNED_BYTES, Pinned};
 use crate::time::Instant;
 use bell::Bell;
+use chunks::Chunks;
 use gather::Gather;
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
-use op::{Abandon, Held, Op, RepeatingOp, TOKEN_BELL, TOKEN_IGNORED, Table};
+use op::{Abandon, Held, Op, Repeated, RepeatingOp, TOKEN_BELL, TOKEN_IGNORED, Table};
 use spin::Spinner;
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::io;
@@ -88,6 +90,9 @@ pub(crate) struct Driver {
     enters: Cell<u64>,
     /// Whether the kernel has accepts that go on by themselves, as far as is known.
     accepts_repeat: Cell<bool>,
+    /// What repeating receives fill; none if the kernel has neither these nor those (Linux 6.0), as far as known.
+    chunks: RefCell<Option<Chunks>>,
+    receives_repeat: Cell<bool>,
     /// Memory for reads of drives, from the first such read on; `None` in it if the kernel refused.
     pinned: OnceCell<Option<Rc<Pinned>>>,
     #[expect(
@@ -108,6 +113,9 @@ impl Driver {
     /// Sets it up in the first of these modes that the kernel has.
     fn with(modes: &[Mode]) -> Result<Driver, RtError> {
         let ring = set_up(modes)?;
+        let chunks = Chunks::new(&ring.submitter())
+            .inspect_err(|error| tracing::debug!(%error, "connections are read without a ring of buffers"))
+            .ok();
         let failed = |what| move |source| RtError::Failed { what, source };
         let mut seed = [0u8; 32];
         getrandom::fill(&mut seed).map_err(io::Error::from).map_err(failed("random numbers"))?;
@@ -124,6 +132,8 @@ impl Driver {
             random: Cell::new([word(0) | 1, word(1), word(2), word(3)]),
             enters: Cell::new(0),
             accepts_repeat: Cell::new(true),
+            receives_repeat: Cell::new(chunks.is_some()),
+            chunks: RefCell::new(chunks),
             pinned: OnceCell::new(),
             gathers: RefCell::default(),
             signals: Signals::default(),
@@ -286,7 +296,13 @@ impl Driver {
                 TOKEN_BELL => self.bell_armed.set(false),
                 token => {
                     let more = cqueue::more(completion.flags());
-                    let completed = self.table().complete(token, completion.result(), more);
+                    let filled = cqueue::buffer_select(completion.flags());
+                    let chunk = filled.map(|id| {
+                        let mut chunks = self.chunks.borrow_mut();
+                        chunks.as_mut().expect("the kernel fills what it was given").exchange(id)
+                    });
+                    let repeated = Repeated { result: completion.result(), chunk };
+                    let completed = self.table().complete(token, repeated, more);
                     surplus.extend(completed.surplus);
                     if let Some(waker) = completed.waker {
                         waker.wake();
@@ -340,12 +356,18 @@ impl Driver {
         Op::new(key, cancel)
     }
 
-    /// Starts an operation that completes again and again; dropping it stops it.
+    /// Starts an operation that completes again and again, until `max` results are ready; dropping it stops it.
     ///
     /// # Safety
     /// As for [`Driver::start`].
-    unsafe fn start_repeating(&self, entry: squeue::Entry, file: &Rc<OwnedFd>, held: Held) -> RepeatingOp {
-        let (key, token) = self.table().insert_repeating(file.clone(), held);
+    unsafe fn start_repeating(
+        &self,
+        entry: squeue::Entry,
+        file: &Rc<OwnedFd>,
+        held: Held,
+        max: usize,
+    ) -> RepeatingOp {
+        let (key, token) = self.table().insert_repeating(file.clone(), held, max);
         // SAFETY: the table keeps memory and file until the last completion has been taken.
         unsafe { self.push(entry.user_data(token)) };
         RepeatingOp::new(key)
@@ -421,6 +443,7 @@ impl Driver {
             if self.now() >= deadline {
                 tracing::error!("operations do not end; their memory is given up");
                 self.table().leak();
+                std::mem::forget(self.chunks.take());
                 return;
             }
             let step = types::Timespec::from(SHUT_DOWN_STEP);
@@ -568,8 +591,9 @@ mod tests {
             for spin in [Spin::Never, Spin::Adaptive, Spin::Always] {
                 let driver = Driver::with(&[mode]).unwrap();
                 driver.set_spin(spin);
-                // The same kernels know no accept that repeats.
+                // The same kernels know no accepts and receives that repeat.
                 driver.accepts_repeat.set(mode != Mode::Interrupting);
+                driver.receives_repeat.set(mode != Mode::Interrupting);
                 run(Backend::Uring(Box::new(driver)), exercise());
             }
         }
