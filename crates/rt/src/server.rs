@@ -35,6 +35,8 @@ pub struct Peer {
 pub struct Request {
     /// What it asks.
     pub kind: Kind,
+    /// How the side that asks counts it, for logs ([`Envelope::number`]).
+    pub number: u32,
     /// The typed head.
     pub head: Buf,
     /// Data blocks or a document.
@@ -207,7 +209,7 @@ async fn serve_requests<H: Handler>(
             return;
         }
         let Frame { envelope, head, body } = frame;
-        let request = Request { kind, head, body, one_way };
+        let request = Request { kind, number: envelope.number(), head, body, one_way };
         let mut work = Box::pin(handler.clone().handle(peer.clone(), request));
         if let Some(answer) = poll_once(work.as_mut()).await {
             if !one_way {

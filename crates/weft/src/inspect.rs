@@ -71,11 +71,20 @@ struct Member {
 }
 
 pub(crate) async fn inspect(path: PathBuf, output: Output) -> Result<(), CliError> {
+    output.show(&look(path).await?, |r, _| describe(r))
+}
+
+/// What is on a drive, as a document.
+pub(crate) async fn facts(path: PathBuf) -> Result<serde_json::Value, CliError> {
+    Ok(serde_json::to_value(look(path).await?).expect("documents serialise"))
+}
+
+async fn look(path: PathBuf) -> Result<Report, CliError> {
     let spec = spec(&path)?;
     let options = OpenOptions { read_only: true, ..OpenOptions::default() };
     let drive = Drive::open(spec, options).await.map_err(open_refusal(spec))?;
     let found = weft_store::inspect(&drive).await.map_err(store_refusal(spec))?;
-    output.show(&report(path.clone(), &found), |r, _| describe(r))
+    Ok(report(path.clone(), &found))
 }
 
 fn report(path: PathBuf, found: &Inspection) -> Report {
