@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
-use weft_cli::{CliError, LogArgs, LogFormat};
+use weft_cli::{CliError, LogArgs, LogFormat, Span};
 
 /// The smallest file that a log may be bounded to: below, a burst of lines would push out what led to it.
 const FILE_BYTES_MIN: u64 = 64 << 10;
@@ -29,9 +29,14 @@ pub(crate) struct Daemon<'a> {
     pub(crate) default: LevelFilter,
 }
 
-/// For a command: only what its user should know.
+/// For a command: only what its user should know. Its environment may ask for more, as it does of daemons.
 pub(crate) fn start_for_command() {
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::ERROR.into());
+    if let Some(threshold) =
+        std::env::var("WEFT_SLOW_REQUEST").ok().and_then(|text| text.parse::<Span>().ok())
+    {
+        weft_rt::set_slow_request(threshold.0);
+    }
     let is_coloured = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     tracing_subscriber::fmt()
         .with_env_filter(filter.with_env_var("WEFT_LOG").from_env_lossy())
