@@ -9,8 +9,8 @@ use std::cell::Cell;
 use std::time::Duration;
 use weft_rt::{Answer, LogQuota, Peer, Request};
 use weft_types::{RequestId, VolumeId};
-use weft_wire::Status;
 use weft_wire::data::DataRequest;
+use weft_wire::{Kind, Status};
 
 /// How many requests were slow or failed, and how many lines about them may still be written.
 pub(crate) struct Told {
@@ -96,8 +96,14 @@ impl Target {
     }
 }
 
-fn what(request: &Request) -> String {
-    format!("{:?}", request.kind).to_lowercase()
+/// What was asked, in the words of the client's own log.
+fn what(request: &Request) -> &'static str {
+    match request.kind {
+        Kind::Read => "read",
+        Kind::Write => "write",
+        Kind::WriteZeroes => "write zeroes",
+        _ => "versions",
+    }
 }
 
 /// Whether this answer is one that nobody should get on a sound fabric with room.

@@ -51,10 +51,8 @@ fn one_number_finds_a_request_in_the_logs_of_all_machines() {
     assert_eq!((&at_one["node"], &at_two["node"]), (&"node-1".into(), &"node-2".into()));
     assert_ne!(at_one["drive"], at_two["drive"]);
     for line in [&at_one, &at_two] {
-        assert_eq!(
-            (&line["volume"], &line["level"], &line["what"]),
-            (&"data".into(), &"warn".into(), &"write".into())
-        );
+        assert_eq!((&line["volume"], &line["level"]), (&"data".into(), &"warn".into()));
+        assert!(line["what"].as_str().is_some_and(|what| what.starts_with("write")), "{line}");
         assert!(line["epoch"].is_u64() && line["took_ms"].is_u64() && line["group"].is_string(), "{line}");
     }
     // Many more were slow than are told one by one.

@@ -114,12 +114,14 @@ mod tests {
         fs::write(&path, "before\n").expect("written");
         let log = LogFile::open(&path, 100, 3).expect("opened");
         for i in 0..100 {
-            writeln!(&log, "line {i:04}").expect("written");
+            (&log).write_all(format!("line {i:04}\n").as_bytes()).expect("written");
         }
         let read = |name: &str| fs::read_to_string(dir.join(name)).unwrap_or_default();
-        // Ten bytes a line, ten lines a file.
-        assert_eq!(read("a.log"), (93..100).map(|i| format!("line {i:04}\n")).collect::<String>());
-        assert!(read("a.log.1").ends_with("line 0092\n") && read("a.log.2").starts_with("line 0073\n"));
+        // Ten bytes a line: nine lines fit behind what was there, then ten into each file.
+        let lines = |of: std::ops::Range<u32>| of.map(|i| format!("line {i:04}\n")).collect::<String>();
+        assert_eq!(read("a.log"), lines(99..100));
+        assert_eq!(read("a.log.1"), lines(89..99));
+        assert_eq!(read("a.log.2"), lines(79..89));
         let names = fs::read_dir(&dir).expect("read").count();
         assert_eq!(names, 3, "no more than three files");
         let total: usize = ["a.log", "a.log.1", "a.log.2"].iter().map(|name| read(name).len()).sum();
@@ -134,7 +136,7 @@ mod tests {
         fs::create_dir_all(&dir).expect("made");
         let log = LogFile::open(&dir.join("a.log"), 100, 1).expect("opened");
         for i in 0..25 {
-            writeln!(&log, "line {i:04}").expect("written");
+            (&log).write_all(format!("line {i:04}\n").as_bytes()).expect("written");
         }
         let left = fs::read_to_string(dir.join("a.log")).expect("read");
         assert_eq!(left, (20..25).map(|i| format!("line {i:04}\n")).collect::<String>());
