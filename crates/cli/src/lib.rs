@@ -174,8 +174,8 @@ pub trait Engines {
 pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result<(), CliError> {
     let (place, output) = (globals.place(), globals.output());
     match command {
-        Command::Manager(ManagerCommand::Run(args)) => engines.manager_run(args),
-        Command::Node(NodeCommand::Run(args)) => engines.node_run(args),
+        Command::Manager(ManagerCommand::Run(args)) => engines.manager_run(*args),
+        Command::Node(NodeCommand::Run(args)) => engines.node_run(*args),
         Command::Drive(DriveCommand::Format(args)) => engines.drive_format(args, output),
         Command::Drive(DriveCommand::Inspect { path }) => engines.drive_inspect(path, output),
         Command::Drive(DriveCommand::Check { path, deep }) => engines.drive_check(path, deep, output),

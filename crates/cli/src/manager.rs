@@ -33,7 +33,7 @@ pub enum ManagerCommand {
     /// The log goes to the standard error, or to --log-file in files of bounded size; docs/logs.md has its fields.
     #[command(after_long_help = "Examples:\n  weft manager run --store /var/lib/weft/map.redb \
         --listen 10.0.0.1:4800 --socket /run/weft/manager.sock")]
-    Run(ManagerRunArgs),
+    Run(Box<ManagerRunArgs>),
 }
 
 /// Arguments of `weft manager run`.

@@ -83,7 +83,7 @@ pub enum NodeCommand {
     /// The log goes to the standard error, or to --log-file in files of bounded size; docs/logs.md has its fields.
     #[command(after_long_help = "Examples:\n  weft node run --name node-1 --manager 10.0.0.1:4800 \
         --listen 10.0.0.2:4810 --drive /dev/nvme0n1 --drive /dev/nvme1n1")]
-    Run(NodeRunArgs),
+    Run(Box<NodeRunArgs>),
 }
 
 /// Arguments of `weft node run`.

@@ -402,6 +402,38 @@ mod tests {
         });
     }
 
+    struct Numbers;
+
+    impl Handler for Numbers {
+        fn greet(&self, _: &Hello) -> Result<Option<FabricId>, String> {
+            Ok(None)
+        }
+        async fn handle(self: Rc<Self>, _: Rc<Peer>, request: Request) -> Answer {
+            Answer::ok(request.number.to_le_bytes().to_vec(), vec![])
+        }
+    }
+
+    #[test]
+    fn the_number_of_a_request_arrives_and_may_be_given_twice() {
+        Sim::new(8).block_on(async {
+            spawn_process(IpAddr::from([10, 0, 0, 1]), "server", async {
+                Server::run(Listener::bind(&addr()).unwrap(), Rc::new(Numbers)).await;
+            });
+            sleep(Duration::from_millis(1)).await;
+            let link = Link::connect(&addr(), &Hello::new(PeerRole::Client, None, "c")).await.unwrap();
+            for numbers in [[7, 7], [u32::MAX, 1]] {
+                let (first, second) = (
+                    link.send(Kind::Read, numbers[0], b"", vec![]).await.unwrap(),
+                    link.send(Kind::Read, numbers[1], b"", vec![]).await.unwrap(),
+                );
+                for (answer, number) in [(second.await, numbers[1]), (first.await, numbers[0])] {
+                    assert_eq!(answer.unwrap().head[..], number.to_le_bytes());
+                }
+            }
+            assert_eq!(link.call(Kind::Read, b"", vec![]).await.unwrap().head[..], [0; 4]);
+        });
+    }
+
     #[test]
     fn a_lost_connection_fails_what_is_in_flight() {
         Sim::new(5).block_on(async {

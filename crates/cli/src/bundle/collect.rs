@@ -9,11 +9,13 @@ use crate::error::CliError;
 use crate::locate::FabricPlace;
 use crate::progress::Count;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
 use weft_api::ApiRequest;
+use weft_rt::sync::join_all;
 use weft_rt::{Addr, timeout};
 
 /// How long one question to the manager may take: many times what a busy one needs.
@@ -70,16 +72,20 @@ pub(super) struct Collector<'a> {
     log_bytes: u64,
     /// Why the manager is not asked again: one that does not answer would be waited for with each question.
     no_manager: Option<String>,
+    /// The pages of metrics, by address: all members are asked at once, because each dead one has to be waited for.
+    pages: BTreeMap<String, Result<Vec<u8>, String>>,
 }
 
 impl<'a> Collector<'a> {
     pub(super) fn new(place: &'a FabricPlace, engines: &'a dyn Engines, log_bytes: u64) -> Collector<'a> {
-        Collector { place, engines, log_bytes, no_manager: None }
+        Collector { place, engines, log_bytes, no_manager: None, pages: BTreeMap::new() }
     }
 
     /// Collects everything, in the plan's order.
     pub(super) fn collect(mut self, plan: Plan, archive: &mut Archive) {
         let progress = Count::new("collecting", plan.items.len() as u64);
+        progress.set(0, "metrics of all members");
+        self.pages = fetch_all(&plan.items);
         for (i, item) in plan.items.iter().enumerate() {
             progress.set(i as u64, &item.name);
             let from = item.source.to_string();
@@ -97,7 +103,10 @@ impl<'a> Collector<'a> {
             Source::Facts(facts) => Ok((document(&gather(*facts)), 0)),
             Source::File(path) => read(path).map(|bytes| (bytes, 0)),
             Source::Manager(request) => self.ask(request).map(|answer| (document(&answer), 0)),
-            Source::Metrics(addr) => fetch(addr).map(|page| (page, 0)),
+            Source::Metrics(addr) => {
+                let page = self.pages.remove(&addr.to_string());
+                page.unwrap_or_else(|| Err("its address is named twice".into())).map(|page| (page, 0))
+            }
             Source::Drive(path) => {
                 let facts = self.engines.drive_facts(path).map_err(|error| error.chain())?;
                 Ok((document(&facts), 0))
@@ -132,9 +141,20 @@ impl<'a> Collector<'a> {
     }
 }
 
-fn fetch(addr: &Addr) -> Result<Vec<u8>, String> {
-    let addr = addr.clone();
-    weft_rt::block_on(async move { scrape(&addr).await }).map_err(|e| CliError::from(e).chain())?
+/// The pages of all members, by address.
+fn fetch_all(items: &[Item]) -> BTreeMap<String, Result<Vec<u8>, String>> {
+    let addr = |item: &Item| match &item.source {
+        Source::Metrics(addr) => Some(addr.clone()),
+        _ => None,
+    };
+    let addrs: Vec<Addr> = items.iter().filter_map(addr).collect();
+    let names: Vec<String> = addrs.iter().map(Addr::to_string).collect();
+    let asked = weft_rt::block_on(async move { join_all(addrs.iter().map(scrape)).await });
+    let pages = asked.unwrap_or_else(|error| {
+        let why = CliError::from(error).chain();
+        names.iter().map(|_| Err(why.clone())).collect()
+    });
+    names.into_iter().zip(pages).collect()
 }
 
 fn document(value: &Value) -> Vec<u8> {
