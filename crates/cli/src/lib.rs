@@ -5,6 +5,7 @@
 //! it asks of the program through [`Engines`]. It never touches a drive, and never decides anything about the
 //! fabric.
 
+mod bundle;
 mod confirm;
 mod connection;
 mod drive;
@@ -16,6 +17,7 @@ mod helper;
 mod interrupt;
 mod local;
 mod locate;
+mod log;
 mod manager;
 mod node;
 mod output;
@@ -35,6 +37,7 @@ mod usage;
 mod volume;
 mod watch;
 
+pub use bundle::SupportBundleArgs;
 pub use connection::{Connection, client_name};
 pub use drive::{DriveCommand, DriveFormatArgs, DriveLocateArgs};
 pub use error::{CliError, Exit};
@@ -42,6 +45,7 @@ pub use events::EventsArgs;
 pub use fabric::{FabricCommand, FabricRecoverArgs, MapCommand};
 pub use local::{DownArgs, Folder, LocalConfig, LocalError, LocalNode, ProcessId, UpArgs};
 pub use locate::FabricPlace;
+pub use log::{LogArgs, LogFormat};
 pub use manager::{ManagerCommand, ManagerRunArgs};
 pub use node::{NodeCommand, NodeRunArgs};
 pub use output::{Output, note, report};
@@ -61,7 +65,7 @@ pub use volume::{Domain, VolumeCommand, VolumeCreateArgs, VolumeDeleteArgs, Volu
 pub use watch::{By, SortColumn, WatchArgs};
 
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Options of every command.
 #[derive(Clone, Debug, clap::Args)]
@@ -140,6 +144,8 @@ pub enum Command {
     Scrub(ScrubCommand),
     /// Show what happened in the fabric lately
     Events(EventsArgs),
+    /// Collect what helps to find out what is wrong, in one archive
+    SupportBundle(SupportBundleArgs),
     /// The fabric as a whole
     #[command(subcommand)]
     Fabric(FabricCommand),
@@ -159,6 +165,8 @@ pub trait Engines {
     fn drive_format(&self, args: DriveFormatArgs, output: Output) -> Result<(), CliError>;
     fn drive_inspect(&self, path: PathBuf, output: Output) -> Result<(), CliError>;
     fn drive_locate(&self, args: DriveLocateArgs, output: Output) -> Result<(), CliError>;
+    /// What `weft drive inspect --json` prints, as a document.
+    fn drive_facts(&self, path: &Path) -> Result<serde_json::Value, CliError>;
     fn drive_check(&self, path: PathBuf, deep: bool, output: Output) -> Result<(), CliError>;
     fn fabric_recover(&self, args: FabricRecoverArgs, output: Output) -> Result<(), CliError>;
     fn volume_serve(&self, args: VolumeServeArgs, place: FabricPlace, output: Output)
@@ -172,13 +180,14 @@ pub trait Engines {
 pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result<(), CliError> {
     let (place, output) = (globals.place(), globals.output());
     match command {
-        Command::Manager(ManagerCommand::Run(args)) => engines.manager_run(args),
-        Command::Node(NodeCommand::Run(args)) => engines.node_run(args),
+        Command::Manager(ManagerCommand::Run(args)) => engines.manager_run(*args),
+        Command::Node(NodeCommand::Run(args)) => engines.node_run(*args),
         Command::Drive(DriveCommand::Format(args)) => engines.drive_format(args, output),
         Command::Drive(DriveCommand::Inspect { path }) => engines.drive_inspect(path, output),
         Command::Drive(DriveCommand::Locate(args)) => engines.drive_locate(args, output),
         Command::Drive(DriveCommand::Check { path, deep }) => engines.drive_check(path, deep, output),
         Command::Fabric(FabricCommand::Recover(args)) => engines.fabric_recover(args, output),
+        Command::SupportBundle(args) => bundle::bundle(&args, &place, engines, output),
         Command::Volume(VolumeCommand::Serve(args)) => engines.volume_serve(args, place, output),
         Command::Up(args) => {
             let folder = globals.folder(args.dir.as_ref())?;

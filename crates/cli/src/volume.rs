@@ -3,6 +3,7 @@
 use crate::confirm::confirm;
 use crate::connection::Connection;
 use crate::error::CliError;
+use crate::log::LogArgs;
 use crate::output::{Output, fields, note, table_or_note};
 use crate::paint::Paint;
 use crate::size::Size;
@@ -170,6 +171,9 @@ pub struct VolumeServeArgs {
     /// End attaches of other clients that are in the way: they lose access at once
     #[arg(long)]
     pub preempt: bool,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "clap would take it for the help of the command")]
+    pub log: LogArgs,
 }
 
 pub(crate) async fn create(

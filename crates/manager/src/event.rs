@@ -1,6 +1,6 @@
 //! What happened lately, for people: a ring of the last events of this process. It decides nothing.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use weft_api::{EventInfo, Timestamp};
 use weft_types::MapVersion;
 
@@ -16,6 +16,8 @@ const WHY_CHARS_MAX: usize = 500;
 pub(crate) struct Events {
     ring: VecDeque<EventInfo>,
     last: u64,
+    /// How many there were of each kind.
+    counts: BTreeMap<String, u64>,
 }
 
 impl Events {
@@ -30,8 +32,14 @@ impl Events {
             self.ring.pop_front();
         }
         self.last += 1;
+        *self.counts.entry(what.to_owned()).or_default() += 1;
         let time = Timestamp::from_millis(weft_rt::wall_clock_us() / 1000);
         self.ring.push_back(EventInfo { seq: self.last, time, map, what: what.to_owned(), why });
+    }
+
+    /// How many events of each kind there were since the process started.
+    pub(crate) fn counts(&self) -> &BTreeMap<String, u64> {
+        &self.counts
     }
 
     /// The newest `limit` events with a number above `after`, oldest first.
@@ -55,6 +63,7 @@ mod tests {
             }
             let all = events.newest(0, None);
             assert_eq!((all.len(), all[0].seq), (EVENTS_MAX, 6));
+            assert_eq!(events.counts()["test"], EVENTS_MAX as u64 + 5);
             let last: Vec<u64> = events.newest(1000, Some(2)).iter().map(|e| e.seq).collect();
             assert_eq!(last, [1004, 1005]);
             assert!(events.newest(1005, None).is_empty());

@@ -138,6 +138,11 @@ impl Manager {
         self.state.borrow().map.clone()
     }
 
+    /// How many events of each kind there were since this process started, such as `evict`.
+    pub fn event_counts(&self) -> BTreeMap<String, u64> {
+        self.state.borrow().events.counts().clone()
+    }
+
     /// Completes with the reason when the manager can serve no more, because the store failed or another manager
     /// has committed: the process should end, and start again. It does not complete when the store turns out to be
     /// an old copy: no new start mends that, so the manager stays, grants nothing, and says so in its status.

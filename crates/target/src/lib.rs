@@ -23,6 +23,7 @@ mod source;
 mod status;
 mod sweep;
 mod target;
+mod tell;
 mod throttle;
 mod verify;
 mod vouch;

@@ -429,6 +429,7 @@ impl Target {
         self.merge_open(resync, of_held(cut(marks.open, key), &held)).await?;
         store.verify_chunk(group, key.0, key.1, resync.stint, entries, false).await.map_err(setback)?;
         resync.blocks_copied.set(resync.blocks_copied.get() + blocks);
+        self.copied_blocks.set(self.copied_blocks.get() + blocks);
         resync.blocks_held.set(resync.blocks_held.get() + blocks);
         Ok(())
     }

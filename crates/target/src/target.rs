@@ -11,6 +11,7 @@ use crate::peer::Peers;
 use crate::resync::Resync;
 use crate::scrub::Scrubs;
 use crate::sweep::Sweeps;
+use crate::tell::Told;
 use crate::throttle::Throttle;
 use crate::vouch::Vouches;
 use std::cell::{Cell, RefCell};
@@ -56,6 +57,9 @@ pub struct Target {
     pub(crate) scrubs: Scrubs,
     pub(crate) throttle: Throttle,
     pub(crate) meters: Meters,
+    pub(crate) told: Told,
+    /// Blocks that resyncs have copied since the process started.
+    pub(crate) copied_blocks: Cell<u64>,
     pub(crate) process_probe: Cell<Option<ProcessProbe>>,
     /// The highest version counter that was admitted here.
     pub(crate) highest_counter: Cell<u64>,
@@ -103,6 +107,8 @@ impl Target {
             scrubs: Scrubs::default(),
             throttle: Throttle::default(),
             meters: Meters::default(),
+            told: Told::default(),
+            copied_blocks: Cell::new(0),
             process_probe: Cell::new(None),
             highest_counter: Cell::new(0),
             failures,
@@ -219,8 +225,14 @@ impl Handler for Target {
             return Answer::error(Status::NotServing, "this target is being stopped");
         }
         match request.kind {
-            Kind::Read | Kind::Versions => self.read(&peer, &request).await,
-            Kind::Write | Kind::WriteZeroes => self.write(&peer, request).await,
+            Kind::Read | Kind::Versions => {
+                let answer = self.read(&peer, &request).await;
+                self.tell_if_failed(&peer, &request, answer)
+            }
+            Kind::Write | Kind::WriteZeroes => {
+                let answer = self.write(&peer, &request).await;
+                self.tell_if_failed(&peer, &request, answer)
+            }
             Kind::Settle => self.settle(&peer, &request).await,
             Kind::Watermark => self.take_watermarks(&request),
             Kind::AdoptEntry => self.answer_entry(&request).await,
