@@ -4,11 +4,12 @@
 //! is in the files beside it. Nothing here waits while it holds state: every commit is one step.
 
 use crate::error::ManagerError;
-use crate::event::Events;
+use crate::event::{Events, Subjects};
 use crate::member::Member;
 use crate::scrub::Scrubbing;
 use crate::status::Usage;
 use crate::store::MapStore;
+use crate::known::KnownTroubles;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -63,6 +64,8 @@ pub(crate) struct State {
     pub(crate) events: Events,
     /// What targets said last of their drives, and when.
     pub(crate) usage: Option<(Instant, Rc<Usage>)>,
+    /// Since when which trouble is there.
+    pub(crate) known_troubles: KnownTroubles,
 }
 
 /// The service that owns the fabric map.
@@ -79,6 +82,8 @@ pub struct Manager {
     pub(crate) is_stale: Cell<bool>,
     pub(crate) polling: Cell<bool>,
     pub(crate) scrubbing: Scrubbing,
+    /// On whose request the code that runs now acts; nobody's: of its own accord.
+    pub(crate) acting: RefCell<Option<Rc<str>>>,
 }
 
 impl Manager {
@@ -97,9 +102,11 @@ impl Manager {
         };
         let (started, wall_ms) = (now(), wall_clock_ms());
         let members = map.nodes.keys().map(|&id| (id, Member::unknown(started, wall_ms))).collect();
-        let mut events = Events::default();
+        let journal = store.load_journal()?;
+        let mut events = Events::kept(&journal.events);
         let what = if is_new { "fabric-made" } else { "manager-started" };
-        events.add(map.version, what, format!("manager '{}' serves fabric {}", options.name, map.fabric));
+        let why = format!("manager '{}' serves fabric {}", options.name, map.fabric);
+        events.add(events.next(None, map.version, what, &why, Subjects::default()));
         let state = State {
             bytes: Buf::from(control::encode_map(&map)),
             map: Rc::new(map),
@@ -111,6 +118,7 @@ impl Manager {
             emptying: BTreeSet::new(),
             events,
             usage: None,
+            known_troubles: KnownTroubles::kept(journal.troubles.as_deref()),
         };
         let manager = Rc::new(Manager {
             options,
@@ -122,9 +130,11 @@ impl Manager {
             is_stale: Cell::new(false),
             polling: Cell::new(false),
             scrubbing: Scrubbing::default(),
+            acting: RefCell::new(None),
         });
         spawn(manager.clone().watch_over());
         spawn(manager.clone().keep_scrubbing());
+        spawn(manager.clone().keep_asking());
         Ok(manager)
     }
 
@@ -160,6 +170,8 @@ impl Manager {
             self.attend_to_nodes();
             self.sweep_what_is_over();
             self.empty_what_is_deleted();
+            self.look_for_troubles();
+            self.write_down_events();
             let look = now() + self.lease() / LOOKS_PER_LEASE;
             // Whatever is due now was not possible; the next look decides anew.
             let next = due.filter(|d| *d > now()).map_or(look, |d| d.min(look));

@@ -2,7 +2,8 @@
 
 use crate::family::{MANAGER, PROCESS};
 use crate::page::Page;
-use std::collections::BTreeSet;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
 use weft_api::{FabricStatus, Health, Presence};
 use weft_types::ProcessLoad;
 
@@ -32,6 +33,18 @@ pub fn manager_page(status: &FabricStatus, process: &ProcessLoad) -> String {
         page.bytes("pool_raw", &[&pool.name], pool.raw_bytes);
         page.bytes("pool_used", &[&pool.name], pool.used_bytes);
         page.bytes("pool_provisioned", &[&pool.name], pool.provisioned_bytes);
+        page.number("pool_level", &[&pool.name], pool.level as u64);
+        if let Some(fullest) = &pool.fullest {
+            page.bytes("pool_fullest_used", &[&pool.name], fullest.used_bytes);
+            page.bytes("pool_fullest_capacity", &[&pool.name], fullest.capacity_bytes);
+        }
+    }
+    let mut troubles: BTreeMap<(String, String), u64> = BTreeMap::new();
+    for trouble in &status.troubles {
+        *troubles.entry((name(&trouble.kind), name(&trouble.severity))).or_default() += 1;
+    }
+    for ((kind, severity), number) in &troubles {
+        page.number("fabric_troubles", &[kind, severity], *number);
     }
     if let Some(ms) = status.resync_eta_ms {
         page.seconds("resync_remaining", &[], ms as f64 / 1e3);
@@ -42,4 +55,10 @@ pub fn manager_page(status: &FabricStatus, process: &ProcessLoad) -> String {
     }
     page.process(process);
     page.render()
+}
+
+/// The name of a kind as programs see it in JSON.
+fn name(kind: &impl Serialize) -> String {
+    let value = serde_json::to_value(kind).expect("a name serialises");
+    value.as_str().unwrap_or_default().to_owned()
 }

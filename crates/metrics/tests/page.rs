@@ -39,6 +39,7 @@ fn node() -> String {
         path: "/dev/x".into(),
         capacity_bytes: 100,
         used_bytes: 50,
+        free_bytes: Some(50),
         log_bytes_written: 0,
         data_bytes_written: 0,
         blocks_damaged: 3,
@@ -55,6 +56,43 @@ fn node() -> String {
     node_page("node-1", &status, &load)
 }
 
+fn pool() -> PoolInfo {
+    PoolInfo {
+        id: PoolId(1),
+        name: "default".into(),
+        drives: 2,
+        groups: 9,
+        raw_bytes: 200,
+        used_bytes: 120,
+        provisioned_bytes: 80,
+        free: vec![],
+        level: CapacityLevel::Warning,
+        fullest: Some(DriveFill {
+            drive: DriveId(3),
+            node: "node-1".into(),
+            capacity_bytes: 100,
+            used_bytes: 85,
+            is_full: false,
+        }),
+    }
+}
+
+fn trouble() -> Trouble {
+    Trouble {
+        kind: TroubleKind::PoolFilling,
+        severity: Severity::Warning,
+        what: String::new(),
+        since: Timestamp::from_millis(0),
+        node: None,
+        drive: None,
+        pool: Some("default".into()),
+        groups: 0,
+        volumes: vec![],
+        doing: vec![],
+        advice: vec![],
+    }
+}
+
 fn manager() -> String {
     let status = FabricStatus {
         fabric: FabricId(1),
@@ -62,8 +100,9 @@ fn manager() -> String {
         time: Timestamp::from_millis(0),
         health: Health::Degraded,
         reasons: vec![],
+        troubles: vec![trouble()],
         nodes: vec![],
-        pools: vec![],
+        pools: vec![pool()],
         degraded_groups: vec![],
         emptying: vec![],
         groups: 9,

@@ -2,6 +2,7 @@
 //!
 //! It owns what the parts share. It never judges a request itself.
 
+use crate::clock::SteadyClock;
 use crate::drive::ServedDrive;
 use crate::lease::Lease;
 use crate::load::ProcessProbe;
@@ -57,6 +58,8 @@ pub struct Target {
     pub(crate) throttle: Throttle,
     pub(crate) meters: Meters,
     pub(crate) process_probe: Cell<Option<ProcessProbe>>,
+    /// The clock that says which versions are too far ahead.
+    pub(crate) steady_clock: SteadyClock,
     /// The highest version counter that was admitted here.
     pub(crate) highest_counter: Cell<u64>,
     /// A drive has failed.
@@ -104,6 +107,7 @@ impl Target {
             throttle: Throttle::default(),
             meters: Meters::default(),
             process_probe: Cell::new(None),
+            steady_clock: SteadyClock::new(),
             highest_counter: Cell::new(0),
             failures,
             adopted: Notify::default(),
