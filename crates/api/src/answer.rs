@@ -3,8 +3,8 @@
 use crate::{FabricLoad, ScrubInfo, ScrubRunInfo, Timestamp, Trouble};
 use serde::{Deserialize, Serialize};
 use weft_types::{
-    AttachMode, CapacityLevel, CapacityLevels, DriveId, DriveState, Epoch, FabricId, FabricMap, Generation, GroupId, MapVersion, NodeId,
-    PoolId, Role, SessionId, SessionState, VolumeId, VolumeState,
+    AttachMode, CapacityLevel, CapacityLevels, DriveId, DriveState, Epoch, FabricId, FabricMap, Generation,
+    GroupId, MapVersion, NodeId, PoolId, Role, SessionId, SessionState, VolumeId, VolumeState,
 };
 
 /// The answer to an operation, tagged by `op`.

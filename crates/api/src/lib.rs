@@ -13,9 +13,9 @@ mod time;
 mod trouble;
 
 pub use answer::{
-    ApiAnswer, CapacityAtCopies, CopyMove, DegradedGroup, DriveFill, DriveInfo, DriveUse, Emptying, Evacuation,
-    EventInfo, FabricStatus, Health, NodeInfo, PoolInfo, Presence, Repair, ReplicaInfo, ResyncInfo,
-    SessionInfo, SettingsInfo, VolumeInfo,
+    ApiAnswer, CapacityAtCopies, CopyMove, DegradedGroup, DriveFill, DriveInfo, DriveUse, Emptying,
+    Evacuation, EventInfo, FabricStatus, Health, NodeInfo, PoolInfo, Presence, Repair, ReplicaInfo,
+    ResyncInfo, SessionInfo, SettingsInfo, VolumeInfo,
 };
 pub use error::{ApiError, ErrorCode};
 pub use load::{DriveLoad, FabricLoad, NodeLoad, SessionLoad, VolumeLoad};

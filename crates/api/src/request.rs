@@ -253,7 +253,11 @@ impl ApiRequest {
             | ApiRequest::DriveRemove { dry_run, .. }
             | ApiRequest::NodeEvacuate { dry_run, .. }
             | ApiRequest::NodeRemove { dry_run, .. } => !dry_run,
-            ApiRequest::Settings { rebuild_after_ms, capacity_warning_percent, capacity_critical_percent } => {
+            ApiRequest::Settings {
+                rebuild_after_ms,
+                capacity_warning_percent,
+                capacity_critical_percent,
+            } => {
                 rebuild_after_ms.is_some()
                     || capacity_warning_percent.is_some()
                     || capacity_critical_percent.is_some()

@@ -62,6 +62,42 @@ pub enum TroubleKind {
     DriveDraining,
 }
 
+impl TroubleKind {
+    /// All of them.
+    pub const ALL: [TroubleKind; 12] = [
+        TroubleKind::ManagerStopped,
+        TroubleKind::DataUnavailable,
+        TroubleKind::BlocksUnreadable,
+        TroubleKind::DriveFailed,
+        TroubleKind::NodeGone,
+        TroubleKind::DriveAbsent,
+        TroubleKind::DriveRefused,
+        TroubleKind::DriveDamaged,
+        TroubleKind::CopiesMissing,
+        TroubleKind::Copying,
+        TroubleKind::PoolFilling,
+        TroubleKind::DriveDraining,
+    ];
+
+    /// Its name, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            TroubleKind::ManagerStopped => "manager-stopped",
+            TroubleKind::DataUnavailable => "data-unavailable",
+            TroubleKind::BlocksUnreadable => "blocks-unreadable",
+            TroubleKind::DriveFailed => "drive-failed",
+            TroubleKind::NodeGone => "node-gone",
+            TroubleKind::DriveAbsent => "drive-absent",
+            TroubleKind::DriveRefused => "drive-refused",
+            TroubleKind::DriveDamaged => "drive-damaged",
+            TroubleKind::CopiesMissing => "copies-missing",
+            TroubleKind::Copying => "copying",
+            TroubleKind::PoolFilling => "pool-filling",
+            TroubleKind::DriveDraining => "drive-draining",
+        }
+    }
+}
+
 /// How bad a trouble is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -74,6 +110,18 @@ pub enum Severity {
     Degraded,
     /// Data cannot be used: the fabric's health is unavailable.
     Unavailable,
+}
+
+impl Severity {
+    /// Its name, as in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Severity::Notice => "notice",
+            Severity::Warning => "warning",
+            Severity::Degraded => "degraded",
+            Severity::Unavailable => "unavailable",
+        }
+    }
 }
 
 /// A volume that a trouble concerns.
@@ -176,5 +224,20 @@ impl Advice {
     /// A command and what it is good for.
     pub fn command(what: impl Into<String>, command: impl Into<String>) -> Advice {
         Advice { what: what.into(), command: Some(command.into()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_documents() {
+        for kind in TroubleKind::ALL {
+            assert_eq!(serde_json::to_value(kind).expect("a name"), kind.name());
+        }
+        for severity in [Severity::Notice, Severity::Warning, Severity::Degraded, Severity::Unavailable] {
+            assert_eq!(serde_json::to_value(severity).expect("a name"), severity.name());
+        }
     }
 }

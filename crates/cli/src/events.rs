@@ -31,10 +31,12 @@ const CLOCK_BACK_SHOWN_MS: u64 = 1_000;
 /// Events are shown in the order in which they happened, which is that of their numbers. Where the manager's clock
 /// was set back in between, that is said.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_long_help = "Examples:\n  weft events\n  weft events --follow\n  weft events --limit 10 --json\n  \
+#[command(
+    after_long_help = "Examples:\n  weft events\n  weft events --follow\n  weft events --limit 10 --json\n  \
                              weft events --since 2h --node node-2\n  \
                              weft events --kind evict --kind promote --volume data\n  \
-                             weft events --follow --json | jq -r .what")]
+                             weft events --follow --json | jq -r .what"
+)]
 pub struct EventsArgs {
     /// Go on and show events as they happen, until Ctrl-C; with --json one document per line
     #[arg(long)]

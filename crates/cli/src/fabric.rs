@@ -28,10 +28,8 @@ pub enum FabricCommand {
         ./weft-fabric/nodes/*/drive-*.img")]
     Recover(FabricRecoverArgs),
     /// Show or change the fabric's settings
-    #[command(
-        after_long_help = "Examples:\n  weft fabric set --rebuild-after-ms 60000\n  \
-                           weft fabric set --capacity-warning 70% --capacity-critical 85%"
-    )]
+    #[command(after_long_help = "Examples:\n  weft fabric set --rebuild-after-ms 60000\n  \
+                           weft fabric set --capacity-warning 70% --capacity-critical 85%")]
     Set(FabricSetArgs),
 }
 

@@ -115,10 +115,8 @@ pub enum Command {
     ///
     /// Without a manager it shows what can be known of a local fabric (which processes run, and what the nodes
     /// say), and exits with 3.
-    #[command(
-        after_long_help = "Examples:\n  weft status\n  weft status --json | jq -r .health\n  \
-                           weft status --json | jq -r '.troubles[] | [.severity, .since, .what] | @tsv'"
-    )]
+    #[command(after_long_help = "Examples:\n  weft status\n  weft status --json | jq -r .health\n  \
+                           weft status --json | jq -r '.troubles[] | [.severity, .since, .what] | @tsv'")]
     Status,
     /// Show what the fabric does, second by second
     Watch(WatchArgs),

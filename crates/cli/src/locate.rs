@@ -43,9 +43,12 @@ impl FabricPlace {
 
     /// A command of `weft` as it has to be typed for this fabric.
     pub(crate) fn command(&self, command: &str) -> String {
-        let is_known = std::env::var("WEFT_FABRIC").is_ok_and(|named| FabricPlace::new(Some(&named)) == *self);
+        let is_known =
+            std::env::var("WEFT_FABRIC").is_ok_and(|named| FabricPlace::new(Some(&named)) == *self);
         match command.strip_prefix("weft ") {
-            Some(rest) if !is_known && *self != FabricPlace::new(None) => format!("weft --fabric {self} {rest}"),
+            Some(rest) if !is_known && *self != FabricPlace::new(None) => {
+                format!("weft --fabric {self} {rest}")
+            }
             _ => command.to_owned(),
         }
     }
@@ -55,7 +58,7 @@ impl FabricPlace {
         match self {
             FabricPlace::Address(_) => {
                 "is the manager running, and is its address right? attached volumes go on without it".into()
-            },
+            }
             FabricPlace::Folder(path) if Folder::at(path).has_running_member() => {
                 let at = match path.as_os_str() == FOLDER_DEFAULT {
                     true => String::new(),

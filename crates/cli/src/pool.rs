@@ -3,8 +3,8 @@
 use crate::connection::Connection;
 use crate::error::CliError;
 use crate::output::{Output, table_or_note};
-use crate::size::Size;
 use crate::paint::Tone;
+use crate::size::Size;
 use crate::table::{Cell, Table, row};
 use weft_api::{ApiAnswer, ApiRequest, DriveFill, PoolInfo};
 use weft_types::CapacityLevel;

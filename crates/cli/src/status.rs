@@ -283,7 +283,7 @@ mod tests {
             "  affects  volume data: 3 of 8 groups, 3 MiB of 8 MiB; bytes from+length 4096+8192, ...",
             "  waits    3 copies awaited, in 6 min",
             "  does     copies what differs: 25%, 2 MiB copied, 1 MiB/s, done in about 5 s, at 25% of the time",
-            "default       8  64 GiB  1 GiB (1%)  20 GiB (31%)           -  warning",
+            "default       8  64 GiB  1 GiB (1%)  20 GiB (31%)        -  warning",
         ] {
             assert!(text.contains(part), "'{part}' is not in:\n{text}");
         }

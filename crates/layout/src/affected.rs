@@ -101,11 +101,8 @@ mod tests {
     fn shape() -> impl Strategy<Value = Volume> {
         (0u32..=3, 1u32..=4, 0u32..=2, 1u64..200, 1usize..=5, 1usize..=5, 0u64..4).prop_map(
             |(object, width, unit, size, first, second, cut)| {
-                let striping = Striping {
-                    unit_blocks: 1 << unit.min(object),
-                    width,
-                    object_blocks: 1 << object,
-                };
+                let striping =
+                    Striping { unit_blocks: 1 << unit.min(object), width, object_blocks: 1 << object };
                 let all = crate::objects_for(&striping, BlockCount(size));
                 let cut = (cut * u64::from(width)).min(all);
                 let groups = |n: usize, from: u64| (0..n as u64).map(|i| GroupId(from + i)).collect();

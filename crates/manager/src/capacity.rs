@@ -10,9 +10,7 @@ use std::collections::BTreeMap;
 use weft_api::{Advice, DriveFill, Severity, Timestamp, Trouble, TroubleKind};
 use weft_membership::Size;
 use weft_types::limits::REQUEST_BLOCKS_MAX;
-use weft_types::{
-    BLOCK_SIZE, BlockCount, CapacityLevel, Drive, DriveState, FabricMap, Pool, PoolId, Volume,
-};
+use weft_types::{BLOCK_SIZE, BlockCount, CapacityLevel, Drive, DriveState, FabricMap, Pool, PoolId, Volume};
 use weft_wire::control::DriveStatus;
 
 /// A drive with less than this free counts as full: the largest request is refused.

@@ -103,7 +103,9 @@ impl Subjects {
             Reason::Evicted { drives, groups, .. } | Reason::Rejoined { drives, groups } => {
                 Subjects::drives(new, drives.iter().copied()).and_groups(new, groups.iter().copied())
             }
-            Reason::Promoted { group, drive, .. } => Subjects::drives(new, [*drive]).and_groups(new, [*group]),
+            Reason::Promoted { group, drive, .. } => {
+                Subjects::drives(new, [*drive]).and_groups(new, [*group])
+            }
             Reason::Rebuilding { group, from, to }
             | Reason::RelocationBegun { group, from, to }
             | Reason::HandedOver { group, from, to }
@@ -152,6 +154,11 @@ impl Events {
             }
         }
         events
+    }
+
+    /// The latest time that an event carries, in milliseconds since 1970-01-01T00:00:00Z.
+    pub(crate) fn latest_ms(&self) -> u64 {
+        self.ring.iter().map(|e| e.time.as_millis()).max().unwrap_or(0)
     }
 
     /// The next event, without adding it.
@@ -228,12 +235,7 @@ pub(crate) fn as_stored(event: &EventInfo) -> (u64, Vec<u8>) {
 /// About how many bytes an event takes in an answer.
 fn size(event: &EventInfo) -> usize {
     let names: usize = event.volumes.iter().chain(&event.nodes).map(|name| name.len() + 3).sum();
-    EVENT_FRAME_BYTES
-        + event.why.len()
-        + event.who.len()
-        + event.what.len()
-        + names
-        + event.drives.len() * 40
+    EVENT_FRAME_BYTES + event.why.len() + event.who.len() + event.what.len() + names + event.drives.len() * 40
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Since when which trouble is there, and how full each pool was told to be: kept across restarts of the manager.
+//! Since when which trouble is there, how full each pool was told to be, and what the clock was: kept across restarts
+//! of the manager.
 //!
 //! It owns the memory, and the events about troubles that have no others. It never finds a trouble: `trouble.rs` does.
 
@@ -14,6 +15,10 @@ use weft_types::{CapacityLevel, PoolId, with_causes};
 
 /// How often it is looked for troubles: what is shorter need not be remembered.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How often the clock is written down: targets allow versions that are an hour ahead of it
+/// (`weft_types::limits::VERSION_AHEAD_MAX`), so what was written before a restart is never too far ahead.
+const CLOCK_EVERY_MS: u64 = 600_000;
 
 /// Leases for which a new manager process waits for its targets before it takes note of troubles: until they have
 /// found it, everything looks lost.
@@ -40,6 +45,9 @@ struct Memory {
     /// The level of each pool that is not normal.
     #[serde(default)]
     levels: BTreeMap<PoolId, CapacityLevel>,
+    /// What the clock was when that was last written down, in milliseconds since 1970-01-01T00:00:00Z.
+    #[serde(default)]
+    clock_ms: u64,
 }
 
 /// Something that is to be told.
@@ -62,6 +70,11 @@ impl KnownTroubles {
     pub(crate) fn kept(stored: Option<&[u8]>) -> KnownTroubles {
         let memory = stored.and_then(|bytes| serde_json::from_slice(bytes).ok()).unwrap_or_default();
         KnownTroubles { memory, looked_at: None }
+    }
+
+    /// What the clock was when that was last written down, in milliseconds since 1970-01-01T00:00:00Z.
+    pub(crate) fn clock_ms(&self) -> u64 {
+        self.memory.clock_ms
     }
 
     /// How full the pool was when that was last looked at.
@@ -98,7 +111,7 @@ impl KnownTroubles {
                 told.push(Told { what: mark.ended, why, about: Subjects::default() });
             }
         }
-        self.memory.levels = old.levels;
+        (self.memory.levels, self.memory.clock_ms) = (old.levels, old.clock_ms);
         told
     }
 
@@ -120,8 +133,7 @@ impl KnownTroubles {
 
 /// By what a trouble is known again.
 fn key(trouble: &Trouble) -> String {
-    let kind = serde_json::to_value(trouble.kind).expect("a name serialises");
-    let mut key = kind.as_str().unwrap_or_default().to_owned();
+    let mut key = trouble.kind.name().to_owned();
     key.extend(trouble.node.iter().map(|node| format!(" node={node}")));
     key.extend(trouble.drive.iter().map(|drive| format!(" drive={drive}")));
     key.extend(trouble.pool.iter().map(|pool| format!(" pool={pool}")));
@@ -157,11 +169,7 @@ fn why(trouble: &Trouble) -> String {
 }
 
 fn about(trouble: &Trouble) -> Subjects {
-    Subjects::named(
-        trouble.volumes.iter().map(|v| v.volume.clone()),
-        trouble.node.clone(),
-        trouble.drive,
-    )
+    Subjects::named(trouble.volumes.iter().map(|v| v.volume.clone()), trouble.node.clone(), trouble.drive)
 }
 
 impl Manager {
@@ -177,6 +185,10 @@ impl Manager {
             state.known_troubles.looked_at = Some(now());
             let usage = state.usage.as_ref().map(|(_, usage)| usage.clone()).unwrap_or_default();
             let before = state.known_troubles.memory.clone();
+            let clock_ms = self.steady_clock_us() / 1000;
+            if clock_ms >= before.clock_ms + CLOCK_EVERY_MS {
+                state.known_troubles.memory.clock_ms = clock_ms;
+            }
             let levels = state.pool_levels(&usage);
             let mut told = state.known_troubles.look_at_levels(&levels);
             let troubles = state.troubles(&usage, self.started);
@@ -252,7 +264,10 @@ mod tests {
         assert!(known.look(&[lost.clone(), stuck]).is_empty());
         assert_eq!(whats(&known.look(&[lost, copying(None)])), ["rebuild-goes-on"]);
         let told = known.look(&[]);
-        assert_eq!((told[0].what.as_str(), told[0].why.as_str()), ("data-available", "over: DataUnavailable on a"));
+        assert_eq!(
+            (told[0].what.as_str(), told[0].why.as_str()),
+            ("data-available", "over: DataUnavailable on a")
+        );
     }
 
     #[test]

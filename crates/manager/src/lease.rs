@@ -10,7 +10,7 @@ use crate::member::{Member, Suspicion};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
-use weft_rt::{now, spawn, wall_clock_us};
+use weft_rt::{now, spawn};
 use weft_types::{DriveId, FabricMap, Group, MapVersion, NodeId, Role};
 use weft_wire::Status;
 use weft_wire::control::{ManagerAnswer, TargetRequest};
@@ -157,7 +157,7 @@ impl Manager {
         } else if caught_up || !was_up {
             self.changed.notify_all();
         }
-        Ok(ManagerAnswer::Granted { map: version, suspects, clock_us: wall_clock_us() })
+        Ok(ManagerAnswer::Granted { map: version, suspects, clock_us: self.steady_clock_us() })
     }
 
     /// Takes a node for gone until it gives a sign of life.

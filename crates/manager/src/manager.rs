@@ -5,11 +5,11 @@
 
 use crate::error::ManagerError;
 use crate::event::{Events, Subjects};
+use crate::known::KnownTroubles;
 use crate::member::Member;
 use crate::scrub::Scrubbing;
 use crate::status::Usage;
 use crate::store::MapStore;
-use crate::known::KnownTroubles;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -73,6 +73,8 @@ pub struct Manager {
     pub(crate) options: ManagerOptions,
     pub(crate) store: Box<dyn MapStore>,
     pub(crate) started: Instant,
+    /// What the clock was then at least: as it is on this machine, or as it was written down if that is later.
+    started_us: u64,
     pub(crate) state: RefCell<State>,
     /// The map, or something that was observed, has changed.
     pub(crate) changed: Notify,
@@ -120,10 +122,12 @@ impl Manager {
             usage: None,
             known_troubles: KnownTroubles::kept(journal.troubles.as_deref()),
         };
+        let noted_ms = state.known_troubles.clock_ms().max(state.events.latest_ms());
         let manager = Rc::new(Manager {
             options,
             store: Box::new(store),
             started,
+            started_us: weft_rt::wall_clock_us().max(noted_ms * 1000),
             state: RefCell::new(state),
             changed: Notify::default(),
             halted: RefCell::new(None),
@@ -177,6 +181,12 @@ impl Manager {
             let next = due.filter(|d| *d > now()).map_or(look, |d| d.min(look));
             race(changed, sleep_until(next)).await;
         }
+    }
+
+    /// A wall clock that never goes back, also not over a restart: for targets, which judge by it what is too far ahead.
+    pub(crate) fn steady_clock_us(&self) -> u64 {
+        let since = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        weft_rt::wall_clock_us().max(self.started_us.saturating_add(since))
     }
 
     /// The lease, as a target counts it.

@@ -14,8 +14,8 @@ use weft_api::{ApiAnswer, ApiError, ApiRequest, ErrorCode, FailureDomain, Settin
 use weft_membership::{BeginDelete, Change, Reason, Refusal, ResizeRequest, VolumeRequest};
 use weft_membership::{apply, plan_resize, plan_volume};
 use weft_types::{
-    BLOCK_SIZE, CapacityLevels, DriveId, FabricMap, MapVersion, SessionId, Striping, Volume, VolumeId, VolumeState,
-    with_causes,
+    BLOCK_SIZE, CapacityLevels, DriveId, FabricMap, MapVersion, SessionId, Striping, Volume, VolumeId,
+    VolumeState, with_causes,
 };
 
 pub(crate) type Outcome = Result<ApiAnswer, ApiError>;
@@ -113,13 +113,15 @@ impl Manager {
             ApiRequest::ScrubStatus {} => self.answer_scrub(Ok(())),
             ApiRequest::ScrubSchedule { every_ms } => self.answer_scrub(self.schedule_scrub(every_ms)),
             ApiRequest::MapGet {} => Ok(ApiAnswer::Map { map: Box::new((*self.map()).clone()) }),
-            ApiRequest::Settings { rebuild_after_ms, capacity_warning_percent, capacity_critical_percent } => {
-                self.settings(SettingsWish {
-                    rebuild_after_ms,
-                    warning_percent: capacity_warning_percent,
-                    critical_percent: capacity_critical_percent,
-                })
-            }
+            ApiRequest::Settings {
+                rebuild_after_ms,
+                capacity_warning_percent,
+                capacity_critical_percent,
+            } => self.settings(SettingsWish {
+                rebuild_after_ms,
+                warning_percent: capacity_warning_percent,
+                critical_percent: capacity_critical_percent,
+            }),
         }
     }
 

@@ -95,8 +95,14 @@ impl Look<'_> {
 
     /// The groups that volumes have objects in and for which this is so.
     fn groups(&self, is_so: impl Fn(&Group) -> bool) -> BTreeSet<GroupId> {
-        let in_use: BTreeSet<GroupId> =
-            self.state.map.volumes.values().flat_map(|v| v.spans.iter().flat_map(|s| &s.groups)).copied().collect();
+        let in_use: BTreeSet<GroupId> = self
+            .state
+            .map
+            .volumes
+            .values()
+            .flat_map(|v| v.spans.iter().flat_map(|s| &s.groups))
+            .copied()
+            .collect();
         let groups = self.state.map.groups.values().filter(|g| in_use.contains(&g.id));
         groups.filter(|g| is_so(g)).map(|g| g.id).collect()
     }
@@ -156,11 +162,15 @@ impl Look<'_> {
         trouble.groups = groups.len();
         trouble.volumes = self.volumes(groups, RANGES_NAMED);
         let named: Vec<String> = holders.iter().take(DRIVES_NAMED).map(|d| self.drive_in_words(*d)).collect();
-        let verb = if holders.len() == 1 { "the last up-to-date copies are on" } else { "all copies were on" };
+        let verb =
+            if holders.len() == 1 { "the last up-to-date copies are on" } else { "all copies were on" };
         let rest = holders.len().saturating_sub(DRIVES_NAMED);
         let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
         trouble.doing.push(Doing {
-            what: format!("{verb} {}{rest}: the data comes back with any of them, and only so", named.join(", ")),
+            what: format!(
+                "{verb} {}{rest}: the data comes back with any of them, and only so",
+                named.join(", ")
+            ),
             groups: groups.len(),
             waits_for: Some(WaitsFor::LastCopy),
             wait_ms: None,
@@ -239,7 +249,8 @@ impl Look<'_> {
             Presence::Suspect => format!("node '{}' does not answer: {why}", node.name),
             Presence::Down => format!("node '{}' is down: {why}", node.name),
         };
-        let drives: BTreeSet<DriveId> = map.drives.values().filter(|d| d.node == node.id).map(|d| d.id).collect();
+        let drives: BTreeSet<DriveId> =
+            map.drives.values().filter(|d| d.node == node.id).map(|d| d.id).collect();
         let mut trouble = self.trouble(TroubleKind::NodeGone, Severity::Degraded, what);
         trouble.since = Timestamp::from_millis(member.since_ms);
         trouble.node = Some(node.name.clone());
@@ -343,7 +354,9 @@ impl Look<'_> {
         self.name_what_is_on(&mut trouble, &BTreeSet::from([drive.id]));
         trouble.advice.extend(restore(drive, &node));
         if self.is_listed(drive.id) {
-            trouble.advice.push(Advice::plain("otherwise replace it: what it held is rebuilt on other drives"));
+            trouble
+                .advice
+                .push(Advice::plain("otherwise replace it: what it held is rebuilt on other drives"));
         } else {
             let why = "all of its copies are on other drives: forget it";
             trouble.advice.push(Advice::command(why, format!("weft drive remove {}", drive.id.short())));
@@ -395,7 +408,11 @@ impl Look<'_> {
             let rate = progress.bytes_per_second.filter(|rate| *rate > 0 && !waiting.is_empty());
             // What has not begun is not counted in chunks yet; how much is left on the drive is known.
             progress.eta_ms = rate.map(|rate| to_copy.saturating_mul(1000) / rate).or(progress.eta_ms);
-            trouble.doing.push(going_on(format!("{} passing to other drives", count(passing.len(), "copy")), passing.len(), progress));
+            trouble.doing.push(going_on(
+                format!("{} passing to other drives", count(passing.len(), "copy")),
+                passing.len(),
+                progress,
+            ));
             trouble.doing.extend(self.held_up(&passing));
         }
         if stuck > 0 {
@@ -404,10 +421,9 @@ impl Look<'_> {
         }
         match left {
             0 => trouble.advice.push(Advice::command("forget it", format!("weft drive remove {short}"))),
-            _ => trouble.advice.push(Advice::command(
-                "call it off",
-                format!("weft drive evacuate {short} --cancel"),
-            )),
+            _ => trouble
+                .advice
+                .push(Advice::command("call it off", format!("weft drive evacuate {short} --cancel"))),
         }
         trouble
     }
@@ -426,7 +442,10 @@ impl Look<'_> {
         let mut trouble = self.about(self.trouble(TroubleKind::DriveDamaged, severity, what), drive);
         trouble.advice = vec![
             Advice::command("read and heal everything", "weft scrub start --all"),
-            Advice::command("if it goes on, empty the drive and replace it", format!("weft drive evacuate {short}")),
+            Advice::command(
+                "if it goes on, empty the drive and replace it",
+                format!("weft drive evacuate {short}"),
+            ),
         ];
         Some(trouble)
     }
@@ -525,7 +544,11 @@ impl Look<'_> {
         let stuck: usize = held_up.iter().map(|d| d.groups).sum();
         if stuck < copies.len() {
             let progress = self.usage.progress(copies.iter().copied());
-            trouble.doing.push(going_on("compares and copies what differs".into(), copies.len() - stuck, progress));
+            trouble.doing.push(going_on(
+                "compares and copies what differs".into(),
+                copies.len() - stuck,
+                progress,
+            ));
         }
         if held_up.iter().any(|d| d.waits_for == Some(WaitsFor::Room)) {
             trouble.advice.extend(room_advice(CapacityLevel::Full));
@@ -558,7 +581,11 @@ impl Look<'_> {
                 (WaitsFor::Room, Some((_, drive))) => {
                     let pool = map_pool(self.state, *drive).unwrap_or_default();
                     let full = self.usage.drive(*drive).map_or_else(String::new, |d| {
-                        format!(" ({} % of {} used)", percent(d.used_bytes, d.capacity_bytes), size(d.capacity_bytes))
+                        format!(
+                            " ({} % of {} used)",
+                            percent(d.used_bytes, d.capacity_bytes),
+                            size(d.capacity_bytes)
+                        )
                     });
                     format!(
                         "{number}: waits for room in pool '{pool}': drive {}{full} is full; goes on by itself once \
@@ -587,7 +614,8 @@ impl Missing {
         let mut doings = Vec::new();
         let (awaited, wait_ms) = self.awaited;
         if awaited > 0 {
-            let what = format!("{} awaited, and rebuilt elsewhere if it does not return", count(awaited, "copy"));
+            let what =
+                format!("{} awaited, and rebuilt elsewhere if it does not return", count(awaited, "copy"));
             doings.push(doing(what, awaited, WaitsFor::Return, Some(wait_ms)));
         }
         if self.soon > 0 {
@@ -598,7 +626,8 @@ impl Missing {
             doings.push(no_drive(self.no_drive, pools));
         }
         if self.no_source > 0 {
-            let what = format!("{} cannot be rebuilt: no up-to-date copy answers", count(self.no_source, "copy"));
+            let what =
+                format!("{} cannot be rebuilt: no up-to-date copy answers", count(self.no_source, "copy"));
             doings.push(doing(what, self.no_source, WaitsFor::Source, None));
         }
         doings

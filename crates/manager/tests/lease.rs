@@ -187,7 +187,8 @@ fn a_target_that_is_back_before_the_wait_is_over_keeps_its_roles() {
         heal_network();
         sleep(ms(10_000)).await;
         assert_eq!(service.map().groups, groups);
-        let Ok(ApiAnswer::Events { events }) = operate(ApiRequest::Events { after: 0, limit: None, filter: Default::default() }).await
+        let Ok(ApiAnswer::Events { events }) =
+            operate(ApiRequest::Events { after: 0, limit: None, filter: Default::default() }).await
         else {
             panic!("events")
         };
@@ -257,7 +258,9 @@ fn a_node_that_stays_away_is_rebuilt_elsewhere() {
             rebuild_after_ms: Some(30_000),
             capacity_warning_percent: None,
             capacity_critical_percent: None,
-        }).await.unwrap();
+        })
+        .await
+        .unwrap();
         targets[0].kill();
         sleep(ms(25_000)).await;
         assert!(
@@ -351,10 +354,10 @@ fn chaos(seed: u64) -> (u64, usize) {
                 let link = Link::connect(&manager_addr(), &Hello::new(PeerRole::Tool, None, "test")).await;
                 let Ok(link) = link else { continue };
                 let request = ApiRequest::Settings {
-            rebuild_after_ms: Some(600_000 + random_below(2)),
-            capacity_warning_percent: None,
-            capacity_critical_percent: None,
-        };
+                    rebuild_after_ms: Some(600_000 + random_below(2)),
+                    capacity_warning_percent: None,
+                    capacity_critical_percent: None,
+                };
                 let _ = link.call(Kind::Api, &weft_api::encode_request(&request), vec![]).await;
             }
         });

@@ -20,17 +20,19 @@ const DAY_US: i64 = 86_400_000_000;
 
 fn of_size(name: &str, copies: u8, mib: u64) -> ApiRequest {
     match volume_of(name, copies) {
-        ApiRequest::VolumeCreate { name, copies, pool, failure_domain, dry_run, .. } => ApiRequest::VolumeCreate {
-            name,
-            size_bytes: mib * MIB,
-            copies,
-            pool,
-            stripe_unit_bytes: None,
-            width: None,
-            failure_domain,
-            thin: false,
-            dry_run,
-        },
+        ApiRequest::VolumeCreate { name, copies, pool, failure_domain, dry_run, .. } => {
+            ApiRequest::VolumeCreate {
+                name,
+                size_bytes: mib * MIB,
+                copies,
+                pool,
+                stripe_unit_bytes: None,
+                width: None,
+                failure_domain,
+                thin: false,
+                dry_run,
+            }
+        }
         other => unreachable!("{other:?}"),
     }
 }
@@ -88,7 +90,11 @@ fn a_node_that_is_gone_is_explained_with_what_is_waited_for_and_what_to_do() {
         assert!((580_000..600_000).contains(&wait_ms), "{wait_ms}");
         assert_eq!(commands(gone), ["weft node start node-1", "weft node evacuate node-1"]);
         let copies = trouble(&now, TroubleKind::CopiesMissing);
-        assert!(copies.what.contains("1 of 2 copies") && copies.what.contains("another loss"), "{}", copies.what);
+        assert!(
+            copies.what.contains("1 of 2 copies") && copies.what.contains("another loss"),
+            "{}",
+            copies.what
+        );
         // Once the delay is over, there is nobody to rebuild on, and that is said.
         operate(settings(Some(1000), None)).await.unwrap();
         let late = status().await;
@@ -125,7 +131,10 @@ fn what_two_lost_drives_take_away_is_named_exactly() {
         let now = status().await;
         assert_eq!(now.health, Health::Unavailable);
         let lost = trouble(&now, TroubleKind::DataUnavailable);
-        assert_eq!((lost.severity, now.troubles[0].kind), (Severity::Unavailable, TroubleKind::DataUnavailable));
+        assert_eq!(
+            (lost.severity, now.troubles[0].kind),
+            (Severity::Unavailable, TroubleKind::DataUnavailable)
+        );
         let volume = map.volume_named("large").unwrap();
         let is_lost = |lba: u64| {
             let piece = pieces(&volume.striping, Lba(lba), 1).next().unwrap();
@@ -269,7 +278,12 @@ fn damage_is_told_and_is_no_trouble_once_it_is_healed() {
             let now = status().await;
             let found = trouble(&now, TroubleKind::DriveDamaged);
             assert_eq!((found.severity, now.health), (severity, Health::Healthy));
-            assert!(found.what.contains(&format!("3 blocks found damaged since its target started, {} healed", damage.1)));
+            assert!(
+                found.what.contains(&format!(
+                    "3 blocks found damaged since its target started, {} healed",
+                    damage.1
+                ))
+            );
             assert!(commands(found).contains(&"weft scrub start --all"), "{found:?}");
         }
     });
@@ -298,10 +312,14 @@ fn events_and_beginnings_outlive_the_manager() {
         let who = |what: &str| after.iter().find(|e| e.what == what).unwrap_or_else(|| panic!("{what}"));
         assert_eq!(who("create-volume").who, "test", "the tool's name");
         assert_eq!(who("create-volume").volumes, ["v"]);
-        let joined = after.iter().find(|e| e.what == "join-node" && e.nodes == ["node-1"]).expect("it joined");
+        let joined =
+            after.iter().find(|e| e.what == "join-node" && e.nodes == ["node-1"]).expect("it joined");
         assert_eq!(joined.who, "target node-1");
         assert_eq!(who("evict").who, "manager", "nobody asked for that");
-        assert_eq!((&who("evict").nodes[..], &who("evict").drives[..]), (&["node-1".to_owned()][..], &[DriveId(1)][..]));
+        assert_eq!(
+            (&who("evict").nodes[..], &who("evict").drives[..]),
+            (&["node-1".to_owned()][..], &[DriveId(1)][..])
+        );
         let filter = EventFilter { node: Some("node-1".into()), ..EventFilter::default() };
         let answer = operate(ApiRequest::Events { after: 0, limit: None, filter }).await;
         let Ok(ApiAnswer::Events { events }) = answer else { panic!("{answer:?}") };

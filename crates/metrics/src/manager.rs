@@ -2,7 +2,6 @@
 
 use crate::family::{MANAGER, PROCESS};
 use crate::page::Page;
-use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use weft_api::{FabricStatus, Health, Presence};
 use weft_types::ProcessLoad;
@@ -39,9 +38,9 @@ pub fn manager_page(status: &FabricStatus, process: &ProcessLoad) -> String {
             page.bytes("pool_fullest_capacity", &[&pool.name], fullest.capacity_bytes);
         }
     }
-    let mut troubles: BTreeMap<(String, String), u64> = BTreeMap::new();
+    let mut troubles: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for trouble in &status.troubles {
-        *troubles.entry((name(&trouble.kind), name(&trouble.severity))).or_default() += 1;
+        *troubles.entry((trouble.kind.name(), trouble.severity.name())).or_default() += 1;
     }
     for ((kind, severity), number) in &troubles {
         page.number("fabric_troubles", &[kind, severity], *number);
@@ -55,10 +54,4 @@ pub fn manager_page(status: &FabricStatus, process: &ProcessLoad) -> String {
     }
     page.process(process);
     page.render()
-}
-
-/// The name of a kind as programs see it in JSON.
-fn name(kind: &impl Serialize) -> String {
-    let value = serde_json::to_value(kind).expect("a name serialises");
-    value.as_str().unwrap_or_default().to_owned()
 }

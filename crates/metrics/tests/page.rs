@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use weft_api::{FabricStatus, Health, Timestamp};
+use weft_api::{DriveFill, FabricStatus, Health, PoolInfo, Severity, Timestamp, Trouble, TroubleKind};
 use weft_metrics::{manager_page, node_page, reference};
 use weft_rt::{Addr, Buf, BufMut, Listener, Stream, block_on, spawn};
 use weft_types::{
-    DriveId, FabricId, InterfaceLoad, Latencies, MapVersion, MeterReading, ProcessLoad, VolumeId,
+    CapacityLevel, DriveId, FabricId, InterfaceLoad, Latencies, MapVersion, MeterReading, PoolId,
+    ProcessLoad, VolumeId,
 };
 use weft_wire::control::{DriveStatus, TargetStatus};
 use weft_wire::load::{DriveLoad, TargetLoad, VolumeLoad};
@@ -156,7 +157,14 @@ fn values_are_in_base_units_and_labels_are_escaped() {
     ] {
         assert!(node.lines().any(|l| l == line), "{line} is not in\n{node}");
     }
-    for line in ["weft_fabric_health 1", "weft_fabric_map_version 42", "weft_resync_remaining_seconds 2.5"] {
+    for line in [
+        "weft_fabric_health 1",
+        "weft_fabric_map_version 42",
+        "weft_resync_remaining_seconds 2.5",
+        "weft_fabric_troubles{kind=\"pool-filling\",severity=\"warning\"} 1",
+        "weft_pool_level{pool=\"default\"} 1",
+        "weft_pool_fullest_used_bytes{pool=\"default\"} 85",
+    ] {
         assert!(manager.lines().any(|l| l == line), "{line} is not in\n{manager}");
     }
 }

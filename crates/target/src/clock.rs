@@ -42,8 +42,8 @@ impl SteadyClock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
     use std::rc::Rc;
+    use std::time::Duration;
     use weft_rt::sim::{Sim, set_wall_skew, spawn_process};
     use weft_rt::sleep;
 

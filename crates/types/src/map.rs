@@ -2,7 +2,9 @@
 //!
 //! It is data only. `weft-membership` holds the transitions; the manager alone commits them.
 
-use crate::{BlockCount, CapacityLevels, DriveId, Epoch, FabricId, Generation, GroupId, NodeId, PoolId, SessionId};
+use crate::{
+    BlockCount, CapacityLevels, DriveId, Epoch, FabricId, Generation, GroupId, NodeId, PoolId, SessionId,
+};
 use crate::{ScrubPlan, SessionSlot, VolumeId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

@@ -115,8 +115,9 @@ pub enum ManagerAnswer {
         map: MapVersion,
         /// Nodes that must not be vouched for: they are being evicted (R11).
         suspects: Vec<NodeId>,
-        /// The manager's wall clock, in microseconds since 1970-01-01T00:00:00Z; 0 from a manager of an older
-        /// release. A target whose own clock is behind judges by this one which versions are too far ahead.
+        /// The manager's wall clock, which never goes back, in microseconds since 1970-01-01T00:00:00Z; 0 from a
+        /// manager of an older release. A target whose own clock is behind judges by this one which versions are too
+        /// far ahead.
         #[serde(default)]
         clock_us: u64,
     },

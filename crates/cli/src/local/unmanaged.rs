@@ -89,7 +89,8 @@ impl Unmanaged {
         };
         let nodes = join_all(config.nodes.iter().map(|node| look_at(&folder, &config, node))).await;
         let pid = ProcessId::read_alive(&folder.pid_file(MANAGER)).map(|id| id.pid);
-        let manager = ManagerProcess { addr: config.manager_addr.clone(), pid, log: folder.log_file(MANAGER) };
+        let manager =
+            ManagerProcess { addr: config.manager_addr.clone(), pid, log: folder.log_file(MANAGER) };
         Ok(Some(Unmanaged {
             op: "status-without-manager",
             fabric: config.fabric,
@@ -214,12 +215,15 @@ fn summary(manager: &ManagerProcess, nodes: &[NodeProcess]) -> Vec<String> {
     }
     for node in nodes {
         let failed = node.drives.iter().filter_map(|d| Some((&d.path, d.failed.as_ref()?)));
-        let failed = failed.map(|(path, cause)| format!("node '{}': drive {path} has failed: {cause}", node.name));
+        let failed =
+            failed.map(|(path, cause)| format!("node '{}': drive {path} has failed: {cause}", node.name));
         summary.extend(failed);
     }
     let resyncs: usize = nodes.iter().map(|n| n.resyncs).sum();
     if resyncs > 0 {
-        summary.push(format!("{resyncs} copies are being brought up to date, and take part once a manager is there"));
+        summary.push(format!(
+            "{resyncs} copies are being brought up to date, and take part once a manager is there"
+        ));
     }
     summary.push(
         "until a manager answers nothing is attached, made or changed, no node can join, and the copies of a node \
@@ -243,7 +247,9 @@ fn advice(manager: &ManagerProcess, nodes: &[NodeProcess], place: &FabricPlace) 
         }
     }
     let log = manager.log.display();
-    advice.push(Advice::plain(format!("look into {log} for what it said last; if its store is lost, see `weft fabric recover --help`")));
+    advice.push(Advice::plain(format!(
+        "look into {log} for what it said last; if its store is lost, see `weft fabric recover --help`"
+    )));
     for node in nodes.iter().filter(|n| n.pid.is_none()) {
         let start = place.command(&format!("weft node start {}", node.name));
         advice.push(Advice::command(format!("then start {}", node.name), start));
@@ -262,7 +268,12 @@ mod tests {
             pid,
             serving,
             trouble: serving.is_none().then(|| "it does not run".into()),
-            drives: vec![DriveWord { path: "/d".into(), capacity_bytes: 9, used_bytes: 5, failed: Some("EIO".into()) }],
+            drives: vec![DriveWord {
+                path: "/d".into(),
+                capacity_bytes: 9,
+                used_bytes: 5,
+                failed: Some("EIO".into()),
+            }],
             resyncs: 1,
         }
     }

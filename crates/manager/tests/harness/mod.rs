@@ -11,9 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use weft_api::{
-    ApiAnswer, ApiError, ApiRequest, EventFilter, EventInfo, FabricStatus, Trouble, TroubleKind,
-};
+use weft_api::{ApiAnswer, ApiError, ApiRequest, EventFilter, EventInfo, FabricStatus, Trouble, TroubleKind};
 use weft_manager::{Manager, ManagerOptions, MemStore};
 use weft_rt::sim::{Crash, ProcessId, kill, spawn_process};
 use weft_rt::{
