@@ -41,8 +41,8 @@ pub use bundle::SupportBundleArgs;
 pub use connection::{Connection, client_name};
 pub use drive::{DriveCommand, DriveFormatArgs, DriveLocateArgs};
 pub use error::{CliError, Exit};
-pub use events::EventsArgs;
-pub use fabric::{FabricCommand, FabricRecoverArgs, MapCommand};
+pub use events::{EventsArgs, Since};
+pub use fabric::{FabricCommand, FabricRecoverArgs, FabricSetArgs, MapCommand, Percent};
 pub use local::{DownArgs, Folder, LocalConfig, LocalError, LocalNode, ProcessId, UpArgs};
 pub use locate::FabricPlace;
 pub use log::{LogArgs, LogFormat};
@@ -114,11 +114,16 @@ pub enum Command {
     Up(UpArgs),
     /// Stop the fabric that `weft up` started
     Down(DownArgs),
-    /// Show how the fabric is: health, capacity, nodes, repairs
+    /// Show how the fabric is: health, troubles, capacity, nodes
     ///
-    /// Exits with 0 also if the fabric is degraded: the word is in the output, and in `health` of the JSON
-    /// document.
-    #[command(after_long_help = "Examples:\n  weft status\n  weft status --json | jq -r .health")]
+    /// For each trouble: what it is, since when, which volumes and how much of them it concerns, what the fabric
+    /// does about it or waits for, and what can be done. Exits with 0 also if the fabric is degraded: the word is
+    /// in the output, and in `health` of the JSON document, whose shape is described in docs/status.md.
+    ///
+    /// Without a manager it shows what can be known of a local fabric (which processes run, and what the nodes
+    /// say), and exits with 3.
+    #[command(after_long_help = "Examples:\n  weft status\n  weft status --json | jq -r .health\n  \
+                           weft status --json | jq -r '.troubles[] | [.severity, .since, .what] | @tsv'")]
     Status,
     /// Show what the fabric does, second by second
     Watch(WatchArgs),
@@ -220,6 +225,8 @@ pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result
             block_on(async move { transfer::export(&place, &args, output).await })
         }
         Command::Report(args) => report::report(&args, output),
+        Command::Status => block_on(async move { status::status(&place, output).await }),
+        Command::Events(args) => block_on(async move { events::events(&place, &args, output).await }),
         Command::Watch(args) => block_on(async move { watch::watch(&place, &args, output).await }),
         asked => block_on(async move {
             let connection = Connection::open(&place).await?;
@@ -231,7 +238,6 @@ pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result
 /// Carries out a command that only asks the manager.
 async fn ask(connection: &Connection, command: Command, output: Output) -> Result<(), CliError> {
     match command {
-        Command::Status => status::status(connection, output).await,
         Command::Volume(VolumeCommand::Create(args)) => volume::create(connection, args, output).await,
         Command::Volume(VolumeCommand::List) => volume::list(connection, output).await,
         Command::Volume(VolumeCommand::Show { name }) => volume::show(connection, &name, output).await,
@@ -260,11 +266,8 @@ async fn ask(connection: &Connection, command: Command, output: Output) -> Resul
         Command::Drive(DriveCommand::Show { id }) => drive::show(connection, &id, output).await,
         Command::Pool(PoolCommand::List) => pool::list(connection, output).await,
         Command::Scrub(command) => scrub::scrub(connection, command, output).await,
-        Command::Events(args) => events::events(connection, &args, output).await,
         Command::Fabric(FabricCommand::Show) => fabric::show(connection, output).await,
-        Command::Fabric(FabricCommand::Set { rebuild_after_ms }) => {
-            fabric::set(connection, rebuild_after_ms, output).await
-        }
+        Command::Fabric(FabricCommand::Set(args)) => fabric::set(connection, &args, output).await,
         Command::Map(MapCommand::Show) => fabric::map(connection).await,
         other => unreachable!("{other:?} asks no manager"),
     }

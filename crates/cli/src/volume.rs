@@ -267,9 +267,12 @@ fn deleted(volume: &VolumeInfo, ended: &[SessionId], dry_run: bool) -> String {
 
 /// Shows a volume that was changed.
 fn show_one(connection: &Connection, answer: &ApiAnswer, done: &str, output: Output) -> Result<(), CliError> {
-    let ApiAnswer::Volume { volume, dry_run } = answer else {
+    let ApiAnswer::Volume { volume, warnings, dry_run } = answer else {
         return Err(CliError::wrong_answer(connection.at()));
     };
+    for warning in warnings {
+        note(&format!("warning: {warning}"));
+    }
     if *dry_run {
         note("nothing was changed; this is how it would be");
     }

@@ -4,6 +4,7 @@
 //! write. Nothing is committed before every check has passed.
 
 use crate::error::{CommitError, Denied, RECOVER_HINT};
+use crate::event::Subjects;
 use crate::manager::{Manager, wall_clock_ms};
 use std::collections::BTreeMap;
 use weft_membership::{AddDrive, Change, CreatePool, JoinNode, MoveNode};
@@ -48,6 +49,7 @@ impl Manager {
         self.tell(
             "target-joined",
             format!("target of node '{name}' at {addr} {verb} {} drives", drives.len()),
+            Subjects::node(name).and_drives(&self.map(), drives.iter().map(|d| d.id)),
         );
         Ok((node, refused.into_iter().collect()))
     }
@@ -109,7 +111,7 @@ impl Manager {
                 "drive {} found as {} {found} on node '{}' as {}: {hint}",
                 report.id, report.path, node.name, listed.path
             );
-            self.state.borrow_mut().events.add(map.version, "drive-refused", text.clone());
+            self.tell("drive-refused", text.clone(), Subjects::node(name).and_drives(map, [report.id]));
             refused.insert(report.id, text);
         }
         match refused.first_key_value() {
@@ -146,7 +148,7 @@ impl Manager {
                     report.id.short(),
                     report.path
                 );
-                self.tell("drive-left-alone", text);
+                self.tell("drive-left-alone", text, Subjects::default().and_drives(&map, [report.id]));
                 continue;
             }
             self.commit(&Change::AddDrive(AddDrive {

@@ -206,9 +206,10 @@ impl Target {
         let request = ManagerRequest::Renew { node, incarnation: self.incarnation, adopted };
         let sent = now();
         let (answer, _) = self.ask(link, &request).await?;
-        let ManagerAnswer::Granted { map, suspects } = answer else {
+        let ManagerAnswer::Granted { map, suspects, clock_us } = answer else {
             return Err(Silent::Refused("the answer to a renewal is none".into()));
         };
+        self.steady_clock.heard(clock_us);
         self.lease.grant(sent, self.durations().lease(), map, suspects, self.map_version());
         if map > self.map_version() {
             self.fetch_map(link);

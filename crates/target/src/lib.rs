@@ -9,6 +9,7 @@
 
 mod admit;
 mod adopt;
+mod clock;
 mod command;
 mod drive;
 mod lease;

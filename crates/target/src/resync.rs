@@ -19,7 +19,7 @@ use weft_rt::sync::{Either, Notify, join_all, race};
 use weft_rt::{Answer, Buf, random_below, sleep, spawn, yield_now};
 use weft_store::{CopyData, CopyEntry, Cursor, ExtentData, Marks, OpenEntry, StoreError};
 use weft_types::{BlockRange, ChunkIndex, DriveId, Epoch, Group, ObjectId, Version, with_causes};
-use weft_wire::control::{self, ManagerRequest, ResyncStatus};
+use weft_wire::control::{self, ManagerRequest, ResyncStatus, ResyncWait};
 use weft_wire::data::{Content, DIGESTS_MAX, DigestsAnswer, PeerRequest, ReadAnswer, is_intact};
 use weft_wire::{Kind, Status};
 
@@ -44,6 +44,9 @@ pub(crate) struct Resync {
     blocks_copied: Cell<u64>,
     blocks_held: Cell<u64>,
     done: Cell<bool>,
+    /// What held it up when it was last held up, and how many chunks were verified by then: when there are more, it
+    /// goes on.
+    held_up: RefCell<Option<(ResyncWait, u64)>>,
 }
 
 /// Why a step of a resync did not happen.
@@ -71,7 +74,12 @@ impl Resync {
             blocks_copied: Cell::new(0),
             blocks_held: Cell::new(0),
             done: Cell::new(false),
+            held_up: RefCell::new(None),
         }
+    }
+
+    fn hold_up(&self, wait: ResyncWait) {
+        *self.held_up.borrow_mut() = Some((wait, self.chunks_verified.get()));
     }
 
     /// How far it has come.
@@ -85,7 +93,15 @@ impl Resync {
             blocks_copied: self.blocks_copied.get(),
             blocks_held: self.blocks_held.get(),
             done: self.done.get(),
+            waits_for: self.waits_for(),
         }
+    }
+
+    /// What holds it up since the last chunk was verified.
+    fn waits_for(&self) -> Option<ResyncWait> {
+        let held_up = self.held_up.borrow();
+        let (wait, verified) = held_up.as_ref().filter(|_| !self.done.get())?;
+        (*verified == self.chunks_verified.get()).then(|| wait.clone())
     }
 
     /// Whether the stint still runs on a drive that works.
@@ -155,6 +171,7 @@ impl Target {
                     return;
                 }
                 Err(Setback::Source(text)) => {
+                    resync.hold_up(ResyncWait::Source(text.clone()));
                     if text != last_words {
                         tracing::info!(%group, %drive, text, "resync waits for a source");
                         last_words = text;
@@ -165,6 +182,12 @@ impl Target {
                 }
                 Err(Setback::Drive(error)) => {
                     resync.member.drive.note(&error);
+                    resync.hold_up(match &error {
+                        StoreError::NoSpace { .. } | StoreError::Crowded { .. } => {
+                            ResyncWait::Room(with_causes(&error))
+                        }
+                        other => ResyncWait::Drive(with_causes(other)),
+                    });
                     tracing::warn!(%group, %drive, error = with_causes(&error), "resync is held up by its own drive");
                     sleep(RETRY * 10).await;
                 }

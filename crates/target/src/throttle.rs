@@ -141,6 +141,12 @@ impl Throttle {
         now() < self.present_until.get()
     }
 
+    /// The share of the time that background work takes, in percent; none while no client is there, and it takes all.
+    pub(crate) fn pace_percent(&self) -> Option<u8> {
+        // At most a half, so it fits.
+        (now() < self.present_until.get()).then(|| (self.share.get() * 100.0).round() as u8)
+    }
+
     /// Work that disturbs clients begins, whether it had to wait for its turn or not.
     pub(crate) fn begin(&self, work: Work) -> Piece<'_> {
         self.begun.set(self.begun.get() + 1);

@@ -5,6 +5,7 @@
 //! never decides anything: transitions of the map live in `weft-membership`.
 
 mod block;
+mod capacity;
 mod causes;
 mod ids;
 pub mod limits;
@@ -14,6 +15,7 @@ mod scrub;
 mod version;
 
 pub use block::{BLOCK_SIZE, BlockCount, BlockRange, ChunkIndex, Lba, SECTOR_SIZE};
+pub use capacity::{CapacityLevel, CapacityLevels};
 pub use causes::with_causes;
 pub use ids::{
     DriveId, FabricId, Generation, GroupId, NodeId, ObjectId, ParseIdError, PoolId, RequestId, SessionId,
