@@ -7,6 +7,7 @@ mod answer;
 mod error;
 mod load;
 mod message;
+mod recovery;
 mod request;
 mod scrub;
 mod time;
@@ -21,6 +22,7 @@ pub use load::{DriveLoad, FabricLoad, NodeLoad, SessionLoad, VolumeLoad};
 pub use message::{
     ApiReply, MessageError, Outcome, decode_reply, decode_request, encode_reply, encode_request,
 };
+pub use recovery::{CheckFinding, CheckInfo, CheckSeverity, LossInfo, LostCopy, LostGroup, LostRange};
 pub use request::{ApiRequest, FailureDomain};
 pub use scrub::{
     ScrubFindingInfo, ScrubFindingKind, ScrubGroupInfo, ScrubInfo, ScrubRunInfo, ScrubVolumeInfo,

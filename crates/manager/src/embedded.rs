@@ -1,6 +1,6 @@
 //! The store in a file of this machine, on redb: for fabrics with one manager.
 //!
-//! It owns the file. One table, one key, one value, so that a commit is one transaction:
+//! It owns the file. One table, and the map is one value under one key, so that a commit is one transaction:
 //!
 //! ```text
 //! offset size field (little-endian)
@@ -10,7 +10,7 @@
 //!     16      map      JSON
 //! ```
 //! The checksum is there because the engine verifies its pages only after a crash, and a flipped digit in the map
-//! would still be a map.
+//! would still be a map. Beside it, under a key of its own, is a note that may be lost: `crc`, then its bytes.
 
 use crate::{MapStore, StoreError};
 use redb::{
@@ -30,6 +30,9 @@ const HEADER_BYTES: usize = 16;
 const TABLE: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("weft-manager");
 
 const KEY: &str = "map";
+
+/// Where the note is.
+const NOTE_KEY: &str = "note";
 
 /// The first bytes of every redb file (redb, `docs/design.md`, "Database header").
 const ENGINE_MAGIC: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
@@ -139,6 +142,33 @@ impl MapStore for EmbeddedStore {
             table.insert(KEY, value.as_slice()).map_err(|e| failed(e.into()))?;
         }
         // The engine's default durability: on the device when this returns.
+        transaction.commit().map_err(|e| failed(e.into()))
+    }
+
+    fn note(&self) -> Result<Option<Vec<u8>>, StoreError> {
+        guard(&self.path, || {
+            let failed = |e: redb::Error| self.failed("read", e);
+            let transaction = self.database.begin_read().map_err(|e| failed(e.into()))?;
+            let table = transaction.open_table(TABLE).map_err(|e| failed(e.into()))?;
+            let Some(value) = table.get(NOTE_KEY).map_err(|e| failed(e.into()))? else { return Ok(None) };
+            match value.value().split_at_checked(4) {
+                Some((crc, note)) if crc == crc32c::crc32c(note).to_le_bytes() => Ok(Some(note.to_vec())),
+                _ => {
+                    let cause = "the note beside the map does not match its checksum".to_owned();
+                    Err(StoreError::Corrupt { place: self.place(), cause })
+                }
+            }
+        })
+    }
+
+    fn keep_note(&self, bytes: &[u8]) -> Result<(), StoreError> {
+        let failed = |e: redb::Error| self.failed("write", e);
+        let value = [&crc32c::crc32c(bytes).to_le_bytes()[..], bytes].concat();
+        let transaction = self.database.begin_write().map_err(|e| failed(e.into()))?;
+        {
+            let mut table = transaction.open_table(TABLE).map_err(|e| failed(e.into()))?;
+            table.insert(NOTE_KEY, value.as_slice()).map_err(|e| failed(e.into()))?;
+        }
         transaction.commit().map_err(|e| failed(e.into()))
     }
 }

@@ -5,15 +5,18 @@
 //! by a commit to the store, and never evicts a replica that could still serve (`write-protocol`, R11).
 
 mod attend;
+mod check;
 mod commit;
 mod describe;
 mod embedded;
 mod error;
 mod evacuate;
 mod event;
+mod inventory;
 mod join;
 mod lease;
 mod load;
+mod loss;
 mod manager;
 mod member;
 mod observe;

@@ -97,6 +97,18 @@ pub trait MapStore {
     /// [`StoreError::Conflict`]: nothing was written. After any other error it is not known whether the document
     /// was replaced: the caller must not go on from either state.
     fn commit(&self, expected: MapVersion, new: MapVersion, bytes: &[u8]) -> Result<(), StoreError>;
+
+    /// The note that was kept beside the document last; `None` where there is none.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is not what was kept.
+    fn note(&self) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Keeps a note beside the document, in the place of the one before: what helps, and may be lost.
+    ///
+    /// # Errors
+    /// If it cannot be written; the document is as it was.
+    fn keep_note(&self, bytes: &[u8]) -> Result<(), StoreError>;
 }
 
 /// A document with its version.
@@ -106,6 +118,7 @@ type Held = Option<(MapVersion, Vec<u8>)>;
 #[derive(Clone, Default)]
 pub struct MemStore {
     held: Rc<RefCell<Held>>,
+    note: Rc<RefCell<Option<Vec<u8>>>>,
     commits: Rc<Cell<u64>>,
     broken: Rc<Cell<bool>>,
 }
@@ -149,6 +162,17 @@ impl MapStore for MemStore {
         }
         *held = Some((new, bytes.to_vec()));
         self.commits.set(self.commits.get() + 1);
+        Ok(())
+    }
+
+    fn note(&self) -> Result<Option<Vec<u8>>, StoreError> {
+        self.check("read")?;
+        Ok(self.note.borrow().clone())
+    }
+
+    fn keep_note(&self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.check("write")?;
+        *self.note.borrow_mut() = Some(bytes.to_vec());
         Ok(())
     }
 }

@@ -22,6 +22,10 @@ use weft_types::{DriveId, DriveState, FabricMap, Generation, Group, GroupId, Rol
 pub struct AcceptLoss {
     /// Drives that do not exist any more; those that were declared so before may be among them.
     pub destroyed: BTreeSet<DriveId>,
+    /// Drives that hold less than they had acknowledged: they count as up to date no more, but a group may go on with
+    /// one of them.
+    #[serde(default)]
+    pub older: BTreeSet<DriveId>,
     /// What each group goes on with that has no in-sync member on another drive; all such groups must be named.
     pub survivors: BTreeMap<GroupId, Survivor>,
 }
@@ -49,19 +53,22 @@ pub(crate) fn accept(map: &mut FabricMap, change: &AcceptLoss) -> Result<Reason,
         let unknown = || Refusal::Unknown { kind: Kind::Drive, id: id.to_string() };
         map.drives.get_mut(id).ok_or_else(unknown)?.state = DriveState::Destroyed;
     }
-    if let Some(group) = lost_groups(map, &BTreeSet::new()).find(|g| !change.survivors.contains_key(&g.id)) {
+    if let Some(id) = change.older.iter().find(|d| !map.drives.contains_key(d)) {
+        return Err(Refusal::Unknown { kind: Kind::Drive, id: id.to_string() });
+    }
+    if let Some(group) = lost_groups(map, &change.older).find(|g| !change.survivors.contains_key(&g.id)) {
         return Err(Refusal::LossNotNamed { group: group.id });
     }
     let (mut older, mut emptied) = (Vec::new(), Vec::new());
     for (&id, &survivor) in &change.survivors {
         match survivor {
             Survivor::Older(drive) => {
-                check_lost(map, id)?;
+                check_lost(map, id, &change.older)?;
                 go_on_with(map, id, drive)?;
                 older.push(id);
             }
             Survivor::Empty(drive) => {
-                check_lost(map, id)?;
+                check_lost(map, id, &change.older)?;
                 begin_anew(map, id, drive)?;
                 emptied.push(id);
             }
@@ -78,10 +85,10 @@ fn is_destroyed(map: &FabricMap, drive: DriveId) -> bool {
     map.drives.get(&drive).is_none_or(|d| d.state == DriveState::Destroyed)
 }
 
-fn check_lost(map: &FabricMap, id: GroupId) -> Result<(), Refusal> {
+fn check_lost(map: &FabricMap, id: GroupId, older: &BTreeSet<DriveId>) -> Result<(), Refusal> {
     let unknown = || Refusal::Unknown { kind: Kind::Group, id: id.to_string() };
     let group = map.groups.get(&id).ok_or_else(unknown)?;
-    match group.read_set().find(|d| !is_destroyed(map, *d)) {
+    match group.read_set().find(|d| !is_destroyed(map, *d) && !older.contains(d)) {
         Some(drive) => Err(Refusal::NotLost { group: id, drive }),
         None => Ok(()),
     }
@@ -167,7 +174,10 @@ fn fence(map: &mut FabricMap, survivors: &BTreeMap<GroupId, Survivor>) -> Vec<we
 /// Whether a group went on, from one map to the next, because the loss of all of its in-sync members was accepted.
 pub(crate) fn is_accepted(new_map: &FabricMap, old: &Group) -> bool {
     let declared = |d| new_map.drives.get(&d).is_some_and(|d| d.state == DriveState::Destroyed);
-    old.read_set().all(declared)
+    // A member that was up to date and begins anew without having been out was older than it should be.
+    let new = new_map.groups.get(&old.id);
+    let begins_anew = |d| new.and_then(|n| n.slot_of(d)).is_some_and(|s| s.since > old.epoch);
+    old.read_set().all(|d| declared(d) || begins_anew(d))
 }
 
 /// What is wrong with a step that is one of an accepted loss.

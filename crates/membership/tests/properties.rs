@@ -164,14 +164,18 @@ fn change(map: &FabricMap, attempt: &Attempt, serial: u32) -> Option<Change> {
                 destroyed.extend(group.slots.iter().map(|s| s.drive).take(many));
                 destroyed.extend(group.read_set());
             }
-            let survivors = lost_groups(map, &destroyed).filter_map(|g| {
+            let older: BTreeSet<DriveId> = picks.iter().take(1).filter_map(|&d| drive(d)).collect();
+            let older: BTreeSet<DriveId> =
+                older.into_iter().filter(|d| pick % 3 == 0 && !destroyed.contains(d)).collect();
+            let gone = destroyed.union(&older).copied().collect();
+            let survivors = lost_groups(map, &gone).filter_map(|g| {
                 let left = g.slots.iter().map(|s| s.drive).filter(|d| !destroyed.contains(d));
                 let left = nth(left, *pick).map(Survivor::Older);
                 let fresh = map.drives.keys().copied().filter(|d| !destroyed.contains(d));
                 Some((g.id, left.or_else(|| nth(fresh, *pick).map(Survivor::Empty))?))
             });
             let survivors = survivors.collect();
-            Change::AcceptLoss(AcceptLoss { destroyed, survivors })
+            Change::AcceptLoss(AcceptLoss { destroyed, older, survivors })
         }
         Attempt::RemoveNode(n) => Change::RemoveNode(RemoveNode { node: node(*n)? }),
         Attempt::CreateVolume(bytes, copies, thin, node) => {

@@ -255,7 +255,6 @@ impl Leaf {
     }
 
     /// All runs in order.
-    #[cfg(test)]
     pub fn runs(&self) -> &[Run] {
         &self.runs
     }

@@ -11,6 +11,7 @@ mod admit;
 mod adopt;
 mod command;
 mod drive;
+mod inventory;
 mod lease;
 mod load;
 mod member;

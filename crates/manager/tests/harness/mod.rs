@@ -132,6 +132,8 @@ pub struct FakeTarget {
     /// When the last request was sent for which a lease was granted.
     pub leased_from: Cell<Option<Instant>>,
     pub resyncs: RefCell<Vec<ResyncStatus>>,
+    /// What it says of how far its drives have come.
+    pub commits: RefCell<BTreeMap<DriveId, u64>>,
     process: Cell<Option<ProcessId>>,
 }
 
@@ -172,6 +174,7 @@ impl FakeTarget {
             incarnation: Cell::new(0),
             leased_from: Cell::new(None),
             resyncs: RefCell::default(),
+            commits: RefCell::default(),
             process: Cell::new(None),
         })
     }
@@ -226,6 +229,7 @@ impl FakeTarget {
             capacity: BlockCount(DRIVE_BLOCKS),
             map_copy: self.adopted(),
             epochs: epochs(id),
+            commit: self.commits.borrow().get(&id).copied().unwrap_or_default(),
         };
         self.drives.borrow().iter().map(report).collect()
     }
@@ -331,7 +335,7 @@ impl Process {
         }
         loop {
             let (node, sent) = (self.life.node.get(), now());
-            let renew = ManagerRequest::Renew { node, incarnation, adopted: self.target.adopted() };
+            let renew = ManagerRequest::Renew { node, incarnation, adopted: self.target.adopted(), commits: vec![] };
             let answer = match timeout(ms(1500), ask(link, &renew)).await {
                 Ok(Ok((answer, _))) => answer,
                 // The manager grants nothing yet.
