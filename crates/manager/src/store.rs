@@ -121,6 +121,7 @@ pub struct MemStore {
     note: Rc<RefCell<Option<Vec<u8>>>>,
     commits: Rc<Cell<u64>>,
     broken: Rc<Cell<bool>>,
+    breaks_at: Rc<Cell<Option<(u64, bool)>>>,
 }
 
 impl MemStore {
@@ -137,6 +138,12 @@ impl MemStore {
     /// Makes every further operation fail, or work again.
     pub fn set_broken(&self, broken: bool) {
         self.broken.set(broken);
+    }
+
+    /// Makes the store fail for good at the commit with this number: with `is_written` just after it is there, otherwise
+    /// just before. What a manager meets that dies at that commit.
+    pub fn break_at(&self, commit: u64, is_written: bool) {
+        self.breaks_at.set(Some((commit, is_written)));
     }
 
     fn check(&self, action: &'static str) -> Result<(), StoreError> {
@@ -160,9 +167,14 @@ impl MapStore for MemStore {
         if found != expected {
             return Err(StoreError::Conflict { expected, found });
         }
-        *held = Some((new, bytes.to_vec()));
-        self.commits.set(self.commits.get() + 1);
-        Ok(())
+        let number = self.commits.get() + 1;
+        let breaks = self.breaks_at.get().filter(|(at, _)| *at == number);
+        if breaks.is_none_or(|(_, is_written)| is_written) {
+            *held = Some((new, bytes.to_vec()));
+            self.commits.set(number);
+        }
+        self.broken.set(self.broken.get() || breaks.is_some());
+        self.check("write")
     }
 
     fn note(&self) -> Result<Option<Vec<u8>>, StoreError> {
