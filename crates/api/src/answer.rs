@@ -100,6 +100,11 @@ pub enum ApiAnswer {
         /// Whether a drive holds data of it; none if not every drive could be asked.
         holds: Option<bool>,
     },
+    /// To `map-diff`: one line for each thing that is different.
+    MapDiff {
+        /// The differences.
+        changes: Vec<String>,
+    },
     /// To `map-get`.
     Map {
         /// The map.

@@ -213,6 +213,13 @@ pub enum ApiRequest {
         /// The period in milliseconds, at least a minute; none: only when somebody asks.
         every_ms: Option<u64>,
     },
+    /// What is different in two maps. Answer: `map-diff`.
+    MapDiff {
+        /// A map.
+        from: Box<weft_types::FabricMap>,
+        /// Another one.
+        to: Box<weft_types::FabricMap>,
+    },
     /// The fabric map as it is. Answer: `map`.
     MapGet {},
     /// Shows the settings, and first changes those that are given. Answer: `settings`.

@@ -120,6 +120,9 @@ impl Manager {
             ApiRequest::ScrubStop {} => self.answer_scrub(self.stop_scrub()),
             ApiRequest::ScrubStatus {} => self.answer_scrub(Ok(())),
             ApiRequest::ScrubSchedule { every_ms } => self.answer_scrub(self.schedule_scrub(every_ms)),
+            ApiRequest::MapDiff { from, to } => {
+                Ok(ApiAnswer::MapDiff { changes: weft_membership::diff(&from, &to) })
+            }
             ApiRequest::MapGet {} => Ok(ApiAnswer::Map { map: Box::new((*self.map()).clone()) }),
             ApiRequest::Settings { rebuild_after_ms } => self.settings(rebuild_after_ms),
         }

@@ -173,7 +173,10 @@ impl MapStore for MemStore {
             *held = Some((new, bytes.to_vec()));
             self.commits.set(number);
         }
-        self.broken.set(self.broken.get() || breaks.is_some());
+        if breaks.is_some() {
+            self.breaks_at.set(None);
+            self.broken.set(true);
+        }
         self.check("write")
     }
 

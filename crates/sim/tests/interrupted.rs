@@ -153,7 +153,12 @@ fn a_delete_is_finished_whoever_dies_and_whenever() {
             }
             let delete = ApiRequest::VolumeDelete { name: "doomed".into(), force: true, dry_run: false };
             let asked = bed.clone();
-            let asked = spawn(async move { drop(asked.api(delete).await) });
+            let asked = spawn(async move {
+                while asked.map().await.volumes.contains_key(&volume) {
+                    drop(timeout(Duration::from_secs(5), asked.try_api(&delete)).await);
+                    sleep(Duration::from_millis(100)).await;
+                }
+            });
             for _ in 0..1 + random_below(3) {
                 sleep(Duration::from_micros(random_below(60_000))).await;
                 match random_below(3) {

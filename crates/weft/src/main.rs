@@ -11,6 +11,7 @@ mod logging;
 mod manager;
 mod node;
 mod recover;
+mod restore;
 mod serve;
 mod stop;
 
@@ -20,7 +21,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use weft_cli::{
     CliError, DriveFormatArgs, Engines, Exit, FabricPlace, FabricRecoverArgs, Globals, ManagerRunArgs,
-    NodeRunArgs, Output, VolumeServeArgs,
+    MapRestoreArgs,    NodeRunArgs, Output, VolumeServeArgs,
 };
 
 /// Shared, protected storage from the drives of many machines
@@ -85,6 +86,10 @@ impl Engines for Whole {
 
     fn fabric_recover(&self, args: FabricRecoverArgs, output: Output) -> Result<(), CliError> {
         weft_cli::block_on(recover::recover(args, output))
+    }
+
+    fn map_restore(&self, args: MapRestoreArgs, output: Output) -> Result<(), CliError> {
+        weft_cli::block_on(restore::restore(args, output))
     }
 
     fn volume_serve(
