@@ -44,8 +44,8 @@ pub use events::EventsArgs;
 pub use fabric::{FabricCommand, FabricRecoverArgs};
 pub use local::{DownArgs, Folder, LocalConfig, LocalError, LocalNode, ProcessId, UpArgs};
 pub use locate::FabricPlace;
-pub use map::{MapCommand, MapRestoreArgs};
 pub use manager::{ManagerCommand, ManagerRunArgs};
+pub use map::{MapCommand, MapRestoreArgs};
 pub use node::{NodeCommand, NodeRunArgs};
 pub use output::{Output, note, report};
 pub use paint::{Paint, Tone};
@@ -179,7 +179,9 @@ pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result
         Command::Drive(DriveCommand::Check { path, deep }) => engines.drive_check(path, deep, output),
         Command::Fabric(FabricCommand::Recover(args)) => engines.fabric_recover(args, output),
         Command::Map(MapCommand::Restore(args)) => engines.map_restore(args, output),
-        Command::Map(MapCommand::Verify { file }) => block_on(async move { map::verify(&file, output).await }),
+        Command::Map(MapCommand::Verify { file }) => {
+            block_on(async move { map::verify(&file, output).await })
+        }
         Command::Volume(VolumeCommand::Serve(args)) => engines.volume_serve(args, place, output),
         Command::Up(args) => {
             let folder = globals.folder(args.dir.as_ref())?;

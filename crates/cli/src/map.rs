@@ -36,7 +36,9 @@ pub enum MapCommand {
         force: bool,
     },
     /// Check a backup of the fabric map, and print what is in it
-    #[command(after_long_help = "Examples:\n  weft map verify ./map.weftmap\n  weft map verify ./map.weftmap --json")]
+    #[command(
+        after_long_help = "Examples:\n  weft map verify ./map.weftmap\n  weft map verify ./map.weftmap --json"
+    )]
     Verify {
         /// The backup
         file: PathBuf,
@@ -44,7 +46,9 @@ pub enum MapCommand {
     /// Say what has changed since a backup
     ///
     /// One line for each thing that is different now, or in another backup.
-    #[command(after_long_help = "Examples:\n  weft map diff ./map.weftmap\n  weft map diff old.weftmap new.weftmap")]
+    #[command(
+        after_long_help = "Examples:\n  weft map diff ./map.weftmap\n  weft map diff old.weftmap new.weftmap"
+    )]
     Diff {
         /// The backup
         file: PathBuf,
@@ -141,7 +145,9 @@ pub(crate) async fn diff(
         Some(other) => read(other)?.1,
         None => get(connection).await?,
     };
-    let answer = connection.ask(&ApiRequest::MapDiff { from: Box::new(from.clone()), to: Box::new(to.clone()) }).await?;
+    let answer = connection
+        .ask(&ApiRequest::MapDiff { from: Box::new(from.clone()), to: Box::new(to.clone()) })
+        .await?;
     let ApiAnswer::MapDiff { changes } = answer else {
         return Err(CliError::wrong_answer(connection.at()));
     };
@@ -167,7 +173,9 @@ fn read(file: &Path) -> Result<(u64, FabricMap, usize), CliError> {
         hint: match error {
             BackupError::Foreign => "name a file that `weft map backup` has written".into(),
             BackupError::Newer { .. } => "use the version of weft that wrote it, or a newer one".into(),
-            BackupError::Damaged(_) => "use another backup; a map can also be made from the drives: `weft fabric recover`".into(),
+            BackupError::Damaged(_) => {
+                "use another backup; a map can also be made from the drives: `weft fabric recover`".into()
+            }
         },
     })?;
     Ok((head.taken_ms, map, bytes.len()))

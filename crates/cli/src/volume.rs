@@ -5,9 +5,9 @@ use crate::connection::Connection;
 use crate::error::CliError;
 use crate::output::{Output, fields, note, table_or_note};
 use crate::paint::Paint;
+use crate::repair::VolumeRepairArgs;
 use crate::size::Size;
 use crate::table::{Table, row};
-use crate::repair::VolumeRepairArgs;
 use crate::transfer::{VolumeExportArgs, VolumeImportArgs};
 use weft_api::{ApiAnswer, ApiRequest, FailureDomain, Health, VolumeInfo};
 use weft_rt::Addr;
@@ -67,9 +67,11 @@ pub enum VolumeCommand {
     /// Every drive that is gone must be named with --destroyed by its whole identifier. It never takes part again,
     /// also if it turns up. A drive that is in service cannot be named, every volume that loses something must
     /// be, and all of their sessions end. Without --accept-data-loss it says what is wrong, and is refused.
-    #[command(after_long_help = "Examples:\n  weft volume repair data\n  weft volume repair data --accept-data-loss \
+    #[command(
+        after_long_help = "Examples:\n  weft volume repair data\n  weft volume repair data --accept-data-loss \
         --dry-run --destroyed 68e816c6-87bb-44b1-a785-902fb927d651\n  weft volume repair data \
-        --accept-data-loss --destroyed 68e816c6-87bb-44b1-a785-902fb927d651")]
+        --accept-data-loss --destroyed 68e816c6-87bb-44b1-a785-902fb927d651"
+    )]
     Repair(VolumeRepairArgs),
     /// Copy a file into a volume
     ///

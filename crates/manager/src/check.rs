@@ -97,12 +97,15 @@ impl Manager {
         for group in map.groups.values().filter(|g| state.good_copies(g) == 0) {
             let holders: Vec<String> = group.read_set().map(|d| drive_name(map, d)).collect();
             let what = format!("no up-to-date copy answers; they are on {}", holders.join(" and "));
-            let todo = "bring one of these drives back; if all are gone for good: `weft volume repair --help`";
+            let todo =
+                "bring one of these drives back; if all are gone for good: `weft volume repair --help`";
             found.fault(&format!("group {}", group.id), what, todo);
         }
         for drive in map.drives.values().filter(|d| d.state.is_given_up()) {
             let (word, todo) = match drive.state {
-                DriveState::Destroyed => ("was declared destroyed", "once it holds no copy: `weft drive remove`"),
+                DriveState::Destroyed => {
+                    ("was declared destroyed", "once it holds no copy: `weft drive remove`")
+                }
                 _ => ("has failed", "replace it, or restart its target and `weft drive restore` it"),
             };
             let copies = map.groups.values().filter(|g| g.slot_of(drive.id).is_some()).count();
@@ -214,7 +217,11 @@ fn check_drive(
         }
         None if map.removed_drives.contains(&held.id) => {
             let what = format!("found at {}, and was removed from the fabric", held.path);
-            return found.warning(&subject, what, "leave it out, or `weft drive format --force` it as a new one");
+            return found.warning(
+                &subject,
+                what,
+                "leave it out, or `weft drive format --force` it as a new one",
+            );
         }
         None => {
             let what = format!("found at {}, and the map does not list it", held.path);
@@ -263,7 +270,9 @@ fn check_listed(
         let Some(slot) = group.slot_of(drive).filter(|s| s.role != Role::Out) else { continue };
         let what = match known.get(&group.id) {
             None if is_behind => continue,
-            None => format!("group {} lists it as {}, and the drive does not know the group", group.id, slot.role),
+            None => {
+                format!("group {} lists it as {}, and the drive does not know the group", group.id, slot.role)
+            }
             Some(held) if held.epoch > group.epoch => format!(
                 "it knows group {} at {}, the map only {}: the manager's store is an old copy",
                 group.id, held.epoch, group.epoch
@@ -326,7 +335,8 @@ fn check_held_volume(map: &FabricMap, group: GroupId, id: VolumeId, subject: &st
     match map.volumes.get(&id) {
         Some(volume) if volume.spans.iter().any(|s| s.groups.contains(&group)) => {}
         Some(volume) => {
-            let what = format!("it holds blocks of volume '{}' in group {group}, where none belong", volume.name);
+            let what =
+                format!("it holds blocks of volume '{}' in group {group}, where none belong", volume.name);
             found.fault(subject, what, "this is a fault of the software: report it");
         }
         None if map.was_deleted(id) => {
@@ -335,7 +345,8 @@ fn check_held_volume(map: &FabricMap, group: GroupId, id: VolumeId, subject: &st
         }
         None => {
             let what = format!("it holds blocks of volume {id} in group {group}, which no map lists");
-            let todo = "bring the drives that hold the newest map and run `weft fabric recover` with all of them";
+            let todo =
+                "bring the drives that hold the newest map and run `weft fabric recover` with all of them";
             found.fault(subject, what, todo);
         }
     }

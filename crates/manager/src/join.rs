@@ -78,12 +78,7 @@ impl Manager {
     }
 
     /// Finds the drives that the node must not serve, and says why. The others join all the same.
-    fn check_drives(
-        &self,
-        map: &FabricMap,
-        name: &str,
-        drives: &[DriveReport],
-    ) -> BTreeMap<DriveId, String> {
+    fn check_drives(&self, map: &FabricMap, name: &str, drives: &[DriveReport]) -> BTreeMap<DriveId, String> {
         let (mut paths, mut refused) = (BTreeMap::new(), BTreeMap::new());
         for report in drives {
             let twin = paths.insert(report.id, &report.path);
@@ -211,7 +206,8 @@ impl Manager {
         refused: BTreeMap<DriveId, String>,
     ) -> bool {
         let mut state = self.state.borrow_mut();
-        let older = refused.keys().filter(|d| state.commits.contains_key(d) && state.node_of(**d) == Some(node));
+        let older =
+            refused.keys().filter(|d| state.commits.contains_key(d) && state.node_of(**d) == Some(node));
         let trusted = |d: &DriveId| state.map.drives.get(d).is_some_and(|d| d.state != DriveState::Destroyed);
         let older: BTreeSet<DriveId> = older.copied().filter(trusted).collect();
         for report in drives {

@@ -15,8 +15,8 @@ use weft_membership::{AcceptLoss, Change, Reason, Survivor, apply, lost_groups};
 use weft_rt::now;
 use weft_types::limits::CHUNK_BLOCKS;
 use weft_types::{
-    BLOCK_SIZE, BlockCount, ChunkIndex, DriveId, DriveState, FabricMap, Group, GroupId, Lba, NodeId, ObjectId,
-    Role, Volume, VolumeState,
+    BLOCK_SIZE, BlockCount, ChunkIndex, DriveId, DriveState, FabricMap, Group, GroupId, Lba, NodeId,
+    ObjectId, Role, Volume, VolumeState,
 };
 use weft_wire::control::Holding;
 use weft_wire::data::CLOCK_STEP_US;
@@ -73,7 +73,8 @@ impl Manager {
         let holdings = holdings_of(&counted);
         let survivors = self.survivors(&map, &lost, &destroyed, &older, &counted, &holdings)?;
         let change = AcceptLoss { destroyed: destroyed.clone(), older: older.clone(), survivors };
-        let (next, reason) = apply(&map, &Change::AcceptLoss(change.clone())).map_err(|r| refused(&map, r))?;
+        let (next, reason) =
+            apply(&map, &Change::AcceptLoss(change.clone())).map_err(|r| refused(&map, r))?;
         let Reason::LossAccepted { ended, .. } = reason else { unreachable!("its reason has this name") };
         let groups: Vec<LostGroup> =
             lost.iter().map(|g| self.describe_loss(&map, &next, g, &destroyed, &holdings)).collect();
@@ -130,9 +131,11 @@ impl Manager {
             return Err(ApiError::new(ErrorCode::Refused, text).with_hint(hint));
         }
         if lost == 0 {
-            let text = "no group of these volumes has lost its last up-to-date copy: there is nothing to accept";
-            return Err(ApiError::new(ErrorCode::Refused, text)
-                .with_hint("copies that are behind or missing are made again by themselves: see `weft status`"));
+            let text =
+                "no group of these volumes has lost its last up-to-date copy: there is nothing to accept";
+            return Err(ApiError::new(ErrorCode::Refused, text).with_hint(
+                "copies that are behind or missing are made again by themselves: see `weft status`",
+            ));
         }
         if !accept {
             let text = format!("{lost} groups have lost their last up-to-date copy");
@@ -175,9 +178,14 @@ impl Manager {
             }
             let newest = |d: &DriveId| holdings.get(&(*d, group.id)).map(|h| (h.newest, h.blocks));
             if let Some(unread) = left.iter().find(|d| newest(d).is_none()) {
-                let text =
-                    format!("{} does not say what it holds of group {}", describe_drive(map, *unread), group.id);
-                return Err(ApiError::new(ErrorCode::Unavailable, text).with_hint("ask again in a few seconds"));
+                let text = format!(
+                    "{} does not say what it holds of group {}",
+                    describe_drive(map, *unread),
+                    group.id
+                );
+                return Err(
+                    ApiError::new(ErrorCode::Unavailable, text).with_hint("ask again in a few seconds")
+                );
             }
             let survivor = match left.iter().max_by_key(|d| newest(d)) {
                 Some(drive) => Survivor::Older(*drive),
@@ -274,7 +282,8 @@ impl State {
             && !member.failed.contains_key(&drive);
         if is_back {
             let text = format!("{name} is in service: its node's target is there and has it");
-            let hint = "it is not destroyed; leave it out of the list, and see `weft status` for what is missing";
+            let hint =
+                "it is not destroyed; leave it out of the list, and see `weft status` for what is missing";
             return Err(ApiError::new(ErrorCode::Refused, text).with_hint(hint));
         }
         let due = match (&member.suspicion, member.incarnation) {
@@ -312,12 +321,14 @@ impl State {
         if member.is_some_and(|m| m.older.contains(&drive)) {
             let trusts = |g: &&Group| g.write_set().any(|d| d == drive) && !lost.iter().any(|l| l.id == g.id);
             let Some(group) = self.map.groups.values().find(trusts) else { return Ok(()) };
-            let text =
-                format!("{} is still being taken out of group {}", describe_drive(&self.map, drive), group.id);
+            let text = format!(
+                "{} is still being taken out of group {}",
+                describe_drive(&self.map, drive),
+                group.id
+            );
             return Err(ApiError::new(ErrorCode::Unavailable, text).with_hint("ask again in a few seconds"));
         }
-        let text =
-            format!("{} was not refused for holding older data", describe_drive(&self.map, drive));
+        let text = format!("{} was not refused for holding older data", describe_drive(&self.map, drive));
         Err(ApiError::new(ErrorCode::Refused, text).with_hint("see `weft status` for what is wrong with it"))
     }
 }
@@ -423,7 +434,8 @@ fn parts_in(
             return None;
         }
         let last_block = piece.range.first + piece.range.count - 1;
-        let last = (ObjectId::new(volume.id, piece.object_index), ChunkIndex((last_block / CHUNK_BLOCKS) as u16));
+        let last =
+            (ObjectId::new(volume.id, piece.object_index), ChunkIndex((last_block / CHUNK_BLOCKS) as u16));
         let is_good = good_below.is_some_and(|below| last < below);
         (!is_good).then_some((Lba(piece.at), u64::from(piece.range.count)))
     })

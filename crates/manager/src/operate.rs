@@ -15,8 +15,8 @@ use weft_api::{ApiAnswer, ApiError, ApiRequest, ErrorCode, FailureDomain, Settin
 use weft_membership::{BeginDelete, Change, CloseSession, Reason, Refusal, ResizeRequest, VolumeRequest};
 use weft_membership::{apply, plan_resize, plan_volume};
 use weft_types::{
-    BLOCK_SIZE, DriveId, FabricMap, MapVersion, SessionId, SessionState, Striping, Volume, VolumeId, VolumeState,
-    with_causes,
+    BLOCK_SIZE, DriveId, FabricMap, MapVersion, SessionId, SessionState, Striping, Volume, VolumeId,
+    VolumeState, with_causes,
 };
 
 /// How long a copy may be out before it is rebuilt elsewhere: not before its node could as much as restart, since each
@@ -250,9 +250,11 @@ impl Manager {
     /// Ends a session at once: its client is refused as soon as the targets have heard of it.
     fn end_session(&self, session: SessionId, dry_run: bool) -> Outcome {
         let map = self.map();
-        let volume = map.sessions.get(&session).map(|s| s.volume).ok_or_else(|| {
-            not_found("session", &session.0.to_string(), "weft session list")
-        })?;
+        let volume = map
+            .sessions
+            .get(&session)
+            .map(|s| s.volume)
+            .ok_or_else(|| not_found("session", &session.0.to_string(), "weft session list"))?;
         match self.carry_out(&Change::CloseSession(CloseSession { session }), dry_run) {
             // Said again after a lost answer: it is over.
             Err(error) if map.sessions[&session].state == SessionState::Open => return Err(error),

@@ -138,9 +138,7 @@ impl Manager {
         match self.commit(&Change::CloseSession(CloseSession { session })) {
             Ok(_) => Ok(()),
             // Said again after a lost answer, or it had expired.
-            Err(CommitError::Refused(
-                Refusal::Unknown { .. } | Refusal::AlreadyOver { .. },
-            )) => Ok(()),
+            Err(CommitError::Refused(Refusal::Unknown { .. } | Refusal::AlreadyOver { .. })) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }

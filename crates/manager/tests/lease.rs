@@ -438,7 +438,9 @@ fn a_target_that_was_not_heard_of_since_is_not_granted_a_lease_of_its_former_sel
         let adopted = service.map().version;
         for (node, what) in [(node, "another incarnation"), (NodeId(77), "no such node")] {
             let (status, _) =
-                ask(&link, &ManagerRequest::Renew { node, incarnation: 1, adopted, commits: vec![] }).await.unwrap_err();
+                ask(&link, &ManagerRequest::Renew { node, incarnation: 1, adopted, commits: vec![] })
+                    .await
+                    .unwrap_err();
             assert_eq!(status, Status::NotFound, "{what}");
         }
     });
@@ -491,7 +493,9 @@ fn a_late_renewal_does_not_bring_back_who_was_evicted() {
         sleep(ms(1000)).await;
         assert!(roles(&service.map(), 1).iter().all(|r| *r == Role::Out), "it is still gone");
         // One that was only slow has adopted the map by its next renewal, and comes back.
-        ask(&link, &ManagerRequest::Renew { node, incarnation, adopted: map, commits: vec![] }).await.unwrap();
+        ask(&link, &ManagerRequest::Renew { node, incarnation, adopted: map, commits: vec![] })
+            .await
+            .unwrap();
         eventually("it is syncing", ms(500), || roles(&service.map(), 1).contains(&Role::Syncing)).await;
     });
 }

@@ -3,14 +3,14 @@
 //! It owns the list and the map's version. What a change does is in the file of its name.
 
 use crate::{
-    AcceptLoss, AddDrive, BeginDelete, BeginRelocation, CancelRelocation, CloseSession, CreatePool, CreateVolume,
-    DrainDrive, Evict, FailDrive, FinishDelete, FinishRelocation, GrowVolume, HandOver, JoinNode, MoveNode,
-    NoteScrubs, OpenSession, Promote, Reason, Rebuild, Refusal, Rejoin, RemoveDrive, RemoveNode, Replace,
-    RestoreDrive, ScheduleScrub, StopScrub, SweepSession, WantScrub,
+    AcceptLoss, AddDrive, BeginDelete, BeginRelocation, CancelRelocation, CloseSession, CreatePool,
+    CreateVolume, DrainDrive, Evict, FailDrive, FinishDelete, FinishRelocation, GrowVolume, HandOver,
+    JoinNode, MoveNode, NoteScrubs, OpenSession, Promote, Reason, Rebuild, Refusal, Rejoin, RemoveDrive,
+    RemoveNode, Replace, RestoreDrive, ScheduleScrub, StopScrub, SweepSession, WantScrub,
 };
 use crate::{
-    delete, drive, evict, loss, node, pool, promote, rebuild, rejoin, relocate, replace, resize, scrub, session,
-    volume,
+    delete, drive, evict, loss, node, pool, promote, rebuild, rejoin, relocate, replace, resize, scrub,
+    session, volume,
 };
 use serde::{Deserialize, Serialize};
 use weft_types::{FabricMap, MapVersion};

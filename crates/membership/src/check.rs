@@ -13,8 +13,8 @@ use std::fmt;
 use weft_layout::{SPAN_GROUPS_MAX, objects_for, validate};
 use weft_types::limits::COPIES_MAX;
 use weft_types::{
-    AttachMode, DriveId, DriveState, FabricMap, Group, Relocation, Role, Session, SessionSlot, SessionState, Slot,
-    Volume, VolumeState,
+    AttachMode, DriveId, DriveState, FabricMap, Group, Relocation, Role, Session, SessionSlot, SessionState,
+    Slot, Volume, VolumeState,
 };
 
 /// Something in a map, or between two maps, that must not be.
@@ -76,7 +76,8 @@ pub fn check(map: &FabricMap) -> Vec<Violation> {
         judge.must(map.groups.contains_key(group), || format!("no group {group}"));
     }
     for (from, below) in &map.unknown_ids {
-        judge.must(from < below && *below <= map.next_id, || format!("numbers {from} to {below} are unknown"));
+        judge
+            .must(from < below && *below <= map.next_id, || format!("numbers {from} to {below} are unknown"));
     }
     judge.must(map.scrub.every_ms != Some(0), || "scheduled without a pause".into());
     found

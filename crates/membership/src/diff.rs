@@ -97,7 +97,10 @@ mod tests {
         new.nodes.insert(NodeId(3), node(3, "d"));
         let lines = diff(&old, &new);
         assert_eq!(lines.len(), 3, "{lines:?}");
-        assert!(lines[0].contains("is gone ('a'") && lines[1].contains("'b' at h:2 becomes 'c'"), "{lines:?}");
+        assert!(
+            lines[0].contains("is gone ('a'") && lines[1].contains("'b' at h:2 becomes 'c'"),
+            "{lines:?}"
+        );
         assert!(lines[2].contains("is new ('d'"), "{lines:?}");
     }
 }

@@ -158,9 +158,8 @@ fn demote(map: &mut FabricMap, id: GroupId) {
 /// Ends every session of the volumes in these groups, and raises their generations: no client that has seen what is
 /// lost may go on as if nothing had happened.
 fn fence(map: &mut FabricMap, survivors: &BTreeMap<GroupId, Survivor>) -> Vec<weft_types::SessionId> {
-    let touched = |v: &weft_types::Volume| {
-        v.spans.iter().any(|s| s.groups.iter().any(|g| survivors.contains_key(g)))
-    };
+    let touched =
+        |v: &weft_types::Volume| v.spans.iter().any(|s| s.groups.iter().any(|g| survivors.contains_key(g)));
     let volumes: Vec<VolumeId> = map.volumes.values().filter(|v| touched(v)).map(|v| v.id).collect();
     let mut ended = Vec::new();
     for id in volumes {

@@ -47,7 +47,12 @@ pub enum Reason {
     RelocationCancelled { group: GroupId, from: DriveId, to: DriveId },
     /// Drives were declared destroyed; some groups go on with an older copy, some with nothing, and these sessions
     /// were ended.
-    LossAccepted { destroyed: Vec<DriveId>, older: Vec<GroupId>, emptied: Vec<GroupId>, ended: Vec<SessionId> },
+    LossAccepted {
+        destroyed: Vec<DriveId>,
+        older: Vec<GroupId>,
+        emptied: Vec<GroupId>,
+        ended: Vec<SessionId>,
+    },
     /// A volume was created, with so many new groups.
     VolumeCreated { volume: VolumeId, name: String, new_groups: usize },
     /// A volume grew.

@@ -98,7 +98,9 @@ pub enum Refusal {
     #[error("drive {drive} was declared destroyed; what it holds counts for nothing any more")]
     DriveDestroyed { drive: DriveId },
     /// A group has an in-sync member that was not declared destroyed.
-    #[error("group {group} is not lost: drive {drive} holds an up-to-date copy and was not declared destroyed")]
+    #[error(
+        "group {group} is not lost: drive {drive} holds an up-to-date copy and was not declared destroyed"
+    )]
     NotLost { group: GroupId, drive: DriveId },
     /// Every member of the group was declared destroyed, or this one was; or none was, and it should go on empty.
     #[error("group {group} cannot go on with drive {drive}: {why}")]

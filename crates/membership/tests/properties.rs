@@ -5,11 +5,11 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::FailureDomain;
 use weft_membership::{
-    AcceptLoss, Acknowledged, AddDrive, BeginDelete, BeginRelocation, CancelRelocation, Change, CloseSession, CreatePool,
-    DrainDrive, DriveObservation, Evict, FailDrive, FinishDelete, FinishRelocation, HandOver, JoinNode,
-    MoveNode, NodeObservation, Observations, OpenSession, Promote, Rebuild, Rejoin, RemoveDrive, RemoveNode,
-    Replace, ResizeRequest, RestoreDrive, Survivor, SweepSession, VolumeRequest, apply, check, check_step,
-    intents, lost_groups, next_change, plan_resize, plan_volume,
+    AcceptLoss, Acknowledged, AddDrive, BeginDelete, BeginRelocation, CancelRelocation, Change, CloseSession,
+    CreatePool, DrainDrive, DriveObservation, Evict, FailDrive, FinishDelete, FinishRelocation, HandOver,
+    JoinNode, MoveNode, NodeObservation, Observations, OpenSession, Promote, Rebuild, Rejoin, RemoveDrive,
+    RemoveNode, Replace, ResizeRequest, RestoreDrive, Survivor, SweepSession, VolumeRequest, apply, check,
+    check_step, intents, lost_groups, next_change, plan_resize, plan_volume,
 };
 use weft_types::{
     AttachMode, BlockCount, DriveId, DriveState, Epoch, FabricId, FabricMap, Group, GroupId, NodeId, PoolId,

@@ -237,7 +237,9 @@ fn a_group_that_was_removed_while_a_target_was_away_is_dropped_and_an_unknown_on
             sleep(Duration::from_secs(3)).await;
             let store = bed.nodes[0].stores().remove(0);
             assert_eq!(store.label().drive, drive);
-            let ApiAnswer::Check(check) = bed.api(ApiRequest::FabricCheck {}).await else { panic!("a check") };
+            let ApiAnswer::Check(check) = bed.api(ApiRequest::FabricCheck {}).await else {
+                panic!("a check")
+            };
             if is_known {
                 assert!(store.groups().is_empty(), "{:?}", store.groups());
                 assert!(check.sound && held(&bed).await.is_empty(), "{:?}", check.findings);

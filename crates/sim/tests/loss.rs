@@ -143,8 +143,7 @@ async fn goes_on_with_an_older_copy(with_manager_death: bool) {
     let history = History::default();
     let mut running = clients(&bed, &history, 0);
     sleep(Duration::from_millis(400)).await;
-    let (behind, gone, good) =
-        (bed.nodes[0].drives()[0], bed.nodes[1].drives()[0], bed.nodes[2].drives()[0]);
+    let (behind, gone, good) = (bed.nodes[0].drives()[0], bed.nodes[1].drives()[0], bed.nodes[2].drives()[0]);
     bed.kill_node(0, Crash::Process);
     evicted(&bed, behind, &[behind]).await;
     sleep(Duration::from_millis(400)).await;
@@ -185,7 +184,10 @@ async fn goes_on_with_an_older_copy(with_manager_death: bool) {
     let map = bed.map().await;
     assert!(map.drives[&gone].state == DriveState::Destroyed && !takes_part(&map, gone));
     let reasons = status(&bed).await.reasons.join("\n");
-    assert!(reasons.contains("was declared destroyed") && reasons.contains("drive format --force"), "{reasons}");
+    assert!(
+        reasons.contains("was declared destroyed") && reasons.contains("drive format --force"),
+        "{reasons}"
+    );
     read_all(&bed, &history).await;
     whole(&bed).await;
     bed.scrub().await.unwrap();

@@ -6,8 +6,8 @@
 use crate::target::Target;
 use weft_rt::sync::join_all;
 use weft_rt::{Answer, Buf, Peer, Request};
-use weft_types::{VolumeId, with_causes};
 use weft_types::limits::FRAME_HEAD_MAX;
+use weft_types::{VolumeId, with_causes};
 use weft_wire::Status;
 use weft_wire::control::{self, TargetAnswer, TargetRequest};
 use weft_wire::handshake::PeerRole;

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use weft_cli::{
     CliError, DriveFormatArgs, Engines, Exit, FabricPlace, FabricRecoverArgs, Globals, ManagerRunArgs,
-    MapRestoreArgs,    NodeRunArgs, Output, VolumeServeArgs,
+    MapRestoreArgs, NodeRunArgs, Output, VolumeServeArgs,
 };
 
 /// Shared, protected storage from the drives of many machines

@@ -129,11 +129,7 @@ pub(crate) async fn read(path: &Path, warnings: &mut Vec<String>) -> Result<Driv
 }
 
 /// Opens the drive as a node would: it is locked meanwhile, so no node uses it.
-async fn contents(
-    drive: Drive,
-    path: &Path,
-    version: u64,
-) -> Result<(FabricId, DriveContents), CliError> {
+async fn contents(drive: Drive, path: &Path, version: u64) -> Result<(FabricId, DriveContents), CliError> {
     let spec = spec(path)?;
     let opened = Store::open(drive, weft_store::OpenOptions::default()).await;
     let (store, _) = opened.map_err(store_refusal(spec))?;

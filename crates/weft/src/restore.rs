@@ -130,7 +130,10 @@ fn check_current(store: &Path, current: &FabricMap, backup: &FabricMap) -> Resul
         return Ok(());
     }
     if current == backup {
-        return refused(format!("{place} holds this very map {} already", backup.version), "there is nothing to do");
+        return refused(
+            format!("{place} holds this very map {} already", backup.version),
+            "there is nothing to do",
+        );
     }
     let changes = diff(backup, current);
     let shown: Vec<&str> = changes.iter().take(8).map(String::as_str).collect();
@@ -143,7 +146,10 @@ fn check_current(store: &Path, current: &FabricMap, backup: &FabricMap) -> Resul
         shown.join("; "),
         if changes.len() > shown.len() { "; ..." } else { "" }
     );
-    refused(text, "start the manager on its store as it is; if that is damaged, see `weft fabric recover --help`")
+    refused(
+        text,
+        "start the manager on its store as it is; if that is damaged, see `weft fabric recover --help`",
+    )
 }
 
 /// Refuses unless every drive that may know more is at hand, and none does.
@@ -213,8 +219,7 @@ fn check_drives(
 
 fn describe(report: &Report) -> String {
     let mut text = String::new();
-    let (verb, done) =
-        if report.dry_run { ("would be ", "would be written") } else { ("", "written") };
+    let (verb, done) = if report.dry_run { ("would be ", "would be written") } else { ("", "written") };
     for change in &report.changes {
         text.push_str(&format!("{verb}changed: {change}\n"));
     }

@@ -99,7 +99,11 @@ fn remove(folder: &Folder, nodes: &[LocalNode], paths: &[PathBuf]) -> Result<(),
     for (done, path) in paths.iter().enumerate() {
         match fs::remove_file(path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                return Err(ended_halfway(LocalError::file("remove", path)(e), &paths[..done], &paths[done..]));
+                return Err(ended_halfway(
+                    LocalError::file("remove", path)(e),
+                    &paths[..done],
+                    &paths[done..],
+                ));
             }
             _ => {}
         }
@@ -107,7 +111,8 @@ fn remove(folder: &Folder, nodes: &[LocalNode], paths: &[PathBuf]) -> Result<(),
     let mut folders: Vec<PathBuf> = paths.iter().filter_map(|p| Some(p.parent()?.to_owned())).collect();
     // Also those whose files an earlier attempt has removed.
     folders.extend(nodes.iter().map(|node| folder.path().join("nodes").join(&node.name)));
-    folders.extend(["nodes", "manager/backups", "manager", "run", "log"].map(|name| folder.path().join(name)));
+    folders
+        .extend(["nodes", "manager/backups", "manager", "run", "log"].map(|name| folder.path().join(name)));
     folders.push(folder.path().to_owned());
     folders.sort_by_key(|path| std::cmp::Reverse(path.components().count()));
     for path in folders {

@@ -75,7 +75,8 @@ impl Folder {
     /// The backups of the map that the manager has taken by itself.
     pub(super) fn backups(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.0.join("manager/backups"));
-        let mut paths: Vec<PathBuf> = entries.into_iter().flatten().filter_map(|e| Some(e.ok()?.path())).collect();
+        let mut paths: Vec<PathBuf> =
+            entries.into_iter().flatten().filter_map(|e| Some(e.ok()?.path())).collect();
         paths.retain(|p| p.extension().is_some_and(|e| e == "weftmap"));
         paths.sort();
         paths

@@ -335,7 +335,8 @@ impl Process {
         }
         loop {
             let (node, sent) = (self.life.node.get(), now());
-            let renew = ManagerRequest::Renew { node, incarnation, adopted: self.target.adopted(), commits: vec![] };
+            let renew =
+                ManagerRequest::Renew { node, incarnation, adopted: self.target.adopted(), commits: vec![] };
             let answer = match timeout(ms(1500), ask(link, &renew)).await {
                 Ok(Ok((answer, _))) => answer,
                 // The manager grants nothing yet.
