@@ -141,7 +141,12 @@ impl Target {
             member.drain().await;
         }
         let map = Rc::new(map);
+        let is_first = self.map().is_none();
         self.set_map(map.clone());
+        if is_first {
+            let (target, map) = (self.shared(), map.clone());
+            self.background(async move { target.drop_deleted_volumes(&map).await });
+        }
         self.lease.map_adopted(map.version);
         tracing::info!(version = %map.version, "map adopted");
         self.drop_left_groups(&map);
@@ -227,6 +232,33 @@ impl Target {
             if is_ours && (removed || left) && member.drive.store.group(member.group).is_some() {
                 let target = self.shared();
                 self.background(async move { target.drop_group(member, removed).await });
+            }
+        }
+    }
+
+    /// Returns the space of volumes that were deleted for certain, and of which a drive still holds something. A
+    /// delete drops everything that it finds; this is for what was not there to be found.
+    async fn drop_deleted_volumes(&self, map: &FabricMap) {
+        for drive in self.drives.values() {
+            for group in drive.store.groups() {
+                if drive.has_failed() {
+                    break;
+                }
+                let held = match drive.store.volumes_in(group).await {
+                    Ok(held) => held,
+                    Err(error) => {
+                        drive.note(&error);
+                        break;
+                    }
+                };
+                for volume in held.into_iter().filter(|v| map.was_deleted(*v)) {
+                    match drive.store.drop_objects(volume).await {
+                        Ok(()) => {
+                            tracing::info!(%volume, drive = %drive.id, "what was left of it is dropped")
+                        }
+                        Err(error) => drive.note(&error),
+                    }
+                }
             }
         }
     }

@@ -21,6 +21,7 @@ use weft_types::{
     BlockCount, DriveId, Epoch, FabricId, FabricMap, Group, GroupId, MapVersion, NodeId, Role, SessionId,
 };
 use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest, TargetAnswer, TargetRequest};
+use weft_wire::control::{DriveInventory, HeldGroup, Holding, Inventory};
 use weft_wire::control::{ResyncStatus, TargetStatus, VouchAnswer, VouchRequest};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
@@ -152,6 +153,8 @@ struct Life {
     /// Per group until when each other member's target has vouched.
     vouched: RefCell<BTreeMap<(GroupId, DriveId), Instant>>,
     node: Cell<NodeId>,
+    /// Drives that the manager has refused.
+    refused: RefCell<BTreeSet<DriveId>>,
 }
 
 struct Process {
@@ -212,6 +215,48 @@ impl FakeTarget {
     /// When the manager asked for the first time what the condition picks, since the instant.
     pub fn asked(&self, since: Instant, pick: impl Fn(&TargetRequest) -> bool) -> Option<Instant> {
         self.log.borrow().iter().find(|(at, r)| *at >= since && pick(r)).map(|(at, _)| *at)
+    }
+
+    fn commits(&self) -> Vec<(DriveId, u64)> {
+        self.commits.borrow().iter().map(|(drive, commit)| (*drive, *commit)).collect()
+    }
+
+    /// What its drives know, by the map that it has adopted; they hold no data.
+    fn inventory(&self, detail: &[GroupId]) -> Inventory {
+        let map = self.map.borrow();
+        let groups = |drive: DriveId| {
+            let groups = map.iter().flat_map(|m| m.groups.values());
+            let of_drive = groups.filter_map(move |g| Some((g, *g.slot_of(drive)?)));
+            let held = of_drive.map(|(g, slot)| HeldGroup {
+                group: g.id,
+                epoch: g.epoch,
+                role: Some(slot.role),
+                since: Some(slot.since),
+                volumes: vec![],
+                holding: detail.contains(&g.id).then(|| Holding {
+                    chunks: 0,
+                    blocks: 0,
+                    newest: weft_types::Version::ZERO,
+                    verified_below: None,
+                }),
+            });
+            held.collect()
+        };
+        let drive = |&id: &DriveId| DriveInventory {
+            id,
+            path: format!("/dev/{}", id.0),
+            format: 1,
+            failed: None,
+            map_copy: self.adopted(),
+            commit: 0,
+            groups: groups(id),
+        };
+        Inventory {
+            software: env!("CARGO_PKG_VERSION").into(),
+            clock_us: weft_rt::wall_clock_us(),
+            map: self.adopted(),
+            drives: self.drives.borrow().iter().map(drive).collect(),
+        }
     }
 
     fn reports(&self) -> Vec<DriveReport> {
@@ -277,7 +322,11 @@ impl Process {
     }
 
     fn my_slots<'a>(&'a self, map: &'a FabricMap, group: &'a Group) -> impl Iterator<Item = Role> + 'a {
-        group.slots.iter().filter(|s| map.drives[&s.drive].node == self.life.node.get()).map(|s| s.role)
+        let mine = |s: &&weft_types::Slot| {
+            map.drives[&s.drive].node == self.life.node.get()
+                && !self.life.refused.borrow().contains(&s.drive)
+        };
+        group.slots.iter().filter(mine).map(|s| s.role)
     }
 
     fn others(&self, map: &FabricMap, group: &Group) -> Vec<DriveId> {
@@ -320,8 +369,9 @@ impl Process {
             drives: self.target.reports(),
         };
         match ask(link, &join).await {
-            Ok((ManagerAnswer::Joined { node, .. }, map)) => {
+            Ok((ManagerAnswer::Joined { node, refused }, map)) => {
                 self.life.node.set(node);
+                *self.life.refused.borrow_mut() = refused.into_iter().map(|(drive, _)| drive).collect();
                 if self.target.holds_adoption.get() {
                     return;
                 }
@@ -335,8 +385,12 @@ impl Process {
         }
         loop {
             let (node, sent) = (self.life.node.get(), now());
-            let renew =
-                ManagerRequest::Renew { node, incarnation, adopted: self.target.adopted(), commits: vec![] };
+            let renew = ManagerRequest::Renew {
+                node,
+                incarnation,
+                adopted: self.target.adopted(),
+                commits: self.target.commits(),
+            };
             let answer = match timeout(ms(1500), ask(link, &renew)).await {
                 Ok(Ok((answer, _))) => answer,
                 // The manager grants nothing yet.
@@ -433,6 +487,10 @@ impl Process {
                 resyncs: self.target.resyncs.borrow().clone(),
                 ..TargetStatus::default()
             }),
+            TargetRequest::Inventory { detail } => {
+                TargetAnswer::Inventory(Box::new(self.target.inventory(detail)))
+            }
+            TargetRequest::HoldsData { .. } => TargetAnswer::HoldsData(false),
             _ => TargetAnswer::Done,
         };
         self.target.log.borrow_mut().push((now(), request));
@@ -455,6 +513,9 @@ impl Handler for Process {
         match request.kind {
             Kind::Control => {
                 let answer = self.control(control::decode(&request.head).unwrap(), &request.body).await;
+                if matches!(answer, TargetAnswer::Inventory(_)) {
+                    return Answer::ok(vec![], vec![Buf::from(control::encode(&answer))]);
+                }
                 Answer::ok(control::encode(&answer), vec![])
             }
             Kind::Vouch => {
