@@ -94,7 +94,13 @@ impl Manager {
     /// Groups that nobody can read at present.
     fn check_health(&self, map: &FabricMap, found: &mut Findings) {
         let state = self.state.borrow();
-        for group in map.groups.values().filter(|g| state.good_copies(g) == 0) {
+        let lost: Vec<_> = map.groups.values().filter(|g| state.good_copies(g) == 0).collect();
+        if lost.len() > TOLD_MAX {
+            let what =
+                format!("{} further groups have no up-to-date copy that answers", lost.len() - TOLD_MAX);
+            found.fault("groups", what, "see the first of them");
+        }
+        for group in lost.into_iter().take(TOLD_MAX) {
             let holders: Vec<String> = group.read_set().map(|d| drive_name(map, d)).collect();
             let what = format!("no up-to-date copy answers; they are on {}", holders.join(" and "));
             let todo =

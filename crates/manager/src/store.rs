@@ -135,9 +135,10 @@ impl MemStore {
         self.commits.get()
     }
 
-    /// Makes every further operation fail, or work again.
+    /// Makes every further operation fail, or work again, now and at any commit.
     pub fn set_broken(&self, broken: bool) {
         self.broken.set(broken);
+        self.breaks_at.set(None);
     }
 
     /// Makes the store fail for good at the commit with this number: with `is_written` just after it is there, otherwise
