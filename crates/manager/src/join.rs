@@ -40,10 +40,13 @@ impl Manager {
         }
         self.check_namesake(&map, name, addr, incarnation)?;
         let refused = self.check_drives(&map, name, &drives);
-        let (_, drives): (Vec<_>, Vec<_>) = drives.into_iter().partition(|d| refused.contains_key(&d.id));
+        let (left_out, drives): (Vec<_>, Vec<_>) =
+            drives.into_iter().partition(|d| refused.contains_key(&d.id));
+        let older = left_out.iter().filter(|r| refused.get(&r.id) == self.why_older(&map, r).as_ref());
+        let older = older.map(|r| r.id).collect();
         let node = self.enter_node(&map, name, addr)?;
         self.enter_drives(node, &drives)?;
-        let is_restart = self.note_join(node, incarnation, &drives, refused.clone());
+        let is_restart = self.note_join(node, incarnation, &drives, refused.clone(), older);
         let verb = if is_restart { "is back with" } else { "is there with" };
         self.tell(
             "target-joined",
@@ -204,12 +207,9 @@ impl Manager {
         incarnation: u64,
         drives: &[DriveReport],
         refused: BTreeMap<DriveId, String>,
+        older: BTreeSet<DriveId>,
     ) -> bool {
         let mut state = self.state.borrow_mut();
-        let older =
-            refused.keys().filter(|d| state.commits.contains_key(d) && state.node_of(**d) == Some(node));
-        let trusted = |d: &DriveId| state.map.drives.get(d).is_some_and(|d| d.state != DriveState::Destroyed);
-        let older: BTreeSet<DriveId> = older.copied().filter(trusted).collect();
         for report in drives {
             state.commits.insert(report.id, report.commit);
         }

@@ -214,7 +214,10 @@ impl State {
                 Presence::Down => reasons.push(format!("node '{}' is down: {why}", node.name)),
             }
             let refused = member.refused.values();
-            reasons.extend(refused.map(|text| format!("node '{}' has a drive too many: {text}", node.name)));
+            reasons.extend(
+                refused
+                    .map(|text| format!("node '{}' has a drive that it must not serve: {text}", node.name)),
+            );
         }
         for drive in map.drives.values().filter(|d| d.state == DriveState::Failed) {
             reasons.push(format!("drive {} ({}) has failed; once it is sound: restart its target, then `weft drive restore {}`", drive.id.short(), drive.path, drive.id.short()));
