@@ -6,6 +6,7 @@
 //! fabric.
 
 mod bundle;
+mod check;
 mod confirm;
 mod connection;
 mod drive;
@@ -19,12 +20,14 @@ mod local;
 mod locate;
 mod log;
 mod manager;
+mod map;
 mod node;
 mod output;
 mod paint;
 mod pool;
 mod progress;
 mod reference;
+mod repair;
 mod report;
 mod scrub;
 mod session;
@@ -42,17 +45,19 @@ pub use connection::{Connection, client_name};
 pub use drive::{DriveCommand, DriveFormatArgs, DriveLocateArgs};
 pub use error::{CliError, Exit};
 pub use events::{EventsArgs, Since};
-pub use fabric::{FabricCommand, FabricRecoverArgs, FabricSetArgs, MapCommand, Percent};
+pub use fabric::{FabricCommand, FabricRecoverArgs, FabricSetArgs, Percent};
 pub use local::{DownArgs, Folder, LocalConfig, LocalError, LocalNode, ProcessId, UpArgs};
 pub use locate::FabricPlace;
 pub use log::{LogArgs, LogFormat};
 pub use manager::{ManagerCommand, ManagerRunArgs};
+pub use map::{MapCommand, MapRestoreArgs};
 pub use node::{NodeCommand, NodeRunArgs};
 pub use output::{Output, note, report};
 pub use paint::{Paint, Tone};
 pub use pool::PoolCommand;
 pub use progress::Step;
 pub use reference::reference;
+pub use repair::VolumeRepairArgs;
 pub use report::ReportArgs;
 pub use scrub::{ScrubCommand, ScrubScheduleArgs, ScrubStartArgs};
 pub use session::SessionCommand;
@@ -174,6 +179,7 @@ pub trait Engines {
     fn drive_facts(&self, path: &Path) -> Result<serde_json::Value, CliError>;
     fn drive_check(&self, path: PathBuf, deep: bool, output: Output) -> Result<(), CliError>;
     fn fabric_recover(&self, args: FabricRecoverArgs, output: Output) -> Result<(), CliError>;
+    fn map_restore(&self, args: MapRestoreArgs, output: Output) -> Result<(), CliError>;
     fn volume_serve(&self, args: VolumeServeArgs, place: FabricPlace, output: Output)
     -> Result<(), CliError>;
 }
@@ -193,6 +199,10 @@ pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result
         Command::Drive(DriveCommand::Check { path, deep }) => engines.drive_check(path, deep, output),
         Command::Fabric(FabricCommand::Recover(args)) => engines.fabric_recover(args, output),
         Command::SupportBundle(args) => bundle::bundle(&args, &place, engines, output),
+        Command::Map(MapCommand::Restore(args)) => engines.map_restore(args, output),
+        Command::Map(MapCommand::Verify { file }) => {
+            block_on(async move { map::verify(&file, output).await })
+        }
         Command::Volume(VolumeCommand::Serve(args)) => engines.volume_serve(args, place, output),
         Command::Up(args) => {
             let folder = globals.folder(args.dir.as_ref())?;
@@ -244,9 +254,13 @@ async fn ask(connection: &Connection, command: Command, output: Output) -> Resul
         Command::Volume(VolumeCommand::Resize { name, size, dry_run }) => {
             volume::resize(connection, &name, size, dry_run, output).await
         }
+        Command::Volume(VolumeCommand::Repair(args)) => repair::repair(connection, args, output).await,
         Command::Volume(VolumeCommand::Delete(args)) => volume::delete(connection, &args, output).await,
         Command::Session(SessionCommand::List { volume }) => {
             session::list(connection, volume.as_deref(), output).await
+        }
+        Command::Session(SessionCommand::End { session, dry_run, yes }) => {
+            session::end(connection, &session, dry_run, yes, output).await
         }
         Command::Node(NodeCommand::List) => node::list(connection, output).await,
         Command::Node(NodeCommand::Show { name }) => node::show(connection, &name, output).await,
@@ -268,7 +282,14 @@ async fn ask(connection: &Connection, command: Command, output: Output) -> Resul
         Command::Scrub(command) => scrub::scrub(connection, command, output).await,
         Command::Fabric(FabricCommand::Show) => fabric::show(connection, output).await,
         Command::Fabric(FabricCommand::Set(args)) => fabric::set(connection, &args, output).await,
-        Command::Map(MapCommand::Show) => fabric::map(connection).await,
+        Command::Fabric(FabricCommand::Check) => check::check(connection, output).await,
+        Command::Map(MapCommand::Show) => map::show(connection).await,
+        Command::Map(MapCommand::Backup { file, force }) => {
+            map::backup(connection, &file, force, output).await
+        }
+        Command::Map(MapCommand::Diff { file, other }) => {
+            map::diff(connection, &file, other.as_deref(), output).await
+        }
         other => unreachable!("{other:?} asks no manager"),
     }
 }

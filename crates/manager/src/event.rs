@@ -99,6 +99,10 @@ impl Subjects {
             | Reason::DriveDraining { drive, .. }
             | Reason::DriveRestored { drive }
             | Reason::DriveFailed { drive, .. } => Subjects::drives(new, [*drive]),
+            Reason::LossAccepted { destroyed, older, emptied, .. } => {
+                Subjects::drives(new, destroyed.iter().copied())
+                    .and_groups(new, older.iter().chain(emptied).copied())
+            }
             Reason::DriveRemoved { drive } => Subjects::drives(old, [*drive]),
             Reason::Evicted { drives, groups, .. } | Reason::Rejoined { drives, groups } => {
                 Subjects::drives(new, drives.iter().copied()).and_groups(new, groups.iter().copied())

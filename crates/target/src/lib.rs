@@ -12,6 +12,7 @@ mod adopt;
 mod clock;
 mod command;
 mod drive;
+mod inventory;
 mod lease;
 mod load;
 mod member;

@@ -12,6 +12,7 @@ mod logging;
 mod manager;
 mod node;
 mod recover;
+mod restore;
 mod serve;
 mod stop;
 
@@ -23,7 +24,7 @@ use std::process::ExitCode;
 use tracing_subscriber::filter::LevelFilter;
 use weft_cli::{
     CliError, DriveFormatArgs, DriveLocateArgs, Engines, Exit, FabricPlace, FabricRecoverArgs, Globals,
-    ManagerRunArgs, NodeRunArgs, Output, VolumeServeArgs,
+    ManagerRunArgs, MapRestoreArgs, NodeRunArgs, Output, VolumeServeArgs,
 };
 
 /// Shared, protected storage from the drives of many machines
@@ -98,6 +99,10 @@ impl Engines for Whole {
 
     fn fabric_recover(&self, args: FabricRecoverArgs, output: Output) -> Result<(), CliError> {
         weft_cli::block_on(recover::recover(args, output))
+    }
+
+    fn map_restore(&self, args: MapRestoreArgs, output: Output) -> Result<(), CliError> {
+        weft_cli::block_on(restore::restore(args, output))
     }
 
     fn volume_serve(
