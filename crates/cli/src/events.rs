@@ -100,7 +100,7 @@ impl FromStr for Since {
 
 impl Since {
     /// The time, if it is this time now.
-    fn from_now(self, now_ms: u64) -> Timestamp {
+    fn before(self, now_ms: u64) -> Timestamp {
         match self {
             Since::At(time) => time,
             Since::Ago(span) => {
@@ -113,7 +113,7 @@ impl Since {
 
 pub(crate) async fn events(place: &FabricPlace, args: &EventsArgs, output: Output) -> Result<(), CliError> {
     let filter = EventFilter {
-        since: args.since.map(|since| since.from_now(wall_clock_us() / 1000)),
+        since: args.since.map(|since| since.before(wall_clock_us() / 1000)),
         kinds: args.kinds.clone(),
         volume: args.volume.clone(),
         node: args.node.clone(),
@@ -200,7 +200,7 @@ mod tests {
             ("2025-06-01T12:30:00.125Z", "2025-06-01T12:30:00.125Z"),
         ] {
             let since: Since = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
-            assert_eq!(since.from_now(now).to_string(), time, "{text}");
+            assert_eq!(since.before(now).to_string(), time, "{text}");
         }
         for text in ["", "yesterday", "2025-13-01", "2025-06-01T12:30", "2025-02-30T00:00:00Z", "-1h"] {
             assert!(text.parse::<Since>().is_err(), "{text}");
