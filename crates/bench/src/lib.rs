@@ -21,13 +21,14 @@ mod outcome;
 mod page;
 mod plan;
 mod process;
+mod repair;
 mod report;
 mod run;
 mod stamp;
 mod timeline;
 mod workload;
 
-pub use bed::{Bed, BedOptions};
+pub use bed::{Bed, BedOptions, NewVolume};
 pub use error::BenchError;
 pub use figures::{Figures, FiguresOptions, figures};
 pub use latency::Completed;
@@ -38,6 +39,11 @@ pub use machine::Machine;
 pub use outcome::{Failure, LoadFacts, RunReport, Side, VerifyFacts};
 pub use plan::Pattern;
 pub use process::{Daemon, cpu_seconds};
+pub use repair::{
+    AmplifyFigures, AmplifyRow, BesideFigures, ClientFigures, Copied, DriveShare, PhaseFigures, RawRates, RepairFigures, RepairOptions,
+    RepairPart, RepairSizes, Round, RoundEvent, RoundTimeline, ScrubFigures, ScrubRun, SlotFigures,
+    SpreadFigures, repair,
+};
 pub use report::{Row, RunFacts};
 pub use run::{RunOptions, run};
 pub use timeline::Tick;
