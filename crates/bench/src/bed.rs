@@ -53,6 +53,8 @@ pub struct NewVolume<'a> {
     pub size_bytes: u64,
     /// What must not hold two copies.
     pub failure_domain: FailureDomain,
+    /// Objects that a stripe runs over; none: the default.
+    pub width: Option<u32>,
     /// Whether it may be larger than what is free.
     pub is_thin: bool,
 }
@@ -136,7 +138,7 @@ impl Bed {
         Ok(self.target_cpu_seconds()? + cpu_seconds(self.manager.pid())?)
     }
 
-    /// Creates a volume of two copies, striped over one object at a time.
+    /// Creates a volume of two copies.
     ///
     /// # Errors
     /// [`BenchError::Manager`].
@@ -147,7 +149,7 @@ impl Bed {
             copies: 2,
             pool: None,
             stripe_unit_bytes: None,
-            width: Some(1),
+            width: volume.width,
             failure_domain: volume.failure_domain,
             thin: volume.is_thin,
             dry_run: false,

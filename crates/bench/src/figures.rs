@@ -146,6 +146,7 @@ async fn measure(options: &FiguresOptions) -> Result<Figures, BenchError> {
         name: "bench",
         size_bytes: VOLUME_BYTES,
         failure_domain: FailureDomain::Drive,
+        width: Some(1),
         is_thin: false,
     })
     .await?;

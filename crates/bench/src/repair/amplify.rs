@@ -57,6 +57,7 @@ pub(crate) async fn measure(options: &RepairOptions) -> Result<AmplifyFigures, B
         drives: COPIES as u32,
         drive_bytes: working_set * 2 + (128 << 20),
         volume_bytes: working_set,
+        width: None,
         is_thin: false,
     };
     let mut stage = Stage::set(&on_disk, &plan).await?;

@@ -126,6 +126,7 @@ pub(crate) async fn measure(options: &RepairOptions) -> Result<BesideFigures, Be
         drives: 1,
         drive_bytes: options.sizes.drive_bytes,
         volume_bytes: options.sizes.volume_bytes,
+        width: None,
         is_thin: false,
     };
     progress("what a drive and a connection can do");
@@ -293,6 +294,7 @@ async fn conduct(
     sleep(options.phase).await;
     phases.push(recorder.phase("alone"));
 
+    let before = stage.copied().await?;
     recorder.event(format!("{} goes away", stage.bed.node_name(0)));
     stage.bed.freeze(0)?;
     stage.wait_for("the node that is away is out", |copies| copies != Copies::Whole).await?;
@@ -302,7 +304,6 @@ async fn conduct(
     sleep(options.phase).await;
     phases.push(recorder.phase("away"));
 
-    let before = stage.copied().await?;
     recorder.event("it comes back");
     recorder.begin_phase(&stage.bed);
     let began = now();
@@ -337,10 +338,10 @@ async fn conduct(
 async fn repair_alone(options: &RepairOptions, plan: &StagePlan) -> Result<(Copied, Copied), BenchError> {
     let mut stage = Stage::set(options, plan).await?;
     stage.fill().await?;
+    let before = stage.copied().await?;
     stage.bed.freeze(0)?;
     stage.fill().await?;
     stage.wait_for("the node that is away is out", |copies| copies == Copies::Out).await?;
-    let before = stage.copied().await?;
     let began = now();
     stage.bed.thaw(0)?;
     stage.wait_for("the node is up to date", |copies| copies == Copies::Whole).await?;

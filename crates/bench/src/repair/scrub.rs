@@ -52,6 +52,7 @@ pub(crate) async fn measure(options: &RepairOptions) -> Result<ScrubFigures, Ben
         drives: 1,
         drive_bytes: options.sizes.drive_bytes,
         volume_bytes: options.sizes.volume_bytes,
+        width: None,
         is_thin: false,
     };
     let mut stage = Stage::set(options, &plan).await?;

@@ -33,6 +33,8 @@ pub(crate) struct StagePlan {
     pub(crate) drives: u32,
     pub(crate) drive_bytes: u64,
     pub(crate) volume_bytes: u64,
+    /// Objects that a stripe runs over; none: the default, which spreads every part of the volume over the drives.
+    pub(crate) width: Option<u32>,
     pub(crate) is_thin: bool,
 }
 
@@ -82,6 +84,7 @@ impl Stage {
             name: VOLUME,
             size_bytes: plan.volume_bytes,
             failure_domain,
+            width: plan.width,
             is_thin: plan.is_thin,
         })
         .await?;
