@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use weft_api::{
-    ApiAnswer, ApiRequest, DriveInfo, FabricLoad, FabricStatus, FailureDomain, Health, Presence, ScrubInfo, decode_reply,
-    encode_request,
+    ApiAnswer, ApiRequest, DriveInfo, FabricLoad, FabricStatus, FailureDomain, Health, Presence, ScrubInfo,
+    decode_reply, encode_request,
 };
 use weft_rt::{Addr, Link, now, sleep};
 use weft_wire::handshake::{Hello, PeerRole};
@@ -74,11 +74,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn create(parent: &Path) -> Result<Folder, BenchError> {
-        let path = parent.join(format!(
-            "weft-bench-{}-{:08x}",
-            std::process::id(),
-            weft_rt::random_u64() as u32
-        ));
+        let path =
+            parent.join(format!("weft-bench-{}-{:08x}", std::process::id(), weft_rt::random_u64() as u32));
         std::fs::create_dir(&path).map_err(|source| BenchError::File {
             action: "create",
             path: path.clone(),
@@ -404,11 +401,8 @@ fn format(program: &Path, path: &Path, bytes: u64, fabric: &str) -> Result<(), B
         .arg(path)
         .stdin(Stdio::null())
         .output();
-    let output = output.map_err(|source| BenchError::File {
-        action: "start",
-        path: program.to_owned(),
-        source,
-    })?;
+    let output =
+        output.map_err(|source| BenchError::File { action: "start", path: program.to_owned(), source })?;
     if output.status.success() {
         return Ok(());
     }

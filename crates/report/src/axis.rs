@@ -20,8 +20,12 @@ pub enum Unit {
     PerSecond,
     /// Megabytes (10^6 bytes) per second.
     MegabytesPerSecond,
+    /// Megabytes (10^6 bytes).
+    Megabytes,
     /// Parts of a hundred.
     Percent,
+    /// Numbers of things.
+    Number,
 }
 
 impl Unit {
@@ -32,7 +36,9 @@ impl Unit {
             Unit::Microseconds => None,
             Unit::PerSecond => Some("requests/s"),
             Unit::MegabytesPerSecond => Some("MB/s"),
+            Unit::Megabytes => Some("MB"),
             Unit::Percent => Some("%"),
+            Unit::Number => None,
         }
     }
 

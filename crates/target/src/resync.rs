@@ -4,7 +4,8 @@
 //! every in-sync member has the epoch durably -> walk over all chunks, and fetch on demand -> verified -> promoted
 //! ```
 //! On demand, for a write that waits, a chunk is fetched hollow: versions and marks, its data as damaged (R12). That
-//! is all that a write's verdict depends on, and a hundredth of the bytes. The walk fills it before it passes.
+//! is all that a write's verdict depends on, and a hundredth of the bytes. The walk fills it before it passes. Only
+//! versions that are complete are fetched so: every in-sync member has their data, whatever becomes of the source.
 //!
 //! It pulls: the source only answers. It never serves a chunk that is not verified, never counts what this replica
 //! held before the stint, and never decides that it is in-sync: the manager does.
@@ -61,6 +62,8 @@ enum Setback {
     Source(String),
     /// The answer would not fit a frame: ask for less at once.
     TooMuch,
+    /// A version may be incomplete: its data has to come with it.
+    Open,
     /// This replica's own drive refused.
     Drive(StoreError),
 }
@@ -172,6 +175,7 @@ impl Target {
                 Err(Setback::TooMuch) => {
                     tracing::warn!(%group, %drive, "one chunk has more marks than fit a frame")
                 }
+                Err(Setback::Open) => unreachable!("the walk fetches chunks with their data"),
                 Err(Setback::Drive(error)) => {
                     resync.member.drive.note(&error);
                     tracing::warn!(%group, %drive, error = with_causes(&error), "resync is held up by its own drive");
@@ -438,11 +442,20 @@ impl Target {
     /// what another had already, so each is asked until nothing is missing; what none of them can read stays damaged.
     async fn fill(&self, resync: &Resync, key: ChunkKey) -> Result<(), Setback> {
         let entry = self.current_entry(resync)?;
+        let mut failed = None;
         for source in entry.read_set() {
             if !self.is_hollow(resync, key).await? {
                 break;
             }
-            self.copy_chunk(resync, source, key, Fetch::ForWalk).await?;
+            match self.copy_chunk(resync, source, key, Fetch::ForWalk).await {
+                Err(Setback::Source(text)) => failed = Some(text),
+                copied => copied?,
+            }
+        }
+        if let Some(text) = failed
+            && self.is_hollow(resync, key).await?
+        {
+            return Err(Setback::Source(text));
         }
         resync.hollow.borrow_mut().remove(&key);
         Ok(())
@@ -518,6 +531,7 @@ impl Target {
                 Ok(()) | Err(Setback::Over) => return Ok(()),
                 Err(Setback::Source(text)) => tracing::debug!(group = %member.group, text, "no source"),
                 Err(Setback::TooMuch) => tracing::debug!(group = %member.group, "too many marks"),
+                Err(Setback::Open) => unreachable!("then the chunk was fetched with its data"),
                 Err(Setback::Drive(error)) => return Err(member.drive.refusal(&error)),
             }
             sleep(RETRY).await;
@@ -543,7 +557,10 @@ impl Target {
         let (target, resync) = (self.shared(), resync.clone());
         let copied = spawn(async move {
             let _turn = turn;
-            target.copy_chunk(&resync, source, key, fetch).await
+            match target.copy_chunk(&resync, source, key, fetch).await {
+                Err(Setback::Open) => target.copy_chunk(&resync, source, key, Fetch::ForWrite).await,
+                copied => copied,
+            }
         });
         copied.await.unwrap_or(Err(Setback::Over))
     }
@@ -691,6 +708,7 @@ fn decode_entries(
             Content::Zero if x.version == Version::ZERO => CopyData::Absent,
             Content::Zero => CopyData::Zero,
             Content::Damaged => CopyData::Damaged,
+            Content::Data if fetch == Fetch::Hollow && x.open => return Err(Setback::Open),
             Content::Data if fetch == Fetch::Hollow => CopyData::Damaged,
             Content::Data => {
                 let end = offset + x.range.bytes();

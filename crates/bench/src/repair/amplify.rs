@@ -71,11 +71,7 @@ pub(crate) async fn measure(options: &RepairOptions) -> Result<AmplifyFigures, B
     Ok(AmplifyFigures { working_set_bytes: working_set, drive_bytes: plan.drive_bytes, depth: DEPTH, rows })
 }
 
-async fn row(
-    options: &RepairOptions,
-    stage: &mut Stage,
-    block_bytes: u64,
-) -> Result<AmplifyRow, BenchError> {
+async fn row(options: &RepairOptions, stage: &mut Stage, block_bytes: u64) -> Result<AmplifyRow, BenchError> {
     let requests = (options.sizes.amplify_written_bytes / block_bytes).max(1);
     let load = |requests| Load {
         read_percent: 0,

@@ -212,8 +212,7 @@ impl Client {
     /// Lets a node go and come back, and another go for good, beside the load, which never rests.
     async fn round(&mut self, options: &RepairOptions, plan: &StagePlan) -> Result<(), BenchError> {
         let mut stage = Stage::set(options, plan).await?;
-        stage.fill().await?;
-        stage.fill().await?;
+        stage.settle().await?;
         // Found out before the round begins.
         self.pace(options, &stage).await?;
         let recorder = Recorder::new(&stage.bed);
@@ -337,7 +336,7 @@ async fn conduct(
 /// The same repairs with nobody beside them: how fast are a resync of everything, and a rebuild?
 async fn repair_alone(options: &RepairOptions, plan: &StagePlan) -> Result<(Copied, Copied), BenchError> {
     let mut stage = Stage::set(options, plan).await?;
-    stage.fill().await?;
+    stage.settle().await?;
     let before = stage.copied().await?;
     stage.bed.freeze(0)?;
     stage.fill().await?;
@@ -370,9 +369,8 @@ pub(crate) fn p99_ratio(rounds: &[&[PhaseFigures]], phase: &str, with: &str) -> 
 pub(crate) fn medians(rounds: &[&[PhaseFigures]]) -> Vec<PhaseFigures> {
     let Some(first) = rounds.first() else { return vec![] };
     let of_phase = |i: usize| {
-        let of = |figure: fn(&PhaseFigures) -> f64| {
-            median(rounds.iter().map(|round| figure(&round[i])).collect())
-        };
+        let of =
+            |figure: fn(&PhaseFigures) -> f64| median(rounds.iter().map(|round| figure(&round[i])).collect());
         let us = |figure: fn(&PhaseFigures) -> Option<f64>| {
             let known: Vec<f64> = rounds.iter().filter_map(|round| figure(&round[i])).collect();
             (!known.is_empty()).then(|| rounded(median(known), 0.1))

@@ -67,7 +67,7 @@ impl RepairSizes {
     /// As `make bench-repair` runs it: many times what the processor's caches hold, and seconds of copying.
     pub const USUAL: RepairSizes = RepairSizes {
         volume_bytes: 1 << 30,
-        drive_bytes: 1536 << 20,
+        drive_bytes: 1 << 30,
         spread_bytes: 2 << 30,
         amplify_bytes: 512 << 20,
         amplify_written_bytes: 2 << 30,
@@ -132,7 +132,8 @@ impl RepairOptions {
             format!("phases of {:?} are too short to tell anything: at least 100 ms", self.phase)
         } else if !(1..=100).contains(&self.load_percent) {
             format!("a load of {} percent is not between 1 and 100", self.load_percent)
-        } else if let Some(bytes) = self.working_sets.iter().find(|bytes| !self.sizes.is_working_set(**bytes)) {
+        } else if let Some(bytes) = self.working_sets.iter().find(|bytes| !self.sizes.is_working_set(**bytes))
+        {
             let volume = self.sizes.volume_bytes;
             format!("a working set of {bytes} bytes: expected a multiple of 4096 up to the volume's {volume}")
         } else if let Some(folder) = self.drives_in.as_ref().filter(|folder| !folder.is_dir()) {

@@ -75,9 +75,7 @@ async fn pass(drive: &Drive, is_write: bool) -> std::io::Result<f64> {
                     }
                     next.set(i + 1);
                     match is_write {
-                        true => {
-                            drive.write(i * REQUEST_BYTES, bufs[i as usize % bufs.len()].clone()).await?
-                        }
+                        true => drive.write(i * REQUEST_BYTES, bufs[i as usize % bufs.len()].clone()).await?,
                         false => drop(drive.read(i * REQUEST_BYTES, REQUEST_BYTES as usize).await?),
                     }
                 }
@@ -102,9 +100,10 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("weft-bench-raw-test-{}", std::process::id()));
         std::fs::create_dir(&folder).expect("it is new");
         let at = folder.clone();
-        let rates = weft_rt::block_on(async move {
-            [measure(None, 4 << 20).await, measure(Some(&at), 4 << 20).await]
-        });
+        let rates =
+            weft_rt::block_on(
+                async move { [measure(None, 4 << 20).await, measure(Some(&at), 4 << 20).await] },
+            );
         for rates in rates.expect("the runtime starts") {
             let rates = rates.expect("the drive works");
             assert!(rates.write_mb_per_s > 0.0 && rates.read_mb_per_s > 0.0, "{rates:?}");

@@ -56,8 +56,7 @@ pub(crate) async fn measure(options: &RepairOptions) -> Result<ScrubFigures, Ben
         is_thin: false,
     };
     let mut stage = Stage::set(options, &plan).await?;
-    stage.fill().await?;
-    stage.fill().await?;
+    stage.settle().await?;
     let mut client = Client::new(plan.volume_bytes);
     let mut rounds = Vec::new();
     for number in 1..=options.rounds {

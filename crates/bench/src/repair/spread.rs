@@ -70,7 +70,7 @@ pub(crate) async fn measure(options: &RepairOptions) -> Result<SpreadFigures, Be
         nodes: NODES,
         drives: 1,
         // A quarter of the data is on each, and twice as much may come.
-        drive_bytes: options.sizes.spread_bytes / 2 + (192 << 20),
+        drive_bytes: options.sizes.spread_bytes / 2 + (96 << 20),
         volume_bytes: OBJECTS * OBJECT_BYTES,
         width: Some(1),
         is_thin: true,

@@ -82,9 +82,15 @@ pub(crate) fn run(args: RepairArgs, output: Output) -> Result<(), CliError> {
     if let Some(path) = &args.out {
         figures.write_json(path).map_err(|e| failed(e, "repair"))?;
     }
+    if let Some(path) = &args.html {
+        figures.write_html(path).map_err(|e| failed(e, "repair"))?;
+    }
     output.show(&figures, |figures, _| figures.text())?;
     if let Some(path) = &args.out {
         note(&format!("the figures are in {}", path.display()));
+    }
+    if let Some(path) = &args.html {
+        note(&format!("the page with charts is {}", path.display()));
     }
     Ok(())
 }
