@@ -201,7 +201,11 @@ impl Bed {
     /// # Errors
     /// [`BenchError::Manager`].
     pub async fn rebuild_after(&mut self, after: Duration) -> Result<(), BenchError> {
-        let request = ApiRequest::Settings { rebuild_after_ms: Some(after.as_millis() as u64) };
+        let request = ApiRequest::Settings {
+            rebuild_after_ms: Some(after.as_millis() as u64),
+            capacity_warning_percent: None,
+            capacity_critical_percent: None,
+        };
         self.ask("settings", &request).await.map(drop)
     }
 

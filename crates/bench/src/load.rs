@@ -116,14 +116,17 @@ impl LoadResult {
     }
 }
 
+/// Is told of a request that completed: whether it was a read, when it ended, and how long it took.
+pub type OnRequest = Box<dyn Fn(bool, Instant, Duration)>;
+
 /// Who follows a load while it runs, and may end it.
 #[derive(Default)]
 pub struct Watch {
     /// Is told of each second once it is over, also of those in which nothing completed: its number from 0 on, and what
     /// completed in it. What completes after the end of the load's time counts to its last second.
     pub on_second: Option<Box<dyn Fn(u64, LoadResult)>>,
-    /// Is told of each request that completed: whether it was a read, when it ended, and how long it took.
-    pub on_request: Option<Box<dyn Fn(bool, Instant, Duration)>>,
+    /// Is told of each request.
+    pub on_request: Option<OnRequest>,
     /// Once it is true, no further request is begun.
     pub stop: Option<Arc<AtomicBool>>,
     /// Puts a stamp on what is written, and checks what is read.

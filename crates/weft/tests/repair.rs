@@ -21,7 +21,10 @@ fn a_client_beside_repair_is_measured_and_drawn() {
     let phases: Vec<&str> =
         client["phases"].as_array().expect("phases").iter().filter_map(|p| p["phase"].as_str()).collect();
     assert_eq!(phases, ["alone", "away", "resync", "alone again", "rebuild"]);
-    assert!(above_zero(&client["phases"][0]["p99_us"]) && above_zero(&client["phases"][3]["iops"]), "{client}");
+    assert!(
+        above_zero(&client["phases"][0]["p99_us"]) && above_zero(&client["phases"][3]["iops"]),
+        "{client}"
+    );
     assert!(above_zero(&client["resync_p99_ratio"]), "{client}");
     let round = &client["rounds"][0];
     assert!(above_zero(&round["resync"]["bytes"]) && above_zero(&round["rebuild"]["bytes"]), "{round}");
@@ -59,7 +62,8 @@ fn spread_scrubs_and_write_amplification_are_measured() {
 #[test]
 fn what_cannot_be_measured_is_refused() {
     let bed = Bed::new("repair-refuse");
-    let fails = |rest: &[&str], words: &[&str]| bed.weft(&[&["bench", "repair"], rest].concat()).fails(2, words);
+    let fails =
+        |rest: &[&str], words: &[&str]| bed.weft(&[&["bench", "repair"], rest].concat()).fails(2, words);
     fails(&["--phase", "1ms"], &["at least 100 ms"]);
     fails(&["--working-set", "5000"], &["multiple of 4096"]);
     fails(&["--working-set", "2GiB"], &["up to the volume's"]);

@@ -346,7 +346,7 @@ async fn repair_alone(options: &RepairOptions, plan: &StagePlan) -> Result<(Copi
     stage.wait_for("the node is up to date", |copies| copies == Copies::Whole).await?;
     let took = began.elapsed();
     let resync = Copied::new(stage.copied().await?.since(&before), took);
-    stage.bed.rebuild_after(Duration::from_millis(1)).await?;
+    stage.bed.rebuild_after(Duration::from_secs(1)).await?;
     let before = stage.copied().await?;
     stage.bed.kill(1);
     stage.wait_for("a rebuild begins", |copies| copies == Copies::Syncing).await?;

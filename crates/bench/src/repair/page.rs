@@ -106,7 +106,7 @@ impl AmplifyFigures {
 
 fn table(mut rows: Vec<Vec<String>>) -> Table {
     let head = rows.remove(0);
-    Table { head, rows }
+    Table { head, rows, ends_in_text: false }
 }
 
 /// Bars as an outline: each begins so far from the middle of its pair.

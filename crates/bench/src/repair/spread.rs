@@ -80,7 +80,7 @@ pub(crate) async fn measure(options: &RepairOptions) -> Result<SpreadFigures, Be
     stage.bed.kill(0);
     let before = counted(&stage)?;
     let given = stage.copied().await?;
-    stage.bed.rebuild_after(Duration::from_millis(1)).await?;
+    stage.bed.rebuild_after(Duration::from_secs(1)).await?;
     stage.wait_for("a rebuild begins", |copies| copies == Copies::Syncing).await?;
     let began = now();
     stage.wait_for("all copies are there again", |copies| copies == Copies::Whole).await?;

@@ -262,7 +262,7 @@ impl FakeTarget {
                 role: Some(slot.role),
                 since: Some(slot.since),
                 volumes: vec![],
-                holding: detail.contains(&g.id).then(|| Holding {
+                holding: detail.contains(&g.id).then_some(Holding {
                     chunks: 0,
                     blocks: 0,
                     newest: weft_types::Version::ZERO,
