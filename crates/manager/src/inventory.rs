@@ -61,8 +61,8 @@ impl Manager {
         let mut all_answered = true;
         for answer in join_all(asked).await {
             match answer {
-                Ok(TargetAnswer::HoldsData(true)) => return Some(true),
-                Ok(TargetAnswer::HoldsData(false)) => {}
+                Ok(TargetAnswer::HoldsData { holds: true }) => return Some(true),
+                Ok(TargetAnswer::HoldsData { holds: false }) => {}
                 _ => all_answered = false,
             }
         }

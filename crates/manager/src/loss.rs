@@ -118,15 +118,17 @@ impl Manager {
             lost += usize::from(holders.is_empty());
             holders.into_iter().for_each(|d| *waiting.entry(d).or_default() += 1);
         }
-        if let Some((drive, groups)) = waiting.iter().next() {
+        if let Some(groups) = waiting.values().max() {
             let held: Vec<String> = waiting.keys().map(|d| describe_drive(map, *d)).collect();
             let text = format!(
                 "the last up-to-date copy of {groups} groups is on drives that do not answer: {}",
                 held.join(", ")
             );
+            let named: Vec<String> = waiting.keys().map(|d| format!("--destroyed {d}")).collect();
             let hint = format!(
                 "bring them back: nothing is lost then. Only if they are gone for good, look at what would be lost with \
-                 --accept-data-loss --dry-run and --destroyed {drive} for each of them, by its whole identifier"
+                 --accept-data-loss --dry-run {}",
+                named.join(" ")
             );
             return Err(ApiError::new(ErrorCode::Refused, text).with_hint(hint));
         }

@@ -53,7 +53,7 @@ impl Target {
                 Answer::ok(vec![], vec![Buf::from(control::encode(&found))])
             }
             TargetRequest::HoldsData { volume } => match self.holds_data_of(volume).await {
-                Ok(holds) => answer(&TargetAnswer::HoldsData(holds)),
+                Ok(holds) => answer(&TargetAnswer::HoldsData { holds }),
                 Err(error) => Answer::error(Status::DriveFailed, with_causes(&error)),
             },
             TargetRequest::Scrub { orders } => answer(&TargetAnswer::Scrubs(self.take_scrubs(orders))),

@@ -208,7 +208,10 @@ pub enum TargetAnswer {
     /// To `Inventory`: always in the body, behind an empty head, as it may be large.
     Inventory(Box<Inventory>),
     /// To `HoldsData`.
-    HoldsData(bool),
+    HoldsData {
+        /// Whether a drive does.
+        holds: bool,
+    },
     /// To `Scrub`. Travels in the body, with an empty head, where it passes what a head may be.
     Scrubs(ScrubReport),
     /// To `Load`: always in the body, behind an empty head, as it may be large.
@@ -544,4 +547,24 @@ pub fn encode_request(request: &ManagerRequest) -> (Vec<u8>, Option<Vec<u8>>) {
 /// If the bytes are not such a message.
 pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, crate::DecodeError> {
     serde_json::from_slice(bytes).map_err(|e| crate::DecodeError::Document(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_answer_of_a_target_reads_back() {
+        let inventory = Inventory { software: "1".into(), clock_us: 2, map: MapVersion(3), drives: vec![] };
+        let answers = [
+            TargetAnswer::Done,
+            TargetAnswer::Status(TargetStatus::default()),
+            TargetAnswer::Scrubs(ScrubReport::default()),
+            TargetAnswer::Inventory(Box::new(inventory)),
+            TargetAnswer::HoldsData { holds: true },
+        ];
+        for answer in answers {
+            assert_eq!(decode::<TargetAnswer>(&encode(&answer)), Ok(answer));
+        }
+    }
 }

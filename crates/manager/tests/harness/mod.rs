@@ -520,7 +520,7 @@ impl Process {
             TargetRequest::Inventory { detail } => {
                 TargetAnswer::Inventory(Box::new(self.target.inventory(detail)))
             }
-            TargetRequest::HoldsData { .. } => TargetAnswer::HoldsData(false),
+            TargetRequest::HoldsData { .. } => TargetAnswer::HoldsData { holds: false },
             _ => TargetAnswer::Done,
         };
         self.target.log.borrow_mut().push((now(), request));
