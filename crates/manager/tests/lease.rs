@@ -44,7 +44,7 @@ fn a_copied_drive_another_fabric_and_a_newer_map_are_refused() {
         // The copy stays out, the node and its other drive join.
         let copy = FakeTarget::new(3, &[2, 3]);
         copy.start();
-        let joined = || service.map().drives.get(&DriveId(3)).is_some();
+        let joined = || service.map().drives.contains_key(&DriveId(3));
         eventually("the node joins with its own drive", ms(1000), joined).await;
         assert!(copy.refusal.borrow().is_none());
         let reasons = status().await.reasons.join("\n");
