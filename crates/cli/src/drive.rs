@@ -278,6 +278,7 @@ fn used(drive: &DriveInfo) -> String {
 fn state_name(drive: &DriveInfo) -> &'static str {
     match (drive.state, drive.present) {
         (DriveState::Failed, _) => "failed",
+        (DriveState::Destroyed, _) => "destroyed",
         (DriveState::Draining, true) => "emptying",
         (DriveState::Active, true) => "active",
         (DriveState::Active | DriveState::Draining, false) => "absent",
@@ -286,7 +287,7 @@ fn state_name(drive: &DriveInfo) -> &'static str {
 
 fn state(drive: &DriveInfo) -> Cell {
     let tone = match (drive.state, drive.present) {
-        (DriveState::Failed, _) => Tone::Bad,
+        (DriveState::Failed | DriveState::Destroyed, _) => Tone::Bad,
         (DriveState::Active, true) => Tone::Good,
         (DriveState::Active, false) | (DriveState::Draining, _) => Tone::Warning,
     };

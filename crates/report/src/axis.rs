@@ -26,8 +26,12 @@ pub enum Unit {
     PerSecond,
     /// Megabytes (10^6 bytes) per second.
     MegabytesPerSecond,
+    /// Megabytes (10^6 bytes).
+    Megabytes,
     /// Parts of a hundred.
     Percent,
+    /// Numbers of things.
+    Number,
 }
 
 impl Unit {
@@ -40,7 +44,9 @@ impl Unit {
             Unit::Microseconds | Unit::Count => None,
             Unit::PerSecond => Some("requests/s"),
             Unit::MegabytesPerSecond => Some("MB/s"),
+            Unit::Megabytes => Some("MB"),
             Unit::Percent => Some("%"),
+            Unit::Number => None,
         }
     }
 

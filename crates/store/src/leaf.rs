@@ -266,7 +266,6 @@ impl Leaf {
     }
 
     /// All runs in order.
-    #[cfg(test)]
     pub fn runs(&self) -> &[Run] {
         &self.runs
     }

@@ -15,6 +15,7 @@ mod format;
 mod frees;
 mod group_state;
 mod groups;
+mod holdings;
 mod inspect;
 mod label;
 mod leaf;
@@ -37,6 +38,7 @@ mod tree;
 
 pub use check::{CheckReport, Finding, Severity, check};
 pub use error::StoreError;
+pub use holdings::Holding;
 pub use inspect::{Inspection, inspect};
 pub use label::Label;
 pub use locate::{Held, Located, Wanted, locate};

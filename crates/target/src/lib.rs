@@ -9,8 +9,10 @@
 
 mod admit;
 mod adopt;
+mod clock;
 mod command;
 mod drive;
+mod inventory;
 mod lease;
 mod load;
 mod member;
@@ -23,6 +25,7 @@ mod source;
 mod status;
 mod sweep;
 mod target;
+mod tell;
 mod throttle;
 mod verify;
 mod vouch;

@@ -177,7 +177,18 @@ pub(super) mod tests {
 
     pub(in super::super) fn event(ms: u64, what: &str, why: &str) -> EventInfo {
         let (what, why) = (what.to_owned(), why.to_owned());
-        EventInfo { seq: 1, time: Timestamp::from_millis(ms), map: MapVersion(1), what, why }
+        EventInfo {
+            seq: 1,
+            time: Timestamp::from_millis(ms),
+            clock_back_ms: None,
+            map: MapVersion(1),
+            who: "manager".into(),
+            what,
+            why,
+            volumes: vec![],
+            nodes: vec![],
+            drives: vec![],
+        }
     }
 
     /// A record of seconds in which one volume writes, without what else happens.

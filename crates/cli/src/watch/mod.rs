@@ -26,7 +26,9 @@ use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
 use table::word;
-use weft_api::{ApiAnswer, ApiRequest, EventInfo, FabricLoad, FabricStatus, Health, Presence, Timestamp};
+use weft_api::{
+    ApiAnswer, ApiRequest, EventFilter, EventInfo, FabricLoad, FabricStatus, Health, Presence, Timestamp,
+};
 use weft_rt::{Instant, now, sleep_until, timeout, wall_clock_us};
 
 /// Between two questions at least: below this the questions would be the load.
@@ -367,7 +369,8 @@ async fn ask(
     let ApiAnswer::Status(status) = connection.ask(&ApiRequest::Status {}).await? else {
         return Err(CliError::wrong_answer(connection.at()));
     };
-    let ApiAnswer::Events { events } = connection.ask(&ApiRequest::Events { after, limit: None }).await?
+    let ApiAnswer::Events { events } =
+        connection.ask(&ApiRequest::Events { after, limit: None, filter: EventFilter::default() }).await?
     else {
         return Err(CliError::wrong_answer(connection.at()));
     };
