@@ -6,6 +6,7 @@ use crate::error::CliError;
 use crate::log::LogArgs;
 use crate::output::{Output, fields, note, table_or_note};
 use crate::paint::Paint;
+use crate::repair::VolumeRepairArgs;
 use crate::size::Size;
 use crate::table::{Table, row};
 use crate::transfer::{VolumeExportArgs, VolumeImportArgs};
@@ -57,10 +58,27 @@ pub enum VolumeCommand {
     #[command(after_long_help = "Examples:\n  weft volume delete scratch\n  \
         weft volume delete scratch --force --yes\n  weft volume delete scratch --dry-run")]
     Delete(VolumeDeleteArgs),
+    /// Have a volume go on whose last up-to-date copies are gone for good
+    ///
+    /// Where a drive is only away, bring it back: nothing is lost then. Where all drives with up-to-date copies
+    /// of some of the volume are gone for good, nothing can bring that data back, and clients wait for it. Then this
+    /// command lets the volume go on with the newest copy that is left, which has missed writes, or with zeroes
+    /// where none is left.
+    ///
+    /// Every drive that is gone must be named with --destroyed by its whole identifier. It never takes part again,
+    /// also if it turns up. A drive that is in service cannot be named, every volume that loses something must
+    /// be, and all of their sessions end. Without --accept-data-loss it says what is wrong, and is refused.
+    #[command(
+        after_long_help = "Examples:\n  weft volume repair data\n  weft volume repair data --accept-data-loss \
+        --dry-run --destroyed 68e816c6-87bb-44b1-a785-902fb927d651\n  weft volume repair data \
+        --accept-data-loss --destroyed 68e816c6-87bb-44b1-a785-902fb927d651"
+    )]
+    Repair(VolumeRepairArgs),
     /// Copy a file into a volume
     ///
     /// The volume then holds what the file holds, and zeroes behind its end; what it held before is gone. A file
-    /// that is empty is refused. Blocks of zeroes take no space.
+    /// that is empty is refused. Blocks of zeroes take no space. A volume that holds data is refused, unless
+    /// --force is given.
     /// The volume is attached exclusively meanwhile.
     ///
     /// If it fails in between, the volume holds a part of the file; run the command again.
@@ -267,9 +285,12 @@ fn deleted(volume: &VolumeInfo, ended: &[SessionId], dry_run: bool) -> String {
 
 /// Shows a volume that was changed.
 fn show_one(connection: &Connection, answer: &ApiAnswer, done: &str, output: Output) -> Result<(), CliError> {
-    let ApiAnswer::Volume { volume, dry_run } = answer else {
+    let ApiAnswer::Volume { volume, warnings, dry_run } = answer else {
         return Err(CliError::wrong_answer(connection.at()));
     };
+    for warning in warnings {
+        note(&format!("warning: {warning}"));
+    }
     if *dry_run {
         note("nothing was changed; this is how it would be");
     }

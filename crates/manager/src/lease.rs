@@ -4,6 +4,7 @@
 //! waits until no grant and no word can still be in force (`observe.rs`). A sign of life ends the suspicion.
 
 use crate::error::{Denied, RECOVER_HINT};
+use crate::event::Subjects;
 use crate::manager::{Manager, State, wall_clock_ms};
 use crate::member::{Member, Suspicion};
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,6 +64,26 @@ impl State {
         holders.into_iter().filter(is_unheard).filter_map(named).collect()
     }
 
+    /// Whether a drive of the node that was refused, because it holds less than it should, is trusted by no group any
+    /// more, or was accepted by a person as it is.
+    fn can_take_back(&self, node: NodeId) -> bool {
+        let is_trusted = |d: DriveId| self.map.groups.values().any(|g| g.write_set().any(|w| w == d));
+        let older = self.members.get(&node).into_iter().flat_map(|m| &m.older);
+        older.copied().any(|d| !self.commits.contains_key(&d) || !is_trusted(d))
+    }
+
+    /// Notes how far the node's drives have come. A number only rises while its drive is served.
+    fn note_commits(&mut self, node: NodeId, commits: &[(DriveId, u64)]) {
+        let Some(member) = self.members.get(&node) else { return };
+        for (drive, commit) in commits.iter().filter(|(d, _)| member.drives.contains(d)) {
+            let known = self.commits.entry(*drive).or_default();
+            if *commit > *known {
+                *known = *commit;
+                self.commits_kept.1 = true;
+            }
+        }
+    }
+
     /// Notes for the suspicions which commit took drives out because of them.
     pub(crate) fn note_evictions(&mut self, old: &FabricMap) {
         let map = self.map.clone();
@@ -100,6 +121,7 @@ impl Manager {
         node: NodeId,
         incarnation: u64,
         adopted: MapVersion,
+        commits: &[(DriveId, u64)],
     ) -> Result<ManagerAnswer, Denied> {
         let mut state = self.state.borrow_mut();
         let (map, version) = (state.map.clone(), state.map.version);
@@ -110,6 +132,14 @@ impl Manager {
         if member.incarnation != Some(incarnation) {
             return Err(unknown());
         }
+        if state.can_take_back(node) {
+            return Err(Denied::new(
+                Status::NotFound,
+                format!("a drive of node {node} was refused and can be taken now: join again"),
+            ));
+        }
+        state.note_commits(node, commits);
+        let member = state.members.get_mut(&node).ok_or_else(unknown)?;
         if adopted > version {
             let text = format!(
                 "node {node} has adopted map {adopted}, this manager is at {version}: the manager's store is older \
@@ -151,16 +181,17 @@ impl Manager {
             self.tell(
                 "suspicion-ended",
                 format!("node '{name}' renewed its lease {silent_ms} ms after: {}", suspicion.why),
+                Subjects::node(&name),
             );
         } else if caught_up || !was_up {
             self.changed.notify_all();
         }
-        Ok(ManagerAnswer::Granted { map: version, suspects })
+        Ok(ManagerAnswer::Granted { map: version, suspects, clock_us: self.steady_clock_us() })
     }
 
     /// Takes a node for gone until it gives a sign of life.
     pub(crate) fn suspect(&self, node: NodeId, why: String) {
-        let text = {
+        let (name, text) = {
             let mut state = self.state.borrow_mut();
             let map = state.map.clone();
             let Some(member) = state.members.get_mut(&node) else { return };
@@ -170,9 +201,9 @@ impl Manager {
             member.suspicion = Some(Suspicion { why: why.clone(), since: now(), evicted_in: MapVersion(0) });
             member.since_ms = wall_clock_ms();
             let name = map.nodes.get(&node).map_or("", |n| n.name.as_str());
-            format!("node '{name}' is taken for gone: {why}")
+            (name.to_owned(), format!("node '{name}' is taken for gone: {why}"))
         };
-        self.tell("node-suspected", text);
+        self.tell("node-suspected", text, Subjects::node(&name));
     }
 
     /// Suspects every target that has not renewed for one lease. One that has not joined since this process

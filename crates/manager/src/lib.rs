@@ -4,16 +4,22 @@
 //! pure rules of `weft-membership`, commits, and tells everyone. It never carries data, never changes the map but
 //! by a commit to the store, and never evicts a replica that could still serve (`write-protocol`, R11).
 
+mod actor;
 mod attend;
+mod capacity;
+mod check;
 mod commit;
 mod describe;
 mod embedded;
 mod error;
 mod evacuate;
 mod event;
+mod inventory;
 mod join;
+mod known;
 mod lease;
 mod load;
+mod loss;
 mod manager;
 mod member;
 mod observe;
@@ -26,10 +32,11 @@ mod session;
 mod status;
 mod store;
 mod sweep;
+mod trouble;
 mod volume;
 
 pub use embedded::EmbeddedStore;
 pub use error::ManagerError;
 pub use manager::{Manager, ManagerOptions};
 pub use recover::{DriveContents, RecoverError, Recovered, recover};
-pub use store::{MapStore, MemStore, StoreError};
+pub use store::{Journal, MapStore, MemStore, StoreError};

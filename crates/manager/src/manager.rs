@@ -4,7 +4,8 @@
 //! is in the files beside it. Nothing here waits while it holds state: every commit is one step.
 
 use crate::error::ManagerError;
-use crate::event::Events;
+use crate::event::{Events, Subjects};
+use crate::known::KnownTroubles;
 use crate::member::Member;
 use crate::scrub::Scrubbing;
 use crate::status::Usage;
@@ -17,12 +18,17 @@ use weft_rt::sync::{Notify, race};
 use weft_rt::{Buf, Instant, Listener, Server, now, random_u128, sleep_until, spawn};
 use weft_types::{
     DriveId, Durations, Epoch, FabricId, FabricMap, GroupId, MapVersion, NodeId, SessionId, VolumeId,
+    with_causes,
 };
 use weft_wire::control;
 
 /// The main loop looks at least so often per lease, so that a silence is noticed an eighth of a lease late at
 /// most; targets renew four times per lease.
 const LOOKS_PER_LEASE: u32 = 8;
+
+/// How often the store learns how far each drive has come, while they go on: an older copy that is put in a drive's
+/// place is told from it if it is that much older. Each time costs one small write.
+const COMMITS_KEPT_EVERY: Duration = Duration::from_secs(5);
 
 /// How a manager starts.
 #[derive(Clone, Debug)]
@@ -53,6 +59,11 @@ pub(crate) struct State {
     pub(crate) touched: BTreeMap<SessionId, Instant>,
     /// Replicas that say they have verified everything, with the stint.
     pub(crate) verified: BTreeMap<(GroupId, DriveId), Epoch>,
+    /// Per drive the newest commit that its target has said to be durable: what the drive must still have when it
+    /// is seen next. Kept beside the map in the store, a little later.
+    pub(crate) commits: BTreeMap<DriveId, u64>,
+    /// When they were kept last, and whether they have changed since.
+    pub(crate) commits_kept: (Instant, bool),
     /// Nodes with a task that attends to them.
     pub(crate) attended: BTreeSet<NodeId>,
     /// Volumes whose sessions are being swept.
@@ -63,6 +74,8 @@ pub(crate) struct State {
     pub(crate) events: Events,
     /// What targets said last of their drives, and when.
     pub(crate) usage: Option<(Instant, Rc<Usage>)>,
+    /// Since when which trouble is there.
+    pub(crate) known_troubles: KnownTroubles,
 }
 
 /// The service that owns the fabric map.
@@ -70,6 +83,8 @@ pub struct Manager {
     pub(crate) options: ManagerOptions,
     pub(crate) store: Box<dyn MapStore>,
     pub(crate) started: Instant,
+    /// What the clock was then at least: as it is on this machine, or as it was written down if that is later.
+    started_us: u64,
     pub(crate) state: RefCell<State>,
     /// The map, or something that was observed, has changed.
     pub(crate) changed: Notify,
@@ -79,6 +94,8 @@ pub struct Manager {
     pub(crate) is_stale: Cell<bool>,
     pub(crate) polling: Cell<bool>,
     pub(crate) scrubbing: Scrubbing,
+    /// On whose request the code that runs now acts; nobody's: of its own accord.
+    pub(crate) acting: RefCell<Option<Rc<str>>>,
 }
 
 impl Manager {
@@ -97,34 +114,43 @@ impl Manager {
         };
         let (started, wall_ms) = (now(), wall_clock_ms());
         let members = map.nodes.keys().map(|&id| (id, Member::unknown(started, wall_ms))).collect();
-        let mut events = Events::default();
+        let journal = store.load_journal()?;
+        let mut events = Events::kept(&journal.events);
         let what = if is_new { "fabric-made" } else { "manager-started" };
-        events.add(map.version, what, format!("manager '{}' serves fabric {}", options.name, map.fabric));
+        let why = format!("manager '{}' serves fabric {}", options.name, map.fabric);
+        events.add(events.next(None, map.version, what, &why, Subjects::default()));
         let state = State {
             bytes: Buf::from(control::encode_map(&map)),
             map: Rc::new(map),
             members,
             touched: BTreeMap::new(),
             verified: BTreeMap::new(),
+            commits: read_commits(&store),
+            commits_kept: (started, false),
             attended: BTreeSet::new(),
             sweeping: BTreeSet::new(),
             emptying: BTreeSet::new(),
             events,
             usage: None,
+            known_troubles: KnownTroubles::kept(journal.troubles.as_deref()),
         };
+        let noted_ms = state.known_troubles.clock_ms().max(state.events.latest_ms());
         let manager = Rc::new(Manager {
             options,
             store: Box::new(store),
             started,
+            started_us: weft_rt::wall_clock_us().max(noted_ms * 1000),
             state: RefCell::new(state),
             changed: Notify::default(),
             halted: RefCell::new(None),
             is_stale: Cell::new(false),
             polling: Cell::new(false),
             scrubbing: Scrubbing::default(),
+            acting: RefCell::new(None),
         });
         spawn(manager.clone().watch_over());
         spawn(manager.clone().keep_scrubbing());
+        spawn(manager.clone().keep_asking());
         Ok(manager)
     }
 
@@ -165,10 +191,36 @@ impl Manager {
             self.attend_to_nodes();
             self.sweep_what_is_over();
             self.empty_what_is_deleted();
+            self.look_for_troubles();
+            self.write_down_events();
+            self.keep_commits(COMMITS_KEPT_EVERY);
             let look = now() + self.lease() / LOOKS_PER_LEASE;
             // Whatever is due now was not possible; the next look decides anew.
             let next = due.filter(|d| *d > now()).map_or(look, |d| d.min(look));
             race(changed, sleep_until(next)).await;
+        }
+    }
+
+    /// A wall clock that never goes back, also not over a restart: for targets, which judge by it what is too far ahead.
+    pub(crate) fn steady_clock_us(&self) -> u64 {
+        let since = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        weft_rt::wall_clock_us().max(self.started_us.saturating_add(since))
+    }
+
+    /// Keeps in the store how far each drive has come, if that was not done for so long. Without it a drive that was
+    /// replaced by an older copy of itself while nobody ran is not told from the drive that it was.
+    pub fn keep_commits(&self, at_most_every: Duration) {
+        let bytes = {
+            let mut state = self.state.borrow_mut();
+            let (kept, is_new) = state.commits_kept;
+            if !is_new || kept.elapsed() < at_most_every || self.halted.borrow().is_some() {
+                return;
+            }
+            state.commits_kept = (now(), false);
+            control::encode(&state.commits.iter().collect::<Vec<_>>())
+        };
+        if let Err(error) = self.store.keep_note(&bytes) {
+            tracing::warn!(error = with_causes(&error), "how far drives have come was not kept");
         }
     }
 
@@ -202,6 +254,25 @@ fn read_map(
             Err(ManagerError::OtherFabric { found: map.fabric, expected })
         }
         _ => Ok(map),
+    }
+}
+
+/// How far each drive had come. Without the note nothing is known, which is where every fabric begins.
+fn read_commits(store: &impl MapStore) -> BTreeMap<DriveId, u64> {
+    let note = match store.note() {
+        Ok(Some(note)) => note,
+        Ok(None) => return BTreeMap::new(),
+        Err(error) => {
+            tracing::warn!(error = with_causes(&error), "how far drives had come cannot be read");
+            return BTreeMap::new();
+        }
+    };
+    match control::decode::<Vec<(DriveId, u64)>>(&note) {
+        Ok(commits) => commits.into_iter().collect(),
+        Err(error) => {
+            tracing::warn!(error = with_causes(&error), "how far drives had come cannot be read");
+            BTreeMap::new()
+        }
     }
 }
 

@@ -4,18 +4,28 @@
 //! leaves out only the commit. What the answers look like is in `describe.rs` and `status.rs`.
 
 use crate::error::CommitError;
+use crate::event::Subjects;
 use crate::join::DEFAULT_POOL;
+use crate::loss;
 use crate::manager::{Manager, wall_clock_ms};
 use crate::scrub_info::groups_of;
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
-use weft_api::{ApiAnswer, ApiError, ApiRequest, ErrorCode, FailureDomain, SettingsInfo};
-use weft_membership::{BeginDelete, Change, Reason, Refusal, ResizeRequest, VolumeRequest};
+use weft_api::{ApiAnswer, ApiError, ApiRequest, ErrorCode, EventFilter, FailureDomain, SettingsInfo};
+use weft_membership::{BeginDelete, Change, CloseSession, Reason, Refusal, ResizeRequest, VolumeRequest};
 use weft_membership::{apply, plan_resize, plan_volume};
 use weft_types::{
-    BLOCK_SIZE, DriveId, FabricMap, MapVersion, SessionId, Striping, Volume, VolumeId, VolumeState,
-    with_causes,
+    BLOCK_SIZE, CapacityLevels, DriveId, FabricMap, MapVersion, SessionId, SessionState, Striping, Volume,
+    VolumeId, VolumeState, with_causes,
 };
+
+/// Characters of a note among the events: it fits a line of a screen, and the legend of a chart.
+const NOTE_CHARS_MAX: usize = 200;
+
+/// How long a copy may be out before it is rebuilt elsewhere: not before its node could as much as restart, since each
+/// rebuild copies everything; and a year is as good as never.
+const REBUILD_AFTER_MS: RangeInclusive<u64> = 1_000..=365 * 24 * 3_600_000;
 
 pub(crate) type Outcome = Result<ApiAnswer, ApiError>;
 
@@ -29,6 +39,13 @@ struct Wish {
     width: Option<u32>,
     failure_domain: FailureDomain,
     thin: bool,
+}
+
+/// Settings that somebody wants changed.
+struct SettingsWish {
+    rebuild_after_ms: Option<u64>,
+    warning_percent: Option<u8>,
+    critical_percent: Option<u8>,
 }
 
 impl Manager {
@@ -88,25 +105,61 @@ impl Manager {
             ApiRequest::VolumeShow { name } => {
                 let map = self.map();
                 let volume = self.volume_info(&map, find_volume(&map, &name)?);
-                Ok(ApiAnswer::Volume { volume, dry_run: false })
+                Ok(ApiAnswer::Volume { volume, warnings: vec![], dry_run: false })
             }
             ApiRequest::VolumeResize { name, size_bytes, dry_run } => {
                 self.resize_volume(&name, size_bytes, dry_run)
             }
             ApiRequest::VolumeDelete { name, force, dry_run } => self.delete_volume(&name, force, dry_run),
+            ApiRequest::VolumeRepair { names, accept_data_loss, destroyed, older, dry_run } => {
+                let wish = loss::Wish { names, accept_data_loss, destroyed, older, dry_run };
+                self.repair_volumes(wish).await
+            }
+            ApiRequest::VolumeHoldsData { name } => {
+                let volume = find_volume(&self.map(), &name)?.id;
+                Ok(ApiAnswer::HoldsData { holds: self.holds_data(volume).await })
+            }
+            ApiRequest::SessionEnd { session, dry_run } => self.end_session(SessionId(session), dry_run),
+            ApiRequest::FabricCheck {} => Ok(ApiAnswer::Check(Box::new(self.check_fabric().await))),
             ApiRequest::SessionList { volume } => self.list_sessions(volume.as_deref()),
             ApiRequest::Status {} => Ok(ApiAnswer::Status(Box::new(self.status().await))),
             ApiRequest::Load {} => Ok(ApiAnswer::Load(Box::new(self.load().await))),
-            ApiRequest::Events { after, limit } => {
-                Ok(ApiAnswer::Events { events: self.state.borrow().events.newest(after, limit) })
+            ApiRequest::Events { after, limit, filter } => {
+                Ok(ApiAnswer::Events { events: self.state.borrow().events.newest(after, limit, &filter) })
             }
+            ApiRequest::EventAdd { text } => self.add_note(&text),
             ApiRequest::ScrubStart { volumes } => self.scrub_volumes(&volumes),
             ApiRequest::ScrubStop {} => self.answer_scrub(self.stop_scrub()),
             ApiRequest::ScrubStatus {} => self.answer_scrub(Ok(())),
             ApiRequest::ScrubSchedule { every_ms } => self.answer_scrub(self.schedule_scrub(every_ms)),
+            ApiRequest::MapDiff { from, to } => {
+                Ok(ApiAnswer::MapDiff { changes: weft_membership::diff(&from, &to) })
+            }
             ApiRequest::MapGet {} => Ok(ApiAnswer::Map { map: Box::new((*self.map()).clone()) }),
-            ApiRequest::Settings { rebuild_after_ms } => self.settings(rebuild_after_ms),
+            ApiRequest::Settings {
+                rebuild_after_ms,
+                capacity_warning_percent,
+                capacity_critical_percent,
+            } => self.settings(SettingsWish {
+                rebuild_after_ms,
+                warning_percent: capacity_warning_percent,
+                critical_percent: capacity_critical_percent,
+            }),
         }
+    }
+
+    fn add_note(&self, text: &str) -> Outcome {
+        let (text, length) = (text.trim(), text.trim().chars().count());
+        if length == 0 || length > NOTE_CHARS_MAX || text.chars().any(char::is_control) {
+            let found =
+                if length > NOTE_CHARS_MAX { format!("{length} characters") } else { format!("{text:?}") };
+            let error = format!("a note has 1 to {NOTE_CHARS_MAX} characters on one line, found {found}");
+            return Err(ApiError::new(ErrorCode::Invalid, error).with_hint("say it in a line"));
+        }
+        self.tell("note", text.to_owned(), Subjects::default());
+        Ok(ApiAnswer::Events {
+            events: self.state.borrow().events.newest(0, Some(1), &EventFilter::default()),
+        })
     }
 
     fn scrub_volumes(&self, names: &[String]) -> Outcome {
@@ -184,8 +237,9 @@ impl Manager {
             change = plan_volume(&map, &request, &absent).map_err(|r| refused(&map, r))?;
         }
         let map = self.carry_out(&change, dry_run)?;
-        let volume = self.volume_info(&map, find_volume(&map, &wish.name)?);
-        Ok(ApiAnswer::Volume { volume, dry_run })
+        let volume = find_volume(&map, &wish.name)?;
+        let warnings = self.warnings_about(&map, volume);
+        Ok(ApiAnswer::Volume { volume: self.volume_info(&map, volume), warnings, dry_run })
     }
 
     fn resize_volume(&self, name: &str, size_bytes: u64, dry_run: bool) -> Outcome {
@@ -198,7 +252,9 @@ impl Manager {
             Err(Refusal::SameSize { .. }) => map.clone(),
             Err(refusal) => return Err(refused(&map, refusal)),
         };
-        Ok(ApiAnswer::Volume { volume: self.volume_info(&map, find_volume(&map, name)?), dry_run })
+        let volume = find_volume(&map, name)?;
+        let warnings = self.warnings_about(&map, volume);
+        Ok(ApiAnswer::Volume { volume: self.volume_info(&map, volume), warnings, dry_run })
     }
 
     fn delete_volume(&self, name: &str, force: bool, dry_run: bool) -> Outcome {
@@ -228,20 +284,63 @@ impl Manager {
         Ok(ApiAnswer::Sessions { sessions: self.session_infos(only) })
     }
 
-    fn settings(&self, rebuild_after_ms: Option<u64>) -> Outcome {
-        let old = self.map();
-        if let Some(ms) = rebuild_after_ms.filter(|ms| *ms != old.durations.rebuild_after_ms) {
-            let mut next = (*old).clone();
-            next.version = MapVersion(old.version.0 + 1);
-            next.durations.rebuild_after_ms = ms;
-            let why = format!("copies that are out for {ms} ms are rebuilt elsewhere from now on");
-            self.commit_map(next, "settings", why).map_err(|e| uncommitted(&self.map(), e))?;
+    /// Ends a session at once: its client is refused as soon as the targets have heard of it.
+    fn end_session(&self, session: SessionId, dry_run: bool) -> Outcome {
+        let map = self.map();
+        let volume = map
+            .sessions
+            .get(&session)
+            .map(|s| s.volume)
+            .ok_or_else(|| not_found("session", &session.0.to_string(), "weft session list"))?;
+        match self.carry_out(&Change::CloseSession(CloseSession { session }), dry_run) {
+            // Said again after a lost answer: it is over.
+            Err(error) if map.sessions[&session].state == SessionState::Open => return Err(error),
+            _ => {}
         }
-        let durations = self.map().durations;
+        Ok(ApiAnswer::Sessions { sessions: self.session_infos(Some(volume)) })
+    }
+
+    fn settings(&self, wanted: SettingsWish) -> Outcome {
+        let old = self.map();
+        if let Some(ms) = wanted.rebuild_after_ms.filter(|ms| !REBUILD_AFTER_MS.contains(ms)) {
+            let text = format!(
+                "copies cannot be rebuilt elsewhere after {ms} ms: expected {} (a second) to {} (a year)",
+                REBUILD_AFTER_MS.start(),
+                REBUILD_AFTER_MS.end()
+            );
+            let hint = "a node that only reboots should be back by then: minutes, usually";
+            return Err(ApiError::new(ErrorCode::Invalid, text).with_hint(hint));
+        }
+        let mut next = (*old).clone();
+        next.version = MapVersion(old.version.0 + 1);
+        let mut why = Vec::new();
+        if let Some(ms) = wanted.rebuild_after_ms.filter(|ms| *ms != old.durations.rebuild_after_ms) {
+            next.durations.rebuild_after_ms = ms;
+            why.push(format!("copies that are out for {ms} ms are rebuilt elsewhere from now on"));
+        }
+        next.capacity.warning_percent = wanted.warning_percent.unwrap_or(old.capacity.warning_percent);
+        next.capacity.critical_percent = wanted.critical_percent.unwrap_or(old.capacity.critical_percent);
+        let CapacityLevels { warning_percent, critical_percent } = next.capacity;
+        if !next.capacity.is_valid() {
+            let text = format!("a warning at {warning_percent} % and critical at {critical_percent} %");
+            return Err(ApiError::new(ErrorCode::Invalid, text)
+                .with_hint("the warning comes first: 1 to 98 %, and critical above it, at most 99 %"));
+        }
+        if next.capacity != old.capacity {
+            why.push(format!(
+                "pools are told to be filling up at {warning_percent} %, critical at {critical_percent} %"
+            ));
+        }
+        if !why.is_empty() {
+            let committed = self.commit_map(next, "settings", why.join("; "), Subjects::default());
+            committed.map_err(|e| uncommitted(&self.map(), e))?;
+        }
+        let map = self.map();
         let settings = SettingsInfo {
-            rebuild_after_ms: durations.rebuild_after_ms,
-            lease_ms: durations.lease_ms,
-            session_ms: durations.session_ms,
+            rebuild_after_ms: map.durations.rebuild_after_ms,
+            lease_ms: map.durations.lease_ms,
+            session_ms: map.durations.session_ms,
+            capacity: map.capacity,
         };
         Ok(ApiAnswer::Settings { settings })
     }
@@ -285,7 +384,7 @@ fn domain_of(map: &FabricMap, volume: &Volume) -> weft_layout::FailureDomain {
     }
 }
 
-fn find_volume<'a>(map: &'a FabricMap, name: &str) -> Result<&'a Volume, ApiError> {
+pub(crate) fn find_volume<'a>(map: &'a FabricMap, name: &str) -> Result<&'a Volume, ApiError> {
     map.volume_named(name).ok_or_else(|| not_found("volume", name, "weft volume list"))
 }
 

@@ -130,7 +130,7 @@ pub fn next_rejoin(map: &FabricMap, seen: &Observations) -> Option<Change> {
         .collect();
     let mut back: BTreeMap<NodeId, BTreeSet<DriveId>> = BTreeMap::new();
     for drive in out.iter().filter_map(|d| map.drives.get(d)) {
-        if drive.state != DriveState::Failed && seen.condition(map, drive.id) == Condition::Serving {
+        if !drive.state.is_given_up() && seen.condition(map, drive.id) == Condition::Serving {
             back.entry(drive.node).or_default().insert(drive.id);
         }
     }
@@ -174,6 +174,22 @@ fn stand_in(
         .filter_map(|s| Some((s.drive, map.drives.get(&s.drive)?.node)))
         .collect();
     replacement(&candidates, &existing, &keep, member, domain)
+}
+
+/// The drives that could take a member's place in a group now: active, in service, of the pool, and on nodes without
+/// another copy, or anywhere for a group whose copies share a node. Room is not looked at.
+pub fn spare_drives(map: &FabricMap, group: &Group, member: DriveId, seen: &Observations) -> Vec<DriveId> {
+    let may_share = map.shares_a_node(group);
+    let others: Vec<&weft_types::Drive> =
+        group.slots.iter().filter(|s| s.drive != member).filter_map(|s| map.drives.get(&s.drive)).collect();
+    let fits = |d: &&weft_types::Drive| {
+        d.pool == group.pool
+            && d.state == DriveState::Active
+            && d.id != member
+            && others.iter().all(|o| o.id != d.id && (may_share || o.node != d.node))
+            && seen.condition(map, d.id) == Condition::Serving
+    };
+    map.drives.values().filter(fits).map(|d| d.id).collect()
 }
 
 /// Whether the drive has passed its place in the group to another one that is in-sync, and only has to leave.
@@ -235,7 +251,7 @@ pub fn next_relocation(map: &FabricMap, seen: &Observations) -> Option<Change> {
 /// Whether the drive's copies are given up.
 fn is_lost(map: &FabricMap, drive: DriveId, seen: &Observations) -> bool {
     let state = map.drives.get(&drive).map(|d| d.state);
-    matches!(state, None | Some(DriveState::Failed))
+    state.is_none_or(DriveState::is_given_up)
         || match seen.condition(map, drive) {
             Condition::Gone { since_ms, .. } => {
                 state == Some(DriveState::Draining)

@@ -90,6 +90,13 @@ fn groups(page: &mut Page, status: &FabricStatus) {
     for (kind, count) in copies {
         page.number("group_copies_missing", &[kind], count);
     }
+    let mut troubles: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+    for trouble in &status.troubles {
+        *troubles.entry((trouble.kind.name(), trouble.severity.name())).or_default() += 1;
+    }
+    for ((kind, severity), number) in &troubles {
+        page.number("fabric_troubles", &[kind, severity], *number);
+    }
     page.number("resync_chunks", &[], chunks);
     page.number("resync_chunks_verified", &[], verified);
     if let Some(ms) = status.resync_eta_ms {
@@ -106,6 +113,11 @@ fn capacity(page: &mut Page, view: &ManagerView<'_>) {
         page.bytes("pool_raw", &[&pool.name], pool.raw_bytes);
         page.bytes("pool_used", &[&pool.name], pool.used_bytes);
         page.bytes("pool_provisioned", &[&pool.name], pool.provisioned_bytes);
+        page.number("pool_level", &[&pool.name], pool.level as u64);
+        if let Some(fullest) = &pool.fullest {
+            page.bytes("pool_fullest_used", &[&pool.name], fullest.used_bytes);
+            page.bytes("pool_fullest_capacity", &[&pool.name], fullest.capacity_bytes);
+        }
         for free in &pool.free {
             page.bytes("pool_free", &[&pool.name, &free.copies.to_string()], free.free_bytes);
         }

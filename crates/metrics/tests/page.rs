@@ -2,15 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use weft_api::{DegradedGroup, FabricStatus, Health, Repair, ScrubInfo, ScrubVolumeInfo, Timestamp};
+use weft_api::{
+    DegradedGroup, DriveFill, FabricStatus, Health, PoolInfo, Repair, ScrubInfo, ScrubVolumeInfo, Severity,
+    Timestamp, Trouble, TroubleKind,
+};
 use weft_metrics::{ManagerView, manager_page, node_page, reference};
 use weft_rt::{Addr, Buf, BufMut, Listener, Stream, block_on, spawn};
 use weft_types::{
-    DriveId, FabricId, FabricMap, GroupId, InterfaceLoad, Latencies, MapVersion, MeterReading, ProcessLoad,
-    Role, VolumeId,
+    CapacityLevel, DriveId, FabricId, FabricMap, GroupId, InterfaceLoad, Latencies, MapVersion, MeterReading,
+    PoolId, ProcessLoad, Role, VolumeId, VolumeLoad,
 };
 use weft_wire::control::{DriveStatus, TargetStatus};
-use weft_wire::load::{DriveLoad, TargetLoad, VolumeLoad};
+use weft_wire::load::{DriveLoad, TargetLoad};
 
 #[test]
 fn the_reference_is_that_of_the_code() {
@@ -40,6 +43,7 @@ fn node() -> String {
         path: "/dev/x".into(),
         capacity_bytes: 100,
         used_bytes: 50,
+        free_bytes: Some(50),
         log_bytes_written: 0,
         data_bytes_written: 0,
         blocks_damaged: 3,
@@ -56,6 +60,43 @@ fn node() -> String {
     node_page("node-1", &status, &load)
 }
 
+fn pool() -> PoolInfo {
+    PoolInfo {
+        id: PoolId(1),
+        name: "default".into(),
+        drives: 2,
+        groups: 9,
+        raw_bytes: 200,
+        used_bytes: 120,
+        provisioned_bytes: 80,
+        free: vec![],
+        level: CapacityLevel::Warning,
+        fullest: Some(DriveFill {
+            drive: DriveId(3),
+            node: "node-1".into(),
+            capacity_bytes: 100,
+            used_bytes: 85,
+            is_full: false,
+        }),
+    }
+}
+
+fn trouble() -> Trouble {
+    Trouble {
+        kind: TroubleKind::PoolFilling,
+        severity: Severity::Warning,
+        what: String::new(),
+        since: Timestamp::from_millis(0),
+        node: None,
+        drive: None,
+        pool: Some("default".into()),
+        groups: 0,
+        volumes: vec![],
+        doing: vec![],
+        advice: vec![],
+    }
+}
+
 fn manager() -> String {
     let status = FabricStatus {
         fabric: FabricId(1),
@@ -63,8 +104,9 @@ fn manager() -> String {
         time: Timestamp::from_millis(0),
         health: Health::Degraded,
         reasons: vec![],
+        troubles: vec![trouble()],
         nodes: vec![],
-        pools: vec![],
+        pools: vec![pool()],
         degraded_groups: vec![DegradedGroup {
             group: GroupId(7),
             volumes: vec!["data".into()],
@@ -164,6 +206,9 @@ fn values_are_in_base_units_and_labels_are_escaped() {
         "weft_fabric_events_total{what=\"evict\"} 3",
         "weft_volume_scrubbed_time_seconds{volume=\"data\"} 1.5",
         "weft_volume_blocks_lost{volume=\"data\"} 2",
+        "weft_fabric_troubles{kind=\"pool-filling\",severity=\"warning\"} 1",
+        "weft_pool_level{pool=\"default\"} 1",
+        "weft_pool_fullest_used_bytes{pool=\"default\"} 85",
     ] {
         assert!(manager.lines().any(|l| l == line), "{line} is not in\n{manager}");
     }

@@ -1,11 +1,12 @@
 //! The fabric that is tested: nodes with simulated disks, and a manager with a store that survives it.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use weft_api::{ApiAnswer, ApiReply, ApiRequest};
-use weft_manager::{Manager, ManagerOptions, MemStore};
+use weft_api::{ApiAnswer, ApiReply, ApiRequest, FailureDomain};
+use weft_manager::{Manager, ManagerOptions, MapStore, MemStore};
 use weft_rt::sim::{self, Crash, ProcessId, SimDisk, spawn_process};
 use weft_rt::{Addr, Link, Listener, random_below, random_u128, sleep, timeout};
 use weft_store::{FormatOptions, OpenOptions, Store};
@@ -54,7 +55,7 @@ pub struct Node {
     /// Its host in the simulated network.
     pub host: IpAddr,
     addr: Addr,
-    disks: Vec<SimDisk>,
+    disks: RefCell<Vec<SimDisk>>,
     drives: Vec<DriveId>,
     process: Cell<Option<ProcessId>>,
     stores: Rc<RefCell<Vec<Rc<Store>>>>,
@@ -69,6 +70,8 @@ pub struct Bed {
     fabric: FabricId,
     map_store: MemStore,
     manager: Cell<Option<ProcessId>>,
+    /// By how much the clock of each host is off, in microseconds; 0 for those not named.
+    skews: RefCell<BTreeMap<IpAddr, i64>>,
 }
 
 /// The manager's host.
@@ -82,8 +85,18 @@ fn manager_addr() -> Addr {
 
 impl Node {
     /// Its disks.
-    pub fn disks(&self) -> &[SimDisk] {
-        &self.disks
+    pub fn disks(&self) -> Vec<SimDisk> {
+        self.disks.borrow().clone()
+    }
+
+    /// Puts another disk in the place of one, for the node's next start.
+    pub fn put_disk(&self, at: usize, disk: SimDisk) {
+        self.disks.borrow_mut()[at] = disk;
+    }
+
+    /// Its open stores; none while it does not run.
+    pub fn stores(&self) -> Vec<Rc<Store>> {
+        self.stores.borrow().clone()
     }
 
     /// The identities of its drives.
@@ -113,13 +126,20 @@ impl Bed {
                 name: format!("node-{}", n + 1),
                 host,
                 addr: format!("{host}:4800").parse().expect("a valid address"),
-                disks,
+                disks: RefCell::new(disks),
                 drives,
                 process: Cell::new(None),
                 stores: Rc::default(),
             });
         }
-        let bed = Rc::new(Bed { shape, nodes, fabric, map_store: MemStore::new(), manager: Cell::new(None) });
+        let bed = Rc::new(Bed {
+            shape,
+            nodes,
+            fabric,
+            map_store: MemStore::new(),
+            manager: Cell::new(None),
+            skews: RefCell::default(),
+        });
         bed.start_manager();
         for n in 0..bed.nodes.len() {
             bed.start_node(n);
@@ -149,7 +169,20 @@ impl Bed {
             sim::tell(|| "starts".into());
             manager.serve(listener).await;
         });
+        sim::set_wall_skew(process, self.skew(manager_host()));
         self.manager.set(Some(process));
+    }
+
+    /// Sets how far the clock of a host is off, in microseconds: of what runs there, and of what will.
+    pub fn set_clock(&self, host: IpAddr, skew_us: i64) {
+        self.skews.borrow_mut().insert(host, skew_us);
+        let nodes = self.nodes.iter().filter(|n| n.host == host).filter_map(|n| n.process.get());
+        let manager = self.manager.get().filter(|_| host == manager_host());
+        nodes.chain(manager).for_each(|process| sim::set_wall_skew(process, skew_us));
+    }
+
+    fn skew(&self, host: IpAddr) -> i64 {
+        self.skews.borrow().get(&host).copied().unwrap_or(0)
     }
 
     /// Kills the manager, if it is running.
@@ -165,7 +198,7 @@ impl Bed {
         if node.process.get().is_some() {
             return;
         }
-        let (disks, shared) = (node.disks.clone(), node.stores.clone());
+        let (disks, shared) = (node.disks(), node.stores.clone());
         let (addr, name) = (node.addr.clone(), node.name.clone());
         let fabric = self.fabric;
         let process = spawn_process(node.host, &node.name, async move {
@@ -185,6 +218,7 @@ impl Bed {
             sim::tell(|| "serves".into());
             Target::start(options, stores).run(listener).await;
         });
+        sim::set_wall_skew(process, self.skew(node.host));
         node.process.set(Some(process));
     }
 
@@ -196,6 +230,25 @@ impl Bed {
         }
     }
 
+    /// The manager's store, which outlives it.
+    pub fn map_store(&self) -> &MemStore {
+        &self.map_store
+    }
+
+    /// Changes the map in the manager's store behind everybody's back, as one commit.
+    ///
+    /// # Panics
+    /// If a manager runs.
+    pub fn edit_map(&self, edit: impl FnOnce(&mut FabricMap)) {
+        assert!(self.manager.get().is_none(), "the map is edited while no manager runs");
+        let (version, bytes) = self.map_store.load().expect("it can be read").expect("there is a map");
+        let mut map = weft_wire::control::decode_map(&bytes).expect("it is a map");
+        edit(&mut map);
+        map.version = weft_types::MapVersion(version.0 + 1);
+        let bytes = weft_wire::control::encode_map(&map);
+        self.map_store.commit(version, map.version, &bytes).expect("nobody else commits");
+    }
+
     /// Carries out a management operation, trying until the manager answers.
     pub async fn api(&self, request: ApiRequest) -> ApiAnswer {
         loop {
@@ -205,6 +258,31 @@ impl Bed {
                 Err(_) => sim::tell(|| "the manager does not answer".into()),
             }
             sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Creates a volume of 16 MiB, once all drives have joined. Stripe units are small, so that requests span objects.
+    ///
+    /// # Panics
+    /// If the manager refuses it.
+    pub async fn create_volume(&self, name: &str, copies: u8, width: u32) {
+        while self.map().await.drives.len() < self.shape.nodes * self.shape.drives {
+            sleep(Duration::from_millis(50)).await;
+        }
+        let request = ApiRequest::VolumeCreate {
+            name: name.into(),
+            size_bytes: 16 << 20,
+            copies,
+            pool: None,
+            stripe_unit_bytes: Some(16 << 10),
+            width: Some(width),
+            failure_domain: FailureDomain::Node,
+            thin: false,
+            dry_run: false,
+        };
+        match self.api(request).await {
+            ApiAnswer::Volume { .. } => {}
+            other => panic!("the answer to volume-create is {other:?}"),
         }
     }
 
@@ -258,7 +336,7 @@ impl Bed {
     /// Flips a bit wherever a node's disks hold exactly this block, behind the process's back. Whether they did.
     pub fn rot(&self, n: usize, block: &[u8]) -> bool {
         let mut found = false;
-        for disk in &self.nodes[n].disks {
+        for disk in self.nodes[n].disks() {
             for offset in (0..disk.size_bytes()).step_by(block.len()) {
                 if disk.peek(offset, block.len()) == block {
                     disk.flip(offset + random_below(block.len() as u64), random_below(8) as u8);

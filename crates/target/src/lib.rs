@@ -9,8 +9,10 @@
 
 mod admit;
 mod adopt;
+mod clock;
 mod command;
 mod drive;
+mod inventory;
 mod lease;
 mod load;
 mod member;

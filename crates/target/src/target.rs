@@ -2,6 +2,7 @@
 //!
 //! It owns what the parts share. It never judges a request itself.
 
+use crate::clock::SteadyClock;
 use crate::drive::ServedDrive;
 use crate::lease::Lease;
 use crate::load::ProcessProbe;
@@ -61,6 +62,8 @@ pub struct Target {
     /// Blocks that resyncs have copied since the process started.
     pub(crate) copied_blocks: Cell<u64>,
     pub(crate) process_probe: Cell<Option<ProcessProbe>>,
+    /// The clock that says which versions are too far ahead.
+    pub(crate) steady_clock: SteadyClock,
     /// The highest version counter that was admitted here.
     pub(crate) highest_counter: Cell<u64>,
     /// A drive has failed.
@@ -110,6 +113,7 @@ impl Target {
             told: Told::default(),
             copied_blocks: Cell::new(0),
             process_probe: Cell::new(None),
+            steady_clock: SteadyClock::new(),
             highest_counter: Cell::new(0),
             failures,
             adopted: Notify::default(),
@@ -120,6 +124,7 @@ impl Target {
         target.background(target.clone().keep_lease());
         target.background(target.clone().keep_vouches());
         target.background(target.clone().report_failures());
+        target.background(target.clone().watch_drives());
         target
     }
 

@@ -5,6 +5,7 @@
 //! never decides anything: transitions of the map live in `weft-membership`.
 
 mod block;
+mod capacity;
 mod causes;
 mod ids;
 pub mod limits;
@@ -14,15 +15,16 @@ mod scrub;
 mod version;
 
 pub use block::{BLOCK_SIZE, BlockCount, BlockRange, ChunkIndex, Lba, SECTOR_SIZE};
+pub use capacity::{CapacityLevel, CapacityLevels};
 pub use causes::with_causes;
 pub use ids::{
     DriveId, FabricId, Generation, GroupId, NodeId, ObjectId, ParseIdError, PoolId, RequestId, SessionId,
     VolumeId,
 };
-pub use load::{InterfaceLoad, Latencies, MeterReading, ProcessLoad};
+pub use load::{InterfaceLoad, Latencies, MeterReading, ProcessLoad, VolumeLoad};
 pub use map::{
     AttachMode, Drive, DriveState, Durations, FabricMap, Group, MapVersion, Node, ObjectSpan, Pool,
     Relocation, Role, Session, SessionState, Slot, Striping, Volume, VolumeState,
 };
-pub use scrub::{SCRUB_EVERY_MS, ScrubPlan, ScrubRecord};
+pub use scrub::{SCRUB_EVERY_MS, ScrubFindingKind, ScrubPlan, ScrubRecord};
 pub use version::{Epoch, SessionSlot, Version};

@@ -7,10 +7,12 @@ mod bench;
 mod check;
 mod drive;
 mod inspect;
+mod locate;
 mod logging;
 mod manager;
 mod node;
 mod recover;
+mod restore;
 mod serve;
 mod stop;
 
@@ -21,8 +23,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tracing_subscriber::filter::LevelFilter;
 use weft_cli::{
-    CliError, DriveFormatArgs, Engines, Exit, FabricPlace, FabricRecoverArgs, Globals, ManagerRunArgs,
-    NodeRunArgs, Output, VolumeServeArgs,
+    CliError, DriveFormatArgs, DriveLocateArgs, Engines, Exit, FabricPlace, FabricRecoverArgs, Globals,
+    ManagerRunArgs, MapRestoreArgs, NodeRunArgs, Output, VolumeServeArgs,
 };
 
 /// Shared, protected storage from the drives of many machines
@@ -83,6 +85,10 @@ impl Engines for Whole {
         weft_cli::block_on(inspect::inspect(path, output))
     }
 
+    fn drive_locate(&self, args: DriveLocateArgs, output: Output) -> Result<(), CliError> {
+        weft_cli::block_on(locate::locate(args, output))
+    }
+
     fn drive_facts(&self, path: &Path) -> Result<serde_json::Value, CliError> {
         weft_rt::block_on(inspect::facts(path.to_owned()))?
     }
@@ -93,6 +99,10 @@ impl Engines for Whole {
 
     fn fabric_recover(&self, args: FabricRecoverArgs, output: Output) -> Result<(), CliError> {
         weft_cli::block_on(recover::recover(args, output))
+    }
+
+    fn map_restore(&self, args: MapRestoreArgs, output: Output) -> Result<(), CliError> {
+        weft_cli::block_on(restore::restore(args, output))
     }
 
     fn volume_serve(

@@ -6,7 +6,7 @@ use crate::locate::FabricPlace;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use weft_api::ApiRequest;
+use weft_api::{ApiRequest, EventFilter};
 use weft_rt::Addr;
 
 /// Files of the kernel about this machine and its limits. None of them names what other programs are told: command
@@ -136,7 +136,7 @@ impl Plan {
         let asked = [
             ("status", ApiRequest::Status {}),
             ("map", ApiRequest::MapGet {}),
-            ("events", ApiRequest::Events { after: 0, limit: None }),
+            ("events", ApiRequest::Events { after: 0, limit: None, filter: EventFilter::default() }),
             ("load", ApiRequest::Load {}),
             ("nodes", ApiRequest::NodeList {}),
             ("drives", ApiRequest::DriveList {}),
@@ -144,7 +144,14 @@ impl Plan {
             ("volumes", ApiRequest::VolumeList {}),
             ("sessions", ApiRequest::SessionList { volume: None }),
             ("scrub", ApiRequest::ScrubStatus {}),
-            ("settings", ApiRequest::Settings { rebuild_after_ms: None }),
+            (
+                "settings",
+                ApiRequest::Settings {
+                    rebuild_after_ms: None,
+                    capacity_warning_percent: None,
+                    capacity_critical_percent: None,
+                },
+            ),
         ];
         for (name, request) in asked {
             assert!(!request.is_mutation(), "collecting changes nothing");

@@ -3,6 +3,7 @@
 //! ```text
 //! fabric.json             what the fabric consists of
 //! manager/map.redb        the manager's store
+//! manager/backups/        backups of the map that it takes by itself
 //! nodes/NAME/drive-K.img  the drives
 //! run/manager.sock        where tools reach the manager
 //! run/NAME.pid            which process is which member
@@ -71,6 +72,16 @@ impl Folder {
     /// The manager's store.
     pub fn map_file(&self) -> PathBuf {
         self.0.join("manager/map.redb")
+    }
+
+    /// The backups of the map that the manager has taken by itself.
+    pub(super) fn backups(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.0.join("manager/backups"));
+        let mut paths: Vec<PathBuf> =
+            entries.into_iter().flatten().filter_map(|e| Some(e.ok()?.path())).collect();
+        paths.retain(|p| p.extension().is_some_and(|e| e == "weftmap"));
+        paths.sort();
+        paths
     }
 
     /// Whether the manager's store is there. One that cannot be seen, for want of permission or else, is not

@@ -168,6 +168,12 @@ impl Running {
         assert!(found, "it ended without saying '{word}'");
     }
 
+    /// The lines of its standard output, as they come.
+    pub fn lines(&mut self) -> impl Iterator<Item = String> + use<> {
+        let out = self.0.stdout.take().expect("it was asked for, and is read once");
+        BufReader::new(out).lines().map_while(Result::ok)
+    }
+
     /// Sends a signal and waits for the end.
     pub fn end(mut self, signal: &str) -> Option<i32> {
         kill(self.0.id() as i32, signal);
@@ -212,6 +218,12 @@ pub fn said(output: Output) -> Said {
 }
 
 impl Said {
+    /// Insists on a refusal of the arguments themselves, with these words.
+    pub fn fails_as_usage(&self, words: &str) {
+        assert_eq!(self.code, 2, "{self:?}");
+        assert!(self.err.contains(words) && self.out.is_empty(), "'{words}' is not in: {}", self.err);
+    }
+
     /// Insists on a failure with this exit code, these words, and a hint.
     pub fn fails(&self, code: i32, words: &[&str]) {
         assert_eq!(self.code, code, "{self:?}");
