@@ -1,10 +1,10 @@
 //! What is answered. It owns the shapes that tools print; bytes are integers, times RFC 3339 in UTC.
 
-use crate::{CheckInfo, FabricLoad, LossInfo, ScrubInfo, ScrubRunInfo, Timestamp};
+use crate::{CheckInfo, FabricLoad, LossInfo, ScrubInfo, ScrubRunInfo, Timestamp, Trouble};
 use serde::{Deserialize, Serialize};
 use weft_types::{
-    AttachMode, DriveId, DriveState, Epoch, FabricId, FabricMap, Generation, GroupId, MapVersion, NodeId,
-    PoolId, Role, SessionId, SessionState, VolumeId, VolumeState,
+    AttachMode, CapacityLevel, CapacityLevels, DriveId, DriveState, Epoch, FabricId, FabricMap, Generation,
+    GroupId, MapVersion, NodeId, PoolId, Role, SessionId, SessionState, VolumeId, VolumeState,
 };
 
 /// The answer to an operation, tagged by `op`.
@@ -61,6 +61,9 @@ pub enum ApiAnswer {
     Volume {
         /// The volume.
         volume: VolumeInfo,
+        /// What was done and may be regretted, for people: a pool that is promised more often than it exists.
+        #[serde(default)]
+        warnings: Vec<String>,
         /// Whether nothing was changed because the request said `dry_run`.
         #[serde(default)]
         dry_run: bool,
@@ -84,7 +87,7 @@ pub enum ApiAnswer {
     Status(Box<FabricStatus>),
     /// To `load`.
     Load(Box<FabricLoad>),
-    /// To `events`: oldest first.
+    /// To `events`: oldest first; to `event-add`: the one that was added.
     Events {
         /// The events.
         events: Vec<EventInfo>,
@@ -260,6 +263,27 @@ pub struct PoolInfo {
     pub provisioned_bytes: u64,
     /// What can still be promised.
     pub free: Vec<CapacityAtCopies>,
+    /// How full it is: as full as the fullest of its active drives.
+    #[serde(default)]
+    pub level: CapacityLevel,
+    /// The fullest of its active drives that answer: writes fail where it is full, whatever is free beside it.
+    #[serde(default)]
+    pub fullest: Option<DriveFill>,
+}
+
+/// How full a drive is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveFill {
+    /// The drive.
+    pub drive: DriveId,
+    /// Its node.
+    pub node: String,
+    /// Bytes that can hold data.
+    pub capacity_bytes: u64,
+    /// Bytes that hold data or metadata.
+    pub used_bytes: u64,
+    /// Whether it takes no more new data: the rest is what the store needs itself.
+    pub is_full: bool,
 }
 
 /// A volume.
@@ -388,8 +412,11 @@ pub struct FabricStatus {
     pub time: Timestamp,
     /// How well it is.
     pub health: Health,
-    /// Why it is not healthy, for people; empty if it is.
+    /// Why it is not healthy, for people; empty if it is. In `troubles` is more.
     pub reasons: Vec<String>,
+    /// All that is not as it should be, the worst first; also what does not touch its health.
+    #[serde(default)]
+    pub troubles: Vec<Trouble>,
     /// The nodes, by number.
     pub nodes: Vec<NodeInfo>,
     /// The pools with their capacity.
@@ -449,16 +476,33 @@ pub struct ResyncInfo {
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventInfo {
-    /// Its number; rises by one with each event of this manager process.
+    /// Its number; rises by one with each event of the fabric, across restarts of the manager. The order of events
+    /// is that of their numbers, whatever the clock says.
     pub seq: u64,
     /// When, by the manager's clock.
     pub time: Timestamp,
+    /// By how much its time lies before that of the event before it, in milliseconds: the clock was set back.
+    #[serde(default)]
+    pub clock_back_ms: Option<u64>,
     /// The map's version after it.
     pub map: MapVersion,
-    /// What happened, for programs: `node-joined`, `evicted`, ...
+    /// Who did it: `manager` of its own accord, `target NAME` or `client NAME` that asked for it, or a person's tool
+    /// as `USER@HOST`, as it calls itself.
+    #[serde(default)]
+    pub who: String,
+    /// What happened, for programs: `join-node`, `evict`, `data-unavailable`, ...
     pub what: String,
     /// What happened and why, for people.
     pub why: String,
+    /// Volumes that it is about, some of them where there are many.
+    #[serde(default)]
+    pub volumes: Vec<String>,
+    /// Nodes that it is about, likewise.
+    #[serde(default)]
+    pub nodes: Vec<String>,
+    /// Drives that it is about, likewise.
+    #[serde(default)]
+    pub drives: Vec<DriveId>,
 }
 
 /// The settings of the fabric.
@@ -470,4 +514,7 @@ pub struct SettingsInfo {
     pub lease_ms: u32,
     /// How long a client may be silent before its sessions are over, in milliseconds; fixed as well.
     pub session_ms: u32,
+    /// At which part of its capacity a pool's fullest drive is worth a warning, and is critical.
+    #[serde(default)]
+    pub capacity: CapacityLevels,
 }

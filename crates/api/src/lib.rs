@@ -11,11 +11,12 @@ mod recovery;
 mod request;
 mod scrub;
 mod time;
+mod trouble;
 
 pub use answer::{
-    ApiAnswer, CapacityAtCopies, CopyMove, DegradedGroup, DriveInfo, DriveUse, Emptying, Evacuation,
-    EventInfo, FabricStatus, Health, NodeInfo, PoolInfo, Presence, Repair, ReplicaInfo, ResyncInfo,
-    SessionInfo, SettingsInfo, VolumeInfo,
+    ApiAnswer, CapacityAtCopies, CopyMove, DegradedGroup, DriveFill, DriveInfo, DriveUse, Emptying,
+    Evacuation, EventInfo, FabricStatus, Health, NodeInfo, PoolInfo, Presence, Repair, ReplicaInfo,
+    ResyncInfo, SessionInfo, SettingsInfo, VolumeInfo,
 };
 pub use error::{ApiError, ErrorCode};
 pub use load::{DriveLoad, FabricLoad, NodeLoad, SessionLoad};
@@ -23,9 +24,12 @@ pub use message::{
     ApiReply, MessageError, Outcome, decode_reply, decode_request, encode_reply, encode_request,
 };
 pub use recovery::{CheckFinding, CheckInfo, CheckSeverity, LossInfo, LostCopy, LostGroup, LostRange};
-pub use request::{ApiRequest, FailureDomain};
+pub use request::{ApiRequest, EventFilter, FailureDomain};
 pub use scrub::{ScrubFindingInfo, ScrubGroupInfo, ScrubInfo, ScrubRunInfo, ScrubVolumeInfo};
 pub use time::{ParseTimeError, Timestamp};
+pub use trouble::{
+    Advice, AffectedVolume, ByteRange, Doing, Progress, Severity, Trouble, TroubleKind, WaitsFor,
+};
 
 /// The version of the shapes in this crate; raised when a reader of the older one would misunderstand.
 pub const SCHEMA_VERSION: u32 = 1;

@@ -131,12 +131,13 @@ mod tests {
 
     #[test]
     fn a_reply_reads_back_as_answer_or_error() {
-        let settings = SettingsInfo { rebuild_after_ms: 1, lease_ms: 2, session_ms: 3 };
+        let settings =
+            SettingsInfo { rebuild_after_ms: 1, lease_ms: 2, session_ms: 3, capacity: Default::default() };
         let answer = ApiAnswer::Settings { settings };
         let bytes = encode_reply(Ok(answer.clone()));
         assert_eq!(
             String::from_utf8_lossy(&bytes),
-            r#"{"schema_version":1,"answer":{"op":"settings","settings":{"rebuild_after_ms":1,"lease_ms":2,"session_ms":3}}}"#
+            r#"{"schema_version":1,"answer":{"op":"settings","settings":{"rebuild_after_ms":1,"lease_ms":2,"session_ms":3,"capacity":{"warning_percent":80,"critical_percent":90}}}}"#
         );
         assert_eq!(decode_reply(&bytes).expect("it is one").into_result(), Ok(answer));
         let error = ApiError::new(ErrorCode::NotFound, "there is no volume 'v'").with_hint("look");

@@ -1,5 +1,6 @@
 //! What can be asked. It owns the operations and their parameters; names are those of the glossary.
 
+use crate::{EventInfo, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// What must not hold two copies of the same block.
@@ -189,7 +190,7 @@ pub enum ApiRequest {
     Status {},
     /// What was asked of nodes, drives, volumes and by clients since the nodes started. Answer: `load`.
     Load {},
-    /// What happened lately. Answer: `events`, oldest first.
+    /// What happened lately. Answer: `events`, in the order of their numbers.
     Events {
         /// Only events with a number above this one.
         #[serde(default)]
@@ -197,6 +198,14 @@ pub enum ApiRequest {
         /// At most so many, the newest; none for all that are kept.
         #[serde(default)]
         limit: Option<u32>,
+        /// Which of them.
+        #[serde(default)]
+        filter: EventFilter,
+    },
+    /// Adds an event of somebody's own, `note`, to those of the fabric. Answer: `events`, with this one.
+    EventAdd {
+        /// What is to be noted: 1 to 200 characters on one line.
+        text: String,
     },
     /// Has volumes read and verified as a whole, and damaged copies healed. Answer: `scrub`.
     ScrubStart {
@@ -227,7 +236,52 @@ pub enum ApiRequest {
         /// How long a replica may be out before its data is rebuilt elsewhere, in milliseconds.
         #[serde(default)]
         rebuild_after_ms: Option<u64>,
+        /// At which part of its capacity a pool's fullest drive is worth a warning, in percent.
+        #[serde(default)]
+        capacity_warning_percent: Option<u8>,
+        /// At which part it is critical, in percent.
+        #[serde(default)]
+        capacity_critical_percent: Option<u8>,
     },
+}
+
+/// Which events somebody wants; those that pass every part that is given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EventFilter {
+    /// Only those that carry this time or a later one, by the manager's clock at the event.
+    #[serde(default)]
+    pub since: Option<Timestamp>,
+    /// Only those of one of these kinds, as in `what`; none for all.
+    #[serde(default)]
+    pub kinds: Vec<String>,
+    /// Only those about this volume.
+    #[serde(default)]
+    pub volume: Option<String>,
+    /// Only those about this node.
+    #[serde(default)]
+    pub node: Option<String>,
+    /// Only those about the drive whose identifier begins so.
+    #[serde(default)]
+    pub drive: Option<String>,
+}
+
+impl EventFilter {
+    /// Whether the event passes.
+    pub fn passes(&self, event: &EventInfo) -> bool {
+        let is_named = |wanted: &Option<String>, names: &[String]| {
+            wanted.as_ref().is_none_or(|wanted| names.iter().any(|name| name == wanted))
+        };
+        let begins = |wanted: &String| {
+            let wanted = wanted.to_ascii_lowercase();
+            event.drives.iter().any(|d| d.to_string().starts_with(&wanted))
+        };
+        self.since.is_none_or(|since| event.time >= since)
+            && (self.kinds.is_empty() || self.kinds.contains(&event.what))
+            && is_named(&self.volume, &event.volumes)
+            && is_named(&self.node, &event.nodes)
+            && self.drive.as_ref().is_none_or(begins)
+    }
 }
 
 impl ApiRequest {
@@ -245,10 +299,19 @@ impl ApiRequest {
             | ApiRequest::DriveRemove { dry_run, .. }
             | ApiRequest::NodeEvacuate { dry_run, .. }
             | ApiRequest::NodeRemove { dry_run, .. } => !dry_run,
-            ApiRequest::Settings { rebuild_after_ms } => rebuild_after_ms.is_some(),
-            ApiRequest::ScrubStart { .. } | ApiRequest::ScrubStop {} | ApiRequest::ScrubSchedule { .. } => {
-                true
+            ApiRequest::Settings {
+                rebuild_after_ms,
+                capacity_warning_percent,
+                capacity_critical_percent,
+            } => {
+                rebuild_after_ms.is_some()
+                    || capacity_warning_percent.is_some()
+                    || capacity_critical_percent.is_some()
             }
+            ApiRequest::ScrubStart { .. }
+            | ApiRequest::ScrubStop {}
+            | ApiRequest::ScrubSchedule { .. }
+            | ApiRequest::EventAdd { .. } => true,
             _ => false,
         }
     }

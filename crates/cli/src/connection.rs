@@ -2,6 +2,8 @@
 
 use crate::error::CliError;
 use crate::locate::FabricPlace;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use weft_api::{ApiAnswer, ApiRequest, decode_reply, encode_request};
 use weft_rt::{Buf, Link};
 use weft_types::limits::FRAME_HEAD_MAX;
@@ -68,7 +70,41 @@ impl Connection {
     }
 }
 
-/// Who this process is, for people who list sessions.
+/// Who this process is, for people who list sessions and events: `USER@HOST weft[PID]`.
 pub fn client_name() -> String {
-    format!("weft[{}]", std::process::id())
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = Some(host.trim()).filter(|h| !h.is_empty()).unwrap_or("localhost").to_owned();
+    format!("{}@{host} weft[{}]", user(), std::process::id())
+}
+
+/// The name of the user that this process runs as, or the number where it has none.
+fn user() -> String {
+    let Ok(own) = fs::metadata("/proc/self") else { return "somebody".into() };
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    name_of(&passwd, own.uid()).unwrap_or_else(|| own.uid().to_string())
+}
+
+/// The name of a user's number (passwd(5)).
+fn name_of(passwd: &str, uid: u32) -> Option<String> {
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next().filter(|name| !name.is_empty() && !name.contains(char::is_whitespace))?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_found_by_their_number() {
+        let passwd = "root:x:0:0:root:/root:/bin/sh\n\nbroken\nada:x:1000:1000::/home/ada:/bin/sh\n";
+        assert_eq!(name_of(passwd, 1000).as_deref(), Some("ada"));
+        assert_eq!(name_of(passwd, 0).as_deref(), Some("root"));
+        assert_eq!(name_of(passwd, 7), None);
+        let name = client_name();
+        let (person, program) = name.split_once(' ').expect("two words");
+        assert!(person.contains('@') && program.starts_with("weft["), "{name}");
+    }
 }

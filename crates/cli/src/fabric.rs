@@ -38,12 +38,39 @@ pub enum FabricCommand {
         ./weft-fabric/nodes/*/drive-*.img")]
     Recover(FabricRecoverArgs),
     /// Show or change the fabric's settings
-    #[command(after_long_help = "Examples:\n  weft fabric set --rebuild-after-ms 60000")]
-    Set {
-        /// How long a replica may be out before its data is rebuilt elsewhere, in milliseconds: 1000 to 31536000000
-        #[arg(long, value_name = "MS")]
-        rebuild_after_ms: Option<u64>,
-    },
+    #[command(after_long_help = "Examples:\n  weft fabric set --rebuild-after-ms 60000\n  \
+                           weft fabric set --capacity-warning 70% --capacity-critical 85%")]
+    Set(FabricSetArgs),
+}
+
+/// Arguments of `weft fabric set`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct FabricSetArgs {
+    /// How long a replica may be out before its data is rebuilt elsewhere, in milliseconds: 1000 to 31536000000
+    #[arg(long, value_name = "MS")]
+    pub rebuild_after_ms: Option<u64>,
+    /// From which part of its capacity on a pool's fullest drive is worth a warning, such as 80%
+    #[arg(long, value_name = "PERCENT")]
+    pub capacity_warning: Option<Percent>,
+    /// From which part on it is critical, such as 90%
+    #[arg(long, value_name = "PERCENT")]
+    pub capacity_critical: Option<Percent>,
+}
+
+/// A whole number of percent, with or without its sign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Percent(pub u8);
+
+impl std::str::FromStr for Percent {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Percent, String> {
+        let number = text.strip_suffix('%').unwrap_or(text).trim_end();
+        match number.parse() {
+            Ok(percent @ 1..=99) if number.bytes().all(|b| b.is_ascii_digit()) => Ok(Percent(percent)),
+            _ => Err("expected a whole number from 1 to 99, such as 80 or 80%".into()),
+        }
+    }
 }
 
 /// Arguments of `weft fabric recover`.
@@ -87,44 +114,62 @@ pub(crate) async fn show(connection: &Connection, output: Output) -> Result<(), 
             rebuild_after_ms: map.durations.rebuild_after_ms,
             lease_ms: map.durations.lease_ms,
             session_ms: map.durations.session_ms,
+            capacity: map.capacity,
         },
     };
     output.show(&identity, |i, paint| {
-        let settings = &i.settings;
-        fields(
-            paint,
-            &[
-                ("fabric", i.fabric.to_string()),
-                ("map", i.map.to_string()),
-                ("nodes", i.nodes.to_string()),
-                ("drives", i.drives.to_string()),
-                ("groups", i.groups.to_string()),
-                ("volumes", i.volumes.to_string()),
-                ("lease", span_ms(settings.lease_ms.into())),
-                ("session", span_ms(settings.session_ms.into())),
-                ("rebuild after", span_ms(settings.rebuild_after_ms)),
-            ],
-        )
+        let mut lines = vec![
+            ("fabric", i.fabric.to_string()),
+            ("map", i.map.to_string()),
+            ("nodes", i.nodes.to_string()),
+            ("drives", i.drives.to_string()),
+            ("groups", i.groups.to_string()),
+            ("volumes", i.volumes.to_string()),
+        ];
+        lines.extend(settings_in_words(&i.settings));
+        fields(paint, &lines)
     })
 }
 
 pub(crate) async fn set(
     connection: &Connection,
-    rebuild_after_ms: Option<u64>,
+    args: &FabricSetArgs,
     output: Output,
 ) -> Result<(), CliError> {
-    let answer = connection.ask(&ApiRequest::Settings { rebuild_after_ms }).await?;
+    let request = ApiRequest::Settings {
+        rebuild_after_ms: args.rebuild_after_ms,
+        capacity_warning_percent: args.capacity_warning.map(|p| p.0),
+        capacity_critical_percent: args.capacity_critical.map(|p| p.0),
+    };
+    let answer = connection.ask(&request).await?;
     let ApiAnswer::Settings { settings } = &answer else {
         return Err(CliError::wrong_answer(connection.at()));
     };
-    output.show(&answer, |_, paint| {
-        fields(
-            paint,
-            &[
-                ("lease", span_ms(settings.lease_ms.into())),
-                ("session", span_ms(settings.session_ms.into())),
-                ("rebuild after", span_ms(settings.rebuild_after_ms)),
-            ],
-        )
-    })
+    output.show(&answer, |_, paint| fields(paint, &settings_in_words(settings)))
+}
+
+/// The settings, each by its name.
+fn settings_in_words(settings: &SettingsInfo) -> [(&'static str, String); 5] {
+    [
+        ("lease", span_ms(settings.lease_ms.into())),
+        ("session", span_ms(settings.session_ms.into())),
+        ("rebuild after", span_ms(settings.rebuild_after_ms)),
+        ("capacity warning", format!("{} %", settings.capacity.warning_percent)),
+        ("capacity critical", format!("{} %", settings.capacity.critical_percent)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percents_are_read() {
+        for (text, percent) in [("80", 80), ("80%", 80), ("80 %", 80), ("1", 1), ("99%", 99)] {
+            assert_eq!(text.parse(), Ok(Percent(percent)), "{text}");
+        }
+        for text in ["", "%", "0", "100", "256", "-5", "+5", "8.5", "80%%"] {
+            assert!(text.parse::<Percent>().is_err(), "{text}");
+        }
+    }
 }

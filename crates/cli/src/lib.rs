@@ -5,6 +5,7 @@
 //! it asks of the program through [`Engines`]. It never touches a drive, and never decides anything about the
 //! fabric.
 
+mod bundle;
 mod check;
 mod confirm;
 mod connection;
@@ -17,6 +18,7 @@ mod helper;
 mod interrupt;
 mod local;
 mod locate;
+mod log;
 mod manager;
 mod map;
 mod node;
@@ -26,6 +28,7 @@ mod pool;
 mod progress;
 mod reference;
 mod repair;
+mod report;
 mod scrub;
 mod session;
 mod size;
@@ -37,13 +40,15 @@ mod usage;
 mod volume;
 mod watch;
 
+pub use bundle::SupportBundleArgs;
 pub use connection::{Connection, client_name};
-pub use drive::{DriveCommand, DriveFormatArgs};
+pub use drive::{DriveCommand, DriveFormatArgs, DriveLocateArgs};
 pub use error::{CliError, Exit};
-pub use events::EventsArgs;
-pub use fabric::{FabricCommand, FabricRecoverArgs};
+pub use events::{EventsArgs, Since};
+pub use fabric::{FabricCommand, FabricRecoverArgs, FabricSetArgs, Percent};
 pub use local::{DownArgs, Folder, LocalConfig, LocalError, LocalNode, ProcessId, UpArgs};
 pub use locate::FabricPlace;
+pub use log::{LogArgs, LogFormat};
 pub use manager::{ManagerCommand, ManagerRunArgs};
 pub use map::{MapCommand, MapRestoreArgs};
 pub use node::{NodeCommand, NodeRunArgs};
@@ -53,17 +58,19 @@ pub use pool::PoolCommand;
 pub use progress::Step;
 pub use reference::reference;
 pub use repair::VolumeRepairArgs;
+pub use report::ReportArgs;
 pub use scrub::{ScrubCommand, ScrubScheduleArgs, ScrubStartArgs};
 pub use session::SessionCommand;
 pub use size::{ParseSizeError, Size};
 pub use span::{ParseSpanError, Span, span};
+pub use table::{Cell, Table};
 pub use transfer::{VolumeExportArgs, VolumeImportArgs};
 pub use usage::report_usage;
 pub use volume::{Domain, VolumeCommand, VolumeCreateArgs, VolumeDeleteArgs, VolumeServeArgs};
 pub use watch::{By, SortColumn, WatchArgs};
 
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Options of every command.
 #[derive(Clone, Debug, clap::Args)]
@@ -112,14 +119,21 @@ pub enum Command {
     Up(UpArgs),
     /// Stop the fabric that `weft up` started
     Down(DownArgs),
-    /// Show how the fabric is: health, capacity, nodes, repairs
+    /// Show how the fabric is: health, troubles, capacity, nodes
     ///
-    /// Exits with 0 also if the fabric is degraded: the word is in the output, and in `health` of the JSON
-    /// document.
-    #[command(after_long_help = "Examples:\n  weft status\n  weft status --json | jq -r .health")]
+    /// For each trouble: what it is, since when, which volumes and how much of them it concerns, what the fabric
+    /// does about it or waits for, and what can be done. Exits with 0 also if the fabric is degraded: the word is
+    /// in the output, and in `health` of the JSON document, whose shape is described in docs/status.md.
+    ///
+    /// Without a manager it shows what can be known of a local fabric (which processes run, and what the nodes
+    /// say), and exits with 3.
+    #[command(after_long_help = "Examples:\n  weft status\n  weft status --json | jq -r .health\n  \
+                           weft status --json | jq -r '.troubles[] | [.severity, .since, .what] | @tsv'")]
     Status,
     /// Show what the fabric does, second by second
     Watch(WatchArgs),
+    /// Show what `weft watch --record` recorded, as a page with charts
+    Report(ReportArgs),
     /// Volumes: named, sized address spaces on the fabric
     #[command(subcommand)]
     Volume(VolumeCommand),
@@ -140,6 +154,8 @@ pub enum Command {
     Scrub(ScrubCommand),
     /// Show what happened in the fabric lately
     Events(EventsArgs),
+    /// Collect what helps to find out what is wrong, in one archive
+    SupportBundle(SupportBundleArgs),
     /// The fabric as a whole
     #[command(subcommand)]
     Fabric(FabricCommand),
@@ -158,6 +174,9 @@ pub trait Engines {
     fn node_run(&self, args: NodeRunArgs) -> Result<(), CliError>;
     fn drive_format(&self, args: DriveFormatArgs, output: Output) -> Result<(), CliError>;
     fn drive_inspect(&self, path: PathBuf, output: Output) -> Result<(), CliError>;
+    fn drive_locate(&self, args: DriveLocateArgs, output: Output) -> Result<(), CliError>;
+    /// What `weft drive inspect --json` prints, as a document.
+    fn drive_facts(&self, path: &Path) -> Result<serde_json::Value, CliError>;
     fn drive_check(&self, path: PathBuf, deep: bool, output: Output) -> Result<(), CliError>;
     fn fabric_recover(&self, args: FabricRecoverArgs, output: Output) -> Result<(), CliError>;
     fn map_restore(&self, args: MapRestoreArgs, output: Output) -> Result<(), CliError>;
@@ -172,12 +191,14 @@ pub trait Engines {
 pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result<(), CliError> {
     let (place, output) = (globals.place(), globals.output());
     match command {
-        Command::Manager(ManagerCommand::Run(args)) => engines.manager_run(args),
-        Command::Node(NodeCommand::Run(args)) => engines.node_run(args),
+        Command::Manager(ManagerCommand::Run(args)) => engines.manager_run(*args),
+        Command::Node(NodeCommand::Run(args)) => engines.node_run(*args),
         Command::Drive(DriveCommand::Format(args)) => engines.drive_format(args, output),
         Command::Drive(DriveCommand::Inspect { path }) => engines.drive_inspect(path, output),
+        Command::Drive(DriveCommand::Locate(args)) => engines.drive_locate(args, output),
         Command::Drive(DriveCommand::Check { path, deep }) => engines.drive_check(path, deep, output),
         Command::Fabric(FabricCommand::Recover(args)) => engines.fabric_recover(args, output),
+        Command::SupportBundle(args) => bundle::bundle(&args, &place, engines, output),
         Command::Map(MapCommand::Restore(args)) => engines.map_restore(args, output),
         Command::Map(MapCommand::Verify { file }) => {
             block_on(async move { map::verify(&file, output).await })
@@ -213,6 +234,9 @@ pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result
         Command::Volume(VolumeCommand::Export(args)) => {
             block_on(async move { transfer::export(&place, &args, output).await })
         }
+        Command::Report(args) => report::report(&args, output),
+        Command::Status => block_on(async move { status::status(&place, output).await }),
+        Command::Events(args) => block_on(async move { events::events(&place, &args, output).await }),
         Command::Watch(args) => block_on(async move { watch::watch(&place, &args, output).await }),
         asked => block_on(async move {
             let connection = Connection::open(&place).await?;
@@ -224,7 +248,6 @@ pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result
 /// Carries out a command that only asks the manager.
 async fn ask(connection: &Connection, command: Command, output: Output) -> Result<(), CliError> {
     match command {
-        Command::Status => status::status(connection, output).await,
         Command::Volume(VolumeCommand::Create(args)) => volume::create(connection, args, output).await,
         Command::Volume(VolumeCommand::List) => volume::list(connection, output).await,
         Command::Volume(VolumeCommand::Show { name }) => volume::show(connection, &name, output).await,
@@ -257,11 +280,8 @@ async fn ask(connection: &Connection, command: Command, output: Output) -> Resul
         Command::Drive(DriveCommand::Show { id }) => drive::show(connection, &id, output).await,
         Command::Pool(PoolCommand::List) => pool::list(connection, output).await,
         Command::Scrub(command) => scrub::scrub(connection, command, output).await,
-        Command::Events(args) => events::events(connection, &args, output).await,
         Command::Fabric(FabricCommand::Show) => fabric::show(connection, output).await,
-        Command::Fabric(FabricCommand::Set { rebuild_after_ms }) => {
-            fabric::set(connection, rebuild_after_ms, output).await
-        }
+        Command::Fabric(FabricCommand::Set(args)) => fabric::set(connection, &args, output).await,
         Command::Fabric(FabricCommand::Check) => check::check(connection, output).await,
         Command::Map(MapCommand::Show) => map::show(connection).await,
         Command::Map(MapCommand::Backup { file, force }) => {

@@ -41,10 +41,24 @@ impl FabricPlace {
         }
     }
 
+    /// A command of `weft` as it has to be typed for this fabric.
+    pub(crate) fn command(&self, command: &str) -> String {
+        let is_known =
+            std::env::var("WEFT_FABRIC").is_ok_and(|named| FabricPlace::new(Some(&named)) == *self);
+        match command.strip_prefix("weft ") {
+            Some(rest) if !is_known && *self != FabricPlace::new(None) => {
+                format!("weft --fabric {self} {rest}")
+            }
+            _ => command.to_owned(),
+        }
+    }
+
     /// What to do if no manager answers there.
     pub fn hint(&self) -> String {
         match self {
-            FabricPlace::Address(_) => "is the manager running, and is its address right?".into(),
+            FabricPlace::Address(_) => {
+                "is the manager running, and is its address right? attached volumes go on without it".into()
+            }
             FabricPlace::Folder(path) if Folder::at(path).has_running_member() => {
                 let at = match path.as_os_str() == FOLDER_DEFAULT {
                     true => String::new(),
@@ -74,6 +88,14 @@ impl std::fmt::Display for FabricPlace {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_names_the_fabric_where_it_has_to() {
+        let command = |place: Option<&str>| FabricPlace::new(place).command("weft node start a");
+        assert_eq!(command(None), "weft node start a");
+        assert_eq!(command(Some("/nowhere/f")), "weft --fabric /nowhere/f node start a");
+        assert_eq!(FabricPlace::new(Some("/f")).command("fstrim"), "fstrim");
+    }
 
     #[test]
     fn a_place_is_an_address_or_a_folder() {

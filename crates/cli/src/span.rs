@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A span of time, written as `500ms`, `30s`, `5m` or `2h`.
+/// A span of time, written as `500ms`, `30s`, `5m`, `2h` or `7d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
@@ -11,7 +11,7 @@ pub struct Span(pub Duration);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseSpanError {
     /// It is no whole number with a unit.
-    #[error("expected a whole number with a unit such as 500ms, 30s, 5m or 2h")]
+    #[error("expected a whole number with a unit such as 500ms, 30s, 5m, 2h or 7d")]
     Form,
     /// It is too long to be meant.
     #[error("it is more than a year")]
@@ -32,6 +32,7 @@ impl FromStr for Span {
             "s" | "sec" => 1000,
             "m" | "min" => 60_000,
             "h" => 3_600_000,
+            "d" => 86_400_000,
             _ => return Err(ParseSpanError::Form),
         };
         if number.is_empty() {
@@ -68,9 +69,15 @@ mod tests {
 
     #[test]
     fn spans_are_read() {
-        for (text, ms) in
-            [("0s", 0), ("500ms", 500), ("30s", 30_000), ("30 s", 30_000), ("5m", 300_000), ("2h", 7_200_000)]
-        {
+        for (text, ms) in [
+            ("0s", 0),
+            ("500ms", 500),
+            ("30s", 30_000),
+            ("30 s", 30_000),
+            ("5m", 300_000),
+            ("2h", 7_200_000),
+            ("2d", 172_800_000),
+        ] {
             assert_eq!(text.parse(), Ok(Span(Duration::from_millis(ms))), "{text}");
         }
         for text in ["", "s", "30", "-1s", "+1s", "1.5s", "30x", "3 0s", "1h30m", "30S"] {

@@ -1,26 +1,50 @@
-//! `weft status`: the fabric at a glance.
+//! `weft status`: the fabric at a glance, and what is wrong with it, since when, what is done about it, and what to do.
 
 use crate::connection::Connection;
 use crate::error::CliError;
+use crate::local::Unmanaged;
+use crate::locate::FabricPlace;
 use crate::output::Output;
 use crate::paint::{Paint, Tone};
 use crate::size::Size;
 use crate::span::span_ms;
-use crate::table::{Cell, Table, row};
-use weft_api::{ApiAnswer, ApiRequest, DegradedGroup, FabricStatus, Health, Presence, Repair};
+use crate::table::Cell;
+use weft_api::{
+    AffectedVolume, ApiAnswer, ApiRequest, Doing, FabricStatus, Health, Presence, Progress, Severity,
+    Timestamp, Trouble,
+};
 
-/// Rows of the table of repairs before the rest is only counted: one screen.
-const ROWS_SHOWN: usize = 16;
+/// Troubles that are shown in full: some screens. The JSON document has all of them.
+const TROUBLES_SHOWN: usize = 24;
+
+/// Volumes that are named per trouble, and ranges per volume.
+const VOLUMES_SHOWN: usize = 4;
+const RANGES_SHOWN: usize = 4;
 
 /// Nodes up to which all are listed; beyond, only those that are not up.
 const NODES_SHOWN: usize = 16;
 
-pub(crate) async fn status(connection: &Connection, output: Output) -> Result<(), CliError> {
+/// Shows the fabric's status; without a manager, what can be known of a local fabric.
+///
+/// # Errors
+/// [`CliError::Unreachable`] without a manager, also where something was shown.
+pub(crate) async fn status(place: &FabricPlace, output: Output) -> Result<(), CliError> {
+    let connection = match Connection::open(place).await {
+        Err(error @ CliError::Unreachable { .. }) => {
+            if let FabricPlace::Folder(folder) = place
+                && let Some(unmanaged) = Unmanaged::look(folder, place).await?
+            {
+                output.show(&unmanaged, Unmanaged::describe)?;
+            }
+            return Err(error);
+        }
+        opened => opened?,
+    };
     let answer = connection.ask(&ApiRequest::Status {}).await?;
     let ApiAnswer::Status(status) = &answer else {
         return Err(CliError::wrong_answer(connection.at()));
     };
-    output.show(&answer, |_, paint| describe(status, paint))
+    output.show(&answer, |_, paint| describe(status, place, paint))
 }
 
 /// A health in words and colour.
@@ -32,25 +56,30 @@ pub(crate) fn health(health: Health) -> Cell {
     }
 }
 
-fn describe(status: &FabricStatus, paint: Paint) -> String {
+fn describe(status: &FabricStatus, place: &FabricPlace, paint: Paint) -> String {
     let (name, tone) = match status.health {
         Health::Healthy => ("healthy", Tone::Good),
         Health::Degraded => ("degraded", Tone::Warning),
         Health::Unavailable => ("unavailable", Tone::Bad),
     };
     let up = status.nodes.iter().filter(|n| n.presence == Presence::Up).count();
+    let warnings = status.troubles.iter().filter(|t| t.severity == Severity::Warning).count();
     let mut text = format!(
-        "Fabric {} is {}: {up} of {} nodes up, {}, {}, {}, map {}\n",
+        "Fabric {} is {}{}: {up} of {} nodes up, {}, {}, {}, map {}\n",
         status.fabric.short(),
         paint.text(tone, name),
+        if warnings > 0 { format!(", with {}", count(warnings, "warning")) } else { String::new() },
         status.nodes.len(),
         count(status.volumes, "volume"),
         count(status.sessions, "session"),
         count(status.groups, "group"),
         status.map,
     );
-    for reason in &status.reasons {
-        text.push_str(&format!("  {} {reason}\n", paint.text(tone, "-")));
+    for trouble in status.troubles.iter().take(TROUBLES_SHOWN) {
+        text.push_str(&format!("\n{}", describe_trouble(trouble, status.time, place, paint)));
+    }
+    if let Some(more) = status.troubles.len().checked_sub(TROUBLES_SHOWN).filter(|n| *n > 0) {
+        text.push_str(&format!("\nand {more} more: `weft status --json` has all\n"));
     }
     let shown = |n: &&weft_api::NodeInfo| status.nodes.len() <= NODES_SHOWN || n.presence != Presence::Up;
     let nodes: Vec<_> = status.nodes.iter().filter(shown).cloned().collect();
@@ -60,124 +89,92 @@ fn describe(status: &FabricStatus, paint: Paint) -> String {
     if !status.pools.is_empty() {
         text.push_str(&format!("\n{}", crate::pool::table(&status.pools).render(paint)));
     }
-    if !status.emptying.is_empty() {
-        text.push_str(&format!("\n{}", emptying(status).render(paint)));
-    }
     if let Some(run) = &status.scrub {
         text.push_str(&format!("\n{}", crate::scrub::line(run, paint)));
     }
-    if !status.degraded_groups.is_empty() {
-        text.push_str(&format!("\n{}", repairs(status, paint)));
+    text
+}
+
+/// One trouble: what, and below it since when, what it means, what is done, and what to do.
+fn describe_trouble(trouble: &Trouble, time: Timestamp, place: &FabricPlace, paint: Paint) -> String {
+    let (mark, tone) = match trouble.severity {
+        Severity::Unavailable => ("UNAVAILABLE", Tone::Bad),
+        Severity::Degraded => ("DEGRADED", Tone::Warning),
+        Severity::Warning => ("WARNING", Tone::Warning),
+        Severity::Notice => ("NOTICE", Tone::Faint),
+    };
+    let mut text = format!("{} {}\n", paint.text(tone, mark), trouble.what);
+    let mut line = |name: &str, value: String| {
+        text.push_str(&format!("  {} {value}\n", paint.text(Tone::Faint, &format!("{name:8}"))));
+    };
+    line("since", since(trouble.since, time));
+    for volume in trouble.volumes.iter().take(VOLUMES_SHOWN) {
+        line("affects", affected(volume));
+    }
+    if let Some(more) = trouble.volumes.len().checked_sub(VOLUMES_SHOWN).filter(|n| *n > 0) {
+        line("affects", format!("and {} more", count(more, "volume")));
+    }
+    for doing in &trouble.doing {
+        line(if doing.waits_for.is_some() { "waits" } else { "does" }, describe_doing(doing));
+    }
+    for advice in &trouble.advice {
+        let command = advice.command.as_deref().map(|c| format!(": {}", place.command(c)));
+        line("you can", format!("{}{}", advice.what, command.unwrap_or_default()));
     }
     text
 }
 
-/// Groups that miss their copy on the same drive for the same reason.
-struct Missing<'a> {
-    first: &'a DegradedGroup,
-    groups: usize,
-    fewest_copies: usize,
-    verified: Option<(u64, u64)>,
-    copied_bytes: u64,
-    eta_ms: Option<u64>,
+/// A time and how long ago it is.
+fn since(then: Timestamp, time: Timestamp) -> String {
+    match time.as_millis().checked_sub(then.as_millis()) {
+        Some(ms) => format!("{then}, {} ago", span_ms(ms)),
+        None => format!("{then}, which is to come: the manager's clock was set back"),
+    }
 }
 
-/// Gathers degraded groups by drive, role and kind of repair, in the order in which they first occur.
-fn gather(groups: &[DegradedGroup]) -> Vec<Missing<'_>> {
-    let mut rows: Vec<Missing<'_>> = Vec::new();
-    for group in groups {
-        let is_alike = |row: &&mut Missing<'_>| {
-            let kind = std::mem::discriminant(&row.first.repair);
-            (row.first.drive, row.first.role) == (group.drive, group.role)
-                && kind == std::mem::discriminant(&group.repair)
-        };
-        let (verified, copied_bytes, eta_ms) = match &group.repair {
-            Repair::Resync { chunks_verified, chunks_total, bytes_copied, eta_ms } => {
-                (chunks_verified.zip(*chunks_total), *bytes_copied, *eta_ms)
-            }
-            _ => (None, 0, None),
-        };
-        match rows.iter_mut().find(is_alike) {
-            None => rows.push(Missing {
-                first: group,
-                groups: 1,
-                fewest_copies: group.good_copies,
-                verified,
-                copied_bytes,
-                eta_ms,
-            }),
-            Some(row) => {
-                row.groups += 1;
-                row.fewest_copies = row.fewest_copies.min(group.good_copies);
-                row.verified = match (row.verified, verified) {
-                    (Some((a, b)), Some((c, d))) => Some((a + c, b + d)),
-                    (one, other) => one.or(other),
-                };
-                row.copied_bytes += copied_bytes;
-                row.eta_ms = row.eta_ms.max(eta_ms);
-            }
-        }
-    }
-    rows
-}
-
-/// Drives that are being emptied, as a table.
-fn emptying(status: &FabricStatus) -> Table {
-    let mut table = Table::new(&["EMPTYING", "DRIVE", ">COPIES LEFT", ">ON THEIR WAY", ">COPIED OF THESE"]);
-    for drive in &status.emptying {
-        table.row(row![
-            drive.node.as_str(),
-            drive.drive.short(),
-            &drive.copies_left,
-            &drive.copies_passing,
-            &Size(drive.bytes_copied)
-        ]);
-    }
-    table
-}
-
-fn repairs(status: &FabricStatus, paint: Paint) -> String {
-    let mut table = Table::new(&["MISSING ON", "DRIVE", "ROLE", ">GROUPS", "COPIES LEFT", "REPAIR"]);
-    let rows = gather(&status.degraded_groups);
-    for row in rows.iter().take(ROWS_SHOWN) {
-        let tone = if row.fewest_copies == 0 { Tone::Bad } else { Tone::Warning };
-        table.row(row![
-            row.first.node.as_str(),
-            row.first.drive.short(),
-            crate::drive::role(row.first.role),
-            &row.groups,
-            Cell::new(format!("{} of {}", row.fewest_copies, row.first.copies), tone),
-            repair(row)
-        ]);
-    }
-    let mut text = table.render(paint);
-    if let Some(more) = rows.len().checked_sub(ROWS_SHOWN).filter(|n| *n > 0) {
-        text.push_str(&format!("and {more} more\n"));
-    }
-    if let Some(eta) = status.resync_eta_ms {
-        text.push_str(&format!("resync is done in about {}\n", span_ms(eta)));
+fn affected(volume: &AffectedVolume) -> String {
+    let mut text = format!(
+        "volume {}: {} of {} groups, {} of {}",
+        volume.volume,
+        volume.groups,
+        volume.groups_total,
+        Size(volume.bytes),
+        Size(volume.size_bytes)
+    );
+    let named: Vec<String> = (volume.ranges.iter().take(RANGES_SHOWN))
+        .map(|r| format!("{}+{}", r.offset_bytes, r.length_bytes))
+        .collect();
+    if !named.is_empty() {
+        let more = volume.ranges.len() > RANGES_SHOWN || volume.has_more_ranges;
+        let more = if more { ", ..." } else { "" };
+        text.push_str(&format!("; bytes from+length {}{more}", named.join(", ")));
     }
     text
 }
 
-/// What is being done about copies.
-fn repair(row: &Missing<'_>) -> String {
-    match &row.first.repair {
-        Repair::Resync { .. } => {
-            let part = match row.verified {
-                Some((done, total)) if total > 0 => format!(" {}%", done.min(total) * 100 / total),
-                _ => String::new(),
-            };
-            let eta = row.eta_ms.map_or_else(String::new, |ms| format!(", {} left", span_ms(ms)));
-            format!("resync{part}, {} copied{eta}", Size(row.copied_bytes))
-        }
-        Repair::AwaitingReturn { rebuild_in_ms } => {
-            format!("awaits its return, rebuilt elsewhere in {}", span_ms(*rebuild_in_ms))
-        }
-        Repair::NoSpareDrive => "no drive can take it: add one".into(),
-        Repair::AwaitingLastCopy => "the last up-to-date copy: bring its drive or node back".into(),
-        Repair::Evicting => "does not answer, is being left out".into(),
+fn describe_doing(doing: &Doing) -> String {
+    let wait = doing.wait_ms.map_or_else(String::new, |ms| format!(", in {}", span_ms(ms)));
+    let progress = doing.progress.map_or_else(String::new, |p| describe_progress(&p));
+    format!("{}{wait}{progress}", doing.what)
+}
+
+fn describe_progress(progress: &Progress) -> String {
+    let part = match progress.chunks_total {
+        0 => String::new(),
+        total => format!(" {}%,", progress.chunks_done.min(total) * 100 / total),
+    };
+    let mut text = format!(":{part} {} copied", Size(progress.bytes_copied));
+    if let Some(rate) = progress.bytes_per_second {
+        text.push_str(&format!(", {}/s", Size(rate)));
     }
+    match progress.eta_ms {
+        Some(ms) => text.push_str(&format!(", done in about {}", span_ms(ms))),
+        None => text.push_str(", no estimate yet"),
+    }
+    if let Some(percent) = progress.pace_percent {
+        text.push_str(&format!(", at {percent}% of the time since clients go first"));
+    }
+    text
 }
 
 /// A number of things, in words.
@@ -188,32 +185,63 @@ fn count(n: usize, one: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_api::{NodeInfo, PoolInfo, Timestamp};
-    use weft_types::{DriveId, FabricId, GroupId, MapVersion, NodeId, PoolId, Role};
+    use weft_api::{Advice, ByteRange, NodeInfo, PoolInfo, TroubleKind, WaitsFor};
+    use weft_types::{CapacityLevel, FabricId, MapVersion, NodeId, PoolId};
 
-    #[test]
-    fn what_is_wrong_and_what_is_done_is_on_the_screen() {
-        let group = DegradedGroup {
-            group: GroupId(7),
-            volumes: vec!["data".into()],
-            drive: DriveId(0xabcd_ef01 << 96),
-            node: "node-2".into(),
-            role: Role::Syncing,
-            good_copies: 1,
-            copies: 2,
-            repair: Repair::Resync {
-                chunks_verified: Some(1),
-                chunks_total: Some(4),
-                bytes_copied: 1 << 20,
-                eta_ms: Some(5000),
-            },
-        };
-        let status = FabricStatus {
+    fn trouble() -> Trouble {
+        Trouble {
+            kind: TroubleKind::NodeGone,
+            severity: Severity::Degraded,
+            what: "node 'node-2' is down".into(),
+            since: Timestamp::from_millis(0),
+            node: Some("node-2".into()),
+            drive: None,
+            pool: None,
+            groups: 3,
+            volumes: vec![AffectedVolume {
+                volume: "data".into(),
+                groups: 3,
+                groups_total: 8,
+                bytes: 3 << 20,
+                size_bytes: 8 << 20,
+                ranges: vec![ByteRange { offset_bytes: 4096, length_bytes: 8192 }],
+                has_more_ranges: true,
+            }],
+            doing: vec![
+                Doing {
+                    what: "3 copies awaited".into(),
+                    groups: 3,
+                    waits_for: Some(WaitsFor::Return),
+                    wait_ms: Some(400_000),
+                    progress: None,
+                },
+                Doing {
+                    what: "copies what differs".into(),
+                    groups: 3,
+                    waits_for: None,
+                    wait_ms: None,
+                    progress: Some(Progress {
+                        chunks_done: 1,
+                        chunks_total: 4,
+                        bytes_copied: 2 << 20,
+                        bytes_per_second: Some(1 << 20),
+                        eta_ms: Some(5000),
+                        pace_percent: Some(25),
+                    }),
+                },
+            ],
+            advice: vec![Advice::command("bring it back", "weft node start node-2")],
+        }
+    }
+
+    fn status() -> FabricStatus {
+        FabricStatus {
             fabric: FabricId(0x3f2a_9c1e << 96),
             map: MapVersion(42),
-            time: Timestamp::from_millis(0),
+            time: Timestamp::from_millis(180_000),
             health: Health::Degraded,
             reasons: vec!["node node-2 is down".into()],
+            troubles: vec![trouble()],
             nodes: vec![NodeInfo {
                 id: NodeId(2),
                 name: "node-2".into(),
@@ -232,25 +260,51 @@ mod tests {
                 used_bytes: 1 << 30,
                 provisioned_bytes: 20 << 30,
                 free: vec![],
+                level: CapacityLevel::Warning,
+                fullest: None,
             }],
             emptying: vec![],
-            degraded_groups: vec![group.clone(), group],
+            degraded_groups: vec![],
             groups: 64,
             volumes: 1,
             sessions: 1,
             resync_eta_ms: Some(5000),
             resyncs: vec![],
             scrub: None,
-        };
-        let text = describe(&status, Paint::off());
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_and_what_is_done_is_on_the_screen() {
+        let text = describe(&status(), &FabricPlace::new(Some("/srv/f")), Paint::off());
         for part in [
             "Fabric 3f2a9c1e is degraded: 0 of 1 nodes up, 1 volume, 1 session, 64 groups, map m42",
-            "  - node node-2 is down",
-            "default       8  64 GiB  1 GiB (1%)  20 GiB (31%)",
-            "node-2      abcdef01  syncing       2  1 of 2       resync 25%, 2 MiB copied, 5 s left",
-            "resync is done in about 5 s",
+            "DEGRADED node 'node-2' is down\n  since    1970-01-01T00:00:00.000Z, 3 min ago",
+            "  affects  volume data: 3 of 8 groups, 3 MiB of 8 MiB; bytes from+length 4096+8192, ...",
+            "  waits    3 copies awaited, in 6 min",
+            "  does     copies what differs: 25%, 2 MiB copied, 1 MiB/s, done in about 5 s, at 25% of the time",
+            "default       8  64 GiB  1 GiB (1%)  20 GiB (31%)        -  warning",
         ] {
             assert!(text.contains(part), "'{part}' is not in:\n{text}");
         }
+        let start = text.lines().find(|l| l.contains("bring it back")).expect("it is advised");
+        assert!(start.contains("weft --fabric /srv/f node start node-2"), "{start}");
+    }
+
+    #[test]
+    fn a_time_to_come_is_called_so() {
+        let mut status = status();
+        status.time = Timestamp::from_millis(0);
+        status.troubles[0].since = Timestamp::from_millis(1000);
+        let text = describe(&status, &FabricPlace::new(None), Paint::off());
+        assert!(text.contains("which is to come: the manager's clock was set back"), "{text}");
+    }
+
+    #[test]
+    fn warnings_leave_a_fabric_healthy_and_are_counted() {
+        let mut status = status();
+        (status.health, status.troubles[0].severity) = (Health::Healthy, Severity::Warning);
+        let text = describe(&status, &FabricPlace::new(None), Paint::off());
+        assert!(text.starts_with("Fabric 3f2a9c1e is healthy, with 1 warning: "), "{text}");
     }
 }

@@ -3,6 +3,7 @@
 use crate::confirm::confirm;
 use crate::connection::Connection;
 use crate::error::CliError;
+use crate::log::LogArgs;
 use crate::output::{Output, fields, note, table_or_note};
 use crate::paint::Paint;
 use crate::repair::VolumeRepairArgs;
@@ -188,6 +189,9 @@ pub struct VolumeServeArgs {
     /// End attaches of other clients that are in the way: they lose access at once
     #[arg(long)]
     pub preempt: bool,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "clap would take it for the help of the command")]
+    pub log: LogArgs,
 }
 
 pub(crate) async fn create(
@@ -281,9 +285,12 @@ fn deleted(volume: &VolumeInfo, ended: &[SessionId], dry_run: bool) -> String {
 
 /// Shows a volume that was changed.
 fn show_one(connection: &Connection, answer: &ApiAnswer, done: &str, output: Output) -> Result<(), CliError> {
-    let ApiAnswer::Volume { volume, dry_run } = answer else {
+    let ApiAnswer::Volume { volume, warnings, dry_run } = answer else {
         return Err(CliError::wrong_answer(connection.at()));
     };
+    for warning in warnings {
+        note(&format!("warning: {warning}"));
+    }
     if *dry_run {
         note("nothing was changed; this is how it would be");
     }

@@ -5,11 +5,13 @@
 //! reads a clock, draws no random number, and never changes a fabric map: the same input gives the same answer on
 //! every machine.
 
+mod affected;
 mod error;
 mod placement;
 mod span;
 mod stripe;
 
+pub use affected::{blocks_in, ranges_in};
 pub use error::LayoutError;
 pub use placement::{
     Candidate, FailureDomain, GROUPS_PER_DRIVE, groups_wanted, place, replacement, usable_blocks,

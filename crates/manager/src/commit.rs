@@ -4,8 +4,10 @@
 //! error nobody knows which map is the true one, so the manager stops.
 
 use crate::error::CommitError;
+use crate::event::{Subjects, as_stored};
 use crate::manager::{Manager, wall_clock_ms};
 use crate::member::Member;
+use crate::store::Journal;
 use std::rc::Rc;
 use weft_membership::{Change, Reason, apply, check, check_step};
 use weft_rt::{Buf, now};
@@ -19,9 +21,10 @@ impl Manager {
     /// # Errors
     /// If the rules forbid the change, or the manager has stopped.
     pub(crate) fn commit(&self, change: &Change) -> Result<Reason, CommitError> {
-        let (next, reason) = apply(&self.map(), change)?;
-        let what = name_of(change);
-        self.commit_map(next, &what, reason.to_string())?;
+        let old = self.map();
+        let (next, reason) = apply(&old, change)?;
+        let (what, about) = (name_of(change), Subjects::of(&reason, &old, &next));
+        self.commit_map(next, &what, reason.to_string(), about)?;
         Ok(reason)
     }
 
@@ -32,7 +35,13 @@ impl Manager {
     ///
     /// # Panics
     /// If the map breaks a rule: a bug, and a map like that must never reach the store.
-    pub(crate) fn commit_map(&self, next: FabricMap, what: &str, why: String) -> Result<(), CommitError> {
+    pub(crate) fn commit_map(
+        &self,
+        next: FabricMap,
+        what: &str,
+        why: String,
+        about: Subjects,
+    ) -> Result<(), CommitError> {
         if let Some(reason) = self.halted.borrow().clone() {
             return Err(CommitError::Halted(reason));
         }
@@ -43,7 +52,15 @@ impl Manager {
         if bytes.len() > FRAME_BODY_MAX {
             return Err(CommitError::TooLarge { bytes: bytes.len(), limit: FRAME_BODY_MAX });
         }
-        if let Err(error) = self.store.commit(old.version, next.version, &bytes) {
+        let (event, events) = {
+            let events = &self.state.borrow().events;
+            let event = events.next(self.actor().as_deref(), next.version, what, &why, about);
+            let mut unwritten = events.unwritten();
+            unwritten.push(as_stored(&event));
+            (event, unwritten)
+        };
+        let journal = Journal { events, troubles: None };
+        if let Err(error) = self.store.commit_with(old.version, next.version, &bytes, &journal) {
             return Err(CommitError::Halted(
                 self.halt(format!("{what} was not committed: {}", with_causes(&error))),
             ));
@@ -57,8 +74,8 @@ impl Manager {
             state.touched.retain(|session, _| next.sessions.contains_key(session));
             state.map = Rc::new(next);
             state.bytes = Buf::from(bytes);
-            let version = state.map.version;
-            state.events.add(version, what, why);
+            state.events.add(event);
+            state.events.note_written();
             state.note_evictions(&old);
         }
         self.changed.notify_all();
@@ -66,13 +83,27 @@ impl Manager {
     }
 
     /// Adds an event about something that changed no map, and wakes those who wait for a change.
-    pub(crate) fn tell(&self, what: &str, why: String) {
+    pub(crate) fn tell(&self, what: &str, why: String, about: Subjects) {
         {
             let mut state = self.state.borrow_mut();
             let version = state.map.version;
-            state.events.add(version, what, why);
+            let event = state.events.next(self.actor().as_deref(), version, what, &why, about);
+            state.events.add(event);
         }
         self.changed.notify_all();
+    }
+
+    /// Makes events durable that came without a change of the map. A store that does not take them now is asked
+    /// again with the next look: what cannot be written down for people stops nothing.
+    pub(crate) fn write_down_events(&self) {
+        let events = self.state.borrow().events.unwritten();
+        if events.is_empty() || self.halted.borrow().is_some() {
+            return;
+        }
+        match self.store.write_down(&Journal { events, troubles: None }) {
+            Ok(()) => self.state.borrow_mut().events.note_written(),
+            Err(error) => tracing::warn!(error = with_causes(&error), "events are not written down"),
+        }
     }
 
     /// Stops for good because a drive knows more than the map: the store is an old copy, and whatever it would
@@ -80,7 +111,7 @@ impl Manager {
     /// decided any more.
     pub(crate) fn halt_as_stale(&self, reason: String) -> String {
         self.is_stale.set(true);
-        self.tell("store-is-old", reason.clone());
+        self.tell("store-is-old", reason.clone(), Subjects::default());
         self.halt(reason)
     }
 

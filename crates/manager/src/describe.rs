@@ -144,6 +144,7 @@ impl Manager {
                 copies,
                 free_bytes: bytes(free_blocks(&map, pool.id, copies, FailureDomain::Node)),
             };
+            let fill = self.state.borrow().fill_of(pool.id, usage);
             PoolInfo {
                 id: pool.id,
                 name: pool.name.clone(),
@@ -153,6 +154,8 @@ impl Manager {
                 used_bytes: drives.iter().filter_map(|d| usage.drive(d.id)).map(|d| d.used_bytes).sum(),
                 provisioned_bytes: promised.fold(0, u64::saturating_add),
                 free: (1..=COPIES_MAX as u8).map(free).collect(),
+                level: fill.level,
+                fullest: fill.fullest,
             }
         };
         map.pools.values().map(info).collect()

@@ -10,16 +10,23 @@
 //!     16      map      JSON
 //! ```
 //! The checksum is there because the engine verifies its pages only after a crash, and a flipped digit in the map
-//! would still be a map. Beside it, under a key of its own, is a note that may be lost: `crc`, then its bytes.
+//! would still be a map.
+//!
+//! Beside it, in tables of their own that an older program leaves alone, the journal: events by number, and since when
+//! there are which troubles, each value with a checksum in front (CRC-32C of the rest, little-endian). It is for
+//! people: what cannot be read of it is left out, and keeps no manager from starting. Beside the map, under a key of its
+//! own, is a note that may be lost: `crc`, then its bytes.
 
-use crate::{MapStore, StoreError};
+use crate::{Journal, MapStore, StoreError};
 use redb::{
-    Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableDefinition, TableError,
+    Database, DatabaseError, ReadableDatabase, ReadableTable, ReadableTableMetadata, StorageError,
+    TableDefinition, TableError, WriteTransaction,
 };
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use weft_types::MapVersion;
+use weft_types::limits::EVENTS_MAX;
 
 /// The version of the value's bytes.
 const FORMAT: u32 = 1;
@@ -30,6 +37,15 @@ const HEADER_BYTES: usize = 16;
 const TABLE: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("weft-manager");
 
 const KEY: &str = "map";
+
+const EVENTS: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("weft-manager-events");
+
+const NOTES: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("weft-manager-notes");
+
+const TROUBLES: &str = "troubles";
+
+/// Bytes in front of each value of the journal.
+const SEAL_BYTES: usize = 4;
 
 /// Where the note is.
 const NOTE_KEY: &str = "note";
@@ -94,6 +110,32 @@ impl EmbeddedStore {
         self.decode(value.value()).map(Some)
     }
 
+    fn read_journal(&self) -> Result<Journal, StoreError> {
+        let failed = |e: redb::Error| self.failed("read", e);
+        let transaction = self.database.begin_read().map_err(|e| failed(e.into()))?;
+        let mut journal = Journal::default();
+        // A store that nothing was written down in has none of these tables.
+        match transaction.open_table(EVENTS) {
+            Ok(table) => {
+                for entry in table.iter().map_err(|e| failed(e.into()))? {
+                    let (number, value) = entry.map_err(|e| failed(e.into()))?;
+                    journal.events.extend(unsealed(value.value()).map(|event| (number.value(), event)));
+                }
+            }
+            Err(TableError::TableDoesNotExist(_)) => {}
+            Err(error) => return Err(failed(error.into())),
+        }
+        match transaction.open_table(NOTES) {
+            Ok(table) => {
+                let value = table.get(TROUBLES).map_err(|e| failed(e.into()))?;
+                journal.troubles = value.and_then(|value| unsealed(value.value()));
+            }
+            Err(TableError::TableDoesNotExist(_)) => {}
+            Err(error) => return Err(failed(error.into())),
+        }
+        Ok(journal)
+    }
+
     fn decode(&self, value: &[u8]) -> Result<(MapVersion, Vec<u8>), StoreError> {
         let corrupt = |cause: String| StoreError::Corrupt { place: self.place(), cause };
         if value.len() < HEADER_BYTES {
@@ -122,7 +164,24 @@ impl MapStore for EmbeddedStore {
         guard(&self.path, || self.read())
     }
 
-    fn commit(&self, expected: MapVersion, new: MapVersion, bytes: &[u8]) -> Result<(), StoreError> {
+    fn load_journal(&self) -> Result<Journal, StoreError> {
+        guard(&self.path, || self.read_journal())
+    }
+
+    fn write_down(&self, journal: &Journal) -> Result<(), StoreError> {
+        let failed = |e: redb::Error| self.failed("write", e);
+        let transaction = self.database.begin_write().map_err(|e| failed(e.into()))?;
+        write_journal(&transaction, journal).map_err(failed)?;
+        transaction.commit().map_err(|e| failed(e.into()))
+    }
+
+    fn commit_with(
+        &self,
+        expected: MapVersion,
+        new: MapVersion,
+        bytes: &[u8],
+        journal: &Journal,
+    ) -> Result<(), StoreError> {
         let failed = |e: redb::Error| self.failed("write", e);
         let mut value = Vec::with_capacity(HEADER_BYTES + bytes.len());
         value.extend_from_slice(&FORMAT.to_le_bytes());
@@ -140,6 +199,9 @@ impl MapStore for EmbeddedStore {
                 return Err(StoreError::Conflict { expected, found });
             }
             table.insert(KEY, value.as_slice()).map_err(|e| failed(e.into()))?;
+        }
+        if !journal.is_empty() {
+            write_journal(&transaction, journal).map_err(failed)?;
         }
         // The engine's default durability: on the device when this returns.
         transaction.commit().map_err(|e| failed(e.into()))
@@ -171,6 +233,33 @@ impl MapStore for EmbeddedStore {
         }
         transaction.commit().map_err(|e| failed(e.into()))
     }
+}
+
+/// Adds to the journal, and drops the oldest events beyond those that are kept.
+fn write_journal(transaction: &WriteTransaction, journal: &Journal) -> Result<(), redb::Error> {
+    if !journal.events.is_empty() {
+        let mut table = transaction.open_table(EVENTS)?;
+        for (number, event) in &journal.events {
+            table.insert(number, sealed(event).as_slice())?;
+        }
+        while table.len()? > EVENTS_MAX as u64 {
+            table.pop_first()?;
+        }
+    }
+    if let Some(troubles) = &journal.troubles {
+        transaction.open_table(NOTES)?.insert(TROUBLES, sealed(troubles).as_slice())?;
+    }
+    Ok(())
+}
+
+fn sealed(value: &[u8]) -> Vec<u8> {
+    [&crc32c::crc32c(value).to_le_bytes()[..], value].concat()
+}
+
+/// The value behind its checksum, if it is the one that was written.
+fn unsealed(bytes: &[u8]) -> Option<Vec<u8>> {
+    let (seal, value) = bytes.split_at_checked(SEAL_BYTES)?;
+    (seal == crc32c::crc32c(value).to_le_bytes()).then(|| value.to_vec())
 }
 
 fn checksum(header: &[u8], map: &[u8]) -> u32 {
@@ -316,6 +405,46 @@ mod tests {
         assert!(matches!(late, Err(StoreError::Conflict { found: MapVersion(2), .. })));
         assert_eq!(store.load().expect("readable"), Some((MapVersion(2), b"the second".to_vec())));
         assert_eq!(fs::read_dir(&folder.0).expect("a folder").count(), 1, "no other file is left behind");
+    }
+
+    #[test]
+    fn the_journal_is_kept_in_order_bounded_and_apart_from_the_map() {
+        let folder = Folder::new("journal");
+        filled(&folder);
+        let store = EmbeddedStore::open(folder.file()).expect("it opens");
+        assert_eq!(store.load_journal().expect("readable"), Journal::default(), "an older store has none");
+        let event = |n: u64| (n, format!("event {n}").into_bytes());
+        let first = Journal { events: (1..=EVENTS_MAX as u64).map(event).collect(), troubles: None };
+        store.write_down(&first).expect("writable");
+        let second =
+            Journal { events: vec![event(9001), event(9002)], troubles: Some(b"since then".to_vec()) };
+        store.commit_with(MapVersion(2), MapVersion(3), b"the third", &second).expect("in order");
+        let late = store.commit_with(MapVersion(2), MapVersion(3), b"late", &first);
+        assert!(late.is_err(), "neither the map nor the journal is written");
+        drop(store);
+        let store = EmbeddedStore::open(folder.file()).expect("it opens");
+        assert_eq!(store.load().expect("readable"), Some((MapVersion(3), b"the third".to_vec())));
+        let journal = store.load_journal().expect("readable");
+        let numbers: Vec<u64> = journal.events.iter().map(|(n, _)| *n).collect();
+        assert_eq!(numbers, (3..=EVENTS_MAX as u64).chain([9001, 9002]).collect::<Vec<u64>>());
+        assert_eq!(journal.events[0].1, b"event 3");
+        assert_eq!(journal.troubles.as_deref(), Some(&b"since then"[..]));
+    }
+
+    #[test]
+    fn what_is_damaged_in_the_journal_is_left_out() {
+        let folder = Folder::new("torn");
+        filled(&folder);
+        let store = EmbeddedStore::open(folder.file()).expect("it opens");
+        let transaction = store.database.begin_write().expect("a transaction");
+        {
+            let mut table = transaction.open_table(EVENTS).expect("a table");
+            for (number, value) in [(1, sealed(b"good")), (2, b"nonsense".to_vec()), (3, b"x".to_vec())] {
+                table.insert(number, value.as_slice()).expect("writable");
+            }
+        }
+        transaction.commit().expect("committed");
+        assert_eq!(store.load_journal().expect("readable").events, [(1, b"good".to_vec())]);
     }
 
     /// A manager that is killed leaves the file as it is at that moment.

@@ -4,6 +4,7 @@
 //! write. Nothing is committed before every check has passed.
 
 use crate::error::{CommitError, Denied, RECOVER_HINT};
+use crate::event::Subjects;
 use crate::manager::{Manager, wall_clock_ms};
 use std::collections::{BTreeMap, BTreeSet};
 use weft_membership::{AddDrive, Change, CreatePool, JoinNode, MoveNode};
@@ -51,6 +52,7 @@ impl Manager {
         self.tell(
             "target-joined",
             format!("target of node '{name}' at {addr} {verb} {} drives", drives.len()),
+            Subjects::node(name).and_drives(&self.map(), drives.iter().map(|d| d.id)),
         );
         Ok((node, refused.into_iter().collect()))
     }
@@ -100,7 +102,7 @@ impl Manager {
                 member.and_then(|m| m.refused.get(&report.id)) != Some(&why)
             };
             if is_news {
-                self.state.borrow_mut().events.add(map.version, "drive-refused", why.clone());
+                self.tell("drive-refused", why.clone(), Subjects::node(name).and_drives(map, [report.id]));
             }
             refused.insert(report.id, why);
         }

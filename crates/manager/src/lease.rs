@@ -4,6 +4,7 @@
 //! waits until no grant and no word can still be in force (`observe.rs`). A sign of life ends the suspicion.
 
 use crate::error::{Denied, RECOVER_HINT};
+use crate::event::Subjects;
 use crate::manager::{Manager, State, wall_clock_ms};
 use crate::member::{Member, Suspicion};
 use std::collections::{BTreeMap, BTreeSet};
@@ -180,16 +181,17 @@ impl Manager {
             self.tell(
                 "suspicion-ended",
                 format!("node '{name}' renewed its lease {silent_ms} ms after: {}", suspicion.why),
+                Subjects::node(&name),
             );
         } else if caught_up || !was_up {
             self.changed.notify_all();
         }
-        Ok(ManagerAnswer::Granted { map: version, suspects })
+        Ok(ManagerAnswer::Granted { map: version, suspects, clock_us: self.steady_clock_us() })
     }
 
     /// Takes a node for gone until it gives a sign of life.
     pub(crate) fn suspect(&self, node: NodeId, why: String) {
-        let text = {
+        let (name, text) = {
             let mut state = self.state.borrow_mut();
             let map = state.map.clone();
             let Some(member) = state.members.get_mut(&node) else { return };
@@ -199,9 +201,9 @@ impl Manager {
             member.suspicion = Some(Suspicion { why: why.clone(), since: now(), evicted_in: MapVersion(0) });
             member.since_ms = wall_clock_ms();
             let name = map.nodes.get(&node).map_or("", |n| n.name.as_str());
-            format!("node '{name}' is taken for gone: {why}")
+            (name.to_owned(), format!("node '{name}' is taken for gone: {why}"))
         };
-        self.tell("node-suspected", text);
+        self.tell("node-suspected", text, Subjects::node(&name));
     }
 
     /// Suspects every target that has not renewed for one lease. One that has not joined since this process

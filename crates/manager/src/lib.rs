@@ -4,7 +4,9 @@
 //! pure rules of `weft-membership`, commits, and tells everyone. It never carries data, never changes the map but
 //! by a commit to the store, and never evicts a replica that could still serve (`write-protocol`, R11).
 
+mod actor;
 mod attend;
+mod capacity;
 mod check;
 mod commit;
 mod describe;
@@ -14,6 +16,7 @@ mod evacuate;
 mod event;
 mod inventory;
 mod join;
+mod known;
 mod lease;
 mod load;
 mod loss;
@@ -29,10 +32,11 @@ mod session;
 mod status;
 mod store;
 mod sweep;
+mod trouble;
 mod volume;
 
 pub use embedded::EmbeddedStore;
 pub use error::ManagerError;
 pub use manager::{Manager, ManagerOptions};
 pub use recover::{DriveContents, RecoverError, Recovered, recover};
-pub use store::{MapStore, MemStore, StoreError};
+pub use store::{Journal, MapStore, MemStore, StoreError};

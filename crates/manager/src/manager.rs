@@ -4,7 +4,8 @@
 //! is in the files beside it. Nothing here waits while it holds state: every commit is one step.
 
 use crate::error::ManagerError;
-use crate::event::Events;
+use crate::event::{Events, Subjects};
+use crate::known::KnownTroubles;
 use crate::member::Member;
 use crate::scrub::Scrubbing;
 use crate::status::Usage;
@@ -73,6 +74,8 @@ pub(crate) struct State {
     pub(crate) events: Events,
     /// What targets said last of their drives, and when.
     pub(crate) usage: Option<(Instant, Rc<Usage>)>,
+    /// Since when which trouble is there.
+    pub(crate) known_troubles: KnownTroubles,
 }
 
 /// The service that owns the fabric map.
@@ -80,6 +83,8 @@ pub struct Manager {
     pub(crate) options: ManagerOptions,
     pub(crate) store: Box<dyn MapStore>,
     pub(crate) started: Instant,
+    /// What the clock was then at least: as it is on this machine, or as it was written down if that is later.
+    started_us: u64,
     pub(crate) state: RefCell<State>,
     /// The map, or something that was observed, has changed.
     pub(crate) changed: Notify,
@@ -89,6 +94,8 @@ pub struct Manager {
     pub(crate) is_stale: Cell<bool>,
     pub(crate) polling: Cell<bool>,
     pub(crate) scrubbing: Scrubbing,
+    /// On whose request the code that runs now acts; nobody's: of its own accord.
+    pub(crate) acting: RefCell<Option<Rc<str>>>,
 }
 
 impl Manager {
@@ -107,9 +114,11 @@ impl Manager {
         };
         let (started, wall_ms) = (now(), wall_clock_ms());
         let members = map.nodes.keys().map(|&id| (id, Member::unknown(started, wall_ms))).collect();
-        let mut events = Events::default();
+        let journal = store.load_journal()?;
+        let mut events = Events::kept(&journal.events);
         let what = if is_new { "fabric-made" } else { "manager-started" };
-        events.add(map.version, what, format!("manager '{}' serves fabric {}", options.name, map.fabric));
+        let why = format!("manager '{}' serves fabric {}", options.name, map.fabric);
+        events.add(events.next(None, map.version, what, &why, Subjects::default()));
         let state = State {
             bytes: Buf::from(control::encode_map(&map)),
             map: Rc::new(map),
@@ -123,20 +132,25 @@ impl Manager {
             emptying: BTreeSet::new(),
             events,
             usage: None,
+            known_troubles: KnownTroubles::kept(journal.troubles.as_deref()),
         };
+        let noted_ms = state.known_troubles.clock_ms().max(state.events.latest_ms());
         let manager = Rc::new(Manager {
             options,
             store: Box::new(store),
             started,
+            started_us: weft_rt::wall_clock_us().max(noted_ms * 1000),
             state: RefCell::new(state),
             changed: Notify::default(),
             halted: RefCell::new(None),
             is_stale: Cell::new(false),
             polling: Cell::new(false),
             scrubbing: Scrubbing::default(),
+            acting: RefCell::new(None),
         });
         spawn(manager.clone().watch_over());
         spawn(manager.clone().keep_scrubbing());
+        spawn(manager.clone().keep_asking());
         Ok(manager)
     }
 
@@ -148,6 +162,11 @@ impl Manager {
     /// The map as it is in the store.
     pub fn map(&self) -> Rc<FabricMap> {
         self.state.borrow().map.clone()
+    }
+
+    /// How many events of each kind there were since this process started, such as `evict`.
+    pub fn event_counts(&self) -> BTreeMap<String, u64> {
+        self.state.borrow().events.counts().clone()
     }
 
     /// Completes with the reason when the manager can serve no more, because the store failed or another manager
@@ -172,12 +191,20 @@ impl Manager {
             self.attend_to_nodes();
             self.sweep_what_is_over();
             self.empty_what_is_deleted();
+            self.look_for_troubles();
+            self.write_down_events();
             self.keep_commits(COMMITS_KEPT_EVERY);
             let look = now() + self.lease() / LOOKS_PER_LEASE;
             // Whatever is due now was not possible; the next look decides anew.
             let next = due.filter(|d| *d > now()).map_or(look, |d| d.min(look));
             race(changed, sleep_until(next)).await;
         }
+    }
+
+    /// A wall clock that never goes back, also not over a restart: for targets, which judge by it what is too far ahead.
+    pub(crate) fn steady_clock_us(&self) -> u64 {
+        let since = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        weft_rt::wall_clock_us().max(self.started_us.saturating_add(since))
     }
 
     /// Keeps in the store how far each drive has come, if that was not done for so long. Without it a drive that was

@@ -75,6 +75,10 @@ impl Manager {
 
     /// Commits every change that the observations ask for, one after another, and says when to look again.
     pub(crate) fn commit_what_is_due(&self) -> Option<Instant> {
+        self.of_own_accord(|| self.commit_all_that_is_due())
+    }
+
+    fn commit_all_that_is_due(&self) -> Option<Instant> {
         loop {
             if self.halted.borrow().is_some() {
                 return None;
@@ -151,7 +155,7 @@ impl State {
 
     /// When nothing can let this node serve any more: not its lease, nor the word of a member that has promised to
     /// stop vouching. None while a member's promise is awaited.
-    fn fence(&self, node: NodeId, member: &Member, started: Instant) -> Option<Instant> {
+    pub(crate) fn fence(&self, node: NodeId, member: &Member, started: Instant) -> Option<Instant> {
         let wait = self.map.durations.lease_wait();
         let mut due = member.granted_at.max(started) + wait;
         let suspected = member.suspicion.as_ref().map_or(now(), |s| s.since);

@@ -4,6 +4,7 @@
 //! leaves out only the commit. What the answers look like is in `describe.rs` and `status.rs`.
 
 use crate::error::CommitError;
+use crate::event::Subjects;
 use crate::join::DEFAULT_POOL;
 use crate::loss;
 use crate::manager::{Manager, wall_clock_ms};
@@ -11,13 +12,16 @@ use crate::scrub_info::groups_of;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
-use weft_api::{ApiAnswer, ApiError, ApiRequest, ErrorCode, FailureDomain, SettingsInfo};
+use weft_api::{ApiAnswer, ApiError, ApiRequest, ErrorCode, EventFilter, FailureDomain, SettingsInfo};
 use weft_membership::{BeginDelete, Change, CloseSession, Reason, Refusal, ResizeRequest, VolumeRequest};
 use weft_membership::{apply, plan_resize, plan_volume};
 use weft_types::{
-    BLOCK_SIZE, DriveId, FabricMap, MapVersion, SessionId, SessionState, Striping, Volume, VolumeId,
-    VolumeState, with_causes,
+    BLOCK_SIZE, CapacityLevels, DriveId, FabricMap, MapVersion, SessionId, SessionState, Striping, Volume,
+    VolumeId, VolumeState, with_causes,
 };
+
+/// Characters of a note among the events: it fits a line of a screen, and the legend of a chart.
+const NOTE_CHARS_MAX: usize = 200;
 
 /// How long a copy may be out before it is rebuilt elsewhere: not before its node could as much as restart, since each
 /// rebuild copies everything; and a year is as good as never.
@@ -35,6 +39,13 @@ struct Wish {
     width: Option<u32>,
     failure_domain: FailureDomain,
     thin: bool,
+}
+
+/// Settings that somebody wants changed.
+struct SettingsWish {
+    rebuild_after_ms: Option<u64>,
+    warning_percent: Option<u8>,
+    critical_percent: Option<u8>,
 }
 
 impl Manager {
@@ -94,7 +105,7 @@ impl Manager {
             ApiRequest::VolumeShow { name } => {
                 let map = self.map();
                 let volume = self.volume_info(&map, find_volume(&map, &name)?);
-                Ok(ApiAnswer::Volume { volume, dry_run: false })
+                Ok(ApiAnswer::Volume { volume, warnings: vec![], dry_run: false })
             }
             ApiRequest::VolumeResize { name, size_bytes, dry_run } => {
                 self.resize_volume(&name, size_bytes, dry_run)
@@ -113,9 +124,10 @@ impl Manager {
             ApiRequest::SessionList { volume } => self.list_sessions(volume.as_deref()),
             ApiRequest::Status {} => Ok(ApiAnswer::Status(Box::new(self.status().await))),
             ApiRequest::Load {} => Ok(ApiAnswer::Load(Box::new(self.load().await))),
-            ApiRequest::Events { after, limit } => {
-                Ok(ApiAnswer::Events { events: self.state.borrow().events.newest(after, limit) })
+            ApiRequest::Events { after, limit, filter } => {
+                Ok(ApiAnswer::Events { events: self.state.borrow().events.newest(after, limit, &filter) })
             }
+            ApiRequest::EventAdd { text } => self.add_note(&text),
             ApiRequest::ScrubStart { volumes } => self.scrub_volumes(&volumes),
             ApiRequest::ScrubStop {} => self.answer_scrub(self.stop_scrub()),
             ApiRequest::ScrubStatus {} => self.answer_scrub(Ok(())),
@@ -124,8 +136,30 @@ impl Manager {
                 Ok(ApiAnswer::MapDiff { changes: weft_membership::diff(&from, &to) })
             }
             ApiRequest::MapGet {} => Ok(ApiAnswer::Map { map: Box::new((*self.map()).clone()) }),
-            ApiRequest::Settings { rebuild_after_ms } => self.settings(rebuild_after_ms),
+            ApiRequest::Settings {
+                rebuild_after_ms,
+                capacity_warning_percent,
+                capacity_critical_percent,
+            } => self.settings(SettingsWish {
+                rebuild_after_ms,
+                warning_percent: capacity_warning_percent,
+                critical_percent: capacity_critical_percent,
+            }),
         }
+    }
+
+    fn add_note(&self, text: &str) -> Outcome {
+        let (text, length) = (text.trim(), text.trim().chars().count());
+        if length == 0 || length > NOTE_CHARS_MAX || text.chars().any(char::is_control) {
+            let found =
+                if length > NOTE_CHARS_MAX { format!("{length} characters") } else { format!("{text:?}") };
+            let error = format!("a note has 1 to {NOTE_CHARS_MAX} characters on one line, found {found}");
+            return Err(ApiError::new(ErrorCode::Invalid, error).with_hint("say it in a line"));
+        }
+        self.tell("note", text.to_owned(), Subjects::default());
+        Ok(ApiAnswer::Events {
+            events: self.state.borrow().events.newest(0, Some(1), &EventFilter::default()),
+        })
     }
 
     fn scrub_volumes(&self, names: &[String]) -> Outcome {
@@ -203,8 +237,9 @@ impl Manager {
             change = plan_volume(&map, &request, &absent).map_err(|r| refused(&map, r))?;
         }
         let map = self.carry_out(&change, dry_run)?;
-        let volume = self.volume_info(&map, find_volume(&map, &wish.name)?);
-        Ok(ApiAnswer::Volume { volume, dry_run })
+        let volume = find_volume(&map, &wish.name)?;
+        let warnings = self.warnings_about(&map, volume);
+        Ok(ApiAnswer::Volume { volume: self.volume_info(&map, volume), warnings, dry_run })
     }
 
     fn resize_volume(&self, name: &str, size_bytes: u64, dry_run: bool) -> Outcome {
@@ -217,7 +252,9 @@ impl Manager {
             Err(Refusal::SameSize { .. }) => map.clone(),
             Err(refusal) => return Err(refused(&map, refusal)),
         };
-        Ok(ApiAnswer::Volume { volume: self.volume_info(&map, find_volume(&map, name)?), dry_run })
+        let volume = find_volume(&map, name)?;
+        let warnings = self.warnings_about(&map, volume);
+        Ok(ApiAnswer::Volume { volume: self.volume_info(&map, volume), warnings, dry_run })
     }
 
     fn delete_volume(&self, name: &str, force: bool, dry_run: bool) -> Outcome {
@@ -263,9 +300,9 @@ impl Manager {
         Ok(ApiAnswer::Sessions { sessions: self.session_infos(Some(volume)) })
     }
 
-    fn settings(&self, rebuild_after_ms: Option<u64>) -> Outcome {
+    fn settings(&self, wanted: SettingsWish) -> Outcome {
         let old = self.map();
-        if let Some(ms) = rebuild_after_ms.filter(|ms| !REBUILD_AFTER_MS.contains(ms)) {
+        if let Some(ms) = wanted.rebuild_after_ms.filter(|ms| !REBUILD_AFTER_MS.contains(ms)) {
             let text = format!(
                 "copies cannot be rebuilt elsewhere after {ms} ms: expected {} (a second) to {} (a year)",
                 REBUILD_AFTER_MS.start(),
@@ -274,18 +311,36 @@ impl Manager {
             let hint = "a node that only reboots should be back by then: minutes, usually";
             return Err(ApiError::new(ErrorCode::Invalid, text).with_hint(hint));
         }
-        if let Some(ms) = rebuild_after_ms.filter(|ms| *ms != old.durations.rebuild_after_ms) {
-            let mut next = (*old).clone();
-            next.version = MapVersion(old.version.0 + 1);
+        let mut next = (*old).clone();
+        next.version = MapVersion(old.version.0 + 1);
+        let mut why = Vec::new();
+        if let Some(ms) = wanted.rebuild_after_ms.filter(|ms| *ms != old.durations.rebuild_after_ms) {
             next.durations.rebuild_after_ms = ms;
-            let why = format!("copies that are out for {ms} ms are rebuilt elsewhere from now on");
-            self.commit_map(next, "settings", why).map_err(|e| uncommitted(&self.map(), e))?;
+            why.push(format!("copies that are out for {ms} ms are rebuilt elsewhere from now on"));
         }
-        let durations = self.map().durations;
+        next.capacity.warning_percent = wanted.warning_percent.unwrap_or(old.capacity.warning_percent);
+        next.capacity.critical_percent = wanted.critical_percent.unwrap_or(old.capacity.critical_percent);
+        let CapacityLevels { warning_percent, critical_percent } = next.capacity;
+        if !next.capacity.is_valid() {
+            let text = format!("a warning at {warning_percent} % and critical at {critical_percent} %");
+            return Err(ApiError::new(ErrorCode::Invalid, text)
+                .with_hint("the warning comes first: 1 to 98 %, and critical above it, at most 99 %"));
+        }
+        if next.capacity != old.capacity {
+            why.push(format!(
+                "pools are told to be filling up at {warning_percent} %, critical at {critical_percent} %"
+            ));
+        }
+        if !why.is_empty() {
+            let committed = self.commit_map(next, "settings", why.join("; "), Subjects::default());
+            committed.map_err(|e| uncommitted(&self.map(), e))?;
+        }
+        let map = self.map();
         let settings = SettingsInfo {
-            rebuild_after_ms: durations.rebuild_after_ms,
-            lease_ms: durations.lease_ms,
-            session_ms: durations.session_ms,
+            rebuild_after_ms: map.durations.rebuild_after_ms,
+            lease_ms: map.durations.lease_ms,
+            session_ms: map.durations.session_ms,
+            capacity: map.capacity,
         };
         Ok(ApiAnswer::Settings { settings })
     }

@@ -9,6 +9,7 @@
 //! in one scrub at a time, so that the pace of each is the pace of its drives. What was read so far is kept in
 //! memory only: the next manager process begins those groups anew. It never judges a block: targets do.
 
+use crate::event::Subjects;
 use crate::manager::{Manager, State, wall_clock_ms};
 use crate::status::Rate;
 use std::cell::RefCell;
@@ -17,7 +18,9 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ScrubFindingInfo, Timestamp};
 use weft_layout::address_of;
-use weft_membership::{Change, NoteScrubs, ScheduleScrub, StopScrub, WantScrub, due_for_scrub};
+use weft_membership::{
+    Change, NoteScrubs, SCRUB_REST_MS, ScheduleScrub, StopScrub, WantScrub, due_for_scrub,
+};
 use weft_rt::sync::{Notify, join_all, race};
 use weft_rt::{Instant, now, random_u64, sleep};
 use weft_types::{
@@ -44,10 +47,6 @@ const LED_PER_TARGET_MAX: usize = 16;
 /// How long finished scrubs wait to be noted together: a note is a new map for everyone. Whatever a dying manager
 /// has not noted is read again.
 const NOTE_AFTER: Duration = Duration::from_secs(10);
-
-/// How long the schedule rests after somebody has stopped a scrub: it was in the way of something that is over by
-/// the next day. Whoever wants more turns the schedule off.
-const REST_MS: u64 = 24 * 3_600_000;
 
 /// Findings that are kept for people: a few screens.
 const FINDINGS_MAX: usize = 200;
@@ -201,7 +200,7 @@ impl Manager {
     /// # Errors
     /// Likewise.
     pub(crate) fn stop_scrub(&self) -> Result<(), crate::error::CommitError> {
-        self.commit(&Change::StopScrub(StopScrub { rests_until_ms: wall_clock_ms() + REST_MS }))?;
+        self.commit(&Change::StopScrub(StopScrub { rests_until_ms: wall_clock_ms() + SCRUB_REST_MS }))?;
         {
             let mut scrubs = self.scrubbing.scrubs.borrow_mut();
             let scrubs = &mut *scrubs;
@@ -247,7 +246,7 @@ impl Manager {
             }
         }
         for (what, why) in told {
-            self.tell(what, why);
+            self.tell(what, why, Subjects::default());
         }
     }
 
@@ -286,11 +285,12 @@ impl Manager {
             }
             let name = map.nodes.get(&node).map_or_else(|| node.to_string(), |n| n.name.clone());
             for damage in report.damage {
-                told.extend(scrubs.take_damage(&name, damage).map(|why| ("damage", why)));
+                let about = Subjects::node(&name).and_drives(&map, [damage.drive]);
+                told.extend(scrubs.take_damage(&name, damage).map(|why| ("damage", why, about)));
             }
         }
-        for (what, why) in told {
-            self.tell(what, why);
+        for (what, why, about) in told {
+            self.tell(what, why, about);
         }
     }
 
@@ -431,7 +431,7 @@ impl Scrubs {
     }
 
     /// Takes a leader's word; returns what is to be told.
-    fn take_status(&mut self, map: &FabricMap, status: ScrubStatus) -> Vec<(&'static str, String)> {
+    fn take_status(&mut self, map: &FabricMap, status: ScrubStatus) -> Vec<(&'static str, String, Subjects)> {
         let group = status.group;
         let Some(running) = self.running.get_mut(&group).filter(|r| r.order == status.order) else {
             return Vec::new();
@@ -449,7 +449,9 @@ impl Scrubs {
         for (finding, n) in status.findings.iter().zip(before..) {
             self.keep_findings(map, group, finding);
             if finding.kind != ScrubFindingKind::Healed && n < EVENTS_PER_ORDER {
-                told.push(event(map, group, finding));
+                let about = Subjects::drives(map, finding.drives.iter().copied());
+                let (what, why) = event(map, group, finding);
+                told.push((what, why, about.and_volume(map, finding.object.volume)));
             }
         }
         match status.state {

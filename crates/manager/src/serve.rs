@@ -2,6 +2,7 @@
 //!
 //! It owns the way from a frame to a typed request and back. Each operation is in the file of its name.
 
+use crate::actor::name_of;
 use crate::error::Denied;
 use crate::manager::Manager;
 use std::rc::Rc;
@@ -44,12 +45,14 @@ impl Handler for Manager {
         let bytes = if request.head.is_empty() { &request.body } else { &request.head };
         match request.kind {
             Kind::Manage => match control::decode::<ManagerRequest>(bytes) {
-                Ok(request) => reply(self.manage(request).await),
+                Ok(request) => reply(self.on_behalf_of(name_of(&peer), self.manage(request)).await),
                 Err(error) => Answer::error(Status::Invalid, error.to_string()),
             },
             Kind::Api => match weft_api::decode_request(bytes) {
                 Ok(request) => {
-                    let mut bytes = weft_api::encode_reply(self.operate(request, &peer.name).await);
+                    let who = name_of(&peer);
+                    let operation = self.operate(request, &who);
+                    let mut bytes = weft_api::encode_reply(self.on_behalf_of(who.clone(), operation).await);
                     if bytes.len() > FRAME_BODY_MAX {
                         let text = format!("the answer has {} bytes, more than can be sent", bytes.len());
                         bytes = weft_api::encode_reply(Err(ApiError::new(ErrorCode::Refused, text)));

@@ -3,20 +3,28 @@
 //! It owns the questions to the targets and the estimate of when a resync is done. Targets are asked only when
 //! somebody wants to know, and at most once a second.
 
-use crate::describe::presence;
 use crate::manager::{Manager, State, wall_clock_ms};
 use crate::observe::to_ms;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
-use weft_api::{DegradedGroup, Emptying, FabricStatus, Health, Presence, Repair, ResyncInfo, Timestamp};
+use weft_api::{
+    Advice, DegradedGroup, Emptying, FabricStatus, Health, Progress, Repair, ResyncInfo, Severity, Timestamp,
+    Trouble, TroubleKind,
+};
 use weft_rt::sync::join_all;
-use weft_rt::{Instant, now};
+use weft_rt::{Instant, now, sleep};
 use weft_types::{BLOCK_SIZE, DriveId, DriveState, FabricMap, Group, GroupId, Role, SessionState, Slot};
-use weft_wire::control::{DriveStatus, ResyncStatus, TargetAnswer, TargetRequest};
+use weft_wire::control::{DriveStatus, ResyncStatus, ResyncWait, TargetAnswer, TargetRequest};
 
 /// How long an answer of the targets is good enough: a person does not see a second, and a fast poller costs nothing.
 const USAGE_FRESH: Duration = Duration::from_secs(1);
+
+/// How often targets are asked while something is copied or a pool is nearly full.
+const ASK_BUSY: Duration = Duration::from_secs(2);
+
+/// How often they are asked otherwise: a pool that fills up in less is one that nobody could have saved.
+const ASK_IDLE: Duration = Duration::from_secs(10);
 
 /// How long a target may take to say how it is: it only has to add up numbers.
 const STATUS_MAX: Duration = Duration::from_secs(1);
@@ -31,6 +39,10 @@ pub(crate) struct Usage {
     drives: BTreeMap<DriveId, DriveStatus>,
     resyncs: BTreeMap<(GroupId, DriveId), ResyncStatus>,
     rates: BTreeMap<(GroupId, DriveId), Rate>,
+    /// Likewise, of blocks copied.
+    copy_rates: BTreeMap<(GroupId, DriveId), Rate>,
+    /// The share of the time that background work takes on a drive's target, while clients are there.
+    paces: BTreeMap<DriveId, u8>,
 }
 
 /// Where a resync was: at the start of the window that is measured, and at the start of the next one.
@@ -55,6 +67,12 @@ impl Rate {
         self
     }
 
+    /// How many pass in an hour at the rate of the last seconds.
+    fn per_hour(&self, at: Instant, count: u64) -> u128 {
+        let (elapsed, done) = (at - self.from.0, count.saturating_sub(self.from.1));
+        u128::from(done) * 3_600_000 / elapsed.as_millis().max(1)
+    }
+
     /// Milliseconds until so many chunks are verified; none while nothing moves.
     pub(crate) fn eta_ms(&self, at: Instant, chunks: u64, total: u64) -> Option<u64> {
         let (elapsed, done) = (at - self.from.0, chunks.saturating_sub(self.from.1));
@@ -71,6 +89,39 @@ impl Usage {
     /// What a drive's target said of it.
     pub(crate) fn drive(&self, drive: DriveId) -> Option<&DriveStatus> {
         self.drives.get(&drive)
+    }
+
+    /// What holds a copy up.
+    pub(crate) fn wait(&self, key: (GroupId, DriveId)) -> Option<&ResyncWait> {
+        self.resyncs.get(&key)?.waits_for.as_ref()
+    }
+
+    /// How far the copying to these drives has come, all of it together.
+    pub(crate) fn progress(&self, copies: impl IntoIterator<Item = (GroupId, DriveId)>) -> Progress {
+        let at = now();
+        let mut progress = Progress::default();
+        let (mut blocks_per_hour, mut chunks_per_hour, mut is_known) = (0u128, 0u128, true);
+        for key in copies {
+            progress.pace_percent = progress.pace_percent.max(self.paces.get(&key.1).copied());
+            let Some(resync) = self.resyncs.get(&key) else {
+                is_known = false;
+                continue;
+            };
+            progress.chunks_done += resync.chunks_verified;
+            progress.chunks_total += resync.chunks_total;
+            progress.bytes_copied += resync.blocks_copied * BLOCK_SIZE as u64;
+            let rate =
+                |rates: &BTreeMap<_, Rate>, value| rates.get(&key).map_or(0, |r| r.per_hour(at, value));
+            blocks_per_hour += rate(&self.copy_rates, resync.blocks_copied);
+            chunks_per_hour += rate(&self.rates, resync.chunks_verified);
+        }
+        let left = u128::from(progress.chunks_total.saturating_sub(progress.chunks_done));
+        if let Some(left_ms) = (left * 3_600_000).checked_div(chunks_per_hour) {
+            let rate = blocks_per_hour * BLOCK_SIZE as u128 / 3600;
+            progress.bytes_per_second = u64::try_from(rate).ok();
+            progress.eta_ms = u64::try_from(left_ms).ok().filter(|_| is_known);
+        }
+        progress
     }
 
     fn repair(&self, group: GroupId, drive: DriveId) -> Repair {
@@ -119,6 +170,9 @@ impl Manager {
         let mut usage = Usage::default();
         for answer in answers {
             let Ok(TargetAnswer::Status(status)) = answer else { continue };
+            if let Some(pace) = status.pace_percent {
+                usage.paces.extend(status.drives.iter().map(|d| (d.id, pace)));
+            }
             usage.drives.extend(status.drives.into_iter().map(|d| (d.id, d)));
             usage.resyncs.extend(status.resyncs.into_iter().map(|r| ((r.group, r.drive), r)));
         }
@@ -126,10 +180,50 @@ impl Manager {
             let before = old.as_ref().and_then(|o| o.rates.get(key).copied());
             let rate = before.unwrap_or_else(|| Rate::begin(now(), resync.chunks_verified));
             usage.rates.insert(*key, rate.advance(now(), resync.chunks_verified));
+            let before = old.as_ref().and_then(|o| o.copy_rates.get(key).copied());
+            let rate = before.unwrap_or_else(|| Rate::begin(now(), resync.blocks_copied));
+            usage.copy_rates.insert(*key, rate.advance(now(), resync.blocks_copied));
         }
         let usage = Rc::new(usage);
         self.state.borrow_mut().usage = Some((now(), usage.clone()));
         usage
+    }
+
+    /// Why this manager serves no more, if it does not.
+    fn stopped(&self) -> Option<Trouble> {
+        let reason = self.halted.borrow().clone()?;
+        Some(Trouble {
+            kind: TroubleKind::ManagerStopped,
+            severity: Severity::Unavailable,
+            what: format!("the manager has stopped: {reason}"),
+            since: Timestamp::from_millis(wall_clock_ms()),
+            node: None,
+            drive: None,
+            pool: None,
+            groups: 0,
+            volumes: vec![],
+            doing: vec![],
+            advice: vec![Advice::plain(
+                "reads and writes go on as long as nothing else fails; look into the manager's log",
+            )],
+        })
+    }
+
+    /// Asks the targets how they are now and then, also if nobody wants to know: so that a pool that fills up is told,
+    /// and an estimate is there for whoever asks first.
+    pub(crate) async fn keep_asking(self: Rc<Self>) {
+        while self.halted.borrow().is_none() {
+            let usage = self.usage().await;
+            let is_busy = {
+                let state = self.state.borrow();
+                let is_syncing = |g: &Group| g.slots.iter().any(|s| s.role == Role::Syncing);
+                let is_tight = |pool: &weft_types::PoolId| {
+                    state.fill_of(*pool, &usage).level >= weft_types::CapacityLevel::Critical
+                };
+                state.map.groups.values().any(is_syncing) || state.map.pools.keys().any(is_tight)
+            };
+            sleep(if is_busy { ASK_BUSY } else { ASK_IDLE }).await;
+        }
     }
 
     /// The fabric at a glance.
@@ -144,17 +238,17 @@ impl Manager {
             _ => None,
         };
         let etas: Vec<Option<u64>> = degraded.iter().filter_map(eta).collect();
-        let (mut health, mut reasons) = state.health(&degraded);
-        if let Some(reason) = self.halted.borrow().clone() {
-            health = Health::Unavailable;
-            reasons.insert(0, format!("the manager has stopped: {reason}"));
-        }
+        let found = state.troubles(&usage, self.started).into_iter();
+        let found = found.map(|trouble| state.known_troubles.with_beginning(trouble));
+        let troubles: Vec<Trouble> = self.stopped().into_iter().chain(found).collect();
+        let is_worth = |t: &&Trouble| t.severity >= Severity::Degraded;
         FabricStatus {
             fabric: map.fabric,
             map: map.version,
             time: Timestamp::from_millis(wall_clock_ms()),
-            health,
-            reasons,
+            health: health(&troubles),
+            reasons: troubles.iter().filter(is_worth).map(reason).collect(),
+            troubles,
             nodes,
             pools,
             groups: map.groups.len(),
@@ -174,6 +268,24 @@ impl Manager {
     }
 }
 
+/// The worst of all troubles.
+fn health(troubles: &[Trouble]) -> Health {
+    match troubles.iter().map(|t| t.severity).max() {
+        Some(Severity::Unavailable) => Health::Unavailable,
+        Some(Severity::Degraded) => Health::Degraded,
+        Some(Severity::Warning | Severity::Notice) | None => Health::Healthy,
+    }
+}
+
+/// A trouble in one sentence.
+fn reason(trouble: &Trouble) -> String {
+    let names: Vec<&str> = trouble.volumes.iter().map(|v| v.volume.as_str()).collect();
+    match names.is_empty() {
+        true => trouble.what.clone(),
+        false => format!("{} (volumes {})", trouble.what, names.join(", ")),
+    }
+}
+
 fn resync_info(resync: &ResyncStatus) -> ResyncInfo {
     ResyncInfo {
         group: resync.group,
@@ -185,66 +297,6 @@ fn resync_info(resync: &ResyncStatus) -> ResyncInfo {
 }
 
 impl State {
-    /// How well the fabric is, and why: first what cannot be used, then what is behind.
-    fn health(&self, degraded: &[DegradedGroup]) -> (Health, Vec<String>) {
-        let map = &self.map;
-        let mut reasons = Vec::new();
-        let (lost, behind): (Vec<_>, Vec<_>) =
-            degraded.iter().filter(|d| !d.volumes.is_empty()).partition(|d| d.good_copies == 0);
-        let groups = |part: &[&DegradedGroup]| part.iter().map(|d| d.group).collect::<BTreeSet<_>>().len();
-        let volumes = |part: &[&DegradedGroup]| {
-            let names: BTreeSet<&str> =
-                part.iter().flat_map(|d| d.volumes.iter().map(String::as_str)).collect();
-            names.into_iter().collect::<Vec<_>>().join(", ")
-        };
-        if !lost.is_empty() {
-            let what = match groups(&lost) {
-                1 => "1 group has".to_owned(),
-                n => format!("{n} groups have"),
-            };
-            let text = "no up-to-date copy that answers; volumes that cannot be used in part or whole:";
-            reasons.push(format!("{what} {text} {}", volumes(&lost)));
-        }
-        for node in map.nodes.values() {
-            let Some(member) = self.members.get(&node.id) else { continue };
-            let why = member.suspicion.as_ref().map_or("its target has not joined yet", |s| s.why.as_str());
-            match presence(map, node, member) {
-                Presence::Up => {}
-                Presence::Suspect => reasons.push(format!("node '{}' does not answer: {why}", node.name)),
-                Presence::Down => reasons.push(format!("node '{}' is down: {why}", node.name)),
-            }
-            let refused = member.refused.values();
-            reasons.extend(
-                refused
-                    .map(|text| format!("node '{}' has a drive that it must not serve: {text}", node.name)),
-            );
-        }
-        for drive in map.drives.values().filter(|d| d.state == DriveState::Failed) {
-            reasons.push(format!("drive {} ({}) has failed; once it is sound: restart its target, then `weft drive restore {}`", drive.id.short(), drive.path, drive.id.short()));
-        }
-        if !behind.is_empty() {
-            let what = match groups(&behind) {
-                1 => "1 group misses a copy or has".to_owned(),
-                n => format!("{n} groups miss a copy or have"),
-            };
-            let text = "one that is behind; volumes that are less protected:";
-            reasons.push(format!("{what} {text} {}", volumes(&behind)));
-        }
-        let used = volumes_by_group(map);
-        let scrubbed = map.scrub.done.iter().filter(|(group, _)| used.contains_key(group));
-        let unreadable: u64 = scrubbed.map(|(_, record)| record.lost).sum();
-        if unreadable > 0 {
-            let text = "could not be read from any copy by the last scrub: see `weft scrub status`";
-            reasons.push(format!("{unreadable} blocks {text}"));
-        }
-        let health = match (lost.is_empty(), reasons.is_empty()) {
-            (false, _) => Health::Unavailable,
-            (true, false) => Health::Degraded,
-            (true, true) => Health::Healthy,
-        };
-        (health, reasons)
-    }
-
     /// Copies that are missing, behind or silent, with what is being done about each.
     fn degraded_groups(&self, usage: &Usage) -> Vec<DegradedGroup> {
         let map = &self.map;
@@ -306,7 +358,7 @@ impl State {
     }
 
     /// How long the drive is still awaited before its copies are rebuilt elsewhere.
-    fn rebuild_in_ms(&self, drive: DriveId) -> u64 {
+    pub(crate) fn rebuild_in_ms(&self, drive: DriveId) -> u64 {
         let after = self.map.durations.rebuild_after_ms;
         let Some(listed) = self.map.drives.get(&drive).filter(|d| d.state == DriveState::Active) else {
             return 0;

@@ -1,4 +1,5 @@
-//! Where the map is kept: one document, replaced whole by compare-and-swap on its version.
+//! Where the map is kept: one document, replaced whole by compare-and-swap on its version; and beside it the journal,
+//! what happened and since when something is not as it should be.
 //!
 //! It owns the contract and the store in memory. A store never looks into the document, and never keeps the one
 //! before it.
@@ -8,6 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::rc::Rc;
 use weft_types::MapVersion;
+use weft_types::limits::EVENTS_MAX;
 
 /// Why a store does not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -82,7 +84,23 @@ impl StoreError {
     }
 }
 
-/// A place that keeps one document.
+/// What is written down beside the map.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Journal {
+    /// Events by their numbers, ascending.
+    pub events: Vec<(u64, Vec<u8>)>,
+    /// Since when which trouble is there, as one document; none if that has not changed.
+    pub troubles: Option<Vec<u8>>,
+}
+
+impl Journal {
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.troubles.is_none()
+    }
+}
+
+/// A place that keeps one document, and the journal.
 pub trait MapStore {
     /// The document and its version; `None` where none was ever committed.
     ///
@@ -90,13 +108,40 @@ pub trait MapStore {
     /// If it cannot be read, or is not what was committed.
     fn load(&self) -> Result<Option<(MapVersion, Vec<u8>)>, StoreError>;
 
-    /// Replaces the document if the version there is the expected one; version 0 stands for an empty store.
-    /// Durable when it returns.
+    /// The journal, as far as it can be read: what is damaged is left out.
+    ///
+    /// # Errors
+    /// If the store cannot be read at all.
+    fn load_journal(&self) -> Result<Journal, StoreError>;
+
+    /// Replaces the document if the version there is the expected one; version 0 stands for an empty store. What is
+    /// to be written down goes with it: both or neither. Of events, [`weft_types::limits::EVENTS_MAX`] are kept, the
+    /// newest. Durable when it returns.
     ///
     /// # Errors
     /// [`StoreError::Conflict`]: nothing was written. After any other error it is not known whether the document
     /// was replaced: the caller must not go on from either state.
-    fn commit(&self, expected: MapVersion, new: MapVersion, bytes: &[u8]) -> Result<(), StoreError>;
+    fn commit_with(
+        &self,
+        expected: MapVersion,
+        new: MapVersion,
+        bytes: &[u8],
+        journal: &Journal,
+    ) -> Result<(), StoreError>;
+
+    /// Writes something down, with the document as it is. Durable when it returns.
+    ///
+    /// # Errors
+    /// If it cannot be written; the document is untouched.
+    fn write_down(&self, journal: &Journal) -> Result<(), StoreError>;
+
+    /// Replaces the document and writes nothing down.
+    ///
+    /// # Errors
+    /// Those of [`MapStore::commit_with`].
+    fn commit(&self, expected: MapVersion, new: MapVersion, bytes: &[u8]) -> Result<(), StoreError> {
+        self.commit_with(expected, new, bytes, &Journal::default())
+    }
 
     /// The note that was kept beside the document last; `None` where there is none.
     ///
@@ -118,6 +163,7 @@ type Held = Option<(MapVersion, Vec<u8>)>;
 #[derive(Clone, Default)]
 pub struct MemStore {
     held: Rc<RefCell<Held>>,
+    journal: Rc<RefCell<Journal>>,
     note: Rc<RefCell<Option<Vec<u8>>>>,
     commits: Rc<Cell<u64>>,
     broken: Rc<Cell<bool>>,
@@ -161,7 +207,28 @@ impl MapStore for MemStore {
         Ok(self.held.borrow().clone())
     }
 
-    fn commit(&self, expected: MapVersion, new: MapVersion, bytes: &[u8]) -> Result<(), StoreError> {
+    fn load_journal(&self) -> Result<Journal, StoreError> {
+        self.check("read")?;
+        Ok(self.journal.borrow().clone())
+    }
+
+    fn write_down(&self, journal: &Journal) -> Result<(), StoreError> {
+        self.check("write")?;
+        let mut held = self.journal.borrow_mut();
+        held.events.extend(journal.events.iter().cloned());
+        let surplus = held.events.len().saturating_sub(EVENTS_MAX);
+        held.events.drain(..surplus);
+        held.troubles = journal.troubles.clone().or(held.troubles.take());
+        Ok(())
+    }
+
+    fn commit_with(
+        &self,
+        expected: MapVersion,
+        new: MapVersion,
+        bytes: &[u8],
+        journal: &Journal,
+    ) -> Result<(), StoreError> {
         self.check("write")?;
         let mut held = self.held.borrow_mut();
         let found = held.as_ref().map_or(MapVersion(0), |(version, _)| *version);
@@ -178,7 +245,9 @@ impl MapStore for MemStore {
             self.breaks_at.set(None);
             self.broken.set(true);
         }
-        self.check("write")
+        drop(held);
+        self.check("write")?;
+        self.write_down(journal)
     }
 
     fn note(&self) -> Result<Option<Vec<u8>>, StoreError> {

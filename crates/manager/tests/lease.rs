@@ -44,7 +44,7 @@ fn a_copied_drive_another_fabric_and_a_newer_map_are_refused() {
         // The copy stays out, the node and its other drive join.
         let copy = FakeTarget::new(3, &[2, 3]);
         copy.start();
-        let joined = || service.map().drives.get(&DriveId(3)).is_some();
+        let joined = || service.map().drives.contains_key(&DriveId(3));
         eventually("the node joins with its own drive", ms(1000), joined).await;
         assert!(copy.refusal.borrow().is_none());
         let reasons = status().await.reasons.join("\n");
@@ -191,7 +191,8 @@ fn a_target_that_is_back_before_the_wait_is_over_keeps_its_roles() {
         heal_network();
         sleep(ms(10_000)).await;
         assert_eq!(service.map().groups, groups);
-        let Ok(ApiAnswer::Events { events }) = operate(ApiRequest::Events { after: 0, limit: None }).await
+        let Ok(ApiAnswer::Events { events }) =
+            operate(ApiRequest::Events { after: 0, limit: None, filter: Default::default() }).await
         else {
             panic!("events")
         };
@@ -257,7 +258,13 @@ fn a_node_that_stays_away_is_rebuilt_elsewhere() {
     Sim::new(10).block_on(async {
         let (service, targets, _) = fabric(3).await;
         operate(volume_of("v", 2)).await.unwrap();
-        operate(ApiRequest::Settings { rebuild_after_ms: Some(30_000) }).await.unwrap();
+        operate(ApiRequest::Settings {
+            rebuild_after_ms: Some(30_000),
+            capacity_warning_percent: None,
+            capacity_critical_percent: None,
+        })
+        .await
+        .unwrap();
         targets[0].kill();
         sleep(ms(25_000)).await;
         assert!(
@@ -350,7 +357,11 @@ fn chaos(seed: u64) -> (u64, usize) {
                 sleep(ms(random_below(300))).await;
                 let link = Link::connect(&manager_addr(), &Hello::new(PeerRole::Tool, None, "test")).await;
                 let Ok(link) = link else { continue };
-                let request = ApiRequest::Settings { rebuild_after_ms: Some(600_000 + random_below(2)) };
+                let request = ApiRequest::Settings {
+                    rebuild_after_ms: Some(600_000 + random_below(2)),
+                    capacity_warning_percent: None,
+                    capacity_critical_percent: None,
+                };
                 let _ = link.call(Kind::Api, &weft_api::encode_request(&request), vec![]).await;
             }
         });
@@ -546,7 +557,7 @@ fn a_copy_of_a_drive_is_refused_and_the_drives_beside_it_serve() {
         let status = status().await;
         let named = |r: &String| r.contains("node 'node-3'") && r.contains("on node 'node-2'");
         assert!(status.reasons.iter().any(named), "{:?}", status.reasons);
-        let events = operate(ApiRequest::Events { after: 0, limit: None }).await;
+        let events = operate(ApiRequest::Events { after: 0, limit: None, filter: Default::default() }).await;
         let Ok(ApiAnswer::Events { events }) = events else { panic!("{events:?}") };
         assert!(events.iter().any(|e| e.what == "drive-refused"));
     });

@@ -31,7 +31,7 @@ fn a_volume_is_created_grown_and_deleted() {
         };
         (*stripe_unit_bytes, *width, *dry_run) = (Some(128 << 10), Some(2), true);
         let before = service.map();
-        let Ok(ApiAnswer::Volume { volume, dry_run: true }) = operate(wanted.clone()).await else {
+        let Ok(ApiAnswer::Volume { volume, dry_run: true, .. }) = operate(wanted.clone()).await else {
             panic!("planned")
         };
         assert_eq!(service.map(), before, "a dry run changes nothing");
@@ -228,6 +228,7 @@ fn status_tells_of_a_resync_and_when_it_is_done() {
                 blocks_copied: step,
                 blocks_held: step,
                 done: false,
+                waits_for: None,
             };
             *targets[0].resyncs.borrow_mut() = service.map().groups.keys().map(|g| resync(*g)).collect();
             let status = status().await;

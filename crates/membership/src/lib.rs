@@ -48,7 +48,7 @@ pub use node::{JoinNode, MoveNode, RemoveNode};
 pub use observe::{DriveObservation, NodeObservation, Observations};
 pub use plan::{
     Intent, intents, next_change, next_eviction, next_failure, next_promotion, next_rebuild, next_rejoin,
-    next_release, next_relocation, next_step_of_relocation, plan_evacuation,
+    next_release, next_relocation, next_step_of_relocation, plan_evacuation, spare_drives,
 };
 pub use pool::CreatePool;
 pub use promote::Promote;
@@ -59,6 +59,9 @@ pub use rejoin::Rejoin;
 pub use relocate::{BeginRelocation, CancelRelocation, FinishRelocation, HandOver};
 pub use replace::Replace;
 pub use resize::{GrowVolume, ResizeRequest, plan_resize};
-pub use scrub::{NoteScrubs, ScheduleScrub, StopScrub, WantScrub, due_for_scrub, next_scrub_ms};
+pub use scrub::{
+    NoteScrubs, SCRUB_REST_MS, ScheduleScrub, StopScrub, WantScrub, due_for_scrub, next_scrub_ms,
+};
 pub use session::{CloseSession, OpenSession, SweepSession};
+pub use size::Size;
 pub use volume::{CreateVolume, NewGroup, VOLUME_BLOCKS_MAX, VolumeRequest, plan_volume};

@@ -176,6 +176,22 @@ fn stand_in(
     replacement(&candidates, &existing, &keep, member, domain)
 }
 
+/// The drives that could take a member's place in a group now: active, in service, of the pool, and on nodes without
+/// another copy, or anywhere for a group whose copies share a node. Room is not looked at.
+pub fn spare_drives(map: &FabricMap, group: &Group, member: DriveId, seen: &Observations) -> Vec<DriveId> {
+    let may_share = map.shares_a_node(group);
+    let others: Vec<&weft_types::Drive> =
+        group.slots.iter().filter(|s| s.drive != member).filter_map(|s| map.drives.get(&s.drive)).collect();
+    let fits = |d: &&weft_types::Drive| {
+        d.pool == group.pool
+            && d.state == DriveState::Active
+            && d.id != member
+            && others.iter().all(|o| o.id != d.id && (may_share || o.node != d.node))
+            && seen.condition(map, d.id) == Condition::Serving
+    };
+    map.drives.values().filter(fits).map(|d| d.id).collect()
+}
+
 /// Whether the drive has passed its place in the group to another one that is in-sync, and only has to leave.
 fn has_handed_over(map: &FabricMap, group: GroupId, drive: DriveId) -> bool {
     let Some(relocation) = map.relocations.get(&group).filter(|r| r.from == drive) else { return false };

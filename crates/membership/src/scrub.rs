@@ -13,6 +13,15 @@ use weft_types::{FabricMap, GroupId, ScrubRecord};
 /// together, so that a fabric of any size begins at most this many scrubs per period.
 const POINTS: u64 = 168;
 
+/// How far ahead of the clock a time may lie and still be believed: a clock that is set back by less delays scrubs by
+/// no more than this. What lies further ahead was written by a clock that was wrong, and says nothing; otherwise a
+/// clock that was a year ahead for a minute would put scrubs off for a year.
+const AHEAD_MS_MAX: u64 = 24 * 3_600_000;
+
+/// How long the schedule rests after somebody has stopped a scrub: it was in the way of something that is over by
+/// the next day. Whoever wants more turns the schedule off.
+pub const SCRUB_REST_MS: u64 = 24 * 3_600_000;
+
 /// The shortest period: below it, most of what was read would be read again before it can have changed.
 const EVERY_MS_MIN: u64 = 60_000;
 
@@ -96,11 +105,11 @@ pub(crate) fn note(map: &mut FabricMap, change: &NoteScrubs) -> Result<Reason, R
 pub fn due_for_scrub(map: &FabricMap, now_ms: u64) -> Vec<GroupId> {
     let plan = &map.scrub;
     let mut due: Vec<GroupId> = plan.wanted.iter().copied().collect();
-    if let Some(every_ms) = plan.every_ms.filter(|_| plan.rests_until_ms <= now_ms) {
+    if let Some(every_ms) = plan.every_ms.filter(|_| !rests(map, now_ms)) {
         let born = born_ms(map);
         let mut scheduled: Vec<(u64, GroupId)> = Vec::new();
         for (group, born) in born.iter().filter(|(group, _)| !plan.wanted.contains(group)) {
-            let last = last_ms(map, *group, *born);
+            let last = last_ms(map, *group, *born, now_ms);
             if last < last_point(*group, every_ms, now_ms) {
                 scheduled.push((last, *group));
             }
@@ -117,9 +126,17 @@ pub fn next_scrub_ms(map: &FabricMap, now_ms: u64) -> Option<u64> {
     let every_ms = map.scrub.every_ms?;
     let next = born_ms(map).into_iter().map(|(group, born)| {
         let point = last_point(group, every_ms, now_ms);
-        if last_ms(map, group, born) < point { now_ms } else { point.saturating_add(every_ms) }
+        if last_ms(map, group, born, now_ms) < point { now_ms } else { point.saturating_add(every_ms) }
     });
-    next.min().map(|ms| ms.max(map.scrub.rests_until_ms))
+    let rest = Some(map.scrub.rests_until_ms).filter(|_| rests(map, now_ms)).unwrap_or(0);
+    next.min().map(|ms| ms.max(rest))
+}
+
+/// Whether the schedule rests because somebody stopped a scrub: for a day from then, so that an end that lies further
+/// ahead than that and what a clock may be set back is none.
+fn rests(map: &FabricMap, now_ms: u64) -> bool {
+    let until = map.scrub.rests_until_ms;
+    until > now_ms && until - now_ms <= SCRUB_REST_MS + AHEAD_MS_MAX
 }
 
 /// Groups with objects of volumes, each with when the oldest of these volumes was created.
@@ -134,8 +151,10 @@ fn born_ms(map: &FabricMap) -> BTreeMap<GroupId, u64> {
     born
 }
 
-fn last_ms(map: &FabricMap, group: GroupId, born_ms: u64) -> u64 {
-    map.scrub.done.get(&group).map_or(born_ms, |record| record.finished_ms)
+/// When the group was scrubbed last; never, if that was told by a clock that was wrong.
+fn last_ms(map: &FabricMap, group: GroupId, born_ms: u64, now_ms: u64) -> u64 {
+    let last = map.scrub.done.get(&group).map_or(born_ms, |record| record.finished_ms);
+    if last.saturating_sub(now_ms) > AHEAD_MS_MAX { 0 } else { last }
 }
 
 /// When the group's point passed last.
@@ -236,9 +255,34 @@ mod tests {
         let stop = Change::StopScrub(StopScrub { rests_until_ms: NOW + 3 * WEEK });
         let (map, reason) = apply(&map, &stop).expect("always");
         assert_eq!(reason, Reason::ScrubStopped { wanted: 1 });
-        assert_eq!(due_for_scrub(&map, NOW + 2 * WEEK), [], "the schedule rests");
+        assert_eq!(due_for_scrub(&map, NOW + 3 * WEEK - 1), [], "the schedule rests");
         assert_eq!(due_for_scrub(&map, NOW + 3 * WEEK).len(), born_ms(&map).len());
-        assert_eq!(next_scrub_ms(&map, NOW + 2 * WEEK), Some(NOW + 3 * WEEK));
+        assert_eq!(next_scrub_ms(&map, NOW + 3 * WEEK - 1), Some(NOW + 3 * WEEK));
+    }
+
+    #[test]
+    fn a_clock_that_was_wrong_does_not_put_scrubs_off() {
+        const DAY: u64 = 24 * HOUR;
+        let done = |at: u64| {
+            let map = fabric();
+            let records = born_ms(&map).keys().map(|g| (*g, record(at))).collect();
+            apply(&map, &Change::NoteScrubs(NoteScrubs { records })).expect("they exist").0
+        };
+        let all = born_ms(&fabric()).len();
+        // Set back by a day right after everything was scrubbed: nothing is due, and nothing is for ever.
+        let map = done(NOW);
+        assert_eq!(due_for_scrub(&map, NOW - DAY), []);
+        assert_eq!(due_for_scrub(&map, NOW + WEEK).len(), all);
+        // It was a year ahead when everything was scrubbed: that says nothing.
+        let map = done(NOW + 52 * WEEK);
+        assert_eq!(due_for_scrub(&map, NOW).len(), all);
+        assert_eq!(next_scrub_ms(&map, NOW), Some(NOW));
+        let stop = Change::StopScrub(StopScrub { rests_until_ms: NOW + 52 * WEEK + DAY });
+        let (map, _) = apply(&done(NOW - 2 * WEEK), &stop).expect("always");
+        assert_eq!(due_for_scrub(&map, NOW).len(), all, "nobody wanted a rest of a year");
+        let stop = Change::StopScrub(StopScrub { rests_until_ms: NOW + DAY });
+        let (map, _) = apply(&done(NOW - 2 * WEEK), &stop).expect("always");
+        assert_eq!(due_for_scrub(&map, NOW - DAY), [], "a rest outlasts a clock that is set back by a day");
     }
 
     #[test]

@@ -4,7 +4,10 @@ use std::fmt;
 use weft_types::{BLOCK_SIZE, BlockCount};
 
 /// A size in the largest binary unit that leaves at least 1, with one digit after the point, rounded down.
-pub(crate) struct Size(pub(crate) BlockCount);
+pub struct Size(
+    /// How many blocks.
+    pub BlockCount,
+);
 
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,6 +1,7 @@
 //! The fabric that is tested: nodes with simulated disks, and a manager with a store that survives it.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -69,6 +70,8 @@ pub struct Bed {
     fabric: FabricId,
     map_store: MemStore,
     manager: Cell<Option<ProcessId>>,
+    /// By how much the clock of each host is off, in microseconds; 0 for those not named.
+    skews: RefCell<BTreeMap<IpAddr, i64>>,
 }
 
 /// The manager's host.
@@ -129,7 +132,14 @@ impl Bed {
                 stores: Rc::default(),
             });
         }
-        let bed = Rc::new(Bed { shape, nodes, fabric, map_store: MemStore::new(), manager: Cell::new(None) });
+        let bed = Rc::new(Bed {
+            shape,
+            nodes,
+            fabric,
+            map_store: MemStore::new(),
+            manager: Cell::new(None),
+            skews: RefCell::default(),
+        });
         bed.start_manager();
         for n in 0..bed.nodes.len() {
             bed.start_node(n);
@@ -159,7 +169,20 @@ impl Bed {
             sim::tell(|| "starts".into());
             manager.serve(listener).await;
         });
+        sim::set_wall_skew(process, self.skew(manager_host()));
         self.manager.set(Some(process));
+    }
+
+    /// Sets how far the clock of a host is off, in microseconds: of what runs there, and of what will.
+    pub fn set_clock(&self, host: IpAddr, skew_us: i64) {
+        self.skews.borrow_mut().insert(host, skew_us);
+        let nodes = self.nodes.iter().filter(|n| n.host == host).filter_map(|n| n.process.get());
+        let manager = self.manager.get().filter(|_| host == manager_host());
+        nodes.chain(manager).for_each(|process| sim::set_wall_skew(process, skew_us));
+    }
+
+    fn skew(&self, host: IpAddr) -> i64 {
+        self.skews.borrow().get(&host).copied().unwrap_or(0)
     }
 
     /// Kills the manager, if it is running.
@@ -195,6 +218,7 @@ impl Bed {
             sim::tell(|| "serves".into());
             Target::start(options, stores).run(listener).await;
         });
+        sim::set_wall_skew(process, self.skew(node.host));
         node.process.set(Some(process));
     }
 

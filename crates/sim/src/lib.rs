@@ -11,7 +11,7 @@ mod history;
 mod run;
 pub mod workload;
 
-pub use bed::{Bed, BedShape};
+pub use bed::{Bed, BedShape, manager_host};
 pub use faults::{Fault, Schedule};
 pub use history::{Action, Call, History, Operation, Value, Violation, is_explained, is_linearizable};
 pub use run::{Failure, Outcome, replay_command, run_seed};

@@ -131,7 +131,7 @@ impl Fabric {
     }
 
     async fn events(&self, what: &str) -> Vec<EventInfo> {
-        match self.bed.api(ApiRequest::Events { after: 0, limit: None }).await {
+        match self.bed.api(ApiRequest::Events { after: 0, limit: None, filter: Default::default() }).await {
             ApiAnswer::Events { events } => events.into_iter().filter(|e| e.what == what).collect(),
             other => panic!("the answer to events is {other:?}"),
         }

@@ -9,7 +9,6 @@ use crate::member::{Member, Running};
 use crate::target::Target;
 use std::rc::Rc;
 use weft_rt::{Answer, Peer, wall_clock_us};
-use weft_types::limits::VERSION_AHEAD_MAX;
 use weft_types::{
     DriveId, Epoch, Generation, GroupId, Role, SessionId, SessionSlot, SessionState, Version, VolumeId,
 };
@@ -269,11 +268,10 @@ impl Target {
         self.lease.is_valid() || member.is_some_and(|m| self.is_vouched_for(m))
     }
 
-    /// Refuses a version whose counter no sane clock can have led to. The bound is the wall clock, not the hybrid
-    /// one: otherwise a bad client could climb without end, one allowance at a time.
+    /// Refuses a version whose counter no sane clock can have led to. The bound is a wall clock, not the hybrid one:
+    /// otherwise a bad client could climb without end, one allowance at a time.
     fn check_version(&self, version: Version) -> Result<(), Refusal> {
-        let bound = clock_counter(wall_clock_us()).saturating_add(VERSION_AHEAD_MAX);
-        if version.counter() > bound {
+        if version.counter() > self.steady_clock.bound() {
             let head = WriteAnswer { clock: self.clock(), verdicts: vec![] }.encode();
             return Err(Refusal::Answer(Answer { status: Status::VersionAhead, head, body: vec![] }));
         }

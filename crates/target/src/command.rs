@@ -1,7 +1,7 @@
 //! What the manager asks of a target.
 //!
 //! It owns taking the request apart and answering; the work is done where it belongs. It never acts on the word of
-//! anyone but a manager.
+//! anyone but a manager; how it is, it tells people's tools as well, which ask when there is no manager to ask.
 
 use crate::target::Target;
 use weft_rt::sync::join_all;
@@ -15,13 +15,14 @@ use weft_wire::handshake::PeerRole;
 impl Target {
     /// Carries out a manager's request.
     pub(crate) async fn command(&self, peer: &Peer, request: Request) -> Answer {
-        if peer.role != PeerRole::Manager {
-            return Answer::error(Status::Refused, format!("'{}' is no manager", peer.name));
-        }
         let asked = match control::decode::<TargetRequest>(&request.head) {
             Ok(asked) => asked,
             Err(error) => return Answer::error(Status::Invalid, error.to_string()),
         };
+        let is_tools_question = peer.role == PeerRole::Tool && asked == TargetRequest::Status;
+        if peer.role != PeerRole::Manager && !is_tools_question {
+            return Answer::error(Status::Refused, format!("'{}' is no manager", peer.name));
+        }
         match asked {
             TargetRequest::AdoptMap { .. } => {
                 let map = match control::decode_map(&request.body) {

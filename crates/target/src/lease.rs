@@ -27,6 +27,9 @@ const RETRY: Duration = Duration::from_millis(100);
 /// an event.
 const RETRY_LONGEST: Duration = Duration::from_secs(3);
 
+/// How often drives are looked for: a rebuild takes minutes at best, so a second more does not matter.
+const PRESENCE_EVERY: Duration = Duration::from_secs(1);
+
 /// What is known of this target's right to serve.
 #[derive(Default)]
 pub(crate) struct Lease {
@@ -213,9 +216,10 @@ impl Target {
         let request = ManagerRequest::Renew { node, incarnation: self.incarnation, adopted, commits };
         let sent = now();
         let (answer, _) = self.ask(link, &request).await?;
-        let ManagerAnswer::Granted { map, suspects } = answer else {
+        let ManagerAnswer::Granted { map, suspects, clock_us } = answer else {
             return Err(Silent::Refused("the answer to a renewal is none".into()));
         };
+        self.steady_clock.heard(clock_us);
         self.lease.grant(sent, self.durations().lease(), map, suspects, self.map_version());
         if map > self.map_version() {
             self.fetch_map(link);
@@ -311,6 +315,20 @@ impl Target {
             map_copy: self.map_version().max(copy),
             epochs,
             commit: store.durable_commit(),
+        }
+    }
+
+    /// Looks again and again whether each drive is still there. A drive that was pulled while nobody asks it for
+    /// anything would be missed only when it is needed; a file that was deleted works on, and is lost at the
+    /// process's end with all that was acknowledged.
+    pub(crate) async fn watch_drives(self: Rc<Self>) {
+        loop {
+            sleep(PRESENCE_EVERY).await;
+            for drive in self.drives.values().filter(|d| !d.has_failed()) {
+                if let Err(error) = drive.store.check_presence().await {
+                    drive.note(&error);
+                }
+            }
         }
     }
 

@@ -9,6 +9,7 @@
 
 mod admit;
 mod adopt;
+mod clock;
 mod command;
 mod drive;
 mod inventory;
@@ -24,6 +25,7 @@ mod source;
 mod status;
 mod sweep;
 mod target;
+mod tell;
 mod throttle;
 mod verify;
 mod vouch;

@@ -12,6 +12,7 @@ impl Target {
         TargetStatus {
             drives: self.drives.values().filter(|d| !d.is_refused()).map(|d| drive_status(d)).collect(),
             resyncs: self.resyncs.borrow().values().map(|resync| resync.status()).collect(),
+            pace_percent: self.throttle.pace_percent(),
             serving: self.holds_lease(None) || members.iter().any(|m| self.holds_lease(Some(m))),
         }
     }
@@ -25,6 +26,7 @@ fn drive_status(drive: &ServedDrive) -> DriveStatus {
         path: drive.path.clone(),
         capacity_bytes: usage.capacity_blocks * block,
         used_bytes: usage.used_blocks * block,
+        free_bytes: Some((usage.free_blocks + usage.pending_free_blocks) * block),
         log_bytes_written: usage.log_bytes_written,
         data_bytes_written: usage.data_bytes_written,
         failed: drive.failure(),

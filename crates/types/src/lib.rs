@@ -5,6 +5,7 @@
 //! never decides anything: transitions of the map live in `weft-membership`.
 
 mod block;
+mod capacity;
 mod causes;
 mod ids;
 pub mod limits;
@@ -14,9 +15,11 @@ mod scrub;
 mod version;
 
 pub use block::{BLOCK_SIZE, BlockCount, BlockRange, ChunkIndex, Lba, SECTOR_SIZE};
+pub use capacity::{CapacityLevel, CapacityLevels};
 pub use causes::with_causes;
 pub use ids::{
-    DriveId, FabricId, Generation, GroupId, NodeId, ObjectId, ParseIdError, PoolId, SessionId, VolumeId,
+    DriveId, FabricId, Generation, GroupId, NodeId, ObjectId, ParseIdError, PoolId, RequestId, SessionId,
+    VolumeId,
 };
 pub use load::{InterfaceLoad, Latencies, MeterReading, ProcessLoad, VolumeLoad};
 pub use map::{

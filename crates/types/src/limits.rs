@@ -48,6 +48,17 @@ pub const SESSIONS_MAX: usize = 65_535;
 /// Objects that a stripe runs over.
 pub const STRIPE_WIDTH_MAX: u32 = 64;
 
+/// Events that a manager keeps, the oldest dropped first: some weeks of a small fabric, in a few megabytes of memory
+/// and store. There is no limit by age: a clock that is set forward by mistake would empty the list.
+pub const EVENTS_MAX: usize = 5_000;
+
+/// Characters of an event's text: an eviction names each group that it had to leave alone, and there may be
+/// thousands.
+pub const EVENT_CHARS_MAX: usize = 500;
+
+/// Volumes, and nodes, and drives, that an event is filed under; its text says how many there are.
+pub const EVENT_SUBJECTS_MAX: usize = 16;
+
 /// Drives that one target serves.
 pub const DRIVES_PER_TARGET_MAX: usize = 64;
 

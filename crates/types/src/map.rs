@@ -2,7 +2,9 @@
 //!
 //! It is data only. `weft-membership` holds the transitions; the manager alone commits them.
 
-use crate::{BlockCount, DriveId, Epoch, FabricId, Generation, GroupId, NodeId, PoolId, SessionId};
+use crate::{
+    BlockCount, CapacityLevels, DriveId, Epoch, FabricId, Generation, GroupId, NodeId, PoolId, SessionId,
+};
 use crate::{ScrubPlan, SessionSlot, VolumeId};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,6 +55,9 @@ pub struct FabricMap {
     /// When groups are scrubbed, and how that ended last. Left out while nobody has scrubbed anything.
     #[serde(default, skip_serializing_if = "ScrubPlan::is_default")]
     pub scrub: ScrubPlan,
+    /// How full pools may become before people are told. Left out while nobody has changed it.
+    #[serde(default, skip_serializing_if = "CapacityLevels::is_default")]
+    pub capacity: CapacityLevels,
     /// The next number for any identifier made from a counter; only ever rises, so no id is reused.
     pub next_id: u64,
     /// Numbers, from and below, that maps which were lost may have given out: the map was made anew from older
@@ -81,6 +86,7 @@ impl FabricMap {
             volumes: BTreeMap::new(),
             sessions: BTreeMap::new(),
             scrub: ScrubPlan::default(),
+            capacity: CapacityLevels::default(),
             next_id: 1,
             unknown_ids: Vec::new(),
         }

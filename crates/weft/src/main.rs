@@ -7,6 +7,7 @@ mod bench;
 mod check;
 mod drive;
 mod inspect;
+mod locate;
 mod logging;
 mod manager;
 mod node;
@@ -16,12 +17,14 @@ mod serve;
 mod stop;
 
 use clap::{CommandFactory, Parser};
+use logging::Daemon;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use tracing_subscriber::filter::LevelFilter;
 use weft_cli::{
-    CliError, DriveFormatArgs, Engines, Exit, FabricPlace, FabricRecoverArgs, Globals, ManagerRunArgs,
-    MapRestoreArgs, NodeRunArgs, Output, VolumeServeArgs,
+    CliError, DriveFormatArgs, DriveLocateArgs, Engines, Exit, FabricPlace, FabricRecoverArgs, Globals,
+    ManagerRunArgs, MapRestoreArgs, NodeRunArgs, Output, VolumeServeArgs,
 };
 
 /// Shared, protected storage from the drives of many machines
@@ -63,12 +66,14 @@ struct Whole;
 
 impl Engines for Whole {
     fn manager_run(&self, args: ManagerRunArgs) -> Result<(), CliError> {
-        logging::start_for_daemon();
+        let daemon = Daemon { kind: "manager", node: None, default: LevelFilter::INFO };
+        logging::start_for_daemon(daemon, &args.log)?;
         weft_cli::block_on(manager::run(args))
     }
 
     fn node_run(&self, args: NodeRunArgs) -> Result<(), CliError> {
-        logging::start_for_daemon();
+        let daemon = Daemon { kind: "node", node: Some(&args.name), default: LevelFilter::INFO };
+        logging::start_for_daemon(daemon, &args.log)?;
         weft_cli::block_on(node::run(args))
     }
 
@@ -78,6 +83,14 @@ impl Engines for Whole {
 
     fn drive_inspect(&self, path: PathBuf, output: Output) -> Result<(), CliError> {
         weft_cli::block_on(inspect::inspect(path, output))
+    }
+
+    fn drive_locate(&self, args: DriveLocateArgs, output: Output) -> Result<(), CliError> {
+        weft_cli::block_on(locate::locate(args, output))
+    }
+
+    fn drive_facts(&self, path: &Path) -> Result<serde_json::Value, CliError> {
+        weft_rt::block_on(inspect::facts(path.to_owned()))?
     }
 
     fn drive_check(&self, path: PathBuf, deep: bool, output: Output) -> Result<(), CliError> {
@@ -98,6 +111,9 @@ impl Engines for Whole {
         place: FabricPlace,
         output: Output,
     ) -> Result<(), CliError> {
+        // It is often started by hand, and then what it serves is all that its user wants to know.
+        let daemon = Daemon { kind: "nbd", node: None, default: LevelFilter::WARN };
+        logging::start_for_daemon(daemon, &args.log)?;
         weft_cli::block_on(serve::serve(args, place, output))
     }
 }
@@ -151,6 +167,11 @@ fn run(command: Command, globals: &Globals) -> Result<(), CliError> {
 
 /// Whether the command starts its own logging.
 fn is_daemon(command: &weft_cli::Command) -> bool {
-    use weft_cli::{Command, ManagerCommand, NodeCommand};
-    matches!(command, Command::Manager(ManagerCommand::Run(_)) | Command::Node(NodeCommand::Run(_)))
+    use weft_cli::{Command, ManagerCommand, NodeCommand, VolumeCommand};
+    matches!(
+        command,
+        Command::Manager(ManagerCommand::Run(_))
+            | Command::Node(NodeCommand::Run(_))
+            | Command::Volume(VolumeCommand::Serve(_))
+    )
 }

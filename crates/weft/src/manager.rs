@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_cli::{CliError, ManagerRunArgs};
 use weft_manager::{EmbeddedStore, Manager, ManagerError, ManagerOptions};
-use weft_metrics::{manager_page, process_load};
+use weft_metrics::{ManagerView, manager_page, process_load};
 use weft_rt::sync::{Either, race};
 use weft_rt::{Addr, Listener, offload, sleep, spawn, wall_clock_us};
 
@@ -116,7 +116,12 @@ fn serve_metrics(listener: Listener, manager: &Rc<Manager>) {
     let manager = manager.clone();
     spawn(weft_metrics::serve(listener, move || {
         let manager = manager.clone();
-        async move { manager_page(&manager.status().await, &offload(process_load).await) }
+        async move {
+            let (status, process) = (manager.status().await, offload(process_load).await);
+            let (map, scrub, events) = (manager.map(), manager.scrub_info(), manager.event_counts());
+            let (status, map, scrub, events) = (&status, &*map, &scrub, &events);
+            manager_page(&ManagerView { status, map, scrub, events, process: &process })
+        }
     }));
 }
 

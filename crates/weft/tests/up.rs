@@ -248,7 +248,7 @@ fn a_manager_that_has_died_is_brought_back_while_its_nodes_run() {
     bed.weft(&["manager", "start"]).fails(1, &["manager is running already", "weft manager stop"]);
     bed.ok(&["manager", "stop", "--kill"]);
     bed.weft(&["manager", "stop"]).fails(1, &["manager is not running", "weft manager start"]);
-    bed.weft(&["status"]).fails(3, &["no fabric answers", "manager start` brings it back"]);
+    bed.weft(&["volume", "list"]).fails(3, &["no fabric answers", "manager start` brings it back"]);
     bed.weft(&["up", "--detach"]).fails(4, &["node-1, node-2", "manager start` brings it back"]);
     let nodes = (bed.pid("node-1"), bed.pid("node-2"));
     bed.ok(&["manager", "start"]);

@@ -121,6 +121,11 @@ pub enum ManagerAnswer {
         map: MapVersion,
         /// Nodes that must not be vouched for: they are being evicted (R11).
         suspects: Vec<NodeId>,
+        /// The manager's wall clock, which never goes back, in microseconds since 1970-01-01T00:00:00Z; 0 from a
+        /// manager of an older release. A target whose own clock is behind judges by this one which versions are too
+        /// far ahead.
+        #[serde(default)]
+        clock_us: u64,
     },
     /// To `WatchMap`: the map travels in the body; no body: nothing newer yet.
     Map {
@@ -222,6 +227,10 @@ pub struct TargetStatus {
     pub resyncs: Vec<ResyncStatus>,
     /// Whether the target holds a lease, or its peers' word.
     pub serving: bool,
+    /// The share of the time that background work takes while clients are there, in percent; none while no client
+    /// is, and it takes all that there is.
+    #[serde(default)]
+    pub pace_percent: Option<u8>,
 }
 
 /// What a target has.
@@ -297,6 +306,10 @@ pub struct DriveStatus {
     pub capacity_bytes: u64,
     /// Bytes that hold data or metadata.
     pub used_bytes: u64,
+    /// Bytes that clients' writes could take, now or once what was replaced is returned; none from a target of an
+    /// older release.
+    #[serde(default)]
+    pub free_bytes: Option<u64>,
     /// Bytes written to the log since the target started.
     pub log_bytes_written: u64,
     /// Bytes of data written since the target started.
@@ -421,6 +434,21 @@ pub struct ResyncStatus {
     pub blocks_held: u64,
     /// Whether it is done.
     pub done: bool,
+    /// What holds it up, if something does.
+    #[serde(default)]
+    pub waits_for: Option<ResyncWait>,
+}
+
+/// What holds a resync up. It tries again by itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ResyncWait {
+    /// Its own drive is full.
+    Room(String),
+    /// Its own drive refuses for another reason.
+    Drive(String),
+    /// No member that it could copy from answers.
+    Source(String),
 }
 
 /// Open entries, settled marks and watermarks of a group, for a syncing replica (R14).

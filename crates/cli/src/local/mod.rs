@@ -12,6 +12,7 @@ mod process;
 mod room;
 mod start;
 mod stop;
+mod unmanaged;
 mod up;
 
 pub use config::{LocalConfig, LocalNode};
@@ -21,5 +22,6 @@ pub use error::LocalError;
 pub use folder::Folder;
 pub(crate) use member::{start_lost_manager, start_member, stop_manager, stop_member};
 pub use process::ProcessId;
+pub(crate) use unmanaged::Unmanaged;
 pub use up::UpArgs;
 pub(crate) use up::up;

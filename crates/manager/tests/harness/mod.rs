@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use weft_api::{ApiAnswer, ApiError, ApiRequest, FabricStatus};
+use weft_api::{ApiAnswer, ApiError, ApiRequest, EventFilter, EventInfo, FabricStatus, Trouble, TroubleKind};
 use weft_manager::{Manager, ManagerOptions, MemStore};
 use weft_rt::sim::{Crash, ProcessId, kill, spawn_process};
 use weft_rt::{
@@ -22,7 +22,7 @@ use weft_types::{
 };
 use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest, TargetAnswer, TargetRequest};
 use weft_wire::control::{DriveInventory, HeldGroup, Holding, Inventory};
-use weft_wire::control::{ResyncStatus, TargetStatus, VouchAnswer, VouchRequest};
+use weft_wire::control::{DriveStatus, ResyncStatus, TargetStatus, VouchAnswer, VouchRequest};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
 
@@ -98,6 +98,11 @@ impl Service {
         copy
     }
 
+    /// Sets how far the manager's clock is off.
+    pub fn set_clock(&self, skew_us: i64) {
+        weft_rt::sim::set_wall_skew(self.process.get().expect("it runs"), skew_us);
+    }
+
     pub fn kill(&self) {
         self.manager.borrow_mut().take();
         if let Some(process) = self.process.take() {
@@ -133,6 +138,10 @@ pub struct FakeTarget {
     /// When the last request was sent for which a lease was granted.
     pub leased_from: Cell<Option<Instant>>,
     pub resyncs: RefCell<Vec<ResyncStatus>>,
+    /// Bytes used and free on each of its drives; none while it says nothing of them.
+    pub room: Cell<Option<(u64, u64)>>,
+    /// Blocks found damaged and healed on each of its drives.
+    pub damage: Cell<(u64, u64)>,
     /// What it says of how far its drives have come.
     pub commits: RefCell<BTreeMap<DriveId, u64>>,
     process: Cell<Option<ProcessId>>,
@@ -177,6 +186,8 @@ impl FakeTarget {
             incarnation: Cell::new(0),
             leased_from: Cell::new(None),
             resyncs: RefCell::default(),
+            room: Cell::new(None),
+            damage: Cell::new((0, 0)),
             commits: RefCell::default(),
             process: Cell::new(None),
         })
@@ -217,6 +228,24 @@ impl FakeTarget {
         self.log.borrow().iter().find(|(at, r)| *at >= since && pick(r)).map(|(at, _)| *at)
     }
 
+    fn drive_statuses(&self) -> Vec<DriveStatus> {
+        let Some((used_bytes, free_bytes)) = self.room.get() else { return Vec::new() };
+        let (blocks_damaged, blocks_healed) = self.damage.get();
+        let status = |&id: &DriveId| DriveStatus {
+            id,
+            path: format!("/dev/{}", id.0),
+            capacity_bytes: used_bytes + free_bytes,
+            used_bytes,
+            free_bytes: Some(free_bytes),
+            log_bytes_written: 0,
+            data_bytes_written: 0,
+            failed: None,
+            blocks_damaged,
+            blocks_healed,
+        };
+        self.drives.borrow().iter().map(status).collect()
+    }
+
     fn commits(&self) -> Vec<(DriveId, u64)> {
         self.commits.borrow().iter().map(|(drive, commit)| (*drive, *commit)).collect()
     }
@@ -233,7 +262,7 @@ impl FakeTarget {
                 role: Some(slot.role),
                 since: Some(slot.since),
                 volumes: vec![],
-                holding: detail.contains(&g.id).then(|| Holding {
+                holding: detail.contains(&g.id).then_some(Holding {
                     chunks: 0,
                     blocks: 0,
                     newest: weft_types::Version::ZERO,
@@ -400,7 +429,7 @@ impl Process {
                 }
                 _ => return,
             };
-            let ManagerAnswer::Granted { map, suspects } = answer else { panic!("{answer:?}") };
+            let ManagerAnswer::Granted { map, suspects, .. } = answer else { panic!("{answer:?}") };
             self.life.lease_until.set(sent + ms(2000));
             self.life.lease_map.set(map);
             self.life.had_lease.set(true);
@@ -484,6 +513,7 @@ impl Process {
         }
         let answer = match &request {
             TargetRequest::Status => TargetAnswer::Status(TargetStatus {
+                drives: self.target.drive_statuses(),
                 resyncs: self.target.resyncs.borrow().clone(),
                 ..TargetStatus::default()
             }),
@@ -569,6 +599,21 @@ pub fn volume_of(name: &str, copies: u8) -> ApiRequest {
         thin: false,
         dry_run: false,
     }
+}
+
+/// All events, in the order of their numbers.
+pub async fn events() -> Vec<EventInfo> {
+    match operate(ApiRequest::Events { after: 0, limit: None, filter: EventFilter::default() }).await {
+        Ok(ApiAnswer::Events { events }) => events,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The one trouble of this kind.
+pub fn trouble(status: &FabricStatus, kind: TroubleKind) -> &Trouble {
+    let found: Vec<&Trouble> = status.troubles.iter().filter(|t| t.kind == kind).collect();
+    assert_eq!(found.len(), 1, "{kind:?} in {:#?}", status.troubles);
+    found[0]
 }
 
 pub async fn status() -> FabricStatus {

@@ -85,7 +85,10 @@ impl Handler for Manager {
                 }
                 self.renewals.set(self.renewals.get() + 1);
                 let suspects = self.suspects.borrow().iter().copied().collect();
-                Answer::ok(control::encode(&ManagerAnswer::Granted { map: map.version, suspects }), vec![])
+                Answer::ok(
+                    control::encode(&ManagerAnswer::Granted { map: map.version, suspects, clock_us: 0 }),
+                    vec![],
+                )
             }
             ManagerRequest::WatchMap { have } if have < map.version && !self.holds_maps.get() => {
                 with_map(&ManagerAnswer::Map { version: map.version })

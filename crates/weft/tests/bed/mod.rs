@@ -25,6 +25,8 @@ static TAKEN: AtomicU16 = AtomicU16::new(0);
 pub struct Bed {
     pub dir: PathBuf,
     pub port: u16,
+    /// What every `weft` finds in its environment, and with it what it starts.
+    pub env: Vec<(&'static str, &'static str)>,
 }
 
 /// What a command said and how it ended.
@@ -40,7 +42,7 @@ impl Bed {
         let dir = std::env::temp_dir().join(format!("weft-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).expect("the temporary folder can be written");
-        Bed { dir, port: free_ports() }
+        Bed { dir, port: free_ports(), env: Vec::new() }
     }
 
     /// The folder of the fabric.
@@ -82,6 +84,7 @@ impl Bed {
         let mut command = Command::new(WEFT);
         command.args(args).current_dir(&self.dir).stdin(Stdio::null());
         command.env("WEFT_FABRIC", self.fabric()).env("NO_COLOR", "1").env_remove("WEFT_LOG");
+        command.env_remove("WEFT_LOG_FORMAT").env_remove("WEFT_SLOW_REQUEST").envs(self.env.iter().copied());
         command
     }
 
@@ -165,6 +168,12 @@ impl Running {
         assert!(found, "it ended without saying '{word}'");
     }
 
+    /// The lines of its standard output, as they come.
+    pub fn lines(&mut self) -> impl Iterator<Item = String> + use<> {
+        let out = self.0.stdout.take().expect("it was asked for, and is read once");
+        BufReader::new(out).lines().map_while(Result::ok)
+    }
+
     /// Sends a signal and waits for the end.
     pub fn end(mut self, signal: &str) -> Option<i32> {
         kill(self.0.id() as i32, signal);
@@ -209,6 +218,12 @@ pub fn said(output: Output) -> Said {
 }
 
 impl Said {
+    /// Insists on a refusal of the arguments themselves, with these words.
+    pub fn fails_as_usage(&self, words: &str) {
+        assert_eq!(self.code, 2, "{self:?}");
+        assert!(self.err.contains(words) && self.out.is_empty(), "'{words}' is not in: {}", self.err);
+    }
+
     /// Insists on a failure with this exit code, these words, and a hint.
     pub fn fails(&self, code: i32, words: &[&str]) {
         assert_eq!(self.code, code, "{self:?}");

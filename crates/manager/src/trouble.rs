@@ -1,0 +1,691 @@
+//! What is not as it should be, from the map and what is known of the targets: each trouble with what it means, what
+//! is done about it, and what people can do.
+//!
+//! It owns the questions "why" and "what now". It decides nothing: what it says is going on, the plan of
+//! `weft-membership` does by itself. Since when a trouble is there, is remembered in `known.rs`.
+
+use crate::capacity::{advice as room_advice, percent, size};
+use crate::describe::{bytes, presence};
+use crate::manager::{State, wall_clock_ms};
+use crate::member::Member;
+use crate::status::Usage;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use weft_api::{
+    Advice, AffectedVolume, ByteRange, Doing, Presence, Progress, Severity, Timestamp, Trouble, TroubleKind,
+    WaitsFor,
+};
+use weft_layout::{blocks_in, ranges_in};
+use weft_membership::{Observations, spare_drives};
+use weft_rt::{Instant, now};
+use weft_types::{
+    BLOCK_SIZE, CapacityLevel, Drive, DriveId, DriveState, Group, GroupId, Node, Role, Slot, Volume,
+};
+use weft_wire::control::ResyncWait;
+
+/// Runs of addresses that are named per volume; of the rest it is said that they are there.
+const RANGES_NAMED: usize = 8;
+
+/// Drives that are named in one sentence; the others are counted.
+const DRIVES_NAMED: usize = 4;
+
+/// What a look goes by.
+struct Look<'a> {
+    state: &'a State,
+    usage: &'a Usage,
+    seen: Observations,
+    started: Instant,
+}
+
+/// Groups that miss the copies of some drives, by what is waited for.
+#[derive(Default)]
+struct Missing {
+    /// Until when the drive is awaited, for the one that is awaited the longest, in milliseconds from now.
+    awaited: (usize, u64),
+    /// No drive can take it.
+    no_drive: usize,
+    /// It is about to be taken up.
+    soon: usize,
+    /// There is nothing to copy from.
+    no_source: usize,
+}
+
+impl State {
+    /// All troubles, the worst first; each begins now as far as this knows.
+    pub(crate) fn troubles(&self, usage: &Usage, started: Instant) -> Vec<Trouble> {
+        let look = Look { state: self, usage, seen: self.observations(started), started };
+        let mut troubles = look.unavailable();
+        troubles.extend(look.unreadable());
+        troubles.extend(self.map.nodes.values().filter_map(|node| look.node(node)));
+        troubles.extend(self.map.drives.values().filter_map(|drive| look.drive(drive)));
+        troubles.extend(look.refused());
+        troubles.extend(look.copies());
+        troubles.extend(look.copying());
+        troubles.extend(self.pools_that_fill(usage));
+        troubles.sort_by_key(|t| (std::cmp::Reverse(t.severity), t.kind));
+        troubles
+    }
+}
+
+impl Look<'_> {
+    fn trouble(&self, kind: TroubleKind, severity: Severity, what: String) -> Trouble {
+        Trouble {
+            kind,
+            severity,
+            what,
+            since: Timestamp::from_millis(wall_clock_ms()),
+            node: None,
+            drive: None,
+            pool: None,
+            groups: 0,
+            volumes: vec![],
+            doing: vec![],
+            advice: vec![],
+        }
+    }
+
+    fn node_name(&self, drive: DriveId) -> String {
+        let node = self.state.map.drives.get(&drive).and_then(|d| self.state.map.nodes.get(&d.node));
+        node.map_or_else(String::new, |n| n.name.clone())
+    }
+
+    fn member(&self, drive: &Drive) -> Option<&Member> {
+        self.state.members.get(&drive.node)
+    }
+
+    /// The groups that volumes have objects in and for which this is so.
+    fn groups(&self, is_so: impl Fn(&Group) -> bool) -> BTreeSet<GroupId> {
+        let in_use: BTreeSet<GroupId> = self
+            .state
+            .map
+            .volumes
+            .values()
+            .flat_map(|v| v.spans.iter().flat_map(|s| &s.groups))
+            .copied()
+            .collect();
+        let groups = self.state.map.groups.values().filter(|g| in_use.contains(&g.id));
+        groups.filter(|g| is_so(g)).map(|g| g.id).collect()
+    }
+
+    /// The volumes with objects in these groups.
+    fn volumes(&self, groups: &BTreeSet<GroupId>, ranges: usize) -> Vec<AffectedVolume> {
+        let affected = |volume: &Volume| {
+            let all: BTreeSet<GroupId> = volume.spans.iter().flat_map(|s| &s.groups).copied().collect();
+            let hit = all.intersection(groups).count();
+            if hit == 0 {
+                return None;
+            }
+            let (runs, more) = match ranges {
+                0 => (Vec::new(), false),
+                most => ranges_in(volume, |g| groups.contains(&g), most),
+            };
+            let range = |(lba, count): (weft_types::Lba, weft_types::BlockCount)| ByteRange {
+                offset_bytes: lba.0 * BLOCK_SIZE as u64,
+                length_bytes: bytes(count),
+            };
+            Some(AffectedVolume {
+                volume: volume.name.clone(),
+                groups: hit,
+                groups_total: all.len(),
+                bytes: bytes(blocks_in(volume, |g| groups.contains(&g))),
+                size_bytes: bytes(volume.size),
+                ranges: runs.into_iter().map(range).collect(),
+                has_more_ranges: more,
+            })
+        };
+        let mut volumes: Vec<AffectedVolume> = self.state.map.volumes.values().filter_map(affected).collect();
+        volumes.sort_by(|a, b| a.volume.cmp(&b.volume));
+        volumes
+    }
+
+    /// Groups without a copy that serves, by the drives whose return brings them back.
+    fn unavailable(&self) -> Vec<Trouble> {
+        let state = self.state;
+        let lost = self.groups(|g| state.good_copies(g) == 0);
+        let mut by_holders: BTreeMap<Vec<DriveId>, BTreeSet<GroupId>> = BTreeMap::new();
+        for group in lost.iter().filter_map(|g| state.map.groups.get(g)) {
+            let mut holders: Vec<DriveId> = group.read_set().collect();
+            holders.sort();
+            by_holders.entry(holders).or_default().insert(group.id);
+        }
+        by_holders.into_iter().map(|(holders, groups)| self.unavailable_without(&holders, &groups)).collect()
+    }
+
+    fn unavailable_without(&self, holders: &[DriveId], groups: &BTreeSet<GroupId>) -> Trouble {
+        let count = count(groups.len(), "group");
+        let have = if groups.len() == 1 { "has" } else { "have" };
+        let what = format!(
+            "{count} {have} no up-to-date copy that answers: what lies there can be neither read nor written, \
+             everything else is served"
+        );
+        let mut trouble = self.trouble(TroubleKind::DataUnavailable, Severity::Unavailable, what);
+        trouble.groups = groups.len();
+        trouble.volumes = self.volumes(groups, RANGES_NAMED);
+        let named: Vec<String> = holders.iter().take(DRIVES_NAMED).map(|d| self.drive_in_words(*d)).collect();
+        let verb =
+            if holders.len() == 1 { "the last up-to-date copies are on" } else { "all copies were on" };
+        let rest = holders.len().saturating_sub(DRIVES_NAMED);
+        let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+        trouble.doing.push(Doing {
+            what: format!(
+                "{verb} {}{rest}: the data comes back with any of them, and only so",
+                named.join(", ")
+            ),
+            groups: groups.len(),
+            waits_for: Some(WaitsFor::LastCopy),
+            wait_ms: None,
+            progress: None,
+        });
+        if let [only] = holders {
+            trouble.drive = Some(*only);
+        }
+        trouble.node = Some(holders.iter().map(|d| self.node_name(*d)).collect::<BTreeSet<_>>())
+            .filter(|nodes| nodes.len() == 1)
+            .and_then(|nodes| nodes.into_iter().next());
+        trouble.advice = self.advice_for_holders(holders);
+        trouble
+    }
+
+    /// The drive, its node, and why it does not serve.
+    fn drive_in_words(&self, id: DriveId) -> String {
+        let Some(drive) = self.state.map.drives.get(&id) else { return id.short() };
+        let Some(node) = self.state.map.nodes.get(&drive.node) else { return id.short() };
+        let state = match self.member(drive) {
+            _ if drive.state == DriveState::Failed => "failed",
+            Some(m) if m.failed.contains_key(&id) => "failed",
+            Some(m) if m.is_up() && !m.drives.contains(&id) => "missing",
+            Some(m) if !m.is_up() => "its node is gone",
+            _ => "not in service",
+        };
+        format!("drive {} of node '{}' ({state})", id.short(), node.name)
+    }
+
+    fn advice_for_holders(&self, holders: &[DriveId]) -> Vec<Advice> {
+        let mut advice = Vec::new();
+        let mut gone = BTreeSet::new();
+        for drive in holders.iter().filter_map(|d| self.state.map.drives.get(d)) {
+            let is_up = self.member(drive).is_some_and(Member::is_up);
+            let name = self.node_name(drive.id);
+            if !is_up && gone.insert(name.clone()) {
+                advice.push(start_node(&name));
+            }
+            if drive.state == DriveState::Failed {
+                advice.extend(restore(drive, &name));
+            }
+        }
+        advice.push(Advice::plain(
+            "if none of these drives can be read again, this data is lost: restore what is named here from a backup",
+        ));
+        advice
+    }
+
+    /// What the last scrub could not read of any copy.
+    fn unreadable(&self) -> Option<Trouble> {
+        let done = &self.state.map.scrub.done;
+        let groups = self.groups(|g| done.get(&g.id).is_some_and(|record| record.lost > 0));
+        let blocks: u64 = groups.iter().filter_map(|g| done.get(g)).map(|record| record.lost).sum();
+        if blocks == 0 {
+            return None;
+        }
+        let text = "could not be read from any copy by the last scrub: see `weft scrub status`";
+        let what = format!("{blocks} blocks {text}");
+        let mut trouble = self.trouble(TroubleKind::BlocksUnreadable, Severity::Degraded, what);
+        trouble.groups = groups.len();
+        trouble.volumes = self.volumes(&groups, 0);
+        trouble.advice = vec![
+            Advice::command("see which blocks they are", "weft scrub status"),
+            Advice::plain("write them anew, from a backup; a write heals a block"),
+        ];
+        Some(trouble)
+    }
+
+    /// A node whose target does not take part.
+    fn node(&self, node: &Node) -> Option<Trouble> {
+        let member = self.state.members.get(&node.id)?;
+        let map = &self.state.map;
+        let why = member.suspicion.as_ref().map_or("its target has not joined yet", |s| s.why.as_str());
+        let what = match presence(map, node, member) {
+            Presence::Up => return None,
+            Presence::Suspect => format!("node '{}' does not answer: {why}", node.name),
+            Presence::Down => format!("node '{}' is down: {why}", node.name),
+        };
+        let drives: BTreeSet<DriveId> =
+            map.drives.values().filter(|d| d.node == node.id).map(|d| d.id).collect();
+        let mut trouble = self.trouble(TroubleKind::NodeGone, Severity::Degraded, what);
+        trouble.since = Timestamp::from_millis(member.since_ms);
+        trouble.node = Some(node.name.clone());
+        self.name_what_is_on(&mut trouble, &drives);
+        let held_up = self.groups(|g| {
+            let writes = g.write_set().any(|d| drives.contains(&d));
+            writes && self.state.good_copies(g) > 0
+        });
+        if !held_up.is_empty() {
+            let due = self.state.fence(node.id, member, self.started);
+            let wait_ms = due.map(|due| millis(due - now()));
+            trouble.doing.insert(0, Doing {
+                what: format!(
+                    "is being left out of {}: writes there wait until nobody can serve its copies any more",
+                    count(held_up.len(), "group")
+                ),
+                groups: held_up.len(),
+                waits_for: Some(WaitsFor::Lease),
+                wait_ms,
+                progress: None,
+            });
+        }
+        trouble.advice.push(start_node(&node.name));
+        if drives.iter().any(|d| self.is_listed(*d)) {
+            trouble.advice.push(Advice::command(
+                "if it does not come back, have its copies rebuilt elsewhere without waiting",
+                format!("weft node evacuate {}", node.name),
+            ));
+        } else {
+            trouble.advice.push(Advice::command(
+                "no copy is on it: if it does not come back, forget it",
+                format!("weft node remove {}", node.name),
+            ));
+        }
+        Some(trouble)
+    }
+
+    fn is_listed(&self, drive: DriveId) -> bool {
+        self.state.map.groups.values().any(|g| g.slot_of(drive).is_some())
+    }
+
+    /// Adds the groups and volumes with copies on these drives, and what becomes of those copies that are out.
+    fn name_what_is_on(&self, trouble: &mut Trouble, drives: &BTreeSet<DriveId>) {
+        let on = self.groups(|g| g.slots.iter().any(|s| drives.contains(&s.drive)));
+        trouble.groups = on.len();
+        trouble.volumes = self.volumes(&on, 0);
+        trouble.doing.extend(self.missing(drives));
+    }
+
+    /// What becomes of the copies on these drives that are out of their groups.
+    fn missing(&self, drives: &BTreeSet<DriveId>) -> Vec<Doing> {
+        let mut missing = Missing::default();
+        let mut pools = BTreeSet::new();
+        for group in self.state.map.groups.values() {
+            for slot in group.slots.iter().filter(|s| s.role == Role::Out && drives.contains(&s.drive)) {
+                if self.state.good_copies(group) == 0 {
+                    missing.no_source += 1;
+                    continue;
+                }
+                match self.state.rebuild_in_ms(slot.drive) {
+                    0 if spare_drives(&self.state.map, group, slot.drive, &self.seen).is_empty() => {
+                        pools.insert(group.pool);
+                        missing.no_drive += 1;
+                    }
+                    0 => missing.soon += 1,
+                    ms => missing.awaited = (missing.awaited.0 + 1, missing.awaited.1.max(ms)),
+                }
+            }
+        }
+        let pools = pools.iter().filter_map(|p| self.state.map.pools.get(p));
+        let pools: Vec<String> = pools.map(|p| format!("'{}'", p.name)).collect();
+        missing.in_words(&pools.join(", "))
+    }
+
+    /// A drive that does not serve although its node does, that has failed, was damaged, or is being emptied.
+    fn drive(&self, drive: &Drive) -> Option<Trouble> {
+        let member = self.member(drive)?;
+        let cause = member.failed.get(&drive.id).cloned();
+        let cause = cause.or_else(|| self.usage.drive(drive.id).and_then(|d| d.failed.clone()));
+        if drive.state == DriveState::Failed || cause.is_some() {
+            return Some(self.failed(drive, cause));
+        }
+        if member.is_up() && !member.drives.contains(&drive.id) {
+            return Some(self.absent(drive));
+        }
+        if drive.state == DriveState::Draining {
+            return Some(self.draining(drive));
+        }
+        self.damaged(drive)
+    }
+
+    fn about(&self, trouble: Trouble, drive: &Drive) -> Trouble {
+        Trouble { node: Some(self.node_name(drive.id)), drive: Some(drive.id), ..trouble }
+    }
+
+    fn failed(&self, drive: &Drive, cause: Option<String>) -> Trouble {
+        let node = self.node_name(drive.id);
+        let cause = cause.map_or_else(String::new, |cause| format!(": {cause}"));
+        let what = format!("drive {} ({}) of node '{node}' has failed{cause}", drive.id.short(), drive.path);
+        let mut trouble = self.about(self.trouble(TroubleKind::DriveFailed, Severity::Degraded, what), drive);
+        self.name_what_is_on(&mut trouble, &BTreeSet::from([drive.id]));
+        trouble.advice.extend(restore(drive, &node));
+        if self.is_listed(drive.id) {
+            trouble
+                .advice
+                .push(Advice::plain("otherwise replace it: what it held is rebuilt on other drives"));
+        } else {
+            let why = "all of its copies are on other drives: forget it";
+            trouble.advice.push(Advice::command(why, format!("weft drive remove {}", drive.id.short())));
+        }
+        trouble
+    }
+
+    fn absent(&self, drive: &Drive) -> Trouble {
+        let (node, short) = (self.node_name(drive.id), drive.id.short());
+        let what = format!("node '{node}' is up without its drive {short} ({})", drive.path);
+        let severity = if self.is_listed(drive.id) { Severity::Degraded } else { Severity::Warning };
+        let mut trouble = self.about(self.trouble(TroubleKind::DriveAbsent, severity, what), drive);
+        self.name_what_is_on(&mut trouble, &BTreeSet::from([drive.id]));
+        trouble.advice = vec![
+            Advice::plain(format!(
+                "look whether {} is there and can be opened (the log of node '{node}' says why it was left out), \
+                 then restart its target",
+                drive.path
+            )),
+            Advice::command(
+                "if it is gone for good, have its copies rebuilt elsewhere without waiting",
+                format!("weft drive evacuate {short}"),
+            ),
+        ];
+        trouble
+    }
+
+    fn draining(&self, drive: &Drive) -> Trouble {
+        let map = &self.state.map;
+        let staying = map.groups.values().filter(|g| map.staying(g).any(|d| d == drive.id));
+        let waiting: Vec<&Group> = staying.collect();
+        let passing: Vec<(GroupId, DriveId)> =
+            map.relocations.iter().filter(|(_, r)| r.from == drive.id).map(|(g, r)| (*g, r.to)).collect();
+        let left = waiting.len() + passing.len();
+        let is_stuck = |g: &&&Group| spare_drives(map, g, drive.id, &self.seen).is_empty();
+        let stuck = waiting.iter().filter(is_stuck).count();
+        let severity = if stuck > 0 { Severity::Warning } else { Severity::Notice };
+        let (node, short) = (self.node_name(drive.id), drive.id.short());
+        let what = match left {
+            0 => format!("drive {short} of node '{node}' is empty, and takes no part any more"),
+            n => format!("drive {short} of node '{node}' is being emptied: {} left", count(n, "copy")),
+        };
+        let mut trouble = self.about(self.trouble(TroubleKind::DriveDraining, severity, what), drive);
+        trouble.groups = left;
+        if !passing.is_empty() {
+            let mut progress = self.usage.progress(passing.iter().copied());
+            let held = self.usage.drive(drive.id).map_or(0, |d| d.used_bytes);
+            let to_copy = held.saturating_sub(progress.bytes_copied);
+            let rate = progress.bytes_per_second.filter(|rate| *rate > 0 && !waiting.is_empty());
+            // What has not begun is not counted in chunks yet; how much is left on the drive is known.
+            progress.eta_ms = rate.map(|rate| to_copy.saturating_mul(1000) / rate).or(progress.eta_ms);
+            trouble.doing.push(going_on(
+                format!("{} passing to other drives", count(passing.len(), "copy")),
+                passing.len(),
+                progress,
+            ));
+            trouble.doing.extend(self.held_up(&passing));
+        }
+        if stuck > 0 {
+            trouble.doing.push(no_drive(stuck, ""));
+            trouble.advice.extend(more_drives());
+        }
+        match left {
+            0 => trouble.advice.push(Advice::command("forget it", format!("weft drive remove {short}"))),
+            _ => trouble
+                .advice
+                .push(Advice::command("call it off", format!("weft drive evacuate {short} --cancel"))),
+        }
+        trouble
+    }
+
+    fn damaged(&self, drive: &Drive) -> Option<Trouble> {
+        let status = self.usage.drive(drive.id).filter(|d| d.blocks_damaged > 0)?;
+        let (found, healed) = (status.blocks_damaged, status.blocks_healed);
+        let (node, short) = (self.node_name(drive.id), drive.id.short());
+        let what = format!(
+            "drive {short} ({}) of node '{node}': {} found damaged since its target started, {healed} healed from \
+             another copy",
+            status.path,
+            count(found as usize, "block")
+        );
+        let severity = if healed >= found { Severity::Notice } else { Severity::Warning };
+        let mut trouble = self.about(self.trouble(TroubleKind::DriveDamaged, severity, what), drive);
+        trouble.advice = vec![
+            Advice::command("read and heal everything", "weft scrub start --all"),
+            Advice::command(
+                "if it goes on, empty the drive and replace it",
+                format!("weft drive evacuate {short}"),
+            ),
+        ];
+        Some(trouble)
+    }
+
+    /// Drives that their nodes must not serve.
+    fn refused(&self) -> Vec<Trouble> {
+        let mut troubles = Vec::new();
+        for node in self.state.map.nodes.values() {
+            let Some(member) = self.state.members.get(&node.id) else { continue };
+            for (drive, text) in &member.refused {
+                let what = format!("node '{}' has a drive that it must not serve: {text}", node.name);
+                let mut trouble = self.trouble(TroubleKind::DriveRefused, Severity::Degraded, what);
+                (trouble.node, trouble.drive) = (Some(node.name.clone()), Some(*drive));
+                trouble.advice = vec![Advice::plain(
+                    "take one of the two away: the copy, or the drive itself on the node that it has left; then \
+                     restart that target",
+                )];
+                troubles.push(trouble);
+            }
+        }
+        troubles
+    }
+
+    /// Groups that are served with fewer copies than they should have.
+    fn copies(&self) -> Option<Trouble> {
+        let state = self.state;
+        let map = &state.map;
+        let is_short = |g: &Group| (1..map.copies_of(g)).contains(&state.good_copies(g));
+        let groups = self.groups(is_short);
+        let listed: Vec<&Group> = groups.iter().filter_map(|g| map.groups.get(g)).collect();
+        let fewest = listed.iter().map(|g| state.good_copies(g)).min()?;
+        let copies = listed.iter().map(|g| map.copies_of(g)).max()?;
+        let (verb, one) = if groups.len() == 1 { ("has", "") } else { ("have", "as few as ") };
+        let warning = if fewest == 1 { ": another loss there makes data unavailable" } else { "" };
+        let what = format!(
+            "{} {verb} {one}{fewest} of {copies} copies that are up to date and answer{warning}",
+            count(groups.len(), "group")
+        );
+        let mut trouble = self.trouble(TroubleKind::CopiesMissing, Severity::Degraded, what);
+        trouble.groups = groups.len();
+        trouble.volumes = self.volumes(&groups, 0);
+        let slots = || listed.iter().flat_map(|g| g.slots.iter().map(move |s| (*g, s)));
+        let copied = slots().filter(|(_, s)| self.is_copied(s)).count();
+        if copied > 0 {
+            let what = format!("{} being brought up to date", count(copied, "copy"));
+            let pairs = slots().filter(|(_, s)| self.is_copied(s)).map(|(g, s)| (g.id, s.drive));
+            trouble.doing.push(going_on(what, copied, self.usage.progress(pairs)));
+        }
+        let out = slots().filter(|(_, s)| s.role == Role::Out).map(|(_, s)| s.drive).collect();
+        trouble.doing.extend(self.missing(&out));
+        if trouble.doing.iter().any(|d| d.waits_for == Some(WaitsFor::Drive)) {
+            trouble.advice.extend(more_drives());
+        }
+        let waits = trouble.doing.iter().any(|d| d.waits_for == Some(WaitsFor::Return));
+        if waits {
+            trouble.advice.push(Advice::command(
+                "wait less long for drives and nodes that are gone, in general",
+                "weft fabric set --rebuild-after-ms MS",
+            ));
+        }
+        Some(trouble)
+    }
+
+    /// Whether a copy is being brought up to date on a drive that serves.
+    fn is_copied(&self, slot: &Slot) -> bool {
+        slot.role == Role::Syncing && self.state.is_served(slot.drive)
+    }
+
+    /// Drives that are being brought up to date, apart from those that take over from a drive that is emptied.
+    fn copying(&self) -> Vec<Trouble> {
+        let map = &self.state.map;
+        let mut by_drive: BTreeMap<DriveId, Vec<(GroupId, DriveId)>> = BTreeMap::new();
+        for group in map.groups.values() {
+            for slot in group.slots.iter().filter(|s| self.is_copied(s)) {
+                if !(map.is_whole(group) && map.is_passing(group.id, slot.drive)) {
+                    by_drive.entry(slot.drive).or_default().push((group.id, slot.drive));
+                }
+            }
+        }
+        by_drive.into_iter().map(|(drive, copies)| self.copying_to(drive, &copies)).collect()
+    }
+
+    fn copying_to(&self, drive: DriveId, copies: &[(GroupId, DriveId)]) -> Trouble {
+        let (node, short) = (self.node_name(drive), drive.short());
+        let what = format!(
+            "drive {short} of node '{node}' is being brought up to date in {}",
+            count(copies.len(), "group")
+        );
+        let ids: BTreeSet<GroupId> = copies.iter().map(|(group, _)| *group).collect();
+        let in_use = self.groups(|g| ids.contains(&g.id));
+        let severity = if in_use.is_empty() { Severity::Notice } else { Severity::Degraded };
+        let mut trouble = self.trouble(TroubleKind::Copying, severity, what);
+        (trouble.node, trouble.drive, trouble.groups) = (Some(node), Some(drive), copies.len());
+        trouble.volumes = self.volumes(&in_use, 0);
+        let held_up = self.held_up(copies);
+        let stuck: usize = held_up.iter().map(|d| d.groups).sum();
+        if stuck < copies.len() {
+            let progress = self.usage.progress(copies.iter().copied());
+            trouble.doing.push(going_on(
+                "compares and copies what differs".into(),
+                copies.len() - stuck,
+                progress,
+            ));
+        }
+        if held_up.iter().any(|d| d.waits_for == Some(WaitsFor::Room)) {
+            trouble.advice.extend(room_advice(CapacityLevel::Full));
+            let pool = map_pool(self.state, drive);
+            trouble.pool = pool;
+        }
+        trouble.doing.extend(held_up);
+        trouble
+    }
+
+    /// What holds copying up, by what is waited for.
+    fn held_up(&self, copies: &[(GroupId, DriveId)]) -> Vec<Doing> {
+        let mut by_cause: BTreeMap<WaitsFor, (usize, String)> = BTreeMap::new();
+        for key in copies {
+            let group = self.state.map.groups.get(&key.0);
+            let has_source = group.is_some_and(|g| self.state.good_copies(g) > 0);
+            let wait = match self.usage.wait(*key) {
+                _ if !has_source => (WaitsFor::Source, "no up-to-date copy answers".to_owned()),
+                Some(ResyncWait::Room(text)) => (WaitsFor::Room, text.clone()),
+                Some(ResyncWait::Source(text)) => (WaitsFor::Source, text.clone()),
+                Some(ResyncWait::Drive(text)) => (WaitsFor::People, text.clone()),
+                None => continue,
+            };
+            let entry = by_cause.entry(wait.0).or_insert((0, wait.1));
+            entry.0 += 1;
+        }
+        let doing = |(waits_for, (groups, text)): (WaitsFor, (usize, String))| {
+            let number = count(groups, "group");
+            let what = match (waits_for, copies.first()) {
+                (WaitsFor::Room, Some((_, drive))) => {
+                    let pool = map_pool(self.state, *drive).unwrap_or_default();
+                    let full = self.usage.drive(*drive).map_or_else(String::new, |d| {
+                        format!(
+                            " ({} % of {} used)",
+                            percent(d.used_bytes, d.capacity_bytes),
+                            size(d.capacity_bytes)
+                        )
+                    });
+                    format!(
+                        "{number}: waits for room in pool '{pool}': drive {}{full} is full; goes on by itself once \
+                         there is some",
+                        drive.short()
+                    )
+                }
+                (WaitsFor::Source, _) => format!("{number}: waits for a copy to copy from: {text}"),
+                _ => format!("{number}: held up by its own drive: {text}"),
+            };
+            Doing { what, groups, waits_for: Some(waits_for), wait_ms: None, progress: None }
+        };
+        by_cause.into_iter().map(doing).collect()
+    }
+}
+
+impl Missing {
+    fn in_words(self, pools: &str) -> Vec<Doing> {
+        let doing = |what, groups, waits_for, wait_ms| Doing {
+            what,
+            groups,
+            waits_for: Some(waits_for),
+            wait_ms,
+            progress: None,
+        };
+        let mut doings = Vec::new();
+        let (awaited, wait_ms) = self.awaited;
+        if awaited > 0 {
+            let what =
+                format!("{} awaited, and rebuilt elsewhere if it does not return", count(awaited, "copy"));
+            doings.push(doing(what, awaited, WaitsFor::Return, Some(wait_ms)));
+        }
+        if self.soon > 0 {
+            let what = format!("{} about to be rebuilt", count(self.soon, "copy"));
+            doings.push(doing(what, self.soon, WaitsFor::Turn, None));
+        }
+        if self.no_drive > 0 {
+            doings.push(no_drive(self.no_drive, pools));
+        }
+        if self.no_source > 0 {
+            let what =
+                format!("{} cannot be rebuilt: no up-to-date copy answers", count(self.no_source, "copy"));
+            doings.push(doing(what, self.no_source, WaitsFor::Source, None));
+        }
+        doings
+    }
+}
+
+fn no_drive(groups: usize, pools: &str) -> Doing {
+    let of = if pools.is_empty() { String::new() } else { format!(" of pool {pools}") };
+    Doing {
+        what: format!(
+            "{}: no drive{of} can take it: every drive in service is on a node that has a copy already",
+            count(groups, "copy")
+        ),
+        groups,
+        waits_for: Some(WaitsFor::Drive),
+        wait_ms: None,
+        progress: None,
+    }
+}
+
+fn going_on(what: String, groups: usize, progress: Progress) -> Doing {
+    Doing { what, groups, waits_for: None, wait_ms: None, progress: Some(progress) }
+}
+
+fn start_node(name: &str) -> Advice {
+    let what = "bring the node back: repair its machine or network and start its target; in a local fabric";
+    Advice::command(what, format!("weft node start {name}"))
+}
+
+fn restore(drive: &Drive, node: &str) -> Option<Advice> {
+    let what = format!("once it is sound: restart the target of node '{node}', then");
+    (drive.state == DriveState::Failed)
+        .then(|| Advice::command(what, format!("weft drive restore {}", drive.id.short())))
+}
+
+fn more_drives() -> [Advice; 2] {
+    [
+        Advice::plain(
+            "add a node with drives, or bring one back: each copy of a group is on a node of its own",
+        ),
+        Advice::command("see what there is", "weft drive list"),
+    ]
+}
+
+fn map_pool(state: &State, drive: DriveId) -> Option<String> {
+    let pool = state.map.drives.get(&drive)?.pool;
+    Some(state.map.pools.get(&pool)?.name.clone())
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A number of things, in words.
+fn count(n: usize, one: &str) -> String {
+    match one.strip_suffix('y') {
+        _ if n == 1 => format!("1 {one}"),
+        Some(stem) => format!("{n} {stem}ies"),
+        None => format!("{n} {one}s"),
+    }
+}
