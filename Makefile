@@ -1,6 +1,6 @@
 # Everything that people do with this tree. `make` alone lists it.
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench bench-repair fmt clippy
+.PHONY: help build package demo test bench bench-repair fmt clippy
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -8,6 +8,11 @@ help: ## Show this list
 build: ## Build the release binary, target/release/weft
 	@scripts/setup.sh --for build
 	@scripts/with-cargo.sh build --release --locked -p weft
+
+package: ## Build, and make a .deb and a .tar.gz in target/package
+	@scripts/setup.sh --for build
+	@scripts/with-cargo.sh build --release --locked -p weft
+	@scripts/package.sh
 
 demo: ## Watch real data live through the death of a node
 	@scripts/demo.sh

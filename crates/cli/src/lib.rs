@@ -7,6 +7,7 @@
 
 mod bundle;
 mod check;
+mod completions;
 mod confirm;
 mod connection;
 mod drive;
@@ -23,6 +24,7 @@ mod manager;
 mod map;
 mod node;
 mod output;
+mod pages;
 mod paint;
 mod pool;
 mod progress;
@@ -41,6 +43,7 @@ mod volume;
 mod watch;
 
 pub use bundle::SupportBundleArgs;
+pub use completions::{CompletionsArgs, Shell, completions};
 pub use connection::{Connection, client_name};
 pub use drive::{DriveCommand, DriveFormatArgs, DriveLocateArgs};
 pub use error::{CliError, Exit};
@@ -53,6 +56,7 @@ pub use manager::{ManagerCommand, ManagerRunArgs};
 pub use map::{MapCommand, MapRestoreArgs};
 pub use node::{NodeCommand, NodeRunArgs};
 pub use output::{Output, note, report};
+pub use pages::{ManArgs, man};
 pub use paint::{Paint, Tone};
 pub use pool::PoolCommand;
 pub use progress::Step;

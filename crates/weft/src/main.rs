@@ -6,6 +6,8 @@
 mod bench;
 mod check;
 mod drive;
+#[cfg(test)]
+mod examples;
 mod inspect;
 mod locate;
 mod logging;
@@ -56,6 +58,10 @@ enum Command {
     /// Measure a volume, or the data path of this build
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// Print what a shell needs to complete commands and options
+    Completions(weft_cli::CompletionsArgs),
+    /// Write the manual pages: one for each command
+    Man(weft_cli::ManArgs),
     /// Print the reference of all commands as Markdown
     #[command(hide = true)]
     Reference,
@@ -161,6 +167,8 @@ fn run(command: Command, globals: &Globals) -> Result<(), CliError> {
             logging::start_for_command();
             bench::run(command, globals)
         }
+        Command::Completions(args) => weft_cli::completions(&Program::command(), &args, globals.output()),
+        Command::Man(args) => weft_cli::man(&Program::command(), &args, globals.output()),
         Command::Reference => Output::new(false).print(&weft_cli::reference(&Program::command())),
     }
 }

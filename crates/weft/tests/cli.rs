@@ -103,6 +103,11 @@ fn errors_read_well() {
         &["bench", "run", "data", "--depth", "0"],
         &["bench", "run", "data", "--html", "/nowhere/report.html"],
         &["bench", "run", "data"],
+        &["completions"],
+        &["completions", "powershell"],
+        &["man"],
+        &["man", "/dev/null/man1"],
+        &["--json", "man", "/dev/null/man1"],
         &["--json", "volume", "create"],
     ];
     let mut text = String::new();

@@ -1,0 +1,141 @@
+#!/bin/sh
+# Makes packages of a binary of weft: a .deb, and a .tar.gz with the same files. They hold the binary, manual pages,
+# completions, documents, and systemd units that nothing here enables or starts. The same tree and binary give the
+# same bytes: times are those of the last commit, or of SOURCE_DATE_EPOCH.
+#
+# usage: scripts/package.sh [--binary PATH] [--out DIR]
+set -eu
+
+top=$(cd "$(dirname "$0")/.." && pwd)
+usage='usage: scripts/package.sh [--binary PATH] [--out DIR]'
+
+fail() { # message hint
+  echo "error: $1" >&2
+  echo "hint: $2" >&2
+  exit 1
+}
+
+binary=$top/target/release/weft out=$top/target/package
+while [ $# -gt 0 ]; do
+  case $1 in
+    --binary | --out)
+      [ $# -ge 2 ] && [ -n "$2" ] || { printf 'error: %s needs a path\nhint: %s\n' "$1" "$usage" >&2; exit 2; }
+      case $1 in --binary) binary=$2 ;; *) out=$2 ;; esac
+      shift 2
+      ;;
+    --help) echo "$usage"; exit 0 ;;
+    *) printf 'error: unknown argument %s\nhint: %s\n' "$1" "$usage" >&2; exit 2 ;;
+  esac
+done
+
+[ -f "$binary" ] && [ -x "$binary" ] || fail "there is no program at $binary" "make build, or name another one with --binary"
+for tool in dpkg-deb strip gzip tar; do
+  command -v "$tool" >/dev/null 2>&1 || fail "$tool is missing" "apt-get install dpkg binutils gzip tar"
+done
+binary=$(realpath "$binary")
+version=$("$binary" --version | sed -n 's/^weft //p')
+wanted=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$top/Cargo.toml")
+[ "$version" = "$wanted" ] || fail "$binary is version ${version:-unknown}, this tree is $wanted" "make build"
+architecture=$(dpkg --print-architecture)
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -C "$top" log -1 --format=%ct 2>/dev/null || echo 0)}
+export SOURCE_DATE_EPOCH
+umask 022
+# Names are sorted by their bytes, wherever this runs.
+export LC_ALL=C
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+root=$work/root
+doc=$root/usr/share/doc/weft
+
+put() { # mode file folder [name]
+  mkdir -p "$root/$3"
+  install -m "$1" "$2" "$root/$3/${4:-$(basename "$2")}"
+}
+
+put 755 "$binary" usr/bin weft
+# Symbols stay, for readable backtraces; what only debuggers read goes.
+strip --strip-debug "$root/usr/bin/weft"
+
+"$binary" man "$root/usr/share/man/man1" >/dev/null
+gzip -9n "$root/usr/share/man/man1"/*.1
+
+for shell in bash zsh fish; do "$binary" completions "$shell" >"$work/$shell"; done
+put 644 "$work/bash" usr/share/bash-completion/completions weft
+put 644 "$work/zsh" usr/share/zsh/vendor-completions _weft
+put 644 "$work/fish" usr/share/fish/vendor_completions.d weft.fish
+
+put 644 "$top/LICENSE" usr/share/doc/weft copyright
+for page in README.md ARCHITECTURE.md docs/guide.md docs/status.md docs/capacity.md docs/logs.md docs/reference/metrics.md; do
+  put 644 "$top/$page" "usr/share/doc/weft/$(dirname "$page")"
+done
+gzip -9n <"$top/CHANGELOG.md" >"$doc/changelog.gz"
+put 644 "$top/scripts/package/weft-manager.service" usr/lib/systemd/system
+put 644 "$top/scripts/package/weft-node.service" usr/lib/systemd/system
+put 644 "$top/scripts/package/manager.env" etc/weft
+put 644 "$top/scripts/package/node.env" etc/weft
+
+# What the binary needs: as its symbols say, or else the oldest C library that Rust's own builds are made for.
+depends='libc6 (>= 2.17), libgcc-s1 (>= 3.0)'
+if command -v dpkg-shlibdeps >/dev/null 2>&1; then
+  mkdir -p "$work/debian"
+  printf 'Source: weft\n\nPackage: weft\nArchitecture: any\n' >"$work/debian/control"
+  # It warns that the file is not in a package's tree, which is so.
+  found=$(cd "$work" && dpkg-shlibdeps -O "$root/usr/bin/weft" 2>"$work/shlibdeps") ||
+    fail "dpkg-shlibdeps failed: $(cat "$work/shlibdeps")" "see above"
+  depends=$(printf '%s\n' "$found" | sed -n 's/^shlibs:Depends=//p')
+fi
+
+# The same files as an archive, before what only dpkg reads.
+name=weft-$version-linux-$(uname -m)
+find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+mkdir -p "$out"
+tar -C "$root" --sort=name --format=gnu --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
+  --transform "s,^\.,$name," -cf - . | gzip -n >"$work/$name.tar.gz"
+
+control=$root/DEBIAN
+mkdir "$control"
+cat >"$control/control" <<EOF
+Package: weft
+Version: $version
+Architecture: $architecture
+Maintainer: The Weft authors <weft@localhost>
+Installed-Size: $(du -sk --apparent-size "$root" | cut -f1)
+Depends: $depends
+Suggests: nbd-client, qemu-utils
+Section: admin
+Priority: optional
+Description: shared, protected storage from the drives of many machines
+ Weft turns the NVMe drives of Linux machines into one fabric and serves
+ protected block volumes from it. One program is node, manager, client and
+ command line. Nothing is enabled or started by this package: see
+ /usr/share/doc/weft/docs/guide.md.
+EOF
+printf '/etc/weft/manager.env\n/etc/weft/node.env\n' >"$control/conffiles"
+# Systemd learns of new units; what runs goes on, also over an upgrade, until somebody restarts it.
+cat >"$control/postinst" <<'EOF'
+#!/bin/sh
+set -e
+if [ -d /run/systemd/system ]; then systemctl --system daemon-reload >/dev/null || true; fi
+EOF
+cp "$control/postinst" "$control/postrm"
+# Before the program is gone for good, what runs of it ends in order.
+cat >"$control/prerm" <<'EOF'
+#!/bin/sh
+set -e
+if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
+  systemctl stop weft-node.service weft-manager.service || true
+fi
+EOF
+chmod 755 "$control/postinst" "$control/postrm" "$control/prerm"
+(cd "$root" && find usr etc -type f -print | sort | xargs md5sum) >"$control/md5sums"
+find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+deb=weft_${version}_${architecture}.deb
+dpkg-deb --root-owner-group -Zgzip --build "$root" "$work/$deb" >/dev/null
+
+mv "$work/$deb" "$work/$name.tar.gz" "$out/"
+for made in "$deb" "$name.tar.gz"; do
+  printf '%s  %s bytes  sha256 %s\n' "$out/$made" "$(stat -c %s "$out/$made")" "$(sha256sum "$out/$made" | cut -d' ' -f1)"
+done
