@@ -18,14 +18,12 @@ pub use answer::{
     ResyncInfo, SessionInfo, SettingsInfo, VolumeInfo,
 };
 pub use error::{ApiError, ErrorCode};
-pub use load::{DriveLoad, FabricLoad, NodeLoad, SessionLoad, VolumeLoad};
+pub use load::{DriveLoad, FabricLoad, NodeLoad, SessionLoad};
 pub use message::{
     ApiReply, MessageError, Outcome, decode_reply, decode_request, encode_reply, encode_request,
 };
 pub use request::{ApiRequest, EventFilter, FailureDomain};
-pub use scrub::{
-    ScrubFindingInfo, ScrubFindingKind, ScrubGroupInfo, ScrubInfo, ScrubRunInfo, ScrubVolumeInfo,
-};
+pub use scrub::{ScrubFindingInfo, ScrubGroupInfo, ScrubInfo, ScrubRunInfo, ScrubVolumeInfo};
 pub use time::{ParseTimeError, Timestamp};
 pub use trouble::{
     Advice, AffectedVolume, ByteRange, Doing, Progress, Severity, Trouble, TroubleKind, WaitsFor,
