@@ -17,14 +17,12 @@ pub use answer::{
     SessionInfo, SettingsInfo, VolumeInfo,
 };
 pub use error::{ApiError, ErrorCode};
-pub use load::{DriveLoad, FabricLoad, NodeLoad, SessionLoad, VolumeLoad};
+pub use load::{DriveLoad, FabricLoad, NodeLoad, SessionLoad};
 pub use message::{
     ApiReply, MessageError, Outcome, decode_reply, decode_request, encode_reply, encode_request,
 };
 pub use request::{ApiRequest, FailureDomain};
-pub use scrub::{
-    ScrubFindingInfo, ScrubFindingKind, ScrubGroupInfo, ScrubInfo, ScrubRunInfo, ScrubVolumeInfo,
-};
+pub use scrub::{ScrubFindingInfo, ScrubGroupInfo, ScrubInfo, ScrubRunInfo, ScrubVolumeInfo};
 pub use time::{ParseTimeError, Timestamp};
 
 /// The version of the shapes in this crate; raised when a reader of the older one would misunderstand.

@@ -6,7 +6,7 @@
 
 use crate::Timestamp;
 use serde::{Deserialize, Serialize};
-use weft_types::{DriveId, FabricId, MeterReading, NodeId, ProcessLoad, SessionId, VolumeId};
+use weft_types::{DriveId, FabricId, MeterReading, NodeId, ProcessLoad, SessionId, VolumeLoad};
 
 /// The counters of all nodes that answered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -56,17 +56,6 @@ pub struct DriveLoad {
     pub data_bytes_written: u64,
     /// Bytes that were written to its log.
     pub log_bytes_written: u64,
-}
-
-/// What was asked of a volume at one node.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct VolumeLoad {
-    /// The volume.
-    pub id: VolumeId,
-    /// Its name.
-    pub name: String,
-    /// Requests for it.
-    pub meter: MeterReading,
 }
 
 /// What a session has asked of one node.

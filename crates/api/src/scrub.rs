@@ -2,7 +2,7 @@
 
 use crate::Timestamp;
 use serde::{Deserialize, Serialize};
-use weft_types::{DriveId, GroupId};
+use weft_types::{DriveId, GroupId, ScrubFindingKind};
 
 /// The schedule of scrubs, the scrub that runs, and how the last ones ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,22 +92,6 @@ pub struct ScrubVolumeInfo {
     pub healed_blocks: u64,
     /// Blocks of these groups that no copy of could be read.
     pub lost_blocks: u64,
-}
-
-/// The kinds of what a scrub finds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ScrubFindingKind {
-    /// Blocks were damaged on these drives, and were written anew from a good copy.
-    Healed,
-    /// Blocks are damaged on these drives, and writing them anew did not help.
-    NotHealed,
-    /// No copy of these blocks can be read any more. Nothing was changed.
-    Lost,
-    /// These drives had missed a write that was complete, and were given it. A fault of the software.
-    Stale,
-    /// Copies differ under one version. A fault of the software; nothing was changed.
-    Different,
 }
 
 /// Something that a scrub found: a run of blocks of a volume.

@@ -8,10 +8,8 @@ use crate::size::Size;
 use crate::span::span_ms;
 use crate::table::{Cell, Table, row};
 use std::time::Duration;
-use weft_api::{
-    ApiAnswer, ApiRequest, ScrubFindingInfo, ScrubFindingKind, ScrubInfo, ScrubRunInfo, ScrubVolumeInfo,
-};
-use weft_types::BLOCK_SIZE;
+use weft_api::{ApiAnswer, ApiRequest, ScrubFindingInfo, ScrubInfo, ScrubRunInfo, ScrubVolumeInfo};
+use weft_types::{BLOCK_SIZE, ScrubFindingKind};
 
 /// Rows of a table before the rest is only counted: one screen.
 const ROWS_SHOWN: usize = 16;

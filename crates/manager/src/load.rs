@@ -6,7 +6,7 @@
 use crate::manager::{Manager, wall_clock_ms};
 use std::rc::Rc;
 use std::time::Duration;
-use weft_api::{DriveLoad, FabricLoad, NodeLoad, SessionLoad, Timestamp, VolumeLoad};
+use weft_api::{DriveLoad, FabricLoad, NodeLoad, SessionLoad, Timestamp};
 use weft_rt::sync::join_all;
 use weft_types::{FabricMap, Node, SessionId};
 use weft_wire::control::{TargetAnswer, TargetRequest};
@@ -63,7 +63,6 @@ fn node_load(map: &FabricMap, node: &Node, counted: TargetLoad) -> NodeLoad {
         log_bytes_written: d.log_bytes_written,
     });
     let volumes = counted.volumes.into_iter();
-    let volumes = volumes.map(|v| VolumeLoad { id: v.id, name: v.name, meter: v.meter });
     let sessions = counted.sessions.into_iter().map(|s| SessionLoad {
         id: s.id,
         client: client(s.id),

@@ -21,11 +21,11 @@ use weft_membership::{Change, NoteScrubs, ScheduleScrub, StopScrub, WantScrub, d
 use weft_rt::sync::{Notify, join_all, race};
 use weft_rt::{Instant, now, random_u64, sleep};
 use weft_types::{
-    BLOCK_SIZE, ChunkIndex, DriveId, FabricMap, GroupId, NodeId, ObjectId, ScrubRecord, with_causes,
+    BLOCK_SIZE, ChunkIndex, DriveId, FabricMap, GroupId, NodeId, ObjectId, ScrubFindingKind, ScrubRecord,
+    with_causes,
 };
 use weft_wire::control::{
-    DriveDamage, ScrubFinding, ScrubFindingKind, ScrubOrder, ScrubReport, ScrubState, ScrubStatus,
-    TargetAnswer, TargetRequest,
+    DriveDamage, ScrubFinding, ScrubOrder, ScrubReport, ScrubState, ScrubStatus, TargetAnswer, TargetRequest,
 };
 
 /// How often leaders are asked while a scrub runs: a group that is done makes room for the next one soon, and a
@@ -505,7 +505,7 @@ impl Scrubs {
             }
             self.findings.push_back(ScrubFindingInfo {
                 time: Timestamp::from_millis(wall_clock_ms()),
-                kind: kind(finding.kind),
+                kind: finding.kind,
                 group,
                 volume: volume_name(map, finding.object),
                 offset_bytes: first * BLOCK_SIZE as u64,
@@ -559,16 +559,6 @@ fn event(map: &FabricMap, group: GroupId, finding: &ScrubFinding) -> (&'static s
             "scrub-disagree",
             format!("{place}: drives {drives} hold different data of one version; report this"),
         ),
-    }
-}
-
-fn kind(kind: ScrubFindingKind) -> weft_api::ScrubFindingKind {
-    match kind {
-        ScrubFindingKind::Healed => weft_api::ScrubFindingKind::Healed,
-        ScrubFindingKind::NotHealed => weft_api::ScrubFindingKind::NotHealed,
-        ScrubFindingKind::Lost => weft_api::ScrubFindingKind::Lost,
-        ScrubFindingKind::Stale => weft_api::ScrubFindingKind::Stale,
-        ScrubFindingKind::Different => weft_api::ScrubFindingKind::Different,
     }
 }
 

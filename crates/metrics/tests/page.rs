@@ -6,10 +6,10 @@ use weft_api::{FabricStatus, Health, Timestamp};
 use weft_metrics::{manager_page, node_page, reference};
 use weft_rt::{Addr, Buf, BufMut, Listener, Stream, block_on, spawn};
 use weft_types::{
-    DriveId, FabricId, InterfaceLoad, Latencies, MapVersion, MeterReading, ProcessLoad, VolumeId,
+    DriveId, FabricId, InterfaceLoad, Latencies, MapVersion, MeterReading, ProcessLoad, VolumeId, VolumeLoad,
 };
 use weft_wire::control::{DriveStatus, TargetStatus};
-use weft_wire::load::{DriveLoad, TargetLoad, VolumeLoad};
+use weft_wire::load::{DriveLoad, TargetLoad};
 
 #[test]
 fn the_reference_is_that_of_the_code() {

@@ -1,5 +1,6 @@
 //! Buffers: aligned for direct I/O, cheap to share, recycled per thread.
 
+use crate::pinned::Pinned;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::fmt;
@@ -29,6 +30,8 @@ thread_local! {
 struct Block {
     start: NonNull<u8>,
     capacity: usize,
+    /// Where it is lent from, if it is not from the heap.
+    lender: Option<Rc<Pinned>>,
 }
 
 impl Block {
@@ -41,13 +44,13 @@ impl Block {
         let recycled = Self::class(capacity)
             .and_then(|class| FREE.try_with(|free| free.borrow_mut()[class].pop()).ok().flatten());
         if let Some(start) = recycled {
-            return (Block { start, capacity }, false);
+            return (Block { start, capacity, lender: None }, false);
         }
         let layout = Self::layout(capacity);
         // SAFETY: the layout has a non-zero size (at least 256 bytes).
         let start = unsafe { alloc_zeroed(layout) };
         let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
-        (Block { start, capacity }, true)
+        (Block { start, capacity, lender: None }, true)
     }
 
     fn class(capacity: usize) -> Option<usize> {
@@ -58,6 +61,10 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
+        if let Some(lender) = &self.lender {
+            lender.give_back(self.start, self.capacity);
+            return;
+        }
         let kept = Self::class(self.capacity).is_some_and(|class| {
             FREE.try_with(|free| {
                 let list = &mut free.borrow_mut()[class];
@@ -87,6 +94,17 @@ impl BufMut {
     /// to [`IO_ALIGN`].
     pub fn aligned(len: usize) -> Self {
         BufMut { block: Block::allocate(len).0, len }
+    }
+
+    /// The same, in memory that the kernel knows; `None` if there is none of this length left.
+    pub(crate) fn pinned(lender: &Rc<Pinned>, len: usize) -> Option<Self> {
+        let (start, capacity) = lender.take(len)?;
+        Some(BufMut { block: Block { start, capacity, lender: Some(lender.clone()) }, len })
+    }
+
+    /// Whether it lies in memory that the kernel knows.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.block.lender.is_some()
     }
 
     /// A buffer of `len` zero bytes, aligned likewise.

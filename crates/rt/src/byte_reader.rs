@@ -1,7 +1,11 @@
 //! Bytes of a stream, read ahead: small parts through a buffer, large ones straight to where they belong.
 //!
-//! It knows nothing of what the bytes mean.
+//! As long as only small parts are asked for, a receive that repeats by itself brings them in chunks, at less cost per
+//! message. Large parts want every byte received in place, and starting and stopping the repetition for each would
+//! cost more than it saves: with the first of them the reader goes over to receiving piece by piece, and back after a
+//! while without. It knows nothing of what the bytes mean.
 
+use crate::net::{HEADROOM_BYTES, Receiver};
 use crate::{Buf, BufMut, Stream};
 use std::io::{self, ErrorKind};
 
@@ -12,15 +16,22 @@ const READ_BYTES: usize = 256 * 1024;
 /// system call that also brings the next requests is cheaper than the copy it saves.
 const DIRECT_BYTES: usize = 32 * 1024;
 
+/// So many reads of the stream without a large part bring chunks back: a few round trips of a full queue.
+const READS_BEFORE_CHUNKS: u32 = 256;
+
 /// Reads from a stream; nobody else may read from it. Dropping one of its futures before it is done makes it
 /// unusable.
 ///
 /// Every error of kind `UnexpectedEof` means that the peer closed where more bytes had to come.
 pub struct ByteReader {
     stream: Stream,
-    buf: Option<BufMut>,
+    receiver: Receiver,
+    /// A buffer of [`READ_BYTES`], or the last chunk; what is in it from `start` to `end` is still to be taken.
+    buf: BufMut,
     start: usize,
     end: usize,
+    /// Reads left until chunks are tried (again); 0 while they are used.
+    before_chunks: u32,
 }
 
 impl ByteReader {
@@ -29,12 +40,13 @@ impl ByteReader {
 
     /// A reader of this stream.
     pub fn new(stream: Stream) -> ByteReader {
-        ByteReader { stream, buf: Some(BufMut::aligned(READ_BYTES)), start: 0, end: 0 }
+        let receiver = stream.receiver();
+        ByteReader { stream, receiver, buf: BufMut::aligned(0), start: 0, end: 0, before_chunks: 0 }
     }
 
     /// The bytes that were read ahead.
     pub fn have(&self) -> &[u8] {
-        &self.buf.as_ref().expect("the buffer is only away during a read")[self.start..self.end]
+        &self.buf[self.start..self.end]
     }
 
     /// Reads until at least `n` bytes are there. False if the peer closed and none were.
@@ -85,13 +97,23 @@ impl ByteReader {
         if len == 0 {
             return Ok(Buf::empty());
         }
-        while self.have().len() < len && len - self.have().len() < DIRECT_BYTES && len <= READ_BYTES / 2 {
+        let is_large = len > READ_BYTES / 2 || len.saturating_sub(self.have().len()) >= DIRECT_BYTES;
+        while !is_large && self.have().len() < len {
             self.fill_some().await?;
         }
         let mut part = BufMut::aligned(len);
-        let mut filled = self.have().len().min(len);
-        part[..filled].copy_from_slice(&self.have()[..filled]);
-        self.start += filled;
+        let mut filled = self.take_into(&mut part, 0);
+        if is_large {
+            self.before_chunks = READS_BEFORE_CHUNKS;
+            while filled < len {
+                let Some((n, chunk)) = self.receiver.drain().await? else { break };
+                if n == 0 {
+                    return Err(ErrorKind::UnexpectedEof.into());
+                }
+                self.append(n, chunk);
+                filled += self.take_into(&mut part, filled);
+            }
+        }
         while filled < len {
             let (n, returned) = self.stream.read(part, filled).await;
             part = returned;
@@ -101,6 +123,14 @@ impl ByteReader {
             }
         }
         Ok(part.freeze())
+    }
+
+    /// Moves what is there to `part` from `filled` on, as far as it fits; returns how many bytes.
+    fn take_into(&mut self, part: &mut BufMut, filled: usize) -> usize {
+        let n = self.have().len().min(part.len() - filled);
+        part[filled..filled + n].copy_from_slice(&self.have()[..n]);
+        self.start += n;
+        n
     }
 
     /// Throws the next `len` bytes away.
@@ -127,18 +157,127 @@ impl ByteReader {
         }
     }
 
+    /// Adds what arrives next to what is there; returns how many bytes came, 0 at the end.
     async fn fill(&mut self) -> io::Result<usize> {
-        let mut buf = self.buf.take().expect("one read at a time");
-        if self.start == self.end {
-            (self.start, self.end) = (0, 0);
-        } else if self.start > 0 && buf.len() - self.end < READ_BYTES / 4 {
-            buf.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
+        self.before_chunks = self.before_chunks.saturating_sub(1);
+        let chunk = match self.before_chunks {
+            0 => self.receiver.next().await?,
+            // What the repeating receive had brought before it was stopped comes first.
+            _ => self.receiver.drain().await?,
+        };
+        match chunk {
+            Some((0, _)) => Ok(0),
+            Some((n, chunk)) => {
+                self.append(n, chunk);
+                Ok(n)
+            }
+            None => self.fill_buffer().await,
         }
+    }
+
+    /// Reads behind what is there, in a buffer that is kept.
+    async fn fill_buffer(&mut self) -> io::Result<usize> {
+        let left = self.have().len();
+        if self.buf.len() < READ_BYTES {
+            let mut buf = BufMut::aligned(READ_BYTES);
+            buf[..left].copy_from_slice(self.have());
+            (self.buf, self.start, self.end) = (buf, 0, left);
+        } else if left == 0 {
+            (self.start, self.end) = (0, 0);
+        } else if self.start > 0 && READ_BYTES - self.end < READ_BYTES / 4 {
+            self.buf.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, left);
+        }
+        // A small one stands in while the kernel has it.
+        let buf = std::mem::replace(&mut self.buf, BufMut::aligned(0));
         let (n, buf) = self.stream.read(buf, self.end).await;
-        self.buf = Some(buf);
+        self.buf = buf;
         let n = n?;
         self.end += n;
         Ok(n)
+    }
+
+    /// Adds a chunk to what is there.
+    fn append(&mut self, n: usize, mut chunk: BufMut) {
+        let left = self.have().len();
+        let data = HEADROOM_BYTES..HEADROOM_BYTES + n;
+        if left <= HEADROOM_BYTES {
+            let start = data.start - left;
+            chunk[start..data.start].copy_from_slice(self.have());
+            (self.buf, self.start, self.end) = (chunk, start, data.end);
+        } else {
+            // A part that is neither small nor large came in pieces.
+            let mut both = BufMut::aligned((left + n).max(READ_BYTES));
+            both[..left].copy_from_slice(self.have());
+            both[left..left + n].copy_from_slice(&chunk[data]);
+            (self.buf, self.start, self.end) = (both, 0, left + n);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Listener, random_below, spawn};
+
+    /// What byte the stream has at a place.
+    fn byte(at: usize) -> u8 {
+        (at ^ at >> 8 ^ at >> 16) as u8
+    }
+
+    async fn send(stream: Stream, len: usize) {
+        let mut at = 0;
+        while at < len {
+            let n = (1 + random_below(150_000) as usize).min(len - at);
+            stream.write(vec![Buf::from((at..at + n).map(byte).collect::<Vec<_>>())]).await.unwrap();
+            at += n;
+        }
+    }
+
+    /// Phases of small parts, of parts of every size, and of large ones, taken or skipped: nothing is lost or comes
+    /// twice where the reader changes the way in which it receives.
+    #[test]
+    fn parts_of_any_size_come_in_order() {
+        crate::block_on(async {
+            let phases = [(900, 3000), (40, 300_000), (1, 1 << 20), (900, 5000), (9, 1 << 20), (600, 70_000)];
+            let sizes =
+                phases.iter().flat_map(|(count, max)| (0..*count).map(|_| random_below(*max) as usize));
+            let sizes: Vec<usize> = sizes.collect();
+            let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+            let sender = Stream::connect(&listener.local_addr()).await.unwrap();
+            spawn(send(sender, sizes.iter().sum()));
+            let mut reader = ByteReader::new(listener.accept().await.unwrap());
+            let mut at = 0;
+            for size in sizes {
+                if size % 7 == 3 {
+                    reader.skip(size).await.unwrap();
+                } else {
+                    assert!(size < 16 || reader.fill_to(16).await.unwrap());
+                    let part = reader.take(size).await.unwrap();
+                    assert!(
+                        part.iter().zip(at..).all(|(found, at)| *found == byte(at)),
+                        "{size} bytes at {at}"
+                    );
+                }
+                at += size;
+            }
+            assert!(!reader.fill_to(1).await.unwrap(), "the sender has closed");
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn a_peer_that_closes_inside_a_part_is_told_from_one_that_closes_between_parts() {
+        crate::block_on(async {
+            for (sent, asked) in [(100, 101), (100_000, 200_000), (40_000, 50_000)] {
+                let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+                let sender = Stream::connect(&listener.local_addr()).await.unwrap();
+                spawn(send(sender, sent));
+                let mut reader = ByteReader::new(listener.accept().await.unwrap());
+                let error = reader.take(asked).await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::UnexpectedEof, "{sent} of {asked} bytes");
+            }
+        })
+        .unwrap();
     }
 }

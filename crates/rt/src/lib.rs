@@ -15,6 +15,7 @@ mod link;
 mod mem;
 mod net;
 mod offload;
+mod pinned;
 mod server;
 pub mod signal;
 pub mod sim;

@@ -2,13 +2,20 @@
 
 use crate::executor::with_core;
 use crate::sim::{SimListener, SimStream};
-use crate::uring::{SocketListener, SocketStream};
+use crate::uring::{SocketListener, SocketReceiver, SocketStream};
 use crate::{Buf, BufMut};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+
+/// The size of the buffers that a [`Receiver`] fills: several requests of usual size, or hundreds of small ones,
+/// and few enough bytes that they are still in the core's cache when they are taken apart.
+pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Bytes left free in front of what was received: room for the beginning of a frame from the chunk before.
+pub(crate) const HEADROOM_BYTES: usize = 8 * 1024;
 
 /// Where to connect or listen.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -120,6 +127,15 @@ impl Stream {
         }
     }
 
+    /// Takes over reading: nobody else may read from the stream as long as the receiver is there, or after bytes
+    /// have arrived for it.
+    pub(crate) fn receiver(&self) -> Receiver {
+        match &self.0 {
+            StreamKind::Socket(s) => Receiver::Socket(s.receiver()),
+            StreamKind::Sim(_) => Receiver::Sim,
+        }
+    }
+
     /// Writes all buffers, one behind the other.
     ///
     /// # Errors
@@ -136,6 +152,37 @@ impl Stream {
         match &self.0 {
             StreamKind::Socket(s) => s.shutdown(),
             StreamKind::Sim(s) => s.shutdown(),
+        }
+    }
+}
+
+/// Reads whatever arrives, in chunks that need not be asked for one by one.
+pub(crate) enum Receiver {
+    Socket(SocketReceiver),
+    /// A simulated stream has no chunks.
+    Sim,
+}
+
+impl Receiver {
+    /// How many bytes have arrived next (0 at the end of the stream), and a buffer with [`HEADROOM_BYTES`] of anything
+    /// in front of them. `None` if chunks cannot be had, and the stream is to be read from in other ways. Dropping
+    /// the future loses nothing.
+    ///
+    /// # Errors
+    /// Those of the operating system: reset.
+    pub(crate) async fn next(&mut self) -> io::Result<Option<(usize, BufMut)>> {
+        match self {
+            Receiver::Socket(s) => s.receive().await,
+            Receiver::Sim => Ok(None),
+        }
+    }
+
+    /// Returns like [`Receiver::next`] what has arrived already; `None` once nothing has, and the stream may be
+    /// read from in other ways until the next call of the former.
+    pub(crate) async fn drain(&mut self) -> io::Result<Option<(usize, BufMut)>> {
+        match self {
+            Receiver::Socket(s) => s.drain().await,
+            Receiver::Sim => Ok(None),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use weft_api::{ApiAnswer, ApiReply, ApiRequest};
+use weft_api::{ApiAnswer, ApiReply, ApiRequest, FailureDomain};
 use weft_manager::{Manager, ManagerOptions, MemStore};
 use weft_rt::sim::{self, Crash, ProcessId, SimDisk, spawn_process};
 use weft_rt::{Addr, Link, Listener, random_below, random_u128, sleep, timeout};
@@ -205,6 +205,31 @@ impl Bed {
                 Err(_) => sim::tell(|| "the manager does not answer".into()),
             }
             sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Creates a volume of 16 MiB, once all drives have joined. Stripe units are small, so that requests span objects.
+    ///
+    /// # Panics
+    /// If the manager refuses it.
+    pub async fn create_volume(&self, name: &str, copies: u8, width: u32) {
+        while self.map().await.drives.len() < self.shape.nodes * self.shape.drives {
+            sleep(Duration::from_millis(50)).await;
+        }
+        let request = ApiRequest::VolumeCreate {
+            name: name.into(),
+            size_bytes: 16 << 20,
+            copies,
+            pool: None,
+            stripe_unit_bytes: Some(16 << 10),
+            width: Some(width),
+            failure_domain: FailureDomain::Node,
+            thin: false,
+            dry_run: false,
+        };
+        match self.api(request).await {
+            ApiAnswer::Volume { .. } => {}
+            other => panic!("the answer to volume-create is {other:?}"),
         }
     }
 

@@ -8,7 +8,6 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Duration;
-use weft_api::{ApiAnswer, ApiRequest, FailureDomain};
 use weft_client::AttachMode;
 use weft_rt::sim::{self, Crash, Sim, spawn_process};
 use weft_rt::{now, random_below, sleep, spawn};
@@ -92,7 +91,7 @@ pub fn run_seed(seed: u64, with_story: bool) -> Result<Outcome, Failure> {
 async fn scenario() -> Result<Outcome, String> {
     let bed = Bed::start(BedShape::random()).await;
     sim::tell(|| format!("{:?}", bed.shape));
-    create_volume(&bed).await;
+    bed.create_volume("shared", bed.shape.copies, 2).await;
     let history = History::default();
     let clients = 2 + random_below(3) as usize;
     let workload = Workload {
@@ -148,28 +147,6 @@ async fn scenario() -> Result<Outcome, String> {
         chunks,
         converged_after,
     })
-}
-
-async fn create_volume(bed: &Rc<Bed>) {
-    let request = ApiRequest::VolumeCreate {
-        name: "shared".into(),
-        size_bytes: 16 << 20,
-        copies: bed.shape.copies,
-        pool: None,
-        stripe_unit_bytes: Some(16 << 10),
-        width: Some(2),
-        failure_domain: FailureDomain::Node,
-        thin: false,
-        dry_run: false,
-    };
-    // The drives have to join first.
-    while bed.map().await.drives.len() < bed.shape.nodes * bed.shape.drives {
-        sleep(Duration::from_millis(50)).await;
-    }
-    match bed.api(request).await {
-        ApiAnswer::Volume { .. } => {}
-        other => panic!("the answer to volume-create is {other:?}"),
-    }
 }
 
 /// Few blocks, so that clients meet; some next to a stripe unit's end, so that requests span two objects.

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 use std::time::Duration;
-use weft_api::{ApiAnswer, ApiRequest, FailureDomain};
+use weft_api::{ApiAnswer, ApiRequest};
 use weft_rt::sim::{Crash, Sim, kill, spawn_process};
 use weft_rt::{now, sleep};
 use weft_sim::workload::{self, Workload};
@@ -18,24 +18,6 @@ fn shape(nodes: usize, drives: usize) -> BedShape {
     BedShape { nodes, drives, drive_bytes: 64 << 20, copies: 2, durations }
 }
 
-async fn volume(bed: &Rc<Bed>) {
-    while bed.map().await.drives.len() < bed.shape.nodes * bed.shape.drives {
-        sleep(Duration::from_millis(50)).await;
-    }
-    let request = ApiRequest::VolumeCreate {
-        name: "shared".into(),
-        size_bytes: 16 << 20,
-        copies: 2,
-        pool: None,
-        stripe_unit_bytes: Some(16 << 10),
-        width: Some(2),
-        failure_domain: FailureDomain::Node,
-        thin: false,
-        dry_run: false,
-    };
-    assert!(matches!(bed.api(request).await, ApiAnswer::Volume { .. }));
-}
-
 fn groups_on(map: &FabricMap, drive: DriveId) -> usize {
     map.groups.values().filter(|g| g.slot_of(drive).is_some()).count()
 }
@@ -48,7 +30,7 @@ fn under_load<F: Future<Output = ()> + 'static>(
 ) {
     Sim::new(seed).block_on(async move {
         let bed = Bed::start(bed_shape).await;
-        volume(&bed).await;
+        bed.create_volume("shared", 2, 2).await;
         let history = History::default();
         let workload = Workload {
             managers: bed.managers(),

@@ -2,7 +2,6 @@
 
 use std::rc::Rc;
 use std::time::Duration;
-use weft_api::{ApiAnswer, ApiRequest, FailureDomain};
 use weft_client::{AttachMode, AttachOptions, Fabric, Volume};
 use weft_rt::sim::{Crash, Sim};
 use weft_rt::{Buf, random_below, sleep, spawn};
@@ -13,21 +12,7 @@ use weft_types::Durations;
 const SEEDS: u64 = 40;
 
 async fn attach_exclusively(bed: &Rc<Bed>) -> Volume {
-    let request = ApiRequest::VolumeCreate {
-        name: "own".into(),
-        size_bytes: 16 << 20,
-        copies: 2,
-        pool: None,
-        stripe_unit_bytes: None,
-        width: Some(1),
-        failure_domain: FailureDomain::Node,
-        thin: false,
-        dry_run: false,
-    };
-    while bed.map().await.drives.len() < bed.nodes.len() {
-        sleep(Duration::from_millis(50)).await;
-    }
-    assert!(matches!(bed.api(request).await, ApiAnswer::Volume { .. }));
+    bed.create_volume("own", 2, 1).await;
     let fabric = Fabric::connect(&bed.managers(), "owner").await.unwrap();
     let options =
         AttachOptions { mode: AttachMode::Exclusive, preempt: false, io_timeout: Duration::from_secs(3) };

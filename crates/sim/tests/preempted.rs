@@ -1,7 +1,6 @@
 //! A client that asks for nothing hears that another one took its volume.
 
 use std::time::Duration;
-use weft_api::{ApiAnswer, ApiRequest, FailureDomain};
 use weft_client::{AttachMode, AttachOptions, ClientError, Fabric};
 use weft_rt::sim::{Crash, Sim};
 use weft_rt::sleep;
@@ -14,21 +13,7 @@ fn an_idle_client_hears_from_the_map_that_it_was_preempted() {
         let durations = Durations { lease_ms: 500, ..Durations::default() };
         let bed =
             Bed::start(BedShape { nodes: 2, drives: 1, drive_bytes: 64 << 20, copies: 2, durations }).await;
-        while bed.map().await.drives.len() < 2 {
-            sleep(Duration::from_millis(50)).await;
-        }
-        let request = ApiRequest::VolumeCreate {
-            name: "own".into(),
-            size_bytes: 16 << 20,
-            copies: 2,
-            pool: None,
-            stripe_unit_bytes: None,
-            width: Some(1),
-            failure_domain: FailureDomain::Node,
-            thin: false,
-            dry_run: false,
-        };
-        assert!(matches!(bed.api(request).await, ApiAnswer::Volume { .. }));
+        bed.create_volume("own", 2, 1).await;
         let attach = async |name: &str, preempt: bool| {
             let fabric = Fabric::connect(&bed.managers(), name).await.unwrap();
             let io_timeout = Duration::from_secs(3600);

@@ -5,16 +5,13 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use weft_api::{
-    ApiAnswer, ApiRequest, EventInfo, FailureDomain, ScrubFindingInfo, ScrubFindingKind, ScrubInfo,
-    ScrubRunInfo,
-};
+use weft_api::{ApiAnswer, ApiRequest, EventInfo, ScrubFindingInfo, ScrubInfo, ScrubRunInfo};
 use weft_client::{AttachMode, ClientError, Volume};
 use weft_rt::sim::{self, Crash, ProcessId, Sim, spawn_process};
 use weft_rt::{Buf, now, random_below, sleep, spawn};
 use weft_sim::workload::{self, Workload, fill_block, read_value};
 use weft_sim::{Bed, BedShape, History, Value};
-use weft_types::{BLOCK_SIZE, Durations, Role};
+use weft_types::{BLOCK_SIZE, Durations, Role, ScrubFindingKind};
 
 /// Blocks that are written once and then left alone: rot is found in them by a scrub only.
 const COLD: std::ops::Range<u64> = 1000..1064;
@@ -42,7 +39,7 @@ impl Fabric {
         while bed.map().await.drives.len() < nodes {
             sleep(ms(50)).await;
         }
-        create(&bed, "shared", copies).await;
+        bed.create_volume("shared", copies, 2).await;
         let history = History::default();
         let volume = workload::attach(&bed.managers(), "shared", "writer", AttachMode::Shared).await;
         for block in COLD {
@@ -139,21 +136,6 @@ impl Fabric {
             other => panic!("the answer to events is {other:?}"),
         }
     }
-}
-
-async fn create(bed: &Rc<Bed>, name: &str, copies: u8) {
-    let request = ApiRequest::VolumeCreate {
-        name: name.into(),
-        size_bytes: 16 << 20,
-        copies,
-        pool: None,
-        stripe_unit_bytes: Some(16 << 10),
-        width: Some(2),
-        failure_domain: FailureDomain::Node,
-        thin: false,
-        dry_run: false,
-    };
-    assert!(matches!(bed.api(request).await, ApiAnswer::Volume { .. }));
 }
 
 async fn scrub(bed: &Rc<Bed>, request: ApiRequest) -> ScrubInfo {
@@ -306,7 +288,7 @@ fn a_healthy_fabric_under_random_writes_has_nothing_to_report() {
         Sim::new(seed).block_on(async move {
             let fabric = Fabric::start(3, 2 + (seed % 2) as u8, 3).await;
             for round in 0..4 {
-                create(&fabric.bed, &format!("brief-{round}"), 2).await;
+                fabric.bed.create_volume(&format!("brief-{round}"), 2, 2).await;
                 let request =
                     ApiRequest::VolumeDelete { name: format!("brief-{round}"), force: true, dry_run: false };
                 let brief = format!("brief-{round}");

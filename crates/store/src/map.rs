@@ -35,9 +35,10 @@ impl Held {
 
     /// The newest batch above `durable` that changed any of the blocks, 0 if none.
     fn newest_batch(&self, first: u8, count: u8, durable: u64) -> u64 {
-        let touches =
-            |p: &&Pending| p.batch > durable && p.first < first + count && first < p.first + p.count;
-        self.pending.iter().rev().find(touches).map_or(0, |p| p.batch)
+        let touches = |p: &&Pending| p.first < first + count && first < p.first + p.count;
+        // Batches only rise, so nothing before the first that is durable needs a look.
+        let mut pending = self.pending.iter().rev().take_while(|p| p.batch > durable);
+        pending.find(touches).map_or(0, |p| p.batch)
     }
 }
 
@@ -76,12 +77,17 @@ impl BlockMap {
         }
     }
 
-    /// The newest batch above `durable` that changed any of the blocks, 0 if none did: what cites their
-    /// versions waits for it.
-    pub(crate) fn newest_batch(&self, key: &LeafKey, first: u8, count: u8, durable: u64) -> u64 {
+    /// The leaf, if it is in RAM, with the newest batch above `durable` that changed any of the blocks, 0 if none
+    /// did: what cites their versions waits for it.
+    pub(crate) fn cite(
+        &mut self,
+        key: &LeafKey,
+        (first, count): (u8, u8),
+        durable: u64,
+    ) -> Option<(&Rc<Leaf>, u64)> {
         match self.dirty.get(key).or_else(|| self.frozen.get(key)) {
-            Some(held) => held.newest_batch(first, count, durable),
-            None => 0,
+            Some(held) => Some((&held.leaf, held.newest_batch(first, count, durable))),
+            None => self.clean.get(key).map(|leaf| (leaf, 0)),
         }
     }
 
@@ -224,9 +230,10 @@ mod tests {
         assert!(!map.is_loaded(&key));
         map.insert_clean(key, Leaf::default());
         put(&mut map, key, 1, 7);
-        assert_eq!(map.newest_batch(&key, 5, 10, 6), 7);
-        assert_eq!(map.newest_batch(&key, 6, 10, 6), 0, "other blocks");
-        assert_eq!(map.newest_batch(&key, 5, 10, 7), 0, "durable");
+        let mut cited = |blocks, durable| map.cite(&key, blocks, durable).unwrap().1;
+        assert_eq!(cited((5, 10), 6), 7);
+        assert_eq!(cited((6, 10), 6), 0, "other blocks");
+        assert_eq!(cited((5, 10), 7), 0, "durable");
         let frozen = map.freeze();
         assert_eq!(version(&mut map, &key), 1);
         put(&mut map, key, 2, 8);

@@ -137,8 +137,8 @@ impl Store {
         let marks = &state.drive.group(key.group)?.marks;
         let (first, count) = (within(part.first, key.chunk), part.count as u8);
         let durable = state.commits.durable();
-        *batch = (*batch).max(state.map.newest_batch(&key, first, count, durable));
-        let Some(leaf) = state.map.get(&key) else { return Ok(false) };
+        let Some((leaf, newest)) = state.map.cite(&key, (first, count), durable) else { return Ok(false) };
+        *batch = (*batch).max(newest);
         for piece in leaf.pieces(first, count) {
             let base = key.chunk.range().first + u32::from(piece.first);
             let range = BlockRange::new(base, u32::from(piece.count));

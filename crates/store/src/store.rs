@@ -370,8 +370,10 @@ fn judge(state: &mut State, write: &Write, range: BlockRange) -> Result<Option<(
     for (chunk, part) in range.by_chunk() {
         let key = LeafKey { group: write.group, object: write.object, chunk };
         let first = within(part.first, chunk);
-        cited = cited.max(state.map.newest_batch(&key, first, part.count as u8, durable));
-        let Some(leaf) = state.map.get(&key) else { return Ok(None) };
+        let Some((leaf, newest)) = state.map.cite(&key, (first, part.count as u8), durable) else {
+            return Ok(None);
+        };
+        cited = cited.max(newest);
         for piece in leaf.pieces(first, part.count as u8) {
             let base = chunk.range().first + u32::from(piece.first);
             let blocks = BlockRange::new(base, u32::from(piece.count));

@@ -4,8 +4,8 @@ use crate::target::Target;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use weft_rt::{now, offload};
-use weft_types::{MeterReading, ProcessLoad, VolumeId};
-use weft_wire::load::{DriveLoad, SessionLoad, TargetLoad, VolumeLoad};
+use weft_types::{MeterReading, ProcessLoad, VolumeId, VolumeLoad};
+use weft_wire::load::{DriveLoad, SessionLoad, TargetLoad};
 
 /// Reads what the process has used. It may block: it runs on a thread of its own.
 pub type ProcessProbe = fn() -> ProcessLoad;

@@ -28,11 +28,10 @@ use weft_rt::sync::{join_all, race};
 use weft_rt::{Instant, now, sleep, sleep_until, yield_now};
 use weft_types::limits::CHUNK_BLOCKS;
 use weft_types::{
-    BLOCK_SIZE, BlockRange, ChunkIndex, DriveId, Group, ObjectId, Role, Version, VolumeState, with_causes,
+    BLOCK_SIZE, BlockRange, ChunkIndex, DriveId, Group, ObjectId, Role, ScrubFindingKind, Version,
+    VolumeState, with_causes,
 };
-use weft_wire::control::{
-    DriveDamage, ScrubFinding, ScrubFindingKind, ScrubOrder, ScrubReport, ScrubState, ScrubStatus,
-};
+use weft_wire::control::{DriveDamage, ScrubFinding, ScrubOrder, ScrubReport, ScrubState, ScrubStatus};
 use weft_wire::data::{Content, DIGESTS_MAX, DigestsAnswer, Extent, PeerRequest, ReadAnswer};
 use weft_wire::{Kind, Status};
 

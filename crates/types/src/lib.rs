@@ -18,10 +18,10 @@ pub use causes::with_causes;
 pub use ids::{
     DriveId, FabricId, Generation, GroupId, NodeId, ObjectId, ParseIdError, PoolId, SessionId, VolumeId,
 };
-pub use load::{InterfaceLoad, Latencies, MeterReading, ProcessLoad};
+pub use load::{InterfaceLoad, Latencies, MeterReading, ProcessLoad, VolumeLoad};
 pub use map::{
     AttachMode, Drive, DriveState, Durations, FabricMap, Group, MapVersion, Node, ObjectSpan, Pool,
     Relocation, Role, Session, SessionState, Slot, Striping, Volume, VolumeState,
 };
-pub use scrub::{SCRUB_EVERY_MS, ScrubPlan, ScrubRecord};
+pub use scrub::{SCRUB_EVERY_MS, ScrubFindingKind, ScrubPlan, ScrubRecord};
 pub use version::{Epoch, SessionSlot, Version};

@@ -3,6 +3,7 @@
 //! It owns the shapes of the counters, and taking one reading from another. Counters only rise while a process lives,
 //! so a watcher that keeps the last reading finds what happened in between. It never counts anything itself.
 
+use crate::VolumeId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -140,6 +141,17 @@ pub struct InterfaceLoad {
     pub received_bytes: u64,
     /// Bytes sent.
     pub sent_bytes: u64,
+}
+
+/// What was asked of a volume at one node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VolumeLoad {
+    /// The volume.
+    pub id: VolumeId,
+    /// Its name.
+    pub name: String,
+    /// Requests for it.
+    pub meter: MeterReading,
 }
 
 #[cfg(test)]

@@ -62,3 +62,19 @@ pub struct ScrubRecord {
     /// Blocks in which members disagreed though no write was in flight: a fault of the software.
     pub disagreements: u64,
 }
+
+/// The kinds of what a scrub finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScrubFindingKind {
+    /// Blocks were damaged on these drives, and have been written anew from a good copy.
+    Healed,
+    /// Blocks are damaged on these drives, and writing them anew did not help.
+    NotHealed,
+    /// No member can read these blocks any more. Nothing was changed.
+    Lost,
+    /// These drives missed a write that was complete; they were given it. A fault of the software.
+    Stale,
+    /// Members hold different data under the same version. A fault of the software; nothing was changed.
+    Different,
+}

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use weft_types::limits::FRAME_HEAD_MAX;
 use weft_types::{
     AttachMode, BlockCount, BlockRange, ChunkIndex, DriveId, Epoch, FabricMap, Generation, Group, GroupId,
-    MapVersion, NodeId, ObjectId, Session, SessionId, SessionSlot, Version, VolumeId,
+    MapVersion, NodeId, ObjectId, ScrubFindingKind, Session, SessionId, SessionSlot, Version, VolumeId,
 };
 
 /// What targets and clients ask of the manager.
@@ -317,22 +317,6 @@ pub struct ScrubFinding {
     pub range: BlockRange,
     /// The members' drives that it is about.
     pub drives: Vec<DriveId>,
-}
-
-/// The kinds of what a scrub finds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ScrubFindingKind {
-    /// Blocks were damaged on these drives, and have been written anew from a good copy.
-    Healed,
-    /// Blocks are damaged on these drives, and writing them anew did not help.
-    NotHealed,
-    /// No member can read these blocks any more. Nothing was changed.
-    Lost,
-    /// These drives missed a write that was complete; they were given it. A fault of the software.
-    Stale,
-    /// Members hold different data under the same version. A fault of the software; nothing was changed.
-    Different,
 }
 
 /// How far a replica's verification has come.

@@ -4,7 +4,7 @@
 //! and asked for every second, while a status is small and asked for by everyone.
 
 use serde::{Deserialize, Serialize};
-use weft_types::{DriveId, MeterReading, ProcessLoad, SessionId, VolumeId};
+use weft_types::{DriveId, MeterReading, ProcessLoad, SessionId, VolumeId, VolumeLoad};
 
 /// A target's counters at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -36,17 +36,6 @@ pub struct DriveLoad {
     pub data_bytes_written: u64,
     /// Bytes that its store has written to its log.
     pub log_bytes_written: u64,
-}
-
-/// What was asked of a volume at one target.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct VolumeLoad {
-    /// The volume.
-    pub id: VolumeId,
-    /// Its name.
-    pub name: String,
-    /// Requests for it.
-    pub meter: MeterReading,
 }
 
 /// What a session has asked of one target.

@@ -189,8 +189,8 @@ impl Rates {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_api::{DriveLoad, SessionLoad, VolumeLoad};
-    use weft_types::{DriveId, InterfaceLoad, NodeId, ProcessLoad, SessionId, VolumeId};
+    use weft_api::{DriveLoad, SessionLoad};
+    use weft_types::{DriveId, InterfaceLoad, NodeId, ProcessLoad, SessionId, VolumeId, VolumeLoad};
 
     fn meter(reads: u64, writes: u64) -> MeterReading {
         let times = |n: u64| Latencies { buckets: vec![(100, n)], sum_us: 90 * n };

@@ -1,7 +1,7 @@
 //! Drives on files and block devices, with direct I/O.
 
 use super::op::{Held, Op, with_driver};
-use super::{check_result, is_interrupted};
+use super::{PINNED_INDEX, check_result, is_interrupted};
 use crate::offload::offload;
 use crate::{Buf, BufMut, OpenOptions};
 use io_uring::{opcode, squeue, types};
@@ -56,14 +56,18 @@ impl DriveFile {
     }
 
     pub(crate) async fn read(&self, offset: u64, len: usize) -> io::Result<BufMut> {
-        let mut buf = BufMut::aligned(len);
+        let mut buf = with_driver(|driver| driver.buffer(len));
         let mut done = 0;
         while done < len {
             let n = (len - done).min(OPERATION_BYTES_MAX) as u32;
-            let entry =
-                opcode::Read::new(self.fd(), buf[done..].as_mut_ptr(), n).offset(offset + done as u64);
+            let (to, at) = (buf[done..].as_mut_ptr(), offset + done as u64);
+            let entry = if buf.is_pinned() {
+                opcode::ReadFixed::new(self.fd(), to, n, PINNED_INDEX).offset(at).build()
+            } else {
+                opcode::Read::new(self.fd(), to, n).offset(at).build()
+            };
             // SAFETY: the entry points into the buffer that goes with it.
-            let (result, held) = unsafe { self.start(entry.build(), Held::Bytes(buf), true) }.await;
+            let (result, held) = unsafe { self.start(entry, Held::Bytes(buf), true) }.await;
             buf = held.into_bytes();
             match check_result(result) {
                 Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof)),

@@ -5,6 +5,7 @@
 //! short spin before that pays off (`spin.rs`). It never looks into the bytes that it moves.
 
 mod bell;
+mod chunks;
 mod error;
 mod file;
 mod gather;
@@ -16,18 +17,21 @@ mod spin;
 pub use error::{KERNEL_OLDEST, RtError};
 pub(crate) use file::DriveFile;
 pub(crate) use signal::Signals;
-pub(crate) use socket::{SocketListener, SocketStream};
+pub(crate) use socket::{SocketListener, SocketReceiver, SocketStream};
 pub use spin::Spin;
 
+use crate::BufMut;
 use crate::executor::Remote;
 use crate::offload::Helper;
+use crate::pinned::{PINNED_BYTES, Pinned};
 use crate::time::Instant;
 use bell::Bell;
+use chunks::Chunks;
 use gather::Gather;
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
-use op::{Abandon, Held, Op, RepeatingOp, TOKEN_BELL, TOKEN_IGNORED, Table};
+use op::{Abandon, Held, Op, Repeated, RepeatingOp, TOKEN_BELL, TOKEN_IGNORED, Table};
 use spin::Spinner;
-use std::cell::{Cell, RefCell, RefMut};
+use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -54,9 +58,13 @@ const SHUT_DOWN_STEP: Duration = Duration::from_millis(100);
 /// Lists of buffers that are kept for the next write.
 const GATHERS_KEPT: usize = 64;
 
+/// The number under which the kernel knows the one registered mapping of a ring.
+const PINNED_INDEX: u16 = 0;
+
 /// Every operation that this backend submits, and what it is called.
-const OPERATIONS: [(u8, &str); 10] = [
+const OPERATIONS: [(u8, &str); 11] = [
     (opcode::Read::CODE, "the operation READ"),
+    (opcode::ReadFixed::CODE, "the operation READ_FIXED"),
     (opcode::Write::CODE, "the operation WRITE"),
     (opcode::Writev::CODE, "the operation WRITEV"),
     (opcode::Fsync::CODE, "the operation FSYNC"),
@@ -82,6 +90,11 @@ pub(crate) struct Driver {
     enters: Cell<u64>,
     /// Whether the kernel has accepts that go on by themselves, as far as is known.
     accepts_repeat: Cell<bool>,
+    /// What repeating receives fill; none if the kernel has neither these nor those (Linux 6.0), as far as known.
+    chunks: RefCell<Option<Chunks>>,
+    receives_repeat: Cell<bool>,
+    /// Memory for reads of drives, from the first such read on; `None` in it if the kernel refused.
+    pinned: OnceCell<Option<Rc<Pinned>>>,
     #[expect(
         clippy::vec_box,
         reason = "the kernel has seen their addresses, and a new box is what is saved"
@@ -100,6 +113,9 @@ impl Driver {
     /// Sets it up in the first of these modes that the kernel has.
     fn with(modes: &[Mode]) -> Result<Driver, RtError> {
         let ring = set_up(modes)?;
+        let chunks = Chunks::new(&ring.submitter())
+            .inspect_err(|error| tracing::debug!(%error, "connections are read without a ring of buffers"))
+            .ok();
         let failed = |what| move |source| RtError::Failed { what, source };
         let mut seed = [0u8; 32];
         getrandom::fill(&mut seed).map_err(io::Error::from).map_err(failed("random numbers"))?;
@@ -116,6 +132,9 @@ impl Driver {
             random: Cell::new([word(0) | 1, word(1), word(2), word(3)]),
             enters: Cell::new(0),
             accepts_repeat: Cell::new(true),
+            receives_repeat: Cell::new(chunks.is_some()),
+            chunks: RefCell::new(chunks),
+            pinned: OnceCell::new(),
             gathers: RefCell::default(),
             signals: Signals::default(),
             helper: RefCell::default(),
@@ -277,7 +296,13 @@ impl Driver {
                 TOKEN_BELL => self.bell_armed.set(false),
                 token => {
                     let more = cqueue::more(completion.flags());
-                    let completed = self.table().complete(token, completion.result(), more);
+                    let filled = cqueue::buffer_select(completion.flags());
+                    let chunk = filled.map(|id| {
+                        let mut chunks = self.chunks.borrow_mut();
+                        chunks.as_mut().expect("the kernel fills what it was given").exchange(id)
+                    });
+                    let repeated = Repeated { result: completion.result(), chunk };
+                    let completed = self.table().complete(token, repeated, more);
                     surplus.extend(completed.surplus);
                     if let Some(waker) = completed.waker {
                         waker.wake();
@@ -331,12 +356,18 @@ impl Driver {
         Op::new(key, cancel)
     }
 
-    /// Starts an operation that completes again and again; dropping it stops it.
+    /// Starts an operation that completes again and again, until `max` results are ready; dropping it stops it.
     ///
     /// # Safety
     /// As for [`Driver::start`].
-    unsafe fn start_repeating(&self, entry: squeue::Entry, file: &Rc<OwnedFd>, held: Held) -> RepeatingOp {
-        let (key, token) = self.table().insert_repeating(file.clone(), held);
+    unsafe fn start_repeating(
+        &self,
+        entry: squeue::Entry,
+        file: &Rc<OwnedFd>,
+        held: Held,
+        max: usize,
+    ) -> RepeatingOp {
+        let (key, token) = self.table().insert_repeating(file.clone(), held, max);
         // SAFETY: the table keeps memory and file until the last completion has been taken.
         unsafe { self.push(entry.user_data(token)) };
         RepeatingOp::new(key)
@@ -354,6 +385,30 @@ impl Driver {
         let entry = opcode::AsyncCancel::new(token).build().user_data(TOKEN_IGNORED);
         // SAFETY: the entry points to nothing.
         unsafe { self.push(entry) };
+    }
+
+    /// A buffer for a read of a drive, in registered memory as long as there is some. Its bytes are unspecified.
+    fn buffer(&self, len: usize) -> BufMut {
+        let pinned = self.pinned.get_or_init(|| match self.register() {
+            Ok(pinned) => Some(pinned),
+            Err(error) => {
+                tracing::info!(
+                    %error, bytes = PINNED_BYTES,
+                    "no memory is registered for reads of drives, which costs some CPU (see ulimit -l)"
+                );
+                None
+            }
+        });
+        let pinned = pinned.as_ref().and_then(|pinned| BufMut::pinned(pinned, len));
+        pinned.unwrap_or_else(|| BufMut::aligned(len))
+    }
+
+    /// Maps memory and makes it known to the ring as [`PINNED_INDEX`].
+    fn register(&self) -> io::Result<Rc<Pinned>> {
+        let pinned = Rc::new(Pinned::map()?);
+        // SAFETY: the mapping is there, and the kernel holds its pages by itself from here on.
+        unsafe { self.ring.borrow().submitter().register_buffers(&[pinned.iov()]) }?;
+        Ok(pinned)
     }
 
     fn take_gather(&self) -> Box<Gather> {
@@ -388,6 +443,7 @@ impl Driver {
             if self.now() >= deadline {
                 tracing::error!("operations do not end; their memory is given up");
                 self.table().leak();
+                std::mem::forget(self.chunks.take());
                 return;
             }
             let step = types::Timespec::from(SHUT_DOWN_STEP);
@@ -491,7 +547,7 @@ mod tests {
     use super::*;
     use crate::executor::{Backend, run, spawn};
     use crate::sync::join_all;
-    use crate::{Addr, Buf, BufMut, Listener, Stream, offload, sleep};
+    use crate::{Addr, Buf, Listener, Stream, offload, sleep};
 
     /// Bytes there and back over many connections at once, more operations than the queue has room for,
     /// reads that are given up, a timer, and work of another thread.
@@ -535,8 +591,9 @@ mod tests {
             for spin in [Spin::Never, Spin::Adaptive, Spin::Always] {
                 let driver = Driver::with(&[mode]).unwrap();
                 driver.set_spin(spin);
-                // The same kernels know no accept that repeats.
+                // The same kernels know no accepts and receives that repeat.
                 driver.accepts_repeat.set(mode != Mode::Interrupting);
+                driver.receives_repeat.set(mode != Mode::Interrupting);
                 run(Backend::Uring(Box::new(driver)), exercise());
             }
         }
@@ -591,5 +648,35 @@ mod tests {
         })
         .unwrap();
         std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_drive_reads_the_same_with_registered_memory_without_and_when_it_has_run_out() {
+        let path = std::env::temp_dir().join(format!("weft-rt-pinned-{}", std::process::id()));
+        for registered in [true, false] {
+            let file = path.to_str().unwrap().to_owned();
+            let driver = Driver::new().unwrap();
+            if !registered {
+                assert!(driver.pinned.set(None).is_ok());
+            }
+            let read_all = async move {
+                let options = crate::OpenOptions { create_bytes: Some(4 << 20), ..Default::default() };
+                let drive = crate::Drive::open(&file, options).await.unwrap();
+                let bytes: Vec<u8> = (0..4u32 << 20).map(|i| (i / 4096 * 7 + i) as u8).collect();
+                drive.write(0, Buf::from(&bytes[..])).await.unwrap();
+                let mut held = Vec::new();
+                for at in (0..bytes.len()).step_by(4096) {
+                    held.push((at, drive.read(at as u64, 4096).await.unwrap()));
+                }
+                held.push((65536, drive.read(65536, 65536).await.unwrap()));
+                held.push((0, drive.read(0, 1 << 20).await.unwrap()));
+                assert!(held.iter().all(|(at, buf)| buf[..] == bytes[*at..at + buf.len()]));
+                // Files on a system that cannot pin anything at all are served, too.
+                let pinned = held.iter().filter(|(_, buf)| buf.is_pinned()).count();
+                assert!(pinned < held.len() && (registered || pinned == 0), "{pinned} of {}", held.len());
+            };
+            run(Backend::Uring(Box::new(driver)), read_all);
+            std::fs::remove_file(&path).unwrap();
+        }
     }
 }

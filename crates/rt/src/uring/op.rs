@@ -22,11 +22,6 @@ pub(super) const TOKEN_IGNORED: u64 = u64::MAX;
 /// Completions of the read of the doorbell.
 pub(super) const TOKEN_BELL: u64 = u64::MAX - 1;
 
-/// So many connections that a listener has taken and nobody has asked for stop it: a few bursts' worth. What
-/// the kernel takes before it hears of that comes on top, at most its own queue; the rest stays there, where a
-/// connection costs no descriptor.
-pub(super) const ACCEPTED_MAX: usize = 64;
-
 /// Memory that an operation uses, returned with its result. What the kernel sees is on the heap: moving the
 /// value does not move it.
 pub(super) enum Held {
@@ -82,10 +77,20 @@ impl State {
     }
 }
 
+/// One result of an operation that completes again and again.
+pub(super) struct Repeated {
+    /// What the system call would return, or a negated error number.
+    pub(super) result: i32,
+    /// The chunk that was filled, if one was.
+    pub(super) chunk: Option<BufMut>,
+}
+
 /// The results of an operation that goes on by itself, as far as nobody has taken them.
 #[derive(Default)]
 struct Results {
-    ready: VecDeque<i32>,
+    ready: VecDeque<Repeated>,
+    /// So many ready results stop the operation. What the kernel completes before it hears of that comes on top.
+    max: usize,
     waker: Option<Waker>,
     /// The kernel was asked to stop, because too many were ready.
     stopping: bool,
@@ -133,9 +138,9 @@ impl Table {
         self.insert_as(State::Waiting(None), file, held)
     }
 
-    /// The same for an operation that completes again and again.
-    pub(super) fn insert_repeating(&mut self, file: Rc<OwnedFd>, held: Held) -> (usize, u64) {
-        self.insert_as(State::Repeating(Results::default()), file, held)
+    /// The same for an operation that completes again and again, until `max` results are ready.
+    pub(super) fn insert_repeating(&mut self, file: Rc<OwnedFd>, held: Held, max: usize) -> (usize, u64) {
+        self.insert_as(State::Repeating(Results { max, ..Default::default() }), file, held)
     }
 
     fn insert_as(&mut self, state: State, file: Rc<OwnedFd>, held: Held) -> (usize, u64) {
@@ -152,15 +157,16 @@ impl Table {
     }
 
     /// Records a completion; `more` says that it is not the operation's last.
-    pub(super) fn complete(&mut self, token: u64, result: i32, more: bool) -> Completed {
+    pub(super) fn complete(&mut self, token: u64, repeated: Repeated, more: bool) -> Completed {
+        let result = repeated.result;
         let (key, serial) = (token as u32 as usize, (token >> 32) as u32);
         let slot = self.slots.get_mut(key).filter(|slot| slot.serial == serial);
         let slot = slot.expect("the kernel completes what was submitted, once");
         match &mut slot.state {
             State::Repeating(results) => {
-                results.ready.push_back(result);
+                results.ready.push_back(repeated);
                 results.ended = !more;
-                let full = more && results.ready.len() >= ACCEPTED_MAX;
+                let full = more && results.ready.len() >= results.max;
                 let surplus = (full && !std::mem::replace(&mut results.stopping, true)).then_some(token);
                 return Completed { waker: results.waker.take(), surplus };
             }
@@ -196,8 +202,18 @@ impl Table {
         }
     }
 
+    /// The token of a repeating operation that is to be stopped, unless it was told or has ended.
+    fn stop(&mut self, key: usize) -> Option<u64> {
+        let slot = &mut self.slots[key];
+        let State::Repeating(results) = &mut slot.state else {
+            unreachable!("the operation was started as a repeating one")
+        };
+        let told = std::mem::replace(&mut results.stopping, true);
+        (!told && !results.ended).then_some(Self::token(key, slot.serial))
+    }
+
     /// The next result of a repeating operation; `None` after the last.
-    fn poll_next(&mut self, key: usize, cx: &mut Context<'_>) -> Poll<Option<i32>> {
+    fn poll_next(&mut self, key: usize, cx: &mut Context<'_>) -> Poll<Option<Repeated>> {
         let State::Repeating(results) = &mut self.slots[key].state else {
             unreachable!("the operation was started as a repeating one")
         };
@@ -217,7 +233,7 @@ impl Table {
         let ended = slot.state.has_ended();
         match std::mem::replace(&mut slot.state, State::Abandoned) {
             State::Done(result) => discard(&slot.held, result),
-            State::Repeating(results) => results.ready.iter().for_each(|r| discard(&slot.held, *r)),
+            State::Repeating(results) => results.ready.iter().for_each(|r| discard(&slot.held, r.result)),
             State::Waiting(_) => {}
             State::Abandoned => unreachable!("an operation has one future"),
         }
@@ -292,8 +308,18 @@ impl RepeatingOp {
     }
 
     /// The next result, or `None` after the last.
-    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<i32>> {
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Repeated>> {
         with_driver(|driver| driver.table().poll_next(self.key, cx))
+    }
+}
+
+impl RepeatingOp {
+    /// Asks the kernel to end it. What it has brought by then is still to be taken.
+    pub(super) fn stop(&self) {
+        with_driver(|driver| {
+            let token = driver.table().stop(self.key);
+            token.into_iter().for_each(|token| driver.cancel(token));
+        });
     }
 }
 
@@ -328,25 +354,31 @@ mod tests {
         Rc::new(UnixStream::pair().unwrap().0.into())
     }
 
-    fn ready(poll: Poll<Option<i32>>) -> Option<i32> {
-        let Poll::Ready(result) = poll else { panic!("nothing is ready") };
-        result
+    const MAX: usize = 5;
+
+    fn repeated(result: i32) -> Repeated {
+        Repeated { result, chunk: None }
+    }
+
+    fn ready(poll: Poll<Option<Repeated>>) -> Option<i32> {
+        let Poll::Ready(repeated) = poll else { panic!("nothing is ready") };
+        repeated.map(|r| r.result)
     }
 
     #[test]
     fn a_repeating_operation_is_stopped_when_nobody_takes_what_it_brings() {
         let mut table = Table::default();
-        let (key, token) = table.insert_repeating(file(), Held::Nothing);
+        let (key, token) = table.insert_repeating(file(), Held::Nothing, MAX);
         let cx = &mut Context::from_waker(Waker::noop());
         assert!(table.poll_next(key, cx).is_pending());
-        let results = 0..ACCEPTED_MAX as i32 + 2;
+        let results = 0..MAX as i32 + 2;
         for i in results.clone() {
-            let completed = table.complete(token, i, true);
+            let completed = table.complete(token, repeated(i), true);
             assert_eq!(completed.waker.is_some(), i == 0, "one wake is enough");
-            assert_eq!(completed.surplus, (i + 1 == ACCEPTED_MAX as i32).then_some(token), "{i}");
+            assert_eq!(completed.surplus, (i + 1 == MAX as i32).then_some(token), "{i}");
         }
         assert_eq!(table.running(), [token]);
-        assert!(table.complete(token, -libc::ECANCELED, false).surplus.is_none());
+        assert!(table.complete(token, repeated(-libc::ECANCELED), false).surplus.is_none());
         assert!(table.running().is_empty());
         for i in results.chain([-libc::ECANCELED]) {
             assert_eq!(ready(table.poll_next(key, cx)), Some(i));
@@ -359,7 +391,7 @@ mod tests {
     #[test]
     fn connections_that_nobody_takes_are_closed() {
         let mut table = Table::default();
-        let (key, token) = table.insert_repeating(file(), Held::Accepted);
+        let (key, token) = table.insert_repeating(file(), Held::Accepted, MAX);
         let mut peers = Vec::new();
         let mut connection = || {
             let (ours, peer) = UnixStream::pair().unwrap();
@@ -367,11 +399,11 @@ mod tests {
             peers.push(peer);
             ours.into_raw_fd()
         };
-        table.complete(token, connection(), true);
+        table.complete(token, repeated(connection()), true);
         assert!(matches!(table.abandon(key), Abandon::Running(running) if running == token));
-        table.complete(token, connection(), true);
+        table.complete(token, repeated(connection()), true);
         assert_eq!(table.running(), [token]);
-        table.complete(token, connection(), false);
+        table.complete(token, repeated(connection()), false);
         assert!(table.slots.is_empty());
         for mut peer in peers {
             assert_eq!(peer.read(&mut [0]).unwrap(), 0, "{} is open", peer.as_raw_fd());

@@ -1,6 +1,7 @@
 //! Connections over TCP and Unix sockets.
 
-use super::op::{Held, Op, RepeatingOp, with_driver};
+use super::chunks::GROUP;
+use super::op::{Held, Op, Repeated, RepeatingOp, with_driver};
 use super::{check_result, is_interrupted};
 use crate::{Addr, Buf, BufMut};
 use io_uring::{opcode, types};
@@ -18,6 +19,14 @@ use std::time::Duration;
 
 /// Connections that wait to be taken: what Linux allows by default (net.core.somaxconn).
 const BACKLOG: i32 = 4096;
+
+/// So many connections that a listener has taken and nobody has asked for stop it: a few bursts' worth. The
+/// others stay in the kernel's queue, where a connection costs no descriptor.
+const ACCEPTED_MAX: usize = 64;
+
+/// So many chunks that a connection has received and nobody has asked for stop it: a megabyte, a reader's
+/// largest message. The others stay in the socket's buffer, and hold up the peer.
+const RECEIVED_MAX: usize = 16;
 
 /// How long a connection may be silent before the kernel asks the peer's machine whether it is there.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(3);
@@ -39,7 +48,7 @@ pub(crate) struct SocketListener {
 enum Accept {
     /// Takes one connection.
     Once(Op),
-    /// Takes connections until it is stopped, at [`super::op::ACCEPTED_MAX`] that nobody has asked for
+    /// Takes connections until it is stopped, at [`ACCEPTED_MAX`] that nobody has asked for
     /// (IORING_ACCEPT_MULTISHOT, Linux 5.19).
     Repeating(RepeatingOp),
 }
@@ -93,13 +102,13 @@ impl SocketListener {
                     Poll::Pending => return Poll::Pending,
                     // It was stopped because too many connections waited for a caller. Now one asks again.
                     Poll::Ready(None) => *accepting = None,
-                    Poll::Ready(Some(result)) if result == -libc::ECANCELED => {}
+                    Poll::Ready(Some(Repeated { result, .. })) if result == -libc::ECANCELED => {}
                     // An older kernel refuses what it does not know.
-                    Poll::Ready(Some(result)) if result == -libc::EINVAL => {
+                    Poll::Ready(Some(Repeated { result, .. })) if result == -libc::EINVAL => {
                         with_driver(|driver| driver.accepts_repeat.set(false));
                         *accepting = None;
                     }
-                    Poll::Ready(Some(result)) => return Poll::Ready(result),
+                    Poll::Ready(Some(Repeated { result, .. })) => return Poll::Ready(result),
                 },
             }
         }
@@ -112,7 +121,7 @@ impl SocketListener {
                 let entry = opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build();
                 // SAFETY: the entry points to nothing.
                 return Accept::Repeating(unsafe {
-                    driver.start_repeating(entry, &self.socket, Held::Accepted)
+                    driver.start_repeating(entry, &self.socket, Held::Accepted, ACCEPTED_MAX)
                 });
             }
             let (addr, addr_len) = (std::ptr::null_mut(), std::ptr::null_mut());
@@ -224,6 +233,10 @@ impl SocketStream {
         }
     }
 
+    pub(crate) fn receiver(&self) -> SocketReceiver {
+        SocketReceiver { stream: self.clone(), op: None }
+    }
+
     pub(crate) async fn write(&self, bufs: Vec<Buf>) -> io::Result<()> {
         let mut gather = with_driver(|driver| driver.take_gather());
         gather.load(bufs);
@@ -256,4 +269,65 @@ impl SocketStream {
             tracing::debug!(%error, "cannot shut a connection down");
         }
     }
+}
+
+/// The side of a connection that takes whatever arrives, in chunks.
+pub(crate) struct SocketReceiver {
+    stream: SocketStream,
+    /// The receive under way (IORING_RECV_MULTISHOT, Linux 6.0). It goes on between two calls.
+    op: Option<RepeatingOp>,
+}
+
+impl SocketReceiver {
+    /// The next bytes, in a buffer of their own behind [`crate::net::HEADROOM_BYTES`], 0 of them at the end of the stream; `None` if
+    /// the kernel cannot repeat receives.
+    pub(crate) async fn receive(&mut self) -> io::Result<Option<(usize, BufMut)>> {
+        while self.op.is_some() || with_driver(|driver| driver.receives_repeat.get()) {
+            if self.op.is_none() {
+                self.op = Some(start_receiving(&self.stream));
+            }
+            if let Some(received) = self.next().await? {
+                return Ok(Some(received));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Stops what goes on by itself, and returns like `receive` what it has brought until then; `None` once all is
+    /// taken, and the stream can be read from in other ways.
+    pub(crate) async fn drain(&mut self) -> io::Result<Option<(usize, BufMut)>> {
+        if let Some(op) = &self.op {
+            op.stop();
+        }
+        self.next().await
+    }
+
+    /// What the receive under way brings next; `None` if it has ended.
+    async fn next(&mut self) -> io::Result<Option<(usize, BufMut)>> {
+        while let Some(op) = &mut self.op {
+            match poll_fn(|cx| op.poll_next(cx)).await {
+                // The chunks were used up for a moment, too many waited for this caller, or it was stopped.
+                None => self.op = None,
+                Some(Repeated { result, chunk: Some(chunk) }) => {
+                    return Ok(Some((check_result(result)?, chunk)));
+                }
+                Some(Repeated { result: 0, .. }) => return Ok(Some((0, BufMut::aligned(0)))),
+                Some(Repeated { result, .. }) => match -result {
+                    libc::ENOBUFS | libc::ECANCELED | libc::EINTR | libc::EAGAIN => {}
+                    // An older kernel refuses what it does not know.
+                    libc::EINVAL => with_driver(|driver| driver.receives_repeat.set(false)),
+                    errno => return Err(io::Error::from_raw_os_error(errno)),
+                },
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn start_receiving(stream: &SocketStream) -> RepeatingOp {
+    let entry = opcode::RecvMulti::new(types::Fd(stream.socket.as_raw_fd()), GROUP).build();
+    // SAFETY: the entry points to nothing; the chunks that it fills belong to the driver.
+    with_driver(|driver| unsafe {
+        driver.start_repeating(entry, &stream.socket, Held::Nothing, RECEIVED_MAX)
+    })
 }
