@@ -1,9 +1,9 @@
 # Everything that people do with this tree. `make` alone lists it.
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench fmt clippy
+.PHONY: help build demo test bench bench-repair fmt clippy
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## Build the release binary, target/release/weft
 	@scripts/setup.sh --for build
@@ -17,6 +17,9 @@ test: ## Format check, lints, every test
 
 bench: ## Measure the data path beside the machine's own limit; writes bench.json
 	@scripts/bench.sh
+
+bench-repair: ## Measure resync, rebuild, scrubs and write amplification; writes repair.json and repair.html
+	@scripts/bench-repair.sh
 
 fmt: ## Format the code
 	@scripts/with-cargo.sh fmt --all

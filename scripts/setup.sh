@@ -40,7 +40,10 @@ need curl curl
 [ -f /etc/ssl/certs/ca-certificates.crt ] || want ca-certificates
 case $purpose in
   build | bench) ;;
-  test) need fio fio; need qemu-img qemu-utils; need nbdcopy libnbd-bin; need mke2fs e2fsprogs; need jq jq ;;
+  test)
+    need fio fio; need qemu-img qemu-utils; need nbdcopy libnbd-bin; need mke2fs e2fsprogs; need jq jq
+    need prometheus prometheus; need promtool prometheus
+    ;;
   demo) need fio fio; need nbdcopy libnbd-bin; need mke2fs e2fsprogs; need jq jq ;;
   *) echo "error: unknown purpose '$purpose': expected build, test, demo or bench" >&2; exit 2 ;;
 esac
@@ -96,10 +99,15 @@ install_packages() {
     install -y -qq --no-install-recommends $packages </dev/null >/dev/null ||
     fail "apt-get could not install$packages" "run it by hand to see why: $by_hand"
   remove_policy
-  # The package fio brings a server for remote control. No release should start it at the next boot because of us.
-  case " $packages " in *" fio "*)
-    if command -v systemctl >/dev/null 2>&1; then as_root systemctl disable --quiet fio.service 2>/dev/null || true; fi ;;
-  esac
+  # The package fio brings a server for remote control, and prometheus its own. No release should start them at the
+  # next boot because of us.
+  for service in fio prometheus; do
+    case " $packages " in *" $service "*)
+      if command -v systemctl >/dev/null 2>&1; then
+        as_root systemctl disable --quiet "$service.service" 2>/dev/null || true
+      fi ;;
+    esac
+  done
 }
 
 install_rust() {

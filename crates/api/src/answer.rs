@@ -1,6 +1,6 @@
 //! What is answered. It owns the shapes that tools print; bytes are integers, times RFC 3339 in UTC.
 
-use crate::{FabricLoad, ScrubInfo, ScrubRunInfo, Timestamp, Trouble};
+use crate::{CheckInfo, FabricLoad, LossInfo, ScrubInfo, ScrubRunInfo, Timestamp, Trouble};
 use serde::{Deserialize, Serialize};
 use weft_types::{
     AttachMode, CapacityLevel, CapacityLevels, DriveId, DriveState, Epoch, FabricId, FabricMap, Generation,
@@ -87,13 +87,27 @@ pub enum ApiAnswer {
     Status(Box<FabricStatus>),
     /// To `load`.
     Load(Box<FabricLoad>),
-    /// To `events`: oldest first.
+    /// To `events`: oldest first; to `event-add`: the one that was added.
     Events {
         /// The events.
         events: Vec<EventInfo>,
     },
     /// To `scrub-start`, `scrub-stop`, `scrub-status` and `scrub-schedule`: as it is now.
     Scrub(Box<ScrubInfo>),
+    /// To `fabric-check`.
+    Check(Box<CheckInfo>),
+    /// To `volume-repair`.
+    Loss(Box<LossInfo>),
+    /// To `volume-holds-data`.
+    HoldsData {
+        /// Whether a drive holds data of it; none if not every drive could be asked.
+        holds: Option<bool>,
+    },
+    /// To `map-diff`: one line for each thing that is different.
+    MapDiff {
+        /// The differences.
+        changes: Vec<String>,
+    },
     /// To `map-get`.
     Map {
         /// The map.

@@ -7,6 +7,7 @@ mod answer;
 mod error;
 mod load;
 mod message;
+mod recovery;
 mod request;
 mod scrub;
 mod time;
@@ -22,6 +23,7 @@ pub use load::{DriveLoad, FabricLoad, NodeLoad, SessionLoad};
 pub use message::{
     ApiReply, MessageError, Outcome, decode_reply, decode_request, encode_reply, encode_request,
 };
+pub use recovery::{CheckFinding, CheckInfo, CheckSeverity, LossInfo, LostCopy, LostGroup, LostRange};
 pub use request::{ApiRequest, EventFilter, FailureDomain};
 pub use scrub::{ScrubFindingInfo, ScrubGroupInfo, ScrubInfo, ScrubRunInfo, ScrubVolumeInfo};
 pub use time::{ParseTimeError, Timestamp};

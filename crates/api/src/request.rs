@@ -148,6 +148,38 @@ pub enum ApiRequest {
         #[serde(default)]
         dry_run: bool,
     },
+    /// Has volumes go on whose last up-to-date copies are gone, with what is left of them. Answer: `loss`.
+    VolumeRepair {
+        /// Their names: all volumes that are touched must be named.
+        names: Vec<String>,
+        /// Whether data may be lost; without it the request is refused with what is wrong.
+        #[serde(default)]
+        accept_data_loss: bool,
+        /// Drives that do not exist any more, by their whole identifiers. They never come back.
+        #[serde(default)]
+        destroyed: Vec<String>,
+        /// Drives that hold less than they had acknowledged, and whose content is wanted all the same.
+        #[serde(default)]
+        older: Vec<String>,
+        /// Whether to go through all checks and change nothing.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// Whether any drive holds data of a volume. Answer: `holds-data`.
+    VolumeHoldsData {
+        /// Its name.
+        name: String,
+    },
+    /// Ends a session: its client loses access at once. Answer: `sessions`, those of its volume.
+    SessionEnd {
+        /// Its number.
+        session: u64,
+        /// Whether to go through all checks and change nothing.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// Compares the map with what every drive says, and changes nothing. Answer: `check`.
+    FabricCheck {},
     /// Sessions that are open, or over and not yet swept everywhere. Answer: `sessions`.
     SessionList {
         /// Only those of this volume.
@@ -170,6 +202,11 @@ pub enum ApiRequest {
         #[serde(default)]
         filter: EventFilter,
     },
+    /// Adds an event of somebody's own, `note`, to those of the fabric. Answer: `events`, with this one.
+    EventAdd {
+        /// What is to be noted: 1 to 200 characters on one line.
+        text: String,
+    },
     /// Has volumes read and verified as a whole, and damaged copies healed. Answer: `scrub`.
     ScrubStart {
         /// Their names; none for every volume.
@@ -184,6 +221,13 @@ pub enum ApiRequest {
     ScrubSchedule {
         /// The period in milliseconds, at least a minute; none: only when somebody asks.
         every_ms: Option<u64>,
+    },
+    /// What is different in two maps. Answer: `map-diff`.
+    MapDiff {
+        /// A map.
+        from: Box<weft_types::FabricMap>,
+        /// Another one.
+        to: Box<weft_types::FabricMap>,
     },
     /// The fabric map as it is. Answer: `map`.
     MapGet {},
@@ -247,6 +291,8 @@ impl ApiRequest {
             ApiRequest::VolumeCreate { dry_run, .. }
             | ApiRequest::VolumeResize { dry_run, .. }
             | ApiRequest::VolumeDelete { dry_run, .. }
+            | ApiRequest::VolumeRepair { dry_run, .. }
+            | ApiRequest::SessionEnd { dry_run, .. }
             | ApiRequest::DriveEvacuate { dry_run, .. }
             | ApiRequest::DriveReplace { dry_run, .. }
             | ApiRequest::DriveRestore { dry_run, .. }
@@ -262,9 +308,10 @@ impl ApiRequest {
                     || capacity_warning_percent.is_some()
                     || capacity_critical_percent.is_some()
             }
-            ApiRequest::ScrubStart { .. } | ApiRequest::ScrubStop {} | ApiRequest::ScrubSchedule { .. } => {
-                true
-            }
+            ApiRequest::ScrubStart { .. }
+            | ApiRequest::ScrubStop {}
+            | ApiRequest::ScrubSchedule { .. }
+            | ApiRequest::EventAdd { .. } => true,
             _ => false,
         }
     }

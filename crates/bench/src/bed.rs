@@ -1,4 +1,4 @@
-//! The fabric under test: its own processes on loopback, drives in memory, gone afterwards.
+//! The fabric under test: its own processes on loopback, drives in memory or in files of its own, gone afterwards.
 //!
 //! It starts the weft binary's daemons and speaks to them as any tool and client would; it knows nothing of
 //! what is inside them.
@@ -8,8 +8,12 @@ use crate::affinity;
 use crate::process::{Daemon, cpu_seconds};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
-use weft_api::{ApiAnswer, ApiRequest, FailureDomain, Health, Presence, decode_reply, encode_request};
+use weft_api::{
+    ApiAnswer, ApiRequest, DriveInfo, FabricLoad, FabricStatus, FailureDomain, Health, Presence, ScrubInfo,
+    decode_reply, encode_request,
+};
 use weft_rt::{Addr, Link, now, sleep};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
@@ -36,6 +40,23 @@ pub struct BedOptions {
     pub drive_bytes: u64,
     /// The core for all of the processes; none: wherever the kernel likes.
     pub cpu: Option<usize>,
+    /// An existing folder in which each drive is a file; none: drives in memory.
+    pub drives_in: Option<PathBuf>,
+}
+
+/// A volume to create.
+#[derive(Clone, Copy, Debug)]
+pub struct NewVolume<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// What must not hold two copies.
+    pub failure_domain: FailureDomain,
+    /// Objects that a stripe runs over; none: the default.
+    pub width: Option<u32>,
+    /// Whether it may be larger than what is free.
+    pub is_thin: bool,
 }
 
 /// A running fabric. Dropped, its processes end and its folder is removed.
@@ -45,18 +66,16 @@ pub struct Bed {
     manager_addr: Addr,
     link: Option<Link>,
     _folder: Folder,
+    drives: Option<Folder>,
 }
 
 /// A temporary folder, removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
-    fn create() -> Result<Folder, BenchError> {
-        let path = std::env::temp_dir().join(format!(
-            "weft-bench-{}-{:08x}",
-            std::process::id(),
-            weft_rt::random_u64() as u32
-        ));
+    fn create(parent: &Path) -> Result<Folder, BenchError> {
+        let path =
+            parent.join(format!("weft-bench-{}-{:08x}", std::process::id(), weft_rt::random_u64() as u32));
         std::fs::create_dir(&path).map_err(|source| BenchError::File {
             action: "create",
             path: path.clone(),
@@ -80,9 +99,14 @@ impl Bed {
     /// # Errors
     /// [`BenchError::Died`], [`BenchError::NotReady`].
     pub async fn start(options: &BedOptions) -> Result<Bed, BenchError> {
-        let folder = Folder::create()?;
-        let (manager, manager_addr, nodes) = start_processes(options, &folder.0)?;
-        let mut bed = Bed { nodes, manager, manager_addr, link: None, _folder: folder };
+        let folder = Folder::create(&std::env::temp_dir())?;
+        let drives = options.drives_in.as_deref().map(Folder::create).transpose()?;
+        let ports = free_ports(1 + options.nodes as usize)?;
+        let addr = loopback(ports[0]);
+        let manager = start_manager(options, &addr, &folder.0)?;
+        let manager_addr = addr.parse().expect("loopback and a port are an address");
+        let mut bed = Bed { nodes: vec![], manager, manager_addr, link: None, _folder: folder, drives };
+        bed.start_nodes(options, &ports[1..]).await?;
         bed.wait_until_ready(options).await?;
         if let Some(cpu) = options.cpu {
             bed.pin_to(cpu)?;
@@ -111,23 +135,128 @@ impl Bed {
         Ok(self.target_cpu_seconds()? + cpu_seconds(self.manager.pid())?)
     }
 
-    /// Creates a volume of two copies, which may lie on two drives of one node.
+    /// Creates a volume of two copies.
     ///
     /// # Errors
     /// [`BenchError::Manager`].
-    pub async fn create_volume(&mut self, name: &str, size_bytes: u64) -> Result<(), BenchError> {
+    pub async fn create_volume(&mut self, volume: &NewVolume<'_>) -> Result<(), BenchError> {
         let request = ApiRequest::VolumeCreate {
-            name: name.to_owned(),
-            size_bytes,
+            name: volume.name.to_owned(),
+            size_bytes: volume.size_bytes,
             copies: 2,
             pool: None,
             stripe_unit_bytes: None,
-            width: Some(1),
-            failure_domain: FailureDomain::Drive,
-            thin: false,
+            width: volume.width,
+            failure_domain: volume.failure_domain,
+            thin: volume.is_thin,
             dry_run: false,
         };
         self.ask("volume-create", &request).await.map(drop)
+    }
+
+    /// How the fabric is. What targets say in it may be a second old.
+    ///
+    /// # Errors
+    /// [`BenchError::Manager`].
+    pub async fn status(&mut self) -> Result<FabricStatus, BenchError> {
+        match self.ask("status", &ApiRequest::Status {}).await? {
+            ApiAnswer::Status(status) => Ok(*status),
+            _ => Err(not_an_answer("status")),
+        }
+    }
+
+    /// The counters of all nodes that are up, as they are now.
+    ///
+    /// # Errors
+    /// [`BenchError::Manager`].
+    pub async fn load(&mut self) -> Result<FabricLoad, BenchError> {
+        match self.ask("load", &ApiRequest::Load {}).await? {
+            ApiAnswer::Load(load) => Ok(*load),
+            _ => Err(not_an_answer("load")),
+        }
+    }
+
+    /// The drives, with their roles as they are and with figures that may be a second old.
+    ///
+    /// # Errors
+    /// [`BenchError::Manager`].
+    pub async fn drives(&mut self) -> Result<Vec<DriveInfo>, BenchError> {
+        match self.ask("drive-list", &ApiRequest::DriveList {}).await? {
+            ApiAnswer::Drives { drives } => Ok(drives),
+            _ => Err(not_an_answer("drive-list")),
+        }
+    }
+
+    /// The same, waiting first until the figures are not older than this call.
+    ///
+    /// # Errors
+    /// [`BenchError::Manager`].
+    pub async fn fresh_drives(&mut self) -> Result<Vec<DriveInfo>, BenchError> {
+        sleep(USAGE_AGE).await;
+        self.drives().await
+    }
+
+    /// Sets how long a replica may be out before its data is rebuilt elsewhere.
+    ///
+    /// # Errors
+    /// [`BenchError::Manager`].
+    pub async fn rebuild_after(&mut self, after: Duration) -> Result<(), BenchError> {
+        let request = ApiRequest::Settings {
+            rebuild_after_ms: Some(after.as_millis() as u64),
+            capacity_warning_percent: None,
+            capacity_critical_percent: None,
+        };
+        self.ask("settings", &request).await.map(drop)
+    }
+
+    /// Has every volume read and verified as a whole.
+    ///
+    /// # Errors
+    /// [`BenchError::Manager`].
+    pub async fn start_scrub(&mut self) -> Result<(), BenchError> {
+        self.ask("scrub-start", &ApiRequest::ScrubStart { volumes: vec![] }).await.map(drop)
+    }
+
+    /// How scrubs are getting on.
+    ///
+    /// # Errors
+    /// [`BenchError::Manager`].
+    pub async fn scrub(&mut self) -> Result<ScrubInfo, BenchError> {
+        match self.ask("scrub-status", &ApiRequest::ScrubStatus {}).await? {
+            ApiAnswer::Scrub(scrub) => Ok(*scrub),
+            _ => Err(not_an_answer("scrub-status")),
+        }
+    }
+
+    /// The numbers of the target processes.
+    pub fn node_pids(&self) -> Vec<u32> {
+        self.nodes.iter().map(Daemon::pid).collect()
+    }
+
+    /// The name of a node, counted from 0 on.
+    pub fn node_name(&self, node: usize) -> &str {
+        self.nodes[node].name()
+    }
+
+    /// Freezes a node as a machine that hangs: it keeps what it has, and misses what happens.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub fn freeze(&self, node: usize) -> Result<(), BenchError> {
+        self.nodes[node].freeze()
+    }
+
+    /// Lets a frozen node go on.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub fn thaw(&self, node: usize) -> Result<(), BenchError> {
+        self.nodes[node].thaw()
+    }
+
+    /// Ends a node at once and for good, with what its drives hold in memory.
+    pub fn kill(&mut self, node: usize) {
+        self.nodes.remove(node).kill();
     }
 
     /// Bytes that all targets have written to their drives' logs so far. Takes a moment: the figures are
@@ -136,13 +265,8 @@ impl Bed {
     /// # Errors
     /// [`BenchError::Manager`].
     pub async fn log_bytes(&mut self) -> Result<u64, BenchError> {
-        sleep(USAGE_AGE).await;
-        match self.ask("drive-list", &ApiRequest::DriveList {}).await? {
-            ApiAnswer::Drives { drives } => {
-                Ok(drives.iter().filter_map(|d| d.usage).map(|u| u.log_bytes_written).sum())
-            }
-            _ => Err(not_an_answer("drive-list")),
-        }
+        let drives = self.fresh_drives().await?;
+        Ok(drives.iter().filter_map(|d| d.usage).map(|u| u.log_bytes_written).sum())
     }
 
     /// Fails if a process has ended.
@@ -162,6 +286,43 @@ impl Bed {
                 .map_err(|source| BenchError::System { action: "pin a process to a core", source })?;
         }
         Ok(())
+    }
+
+    async fn start_nodes(&mut self, options: &BedOptions, ports: &[u16]) -> Result<(), BenchError> {
+        let manager = self.manager_addr.to_string();
+        let fabric = match &self.drives {
+            Some(_) => Some(self.wait_for_manager().await?.fabric.to_string()),
+            None => None,
+        };
+        for (i, port) in ports.iter().enumerate() {
+            let name = format!("node-{}", i + 1);
+            let mut drives = vec![];
+            for d in 1..=options.drives {
+                drives.push(match (&self.drives, &fabric) {
+                    (Some(folder), Some(fabric)) => {
+                        let path = folder.0.join(format!("{name}-drive-{d}"));
+                        format(&options.program, &path, options.drive_bytes, fabric)?;
+                        path.display().to_string()
+                    }
+                    _ => format!("mem:{}", options.drive_bytes),
+                });
+            }
+            let log = self._folder.0.join(format!("{name}.log"));
+            let arguments = node_arguments(&name, &manager, *port, &drives);
+            self.nodes.push(Daemon::start(&name, &options.program, &arguments, &log)?);
+        }
+        Ok(())
+    }
+
+    async fn wait_for_manager(&mut self) -> Result<FabricStatus, BenchError> {
+        let until = now() + READY_PATIENCE;
+        loop {
+            self.check()?;
+            match self.status().await {
+                Err(BenchError::Link(_)) if now() < until => sleep(READY_POLL).await,
+                answer => return answer,
+            }
+        }
     }
 
     async fn wait_until_ready(&mut self, options: &BedOptions) -> Result<(), BenchError> {
@@ -212,9 +373,7 @@ fn not_an_answer(operation: &'static str) -> BenchError {
     BenchError::Manager { operation, message: "an answer to something else".into() }
 }
 
-fn start_processes(options: &BedOptions, folder: &Path) -> Result<(Daemon, Addr, Vec<Daemon>), BenchError> {
-    let ports = free_ports(1 + options.nodes as usize)?;
-    let manager_addr = loopback(ports[0]);
+fn start_manager(options: &BedOptions, addr: &str, folder: &Path) -> Result<Daemon, BenchError> {
     let path = |name: &str| folder.join(name).display().to_string();
     let arguments = vec![
         "manager".into(),
@@ -222,29 +381,40 @@ fn start_processes(options: &BedOptions, folder: &Path) -> Result<(Daemon, Addr,
         "--store".into(),
         path("map.redb"),
         "--listen".into(),
-        manager_addr.clone(),
+        addr.to_owned(),
         "--socket".into(),
         path("manager.sock"),
     ];
-    let manager = Daemon::start("the manager", &options.program, &arguments, &folder.join("manager.log"))?;
-    let mut nodes = Vec::with_capacity(options.nodes as usize);
-    for (i, port) in ports[1..].iter().enumerate() {
-        let name = format!("node-{}", i + 1);
-        let arguments = node_arguments(options, &name, &manager_addr, *port);
-        nodes.push(Daemon::start(&name, &options.program, &arguments, &folder.join(format!("{name}.log")))?);
-    }
-    let manager_addr = manager_addr.parse().expect("loopback and a port are an address");
-    Ok((manager, manager_addr, nodes))
+    Daemon::start("the manager", &options.program, &arguments, &folder.join("manager.log"))
 }
 
-fn node_arguments(options: &BedOptions, name: &str, manager: &str, port: u16) -> Vec<String> {
+fn node_arguments(name: &str, manager: &str, port: u16, drives: &[String]) -> Vec<String> {
     let listen = loopback(port);
     let mut arguments: Vec<String> =
         ["node", "run", "--name", name, "--manager", manager, "--listen", &listen].map(String::from).into();
-    for _ in 0..options.drives {
-        arguments.extend(["--drive".to_owned(), format!("mem:{}", options.drive_bytes)]);
+    for drive in drives {
+        arguments.extend(["--drive".to_owned(), drive.clone()]);
     }
     arguments
+}
+
+/// Makes a file a drive of the fabric; its space is reserved, so that figures are not those of allocation.
+fn format(program: &Path, path: &Path, bytes: u64, fabric: &str) -> Result<(), BenchError> {
+    let output = Command::new(program)
+        .args(["drive", "format", "--fabric-id", fabric, "--size", &bytes.to_string()])
+        .arg(path)
+        .stdin(Stdio::null())
+        .output();
+    let output =
+        output.map_err(|source| BenchError::File { action: "start", path: program.to_owned(), source })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(BenchError::Died {
+        name: format!("`weft drive format {}`", path.display()),
+        how: output.status.to_string(),
+        log: String::from_utf8_lossy(&output.stderr).trim_end().to_owned(),
+    })
 }
 
 fn loopback(port: u16) -> String {
@@ -275,13 +445,22 @@ mod tests {
 
     #[test]
     fn a_node_is_told_all_its_drives() {
-        let options =
-            BedOptions { program: PathBuf::new(), nodes: 1, drives: 2, drive_bytes: 1 << 27, cpu: None };
-        let arguments = node_arguments(&options, "node-1", "127.0.0.1:1", 2).join(" ");
+        let drives = ["mem:134217728".to_owned(), "/a drive".to_owned()];
+        let arguments = node_arguments("node-1", "127.0.0.1:1", 2, &drives);
         assert_eq!(
-            arguments,
+            arguments.join(" "),
             "node run --name node-1 --manager 127.0.0.1:1 --listen 127.0.0.1:2 \
-             --drive mem:134217728 --drive mem:134217728"
+             --drive mem:134217728 --drive /a drive"
         );
+    }
+
+    #[test]
+    fn a_folder_is_gone_once_nobody_needs_it() {
+        let folder = Folder::create(&std::env::temp_dir()).expect("there is room");
+        let path = folder.0.clone();
+        std::fs::write(path.join("file"), "x").expect("it is there");
+        drop(folder);
+        assert!(!path.exists());
+        assert!(Folder::create(&path).is_err());
     }
 }

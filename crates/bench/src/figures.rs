@@ -2,7 +2,7 @@
 
 use crate::BenchError;
 use crate::affinity;
-use crate::bed::{Bed, BedOptions};
+use crate::bed::{Bed, BedOptions, NewVolume};
 use crate::idle;
 use crate::limit::{Limit, Shape};
 use crate::load::{Amount, Load};
@@ -13,6 +13,7 @@ use crate::report::{self, Row, RunFacts, Sample, WriteCost, median};
 use crate::workload::{WORKLOADS, Workload};
 use std::path::PathBuf;
 use std::time::Duration;
+use weft_api::FailureDomain;
 use weft_client::{AttachOptions, Fabric, Volume};
 
 /// The volume under test, 512 MiB: far more than any cache of the processor holds.
@@ -137,10 +138,18 @@ async fn measure(options: &FiguresOptions) -> Result<Figures, BenchError> {
         drives: 2,
         drive_bytes: DRIVE_BYTES,
         cpu: cores.target,
+        drives_in: None,
     })
     .await?;
     cores.pin_client()?;
-    bed.create_volume("bench", VOLUME_BYTES).await?;
+    bed.create_volume(&NewVolume {
+        name: "bench",
+        size_bytes: VOLUME_BYTES,
+        failure_domain: FailureDomain::Drive,
+        width: Some(1),
+        is_thin: false,
+    })
+    .await?;
     let fabric = Fabric::connect(&[bed.manager_addr().clone()], "weft bench").await?;
     let volume = fabric.attach("bench", AttachOptions::default()).await?;
     fill(&volume).await?;

@@ -30,6 +30,7 @@ pub async fn percent(program: &Path) -> Result<f64, BenchError> {
         drives: DRIVES,
         drive_bytes: DRIVE_BYTES,
         cpu: None,
+        drives_in: None,
     })
     .await?;
     sleep(SETTLE).await;

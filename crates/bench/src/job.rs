@@ -129,7 +129,7 @@ impl Job {
             sleep(READY_LOOKED_AT).await;
         }
         let watch =
-            || Watch { on_second: None, stop: Some(self.signals.stop.clone()), ledger: ledger.clone() };
+            || Watch { stop: Some(self.signals.stop.clone()), ledger: ledger.clone(), ..Watch::default() };
         let mut failure = None;
         if !self.warm_up.is_zero() {
             let warm_up = Load {

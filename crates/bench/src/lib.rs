@@ -3,7 +3,8 @@
 //! [`Load`] puts a load on a volume and notes latencies; a [`Ledger`] beside it knows what may be read. [`run()`] puts
 //! one on a volume of any fabric and tells what it did ([`RunReport`]). [`figures`] is the committed benchmark: it
 //! starts a fabric of its own from the weft binary, runs [`WORKLOADS`] beside a bare exchange of frames of the same
-//! sizes ([`Limit`]), and reports medians of the ratios. This crate links neither target nor store nor manager: what
+//! sizes ([`Limit`]), and reports medians of the ratios; [`repair()`] does the same for resync, rebuild, scrubs and what
+//! drives write. This crate links neither target nor store nor manager: what
 //! it measures is what a user's processes do.
 
 pub mod affinity;
@@ -21,13 +22,14 @@ mod outcome;
 mod page;
 mod plan;
 mod process;
+mod repair;
 mod report;
 mod run;
 mod stamp;
 mod timeline;
 mod workload;
 
-pub use bed::{Bed, BedOptions};
+pub use bed::{Bed, BedOptions, NewVolume};
 pub use error::BenchError;
 pub use figures::{Figures, FiguresOptions, figures};
 pub use latency::Completed;
@@ -38,6 +40,11 @@ pub use machine::Machine;
 pub use outcome::{Failure, LoadFacts, RunReport, Side, VerifyFacts};
 pub use plan::Pattern;
 pub use process::{Daemon, cpu_seconds};
+pub use repair::{
+    AmplifyFigures, AmplifyRow, BesideFigures, ClientFigures, Copied, DriveShare, PhaseFigures, RawRates,
+    RepairFigures, RepairOptions, RepairPart, RepairSizes, Round, RoundEvent, RoundTimeline, ScrubFigures,
+    ScrubRun, SlotFigures, SpreadFigures, repair,
+};
 pub use report::{Row, RunFacts};
 pub use run::{RunOptions, run};
 pub use timeline::Tick;

@@ -116,12 +116,17 @@ impl LoadResult {
     }
 }
 
+/// Is told of a request that completed: whether it was a read, when it ended, and how long it took.
+pub type OnRequest = Box<dyn Fn(bool, Instant, Duration)>;
+
 /// Who follows a load while it runs, and may end it.
 #[derive(Default)]
 pub struct Watch {
     /// Is told of each second once it is over, also of those in which nothing completed: its number from 0 on, and what
     /// completed in it. What completes after the end of the load's time counts to its last second.
     pub on_second: Option<Box<dyn Fn(u64, LoadResult)>>,
+    /// Is told of each request.
+    pub on_request: Option<OnRequest>,
     /// Once it is true, no further request is begun.
     pub stop: Option<Arc<AtomicBool>>,
     /// Puts a stamp on what is written, and checks what is read.
@@ -296,6 +301,9 @@ impl State {
         self.roll(ended);
         let side = if step.is_read { &self.reads } else { &self.writes };
         side.borrow_mut().record(latency);
+        if let Some(tell) = &self.watch.on_request {
+            tell(step.is_read, ended, latency);
+        }
         self.last.set(self.last.get().max(ended));
     }
 
@@ -424,7 +432,7 @@ async fn tick(state: Rc<State>) {
 }
 
 /// Distinct buffers of random bytes: never zero, and no better to compress than any other data.
-fn data(len: usize, seed: u64) -> Vec<Buf> {
+pub(crate) fn data(len: usize, seed: u64) -> Vec<Buf> {
     let mut random = Random(!seed);
     let count = (DATA_BYTES / len).max(DATA_BUFS_MIN);
     let fill = |_| {

@@ -36,7 +36,7 @@ impl RunReport {
         let mut rows = self.rows();
         rows.iter_mut().flatten().for_each(|cell| *cell = pretty(cell));
         let head = rows.remove(0);
-        summary.push(Part::Table(Table { head, rows }));
+        summary.push(Part::Table(Table { head, rows, ends_in_text: false }));
         summary.push(Part::Text(sentence(&self.cpu())));
         vec![
             Section::new("Summary", summary),
@@ -105,7 +105,11 @@ impl RunReport {
             cells.extend([tick.p50_us, tick.p99_us, tick.p999_us, tick.max_us].map(latency));
             cells
         };
-        Table { head: head.map(str::to_owned).to_vec(), rows: self.seconds.iter().map(row).collect() }
+        Table {
+            head: head.map(str::to_owned).to_vec(),
+            rows: self.seconds.iter().map(row).collect(),
+            ends_in_text: false,
+        }
     }
 
     fn facts(&self) -> Vec<(String, String)> {

@@ -70,11 +70,50 @@ impl Daemon {
         }
     }
 
-    /// Asks it to end.
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Stops it where it is, until [`Daemon::thaw`].
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub fn freeze(&self) -> Result<(), BenchError> {
+        self.signal(libc::SIGSTOP).map_err(|source| BenchError::System { action: "freeze a process", source })
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub fn thaw(&self) -> Result<(), BenchError> {
+        self.signal(libc::SIGCONT).map_err(|source| BenchError::System { action: "thaw a process", source })
+    }
+
+    /// Ends it at once.
+    pub fn kill(mut self) {
+        // It may have ended by itself; then there is nothing to do.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Asks it to end; one that is frozen would not hear it.
     fn terminate(&self) {
+        for signal in [libc::SIGTERM, libc::SIGCONT] {
+            if let Err(error) = self.signal(signal) {
+                tracing::warn!(process = self.name, %error, "cannot be asked to end");
+            }
+        }
+    }
+
+    fn signal(&self, signal: libc::c_int) -> std::io::Result<()> {
         let pid = self.child.id() as libc::pid_t;
         // SAFETY: the child is not yet waited for, so the number is still its own.
-        unsafe { libc::kill(pid, libc::SIGTERM) };
+        match unsafe { libc::kill(pid, signal) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
     }
 
     fn has_ended(&mut self) -> bool {
@@ -133,6 +172,35 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(user + kernel)
 }
 
+/// Bytes that a process has exchanged with disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskBytes {
+    /// Read from disks.
+    pub read: u64,
+    /// Written to disks.
+    pub written: u64,
+}
+
+/// Bytes that a process has exchanged with disks so far, as the kernel counts them.
+///
+/// # Errors
+/// If there is no such process, or it is another user's.
+pub fn disk_bytes(pid: u32) -> Result<DiskBytes, BenchError> {
+    let path = PathBuf::from(format!("/proc/{pid}/io"));
+    let unreadable = |source| BenchError::File { action: "read", path: path.clone(), source };
+    let text = fs::read_to_string(&path).map_err(unreadable)?;
+    disk_counts(&text).ok_or_else(|| unreadable(std::io::ErrorKind::InvalidData.into()))
+}
+
+/// read_bytes and write_bytes of /proc/PID/io (proc_pid_io(5)): what went to the storage layer, not what hit a cache.
+fn disk_counts(io: &str) -> Option<DiskBytes> {
+    let of = |name: &str| {
+        let mut values = io.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        values.next()?.trim().parse().ok()
+    };
+    Some(DiskBytes { read: of("read_bytes")?, written: of("write_bytes")? })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,6 +217,38 @@ mod tests {
     fn this_process_has_used_some_time_or_none() {
         assert!(cpu_seconds(std::process::id()).expect("it runs") >= 0.0);
         assert!(cpu_seconds(u32::MAX).is_err());
+    }
+
+    #[test]
+    fn a_frozen_process_ends_all_the_same() {
+        let log = std::env::temp_dir().join(format!("weft-bench-frozen-{}.log", std::process::id()));
+        let arguments = ["-c".to_owned(), "exec sleep 600".to_owned()];
+        let state = |pid: u32| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+            stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()).expect("it has a state")
+        };
+        let sleeper = Daemon::start("sh", Path::new("/bin/sh"), &arguments, &log).expect("starts");
+        sleeper.freeze().expect("it is ours");
+        while state(sleeper.pid()) != 'T' {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let pid = sleeper.pid();
+        drop(sleeper);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists(), "it was ended and waited for");
+        let sleeper = Daemon::start("sh", Path::new("/bin/sh"), &arguments, &log).expect("starts");
+        let pid = sleeper.pid();
+        sleeper.freeze().and_then(|()| sleeper.thaw()).expect("it is ours");
+        sleeper.kill();
+        assert!(!Path::new(&format!("/proc/{pid}")).exists(), "it was ended and waited for");
+        fs::remove_file(&log).expect("it was made");
+    }
+
+    #[test]
+    fn bytes_of_disks_are_not_those_of_calls() {
+        let io = "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 5\n";
+        assert_eq!(disk_counts(io), Some(DiskBytes { read: 4096, written: 8192 }));
+        assert_eq!(disk_counts("rchar: 1\n"), None);
+        assert!(disk_bytes(std::process::id()).is_ok() && disk_bytes(u32::MAX).is_err());
     }
 
     #[test]

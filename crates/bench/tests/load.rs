@@ -252,7 +252,7 @@ fn whoever_watches_can_end_a_load() {
     let ran = run_watched(slow, move || Watch {
         on_second: Some(Box::new(move |second, _| teller.store(second == 1, Ordering::Relaxed))),
         stop: Some(flag),
-        ledger: None,
+        ..Watch::default()
     });
     assert!(ran.failure.is_none() && stop.load(Ordering::Relaxed));
     assert_eq!(ran.result.requests(), 1, "one is due at once, the next after ten seconds");

@@ -73,6 +73,15 @@ pub enum DriveCommand {
         /// The block device or file
         path: PathBuf,
     },
+    /// Say where a volume's data lies on a drive of this machine
+    ///
+    /// Reads only, and may be used while a node serves the drive. The volume is found in the copy of the fabric map
+    /// that every drive holds; each run of blocks is told with the byte on the drive where it begins. Blocks of
+    /// groups that have no copy on this drive are elsewhere: `weft map show` and `weft drive show` say where.
+    #[command(after_long_help = "Examples:\n  weft drive locate ./drive.img data\n  \
+        weft drive locate /dev/nvme0n1 data --offset 10GiB --size 1MiB --verify\n  \
+        weft drive locate ./drive.img data --size 1GiB --json | jq '.runs[] | select(.held == \"data\")'")]
+    Locate(DriveLocateArgs),
     /// Check a drive of this machine for damage
     ///
     /// Reads every structure of the drive and compares them with each other. The drive must not be in use by
@@ -86,6 +95,24 @@ pub enum DriveCommand {
         #[arg(long)]
         deep: bool,
     },
+}
+
+/// Arguments of `weft drive locate`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DriveLocateArgs {
+    /// The block device or file
+    pub path: PathBuf,
+    /// The volume's name
+    pub volume: String,
+    /// From where on in the volume
+    #[arg(long, value_name = "SIZE", default_value = "0", allow_hyphen_values = true)]
+    pub offset: Size,
+    /// How much of the volume, at most 16GiB
+    #[arg(long, value_name = "SIZE", default_value = "4KiB", allow_hyphen_values = true)]
+    pub size: Size,
+    /// Read the data, and say whether it matches its checksums
+    #[arg(long)]
+    pub verify: bool,
 }
 
 /// Arguments of `weft drive evacuate`.
@@ -251,6 +278,7 @@ fn used(drive: &DriveInfo) -> String {
 fn state_name(drive: &DriveInfo) -> &'static str {
     match (drive.state, drive.present) {
         (DriveState::Failed, _) => "failed",
+        (DriveState::Destroyed, _) => "destroyed",
         (DriveState::Draining, true) => "emptying",
         (DriveState::Active, true) => "active",
         (DriveState::Active | DriveState::Draining, false) => "absent",
@@ -259,7 +287,7 @@ fn state_name(drive: &DriveInfo) -> &'static str {
 
 fn state(drive: &DriveInfo) -> Cell {
     let tone = match (drive.state, drive.present) {
-        (DriveState::Failed, _) => Tone::Bad,
+        (DriveState::Failed | DriveState::Destroyed, _) => Tone::Bad,
         (DriveState::Active, true) => Tone::Good,
         (DriveState::Active, false) | (DriveState::Draining, _) => Tone::Warning,
     };

@@ -30,12 +30,15 @@ const CLOCK_BACK_SHOWN_MS: u64 = 1_000;
 ///
 /// Events are shown in the order in which they happened, which is that of their numbers. Where the manager's clock
 /// was set back in between, that is said.
+///
+/// --add puts an event of your own among them, a `note`: what was done to a machine, or when a test began. Reports
+/// that `weft report` makes of a recording mark it on their charts.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     after_long_help = "Examples:\n  weft events\n  weft events --follow\n  weft events --limit 10 --json\n  \
                              weft events --since 2h --node node-2\n  \
                              weft events --kind evict --kind promote --volume data\n  \
-                             weft events --follow --json | jq -r .what"
+                             weft events --follow --json | jq -r .what\n  weft events --add 'node-3: new firmware'"
 )]
 pub struct EventsArgs {
     /// Go on and show events as they happen, until Ctrl-C; with --json one document per line
@@ -61,6 +64,9 @@ pub struct EventsArgs {
     /// Only events about this drive: its identifier, or the first digits
     #[arg(long, value_name = "ID")]
     pub drive: Option<String>,
+    /// Add a note to the events instead of showing them
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["follow", "limit", "since", "kinds", "volume", "node", "drive"])]
+    pub add: Option<String>,
 }
 
 /// A time, or how long ago it is.
@@ -94,7 +100,7 @@ impl FromStr for Since {
 
 impl Since {
     /// The time, if it is this time now.
-    fn from_now(self, now_ms: u64) -> Timestamp {
+    fn before(self, now_ms: u64) -> Timestamp {
         match self {
             Since::At(time) => time,
             Since::Ago(span) => {
@@ -107,13 +113,20 @@ impl Since {
 
 pub(crate) async fn events(place: &FabricPlace, args: &EventsArgs, output: Output) -> Result<(), CliError> {
     let filter = EventFilter {
-        since: args.since.map(|since| since.from_now(wall_clock_us() / 1000)),
+        since: args.since.map(|since| since.before(wall_clock_us() / 1000)),
         kinds: args.kinds.clone(),
         volume: args.volume.clone(),
         node: args.node.clone(),
         drive: args.drive.clone(),
     };
     let mut connection = Connection::open(place).await?;
+    if let Some(text) = &args.add {
+        let answer = connection.ask(&ApiRequest::EventAdd { text: text.clone() }).await?;
+        let ApiAnswer::Events { events } = &answer else {
+            return Err(CliError::wrong_answer(connection.at()));
+        };
+        return output.show(&answer, |_, paint| events.iter().map(|e| line(e, paint)).collect());
+    }
     if !args.follow {
         let answer = connection.ask(&ApiRequest::Events { after: 0, limit: args.limit, filter }).await?;
         let ApiAnswer::Events { events } = &answer else {
@@ -187,7 +200,7 @@ mod tests {
             ("2025-06-01T12:30:00.125Z", "2025-06-01T12:30:00.125Z"),
         ] {
             let since: Since = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
-            assert_eq!(since.from_now(now).to_string(), time, "{text}");
+            assert_eq!(since.before(now).to_string(), time, "{text}");
         }
         for text in ["", "yesterday", "2025-13-01", "2025-06-01T12:30", "2025-02-30T00:00:00Z", "-1h"] {
             assert!(text.parse::<Since>().is_err(), "{text}");

@@ -1,4 +1,4 @@
-//! `weft fabric` and `weft map`: the fabric as a whole.
+//! `weft fabric`: the fabric as a whole.
 
 use crate::connection::Connection;
 use crate::error::CliError;
@@ -15,6 +15,16 @@ pub enum FabricCommand {
     /// Show the fabric's identity and settings
     #[command(after_long_help = "Examples:\n  weft fabric show\n  weft fabric show --json")]
     Show,
+    /// Compare the fabric map with what every drive says, and change nothing
+    ///
+    /// Checks the rules that hold in every map, the manager's store, that each node has the drives that the map
+    /// lists and each drive the groups, what drives hold that the map does not know, the clocks of the nodes, and
+    /// the versions of the programs. Each finding says what to do about it.
+    ///
+    /// Exits with 0 if the fabric is sound, and with 1 if something is not as it must be, or could not be looked at.
+    #[command(after_long_help = "Examples:\n  weft fabric check\n  \
+        weft fabric check --json | jq -r '.findings[].what'")]
+    Check,
     /// Make the manager's store anew, from the copies of the fabric map on the drives
     ///
     /// For when the manager's store is lost or damaged. Every drive holds a copy of the fabric map; the
@@ -36,7 +46,7 @@ pub enum FabricCommand {
 /// Arguments of `weft fabric set`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct FabricSetArgs {
-    /// How long a replica may be out before its data is rebuilt elsewhere, in milliseconds
+    /// How long a replica may be out before its data is rebuilt elsewhere, in milliseconds: 1000 to 31536000000
     #[arg(long, value_name = "MS")]
     pub rebuild_after_ms: Option<u64>,
     /// From which part of its capacity on a pool's fullest drive is worth a warning, such as 80%
@@ -74,17 +84,6 @@ pub struct FabricRecoverArgs {
     /// Read and say what would be done, and write nothing
     #[arg(long)]
     pub dry_run: bool,
-}
-
-/// The fabric map
-#[derive(Clone, Debug, clap::Subcommand)]
-pub enum MapCommand {
-    /// Print the fabric map as JSON
-    ///
-    /// The map is the document that says which drives exist, how groups are composed of them, and where
-    /// volumes lie.
-    #[command(after_long_help = "Examples:\n  weft map show\n  weft map show | jq '.map.groups | length'")]
-    Show,
 }
 
 /// The fabric, for programs.
@@ -158,13 +157,6 @@ fn settings_in_words(settings: &SettingsInfo) -> [(&'static str, String); 5] {
         ("capacity warning", format!("{} %", settings.capacity.warning_percent)),
         ("capacity critical", format!("{} %", settings.capacity.critical_percent)),
     ]
-}
-
-pub(crate) async fn map(connection: &Connection) -> Result<(), CliError> {
-    let answer = connection.ask(&ApiRequest::MapGet {}).await?;
-    // For people as for programs: the map is a document.
-    let output = Output { is_json: true, paint: crate::paint::Paint::off() };
-    output.show(&answer, |_, _| String::new())
 }
 
 #[cfg(test)]

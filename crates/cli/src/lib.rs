@@ -5,6 +5,8 @@
 //! it asks of the program through [`Engines`]. It never touches a drive, and never decides anything about the
 //! fabric.
 
+mod bundle;
+mod check;
 mod confirm;
 mod connection;
 mod drive;
@@ -16,13 +18,17 @@ mod helper;
 mod interrupt;
 mod local;
 mod locate;
+mod log;
 mod manager;
+mod map;
 mod node;
 mod output;
 mod paint;
 mod pool;
 mod progress;
 mod reference;
+mod repair;
+mod report;
 mod scrub;
 mod session;
 mod size;
@@ -34,31 +40,37 @@ mod usage;
 mod volume;
 mod watch;
 
+pub use bundle::SupportBundleArgs;
 pub use connection::{Connection, client_name};
-pub use drive::{DriveCommand, DriveFormatArgs};
+pub use drive::{DriveCommand, DriveFormatArgs, DriveLocateArgs};
 pub use error::{CliError, Exit};
 pub use events::{EventsArgs, Since};
-pub use fabric::{FabricCommand, FabricRecoverArgs, FabricSetArgs, MapCommand, Percent};
+pub use fabric::{FabricCommand, FabricRecoverArgs, FabricSetArgs, Percent};
 pub use local::{DownArgs, Folder, LocalConfig, LocalError, LocalNode, ProcessId, UpArgs};
 pub use locate::FabricPlace;
+pub use log::{LogArgs, LogFormat};
 pub use manager::{ManagerCommand, ManagerRunArgs};
+pub use map::{MapCommand, MapRestoreArgs};
 pub use node::{NodeCommand, NodeRunArgs};
 pub use output::{Output, note, report};
 pub use paint::{Paint, Tone};
 pub use pool::PoolCommand;
 pub use progress::Step;
 pub use reference::reference;
+pub use repair::VolumeRepairArgs;
+pub use report::ReportArgs;
 pub use scrub::{ScrubCommand, ScrubScheduleArgs, ScrubStartArgs};
 pub use session::SessionCommand;
 pub use size::{ParseSizeError, Size};
 pub use span::{ParseSpanError, Span, span};
+pub use table::{Cell, Table};
 pub use transfer::{VolumeExportArgs, VolumeImportArgs};
 pub use usage::report_usage;
 pub use volume::{Domain, VolumeCommand, VolumeCreateArgs, VolumeDeleteArgs, VolumeServeArgs};
 pub use watch::{By, SortColumn, WatchArgs};
 
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Options of every command.
 #[derive(Clone, Debug, clap::Args)]
@@ -120,6 +132,8 @@ pub enum Command {
     Status,
     /// Show what the fabric does, second by second
     Watch(WatchArgs),
+    /// Show what `weft watch --record` recorded, as a page with charts
+    Report(ReportArgs),
     /// Volumes: named, sized address spaces on the fabric
     #[command(subcommand)]
     Volume(VolumeCommand),
@@ -140,6 +154,8 @@ pub enum Command {
     Scrub(ScrubCommand),
     /// Show what happened in the fabric lately
     Events(EventsArgs),
+    /// Collect what helps to find out what is wrong, in one archive
+    SupportBundle(SupportBundleArgs),
     /// The fabric as a whole
     #[command(subcommand)]
     Fabric(FabricCommand),
@@ -158,8 +174,12 @@ pub trait Engines {
     fn node_run(&self, args: NodeRunArgs) -> Result<(), CliError>;
     fn drive_format(&self, args: DriveFormatArgs, output: Output) -> Result<(), CliError>;
     fn drive_inspect(&self, path: PathBuf, output: Output) -> Result<(), CliError>;
+    fn drive_locate(&self, args: DriveLocateArgs, output: Output) -> Result<(), CliError>;
+    /// What `weft drive inspect --json` prints, as a document.
+    fn drive_facts(&self, path: &Path) -> Result<serde_json::Value, CliError>;
     fn drive_check(&self, path: PathBuf, deep: bool, output: Output) -> Result<(), CliError>;
     fn fabric_recover(&self, args: FabricRecoverArgs, output: Output) -> Result<(), CliError>;
+    fn map_restore(&self, args: MapRestoreArgs, output: Output) -> Result<(), CliError>;
     fn volume_serve(&self, args: VolumeServeArgs, place: FabricPlace, output: Output)
     -> Result<(), CliError>;
 }
@@ -171,12 +191,18 @@ pub trait Engines {
 pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result<(), CliError> {
     let (place, output) = (globals.place(), globals.output());
     match command {
-        Command::Manager(ManagerCommand::Run(args)) => engines.manager_run(args),
-        Command::Node(NodeCommand::Run(args)) => engines.node_run(args),
+        Command::Manager(ManagerCommand::Run(args)) => engines.manager_run(*args),
+        Command::Node(NodeCommand::Run(args)) => engines.node_run(*args),
         Command::Drive(DriveCommand::Format(args)) => engines.drive_format(args, output),
         Command::Drive(DriveCommand::Inspect { path }) => engines.drive_inspect(path, output),
+        Command::Drive(DriveCommand::Locate(args)) => engines.drive_locate(args, output),
         Command::Drive(DriveCommand::Check { path, deep }) => engines.drive_check(path, deep, output),
         Command::Fabric(FabricCommand::Recover(args)) => engines.fabric_recover(args, output),
+        Command::SupportBundle(args) => bundle::bundle(&args, &place, engines, output),
+        Command::Map(MapCommand::Restore(args)) => engines.map_restore(args, output),
+        Command::Map(MapCommand::Verify { file }) => {
+            block_on(async move { map::verify(&file, output).await })
+        }
         Command::Volume(VolumeCommand::Serve(args)) => engines.volume_serve(args, place, output),
         Command::Up(args) => {
             let folder = globals.folder(args.dir.as_ref())?;
@@ -208,6 +234,7 @@ pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result
         Command::Volume(VolumeCommand::Export(args)) => {
             block_on(async move { transfer::export(&place, &args, output).await })
         }
+        Command::Report(args) => report::report(&args, output),
         Command::Status => block_on(async move { status::status(&place, output).await }),
         Command::Events(args) => block_on(async move { events::events(&place, &args, output).await }),
         Command::Watch(args) => block_on(async move { watch::watch(&place, &args, output).await }),
@@ -227,9 +254,13 @@ async fn ask(connection: &Connection, command: Command, output: Output) -> Resul
         Command::Volume(VolumeCommand::Resize { name, size, dry_run }) => {
             volume::resize(connection, &name, size, dry_run, output).await
         }
+        Command::Volume(VolumeCommand::Repair(args)) => repair::repair(connection, args, output).await,
         Command::Volume(VolumeCommand::Delete(args)) => volume::delete(connection, &args, output).await,
         Command::Session(SessionCommand::List { volume }) => {
             session::list(connection, volume.as_deref(), output).await
+        }
+        Command::Session(SessionCommand::End { session, dry_run, yes }) => {
+            session::end(connection, &session, dry_run, yes, output).await
         }
         Command::Node(NodeCommand::List) => node::list(connection, output).await,
         Command::Node(NodeCommand::Show { name }) => node::show(connection, &name, output).await,
@@ -251,7 +282,14 @@ async fn ask(connection: &Connection, command: Command, output: Output) -> Resul
         Command::Scrub(command) => scrub::scrub(connection, command, output).await,
         Command::Fabric(FabricCommand::Show) => fabric::show(connection, output).await,
         Command::Fabric(FabricCommand::Set(args)) => fabric::set(connection, &args, output).await,
-        Command::Map(MapCommand::Show) => fabric::map(connection).await,
+        Command::Fabric(FabricCommand::Check) => check::check(connection, output).await,
+        Command::Map(MapCommand::Show) => map::show(connection).await,
+        Command::Map(MapCommand::Backup { file, force }) => {
+            map::backup(connection, &file, force, output).await
+        }
+        Command::Map(MapCommand::Diff { file, other }) => {
+            map::diff(connection, &file, other.as_deref(), output).await
+        }
         other => unreachable!("{other:?} asks no manager"),
     }
 }

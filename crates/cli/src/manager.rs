@@ -2,6 +2,7 @@
 //! it, and the manager of a local fabric is started and stopped as its nodes are.
 
 use crate::local::ProcessId;
+use crate::log::LogArgs;
 use std::path::PathBuf;
 use weft_rt::Addr;
 use weft_types::FabricId;
@@ -29,10 +30,10 @@ pub enum ManagerCommand {
     /// Runs in the foreground until SIGTERM or SIGINT. While it is stopped, reads and writes go on; only a
     /// further failure has to wait for it.
     ///
-    /// The log goes to the standard error; WEFT_LOG filters it, for example WEFT_LOG=debug.
+    /// The log goes to the standard error, or to --log-file in files of bounded size; docs/logs.md has its fields.
     #[command(after_long_help = "Examples:\n  weft manager run --store /var/lib/weft/map.redb \
         --listen 10.0.0.1:4800 --socket /run/weft/manager.sock")]
-    Run(ManagerRunArgs),
+    Run(Box<ManagerRunArgs>),
 }
 
 /// Arguments of `weft manager run`.
@@ -58,4 +59,7 @@ pub struct ManagerRunArgs {
     /// Stop when this process ends
     #[arg(long, hide = true)]
     pub supervisor: Option<ProcessId>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "clap would take it for the help of the command")]
+    pub log: LogArgs,
 }

@@ -4,6 +4,7 @@ use crate::connection::Connection;
 use crate::drive::EvacuateArgs;
 use crate::error::CliError;
 use crate::local::ProcessId;
+use crate::log::LogArgs;
 use crate::output::{Output, fields, table_or_note};
 use crate::paint::{Paint, Tone};
 use crate::span::span_ms;
@@ -79,10 +80,10 @@ pub enum NodeCommand {
     /// Runs in the foreground until SIGTERM or SIGINT, then writes what it holds in memory to the drives and
     /// ends. A drive that cannot be opened is reported and left out; the others are served.
     ///
-    /// The log goes to the standard error; WEFT_LOG filters it, for example WEFT_LOG=debug.
+    /// The log goes to the standard error, or to --log-file in files of bounded size; docs/logs.md has its fields.
     #[command(after_long_help = "Examples:\n  weft node run --name node-1 --manager 10.0.0.1:4800 \
         --listen 10.0.0.2:4810 --drive /dev/nvme0n1 --drive /dev/nvme1n1")]
-    Run(NodeRunArgs),
+    Run(Box<NodeRunArgs>),
 }
 
 /// Arguments of `weft node run`.
@@ -111,6 +112,9 @@ pub struct NodeRunArgs {
     /// Stop when this process ends
     #[arg(long, hide = true)]
     pub supervisor: Option<ProcessId>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "clap would take it for the help of the command")]
+    pub log: LogArgs,
 }
 
 pub(crate) async fn list(connection: &Connection, output: Output) -> Result<(), CliError> {

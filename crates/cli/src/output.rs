@@ -18,10 +18,10 @@ pub struct Output {
 
 /// A document for programs.
 #[derive(Serialize)]
-struct Document<'a, T> {
-    schema_version: u32,
+pub(crate) struct Document<'a, T> {
+    pub(crate) schema_version: u32,
     #[serde(flatten)]
-    body: &'a T,
+    pub(crate) body: &'a T,
 }
 
 impl Output {

@@ -1,5 +1,6 @@
 //! `weft session`: who has attached which volume.
 
+use crate::confirm::confirm;
 use crate::connection::Connection;
 use crate::error::CliError;
 use crate::output::{Output, table_or_note};
@@ -21,6 +22,46 @@ pub enum SessionCommand {
         #[arg(long, value_name = "NAME")]
         volume: Option<String>,
     },
+    /// End a session: its client loses access at once
+    ///
+    /// For a client that has died and holds a volume exclusively: its session ends by itself when it has been
+    /// silent for long enough, see `weft fabric show`. Writes that were acknowledged are kept.
+    #[command(after_long_help = "Examples:\n  weft session end s12\n  weft session end 12 --yes")]
+    End {
+        /// The session's number, as `weft session list` shows it
+        session: String,
+        /// Go through all checks and change nothing
+        #[arg(long)]
+        dry_run: bool,
+        /// Do not ask first
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+pub(crate) async fn end(
+    connection: &Connection,
+    text: &str,
+    dry_run: bool,
+    yes: bool,
+    output: Output,
+) -> Result<(), CliError> {
+    let number = text.strip_prefix('s').unwrap_or(text).parse::<u64>();
+    let session = number.map_err(|_| CliError::Usage {
+        message: format!("'{text}' is no session: expected a number such as s12"),
+        hint: "`weft session list` shows the sessions".into(),
+    })?;
+    let request = |dry_run| ApiRequest::SessionEnd { session, dry_run };
+    if !dry_run {
+        connection.ask(&request(true)).await?;
+        confirm(&format!("The client of session s{session} loses access at once."), text, yes)?;
+    }
+    let answer = connection.ask(&request(dry_run)).await?;
+    let ApiAnswer::Sessions { .. } = &answer else {
+        return Err(CliError::wrong_answer(connection.at()));
+    };
+    let would = if dry_run { "would be " } else { "" };
+    output.show(&answer, |_, _| format!("session s{session} {would}ended\n"))
 }
 
 pub(crate) async fn list(

@@ -15,7 +15,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use weft_api::{ApiRequest, FailureDomain};
+use weft_api::{ApiAnswer, ApiRequest, FailureDomain};
 use weft_client::{AttachMode, AttachOptions, ClientError, Fabric, Volume};
 use weft_rt::sync::Semaphore;
 use weft_rt::{Buf, JoinHandle, now, spawn};
@@ -42,6 +42,9 @@ pub struct VolumeImportArgs {
     /// Create the volume first, as large as the file, with two copies
     #[arg(long)]
     pub create: bool,
+    /// Overwrite a volume that holds data
+    #[arg(long, conflicts_with = "create")]
+    pub force: bool,
     /// With --create: its size, such as 100GiB, if it shall be larger than the file or the file is -
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true, requires = "create")]
     pub size: Option<Size>,
@@ -82,7 +85,11 @@ pub(crate) async fn import(
         create(place, args, length).await?;
     }
     let volume = attach(place, &args.name, AttachMode::Exclusive).await?;
-    let fits = check_fits(&volume, args, length);
+    let mut fits = check_fits(&volume, args, length);
+    if fits.is_ok() && !args.create && !args.force {
+        // Attached exclusively, nobody can write to it meanwhile.
+        fits = check_is_empty(place, &args.name).await;
+    }
     let began = now();
     let import = Import {
         volume: volume.clone(),
@@ -189,6 +196,24 @@ fn nothing_to_import(file: &Path) -> CliError {
                create it again"
                 .into(),
     }
+}
+
+/// Refuses to overwrite data. A volume of which that is not known is taken for one that holds some.
+async fn check_is_empty(place: &FabricPlace, name: &str) -> Result<(), CliError> {
+    let connection = Connection::open(place).await?;
+    let answer = connection.ask(&ApiRequest::VolumeHoldsData { name: name.to_owned() }).await?;
+    let ApiAnswer::HoldsData { holds } = answer else {
+        return Err(CliError::wrong_answer(connection.at()));
+    };
+    let message = match holds {
+        Some(false) => return Ok(()),
+        Some(true) => format!("volume {name} holds data, all of which would be gone; nothing was changed"),
+        None => format!("not every drive says whether volume {name} holds data; nothing was changed"),
+    };
+    Err(CliError::Refused {
+        message,
+        hint: "pass --force to overwrite it, or import into a new volume with --create".into(),
+    })
 }
 
 fn check_fits(volume: &Volume, args: &VolumeImportArgs, length: Option<u64>) -> Result<(), CliError> {

@@ -3,8 +3,10 @@
 use crate::confirm::confirm;
 use crate::connection::Connection;
 use crate::error::CliError;
+use crate::log::LogArgs;
 use crate::output::{Output, fields, note, table_or_note};
 use crate::paint::Paint;
+use crate::repair::VolumeRepairArgs;
 use crate::size::Size;
 use crate::table::{Table, row};
 use crate::transfer::{VolumeExportArgs, VolumeImportArgs};
@@ -56,10 +58,27 @@ pub enum VolumeCommand {
     #[command(after_long_help = "Examples:\n  weft volume delete scratch\n  \
         weft volume delete scratch --force --yes\n  weft volume delete scratch --dry-run")]
     Delete(VolumeDeleteArgs),
+    /// Have a volume go on whose last up-to-date copies are gone for good
+    ///
+    /// Where a drive is only away, bring it back: nothing is lost then. Where all drives with up-to-date copies
+    /// of some of the volume are gone for good, nothing can bring that data back, and clients wait for it. Then this
+    /// command lets the volume go on with the newest copy that is left, which has missed writes, or with zeroes
+    /// where none is left.
+    ///
+    /// Every drive that is gone must be named with --destroyed by its whole identifier. It never takes part again,
+    /// also if it turns up. A drive that is in service cannot be named, every volume that loses something must
+    /// be, and all of their sessions end. Without --accept-data-loss it says what is wrong, and is refused.
+    #[command(
+        after_long_help = "Examples:\n  weft volume repair data\n  weft volume repair data --accept-data-loss \
+        --dry-run --destroyed 68e816c6-87bb-44b1-a785-902fb927d651\n  weft volume repair data \
+        --accept-data-loss --destroyed 68e816c6-87bb-44b1-a785-902fb927d651"
+    )]
+    Repair(VolumeRepairArgs),
     /// Copy a file into a volume
     ///
     /// The volume then holds what the file holds, and zeroes behind its end; what it held before is gone. A file
-    /// that is empty is refused. Blocks of zeroes take no space.
+    /// that is empty is refused. Blocks of zeroes take no space. A volume that holds data is refused, unless
+    /// --force is given.
     /// The volume is attached exclusively meanwhile.
     ///
     /// If it fails in between, the volume holds a part of the file; run the command again.
@@ -170,6 +189,9 @@ pub struct VolumeServeArgs {
     /// End attaches of other clients that are in the way: they lose access at once
     #[arg(long)]
     pub preempt: bool,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "clap would take it for the help of the command")]
+    pub log: LogArgs,
 }
 
 pub(crate) async fn create(

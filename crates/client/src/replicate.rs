@@ -93,6 +93,8 @@ pub(crate) struct Where {
     pub(crate) group: GroupId,
     pub(crate) object: ObjectId,
     pub(crate) range: BlockRange,
+    /// The number of the request that they are part of, for the logs of all machines.
+    pub(crate) request: u32,
 }
 
 impl Where {
@@ -773,7 +775,7 @@ impl Session {
             }
             let head = self.head(entry, drive, ask).encode(ask.crcs);
             let lost = |e| format!("drive {drive}: {}", with_causes(&e));
-            let answer = link.send(ask.kind, &head, ask.bufs.to_vec()).await.map_err(lost)?;
+            let answer = link.send(ask.kind, ask.at.request, &head, ask.bufs.to_vec()).await.map_err(lost)?;
             ask.trail.inspect(|trail| trail.sent());
             ask.sent.inspect(|sent| sent.set(Some(now())));
             let frame = answer.await.map_err(lost)?;
@@ -848,7 +850,7 @@ impl Session {
     }
 
     fn note_trouble(&self, group: GroupId, text: &str) {
-        tracing::debug!(%group, text, "a replica does not serve");
+        tracing::debug!(volume = self.volume_name, %group, text, "a replica does not serve");
         self.trouble.borrow_mut().insert(group, text.to_owned());
     }
 

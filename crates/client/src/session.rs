@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use weft_rt::sync::{Notify, join_all};
-use weft_rt::{Instant, now, sleep, sleep_until, spawn, wall_clock_us};
+use weft_rt::{Instant, LogQuota, now, sleep, sleep_until, spawn, wall_clock_us};
 use weft_types::limits::{VERSION_AHEAD_MAX, WATERMARK_LAG_MAX};
 use weft_types::{AttachMode, DriveId, Generation, GroupId, SessionId, SessionSlot, Version, VolumeId};
 use weft_wire::Kind;
@@ -87,6 +87,9 @@ pub(crate) struct Session {
     /// By how many counter steps the clock that versions start from differs from this machine's.
     clock_shift: Cell<i64>,
     next_operation: Cell<u64>,
+    next_request: Cell<u32>,
+    pub(crate) slow_told: LogQuota,
+    pub(crate) failed_told: LogQuota,
     /// Operations under way that their callers gave up: their group, and the bytes that they hold.
     given_up: RefCell<BTreeMap<u64, (GroupId, u64)>>,
     given_up_bytes: Cell<u64>,
@@ -120,6 +123,9 @@ impl Session {
             groups: RefCell::default(),
             clock_shift: Cell::new(0),
             next_operation: Cell::new(1),
+            next_request: Cell::new(1),
+            slow_told: LogQuota::new("slow requests"),
+            failed_told: LogQuota::new("failed requests"),
             given_up: RefCell::default(),
             given_up_bytes: Cell::new(0),
             ended: Cell::new(None),
@@ -140,6 +146,13 @@ impl Session {
             Some(Ended::Fenced) => Err(ClientError::Fenced { volume }),
             Some(Ended::Over) => Err(ClientError::SessionOver { volume }),
         }
+    }
+
+    /// The number of a new request, for logs. It is never 0.
+    pub(crate) fn number_request(&self) -> u32 {
+        let number = self.next_request.get();
+        self.next_request.set(number.checked_add(1).unwrap_or(1));
+        number
     }
 
     /// Marks the session as ended; every operation fails from now on.

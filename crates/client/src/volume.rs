@@ -11,9 +11,11 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::{Notify, join_all};
-use weft_rt::{Buf, BufMut, JoinHandle, spawn, timeout};
+use weft_rt::{Buf, BufMut, JoinHandle, now, slow_request, spawn, timeout};
 use weft_types::limits::{RANGE_BLOCKS_MAX, REQUEST_BLOCKS_MAX};
-use weft_types::{AttachMode, BLOCK_SIZE, BlockCount, GroupId, Lba, ObjectId, SECTOR_SIZE, Striping};
+use weft_types::{
+    AttachMode, BLOCK_SIZE, BlockCount, Lba, ObjectId, RequestId, SECTOR_SIZE, Striping, with_causes,
+};
 use weft_wire::control::ManagerRequest;
 use weft_wire::data::Content;
 
@@ -218,7 +220,7 @@ impl Volume {
         let mut zero = BTreeMap::new();
         for part in parts {
             let at = self.place(&part)?;
-            let extents = self.patiently(at.group, self.0.session.contents(at)).await?;
+            let extents = self.patiently("block status", at, self.0.session.contents(at)).await?;
             for (place, count) in runs(&part) {
                 for i in 0..count {
                     let block = place.1 + i;
@@ -317,8 +319,11 @@ impl Volume {
             return Ok(held);
         }
         let parts = split(&self.striping()?, Lba(blocks.start), 1, 1);
-        let group = self.place(&parts[0])?.group;
-        self.patiently(group, async { Ok(self.0.partial.acquire(blocks, how).await) }).await
+        let at = self.place(&parts[0])?;
+        self.patiently("wait for an earlier write", at, async {
+            Ok(self.0.partial.acquire(blocks, how).await)
+        })
+        .await
     }
 
     /// Writes whole blocks: each object's part at once. No data: zeroes. What is held stays so until every
@@ -354,11 +359,11 @@ impl Volume {
         held: Option<Held>,
     ) -> Result<impl Future<Output = Result<(), ClientError>> + use<'a>, ClientError> {
         let at = self.place(part)?;
-        let (payload, bytes) = match data {
-            Some(bufs) => (gather(part, bufs), at.range.bytes() as u64),
-            None => (Payload::Zero, BLOCK_SIZE as u64),
+        let (what, payload, bytes) = match data {
+            Some(bufs) => ("write", gather(part, bufs), at.range.bytes() as u64),
+            None => ("write zeroes", Payload::Zero, BLOCK_SIZE as u64),
         };
-        Ok(self.patiently(at.group, async move {
+        Ok(self.patiently(what, at, async move {
             let session = &self.0.session;
             let operation = session.begin(at.group, bytes).await?;
             let ticket = operation.ticket();
@@ -382,13 +387,13 @@ impl Volume {
             && part.places.len() == 1
         {
             let at = self.place(part)?;
-            let read = self.patiently(at.group, self.0.session.read_object(at)).await?;
+            let read = self.patiently("read", at, self.0.session.read_object(at)).await?;
             return Ok(read.into_iter().map(|(_, buf)| buf).collect());
         }
         let mut reads = Vec::with_capacity(parts.len());
         for part in &parts {
             let at = self.place(part)?;
-            reads.push(self.patiently(at.group, self.0.session.read_object(at)));
+            reads.push(self.patiently("read", at, self.0.session.read_object(at)));
         }
         let mut bufs = BTreeMap::new();
         for (part, read) in parts.iter().zip(join_all(reads).await) {
@@ -401,20 +406,54 @@ impl Volume {
         Ok(bufs.into_values().flatten().collect())
     }
 
-    /// Goes on trying for as long as the options allow.
+    /// Goes on trying for as long as the options allow. Tells in the log if it took long or failed.
     async fn patiently<T>(
         &self,
-        group: GroupId,
+        what: &'static str,
+        at: Where,
         work: impl Future<Output = Result<T, ClientError>>,
     ) -> Result<T, ClientError> {
-        let waited = self.0.options.io_timeout;
-        match timeout(waited, work).await {
+        let (waited, begun) = (self.0.options.io_timeout, now());
+        let ended = match timeout(waited, work).await {
             Ok(result) => result,
             Err(_) => {
-                let trouble = self.0.session.trouble.borrow().get(&group).cloned();
+                let trouble = self.0.session.trouble.borrow().get(&at.group).cloned();
                 let cause = trouble.unwrap_or_else(|| "no answer".to_owned());
-                Err(ClientError::TimedOut { group, waited, cause })
+                Err(ClientError::TimedOut { group: at.group, waited, cause })
             }
+        };
+        let took = begun.elapsed();
+        if took >= slow_request() || ended.is_err() {
+            self.tell(what, at, took, ended.as_ref().err());
+        }
+        ended
+    }
+
+    /// Tells of a request that was slow or failed. That a session is over is told once, when it ends.
+    #[cold]
+    fn tell(&self, what: &'static str, at: Where, took: Duration, error: Option<&ClientError>) {
+        let session = &self.0.session;
+        let Where { group, object, range, request: number } = at;
+        let request_id = RequestId { session: session.id, number };
+        let (volume, took_ms) = (&session.volume_name, took.as_millis() as u64);
+        let epoch = session.fabric.entry(group).map(|entry| entry.epoch.0);
+        match error {
+            Some(ClientError::Fenced { .. } | ClientError::SessionOver { .. }) => {}
+            Some(error) if session.failed_told.allows() => {
+                let error = with_causes(error);
+                tracing::warn!(
+                    %request_id, what, volume, %group, epoch, %object, %range, took_ms, error,
+                    "request failed"
+                );
+            }
+            None if session.slow_told.allows() => {
+                let last_trouble = session.trouble.borrow().get(&group).cloned();
+                tracing::warn!(
+                    %request_id, what, volume, %group, epoch, %object, %range, took_ms, last_trouble,
+                    "request was slow"
+                );
+            }
+            _ => {}
         }
     }
 
@@ -435,7 +474,10 @@ impl Volume {
         let group = volume.and_then(|v| weft_layout::group_of(v, part.object_index));
         let object = ObjectId::new(self.0.session.volume, part.object_index);
         match group {
-            Some(group) => Ok(Where { group, object, range: part.range }),
+            Some(group) => {
+                let request = self.0.session.number_request();
+                Ok(Where { group, object, range: part.range, request })
+            }
             None => Err(ClientError::Fenced { volume: self.name().to_owned() }),
         }
     }

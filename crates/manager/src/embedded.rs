@@ -1,6 +1,6 @@
 //! The store in a file of this machine, on redb: for fabrics with one manager.
 //!
-//! It owns the file. One table, one key, one value, so that a commit is one transaction:
+//! It owns the file. One table, and the map is one value under one key, so that a commit is one transaction:
 //!
 //! ```text
 //! offset size field (little-endian)
@@ -14,7 +14,8 @@
 //!
 //! Beside it, in tables of their own that an older program leaves alone, the journal: events by number, and since when
 //! there are which troubles, each value with a checksum in front (CRC-32C of the rest, little-endian). It is for
-//! people: what cannot be read of it is left out, and keeps no manager from starting.
+//! people: what cannot be read of it is left out, and keeps no manager from starting. Beside the map, under a key of its
+//! own, is a note that may be lost: `crc`, then its bytes.
 
 use crate::{Journal, MapStore, StoreError};
 use redb::{
@@ -45,6 +46,9 @@ const TROUBLES: &str = "troubles";
 
 /// Bytes in front of each value of the journal.
 const SEAL_BYTES: usize = 4;
+
+/// Where the note is.
+const NOTE_KEY: &str = "note";
 
 /// The first bytes of every redb file (redb, `docs/design.md`, "Database header").
 const ENGINE_MAGIC: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
@@ -200,6 +204,33 @@ impl MapStore for EmbeddedStore {
             write_journal(&transaction, journal).map_err(failed)?;
         }
         // The engine's default durability: on the device when this returns.
+        transaction.commit().map_err(|e| failed(e.into()))
+    }
+
+    fn note(&self) -> Result<Option<Vec<u8>>, StoreError> {
+        guard(&self.path, || {
+            let failed = |e: redb::Error| self.failed("read", e);
+            let transaction = self.database.begin_read().map_err(|e| failed(e.into()))?;
+            let table = transaction.open_table(TABLE).map_err(|e| failed(e.into()))?;
+            let Some(value) = table.get(NOTE_KEY).map_err(|e| failed(e.into()))? else { return Ok(None) };
+            match value.value().split_at_checked(4) {
+                Some((crc, note)) if crc == crc32c::crc32c(note).to_le_bytes() => Ok(Some(note.to_vec())),
+                _ => {
+                    let cause = "the note beside the map does not match its checksum".to_owned();
+                    Err(StoreError::Corrupt { place: self.place(), cause })
+                }
+            }
+        })
+    }
+
+    fn keep_note(&self, bytes: &[u8]) -> Result<(), StoreError> {
+        let failed = |e: redb::Error| self.failed("write", e);
+        let value = [&crc32c::crc32c(bytes).to_le_bytes()[..], bytes].concat();
+        let transaction = self.database.begin_write().map_err(|e| failed(e.into()))?;
+        {
+            let mut table = transaction.open_table(TABLE).map_err(|e| failed(e.into()))?;
+            table.insert(NOTE_KEY, value.as_slice()).map_err(|e| failed(e.into()))?;
+        }
         transaction.commit().map_err(|e| failed(e.into()))
     }
 }

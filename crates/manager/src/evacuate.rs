@@ -43,7 +43,7 @@ impl Manager {
         let is_asked = |state| match state {
             DriveState::Active => !cancel,
             DriveState::Draining => cancel,
-            DriveState::Failed => false,
+            DriveState::Failed | DriveState::Destroyed => false,
         };
         // Said again after a lost answer, there is nothing left to do.
         for drive in map.drives.values().filter(|d| drives.contains(&d.id) && is_asked(d.state)) {

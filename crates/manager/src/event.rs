@@ -4,7 +4,7 @@
 //! nothing, and nothing is decided by it.
 
 use crate::manager::wall_clock_ms;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use weft_api::{EventFilter, EventInfo, Timestamp};
 use weft_membership::Reason;
 use weft_types::limits::{EVENT_CHARS_MAX, EVENT_SUBJECTS_MAX, EVENTS_MAX, FRAME_BODY_MAX};
@@ -99,6 +99,10 @@ impl Subjects {
             | Reason::DriveDraining { drive, .. }
             | Reason::DriveRestored { drive }
             | Reason::DriveFailed { drive, .. } => Subjects::drives(new, [*drive]),
+            Reason::LossAccepted { destroyed, older, emptied, .. } => {
+                Subjects::drives(new, destroyed.iter().copied())
+                    .and_groups(new, older.iter().chain(emptied).copied())
+            }
             Reason::DriveRemoved { drive } => Subjects::drives(old, [*drive]),
             Reason::Evicted { drives, groups, .. } | Reason::Rejoined { drives, groups } => {
                 Subjects::drives(new, drives.iter().copied()).and_groups(new, groups.iter().copied())
@@ -137,6 +141,8 @@ impl Subjects {
 pub(crate) struct Events {
     ring: VecDeque<EventInfo>,
     last: u64,
+    /// How many there were of each kind.
+    counts: BTreeMap<String, u64>,
     /// How many of the newest are not in the store yet.
     unwritten: usize,
 }
@@ -198,8 +204,14 @@ impl Events {
             self.ring.pop_front();
         }
         self.last = event.seq;
+        *self.counts.entry(event.what.clone()).or_default() += 1;
         self.unwritten = (self.unwritten + 1).min(EVENTS_MAX);
         self.ring.push_back(event);
+    }
+
+    /// How many events of each kind there were since the process started.
+    pub(crate) fn counts(&self) -> &BTreeMap<String, u64> {
+        &self.counts
     }
 
     /// Those that are not in the store yet, as the store takes them.
@@ -263,6 +275,7 @@ mod tests {
             }
             let all = events.newest(0, None, &none);
             assert_eq!((all.len(), all[0].seq), (EVENTS_MAX, 6));
+            assert_eq!(events.counts()["test"], EVENTS_MAX as u64 + 5);
             let max = EVENTS_MAX as u64;
             assert_eq!(numbers(&events.newest(max, Some(2), &none)), [max + 4, max + 5]);
             assert!(events.newest(max + 5, None, &none).is_empty());

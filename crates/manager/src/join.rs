@@ -6,11 +6,11 @@
 use crate::error::{CommitError, Denied, RECOVER_HINT};
 use crate::event::Subjects;
 use crate::manager::{Manager, wall_clock_ms};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use weft_membership::{AddDrive, Change, CreatePool, JoinNode, MoveNode};
 use weft_rt::now;
 use weft_types::limits::DRIVES_PER_TARGET_MAX;
-use weft_types::{DriveId, FabricMap, MapVersion, NodeId, PoolId};
+use weft_types::{DriveId, DriveState, FabricMap, MapVersion, NodeId, PoolId};
 use weft_wire::Status;
 use weft_wire::control::DriveReport;
 
@@ -25,7 +25,7 @@ impl Manager {
     /// it must not serve because they are not its own.
     ///
     /// # Errors
-    /// If another target has its name, or all of its drives are not its own. If it knows a newer map than this
+    /// If another target has its name. If it knows a newer map than this
     /// manager: then the manager stops for good.
     pub(crate) fn join(
         &self,
@@ -40,11 +40,14 @@ impl Manager {
             return Err(Denied::new(Status::NotReady, self.halt_as_stale(text)));
         }
         self.check_namesake(&map, name, addr, incarnation)?;
-        let refused = self.check_drives(&map, name, &drives)?;
-        let (_, drives): (Vec<_>, Vec<_>) = drives.into_iter().partition(|d| refused.contains_key(&d.id));
+        let refused = self.check_drives(&map, name, &drives);
+        let (left_out, drives): (Vec<_>, Vec<_>) =
+            drives.into_iter().partition(|d| refused.contains_key(&d.id));
+        let older = left_out.iter().filter(|r| refused.get(&r.id) == self.why_older(&map, r).as_ref());
+        let older = older.map(|r| r.id).collect();
         let node = self.enter_node(&map, name, addr)?;
         self.enter_drives(node, &drives)?;
-        let is_restart = self.note_join(node, incarnation, &drives, refused.clone());
+        let is_restart = self.note_join(node, incarnation, &drives, refused.clone(), older);
         let verb = if is_restart { "is back with" } else { "is there with" };
         self.tell(
             "target-joined",
@@ -79,47 +82,85 @@ impl Manager {
         ))
     }
 
-    /// Finds the drives that the map lists on another node.
-    ///
-    /// # Errors
-    /// If there are no others, or one drive was found twice.
-    fn check_drives(
-        &self,
-        map: &FabricMap,
-        name: &str,
-        drives: &[DriveReport],
-    ) -> Result<BTreeMap<DriveId, String>, Denied> {
+    /// Finds the drives that the node must not serve, and says why. The others join all the same.
+    fn check_drives(&self, map: &FabricMap, name: &str, drives: &[DriveReport]) -> BTreeMap<DriveId, String> {
         let (mut paths, mut refused) = (BTreeMap::new(), BTreeMap::new());
         for report in drives {
-            if let Some(other) = paths.insert(report.id, &report.path) {
-                let text = format!(
+            let twin = paths.insert(report.id, &report.path);
+            let why = match twin {
+                Some(other) => Some(format!(
                     "drive {} was found twice, as {other} and {}: one of the two is a copy of the other; \
                      leave it out, or format it anew",
                     report.id, report.path
-                );
-                return Err(Denied::new(Status::Refused, text));
-            }
-            let Some(listed) = map.drives.get(&report.id) else { continue };
-            let Some(node) = map.nodes.get(&listed.node).filter(|n| n.name != name) else { continue };
-            let is_up = self.state.borrow().members.get(&node.id).is_some_and(|m| m.serves(report.id));
-            let (found, hint) = if is_up {
-                ("is in service", "one of the two is a copy of the other: leave it out, or format it anew")
-            } else {
-                ("belongs", "put it back, or start its target under the name of that node")
+                )),
+                None => self.why_not(map, name, report),
             };
-            let text = format!(
-                "drive {} found as {} {found} on node '{}' as {}: {hint}",
-                report.id, report.path, node.name, listed.path
-            );
-            self.tell("drive-refused", text.clone(), Subjects::node(name).and_drives(map, [report.id]));
-            refused.insert(report.id, text);
-        }
-        match refused.first_key_value() {
-            Some((_, text)) if refused.len() == drives.len() => {
-                Err(Denied::new(Status::Refused, text.clone()))
+            let Some(why) = why else { continue };
+            let is_news = {
+                let state = self.state.borrow();
+                let member = map.node_named(name).and_then(|n| state.members.get(&n.id));
+                member.and_then(|m| m.refused.get(&report.id)) != Some(&why)
+            };
+            if is_news {
+                self.tell("drive-refused", why.clone(), Subjects::node(name).and_drives(map, [report.id]));
             }
-            _ => Ok(refused),
+            refused.insert(report.id, why);
         }
+        refused
+    }
+
+    /// Why a drive that a node has found cannot be served by it.
+    fn why_not(&self, map: &FabricMap, name: &str, report: &DriveReport) -> Option<String> {
+        let (id, path) = (report.id, &report.path);
+        if map.removed_drives.contains(&id) {
+            return Some(format!(
+                "drive {id} found as {path} was removed from the fabric, and is left alone: leave it out, or make it a \
+                 new drive with `weft drive format --force`"
+            ));
+        }
+        let listed = map.drives.get(&id)?;
+        if listed.state == DriveState::Destroyed {
+            return Some(format!(
+                "drive {id} found as {path} was declared destroyed, and the fabric has gone on without it: what it holds \
+                 counts for nothing any more, and is left as it is; `weft drive format --force` makes it a new drive"
+            ));
+        }
+        match map.nodes.get(&listed.node).filter(|n| n.name != name) {
+            None => self.why_older(map, report),
+            Some(node) => {
+                let is_up = self.state.borrow().members.get(&node.id).is_some_and(|m| m.serves(id));
+                let (found, hint) = if is_up {
+                    (
+                        "is in service",
+                        "one of the two is a copy of the other: leave it out, or format it anew",
+                    )
+                } else {
+                    ("belongs", "put it back, or start its target under the name of that node")
+                };
+                Some(format!(
+                    "drive {id} found as {path} {found} on node '{}' as {}: {hint}",
+                    node.name, listed.path
+                ))
+            }
+        }
+    }
+
+    /// Whether a drive holds less than its target had promised that it does: it was replaced by an older copy of
+    /// itself, or has lost writes. As long as a group takes it for up to date, it must not serve. Once it is out
+    /// of all of them it may come back, and is compared with the other copies from its first block to its last.
+    fn why_older(&self, map: &FabricMap, report: &DriveReport) -> Option<String> {
+        let known = self.state.borrow().commits.get(&report.id).copied()?;
+        let is_trusted = map.groups.values().any(|g| g.write_set().any(|d| d == report.id));
+        // A target of an older release does not say.
+        if report.commit == 0 || report.commit >= known || !is_trusted {
+            return None;
+        }
+        Some(format!(
+            "drive {} found as {} holds less than it had acknowledged (commit {}, it was at {known}): an older copy has \
+             taken its place, or it has lost writes. It is taken out of its groups, and then brought up to date from the \
+             other copies. Where it is the only one: put back what was there, or see `weft volume repair --help`",
+            report.id, report.path, report.commit
+        ))
     }
 
     fn enter_node(&self, map: &FabricMap, name: &str, addr: &str) -> Result<NodeId, CommitError> {
@@ -140,15 +181,6 @@ impl Manager {
         for report in drives {
             let map = self.map();
             if map.drives.contains_key(&report.id) {
-                continue;
-            }
-            if map.removed_drives.contains(&report.id) {
-                let text = format!(
-                    "drive {} ({}) was removed from the fabric, and is left alone",
-                    report.id.short(),
-                    report.path
-                );
-                self.tell("drive-left-alone", text, Subjects::default().and_drives(&map, [report.id]));
                 continue;
             }
             self.commit(&Change::AddDrive(AddDrive {
@@ -177,16 +209,18 @@ impl Manager {
         incarnation: u64,
         drives: &[DriveReport],
         refused: BTreeMap<DriveId, String>,
+        older: BTreeSet<DriveId>,
     ) -> bool {
         let mut state = self.state.borrow_mut();
+        for report in drives {
+            let before = state.commits.insert(report.id, report.commit);
+            state.commits_kept.1 |= before != Some(report.commit);
+        }
         let member = state.members.get_mut(&node).expect("every node of the map has a member");
         let is_restart = member.incarnation.is_some_and(|i| i != incarnation);
         member.had_former |= is_restart;
-        // A process does not name a drive again that it has let go.
-        if is_restart {
-            member.refused.clear();
-        }
-        member.refused.extend(refused);
+        member.refused = refused;
+        member.older = older;
         let now = now();
         if !member.is_up() {
             member.since_ms = wall_clock_ms();

@@ -64,6 +64,26 @@ impl State {
         holders.into_iter().filter(is_unheard).filter_map(named).collect()
     }
 
+    /// Whether a drive of the node that was refused, because it holds less than it should, is trusted by no group any
+    /// more, or was accepted by a person as it is.
+    fn can_take_back(&self, node: NodeId) -> bool {
+        let is_trusted = |d: DriveId| self.map.groups.values().any(|g| g.write_set().any(|w| w == d));
+        let older = self.members.get(&node).into_iter().flat_map(|m| &m.older);
+        older.copied().any(|d| !self.commits.contains_key(&d) || !is_trusted(d))
+    }
+
+    /// Notes how far the node's drives have come. A number only rises while its drive is served.
+    fn note_commits(&mut self, node: NodeId, commits: &[(DriveId, u64)]) {
+        let Some(member) = self.members.get(&node) else { return };
+        for (drive, commit) in commits.iter().filter(|(d, _)| member.drives.contains(d)) {
+            let known = self.commits.entry(*drive).or_default();
+            if *commit > *known {
+                *known = *commit;
+                self.commits_kept.1 = true;
+            }
+        }
+    }
+
     /// Notes for the suspicions which commit took drives out because of them.
     pub(crate) fn note_evictions(&mut self, old: &FabricMap) {
         let map = self.map.clone();
@@ -101,6 +121,7 @@ impl Manager {
         node: NodeId,
         incarnation: u64,
         adopted: MapVersion,
+        commits: &[(DriveId, u64)],
     ) -> Result<ManagerAnswer, Denied> {
         let mut state = self.state.borrow_mut();
         let (map, version) = (state.map.clone(), state.map.version);
@@ -111,6 +132,14 @@ impl Manager {
         if member.incarnation != Some(incarnation) {
             return Err(unknown());
         }
+        if state.can_take_back(node) {
+            return Err(Denied::new(
+                Status::NotFound,
+                format!("a drive of node {node} was refused and can be taken now: join again"),
+            ));
+        }
+        state.note_commits(node, commits);
+        let member = state.members.get_mut(&node).ok_or_else(unknown)?;
         if adopted > version {
             let text = format!(
                 "node {node} has adopted map {adopted}, this manager is at {version}: the manager's store is older \

@@ -18,12 +18,17 @@ use weft_rt::sync::{Notify, race};
 use weft_rt::{Buf, Instant, Listener, Server, now, random_u128, sleep_until, spawn};
 use weft_types::{
     DriveId, Durations, Epoch, FabricId, FabricMap, GroupId, MapVersion, NodeId, SessionId, VolumeId,
+    with_causes,
 };
 use weft_wire::control;
 
 /// The main loop looks at least so often per lease, so that a silence is noticed an eighth of a lease late at
 /// most; targets renew four times per lease.
 const LOOKS_PER_LEASE: u32 = 8;
+
+/// How often the store learns how far each drive has come, while they go on: an older copy that is put in a drive's
+/// place is told from it if it is that much older. Each time costs one small write.
+const COMMITS_KEPT_EVERY: Duration = Duration::from_secs(5);
 
 /// How a manager starts.
 #[derive(Clone, Debug)]
@@ -54,6 +59,11 @@ pub(crate) struct State {
     pub(crate) touched: BTreeMap<SessionId, Instant>,
     /// Replicas that say they have verified everything, with the stint.
     pub(crate) verified: BTreeMap<(GroupId, DriveId), Epoch>,
+    /// Per drive the newest commit that its target has said to be durable: what the drive must still have when it
+    /// is seen next. Kept beside the map in the store, a little later.
+    pub(crate) commits: BTreeMap<DriveId, u64>,
+    /// When they were kept last, and whether they have changed since.
+    pub(crate) commits_kept: (Instant, bool),
     /// Nodes with a task that attends to them.
     pub(crate) attended: BTreeSet<NodeId>,
     /// Volumes whose sessions are being swept.
@@ -115,6 +125,8 @@ impl Manager {
             members,
             touched: BTreeMap::new(),
             verified: BTreeMap::new(),
+            commits: read_commits(&store),
+            commits_kept: (started, false),
             attended: BTreeSet::new(),
             sweeping: BTreeSet::new(),
             emptying: BTreeSet::new(),
@@ -152,6 +164,11 @@ impl Manager {
         self.state.borrow().map.clone()
     }
 
+    /// How many events of each kind there were since this process started, such as `evict`.
+    pub fn event_counts(&self) -> BTreeMap<String, u64> {
+        self.state.borrow().events.counts().clone()
+    }
+
     /// Completes with the reason when the manager can serve no more, because the store failed or another manager
     /// has committed: the process should end, and start again. It does not complete when the store turns out to be
     /// an old copy: no new start mends that, so the manager stays, grants nothing, and says so in its status.
@@ -176,6 +193,7 @@ impl Manager {
             self.empty_what_is_deleted();
             self.look_for_troubles();
             self.write_down_events();
+            self.keep_commits(COMMITS_KEPT_EVERY);
             let look = now() + self.lease() / LOOKS_PER_LEASE;
             // Whatever is due now was not possible; the next look decides anew.
             let next = due.filter(|d| *d > now()).map_or(look, |d| d.min(look));
@@ -187,6 +205,23 @@ impl Manager {
     pub(crate) fn steady_clock_us(&self) -> u64 {
         let since = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
         weft_rt::wall_clock_us().max(self.started_us.saturating_add(since))
+    }
+
+    /// Keeps in the store how far each drive has come, if that was not done for so long. Without it a drive that was
+    /// replaced by an older copy of itself while nobody ran is not told from the drive that it was.
+    pub fn keep_commits(&self, at_most_every: Duration) {
+        let bytes = {
+            let mut state = self.state.borrow_mut();
+            let (kept, is_new) = state.commits_kept;
+            if !is_new || kept.elapsed() < at_most_every || self.halted.borrow().is_some() {
+                return;
+            }
+            state.commits_kept = (now(), false);
+            control::encode(&state.commits.iter().collect::<Vec<_>>())
+        };
+        if let Err(error) = self.store.keep_note(&bytes) {
+            tracing::warn!(error = with_causes(&error), "how far drives have come was not kept");
+        }
     }
 
     /// The lease, as a target counts it.
@@ -219,6 +254,25 @@ fn read_map(
             Err(ManagerError::OtherFabric { found: map.fabric, expected })
         }
         _ => Ok(map),
+    }
+}
+
+/// How far each drive had come. Without the note nothing is known, which is where every fabric begins.
+fn read_commits(store: &impl MapStore) -> BTreeMap<DriveId, u64> {
+    let note = match store.note() {
+        Ok(Some(note)) => note,
+        Ok(None) => return BTreeMap::new(),
+        Err(error) => {
+            tracing::warn!(error = with_causes(&error), "how far drives had come cannot be read");
+            return BTreeMap::new();
+        }
+    };
+    match control::decode::<Vec<(DriveId, u64)>>(&note) {
+        Ok(commits) => commits.into_iter().collect(),
+        Err(error) => {
+            tracing::warn!(error = with_causes(&error), "how far drives had come cannot be read");
+            BTreeMap::new()
+        }
     }
 }
 

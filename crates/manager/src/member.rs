@@ -55,6 +55,8 @@ pub(crate) struct Member {
     pub(crate) drives: BTreeSet<DriveId>,
     /// The drives that it has found and must not serve, and why.
     pub(crate) refused: BTreeMap<DriveId, String>,
+    /// Those among them that hold less than they had acknowledged.
+    pub(crate) older: BTreeSet<DriveId>,
     /// Whether another process of this target may have served before the one that joined.
     pub(crate) had_former: bool,
     /// The drives that it reported as failed, and why.
@@ -86,6 +88,7 @@ impl Member {
             adopted: MapVersion(0),
             drives: BTreeSet::new(),
             refused: BTreeMap::new(),
+            older: BTreeSet::new(),
             had_former: true,
             failed: BTreeMap::new(),
             suspicion: None,

@@ -6,17 +6,26 @@
 use crate::error::CommitError;
 use crate::event::Subjects;
 use crate::join::DEFAULT_POOL;
+use crate::loss;
 use crate::manager::{Manager, wall_clock_ms};
 use crate::scrub_info::groups_of;
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
-use weft_api::{ApiAnswer, ApiError, ApiRequest, ErrorCode, FailureDomain, SettingsInfo};
-use weft_membership::{BeginDelete, Change, Reason, Refusal, ResizeRequest, VolumeRequest};
+use weft_api::{ApiAnswer, ApiError, ApiRequest, ErrorCode, EventFilter, FailureDomain, SettingsInfo};
+use weft_membership::{BeginDelete, Change, CloseSession, Reason, Refusal, ResizeRequest, VolumeRequest};
 use weft_membership::{apply, plan_resize, plan_volume};
 use weft_types::{
-    BLOCK_SIZE, CapacityLevels, DriveId, FabricMap, MapVersion, SessionId, Striping, Volume, VolumeId,
-    VolumeState, with_causes,
+    BLOCK_SIZE, CapacityLevels, DriveId, FabricMap, MapVersion, SessionId, SessionState, Striping, Volume,
+    VolumeId, VolumeState, with_causes,
 };
+
+/// Characters of a note among the events: it fits a line of a screen, and the legend of a chart.
+const NOTE_CHARS_MAX: usize = 200;
+
+/// How long a copy may be out before it is rebuilt elsewhere: not before its node could as much as restart, since each
+/// rebuild copies everything; and a year is as good as never.
+const REBUILD_AFTER_MS: RangeInclusive<u64> = 1_000..=365 * 24 * 3_600_000;
 
 pub(crate) type Outcome = Result<ApiAnswer, ApiError>;
 
@@ -102,16 +111,30 @@ impl Manager {
                 self.resize_volume(&name, size_bytes, dry_run)
             }
             ApiRequest::VolumeDelete { name, force, dry_run } => self.delete_volume(&name, force, dry_run),
+            ApiRequest::VolumeRepair { names, accept_data_loss, destroyed, older, dry_run } => {
+                let wish = loss::Wish { names, accept_data_loss, destroyed, older, dry_run };
+                self.repair_volumes(wish).await
+            }
+            ApiRequest::VolumeHoldsData { name } => {
+                let volume = find_volume(&self.map(), &name)?.id;
+                Ok(ApiAnswer::HoldsData { holds: self.holds_data(volume).await })
+            }
+            ApiRequest::SessionEnd { session, dry_run } => self.end_session(SessionId(session), dry_run),
+            ApiRequest::FabricCheck {} => Ok(ApiAnswer::Check(Box::new(self.check_fabric().await))),
             ApiRequest::SessionList { volume } => self.list_sessions(volume.as_deref()),
             ApiRequest::Status {} => Ok(ApiAnswer::Status(Box::new(self.status().await))),
             ApiRequest::Load {} => Ok(ApiAnswer::Load(Box::new(self.load().await))),
             ApiRequest::Events { after, limit, filter } => {
                 Ok(ApiAnswer::Events { events: self.state.borrow().events.newest(after, limit, &filter) })
             }
+            ApiRequest::EventAdd { text } => self.add_note(&text),
             ApiRequest::ScrubStart { volumes } => self.scrub_volumes(&volumes),
             ApiRequest::ScrubStop {} => self.answer_scrub(self.stop_scrub()),
             ApiRequest::ScrubStatus {} => self.answer_scrub(Ok(())),
             ApiRequest::ScrubSchedule { every_ms } => self.answer_scrub(self.schedule_scrub(every_ms)),
+            ApiRequest::MapDiff { from, to } => {
+                Ok(ApiAnswer::MapDiff { changes: weft_membership::diff(&from, &to) })
+            }
             ApiRequest::MapGet {} => Ok(ApiAnswer::Map { map: Box::new((*self.map()).clone()) }),
             ApiRequest::Settings {
                 rebuild_after_ms,
@@ -123,6 +146,20 @@ impl Manager {
                 critical_percent: capacity_critical_percent,
             }),
         }
+    }
+
+    fn add_note(&self, text: &str) -> Outcome {
+        let (text, length) = (text.trim(), text.trim().chars().count());
+        if length == 0 || length > NOTE_CHARS_MAX || text.chars().any(char::is_control) {
+            let found =
+                if length > NOTE_CHARS_MAX { format!("{length} characters") } else { format!("{text:?}") };
+            let error = format!("a note has 1 to {NOTE_CHARS_MAX} characters on one line, found {found}");
+            return Err(ApiError::new(ErrorCode::Invalid, error).with_hint("say it in a line"));
+        }
+        self.tell("note", text.to_owned(), Subjects::default());
+        Ok(ApiAnswer::Events {
+            events: self.state.borrow().events.newest(0, Some(1), &EventFilter::default()),
+        })
     }
 
     fn scrub_volumes(&self, names: &[String]) -> Outcome {
@@ -247,8 +284,33 @@ impl Manager {
         Ok(ApiAnswer::Sessions { sessions: self.session_infos(only) })
     }
 
+    /// Ends a session at once: its client is refused as soon as the targets have heard of it.
+    fn end_session(&self, session: SessionId, dry_run: bool) -> Outcome {
+        let map = self.map();
+        let volume = map
+            .sessions
+            .get(&session)
+            .map(|s| s.volume)
+            .ok_or_else(|| not_found("session", &session.0.to_string(), "weft session list"))?;
+        match self.carry_out(&Change::CloseSession(CloseSession { session }), dry_run) {
+            // Said again after a lost answer: it is over.
+            Err(error) if map.sessions[&session].state == SessionState::Open => return Err(error),
+            _ => {}
+        }
+        Ok(ApiAnswer::Sessions { sessions: self.session_infos(Some(volume)) })
+    }
+
     fn settings(&self, wanted: SettingsWish) -> Outcome {
         let old = self.map();
+        if let Some(ms) = wanted.rebuild_after_ms.filter(|ms| !REBUILD_AFTER_MS.contains(ms)) {
+            let text = format!(
+                "copies cannot be rebuilt elsewhere after {ms} ms: expected {} (a second) to {} (a year)",
+                REBUILD_AFTER_MS.start(),
+                REBUILD_AFTER_MS.end()
+            );
+            let hint = "a node that only reboots should be back by then: minutes, usually";
+            return Err(ApiError::new(ErrorCode::Invalid, text).with_hint(hint));
+        }
         let mut next = (*old).clone();
         next.version = MapVersion(old.version.0 + 1);
         let mut why = Vec::new();
@@ -322,7 +384,7 @@ fn domain_of(map: &FabricMap, volume: &Volume) -> weft_layout::FailureDomain {
     }
 }
 
-fn find_volume<'a>(map: &'a FabricMap, name: &str) -> Result<&'a Volume, ApiError> {
+pub(crate) fn find_volume<'a>(map: &'a FabricMap, name: &str) -> Result<&'a Volume, ApiError> {
     map.volume_named(name).ok_or_else(|| not_found("volume", name, "weft volume list"))
 }
 

@@ -95,6 +95,7 @@ pub fn recover(copies: Vec<FabricMap>, drives: &[DriveContents]) -> Result<Recov
         warnings.push(format!("the newest copy is {}, drives knew {newest_known}", map.version));
     }
     map.version = MapVersion(map.version.max(newest_known).0 + VERSION_MARGIN);
+    map.unknown_ids.push((map.next_id, map.next_id + ID_MARGIN));
     map.next_id += ID_MARGIN;
     for volume in map.volumes.values_mut() {
         volume.generation = Generation(volume.generation.0 + 1);

@@ -15,7 +15,7 @@ pub(crate) fn groups_of(volume: &Volume) -> BTreeSet<GroupId> {
 
 impl Manager {
     /// The schedule, what runs, and what was found.
-    pub(crate) fn scrub_info(&self) -> ScrubInfo {
+    pub fn scrub_info(&self) -> ScrubInfo {
         let map = self.map();
         let now_ms = wall_clock_ms();
         let scrubs = self.scrubbing.scrubs.borrow();

@@ -82,8 +82,8 @@ impl Manager {
                 let map = self.state.borrow().bytes.clone();
                 Ok((ManagerAnswer::Joined { node, refused }, Some(map)))
             }
-            ManagerRequest::Renew { node, incarnation, adopted } => {
-                Ok((self.renew(node, incarnation, adopted)?, None))
+            ManagerRequest::Renew { node, incarnation, adopted, commits } => {
+                Ok((self.renew(node, incarnation, adopted, &commits)?, None))
             }
             ManagerRequest::WatchMap { have } => Ok(self.watch_map(have).await),
             ManagerRequest::Verified { group, drive, stint } => {

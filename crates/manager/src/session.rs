@@ -3,7 +3,7 @@
 //! It owns what an attach waits for (R16): where it fences earlier clients, every target of the volume has adopted
 //! the new generation, and the earlier sessions are swept. The sweeping itself is in `sweep.rs`.
 
-use crate::error::Denied;
+use crate::error::{CommitError, Denied};
 use crate::manager::{Manager, State};
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -51,7 +51,8 @@ impl Manager {
         let unknown =
             || Denied::new(Status::NotFound, format!("there is no volume '{volume}' in the fabric"));
         let id = map.volume_named(volume).ok_or_else(unknown)?.id;
-        let reason = self.commit(&Change::OpenSession(OpenSession { volume: id, mode, client, preempt }))?;
+        let open = Change::OpenSession(OpenSession { volume: id, mode, client, preempt });
+        let reason = self.commit(&open).map_err(|error| self.why_not_attached(error))?;
         let Reason::SessionOpened { session, ended, .. } = reason else {
             unreachable!("opening a session gives the reason of that name")
         };
@@ -74,6 +75,28 @@ impl Manager {
         };
         state.touched.insert(session, now());
         Ok((entry, state.bytes.clone()))
+    }
+
+    /// Why an attach is refused. Of a session that is in the way, people must know whether its client lives, and what
+    /// to do if it does not.
+    fn why_not_attached(&self, error: CommitError) -> Denied {
+        let CommitError::Refused(Refusal::Attached { first, .. }) = &error else { return error.into() };
+        let first = *first;
+        let (silent, term) = {
+            let state = self.state.borrow();
+            let heard = state.touched.get(&first).copied().unwrap_or(self.started);
+            (heard.elapsed(), Duration::from_millis(u64::from(state.map.durations.session_ms)))
+        };
+        let left = term.saturating_sub(silent);
+        let mut denied = Denied::from(error);
+        denied.text = format!(
+            "{}; the client of session {first} was heard of {:.1} s ago: if it has died, the session is over in {:.1} s by \
+             itself, and at once with `weft session end {first}`",
+            denied.text,
+            silent.as_secs_f64(),
+            left.as_secs_f64()
+        );
+        denied
     }
 
     /// Completes when every target of the volume has adopted this map, and every session of it that was over before
@@ -115,9 +138,7 @@ impl Manager {
         match self.commit(&Change::CloseSession(CloseSession { session })) {
             Ok(_) => Ok(()),
             // Said again after a lost answer, or it had expired.
-            Err(crate::error::CommitError::Refused(
-                Refusal::Unknown { .. } | Refusal::AlreadyOver { .. },
-            )) => Ok(()),
+            Err(CommitError::Refused(Refusal::Unknown { .. } | Refusal::AlreadyOver { .. })) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }

@@ -115,11 +115,11 @@ impl Usage {
             blocks_per_hour += rate(&self.copy_rates, resync.blocks_copied);
             chunks_per_hour += rate(&self.rates, resync.chunks_verified);
         }
-        if chunks_per_hour > 0 {
+        let left = u128::from(progress.chunks_total.saturating_sub(progress.chunks_done));
+        if let Some(left_ms) = (left * 3_600_000).checked_div(chunks_per_hour) {
             let rate = blocks_per_hour * BLOCK_SIZE as u128 / 3600;
             progress.bytes_per_second = u64::try_from(rate).ok();
-            let left = u128::from(progress.chunks_total.saturating_sub(progress.chunks_done));
-            progress.eta_ms = u64::try_from(left * 3_600_000 / chunks_per_hour).ok().filter(|_| is_known);
+            progress.eta_ms = u64::try_from(left_ms).ok().filter(|_| is_known);
         }
         progress
     }

@@ -142,6 +142,18 @@ pub trait MapStore {
     fn commit(&self, expected: MapVersion, new: MapVersion, bytes: &[u8]) -> Result<(), StoreError> {
         self.commit_with(expected, new, bytes, &Journal::default())
     }
+
+    /// The note that was kept beside the document last; `None` where there is none.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is not what was kept.
+    fn note(&self) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Keeps a note beside the document, in the place of the one before: what helps, and may be lost.
+    ///
+    /// # Errors
+    /// If it cannot be written; the document is as it was.
+    fn keep_note(&self, bytes: &[u8]) -> Result<(), StoreError>;
 }
 
 /// A document with its version.
@@ -152,8 +164,10 @@ type Held = Option<(MapVersion, Vec<u8>)>;
 pub struct MemStore {
     held: Rc<RefCell<Held>>,
     journal: Rc<RefCell<Journal>>,
+    note: Rc<RefCell<Option<Vec<u8>>>>,
     commits: Rc<Cell<u64>>,
     broken: Rc<Cell<bool>>,
+    breaks_at: Rc<Cell<Option<(u64, bool)>>>,
 }
 
 impl MemStore {
@@ -167,9 +181,16 @@ impl MemStore {
         self.commits.get()
     }
 
-    /// Makes every further operation fail, or work again.
+    /// Makes every further operation fail, or work again, now and at any commit.
     pub fn set_broken(&self, broken: bool) {
         self.broken.set(broken);
+        self.breaks_at.set(None);
+    }
+
+    /// Makes the store fail for good at the commit with this number: with `is_written` just after it is there, otherwise
+    /// just before. What a manager meets that dies at that commit.
+    pub fn break_at(&self, commit: u64, is_written: bool) {
+        self.breaks_at.set(Some((commit, is_written)));
     }
 
     fn check(&self, action: &'static str) -> Result<(), StoreError> {
@@ -214,10 +235,30 @@ impl MapStore for MemStore {
         if found != expected {
             return Err(StoreError::Conflict { expected, found });
         }
-        *held = Some((new, bytes.to_vec()));
-        self.commits.set(self.commits.get() + 1);
+        let number = self.commits.get() + 1;
+        let breaks = self.breaks_at.get().filter(|(at, _)| *at == number);
+        if breaks.is_none_or(|(_, is_written)| is_written) {
+            *held = Some((new, bytes.to_vec()));
+            self.commits.set(number);
+        }
+        if breaks.is_some() {
+            self.breaks_at.set(None);
+            self.broken.set(true);
+        }
         drop(held);
+        self.check("write")?;
         self.write_down(journal)
+    }
+
+    fn note(&self) -> Result<Option<Vec<u8>>, StoreError> {
+        self.check("read")?;
+        Ok(self.note.borrow().clone())
+    }
+
+    fn keep_note(&self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.check("write")?;
+        *self.note.borrow_mut() = Some(bytes.to_vec());
+        Ok(())
     }
 }
 

@@ -457,7 +457,7 @@ impl Look<'_> {
         for node in self.state.map.nodes.values() {
             let Some(member) = self.state.members.get(&node.id) else { continue };
             for (drive, text) in &member.refused {
-                let what = format!("node '{}' has a drive too many: {text}", node.name);
+                let what = format!("node '{}' has a drive that it must not serve: {text}", node.name);
                 let mut trouble = self.trouble(TroubleKind::DriveRefused, Severity::Degraded, what);
                 (trouble.node, trouble.drive) = (Some(node.name.clone()), Some(*drive));
                 trouble.advice = vec![Advice::plain(

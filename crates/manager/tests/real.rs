@@ -48,6 +48,7 @@ async fn join(addr: &Addr) {
         capacity: BlockCount(1 << 18),
         map_copy: Default::default(),
         epochs: vec![],
+        commit: 0,
     };
     let request = ManagerRequest::Join {
         node: "one".into(),

@@ -3,14 +3,14 @@
 //! It owns the list and the map's version. What a change does is in the file of its name.
 
 use crate::{
-    AddDrive, BeginDelete, BeginRelocation, CancelRelocation, CloseSession, CreatePool, CreateVolume,
-    DrainDrive, Evict, FailDrive, FinishDelete, FinishRelocation, GrowVolume, HandOver, JoinNode, MoveNode,
-    NoteScrubs, OpenSession, Promote, Reason, Rebuild, Refusal, Rejoin, RemoveDrive, RemoveNode, Replace,
-    RestoreDrive, ScheduleScrub, StopScrub, SweepSession, WantScrub,
+    AcceptLoss, AddDrive, BeginDelete, BeginRelocation, CancelRelocation, CloseSession, CreatePool,
+    CreateVolume, DrainDrive, Evict, FailDrive, FinishDelete, FinishRelocation, GrowVolume, HandOver,
+    JoinNode, MoveNode, NoteScrubs, OpenSession, Promote, Reason, Rebuild, Refusal, Rejoin, RemoveDrive,
+    RemoveNode, Replace, RestoreDrive, ScheduleScrub, StopScrub, SweepSession, WantScrub,
 };
 use crate::{
-    delete, drive, evict, node, pool, promote, rebuild, rejoin, relocate, replace, resize, scrub, session,
-    volume,
+    delete, drive, evict, loss, node, pool, promote, rebuild, rejoin, relocate, replace, resize, scrub,
+    session, volume,
 };
 use serde::{Deserialize, Serialize};
 use weft_types::{FabricMap, MapVersion};
@@ -55,6 +55,8 @@ pub enum Change {
     FinishRelocation(FinishRelocation),
     /// The drive that was to take over leaves again.
     CancelRelocation(CancelRelocation),
+    /// Drives are declared destroyed, and groups whose last up-to-date copies were on them go on without.
+    AcceptLoss(AcceptLoss),
     /// A volume is created.
     CreateVolume(CreateVolume),
     /// A volume grows.
@@ -108,6 +110,7 @@ pub fn apply(map: &FabricMap, change: &Change) -> Result<(FabricMap, Reason), Re
         Change::HandOver(change) => relocate::hand_over(&mut next, change),
         Change::FinishRelocation(change) => relocate::finish(&mut next, change),
         Change::CancelRelocation(change) => relocate::cancel(&mut next, change),
+        Change::AcceptLoss(change) => loss::accept(&mut next, change),
         Change::CreateVolume(change) => volume::create(&mut next, change),
         Change::GrowVolume(change) => resize::grow(&mut next, change),
         Change::BeginDelete(change) => delete::begin(&mut next, change),

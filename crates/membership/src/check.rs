@@ -4,6 +4,7 @@
 //! map from elsewhere can be judged before it is trusted. It never repairs anything.
 
 use crate::group::is_transition_valid;
+use crate::loss;
 use crate::node::is_address;
 use crate::relocate::is_slots_step;
 use crate::{VOLUME_BLOCKS_MAX, validate_name};
@@ -12,8 +13,8 @@ use std::fmt;
 use weft_layout::{SPAN_GROUPS_MAX, objects_for, validate};
 use weft_types::limits::COPIES_MAX;
 use weft_types::{
-    AttachMode, DriveId, FabricMap, Group, Relocation, Role, Session, SessionSlot, SessionState, Slot,
-    Volume, VolumeState,
+    AttachMode, DriveId, DriveState, FabricMap, Group, Relocation, Role, Session, SessionSlot, SessionState,
+    Slot, Volume, VolumeState,
 };
 
 /// Something in a map, or between two maps, that must not be.
@@ -74,6 +75,10 @@ pub fn check(map: &FabricMap) -> Vec<Violation> {
     for group in map.scrub.wanted.iter().chain(map.scrub.done.keys()) {
         judge.must(map.groups.contains_key(group), || format!("no group {group}"));
     }
+    for (from, below) in &map.unknown_ids {
+        judge
+            .must(from < below && *below <= map.next_id, || format!("numbers {from} to {below} are unknown"));
+    }
     judge.must(map.scrub.every_ms != Some(0), || "scheduled without a pause".into());
     found
 }
@@ -120,6 +125,8 @@ fn check_group(map: &FabricMap, group: &Group, judge: &mut Judge<'_>) {
     let copies = map.copies_of(group);
     judge.must((1..=COPIES_MAX).contains(&copies), || format!("{copies} slots"));
     judge.must(group.read_set().next().is_some(), || "no in-sync member is listed".into());
+    let exists = |d| map.drives.get(&d).is_none_or(|d| d.state != DriveState::Destroyed);
+    judge.must(group.read_set().any(exists), || "every in-sync member was declared destroyed".into());
     judge.must(group.epoch.0 > 0, || "epoch 0".into());
     let mut drives = BTreeSet::new();
     for slot in &group.slots {
@@ -210,6 +217,7 @@ pub fn check_step(old: &FabricMap, new: &FabricMap) -> Vec<Violation> {
     let mut judge = Judge { place: "map".into(), found: &mut found };
     judge.must(new.version.0 == old.version.0 + 1, || format!("{} follows {}", new.version, old.version));
     judge.must(new.fabric == old.fabric, || format!("fabric {} became {}", old.fabric, new.fabric));
+    judge.must(new.unknown_ids == old.unknown_ids, || "numbers that maps were lost with changed".into());
     judge.must(new.next_id >= old.next_id, || format!("the next number fell to {}", new.next_id));
     let reused = |fresh: bool, id: u64| fresh && id < old.next_id;
     let numbers = (new.groups.keys().map(|g| (!old.groups.contains_key(g), g.0)))
@@ -222,9 +230,21 @@ pub fn check_step(old: &FabricMap, new: &FabricMap) -> Vec<Violation> {
     for group in old.groups.values() {
         let mut judge = Judge { place: group.id.to_string(), found: &mut found };
         match new.groups.get(&group.id) {
+            Some(next) if next != group && loss::is_accepted(new, group) => {
+                for fault in loss::step_faults(old, new, group, next) {
+                    judge.must(false, || fault);
+                }
+            }
             Some(next) => check_group_step(group, next, old.relocations.get(&group.id), &mut judge),
             None => judge.must(false, || "the group is gone".into()),
         }
+    }
+    for drive in old.drives.values().filter(|d| d.state == DriveState::Destroyed) {
+        let is_back = new.drives.get(&drive.id).is_some_and(|d| d.state != DriveState::Destroyed);
+        let mut judge = Judge { place: format!("drive {}", drive.id), found: &mut found };
+        judge.must(!is_back, || "back after it was declared destroyed".into());
+        let is_forgotten = !new.drives.contains_key(&drive.id) && !new.removed_drives.contains(&drive.id);
+        judge.must(!is_forgotten, || "forgotten after it was declared destroyed".into());
     }
     for volume in old.volumes.values() {
         let mut judge = Judge { place: volume.id.to_string(), found: &mut found };

@@ -105,6 +105,7 @@ pub(crate) fn drain(map: &mut FabricMap, change: &DrainDrive) -> Result<Reason, 
     };
     match drive.state {
         DriveState::Failed => Err(Refusal::DriveFailed { drive: id }),
+        DriveState::Destroyed => Err(Refusal::DriveDestroyed { drive: id }),
         state if state == before => {
             drive.state = after;
             Ok(Reason::DriveDraining { drive: id, on })
@@ -118,8 +119,10 @@ pub(crate) fn fail(map: &mut FabricMap, change: &FailDrive) -> Result<Reason, Re
     let id = change.drive;
     let unknown = || Refusal::Unknown { kind: Kind::Drive, id: id.to_string() };
     let drive = map.drives.get_mut(&id).ok_or_else(unknown)?;
-    if drive.state == DriveState::Failed {
-        return Err(Refusal::AlreadyFailed { drive: id });
+    match drive.state {
+        DriveState::Failed => return Err(Refusal::AlreadyFailed { drive: id }),
+        DriveState::Destroyed => return Err(Refusal::DriveDestroyed { drive: id }),
+        DriveState::Active | DriveState::Draining => {}
     }
     drive.state = DriveState::Failed;
     Ok(Reason::DriveFailed { drive: id, cause: change.cause.clone() })
@@ -131,8 +134,10 @@ pub(crate) fn restore(map: &mut FabricMap, change: &RestoreDrive) -> Result<Reas
     let id = change.drive;
     let unknown = || Refusal::Unknown { kind: Kind::Drive, id: id.to_string() };
     let drive = map.drives.get_mut(&id).ok_or_else(unknown)?;
-    if drive.state != DriveState::Failed {
-        return Err(Refusal::NotFailed { drive: id });
+    match drive.state {
+        DriveState::Failed => {}
+        DriveState::Destroyed => return Err(Refusal::DriveDestroyed { drive: id }),
+        DriveState::Active | DriveState::Draining => return Err(Refusal::NotFailed { drive: id }),
     }
     drive.state = DriveState::Active;
     Ok(Reason::DriveRestored { drive: id })

@@ -8,7 +8,7 @@ use crate::refusal::Kind;
 use crate::{Reason, Refusal, SkipCause, Skipped};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use weft_types::{DriveId, Epoch, FabricMap, Group, GroupId, Role};
+use weft_types::{Drive, DriveId, DriveState, Epoch, FabricMap, Group, GroupId, Role};
 
 /// Drives leave the write sets of their groups. A node's death is one such change with all of its drives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,11 +38,13 @@ pub(crate) fn evict(map: &mut FabricMap, change: &Evict) -> Result<Reason, Refus
         }
     }
     let (mut groups, mut skipped) = (Vec::new(), Vec::new());
+    let destroyed = |d: &&Drive| d.state == DriveState::Destroyed;
+    let destroyed: BTreeSet<DriveId> = map.drives.values().filter(destroyed).map(|d| d.id).collect();
     for group in map.groups.values_mut() {
         if !group.write_set().any(|d| change.drives.contains(&d)) {
             continue;
         }
-        match permit(group, change) {
+        match permit(group, change, &destroyed) {
             Ok(()) => {
                 leave(group, &change.drives);
                 groups.push(group.id);
@@ -56,9 +58,11 @@ pub(crate) fn evict(map: &mut FabricMap, change: &Evict) -> Result<Reason, Refus
     Ok(Reason::Evicted { drives: change.drives.iter().copied().collect(), groups, skipped })
 }
 
-/// Whether another in-sync member remains that has acknowledged the intent in this very epoch.
-fn permit(group: &Group, change: &Evict) -> Result<(), SkipCause> {
-    let remains = |drive| !change.drives.contains(&drive) && group.read_set().any(|d| d == drive);
+/// Whether another in-sync member remains that has acknowledged the intent in this very epoch. One that was declared
+/// destroyed is listed still, and is no copy.
+fn permit(group: &Group, change: &Evict, destroyed: &BTreeSet<DriveId>) -> Result<(), SkipCause> {
+    let leaves = |drive| change.drives.contains(&drive) || destroyed.contains(&drive);
+    let remains = |drive| !leaves(drive) && group.read_set().any(|d| d == drive);
     if !group.read_set().any(remains) {
         return Err(SkipCause::LastInSync);
     }

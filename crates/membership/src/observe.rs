@@ -6,7 +6,7 @@
 use crate::Acknowledged;
 use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::FailureDomain;
-use weft_types::{DriveId, DriveState, Epoch, FabricMap, GroupId, NodeId, SessionId, VolumeId};
+use weft_types::{DriveId, Epoch, FabricMap, GroupId, NodeId, SessionId, VolumeId};
 
 /// All that was observed so far.
 #[derive(Clone, Debug, Default)]
@@ -74,11 +74,11 @@ pub(crate) enum Condition {
 }
 
 impl Observations {
-    /// The condition of a drive of the map. One that the map marks as failed does not serve, even where its target
+    /// The condition of a drive of the map. One that the map marks as failed or destroyed does not serve, even where its target
     /// still could: it is to be fenced, evicted and rebuilt elsewhere.
     pub(crate) fn condition(&self, map: &FabricMap, drive: DriveId) -> Condition {
         let listed = map.drives.get(&drive);
-        let failed = listed.is_some_and(|d| d.state == DriveState::Failed);
+        let failed = listed.is_some_and(|d| d.state.is_given_up());
         let node = listed.and_then(|d| self.nodes.get(&d.node));
         let seen = self.drives.get(&drive);
         match (node, seen) {

@@ -131,7 +131,7 @@ pub fn next_rejoin(map: &FabricMap, seen: &Observations) -> Option<Change> {
         .collect();
     let mut back: BTreeMap<NodeId, BTreeSet<DriveId>> = BTreeMap::new();
     for drive in out.iter().filter_map(|d| map.drives.get(d)) {
-        if drive.state != DriveState::Failed && seen.condition(map, drive.id) == Condition::Serving {
+        if !drive.state.is_given_up() && seen.condition(map, drive.id) == Condition::Serving {
             back.entry(drive.node).or_default().insert(drive.id);
         }
     }
@@ -252,7 +252,7 @@ pub fn next_relocation(map: &FabricMap, seen: &Observations) -> Option<Change> {
 /// Whether the drive's copies are given up.
 fn is_lost(map: &FabricMap, drive: DriveId, seen: &Observations) -> bool {
     let state = map.drives.get(&drive).map(|d| d.state);
-    matches!(state, None | Some(DriveState::Failed))
+    state.is_none_or(DriveState::is_given_up)
         || match seen.condition(map, drive) {
             Condition::Gone { since_ms, .. } => {
                 state == Some(DriveState::Draining)

@@ -45,6 +45,14 @@ pub enum Reason {
     Relocated { group: GroupId, from: DriveId, to: DriveId },
     /// The new drive has left the group again.
     RelocationCancelled { group: GroupId, from: DriveId, to: DriveId },
+    /// Drives were declared destroyed; some groups go on with an older copy, some with nothing, and these sessions
+    /// were ended.
+    LossAccepted {
+        destroyed: Vec<DriveId>,
+        older: Vec<GroupId>,
+        emptied: Vec<GroupId>,
+        ended: Vec<SessionId>,
+    },
     /// A volume was created, with so many new groups.
     VolumeCreated { volume: VolumeId, name: String, new_groups: usize },
     /// A volume grew.
@@ -117,6 +125,14 @@ impl fmt::Display for Reason {
             Reason::RelocationCancelled { group, from, to } => {
                 write!(f, "{group}: drive {} no longer takes over from {}", to.short(), from.short())
             }
+            Reason::LossAccepted { destroyed, older, emptied, ended } => write!(
+                f,
+                "{} declared destroyed: {} groups go on with an older copy, {} with nothing, {} sessions ended",
+                Shorts(destroyed),
+                older.len(),
+                emptied.len(),
+                ended.len()
+            ),
             Reason::VolumeCreated { volume, name, new_groups } => {
                 write!(f, "volume '{name}' created as {volume}, with {new_groups} new groups")
             }

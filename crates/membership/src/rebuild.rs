@@ -94,5 +94,6 @@ pub(crate) fn active_drive(map: &FabricMap, id: DriveId) -> Result<&Drive, Refus
         DriveState::Active => Ok(drive),
         DriveState::Draining => Err(Refusal::DriveDraining { drive: id }),
         DriveState::Failed => Err(Refusal::DriveFailed { drive: id }),
+        DriveState::Destroyed => Err(Refusal::DriveDestroyed { drive: id }),
     }
 }

@@ -94,6 +94,23 @@ pub enum Refusal {
     /// The drive is failed, an active one is needed.
     #[error("drive {drive} is marked as failed; an active drive is needed")]
     DriveFailed { drive: DriveId },
+    /// The drive was declared destroyed.
+    #[error("drive {drive} was declared destroyed; what it holds counts for nothing any more")]
+    DriveDestroyed { drive: DriveId },
+    /// A group has an in-sync member that was not declared destroyed.
+    #[error(
+        "group {group} is not lost: drive {drive} holds an up-to-date copy and was not declared destroyed"
+    )]
+    NotLost { group: GroupId, drive: DriveId },
+    /// Every member of the group was declared destroyed, or this one was; or none was, and it should go on empty.
+    #[error("group {group} cannot go on with drive {drive}: {why}")]
+    NoSurvivor { group: GroupId, drive: DriveId, why: &'static str },
+    /// Nothing says what the group is to go on with.
+    #[error("group {group} would lose its last up-to-date copy, and is not named")]
+    LossNotNamed { group: GroupId },
+    /// No group is named.
+    #[error("no group has lost its last up-to-date copy")]
+    NothingLost,
     /// The drive was taken out for good.
     #[error("drive {drive} was removed from the fabric")]
     DriveRemoved { drive: DriveId },
@@ -229,6 +246,9 @@ impl Refusal {
                 "empty it first with `weft drive evacuate`, or wait until its groups are rebuilt elsewhere".into()
             }
             Refusal::DriveRemoved { .. } => {
+                "`weft drive format --force` makes it a new drive, with nothing on it".into()
+            }
+            Refusal::DriveDestroyed { .. } => {
                 "`weft drive format --force` makes it a new drive, with nothing on it".into()
             }
             Refusal::DriveDraining { .. } => "`weft drive evacuate --cancel` lets it take part again".into(),

@@ -22,6 +22,7 @@ pub(crate) fn rejoin(map: &mut FabricMap, change: &Rejoin) -> Result<Reason, Ref
         match map.drives.get(drive).map(|d| d.state) {
             None => return Err(Refusal::Unknown { kind: Kind::Drive, id: drive.to_string() }),
             Some(DriveState::Failed) => return Err(Refusal::DriveFailed { drive: *drive }),
+            Some(DriveState::Destroyed) => return Err(Refusal::DriveDestroyed { drive: *drive }),
             Some(DriveState::Active | DriveState::Draining) => {}
         }
     }

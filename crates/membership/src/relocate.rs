@@ -17,7 +17,7 @@ use crate::refusal::Kind;
 use crate::{Reason, Refusal};
 use serde::{Deserialize, Serialize};
 use weft_layout::FailureDomain;
-use weft_types::{DriveId, Epoch, FabricMap, Group, GroupId, Relocation, Role};
+use weft_types::{DriveId, DriveState, Epoch, FabricMap, Group, GroupId, Relocation, Role};
 
 /// A further drive joins the group, to take over from a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,6 +85,10 @@ pub(crate) fn hand_over(map: &mut FabricMap, change: &HandOver) -> Result<Reason
     let (Relocation { from, to }, group) = running(map, change.group)?;
     expect_role(group, to, Role::InSync)?;
     expect_role(group, from, Role::InSync)?;
+    if map.drives.get(&to).is_some_and(|d| d.state == DriveState::Destroyed) {
+        return Err(Refusal::DriveDestroyed { drive: to });
+    }
+    let (_, group) = running(map, change.group)?;
     let epoch = group::next_epoch(group);
     let slot = group.slots.iter_mut().find(|s| s.drive == from).expect("its role was checked");
     group::hand_over(slot, epoch);

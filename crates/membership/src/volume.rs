@@ -203,7 +203,7 @@ impl Stock {
 /// Whether a volume may be put on the group: an in-sync member is not known to be lost, and no two copies are in
 /// one failure domain.
 fn is_offered(map: &FabricMap, group: &Group, domain: FailureDomain) -> bool {
-    let sound = |d| map.drives.get(&d).is_some_and(|d| d.state != DriveState::Failed);
+    let sound = |d| map.drives.get(&d).is_some_and(|d| !d.state.is_given_up());
     group.read_set().any(sound) && (domain == FailureDomain::Drive || !map.shares_a_node(group))
 }
 

@@ -5,11 +5,11 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::FailureDomain;
 use weft_membership::{
-    Acknowledged, AddDrive, BeginDelete, BeginRelocation, CancelRelocation, Change, CloseSession, CreatePool,
-    DrainDrive, DriveObservation, Evict, FailDrive, FinishDelete, FinishRelocation, HandOver, JoinNode,
-    MoveNode, NodeObservation, Observations, OpenSession, Promote, Rebuild, Rejoin, RemoveDrive, RemoveNode,
-    Replace, ResizeRequest, RestoreDrive, SweepSession, VolumeRequest, apply, check, check_step, intents,
-    next_change, plan_resize, plan_volume,
+    AcceptLoss, Acknowledged, AddDrive, BeginDelete, BeginRelocation, CancelRelocation, Change, CloseSession,
+    CreatePool, DrainDrive, DriveObservation, Evict, FailDrive, FinishDelete, FinishRelocation, HandOver,
+    JoinNode, MoveNode, NodeObservation, Observations, OpenSession, Promote, Rebuild, Rejoin, RemoveDrive,
+    RemoveNode, Replace, ResizeRequest, RestoreDrive, Survivor, SweepSession, VolumeRequest, apply, check,
+    check_step, intents, lost_groups, next_change, plan_resize, plan_volume,
 };
 use weft_types::{
     AttachMode, BlockCount, DriveId, DriveState, Epoch, FabricId, FabricMap, Group, GroupId, NodeId, PoolId,
@@ -40,6 +40,7 @@ enum Attempt {
     StepOfRelocation(Pick, Pick, u64),
     RemoveNode(Pick),
     Restore(Pick),
+    AcceptLoss(Vec<Pick>, Pick),
     CreateVolume(u64, u8, bool, bool),
     Resize(Pick, u64),
     Delete(Pick, bool),
@@ -68,6 +69,7 @@ fn attempt() -> impl Strategy<Value = Attempt> {
         6 => (pick(), pick(), 0u64..4).prop_map(|(g, s, back)| Attempt::StepOfRelocation(g, s, back)),
         1 => pick().prop_map(Attempt::RemoveNode),
         1 => pick().prop_map(Attempt::Restore),
+        2 => (proptest::collection::vec(pick(), 0..4), pick()).prop_map(|(d, s)| Attempt::AcceptLoss(d, s)),
         2 => (1u64..300, 0u8..5, any::<bool>(), any::<bool>())
             .prop_map(|(s, c, t, n)| Attempt::CreateVolume(s << 20, c, t, n)),
         2 => (pick(), 1u64..600).prop_map(|(v, s)| Attempt::Resize(v, s << 20)),
@@ -154,6 +156,27 @@ fn change(map: &FabricMap, attempt: &Attempt, serial: u32) -> Option<Change> {
             }
         }
         Attempt::Restore(d) => Change::RestoreDrive(RestoreDrive { drive: drive(*d)? }),
+        Attempt::AcceptLoss(picks, pick) => {
+            // Sometimes everything that one group has.
+            let mut destroyed: BTreeSet<DriveId> = picks.iter().skip(1).filter_map(|&d| drive(d)).collect();
+            if let Some(group) = picks.first().and_then(|&g| group(g)) {
+                let many = if pick % 2 == 0 { usize::MAX } else { 1 };
+                destroyed.extend(group.slots.iter().map(|s| s.drive).take(many));
+                destroyed.extend(group.read_set());
+            }
+            let older: BTreeSet<DriveId> = picks.iter().take(1).filter_map(|&d| drive(d)).collect();
+            let older: BTreeSet<DriveId> =
+                older.into_iter().filter(|d| pick % 3 == 0 && !destroyed.contains(d)).collect();
+            let gone = destroyed.union(&older).copied().collect();
+            let survivors = lost_groups(map, &gone).filter_map(|g| {
+                let left = g.slots.iter().map(|s| s.drive).filter(|d| !destroyed.contains(d));
+                let left = nth(left, *pick).map(Survivor::Older);
+                let fresh = map.drives.keys().copied().filter(|d| !destroyed.contains(d));
+                Some((g.id, left.or_else(|| nth(fresh, *pick).map(Survivor::Empty))?))
+            });
+            let survivors = survivors.collect();
+            Change::AcceptLoss(AcceptLoss { destroyed, older, survivors })
+        }
         Attempt::RemoveNode(n) => Change::RemoveNode(RemoveNode { node: node(*n)? }),
         Attempt::CreateVolume(bytes, copies, thin, node) => {
             let request = VolumeRequest {

@@ -85,6 +85,7 @@ const POOL: &[&str] = &["pool"];
 
 /// What nodes and managers say of their process.
 pub(crate) const PROCESS: &[Family] = &[
+    family("build_info", Gauge, Number, &["version"], "1, with the version of the program"),
     family("process_cpu", Counter, Seconds, &[], "Processor time of the process, user and kernel"),
     family("process_resident_memory", Gauge, Bytes, &[], "Memory of the process that is resident"),
     family("network_received", Counter, Bytes, &["interface"], "Bytes that the machine received"),
@@ -94,8 +95,30 @@ pub(crate) const PROCESS: &[Family] = &[
 /// What nodes say.
 pub(crate) const NODE: &[Family] = &[
     family("node_serving", Gauge, Number, &[], "1 while the node holds a lease, or its peers' word"),
+    family(
+        "node_manager_lease",
+        Gauge,
+        Number,
+        &[],
+        "1 while the manager's word holds; 0 while it is silent and the peers vouch, or nobody does",
+    ),
     family("node_resyncs", Gauge, Number, &[], "Replicas here that are being brought up to date"),
     family("node_resync_copied", Gauge, Bytes, &[], "Bytes copied by the resyncs that run now"),
+    family(
+        "node_copied",
+        Counter,
+        Bytes,
+        &[],
+        "Bytes copied from other nodes: resyncs, rebuilds and moves, ended or not",
+    ),
+    family(
+        "node_requests_slow",
+        Counter,
+        Number,
+        &[],
+        "Requests above the log's threshold, a second by default",
+    ),
+    family("node_requests_failed", Counter, Number, &[], "Requests that failed, as the log tells them"),
     family("drive_capacity", Gauge, Bytes, DRIVE, "Bytes of the drive that can hold data"),
     family("drive_used", Gauge, Bytes, DRIVE, "Bytes of the drive that hold data or metadata"),
     family("drive_failed", Gauge, Number, DRIVE, "1 if the drive has failed since the node started"),
@@ -152,6 +175,24 @@ pub(crate) const MANAGER: &[Family] = &[
     family("fabric_sessions", Gauge, Number, &[], "Sessions that are open"),
     family("group_degraded", Gauge, Number, &[], "Groups with a copy that is missing, behind or silent"),
     family("group_unavailable", Gauge, Number, &[], "Groups without an up-to-date copy that answers"),
+    family(
+        "group_copies_missing",
+        Gauge,
+        Number,
+        &["repair"],
+        "Copies that are missing or behind: resync, awaiting-return, no-spare-drive, awaiting-last-copy, evicting",
+    ),
+    family("resync_chunks", Gauge, Number, &[], "Chunks to compare in the resyncs that run, as far as known"),
+    family(
+        "resync_chunks_verified",
+        Gauge,
+        Number,
+        &[],
+        "Chunks of these that are compared, and copied if need be",
+    ),
+    family("fabric_drives", Gauge, Number, &["state"], "Drives by their state: active, draining, failed"),
+    family("fabric_events", Counter, Number, &["what"], "Events by their kind, as `weft events` shows them"),
+    family("volume_size", Gauge, Bytes, VOLUME, "Size of the volume"),
     family("node_up", Gauge, Number, &["node"], "1 while the node holds a lease and answers"),
     family(
         "fabric_troubles",
@@ -172,6 +213,32 @@ pub(crate) const MANAGER: &[Family] = &[
     family("pool_raw", Gauge, Bytes, POOL, "Bytes of the pool's active drives"),
     family("pool_used", Gauge, Bytes, POOL, "Bytes in use on drives whose nodes answer"),
     family("pool_provisioned", Gauge, Bytes, POOL, "Bytes promised to volumes, times their copies"),
+    family(
+        "pool_free",
+        Gauge,
+        Bytes,
+        &["pool", "copies"],
+        "The largest volume with so many copies that could still be made",
+    ),
+    family("scrub_running", Gauge, Number, &[], "1 while a scrub runs"),
+    family("scrub_groups", Gauge, Number, &[], "Groups that the scrub which runs is about"),
+    family("scrub_groups_done", Gauge, Number, &[], "Groups of these that were read to their end"),
+    family("scrub_read", Gauge, Bytes, &[], "Bytes that the scrub which runs has read and verified"),
+    family("scrub_remaining", Gauge, Seconds, &[], "When the scrub is done; absent without an estimate"),
+    family(
+        "volume_scrubbed_time",
+        Gauge,
+        Seconds,
+        VOLUME,
+        "Up to when all of the volume was verified, in seconds since 1970; absent before the first time",
+    ),
+    family(
+        "volume_blocks_lost",
+        Gauge,
+        Number,
+        VOLUME,
+        "Blocks that the last scrubs could not read from any copy",
+    ),
     family(
         "resync_remaining",
         Gauge,

@@ -12,7 +12,7 @@ mod process;
 mod server;
 
 pub use family::reference;
-pub use manager::manager_page;
+pub use manager::{ManagerView, manager_page};
 pub use node::node_page;
 pub use process::process_load;
 pub use server::{CONTENT_TYPE, serve};

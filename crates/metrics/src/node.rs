@@ -11,6 +11,10 @@ use weft_wire::load::TargetLoad;
 pub fn node_page(node: &str, status: &TargetStatus, load: &TargetLoad) -> String {
     let mut page = Page::new(&[NODE, PROCESS], vec![("node", node.to_owned())]);
     page.number("node_serving", &[], u64::from(status.serving));
+    page.number("node_manager_lease", &[], u64::from(load.leased));
+    page.bytes("node_copied", &[], load.copied_bytes);
+    page.number("node_requests_slow", &[], load.slow_requests);
+    page.number("node_requests_failed", &[], load.failed_requests);
     let running = || status.resyncs.iter().filter(|r| !r.done);
     page.number("node_resyncs", &[], running().count() as u64);
     let copied: u64 = running().map(|r| r.blocks_copied).sum();
@@ -39,6 +43,7 @@ pub fn node_page(node: &str, status: &TargetStatus, load: &TargetLoad) -> String
     for (name, meter) in &volumes {
         page.meter("volume", name, meter);
     }
+    page.build();
     if let Some(process) = &load.process {
         page.process(process);
     }

@@ -91,6 +91,11 @@ impl Page {
         }
     }
 
+    /// Adds which program this is.
+    pub(crate) fn build(&mut self) {
+        self.number("build_info", &[env!("CARGO_PKG_VERSION")], 1);
+    }
+
     /// Adds what the process has used.
     pub(crate) fn process(&mut self, process: &ProcessLoad) {
         self.seconds("process_cpu", &[], process.cpu_us as f64 / 1e6);

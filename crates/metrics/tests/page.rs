@@ -1,13 +1,16 @@
 //! Pages as they are served: every documented name is there, and every line can be read.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use weft_api::{DriveFill, FabricStatus, Health, PoolInfo, Severity, Timestamp, Trouble, TroubleKind};
-use weft_metrics::{manager_page, node_page, reference};
+use weft_api::{
+    DegradedGroup, DriveFill, FabricStatus, Health, PoolInfo, Repair, ScrubInfo, ScrubVolumeInfo, Severity,
+    Timestamp, Trouble, TroubleKind,
+};
+use weft_metrics::{ManagerView, manager_page, node_page, reference};
 use weft_rt::{Addr, Buf, BufMut, Listener, Stream, block_on, spawn};
 use weft_types::{
-    CapacityLevel, DriveId, FabricId, InterfaceLoad, Latencies, MapVersion, MeterReading, PoolId,
-    ProcessLoad, VolumeId, VolumeLoad,
+    CapacityLevel, DriveId, FabricId, FabricMap, GroupId, InterfaceLoad, Latencies, MapVersion, MeterReading,
+    PoolId, ProcessLoad, Role, VolumeId, VolumeLoad,
 };
 use weft_wire::control::{DriveStatus, TargetStatus};
 use weft_wire::load::{DriveLoad, TargetLoad};
@@ -104,7 +107,21 @@ fn manager() -> String {
         troubles: vec![trouble()],
         nodes: vec![],
         pools: vec![pool()],
-        degraded_groups: vec![],
+        degraded_groups: vec![DegradedGroup {
+            group: GroupId(7),
+            volumes: vec!["data".into()],
+            drive: DriveId(3),
+            node: "node-1".into(),
+            role: Role::Syncing,
+            good_copies: 1,
+            copies: 2,
+            repair: Repair::Resync {
+                chunks_verified: Some(3),
+                chunks_total: Some(8),
+                bytes_copied: 0,
+                eta_ms: None,
+            },
+        }],
         emptying: vec![],
         groups: 9,
         volumes: 1,
@@ -113,7 +130,27 @@ fn manager() -> String {
         resyncs: vec![],
         scrub: None,
     };
-    manager_page(&status, &process())
+    let map = FabricMap { drives: BTreeMap::new(), ..FabricMap::empty(FabricId(1)) };
+    let scrub = ScrubInfo {
+        every_ms: None,
+        next: None,
+        rests_until: None,
+        running: None,
+        last: None,
+        groups: vec![],
+        volumes: vec![ScrubVolumeInfo {
+            volume: "data".into(),
+            groups: 1,
+            groups_scrubbed: 1,
+            scrubbed: Some(Timestamp::from_millis(1_500)),
+            healed_blocks: 0,
+            lost_blocks: 2,
+        }],
+        findings: vec![],
+    };
+    let events = BTreeMap::from([("evict".to_owned(), 3)]);
+    let (status, map, scrub, events) = (&status, &map, &scrub, &events);
+    manager_page(&ManagerView { status, map, scrub, events, process: &process() })
 }
 
 /// Names of the families on a page, as their type is told.
@@ -161,6 +198,14 @@ fn values_are_in_base_units_and_labels_are_escaped() {
         "weft_fabric_health 1",
         "weft_fabric_map_version 42",
         "weft_resync_remaining_seconds 2.5",
+        "weft_resync_chunks 8",
+        "weft_resync_chunks_verified 3",
+        "weft_group_copies_missing{repair=\"resync\"} 1",
+        "weft_group_copies_missing{repair=\"evicting\"} 0",
+        "weft_fabric_drives{state=\"failed\"} 0",
+        "weft_fabric_events_total{what=\"evict\"} 3",
+        "weft_volume_scrubbed_time_seconds{volume=\"data\"} 1.5",
+        "weft_volume_blocks_lost{volume=\"data\"} 2",
         "weft_fabric_troubles{kind=\"pool-filling\",severity=\"warning\"} 1",
         "weft_pool_level{pool=\"default\"} 1",
         "weft_pool_fullest_used_bytes{pool=\"default\"} 85",

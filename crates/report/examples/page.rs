@@ -32,6 +32,7 @@ fn main() {
     let table = Table {
         head: ["", "requests", "p99"].map(str::to_owned).to_vec(),
         rows: vec![["total", "2,520,000", "2.71 ms"].map(str::to_owned).to_vec()],
+        ends_in_text: false,
     };
     let parts = vec![
         Part::Text("A node dies under load and comes back.".to_owned()),

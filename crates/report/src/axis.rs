@@ -14,14 +14,24 @@ const TICKS: usize = 8;
 pub enum Unit {
     /// Seconds since the beginning.
     Seconds,
+    /// Minutes since the beginning.
+    Minutes,
+    /// Hours since the beginning.
+    Hours,
+    /// A number of things, which the name of the axis tells.
+    Count,
     /// Microseconds; at ticks as `50 µs`, `2 ms` or `1.5 s`.
     Microseconds,
     /// Requests per second.
     PerSecond,
     /// Megabytes (10^6 bytes) per second.
     MegabytesPerSecond,
+    /// Megabytes (10^6 bytes).
+    Megabytes,
     /// Parts of a hundred.
     Percent,
+    /// Numbers of things.
+    Number,
 }
 
 impl Unit {
@@ -29,10 +39,14 @@ impl Unit {
     fn symbol(self) -> Option<&'static str> {
         match self {
             Unit::Seconds => Some("s"),
-            Unit::Microseconds => None,
+            Unit::Minutes => Some("min"),
+            Unit::Hours => Some("h"),
+            Unit::Microseconds | Unit::Count => None,
             Unit::PerSecond => Some("requests/s"),
             Unit::MegabytesPerSecond => Some("MB/s"),
+            Unit::Megabytes => Some("MB"),
             Unit::Percent => Some("%"),
+            Unit::Number => None,
         }
     }
 

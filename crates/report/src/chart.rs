@@ -22,27 +22,51 @@ const MARGIN: u32 = 14;
 const FONT_LABEL: u32 = 17;
 const FONT_TITLE: u32 = 18;
 
-/// Nearer than this, in units of the drawing, the numbers of two events would touch; then one stands higher.
-const MARK_DISTANCE: f64 = 20.0;
+/// Nearer than this, in units of the drawing, the lines of two events can hardly be told apart: they share a label.
+const MARK_DISTANCE: f64 = 9.0;
 
-/// Rows of numbers of events above the drawing; more that are near each other share the last one.
-const MARK_ROWS: usize = 4;
+/// Width of a digit of a label, and what is to be free between two labels.
+const DIGIT: f64 = 9.0;
+const MARK_GAP: f64 = 7.0;
 
-/// Nearly black, and greys for what only guides the eye.
-const TEXT: RGBColor = RGBColor(0x1a, 0x1a, 0x1a);
+/// Rows of labels of events above the drawing; where they do not suffice, neighbours share a label.
+const MARK_ROWS: usize = 3;
+
+/// A colour by day and by night, as the drawing has it: `#RRGGBB`.
+pub(crate) struct Colour {
+    pub(crate) day: &'static str,
+    pub(crate) night: &'static str,
+}
+
+/// Nearly black, and greys for what only guides the eye: paper, text, axes, grid, marks.
+pub(crate) const GREYS: &[Colour] = &[
+    Colour { day: "#FFFFFF", night: "#15171B" },
+    Colour { day: "#222222", night: "#E6E6E6" },
+    Colour { day: "#666666", night: "#9A9A9A" },
+    Colour { day: "#DDDDDD", night: "#34373D" },
+    Colour { day: "#555555", night: "#B0B0B0" },
+];
+const TEXT: RGBColor = RGBColor(0x22, 0x22, 0x22);
 const AXIS: RGBColor = RGBColor(0x66, 0x66, 0x66);
 const GRID: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
 const MARK: RGBColor = RGBColor(0x55, 0x55, 0x55);
 
 /// Colours that stay apart also for those who see fewer (Okabe and Ito, "Color Universal Design", 2008), without those
-/// too pale for a thin line on white.
-const COLOURS: [RGBColor; 5] = [
-    RGBColor(0x00, 0x72, 0xb2),
-    RGBColor(0xd5, 0x5e, 0x00),
-    RGBColor(0x00, 0x9e, 0x73),
-    RGBColor(0xaa, 0x33, 0x77),
-    RGBColor(0x1a, 0x1a, 0x1a),
+/// too pale for a thin line on white, or too dark for one on black.
+pub(crate) const COLOURS: &[Colour] = &[
+    Colour { day: "#0072B2", night: "#56B4E9" },
+    Colour { day: "#D55E00", night: "#F0863A" },
+    Colour { day: "#009E73", night: "#2FC89B" },
+    Colour { day: "#AA3377", night: "#E08CBB" },
+    Colour { day: "#1A1A1A", night: "#DCDCDC" },
 ];
+
+/// A series' colour by day.
+fn colour(number: usize) -> RGBColor {
+    let digits = COLOURS[number % COLOURS.len()].day.trim_start_matches('#');
+    let code = u32::from_str_radix(digits, 16).expect("colours are six hexadecimal digits");
+    RGBColor((code >> 16) as u8, (code >> 8) as u8, code as u8)
+}
 
 /// A line of a chart.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,6 +109,8 @@ pub struct Chart {
     pub series: Vec<Series>,
     /// What happened meanwhile.
     pub markers: Vec<Marker>,
+    /// Whether the texts of the events stand under the chart; otherwise the page tells them by their numbers.
+    pub lists_markers: bool,
 }
 
 impl Chart {
@@ -102,7 +128,7 @@ impl Chart {
     /// If a series has another unit than the vertical axis.
     pub fn new(title: &str, x: Axis, y: Axis, series: Vec<Series>) -> Chart {
         assert!(series.iter().all(|s| s.unit == y.unit), "all series have the unit of the axis");
-        Chart { title: title.to_owned(), x, y, series, markers: Vec::new() }
+        Chart { title: title.to_owned(), x, y, series, markers: Vec::new(), lists_markers: true }
     }
 
     /// With events marked.
@@ -112,6 +138,11 @@ impl Chart {
         self
     }
 
+    /// With events marked by their numbers alone: what they are, stands elsewhere on the page, in the same order.
+    pub fn numbered(self, markers: Vec<Marker>) -> Chart {
+        Chart { lists_markers: false, ..self.marked(markers) }
+    }
+
     /// The chart with its title, its legend and what its marks mean, as HTML.
     pub(crate) fn html(&self) -> String {
         let mut out = format!("<figure>\n<figcaption>{}</figcaption>\n", escape(&self.title));
@@ -119,18 +150,13 @@ impl Chart {
             return out + "<p>There is nothing to show: nothing was measured.</p>\n</figure>\n";
         }
         out.push_str("<p class=\"legend\">");
-        for (series, colour) in self.series.iter().zip(COLOURS.iter().cycle()) {
-            let RGBColor(r, g, b) = colour;
+        for (series, colour) in self.series.iter().zip((0..COLOURS.len()).cycle()) {
             // Writing to a String cannot fail.
-            let _ = write!(
-                out,
-                "<span><i style=\"background:#{r:02x}{g:02x}{b:02x}\"></i>{}</span> ",
-                escape(&series.name)
-            );
+            let _ = write!(out, "<span><i class=\"c{colour}\"></i>{}</span> ", escape(&series.name));
         }
         out.push_str("</p>\n");
         out.push_str(&self.svg());
-        if !self.markers.is_empty() {
+        if self.lists_markers && !self.markers.is_empty() {
             out.push_str("<ol class=\"marks\">\n");
             for marker in &self.markers {
                 let at = self.x.unit.tick((marker.at * 10.0).round() / 10.0);
@@ -154,8 +180,8 @@ impl Chart {
 
     /// Draws axes, grid, events and lines.
     fn draw(&self, svg: &mut String, x: Fitted, y: Fitted) -> Result<(), Box<dyn std::error::Error>> {
-        let rows = mark_rows(&self.marks(&x));
-        let head = MARKS * rows.iter().max().map_or(0, |row| *row as u32 + 1);
+        let labels = mark_labels(&self.marks(&x));
+        let head = MARKS * labels.iter().map(|l| l.row as u32 + 1).max().unwrap_or(0);
         let root = SVGBackend::with_string(svg, (WIDTH, HEIGHT + head)).into_drawing_area();
         root.fill(&WHITE)?;
         let mut chart = ChartBuilder::on(&root)
@@ -177,14 +203,18 @@ impl Chart {
             .axis_desc_style(("sans-serif", FONT_TITLE).into_font().color(&TEXT))
             .label_style(label.clone())
             .draw()?;
-        for (marker, (number, row)) in self.markers.iter().zip((1..).zip(&rows)) {
+        for marker in &self.markers {
             let line = [(marker.at, y.range.start), (marker.at, y.range.end)];
             chart.draw_series(LineSeries::new(line, MARK.stroke_width(1)))?;
-            let (left, top) = chart.backend_coord(&line[1]);
-            let style = label.clone().pos(Pos::new(HPos::Center, VPos::Bottom));
-            root.draw_text(&number.to_string(), &style, (left, top - 3 - (*row as u32 * MARKS) as i32))?;
         }
-        for (series, colour) in self.series.iter().zip(COLOURS.iter().cycle()) {
+        let (left, top) = chart.backend_coord(&(x.range.start, y.range.end));
+        for mark in labels {
+            let style = label.clone().pos(Pos::new(HPos::Center, VPos::Bottom));
+            let place = (left + mark.middle.round() as i32, top - 3 - (mark.row as u32 * MARKS) as i32);
+            root.draw_text(&mark.text(), &style, place)?;
+        }
+        for (number, series) in self.series.iter().enumerate() {
+            let colour = colour(number);
             for run in series.points.split(|p| !self.has_place(p)).filter(|run| !run.is_empty()) {
                 match run {
                     [point] => chart.draw_series([Circle::new(*point, 2, colour.filled())])?,
@@ -207,15 +237,69 @@ impl Chart {
     }
 }
 
-/// In which row above the drawing each event's number stands, so that none touches another.
-fn mark_rows(places: &[f64]) -> Vec<usize> {
-    let mut last = [f64::NEG_INFINITY; MARK_ROWS];
-    let row = |place: &f64| {
-        let row = last.iter().position(|taken| place - taken >= MARK_DISTANCE).unwrap_or(MARK_ROWS - 1);
-        last[row] = *place;
-        row
-    };
-    places.iter().map(row).collect()
+/// The label of one event, or of several that are near each other.
+#[derive(Clone, Debug, PartialEq)]
+struct MarkLabel {
+    first: usize,
+    last: usize,
+    /// Where its events stand across the drawing, the first and the last.
+    from: f64,
+    to: f64,
+    middle: f64,
+    row: usize,
+}
+
+impl MarkLabel {
+    fn text(&self) -> String {
+        match self.last - self.first {
+            0 => self.first.to_string(),
+            1 => format!("{},{}", self.first, self.last),
+            _ => format!("{}\u{2013}{}", self.first, self.last),
+        }
+    }
+
+    fn left(&self) -> f64 {
+        self.middle - self.text().chars().count() as f64 * DIGIT / 2.0
+    }
+
+    fn right(&self) -> f64 {
+        self.middle + self.text().chars().count() as f64 * DIGIT / 2.0
+    }
+
+    /// Takes the label behind it in.
+    fn join(&mut self, next: &MarkLabel) {
+        (self.last, self.to) = (next.last, next.to);
+        self.middle = (self.from + self.to) / 2.0;
+    }
+}
+
+/// The labels of events at these places, ascending, each in a row where it touches no other.
+fn mark_labels(places: &[f64]) -> Vec<MarkLabel> {
+    let mut labels: Vec<MarkLabel> = Vec::new();
+    for (number, &at) in (1..).zip(places) {
+        let one = MarkLabel { first: number, last: number, from: at, to: at, middle: at, row: 0 };
+        match labels.last_mut().filter(|label| at - label.from < MARK_DISTANCE) {
+            Some(label) => label.join(&one),
+            None => labels.push(one),
+        }
+    }
+    // Each join makes one label less, so this ends.
+    while let Err(crowded) = lay_out(&mut labels) {
+        let next = labels.remove(crowded);
+        labels[crowded - 1].join(&next);
+    }
+    labels
+}
+
+/// Gives each label the lowest row in which it is free, or says which one has none.
+fn lay_out(labels: &mut [MarkLabel]) -> Result<(), usize> {
+    let mut ends = [f64::NEG_INFINITY; MARK_ROWS];
+    for (at, label) in labels.iter_mut().enumerate() {
+        let left = label.left() - MARK_GAP;
+        label.row = ends.iter().position(|end| *end <= left).ok_or(at)?;
+        ends[label.row] = label.right();
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -263,9 +347,25 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_near_events_stand_above_each_other() {
-        assert_eq!(mark_rows(&[0.0, 100.0, 105.0, 109.0, 125.0, 300.0]), [0, 0, 1, 2, 0, 0]);
-        assert_eq!(mark_rows(&[1.0; 6]), [0, 1, 2, 3, 3, 3]);
+    fn labels_of_near_events_stand_above_each_other_and_those_of_nearer_ones_are_one() {
+        let told = |places: &[f64]| {
+            mark_labels(places).iter().map(|l| (l.text(), l.row)).collect::<Vec<(String, usize)>>()
+        };
+        let expected = |all: &[(&str, usize)]| {
+            all.iter().map(|(text, row)| ((*text).to_owned(), *row)).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&[0.0, 100.0, 112.0, 300.0]), expected(&[("1", 0), ("2", 0), ("3", 1), ("4", 0)]));
+        assert_eq!(told(&[5.0, 6.0, 90.0, 91.0, 92.0]), expected(&[("1,2", 0), ("3\u{2013}5", 0)]));
+        assert_eq!(told(&[]), []);
+        // However many there are, no two touch.
+        let many: Vec<f64> = (0..200).map(|i| f64::from(i) * 4.0).collect();
+        let labels = mark_labels(&many);
+        assert_eq!((labels[0].first, labels[labels.len() - 1].last), (1, 200));
+        for (n, a) in labels.iter().enumerate() {
+            for b in labels[n + 1..].iter().filter(|b| b.row == a.row) {
+                assert!(a.right() < b.left(), "{a:?} touches {b:?}");
+            }
+        }
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! The page: sections of text, tables and charts as one HTML file that needs nothing else.
 
-use crate::chart::Chart;
+use crate::chart::{COLOURS, Chart, Colour, GREYS};
 use std::fmt::Write;
 
-/// How the page looks. Dark on white whatever the reader's system prefers, because the charts are; it prints as it
-/// shows.
+/// How the page looks, light or dark as the reader's system prefers. Charts are drawn in the colours of the light
+/// page; the rules of [`colours`] put others in their place.
 const STYLE: &str = "\
-:root { color-scheme: light; }
-body { margin: 0; background: #fff; color: #1a1a1a; font: 16px/1.5 system-ui, sans-serif; }
+:root { color-scheme: light dark; --paper: #fff; --ink: #1a1a1a; --faint: #555; --rule: #ddd; --bad: #a00; }
+body { margin: 0; background: var(--paper); color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
 main { max-width: 62rem; margin: 0 auto; padding: 1.5rem 1rem 3rem; }
 h1 { font-size: 1.6rem; margin: 0 0 .5rem; } h2 { font-size: 1.2rem; margin: 2rem 0 .5rem; }
 figure { margin: 1rem 0 1.5rem; } figcaption { font-weight: 600; }
@@ -17,12 +17,34 @@ svg { display: block; width: 100%; height: auto; }
 .marks { margin: .2rem 0 0; font-size: .9rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; margin: .5rem 0; font-variant-numeric: tabular-nums; }
-th, td { padding: .2rem .8rem .2rem 0; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap; }
+th, td { padding: .2rem .8rem .2rem 0; border-bottom: 1px solid var(--rule); text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
-.facts td { text-align: left; white-space: normal; } .facts th { font-weight: 400; color: #555; vertical-align: top; }
-.bad { color: #a00; font-weight: 600; }
+.facts td { text-align: left; white-space: normal; } .facts th { font-weight: 400; color: var(--faint); vertical-align: top; }
+.bad { color: var(--bad); font-weight: 600; }
+.wide td:last-child, .wide th:last-child { text-align: left; white-space: normal; }
 summary { cursor: pointer; }
 ";
+
+/// The page at night, but on paper as by day.
+const DARK: &str = "--paper: #15171b; --ink: #e6e6e6; --faint: #aaa; --rule: #3a3d43; --bad: #ff8a80;";
+
+/// The rules for the colours of the charts' lines, by day and by night.
+fn colours() -> String {
+    let legend = |which: fn(&Colour) -> &str| {
+        let rule = |(n, colour): (usize, &Colour)| format!(".c{n} {{ background: {}; }}\n", which(colour));
+        COLOURS.iter().enumerate().map(rule).collect::<String>()
+    };
+    let swap = |colour: &Colour| {
+        let Colour { day, night } = colour;
+        format!("svg [fill=\"{day}\"] {{ fill: {night}; }}\nsvg [stroke=\"{day}\"] {{ stroke: {night}; }}\n")
+    };
+    let swaps: String = COLOURS.iter().chain(GREYS).map(swap).collect();
+    format!(
+        "{}@media screen and (prefers-color-scheme: dark) {{\n:root {{ {DARK} }}\n{}{swaps}}}\n",
+        legend(|c| c.day),
+        legend(|c| c.night)
+    )
+}
 
 /// A part of a page under a heading.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,6 +79,8 @@ pub struct Table {
     pub head: Vec<String>,
     /// The rows, each with as many cells.
     pub rows: Vec<Vec<String>>,
+    /// Whether the last column is text, which stands to the left and may be broken.
+    pub ends_in_text: bool,
 }
 
 impl Section {
@@ -72,7 +96,8 @@ pub fn page(title: &str, sections: &[Section]) -> String {
     let mut out = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n<title>{title}</title>\n\
-         <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n"
+         <style>\n{STYLE}{}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n",
+        colours()
     );
     for section in sections {
         // Writing to a String cannot fail.
@@ -108,7 +133,8 @@ impl Table {
             format!("<tr>{}</tr>\n", cells.collect::<String>())
         };
         let rows: String = self.rows.iter().map(|cells| row(cells, "td")).collect();
-        format!("<div class=\"scroll\"><table>\n{}{rows}</table></div>\n", row(&self.head, "th"))
+        let class = if self.ends_in_text { " class=\"wide\"" } else { "" };
+        format!("<div class=\"scroll\"><table{class}>\n{}{rows}</table></div>\n", row(&self.head, "th"))
     }
 }
 
@@ -141,7 +167,11 @@ mod tests {
         let points = vec![(0.0, 10.0), (1.0, 25_000.0), (2.0, 20_000.0)];
         let chart = Chart::over_time("Throughput", y, vec![Series::new("reads", Unit::PerSecond, points)])
             .marked(vec![Marker { at: 1.5, text: "a \"node\" died".into() }]);
-        let table = Table { head: vec!["a".into(), "b".into()], rows: vec![vec!["<1>".into(), "2".into()]] };
+        let table = Table {
+            head: vec!["a".into(), "b".into()],
+            rows: vec![vec!["<1>".into(), "2".into()]],
+            ..Table::default()
+        };
         vec![Section::new(
             "All & everything",
             vec![

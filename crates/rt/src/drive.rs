@@ -141,6 +141,19 @@ impl Drive {
         }
     }
 
+    /// Whether the drive is still there: not a file that was deleted or cut short, nor a device that was pulled.
+    /// Such a drive may take reads and writes for a long time; at the latest when it is opened again, it is gone.
+    ///
+    /// # Errors
+    /// `NotFound` if it is gone, `UnexpectedEof` if its end is.
+    pub async fn check_presence(&self) -> io::Result<()> {
+        match &self.0.medium {
+            Medium::File(file) => file.check_presence().await,
+            Medium::Mem(_) => Ok(()),
+            Medium::Sim(disk) => disk.check_presence(),
+        }
+    }
+
     fn check(&self, offset: u64, len: u64) -> io::Result<()> {
         let align = IO_ALIGN as u64;
         if !offset.is_multiple_of(align) || !len.is_multiple_of(align) || len == 0 {

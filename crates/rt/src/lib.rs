@@ -21,6 +21,7 @@ pub mod signal;
 pub mod sim;
 pub mod sync;
 mod time;
+mod told;
 mod uring;
 
 pub use buf::{Buf, BufMut, IO_ALIGN};
@@ -33,6 +34,7 @@ pub use net::{Addr, Listener, ParseAddrError, Stream};
 pub use offload::{Offload, offload};
 pub use server::{Answer, Handler, Peer, Request, Server};
 pub use time::{Elapsed, Instant, Sleep, now, sleep, sleep_until, timeout, wall_clock_us};
+pub use told::{LogQuota, set_slow_request, slow_request};
 pub use uring::{KERNEL_OLDEST, RtError, Spin};
 
 /// Says what this thread's executor does when it is idle, instead of [`Spin::Adaptive`]. No effect under

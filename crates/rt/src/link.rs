@@ -16,6 +16,9 @@ use weft_wire::{Kind, Status, control};
 /// How long connecting and the handshake may take: several lost packets' worth on any local network.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// Requests in flight on one connection whatever the peer grants: their places in the table have 16 bits.
+const IN_FLIGHT_MAX: u32 = 1 << 16;
+
 /// Why there is no answer. None of these says whether the request was carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
@@ -52,7 +55,7 @@ pub enum LinkError {
 
 struct Waiting {
     answer: OneshotSender<Frame>,
-    serial: u32,
+    serial: u16,
     _request: Permit,
     _bytes: Permit,
 }
@@ -60,7 +63,7 @@ struct Waiting {
 struct Inner {
     writer: FrameWriter,
     waiting: RefCell<Slab<Waiting>>,
-    next_serial: Cell<u32>,
+    next_serial: Cell<u16>,
     requests: Semaphore,
     bytes: Semaphore,
     bytes_max: u64,
@@ -126,7 +129,7 @@ impl Link {
             writer,
             waiting: RefCell::default(),
             next_serial: Cell::new(1),
-            requests: Semaphore::new(u64::from(welcome.requests_max)),
+            requests: Semaphore::new(u64::from(welcome.requests_max.min(IN_FLIGHT_MAX))),
             bytes: Semaphore::new(bytes_max),
             bytes_max,
             closed: Cell::new(false),
@@ -146,11 +149,12 @@ impl Link {
     /// # Panics
     /// If head or body pass the limits of a frame.
     pub async fn call(&self, kind: Kind, head: &[u8], body: Vec<Buf>) -> Result<Frame, LinkError> {
-        self.send(kind, head, body).await?.await
+        self.send(kind, 0, head, body).await?.await
     }
 
     /// Sends a request, after waiting for credit, and returns the future of its answer. Dropping that does not take
-    /// the request back; its credit comes back with the answer.
+    /// the request back; its credit comes back with the answer. The number is for the logs of both sides
+    /// ([`Envelope::number`]).
     ///
     /// # Errors
     /// [`LinkError::Lost`] here: the request has not been sent. In the answer's place: it may or may not have been
@@ -161,6 +165,7 @@ impl Link {
     pub async fn send(
         &self,
         kind: Kind,
+        number: u32,
         head: &[u8],
         body: Vec<Buf>,
     ) -> Result<impl Future<Output = Result<Frame, LinkError>> + use<>, LinkError> {
@@ -174,7 +179,8 @@ impl Link {
             self.0.next_serial.set(serial.wrapping_add(1));
             let waiting = Waiting { answer, serial, _request: request, _bytes: credit };
             let key = self.0.waiting.borrow_mut().insert(waiting);
-            u64::from(serial) << 32 | key as u64
+            let key = u16::try_from(key).expect("no more requests are in flight than there are places");
+            u64::from(number) << 32 | u64::from(serial) << 16 | u64::from(key)
         };
         let envelope = Envelope { kind: kind as u16, request: id, ..Default::default() };
         self.0.writer.send(envelope, head, body);
@@ -235,7 +241,8 @@ async fn receive(link: Weak<Inner>, mut reader: FrameReader) {
                 return inner.close();
             }
         };
-        let (key, serial) = (frame.envelope.request as u32 as usize, (frame.envelope.request >> 32) as u32);
+        let request = frame.envelope.request;
+        let (key, serial) = (usize::from(request as u16), (request >> 16) as u16);
         let waiting = {
             let mut waiting = inner.waiting.borrow_mut();
             let known = waiting.get(key).is_some_and(|w| w.serial == serial);
@@ -244,10 +251,7 @@ async fn receive(link: Weak<Inner>, mut reader: FrameReader) {
         match waiting {
             Some(w) if frame.envelope.flags & FLAG_ANSWER != 0 => w.answer.send(frame),
             _ => {
-                tracing::warn!(
-                    request = frame.envelope.request,
-                    "answer to no request; closing the connection"
-                );
+                tracing::warn!(request, "answer to no request; closing the connection");
                 return inner.close();
             }
         }

@@ -35,6 +35,8 @@ pub struct Peer {
 pub struct Request {
     /// What it asks.
     pub kind: Kind,
+    /// How the side that asks counts it, for logs ([`Envelope::number`]).
+    pub number: u32,
     /// The typed head.
     pub head: Buf,
     /// Data blocks or a document.
@@ -207,7 +209,7 @@ async fn serve_requests<H: Handler>(
             return;
         }
         let Frame { envelope, head, body } = frame;
-        let request = Request { kind, head, body, one_way };
+        let request = Request { kind, number: envelope.number(), head, body, one_way };
         let mut work = Box::pin(handler.clone().handle(peer.clone(), request));
         if let Some(answer) = poll_once(work.as_mut()).await {
             if !one_way {
@@ -397,6 +399,38 @@ mod tests {
             // 4 MiB fit the simulated socket, in answers of 64 KiB; the credit's worth waits behind them.
             let carried_out = counting.requests.get();
             assert!(carried_out < 2 * CONNECTION_REQUESTS_MAX, "{carried_out} answers are held");
+        });
+    }
+
+    struct Numbers;
+
+    impl Handler for Numbers {
+        fn greet(&self, _: &Hello) -> Result<Option<FabricId>, String> {
+            Ok(None)
+        }
+        async fn handle(self: Rc<Self>, _: Rc<Peer>, request: Request) -> Answer {
+            Answer::ok(request.number.to_le_bytes().to_vec(), vec![])
+        }
+    }
+
+    #[test]
+    fn the_number_of_a_request_arrives_and_may_be_given_twice() {
+        Sim::new(8).block_on(async {
+            spawn_process(IpAddr::from([10, 0, 0, 1]), "server", async {
+                Server::run(Listener::bind(&addr()).unwrap(), Rc::new(Numbers)).await;
+            });
+            sleep(Duration::from_millis(1)).await;
+            let link = Link::connect(&addr(), &Hello::new(PeerRole::Client, None, "c")).await.unwrap();
+            for numbers in [[7, 7], [u32::MAX, 1]] {
+                let (first, second) = (
+                    link.send(Kind::Read, numbers[0], b"", vec![]).await.unwrap(),
+                    link.send(Kind::Read, numbers[1], b"", vec![]).await.unwrap(),
+                );
+                for (answer, number) in [(second.await, numbers[1]), (first.await, numbers[0])] {
+                    assert_eq!(answer.unwrap().head[..], number.to_le_bytes());
+                }
+            }
+            assert_eq!(link.call(Kind::Read, b"", vec![]).await.unwrap().head[..], [0; 4]);
         });
     }
 

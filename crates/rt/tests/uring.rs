@@ -222,6 +222,31 @@ fn timers_fire_in_order() {
 }
 
 #[test]
+fn a_drive_that_is_deleted_or_cut_short_is_gone_though_it_still_answers() {
+    let folder = Folder::new("gone");
+    let (deleted, cut) = (folder.file("deleted"), folder.file("cut"));
+    block_on(async move {
+        let create = OpenOptions { create_bytes: Some(1 << 20), sparse: true, read_only: false };
+        let drive = Drive::open(&deleted, create.clone()).await.unwrap();
+        drive.check_presence().await.unwrap();
+        std::fs::rename(&deleted, format!("{deleted}-elsewhere")).unwrap();
+        drive.check_presence().await.expect("another name is as good");
+        std::fs::remove_file(format!("{deleted}-elsewhere")).unwrap();
+        let error = drive.check_presence().await.unwrap_err();
+        assert_eq!(
+            (error.kind(), error.to_string()),
+            (std::io::ErrorKind::NotFound, "its file was deleted".into())
+        );
+        drive.write(0, pattern(1)).await.expect("which is why it has to be looked for");
+        let drive = Drive::open(&cut, create).await.unwrap();
+        std::fs::File::options().write(true).open(&cut).unwrap().set_len(4096).unwrap();
+        let error = drive.check_presence().await.unwrap_err();
+        assert!(error.to_string().contains("cut to 4096 of 1048576 bytes"), "{error}");
+    })
+    .unwrap();
+}
+
+#[test]
 fn a_drive_without_direct_io_works_too() {
     let path = format!("/dev/shm/weft-rt-tmpfs-{}", std::process::id());
     let file = path.clone();

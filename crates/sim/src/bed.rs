@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ApiAnswer, ApiReply, ApiRequest, FailureDomain};
-use weft_manager::{Manager, ManagerOptions, MemStore};
+use weft_manager::{Manager, ManagerOptions, MapStore, MemStore};
 use weft_rt::sim::{self, Crash, ProcessId, SimDisk, spawn_process};
 use weft_rt::{Addr, Link, Listener, random_below, random_u128, sleep, timeout};
 use weft_store::{FormatOptions, OpenOptions, Store};
@@ -55,7 +55,7 @@ pub struct Node {
     /// Its host in the simulated network.
     pub host: IpAddr,
     addr: Addr,
-    disks: Vec<SimDisk>,
+    disks: RefCell<Vec<SimDisk>>,
     drives: Vec<DriveId>,
     process: Cell<Option<ProcessId>>,
     stores: Rc<RefCell<Vec<Rc<Store>>>>,
@@ -85,8 +85,18 @@ fn manager_addr() -> Addr {
 
 impl Node {
     /// Its disks.
-    pub fn disks(&self) -> &[SimDisk] {
-        &self.disks
+    pub fn disks(&self) -> Vec<SimDisk> {
+        self.disks.borrow().clone()
+    }
+
+    /// Puts another disk in the place of one, for the node's next start.
+    pub fn put_disk(&self, at: usize, disk: SimDisk) {
+        self.disks.borrow_mut()[at] = disk;
+    }
+
+    /// Its open stores; none while it does not run.
+    pub fn stores(&self) -> Vec<Rc<Store>> {
+        self.stores.borrow().clone()
     }
 
     /// The identities of its drives.
@@ -116,7 +126,7 @@ impl Bed {
                 name: format!("node-{}", n + 1),
                 host,
                 addr: format!("{host}:4800").parse().expect("a valid address"),
-                disks,
+                disks: RefCell::new(disks),
                 drives,
                 process: Cell::new(None),
                 stores: Rc::default(),
@@ -188,7 +198,7 @@ impl Bed {
         if node.process.get().is_some() {
             return;
         }
-        let (disks, shared) = (node.disks.clone(), node.stores.clone());
+        let (disks, shared) = (node.disks(), node.stores.clone());
         let (addr, name) = (node.addr.clone(), node.name.clone());
         let fabric = self.fabric;
         let process = spawn_process(node.host, &node.name, async move {
@@ -218,6 +228,25 @@ impl Bed {
             self.nodes[n].stores.borrow_mut().clear();
             sim::kill(process, crash);
         }
+    }
+
+    /// The manager's store, which outlives it.
+    pub fn map_store(&self) -> &MemStore {
+        &self.map_store
+    }
+
+    /// Changes the map in the manager's store behind everybody's back, as one commit.
+    ///
+    /// # Panics
+    /// If a manager runs.
+    pub fn edit_map(&self, edit: impl FnOnce(&mut FabricMap)) {
+        assert!(self.manager.get().is_none(), "the map is edited while no manager runs");
+        let (version, bytes) = self.map_store.load().expect("it can be read").expect("there is a map");
+        let mut map = weft_wire::control::decode_map(&bytes).expect("it is a map");
+        edit(&mut map);
+        map.version = weft_types::MapVersion(version.0 + 1);
+        let bytes = weft_wire::control::encode_map(&map);
+        self.map_store.commit(version, map.version, &bytes).expect("nobody else commits");
     }
 
     /// Carries out a management operation, trying until the manager answers.
@@ -307,7 +336,7 @@ impl Bed {
     /// Flips a bit wherever a node's disks hold exactly this block, behind the process's back. Whether they did.
     pub fn rot(&self, n: usize, block: &[u8]) -> bool {
         let mut found = false;
-        for disk in &self.nodes[n].disks {
+        for disk in self.nodes[n].disks() {
             for offset in (0..disk.size_bytes()).step_by(block.len()) {
                 if disk.peek(offset, block.len()) == block {
                     disk.flip(offset + random_below(block.len() as u64), random_below(8) as u8);

@@ -48,6 +48,8 @@ struct Inner {
     next_value: Value,
     blocks: BTreeMap<u64, Vec<Operation>>,
     completed: u64,
+    /// Steps between which somebody accepted that blocks were lost, and which blocks.
+    losses: Vec<(u64, u64, Vec<u64>)>,
 }
 
 /// Everything that clients called, per block. Clones share it; it survives the processes that write to it.
@@ -103,6 +105,23 @@ impl History {
         }
     }
 
+    /// Somebody begins to accept a loss; say so before asking for it.
+    pub fn begin_loss(&self) -> u64 {
+        let mut inner = self.0.borrow_mut();
+        inner.step += 1;
+        inner.step
+    }
+
+    /// The loss was accepted since: each of these blocks holds something from then on that it held before, or zeroes.
+    /// All others are as they were.
+    pub fn end_loss(&self, began: u64, is_lost: impl Fn(u64) -> bool) {
+        let mut inner = self.0.borrow_mut();
+        inner.step += 1;
+        let step = inner.step;
+        let blocks = inner.blocks.keys().copied().filter(|b| is_lost(*b)).collect();
+        inner.losses.push((began, step, blocks));
+    }
+
     /// Operations that completed so far.
     pub fn completed(&self) -> u64 {
         self.0.borrow().completed
@@ -118,8 +137,11 @@ impl History {
     /// # Errors
     /// The first block whose operations have no order that explains them, with all of them.
     pub fn check(&self) -> Result<(), Violation> {
-        for (block, operations) in &self.0.borrow().blocks {
-            if !is_linearizable(operations) {
+        let inner = self.0.borrow();
+        for (block, operations) in &inner.blocks {
+            let losses = inner.losses.iter().filter(|(_, _, blocks)| blocks.contains(block));
+            let losses: Vec<(u64, u64)> = losses.map(|(from, to, _)| (*from, *to)).collect();
+            if !is_explained(operations, &losses) {
                 return Err(Violation { block: *block, operations: operations.clone() });
             }
         }
@@ -172,8 +194,45 @@ impl Done {
     }
 }
 
+/// Whether the operations of one block are explained, given the steps between which losses of it were accepted. A
+/// loss ends one life of the block and begins another, with any value that was ever written before, or zeroes. What
+/// was under way at that time may belong to either.
+pub fn is_explained(operations: &[Operation], losses: &[(u64, u64)]) -> bool {
+    let mut ends: Vec<(u64, u64)> = losses.to_vec();
+    ends.sort();
+    ends.push((u64::MAX, u64::MAX));
+    let mut begins = (0, 0);
+    ends.into_iter().all(|(from, to)| {
+        let before = |o: &&Operation| o.start < begins.1;
+        let mut initial: Vec<Value> = vec![0];
+        let mut life = Vec::new();
+        for o in operations.iter().filter(before) {
+            if let Action::Write(value) = o.action {
+                initial.push(value);
+                if o.end.is_none_or(|end| end >= begins.0) {
+                    life.push(Operation { end: None, ..o.clone() });
+                }
+            }
+        }
+        for o in operations.iter().filter(|o| o.start >= begins.1 && o.start < to) {
+            let is_certain = o.start < from && o.end.is_some_and(|end| end < from);
+            life.push(Operation { end: o.end.filter(|_| is_certain), ..o.clone() });
+        }
+        if begins == (0, 0) {
+            initial.truncate(1);
+        }
+        begins = (from, to);
+        initial.into_iter().any(|value| is_linearizable_from(&life, value))
+    })
+}
+
 /// Whether some order explains the operations of one block, which begins as zeroes.
 pub fn is_linearizable(operations: &[Operation]) -> bool {
+    is_linearizable_from(operations, 0)
+}
+
+/// Likewise, of a block that begins with this value.
+fn is_linearizable_from(operations: &[Operation], initial: Value) -> bool {
     let read: HashSet<Value> = operations
         .iter()
         .filter_map(|o| match o.action {
@@ -189,7 +248,7 @@ pub fn is_linearizable(operations: &[Operation]) -> bool {
     let mut ops: Vec<&Operation> = operations.iter().filter(counts).collect();
     ops.sort_by_key(|o| o.start);
     let mut seen = HashSet::new();
-    let mut stack = vec![(Done { floor: 0, beyond: Vec::new() }, 0)];
+    let mut stack = vec![(Done { floor: 0, beyond: Vec::new() }, initial)];
     while let Some((done, value)) = stack.pop() {
         let done = take_reads(&ops, done, value);
         let Some(horizon) = horizon(&ops, &done) else { return true };
@@ -284,6 +343,30 @@ mod tests {
             op(Read(1), 8, Some(9)),
         ];
         assert!(!is_linearizable(&twice));
+    }
+
+    #[test]
+    fn an_accepted_loss_takes_back_what_was_written_and_nothing_else() {
+        let ops = |seen: Value| {
+            vec![
+                op(Write(1), 1, Some(2)),
+                op(Write(2), 3, Some(4)),
+                op(Read(seen), 12, Some(13)),
+                op(Write(3), 14, Some(15)),
+                op(Read(3), 16, Some(17)),
+            ]
+        };
+        for seen in [0, 1, 2] {
+            assert!(is_explained(&ops(seen), &[(10, 11)]), "{seen} was there before");
+        }
+        assert!(!is_explained(&ops(7), &[(10, 11)]), "nobody wrote that");
+        assert!(!is_explained(&ops(1), &[]), "nothing was lost");
+        let mut back = ops(1);
+        back.push(op(Read(2), 18, Some(19)));
+        assert!(!is_explained(&back, &[(10, 11)]), "what was written since the loss stays");
+        let mut before = ops(1);
+        before.insert(2, op(Read(1), 5, Some(6)));
+        assert!(!is_explained(&before, &[(10, 11)]), "before the loss, nothing was lost");
     }
 
     #[test]

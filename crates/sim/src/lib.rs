@@ -13,5 +13,5 @@ pub mod workload;
 
 pub use bed::{Bed, BedShape, manager_host};
 pub use faults::{Fault, Schedule};
-pub use history::{Action, Call, History, Operation, Value, Violation, is_linearizable};
+pub use history::{Action, Call, History, Operation, Value, Violation, is_explained, is_linearizable};
 pub use run::{Failure, Outcome, replay_command, run_seed};

@@ -27,6 +27,13 @@ pub enum StoreError {
         /// The first failure.
         cause: Rc<str>,
     },
+    /// The drive itself is gone, whatever it still answers: what is written to it from now on is lost.
+    #[error("the drive is gone")]
+    Gone {
+        /// What became of it.
+        #[source]
+        source: Rc<io::Error>,
+    },
     /// The store was closed.
     #[error("the store is closed")]
     Closed,

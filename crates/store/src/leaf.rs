@@ -188,6 +188,17 @@ impl Leaf {
         self.merge_around(at);
     }
 
+    /// What to put to mark data of a version in `count` blocks from `first` as damaged; what has another version is
+    /// left out, and the places stay taken.
+    pub fn as_damaged(&self, first: u8, count: u8, version: Version) -> Vec<(Run, Vec<u32>)> {
+        let is_hit = |p: &Piece<'_>| p.version == version && p.kind == Some(Kind::Data);
+        let damaged = |p: Piece<'_>| {
+            let (place, first, count) = (p.place, p.first, p.count);
+            (Run { version, place, first, count, kind: Kind::Damaged }, p.crcs.to_vec())
+        };
+        self.pieces(first, count).filter(is_hit).map(damaged).collect()
+    }
+
     /// Makes `count` blocks from `first` never written; their places are appended to `freed`.
     pub fn remove(&mut self, first: u8, count: u8, freed: &mut Vec<PlaceRun>) {
         let (at, crc_at) = self.position(first);
@@ -255,7 +266,6 @@ impl Leaf {
     }
 
     /// All runs in order.
-    #[cfg(test)]
     pub fn runs(&self) -> &[Run] {
         &self.runs
     }

@@ -130,7 +130,14 @@ async fn replay_batch(
     let records = State::decode_records(&batch.records, batch.header.count).map_err(damaged)?;
     report.batches_replayed += 1;
     for record in records {
-        let kept = if is_durable { vec![record] } else { keep_what_arrived(engine, record, report).await? };
+        let kept = match is_durable {
+            true => vec![record],
+            false => {
+                let (kept, dropped) = keep_what_arrived(&engine.drive, &engine.label.region, record).await;
+                report.blocks_dropped += dropped;
+                kept
+            }
+        };
         for record in kept {
             for key in State::leaves_of(&record) {
                 // One leaf at a time is applied below; several stay loaded because the cache keeps a few always.
@@ -143,16 +150,16 @@ async fn replay_batch(
     Ok(())
 }
 
-/// The part of a record of the batch in doubt whose data is on the drive.
-async fn keep_what_arrived(
-    engine: &Engine,
+/// The part of a record of the batch in doubt whose data is on the drive, and of how many blocks it is not.
+pub(crate) async fn keep_what_arrived(
+    drive: &Drive,
+    region: &RegionMap,
     record: Record,
-    report: &mut OpenReport,
-) -> Result<Vec<Record>, StoreError> {
+) -> (Vec<Record>, u64) {
     match record {
         Record::Write { group, object, range, version, opens, places, crcs } => {
-            let arrived = check_data(engine, &places, &crcs).await;
-            report.blocks_dropped += arrived.iter().filter(|ok| !**ok).count() as u64;
+            let arrived = check_data(drive, region, &places, &crcs).await;
+            let dropped = arrived.iter().filter(|ok| !**ok).count() as u64;
             let all: Vec<Place> = blocks_of(&places).collect();
             let parts = runs_of(&arrived).map(|(from, to)| Record::Write {
                 group,
@@ -163,33 +170,37 @@ async fn keep_what_arrived(
                 places: join_places(&all[from..to]),
                 crcs: crcs[from..to].to_vec(),
             });
-            Ok(parts.collect())
+            (parts.collect(), dropped)
         }
         Record::Copy { ref leaf, .. } => {
-            let Ok(decoded) = Leaf::decode(leaf) else { return Ok(vec![record]) };
+            let Ok(decoded) = Leaf::decode(leaf) else { return (vec![record], 0) };
             let mut has_all = true;
             let mut blocks = 0;
             for piece in decoded.pieces(0, weft_types::limits::CHUNK_BLOCKS as u8) {
                 if piece.kind == Some(Kind::Data) {
                     let places = [PlaceRun { place: piece.place, count: u32::from(piece.count) }];
-                    has_all &= check_data(engine, &places, piece.crcs).await.iter().all(|ok| *ok);
+                    has_all &= check_data(drive, region, &places, piece.crcs).await.iter().all(|ok| *ok);
                     blocks += u64::from(piece.count);
                 }
             }
-            report.blocks_dropped += if has_all { 0 } else { blocks };
-            Ok(if has_all { vec![record] } else { Vec::new() })
+            if has_all { (vec![record], 0) } else { (Vec::new(), blocks) }
         }
-        other => Ok(vec![other]),
+        other => (vec![other], 0),
     }
 }
 
 /// For each block whether its data matches its checksum.
-async fn check_data(engine: &Engine, places: &[PlaceRun], crcs: &[u32]) -> Vec<bool> {
+pub(crate) async fn check_data(
+    drive: &Drive,
+    region: &RegionMap,
+    places: &[PlaceRun],
+    crcs: &[u32],
+) -> Vec<bool> {
     let mut out = Vec::with_capacity(crcs.len());
     for run in places {
-        let is_inside = engine.label.region.holds_data(*run);
+        let is_inside = region.holds_data(*run);
         let len = run.count as usize * BLOCK_SIZE;
-        let data = if is_inside { engine.drive.read(run.place.offset(), len).await.ok() } else { None };
+        let data = if is_inside { drive.read(run.place.offset(), len).await.ok() } else { None };
         for i in 0..run.count as usize {
             let crc = crcs[out.len()];
             let block = data.as_ref().map(|d: &BufMut| &d[i * BLOCK_SIZE..(i + 1) * BLOCK_SIZE]);

@@ -288,28 +288,8 @@ impl State {
         places: &[PlaceRun],
         crcs: &[u32],
     ) {
-        let mut runs = places.iter().copied();
-        let mut run = runs.next().expect("data has places");
-        for (chunk, part) in range.by_chunk() {
-            let key = LeafKey { group, object, chunk };
-            let mut at = part.first;
-            while at < part.end() {
-                if run.count == 0 {
-                    run = runs.next().expect("the places cover the range");
-                }
-                let count = run.count.min(part.end() - at);
-                let from = (at - range.first) as usize;
-                let new = Run {
-                    version,
-                    place: run.place,
-                    first: within(at, chunk),
-                    count: count as u8,
-                    kind: Kind::Data,
-                };
-                self.put(batch, key, new, &crcs[from..from + count as usize]);
-                run = PlaceRun { place: run.place.plus(u64::from(count)), count: run.count - count };
-                at += count;
-            }
+        for (chunk, new, crcs) in data_runs((range, version), places, crcs) {
+            self.put(batch, LeafKey { group, object, chunk }, new, crcs);
         }
     }
 
@@ -346,15 +326,7 @@ impl State {
         version: Version,
     ) -> bool {
         let Some(leaf) = self.map.get(&key) else { return false };
-        let hit: Vec<(Run, Vec<u32>)> = leaf
-            .pieces(first, count)
-            .filter(|p| p.version == version && p.kind == Some(Kind::Data))
-            .map(|p| {
-                let run =
-                    Run { version, place: p.place, first: p.first, count: p.count, kind: Kind::Damaged };
-                (run, p.crcs.to_vec())
-            })
-            .collect();
+        let hit = leaf.as_damaged(first, count, version);
         let durable = self.commits.durable();
         for (run, crcs) in &hit {
             // The damaged run keeps the places of the data: nothing is freed.
@@ -534,6 +506,33 @@ impl State {
             ..self.figures
         }
     }
+}
+
+/// Data as the runs of its chunks, with the checksums of each.
+pub(crate) fn data_runs<'a>(
+    (range, version): (BlockRange, Version),
+    places: &[PlaceRun],
+    crcs: &'a [u32],
+) -> Vec<(ChunkIndex, Run, &'a [u32])> {
+    let mut out = Vec::with_capacity(places.len());
+    let mut runs = places.iter().copied();
+    let mut run = runs.next().expect("data has places");
+    for (chunk, part) in range.by_chunk() {
+        let mut at = part.first;
+        while at < part.end() {
+            if run.count == 0 {
+                run = runs.next().expect("the places cover the range");
+            }
+            let count = run.count.min(part.end() - at);
+            let from = (at - range.first) as usize;
+            let first = within(at, chunk);
+            let new = Run { version, place: run.place, first, count: count as u8, kind: Kind::Data };
+            out.push((chunk, new, &crcs[from..from + count as usize]));
+            run = PlaceRun { place: run.place.plus(u64::from(count)), count: run.count - count };
+            at += count;
+        }
+    }
+    out
 }
 
 /// A block's number inside its chunk.

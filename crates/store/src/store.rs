@@ -113,6 +113,15 @@ impl Store {
         self.engine.state.borrow().failed.clone()
     }
 
+    /// Whether the drive is still there: see [`Drive::check_presence`].
+    ///
+    /// # Errors
+    /// `Gone` if it is not.
+    pub async fn check_presence(&self) -> Result<(), StoreError> {
+        let found = self.engine.drive.check_presence().await;
+        found.map_err(|e| StoreError::Gone { source: Rc::new(e) })
+    }
+
     /// Puts one version on a run of blocks (R3, R7, R9), each block judged by itself; returns the verdicts in
     /// order, neighbours of one verdict together. Durable on return, and so is every version cited.
     ///

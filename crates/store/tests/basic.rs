@@ -683,3 +683,67 @@ fn a_copy_under_way_leaves_nothing_of_what_is_dropped() {
         });
     }
 }
+
+/// What a look at the drive finds of the object.
+async fn look(disk: &SimDisk, range: BlockRange, verify: bool) -> Vec<Located> {
+    let wanted = [Wanted { group: GROUP, object: OBJECT, range }];
+    locate(&disk.copy("copy").open().unwrap(), &wanted, verify).await.unwrap()
+}
+
+#[test]
+fn blocks_are_located_on_a_drive_that_is_in_use() {
+    Sim::new(21).block_on(async {
+        let disk = SimDisk::new("d", 8 << 20);
+        let store = new_store(&disk).await;
+        let all = BlockRange::new(90, 300);
+        for stage in 0..3 {
+            store
+                .write(client(OBJECT, BlockRange::new(100, 200), 5 + 10 * stage, fill(3, 200)))
+                .await
+                .unwrap();
+            if stage == 1 {
+                store.checkpoint().await.unwrap();
+            }
+            store.write(client(OBJECT, BlockRange::new(120, 2), 6 + 10 * stage, fill(9, 2))).await.unwrap();
+            store.write(zero(OBJECT, BlockRange::one(130), 7 + 10 * stage)).await.unwrap();
+            let found = look(&disk, all, true).await;
+            assert_eq!(
+                found.iter().map(|l| l.range.count).sum::<u32>(),
+                all.count,
+                "without gaps: {found:?}"
+            );
+            let of = |block: u32| *found.iter().find(|l| l.range.contains(block)).unwrap();
+            assert_eq!((of(90).held, of(300).held), (Held::Nothing, Held::Nothing));
+            assert_eq!((of(130).held, of(130).version), (Held::Zero, version(7 + 10 * stage)));
+            assert_eq!(
+                (of(121).version, of(122).version),
+                (version(6 + 10 * stage), version(5 + 10 * stage))
+            );
+            for block in [100, 120, 129, 131, 299] {
+                let Held::Data { place, is_intact: Some(true) } = of(block).held else { panic!("{found:?}") };
+                let place = place.plus(u64::from(block - of(block).range.first));
+                let bytes = disk.peek(place.offset(), BLOCK_SIZE);
+                let read = store.read(GROUP, OBJECT, BlockRange::one(block)).await.unwrap();
+                let ExtentData::Data { buf, .. } = &read[0].data else { panic!("{read:?}") };
+                assert!(bytes[..] == buf[..], "block {block} is where it was said to be");
+            }
+        }
+        // The store notices what the look has found, and the look what the store has noticed.
+        let Held::Data { place, .. } = look(&disk, BlockRange::one(200), false).await[0].held else {
+            panic!()
+        };
+        disk.flip(place.offset() + 77, 3);
+        let found = look(&disk, BlockRange::new(199, 3), true).await;
+        let is_intact = |l: &Located| matches!(l.held, Held::Data { is_intact: Some(true), .. });
+        let intact: Vec<_> = found.iter().map(|l| (l.range, is_intact(l))).collect();
+        assert_eq!(
+            intact,
+            [(BlockRange::one(199), true), (BlockRange::one(200), false), (BlockRange::one(201), true)]
+        );
+        let read = store.read(GROUP, OBJECT, BlockRange::one(200)).await.unwrap();
+        assert!(matches!(read[0].data, ExtentData::Damaged));
+        store.checkpoint().await.unwrap();
+        let found = look(&disk, BlockRange::one(200), true).await;
+        assert_eq!(found[0].held, Held::Damaged { place: Some(place) });
+    });
+}

@@ -130,7 +130,6 @@ impl Target {
             return Ok(());
         }
         let bytes = control::encode_map(&map);
-        let before = self.map();
         for drive in self.drives.values().filter(|d| !d.has_failed()) {
             if let Err(error) = self.adopt_map_on(drive, &map, &bytes).await {
                 drive.note(&error);
@@ -142,14 +141,34 @@ impl Target {
             member.drain().await;
         }
         let map = Rc::new(map);
+        let is_first = self.map().is_none();
         self.set_map(map.clone());
+        if is_first {
+            let (target, map) = (self.shared(), map.clone());
+            self.background(async move { target.drop_deleted_volumes(&map).await });
+        }
         self.lease.map_adopted(map.version);
         tracing::info!(version = %map.version, "map adopted");
-        self.drop_left_groups(before.as_deref(), &map);
+        self.drop_left_groups(&map);
         for member in self.members() {
             self.resync_if_needed(&member);
         }
         Ok(())
+    }
+
+    /// Serves a drive that was refused before: it adopts the newest map first, whose epochs and generations passed it
+    /// by meanwhile.
+    pub(crate) async fn take_back(&self, drive: &Rc<ServedDrive>) {
+        let _turn = self.adopting.lock().await;
+        let Some(map) = self.map() else { return };
+        if let Err(error) = self.adopt_map_on(drive, &map, &control::encode_map(&map)).await {
+            return drive.note(&error);
+        }
+        drive.take_back();
+        self.drop_left_groups(&map);
+        for member in self.members().iter().filter(|m| m.drive.id == drive.id) {
+            self.resync_if_needed(member);
+        }
     }
 
     async fn adopt_map_on(
@@ -192,7 +211,7 @@ impl Target {
         if drive.store.session_floor() < lowest {
             drive.store.close_sessions(Some(lowest), &[]).await?;
         }
-        drive.store.forget_volumes(|volume| volume.0 < map.next_id && !map.volumes.contains_key(&volume));
+        drive.store.forget_volumes(|volume| map.was_deleted(volume));
         if let Err(error) = drive.store.put_map_copy(map.version.0, bytes).await {
             // The copy only helps to recover a fabric that has lost its managers.
             tracing::warn!(drive = %drive.id, error = with_causes(&error), "cannot keep a copy of the map");
@@ -202,15 +221,44 @@ impl Target {
     }
 
     /// Returns the space of groups that drives of this target are no longer in, in the background: groups whose
-    /// newest entry does not name the drive, and those that an earlier map listed and this one does not.
-    fn drop_left_groups(&self, before: Option<&FabricMap>, map: &FabricMap) {
+    /// newest entry does not name the drive, and those that were removed from the fabric, perhaps while this target
+    /// was away. A group that the map has only not heard of, since maps were lost, is nobody's to drop.
+    fn drop_left_groups(&self, map: &FabricMap) {
         for member in self.members() {
-            let removed = !map.groups.contains_key(&member.group)
-                && before.is_some_and(|b| b.groups.contains_key(&member.group));
+            let removed = map.was_removed(member.group);
             let left = member.entry().is_some_and(|e| e.slot_of(member.drive.id).is_none());
-            if (removed || left) && member.drive.store.group(member.group).is_some() {
+            // What is on a drive that is refused is left as it is.
+            let is_ours = !member.drive.is_refused();
+            if is_ours && (removed || left) && member.drive.store.group(member.group).is_some() {
                 let target = self.shared();
                 self.background(async move { target.drop_group(member, removed).await });
+            }
+        }
+    }
+
+    /// Returns the space of volumes that were deleted for certain, and of which a drive still holds something. A
+    /// delete drops everything that it finds; this is for what was not there to be found.
+    async fn drop_deleted_volumes(&self, map: &FabricMap) {
+        for drive in self.drives.values() {
+            for group in drive.store.groups() {
+                if drive.has_failed() {
+                    break;
+                }
+                let held = match drive.store.volumes_in(group).await {
+                    Ok(held) => held,
+                    Err(error) => {
+                        drive.note(&error);
+                        break;
+                    }
+                };
+                for volume in held.into_iter().filter(|v| map.was_deleted(*v)) {
+                    match drive.store.drop_objects(volume).await {
+                        Ok(()) => {
+                            tracing::info!(%volume, drive = %drive.id, "what was left of it is dropped")
+                        }
+                        Err(error) => drive.note(&error),
+                    }
+                }
             }
         }
     }
@@ -239,7 +287,7 @@ impl Target {
     pub(crate) fn is_deleted(&self, volume: VolumeId) -> bool {
         self.map().is_some_and(|map| match map.volumes.get(&volume) {
             Some(listed) => listed.state == VolumeState::Deleting,
-            None => volume.0 < map.next_id,
+            None => map.was_deleted(volume),
         })
     }
 

@@ -6,8 +6,8 @@
 use crate::target::Target;
 use weft_rt::sync::join_all;
 use weft_rt::{Answer, Buf, Peer, Request};
-use weft_types::VolumeId;
 use weft_types::limits::FRAME_HEAD_MAX;
+use weft_types::{VolumeId, with_causes};
 use weft_wire::Status;
 use weft_wire::control::{self, TargetAnswer, TargetRequest};
 use weft_wire::handshake::PeerRole;
@@ -47,6 +47,15 @@ impl Target {
                 done()
             }
             TargetRequest::DropVolume { volume } => self.drop_volume(volume).await,
+            TargetRequest::Inventory { detail } => {
+                let found = self.inventory(&detail.into_iter().collect()).await;
+                let found = TargetAnswer::Inventory(Box::new(found));
+                Answer::ok(vec![], vec![Buf::from(control::encode(&found))])
+            }
+            TargetRequest::HoldsData { volume } => match self.holds_data_of(volume).await {
+                Ok(holds) => answer(&TargetAnswer::HoldsData { holds }),
+                Err(error) => Answer::error(Status::DriveFailed, with_causes(&error)),
+            },
             TargetRequest::Scrub { orders } => answer(&TargetAnswer::Scrubs(self.take_scrubs(orders))),
             TargetRequest::Status => answer(&TargetAnswer::Status(self.status())),
             TargetRequest::Load => {

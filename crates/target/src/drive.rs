@@ -40,11 +40,19 @@ impl ServedDrive {
         }
     }
 
-    /// Takes a drive that is not this node's out of service, for the life of this process. It counts as failed
+    /// Takes a drive out of service that is not this node's, or is not what it was, until the manager takes it in a
+    /// later join. It counts as failed
     /// here, and nobody is told: the manager knows, and to all others its name means the drive of the other node.
     pub(crate) fn refuse(&self, cause: String) {
         tracing::error!(drive = %self.id, path = self.path, cause, "drive is refused");
         *self.refused.borrow_mut() = Some(cause);
+    }
+
+    /// Puts a drive into service that was refused before, once it has adopted the newest map.
+    pub(crate) fn take_back(&self) {
+        if self.refused.borrow_mut().take().is_some() {
+            tracing::info!(drive = %self.id, path = self.path, "drive is refused no more");
+        }
     }
 
     /// Whether the manager has refused it.

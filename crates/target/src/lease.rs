@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::{Buf, Instant, Link, now, sleep, timeout};
-use weft_types::{BlockCount, Durations, MapVersion, NodeId, with_causes};
+use weft_types::{BlockCount, DriveId, Durations, MapVersion, NodeId, with_causes};
 use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
@@ -26,6 +26,9 @@ const RETRY: Duration = Duration::from_millis(100);
 /// The longest wait while a manager goes on refusing: somebody has to mend something first, and each refusal is
 /// an event.
 const RETRY_LONGEST: Duration = Duration::from_secs(3);
+
+/// How often drives are looked for: a rebuild takes minutes at best, so a second more does not matter.
+const PRESENCE_EVERY: Duration = Duration::from_secs(1);
 
 /// What is known of this target's right to serve.
 #[derive(Default)]
@@ -175,9 +178,11 @@ impl Target {
 
     async fn join(&self, link: &Link) -> Result<(), Silent> {
         let mut drives = Vec::new();
-        for drive in self.drives.values().filter(|d| !d.has_failed()) {
+        // What was refused once may be taken this time.
+        for drive in self.drives.values().filter(|d| d.is_refused() || !d.has_failed()) {
             drives.push(self.report(drive).await);
         }
+        let reported: Vec<DriveId> = drives.iter().map(|d| d.id).collect();
         let request = ManagerRequest::Join {
             node: self.options.node_name.clone(),
             addr: self.options.listen.to_string(),
@@ -188,19 +193,27 @@ impl Target {
         let ManagerAnswer::Joined { node, refused } = answer else {
             return Err(Silent::Refused("the answer to a join is none".into()));
         };
-        for (id, cause) in refused {
-            if let Some(drive) = self.drives.get(&id) {
-                drive.refuse(cause);
+        let refused: BTreeMap<DriveId, String> = refused.into_iter().collect();
+        for (id, cause) in &refused {
+            if let Some(drive) = self.drives.get(id) {
+                drive.refuse(cause.clone());
             }
         }
         self.set_node(node);
-        self.adopt_body(&body).await
+        self.adopt_body(&body).await?;
+        let taken = reported.iter().filter(|id| !refused.contains_key(id));
+        for drive in taken.filter_map(|id| self.drives.get(id)).filter(|d| d.is_refused()) {
+            self.take_back(drive).await;
+        }
+        Ok(())
     }
 
     async fn renew(&self, link: &Link) -> Result<(), Silent> {
         let node = self.node().expect("a target renews after it has joined");
         let adopted = self.map_version();
-        let request = ManagerRequest::Renew { node, incarnation: self.incarnation, adopted };
+        let served = self.drives.values().filter(|d| !d.has_failed());
+        let commits = served.map(|d| (d.id, d.store.durable_commit())).collect();
+        let request = ManagerRequest::Renew { node, incarnation: self.incarnation, adopted, commits };
         let sent = now();
         let (answer, _) = self.ask(link, &request).await?;
         let ManagerAnswer::Granted { map, suspects, clock_us } = answer else {
@@ -301,6 +314,21 @@ impl Target {
             capacity: BlockCount(store.usage().capacity_blocks),
             map_copy: self.map_version().max(copy),
             epochs,
+            commit: store.durable_commit(),
+        }
+    }
+
+    /// Looks again and again whether each drive is still there. A drive that was pulled while nobody asks it for
+    /// anything would be missed only when it is needed; a file that was deleted works on, and is lost at the
+    /// process's end with all that was acknowledged.
+    pub(crate) async fn watch_drives(self: Rc<Self>) {
+        loop {
+            sleep(PRESENCE_EVERY).await;
+            for drive in self.drives.values().filter(|d| !d.has_failed()) {
+                if let Err(error) = drive.store.check_presence().await {
+                    drive.note(&error);
+                }
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use crate::target::Target;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use weft_rt::{now, offload};
-use weft_types::{MeterReading, ProcessLoad, VolumeId, VolumeLoad};
+use weft_types::{BLOCK_SIZE, MeterReading, ProcessLoad, VolumeId, VolumeLoad};
 use weft_wire::load::{DriveLoad, SessionLoad, TargetLoad};
 
 /// Reads what the process has used. It may block: it runs on a thread of its own.
@@ -62,6 +62,10 @@ impl Target {
                 .map(|((id, volume), meter)| SessionLoad { id, volume, meter })
                 .collect(),
             process,
+            leased: self.lease.is_valid(),
+            copied_bytes: self.copied_blocks.get().saturating_mul(BLOCK_SIZE as u64),
+            slow_requests: self.told.slow_count(),
+            failed_requests: self.told.failed_count(),
         }
     }
 }

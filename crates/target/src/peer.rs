@@ -144,7 +144,7 @@ impl Target {
     async fn call_self(&self, kind: Kind, head: Vec<u8>, body: Vec<Buf>) -> Reply {
         let role = PeerRole::Target(self.node().unwrap_or_default());
         let peer = Rc::new(Peer { role, name: self.options.node_name.clone() });
-        let request = Request { kind, head: Buf::from(head), body: gather(body), one_way: false };
+        let request = Request { kind, number: 0, head: Buf::from(head), body: gather(body), one_way: false };
         // Boxed, because serving a request may lead to asking a peer again.
         let answer: Answer = Box::pin(self.shared().handle(peer, request)).await;
         Reply { status: answer.status, head: Buf::from(answer.head), body: gather(answer.body) }

@@ -3,6 +3,10 @@
 //! ```text
 //! every in-sync member has the epoch durably -> walk over all chunks, and fetch on demand -> verified -> promoted
 //! ```
+//! On demand, for a write that waits, a chunk is fetched hollow: versions and marks, its data as damaged (R12). That
+//! is all that a write's verdict depends on, and a hundredth of the bytes. The walk fills it before it passes. Only
+//! versions that are complete are fetched so: every in-sync member has their data, whatever becomes of the source.
+//!
 //! It pulls: the source only answers. It never serves a chunk that is not verified, never counts what this replica
 //! held before the stint, and never decides that it is in-sync: the manager does.
 
@@ -39,6 +43,10 @@ pub(crate) struct Resync {
     /// Chunks that are being verified: by the walk or for a write, never both.
     in_flight: RefCell<BTreeSet<ChunkKey>>,
     changed: Notify,
+    /// Chunks that were fetched hollow and not filled yet.
+    hollow: RefCell<BTreeSet<ChunkKey>>,
+    /// From where on chunks may be fetched hollow; `None`: nowhere. Below, the walk has looked for the last time.
+    hollow_from: Cell<Option<ChunkKey>>,
     chunks_verified: Cell<u64>,
     chunks_total: Cell<u64>,
     blocks_copied: Cell<u64>,
@@ -57,6 +65,8 @@ enum Setback {
     Source(String),
     /// The answer would not fit a frame: ask for less at once.
     TooMuch,
+    /// A version may be incomplete: its data has to come with it.
+    Open,
     /// This replica's own drive refused.
     Drive(StoreError),
 }
@@ -69,6 +79,8 @@ impl Resync {
             may_copy: Cell::new(false),
             in_flight: RefCell::default(),
             changed: Notify::default(),
+            hollow: RefCell::default(),
+            hollow_from: Cell::new(Some(FIRST)),
             chunks_verified: Cell::new(0),
             chunks_total: Cell::new(0),
             blocks_copied: Cell::new(0),
@@ -180,6 +192,7 @@ impl Target {
                 Err(Setback::TooMuch) => {
                     tracing::warn!(%group, %drive, "one chunk has more marks than fit a frame")
                 }
+                Err(Setback::Open) => unreachable!("the walk fetches chunks with their data"),
                 Err(Setback::Drive(error)) => {
                     resync.member.drive.note(&error);
                     resync.hold_up(match &error {
@@ -336,6 +349,8 @@ impl Target {
             let ours = self.own_digests(resync, from, to).await?;
             let jobs = jobs(merge(&theirs, &ours), marks.open);
             self.verify_all(resync, source, jobs).await?;
+            resync.hollow_from.set(to);
+            self.fill_below(resync, to).await?;
             let cursor = to.map_or(Cursor::End, |(object, chunk)| Cursor::At(object, chunk));
             store.set_cursor(group, resync.stint, cursor).await.map_err(setback)?;
         }
@@ -384,12 +399,13 @@ impl Target {
                     let work = if job.is_equal { Work::Confirm } else { Work::Copy };
                     self.throttle.turn(work, Duration::MAX).await;
                     let _turn = resync.claim(job.key).await;
-                    if !resync.is_verified(job.key) {
-                        if job.is_equal {
-                            self.take_as_equal(resync, job.key, job.open).await?;
-                        } else {
-                            self.copy_chunk(resync, source, job.key, false).await?;
-                        }
+                    if resync.is_verified(job.key) {
+                        // For a write, maybe by a process before this one, and maybe hollow.
+                        self.fill(resync, job.key).await?;
+                    } else if job.is_equal {
+                        self.take_as_equal(resync, job.key, job.open).await?;
+                    } else {
+                        self.copy_chunk(resync, source, job.key, Fetch::ForWalk).await?;
                     }
                     resync.chunks_verified.set(resync.chunks_verified.get() + 1);
                     yield_now().await;
@@ -429,19 +445,66 @@ impl Target {
         store.merge_marks(group, resync.stint, marks).await.map_err(setback)
     }
 
+    /// Fills the hollow chunks below a place (`None`: all) that the walk did not know of: of writes that came to the
+    /// source after it was asked.
+    async fn fill_below(&self, resync: &Rc<Resync>, to: Option<ChunkKey>) -> Result<(), Setback> {
+        loop {
+            let first = resync.hollow.borrow().first().copied();
+            let Some(key) = first.filter(|key| to.is_none_or(|to| *key < to)) else { return Ok(()) };
+            self.throttle.turn(Work::Copy, Duration::MAX).await;
+            let _turn = resync.claim(key).await;
+            // Its fetch may have failed.
+            if resync.is_verified(key) {
+                self.fill(resync, key).await?;
+            }
+            resync.hollow.borrow_mut().remove(&key);
+        }
+    }
+
+    /// Fetches the data of a verified chunk that lacks some; the caller has the chunk's turn. One source may not have
+    /// what another had already, so each is asked until nothing is missing; what none of them can read stays damaged.
+    async fn fill(&self, resync: &Resync, key: ChunkKey) -> Result<(), Setback> {
+        let entry = self.current_entry(resync)?;
+        let mut failed = None;
+        for source in entry.read_set() {
+            if !self.is_hollow(resync, key).await? {
+                break;
+            }
+            match self.copy_chunk(resync, source, key, Fetch::ForWalk).await {
+                Err(Setback::Source(text)) => failed = Some(text),
+                copied => copied?,
+            }
+        }
+        if let Some(text) = failed
+            && self.is_hollow(resync, key).await?
+        {
+            return Err(Setback::Source(text));
+        }
+        resync.hollow.borrow_mut().remove(&key);
+        Ok(())
+    }
+
+    /// Whether there are blocks in a chunk of which only the version is here.
+    async fn is_hollow(&self, resync: &Resync, key: ChunkKey) -> Result<bool, Setback> {
+        let (store, group) = (&resync.member.drive.store, resync.member.group);
+        let extents = store.versions(group, key.0, key.1.range()).await.map_err(setback)?;
+        Ok(extents.iter().any(|x| matches!(x.data, ExtentData::Damaged)))
+    }
+
     /// Makes a chunk what the source holds; the caller has the chunk's turn.
     async fn copy_chunk(
         &self,
         resync: &Resync,
         source: DriveId,
         key: ChunkKey,
-        is_urgent: bool,
+        fetch: Fetch,
     ) -> Result<(), Setback> {
         let (store, group) = (&resync.member.drive.store, resync.member.group);
-        let ask = Ask { kind: Kind::Entries, key, limit: 1, is_urgent };
+        let limit = usize::from(fetch != Fetch::Hollow);
+        let ask = Ask { kind: Kind::Entries, key, limit, is_urgent: fetch != Fetch::ForWalk };
         let reply = self.ask_source(resync, source, ask).await?;
-        let _piece = self.throttle.begin(Work::Copy);
-        let (entries, marks) = decode_entries(&reply, key.1)?;
+        let _piece = self.throttle.begin(if fetch == Fetch::Hollow { Work::Confirm } else { Work::Copy });
+        let (entries, marks) = decode_entries(&reply, key.1, fetch)?;
         // The source may not have dropped yet what this replica has dropped already.
         let entries = if self.is_deleted(key.0.volume) { vec![] } else { entries };
         let is_data = |x: &&CopyEntry| matches!(x.data, CopyData::Data { .. } | CopyData::Damaged);
@@ -451,7 +514,12 @@ impl Target {
         store.merge_marks(group, resync.stint, watermarks).await.map_err(setback)?;
         self.merge_open(resync, of_held(cut(marks.open, key), &held)).await?;
         store.verify_chunk(group, key.0, key.1, resync.stint, entries, false).await.map_err(setback)?;
+        if fetch == Fetch::Hollow {
+            // Counted when it is filled.
+            return Ok(());
+        }
         resync.blocks_copied.set(resync.blocks_copied.get() + blocks);
+        self.copied_blocks.set(self.copied_blocks.get() + blocks);
         resync.blocks_held.set(resync.blocks_held.get() + blocks);
         Ok(())
     }
@@ -487,6 +555,7 @@ impl Target {
                 Ok(()) | Err(Setback::Over) => return Ok(()),
                 Err(Setback::Source(text)) => tracing::debug!(group = %member.group, text, "no source"),
                 Err(Setback::TooMuch) => tracing::debug!(group = %member.group, "too many marks"),
+                Err(Setback::Open) => unreachable!("then the chunk was fetched with its data"),
                 Err(Setback::Drive(error)) => return Err(member.drive.refusal(&error)),
             }
             sleep(RETRY).await;
@@ -500,14 +569,36 @@ impl Target {
             return Ok(());
         }
         let source = self.pick_source(resync)?;
+        // Noted before it is fetched, so that the walk cannot miss it.
+        let fetch = match resync.hollow_from.get() {
+            Some(from) if key >= from => {
+                resync.hollow.borrow_mut().insert(key);
+                Fetch::Hollow
+            }
+            _ => Fetch::ForWrite,
+        };
         // As a task of its own: once begun it runs to its end, also if the write is given up.
         let (target, resync) = (self.shared(), resync.clone());
         let copied = spawn(async move {
             let _turn = turn;
-            target.copy_chunk(&resync, source, key, true).await
+            match target.copy_chunk(&resync, source, key, fetch).await {
+                Err(Setback::Open) => target.copy_chunk(&resync, source, key, Fetch::ForWrite).await,
+                copied => copied,
+            }
         });
         copied.await.unwrap_or(Err(Setback::Over))
     }
+}
+
+/// How a chunk is fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fetch {
+    /// With its data, when its turn comes.
+    ForWalk,
+    /// With its data, at once: a write waits for it.
+    ForWrite,
+    /// Without its data, at once.
+    Hollow,
 }
 
 /// What a source is asked for.
@@ -516,7 +607,7 @@ struct Ask {
     kind: Kind,
     /// The chunk that is meant, or to begin at.
     key: ChunkKey,
-    /// How many digests at most.
+    /// How many digests at most; of entries 0: without their data.
     limit: usize,
     /// A client's write waits for it.
     is_urgent: bool,
@@ -621,8 +712,13 @@ fn decode_marks(document: &[u8]) -> Result<Marks, Setback> {
     Ok(Marks { open: open.collect(), watermarks: marks.watermarks })
 }
 
-/// Reads a chunk's entries: they must cover the chunk, and all data must match its checksums.
-fn decode_entries(reply: &Reply, chunk: ChunkIndex) -> Result<(Vec<CopyEntry>, Marks), Setback> {
+/// Reads a chunk's entries: they must cover the chunk, and all data must match its checksums. Data that was not asked
+/// for counts as damaged.
+fn decode_entries(
+    reply: &Reply,
+    chunk: ChunkIndex,
+    fetch: Fetch,
+) -> Result<(Vec<CopyEntry>, Marks), Setback> {
     let wrong = |what: &str| Setback::Source(what.to_owned());
     let answer = ReadAnswer::decode(&reply.head).map_err(|e| Setback::Source(e.to_string()))?;
     let (mut next, mut offset) = (chunk.range().first, 0);
@@ -636,6 +732,8 @@ fn decode_entries(reply: &Reply, chunk: ChunkIndex) -> Result<(Vec<CopyEntry>, M
             Content::Zero if x.version == Version::ZERO => CopyData::Absent,
             Content::Zero => CopyData::Zero,
             Content::Damaged => CopyData::Damaged,
+            Content::Data if fetch == Fetch::Hollow && x.open => return Err(Setback::Open),
+            Content::Data if fetch == Fetch::Hollow => CopyData::Damaged,
             Content::Data => {
                 let end = offset + x.range.bytes();
                 if end > reply.body.len() {

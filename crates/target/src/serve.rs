@@ -5,7 +5,7 @@
 
 use crate::admit::{Admitted, Claim, Need, SYSTEM_SESSION};
 use crate::target::Target;
-use weft_rt::{Answer, Buf, Peer, Request, now};
+use weft_rt::{Answer, Buf, Peer, Request, now, slow_request};
 use weft_store::{Extent, ExtentData, Payload, Verdict, Write, WriteKind};
 use weft_types::limits::{FRAME_HEAD_MAX, RANGE_BLOCKS_MAX, REQUEST_BLOCKS_MAX};
 use weft_types::{BlockRange, ChunkIndex, ObjectId, Role, Version};
@@ -16,8 +16,8 @@ use weft_wire::{Kind, Status};
 
 impl Target {
     /// A write of data or zeroes (R3, R4): answered when the blocks' versions are durable here.
-    pub(crate) async fn write(&self, peer: &Peer, request: Request) -> Answer {
-        let (head, payload) = match parse_write(&request) {
+    pub(crate) async fn write(&self, peer: &Peer, request: &Request) -> Answer {
+        let (head, payload) = match parse_write(request) {
             Ok(parsed) => parsed,
             Err(answer) => return answer,
         };
@@ -57,6 +57,9 @@ impl Target {
         let written = admitted.drive().store.write(write).await;
         let took = start.elapsed();
         timed.into_iter().for_each(|timed| self.throttle.answered(timed, took));
+        if took >= slow_request() {
+            self.tell_slow(peer, request, &head, took);
+        }
         match written {
             Ok(verdicts) => {
                 metered.into_iter().for_each(|metered| metered.done(took));
@@ -94,6 +97,9 @@ impl Target {
         };
         let took = start.elapsed();
         self.throttle.answered(timed, took);
+        if took >= slow_request() {
+            self.tell_slow(peer, request, &head, took);
+        }
         if extents.is_ok() {
             metered.done(took);
         }

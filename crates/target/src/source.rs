@@ -47,7 +47,11 @@ impl Target {
             attached: None,
             version: Version::ZERO,
         };
-        let work = if request.kind == Kind::Entries { Work::Copy } else { Work::Compare };
+        let work = match request.kind {
+            Kind::Entries if asked.limit == 0 => Work::Confirm,
+            Kind::Entries => Work::Copy,
+            _ => Work::Compare,
+        };
         if !asked.is_urgent {
             self.throttle.turn(work, PEER_WAIT).await;
         }
@@ -79,7 +83,11 @@ impl Target {
         asked: &PeerRequest,
         from: ChunkKey,
     ) -> Result<Answer, StoreError> {
-        let extents = drive.store.read(asked.group, asked.object, asked.chunk.range()).await?;
+        let (group, object, range) = (asked.group, asked.object, asked.chunk.range());
+        let extents = match asked.limit {
+            0 => drive.store.versions(group, object, range).await?,
+            _ => drive.store.read(group, object, range).await?,
+        };
         let (head, mut body) = read_answer(self.clock(), extents);
         body.push(marks(drive, asked, from, after(from)));
         Ok(Answer::ok(head, body))

@@ -12,6 +12,7 @@ use crate::peer::Peers;
 use crate::resync::Resync;
 use crate::scrub::Scrubs;
 use crate::sweep::Sweeps;
+use crate::tell::Told;
 use crate::throttle::Throttle;
 use crate::vouch::Vouches;
 use std::cell::{Cell, RefCell};
@@ -57,6 +58,9 @@ pub struct Target {
     pub(crate) scrubs: Scrubs,
     pub(crate) throttle: Throttle,
     pub(crate) meters: Meters,
+    pub(crate) told: Told,
+    /// Blocks that resyncs have copied since the process started.
+    pub(crate) copied_blocks: Cell<u64>,
     pub(crate) process_probe: Cell<Option<ProcessProbe>>,
     /// The clock that says which versions are too far ahead.
     pub(crate) steady_clock: SteadyClock,
@@ -106,6 +110,8 @@ impl Target {
             scrubs: Scrubs::default(),
             throttle: Throttle::default(),
             meters: Meters::default(),
+            told: Told::default(),
+            copied_blocks: Cell::new(0),
             process_probe: Cell::new(None),
             steady_clock: SteadyClock::new(),
             highest_counter: Cell::new(0),
@@ -118,6 +124,7 @@ impl Target {
         target.background(target.clone().keep_lease());
         target.background(target.clone().keep_vouches());
         target.background(target.clone().report_failures());
+        target.background(target.clone().watch_drives());
         target
     }
 
@@ -222,8 +229,14 @@ impl Handler for Target {
             return Answer::error(Status::NotServing, "this target is being stopped");
         }
         match request.kind {
-            Kind::Read | Kind::Versions => self.read(&peer, &request).await,
-            Kind::Write | Kind::WriteZeroes => self.write(&peer, request).await,
+            Kind::Read | Kind::Versions => {
+                let answer = self.read(&peer, &request).await;
+                self.tell_if_failed(&peer, &request, answer)
+            }
+            Kind::Write | Kind::WriteZeroes => {
+                let answer = self.write(&peer, &request).await;
+                self.tell_if_failed(&peer, &request, answer)
+            }
             Kind::Settle => self.settle(&peer, &request).await,
             Kind::Watermark => self.take_watermarks(&request),
             Kind::AdoptEntry => self.answer_entry(&request).await,

@@ -1,9 +1,10 @@
 //! How much of this target background work may take: resync, scrub, whatever else reads or writes much later.
 //!
-//! While no client asks for anything, all of it. Otherwise a share of the time, which follows what clients feel:
-//! requests are timed that were served beside background work, and those that were not, and the share shrinks
-//! until the 99th percentile of all is at most [`TOLERANCE`] times that of the undisturbed. It never shrinks to
-//! nothing: copies that are missing are a danger too.
+//! While no client asks for anything, all of it. Otherwise a share of the time, which follows what clients feel: all
+//! requests are timed, and the share shrinks until the 99th percentile is at most [`TOLERANCE`] times that of requests
+//! that nothing disturbed: those between two pieces of work, and those from before the work began, whichever were
+//! faster. The former follow the load as it changes; the latter also know what the work of other processes on the
+//! same machine costs. It begins with little, and never shrinks to nothing: copies that are missing are a danger too.
 //!
 //! It owns pace and measurement. It never decides what is copied, and work that a client waits for never asks it.
 
@@ -18,10 +19,8 @@ const TOLERANCE: f64 = 2.0;
 /// Below this ratio the share grows again. The gap to [`TOLERANCE`] keeps the share from swinging.
 const COMFORT: f64 = 1.5;
 
-/// The share of time that is taken before anything was measured.
-const SHARE_AT_FIRST: f64 = 0.25;
-
-/// The share that is always taken: a drive that copies 1 GB/s alone still refills 4 TB within a day.
+/// The share that is always taken: a drive that copies 1 GB/s alone still refills 4 TB within a day. It is also the
+/// first: what clients can bear is not known then, and it takes ten seconds to find out that it is the most.
 const SHARE_MIN: f64 = 0.05;
 
 /// The share that is never passed while clients are there: half of the time shows how they fare undisturbed.
@@ -38,6 +37,21 @@ const SAMPLES: u64 = 200;
 
 /// What the first piece of each kind is taken to last, before one was timed.
 const PIECE_AT_FIRST: Duration = Duration::from_millis(1);
+
+/// How long requests are counted before they are compared: often enough to follow a load, and at a few thousand
+/// requests per second enough of them for a steady percentile.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// By how much the share shrinks and grows after one of those: it gives way faster than it comes back.
+const SHRINK: f64 = 0.5;
+const GROW: f64 = 1.3;
+
+/// Requests from before the work that are kept at least, once there were as many, and at most twice as many: enough for
+/// ten above the 99th percentile.
+const QUIET: u64 = 1000;
+
+/// How long after the work began those still say what the load would be like without it.
+const QUIET_HOLDS: Duration = Duration::from_secs(300);
 
 /// How long a peer's request waits for its turn at most: the peer gives up after 1.5 s, and paces itself besides.
 pub(crate) const PEER_WAIT: Duration = Duration::from_millis(200);
@@ -62,8 +76,11 @@ pub(crate) struct Throttle {
     /// How many of them had been seen when somebody last looked, and until when clients count as being there.
     seen: Cell<u64>,
     present_until: Cell<Instant>,
-    /// Until when requests are compared.
+    /// Until when requests are compared, and since when.
     attentive_until: Cell<Instant>,
+    attentive_since: Cell<Instant>,
+    /// When the counting began of those that are compared next.
+    counted_since: Cell<Instant>,
     /// Pieces of work that have begun, and that run.
     begun: Cell<u64>,
     running: Cell<u32>,
@@ -79,6 +96,9 @@ pub(crate) struct Throttle {
 struct Samples {
     undisturbed: Histogram<u64>,
     all: Histogram<u64>,
+    /// From before the work: of late, and before that.
+    quiet: Histogram<u64>,
+    quiet_before: Histogram<u64>,
 }
 
 impl Default for Throttle {
@@ -91,12 +111,19 @@ impl Default for Throttle {
             seen: Cell::new(0),
             present_until: Cell::new(Instant::from_nanos(0)),
             attentive_until: Cell::new(Instant::from_nanos(0)),
+            attentive_since: Cell::new(Instant::from_nanos(0)),
+            counted_since: Cell::new(Instant::from_nanos(0)),
             begun: Cell::new(0),
             running: Cell::new(0),
             next: Cell::new(Instant::from_nanos(0)),
             lasts: [const { Cell::new(PIECE_AT_FIRST) }; 4],
-            share: Cell::new(SHARE_AT_FIRST),
-            samples: RefCell::new(Samples { undisturbed: histogram(), all: histogram() }),
+            share: Cell::new(SHARE_MIN),
+            samples: RefCell::new(Samples {
+                undisturbed: histogram(),
+                all: histogram(),
+                quiet: histogram(),
+                quiet_before: histogram(),
+            }),
         }
     }
 }
@@ -152,7 +179,10 @@ impl Throttle {
         self.begun.set(self.begun.get() + 1);
         self.running.set(self.running.get() + 1);
         let start = now();
-        self.attentive_until.set(start + ATTENTION);
+        if self.attentive_until.replace(start + ATTENTION) == Instant::from_nanos(0) {
+            self.attentive_since.set(start);
+            self.counted_since.set(start);
+        }
         Piece { throttle: self, work, start }
     }
 
@@ -170,17 +200,21 @@ impl Throttle {
 
     /// A client's request was answered after this time, and what it waited for was not background work itself.
     pub(crate) fn answered(&self, request: Timed, took: Duration) {
-        let Some(begun) = request.begun else { return };
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let mut samples = self.samples.borrow_mut();
+        let Some(begun) = request.begun else { return samples.note_quiet(nanos) };
         samples.all.saturating_record(nanos);
         if request.was_alone && self.begun.get() == begun {
             samples.undisturbed.saturating_record(nanos);
         }
-        let Some(ratio) = samples.ratio() else { return };
+        if !samples.are_enough() || self.counted_since.get().elapsed() < PERIOD {
+            return;
+        }
+        let ratio = samples.ratio(self.attentive_since.get().elapsed() < QUIET_HOLDS);
+        self.counted_since.set(now());
         let share = match ratio {
-            r if r > TOLERANCE => self.share.get() * 0.7,
-            r if r < COMFORT => self.share.get() * 1.2,
+            r if r > TOLERANCE => self.share.get() * SHRINK,
+            r if r < COMFORT => self.share.get() * GROW,
             _ => self.share.get(),
         };
         self.share.set(share.clamp(SHARE_MIN, SHARE_MAX));
@@ -189,17 +223,33 @@ impl Throttle {
 }
 
 impl Samples {
-    /// The 99th percentile of all requests over that of the undisturbed, once there are enough; begins anew then.
-    fn ratio(&mut self) -> Option<f64> {
-        let undisturbed = self.undisturbed.len();
-        if undisturbed < SAMPLES || self.all.len() - undisturbed < SAMPLES {
-            return None;
+    /// Counts a request that was served while there was no background work.
+    fn note_quiet(&mut self, nanos: u64) {
+        self.quiet.saturating_record(nanos);
+        if self.quiet.len() >= QUIET {
+            std::mem::swap(&mut self.quiet, &mut self.quiet_before);
+            self.quiet.reset();
         }
+    }
+
+    /// Whether there are enough to compare.
+    fn are_enough(&self) -> bool {
+        let undisturbed = self.undisturbed.len();
+        undisturbed >= SAMPLES && self.all.len() - undisturbed >= SAMPLES
+    }
+
+    /// The 99th percentile of all requests over that of the undisturbed, and of the quiet if they still count; begins
+    /// anew then.
+    fn ratio(&mut self, quiet_counts: bool) -> f64 {
         let p99 = |histogram: &Histogram<u64>| histogram.value_at_quantile(0.99).max(1) as f64;
-        let ratio = p99(&self.all) / p99(&self.undisturbed);
+        let mut calm = p99(&self.undisturbed);
+        if quiet_counts && self.quiet_before.len() >= QUIET {
+            calm = calm.min(p99(&self.quiet_before));
+        }
+        let ratio = p99(&self.all) / calm;
         self.undisturbed.reset();
         self.all.reset();
-        Some(ratio)
+        ratio
     }
 }
 
@@ -277,7 +327,7 @@ mod tests {
     fn it_grows_to_half_of_the_time_while_nobody_minds() {
         let (done, share) = run(Duration::from_micros(110));
         assert_eq!(share, SHARE_MAX);
-        assert!((8_000..=11_000).contains(&done), "{done} of 20,000 pieces");
+        assert!((6_000..=9_000).contains(&done), "{done} of 20,000 pieces");
     }
 
     #[test]
@@ -285,6 +335,29 @@ mod tests {
         let (done, share) = run(Duration::from_micros(900));
         assert!(share < 0.1, "{share}");
         assert!((800..=3_000).contains(&done), "{done} of 20,000 pieces");
+    }
+
+    #[test]
+    fn it_knows_what_requests_took_before_it_began() {
+        let share = Sim::new(1).block_on(async {
+            let throttle = Rc::new(Throttle::default());
+            client(throttle.clone(), Duration::from_micros(100), Duration::from_secs(1)).await;
+            // Work elsewhere on the machine slows all of them from now on, also those between two pieces of this one's.
+            let lasts = Duration::from_secs(20);
+            let slowed = async {
+                let end = now() + lasts;
+                while now() < end {
+                    let timed = throttle.request(now());
+                    sleep(Duration::from_micros(250)).await;
+                    throttle.answered(timed, Duration::from_micros(250));
+                }
+            };
+            let working = spawn(work(throttle.clone(), lasts));
+            slowed.await;
+            working.await.unwrap();
+            throttle.share.get()
+        });
+        assert_eq!(share, SHARE_MIN);
     }
 
     #[test]

@@ -229,6 +229,20 @@ fn a_failed_drive_serves_nothing_and_the_manager_hears_of_it() {
 }
 
 #[test]
+fn a_drive_that_was_pulled_is_missed_though_nobody_asks_it_for_anything() {
+    Sim::new(9).block_on(async {
+        let fabric = Fabric::start(2).await;
+        let a = Client::new(1, 1);
+        a.write_all(&[1, 2], 0, a.v(1), 1).await;
+        fabric.disks[0].set_faults(|f| f.is_gone = true);
+        eventually("the manager hears", || !fabric.manager.failed.borrow().is_empty()).await;
+        let failed = fabric.manager.failed.borrow().clone();
+        assert_eq!(failed, [(drive(1), "the drive is gone: the disk was pulled".to_owned())]);
+        assert_eq!(a.read(1, 0).await, Err(Status::DriveFailed));
+    });
+}
+
+#[test]
 fn acknowledging_an_epoch_drains_what_was_admitted_before_it() {
     for seed in 0..60 {
         Sim::new(seed).block_on(async {

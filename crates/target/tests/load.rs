@@ -74,3 +74,25 @@ fn zeroes_and_probes_are_told_apart_and_refusals_are_nobodys() {
         assert_eq!(sessions, [a.session], "what is not admitted has no meter");
     });
 }
+
+#[test]
+fn what_nobody_should_meet_counts_as_failed_and_what_a_newer_map_makes_good_does_not() {
+    Sim::new(3).block_on(async {
+        let fabric = Fabric::start(1).await;
+        let a = Client::new(1, 1);
+        let stale = Client::new(9, 9);
+        stale.epoch.set(0);
+        assert_ne!(stale.write(1, 0, stale.v(2), 1).await.0, Status::Ok);
+        let before = load(&fabric, 1).await;
+        assert!(before.leased, "the manager's word holds");
+        assert_eq!((before.failed_requests, before.slow_requests), (0, 0));
+        // A checksum that is not that of the block, and a write without a version.
+        let head = a.head(1, BlockRange::one(0), a.v(1), Purpose::Client).encode(&[1]);
+        let frame = a.call(1, Kind::Write, head, vec![block(7).into()]).await.unwrap();
+        assert_eq!(Status::from_u16(frame.envelope.status), Status::DamagedOnTheWay);
+        let head = a.head(1, BlockRange::one(0), Version::ZERO, Purpose::Client).encode(&[]);
+        let frame = a.call(1, Kind::WriteZeroes, head, vec![]).await.unwrap();
+        assert_eq!(Status::from_u16(frame.envelope.status), Status::Invalid);
+        assert_eq!(load(&fabric, 1).await.failed_requests, 2);
+    });
+}

@@ -54,12 +54,14 @@ const ALLOWED_IN_TESTS: &[Layer] = &[Words, Pure, Runtime];
 
 /// Arrows from one crate to another that are allowed beside the layers (decision 1). Membership asks layout where a
 /// group goes; a target owns its stores, and nothing else does. Faces reach data through the client alone: this
-/// opens the one engine to them, by name. The load generator shows its results on a page, which is pure.
+/// opens the one engine to them, by name. The load generator shows its results on a page, the command line what was
+/// recorded; a page is pure.
 const ARROWS: &[(&str, &str)] = &[
     ("weft-membership", "weft-layout"),
     ("weft-target", "weft-store"),
     ("weft-nbd", "weft-client"),
     ("weft-cli", "weft-client"),
+    ("weft-cli", "weft-report"),
     ("weft-bench", "weft-client"),
     ("weft-bench", "weft-report"),
 ];

@@ -189,6 +189,21 @@ number_id!(
     u64,
     "s"
 );
+/// A request of a client, as logs name it: the same on every machine that it reaches. Written `s7-1093`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId {
+    /// The session that asks.
+    pub session: SessionId,
+    /// Counts the session's requests, from 1; it begins anew after 2^32. 0 is what nobody numbered.
+    pub number: u32,
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.session, self.number)
+    }
+}
+
 number_id!(
     /// A volume's counter of exclusive attaches and preemptions; fences older clients.
     Generation,

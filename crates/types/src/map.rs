@@ -60,6 +60,10 @@ pub struct FabricMap {
     pub capacity: CapacityLevels,
     /// The next number for any identifier made from a counter; only ever rises, so no id is reused.
     pub next_id: u64,
+    /// Numbers, from and below, that maps which were lost may have given out: the map was made anew from older
+    /// copies then. Nobody knows what carries one of them, so nothing that does is taken for removed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown_ids: Vec<(u64, u64)>,
 }
 
 impl FabricMap {
@@ -84,7 +88,25 @@ impl FabricMap {
             scrub: ScrubPlan::default(),
             capacity: CapacityLevels::default(),
             next_id: 1,
+            unknown_ids: Vec::new(),
         }
+    }
+
+    /// Whether a group was in the fabric once and is not any more, for certain: its number was given out by this map
+    /// or one before it, not by one that was lost.
+    pub fn was_removed(&self, group: GroupId) -> bool {
+        !self.groups.contains_key(&group) && self.is_used_up(group.0)
+    }
+
+    /// Whether a volume was in the fabric once and is not any more, for certain.
+    pub fn was_deleted(&self, volume: VolumeId) -> bool {
+        !self.volumes.contains_key(&volume) && self.is_used_up(volume.0)
+    }
+
+    /// Whether the number was given out, and not by a map that was lost.
+    fn is_used_up(&self, id: u64) -> bool {
+        let is_unknown = self.unknown_ids.iter().any(|(from, below)| (*from..*below).contains(&id));
+        id < self.next_id && !is_unknown
     }
 
     /// The volume with this name.
@@ -214,6 +236,16 @@ pub enum DriveState {
     Draining,
     /// It reported an I/O error or was declared lost; nothing new is placed on it, its groups move away.
     Failed,
+    /// A person has declared that it does not exist any more. Whatever it holds counts for nothing from then on: if
+    /// it turns up, it is refused, and left as it is.
+    Destroyed,
+}
+
+impl DriveState {
+    /// Whether its copies are given up, and made anew elsewhere.
+    pub fn is_given_up(self) -> bool {
+        matches!(self, DriveState::Failed | DriveState::Destroyed)
+    }
 }
 
 /// A member that passes from one drive to another without a copy less on the way: both are listed by the group

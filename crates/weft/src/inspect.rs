@@ -3,9 +3,10 @@
 use crate::drive::{open_refusal, spec, store_refusal};
 use serde::Serialize;
 use std::path::PathBuf;
+use std::time::Duration;
 use weft_api::Timestamp;
 use weft_cli::{CliError, Output, Size};
-use weft_rt::{Drive, OpenOptions};
+use weft_rt::{Drive, OpenOptions, timeout};
 use weft_store::{Inspection, Place};
 use weft_types::{BLOCK_SIZE, DriveId, FabricId, Role};
 
@@ -71,11 +72,28 @@ struct Member {
 }
 
 pub(crate) async fn inspect(path: PathBuf, output: Output) -> Result<(), CliError> {
+    output.show(&look(path).await?, |r, _| describe(r))
+}
+
+/// How long a drive is awaited whose labels are wanted beside much else: its log, of some hundred MiB, is read too.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What is on a drive, as a document.
+pub(crate) async fn facts(path: PathBuf) -> Result<serde_json::Value, CliError> {
+    let slow = |_| CliError::Failed {
+        message: format!("{} was not read within {} s", path.display(), PATIENCE.as_secs()),
+        hint: "the drive hangs, or is very busy: see the kernel's log".into(),
+    };
+    let report = timeout(PATIENCE, look(path.clone())).await.map_err(slow)??;
+    Ok(serde_json::to_value(report).expect("documents serialise"))
+}
+
+async fn look(path: PathBuf) -> Result<Report, CliError> {
     let spec = spec(&path)?;
     let options = OpenOptions { read_only: true, ..OpenOptions::default() };
     let drive = Drive::open(spec, options).await.map_err(open_refusal(spec))?;
     let found = weft_store::inspect(&drive).await.map_err(store_refusal(spec))?;
-    output.show(&report(path.clone(), &found), |r, _| describe(r))
+    Ok(report(path.clone(), &found))
 }
 
 fn report(path: PathBuf, found: &Inspection) -> Report {

@@ -7,20 +7,24 @@ mod bench;
 mod check;
 mod drive;
 mod inspect;
+mod locate;
 mod logging;
 mod manager;
 mod node;
 mod recover;
+mod restore;
 mod serve;
 mod stop;
 
 use clap::{CommandFactory, Parser};
+use logging::Daemon;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use tracing_subscriber::filter::LevelFilter;
 use weft_cli::{
-    CliError, DriveFormatArgs, Engines, Exit, FabricPlace, FabricRecoverArgs, Globals, ManagerRunArgs,
-    NodeRunArgs, Output, VolumeServeArgs,
+    CliError, DriveFormatArgs, DriveLocateArgs, Engines, Exit, FabricPlace, FabricRecoverArgs, Globals,
+    ManagerRunArgs, MapRestoreArgs, NodeRunArgs, Output, VolumeServeArgs,
 };
 
 /// Shared, protected storage from the drives of many machines
@@ -62,12 +66,14 @@ struct Whole;
 
 impl Engines for Whole {
     fn manager_run(&self, args: ManagerRunArgs) -> Result<(), CliError> {
-        logging::start_for_daemon();
+        let daemon = Daemon { kind: "manager", node: None, default: LevelFilter::INFO };
+        logging::start_for_daemon(daemon, &args.log)?;
         weft_cli::block_on(manager::run(args))
     }
 
     fn node_run(&self, args: NodeRunArgs) -> Result<(), CliError> {
-        logging::start_for_daemon();
+        let daemon = Daemon { kind: "node", node: Some(&args.name), default: LevelFilter::INFO };
+        logging::start_for_daemon(daemon, &args.log)?;
         weft_cli::block_on(node::run(args))
     }
 
@@ -79,6 +85,14 @@ impl Engines for Whole {
         weft_cli::block_on(inspect::inspect(path, output))
     }
 
+    fn drive_locate(&self, args: DriveLocateArgs, output: Output) -> Result<(), CliError> {
+        weft_cli::block_on(locate::locate(args, output))
+    }
+
+    fn drive_facts(&self, path: &Path) -> Result<serde_json::Value, CliError> {
+        weft_rt::block_on(inspect::facts(path.to_owned()))?
+    }
+
     fn drive_check(&self, path: PathBuf, deep: bool, output: Output) -> Result<(), CliError> {
         weft_cli::block_on(check::check(path, deep, output))
     }
@@ -87,12 +101,19 @@ impl Engines for Whole {
         weft_cli::block_on(recover::recover(args, output))
     }
 
+    fn map_restore(&self, args: MapRestoreArgs, output: Output) -> Result<(), CliError> {
+        weft_cli::block_on(restore::restore(args, output))
+    }
+
     fn volume_serve(
         &self,
         args: VolumeServeArgs,
         place: FabricPlace,
         output: Output,
     ) -> Result<(), CliError> {
+        // It is often started by hand, and then what it serves is all that its user wants to know.
+        let daemon = Daemon { kind: "nbd", node: None, default: LevelFilter::WARN };
+        logging::start_for_daemon(daemon, &args.log)?;
         weft_cli::block_on(serve::serve(args, place, output))
     }
 }
@@ -146,6 +167,11 @@ fn run(command: Command, globals: &Globals) -> Result<(), CliError> {
 
 /// Whether the command starts its own logging.
 fn is_daemon(command: &weft_cli::Command) -> bool {
-    use weft_cli::{Command, ManagerCommand, NodeCommand};
-    matches!(command, Command::Manager(ManagerCommand::Run(_)) | Command::Node(NodeCommand::Run(_)))
+    use weft_cli::{Command, ManagerCommand, NodeCommand, VolumeCommand};
+    matches!(
+        command,
+        Command::Manager(ManagerCommand::Run(_))
+            | Command::Node(NodeCommand::Run(_))
+            | Command::Volume(VolumeCommand::Serve(_))
+    )
 }

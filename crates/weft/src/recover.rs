@@ -8,7 +8,7 @@ use weft_cli::{CliError, FabricRecoverArgs, Folder, Output, note};
 use weft_manager::{DriveContents, EmbeddedStore, ManagerError, MapStore, Recovered};
 use weft_rt::{Drive, OpenOptions, wall_clock_us};
 use weft_store::Store;
-use weft_types::{FabricMap, Group, MapVersion, with_causes};
+use weft_types::{FabricId, FabricMap, Group, MapVersion, with_causes};
 use weft_wire::control::{decode_map, encode_map};
 
 /// What was, or would be, recovered.
@@ -36,14 +36,15 @@ pub(crate) async fn recover(args: FabricRecoverArgs, output: Output) -> Result<(
     check_is_free(&store)?;
     let (mut maps, mut contents, mut copies, mut warnings) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for path in &args.drives {
-        match read(path, &mut warnings).await? {
-            Some((map, found)) => {
+        let DriveReading { map, contents: found, .. } = read(path, &mut warnings).await?;
+        match map {
+            Some(map) => {
                 copies.push(Copy { drive: path.clone(), map: map.version });
                 maps.push(map);
-                contents.extend(found);
             }
             None => warnings.push(format!("{} holds no copy of the fabric map", path.display())),
         }
+        contents.extend(found);
     }
     let recovered = weft_manager::recover(maps, &contents).map_err(|e| CliError::Failed {
         message: format!("cannot recover the fabric map: {}", with_causes(&e)),
@@ -68,7 +69,7 @@ pub(crate) async fn recover(args: FabricRecoverArgs, output: Output) -> Result<(
 }
 
 /// The store's file: that of a local fabric's folder, one in another folder, or the file named.
-fn store_file(named: &Path) -> Result<PathBuf, CliError> {
+pub(crate) fn store_file(named: &Path) -> Result<PathBuf, CliError> {
     let folder = Folder::at(named);
     match (folder.config()?, named.is_dir()) {
         (Some(_), _) => Ok(folder.map_file()),
@@ -78,7 +79,7 @@ fn store_file(named: &Path) -> Result<PathBuf, CliError> {
 }
 
 /// Refuses while a manager uses the store. One that is damaged or missing is what this command is for.
-fn check_is_free(store: &Path) -> Result<(), CliError> {
+pub(crate) fn check_is_free(store: &Path) -> Result<(), CliError> {
     if !store.exists() {
         return Ok(());
     }
@@ -92,31 +93,43 @@ fn check_is_free(store: &Path) -> Result<(), CliError> {
     }
 }
 
+/// What a drive says.
+pub(crate) struct DriveReading {
+    /// The fabric that it belongs to.
+    pub(crate) fabric: FabricId,
+    /// Its copy of the map.
+    pub(crate) map: Option<FabricMap>,
+    /// What it knows of its groups, if it is sound otherwise.
+    pub(crate) contents: Option<DriveContents>,
+}
+
 /// The copy of the map on a drive, and what the drive knows of its groups if it is sound otherwise.
-async fn read(
-    path: &Path,
-    warnings: &mut Vec<String>,
-) -> Result<Option<(FabricMap, Option<DriveContents>)>, CliError> {
+pub(crate) async fn read(path: &Path, warnings: &mut Vec<String>) -> Result<DriveReading, CliError> {
     let spec = spec(path)?;
     let drive = Drive::open(spec, OpenOptions::default()).await.map_err(open_refusal(spec))?;
     let found = Store::read_map_copy(&drive).await.map_err(store_refusal(spec))?;
-    let Some((version, bytes)) = found else { return Ok(None) };
-    let map = decode_map(&bytes).map_err(|e| CliError::Failed {
-        message: format!("the copy of the fabric map on {spec} cannot be read: {e}"),
-        hint: "use the version of weft that wrote it, or a newer one".into(),
-    })?;
-    let contents = match contents(drive, path, version).await {
-        Ok(contents) => Some(contents),
-        Err(error) => {
-            warnings.push(format!("{}; only its copy of the map is used", error.chain()));
-            None
-        }
-    };
-    Ok(Some((map, contents)))
+    let mut map = None;
+    if let Some((_, bytes)) = &found {
+        map = Some(decode_map(bytes).map_err(|e| CliError::Failed {
+            message: format!("the copy of the fabric map on {spec} cannot be read: {e}"),
+            hint: "use the version of weft that wrote it, or a newer one".into(),
+        })?);
+    }
+    let version = found.map_or(0, |(version, _)| version);
+    match contents(drive, path, version).await {
+        Ok((fabric, contents)) => Ok(DriveReading { fabric, map, contents: Some(contents) }),
+        Err(error) => match map {
+            Some(map) => {
+                warnings.push(format!("{}; only its copy of the map is used", error.chain()));
+                Ok(DriveReading { fabric: map.fabric, map: Some(map), contents: None })
+            }
+            None => Err(error),
+        },
+    }
 }
 
 /// Opens the drive as a node would: it is locked meanwhile, so no node uses it.
-async fn contents(drive: Drive, path: &Path, version: u64) -> Result<DriveContents, CliError> {
+async fn contents(drive: Drive, path: &Path, version: u64) -> Result<(FabricId, DriveContents), CliError> {
     let spec = spec(path)?;
     let opened = Store::open(drive, weft_store::OpenOptions::default()).await;
     let (store, _) = opened.map_err(store_refusal(spec))?;
@@ -125,12 +138,13 @@ async fn contents(drive: Drive, path: &Path, version: u64) -> Result<DriveConten
         map_copy: MapVersion(version),
         entries: store.groups().into_iter().filter_map(|g| Some(Group::clone(&*store.group(g)?))).collect(),
     };
+    let fabric = store.label().fabric;
     store.close().await.map_err(store_refusal(spec))?;
-    Ok(contents)
+    Ok((fabric, contents))
 }
 
 /// Writes the new store beside the old one, keeps the old one under another name, and takes its place.
-fn write(store: &Path, recovered: &Recovered) -> Result<Option<PathBuf>, CliError> {
+pub(crate) fn write(store: &Path, recovered: &Recovered) -> Result<Option<PathBuf>, CliError> {
     if let Some(parent) = store.parent().filter(|p| !p.as_os_str().is_empty()) {
         fs::create_dir_all(parent).map_err(CliError::file("create the folder", parent))?;
     }

@@ -35,7 +35,8 @@ fn data_lives_through_a_dead_node_a_restart_and_a_lost_manager() {
     bed.ok(&["node", "stop", "node-2", "--kill"]);
     bed.weft(&["node", "stop", "node-2"]).fails(1, &["node-2 is not running"]);
     bed.await_health("degraded");
-    bed.ok(&["volume", "import", "data", "second"]);
+    bed.weft(&["volume", "import", "data", "second"]).fails(4, &["holds data", "--force"]);
+    bed.ok(&["volume", "import", "data", "second", "--force"]);
     assert_holds(&bed, "data", &second);
 
     bed.ok(&["node", "start", "node-2"]);
@@ -290,7 +291,7 @@ fn an_import_that_cannot_be_meant_changes_nothing() {
     fs::write(bed.path("empty"), "").expect("written");
     bed.ok(&["volume", "import", "data", "file", "--create", "--size", "16MiB"]);
     bed.weft(&["volume", "import", "data", "empty"]).fails(4, &["empty is empty", "nothing was changed"]);
-    bed.weft(&["volume", "import", "data", "-"]).fails(4, &["standard input is empty"]);
+    bed.weft(&["volume", "import", "data", "-", "--force"]).fails(4, &["standard input is empty"]);
     assert_holds(&bed, "data", &data);
     let small = ["volume", "import", "new", "file", "--create", "--size", "4MiB"];
     bed.weft(&small).fails(2, &["8388608 bytes", "cannot hold"]);

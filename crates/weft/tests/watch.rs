@@ -125,3 +125,109 @@ fn every_member_of_a_local_fabric_serves_the_documented_metrics() {
         metrics(bed.port + 3).lines().any(|l| l == "weft_node_up{node=\"node-2\"} 0")
     });
 }
+
+/// Insists that every tag is closed, in order.
+fn assert_balanced(html: &str) {
+    let mut open: Vec<&str> = Vec::new();
+    for piece in html.split('<').skip(1) {
+        let (tag, _) = piece.split_once('>').expect("tags end");
+        if let Some(name) = tag.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(name), "closed out of order");
+        } else if !tag.ends_with('/') && !tag.starts_with('!') {
+            open.extend(tag.split_whitespace().next());
+        }
+    }
+    assert_eq!(open, Vec::<&str>::new(), "never closed");
+}
+
+#[test]
+fn what_was_recorded_becomes_a_page_with_what_happened() {
+    let bed = Bed::new("record");
+    bed.up(3, 1);
+    bed.ok(&["volume", "create", "data", "--size", "64MiB", "--copies", "2"]);
+    fs::write(bed.path("image"), sample(IMAGE, 3)).expect("written");
+    bed.ok(&["volume", "import", "data", "image"]);
+    bed.ok(&["events", "--add", "this was before"]);
+    let watch = bed.spawn(&["watch", "--interval", "200ms", "--record", "seen", "--html", "watched.html"]);
+    let recorded = |is_wanted: fn(u64) -> bool| {
+        let text = fs::read_to_string(bed.path("seen")).unwrap_or_default();
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.filter_map(|line| line["copies_behind"].as_u64()).filter(|behind| is_wanted(*behind)).count()
+    };
+    wait_until("an interval is recorded", || recorded(|_| true) > 0);
+    bed.ok(&["events", "--add", "an image <comes>"]);
+    bed.ok(&["volume", "import", "data", "image"]);
+    bed.ok(&["node", "stop", "node-2", "--kill"]);
+    wait_until("copies are missing", || recorded(|behind| behind > 0) > 0);
+    bed.ok(&["node", "start", "node-2"]);
+    bed.await_health("healthy");
+    let whole = recorded(|behind| behind == 0);
+    wait_until("that they are back is recorded too", || recorded(|behind| behind == 0) > whole);
+    assert_eq!(watch.end("TERM"), Some(0), "{}", bed.logs());
+
+    // Every line is what --json prints.
+    let text = fs::read_to_string(bed.path("seen")).expect("it was written");
+    for line in text.lines() {
+        let line: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        assert_eq!((&line["schema_version"], line["events"].is_array()), (&1.into(), true), "{line}");
+        assert!(line["copies_behind"].is_u64() && line["total"]["written_bytes"].is_u64(), "{line}");
+    }
+    let report = bed.json(&["report", "seen", "--html", "page.html", "--title", "A <test>"]);
+    assert_eq!(report["intervals"], text.lines().count());
+    assert_eq!(report["volumes"][0]["name"], "data");
+    let written = report["volumes"][0]["written_bytes"].as_u64().expect("bytes");
+    assert!(written > 0 && written <= IMAGE as u64, "{report}");
+    let events: Vec<&str> = report["events"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|e| e["what"].as_str().expect("text"))
+        .collect();
+    let at = |word: &str| events.iter().position(|what| what.contains(word));
+    let places = ["an image <comes>", "'node-2' is taken for gone", "all copies are up to date"].map(at);
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{events:?}");
+    assert_eq!(at("this was before"), None, "{events:?}");
+    assert!(bed.ok(&["report", "seen"]).contains("an image <comes>"));
+
+    for (page, title) in [("page.html", "A &lt;test&gt;"), ("watched.html", "Fabric ")] {
+        let html = fs::read_to_string(bed.path(page)).unwrap_or_else(|e| panic!("{page}: {e}"));
+        assert_balanced(&html);
+        assert!(html.contains(&format!("<h1>{title}")) && html.contains("an image &lt;comes&gt;"), "{page}");
+        assert!(html.matches("<svg").count() >= 4, "each chart is there");
+        assert!(!html.contains("<script") && !html.contains("href="), "it needs nothing else");
+    }
+}
+
+#[test]
+fn records_and_pages_that_cannot_be_are_refused() {
+    let bed = Bed::new("record-refused");
+    fs::write(bed.path("held"), "precious").expect("written");
+    fs::write(
+        bed.path("silent"),
+        "{\"schema_version\":1,\"time\":\"2026-11-21T10:00:00.000Z\",\"error\":\"gone\"}\n",
+    )
+    .expect("written");
+    bed.weft(&["report", "held"]).fails(1, &["held is no record", "no interval"]);
+    bed.weft(&["report", "silent"]).fails(1, &["no interval"]);
+    bed.weft(&["report", "none"]).fails(1, &["none"]);
+    bed.weft(&["report", "held", "--title", "x"]).fails(2, &["--html"]);
+    bed.up(1, 1);
+    let watch = |rest: &[&str]| bed.weft(&[&["watch", "--count", "1", "--interval", "100ms"], rest].concat());
+    watch(&["--record", "held"]).fails(4, &["held holds something already"]);
+    assert_eq!(fs::read_to_string(bed.path("held")).expect("it is there"), "precious");
+    watch(&["--html", "page.html"]).fails(2, &["--record"]);
+    watch(&["--record", "new", "--html", "nowhere/page.html"]).fails(1, &["nowhere/page.html"]);
+    assert!(!bed.path("new").exists(), "nothing was begun");
+    assert_eq!(watch(&["--record", "new", "--html", "page.html"]).code, 0);
+    assert!(bed.path("page.html").exists());
+    // A line that is not finished is that of a watch which still writes.
+    let mut text = fs::read_to_string(bed.path("new")).expect("it was written");
+    text.push_str("{\"schema_ver");
+    fs::write(bed.path("new"), &text).expect("written");
+    assert_eq!(bed.json(&["report", "new"])["intervals"], 1);
+    fs::write(bed.path("new"), format!("{text}\n")).expect("written");
+    bed.weft(&["report", "new"]).fails(1, &["line 2"]);
+    for note in ["", "two\nlines", &"x".repeat(201)] {
+        bed.weft(&["events", "--add", note]).fails(2, &["a note has 1 to 200 characters"]);
+    }
+}

@@ -31,6 +31,9 @@ pub enum ManagerRequest {
         incarnation: u64,
         /// The map that it has adopted durably.
         adopted: MapVersion,
+        /// Per drive the newest commit that is durable there: what it must still have when it is seen next.
+        #[serde(default)]
+        commits: Vec<(DriveId, u64)>,
     },
     /// Answers once the map is newer than this one, or with no map after a while.
     WatchMap {
@@ -95,6 +98,9 @@ pub struct DriveReport {
     pub map_copy: MapVersion,
     /// Groups of which the drive holds a durable entry, with its epoch.
     pub epochs: Vec<(GroupId, Epoch)>,
+    /// The newest commit that is durable on it; 0 if its target does not say.
+    #[serde(default)]
+    pub commit: u64,
 }
 
 /// The manager's answers. A refusal is a frame with another status and a text.
@@ -169,6 +175,16 @@ pub enum TargetRequest {
         /// The volume.
         volume: VolumeId,
     },
+    /// Say which drives there are, which groups they know, and what they hold of these.
+    Inventory {
+        /// Groups of which every chunk is looked at.
+        detail: Vec<GroupId>,
+    },
+    /// Say whether a drive holds data of a volume.
+    HoldsData {
+        /// The volume.
+        volume: VolumeId,
+    },
     /// Lead exactly these scrubs: begin those that are new, stop those that are not named. Said again, it asks how
     /// they are getting on.
     Scrub {
@@ -189,6 +205,13 @@ pub enum TargetAnswer {
     Done,
     /// To `Status`.
     Status(TargetStatus),
+    /// To `Inventory`: always in the body, behind an empty head, as it may be large.
+    Inventory(Box<Inventory>),
+    /// To `HoldsData`.
+    HoldsData {
+        /// Whether a drive does.
+        holds: bool,
+    },
     /// To `Scrub`. Travels in the body, with an empty head, where it passes what a head may be.
     Scrubs(ScrubReport),
     /// To `Load`: always in the body, behind an empty head, as it may be large.
@@ -208,6 +231,68 @@ pub struct TargetStatus {
     /// is, and it takes all that there is.
     #[serde(default)]
     pub pace_percent: Option<u8>,
+}
+
+/// What a target has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inventory {
+    /// The version of the program.
+    pub software: String,
+    /// The clock of its machine when it answered, in microseconds since 1970-01-01T00:00:00Z.
+    pub clock_us: u64,
+    /// The map that it has adopted.
+    pub map: MapVersion,
+    /// Its drives, also those that have failed or are refused.
+    pub drives: Vec<DriveInventory>,
+}
+
+/// What a target has on a drive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveInventory {
+    /// The drive, from its label.
+    pub id: DriveId,
+    /// Where on the node, for people.
+    pub path: String,
+    /// The format of what is on it.
+    pub format: u16,
+    /// Why it is not served, if it is not.
+    pub failed: Option<String>,
+    /// The version of its copy of the map; 0 for none.
+    pub map_copy: MapVersion,
+    /// The newest commit that is durable on it.
+    pub commit: u64,
+    /// The groups that it knows.
+    pub groups: Vec<HeldGroup>,
+}
+
+/// A group that a drive knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldGroup {
+    /// The group.
+    pub group: GroupId,
+    /// The epoch of the newest entry that it has adopted.
+    pub epoch: Epoch,
+    /// Its role in that entry; none if it is no member of it.
+    pub role: Option<weft_types::Role>,
+    /// Since when.
+    pub since: Option<Epoch>,
+    /// Volumes of which it holds something there.
+    pub volumes: Vec<VolumeId>,
+    /// How much, where that was asked.
+    pub holding: Option<Holding>,
+}
+
+/// How much of a group a drive holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holding {
+    /// Chunks in which something was written or discarded.
+    pub chunks: u64,
+    /// Blocks that hold data.
+    pub blocks: u64,
+    /// The newest version.
+    pub newest: Version,
+    /// What is below was compared with an up-to-date copy in the present stint; none: everything, or never.
+    pub verified_below: Option<(ObjectId, ChunkIndex)>,
 }
 
 /// What a target says of a drive.
@@ -462,4 +547,24 @@ pub fn encode_request(request: &ManagerRequest) -> (Vec<u8>, Option<Vec<u8>>) {
 /// If the bytes are not such a message.
 pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, crate::DecodeError> {
     serde_json::from_slice(bytes).map_err(|e| crate::DecodeError::Document(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_answer_of_a_target_reads_back() {
+        let inventory = Inventory { software: "1".into(), clock_us: 2, map: MapVersion(3), drives: vec![] };
+        let answers = [
+            TargetAnswer::Done,
+            TargetAnswer::Status(TargetStatus::default()),
+            TargetAnswer::Scrubs(ScrubReport::default()),
+            TargetAnswer::Inventory(Box::new(inventory)),
+            TargetAnswer::HoldsData { holds: true },
+        ];
+        for answer in answers {
+            assert_eq!(decode::<TargetAnswer>(&encode(&answer)), Ok(answer));
+        }
+    }
 }

@@ -5,7 +5,7 @@
 //!      0    4 magic      "WEFT"
 //!      4    2 kind       what the head means
 //!      6    2 status     of an answer; 0 in a request
-//!      8    8 request    chosen by the side that asks; the answer repeats it
+//!      8    8 request    chosen by the side that asks; the answer repeats it; see [`Envelope::number`]
 //!     16    4 head_len   bytes of the head, at most FRAME_HEAD_MAX
 //!     20    4 body_len   bytes of the body, at most FRAME_BODY_MAX
 //!     24    2 flags      1: is an answer; 2: wants none
@@ -48,6 +48,12 @@ pub struct Envelope {
 }
 
 impl Envelope {
+    /// The upper half of `request`: how the side that asks counts its requests, for logs; 0 where it does not. What is
+    /// sent to several replicas, or again, has the same number.
+    pub const fn number(&self) -> u32 {
+        (self.request >> 32) as u32
+    }
+
     /// Writes envelope and head, checksummed, to the end of `out`.
     ///
     /// # Panics

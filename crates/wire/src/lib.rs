@@ -5,6 +5,7 @@
 //! sessions, status) is JSON (`control.rs`), so that it can grow without breaking peers. This crate does
 //! no I/O; every decoder takes hostile bytes and answers with a typed error.
 
+pub mod backup;
 mod codec;
 pub mod control;
 pub mod data;

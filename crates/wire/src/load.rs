@@ -23,6 +23,18 @@ pub struct TargetLoad {
     pub sessions: Vec<SessionLoad>,
     /// What the process has used; none where nobody reads it.
     pub process: Option<ProcessLoad>,
+    /// Whether the manager's word holds now; while it does not, the target serves by the word of its peers, or not.
+    #[serde(default)]
+    pub leased: bool,
+    /// Bytes of data that resyncs have copied from other targets, whether they ended or not.
+    #[serde(default)]
+    pub copied_bytes: u64,
+    /// Requests that took longer than the log's threshold.
+    #[serde(default)]
+    pub slow_requests: u64,
+    /// Requests that failed for a reason which nobody should meet on a sound fabric with room.
+    #[serde(default)]
+    pub failed_requests: u64,
 }
 
 /// What was asked of a drive.

@@ -82,6 +82,7 @@ pub(crate) async fn down(args: &DownArgs, folder: &Folder, output: Output) -> Re
 fn belongings(folder: &Folder, config: &LocalConfig) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = config.nodes.iter().flat_map(|node| folder.drives(node)).collect();
     paths.push(folder.map_file());
+    paths.extend(folder.backups());
     let names = config.nodes.iter().map(|n| n.name.as_str()).chain([MANAGER]);
     paths.extend(names.map(|name| folder.log_file(name)));
     paths.push(folder.socket());
@@ -92,12 +93,17 @@ fn belongings(folder: &Folder, config: &LocalConfig) -> Vec<PathBuf> {
     paths
 }
 
-/// Removes the files, and the folders that are empty afterwards.
-fn remove(folder: &Folder, nodes: &[LocalNode], paths: &[PathBuf]) -> Result<(), LocalError> {
-    for path in paths {
+/// Removes the files, and the folders that are empty afterwards. If that ends halfway, the error says what is gone
+/// and what is still there.
+fn remove(folder: &Folder, nodes: &[LocalNode], paths: &[PathBuf]) -> Result<(), CliError> {
+    for (done, path) in paths.iter().enumerate() {
         match fs::remove_file(path) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                return Err(LocalError::file("remove", path)(e));
+                return Err(ended_halfway(
+                    LocalError::file("remove", path)(e),
+                    &paths[..done],
+                    &paths[done..],
+                ));
             }
             _ => {}
         }
@@ -105,7 +111,8 @@ fn remove(folder: &Folder, nodes: &[LocalNode], paths: &[PathBuf]) -> Result<(),
     let mut folders: Vec<PathBuf> = paths.iter().filter_map(|p| Some(p.parent()?.to_owned())).collect();
     // Also those whose files an earlier attempt has removed.
     folders.extend(nodes.iter().map(|node| folder.path().join("nodes").join(&node.name)));
-    folders.extend(["nodes", "manager", "run", "log"].map(|name| folder.path().join(name)));
+    folders
+        .extend(["nodes", "manager/backups", "manager", "run", "log"].map(|name| folder.path().join(name)));
     folders.push(folder.path().to_owned());
     folders.sort_by_key(|path| std::cmp::Reverse(path.components().count()));
     for path in folders {
@@ -113,6 +120,18 @@ fn remove(folder: &Folder, nodes: &[LocalNode], paths: &[PathBuf]) -> Result<(),
         let _ = fs::remove_dir(path);
     }
     Ok(())
+}
+
+fn ended_halfway(error: LocalError, gone: &[PathBuf], left: &[PathBuf]) -> CliError {
+    let error = CliError::from(error);
+    let list = |paths: &[PathBuf]| match paths {
+        [] => "nothing".to_owned(),
+        paths => paths.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(", "),
+    };
+    CliError::Failed {
+        message: format!("{}; removed by then: {}; still there: {}", error.chain(), list(gone), list(left)),
+        hint: format!("{}; then run the command again: it removes the rest", error.hint()),
+    }
 }
 
 fn describe(report: &Report) -> String {

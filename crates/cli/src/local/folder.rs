@@ -3,15 +3,18 @@
 //! ```text
 //! fabric.json             what the fabric consists of
 //! manager/map.redb        the manager's store
+//! manager/backups/        backups of the map that it takes by itself
 //! nodes/NAME/drive-K.img  the drives
 //! run/manager.sock        where tools reach the manager
 //! run/NAME.pid            which process is which member
 //! run/lock                held while a command starts or stops the fabric
-//! log/NAME.log            what the members say
+//! log/NAME.log            what the members say; what they said before is in NAME.log.1 and so on
 //! ```
 
 use super::stop::running;
-use super::{LocalConfig, LocalError, LocalNode};
+use super::{LocalConfig, LocalError, LocalNode, ProcessId};
+use serde_json::Value;
+use std::borrow::Cow;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -71,6 +74,16 @@ impl Folder {
         self.0.join("manager/map.redb")
     }
 
+    /// The backups of the map that the manager has taken by itself.
+    pub(super) fn backups(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.0.join("manager/backups"));
+        let mut paths: Vec<PathBuf> =
+            entries.into_iter().flatten().filter_map(|e| Some(e.ok()?.path())).collect();
+        paths.retain(|p| p.extension().is_some_and(|e| e == "weftmap"));
+        paths.sort();
+        paths
+    }
+
     /// Whether the manager's store is there. One that cannot be seen, for want of permission or else, is not
     /// taken for missing: then another would be made beside it.
     pub(super) fn has_map_file(&self) -> Result<bool, LocalError> {
@@ -102,6 +115,16 @@ impl Folder {
     /// What a member says.
     pub(super) fn log_file(&self, member: &str) -> PathBuf {
         self.0.join(format!("log/{member}.log"))
+    }
+
+    /// What all members say, and said before.
+    pub(crate) fn log_dir(&self) -> PathBuf {
+        self.0.join("log")
+    }
+
+    /// The process of a member, if it runs.
+    pub(crate) fn process(&self, member: &str) -> Option<ProcessId> {
+        ProcessId::read_alive(&self.pid_file(member))
     }
 
     /// Where a manager may answer, best first; nowhere if there is no fabric in the folder.
@@ -227,7 +250,8 @@ impl Folder {
         let log = fs::read(self.log_file(node)).unwrap_or_default();
         let new = log.get(usize::try_from(start).unwrap_or(usize::MAX)..).unwrap_or_default();
         let text = String::from_utf8_lossy(new);
-        text.lines().filter_map(|line| Some(line[line.find(LEFT_OUT)?..].trim().to_owned())).collect()
+        let said = text.lines().map(message);
+        said.filter_map(|line| Some(line[line.find(LEFT_OUT)?..].trim().to_owned())).collect()
     }
 
     /// The last lines of what a member said, on one line.
@@ -235,11 +259,23 @@ impl Folder {
         const LINES: usize = 2;
         let log = fs::read(self.log_file(member)).unwrap_or_default();
         let text = String::from_utf8_lossy(&log);
-        let lines: Vec<&str> = text.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+        let lines = text.lines().map(str::trim).filter(|l| !l.is_empty());
+        let lines: Vec<String> = lines.map(|line| message(line).into_owned()).collect();
         match lines.len() {
             0 => "it said nothing".into(),
             n => lines[n.saturating_sub(LINES)..].join("; "),
         }
+    }
+}
+
+/// What a line of a log says: of one that is JSON, the message and what caused it.
+fn message(line: &str) -> Cow<'_, str> {
+    let Ok(Value::Object(object)) = serde_json::from_str(line) else { return line.into() };
+    let text = |name: &str| object.get(name).and_then(Value::as_str);
+    match (text("message"), text("error")) {
+        (Some(message), Some(error)) => format!("{message}: {error}").into(),
+        (Some(message), None) => message.to_owned().into(),
+        _ => line.into(),
     }
 }
 
@@ -290,6 +326,23 @@ mod tests {
         assert!(matches!(folder.lock(), Err(LocalError::Busy { .. })));
         drop(lock);
         folder.lock().expect("free again");
+        fs::remove_dir_all(path).expect("removed");
+    }
+
+    #[test]
+    fn what_a_node_says_is_found_in_either_form_of_its_log() {
+        let path = temporary("log");
+        let folder = Folder::at(&path);
+        fs::create_dir_all(path.join("log")).expect("made");
+        for line in [
+            "2026-01-01T00:00:00Z ERROR weft::node: drive is left out: /x: gone; hint: look\n",
+            "{\"level\":\"error\",\"message\":\"drive is left out: /x: gone; hint: look\",\"path\":\"/x\"}\n",
+        ] {
+            fs::write(folder.log_file("n"), line).expect("written");
+            assert_eq!(folder.left_out("n", 0), ["left out: /x: gone; hint: look"], "{line}");
+        }
+        fs::write(folder.log_file("n"), "{\"message\":\"no\",\"error\":\"disk\"}\nplain\n").expect("written");
+        assert_eq!(folder.last_words("n"), "no: disk; plain");
         fs::remove_dir_all(path).expect("removed");
     }
 

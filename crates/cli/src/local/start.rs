@@ -128,14 +128,16 @@ fn start(
     if let Some(running) = ProcessId::read_alive(&pid_file) {
         return Err(LocalError::MemberRunning { name: name.to_owned(), pid: running.pid });
     }
+    // Of bounded size, however long it runs and whatever happens: see `LogArgs` for how much.
+    command.arg("--log-file").arg(absolute(&folder.log_file(name))?);
     let (log_file, log_start) = (folder.log_file(name), folder.log_length(name));
     let log = File::options().create(true).append(true).open(&log_file);
-    let log = log.map_err(LocalError::file("open", &log_file))?;
-    let again = log.try_clone().map_err(LocalError::file("open", log_file))?;
+    let log = log.map_err(LocalError::file("open", log_file))?;
     if let Some(supervisor) = supervisor {
         command.arg("--supervisor").arg(supervisor.to_string());
     }
-    command.stdin(Stdio::null()).stdout(again).stderr(log);
+    // For what it says before its own log is open.
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
     detach_from_terminal(&mut command);
     let failed = |source| LocalError::Start { name: name.to_owned(), source };
     let mut child = command.spawn().map_err(failed)?;

@@ -3,6 +3,7 @@
 //! It owns the loop: ask, subtract, show. A manager that does not answer is told on the screen and asked again; the
 //! counters are the nodes' own, so nothing is lost meanwhile.
 
+mod file;
 mod rates;
 mod screen;
 mod table;
@@ -15,14 +16,19 @@ use crate::interrupt::unless_interrupted;
 use crate::locate::FabricPlace;
 use crate::output::{Output, note};
 use crate::paint::{Paint, Tone};
+use crate::report;
 use crate::size::Size;
 use crate::span::{span, span_ms};
+use file::RecordFile;
 use rates::Rates;
 use screen::{Screen, Wish};
 use serde::Serialize;
+use std::path::PathBuf;
 use std::time::Duration;
 use table::word;
-use weft_api::{ApiAnswer, ApiRequest, FabricLoad, FabricStatus, Health, Presence, Timestamp};
+use weft_api::{
+    ApiAnswer, ApiRequest, EventFilter, EventInfo, FabricLoad, FabricStatus, Health, Presence, Timestamp,
+};
 use weft_rt::{Instant, now, sleep_until, timeout, wall_clock_us};
 
 /// Between two questions at least: below this the questions would be the load.
@@ -43,6 +49,9 @@ const KEYS_POLL: Duration = Duration::from_millis(50);
 /// how far resyncs and evacuations have come. On a terminal the screen is redrawn until `q`; otherwise one table
 /// is printed for each interval.
 ///
+/// --record keeps what is seen in a file, with the fabric's events: `weft report` makes charts of it, at once with
+/// --html. It is written as JSON, a line for each interval, the same that --json prints.
+///
 /// Keys: n, d, v, c show nodes, drives, volumes, clients; s sorts by the next column; q ends.
 ///
 /// R/s and W/s are reads and writes: requests of clients as the nodes see them: one that crosses objects counts once for each,
@@ -53,6 +62,7 @@ const KEYS_POLL: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = "Examples:\n  weft watch\n  weft watch --by client --sort write-bytes\n  \
         weft watch --interval 5s --count 12 > minute.txt\n  \
+        weft watch --record night.jsonl --html night.html\n  \
         weft watch --json | jq -c '.volumes[] | [.name, .reads_per_s, .read_latency_us.p99]'")]
 pub struct WatchArgs {
     /// What the rows are about
@@ -67,6 +77,12 @@ pub struct WatchArgs {
     /// End after so many intervals
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
+    /// Also keep what is seen in this new file, which `weft report` reads
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+    /// At the end make a page with charts of what was recorded
+    #[arg(long, value_name = "PAGE", requires = "record")]
+    pub html: Option<PathBuf>,
 }
 
 fn parse_interval(text: &str) -> Result<Duration, String> {
@@ -86,7 +102,21 @@ fn parse_interval(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// An interval without an answer, for programs.
+/// An interval, for programs and for records.
+#[derive(Serialize)]
+struct Interval<'a> {
+    #[serde(flatten)]
+    rates: &'a Rates,
+    health: Health,
+    /// Copies that are missing, behind, or on drives that do not answer.
+    copies_behind: usize,
+    /// What a scrub has read.
+    scrubbed_bytes_per_s: u64,
+    /// What happened since the last answer.
+    events: &'a [EventInfo],
+}
+
+/// An interval without an answer, for programs and for records.
 #[derive(Serialize)]
 struct Silence<'a> {
     time: Timestamp,
@@ -103,6 +133,11 @@ struct Watch {
     last: Option<FabricLoad>,
     rates: Option<Rates>,
     status: Option<FabricStatus>,
+    scrubbed_bytes_per_s: u64,
+    /// What happened since the last answer, and the newest event that is known.
+    events: Vec<EventInfo>,
+    newest_event: Option<(u64, Timestamp)>,
+    record: Option<RecordFile>,
     /// Why there is no newer answer.
     trouble: Option<String>,
 }
@@ -112,6 +147,10 @@ pub(crate) async fn watch(place: &FabricPlace, args: &WatchArgs, output: Output)
     if place.managers()?.is_empty() {
         Connection::open(place).await?;
     }
+    if let Some(page) = &args.html {
+        report::check_page(page)?;
+    }
+    let record = args.record.as_deref().map(RecordFile::create).transpose()?;
     let mut watch = Watch {
         place: place.clone(),
         connection: None,
@@ -121,12 +160,20 @@ pub(crate) async fn watch(place: &FabricPlace, args: &WatchArgs, output: Output)
         last: None,
         rates: None,
         status: None,
+        scrubbed_bytes_per_s: 0,
+        events: Vec::new(),
+        newest_event: None,
+        record,
         trouble: None,
     };
     let screen = if output.is_json { None } else { Screen::open() };
     let ended = unless_interrupted(watch.run(args.count, screen.as_ref(), output)).await;
     drop(screen);
-    ended.unwrap_or(Ok(()))
+    ended.unwrap_or(Ok(()))?;
+    if let (Some(record), Some(page)) = (&args.record, &args.html) {
+        report::write_page(record, page, None)?;
+    }
+    Ok(())
 }
 
 impl Watch {
@@ -151,6 +198,7 @@ impl Watch {
                 return Ok(());
             }
             self.look().await;
+            self.keep()?;
             let is_shown = match screen {
                 Some(_) => self.draw(screen, output).map(|()| true)?,
                 None => self.print(output)?,
@@ -194,18 +242,51 @@ impl Watch {
 
     /// Asks, and subtracts what was known. What goes wrong is kept to be shown.
     async fn look(&mut self) {
-        let asked = timeout(ANSWER_MAX, ask(&self.place, self.connection.take())).await;
+        // A new connection may be to another manager process, which numbers its events anew.
+        let after = self.connection.as_ref().and(self.newest_event).map_or(0, |(seq, _)| seq);
+        let asked = timeout(ANSWER_MAX, ask(&self.place, self.connection.take(), after)).await;
         match asked {
-            Ok(Ok((connection, load, status))) => {
+            Ok(Ok((connection, load, status, events))) => {
                 self.connection = Some(connection);
+                self.take_events(events, load.time);
                 self.rates = self.last.as_ref().map(|last| Rates::between(last, &load));
                 self.last = Some(load);
+                self.scrubbed_bytes_per_s = self.status.as_ref().map_or(0, |then| scrubbed(then, &status));
                 self.status = Some(status);
                 self.trouble = None;
             }
             Ok(Err(error)) => self.trouble = Some(error.chain()),
             Err(_) => self.trouble = Some(format!("the manager does not answer within {}", span(ANSWER_MAX))),
         }
+    }
+
+    /// Keeps those events that are news. Of what was before the first answer none is.
+    fn take_events(&mut self, mut events: Vec<EventInfo>, time: Timestamp) {
+        let known = self.newest_event.unwrap_or((0, time));
+        let newest = events.last().map_or(known, |event| (event.seq, event.time.max(known.1)));
+        events.retain(|event| event.time > known.1 || (event.time == known.1 && event.seq > known.0));
+        self.events = if self.newest_event.is_some() { events } else { Vec::new() };
+        self.newest_event = Some(newest);
+    }
+
+    /// What a program is told of the interval; nothing after the first answer, and after the first of a silence.
+    fn interval(&self) -> Option<Interval<'_>> {
+        let (rates, status) = (self.rates.as_ref()?, self.status.as_ref()?);
+        let (health, copies_behind) = (status.health, status.degraded_groups.len());
+        let scrubbed_bytes_per_s = self.scrubbed_bytes_per_s;
+        Some(Interval { rates, health, copies_behind, scrubbed_bytes_per_s, events: &self.events })
+    }
+
+    /// Writes the interval to the record, if there is one.
+    fn keep(&mut self) -> Result<(), CliError> {
+        let Some(mut record) = self.record.take() else { return Ok(()) };
+        let kept = match (&self.trouble, self.interval()) {
+            (Some(trouble), _) => record.add(&Silence { time: wall_clock(), error: trouble }),
+            (None, Some(interval)) => record.add(&interval),
+            (None, None) => Ok(()),
+        };
+        self.record = Some(record);
+        kept
     }
 
     fn draw(&self, screen: Option<&Screen>, output: Output) -> Result<(), CliError> {
@@ -218,15 +299,16 @@ impl Watch {
 
     /// One interval for a file, a pipe or a program; false if there is nothing to say about it.
     fn print(&self, output: Output) -> Result<bool, CliError> {
-        match (&self.trouble, &self.rates) {
+        match (&self.trouble, self.interval()) {
             (Some(trouble), _) if output.is_json => {
-                let time = Timestamp::from_millis(wall_clock_us() / 1000);
-                output.show_line(&Silence { time, error: trouble }, |_, _| String::new())?;
+                output.show_line(&Silence { time: wall_clock(), error: trouble }, |_, _| String::new())?;
             }
             (Some(trouble), _) => {
                 note(&format!("warning: {trouble}; trying again"));
             }
-            (None, Some(rates)) => output.show_line(rates, |_, paint| format!("{}\n", self.text(paint)))?,
+            (None, Some(interval)) => {
+                output.show_line(&interval, |_, paint| format!("{}\n", self.text(paint)))?;
+            }
             // The first answer after a silence: there is nothing to subtract from yet.
             (None, None) => return Ok(false),
         }
@@ -257,11 +339,26 @@ impl Watch {
     }
 }
 
-/// The counters and the state of the fabric, over a connection that is there or a new one.
+fn wall_clock() -> Timestamp {
+    Timestamp::from_millis(wall_clock_us() / 1000)
+}
+
+/// Bytes a second that the scrub which runs has read since an earlier status.
+fn scrubbed(then: &FabricStatus, now: &FabricStatus) -> u64 {
+    let Some(run) = &now.scrub else { return 0 };
+    let same = then.scrub.as_ref().filter(|before| before.started == run.started);
+    let bytes = run.bytes_read.saturating_sub(same.map_or(0, |before| before.bytes_read));
+    let ms = now.time.as_millis().saturating_sub(then.time.as_millis());
+    bytes.saturating_mul(1000) / ms.max(1)
+}
+
+/// The counters and the state of the fabric, and its events with a number above `after`, over a connection that is
+/// there or a new one.
 async fn ask(
     place: &FabricPlace,
     connection: Option<Connection>,
-) -> Result<(Connection, FabricLoad, FabricStatus), CliError> {
+    after: u64,
+) -> Result<(Connection, FabricLoad, FabricStatus, Vec<EventInfo>), CliError> {
     let connection = match connection {
         Some(connection) => connection,
         None => Connection::open(place).await?,
@@ -272,7 +369,12 @@ async fn ask(
     let ApiAnswer::Status(status) = connection.ask(&ApiRequest::Status {}).await? else {
         return Err(CliError::wrong_answer(connection.at()));
     };
-    Ok((connection, *load, *status))
+    let ApiAnswer::Events { events } =
+        connection.ask(&ApiRequest::Events { after, limit: None, filter: EventFilter::default() }).await?
+    else {
+        return Err(CliError::wrong_answer(connection.at()));
+    };
+    Ok((connection, *load, *status, events))
 }
 
 fn headline(status: &FabricStatus, load: &FabricLoad, paint: Paint) -> String {

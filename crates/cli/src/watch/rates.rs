@@ -16,6 +16,8 @@ pub(super) struct Rates {
     pub(super) time: Timestamp,
     /// The interval, by the manager's clock.
     pub(super) interval_ms: u64,
+    /// All volumes together.
+    pub(super) total: Row,
     pub(super) nodes: Vec<Row>,
     pub(super) drives: Vec<Row>,
     pub(super) volumes: Vec<Row>,
@@ -43,6 +45,9 @@ pub(super) struct Row {
     pub(super) zeroed_bytes: u64,
     pub(super) read_bytes_per_s: u64,
     pub(super) written_bytes_per_s: u64,
+    /// Data that was put on the drive by anybody, so also by a resync, a rebuild or a scrub; of drives only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) stored_bytes_per_s: Option<u64>,
     pub(super) queue: u64,
     pub(super) errors: u64,
     #[serde(rename = "read_latency_us", serialize_with = "as_percentiles")]
@@ -113,6 +118,7 @@ impl Rates {
             fabric: after.fabric,
             time: after.time,
             interval_ms: after.time.as_millis().saturating_sub(before.time.as_millis()),
+            total: Row::named("total", None),
             nodes: Vec::new(),
             drives: Vec::new(),
             volumes: Vec::new(),
@@ -150,13 +156,18 @@ impl Rates {
             let counted = drive.meter.since(earlier);
             let mut row = Row::named(&drive.id.short(), Some(&node.name));
             row.add(&counted, seconds);
+            let stored = then.drives.iter().find(|d| d.id == drive.id).map_or(0, |d| d.data_bytes_written);
+            let stored = drive.data_bytes_written.saturating_sub(stored);
+            row.stored_bytes_per_s = Some((stored as f64 / seconds) as u64);
             whole.add(&counted, seconds);
             self.drives.push(row);
         }
         for volume in &node.volumes {
             let earlier = then.volumes.iter().find(|v| v.id == volume.id).map_or(&nothing, |v| &v.meter);
             let row = volumes.entry(volume.id.0).or_insert_with(|| Row::named(&volume.name, None));
-            row.add(&volume.meter.since(earlier), seconds);
+            let counted = volume.meter.since(earlier);
+            row.add(&counted, seconds);
+            self.total.add(&counted, seconds);
         }
         for session in &node.sessions {
             let same = |s: &&weft_api::SessionLoad| (s.id, &s.volume) == (session.id, &session.volume);
@@ -248,6 +259,8 @@ mod tests {
         assert_eq!((volume.reads_per_s, volume.writes_per_s), (10.0, 5.0));
         assert_eq!((volume.read_bytes, volume.written_bytes), (20 * 4096, 5 * 8192));
         assert_eq!((volume.read_bytes_per_s, volume.written_bytes_per_s), (10 * 4096, 5 * 8192));
+        assert_eq!((rates.total.reads_per_s, rates.total.written_bytes), (10.0, 5 * 8192));
+        assert_eq!(rates.drives[0].stored_bytes_per_s, Some(0));
         assert_eq!((volume.queue, rates.volumes.len(), rates.drives.len()), (4, 1, 2));
         assert_eq!(Percentiles::of(&volume.reads).p99, Some(100));
         assert_eq!(rates.clients[0].of.as_deref(), Some("v"));

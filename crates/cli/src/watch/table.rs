@@ -185,6 +185,7 @@ mod tests {
             fabric: FabricId(1),
             time: Timestamp::from_millis(0),
             interval_ms: 1_000,
+            total: Row::default(),
             nodes: vec![Row { name: "node-1".into(), cpu_percent: Some(42.0), ..Row::default() }],
             drives: vec![],
             volumes: vec![row("b10", 5.0, 900), row("b2", 2_000.0, 80), row("a", 12.0, 100)],

@@ -21,6 +21,7 @@ use weft_types::{
     BlockCount, DriveId, Epoch, FabricId, FabricMap, Group, GroupId, MapVersion, NodeId, Role, SessionId,
 };
 use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest, TargetAnswer, TargetRequest};
+use weft_wire::control::{DriveInventory, HeldGroup, Holding, Inventory};
 use weft_wire::control::{DriveStatus, ResyncStatus, TargetStatus, VouchAnswer, VouchRequest};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
@@ -141,6 +142,8 @@ pub struct FakeTarget {
     pub room: Cell<Option<(u64, u64)>>,
     /// Blocks found damaged and healed on each of its drives.
     pub damage: Cell<(u64, u64)>,
+    /// What it says of how far its drives have come.
+    pub commits: RefCell<BTreeMap<DriveId, u64>>,
     process: Cell<Option<ProcessId>>,
 }
 
@@ -159,6 +162,8 @@ struct Life {
     /// Per group until when each other member's target has vouched.
     vouched: RefCell<BTreeMap<(GroupId, DriveId), Instant>>,
     node: Cell<NodeId>,
+    /// Drives that the manager has refused.
+    refused: RefCell<BTreeSet<DriveId>>,
 }
 
 struct Process {
@@ -183,6 +188,7 @@ impl FakeTarget {
             resyncs: RefCell::default(),
             room: Cell::new(None),
             damage: Cell::new((0, 0)),
+            commits: RefCell::default(),
             process: Cell::new(None),
         })
     }
@@ -240,6 +246,48 @@ impl FakeTarget {
         self.drives.borrow().iter().map(status).collect()
     }
 
+    fn commits(&self) -> Vec<(DriveId, u64)> {
+        self.commits.borrow().iter().map(|(drive, commit)| (*drive, *commit)).collect()
+    }
+
+    /// What its drives know, by the map that it has adopted; they hold no data.
+    fn inventory(&self, detail: &[GroupId]) -> Inventory {
+        let map = self.map.borrow();
+        let groups = |drive: DriveId| {
+            let groups = map.iter().flat_map(|m| m.groups.values());
+            let of_drive = groups.filter_map(move |g| Some((g, *g.slot_of(drive)?)));
+            let held = of_drive.map(|(g, slot)| HeldGroup {
+                group: g.id,
+                epoch: g.epoch,
+                role: Some(slot.role),
+                since: Some(slot.since),
+                volumes: vec![],
+                holding: detail.contains(&g.id).then_some(Holding {
+                    chunks: 0,
+                    blocks: 0,
+                    newest: weft_types::Version::ZERO,
+                    verified_below: None,
+                }),
+            });
+            held.collect()
+        };
+        let drive = |&id: &DriveId| DriveInventory {
+            id,
+            path: format!("/dev/{}", id.0),
+            format: 1,
+            failed: None,
+            map_copy: self.adopted(),
+            commit: 0,
+            groups: groups(id),
+        };
+        Inventory {
+            software: env!("CARGO_PKG_VERSION").into(),
+            clock_us: weft_rt::wall_clock_us(),
+            map: self.adopted(),
+            drives: self.drives.borrow().iter().map(drive).collect(),
+        }
+    }
+
     fn reports(&self) -> Vec<DriveReport> {
         let map = self.map.borrow();
         let epochs = |drive| match &*map {
@@ -255,6 +303,7 @@ impl FakeTarget {
             capacity: BlockCount(DRIVE_BLOCKS),
             map_copy: self.adopted(),
             epochs: epochs(id),
+            commit: self.commits.borrow().get(&id).copied().unwrap_or_default(),
         };
         self.drives.borrow().iter().map(report).collect()
     }
@@ -302,7 +351,11 @@ impl Process {
     }
 
     fn my_slots<'a>(&'a self, map: &'a FabricMap, group: &'a Group) -> impl Iterator<Item = Role> + 'a {
-        group.slots.iter().filter(|s| map.drives[&s.drive].node == self.life.node.get()).map(|s| s.role)
+        let mine = |s: &&weft_types::Slot| {
+            map.drives[&s.drive].node == self.life.node.get()
+                && !self.life.refused.borrow().contains(&s.drive)
+        };
+        group.slots.iter().filter(mine).map(|s| s.role)
     }
 
     fn others(&self, map: &FabricMap, group: &Group) -> Vec<DriveId> {
@@ -345,8 +398,9 @@ impl Process {
             drives: self.target.reports(),
         };
         match ask(link, &join).await {
-            Ok((ManagerAnswer::Joined { node, .. }, map)) => {
+            Ok((ManagerAnswer::Joined { node, refused }, map)) => {
                 self.life.node.set(node);
+                *self.life.refused.borrow_mut() = refused.into_iter().map(|(drive, _)| drive).collect();
                 if self.target.holds_adoption.get() {
                     return;
                 }
@@ -360,7 +414,12 @@ impl Process {
         }
         loop {
             let (node, sent) = (self.life.node.get(), now());
-            let renew = ManagerRequest::Renew { node, incarnation, adopted: self.target.adopted() };
+            let renew = ManagerRequest::Renew {
+                node,
+                incarnation,
+                adopted: self.target.adopted(),
+                commits: self.target.commits(),
+            };
             let answer = match timeout(ms(1500), ask(link, &renew)).await {
                 Ok(Ok((answer, _))) => answer,
                 // The manager grants nothing yet.
@@ -458,6 +517,10 @@ impl Process {
                 resyncs: self.target.resyncs.borrow().clone(),
                 ..TargetStatus::default()
             }),
+            TargetRequest::Inventory { detail } => {
+                TargetAnswer::Inventory(Box::new(self.target.inventory(detail)))
+            }
+            TargetRequest::HoldsData { .. } => TargetAnswer::HoldsData { holds: false },
             _ => TargetAnswer::Done,
         };
         self.target.log.borrow_mut().push((now(), request));
@@ -480,6 +543,9 @@ impl Handler for Process {
         match request.kind {
             Kind::Control => {
                 let answer = self.control(control::decode(&request.head).unwrap(), &request.body).await;
+                if matches!(answer, TargetAnswer::Inventory(_)) {
+                    return Answer::ok(vec![], vec![Buf::from(control::encode(&answer))]);
+                }
                 Answer::ok(control::encode(&answer), vec![])
             }
             Kind::Vouch => {

@@ -26,6 +26,8 @@ pub struct DiskFaults {
     pub write_error: Option<io::ErrorKind>,
     /// Operations do not complete until this is lifted.
     pub stuck: bool,
+    /// The disk was pulled, which nobody sees before it is asked for.
+    pub is_gone: bool,
     /// How long an operation takes: at least and at most.
     pub latency: (Duration, Duration),
 }
@@ -36,6 +38,7 @@ impl Default for DiskFaults {
             unreadable: Vec::new(),
             write_error: None,
             stuck: false,
+            is_gone: false,
             latency: (Duration::from_micros(5), Duration::from_micros(100)),
         }
     }
@@ -279,6 +282,13 @@ impl DiskHandle {
         if self.disk.cut_after.get().is_some_and(|limit| n >= limit) {
             self.disk.is_cut.set(true);
             self.disk.changed.notify_all();
+        }
+    }
+
+    pub(crate) fn check_presence(&self) -> io::Result<()> {
+        match self.disk.faults.borrow().is_gone {
+            true => Err(io::Error::new(io::ErrorKind::NotFound, "the disk was pulled")),
+            false => Ok(()),
         }
     }
 

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::fs::{File, OpenOptions as StdOpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -21,6 +21,9 @@ const OPERATION_BYTES_MAX: usize = 1 << 30;
 
 /// `BLKDISCARD` of linux/fs.h, _IO(0x12, 119): tells a block device that a range is not needed.
 const BLKDISCARD: libc::Ioctl = 0x1277;
+
+/// Where the kernel lists its block devices by number.
+const DEVICES: &str = "/sys/dev/block";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -136,6 +139,21 @@ impl DriveFile {
             }
             other => other,
         }
+    }
+
+    pub(crate) async fn check_presence(&self) -> io::Result<()> {
+        // Who cannot look does not know: the drive is not taken for gone, its reads and writes tell more.
+        let Ok(file) = self.file.try_clone() else { return Ok(()) };
+        let (kind, len) = (self.kind, self.len);
+        // Away from the executor: a file system that hangs would hold up everything.
+        offload(move || {
+            let Ok(found) = File::from(file).metadata() else { return Ok(()) };
+            match kind {
+                Kind::File => check_file(found.nlink(), found.len(), len),
+                Kind::BlockDevice => check_device(found.rdev(), Path::new(DEVICES)),
+            }
+        })
+        .await
     }
 
     fn fd(&self) -> types::Fd {
@@ -292,6 +310,28 @@ fn discard_device(device: &OwnedFd, offset: u64, len: u64) -> io::Result<()> {
     }
 }
 
+/// Whether an open file still has a name, and all of its length.
+fn check_file(names: u64, found_bytes: u64, expected_bytes: u64) -> io::Result<()> {
+    if names == 0 {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "its file was deleted"));
+    }
+    if found_bytes < expected_bytes {
+        let text = format!("its file was cut to {found_bytes} of {expected_bytes} bytes");
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+    }
+    Ok(())
+}
+
+/// Whether the kernel still lists an open block device. Where there is no list, nothing is known.
+fn check_device(rdev: u64, devices: &Path) -> io::Result<()> {
+    let name = format!("{}:{}", libc::major(rdev), libc::minor(rdev));
+    if devices.exists() && !devices.join(&name).exists() {
+        let text = format!("its device, {name}, was removed");
+        return Err(io::Error::new(io::ErrorKind::NotFound, text));
+    }
+    Ok(())
+}
+
 fn is_unsupported(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOTTY | libc::ENOSYS))
 }
@@ -310,4 +350,20 @@ fn named(path: &Path, error: io::Error) -> io::Error {
 struct Named {
     path: PathBuf,
     source: io::Error,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_there_as_long_as_the_kernel_lists_it() {
+        let devices = std::env::temp_dir().join(format!("weft-devices-{}", std::process::id()));
+        std::fs::create_dir_all(devices.join("259:3")).expect("the temporary folder can be written");
+        assert!(check_device(libc::makedev(259, 3), &devices).is_ok());
+        let gone = check_device(libc::makedev(259, 4), &devices).expect_err("it is not listed");
+        assert_eq!(gone.to_string(), "its device, 259:4, was removed");
+        std::fs::remove_dir_all(&devices).expect("it is there");
+        assert!(check_device(libc::makedev(259, 4), &devices).is_ok(), "without a list nothing is known");
+    }
 }

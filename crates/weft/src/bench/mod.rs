@@ -2,9 +2,11 @@
 
 mod figures;
 mod rate;
+mod repair;
 mod run;
 
 use figures::FiguresArgs;
+use repair::RepairArgs;
 use run::RunArgs;
 use weft_bench::BenchError;
 use weft_cli::{CliError, Globals};
@@ -40,6 +42,17 @@ pub(crate) enum BenchCommand {
     #[command(after_long_help = "Examples:\n  weft bench figures --pin --out bench.json\n  \
                                  weft bench figures --only read --runs 3")]
     Figures(FiguresArgs),
+    /// Measure what repair costs a client, and how fast it is
+    ///
+    /// Starts fabrics of its own on loopback and measures four parts: a client's latencies beside a resync and a rebuild
+    /// and their rates with and without it (beside), how evenly a rebuild spreads over the drives that are left
+    /// (spread), scrubs with and without a client (scrub), and the bytes that drives write per byte of data (amplify).
+    ///
+    /// Drives are in memory; with --drives they are files in that folder, removed afterwards. What drives write is
+    /// always measured on files, for which 2 GiB are needed there, or where temporary files are kept.
+    #[command(after_long_help = "Examples:\n  weft bench repair --out repair.json --html repair.html\n  \
+                                 weft bench repair --drives /mnt/scratch --only beside --rounds 5")]
+    Repair(RepairArgs),
 }
 
 pub(crate) fn run(command: BenchCommand, globals: &Globals) -> Result<(), CliError> {
@@ -49,6 +62,7 @@ pub(crate) fn run(command: BenchCommand, globals: &Globals) -> Result<(), CliErr
             weft_cli::block_on(async move { run::run(args, &place, output).await })
         }
         BenchCommand::Figures(args) => figures::run(args),
+        BenchCommand::Repair(args) => repair::run(args, globals.output()),
     }
 }
 

@@ -177,7 +177,7 @@ impl RunArgs {
 }
 
 /// Fails before the load rather than after it if the page cannot be written.
-fn check_html(path: &std::path::Path) -> Result<(), CliError> {
+pub(super) fn check_html(path: &std::path::Path) -> Result<(), CliError> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or_else(|| std::path::Path::new("."));
     let is_folder = |path: &std::path::Path| std::fs::metadata(path).map(|found| found.is_dir());

@@ -25,6 +25,8 @@ static TAKEN: AtomicU16 = AtomicU16::new(0);
 pub struct Bed {
     pub dir: PathBuf,
     pub port: u16,
+    /// What every `weft` finds in its environment, and with it what it starts.
+    pub env: Vec<(&'static str, &'static str)>,
 }
 
 /// What a command said and how it ended.
@@ -40,7 +42,7 @@ impl Bed {
         let dir = std::env::temp_dir().join(format!("weft-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).expect("the temporary folder can be written");
-        Bed { dir, port: free_ports() }
+        Bed { dir, port: free_ports(), env: Vec::new() }
     }
 
     /// The folder of the fabric.
@@ -82,6 +84,7 @@ impl Bed {
         let mut command = Command::new(WEFT);
         command.args(args).current_dir(&self.dir).stdin(Stdio::null());
         command.env("WEFT_FABRIC", self.fabric()).env("NO_COLOR", "1").env_remove("WEFT_LOG");
+        command.env_remove("WEFT_LOG_FORMAT").env_remove("WEFT_SLOW_REQUEST").envs(self.env.iter().copied());
         command
     }
 

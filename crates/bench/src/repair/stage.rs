@@ -1,0 +1,170 @@
+//! The fabric of a measurement of repair: its drives, its volume, how it is filled, and what is waited for.
+//!
+//! It decides what happens to the fabric, and measures nothing but how long waiting takes.
+
+use super::RepairOptions;
+use crate::BenchError;
+use crate::bed::{Bed, BedOptions, NewVolume};
+use crate::load::{Amount, Load};
+use crate::plan::Pattern;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use weft_api::{DriveInfo, FailureDomain};
+use weft_client::{AttachOptions, Fabric, Volume};
+use weft_rt::{now, sleep};
+use weft_types::DriveId;
+
+/// The volume's name.
+const VOLUME: &str = "bench";
+
+/// How often to look how far a repair is: the error of a duration, and far below any that is measured.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How long anything may take that is waited for, before it counts as stuck.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Passes over the volume before anything is timed: the first fills it, overwrites go on through the rest of the drives,
+/// of which the volume takes half.
+const FILLS: u32 = 3;
+
+/// Requests that filling keeps in flight, of 1 MiB each.
+const FILL_DEPTH: u32 = 4;
+
+/// What to set up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StagePlan {
+    pub(crate) nodes: u32,
+    pub(crate) drives: u32,
+    pub(crate) drive_bytes: u64,
+    pub(crate) volume_bytes: u64,
+    /// Objects that a stripe runs over; none: the default, which spreads every part of the volume over the drives.
+    pub(crate) width: Option<u32>,
+    pub(crate) is_thin: bool,
+}
+
+/// A fabric with an attached volume.
+pub(crate) struct Stage {
+    pub(crate) volume: Volume,
+    pub(crate) bed: Bed,
+    _fabric: Fabric,
+}
+
+/// How the drives stand in the groups that list them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Copies {
+    /// All are in-sync.
+    Whole,
+    /// Some are out, and none is being brought up to date.
+    Out,
+    /// Some are being brought up to date.
+    Syncing,
+}
+
+impl Copies {
+    fn of(drives: &[DriveInfo]) -> Copies {
+        let sum = |roles: fn(&DriveInfo) -> usize| drives.iter().map(roles).sum::<usize>();
+        match (sum(|d| d.syncing_groups), sum(|d| d.out_groups)) {
+            (0, 0) => Copies::Whole,
+            (0, _) => Copies::Out,
+            _ => Copies::Syncing,
+        }
+    }
+}
+
+impl Stage {
+    /// Starts it, with an empty volume.
+    pub(crate) async fn set(options: &RepairOptions, plan: &StagePlan) -> Result<Stage, BenchError> {
+        let mut bed = Bed::start(&BedOptions {
+            program: options.program.clone(),
+            nodes: plan.nodes,
+            drives: plan.drives,
+            drive_bytes: plan.drive_bytes,
+            cpu: None,
+            drives_in: options.drives_in.clone(),
+        })
+        .await?;
+        let failure_domain = if plan.nodes > 1 { FailureDomain::Node } else { FailureDomain::Drive };
+        bed.create_volume(&NewVolume {
+            name: VOLUME,
+            size_bytes: plan.volume_bytes,
+            failure_domain,
+            width: plan.width,
+            is_thin: plan.is_thin,
+        })
+        .await?;
+        let fabric = Fabric::connect(&[bed.manager_addr().clone()], "weft bench").await?;
+        let volume = fabric.attach(VOLUME, AttachOptions::default()).await?;
+        Ok(Stage { volume, bed, _fabric: fabric })
+    }
+
+    /// Writes all of the volume often enough that the drives' memory has been touched throughout: the first touch is
+    /// slow and erratic on a virtual machine.
+    pub(crate) async fn settle(&self) -> Result<(), BenchError> {
+        for _ in 0..FILLS {
+            self.fill().await?;
+        }
+        Ok(())
+    }
+
+    /// Writes all of the volume once.
+    pub(crate) async fn fill(&self) -> Result<(), BenchError> {
+        let size = self.volume.size_bytes();
+        self.fill_range(0..size).await
+    }
+
+    /// Writes a part of the volume once.
+    pub(crate) async fn fill_range(&self, range: std::ops::Range<u64>) -> Result<(), BenchError> {
+        let block_size = (1 << 20).min(range.end - range.start);
+        let load = Load {
+            pattern: Pattern::Sequential,
+            read_percent: 0,
+            block_size,
+            depth: FILL_DEPTH,
+            amount: Amount::Requests((range.end - range.start) / block_size),
+            seed: range.start,
+            range: Some(range),
+            ..Load::default()
+        };
+        load.run(&self.volume).await.map(drop)
+    }
+
+    /// Waits until the copies stand as wanted; how they stand otherwise is part of what is said if they never do.
+    pub(crate) async fn wait_for(
+        &mut self,
+        what: &'static str,
+        is_wanted: impl Fn(Copies) -> bool,
+    ) -> Result<(), BenchError> {
+        let until = now() + PATIENCE;
+        loop {
+            self.bed.check()?;
+            let copies = Copies::of(&self.bed.drives().await?);
+            if is_wanted(copies) {
+                return Ok(());
+            }
+            if now() >= until {
+                let missing = format!("{what}; copies: {copies:?}");
+                return Err(BenchError::NotReady { seconds: PATIENCE.as_secs(), missing });
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Bytes that each drive was given by others so far: all that was written to it, but for what clients wrote.
+    pub(crate) async fn copied(&mut self) -> Result<BytesCopied, BenchError> {
+        let load = self.bed.load().await?;
+        let drives = load.nodes.iter().flat_map(|node| &node.drives);
+        let given = drives.map(|d| (d.id, d.data_bytes_written.saturating_sub(d.meter.written_bytes)));
+        Ok(BytesCopied(given.collect()))
+    }
+}
+
+/// Bytes that each drive was given by others, of those that answered.
+pub(crate) struct BytesCopied(BTreeMap<DriveId, u64>);
+
+impl BytesCopied {
+    /// All that was copied since, to drives that answered both times.
+    pub(crate) fn since(&self, before: &BytesCopied) -> u64 {
+        let of = |(id, bytes): (&DriveId, &u64)| Some(bytes.saturating_sub(*before.0.get(id)?));
+        self.0.iter().filter_map(of).sum()
+    }
+}

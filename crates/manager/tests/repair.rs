@@ -1,0 +1,190 @@
+//! What people can do about faults: the check, sessions of clients that have died, settings, and losses.
+
+mod harness;
+
+use harness::*;
+use weft_api::{ApiAnswer, ApiRequest, CheckInfo, CheckSeverity, ErrorCode};
+use weft_rt::sim::Sim;
+use weft_rt::sleep;
+use weft_types::{AttachMode, DriveId, DriveState, SessionId};
+use weft_wire::Status;
+
+async fn check() -> CheckInfo {
+    match operate(ApiRequest::FabricCheck {}).await {
+        Ok(ApiAnswer::Check(check)) => *check,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn repair(names: &[&str], destroyed: &[DriveId], dry_run: bool) -> ApiRequest {
+    ApiRequest::VolumeRepair {
+        names: names.iter().map(|n| (*n).to_owned()).collect(),
+        accept_data_loss: true,
+        destroyed: destroyed.iter().map(ToString::to_string).collect(),
+        older: vec![],
+        dry_run,
+    }
+}
+
+#[test]
+fn a_sound_fabric_is_sound_and_each_fault_is_told_with_what_to_do() {
+    Sim::new(1).block_on(async {
+        let (service, targets, _) = fabric(3).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        all_up(&service, &targets).await;
+        let found = check().await;
+        assert!(found.sound && found.findings.is_empty(), "{:?}", found.findings);
+        assert_eq!((found.nodes_asked, found.drives_compared), (3, 3));
+
+        // Groups that the map lists and a drive does not know, and the other way round.
+        let mut changed = (**targets[0].map.borrow().as_ref().unwrap()).clone();
+        let lacking = *changed.groups.iter().find(|(_, g)| g.slot_of(DriveId(1)).is_some()).unwrap().0;
+        changed.groups.remove(&lacking);
+        let map = targets[0].map.replace(Some(std::rc::Rc::new(changed)));
+        let found = check().await;
+        let told = found.findings.iter().find(|f| f.what.contains(&format!("group {lacking} lists it")));
+        assert!(
+            !found.sound && told.is_some_and(|f| f.severity == CheckSeverity::Fault),
+            "{:?}",
+            found.findings
+        );
+        *targets[0].map.borrow_mut() = map;
+        assert!(check().await.sound);
+
+        // A node that does not answer is not taken for sound.
+        targets[2].kill();
+        sleep(ms(5_000)).await;
+        let found = check().await;
+        let of_node: Vec<_> = found.findings.iter().filter(|f| f.subject == "node 'node-3'").collect();
+        assert!(!found.sound && of_node.len() == 1, "{:?}", found.findings);
+        assert!(found.findings.iter().all(|f| !f.todo.is_empty()));
+    });
+}
+
+#[test]
+fn a_refused_attach_says_until_when_and_how_to_end_it_earlier() {
+    Sim::new(2).block_on(async {
+        let (service, targets, _) = fabric(2).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        all_up(&service, &targets).await;
+        let dead = attach("v", AttachMode::Exclusive, false).await.unwrap();
+        sleep(ms(10_000)).await;
+        let (status, text) = attach("v", AttachMode::Exclusive, false).await.unwrap_err();
+        assert_eq!(status, Status::Refused);
+        let end = format!("weft session end {}", dead.id);
+        assert!(
+            text.contains(&end) && text.contains("10.0 s ago") && text.contains("20.0 s by itself"),
+            "{text}"
+        );
+        let ask = |session: SessionId, dry_run| ApiRequest::SessionEnd { session: session.0, dry_run };
+        operate(ask(dead.id, true)).await.unwrap();
+        assert!(attach("v", AttachMode::Exclusive, false).await.is_err(), "a dry run ends nothing");
+        operate(ask(dead.id, false)).await.unwrap();
+        attach("v", AttachMode::Exclusive, false).await.unwrap();
+        let error = operate(ask(SessionId(999_999), false)).await.unwrap_err();
+        assert_eq!(error.code, ErrorCode::NotFound);
+    });
+}
+
+#[test]
+fn a_time_before_rebuilds_has_bounds() {
+    Sim::new(3).block_on(async {
+        let (service, _, _) = fabric(1).await;
+        let before = service.map().version;
+        for ms in [0, 999, u64::MAX] {
+            let error = operate(ApiRequest::Settings {
+                rebuild_after_ms: Some(ms),
+                capacity_warning_percent: None,
+                capacity_critical_percent: None,
+            })
+            .await
+            .unwrap_err();
+            assert_eq!(error.code, ErrorCode::Invalid);
+            assert!(error.message.contains("1000") && error.hint.is_some(), "{error:?}");
+        }
+        assert_eq!(service.map().version, before);
+        operate(ApiRequest::Settings {
+            rebuild_after_ms: Some(1_000),
+            capacity_warning_percent: None,
+            capacity_critical_percent: None,
+        })
+        .await
+        .unwrap();
+        assert_eq!(service.map().durations.rebuild_after_ms, 1_000);
+    });
+}
+
+#[test]
+fn nothing_is_declared_destroyed_that_serves_or_is_named_by_half() {
+    Sim::new(4).block_on(async {
+        let (service, targets, _) = fabric(3).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        operate(volume_of("w", 2)).await.unwrap();
+        all_up(&service, &targets).await;
+        let error = operate(repair(&["v"], &[], false)).await.unwrap_err();
+        assert!(error.message.contains("nothing to accept"), "{error:?}");
+        let both = [DriveId(1), DriveId(2)];
+        let error = operate(repair(&["v"], &both, false)).await.unwrap_err();
+        assert!(error.code == ErrorCode::Refused, "both serve: {error:?}");
+        targets[0].kill();
+        targets[1].kill();
+        let half = ApiRequest::VolumeRepair {
+            names: vec!["v".into()],
+            accept_data_loss: true,
+            destroyed: vec![DriveId(1).to_string()[..8].to_owned()],
+            older: vec![],
+            dry_run: false,
+        };
+        assert_eq!(operate(half).await.unwrap_err().code, ErrorCode::NotFound);
+        // Too early: their leases may still run.
+        let error = operate(repair(&["v", "w"], &both, false)).await.unwrap_err();
+        assert_ne!(error.code, ErrorCode::Internal);
+        assert!(service.map().drives.values().all(|d| d.state != DriveState::Destroyed));
+        sleep(ms(6_000)).await;
+        let error = operate(repair(&["v"], &both, true)).await.unwrap_err();
+        assert!(error.message.contains("other volumes would lose data as well: w"), "{error:?}");
+        let before = service.map();
+        let Ok(ApiAnswer::Loss(info)) = operate(repair(&["v", "w"], &both, true)).await else { panic!() };
+        assert!(info.dry_run && info.groups.iter().all(|g| g.empty && g.survivor == DriveId(3)));
+        assert_eq!(service.map(), before, "a dry run changes nothing");
+        let Ok(ApiAnswer::Loss(info)) = operate(repair(&["v", "w"], &both, false)).await else { panic!() };
+        assert!(info.lost_bytes_max > 0);
+        let map = service.map();
+        assert!(both.iter().all(|d| map.drives[d].state == DriveState::Destroyed));
+        // The one comes back: its node joins, the drive is refused, with the reason.
+        targets[0].start();
+        sleep(ms(6_000)).await;
+        assert!(roles(&service.map(), 1).iter().all(|r| *r == weft_types::Role::Out));
+        let reasons = status().await.reasons.join("\n");
+        assert!(reasons.contains("was declared destroyed"), "{reasons}");
+    });
+}
+
+#[test]
+fn a_drive_that_holds_less_than_it_had_is_refused_until_it_is_out_of_its_groups() {
+    Sim::new(5).block_on(async {
+        let (service, targets, _) = fabric(2).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        for target in &targets {
+            let drive = target.drives.borrow()[0];
+            target.commits.borrow_mut().insert(drive, 100);
+            target.start();
+        }
+        all_up(&service, &targets).await;
+        sleep(ms(6_000)).await;
+        // Everyone is stopped, also the manager; one drive comes back as it was before.
+        targets.iter().for_each(|t| t.kill());
+        targets[0].commits.borrow_mut().insert(DriveId(1), 99);
+        service.restart().await;
+        let behind = targets[0].start();
+        targets[1].start();
+        let group = *service.map().groups.keys().next().unwrap();
+        let is_out = || roles(&service.map(), 1).iter().all(|r| *r != weft_types::Role::InSync);
+        while !is_out() {
+            assert!(!behind.serves(group) || is_out(), "it does not serve as it is");
+            sleep(ms(20)).await;
+        }
+        let back = || roles(&service.map(), 1).contains(&weft_types::Role::Syncing);
+        eventually("it is brought up to date", ms(10_000), back).await;
+    });
+}

@@ -1,0 +1,106 @@
+//! What is different in two maps, for people: one line for each thing. It judges nothing.
+
+use weft_types::{FabricMap, Group, Role};
+
+/// What it takes to come from one map to the other, one sentence each; empty if they say the same. The maps' versions
+/// are not compared.
+pub fn diff(from: &FabricMap, to: &FabricMap) -> Vec<String> {
+    let mut lines = Vec::new();
+    if from.fabric != to.fabric {
+        lines.push(format!("fabric {} becomes {}", from.fabric, to.fabric));
+    }
+    if from.durations != to.durations {
+        lines.push(format!("settings {:?} become {:?}", from.durations, to.durations));
+    }
+    keyed(&mut lines, "node", &from.nodes, &to.nodes, |n| format!("'{}' at {}", n.name, n.addr));
+    keyed(&mut lines, "pool", &from.pools, &to.pools, |p| format!("'{}'", p.name));
+    keyed(&mut lines, "drive", &from.drives, &to.drives, |d| {
+        format!("{:?}, {} on node {} in pool {}", d.state, d.path, d.node, d.pool)
+    });
+    for drive in to.removed_drives.difference(&from.removed_drives) {
+        lines.push(format!("drive {drive} counts as removed for good"));
+    }
+    for drive in from.removed_drives.difference(&to.removed_drives) {
+        lines.push(format!("drive {drive} does not count as removed any more"));
+    }
+    keyed(&mut lines, "volume", &from.volumes, &to.volumes, |v| {
+        format!("'{}', {} blocks, {} copies, {:?}, {}", v.name, v.size.0, v.copies, v.state, v.generation)
+    });
+    keyed(&mut lines, "group", &from.groups, &to.groups, members);
+    for (id, relocation) in &to.relocations {
+        if from.relocations.get(id) != Some(relocation) {
+            lines.push(format!("group {id}: {} passes to {}", relocation.from, relocation.to));
+        }
+    }
+    keyed(&mut lines, "session", &from.sessions, &to.sessions, |s| {
+        format!("{:?} of {} on {}, {}", s.state, s.client, s.volume, s.mode)
+    });
+    if from.scrub != to.scrub {
+        lines.push("when groups were scrubbed is different".into());
+    }
+    lines
+}
+
+fn members(group: &Group) -> String {
+    let role = |r: Role| match r {
+        Role::InSync => "in-sync",
+        Role::Syncing => "syncing",
+        Role::Out => "out",
+    };
+    let slots: Vec<String> =
+        group.slots.iter().map(|s| format!("{} {}", s.drive.short(), role(s.role))).collect();
+    format!("{}: {}", group.epoch, slots.join(", "))
+}
+
+/// Entries that are new, gone, or different.
+fn keyed<K: Ord + std::fmt::Display, V: PartialEq>(
+    lines: &mut Vec<String>,
+    kind: &str,
+    from: &std::collections::BTreeMap<K, V>,
+    to: &std::collections::BTreeMap<K, V>,
+    show: impl Fn(&V) -> String,
+) {
+    for (key, old) in from.iter().filter(|(key, _)| !to.contains_key(key)) {
+        lines.push(format!("{kind} {key} is gone ({})", show(old)));
+    }
+    for (key, new) in to {
+        match from.get(key) {
+            None => lines.push(format!("{kind} {key} is new ({})", show(new))),
+            Some(old) if old != new && show(old) == show(new) => {
+                lines.push(format!("{kind} {key} is different in detail ({})", show(new)));
+            }
+            Some(old) if old != new => {
+                lines.push(format!("{kind} {key}: {} becomes {}", show(old), show(new)));
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_types::{FabricId, Node, NodeId};
+
+    #[test]
+    fn what_is_new_gone_or_changed_is_told_and_nothing_else() {
+        let mut old = FabricMap::empty(FabricId(1));
+        let node = |id, name: &str| Node { id: NodeId(id), name: name.into(), addr: format!("h:{id}") };
+        old.nodes.insert(NodeId(1), node(1, "a"));
+        old.nodes.insert(NodeId(2), node(2, "b"));
+        assert!(diff(&old, &old).is_empty());
+        let mut new = old.clone();
+        new.version.0 += 9;
+        assert!(diff(&old, &new).is_empty());
+        new.nodes.remove(&NodeId(1));
+        new.nodes.insert(NodeId(2), node(2, "c"));
+        new.nodes.insert(NodeId(3), node(3, "d"));
+        let lines = diff(&old, &new);
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert!(
+            lines[0].contains("is gone ('a'") && lines[1].contains("'b' at h:2 becomes 'c'"),
+            "{lines:?}"
+        );
+        assert!(lines[2].contains("is new ('d'"), "{lines:?}");
+    }
+}

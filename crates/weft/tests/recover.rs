@@ -1,0 +1,109 @@
+//! A fabric is checked, its map backed up and restored, and a drive comes back as an older copy of itself.
+
+mod bed;
+
+use bed::{Bed, sample, wait_until};
+use std::fs;
+
+const MIB: usize = 1 << 20;
+
+fn drives(bed: &Bed) -> Vec<String> {
+    let image = |n| bed.fabric().join(format!("nodes/node-{n}/drive-1.img")).display().to_string();
+    (1..=3).map(image).collect()
+}
+
+/// `weft map restore` of a backup into the fabric's folder, with all drives.
+fn restore(bed: &Bed, backup: &str, more: &[&str]) -> bed::Said {
+    let folder = bed.fabric().display().to_string();
+    let drives = drives(bed);
+    let mut args = vec!["map", "restore", backup, &folder, "--drives"];
+    args.extend(drives.iter().map(String::as_str));
+    args.extend(more);
+    bed.weft(&args)
+}
+
+#[test]
+fn a_map_is_backed_up_and_only_restored_where_nobody_knows_more() {
+    let bed = Bed::new("backup");
+    bed.up(3, 1);
+    bed.ok(&["volume", "create", "data", "--size", "32MiB"]);
+    let data = sample(16 * MIB, 3);
+    fs::write(bed.path("file"), &data).expect("written");
+    bed.ok(&["volume", "import", "data", "file"]);
+    wait_until("sessions are swept", || bed.json(&["session", "list"])["sessions"] == serde_json::json!([]));
+    bed.ok(&["map", "backup", "old.weftmap"]);
+    bed.weft(&["map", "backup", "old.weftmap"]).fails(4, &["exists", "--force"]);
+    assert!(bed.ok(&["map", "verify", "old.weftmap"]).contains("volumes data intact"));
+    assert_eq!(bed.json(&["map", "diff", "old.weftmap"])["changes"], serde_json::json!([]));
+    bed.ok(&["volume", "create", "more", "--size", "8MiB"]);
+    let changes = bed.ok(&["map", "diff", "old.weftmap"]);
+    assert!(changes.contains("is new ('more'") && changes.lines().count() >= 2, "{changes}");
+    bed.ok(&["map", "backup", "new.weftmap"]);
+
+    // Nothing that the drives or the store know is undone.
+    restore(&bed, "new.weftmap", &[]).fails(4, &["in use by another manager", "weft down"]);
+    bed.ok(&["down"]);
+    restore(&bed, "old.weftmap", &[]).fails(4, &["to go back would undo", "volume"]);
+    let store = bed.fabric().join("manager/map.redb");
+    fs::remove_file(&store).expect("it was there");
+    restore(&bed, "old.weftmap", &[]).fails(4, &["the drives know more", "weft fabric recover"]);
+    let mut damaged = fs::read(bed.path("new.weftmap")).expect("read");
+    damaged[300] ^= 1;
+    fs::write(bed.path("damaged"), &damaged).expect("written");
+    restore(&bed, "damaged", &[]).fails(1, &["is damaged", "weft fabric recover"]);
+    restore(&bed, "file", &[]).fails(1, &["no backup of a fabric map"]);
+    let folder = bed.fabric().display().to_string();
+    let one = drives(&bed).remove(0);
+    bed.weft(&["map", "restore", "new.weftmap", &folder, "--drives", &one])
+        .fails(4, &["were not named", "--drives"]);
+    assert!(!store.exists(), "nothing was written");
+
+    let rehearsal = restore(&bed, "new.weftmap", &["--dry-run"]);
+    assert!(rehearsal.code == 0 && rehearsal.out.contains("would be changed"), "{rehearsal:?}");
+    assert!(!store.exists(), "a dry run writes nothing");
+    let done = restore(&bed, "new.weftmap", &[]);
+    assert!(done.code == 0 && store.exists(), "{done:?}");
+    bed.ok(&["up", "--detach"]);
+    bed.await_health("healthy");
+    bed.ok(&["volume", "export", "data", "back"]);
+    assert!(fs::read(bed.path("back")).expect("read")[..data.len()] == data[..], "the data is there");
+    wait_until("the fabric is sound", || bed.weft(&["fabric", "check"]).code == 0);
+    bed.ok(&["node", "stop", "node-2", "--kill"]);
+    let checked = bed.weft(&["fabric", "check", "--json"]);
+    assert!(checked.code == 1 && checked.out.contains("\"sound\": false"), "{checked:?}");
+    assert!(checked.out.contains("node 'node-2'") && checked.err.contains("not sound"), "{checked:?}");
+    bed.weft(&["fabric", "set", "--rebuild-after-ms", "0"]).fails(2, &["1000", "0 ms"]);
+    bed.weft(&["session", "end", "99999", "--yes"]).fails(1, &["no session"]);
+    bed.weft(&["volume", "repair", "data"]).fails(4, &["nothing to accept"]);
+}
+
+#[test]
+fn a_drive_file_from_before_is_noticed_and_brought_up_to_date() {
+    let bed = Bed::new("older");
+    bed.up(3, 1);
+    bed.ok(&["volume", "create", "data", "--size", "32MiB"]);
+    let (first, second) = (sample(16 * MIB, 7), sample(16 * MIB, 8));
+    fs::write(bed.path("first"), &first).expect("written");
+    fs::write(bed.path("second"), &second).expect("written");
+    bed.ok(&["volume", "import", "data", "first"]);
+    bed.ok(&["down"]);
+    let drive = &drives(&bed)[0];
+    fs::copy(drive, bed.path("before")).expect("copied");
+    bed.ok(&["up", "--detach"]);
+    bed.await_health("healthy");
+    bed.ok(&["volume", "import", "data", "second", "--force"]);
+    bed.ok(&["down"]);
+    fs::copy(bed.path("before"), drive).expect("copied");
+    bed.ok(&["up", "--detach"]);
+    let events = || bed.ok(&["events"]);
+    wait_until("it is told", || events().contains("holds less than it had acknowledged"));
+    for _ in 0..3 {
+        bed.ok(&["volume", "export", "data", "back", "--force"]);
+        let found = fs::read(bed.path("back")).expect("read");
+        assert!(found[..second.len()] == second[..], "what was acknowledged is read{}", bed.logs());
+    }
+    bed.await_health("healthy");
+    bed.ok(&["volume", "export", "data", "back", "--force"]);
+    assert!(fs::read(bed.path("back")).expect("read")[..second.len()] == second[..]);
+    wait_until("the fabric is sound", || bed.weft(&["fabric", "check"]).code == 0);
+}
