@@ -93,6 +93,14 @@ fio_says() { # name
   jq -r '.jobs[0] | "\(.write.iops | round) writes/s, \(.write.io_bytes / 1048576 | round) MiB written, error \(.error)"' \
     "$dir/$1.json"
 }
+# What drives took beside what clients wrote, as recorded: from one time to another, and the interval after it.
+repaired_mib() {
+  jq -s --argjson from "$1" --argjson to "$2" '
+    def seconds: (.[0:19] + "Z" | fromdateiso8601) + (.[20:23] | tonumber / 1000);
+    [.[] | select(.drives) | select((.time | seconds) > $from and (.time | seconds) < $to + 1) |
+      .interval_ms / 1000 * ([.drives[] | [(.stored_bytes_per_s // 0) - .written_bytes_per_s, 0] | max] | add // 0)] |
+    add // 0 | . / 1048576 | round' "$dir/watch.jsonl"
+}
 stall_ms() { jq '[.jobs[0].write.clat_ns.max, .jobs[0].read.clat_ns.max] | max / 1e6 | round' "$dir/$1.json"; }
 
 say "A fabric of $nodes nodes with $drives drives each, in $dir"
@@ -155,9 +163,10 @@ back=$(now)
 await "health after the return of node-2" '.health == "healthy"' status
 healthy=$(now)
 w status
-w status --json >"$dir/resynced.json"
-copied=$(jq '[.resyncs[]?.bytes_copied // 0] | add // 0 | . / 1048576 | round' "$dir/resynced.json")
-held=$(jq '[.resyncs[]?.bytes_held // 0] | add // 0 | . / 1048576 | round' "$dir/resynced.json")
+w drive list --json >"$dir/drives.json"
+held=$(jq '[.drives[] | select(.node == "node-2") | .usage.used_bytes // 0] | add / 1048576 | round' "$dir/drives.json")
+sleep 1 # until that is recorded
+copied=$(repaired_mib "$back" "$healthy")
 
 say "fio again; a drive of node-3 is taken away for good: its file is deleted under the running node"
 fio_begin drive 16
@@ -167,7 +176,6 @@ w drive list --json >"$dir/drives.json"
 pulled_id=$(jq -r --arg file "$pulled_file" '.drives[] | select(.path | endswith($file)) | .id' "$dir/drives.json")
 [ -n "$pulled_id" ] || fail "no drive of the fabric is $pulled_file" "$dir/drives.json"
 mark "drive ${pulled_id:0:8} of node-3 is taken away: its file is deleted"
-pulled_at=$(date -u +%FT%T.%3NZ)
 rm "$pulled_file"
 pulled=$(now)
 await "node-3 misses its drive" "any(.drives[]; .id == \"$pulled_id\" and .state == \"failed\")" drive list
@@ -180,10 +188,7 @@ await "the copies of the lost drive are rebuilt" '.degraded_groups == []' status
 w events --json >"$dir/events.json"
 rebuilt=$(jq '[.events[] | select(.what == "promote")] | last.time |
   (.[0:19] + "Z" | fromdateiso8601) + (.[20:23] | tonumber / 1000)' "$dir/events.json")
-# What drives took beside what clients wrote, as recorded.
-rebuilt_mib=$(jq -s --arg from "$pulled_at" '[.[] | select(.copies_behind > 0 and .time > $from) |
-  .interval_ms / 1000 * ([.drives[] | [.stored_bytes_per_s - .written_bytes_per_s, 0] | max] | add)] |
-  add // 0 | . / 1048576 | round' "$dir/watch.jsonl")
+rebuilt_mib=$(repaired_mib "$pulled" "$rebuilt")
 [ "$rebuilt_mib" -gt 0 ] || fail "nothing was rebuilt" "$dir/events.json"
 w drive remove "$pulled_id" --yes
 await "health after the drive is forgotten" '.health == "healthy"' status
@@ -252,7 +257,7 @@ row "image copied in (nbdcopy)" "$copy_in MiB/s"
 row "fio while a node died" "$(fio_says node)"
 row "longest stall of one request" "$(stall_ms node) ms"
 row "node away" "$(seconds "$killed" "$back") s"
-row "resync after its return" "$(seconds "$back" "$healthy") s, $copied MiB copied of $held MiB held"
+row "resync after its return" "$(seconds "$back" "$healthy") s, $copied MiB copied of $held MiB that it holds"
 row "fio while a drive was lost" "$(fio_says drive)"
 row "longest stall of one request" "$(stall_ms drive) ms"
 row "loss noticed after" "$(seconds "$pulled" "$missed") s"

@@ -36,11 +36,13 @@ fn sections(record: &Record) -> Vec<Section> {
     let text = "From a request's arrival at a node to the answer, of the requests that were answered in each interval, \
                 by the nodes' own clocks; what a client waits while a node is gone is not in it.";
     latencies.insert(0, Part::Text(text.into()));
+    let mut protection = vec![Part::Chart(view.copies())];
+    protection.extend(view.background().map(Part::Chart));
     let mut sections = vec![
         Section::new("Summary", summary(record, &view)),
         Section::new("Throughput", throughput),
         Section::new("Latency", latencies),
-        Section::new("Protection", vec![Part::Chart(view.copies())]),
+        Section::new("Protection", protection),
     ];
     if !view.marks.is_empty() {
         sections.insert(1, Section::new("What happened", vec![Part::Table(events(&view.marks))]));
@@ -176,22 +178,32 @@ impl<'a> View<'a> {
     }
 
     fn throughput(&self) -> Chart {
-        let megabytes = |name: &str, value: fn(&Interval) -> u64| {
-            self.line(name, Unit::MegabytesPerSecond, |part| mean(part, |i| value(i) as f64 / 1e6))
-        };
-        let mut series = vec![
-            megabytes("written by clients", |i| i.total.written_bytes_per_s),
-            megabytes("read by clients", |i| i.total.read_bytes_per_s),
+        let series = vec![
+            self.megabytes("written", |i| i.total.written_bytes_per_s),
+            self.megabytes("read", |i| i.total.read_bytes_per_s),
         ];
+        let y = Axis::new("throughput", Unit::MegabytesPerSecond, Scale::Linear);
+        self.chart("What clients read and write, of all volumes", y, series)
+    }
+
+    /// What goes on beside the clients' work, if anything does.
+    fn background(&self) -> Option<Chart> {
         let is_any = |value: fn(&Interval) -> u64| self.points.iter().any(|p| p.iter().any(|i| value(i) > 0));
+        let mut series = Vec::new();
         if is_any(Interval::repair_bytes_per_s) {
-            series.push(megabytes("written by repairs", Interval::repair_bytes_per_s));
+            series.push(
+                self.megabytes("written by resyncs, rebuilds and healing", Interval::repair_bytes_per_s),
+            );
         }
         if is_any(|i| i.scrubbed_bytes_per_s) {
-            series.push(megabytes("read by scrubs", |i| i.scrubbed_bytes_per_s));
+            series.push(self.megabytes("read by scrubs", |i| i.scrubbed_bytes_per_s));
         }
         let y = Axis::new("throughput", Unit::MegabytesPerSecond, Scale::Linear);
-        self.chart("Throughput of all volumes, and beside it", y, series)
+        (!series.is_empty()).then(|| self.chart("Work beside that of clients", y, series))
+    }
+
+    fn megabytes(&self, name: &str, value: impl Fn(&Interval) -> u64) -> Series {
+        self.line(name, Unit::MegabytesPerSecond, |part| mean(part, |i| value(i) as f64 / 1e6))
     }
 
     fn requests(&self) -> Chart {
@@ -264,12 +276,12 @@ mod tests {
         let mut record = seconds(30);
         record.intervals[4].events = vec![event(1_004_500, "note", "node-2 <is> killed")];
         let html = html(&record, Some("A night"));
-        assert_eq!(html.matches("<svg").count(), 4, "nothing was read: no chart of how long that took");
+        assert_eq!(html.matches("<svg").count(), 5, "nothing was read: no chart of how long that took");
         for part in [
             "<h1>A night</h1>",
             "time since the beginning (s)",
             "throughput (MB/s)",
-            "written by repairs",
+            "written by resyncs, rebuilds and healing",
             "node-2 &lt;is&gt; killed",
             "<td>4.5 s</td>",
             "worst p99 of writes",
