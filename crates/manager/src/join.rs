@@ -213,7 +213,8 @@ impl Manager {
     ) -> bool {
         let mut state = self.state.borrow_mut();
         for report in drives {
-            state.commits.insert(report.id, report.commit);
+            let before = state.commits.insert(report.id, report.commit);
+            state.commits_kept.1 |= before != Some(report.commit);
         }
         let member = state.members.get_mut(&node).expect("every node of the map has a member");
         let is_restart = member.incarnation.is_some_and(|i| i != incarnation);

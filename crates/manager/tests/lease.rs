@@ -63,7 +63,7 @@ fn a_copied_drive_another_fabric_and_a_newer_map_are_refused() {
 
         // A manager that was restored from an old copy of its store must not hand out what it thinks it knows.
         let mut newer = service.map();
-        newer.version = MapVersion(version.0 + 1);
+        newer.version = MapVersion(newer.version.0 + 1);
         targets[0].kill();
         *targets[0].map.borrow_mut() = Some(Rc::new(newer));
         targets[0].start();

@@ -5,6 +5,7 @@
 //! copies 2                 how many of them, in order, make the group
 //! evict a by b             evict drives; `by` names who acknowledged the intent; `at 3`: in an older epoch
 //! rejoin a | promote a 3 | rebuild a -> c | replace a -> c | fail a | drain a
+//! lose a b -> c            a and b are destroyed, and the group goes on with c; `lose a ~ c`: a is older than it was
 //! relocate a -> c | hand over | finish 4 | cancel
 //! = e2 a:out@2 b:in-sync@1 the group's epoch and slots
 //! ! text                   the line before was refused, with this in its text
@@ -13,9 +14,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::FailureDomain;
 use weft_membership::{
-    Acknowledged, AddDrive, BeginRelocation, CancelRelocation, Change, CreatePool, DrainDrive, Evict,
-    FailDrive, FinishRelocation, HandOver, JoinNode, Observations, Promote, Rebuild, Rejoin, Replace, apply,
-    check, check_step, next_promotion,
+    AcceptLoss, Acknowledged, AddDrive, BeginRelocation, CancelRelocation, Change, CreatePool, DrainDrive,
+    Evict, FailDrive, FinishRelocation, HandOver, JoinNode, Observations, Promote, Rebuild, Rejoin, Replace,
+    Survivor, apply, check, check_step, next_promotion,
 };
 use weft_types::{
     BlockCount, DriveId, Epoch, FabricId, FabricMap, Group, GroupId, NodeId, PoolId, Role, Slot,
@@ -119,6 +120,17 @@ impl Script {
                 to: drive(to),
                 domain,
             }),
+            ["lose", ref gone @ .., arrow, survivor] => {
+                let survivor = drive(survivor);
+                let is_member = self.group().slot_of(survivor).is_some();
+                let survivor = if is_member { Survivor::Older(survivor) } else { Survivor::Empty(survivor) };
+                let (destroyed, older) = match arrow {
+                    "->" => (set(gone), BTreeSet::new()),
+                    _ => (BTreeSet::new(), set(gone)),
+                };
+                let survivors = BTreeMap::from([(GROUP, survivor)]);
+                Change::AcceptLoss(AcceptLoss { destroyed, older, survivors })
+            }
             ["hand", "over"] => Change::HandOver(HandOver { group: GROUP }),
             ["finish", stint] => {
                 let stint = Epoch(stint.parse().expect("an epoch"));
@@ -369,4 +381,79 @@ fn who_has_handed_over_is_not_taken_back_unless_its_successor_dies() {
     assert_eq!(script.refusal, None);
     let back = Promote { group: GROUP, drive: drive("b"), stint: Epoch(4) };
     assert_eq!(next_promotion(&script.map, &seen), Some(Change::Promote(back)));
+}
+
+#[test]
+fn a_lost_group_goes_on_with_what_is_left_and_with_nothing_else() {
+    run("drives a@1 b@2 c@3
+         copies 2
+         lose a -> b
+         ! not lost: drive
+         evict a by b
+         lose a -> b
+         ! not lost: drive
+         lose b -> b
+         ! marked as failed or destroyed
+         lose b -> c
+         ! a member is left that was not declared destroyed
+         lose b -> a
+         = e3 a:in-sync@3 b:out@2
+         rejoin b
+         ! was declared destroyed
+         rebuild b -> c
+         = e4 a:in-sync@3 c:syncing@4
+         evict a by c
+         ! no other in-sync member");
+}
+
+#[test]
+fn a_group_begins_anew_only_where_every_member_is_gone() {
+    run("drives a@1 b@2 c@3 d@4
+         copies 2
+         evict a by b
+         lose a b -> c
+         = e3 c:in-sync@3 b:out@3
+         lose c -> b
+         ! marked as failed or destroyed
+         rebuild b -> d
+         promote d 4
+         = e5 c:in-sync@3 d:in-sync@5");
+}
+
+#[test]
+fn a_member_that_was_catching_up_begins_again_with_the_survivor() {
+    run("drives a@1 b@2 c@3
+         copies 3
+         evict a by c
+         evict b by c
+         rejoin a b
+         = e4 a:syncing@4 b:syncing@4 c:in-sync@1
+         lose c -> a
+         = e5 a:in-sync@5 b:syncing@5 c:out@5
+         promote b 4
+         ! stint
+         promote b 5
+         = e6 a:in-sync@5 b:in-sync@6 c:out@5");
+}
+
+#[test]
+fn a_drive_that_is_older_than_it_was_is_taken_by_name_only() {
+    run("drives a@1 b@2
+         copies 2
+         evict a by b
+         lose b ~ b
+         = e3 a:out@2 b:in-sync@3
+         rejoin a
+         = e4 a:syncing@4 b:in-sync@3");
+}
+
+#[test]
+fn a_member_that_was_passing_to_another_drive_stays_where_it_is() {
+    run("drives a@1 b@2 c@3
+         copies 2
+         evict b by a
+         relocate a -> c
+         = e3 a:in-sync@1 b:out@2 c:syncing@3
+         lose a -> c
+         = e4 b:out@2 c:in-sync@4");
 }

@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Duration;
+use weft_api::{ApiAnswer, ApiRequest};
 use weft_client::AttachMode;
 use weft_rt::sim::{self, Crash, Sim, spawn_process};
 use weft_rt::{now, random_below, sleep, spawn};
@@ -139,6 +140,7 @@ async fn scenario() -> Result<Outcome, String> {
     converge(&bed, now()).await?;
     bed.scrub_itself().await?;
     let chunks = bed.scrub().await?;
+    no_drive_is_taken_for_older(&bed).await?;
     history.check().map_err(|v| v.to_string())?;
     Ok(Outcome {
         trace: sim::trace_hash(),
@@ -153,6 +155,19 @@ async fn scenario() -> Result<Outcome, String> {
 fn hot_blocks() -> Vec<u64> {
     let runs = 1 + random_below(4);
     (0..runs).map(|i| [0, 2, 150, 515][i as usize] + random_below(2)).collect()
+}
+
+/// Whatever crashed, disks keep here what was flushed: a drive that is taken for an older copy of itself is a fault.
+async fn no_drive_is_taken_for_older(bed: &Rc<Bed>) -> Result<(), String> {
+    let ApiAnswer::Events { events } =
+        bed.api(ApiRequest::Events { after: 0, limit: None, filter: Default::default() }).await
+    else {
+        return Err("the answer to events is another one".into());
+    };
+    match events.into_iter().find(|e| e.what == "drive-refused") {
+        None => Ok(()),
+        Some(event) => Err(event.why),
+    }
 }
 
 async fn converge(bed: &Rc<Bed>, from: weft_rt::Instant) -> Result<Duration, String> {
