@@ -159,6 +159,15 @@ pub enum Command {
     /// Show what happened in the fabric lately
     Events(EventsArgs),
     /// Collect what helps to find out what is wrong, in one archive
+    ///
+    /// Takes what the manager tells (status, map, events, load), the metrics and logs of all members, what is on the labels
+    /// of drives, and facts about this machine (kernel, memory, limits, mounts, network interfaces). Never takes data of
+    /// volumes, nor environment variables; what looks like a password, a token or a private key in what it takes is
+    /// blacked out. Names of volumes, nodes, clients and addresses are in it.
+    ///
+    /// Whatever does not answer is noted in the archive's manifest with the reason, and the rest is taken: the manager and
+    /// nodes may be dead. Of a fabric that `weft up` made on this machine all places are known; of another, name the addresses
+    /// of metrics, the logs and the drives of this machine, and run it on each machine.
     SupportBundle(SupportBundleArgs),
     /// The fabric as a whole
     #[command(subcommand)]

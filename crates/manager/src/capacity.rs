@@ -13,8 +13,9 @@ use weft_types::limits::REQUEST_BLOCKS_MAX;
 use weft_types::{BLOCK_SIZE, BlockCount, CapacityLevel, Drive, DriveState, FabricMap, Pool, PoolId, Volume};
 use weft_wire::control::DriveStatus;
 
-/// A drive with less than this free counts as full: the largest request is refused.
-const FULL_BELOW_BYTES: u64 = REQUEST_BLOCKS_MAX as u64 * BLOCK_SIZE as u64;
+/// A drive with less than this free counts as full: the largest request is refused, which needs some blocks for the
+/// maps besides.
+const FULL_BELOW_BYTES: u64 = REQUEST_BLOCKS_MAX as u64 * BLOCK_SIZE as u64 * 5 / 4;
 
 /// One that was full counts so until this much is free: a write and a discard in turn are not told each time.
 const FULL_UNTIL_BYTES: u64 = 8 * FULL_BELOW_BYTES;

@@ -16,7 +16,7 @@ use weft_api::{
     WaitsFor,
 };
 use weft_layout::{blocks_in, ranges_in};
-use weft_membership::{Observations, spare_drives};
+use weft_membership::{Observations, has_spare_drive};
 use weft_rt::{Instant, now};
 use weft_types::{
     BLOCK_SIZE, CapacityLevel, Drive, DriveId, DriveState, Group, GroupId, Node, Role, Slot, Volume,
@@ -35,13 +35,17 @@ struct Look<'a> {
     usage: &'a Usage,
     seen: Observations,
     started: Instant,
+    /// Groups that volumes have objects in.
+    in_use: BTreeSet<GroupId>,
 }
 
 /// Groups that miss the copies of some drives, by what is waited for.
 #[derive(Default)]
 struct Missing {
-    /// Until when the drive is awaited, for the one that is awaited the longest, in milliseconds from now.
+    /// It is awaited, and rebuilt elsewhere then: how many, and how long still for the last, in milliseconds.
     awaited: (usize, u64),
+    /// It is awaited, and no other drive could take it.
+    awaited_only: usize,
     /// No drive can take it.
     no_drive: usize,
     /// It is about to be taken up.
@@ -53,7 +57,9 @@ struct Missing {
 impl State {
     /// All troubles, the worst first; each begins now as far as this knows.
     pub(crate) fn troubles(&self, usage: &Usage, started: Instant) -> Vec<Trouble> {
-        let look = Look { state: self, usage, seen: self.observations(started), started };
+        let spans = self.map.volumes.values().flat_map(|v| &v.spans);
+        let in_use = spans.flat_map(|s| &s.groups).copied().collect();
+        let look = Look { state: self, usage, seen: self.observations(started), started, in_use };
         let mut troubles = look.unavailable();
         troubles.extend(look.unreadable());
         troubles.extend(self.map.nodes.values().filter_map(|node| look.node(node)));
@@ -95,15 +101,7 @@ impl Look<'_> {
 
     /// The groups that volumes have objects in and for which this is so.
     fn groups(&self, is_so: impl Fn(&Group) -> bool) -> BTreeSet<GroupId> {
-        let in_use: BTreeSet<GroupId> = self
-            .state
-            .map
-            .volumes
-            .values()
-            .flat_map(|v| v.spans.iter().flat_map(|s| &s.groups))
-            .copied()
-            .collect();
-        let groups = self.state.map.groups.values().filter(|g| in_use.contains(&g.id));
+        let groups = self.state.map.groups.values().filter(|g| self.in_use.contains(&g.id));
         groups.filter(|g| is_so(g)).map(|g| g.id).collect()
     }
 
@@ -274,12 +272,13 @@ impl Look<'_> {
             });
         }
         trouble.advice.push(start_node(&node.name));
-        if drives.iter().any(|d| self.is_listed(*d)) {
+        let is_awaited = |d: &Doing| d.wait_ms.is_some() && d.waits_for == Some(WaitsFor::Return);
+        if trouble.doing.iter().any(is_awaited) {
             trouble.advice.push(Advice::command(
                 "if it does not come back, have its copies rebuilt elsewhere without waiting",
                 format!("weft node evacuate {}", node.name),
             ));
-        } else {
+        } else if !drives.iter().any(|d| self.is_listed(*d)) {
             trouble.advice.push(Advice::command(
                 "no copy is on it: if it does not come back, forget it",
                 format!("weft node remove {}", node.name),
@@ -310,12 +309,14 @@ impl Look<'_> {
                     missing.no_source += 1;
                     continue;
                 }
+                let has_spare = has_spare_drive(&self.state.map, group, slot.drive, &self.seen);
                 match self.state.rebuild_in_ms(slot.drive) {
-                    0 if spare_drives(&self.state.map, group, slot.drive, &self.seen).is_empty() => {
+                    0 if !has_spare => {
                         pools.insert(group.pool);
                         missing.no_drive += 1;
                     }
                     0 => missing.soon += 1,
+                    _ if !has_spare => missing.awaited_only += 1,
                     ms => missing.awaited = (missing.awaited.0 + 1, missing.awaited.1.max(ms)),
                 }
             }
@@ -391,7 +392,7 @@ impl Look<'_> {
         let passing: Vec<(GroupId, DriveId)> =
             map.relocations.iter().filter(|(_, r)| r.from == drive.id).map(|(g, r)| (*g, r.to)).collect();
         let left = waiting.len() + passing.len();
-        let is_stuck = |g: &&&Group| spare_drives(map, g, drive.id, &self.seen).is_empty();
+        let is_stuck = |g: &&&Group| !has_spare_drive(map, g, drive.id, &self.seen);
         let stuck = waiting.iter().filter(is_stuck).count();
         let severity = if stuck > 0 { Severity::Warning } else { Severity::Notice };
         let (node, short) = (self.node_name(drive.id), drive.id.short());
@@ -552,7 +553,7 @@ impl Look<'_> {
         }
         if held_up.iter().any(|d| d.waits_for == Some(WaitsFor::Room)) {
             trouble.advice.extend(room_advice(CapacityLevel::Full));
-            let pool = map_pool(self.state, drive);
+            let pool = pool_of(self.state, drive);
             trouble.pool = pool;
         }
         trouble.doing.extend(held_up);
@@ -579,7 +580,7 @@ impl Look<'_> {
             let number = count(groups, "group");
             let what = match (waits_for, copies.first()) {
                 (WaitsFor::Room, Some((_, drive))) => {
-                    let pool = map_pool(self.state, *drive).unwrap_or_default();
+                    let pool = pool_of(self.state, *drive).unwrap_or_default();
                     let full = self.usage.drive(*drive).map_or_else(String::new, |d| {
                         format!(
                             " ({} % of {} used)",
@@ -617,6 +618,11 @@ impl Missing {
             let what =
                 format!("{} awaited, and rebuilt elsewhere if it does not return", count(awaited, "copy"));
             doings.push(doing(what, awaited, WaitsFor::Return, Some(wait_ms)));
+        }
+        if self.awaited_only > 0 {
+            let number = count(self.awaited_only, "copy");
+            let what = format!("{number} awaited: no other drive in service could take its place");
+            doings.push(doing(what, self.awaited_only, WaitsFor::Return, None));
         }
         if self.soon > 0 {
             let what = format!("{} about to be rebuilt", count(self.soon, "copy"));
@@ -672,7 +678,7 @@ fn more_drives() -> [Advice; 2] {
     ]
 }
 
-fn map_pool(state: &State, drive: DriveId) -> Option<String> {
+fn pool_of(state: &State, drive: DriveId) -> Option<String> {
     let pool = state.map.drives.get(&drive)?.pool;
     Some(state.map.pools.get(&pool)?.name.clone())
 }

@@ -47,8 +47,8 @@ pub use name::{NameFault, validate_name};
 pub use node::{JoinNode, MoveNode, RemoveNode};
 pub use observe::{DriveObservation, NodeObservation, Observations};
 pub use plan::{
-    Intent, intents, next_change, next_eviction, next_failure, next_promotion, next_rebuild, next_rejoin,
-    next_release, next_relocation, next_step_of_relocation, plan_evacuation, spare_drives,
+    Intent, has_spare_drive, intents, next_change, next_eviction, next_failure, next_promotion, next_rebuild,
+    next_rejoin, next_release, next_relocation, next_step_of_relocation, plan_evacuation,
 };
 pub use pool::CreatePool;
 pub use promote::Promote;

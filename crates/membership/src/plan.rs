@@ -12,7 +12,8 @@ use crate::{
 use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::{Candidate, FailureDomain, replacement};
 use weft_types::{
-    DriveId, DriveState, Epoch, FabricMap, Group, GroupId, NodeId, Role, SessionState, Slot, VolumeState,
+    Drive, DriveId, DriveState, Epoch, FabricMap, Group, GroupId, NodeId, Role, SessionState, Slot,
+    VolumeState,
 };
 
 /// Members that pass from one drive to others at the same time: enough for all of the others to take part, few
@@ -176,20 +177,20 @@ fn stand_in(
     replacement(&candidates, &existing, &keep, member, domain)
 }
 
-/// The drives that could take a member's place in a group now: active, in service, of the pool, and on nodes without
-/// another copy, or anywhere for a group whose copies share a node. Room is not looked at.
-pub fn spare_drives(map: &FabricMap, group: &Group, member: DriveId, seen: &Observations) -> Vec<DriveId> {
+/// Whether a drive could take a member's place in a group now: one that is active, in service, of the pool, and on a
+/// node without another copy, or anywhere for a group whose copies share a node. Room is not looked at.
+pub fn has_spare_drive(map: &FabricMap, group: &Group, member: DriveId, seen: &Observations) -> bool {
     let may_share = map.shares_a_node(group);
-    let others: Vec<&weft_types::Drive> =
+    let others: Vec<&Drive> =
         group.slots.iter().filter(|s| s.drive != member).filter_map(|s| map.drives.get(&s.drive)).collect();
-    let fits = |d: &&weft_types::Drive| {
+    let fits = |d: &Drive| {
         d.pool == group.pool
             && d.state == DriveState::Active
             && d.id != member
             && others.iter().all(|o| o.id != d.id && (may_share || o.node != d.node))
             && seen.condition(map, d.id) == Condition::Serving
     };
-    map.drives.values().filter(fits).map(|d| d.id).collect()
+    map.drives.values().any(fits)
 }
 
 /// Whether the drive has passed its place in the group to another one that is in-sync, and only has to leave.

@@ -346,3 +346,46 @@ fn a_single_node_needs_the_drive_domain() {
         "such groups are not offered to those who want nodes"
     );
 }
+
+/// What volumes were promised lies on drives by their sizes: they fill up at about the same rate.
+#[test]
+fn drives_of_unequal_size_are_promised_by_their_size() {
+    let mut map = FabricMap::empty(FabricId(7));
+    take(&mut map, Change::CreatePool(CreatePool { name: "p".into() }));
+    let sizes = [1u64, 1, 2, 2, 4, 4];
+    for (n, tens) in (1u32..).zip(sizes) {
+        let join = JoinNode { name: format!("node-{n}"), addr: format!("10.0.0.{n}:7000") };
+        let Reason::NodeJoined { node, .. } = take(&mut map, Change::JoinNode(join)) else {
+            panic!("joined")
+        };
+        let add = drive(u128::from(n), node);
+        let capacity = BlockCount(add.capacity.0 * tens);
+        take(&mut map, Change::AddDrive(AddDrive { capacity, ..add }));
+    }
+    for n in 0..4 {
+        create(&mut map, &VolumeRequest { thin: true, ..request(&format!("v{n}"), 14 * GIB, 2) });
+    }
+    let mut promised = [0u64; 6];
+    for volume in map.volumes.values() {
+        for span in &volume.spans {
+            for object in span.first..span.first + span.count {
+                let group = &map.groups[&group_of(volume, object).expect("it is covered")];
+                for slot in &group.slots {
+                    promised[slot.drive.0 as usize - 1] += u64::from(volume.striping.object_blocks);
+                }
+            }
+        }
+    }
+    let parts: Vec<f64> = promised
+        .iter()
+        .zip(sizes)
+        .map(|(blocks, tens)| *blocks as f64 / (tens * 10 * GIB / 4096) as f64)
+        .collect();
+    let mean = parts.iter().sum::<f64>() / 6.0;
+    for (part, size) in parts.iter().zip(sizes) {
+        assert!(
+            (part / mean - 1.0).abs() < 0.35,
+            "a drive of {size}: {part} of it, {mean} on average: {parts:?}"
+        );
+    }
+}

@@ -48,8 +48,12 @@ fn fabric(page: &mut Page, view: &ManagerView<'_>) {
     for node in &status.nodes {
         page.number("node_up", &[&node.name], u64::from(node.presence == Presence::Up));
     }
-    let states =
-        [("active", DriveState::Active), ("draining", DriveState::Draining), ("failed", DriveState::Failed)];
+    let states = [
+        ("active", DriveState::Active),
+        ("draining", DriveState::Draining),
+        ("failed", DriveState::Failed),
+        ("destroyed", DriveState::Destroyed),
+    ];
     for (name, state) in states {
         let count = view.map.drives.values().filter(|drive| drive.state == state).count();
         page.number("fabric_drives", &[name], count as u64);

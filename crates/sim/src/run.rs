@@ -159,7 +159,9 @@ fn hot_blocks() -> Vec<u64> {
 
 /// Whatever crashed, disks keep here what was flushed: a drive that is taken for an older copy of itself is a fault.
 async fn no_drive_is_taken_for_older(bed: &Rc<Bed>) -> Result<(), String> {
-    let ApiAnswer::Events { events } = bed.api(ApiRequest::Events { after: 0, limit: None }).await else {
+    let ApiAnswer::Events { events } =
+        bed.api(ApiRequest::Events { after: 0, limit: None, filter: Default::default() }).await
+    else {
         return Err("the answer to events is another one".into());
     };
     match events.into_iter().find(|e| e.what == "drive-refused") {

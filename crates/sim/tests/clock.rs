@@ -4,7 +4,6 @@
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use weft_api::{ApiAnswer, ApiRequest, FailureDomain};
 use weft_client::AttachMode;
 use weft_rt::sim::{self, Crash, ProcessId, Sim, spawn_process};
 use weft_rt::{now, sleep};
@@ -33,21 +32,7 @@ impl Fabric {
             Durations { lease_ms: 500, drift_per_mille: 10, session_ms: 4_000, rebuild_after_ms: 3_600_000 };
         let shape = BedShape { nodes: 3, drives: 1, drive_bytes: 64 << 20, copies: 2, durations };
         let bed = Bed::start(shape).await;
-        while bed.map().await.drives.len() < 3 {
-            sleep(ms(50)).await;
-        }
-        let request = ApiRequest::VolumeCreate {
-            name: "shared".into(),
-            size_bytes: 16 << 20,
-            copies: 2,
-            pool: None,
-            stripe_unit_bytes: Some(16 << 10),
-            width: Some(2),
-            failure_domain: FailureDomain::Node,
-            thin: false,
-            dry_run: false,
-        };
-        assert!(matches!(bed.api(request).await, ApiAnswer::Volume { .. }));
+        bed.create_volume("shared", 2, 2).await;
         let history = History::default();
         let mut fabric = Fabric { bed, history, clients: vec![] };
         for n in 0..2 {

@@ -329,6 +329,8 @@ fn a_read_that_meets_rot_heals_it_and_is_counted() {
         for _ in 0..40 {
             assert_eq!(fabric.value(block).await.expect("never an error"), value);
         }
+        // What drives say is asked for once in a second.
+        sleep(Duration::from_secs(2)).await;
         let ApiAnswer::Drives { drives } = fabric.bed.api(ApiRequest::DriveList {}).await else { panic!() };
         let usage: Vec<(u64, u64)> =
             drives.iter().filter_map(|d| d.usage).map(|u| (u.blocks_damaged, u.blocks_healed)).collect();

@@ -25,7 +25,8 @@ fn drive_status(drive: &ServedDrive) -> DriveStatus {
         id: drive.id,
         path: drive.path.clone(),
         capacity_bytes: usage.capacity_blocks * block,
-        used_bytes: usage.used_blocks * block,
+        // What was replaced or discarded returns with the next checkpoint: it holds nothing any more.
+        used_bytes: usage.used_blocks.saturating_sub(usage.pending_free_blocks) * block,
         free_bytes: Some((usage.free_blocks + usage.pending_free_blocks) * block),
         log_bytes_written: usage.log_bytes_written,
         data_bytes_written: usage.data_bytes_written,

@@ -247,9 +247,11 @@ fn complaint(asked: &Asked, values: &[f64]) -> Option<String> {
         return Some("nothing".into());
     }
     let (lowest, highest) = match (&*asked.panel, &*asked.unit) {
-        ("Health" | "Groups degraded" | "Groups unavailable" | "Drives failed" | "Blocks lost", _) => {
-            (0.0, 0.0)
-        }
+        (
+            "Health" | "Groups degraded" | "Groups unavailable" | "Drives failed" | "Blocks lost"
+            | "Level of each pool",
+            _,
+        ) => (0.0, 0.0),
         ("Nodes up", _) => (2.0, 2.0),
         ("Nodes" | "Manager, as the nodes see it", _) => (1.0, 1.0),
         // A line drawn on for a week from the seconds of a test may lead anywhere.

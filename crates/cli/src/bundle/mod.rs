@@ -38,16 +38,7 @@ const SIZE_MAX: u64 = 1 << 30;
 /// Names shown of what could not be collected; all are in the manifest.
 const MISSING_SHOWN: usize = 12;
 
-/// Collect what helps to find out what is wrong, in one archive
-///
-/// Takes what the manager tells (status, map, events, load), the metrics and logs of all members, what is on the labels
-/// of drives, and facts about this machine (kernel, memory, limits, mounts, network interfaces). Never takes data of
-/// volumes, nor environment variables; what looks like a password, a token or a private key in what it takes is
-/// blacked out. Names of volumes, nodes, clients and addresses are in it.
-///
-/// Whatever does not answer is noted in the archive's manifest with the reason, and the rest is taken: the manager and
-/// nodes may be dead. Of a fabric that `weft up` made on this machine all places are known; of another, name the addresses
-/// of metrics, the logs and the drives of this machine, and run it on each machine.
+/// What a bundle takes beside what is known of a local fabric, and where it goes.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = "Examples:\n  weft support-bundle\n  weft support-bundle --dry-run\n  \
     weft support-bundle --out /tmp/bundle.tar.gz --max-size 32MiB\n  weft --fabric 10.0.0.1:4800 support-bundle \
