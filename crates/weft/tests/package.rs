@@ -48,7 +48,7 @@ fn the_package_holds_what_it_should() {
     let mut files: Vec<String> = listed
         .lines()
         .filter_map(|l| l.rsplit(" ./").next())
-        .filter(|l| !l.ends_with('/'))
+        .filter(|l| !l.is_empty() && !l.ends_with('/'))
         .map(Into::into)
         .collect();
     let mut archived: Vec<String> = run(Command::new("tar").arg("-tzf").arg(archive))
@@ -100,6 +100,13 @@ fn the_package_holds_what_it_should() {
             !text.contains("enable") && !text.contains("start"),
             "{script} leaves services alone: {text}"
         );
+    }
+    for completions in
+        others.iter().filter(|f| f.contains("completions/") || f.contains("vendor_completions.d/"))
+    {
+        let text = read(completions);
+        assert!(text.contains("failure-domain"), "{completions} knows the options");
+        assert!(!text.contains("supervisor"), "{completions} offers no hidden option");
     }
     let program = bed.path("x").join("usr/bin/weft");
     assert_eq!(
