@@ -119,8 +119,11 @@ fn a_copy_of_a_drive_on_another_node_is_refused() {
         .expect("copied");
     let up = bed.weft(&["up", "--detach"]);
     assert_eq!(up.code, 0, "{up:?}");
-    // Which of the two comes first is not determined; the other one is refused, and said why.
-    assert!(up.err.contains("is a copy of the other"), "{up:?}");
+    // Which of the two comes first is not determined; the other one is refused, and said why. Both nodes join.
+    assert!(up.out.contains("is a copy of the other"), "{up:?}");
+    let nodes = bed.json(&["node", "list"]);
+    let joined = nodes["nodes"].as_array().expect("a list").iter().filter(|n| n["presence"] == "up");
+    assert_eq!(joined.count(), 2, "{nodes}");
     let listed = bed.json(&["drive", "list"]);
     let present = listed["drives"].as_array().expect("a list").iter().filter(|d| d["present"] == true);
     assert_eq!(present.count(), 1, "{listed}");
