@@ -24,9 +24,6 @@ const READY_PATIENCE: Duration = Duration::from_secs(30);
 /// How often to look whether it is.
 const READY_POLL: Duration = Duration::from_millis(50);
 
-/// How old the manager's figures on drives may be (it asks targets at most once per second), and a margin.
-const USAGE_AGE: Duration = Duration::from_millis(1200);
-
 /// What to start.
 #[derive(Clone, Debug)]
 pub struct BedOptions {
@@ -187,15 +184,6 @@ impl Bed {
         }
     }
 
-    /// The same, waiting first until the figures are not older than this call.
-    ///
-    /// # Errors
-    /// [`BenchError::Manager`].
-    pub async fn fresh_drives(&mut self) -> Result<Vec<DriveInfo>, BenchError> {
-        sleep(USAGE_AGE).await;
-        self.drives().await
-    }
-
     /// Sets how long a replica may be out before its data is rebuilt elsewhere.
     ///
     /// # Errors
@@ -259,14 +247,13 @@ impl Bed {
         self.nodes.remove(node).kill();
     }
 
-    /// Bytes that all targets have written to their drives' logs so far. Takes a moment: the figures are
-    /// gathered once per second.
+    /// Bytes that all targets have written to their drives' logs so far.
     ///
     /// # Errors
     /// [`BenchError::Manager`].
     pub async fn log_bytes(&mut self) -> Result<u64, BenchError> {
-        let drives = self.fresh_drives().await?;
-        Ok(drives.iter().filter_map(|d| d.usage).map(|u| u.log_bytes_written).sum())
+        let load = self.load().await?;
+        Ok(load.nodes.iter().flat_map(|node| &node.drives).map(|d| d.log_bytes_written).sum())
     }
 
     /// Fails if a process has ended.
