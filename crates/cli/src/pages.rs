@@ -95,7 +95,7 @@ fn line(text: &str) -> String {
         return ".sp".into();
     }
     let parts: Vec<&str> = text.split('`').collect();
-    if text.starts_with('.') || parts.len() % 2 == 0 {
+    if text.starts_with('.') || parts.len().is_multiple_of(2) {
         return text.to_owned();
     }
     let part = |(i, part): (usize, &&str)| match i % 2 {
@@ -205,7 +205,7 @@ mod tests {
             ".SH OPTIONS\n",
             ".SH NOTES\nWhy.\n",
             ".SH EXAMPLES\n.sp\n.RS 4\n.nf\ntool volume create \\-\\-size \\*(Aq1\\*(Aq\ntool volume create\n.fi\n",
-            ".SH SEE ALSO\n\\fBtool\\fR(1),\n\\fBtool\\-volume\\fR(1)\n",
+            ".SH \"SEE ALSO\"\n\\fBtool\\fR(1),\n\\fBtool\\-volume\\fR(1)\n",
         ] {
             let found =
                 text[at..].find(wanted).unwrap_or_else(|| panic!("no {wanted:?} from {at} on in\n{text}"));
