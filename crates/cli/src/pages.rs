@@ -95,7 +95,7 @@ fn line(text: &str) -> String {
         return ".sp".into();
     }
     let parts: Vec<&str> = text.split('`').collect();
-    if text.starts_with('.') || parts.len() % 2 == 0 {
+    if text.starts_with('.') || parts.len().is_multiple_of(2) {
         return text.to_owned();
     }
     let part = |(i, part): (usize, &&str)| match i % 2 {
