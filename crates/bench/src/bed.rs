@@ -443,11 +443,14 @@ mod tests {
 
     #[test]
     fn a_folder_is_gone_once_nobody_needs_it() {
-        let folder = Folder::create(&std::env::temp_dir()).expect("there is room");
-        let path = folder.0.clone();
-        std::fs::write(path.join("file"), "x").expect("it is there");
-        drop(folder);
-        assert!(!path.exists());
-        assert!(Folder::create(&path).is_err());
+        weft_rt::block_on(async {
+            let folder = Folder::create(&std::env::temp_dir()).expect("there is room");
+            let path = folder.0.clone();
+            std::fs::write(path.join("file"), "x").expect("it is there");
+            drop(folder);
+            assert!(!path.exists());
+            assert!(Folder::create(&path).is_err());
+        })
+        .expect("the executor starts");
     }
 }

@@ -397,7 +397,7 @@ fn a_lost_group_goes_on_with_what_is_left_and_with_nothing_else() {
          lose b -> c
          ! a member is left that was not declared destroyed
          lose b -> a
-         = e3 a:in-sync@3 b:out@2
+         = e3 a:in-sync@3 b:out@3
          rejoin b
          ! was declared destroyed
          rebuild b -> c

@@ -75,7 +75,7 @@ fn a_block_that_was_changed_is_found_and_named() {
     let mut image = fs::read(bed.path("image")).expect("it was written");
     image[77 * 4096 + 1000] ^= 1;
     fs::write(bed.path("image"), &image).expect("written");
-    bed.ok(&["volume", "import", "data", "image"]);
+    bed.ok(&["volume", "import", "data", "image", "--force"]);
     // A megabyte at a time, so that all of it is read however slow the machine is: a run begins depth requests.
     let read =
         run(&["--verify", "--pattern", "sequential", "--bs", "1MiB", "--depth", "4", "--runtime", "1s"]);

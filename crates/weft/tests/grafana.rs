@@ -288,13 +288,13 @@ fn prometheus_answers_every_expression_from_a_live_fabric() {
     bed.ok(&["volume", "create", "data", "--size", "64MiB", "--copies", "2"]);
     fs::write(bed.path("image"), sample(16 << 20, 3)).expect("written");
     let prometheus = Prometheus::start(&bed);
-    bed.ok(&["volume", "import", "data", "image"]);
+    bed.ok(&["volume", "import", "data", "image", "--force"]);
     bed.ok(&["scrub", "start", "--all"]);
     let mut pending: Vec<(Asked, String)> = expressions().into_iter().map(|a| (a, String::new())).collect();
     assert!(pending.len() > 60, "{}", pending.len());
     let began = Instant::now();
     while !pending.is_empty() {
-        bed.ok(&["volume", "import", "data", "image"]);
+        bed.ok(&["volume", "import", "data", "image", "--force"]);
         let _ = fs::remove_file(bed.path("back"));
         bed.ok(&["volume", "export", "data", "back"]);
         pending.retain_mut(|(asked, why)| {

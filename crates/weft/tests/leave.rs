@@ -68,7 +68,7 @@ fn a_drive_takes_the_place_of_another_and_is_asked_for_clearly() {
     bed.ok(&["volume", "create", "data", "--size", "32MiB"]);
     let data = sample(20 * MIB, 8);
     fs::write(bed.path("data"), &data).expect("written");
-    bed.ok(&["volume", "import", "data", "data"]);
+    bed.ok(&["volume", "import", "data", "data", "--force"]);
     let (old, new) = (drive_of(&bed, "node-1", 0), drive_of(&bed, "node-1", 1));
     bed.weft(&["drive", "replace", &old, "--with", &old]).fails(2, &["cannot take its own place"]);
     bed.weft(&["drive", "evacuate", "zzz"]).fails(1, &["no drive 'zzz'"]);

@@ -25,12 +25,12 @@ fn what_is_imported_shows_on_the_watch() {
     bed.ok(&["volume", "create", "data", "--size", "64MiB", "--copies", "2"]);
     fs::write(bed.path("image"), sample(IMAGE, 7)).expect("written");
     // The first import lets the nodes know the volume; those that follow fall into the intervals.
-    bed.ok(&["volume", "import", "data", "image"]);
+    bed.ok(&["volume", "import", "data", "image", "--force"]);
     let mut watch = bed.spawn(&["watch", "--json", "--interval", "2s", "--count", "2"]);
     let mut lines = BufReader::new(watch.0.stdout.take().expect("it was asked for")).lines();
     let mut documents = Vec::new();
     while watch.0.try_wait().expect("it is a child").is_none() {
-        bed.ok(&["volume", "import", "data", "image"]);
+        bed.ok(&["volume", "import", "data", "image", "--force"]);
     }
     while let Some(Ok(line)) = lines.next() {
         documents.push(serde_json::from_str::<Value>(&line).unwrap_or_else(|e| panic!("{e}: {line}")));
@@ -93,7 +93,7 @@ fn every_member_of_a_local_fabric_serves_the_documented_metrics() {
     bed.up(2, 1);
     bed.ok(&["volume", "create", "data", "--size", "64MiB", "--copies", "2"]);
     fs::write(bed.path("image"), sample(IMAGE, 9)).expect("written");
-    bed.ok(&["volume", "import", "data", "image"]);
+    bed.ok(&["volume", "import", "data", "image", "--force"]);
     // Behind the ports of the manager and two nodes.
     let pages: Vec<String> = (3..6).map(|member| metrics(bed.port + member)).collect();
     let told = pages.iter().flat_map(|page| page.lines()).filter_map(|l| l.strip_prefix("# TYPE "));
@@ -146,7 +146,7 @@ fn what_was_recorded_becomes_a_page_with_what_happened() {
     bed.up(3, 1);
     bed.ok(&["volume", "create", "data", "--size", "64MiB", "--copies", "2"]);
     fs::write(bed.path("image"), sample(IMAGE, 3)).expect("written");
-    bed.ok(&["volume", "import", "data", "image"]);
+    bed.ok(&["volume", "import", "data", "image", "--force"]);
     bed.ok(&["events", "--add", "this was before"]);
     let watch = bed.spawn(&["watch", "--interval", "200ms", "--record", "seen", "--html", "watched.html"]);
     let recorded = |is_wanted: fn(u64) -> bool| {
@@ -156,7 +156,7 @@ fn what_was_recorded_becomes_a_page_with_what_happened() {
     };
     wait_until("an interval is recorded", || recorded(|_| true) > 0);
     bed.ok(&["events", "--add", "an image <comes>"]);
-    bed.ok(&["volume", "import", "data", "image"]);
+    bed.ok(&["volume", "import", "data", "image", "--force"]);
     bed.ok(&["node", "stop", "node-2", "--kill"]);
     wait_until("copies are missing", || recorded(|behind| behind > 0) > 0);
     bed.ok(&["node", "start", "node-2"]);
