@@ -230,7 +230,7 @@ pub fn check_step(old: &FabricMap, new: &FabricMap) -> Vec<Violation> {
     for group in old.groups.values() {
         let mut judge = Judge { place: group.id.to_string(), found: &mut found };
         match new.groups.get(&group.id) {
-            Some(next) if next != group && loss::is_accepted(new, group) => {
+            Some(next) if next != group && loss::is_accepted(old, new, group) => {
                 for fault in loss::step_faults(old, new, group, next) {
                     judge.must(false, || fault);
                 }

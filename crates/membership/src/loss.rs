@@ -171,12 +171,17 @@ fn fence(map: &mut FabricMap, survivors: &BTreeMap<GroupId, Survivor>) -> Vec<we
 }
 
 /// Whether a group went on, from one map to the next, because the loss of all of its in-sync members was accepted.
-pub(crate) fn is_accepted(new_map: &FabricMap, old: &Group) -> bool {
+pub(crate) fn is_accepted(old_map: &FabricMap, new_map: &FabricMap, old: &Group) -> bool {
     let declared = |d| new_map.drives.get(&d).is_some_and(|d| d.state == DriveState::Destroyed);
-    // A member that was up to date and begins anew without having been out was older than it should be.
-    let new = new_map.groups.get(&old.id);
-    let begins_anew = |d| new.and_then(|n| n.slot_of(d)).is_some_and(|s| s.since > old.epoch);
-    old.read_set().all(|d| declared(d) || begins_anew(d))
+    // A member that was up to date and begins anew without having been out was older than it should be; or it has left,
+    // where it was passing to another drive.
+    let Some(new) = new_map.groups.get(&old.id) else { return false };
+    let passing = old_map.relocations.get(&old.id);
+    let counts_no_more = |d| match new.slot_of(d) {
+        Some(slot) => slot.since > old.epoch,
+        None => passing.is_some_and(|r| r.from == d || r.to == d),
+    };
+    old.read_set().all(|d| declared(d) || counts_no_more(d))
 }
 
 /// What is wrong with a step that is one of an accepted loss.
