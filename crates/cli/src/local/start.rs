@@ -2,16 +2,21 @@
 
 use super::folder::MANAGER;
 use super::{Folder, LocalConfig, LocalError, LocalNode, ProcessId};
+use crate::connection::client_name;
 use crate::output::note;
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use weft_rt::{Stream, now, sleep};
+use weft_rt::{Link, now, sleep, timeout};
+use weft_wire::handshake::{Hello, PeerRole};
 
 /// How long the manager may take until it answers: it opens one small file.
 const MANAGER_START_MAX: Duration = Duration::from_secs(20);
+
+/// How long a manager may take for a greeting before it is tried anew.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 /// How often a starting member is looked at.
 const POLL: Duration = Duration::from_millis(20);
@@ -74,7 +79,9 @@ pub(super) async fn start_manager(
     let began = now();
     loop {
         check_lives(folder, &mut member)?;
-        if Stream::connect(&addr).await.is_ok() {
+        // A word is asked for: the socket of a manager that was killed takes connections a moment longer than it lives.
+        let hello = Hello::new(PeerRole::Tool, None, client_name());
+        if matches!(timeout(ANSWER_MAX, Link::connect(&addr, &hello)).await, Ok(Ok(_))) {
             return Ok(member);
         }
         if began.elapsed() > MANAGER_START_MAX {
