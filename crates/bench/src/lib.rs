@@ -22,6 +22,7 @@ mod outcome;
 mod page;
 mod plan;
 mod process;
+mod progress;
 mod repair;
 mod report;
 mod run;

@@ -86,6 +86,30 @@ impl Default for Load {
     }
 }
 
+/// Requests that a fill keeps in flight: as the sequential workloads.
+const FILL_DEPTH: u32 = 4;
+
+/// Bytes of each request of a fill, where the range has so many.
+const FILL_BYTES: u64 = 1 << 20;
+
+impl Load {
+    /// Writes all of a range once, from its beginning on.
+    pub(crate) fn filling(range: Range<u64>, seed: u64) -> Load {
+        let length = range.end - range.start;
+        let block_size = FILL_BYTES.min(length);
+        Load {
+            pattern: Pattern::Sequential,
+            read_percent: 0,
+            block_size,
+            depth: FILL_DEPTH,
+            amount: Amount::Requests(length / block_size),
+            seed,
+            range: Some(range),
+            ..Load::default()
+        }
+    }
+}
+
 /// What a load did.
 #[derive(Clone, Debug)]
 pub struct LoadResult {

@@ -4,10 +4,11 @@
 //! to directly; nothing of what this measures is the store's own count.
 
 use super::stage::{Stage, StagePlan};
-use super::{RepairOptions, disk_folder, progress};
+use super::{RepairOptions, disk_folder};
 use crate::BenchError;
 use crate::load::{Amount, Load};
 use crate::process::disk_bytes;
+use crate::progress::progress;
 use crate::report::rounded;
 use serde::Serialize;
 

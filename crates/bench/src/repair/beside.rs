@@ -2,12 +2,12 @@
 
 use super::RepairOptions;
 use super::phases::{PhaseFigures, Recorder, RoundTimeline};
-use super::progress;
 use super::raw::{self, RawRates};
 use super::stage::{Copies, Stage, StagePlan};
 use crate::BenchError;
 use crate::limit::{Limit, Shape};
 use crate::load::{Amount, Load, Ran, Watch};
+use crate::progress::progress;
 use crate::report::{median, rounded};
 use serde::Serialize;
 use std::rc::Rc;

@@ -169,8 +169,7 @@ pub fn repair(options: &RepairOptions) -> Result<RepairFigures, BenchError> {
 }
 
 async fn measure(options: &RepairOptions) -> Result<RepairFigures, BenchError> {
-    let cores = affinity::allowed()
-        .map_err(|source| BenchError::System { action: "find out which cores are allowed", source })?;
+    let cores = affinity::own_cores()?;
     let mut figures = RepairFigures {
         machine: Machine::describe(cores.len()).with_commit(),
         drives: options.drives_in.as_ref().map_or("mem:".to_owned(), |folder| folder.display().to_string()),
@@ -199,10 +198,6 @@ async fn measure(options: &RepairOptions) -> Result<RepairFigures, BenchError> {
 /// Where drives are files whatever the options say: what the kernel counts at disks is not there for memory.
 fn disk_folder(options: &RepairOptions) -> PathBuf {
     options.drives_in.clone().unwrap_or_else(std::env::temp_dir)
-}
-
-fn progress(line: &str) {
-    eprintln!("bench: {line}");
 }
 
 #[cfg(test)]

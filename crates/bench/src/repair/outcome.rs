@@ -5,7 +5,7 @@
 use super::{AmplifyFigures, BesideFigures, ClientFigures, PhaseFigures, ScrubFigures, SpreadFigures};
 use crate::BenchError;
 use crate::machine::Machine;
-use crate::report::{aligned, grouped, replace};
+use crate::report::{aligned, document, grouped, replace};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;
@@ -37,10 +37,7 @@ impl RepairFigures {
         let mut out = String::new();
         let m = &self.machine;
         // Writing to a String cannot fail.
-        let _ =
-            writeln!(out, "{} x {}, Linux {}, TCP {}", m.cores, m.cpu, m.kernel, m.tcp_congestion_control);
-        let commit = m.commit.as_deref().unwrap_or("unknown");
-        let _ = writeln!(out, "commit {commit}, {}, drives {}", m.date, self.drives);
+        let _ = writeln!(out, "{m}\ncommit {}, {}, drives {}", m.commit_text(), m.date, self.drives);
         let parts = [
             self.beside.as_ref().map(BesideFigures::text),
             self.spread.as_ref().map(SpreadFigures::text),
@@ -58,9 +55,7 @@ impl RepairFigures {
     /// # Panics
     /// Never: the shape always serialises.
     pub fn json(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self).expect("figures serialise");
-        text.push('\n');
-        text
+        document(self)
     }
 
     /// Writes the JSON to a file, replacing it at once or not at all.
@@ -248,7 +243,7 @@ pub(super) mod tests {
         AmplifyRow, Copied, DriveShare, RawRates, Round, RoundEvent, RoundTimeline, SlotFigures,
     };
     use super::*;
-    use weft_api::Timestamp;
+    use crate::machine::tests::machine;
 
     fn phase(phase: &'static str, p99_us: Option<f64>) -> PhaseFigures {
         PhaseFigures {
@@ -318,14 +313,7 @@ pub(super) mod tests {
             iops: 20_000.0,
         };
         RepairFigures {
-            machine: Machine {
-                cpu: "Fast One".into(),
-                cores: 2,
-                kernel: "6.18.0".into(),
-                tcp_congestion_control: "bbr".into(),
-                commit: None,
-                date: Timestamp::from_millis(0),
-            },
+            machine: machine(None),
             drives: "mem:".into(),
             rounds: 1,
             phase_s: 4.0,

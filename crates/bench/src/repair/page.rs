@@ -36,10 +36,11 @@ impl RepairFigures {
 
     fn facts(&self) -> Vec<(String, String)> {
         let machine = &self.machine;
+        let [processor, kernel] = machine.facts();
         let facts = [
-            ("processor", format!("{} cores of {}", machine.cores, machine.cpu)),
-            ("kernel", format!("Linux {}, TCP {}", machine.kernel, machine.tcp_congestion_control)),
-            ("commit", machine.commit.clone().unwrap_or_else(|| "unknown".into())),
+            processor,
+            kernel,
+            ("commit", machine.commit_text().to_owned()),
             ("began", machine.date.to_string()),
             ("drives", self.drives.clone()),
             ("rounds", format!("{}, phases of {} s", self.rounds, self.phase_s)),

@@ -3,8 +3,9 @@
 use super::beside::Client;
 use super::phases::{PhaseFigures, Recorder};
 use super::stage::{Stage, StagePlan};
-use super::{RepairOptions, beside, progress};
+use super::{RepairOptions, beside};
 use crate::BenchError;
+use crate::progress::progress;
 use crate::report::{median, rounded};
 use serde::Serialize;
 use std::time::Duration;

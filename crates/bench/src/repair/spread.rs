@@ -4,10 +4,11 @@
 //! process has one.
 
 use super::stage::{Copies, Stage, StagePlan};
-use super::{RepairOptions, disk_folder, progress};
+use super::{RepairOptions, disk_folder};
 use crate::BenchError;
 use crate::load::data;
 use crate::process::{DiskBytes, disk_bytes};
+use crate::progress::progress;
 use crate::report::rounded;
 use serde::Serialize;
 use std::cell::Cell;

@@ -5,8 +5,7 @@
 use super::RepairOptions;
 use crate::BenchError;
 use crate::bed::{Bed, BedOptions, NewVolume};
-use crate::load::{Amount, Load};
-use crate::plan::Pattern;
+use crate::load::Load;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use weft_api::{DriveInfo, FailureDomain};
@@ -26,9 +25,6 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// Passes over the volume before anything is timed: the first fills it, overwrites go on through the rest of the drives,
 /// of which the volume takes half.
 const FILLS: u32 = 3;
-
-/// Requests that filling keeps in flight, of 1 MiB each.
-const FILL_DEPTH: u32 = 4;
 
 /// What to set up.
 #[derive(Clone, Copy, Debug)]
@@ -114,18 +110,7 @@ impl Stage {
 
     /// Writes a part of the volume once.
     pub(crate) async fn fill_range(&self, range: std::ops::Range<u64>) -> Result<(), BenchError> {
-        let block_size = (1 << 20).min(range.end - range.start);
-        let load = Load {
-            pattern: Pattern::Sequential,
-            read_percent: 0,
-            block_size,
-            depth: FILL_DEPTH,
-            amount: Amount::Requests((range.end - range.start) / block_size),
-            seed: range.start,
-            range: Some(range),
-            ..Load::default()
-        };
-        load.run(&self.volume).await.map(drop)
+        Load::filling(range.clone(), range.start).run(&self.volume).await.map(drop)
     }
 
     /// Waits until the copies stand as wanted; how they stand otherwise is part of what is said if they never do.
