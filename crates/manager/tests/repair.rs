@@ -3,7 +3,7 @@
 mod harness;
 
 use harness::*;
-use weft_api::{ApiAnswer, ApiRequest, CheckInfo, CheckSeverity, ErrorCode};
+use weft_api::{ApiAnswer, ApiRequest, CheckInfo, CheckSeverity, ErrorCode, SettingsWish};
 use weft_rt::sim::Sim;
 use weft_rt::sleep;
 use weft_types::{AttachMode, DriveId, DriveState, SessionId};
@@ -92,24 +92,12 @@ fn a_time_before_rebuilds_has_bounds() {
         let (service, _, _) = fabric(1).await;
         let before = service.map().version;
         for ms in [0, 999, u64::MAX] {
-            let error = operate(ApiRequest::Settings {
-                rebuild_after_ms: Some(ms),
-                capacity_warning_percent: None,
-                capacity_critical_percent: None,
-            })
-            .await
-            .unwrap_err();
+            let error = operate(ApiRequest::Settings(SettingsWish::rebuild_after_ms(ms))).await.unwrap_err();
             assert_eq!(error.code, ErrorCode::Invalid);
             assert!(error.message.contains("1000") && error.hint.is_some(), "{error:?}");
         }
         assert_eq!(service.map().version, before);
-        operate(ApiRequest::Settings {
-            rebuild_after_ms: Some(1_000),
-            capacity_warning_percent: None,
-            capacity_critical_percent: None,
-        })
-        .await
-        .unwrap();
+        operate(ApiRequest::Settings(SettingsWish::rebuild_after_ms(1_000))).await.unwrap();
         assert_eq!(service.map().durations.rebuild_after_ms, 1_000);
     });
 }

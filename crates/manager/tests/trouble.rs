@@ -6,8 +6,8 @@ use harness::*;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use weft_api::{
-    ApiAnswer, ApiRequest, EventFilter, EventInfo, FabricStatus, Health, Severity, Trouble, TroubleKind,
-    WaitsFor,
+    ApiAnswer, ApiRequest, EventFilter, EventInfo, FabricStatus, Health, SettingsWish, Severity, Trouble,
+    TroubleKind, WaitsFor,
 };
 use weft_layout::{group_of, pieces};
 use weft_rt::sim::Sim;
@@ -38,11 +38,11 @@ fn of_size(name: &str, copies: u8, mib: u64) -> ApiRequest {
 }
 
 fn settings(rebuild_after_ms: Option<u64>, levels: Option<(u8, u8)>) -> ApiRequest {
-    ApiRequest::Settings {
+    ApiRequest::Settings(SettingsWish {
         rebuild_after_ms,
         capacity_warning_percent: levels.map(|l| l.0),
         capacity_critical_percent: levels.map(|l| l.1),
-    }
+    })
 }
 
 fn commands(trouble: &Trouble) -> Vec<&str> {
