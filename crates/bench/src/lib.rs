@@ -36,7 +36,7 @@ pub use figures::{Figures, FiguresOptions, figures};
 pub use latency::Completed;
 pub use ledger::{Before, Ledger, Mismatch, Seen, Verified};
 pub use limit::{Limit, Shape};
-pub use load::{Amount, Load, LoadResult, Ran, Watch};
+pub use load::{Amount, Load, LoadResult, Ran, Schedule, Watch};
 pub use machine::Machine;
 pub use outcome::{Failure, LoadFacts, RunReport, Side, VerifyFacts};
 pub use plan::Pattern;

@@ -155,6 +155,23 @@ pub struct Watch {
     pub stop: Option<Arc<AtomicBool>>,
     /// Puts a stamp on what is written, and checks what is read.
     pub ledger: Option<Rc<RefCell<Ledger>>>,
+    /// Is told when the next request is due that was not begun, by a load that is held to a rate.
+    pub schedule: Option<Rc<Schedule>>,
+}
+
+/// Whether a load keeps the rate that it is held to.
+#[derive(Debug, Default)]
+pub struct Schedule {
+    /// When the next request is due; none before the first.
+    due: Cell<Option<Instant>>,
+}
+
+impl Schedule {
+    /// How long ago the next request should have been begun: zero for a load that keeps its rate, or has none.
+    pub fn behind(&self) -> Duration {
+        let at = now();
+        self.due.get().filter(|due| *due < at).map_or(Duration::ZERO, |due| at - due)
+    }
 }
 
 /// A load that ran, maybe not to its end.
@@ -300,6 +317,9 @@ impl State {
         let Some(pace) = &self.pace else { return Some(free) };
         let due = pace.due.get();
         pace.due.set(due + pace.interval);
+        if let Some(schedule) = &self.watch.schedule {
+            schedule.due.set(Some(pace.due.get()));
+        }
         if due <= free {
             return Some(due);
         }

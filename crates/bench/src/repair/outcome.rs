@@ -21,6 +21,10 @@ pub struct RepairFigures {
     pub rounds: usize,
     /// How long a phase lasts that does not last as long as a repair, in seconds.
     pub phase_s: f64,
+    /// Whether a phase began before what went before it was over: then the figures say nothing about the code.
+    pub void: bool,
+    /// Where, and what was not over.
+    pub void_reasons: Vec<String>,
     /// A client beside resync and rebuild.
     pub beside: Option<BesideFigures>,
     /// How a rebuild spreads over the drives.
@@ -30,6 +34,10 @@ pub struct RepairFigures {
     /// What drives write per byte of data.
     pub amplify: Option<AmplifyFigures>,
 }
+
+/// What is said of a run in which a phase began too early.
+pub(super) const VOID: &str = "a phase began before what went before it was over, so these figures say nothing about \
+                               the code. Quieten the machine and run again.";
 
 impl RepairFigures {
     /// The whole result as text.
@@ -46,6 +54,12 @@ impl RepairFigures {
         ];
         for part in parts.into_iter().flatten() {
             let _ = write!(out, "\n{part}");
+        }
+        if self.void {
+            let _ = writeln!(out, "\n*** VOID: {VOID}");
+            for reason in &self.void_reasons {
+                let _ = writeln!(out, "*** {reason}");
+            }
         }
         out
     }
@@ -317,6 +331,8 @@ pub(super) mod tests {
             drives: "mem:".into(),
             rounds: 1,
             phase_s: 4.0,
+            void: false,
+            void_reasons: vec![],
             beside: Some(beside),
             spread: Some(SpreadFigures {
                 drives_before: 3,
@@ -359,6 +375,24 @@ pub(super) mod tests {
         ] {
             assert!(text.contains(part), "'{part}' is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_void_run_says_so_and_why() {
+        let mut figures = figures();
+        assert!(!figures.text().contains("VOID") && !figures.html().contains("a phase began"));
+        figures.void = true;
+        figures.void_reasons = vec!["a scrub, round 1, alone: a scrub ran".into()];
+        let (text, html) = (figures.text(), figures.html());
+        for told in [&text, &html] {
+            assert!(
+                told.contains("a phase began before") && told.contains("round 1, alone: a scrub"),
+                "{told}"
+            );
+        }
+        assert!(text.contains("*** VOID: "), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&figures.json()).expect("JSON");
+        assert_eq!((&json["void"], json["void_reasons"].as_array().map(Vec::len)), (&true.into(), Some(1)));
     }
 
     #[test]
