@@ -125,7 +125,7 @@ impl Manager {
             members,
             touched: BTreeMap::new(),
             verified: BTreeMap::new(),
-            commits: read_commits(&store),
+            commits: read_commits(journal.commits.as_deref()),
             commits_kept: (started, false),
             attended: BTreeSet::new(),
             sweeping: BTreeSet::new(),
@@ -257,22 +257,15 @@ fn read_map(
     }
 }
 
-/// How far each drive had come. Without the note nothing is known, which is where every fabric begins.
-fn read_commits(store: &impl MapStore) -> BTreeMap<DriveId, u64> {
-    let note = match store.note() {
-        Ok(Some(note)) => note,
-        Ok(None) => return BTreeMap::new(),
-        Err(error) => {
-            tracing::warn!(error = with_causes(&error), "how far drives had come cannot be read");
-            return BTreeMap::new();
-        }
-    };
-    match control::decode::<Vec<(DriveId, u64)>>(&note) {
-        Ok(commits) => commits.into_iter().collect(),
-        Err(error) => {
+/// How far each drive had come. Where that was not kept nothing is known, which is where every fabric begins.
+fn read_commits(kept: Option<&[u8]>) -> BTreeMap<DriveId, u64> {
+    match kept.map(control::decode::<Vec<(DriveId, u64)>>) {
+        Some(Ok(commits)) => commits.into_iter().collect(),
+        Some(Err(error)) => {
             tracing::warn!(error = with_causes(&error), "how far drives had come cannot be read");
             BTreeMap::new()
         }
+        None => BTreeMap::new(),
     }
 }
 
