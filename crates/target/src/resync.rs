@@ -395,17 +395,24 @@ impl Target {
                 loop {
                     let job = jobs.borrow_mut().pop_front();
                     let Some(job) = job else { return Ok(()) };
-                    // Before the chunk is claimed: a write that waits for it must not wait for this turn.
+                    // Before the chunk is claimed, as the fetch is: a write that waits for it must not wait for what
+                    // gives way to clients.
                     let work = if job.is_equal { Work::Confirm } else { Work::Copy };
                     self.throttle.turn(work, Duration::MAX).await;
+                    let fetched = match job.is_equal || resync.is_verified(job.key) {
+                        true => None,
+                        false => Some(self.fetch_chunk(resync, source, job.key, Fetch::ForWalk).await?),
+                    };
                     let _turn = resync.claim(job.key).await;
-                    if resync.is_verified(job.key) {
+                    let was_verified = resync.is_verified(job.key);
+                    match fetched {
+                        Some(fetched) => self.keep_chunk(resync, job.key, fetched).await?,
+                        None if !was_verified => self.take_as_equal(resync, job.key, job.open).await?,
+                        None => (),
+                    }
+                    if was_verified {
                         // For a write, maybe by a process before this one, and maybe hollow.
                         self.fill(resync, job.key).await?;
-                    } else if job.is_equal {
-                        self.take_as_equal(resync, job.key, job.open).await?;
-                    } else {
-                        self.copy_chunk(resync, source, job.key, Fetch::ForWalk).await?;
                     }
                     resync.chunks_verified.set(resync.chunks_verified.get() + 1);
                     yield_now().await;
@@ -499,11 +506,34 @@ impl Target {
         key: ChunkKey,
         fetch: Fetch,
     ) -> Result<(), Setback> {
-        let (store, group) = (&resync.member.drive.store, resync.member.group);
+        let fetched = self.fetch_chunk(resync, source, key, fetch).await?;
+        self.keep_chunk(resync, key, fetched).await
+    }
+
+    /// Asks a source for a chunk.
+    async fn fetch_chunk(
+        &self,
+        resync: &Resync,
+        source: DriveId,
+        key: ChunkKey,
+        fetch: Fetch,
+    ) -> Result<Fetched, Setback> {
+        let epoch = self.current_entry(resync)?.epoch;
         let limit = usize::from(fetch != Fetch::Hollow);
         let ask = Ask { kind: Kind::Entries, key, limit, is_urgent: fetch != Fetch::ForWalk };
         let reply = self.ask_source(resync, source, ask).await?;
+        Ok(Fetched { fetch, epoch, reply })
+    }
+
+    /// Takes what was fetched of a chunk: all that is newer than what this replica holds if the chunk is verified,
+    /// and otherwise nothing else. The caller has the chunk's turn.
+    async fn keep_chunk(&self, resync: &Resync, key: ChunkKey, fetched: Fetched) -> Result<(), Setback> {
+        let Fetched { fetch, epoch, reply } = fetched;
+        if self.current_entry(resync)?.epoch != epoch {
+            return Err(Setback::Source("the epoch changed".into()));
+        }
         let _piece = self.throttle.begin(if fetch == Fetch::Hollow { Work::Confirm } else { Work::Copy });
+        let (store, group) = (&resync.member.drive.store, resync.member.group);
         let (entries, marks) = decode_entries(&reply, key.1, fetch)?;
         // The source may not have dropped yet what this replica has dropped already.
         let entries = if self.is_deleted(key.0.volume) { vec![] } else { entries };
@@ -599,6 +629,14 @@ enum Fetch {
     ForWrite,
     /// Without its data, at once.
     Hollow,
+}
+
+/// A chunk as a source held it.
+struct Fetched {
+    fetch: Fetch,
+    /// The group's epoch when it was asked.
+    epoch: Epoch,
+    reply: Reply,
 }
 
 /// What a source is asked for.
