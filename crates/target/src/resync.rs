@@ -3,9 +3,10 @@
 //! ```text
 //! every in-sync member has the epoch durably -> walk over all chunks, and fetch on demand -> verified -> promoted
 //! ```
-//! On demand, for a write that waits, a chunk is fetched hollow: versions and marks, its data as damaged (R12). That
-//! is all that a write's verdict depends on, and a hundredth of the bytes. The walk fills it before it passes. Only
-//! versions that are complete are fetched so: every in-sync member has their data, whatever becomes of the source.
+//! On demand, for a write that waits, a chunk is fetched hollow: versions and marks, most of its data as damaged (R12).
+//! That is all that a write's verdict depends on, and a hundredth of the bytes. The walk fills it before it passes. Only
+//! of complete versions the data is left out: every in-sync member has it, whatever becomes of the source. Of an open
+//! one, such as that of the write which waits, the data comes along.
 //!
 //! It pulls: the source only answers. It never serves a chunk that is not verified, never counts what this replica
 //! held before the stint, and never decides that it is in-sync: the manager does.
@@ -65,8 +66,6 @@ enum Setback {
     Source(String),
     /// The answer would not fit a frame: ask for less at once.
     TooMuch,
-    /// A version may be incomplete: its data has to come with it.
-    Open,
     /// This replica's own drive refused.
     Drive(StoreError),
 }
@@ -192,7 +191,6 @@ impl Target {
                 Err(Setback::TooMuch) => {
                     tracing::warn!(%group, %drive, "one chunk has more marks than fit a frame")
                 }
-                Err(Setback::Open) => unreachable!("the walk fetches chunks with their data"),
                 Err(Setback::Drive(error)) => {
                     resync.member.drive.note(&error);
                     resync.hold_up(match &error {
@@ -585,7 +583,6 @@ impl Target {
                 Ok(()) | Err(Setback::Over) => return Ok(()),
                 Err(Setback::Source(text)) => tracing::debug!(group = %member.group, text, "no source"),
                 Err(Setback::TooMuch) => tracing::debug!(group = %member.group, "too many marks"),
-                Err(Setback::Open) => unreachable!("then the chunk was fetched with its data"),
                 Err(Setback::Drive(error)) => return Err(member.drive.refusal(&error)),
             }
             sleep(RETRY).await;
@@ -611,10 +608,7 @@ impl Target {
         let (target, resync) = (self.shared(), resync.clone());
         let copied = spawn(async move {
             let _turn = turn;
-            match target.copy_chunk(&resync, source, key, fetch).await {
-                Err(Setback::Open) => target.copy_chunk(&resync, source, key, Fetch::ForWrite).await,
-                copied => copied,
-            }
+            target.copy_chunk(&resync, source, key, fetch).await
         });
         copied.await.unwrap_or(Err(Setback::Over))
     }
@@ -627,7 +621,7 @@ enum Fetch {
     ForWalk,
     /// With its data, at once: a write waits for it.
     ForWrite,
-    /// Without its data, at once.
+    /// At once, with the data of open versions only.
     Hollow,
 }
 
@@ -645,7 +639,7 @@ struct Ask {
     kind: Kind,
     /// The chunk that is meant, or to begin at.
     key: ChunkKey,
-    /// How many digests at most; of entries 0: without their data.
+    /// How many digests at most; of entries 0: with the data of open ones only.
     limit: usize,
     /// A client's write waits for it.
     is_urgent: bool,
@@ -770,8 +764,7 @@ fn decode_entries(
             Content::Zero if x.version == Version::ZERO => CopyData::Absent,
             Content::Zero => CopyData::Zero,
             Content::Damaged => CopyData::Damaged,
-            Content::Data if fetch == Fetch::Hollow && x.open => return Err(Setback::Open),
-            Content::Data if fetch == Fetch::Hollow => CopyData::Damaged,
+            Content::Data if fetch == Fetch::Hollow && !x.open => CopyData::Damaged,
             Content::Data => {
                 let end = offset + x.range.bytes();
                 if end > reply.body.len() {
