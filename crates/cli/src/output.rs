@@ -56,7 +56,7 @@ impl Output {
 
     fn show_as<'a, T: Serialize>(
         &self,
-        to_json: impl FnOnce(&Document<&'a T>) -> serde_json::Result<String>,
+        to_json: fn(&Document<'a, T>) -> serde_json::Result<String>,
         body: &'a T,
         text: impl FnOnce(&T, Paint) -> String,
     ) -> Result<(), CliError> {
