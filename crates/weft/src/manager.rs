@@ -31,7 +31,9 @@ pub(crate) async fn run(args: ManagerRunArgs) -> Result<(), CliError> {
     let running: RefCell<Option<Rc<Manager>>> = RefCell::new(None);
     let ended = race(asked_to_stop(supervisor), serve(args, &running)).await;
     if let Some(manager) = running.borrow().as_ref() {
-        manager.keep_commits(Duration::ZERO);
+        if let Err(error) = manager.keep_commits(Duration::ZERO) {
+            tracing::warn!(error = with_causes(&error), "how far drives have come was not kept");
+        }
     }
     match ended {
         Either::Left(()) => Ok(()),

@@ -92,8 +92,7 @@ fn a_drive_file_from_before_is_noticed_and_brought_up_to_date() {
     bed.ok(&["up", "--detach"]);
     bed.await_health("healthy");
     bed.ok(&["volume", "import", "data", "second", "--force"]);
-    // Targets tell how far they have come with each renewal of their lease, and the manager keeps it some seconds later.
-    std::thread::sleep(std::time::Duration::from_secs(8));
+    // At once: what no renewal of a lease has told yet, a node says when it stops.
     bed.ok(&["down"]);
     fs::copy(bed.path("before"), drive).expect("copied");
     bed.ok(&["up", "--detach"]);
