@@ -250,6 +250,38 @@ fn a_last_word_counts_only_from_whom_it_concerns_and_once_it_is_kept() {
 }
 
 #[test]
+fn an_older_copy_that_was_accepted_stays_so_whenever_the_manager_dies() {
+    Sim::new(9).block_on(async {
+        let (service, targets, nodes) = stopped_at_100().await;
+        targets[0].commits.borrow_mut().insert(DriveId(1), 99);
+        service.restart().await;
+        targets[0].start();
+        let accept = ApiRequest::VolumeRepair {
+            names: vec!["v".into()],
+            accept_data_loss: true,
+            destroyed: vec![DriveId(2).to_string()],
+            older: vec![DriveId(1).to_string()],
+            dry_run: true,
+        };
+        let began = now();
+        while let Err(error) = operate(accept.clone()).await {
+            assert!(began.elapsed() < ms(20_000), "{error:?}");
+            sleep(ms(100)).await;
+        }
+        // Something was kept just now, so the next time would be seconds away; and the manager dies at once.
+        last_word(&targets[1], nodes[1], &[(2, 103)]).await.unwrap();
+        let ApiRequest::VolumeRepair { names, destroyed, older, .. } = accept else { unreachable!() };
+        operate(ApiRequest::VolumeRepair { names, accept_data_loss: true, destroyed, older, dry_run: false })
+            .await
+            .unwrap();
+        service.restart().await;
+        let group = *service.map().groups.keys().next().unwrap();
+        let view = targets[0].start();
+        eventually("what was accepted serves", ms(10_000), || view.serves(group)).await;
+    });
+}
+
+#[test]
 fn a_drive_that_holds_less_than_it_had_is_refused_until_it_is_out_of_its_groups() {
     Sim::new(5).block_on(async {
         let (service, targets, _) = fabric(2).await;

@@ -31,6 +31,36 @@ fn ended(mut client: Running) -> (Option<i32>, String) {
     (client.0.wait().expect("it is a child").code(), said)
 }
 
+/// A client that is frozen with writes in flight, so that nobody can tell it from one that is dead; and its session.
+fn frozen_client(bed: &Bed) -> (Running, String) {
+    let before = used_bytes(bed);
+    let load =
+        ["bench", "run", "data", "--warm-up", "0s", "--rw", "write", "--depth", "16", "--runtime", "1h"];
+    let client = bed.spawn(&load);
+    wait_until("the client writes", || used_bytes(bed) > before + 4 * MIB as u64);
+    let [session] = open_sessions(bed).try_into().expect("one client");
+    kill(client.0.id() as i32, "STOP");
+    (client, session)
+}
+
+#[test]
+fn what_a_client_has_in_flight_is_refused_once_its_session_is_ended() {
+    let bed = Bed::new("session-flight");
+    bed.up(3, 1);
+    bed.ok(&["volume", "create", "data", "--size", "32MiB"]);
+    let (client, session) = frozen_client(&bed);
+    bed.ok(&["session", "end", &session, "--yes"]);
+    wait_until("it is swept", || bed.json(&["session", "list"])["sessions"] == serde_json::json!([]));
+    // No other client writes, and none attaches exclusively: only the end of the session keeps this one out.
+    bed.ok(&["volume", "export", "data", "before"]);
+    kill(client.0.id() as i32, "CONT");
+    let (code, said) = ended(client);
+    assert!(code == Some(1) && said.contains("'data'") && said.contains("session"), "{code:?}: {said}");
+    bed.ok(&["volume", "export", "data", "after"]);
+    let read = |name: &str| fs::read(bed.path(name)).expect("read");
+    assert!(read("before") == read("after"), "it has written after its end");
+}
+
 #[test]
 fn a_client_whose_session_is_ended_writes_nothing_more() {
     let bed = Bed::new("session-end");
@@ -38,15 +68,7 @@ fn a_client_whose_session_is_ended_writes_nothing_more() {
     bed.ok(&["volume", "create", "data", "--size", "32MiB"]);
     let data = sample(32 * MIB, 5);
     fs::write(bed.path("file"), &data).expect("written");
-    let before = used_bytes(&bed);
-    let load =
-        ["bench", "run", "data", "--warm-up", "0s", "--rw", "write", "--depth", "16", "--runtime", "1h"];
-    let client = bed.spawn(&load);
-    wait_until("the client writes", || used_bytes(&bed) > before + 4 * MIB as u64);
-    let [session] = open_sessions(&bed).try_into().expect("one client");
-    // Frozen with writes in flight: nobody can tell it from one that is dead.
-    let pid = client.0.id() as i32;
-    kill(pid, "STOP");
+    let (client, session) = frozen_client(&bed);
     let import = ["volume", "import", "data", "file", "--force"];
     bed.weft(&import).fails(4, &["data", &session]);
     bed.weft(&["session", "end", &session]).fails(4, &["Nobody can be asked"]);
@@ -57,7 +79,7 @@ fn a_client_whose_session_is_ended_writes_nothing_more() {
     assert_eq!(bed.ok(&["session", "end", &session, "--yes"]), format!("session {session} ended\n"));
     // At once: not when the client has been silent for long enough.
     bed.ok(&import);
-    kill(pid, "CONT");
+    kill(client.0.id() as i32, "CONT");
     let (code, said) = ended(client);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("'data'") && said.contains("session"), "{said}");
