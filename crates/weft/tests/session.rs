@@ -44,7 +44,7 @@ fn frozen_client(bed: &Bed) -> (Running, String) {
 }
 
 #[test]
-fn what_a_client_has_in_flight_is_refused_once_its_session_is_ended() {
+fn a_frozen_client_whose_session_was_ended_writes_nothing_when_it_wakes() {
     let bed = Bed::new("session-flight");
     bed.up(3, 1);
     bed.ok(&["volume", "create", "data", "--size", "32MiB"]);
