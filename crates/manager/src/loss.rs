@@ -9,6 +9,7 @@ use crate::manager::{Manager, State};
 use crate::operate::{Outcome, find_volume, refused};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::time::Duration;
 use weft_api::{ApiAnswer, ApiError, ErrorCode, LossInfo, LostCopy, LostGroup, LostRange, Timestamp};
 use weft_layout::{group_of, pieces};
 use weft_membership::{AcceptLoss, Change, Reason, Survivor, apply, lost_groups};
@@ -16,7 +17,7 @@ use weft_rt::now;
 use weft_types::limits::CHUNK_BLOCKS;
 use weft_types::{
     BLOCK_SIZE, BlockCount, ChunkIndex, DriveId, DriveState, FabricMap, Group, GroupId, Lba, NodeId,
-    ObjectId, Role, Volume, VolumeState,
+    ObjectId, Role, Volume, VolumeState, with_causes,
 };
 use weft_wire::control::Holding;
 use weft_wire::data::CLOCK_STEP_US;
@@ -92,6 +93,10 @@ impl Manager {
         if !wish.dry_run {
             self.carry_out(&Change::AcceptLoss(change), false)?;
             self.welcome_older(&older);
+            // Durable as well: a manager that dies now must not refuse what a person has accepted.
+            if let Err(error) = self.keep_commits(Duration::ZERO) {
+                tracing::warn!(error = with_causes(&error), "what was accepted was not kept yet");
+            }
             tracing::warn!(?info, "a loss of data was accepted");
         }
         Ok(ApiAnswer::Loss(Box::new(info)))
@@ -124,7 +129,7 @@ impl Manager {
                 "the last up-to-date copy of {groups} groups is on drives that do not answer: {}",
                 held.join(", ")
             );
-            let named: Vec<String> = waiting.keys().map(|d| format!("--destroyed {d}")).collect();
+            let named: Vec<String> = waiting.keys().map(|d| state.how_to_name(*d)).collect();
             let hint = format!(
                 "bring them back: nothing is lost then. Only if they are gone for good, look at what would be lost with \
                  --accept-data-loss --dry-run {}",
@@ -174,7 +179,8 @@ impl Manager {
                     describe_drive(map, *absent)
                 );
                 let hint = format!(
-                    "bring it back; if it is gone for good as well, name it too: --destroyed {absent}"
+                    "bring it back; if it is gone for good as well, name it too: {}",
+                    state.how_to_name(*absent)
                 );
                 return Err(ApiError::new(ErrorCode::Refused, text).with_hint(hint));
             }
@@ -316,11 +322,22 @@ impl State {
         Ok(())
     }
 
+    /// Whether a drive was refused because it holds less than it should.
+    fn is_older(&self, drive: DriveId) -> bool {
+        let member = self.node_of(drive).and_then(|n| self.members.get(&n));
+        member.is_some_and(|m| m.older.contains(&drive))
+    }
+
+    /// The option by which a person gives up what a drive should hold: of one that is there, an older copy of itself,
+    /// the data is better than nothing.
+    fn how_to_name(&self, drive: DriveId) -> String {
+        let option = if self.is_older(drive) { "--older" } else { "--destroyed" };
+        format!("{option} {drive}")
+    }
+
     /// Refuses to take a drive for one that holds less than it should, unless it was refused for that.
     fn check_is_older(&self, drive: DriveId, lost: &[&Group]) -> Result<(), ApiError> {
-        let node = self.node_of(drive);
-        let member = node.and_then(|n| self.members.get(&n));
-        if member.is_some_and(|m| m.older.contains(&drive)) {
+        if self.is_older(drive) {
             let trusts = |g: &&Group| g.write_set().any(|d| d == drive) && !lost.iter().any(|l| l.id == g.id);
             let Some(group) = self.map.groups.values().find(trusts) else { return Ok(()) };
             let text = format!(

@@ -9,7 +9,7 @@ use crate::known::KnownTroubles;
 use crate::member::Member;
 use crate::scrub::Scrubbing;
 use crate::status::Usage;
-use crate::store::MapStore;
+use crate::store::{MapStore, StoreError};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -193,7 +193,9 @@ impl Manager {
             self.empty_what_is_deleted();
             self.look_for_troubles();
             self.write_down_events();
-            self.keep_commits(COMMITS_KEPT_EVERY);
+            if let Err(error) = self.keep_commits(COMMITS_KEPT_EVERY) {
+                tracing::warn!(error = with_causes(&error), "how far drives have come was not kept");
+            }
             let look = now() + self.lease() / LOOKS_PER_LEASE;
             // Whatever is due now was not possible; the next look decides anew.
             let next = due.filter(|d| *d > now()).map_or(look, |d| d.min(look));
@@ -209,19 +211,22 @@ impl Manager {
 
     /// Keeps in the store how far each drive has come, if that was not done for so long. Without it a drive that was
     /// replaced by an older copy of itself while nobody ran is not told from the drive that it was.
-    pub fn keep_commits(&self, at_most_every: Duration) {
+    ///
+    /// # Errors
+    /// If the store refuses. It is tried again when that time has passed once more.
+    pub fn keep_commits(&self, at_most_every: Duration) -> Result<(), StoreError> {
         let bytes = {
             let mut state = self.state.borrow_mut();
             let (kept, is_new) = state.commits_kept;
             if !is_new || kept.elapsed() < at_most_every || self.halted.borrow().is_some() {
-                return;
+                return Ok(());
             }
             state.commits_kept = (now(), false);
             control::encode(&state.commits.iter().collect::<Vec<_>>())
         };
-        if let Err(error) = self.store.keep_note(&bytes) {
-            tracing::warn!(error = with_causes(&error), "how far drives have come was not kept");
-        }
+        let kept = self.store.keep_note(&bytes);
+        self.state.borrow_mut().commits_kept.1 |= kept.is_err();
+        kept
     }
 
     /// The lease, as a target counts it.
