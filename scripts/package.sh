@@ -4,6 +4,7 @@
 # same bytes: times are those of the last commit, or of SOURCE_DATE_EPOCH.
 #
 # usage: scripts/package.sh [--binary PATH] [--out DIR]
+# environment: WEFT_MAINTAINER, who answers for the package, as NAME <ADDRESS>; SOURCE_DATE_EPOCH
 set -eu
 
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -15,7 +16,17 @@ fail() { # message hint
   exit 1
 }
 
-binary=$top/target/release/weft out=$top/target/package
+# Nobody can be written to at .invalid (RFC 2606): whoever hands packages out names somebody who can.
+maintainer=${WEFT_MAINTAINER:-Weft maintainers <maintainers@weft.invalid>}
+case $maintainer in
+  *"
+"*) fail "WEFT_MAINTAINER has more than one line" "WEFT_MAINTAINER='Name <address@example.org>'" ;;
+  ?*' <'?*@?*'>') ;;
+  *) fail "WEFT_MAINTAINER is '$maintainer'" "expected is NAME <ADDRESS>: WEFT_MAINTAINER='Name <address@example.org>'" ;;
+esac
+
+binary=$top/target/release/weft out=${CARGO_TARGET_DIR:-$top/target}/package
+[ -z "${CARGO_TARGET_DIR:-}" ] || binary=$CARGO_TARGET_DIR/release/weft
 while [ $# -gt 0 ]; do
   case $1 in
     --binary | --out)
@@ -101,7 +112,7 @@ cat >"$control/control" <<EOF
 Package: weft
 Version: $version
 Architecture: $architecture
-Maintainer: The Weft authors <weft@localhost>
+Maintainer: $maintainer
 Installed-Size: $(du -sk --apparent-size "$root" | cut -f1)
 Depends: $depends
 Suggests: nbd-client, qemu-utils
