@@ -150,7 +150,7 @@ pub enum ApiRequest {
     },
     /// Has volumes go on whose last up-to-date copies are gone, with what is left of them. Answer: `loss`.
     VolumeRepair {
-        /// Their names: all volumes that are touched must be named.
+        /// Their names: all volumes that are touched must be named. None: groups that hold nothing of any volume.
         names: Vec<String>,
         /// Whether data may be lost; without it the request is refused with what is wrong.
         #[serde(default)]

@@ -7,6 +7,7 @@
 use crate::inventory::Counted;
 use crate::manager::{Manager, State};
 use crate::operate::{Outcome, find_volume, refused};
+use crate::trouble::count;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
@@ -49,9 +50,16 @@ impl Manager {
             let text = format!("drive {both} cannot be destroyed and wanted at the same time");
             return Err(ApiError::new(ErrorCode::Invalid, text));
         }
-        let of_volumes: BTreeSet<GroupId> =
-            volumes.iter().flat_map(|v| v.spans.iter().flat_map(|s| s.groups.iter().copied())).collect();
-        self.check_are_lost(&map, &of_volumes, &destroyed, &older, wish.accept_data_loss)?;
+        // Without a name: groups that hold nothing of any volume, but may be all that a lost drive is still listed in.
+        let asked: BTreeSet<GroupId> = match volumes.is_empty() {
+            true => {
+                map.groups.keys().copied().filter(|g| !map.volumes.values().any(|v| uses(v, *g))).collect()
+            }
+            false => {
+                volumes.iter().flat_map(|v| v.spans.iter().flat_map(|s| s.groups.iter().copied())).collect()
+            }
+        };
+        self.check_are_lost(&map, &asked, &destroyed, &older, wish.accept_data_loss)?;
         let gone: BTreeSet<DriveId> = destroyed.union(&older).copied().collect();
         let lost: Vec<&Group> = lost_groups(&map, &gone).collect();
         check_named(&map, &lost, &volumes)?;
@@ -126,7 +134,8 @@ impl Manager {
         if let Some(groups) = waiting.values().max() {
             let held: Vec<String> = waiting.keys().map(|d| describe_drive(map, *d)).collect();
             let text = format!(
-                "the last up-to-date copy of {groups} groups is on drives that do not answer: {}",
+                "the last up-to-date copy of {} is on drives that do not answer: {}",
+                count(*groups, "group"),
                 held.join(", ")
             );
             let named: Vec<String> = waiting.keys().map(|d| state.how_to_name(*d)).collect();
@@ -139,13 +148,13 @@ impl Manager {
         }
         if lost == 0 {
             let text =
-                "no group of these volumes has lost its last up-to-date copy: there is nothing to accept";
+                "no group that was asked for has lost its last up-to-date copy: there is nothing to accept";
             return Err(ApiError::new(ErrorCode::Refused, text).with_hint(
                 "copies that are behind or missing are made again by themselves: see `weft status`",
             ));
         }
         if !accept {
-            let text = format!("{lost} groups have lost their last up-to-date copy");
+            let text = format!("the last up-to-date copy of {} is lost", count(lost, "group"));
             let hint = "--accept-data-loss --dry-run says what would be lost, and changes nothing";
             return Err(ApiError::new(ErrorCode::Refused, text).with_hint(hint));
         }

@@ -266,6 +266,39 @@ fn an_older_copy_that_was_accepted_stays_so_whenever_the_manager_dies() {
         let group = *service.map().groups.keys().next().unwrap();
         let view = targets[0].start();
         eventually("what was accepted serves", ms(10_000), || view.serves(group)).await;
+/// A lost drive's groups without any volume can be rebuilt from nowhere, and nobody misses them: they must not keep the
+/// drive listed for ever.
+#[test]
+fn groups_of_no_volume_are_begun_anew_on_demand() {
+    Sim::new(6).block_on(async {
+        let (service, targets, _) = fabric(4).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        all_up(&service, &targets).await;
+        operate(ApiRequest::VolumeDelete { name: "v".into(), force: false, dry_run: false }).await.unwrap();
+        eventually("the volume is gone", ms(10_000), || service.map().volumes.is_empty()).await;
+        let nothing = operate(repair(&[], &[], true)).await.unwrap_err();
+        assert!(nothing.message.contains("there is nothing to accept"), "{nothing:?}");
+        let both = [DriveId(1), DriveId(2)];
+        for target in &targets[..2] {
+            target.kill();
+        }
+        sleep(ms(6_000)).await;
+        let of_both = |map: &weft_types::FabricMap| {
+            map.groups.values().filter(|g| g.read_set().all(|d| both.contains(&d))).count()
+        };
+        assert!(of_both(&service.map()) > 0, "some groups are on these two alone");
+        let error = operate(repair(&[], &[], false)).await.unwrap_err();
+        let named = both.map(|d| format!("--destroyed {d}")).join(" ");
+        assert!(error.code == ErrorCode::Refused && error.hint.unwrap().contains(&named));
+        let Ok(ApiAnswer::Loss(info)) = operate(repair(&[], &both, false)).await else { panic!() };
+        assert!(info.volumes.is_empty() && info.lost_bytes_max == 0 && !info.groups.is_empty(), "{info:?}");
+        assert_eq!(of_both(&service.map()), 0);
+        let is_out = || service.map().groups.values().all(|g| both.iter().all(|d| g.slot_of(*d).is_none()));
+        eventually("their groups are rebuilt elsewhere", ms(30_000), is_out).await;
+        for drive in both {
+            let remove = ApiRequest::DriveRemove { id: drive.to_string(), dry_run: false };
+            operate(remove).await.expect("nothing is on it any more");
+        }
     });
 }
 
