@@ -50,21 +50,29 @@ impl Manager {
         Ok(())
     }
 
-    /// Notes that a target has stopped to serve a drive, because of what happened to it.
+    /// Notes that a target has stopped to serve a drive, because of what happened to it. Only the process that has
+    /// joined can say so: an eviction does not wait for its lease then, and the word of a process before it, however
+    /// late it arrives, says nothing about what this one serves.
     ///
     /// # Errors
-    /// If the drive is not in the map, or its node's target has not joined.
-    pub(crate) fn note_failure(&self, drive: DriveId, cause: String) -> Result<(), Denied> {
+    /// If the drive is not in the map, or this process of its node's target has not joined.
+    pub(crate) fn note_failure(
+        &self,
+        drive: DriveId,
+        incarnation: Option<u64>,
+        cause: String,
+    ) -> Result<(), Denied> {
         let map = self.map();
         let unknown = || Denied::new(Status::NotFound, format!("drive {drive} is not in the fabric"));
         let node = map.drives.get(&drive).ok_or_else(unknown)?.node;
         {
             let mut state = self.state.borrow_mut();
-            let member = state.members.get_mut(&node).filter(|m| m.incarnation.is_some());
-            let Some(member) = member else {
+            let is_joined =
+                |m: &&mut Member| m.incarnation.is_some_and(|joined| incarnation.is_none_or(|i| i == joined));
+            let Some(member) = state.members.get_mut(&node).filter(is_joined) else {
                 return Err(Denied::new(
                     Status::NotFound,
-                    format!("no target of node {node} has joined: join first"),
+                    format!("this target of node {node} has not joined: join first"),
                 ));
             };
             member.failed.entry(drive).or_insert(cause);
