@@ -329,6 +329,32 @@ fn a_drive_that_its_restarted_target_does_not_find_leaves() {
 }
 
 #[test]
+fn the_word_about_a_missing_drive_is_that_of_a_process_with_its_own() {
+    Sim::new(20).block_on(async {
+        let service = Service::start().await;
+        let targets = [1, 2, 3].map(|n| FakeTarget::new(n, &[u128::from(n)]));
+        targets.iter().for_each(|t| drop(t.start()));
+        all_up(&service, &targets).await;
+        operate(volume_of("v", 3)).await.unwrap();
+        sleep(ms(500)).await;
+        targets[2].holds_promises.set(true);
+        // Processes of before may have the drives, and vouch for each other together with the third.
+        for target in &targets[..2] {
+            target.kill();
+            target.drives.borrow_mut().pop();
+            target.start();
+        }
+        sleep(ms(4 * LEASE_WAIT_MS)).await;
+        for drive in [1, 2] {
+            assert!(!roles(&service.map(), drive).contains(&Role::Out), "drive {drive} was evicted");
+        }
+        targets[2].holds_promises.set(false);
+        let are_out = || [1, 2].iter().all(|d| roles(&service.map(), *d).iter().all(|r| *r == Role::Out));
+        eventually("both are out", ms(3 * LEASE_WAIT_MS), are_out).await;
+    });
+}
+
+#[test]
 fn a_restarted_manager_waits_before_it_believes_in_anyones_absence() {
     Sim::new(12).block_on(async {
         let (service, targets, views) = fabric(3).await;
