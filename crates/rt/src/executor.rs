@@ -111,6 +111,8 @@ pub(crate) struct Core {
     tasks: RefCell<Slab<Task>>,
     ready: RefCell<VecDeque<(usize, u64)>>,
     timers: RefCell<BTreeMap<(Instant, u64), Waker>>,
+    /// Of tasks that let what has happened meanwhile go first.
+    breathing: RefCell<Vec<Waker>>,
     next_serial: Cell<u64>,
     process: Cell<Process>,
     remote: Arc<Remote>,
@@ -139,6 +141,7 @@ impl Core {
             tasks: RefCell::default(),
             ready: RefCell::default(),
             timers: RefCell::default(),
+            breathing: RefCell::default(),
             next_serial: Cell::new(1),
             process: Cell::new(0),
             remote: Arc::default(),
@@ -352,7 +355,8 @@ impl Core {
             polled += 1;
         }
         self.take_remote();
-        let idle = self.ready.borrow().is_empty();
+        let breathing = self.breathing.take();
+        let idle = self.ready.borrow().is_empty() && breathing.is_empty();
         match &self.backend {
             Backend::Uring(driver) => {
                 driver.turn(idle && !self.root_over.get(), self.next_timer(), &self.remote);
@@ -366,6 +370,7 @@ impl Core {
             }
         }
         self.fire_timers();
+        breathing.into_iter().for_each(Waker::wake);
         true
     }
 }
@@ -520,6 +525,22 @@ pub async fn yield_now() {
         }
         yielded = true;
         cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Lets all others go first: tasks that can run, and what the kernel has completed meanwhile. Long work that nobody
+/// waits for calls it every tenth of a millisecond or so: [`yield_now`] alone would let the work go on many times
+/// before a request that has just arrived is seen.
+pub async fn breathe() {
+    let mut breathed = false;
+    std::future::poll_fn(move |cx| {
+        if breathed {
+            return Poll::Ready(());
+        }
+        breathed = true;
+        with_core(|core| core.breathing.borrow_mut().push(cx.waker().clone()));
         Poll::Pending
     })
     .await;

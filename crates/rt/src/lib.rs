@@ -27,7 +27,7 @@ mod uring;
 pub use buf::{Buf, BufMut, IO_ALIGN};
 pub use byte_reader::ByteReader;
 pub use drive::{Drive, OpenOptions};
-pub use executor::{Cancelled, JoinHandle, block_on, spawn, yield_now};
+pub use executor::{Cancelled, JoinHandle, block_on, breathe, spawn, yield_now};
 pub use frame::{Frame, FrameError, FrameReader, FrameWriter};
 pub use link::{Link, LinkError};
 pub use net::{Addr, Listener, ParseAddrError, Stream};

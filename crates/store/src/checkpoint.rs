@@ -22,7 +22,7 @@ use crc32c::crc32c;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use weft_rt::sync::join_all;
-use weft_rt::{Buf, BufMut};
+use weft_rt::{Buf, BufMut, breathe};
 use weft_types::BLOCK_SIZE;
 use weft_wire::{Decoder, Encoder};
 
@@ -207,6 +207,7 @@ async fn write_bitmaps(engine: &Engine, frozen: &Frozen, written: &mut Written) 
             written.zones.push(entry?);
             written.bytes += BLOCK_SIZE as u64;
         }
+        breathe().await;
     }
     Ok(())
 }

@@ -24,6 +24,17 @@ struct Found {
     crcs: Vec<u32>,
 }
 
+impl Found {
+    fn without_data(self) -> Extent {
+        let data = match self.kind {
+            Kind::Data => ExtentData::Data { buf: Buf::empty(), crcs: self.crcs },
+            Kind::Zero => ExtentData::Zero,
+            Kind::Damaged => ExtentData::Damaged,
+        };
+        Extent { range: self.range, version: self.version, open: self.open, data }
+    }
+}
+
 /// A drive read: blocks from `place` on, for the extents `first..end`.
 struct Job {
     place: Place,
@@ -48,9 +59,34 @@ impl Store {
         if range.count > REQUEST_BLOCKS_MAX {
             return Err(StoreError::Invalid { reason: "the read is longer than one request may be" });
         }
+        self.read_where(group, object, range, |_| true).await
+    }
+
+    /// Like [`Store::versions`], but with the data of what is open: versions that may be on this drive alone.
+    ///
+    /// # Errors
+    /// As [`Store::read`].
+    pub async fn read_open(
+        &self,
+        group: GroupId,
+        object: ObjectId,
+        range: BlockRange,
+    ) -> Result<Vec<Extent>, StoreError> {
+        self.read_where(group, object, range, |found| found.open).await
+    }
+
+    /// Reads the data of some of the runs.
+    async fn read_where(
+        &self,
+        group: GroupId,
+        object: ObjectId,
+        range: BlockRange,
+        is_wanted: impl Fn(&Found) -> bool,
+    ) -> Result<Vec<Extent>, StoreError> {
         let pin = self.engine.pin();
         let found = self.find(group, object, range).await?;
-        let (jobs, datas) = (jobs_of(&found), found.iter().map(|_| Buf::empty()).collect::<Vec<_>>());
+        let (jobs, datas) =
+            (jobs_of(&found, &is_wanted), found.iter().map(|_| Buf::empty()).collect::<Vec<_>>());
         let mut datas = datas;
         let reads = jobs.iter().map(|job| read_job(&self.engine.drive, job));
         let results: Vec<Option<Buf>> = match jobs.len() {
@@ -71,7 +107,11 @@ impl Store {
         self.engine.state.borrow_mut().figures.data_bytes_read += bytes;
         let mut out = Vec::with_capacity(found.len());
         for (found, data) in found.into_iter().zip(datas) {
-            self.verify(group, object, found, data, &mut out).await?;
+            if is_wanted(&found) {
+                self.verify(group, object, found, data, &mut out).await?;
+            } else {
+                out.push(found.without_data());
+            }
         }
         drop(pin);
         Ok(out)
@@ -88,15 +128,7 @@ impl Store {
         range: BlockRange,
     ) -> Result<Vec<Extent>, StoreError> {
         let found = self.find(group, object, range).await?;
-        let extents = found.into_iter().map(|f| {
-            let data = match f.kind {
-                Kind::Data => ExtentData::Data { buf: Buf::empty(), crcs: f.crcs },
-                Kind::Zero => ExtentData::Zero,
-                Kind::Damaged => ExtentData::Damaged,
-            };
-            Extent { range: f.range, version: f.version, open: f.open, data }
-        });
-        Ok(extents.collect())
+        Ok(found.into_iter().map(Found::without_data).collect())
     }
 
     /// What the map says of a run of blocks, once it is durable.
@@ -223,10 +255,10 @@ impl Store {
     }
 }
 
-/// The drive reads that bring in all data: neighbours on the drive are read together.
-fn jobs_of(found: &[Found]) -> Vec<Job> {
+/// The drive reads that bring in the data that is wanted: neighbours on the drive are read together.
+fn jobs_of(found: &[Found], is_wanted: impl Fn(&Found) -> bool) -> Vec<Job> {
     let mut jobs: Vec<Job> = Vec::new();
-    for (i, f) in found.iter().enumerate().filter(|(_, f)| f.kind == Kind::Data) {
+    for (i, f) in found.iter().enumerate().filter(|(_, f)| f.kind == Kind::Data && is_wanted(f)) {
         let blocks = f.range.count;
         match jobs.last_mut() {
             Some(job) if job.end == i && job.place.plus(u64::from(job.blocks)) == f.place => {

@@ -9,12 +9,15 @@ use crate::request::{CopyData, CopyEntry, Cursor, Marks, VerifyState};
 use crate::state::{Room, State, within};
 use crate::store::Store;
 use std::ops::Range;
-use weft_rt::{Buf, Drive};
+use weft_rt::{Buf, Drive, breathe};
 use weft_types::limits::CHUNK_BLOCKS;
 use weft_types::{BLOCK_SIZE, BlockRange, ChunkIndex, Epoch, GroupId, ObjectId, Version, VolumeId};
 
 /// Leaves that are digested between two looks at the map.
 const LEAVES_PER_STEP: usize = 512;
+
+/// Leaves of which the digests are made in a row while other work waits: a few hundred blocks each at most.
+const LEAVES_PER_BREATH: usize = 32;
 
 impl Store {
     /// Digests of a group's chunks from `from` on, in key order; chunks that hold nothing are left out. Fewer
@@ -35,7 +38,10 @@ impl Store {
         while let Some(from) = next.filter(|_| out.len() < limit) {
             let want = (limit - out.len()).min(LEAVES_PER_STEP);
             let (leaves, more) = self.engine.scan(from, end, want).await?;
-            out.extend(leaves.iter().map(|(key, leaf)| (key.object, key.chunk, leaf.digest())));
+            for some in leaves.chunks(LEAVES_PER_BREATH) {
+                out.extend(some.iter().map(|(key, leaf)| (key.object, key.chunk, leaf.digest())));
+                breathe().await;
+            }
             next = more;
         }
         Ok(out)

@@ -12,6 +12,7 @@ use crate::superblock::{PageRef, TreeRoot};
 use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
+use weft_rt::breathe;
 use weft_wire::{Decoder, Encoder};
 
 /// Bytes before each encoded leaf: key and length.
@@ -22,7 +23,10 @@ const _: () = assert!(ITEM_HEADER + LEAF_BYTES_MAX <= PAGE_ROOM, "any leaf fits 
 const CHILD_BYTES: usize = LeafKey::BYTES + PageRef::BYTES;
 
 /// Children that are read ahead together when a checkpoint rewrites an inner page.
-const READ_AHEAD: usize = 32;
+const READ_AHEAD: usize = 16;
+
+/// Leaf pages that are read or rewritten in a row while other work waits: a tenth of a millisecond.
+const PAGES_PER_BREATH: usize = 8;
 
 /// A tree of more levels than this is not one: 106 children per page give far more leaves than any drive has.
 const LEVEL_MAX: u8 = 12;
@@ -110,9 +114,12 @@ fn scan_page<'f>(
         }
         let children = children(&found, node.page)?;
         let first = children.partition_point(|c| c.key <= from).saturating_sub(1);
-        for child in &children[first..] {
+        for (i, child) in children[first..].iter().enumerate() {
             if out.len() >= limit || end.is_some_and(|end| child.key >= end) {
                 break;
+            }
+            if i % PAGES_PER_BREATH == PAGES_PER_BREATH - 1 {
+                breathe().await;
             }
             let below = TreeRoot { page: child.page, level: node.level - 1 };
             scan_page(reader, below, from, end, limit, out).await?;
@@ -293,6 +300,9 @@ impl TreeBuild<'_> {
                     self.reader.prefetch(next, level - 1).await?;
                 }
                 seen += 1;
+                if seen % PAGES_PER_BREATH == 0 {
+                    breathe().await;
+                }
                 let below = &updates[part];
                 if level == 1 {
                     new.extend(self.rewrite_leaf_page(Some(child.page), below).await?);

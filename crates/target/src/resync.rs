@@ -3,9 +3,10 @@
 //! ```text
 //! every in-sync member has the epoch durably -> walk over all chunks, and fetch on demand -> verified -> promoted
 //! ```
-//! On demand, for a write that waits, a chunk is fetched hollow: versions and marks, its data as damaged (R12). That
-//! is all that a write's verdict depends on, and a hundredth of the bytes. The walk fills it before it passes. Only
-//! versions that are complete are fetched so: every in-sync member has their data, whatever becomes of the source.
+//! On demand, for a write that waits, a chunk is fetched hollow: versions and marks, most of its data as damaged (R12).
+//! That is all that a write's verdict depends on, and a hundredth of the bytes. The walk fills it before it passes. Only
+//! of complete versions the data is left out: every in-sync member has it, whatever becomes of the source. Of an open
+//! one, such as that of the write which waits, the data comes along.
 //!
 //! It pulls: the source only answers. It never serves a chunk that is not verified, never counts what this replica
 //! held before the stint, and never decides that it is in-sync: the manager does.
@@ -65,8 +66,6 @@ enum Setback {
     Source(String),
     /// The answer would not fit a frame: ask for less at once.
     TooMuch,
-    /// A version may be incomplete: its data has to come with it.
-    Open,
     /// This replica's own drive refused.
     Drive(StoreError),
 }
@@ -192,7 +191,6 @@ impl Target {
                 Err(Setback::TooMuch) => {
                     tracing::warn!(%group, %drive, "one chunk has more marks than fit a frame")
                 }
-                Err(Setback::Open) => unreachable!("the walk fetches chunks with their data"),
                 Err(Setback::Drive(error)) => {
                     resync.member.drive.note(&error);
                     resync.hold_up(match &error {
@@ -395,17 +393,24 @@ impl Target {
                 loop {
                     let job = jobs.borrow_mut().pop_front();
                     let Some(job) = job else { return Ok(()) };
-                    // Before the chunk is claimed: a write that waits for it must not wait for this turn.
+                    // Before the chunk is claimed, as the fetch is: a write that waits for it must not wait for what
+                    // gives way to clients.
                     let work = if job.is_equal { Work::Confirm } else { Work::Copy };
                     self.throttle.turn(work, Duration::MAX).await;
+                    let fetched = match job.is_equal || resync.is_verified(job.key) {
+                        true => None,
+                        false => Some(self.fetch_chunk(resync, source, job.key, Fetch::ForWalk).await?),
+                    };
                     let _turn = resync.claim(job.key).await;
-                    if resync.is_verified(job.key) {
+                    let was_verified = resync.is_verified(job.key);
+                    match fetched {
+                        Some(fetched) => self.keep_chunk(resync, job.key, fetched).await?,
+                        None if !was_verified => self.take_as_equal(resync, job.key, job.open).await?,
+                        None => (),
+                    }
+                    if was_verified {
                         // For a write, maybe by a process before this one, and maybe hollow.
                         self.fill(resync, job.key).await?;
-                    } else if job.is_equal {
-                        self.take_as_equal(resync, job.key, job.open).await?;
-                    } else {
-                        self.copy_chunk(resync, source, job.key, Fetch::ForWalk).await?;
                     }
                     resync.chunks_verified.set(resync.chunks_verified.get() + 1);
                     yield_now().await;
@@ -499,11 +504,34 @@ impl Target {
         key: ChunkKey,
         fetch: Fetch,
     ) -> Result<(), Setback> {
-        let (store, group) = (&resync.member.drive.store, resync.member.group);
+        let fetched = self.fetch_chunk(resync, source, key, fetch).await?;
+        self.keep_chunk(resync, key, fetched).await
+    }
+
+    /// Asks a source for a chunk.
+    async fn fetch_chunk(
+        &self,
+        resync: &Resync,
+        source: DriveId,
+        key: ChunkKey,
+        fetch: Fetch,
+    ) -> Result<Fetched, Setback> {
+        let epoch = self.current_entry(resync)?.epoch;
         let limit = usize::from(fetch != Fetch::Hollow);
         let ask = Ask { kind: Kind::Entries, key, limit, is_urgent: fetch != Fetch::ForWalk };
         let reply = self.ask_source(resync, source, ask).await?;
+        Ok(Fetched { fetch, epoch, reply })
+    }
+
+    /// Takes what was fetched of a chunk: all that is newer than what this replica holds if the chunk is verified,
+    /// and otherwise nothing else. The caller has the chunk's turn.
+    async fn keep_chunk(&self, resync: &Resync, key: ChunkKey, fetched: Fetched) -> Result<(), Setback> {
+        let Fetched { fetch, epoch, reply } = fetched;
+        if self.current_entry(resync)?.epoch != epoch {
+            return Err(Setback::Source("the epoch changed".into()));
+        }
         let _piece = self.throttle.begin(if fetch == Fetch::Hollow { Work::Confirm } else { Work::Copy });
+        let (store, group) = (&resync.member.drive.store, resync.member.group);
         let (entries, marks) = decode_entries(&reply, key.1, fetch)?;
         // The source may not have dropped yet what this replica has dropped already.
         let entries = if self.is_deleted(key.0.volume) { vec![] } else { entries };
@@ -555,7 +583,6 @@ impl Target {
                 Ok(()) | Err(Setback::Over) => return Ok(()),
                 Err(Setback::Source(text)) => tracing::debug!(group = %member.group, text, "no source"),
                 Err(Setback::TooMuch) => tracing::debug!(group = %member.group, "too many marks"),
-                Err(Setback::Open) => unreachable!("then the chunk was fetched with its data"),
                 Err(Setback::Drive(error)) => return Err(member.drive.refusal(&error)),
             }
             sleep(RETRY).await;
@@ -581,10 +608,7 @@ impl Target {
         let (target, resync) = (self.shared(), resync.clone());
         let copied = spawn(async move {
             let _turn = turn;
-            match target.copy_chunk(&resync, source, key, fetch).await {
-                Err(Setback::Open) => target.copy_chunk(&resync, source, key, Fetch::ForWrite).await,
-                copied => copied,
-            }
+            target.copy_chunk(&resync, source, key, fetch).await
         });
         copied.await.unwrap_or(Err(Setback::Over))
     }
@@ -597,8 +621,16 @@ enum Fetch {
     ForWalk,
     /// With its data, at once: a write waits for it.
     ForWrite,
-    /// Without its data, at once.
+    /// At once, with the data of open versions only.
     Hollow,
+}
+
+/// A chunk as a source held it.
+struct Fetched {
+    fetch: Fetch,
+    /// The group's epoch when it was asked.
+    epoch: Epoch,
+    reply: Reply,
 }
 
 /// What a source is asked for.
@@ -607,7 +639,7 @@ struct Ask {
     kind: Kind,
     /// The chunk that is meant, or to begin at.
     key: ChunkKey,
-    /// How many digests at most; of entries 0: without their data.
+    /// How many digests at most; of entries 0: with the data of open ones only.
     limit: usize,
     /// A client's write waits for it.
     is_urgent: bool,
@@ -732,8 +764,7 @@ fn decode_entries(
             Content::Zero if x.version == Version::ZERO => CopyData::Absent,
             Content::Zero => CopyData::Zero,
             Content::Damaged => CopyData::Damaged,
-            Content::Data if fetch == Fetch::Hollow && x.open => return Err(Setback::Open),
-            Content::Data if fetch == Fetch::Hollow => CopyData::Damaged,
+            Content::Data if fetch == Fetch::Hollow && !x.open => CopyData::Damaged,
             Content::Data => {
                 let end = offset + x.range.bytes();
                 if end > reply.body.len() {

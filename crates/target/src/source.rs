@@ -85,7 +85,7 @@ impl Target {
     ) -> Result<Answer, StoreError> {
         let (group, object, range) = (asked.group, asked.object, asked.chunk.range());
         let extents = match asked.limit {
-            0 => drive.store.versions(group, object, range).await?,
+            0 => drive.store.read_open(group, object, range).await?,
             _ => drive.store.read(group, object, range).await?,
         };
         let (head, mut body) = read_answer(self.clock(), extents);

@@ -284,7 +284,7 @@ pub struct PeerRequest {
     pub object: ObjectId,
     /// The chunk to begin at, or that is meant.
     pub chunk: ChunkIndex,
-    /// How many digests at most; of entries 0: without their data.
+    /// How many digests at most; of entries 0: with the data of open ones only.
     pub limit: u16,
     /// A client waits for what this leads to: the one who is asked does not make it wait its turn.
     pub is_urgent: bool,
