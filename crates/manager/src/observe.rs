@@ -50,21 +50,29 @@ impl Manager {
         Ok(())
     }
 
-    /// Notes that a target has stopped to serve a drive, because of what happened to it.
+    /// Notes that a target has stopped to serve a drive, because of what happened to it. Only the process that has
+    /// joined can say so: an eviction does not wait for its lease then, and the word of a process before it, however
+    /// late it arrives, says nothing about what this one serves.
     ///
     /// # Errors
-    /// If the drive is not in the map, or its node's target has not joined.
-    pub(crate) fn note_failure(&self, drive: DriveId, cause: String) -> Result<(), Denied> {
+    /// If the drive is not in the map, or this process of its node's target has not joined.
+    pub(crate) fn note_failure(
+        &self,
+        drive: DriveId,
+        incarnation: Option<u64>,
+        cause: String,
+    ) -> Result<(), Denied> {
         let map = self.map();
         let unknown = || Denied::new(Status::NotFound, format!("drive {drive} is not in the fabric"));
         let node = map.drives.get(&drive).ok_or_else(unknown)?.node;
         {
             let mut state = self.state.borrow_mut();
-            let member = state.members.get_mut(&node).filter(|m| m.incarnation.is_some());
-            let Some(member) = member else {
+            let is_joined =
+                |m: &&mut Member| m.incarnation.is_some_and(|joined| incarnation.is_none_or(|i| i == joined));
+            let Some(member) = state.members.get_mut(&node).filter(is_joined) else {
                 return Err(Denied::new(
                     Status::NotFound,
-                    format!("no target of node {node} has joined: join first"),
+                    format!("this target of node {node} has not joined: join first"),
                 ));
             };
             member.failed.entry(drive).or_insert(cause);
@@ -191,6 +199,12 @@ impl State {
             .filter(|(d, m)| m.serves(*d) && !m.is_unreachable)
     }
 
+    /// The members of a group's write set on other nodes whose drives are served by the processes that have joined.
+    fn serving_peers<'a>(&'a self, group: &'a Group, node: NodeId) -> impl Iterator<Item = &'a Member> {
+        let others = group.write_set().filter(move |d| self.node_of(*d) != Some(node));
+        others.filter_map(|d| self.members.get(&self.node_of(d)?).filter(|m| m.serves(d)))
+    }
+
     pub(crate) fn node_of(&self, drive: DriveId) -> Option<NodeId> {
         self.map.drives.get(&drive).map(|d| d.node)
     }
@@ -216,7 +230,8 @@ impl State {
     /// Whose word there is for the eviction of which drive.
     ///
     /// For a drive of a suspected node: of an in-sync member whose promise has outlasted all that it vouched for.
-    /// For a drive that a process of before may still serve: the same, whoever of the write set gave the promise.
+    /// For a drive that a process of before may still serve: the same, whoever of the write set gave the promise and
+    /// has its drive. One that has not may have a process of before as well, which is not bound by it.
     /// For any other drive whose target is up: of one that has adopted the newest map, which says that the drive
     /// failed; the drive's own target has stopped to serve it.
     fn observe_words(&self, seen: &mut Observations) {
@@ -234,9 +249,8 @@ impl State {
                 let by = if member.suspicion.is_some() {
                     self.witnesses(group, node).find(|(_, m)| is_due(m)).map(|(d, _)| d)
                 } else if self.needs_word_of_peers(group, victim) {
-                    let mut peers = group.write_set().filter_map(|d| self.node_of(d)).filter(|n| *n != node);
-                    let has_word = peers.any(|n| self.members.get(&n).is_some_and(is_due));
-                    has_word.then(with_newest_map).flatten()
+                    let mut peers = self.serving_peers(group, node);
+                    peers.any(is_due).then(with_newest_map).flatten()
                 } else if !member.serves(victim) {
                     with_newest_map()
                 } else {

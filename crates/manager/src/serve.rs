@@ -92,7 +92,9 @@ impl Manager {
             ManagerRequest::Verified { group, drive, stint } => {
                 self.note_verified(group, drive, stint).map(done)
             }
-            ManagerRequest::DriveFailed { drive, cause } => self.note_failure(drive, cause).map(done),
+            ManagerRequest::DriveFailed { drive, incarnation, cause } => {
+                self.note_failure(drive, incarnation, cause).map(done)
+            }
             ManagerRequest::Attach { volume, mode, preempt, client } => {
                 let (session, map) = self.attach(&volume, mode, preempt, client).await?;
                 let generation = session.generation;

@@ -233,6 +233,35 @@ fn out_comes_back_as_syncing_and_is_promoted_by_its_own_stint() {
     });
 }
 
+fn failure_of(target: &FakeTarget, drive: u128) -> ManagerRequest {
+    let incarnation = Some(target.incarnation.get());
+    ManagerRequest::DriveFailed { drive: DriveId(drive), incarnation, cause: "I/O error".into() }
+}
+
+#[test]
+fn what_a_former_process_said_of_its_drive_does_not_evict_the_present_one() {
+    Sim::new(19).block_on(async {
+        let (service, targets, _) = fabric(3).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        sleep(ms(500)).await;
+        let link = connect(PeerRole::Client).await;
+        let late = failure_of(&targets[0], 1);
+        targets[0].kill();
+        let view = targets[0].start();
+        let group = service.map().groups.into_values().find(|g| g.slot_of(DriveId(1)).is_some());
+        let group = group.expect("the drive is in one").id;
+        eventually("it serves again", ms(2000), || view.serves(group)).await;
+        let (status, text) = ask(&link, &late).await.unwrap_err();
+        assert_eq!(status, Status::NotFound, "{text}");
+        sleep(ms(1000)).await;
+        assert!(roles(&service.map(), 1).iter().all(|r| *r == Role::InSync), "it was not evicted");
+        assert_eq!(service.map().drives[&DriveId(1)].state, DriveState::Active);
+        ask(&link, &failure_of(&targets[0], 1)).await.expect("the present process is heard");
+        let is_away = || !roles(&service.map(), 1).contains(&Role::InSync);
+        eventually("it is evicted", ms(500), is_away).await;
+    });
+}
+
 #[test]
 fn a_failed_drive_is_evicted_without_waiting_for_a_lease() {
     Sim::new(9).block_on(async {
@@ -241,8 +270,7 @@ fn a_failed_drive_is_evicted_without_waiting_for_a_lease() {
         sleep(ms(500)).await;
         let link = connect(PeerRole::Client).await;
         let failed = now();
-        let report = ManagerRequest::DriveFailed { drive: DriveId(1), cause: "I/O error".into() };
-        ask(&link, &report).await.unwrap();
+        ask(&link, &failure_of(&targets[0], 1)).await.unwrap();
         let is_away = || roles(&service.map(), 1).iter().all(|r| *r == Role::Out);
         eventually("it is evicted", ms(500), is_away).await;
         assert_eq!(service.map().drives[&DriveId(1)].state, DriveState::Failed);
@@ -291,6 +319,32 @@ fn a_drive_that_its_restarted_target_does_not_find_leaves() {
         eventually("the missing drive is out", ms(5000), || all(11, Role::Out)).await;
         assert!(restarted.elapsed() >= ms(LEASE_WAIT_MS), "its former self had a lease");
         assert!(all(1, Role::InSync), "the other drive is not concerned");
+    });
+}
+
+#[test]
+fn the_word_about_a_missing_drive_is_that_of_a_process_with_its_own() {
+    Sim::new(20).block_on(async {
+        let service = Service::start().await;
+        let targets = [1, 2, 3].map(|n| FakeTarget::new(n, &[u128::from(n)]));
+        targets.iter().for_each(|t| drop(t.start()));
+        all_up(&service, &targets).await;
+        operate(volume_of("v", 3)).await.unwrap();
+        sleep(ms(500)).await;
+        targets[2].holds_promises.set(true);
+        // Processes of before may have the drives, and vouch for each other together with the third.
+        for target in &targets[..2] {
+            target.kill();
+            target.drives.borrow_mut().pop();
+            target.start();
+        }
+        sleep(ms(4 * LEASE_WAIT_MS)).await;
+        for drive in [1, 2] {
+            assert!(!roles(&service.map(), drive).contains(&Role::Out), "drive {drive} was evicted");
+        }
+        targets[2].holds_promises.set(false);
+        let are_out = || [1, 2].iter().all(|d| roles(&service.map(), *d).iter().all(|r| *r == Role::Out));
+        eventually("both are out", ms(3 * LEASE_WAIT_MS), are_out).await;
     });
 }
 

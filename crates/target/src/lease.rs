@@ -352,7 +352,8 @@ impl Target {
                 failed.await;
                 continue;
             };
-            self.tell_manager(ManagerRequest::DriveFailed { drive, cause }, || true).await;
+            let incarnation = Some(self.incarnation);
+            self.tell_manager(ManagerRequest::DriveFailed { drive, incarnation, cause }, || true).await;
             reported.insert(drive);
         }
     }

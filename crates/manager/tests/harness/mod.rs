@@ -141,6 +141,8 @@ pub struct FakeTarget {
     pub holds_adoption: Cell<bool>,
     /// Set while a sweep is not to be answered.
     pub holds_sweep: Cell<bool>,
+    /// While set, it promises nothing and the manager gets no answer when it asks for that.
+    pub holds_promises: Cell<bool>,
     /// Why the last join was refused.
     pub refusal: RefCell<Option<(Status, String)>>,
     /// The last start of its process.
@@ -194,6 +196,7 @@ impl FakeTarget {
             log: RefCell::default(),
             holds_adoption: Cell::new(false),
             holds_sweep: Cell::new(false),
+            holds_promises: Cell::new(false),
             refusal: RefCell::new(None),
             incarnation: Cell::new(0),
             clock_us: Cell::new(0),
@@ -515,6 +518,9 @@ impl Process {
                 self.adopt(body);
             }
             TargetRequest::StopVouching { victim, .. } => {
+                while self.target.holds_promises.get() {
+                    sleep(ms(10)).await;
+                }
                 self.life.promises.borrow_mut().insert(*victim, now());
             }
             TargetRequest::Sweep { .. } => {

@@ -113,7 +113,7 @@ impl Handler for Manager {
                 self.verified.borrow_mut().push((group, drive, stint));
                 Answer::ok(control::encode(&ManagerAnswer::Done), vec![])
             }
-            ManagerRequest::DriveFailed { drive, cause } => {
+            ManagerRequest::DriveFailed { drive, cause, .. } => {
                 self.failed.borrow_mut().push((drive, cause));
                 Answer::ok(control::encode(&ManagerAnswer::Done), vec![])
             }
