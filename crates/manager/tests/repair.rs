@@ -266,6 +266,9 @@ fn an_older_copy_that_was_accepted_stays_so_whenever_the_manager_dies() {
         let group = *service.map().groups.keys().next().unwrap();
         let view = targets[0].start();
         eventually("what was accepted serves", ms(10_000), || view.serves(group)).await;
+    });
+}
+
 /// A lost drive's groups without any volume can be rebuilt from nowhere, and nobody misses them: they must not keep the
 /// drive listed for ever.
 #[test]
