@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
-use weft_api::ApiRequest;
+use weft_api::{ApiRequest, SettingsWish};
 use weft_manager::{Manager, ManagerOptions, MapStore, MemStore};
 use weft_rt::sim::Sim;
 use weft_rt::{Instant, now, sleep, spawn};
@@ -72,11 +72,8 @@ async fn store_of_a_fabric() -> MemStore {
 /// Changes the map.
 async fn change(manager: &Manager, n: u64) {
     let before = manager.map().version;
-    let settings = ApiRequest::Settings {
-        rebuild_after_ms: Some(1_000 + n),
-        capacity_warning_percent: None,
-        capacity_critical_percent: None,
-    };
+    let wish = SettingsWish { rebuild_after_ms: Some(1_000 + n), ..SettingsWish::default() };
+    let settings = ApiRequest::Settings(wish);
     operate(settings).await.unwrap();
     assert!(manager.map().version > before);
 }
@@ -157,11 +154,8 @@ fn a_manager_that_has_stopped_backs_nothing_up() {
         let mut map = weft_wire::control::decode_map(&bytes).unwrap();
         map.version = MapVersion(version.0 + 1);
         store.commit(version, map.version, &weft_wire::control::encode_map(&map)).unwrap();
-        let settings = ApiRequest::Settings {
-            rebuild_after_ms: Some(5_000),
-            capacity_warning_percent: None,
-            capacity_critical_percent: None,
-        };
+        let wish = SettingsWish { rebuild_after_ms: Some(5_000), ..SettingsWish::default() };
+        let settings = ApiRequest::Settings(wish);
         operate(settings).await.unwrap_err();
         assert!(!manager.halted().await.is_empty());
         sleep(3 * HOUR).await;
