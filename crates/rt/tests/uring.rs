@@ -203,6 +203,21 @@ fn an_idle_executor_sleeps_in_the_kernel() {
 }
 
 #[test]
+fn who_breathes_lets_what_has_happened_meanwhile_go_first() {
+    let breaths = block_on(async {
+        let due = spawn(sleep(Duration::from_nanos(1)));
+        yield_now().await;
+        let mut breaths = 0;
+        while !due.is_finished() {
+            breathe().await;
+            breaths += 1;
+        }
+        breaths
+    });
+    assert!(breaths.unwrap() <= 4, "a timer that is due is looked at after each");
+}
+
+#[test]
 fn timers_fire_in_order() {
     let order = block_on(async {
         let order = Rc::new(std::cell::RefCell::new(Vec::new()));
