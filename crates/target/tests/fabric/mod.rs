@@ -48,6 +48,9 @@ pub fn version(n: u64, slot: u16) -> Version {
     Version::new(clock_counter(1_767_225_600_000_000) + n, SessionSlot(slot))
 }
 
+/// A node, and how far its drives have come.
+pub type LastWord = (NodeId, Vec<(DriveId, u64)>);
+
 /// The manager: grants what the test allows, and remembers what it was told.
 pub struct Manager {
     pub map: RefCell<FabricMap>,
@@ -60,7 +63,7 @@ pub struct Manager {
     pub renewals: Cell<u64>,
     /// How far drives have come, by renewals and by last words.
     pub renewed: RefCell<BTreeMap<DriveId, u64>>,
-    pub last_words: RefCell<Vec<(NodeId, Vec<(DriveId, u64)>)>>,
+    pub last_words: RefCell<Vec<LastWord>>,
     /// No map is handed out but to those who join.
     pub holds_maps: Cell<bool>,
 }
