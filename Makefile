@@ -9,7 +9,7 @@ build: ## Build the release binary, target/release/weft
 	@scripts/setup.sh --for build
 	@scripts/with-cargo.sh build --release --locked -p weft
 
-package: ## Build, and make a .deb and a .tar.gz in target/package
+package: ## Build, and make a .deb and a .tar.gz in target/package; WEFT_MAINTAINER says whose
 	@scripts/setup.sh --for build
 	@scripts/with-cargo.sh build --release --locked -p weft
 	@scripts/package.sh

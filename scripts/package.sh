@@ -4,6 +4,7 @@
 # same bytes: times are those of the last commit, or of SOURCE_DATE_EPOCH.
 #
 # usage: scripts/package.sh [--binary PATH] [--out DIR]
+# environment: WEFT_MAINTAINER, who answers for the package, as NAME <ADDRESS>; SOURCE_DATE_EPOCH
 set -eu
 
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -15,7 +16,17 @@ fail() { # message hint
   exit 1
 }
 
-binary=$top/target/release/weft out=$top/target/package
+# Nobody can be written to at .invalid (RFC 2606): whoever hands packages out names somebody who can.
+maintainer=${WEFT_MAINTAINER:-Weft maintainers <maintainers@weft.invalid>}
+case $maintainer in
+  *"
+"*) fail "WEFT_MAINTAINER has more than one line" "WEFT_MAINTAINER='Name <address@example.org>'" ;;
+  ?*' <'?*@?*'>') ;;
+  *) fail "WEFT_MAINTAINER is '$maintainer'" "expected is NAME <ADDRESS>: WEFT_MAINTAINER='Name <address@example.org>'" ;;
+esac
+
+binary=$top/target/release/weft out=${CARGO_TARGET_DIR:-$top/target}/package
+[ -z "${CARGO_TARGET_DIR:-}" ] || binary=$CARGO_TARGET_DIR/release/weft
 while [ $# -gt 0 ]; do
   case $1 in
     --binary | --out)
@@ -67,15 +78,38 @@ put 644 "$work/bash" usr/share/bash-completion/completions weft
 put 644 "$work/zsh" usr/share/zsh/vendor-completions _weft
 put 644 "$work/fish" usr/share/fish/vendor_completions.d weft.fish
 
-put 644 "$top/LICENSE" usr/share/doc/weft copyright
+# Debian has the licence's text itself.
+cat >"$work/copyright" <<'EOT'
+Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
+Upstream-Name: weft
+
+Files: *
+Copyright: 2026 The Weft authors
+License: Apache-2.0
+ Licensed under the Apache License, Version 2.0; you may not use these files
+ except in compliance with it. On Debian systems its text is in
+ /usr/share/common-licenses/Apache-2.0.
+EOT
+put 644 "$work/copyright" usr/share/doc/weft
+# For whoever takes the archive, elsewhere than on Debian.
+put 644 "$top/LICENSE" usr/share/doc/weft
 for page in README.md ARCHITECTURE.md docs/guide.md docs/status.md docs/capacity.md docs/logs.md docs/reference/metrics.md; do
   put 644 "$top/$page" "usr/share/doc/weft/$(dirname "$page")"
 done
-gzip -9n <"$top/CHANGELOG.md" >"$doc/changelog.gz"
-put 644 "$top/scripts/package/weft-manager.service" usr/lib/systemd/system
-put 644 "$top/scripts/package/weft-node.service" usr/lib/systemd/system
-put 644 "$top/scripts/package/manager.env" etc/weft
-put 644 "$top/scripts/package/node.env" etc/weft
+gzip -9n <"$top/CHANGELOG.md" >"$doc/CHANGELOG.md.gz"
+# The form that Debian's tools read, such as apt-listchanges.
+printf 'weft (%s) unstable; urgency=medium\n\n  * See /usr/share/doc/weft/CHANGELOG.md.gz.\n\n -- %s  %s\n' \
+  "$version" "$maintainer" "$(date -u -R -d "@$SOURCE_DATE_EPOCH")" | gzip -9n >"$doc/changelog.gz"
+for unit in weft-manager.service weft-node.service weft-volume@.service; do
+  put 644 "$top/scripts/package/$unit" usr/lib/systemd/system
+done
+for settings in manager.env node.env volume.env; do put 644 "$top/scripts/package/$settings" etc/weft; done
+# Symbols of functions are there on purpose, see above; lintian calls a program with them unstripped.
+cat >"$work/overrides" <<'EOT'
+weft: unstripped-binary-or-object [usr/bin/weft]
+weft: extra-license-file [usr/share/doc/weft/LICENSE]
+EOT
+put 644 "$work/overrides" usr/share/lintian/overrides weft
 
 # What the binary needs: as its symbols say, or else the oldest C library that Rust's own builds are made for.
 depends='libc6 (>= 2.17), libgcc-s1 (>= 3.0)'
@@ -101,7 +135,7 @@ cat >"$control/control" <<EOF
 Package: weft
 Version: $version
 Architecture: $architecture
-Maintainer: The Weft authors <weft@localhost>
+Maintainer: $maintainer
 Installed-Size: $(du -sk --apparent-size "$root" | cut -f1)
 Depends: $depends
 Suggests: nbd-client, qemu-utils
@@ -113,20 +147,34 @@ Description: shared, protected storage from the drives of many machines
  command line. Nothing is enabled or started by this package: see
  /usr/share/doc/weft/docs/guide.md.
 EOF
-printf '/etc/weft/manager.env\n/etc/weft/node.env\n' >"$control/conffiles"
+(cd "$root" && find etc -type f -printf '/%p\n' | sort) >"$control/conffiles"
 # Systemd learns of new units; what runs goes on, also over an upgrade, until somebody restarts it.
 cat >"$control/postinst" <<'EOF'
 #!/bin/sh
 set -e
-if [ -d /run/systemd/system ]; then systemctl --system daemon-reload >/dev/null || true; fi
+if [ -z "${DPKG_ROOT:-}" ] && [ -d /run/systemd/system ]; then systemctl --system daemon-reload >/dev/null || true; fi
 EOF
-cp "$control/postinst" "$control/postrm"
-# Before the program is gone for good, what runs of it ends in order.
+# A purge takes the links of units that are no more. What no package can bring back stays: the map in /var/lib/weft.
+cat >"$control/postrm" <<'EOF'
+#!/bin/sh
+set -e
+if [ "$1" = purge ]; then
+  links=${DPKG_ROOT:-}/etc/systemd/system/multi-user.target.wants
+  rm -f "$links/weft-manager.service" "$links/weft-node.service" "$links"/weft-volume@*.service
+  if [ -d "${DPKG_ROOT:-}/var/lib/weft" ]; then
+    echo "/var/lib/weft stays: the fabric's map and its backups. Remove it by hand if that fabric is no more."
+  fi
+fi
+if [ -z "${DPKG_ROOT:-}" ] && [ -d /run/systemd/system ]; then systemctl --system daemon-reload >/dev/null || true; fi
+EOF
+# Before the program is gone for good, what runs of it ends in order: who writes, then where to, then who decides.
 cat >"$control/prerm" <<'EOF'
 #!/bin/sh
 set -e
-if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
-  systemctl stop weft-node.service weft-manager.service || true
+if [ -z "${DPKG_ROOT:-}" ] && [ "$1" = remove ] && [ -d /run/systemd/system ]; then
+  for unit in 'weft-volume@*.service' weft-node.service weft-manager.service; do
+    deb-systemd-invoke stop "$unit" >/dev/null || true
+  done
 fi
 EOF
 chmod 755 "$control/postinst" "$control/postrm" "$control/prerm"

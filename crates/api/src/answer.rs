@@ -518,3 +518,15 @@ pub struct SettingsInfo {
     #[serde(default)]
     pub capacity: CapacityLevels,
 }
+
+impl SettingsInfo {
+    /// As the map has them.
+    pub fn of(map: &FabricMap) -> SettingsInfo {
+        SettingsInfo {
+            rebuild_after_ms: map.durations.rebuild_after_ms,
+            lease_ms: map.durations.lease_ms,
+            session_ms: map.durations.session_ms,
+            capacity: map.capacity,
+        }
+    }
+}

@@ -24,7 +24,7 @@ pub use message::{
     ApiReply, MessageError, Outcome, decode_reply, decode_request, encode_reply, encode_request,
 };
 pub use recovery::{CheckFinding, CheckInfo, CheckSeverity, LossInfo, LostCopy, LostGroup, LostRange};
-pub use request::{ApiRequest, EventFilter, FailureDomain};
+pub use request::{ApiRequest, EventFilter, FailureDomain, SettingsWish};
 pub use scrub::{ScrubFindingInfo, ScrubGroupInfo, ScrubInfo, ScrubRunInfo, ScrubVolumeInfo};
 pub use time::{ParseTimeError, Timestamp};
 pub use trouble::{

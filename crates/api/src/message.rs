@@ -100,7 +100,7 @@ pub fn decode_reply(bytes: &[u8]) -> Result<ApiReply, MessageError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ErrorCode, FailureDomain, SettingsInfo};
+    use crate::{ErrorCode, FailureDomain, SettingsInfo, SettingsWish};
 
     fn create() -> ApiRequest {
         ApiRequest::VolumeCreate {
@@ -127,6 +127,25 @@ mod tests {
     fn a_misspelt_parameter_is_refused() {
         let misspelt = br#"{"op":"volume-delete","name":"v","dryrun":true}"#;
         assert!(decode_request(misspelt).is_err(), "a dry run that is not one would delete");
+    }
+
+    #[test]
+    fn wishes_stand_beside_the_operation_and_none_changes_nothing() {
+        let looks: [&[u8]; 2] = [
+            br#"{"op":"settings"}"#,
+            br#"{"op":"settings","rebuild_after_ms":null,"capacity_warning_percent":null,"capacity_critical_percent":null}"#,
+        ];
+        for text in looks {
+            assert!(!decode_request(text).expect("it is one").is_mutation());
+        }
+        let wish = SettingsWish { capacity_critical_percent: Some(95), ..SettingsWish::default() };
+        let text = br#"{"op":"settings","capacity_critical_percent":95}"#;
+        assert_eq!(decode_request(text).expect("it is one"), ApiRequest::Settings(wish));
+        assert!(ApiRequest::Settings(wish).is_mutation());
+        assert!(
+            decode_request(br#"{"op":"settings","rebuild_after":1}"#).is_err(),
+            "a misspelt one is refused"
+        );
     }
 
     #[test]

@@ -150,7 +150,7 @@ pub enum ApiRequest {
     },
     /// Has volumes go on whose last up-to-date copies are gone, with what is left of them. Answer: `loss`.
     VolumeRepair {
-        /// Their names: all volumes that are touched must be named.
+        /// Their names: all volumes that are touched must be named. None: groups that hold nothing of any volume.
         names: Vec<String>,
         /// Whether data may be lost; without it the request is refused with what is wrong.
         #[serde(default)]
@@ -232,17 +232,29 @@ pub enum ApiRequest {
     /// The fabric map as it is. Answer: `map`.
     MapGet {},
     /// Shows the settings, and first changes those that are given. Answer: `settings`.
-    Settings {
-        /// How long a replica may be out before its data is rebuilt elsewhere, in milliseconds.
-        #[serde(default)]
-        rebuild_after_ms: Option<u64>,
-        /// At which part of its capacity a pool's fullest drive is worth a warning, in percent.
-        #[serde(default)]
-        capacity_warning_percent: Option<u8>,
-        /// At which part it is critical, in percent.
-        #[serde(default)]
-        capacity_critical_percent: Option<u8>,
-    },
+    Settings(SettingsWish),
+}
+
+/// Settings that somebody wants changed; what is not given stays as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SettingsWish {
+    /// How long a replica may be out before its data is rebuilt elsewhere, in milliseconds.
+    #[serde(default)]
+    pub rebuild_after_ms: Option<u64>,
+    /// At which part of its capacity a pool's fullest drive is worth a warning, in percent.
+    #[serde(default)]
+    pub capacity_warning_percent: Option<u8>,
+    /// At which part it is critical, in percent.
+    #[serde(default)]
+    pub capacity_critical_percent: Option<u8>,
+}
+
+impl SettingsWish {
+    /// Wants to know how long a replica may be out before its data is rebuilt elsewhere set to so many milliseconds.
+    pub fn rebuild_after_ms(ms: u64) -> SettingsWish {
+        SettingsWish { rebuild_after_ms: Some(ms), ..SettingsWish::default() }
+    }
 }
 
 /// Which events somebody wants; those that pass every part that is given.
@@ -299,15 +311,7 @@ impl ApiRequest {
             | ApiRequest::DriveRemove { dry_run, .. }
             | ApiRequest::NodeEvacuate { dry_run, .. }
             | ApiRequest::NodeRemove { dry_run, .. } => !dry_run,
-            ApiRequest::Settings {
-                rebuild_after_ms,
-                capacity_warning_percent,
-                capacity_critical_percent,
-            } => {
-                rebuild_after_ms.is_some()
-                    || capacity_warning_percent.is_some()
-                    || capacity_critical_percent.is_some()
-            }
+            ApiRequest::Settings(wish) => *wish != SettingsWish::default(),
             ApiRequest::ScrubStart { .. }
             | ApiRequest::ScrubStop {}
             | ApiRequest::ScrubSchedule { .. }

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use weft_api::{
     ApiAnswer, ApiRequest, DriveInfo, FabricLoad, FabricStatus, FailureDomain, Health, Presence, ScrubInfo,
-    decode_reply, encode_request,
+    SettingsWish, decode_reply, encode_request,
 };
 use weft_rt::{Addr, Link, now, sleep};
 use weft_wire::handshake::{Hello, PeerRole};
@@ -189,11 +189,7 @@ impl Bed {
     /// # Errors
     /// [`BenchError::Manager`].
     pub async fn rebuild_after(&mut self, after: Duration) -> Result<(), BenchError> {
-        let request = ApiRequest::Settings {
-            rebuild_after_ms: Some(after.as_millis() as u64),
-            capacity_warning_percent: None,
-            capacity_critical_percent: None,
-        };
+        let request = ApiRequest::Settings(SettingsWish::rebuild_after_ms(after.as_millis() as u64));
         self.ask("settings", &request).await.map(drop)
     }
 

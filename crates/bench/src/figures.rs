@@ -7,8 +7,8 @@ use crate::idle;
 use crate::limit::{Limit, Shape};
 use crate::load::{Amount, Load};
 use crate::machine::Machine;
-use crate::plan::Pattern;
 use crate::process::cpu_seconds;
+use crate::progress::progress;
 use crate::report::{self, Row, RunFacts, Sample, WriteCost, median};
 use crate::workload::{WORKLOADS, Workload};
 use std::path::PathBuf;
@@ -26,9 +26,6 @@ const DRIVE_BYTES: u64 = 1 << 30;
 /// How often the volume is written from end to end before anything is timed: the first time fills it, the next
 /// two take overwrites through the rest of the drives, whose memory is slow to touch first.
 const FILLS: u64 = 3;
-
-/// Requests that a fill keeps in flight, of 1 MiB each: as the sequential workloads.
-const FILL_DEPTH: u32 = 4;
 
 /// What the reference exchange reaches on a machine that is fit for measuring, per second: 32 in flight, 64 B for
 /// 4 KiB, coalesced, each side sleeping while it has nothing to do.
@@ -200,8 +197,7 @@ struct Cores {
 impl Cores {
     /// Gives the client the first core and the target the second, if that is wanted and there are two.
     fn choose(pin: bool) -> Result<Cores, BenchError> {
-        let all = affinity::allowed()
-            .map_err(|source| BenchError::System { action: "find out which cores are allowed", source })?;
+        let all = affinity::own_cores()?;
         let (client, target) = match all[..] {
             [client, target, ..] if pin => (Some(client), Some(target)),
             _ => (None, None),
@@ -228,16 +224,7 @@ fn pin(cpus: &[usize]) -> Result<(), BenchError> {
 async fn fill(volume: &Volume) -> Result<(), BenchError> {
     for pass in 1..=FILLS {
         progress(&format!("fill {pass} of {FILLS}"));
-        let load = Load {
-            pattern: Pattern::Sequential,
-            read_percent: 0,
-            block_size: 1 << 20,
-            depth: FILL_DEPTH,
-            amount: Amount::Requests(volume.size_bytes() >> 20),
-            seed: pass,
-            ..Load::default()
-        };
-        load.run(volume).await?;
+        Load::filling(0..volume.size_bytes(), pass).run(volume).await?;
     }
     Ok(())
 }
@@ -298,10 +285,6 @@ async fn row(
         Some(WriteCost { log_bytes: per(log), wire_bytes: per(wire) })
     };
     Ok(Row::new(workload, &samples, cost, SPIN).with_seconds(options.duration.as_secs_f64()))
-}
-
-fn progress(line: &str) {
-    eprintln!("bench: {line}");
 }
 
 #[cfg(test)]

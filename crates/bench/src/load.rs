@@ -86,6 +86,30 @@ impl Default for Load {
     }
 }
 
+/// Requests that a fill keeps in flight: as the sequential workloads.
+const FILL_DEPTH: u32 = 4;
+
+/// Bytes of each request of a fill, where the range has so many.
+const FILL_BYTES: u64 = 1 << 20;
+
+impl Load {
+    /// Writes all of a range once, from its beginning on.
+    pub(crate) fn filling(range: Range<u64>, seed: u64) -> Load {
+        let length = range.end - range.start;
+        let block_size = FILL_BYTES.min(length);
+        Load {
+            pattern: Pattern::Sequential,
+            read_percent: 0,
+            block_size,
+            depth: FILL_DEPTH,
+            amount: Amount::Requests(length / block_size),
+            seed,
+            range: Some(range),
+            ..Load::default()
+        }
+    }
+}
+
 /// What a load did.
 #[derive(Clone, Debug)]
 pub struct LoadResult {
@@ -131,6 +155,23 @@ pub struct Watch {
     pub stop: Option<Arc<AtomicBool>>,
     /// Puts a stamp on what is written, and checks what is read.
     pub ledger: Option<Rc<RefCell<Ledger>>>,
+    /// Is told when the next request is due that was not begun, by a load that is held to a rate.
+    pub schedule: Option<Rc<Schedule>>,
+}
+
+/// Whether a load keeps the rate that it is held to.
+#[derive(Debug, Default)]
+pub struct Schedule {
+    /// When the next request is due; none before the first.
+    due: Cell<Option<Instant>>,
+}
+
+impl Schedule {
+    /// How long ago the next request should have been begun: zero for a load that keeps its rate, or has none.
+    pub fn behind(&self) -> Duration {
+        let at = now();
+        self.due.get().filter(|due| *due < at).map_or(Duration::ZERO, |due| at - due)
+    }
 }
 
 /// A load that ran, maybe not to its end.
@@ -276,6 +317,9 @@ impl State {
         let Some(pace) = &self.pace else { return Some(free) };
         let due = pace.due.get();
         pace.due.set(due + pace.interval);
+        if let Some(schedule) = &self.watch.schedule {
+            schedule.due.set(Some(pace.due.get()));
+        }
         if due <= free {
             return Some(due);
         }

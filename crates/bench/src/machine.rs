@@ -1,8 +1,8 @@
 //! What a result was measured on.
 
 use serde::Serialize;
-use std::fs;
 use std::process::{Command, Stdio};
+use std::{fmt, fs};
 use weft_api::Timestamp;
 
 /// What stands where the machine does not say.
@@ -44,6 +44,26 @@ impl Machine {
         self.commit = Some(commit());
         self
     }
+
+    /// The commit in words.
+    pub(crate) fn commit_text(&self) -> &str {
+        self.commit.as_deref().unwrap_or(UNKNOWN)
+    }
+
+    /// What a page says of it.
+    pub(crate) fn facts(&self) -> [(&'static str, String); 2] {
+        [
+            ("processor", format!("{} cores of {}", self.cores, self.cpu)),
+            ("kernel", format!("Linux {}, TCP {}", self.kernel, self.tcp_congestion_control)),
+        ]
+    }
+}
+
+impl fmt::Display for Machine {
+    /// In a line: the processor, the kernel, and how connections are paced.
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{} x {}, Linux {}, TCP {}", self.cores, self.cpu, self.kernel, self.tcp_congestion_control)
+    }
 }
 
 fn first_line(path: &str) -> String {
@@ -74,8 +94,20 @@ fn commit() -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A machine on which a commit was measured, or a program whose commit nobody has looked for.
+    pub(crate) fn machine(commit: Option<&str>) -> Machine {
+        Machine {
+            cpu: "Fast One".into(),
+            cores: 2,
+            kernel: "6.18.0".into(),
+            tcp_congestion_control: "bbr".into(),
+            commit: commit.map(str::to_owned),
+            date: Timestamp::from_millis(0),
+        }
+    }
 
     #[test]
     fn the_processor_has_a_name_or_none() {

@@ -312,6 +312,7 @@ pub(crate) fn latency_text(us: f64) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::machine::tests::machine;
     use std::time::Duration;
     use weft_api::{Health, Timestamp};
     use weft_types::{Generation, VolumeId, VolumeState};
@@ -357,14 +358,7 @@ pub(crate) mod tests {
             attached: AttachMode::Exclusive,
             verify: false,
         };
-        let machine = Machine {
-            cpu: "Fast One".into(),
-            cores: 2,
-            kernel: "6.18.0".into(),
-            tcp_congestion_control: "bbr".into(),
-            commit: None,
-            date: Timestamp::from_millis(0),
-        };
+        let machine = machine(None);
         let tick = |from_s: f64, iops, p99_us: Option<f64>| Tick {
             from_s,
             to_s: from_s + 1.0,

@@ -114,11 +114,12 @@ impl RunReport {
 
     fn facts(&self) -> Vec<(String, String)> {
         let (machine, load, volume) = (&self.machine, &self.load, &self.volume);
+        let [processor, kernel] = machine.facts();
         let facts = [
             ("Weft", self.weft_version.to_owned()),
             ("began", machine.date.to_string()),
-            ("processor", format!("{} cores of {}", machine.cores, machine.cpu)),
-            ("kernel", format!("Linux {}, TCP {}", machine.kernel, machine.tcp_congestion_control)),
+            processor,
+            kernel,
             (
                 "volume",
                 format!(

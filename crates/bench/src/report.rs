@@ -177,14 +177,7 @@ pub fn text(facts: &RunFacts, rows: &[Row]) -> String {
     let m = &facts.machine;
     let pinned = if facts.pinned { "one process per core" } else { "not pinned" };
     // Writing to a String cannot fail.
-    let _ = writeln!(out, "{} x {}, Linux {}, TCP {}", m.cores, m.cpu, m.kernel, m.tcp_congestion_control);
-    let _ = writeln!(
-        out,
-        "commit {}, {}, {pinned}, spin {}",
-        m.commit.as_deref().unwrap_or("unknown"),
-        m.date,
-        facts.spin
-    );
+    let _ = writeln!(out, "{m}\ncommit {}, {}, {pinned}, spin {}", m.commit_text(), m.date, facts.spin);
     let _ = writeln!(
         out,
         "mem: drives, 2 copies on 2 drives of one target, one client, TCP loopback; {} runs of {} s",
@@ -289,7 +282,15 @@ struct Entry<'a> {
 /// Never: the shape always serialises.
 pub fn json(facts: &RunFacts, rows: &[Row]) -> String {
     let entries: Vec<Entry> = rows.iter().map(|row| Entry { row, run: facts }).collect();
-    let mut text = serde_json::to_string_pretty(&entries).expect("figures serialise");
+    document(&entries)
+}
+
+/// Figures as JSON that people can read too.
+///
+/// # Panics
+/// Never: figures always serialise.
+pub(crate) fn document(figures: &impl Serialize) -> String {
+    let mut text = serde_json::to_string_pretty(figures).expect("figures serialise");
     text.push('\n');
     text
 }
@@ -317,18 +318,11 @@ pub(crate) fn replace(path: &Path, text: &str) -> Result<(), BenchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::tests::machine;
     use crate::workload::WORKLOADS;
-    use weft_api::Timestamp;
 
     fn facts(void: bool) -> RunFacts {
-        let machine = Machine {
-            cpu: "Fast One".into(),
-            cores: 2,
-            kernel: "6.18.0".into(),
-            tcp_congestion_control: "bbr".into(),
-            commit: Some("abc1234".into()),
-            date: Timestamp::from_millis(0),
-        };
+        let machine = machine(Some("abc1234"));
         RunFacts {
             machine,
             pinned: true,

@@ -154,8 +154,7 @@ pub async fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Run
         asked_to_end.await;
         flag.set(true);
     });
-    let cores = affinity::allowed()
-        .map_err(|source| BenchError::System { action: "find out which cores are allowed", source })?;
+    let cores = affinity::own_cores()?;
     let machine = Machine::describe(cores.len());
     let mut crew = Crew::start(options, parts)?;
     let followed = crew.follow(options, &is_interrupted, tell).await;

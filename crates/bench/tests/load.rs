@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use weft_bench::{Amount, Before, BenchError, Ledger, Load, LoadResult, Pattern, Ran, Watch};
+use weft_bench::{Amount, Before, BenchError, Ledger, Load, LoadResult, Pattern, Ran, Schedule, Watch};
 use weft_client::{AttachOptions, Fabric, Volume};
 use weft_rt::sim::{Sim, spawn_process};
 use weft_rt::{Addr, Answer, Buf, Handler, Listener, Peer, Request, Server, sleep};
@@ -276,6 +276,27 @@ fn a_rate_is_kept_and_what_it_cannot_keep_is_late() {
     let missed = run(paced(20_000.0, 1), u64::MAX).0.expect("the load runs");
     assert!(missed.requests() < 10_001, "{}", missed.requests());
     assert!(missed.latency_ns().max() > 100_000_000, "the last was due long ago");
+}
+
+#[test]
+fn a_load_says_how_far_it_is_behind_its_rate() {
+    // One in flight does less than 10,000 per second: of a second at 20,000, half is left to make up for.
+    for (rate, most, is_behind) in [(100.0, Duration::from_millis(2), false), (20_000.0, Duration::MAX, true)]
+    {
+        let load = Load { per_second_max: Some(rate), ..load(100, 1, Amount::Time(Duration::from_secs(1))) };
+        let farthest = Rc::new(Cell::new(Duration::ZERO));
+        let told = farthest.clone();
+        run_watched(load, move || {
+            let schedule = Rc::new(Schedule::default());
+            assert_eq!(schedule.behind(), Duration::ZERO, "nothing is due before it begins");
+            let seen = schedule.clone();
+            let on_request = move |_, _, _| told.set(told.get().max(seen.behind()));
+            Watch { on_request: Some(Box::new(on_request)), schedule: Some(schedule), ..Watch::default() }
+        });
+        let behind = farthest.get();
+        assert!(behind <= most, "{behind:?} at {rate} per second");
+        assert_eq!(behind > Duration::from_millis(400), is_behind, "{behind:?} at {rate} per second");
+    }
 }
 
 #[test]

@@ -179,6 +179,9 @@ pub struct DriveFormatArgs {
     /// Overwrite whatever is on it
     #[arg(long)]
     pub force: bool,
+    /// Go through all checks, say what would be lost, and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
     /// Create a file of this size, such as 8GiB, if there is none
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub size: Option<Size>,

@@ -6,7 +6,7 @@ use crate::output::{Output, fields};
 use crate::span::span_ms;
 use serde::Serialize;
 use std::path::PathBuf;
-use weft_api::{ApiAnswer, ApiRequest, SettingsInfo};
+use weft_api::{ApiAnswer, ApiRequest, SettingsInfo, SettingsWish};
 use weft_types::{FabricId, MapVersion};
 
 /// The fabric as a whole
@@ -110,12 +110,7 @@ pub(crate) async fn show(connection: &Connection, output: Output) -> Result<(), 
         drives: map.drives.len(),
         groups: map.groups.len(),
         volumes: map.volumes.len(),
-        settings: SettingsInfo {
-            rebuild_after_ms: map.durations.rebuild_after_ms,
-            lease_ms: map.durations.lease_ms,
-            session_ms: map.durations.session_ms,
-            capacity: map.capacity,
-        },
+        settings: SettingsInfo::of(&map),
     };
     output.show(&identity, |i, paint| {
         let mut lines = vec![
@@ -136,12 +131,12 @@ pub(crate) async fn set(
     args: &FabricSetArgs,
     output: Output,
 ) -> Result<(), CliError> {
-    let request = ApiRequest::Settings {
+    let wanted = SettingsWish {
         rebuild_after_ms: args.rebuild_after_ms,
         capacity_warning_percent: args.capacity_warning.map(|p| p.0),
         capacity_critical_percent: args.capacity_critical.map(|p| p.0),
     };
-    let answer = connection.ask(&request).await?;
+    let answer = connection.ask(&ApiRequest::Settings(wanted)).await?;
     let ApiAnswer::Settings { settings } = &answer else {
         return Err(CliError::wrong_answer(connection.at()));
     };

@@ -31,6 +31,7 @@ mod progress;
 mod reference;
 mod repair;
 mod report;
+mod row;
 mod scrub;
 mod session;
 mod size;

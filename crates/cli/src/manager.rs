@@ -3,7 +3,9 @@
 
 use crate::local::ProcessId;
 use crate::log::LogArgs;
+use crate::span::Span;
 use std::path::PathBuf;
+use std::time::Duration;
 use weft_rt::Addr;
 use weft_types::FabricId;
 
@@ -56,10 +58,24 @@ pub struct ManagerRunArgs {
     /// Whoever reaches the address can read them: choose one that only your network reaches.
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<Addr>,
+    /// How often the map is backed up while it changes, to backups/ beside the store; 24 backups are kept
+    #[arg(long, value_name = "SPAN", default_value = "1h", value_parser = backup_every)]
+    pub backup_every: Span,
     /// Stop when this process ends
     #[arg(long, hide = true)]
     pub supervisor: Option<ProcessId>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "clap would take it for the help of the command")]
     pub log: LogArgs,
+}
+
+/// How often backups may be taken: more often would only wear the disk.
+const BACKUP_EVERY_MIN: Duration = Duration::from_secs(1);
+
+fn backup_every(text: &str) -> Result<Span, String> {
+    let span: Span = text.parse().map_err(|e: crate::span::ParseSpanError| e.to_string())?;
+    if span.0 < BACKUP_EVERY_MIN {
+        return Err(format!("it must be at least {} s", BACKUP_EVERY_MIN.as_secs()));
+    }
+    Ok(span)
 }

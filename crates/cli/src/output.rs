@@ -39,12 +39,7 @@ impl Output {
         body: &T,
         text: impl FnOnce(&T, Paint) -> String,
     ) -> Result<(), CliError> {
-        if self.is_json {
-            let document = Document { schema_version: SCHEMA_VERSION, body };
-            let json = serde_json::to_string_pretty(&document).expect("documents serialise");
-            return self.print(&format!("{json}\n"));
-        }
-        self.print(&text(body, self.paint))
+        self.show_as(serde_json::to_string_pretty, body, text)
     }
 
     /// Prints the body as one line of JSON, or else the text; for streams of documents.
@@ -56,10 +51,18 @@ impl Output {
         body: &T,
         text: impl FnOnce(&T, Paint) -> String,
     ) -> Result<(), CliError> {
+        self.show_as(serde_json::to_string, body, text)
+    }
+
+    fn show_as<'a, T: Serialize>(
+        &self,
+        to_json: fn(&Document<'a, T>) -> serde_json::Result<String>,
+        body: &'a T,
+        text: impl FnOnce(&T, Paint) -> String,
+    ) -> Result<(), CliError> {
         if self.is_json {
-            let document = Document { schema_version: SCHEMA_VERSION, body };
-            let json = serde_json::to_string(&document).expect("documents serialise");
-            return self.print(&format!("{json}\n"));
+            let json = to_json(&Document { schema_version: SCHEMA_VERSION, body });
+            return self.print(&format!("{}\n", json.expect("documents serialise")));
         }
         self.print(&text(body, self.paint))
     }

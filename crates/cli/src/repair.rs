@@ -12,8 +12,7 @@ use weft_api::{ApiAnswer, ApiRequest, LossInfo, LostGroup};
 /// Arguments of `weft volume repair`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct VolumeRepairArgs {
-    /// The volumes: all that lose something must be named
-    #[arg(required = true)]
+    /// The volumes: all that lose something must be named; none: groups that hold nothing of any volume
     pub names: Vec<String>,
     /// Go on with older copies, or with nothing, where no up-to-date copy is left
     #[arg(long)]
@@ -54,12 +53,17 @@ pub(crate) async fn repair(
         if !args.yes {
             note(describe(info).trim_end());
         }
-        let what = format!(
-            "Up to {} of {} are lost by this, for good.",
-            Size(info.lost_bytes_max),
-            info.volumes.join(", ")
-        );
-        confirm(&what, &args.names[0], args.yes)?;
+        let what = match info.volumes.as_slice() {
+            [] => "The drives that were named never take part again.".to_owned(),
+            volumes => {
+                format!(
+                    "Up to {} of {} are lost by this, for good.",
+                    Size(info.lost_bytes_max),
+                    volumes.join(", ")
+                )
+            }
+        };
+        confirm(&what, args.names.first().map_or("destroyed", String::as_str), args.yes)?;
     }
     let answer = connection.ask(&request(args.dry_run)).await?;
     let ApiAnswer::Loss(info) = &answer else {
@@ -81,18 +85,23 @@ fn describe(info: &LossInfo) -> String {
     for group in used {
         describe_group(&mut text, group);
     }
-    if !unused.is_empty() {
-        text.push_str(&format!("{} further groups hold nothing of any volume\n", unused.len()));
+    match unused.len() {
+        0 => {}
+        1 => text.push_str(&format!("1 group {would}begun anew that holds nothing of any volume\n")),
+        n => text.push_str(&format!("{n} groups {would}begun anew that hold nothing of any volume\n")),
     }
     if !info.ended_sessions.is_empty() {
         let sessions: Vec<String> = info.ended_sessions.iter().map(ToString::to_string).collect();
         text.push_str(&format!("sessions {would}ended: {}\n", sessions.join(", ")));
     }
-    text.push_str(&format!(
-        "at most {} of volumes {} {would}lost\n",
-        Size(info.lost_bytes_max),
-        info.volumes.join(", ")
-    ));
+    match info.volumes.as_slice() {
+        [] => text.push_str("no volume loses anything\n"),
+        volumes => text.push_str(&format!(
+            "at most {} of volumes {} {would}lost\n",
+            Size(info.lost_bytes_max),
+            volumes.join(", ")
+        )),
+    }
     text
 }
 

@@ -45,6 +45,9 @@ pub struct VolumeImportArgs {
     /// Overwrite a volume that holds data
     #[arg(long, conflicts_with = "create")]
     pub force: bool,
+    /// Go through all checks, say what would be lost, and change nothing
+    #[arg(long, conflicts_with = "create")]
+    pub dry_run: bool,
     /// With --create: its size, such as 100GiB, if it shall be larger than the file or the file is -
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true, requires = "create")]
     pub size: Option<Size>,
@@ -75,6 +78,30 @@ struct Copied<'a> {
     elapsed_ms: u64,
 }
 
+/// What would be copied, for programs.
+#[derive(Serialize)]
+struct WouldImport<'a> {
+    volume: &'a str,
+    file: &'a Path,
+    /// None where only the end tells, as for the standard input.
+    bytes: Option<u64>,
+    /// Whether the volume holds data, all of which would be gone; none: not every drive says so.
+    overwrites: Option<bool>,
+    dry_run: bool,
+}
+
+impl WouldImport<'_> {
+    fn describe(&self) -> String {
+        let length = self.bytes.map_or_else(String::new, |bytes| format!(" ({})", Size(bytes)));
+        let lost = match self.overwrites {
+            Some(false) => "it holds nothing",
+            Some(true) => "all that it holds would be gone",
+            None => "not every drive says whether it holds data, which would be gone",
+        };
+        format!("{}{length} would be imported into volume {}: {lost}\n", self.file.display(), self.volume)
+    }
+}
+
 pub(crate) async fn import(
     place: &FabricPlace,
     args: &VolumeImportArgs,
@@ -89,6 +116,21 @@ pub(crate) async fn import(
     if fits.is_ok() && !args.create && !args.force {
         // Attached exclusively, nobody can write to it meanwhile.
         fits = check_is_empty(place, &args.name).await;
+    }
+    if args.dry_run {
+        let holds = match fits {
+            Ok(()) => holds_data(place, &args.name).await,
+            Err(error) => Err(error),
+        };
+        volume.detach().await;
+        let would = WouldImport {
+            volume: &args.name,
+            file: &args.file,
+            bytes: length,
+            overwrites: holds?,
+            dry_run: true,
+        };
+        return output.show(&would, |w, _| w.describe());
     }
     let began = now();
     let import = Import {
@@ -198,14 +240,19 @@ fn nothing_to_import(file: &Path) -> CliError {
     }
 }
 
-/// Refuses to overwrite data. A volume of which that is not known is taken for one that holds some.
-async fn check_is_empty(place: &FabricPlace, name: &str) -> Result<(), CliError> {
+/// Whether a volume holds data, as far as its drives say.
+async fn holds_data(place: &FabricPlace, name: &str) -> Result<Option<bool>, CliError> {
     let connection = Connection::open(place).await?;
     let answer = connection.ask(&ApiRequest::VolumeHoldsData { name: name.to_owned() }).await?;
     let ApiAnswer::HoldsData { holds } = answer else {
         return Err(CliError::wrong_answer(connection.at()));
     };
-    let message = match holds {
+    Ok(holds)
+}
+
+/// Refuses to overwrite data. A volume of which that is not known is taken for one that holds some.
+async fn check_is_empty(place: &FabricPlace, name: &str) -> Result<(), CliError> {
+    let message = match holds_data(place, name).await? {
         Some(false) => return Ok(()),
         Some(true) => format!("volume {name} holds data, all of which would be gone; nothing was changed"),
         None => format!("not every drive says whether volume {name} holds data; nothing was changed"),

@@ -68,6 +68,9 @@ pub enum VolumeCommand {
     /// Every drive that is gone must be named with --destroyed by its whole identifier. It never takes part again,
     /// also if it turns up. A drive that is in service cannot be named, every volume that loses something must
     /// be, and all of their sessions end. Without --accept-data-loss it says what is wrong, and is refused.
+    ///
+    /// A lost drive may also have had the last copy of groups that hold nothing of any volume: nobody misses them, but
+    /// the drive stays listed there, and cannot be removed. Without a volume's name they are begun anew.
     #[command(
         after_long_help = "Examples:\n  weft volume repair data\n  weft volume repair data --accept-data-loss \
         --dry-run --destroyed 68e816c6-87bb-44b1-a785-902fb927d651\n  weft volume repair data \

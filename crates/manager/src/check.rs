@@ -110,12 +110,21 @@ impl Manager {
         for drive in map.drives.values().filter(|d| d.state.is_given_up()) {
             let (word, todo) = match drive.state {
                 DriveState::Destroyed => {
-                    ("was declared destroyed", "once it holds no copy: `weft drive remove`")
+                    ("was declared destroyed", "once no group lists it: `weft drive remove`")
                 }
-                _ => ("has failed", "replace it, or restart its target and `weft drive restore` it"),
+                _ => (
+                    "has failed",
+                    "restart its target and `weft drive restore` it; or, once no group lists it, `weft drive remove`",
+                ),
             };
             let copies = map.groups.values().filter(|g| g.slot_of(drive.id).is_some()).count();
-            let what = format!("it {word}; {copies} groups still list it");
+            let what = match copies {
+                0 => format!("it {word}; no group lists it any more"),
+                n => format!(
+                    "it {word}; {} it",
+                    if n == 1 { "1 group still lists".into() } else { format!("{n} groups still list") }
+                ),
+            };
             found.warning(&drive_name(map, drive.id), what, todo);
         }
     }
@@ -146,7 +155,7 @@ fn check_node(map: &FabricMap, id: NodeId, answer: &Result<Counted, String>, fou
     let off = if clock > latest { clock - latest } else { earliest.saturating_sub(clock) };
     if off >= CLOCK_WARN_US {
         let way = if clock > latest { "ahead of" } else { "behind" };
-        let what = format!("its clock is {} ms {way} the manager's", off / 1000);
+        let what = format!("its clock is {} {way} the manager's", span(off));
         let todo = "set the clocks by NTP on all machines";
         match off >= CLOCK_FAULT_US {
             true => found.fault(&subject, what, todo),
@@ -156,6 +165,17 @@ fn check_node(map: &FabricMap, id: NodeId, answer: &Result<Counted, String>, fou
     if counted.inventory.map > map.version {
         let what = format!("it has adopted map {}, the manager is at {}", counted.inventory.map, map.version);
         found.fault(&subject, what, "the manager's store is an old copy: see `weft fabric recover`");
+    }
+}
+
+/// A span in a unit that people can imagine, rounded to the nearest.
+fn span(us: u64) -> String {
+    let ms = us.saturating_add(500) / 1000;
+    match ms {
+        0..10_000 => format!("{ms} ms"),
+        10_000..600_000 => format!("{} s", (ms + 500) / 1000),
+        600_000..36_000_000 => format!("{} min", (ms + 30_000) / 60_000),
+        _ => format!("{} h", (ms + 1_800_000) / 3_600_000),
     }
 }
 
@@ -363,5 +383,16 @@ fn drive_name(map: &FabricMap, id: DriveId) -> String {
     match map.drives.get(&id).and_then(|d| map.nodes.get(&d.node)) {
         Some(node) => format!("drive {} (node '{}')", id.short(), node.name),
         None => format!("drive {}", id.short()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_told_in_a_unit_that_fits() {
+        let told = [1_500, 9_999_000, 12_000_000, 660_000_000, 86_399_999_000].map(span);
+        assert_eq!(told, ["2 ms", "9999 ms", "12 s", "11 min", "24 h"]);
     }
 }

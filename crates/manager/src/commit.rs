@@ -59,7 +59,7 @@ impl Manager {
             unwritten.push(as_stored(&event));
             (event, unwritten)
         };
-        let journal = Journal { events, troubles: None };
+        let journal = Journal { events, ..Journal::default() };
         if let Err(error) = self.store.commit_with(old.version, next.version, &bytes, &journal) {
             return Err(CommitError::Halted(
                 self.halt(format!("{what} was not committed: {}", with_causes(&error))),
@@ -100,7 +100,7 @@ impl Manager {
         if events.is_empty() || self.halted.borrow().is_some() {
             return;
         }
-        match self.store.write_down(&Journal { events, troubles: None }) {
+        match self.store.write_down(&Journal { events, ..Journal::default() }) {
             Ok(()) => self.state.borrow_mut().events.note_written(),
             Err(error) => tracing::warn!(error = with_causes(&error), "events are not written down"),
         }

@@ -14,8 +14,8 @@
 //!
 //! Beside it, in tables of their own that an older program leaves alone, the journal: events by number, and since when
 //! there are which troubles, each value with a checksum in front (CRC-32C of the rest, little-endian). It is for
-//! people: what cannot be read of it is left out, and keeps no manager from starting. Beside the map, under a key of its
-//! own, is a note that may be lost: `crc`, then its bytes.
+//! people: what cannot be read of it is left out, and keeps no manager from starting. How far each drive has come is
+//! a part of it that may be lost too, and is beside the map under a key of its own.
 
 use crate::{Journal, MapStore, StoreError};
 use redb::{
@@ -47,8 +47,8 @@ const TROUBLES: &str = "troubles";
 /// Bytes in front of each value of the journal.
 const SEAL_BYTES: usize = 4;
 
-/// Where the note is.
-const NOTE_KEY: &str = "note";
+/// Where it is how far each drive has come: in the map's table.
+const COMMITS_KEY: &str = "note";
 
 /// The first bytes of every redb file (redb, `docs/design.md`, "Database header").
 const ENGINE_MAGIC: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
@@ -133,6 +133,13 @@ impl EmbeddedStore {
             Err(TableError::TableDoesNotExist(_)) => {}
             Err(error) => return Err(failed(error.into())),
         }
+        let table = transaction.open_table(TABLE).map_err(|e| failed(e.into()))?;
+        if let Some(value) = table.get(COMMITS_KEY).map_err(|e| failed(e.into()))? {
+            journal.commits = unsealed(value.value());
+            if journal.commits.is_none() {
+                tracing::warn!("how far drives had come cannot be read: it does not match its checksum");
+            }
+        }
         Ok(journal)
     }
 
@@ -206,33 +213,6 @@ impl MapStore for EmbeddedStore {
         // The engine's default durability: on the device when this returns.
         transaction.commit().map_err(|e| failed(e.into()))
     }
-
-    fn note(&self) -> Result<Option<Vec<u8>>, StoreError> {
-        guard(&self.path, || {
-            let failed = |e: redb::Error| self.failed("read", e);
-            let transaction = self.database.begin_read().map_err(|e| failed(e.into()))?;
-            let table = transaction.open_table(TABLE).map_err(|e| failed(e.into()))?;
-            let Some(value) = table.get(NOTE_KEY).map_err(|e| failed(e.into()))? else { return Ok(None) };
-            match value.value().split_at_checked(4) {
-                Some((crc, note)) if crc == crc32c::crc32c(note).to_le_bytes() => Ok(Some(note.to_vec())),
-                _ => {
-                    let cause = "the note beside the map does not match its checksum".to_owned();
-                    Err(StoreError::Corrupt { place: self.place(), cause })
-                }
-            }
-        })
-    }
-
-    fn keep_note(&self, bytes: &[u8]) -> Result<(), StoreError> {
-        let failed = |e: redb::Error| self.failed("write", e);
-        let value = [&crc32c::crc32c(bytes).to_le_bytes()[..], bytes].concat();
-        let transaction = self.database.begin_write().map_err(|e| failed(e.into()))?;
-        {
-            let mut table = transaction.open_table(TABLE).map_err(|e| failed(e.into()))?;
-            table.insert(NOTE_KEY, value.as_slice()).map_err(|e| failed(e.into()))?;
-        }
-        transaction.commit().map_err(|e| failed(e.into()))
-    }
 }
 
 /// Adds to the journal, and drops the oldest events beyond those that are kept.
@@ -248,6 +228,9 @@ fn write_journal(transaction: &WriteTransaction, journal: &Journal) -> Result<()
     }
     if let Some(troubles) = &journal.troubles {
         transaction.open_table(NOTES)?.insert(TROUBLES, sealed(troubles).as_slice())?;
+    }
+    if let Some(commits) = &journal.commits {
+        transaction.open_table(TABLE)?.insert(COMMITS_KEY, sealed(commits).as_slice())?;
     }
     Ok(())
 }
@@ -414,10 +397,13 @@ mod tests {
         let store = EmbeddedStore::open(folder.file()).expect("it opens");
         assert_eq!(store.load_journal().expect("readable"), Journal::default(), "an older store has none");
         let event = |n: u64| (n, format!("event {n}").into_bytes());
-        let first = Journal { events: (1..=EVENTS_MAX as u64).map(event).collect(), troubles: None };
+        let first = Journal { events: (1..=EVENTS_MAX as u64).map(event).collect(), ..Journal::default() };
         store.write_down(&first).expect("writable");
-        let second =
-            Journal { events: vec![event(9001), event(9002)], troubles: Some(b"since then".to_vec()) };
+        let second = Journal {
+            events: vec![event(9001), event(9002)],
+            troubles: Some(b"since then".to_vec()),
+            commits: Some(b"far".to_vec()),
+        };
         store.commit_with(MapVersion(2), MapVersion(3), b"the third", &second).expect("in order");
         let late = store.commit_with(MapVersion(2), MapVersion(3), b"late", &first);
         assert!(late.is_err(), "neither the map nor the journal is written");
@@ -429,6 +415,11 @@ mod tests {
         assert_eq!(numbers, (3..=EVENTS_MAX as u64).chain([9001, 9002]).collect::<Vec<u64>>());
         assert_eq!(journal.events[0].1, b"event 3");
         assert_eq!(journal.troubles.as_deref(), Some(&b"since then"[..]));
+        assert_eq!(journal.commits.as_deref(), Some(&b"far"[..]));
+        store.keep_note(b"farther").expect("writable");
+        assert_eq!(store.note().expect("readable").as_deref(), Some(&b"farther"[..]));
+        let found = store.load_journal().expect("readable");
+        assert_eq!(found, Journal { commits: Some(b"farther".to_vec()), ..journal });
     }
 
     #[test]
@@ -442,9 +433,13 @@ mod tests {
             for (number, value) in [(1, sealed(b"good")), (2, b"nonsense".to_vec()), (3, b"x".to_vec())] {
                 table.insert(number, value.as_slice()).expect("writable");
             }
+            let mut table = transaction.open_table(TABLE).expect("the table");
+            table.insert("note", b"nonsense".as_slice()).expect("writable");
         }
         transaction.commit().expect("committed");
-        assert_eq!(store.load_journal().expect("readable").events, [(1, b"good".to_vec())]);
+        let journal = store.load_journal().expect("readable");
+        assert_eq!((&journal.events[..], journal.commits), (&[(1, b"good".to_vec())][..], None));
+        assert_eq!(store.load().expect("readable").map(|(version, _)| version), Some(MapVersion(2)));
     }
 
     /// A manager that is killed leaves the file as it is at that moment.

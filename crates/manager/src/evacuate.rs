@@ -3,6 +3,7 @@
 //! It owns the checks before anything begins: a request that could leave data with fewer copies, or that could never
 //! end, is refused with what is in the way. The moves themselves are the plan's (`weft-membership`), group by group.
 
+use crate::capacity::size;
 use crate::manager::Manager;
 use crate::operate::{Outcome, not_found, refused};
 use crate::status::Usage;
@@ -193,7 +194,8 @@ impl Manager {
         if used <= free {
             return Ok(());
         }
-        let text = format!("the drives hold {used} bytes, the others of their pools have {free} bytes free");
+        let (used, free) = (size(used), size(free));
+        let text = format!("the drives hold {used}, the others of their pools have {free} free");
         let hint = "add a drive, or delete or discard what is not needed";
         Err(ApiError::new(ErrorCode::Refused, text).with_hint(hint))
     }

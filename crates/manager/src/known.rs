@@ -195,7 +195,7 @@ impl Manager {
             told.extend(state.known_troubles.look(&troubles));
             if state.known_troubles.memory != before {
                 let document = serde_json::to_vec(&state.known_troubles.memory).expect("it serialises");
-                let journal = Journal { events: vec![], troubles: Some(document) };
+                let journal = Journal { troubles: Some(document), ..Journal::default() };
                 if let Err(error) = self.store.write_down(&journal) {
                     tracing::warn!(error = with_causes(&error), "troubles are not written down");
                 }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::{now, spawn};
-use weft_types::{DriveId, FabricMap, Group, MapVersion, NodeId, Role};
+use weft_types::{DriveId, FabricMap, Group, MapVersion, NodeId, Role, with_causes};
 use weft_wire::Status;
 use weft_wire::control::{ManagerAnswer, TargetRequest};
 
@@ -72,10 +72,9 @@ impl State {
         older.copied().any(|d| !self.commits.contains_key(&d) || !is_trusted(d))
     }
 
-    /// Notes how far the node's drives have come. A number only rises while its drive is served.
-    fn note_commits(&mut self, node: NodeId, commits: &[(DriveId, u64)]) {
-        let Some(member) = self.members.get(&node) else { return };
-        for (drive, commit) in commits.iter().filter(|(d, _)| member.drives.contains(d)) {
+    /// Notes how far drives have come. A number only rises while its drive is served.
+    fn note_commits(&mut self, commits: &[(DriveId, u64)]) {
+        for (drive, commit) in commits {
             let known = self.commits.entry(*drive).or_default();
             if *commit > *known {
                 *known = *commit;
@@ -138,7 +137,10 @@ impl Manager {
                 format!("a drive of node {node} was refused and can be taken now: join again"),
             ));
         }
-        state.note_commits(node, commits);
+        let joined =
+            |(d, _): &&(DriveId, u64)| state.members.get(&node).is_some_and(|m| m.drives.contains(d));
+        let joined: Vec<_> = commits.iter().filter(joined).copied().collect();
+        state.note_commits(&joined);
         let member = state.members.get_mut(&node).ok_or_else(unknown)?;
         if adopted > version {
             let text = format!(
@@ -187,6 +189,33 @@ impl Manager {
             self.changed.notify_all();
         }
         Ok(ManagerAnswer::Granted { map: version, suspects, clock_us: self.steady_clock_us() })
+    }
+
+    /// Takes note of how far the drives of a target have come that was stopped in order; durable when it returns. Also
+    /// from one that this manager has not heard of since it started: a drive has at least what is said here.
+    ///
+    /// # Errors
+    /// If another process of the node's target has joined since: that one knows better. If the store refuses.
+    pub(crate) fn hear_last_word(
+        &self,
+        node: NodeId,
+        incarnation: u64,
+        commits: &[(DriveId, u64)],
+    ) -> Result<(), Denied> {
+        {
+            let mut state = self.state.borrow_mut();
+            let known = state.members.get(&node).map(|member| member.incarnation);
+            if known.is_none_or(|known| known.is_some_and(|known| known != incarnation)) {
+                let text = format!("this target of node {node} has not joined, or another one has since");
+                return Err(Denied::new(Status::NotFound, text));
+            }
+            let is_its_own = |d: &DriveId| state.node_of(*d) == Some(node);
+            let own: Vec<_> = commits.iter().copied().filter(|(d, _)| is_its_own(d)).collect();
+            state.note_commits(&own);
+        }
+        self.keep_commits(Duration::ZERO).map_err(|error| {
+            Denied::new(Status::Failed, format!("the manager could not keep it: {}", with_causes(&error)))
+        })
     }
 
     /// Takes a node for gone until it gives a sign of life.

@@ -6,6 +6,7 @@
 
 mod actor;
 mod attend;
+mod backup;
 mod capacity;
 mod check;
 mod commit;

@@ -7,8 +7,10 @@
 use crate::inventory::Counted;
 use crate::manager::{Manager, State};
 use crate::operate::{Outcome, find_volume, refused};
+use crate::trouble::count;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::time::Duration;
 use weft_api::{ApiAnswer, ApiError, ErrorCode, LossInfo, LostCopy, LostGroup, LostRange, Timestamp};
 use weft_layout::{group_of, pieces};
 use weft_membership::{AcceptLoss, Change, Reason, Survivor, apply, lost_groups};
@@ -16,7 +18,7 @@ use weft_rt::now;
 use weft_types::limits::CHUNK_BLOCKS;
 use weft_types::{
     BLOCK_SIZE, BlockCount, ChunkIndex, DriveId, DriveState, FabricMap, Group, GroupId, Lba, NodeId,
-    ObjectId, Role, Volume, VolumeState,
+    ObjectId, Role, Volume, VolumeState, with_causes,
 };
 use weft_wire::control::Holding;
 use weft_wire::data::CLOCK_STEP_US;
@@ -48,9 +50,16 @@ impl Manager {
             let text = format!("drive {both} cannot be destroyed and wanted at the same time");
             return Err(ApiError::new(ErrorCode::Invalid, text));
         }
-        let of_volumes: BTreeSet<GroupId> =
-            volumes.iter().flat_map(|v| v.spans.iter().flat_map(|s| s.groups.iter().copied())).collect();
-        self.check_are_lost(&map, &of_volumes, &destroyed, &older, wish.accept_data_loss)?;
+        // Without a name: groups that hold nothing of any volume, but may be all that a lost drive is still listed in.
+        let asked: BTreeSet<GroupId> = match volumes.is_empty() {
+            true => {
+                map.groups.keys().copied().filter(|g| !map.volumes.values().any(|v| uses(v, *g))).collect()
+            }
+            false => {
+                volumes.iter().flat_map(|v| v.spans.iter().flat_map(|s| s.groups.iter().copied())).collect()
+            }
+        };
+        self.check_are_lost(&map, &asked, &destroyed, &older, wish.accept_data_loss)?;
         let gone: BTreeSet<DriveId> = destroyed.union(&older).copied().collect();
         let lost: Vec<&Group> = lost_groups(&map, &gone).collect();
         check_named(&map, &lost, &volumes)?;
@@ -92,6 +101,10 @@ impl Manager {
         if !wish.dry_run {
             self.carry_out(&Change::AcceptLoss(change), false)?;
             self.welcome_older(&older);
+            // Durable as well: a manager that dies now must not refuse what a person has accepted.
+            if let Err(error) = self.keep_commits(Duration::ZERO) {
+                tracing::warn!(error = with_causes(&error), "what was accepted was not kept yet");
+            }
             tracing::warn!(?info, "a loss of data was accepted");
         }
         Ok(ApiAnswer::Loss(Box::new(info)))
@@ -121,10 +134,11 @@ impl Manager {
         if let Some(groups) = waiting.values().max() {
             let held: Vec<String> = waiting.keys().map(|d| describe_drive(map, *d)).collect();
             let text = format!(
-                "the last up-to-date copy of {groups} groups is on drives that do not answer: {}",
+                "the last up-to-date copy of {} is on drives that do not answer: {}",
+                count(*groups, "group"),
                 held.join(", ")
             );
-            let named: Vec<String> = waiting.keys().map(|d| format!("--destroyed {d}")).collect();
+            let named: Vec<String> = waiting.keys().map(|d| state.how_to_name(*d)).collect();
             let hint = format!(
                 "bring them back: nothing is lost then. Only if they are gone for good, look at what would be lost with \
                  --accept-data-loss --dry-run {}",
@@ -134,13 +148,13 @@ impl Manager {
         }
         if lost == 0 {
             let text =
-                "no group of these volumes has lost its last up-to-date copy: there is nothing to accept";
+                "no group that was asked for has lost its last up-to-date copy: there is nothing to accept";
             return Err(ApiError::new(ErrorCode::Refused, text).with_hint(
                 "copies that are behind or missing are made again by themselves: see `weft status`",
             ));
         }
         if !accept {
-            let text = format!("{lost} groups have lost their last up-to-date copy");
+            let text = format!("the last up-to-date copy of {} is lost", count(lost, "group"));
             let hint = "--accept-data-loss --dry-run says what would be lost, and changes nothing";
             return Err(ApiError::new(ErrorCode::Refused, text).with_hint(hint));
         }
@@ -174,7 +188,8 @@ impl Manager {
                     describe_drive(map, *absent)
                 );
                 let hint = format!(
-                    "bring it back; if it is gone for good as well, name it too: --destroyed {absent}"
+                    "bring it back; if it is gone for good as well, name it too: {}",
+                    state.how_to_name(*absent)
                 );
                 return Err(ApiError::new(ErrorCode::Refused, text).with_hint(hint));
             }
@@ -316,11 +331,22 @@ impl State {
         Ok(())
     }
 
+    /// Whether a drive was refused because it holds less than it should.
+    fn is_older(&self, drive: DriveId) -> bool {
+        let member = self.node_of(drive).and_then(|n| self.members.get(&n));
+        member.is_some_and(|m| m.older.contains(&drive))
+    }
+
+    /// The option by which a person gives up what a drive should hold: of one that is there, an older copy of itself,
+    /// the data is better than nothing.
+    fn how_to_name(&self, drive: DriveId) -> String {
+        let option = if self.is_older(drive) { "--older" } else { "--destroyed" };
+        format!("{option} {drive}")
+    }
+
     /// Refuses to take a drive for one that holds less than it should, unless it was refused for that.
     fn check_is_older(&self, drive: DriveId, lost: &[&Group]) -> Result<(), ApiError> {
-        let node = self.node_of(drive);
-        let member = node.and_then(|n| self.members.get(&n));
-        if member.is_some_and(|m| m.older.contains(&drive)) {
+        if self.is_older(drive) {
             let trusts = |g: &&Group| g.write_set().any(|d| d == drive) && !lost.iter().any(|l| l.id == g.id);
             let Some(group) = self.map.groups.values().find(trusts) else { return Ok(()) };
             let text = format!(

@@ -9,7 +9,7 @@ use crate::known::KnownTroubles;
 use crate::member::Member;
 use crate::scrub::Scrubbing;
 use crate::status::Usage;
-use crate::store::MapStore;
+use crate::store::{MapStore, StoreError};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -125,7 +125,7 @@ impl Manager {
             members,
             touched: BTreeMap::new(),
             verified: BTreeMap::new(),
-            commits: read_commits(&store),
+            commits: read_commits(journal.commits.as_deref()),
             commits_kept: (started, false),
             attended: BTreeSet::new(),
             sweeping: BTreeSet::new(),
@@ -193,7 +193,9 @@ impl Manager {
             self.empty_what_is_deleted();
             self.look_for_troubles();
             self.write_down_events();
-            self.keep_commits(COMMITS_KEPT_EVERY);
+            if let Err(error) = self.keep_commits(COMMITS_KEPT_EVERY) {
+                tracing::warn!(error = with_causes(&error), "how far drives have come was not kept");
+            }
             let look = now() + self.lease() / LOOKS_PER_LEASE;
             // Whatever is due now was not possible; the next look decides anew.
             let next = due.filter(|d| *d > now()).map_or(look, |d| d.min(look));
@@ -209,19 +211,22 @@ impl Manager {
 
     /// Keeps in the store how far each drive has come, if that was not done for so long. Without it a drive that was
     /// replaced by an older copy of itself while nobody ran is not told from the drive that it was.
-    pub fn keep_commits(&self, at_most_every: Duration) {
+    ///
+    /// # Errors
+    /// If the store refuses. It is tried again when that time has passed once more.
+    pub fn keep_commits(&self, at_most_every: Duration) -> Result<(), StoreError> {
         let bytes = {
             let mut state = self.state.borrow_mut();
             let (kept, is_new) = state.commits_kept;
             if !is_new || kept.elapsed() < at_most_every || self.halted.borrow().is_some() {
-                return;
+                return Ok(());
             }
             state.commits_kept = (now(), false);
             control::encode(&state.commits.iter().collect::<Vec<_>>())
         };
-        if let Err(error) = self.store.keep_note(&bytes) {
-            tracing::warn!(error = with_causes(&error), "how far drives have come was not kept");
-        }
+        let kept = self.store.keep_note(&bytes);
+        self.state.borrow_mut().commits_kept.1 |= kept.is_err();
+        kept
     }
 
     /// The lease, as a target counts it.
@@ -257,22 +262,15 @@ fn read_map(
     }
 }
 
-/// How far each drive had come. Without the note nothing is known, which is where every fabric begins.
-fn read_commits(store: &impl MapStore) -> BTreeMap<DriveId, u64> {
-    let note = match store.note() {
-        Ok(Some(note)) => note,
-        Ok(None) => return BTreeMap::new(),
-        Err(error) => {
-            tracing::warn!(error = with_causes(&error), "how far drives had come cannot be read");
-            return BTreeMap::new();
-        }
-    };
-    match control::decode::<Vec<(DriveId, u64)>>(&note) {
-        Ok(commits) => commits.into_iter().collect(),
-        Err(error) => {
+/// How far each drive had come. Where that was not kept nothing is known, which is where every fabric begins.
+fn read_commits(kept: Option<&[u8]>) -> BTreeMap<DriveId, u64> {
+    match kept.map(control::decode::<Vec<(DriveId, u64)>>) {
+        Some(Ok(commits)) => commits.into_iter().collect(),
+        Some(Err(error)) => {
             tracing::warn!(error = with_causes(&error), "how far drives had come cannot be read");
             BTreeMap::new()
         }
+        None => BTreeMap::new(),
     }
 }
 

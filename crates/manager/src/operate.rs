@@ -12,7 +12,9 @@ use crate::scrub_info::groups_of;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::rc::Rc;
-use weft_api::{ApiAnswer, ApiError, ApiRequest, ErrorCode, EventFilter, FailureDomain, SettingsInfo};
+use weft_api::{
+    ApiAnswer, ApiError, ApiRequest, ErrorCode, EventFilter, FailureDomain, SettingsInfo, SettingsWish,
+};
 use weft_membership::{BeginDelete, Change, CloseSession, Reason, Refusal, ResizeRequest, VolumeRequest};
 use weft_membership::{apply, plan_resize, plan_volume};
 use weft_types::{
@@ -39,13 +41,6 @@ struct Wish {
     width: Option<u32>,
     failure_domain: FailureDomain,
     thin: bool,
-}
-
-/// Settings that somebody wants changed.
-struct SettingsWish {
-    rebuild_after_ms: Option<u64>,
-    warning_percent: Option<u8>,
-    critical_percent: Option<u8>,
 }
 
 impl Manager {
@@ -136,15 +131,7 @@ impl Manager {
                 Ok(ApiAnswer::MapDiff { changes: weft_membership::diff(&from, &to) })
             }
             ApiRequest::MapGet {} => Ok(ApiAnswer::Map { map: Box::new((*self.map()).clone()) }),
-            ApiRequest::Settings {
-                rebuild_after_ms,
-                capacity_warning_percent,
-                capacity_critical_percent,
-            } => self.settings(SettingsWish {
-                rebuild_after_ms,
-                warning_percent: capacity_warning_percent,
-                critical_percent: capacity_critical_percent,
-            }),
+            ApiRequest::Settings(wanted) => self.settings(wanted),
         }
     }
 
@@ -318,8 +305,10 @@ impl Manager {
             next.durations.rebuild_after_ms = ms;
             why.push(format!("copies that are out for {ms} ms are rebuilt elsewhere from now on"));
         }
-        next.capacity.warning_percent = wanted.warning_percent.unwrap_or(old.capacity.warning_percent);
-        next.capacity.critical_percent = wanted.critical_percent.unwrap_or(old.capacity.critical_percent);
+        next.capacity.warning_percent =
+            wanted.capacity_warning_percent.unwrap_or(old.capacity.warning_percent);
+        next.capacity.critical_percent =
+            wanted.capacity_critical_percent.unwrap_or(old.capacity.critical_percent);
         let CapacityLevels { warning_percent, critical_percent } = next.capacity;
         if !next.capacity.is_valid() {
             let text = format!("a warning at {warning_percent} % and critical at {critical_percent} %");
@@ -335,14 +324,7 @@ impl Manager {
             let committed = self.commit_map(next, "settings", why.join("; "), Subjects::default());
             committed.map_err(|e| uncommitted(&self.map(), e))?;
         }
-        let map = self.map();
-        let settings = SettingsInfo {
-            rebuild_after_ms: map.durations.rebuild_after_ms,
-            lease_ms: map.durations.lease_ms,
-            session_ms: map.durations.session_ms,
-            capacity: map.capacity,
-        };
-        Ok(ApiAnswer::Settings { settings })
+        Ok(ApiAnswer::Settings { settings: SettingsInfo::of(&self.map()) })
     }
 
     /// Commits the change; a dry run applies it to a copy of the map. Returns the map after it.

@@ -75,7 +75,8 @@ fn eta_ms(run: &Run, scrubs: &Scrubs, map: &FabricMap, waiting: &[GroupId], done
     let usual = (known + done) / begun;
     let later: u64 =
         waiting.iter().map(|group| map.scrub.done.get(group).map_or(usual, |record| record.chunks)).sum();
-    run.rate.eta_ms(now(), done, done + known + later)
+    // As long as nobody has said what there is, nothing is left and nothing is known.
+    run.rate.eta_ms(now(), done, done + known + later).filter(|_| known + later > 0)
 }
 
 fn group_infos(scrubs: &Scrubs, map: &FabricMap) -> Vec<ScrubGroupInfo> {

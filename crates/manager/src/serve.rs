@@ -85,6 +85,9 @@ impl Manager {
             ManagerRequest::Renew { node, incarnation, adopted, commits } => {
                 Ok((self.renew(node, incarnation, adopted, &commits)?, None))
             }
+            ManagerRequest::Stopped { node, incarnation, commits } => {
+                self.hear_last_word(node, incarnation, &commits).map(done)
+            }
             ManagerRequest::WatchMap { have } => Ok(self.watch_map(have).await),
             ManagerRequest::Verified { group, drive, stint } => {
                 self.note_verified(group, drive, stint).map(done)

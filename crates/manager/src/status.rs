@@ -110,6 +110,8 @@ impl Usage {
             progress.chunks_done += resync.chunks_verified;
             progress.chunks_total += resync.chunks_total;
             progress.bytes_copied += resync.blocks_copied * BLOCK_SIZE as u64;
+            // What waits for something else is not done at the rate of the others.
+            is_known &= resync.waits_for.is_none();
             let rate =
                 |rates: &BTreeMap<_, Rate>, value| rates.get(&key).map_or(0, |r| r.per_hour(at, value));
             blocks_per_hour += rate(&self.copy_rates, resync.blocks_copied);

@@ -91,12 +91,15 @@ pub struct Journal {
     pub events: Vec<(u64, Vec<u8>)>,
     /// Since when which trouble is there, as one document; none if that has not changed.
     pub troubles: Option<Vec<u8>>,
+    /// How far each drive has come, as one document; none if that is not to be written now. It helps to tell a drive from
+    /// an older copy of itself, and may be lost.
+    pub commits: Option<Vec<u8>>,
 }
 
 impl Journal {
     /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
-        self.events.is_empty() && self.troubles.is_none()
+        self.events.is_empty() && self.troubles.is_none() && self.commits.is_none()
     }
 }
 
@@ -143,17 +146,21 @@ pub trait MapStore {
         self.commit_with(expected, new, bytes, &Journal::default())
     }
 
-    /// The note that was kept beside the document last; `None` where there is none.
+    /// How far each drive has come, as it was kept last; `None` where that is not known.
     ///
     /// # Errors
-    /// If it cannot be read, or is not what was kept.
-    fn note(&self) -> Result<Option<Vec<u8>>, StoreError>;
+    /// If the store cannot be read at all.
+    fn note(&self) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self.load_journal()?.commits)
+    }
 
-    /// Keeps a note beside the document, in the place of the one before: what helps, and may be lost.
+    /// Keeps how far each drive has come, in the place of what was kept before.
     ///
     /// # Errors
     /// If it cannot be written; the document is as it was.
-    fn keep_note(&self, bytes: &[u8]) -> Result<(), StoreError>;
+    fn keep_note(&self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.write_down(&Journal { commits: Some(bytes.to_vec()), ..Journal::default() })
+    }
 }
 
 /// A document with its version.
@@ -164,7 +171,6 @@ type Held = Option<(MapVersion, Vec<u8>)>;
 pub struct MemStore {
     held: Rc<RefCell<Held>>,
     journal: Rc<RefCell<Journal>>,
-    note: Rc<RefCell<Option<Vec<u8>>>>,
     commits: Rc<Cell<u64>>,
     broken: Rc<Cell<bool>>,
     breaks_at: Rc<Cell<Option<(u64, bool)>>>,
@@ -219,6 +225,7 @@ impl MapStore for MemStore {
         let surplus = held.events.len().saturating_sub(EVENTS_MAX);
         held.events.drain(..surplus);
         held.troubles = journal.troubles.clone().or(held.troubles.take());
+        held.commits = journal.commits.clone().or(held.commits.take());
         Ok(())
     }
 
@@ -249,17 +256,6 @@ impl MapStore for MemStore {
         self.check("write")?;
         self.write_down(journal)
     }
-
-    fn note(&self) -> Result<Option<Vec<u8>>, StoreError> {
-        self.check("read")?;
-        Ok(self.note.borrow().clone())
-    }
-
-    fn keep_note(&self, bytes: &[u8]) -> Result<(), StoreError> {
-        self.check("write")?;
-        *self.note.borrow_mut() = Some(bytes.to_vec());
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -277,5 +273,16 @@ mod tests {
         store.set_broken(true);
         assert!(store.commit(MapVersion(1), MapVersion(2), b"two").is_err() && store.load().is_err());
         assert_eq!(store.commits(), 1);
+    }
+
+    #[test]
+    fn what_is_not_written_down_stays_as_it_was() {
+        let store = MemStore::new();
+        store.keep_note(b"far").expect("it works");
+        let troubles = Journal { troubles: Some(b"since then".to_vec()), ..Journal::default() };
+        store.write_down(&troubles).expect("it works");
+        assert_eq!(store.note().expect("it works").as_deref(), Some(&b"far"[..]));
+        let found = store.load_journal().expect("it works");
+        assert_eq!(found, Journal { commits: Some(b"far".to_vec()), ..troubles });
     }
 }

@@ -180,7 +180,7 @@ impl Look<'_> {
         trouble.node = Some(holders.iter().map(|d| self.node_name(*d)).collect::<BTreeSet<_>>())
             .filter(|nodes| nodes.len() == 1)
             .and_then(|nodes| nodes.into_iter().next());
-        trouble.advice = self.advice_for_holders(holders);
+        trouble.advice = self.advice_for_holders(holders, &trouble.volumes);
         trouble
     }
 
@@ -198,7 +198,7 @@ impl Look<'_> {
         format!("drive {} of node '{}' ({state})", id.short(), node.name)
     }
 
-    fn advice_for_holders(&self, holders: &[DriveId]) -> Vec<Advice> {
+    fn advice_for_holders(&self, holders: &[DriveId], volumes: &[AffectedVolume]) -> Vec<Advice> {
         let mut advice = Vec::new();
         let mut gone = BTreeSet::new();
         for drive in holders.iter().filter_map(|d| self.state.map.drives.get(d)) {
@@ -211,8 +211,11 @@ impl Look<'_> {
                 advice.extend(restore(drive, &name));
             }
         }
-        advice.push(Advice::plain(
-            "if none of these drives can be read again, this data is lost: restore what is named here from a backup",
+        let names: Vec<&str> = volumes.iter().map(|v| v.volume.as_str()).collect();
+        advice.push(Advice::command(
+            "if none of these drives can ever be read again, this data is lost: have the volumes go on without it, and \
+             restore it from a backup; what to say, and what would be lost, is told by",
+            format!("weft volume repair {}", names.join(" ")),
         ));
         advice
     }
@@ -354,7 +357,22 @@ impl Look<'_> {
         let mut trouble = self.about(self.trouble(TroubleKind::DriveFailed, Severity::Degraded, what), drive);
         self.name_what_is_on(&mut trouble, &BTreeSet::from([drive.id]));
         trouble.advice.extend(restore(drive, &node));
-        if self.is_listed(drive.id) {
+        let map = &self.state.map;
+        let is_stuck = |g: &&Group| {
+            self.state.good_copies(g) == 0
+                && !self.in_use.contains(&g.id)
+                && g.read_set().any(|d| d == drive.id)
+        };
+        let stuck = map.groups.values().filter(is_stuck).count();
+        if stuck > 0 {
+            // Nothing can rebuild them, and nobody misses them; but they keep the drive from being forgotten.
+            let why = format!(
+                "if it is gone for good: it has the last up-to-date copy of {}, of no volume; begin them anew",
+                count(stuck, "group")
+            );
+            let command = format!("weft volume repair --accept-data-loss --destroyed {}", drive.id);
+            trouble.advice.push(Advice::command(why, command));
+        } else if self.is_listed(drive.id) {
             trouble
                 .advice
                 .push(Advice::plain("otherwise replace it: what it held is rebuilt on other drives"));
@@ -688,7 +706,7 @@ fn millis(duration: Duration) -> u64 {
 }
 
 /// A number of things, in words.
-fn count(n: usize, one: &str) -> String {
+pub(crate) fn count(n: usize, one: &str) -> String {
     match one.strip_suffix('y') {
         _ if n == 1 => format!("1 {one}"),
         Some(stem) => format!("{n} {stem}ies"),

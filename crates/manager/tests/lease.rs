@@ -4,7 +4,7 @@ mod harness;
 
 use harness::*;
 use std::rc::Rc;
-use weft_api::{ApiAnswer, ApiRequest, Health, Presence};
+use weft_api::{ApiAnswer, ApiRequest, Health, Presence, SettingsWish};
 use weft_manager::MapStore;
 use weft_rt::sim::{Sim, heal_network, reset_connections, set_blocked, trace_hash};
 use weft_rt::{Link, now, random_below, sleep, spawn};
@@ -286,13 +286,7 @@ fn a_node_that_stays_away_is_rebuilt_elsewhere() {
     Sim::new(10).block_on(async {
         let (service, targets, _) = fabric(3).await;
         operate(volume_of("v", 2)).await.unwrap();
-        operate(ApiRequest::Settings {
-            rebuild_after_ms: Some(30_000),
-            capacity_warning_percent: None,
-            capacity_critical_percent: None,
-        })
-        .await
-        .unwrap();
+        operate(ApiRequest::Settings(SettingsWish::rebuild_after_ms(30_000))).await.unwrap();
         targets[0].kill();
         sleep(ms(25_000)).await;
         assert!(
@@ -411,11 +405,7 @@ fn chaos(seed: u64) -> (u64, usize) {
                 sleep(ms(random_below(300))).await;
                 let link = Link::connect(&manager_addr(), &Hello::new(PeerRole::Tool, None, "test")).await;
                 let Ok(link) = link else { continue };
-                let request = ApiRequest::Settings {
-                    rebuild_after_ms: Some(600_000 + random_below(2)),
-                    capacity_warning_percent: None,
-                    capacity_critical_percent: None,
-                };
+                let request = ApiRequest::Settings(SettingsWish::rebuild_after_ms(600_000 + random_below(2)));
                 let _ = link.call(Kind::Api, &weft_api::encode_request(&request), vec![]).await;
             }
         });

@@ -3,11 +3,15 @@
 mod harness;
 
 use harness::*;
-use weft_api::{ApiAnswer, ApiRequest, CheckInfo, CheckSeverity, ErrorCode};
+use std::rc::Rc;
+use weft_api::{ApiAnswer, ApiRequest, CheckInfo, CheckSeverity, ErrorCode, SettingsWish};
+use weft_manager::MapStore;
 use weft_rt::sim::Sim;
-use weft_rt::sleep;
-use weft_types::{AttachMode, DriveId, DriveState, SessionId};
+use weft_rt::{now, sleep};
+use weft_types::{AttachMode, DriveId, DriveState, NodeId, Role, SessionId};
 use weft_wire::Status;
+use weft_wire::control::{self, ManagerRequest};
+use weft_wire::handshake::PeerRole;
 
 async fn check() -> CheckInfo {
     match operate(ApiRequest::FabricCheck {}).await {
@@ -92,24 +96,12 @@ fn a_time_before_rebuilds_has_bounds() {
         let (service, _, _) = fabric(1).await;
         let before = service.map().version;
         for ms in [0, 999, u64::MAX] {
-            let error = operate(ApiRequest::Settings {
-                rebuild_after_ms: Some(ms),
-                capacity_warning_percent: None,
-                capacity_critical_percent: None,
-            })
-            .await
-            .unwrap_err();
+            let error = operate(ApiRequest::Settings(SettingsWish::rebuild_after_ms(ms))).await.unwrap_err();
             assert_eq!(error.code, ErrorCode::Invalid);
             assert!(error.message.contains("1000") && error.hint.is_some(), "{error:?}");
         }
         assert_eq!(service.map().version, before);
-        operate(ApiRequest::Settings {
-            rebuild_after_ms: Some(1_000),
-            capacity_warning_percent: None,
-            capacity_critical_percent: None,
-        })
-        .await
-        .unwrap();
+        operate(ApiRequest::Settings(SettingsWish::rebuild_after_ms(1_000))).await.unwrap();
         assert_eq!(service.map().durations.rebuild_after_ms, 1_000);
     });
 }
@@ -157,6 +149,159 @@ fn nothing_is_declared_destroyed_that_serves_or_is_named_by_half() {
         assert!(roles(&service.map(), 1).iter().all(|r| *r == weft_types::Role::Out));
         let reasons = status().await.reasons.join("\n");
         assert!(reasons.contains("was declared destroyed"), "{reasons}");
+    });
+}
+
+/// What a target says that was stopped in order, over a connection of its own.
+async fn last_word(target: &FakeTarget, node: NodeId, commits: &[(u128, u64)]) -> Result<(), Status> {
+    let link = connect(PeerRole::Target(node)).await;
+    let incarnation = target.incarnation.get();
+    let commits = commits.iter().map(|(d, c)| (DriveId(*d), *c)).collect();
+    let said = ask(&link, &ManagerRequest::Stopped { node, incarnation, commits }).await;
+    said.map(|_| ()).map_err(|(status, _)| status)
+}
+
+/// Two nodes with a volume, whose drives are at commit 100, as renewals have told; both are stopped.
+async fn stopped_at_100() -> (Service, Vec<Rc<FakeTarget>>, Vec<NodeId>) {
+    let (service, targets, _) = fabric(2).await;
+    operate(volume_of("v", 2)).await.unwrap();
+    for target in &targets {
+        let drive = target.drives.borrow()[0];
+        target.commits.borrow_mut().insert(drive, 100);
+        target.start();
+    }
+    all_up(&service, &targets).await;
+    sleep(ms(6_000)).await;
+    targets.iter().for_each(|t| t.kill());
+    let nodes = targets.iter().map(|t| service.map().node_named(&t.name).unwrap().id).collect();
+    (service, targets, nodes)
+}
+
+#[test]
+fn the_last_word_of_a_target_is_kept_before_it_is_answered() {
+    for (said, seed) in [(Some(101), 6), (None, 7)] {
+        Sim::new(seed).block_on(async move {
+            let (service, targets, nodes) = stopped_at_100().await;
+            if let Some(commit) = said {
+                assert_eq!(last_word(&targets[0], nodes[0], &[(1, commit)]).await, Ok(()));
+            }
+            // The manager dies at once, and what it had only in its memory is gone.
+            service.restart().await;
+            let view = targets[0].start();
+            targets[1].start();
+            let group = *service.map().groups.keys().next().unwrap();
+            let is_trusted = || roles(&service.map(), 1).contains(&Role::InSync);
+            let began = now();
+            while began.elapsed() < ms(8_000) {
+                let refused = !view.serves(group) || !is_trusted();
+                assert!(said.is_none() || refused, "it holds less than it had said, and serves");
+                sleep(ms(20)).await;
+            }
+            let events = events().await;
+            let told = events.iter().any(|e| e.what == "drive-refused" && e.why.contains("it was at 101"));
+            assert_eq!((told, view.serves(group)), (said.is_some(), said.is_none()));
+        });
+    }
+}
+
+#[test]
+fn a_last_word_counts_only_from_whom_it_concerns_and_once_it_is_kept() {
+    Sim::new(8).block_on(async {
+        let (service, targets, nodes) = stopped_at_100().await;
+        let kept = || {
+            let note = service.store.note().unwrap().unwrap();
+            let all: Vec<(DriveId, u64)> = control::decode(&note).unwrap();
+            all.into_iter().find(|(d, _)| *d == DriveId(1)).map(|(_, commit)| commit)
+        };
+        // Another node's drives are not its own, and one that was restarted since knows better.
+        last_word(&targets[1], nodes[1], &[(1, 200)]).await.unwrap();
+        assert_eq!(kept(), Some(100));
+        let own = targets[0].incarnation.replace(77);
+        assert_eq!(last_word(&targets[0], nodes[0], &[(1, 200)]).await, Err(Status::NotFound));
+        assert_eq!(kept(), Some(100));
+        targets[0].incarnation.set(own);
+        // A store that refuses is told, and tried again by itself.
+        service.store.set_broken(true);
+        assert_eq!(last_word(&targets[0], nodes[0], &[(1, 101)]).await, Err(Status::Failed));
+        service.store.set_broken(false);
+        assert_eq!(kept(), Some(100));
+        sleep(ms(6_000)).await;
+        assert_eq!(kept(), Some(101));
+        // A number that was heard before never goes down again.
+        last_word(&targets[0], nodes[0], &[(1, 50)]).await.unwrap();
+        assert_eq!(kept(), Some(101));
+        // A manager that was restarted has not heard of the target, and believes it.
+        service.restart().await;
+        last_word(&targets[0], nodes[0], &[(1, 102)]).await.unwrap();
+        assert_eq!(kept(), Some(102));
+    });
+}
+
+#[test]
+fn an_older_copy_that_was_accepted_stays_so_whenever_the_manager_dies() {
+    Sim::new(9).block_on(async {
+        let (service, targets, nodes) = stopped_at_100().await;
+        targets[0].commits.borrow_mut().insert(DriveId(1), 99);
+        service.restart().await;
+        targets[0].start();
+        let accept = ApiRequest::VolumeRepair {
+            names: vec!["v".into()],
+            accept_data_loss: true,
+            destroyed: vec![DriveId(2).to_string()],
+            older: vec![DriveId(1).to_string()],
+            dry_run: true,
+        };
+        let began = now();
+        while let Err(error) = operate(accept.clone()).await {
+            assert!(began.elapsed() < ms(20_000), "{error:?}");
+            sleep(ms(100)).await;
+        }
+        // Something was kept just now, so the next time would be seconds away; and the manager dies at once.
+        last_word(&targets[1], nodes[1], &[(2, 103)]).await.unwrap();
+        let ApiRequest::VolumeRepair { names, destroyed, older, .. } = accept else { unreachable!() };
+        operate(ApiRequest::VolumeRepair { names, accept_data_loss: true, destroyed, older, dry_run: false })
+            .await
+            .unwrap();
+        service.restart().await;
+        let group = *service.map().groups.keys().next().unwrap();
+        let view = targets[0].start();
+        eventually("what was accepted serves", ms(10_000), || view.serves(group)).await;
+    });
+}
+
+/// A lost drive's groups without any volume can be rebuilt from nowhere, and nobody misses them: they must not keep the
+/// drive listed for ever.
+#[test]
+fn groups_of_no_volume_are_begun_anew_on_demand() {
+    Sim::new(6).block_on(async {
+        let (service, targets, _) = fabric(4).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        all_up(&service, &targets).await;
+        operate(ApiRequest::VolumeDelete { name: "v".into(), force: false, dry_run: false }).await.unwrap();
+        eventually("the volume is gone", ms(10_000), || service.map().volumes.is_empty()).await;
+        let nothing = operate(repair(&[], &[], true)).await.unwrap_err();
+        assert!(nothing.message.contains("there is nothing to accept"), "{nothing:?}");
+        let both = [DriveId(1), DriveId(2)];
+        for target in &targets[..2] {
+            target.kill();
+        }
+        sleep(ms(6_000)).await;
+        let of_both = |map: &weft_types::FabricMap| {
+            map.groups.values().filter(|g| g.read_set().all(|d| both.contains(&d))).count()
+        };
+        assert!(of_both(&service.map()) > 0, "some groups are on these two alone");
+        let error = operate(repair(&[], &[], false)).await.unwrap_err();
+        let named = both.map(|d| format!("--destroyed {d}")).join(" ");
+        assert!(error.code == ErrorCode::Refused && error.hint.unwrap().contains(&named));
+        let Ok(ApiAnswer::Loss(info)) = operate(repair(&[], &both, false)).await else { panic!() };
+        assert!(info.volumes.is_empty() && info.lost_bytes_max == 0 && !info.groups.is_empty(), "{info:?}");
+        assert_eq!(of_both(&service.map()), 0);
+        let is_out = || service.map().groups.values().all(|g| both.iter().all(|d| g.slot_of(*d).is_none()));
+        eventually("their groups are rebuilt elsewhere", ms(30_000), is_out).await;
+        for drive in both {
+            let remove = ApiRequest::DriveRemove { id: drive.to_string(), dry_run: false };
+            operate(remove).await.expect("nothing is on it any more");
+        }
     });
 }
 

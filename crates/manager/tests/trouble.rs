@@ -6,8 +6,8 @@ use harness::*;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use weft_api::{
-    ApiAnswer, ApiRequest, EventFilter, EventInfo, FabricStatus, Health, Severity, Trouble, TroubleKind,
-    WaitsFor,
+    ApiAnswer, ApiRequest, EventFilter, EventInfo, FabricStatus, Health, SettingsWish, Severity, Trouble,
+    TroubleKind, WaitsFor,
 };
 use weft_layout::{group_of, pieces};
 use weft_rt::sim::Sim;
@@ -38,11 +38,11 @@ fn of_size(name: &str, copies: u8, mib: u64) -> ApiRequest {
 }
 
 fn settings(rebuild_after_ms: Option<u64>, levels: Option<(u8, u8)>) -> ApiRequest {
-    ApiRequest::Settings {
+    ApiRequest::Settings(SettingsWish {
         rebuild_after_ms,
         capacity_warning_percent: levels.map(|l| l.0),
         capacity_critical_percent: levels.map(|l| l.1),
-    }
+    })
 }
 
 fn commands(trouble: &Trouble) -> Vec<&str> {
@@ -154,7 +154,8 @@ fn what_two_lost_drives_take_away_is_named_exactly() {
         assert_eq!(named.ranges[0].offset_bytes, blocks[0] * 4096);
         assert!(lost.doing[0].what.contains("node 'node-1'") && lost.doing[0].what.contains("node 'node-2'"));
         assert_eq!(waits(lost), [WaitsFor::LastCopy]);
-        assert_eq!(commands(lost), ["weft node start node-1", "weft node start node-2"]);
+        let expected = ["weft node start node-1", "weft node start node-2", "weft volume repair large"];
+        assert_eq!(commands(lost), expected);
         assert!(lost.advice.last().unwrap().what.contains("backup"), "{lost:?}");
         sleep(ms(1500)).await;
         assert_eq!(told(&events().await, &["data-unavailable", "data-available"]), ["data-unavailable"]);
@@ -221,6 +222,40 @@ fn a_rebuild_without_room_says_where_and_what_helps() {
         assert!((60_000..80_000).contains(&progress.eta_ms.expect("it moves")), "{progress:?}");
         let told = told(&events().await, &names).join(" ");
         assert_eq!(told, "capacity-full rebuild-waits-for-room capacity-normal rebuild-goes-on");
+        // One copy waits while the others go on: nobody knows when all is done.
+        for step in 12..20 {
+            report(None, 256 * step);
+            targets[0].resyncs.borrow_mut()[0].waits_for = Some(ResyncWait::Source("it is away".into()));
+            sleep(ms(1000)).await;
+            status().await;
+        }
+        let now = status().await;
+        let progress = trouble(&now, TroubleKind::CopiesMissing).doing.iter().find_map(|d| d.progress);
+        let progress = progress.expect("the others are copied");
+        assert!(progress.bytes_per_second.is_some_and(|rate| rate > 0), "{progress:?}");
+        assert_eq!(progress.eta_ms, None);
+    });
+}
+
+#[test]
+fn nothing_is_emptied_that_does_not_fit_elsewhere() {
+    Sim::new(109).block_on(async {
+        let (service, targets, _) = fabric(3).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        targets[0].room.set(Some((500 * MIB, 100 * MIB)));
+        for target in &targets[1..] {
+            target.room.set(Some((590 * MIB, 10 * MIB)));
+        }
+        sleep(ms(5000)).await;
+        let evacuate =
+            ApiRequest::DriveEvacuate { id: DriveId(1).to_string(), cancel: false, dry_run: false };
+        let before = service.map();
+        let error = operate(evacuate).await.expect_err("there is no room");
+        assert!(
+            error.message.contains("hold 500 MiB, the others of their pools have 20 MiB free"),
+            "{error:?}"
+        );
+        assert!(error.hint.is_some_and(|hint| hint.contains("add a drive")) && service.map() == before);
     });
 }
 
@@ -241,6 +276,16 @@ fn a_pool_that_fills_up_is_told_at_its_levels_and_once() {
                 CapacityLevel::Normal | CapacityLevel::Warning => Health::Healthy,
                 CapacityLevel::Critical | CapacityLevel::Full => Health::Degraded,
             };
+            let words = match now.pools[0].level {
+                CapacityLevel::Normal => None,
+                CapacityLevel::Warning => Some("is filling up"),
+                CapacityLevel::Critical => Some("is nearly full"),
+                CapacityLevel::Full => Some("is full"),
+            };
+            let told =
+                now.troubles.iter().find(|t| t.kind == TroubleKind::PoolFilling).map(|t| t.what.as_str());
+            assert_eq!(told.is_some(), words.is_some(), "{told:?}");
+            assert!(told.unwrap_or_default().contains(words.unwrap_or_default()), "{percent} %: {told:?}");
             assert_eq!(now.health, expected, "{percent} %: {:?}", now.reasons);
             let fullest = now.pools[0].fullest.clone().expect("they answer");
             assert_eq!((fullest.node.as_str(), fullest.used_bytes), ("node-1", percent * 10 * MIB));
@@ -363,5 +408,29 @@ fn a_clock_that_is_set_back_a_day_disturbs_nobody() {
         let all: Vec<u64> = events().await.iter().map(|e| e.seq).collect();
         assert_eq!(all, (1..=all.len() as u64).collect::<Vec<u64>>());
         let _keep: &Rc<FakeTarget> = &targets[1];
+    });
+}
+
+/// Targets judge by it what is too far ahead: what was written before must not be.
+#[test]
+fn the_clock_that_targets_hear_never_goes_back_also_not_over_a_restart_after_a_quiet_time() {
+    Sim::new(108).block_on(async {
+        let (service, targets, _) = fabric(1).await;
+        // So long that what happened last tells little of what the clock was.
+        sleep(ms(30 * 60_000)).await;
+        let before = targets[0].clock_us.get();
+        service.set_clock(-DAY_US);
+        sleep(ms(5_000)).await;
+        assert!(targets[0].clock_us.get() > before, "it is set back while the manager runs");
+        service.kill();
+        targets[0].clock_us.set(0);
+        service.restart().await;
+        eventually("it hears a clock again", ms(10_000), || targets[0].clock_us.get() > 0).await;
+        let behind_us = before.saturating_sub(targets[0].clock_us.get());
+        assert!(
+            behind_us < 11 * 60_000_000,
+            "{} s behind: written down every ten minutes",
+            behind_us / 1_000_000
+        );
     });
 }

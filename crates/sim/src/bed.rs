@@ -8,6 +8,7 @@ use std::time::Duration;
 use weft_api::{ApiAnswer, ApiReply, ApiRequest, FailureDomain};
 use weft_manager::{Manager, ManagerOptions, MapStore, MemStore};
 use weft_rt::sim::{self, Crash, ProcessId, SimDisk, spawn_process};
+use weft_rt::sync::{Notify, race};
 use weft_rt::{Addr, Link, Listener, random_below, random_u128, sleep, timeout};
 use weft_store::{FormatOptions, OpenOptions, Store};
 use weft_target::{Target, TargetOptions};
@@ -59,6 +60,10 @@ pub struct Node {
     drives: Vec<DriveId>,
     process: Cell<Option<ProcessId>>,
     stores: Rc<RefCell<Vec<Rc<Store>>>>,
+    /// Asks the process to stop in order.
+    stop: Rc<Notify>,
+    /// Set once it has.
+    is_stopped: Rc<Cell<bool>>,
 }
 
 /// The fabric.
@@ -130,6 +135,8 @@ impl Bed {
                 drives,
                 process: Cell::new(None),
                 stores: Rc::default(),
+                stop: Rc::default(),
+                is_stopped: Rc::default(),
             });
         }
         let bed = Rc::new(Bed {
@@ -199,6 +206,7 @@ impl Bed {
             return;
         }
         let (disks, shared) = (node.disks(), node.stores.clone());
+        let (stop, is_stopped) = (node.stop.clone(), node.is_stopped.clone());
         let (addr, name) = (node.addr.clone(), node.name.clone());
         let fabric = self.fabric;
         let process = spawn_process(node.host, &node.name, async move {
@@ -216,7 +224,15 @@ impl Bed {
             let options =
                 TargetOptions { node_name: name, fabric, listen: addr, managers: vec![manager_addr()] };
             sim::tell(|| "serves".into());
-            Target::start(options, stores).run(listener).await;
+            let target = Target::start(options, stores);
+            race(target.run(listener), stop.notified()).await;
+            target.stop().await;
+            let stores = std::mem::take(&mut *shared.borrow_mut());
+            for store in stores {
+                store.close().await.expect("its disk is sound");
+            }
+            target.say_last_word().await;
+            is_stopped.set(true);
         });
         sim::set_wall_skew(process, self.skew(node.host));
         node.process.set(Some(process));
@@ -228,6 +244,17 @@ impl Bed {
             self.nodes[n].stores.borrow_mut().clear();
             sim::kill(process, crash);
         }
+    }
+
+    /// Stops a node in order, as `weft node stop` does; it runs.
+    pub async fn stop_node(&self, n: usize) {
+        let node = &self.nodes[n];
+        node.is_stopped.set(false);
+        node.stop.notify_all();
+        while !node.is_stopped.get() {
+            sleep(Duration::from_millis(1)).await;
+        }
+        self.kill_node(n, Crash::Process);
     }
 
     /// The manager's store, which outlives it.

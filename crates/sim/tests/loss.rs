@@ -270,6 +270,52 @@ async fn old_copy_in_its_place(stop_all: bool) {
     history.check().unwrap_or_else(|v| panic!("{v}"));
 }
 
+/// A drive is replaced by a copy of itself that lacks only what was written after the last renewal before its node
+/// was stopped in order.
+async fn old_copy_of_a_moment_ago(manager_dies: bool) {
+    // Renewals are 5 s apart, the first one comes with the join.
+    let durations = Durations { lease_ms: 20_000, ..shape(3).durations };
+    let bed = Bed::start(BedShape { durations, ..shape(3) }).await;
+    bed.create_volume("shared", 2, 3).await;
+    let history = History::default();
+    let first = clients(&bed, &history, 0);
+    sleep(Duration::from_secs(7)).await;
+    first.into_iter().for_each(|c| kill(c, Crash::Process));
+    // Stopped and started again: the join tells the manager what it holds then, and what it holds is copied.
+    bed.stop_node(0).await;
+    let old = bed.nodes[0].disks()[0].copy("old");
+    bed.start_node(0);
+    let second = clients(&bed, &history, 1);
+    sleep(Duration::from_millis(1_500)).await;
+    second.into_iter().for_each(|c| kill(c, Crash::Process));
+    bed.stop_node(0).await;
+    if manager_dies {
+        bed.kill_manager();
+        bed.start_manager();
+    }
+    bed.nodes[0].put_disk(0, old);
+    bed.start_node(0);
+    let (drive, began) = (bed.nodes[0].drives()[0], now());
+    while !status(&bed).await.reasons.join("\n").contains("holds less than it had acknowledged") {
+        assert!(began.elapsed() < WITHIN, "it is not told that {drive} is an older copy");
+        sleep(Duration::from_millis(20)).await;
+    }
+    read_all(&bed, &history).await;
+    evicted(&bed, drive, &[drive]).await;
+    whole(&bed).await;
+    assert!(takes_part(&bed.map().await, drive), "it is brought up to date, and takes part again");
+    bed.scrub().await.unwrap();
+    history.check().unwrap_or_else(|v| panic!("{v}"));
+    assert!(history.completed() > 200, "{} operations", history.completed());
+}
+
+#[test]
+fn an_older_copy_that_lacks_only_the_last_moment_before_a_stop_is_noticed() {
+    for seed in 50..52 {
+        Sim::new(seed).block_on(old_copy_of_a_moment_ago(seed % 2 == 0));
+    }
+}
+
 #[test]
 fn a_drive_that_is_an_older_copy_of_itself_never_serves_what_it_holds() {
     for seed in 40..44 {

@@ -23,26 +23,8 @@ const WIPE_TAIL_BYTES: u64 = 64 << 10;
 /// # Errors
 /// If it is too small, holds anything and `force` is not set, or cannot be written.
 pub(crate) async fn format(drive: &Drive, options: &FormatOptions) -> Result<Label, StoreError> {
-    let size_bytes = drive.size_bytes();
-    let minimum_bytes = if options.allow_tiny { TINY_BYTES_MIN } else { DRIVE_BYTES_MIN };
-    if size_bytes < minimum_bytes {
-        return Err(StoreError::TooSmall { found_bytes: size_bytes, minimum_bytes });
-    }
-    if !options.force {
-        refuse_what_is_there(drive).await?;
-    }
-    let region = RegionMap::of(size_bytes, options.log_bytes);
-    if !region.is_consistent() {
-        return Err(StoreError::Invalid { reason: "the log leaves no room for data" });
-    }
-    let label = Label {
-        format: FORMAT_VERSION,
-        fabric: options.fabric,
-        drive: options.drive_id,
-        size_bytes,
-        created_us: weft_rt::wall_clock_us(),
-        region,
-    };
+    let label = plan(drive, options).await?;
+    let (size_bytes, region) = (label.size_bytes, label.region);
     let head = WIPE_HEAD_BYTES.min(size_bytes);
     write(drive, 0, Buf::zeroes(head as usize)).await?;
     let tail_at = size_bytes - WIPE_TAIL_BYTES.min(size_bytes);
@@ -55,6 +37,30 @@ pub(crate) async fn format(drive: &Drive, options: &FormatOptions) -> Result<Lab
     label.write(drive, &[region.label_b(), RegionMap::LABEL_A]).await?;
     flush(drive).await?;
     Ok(label)
+}
+
+/// Goes through all checks, and only reads: the label that the drive would get.
+pub(crate) async fn plan(drive: &Drive, options: &FormatOptions) -> Result<Label, StoreError> {
+    let size_bytes = drive.size_bytes();
+    let minimum_bytes = if options.allow_tiny { TINY_BYTES_MIN } else { DRIVE_BYTES_MIN };
+    if size_bytes < minimum_bytes {
+        return Err(StoreError::TooSmall { found_bytes: size_bytes, minimum_bytes });
+    }
+    if !options.force {
+        refuse_what_is_there(drive).await?;
+    }
+    let region = RegionMap::of(size_bytes, options.log_bytes);
+    if !region.is_consistent() {
+        return Err(StoreError::Invalid { reason: "the log leaves no room for data" });
+    }
+    Ok(Label {
+        format: FORMAT_VERSION,
+        fabric: options.fabric,
+        drive: options.drive_id,
+        size_bytes,
+        created_us: weft_rt::wall_clock_us(),
+        region,
+    })
 }
 
 async fn refuse_what_is_there(drive: &Drive) -> Result<(), StoreError> {

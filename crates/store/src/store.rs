@@ -44,6 +44,14 @@ impl Store {
         format::format(drive, &options).await
     }
 
+    /// Goes through all that [`Store::format`] checks, and changes nothing: the label that the drive would get.
+    ///
+    /// # Errors
+    /// Those of [`Store::format`].
+    pub async fn check_format(drive: &Drive, options: FormatOptions) -> Result<Label, StoreError> {
+        format::plan(drive, &options).await
+    }
+
     /// Opens a formatted drive and recovers what was acknowledged before. How long it takes is bounded by the
     /// log's size.
     ///

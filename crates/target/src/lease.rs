@@ -13,7 +13,6 @@ use std::time::Duration;
 use weft_rt::{Buf, Instant, Link, now, sleep, timeout};
 use weft_types::{BlockCount, DriveId, Durations, MapVersion, NodeId, with_causes};
 use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest};
-use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
 
 /// How often a lease is renewed within its life: three requests may be lost before it runs out.
@@ -115,7 +114,7 @@ impl Lease {
 }
 
 /// Why the connection to the manager is of no further use.
-enum Silent {
+pub(crate) enum Silent {
     /// It ended, or an answer did not come in time.
     Lost(String),
     /// The manager does not know this start of the target, or refuses it.
@@ -135,9 +134,7 @@ impl Target {
         let (mut at, mut pause) = (0, RETRY);
         loop {
             let addr = &self.options.managers[at % self.options.managers.len()];
-            let role = PeerRole::Target(self.node().unwrap_or_default());
-            let hello = Hello::new(role, Some(self.options.fabric), self.options.node_name.clone());
-            let silent = match Link::connect(addr, &hello).await {
+            let silent = match Link::connect(addr, &self.hello()).await {
                 Ok(link) => self.serve_under(&link).await,
                 Err(error) => Silent::Lost(with_causes(&error)),
             };
@@ -211,9 +208,8 @@ impl Target {
     async fn renew(&self, link: &Link) -> Result<(), Silent> {
         let node = self.node().expect("a target renews after it has joined");
         let adopted = self.map_version();
-        let served = self.drives.values().filter(|d| !d.has_failed());
-        let commits = served.map(|d| (d.id, d.store.durable_commit())).collect();
-        let request = ManagerRequest::Renew { node, incarnation: self.incarnation, adopted, commits };
+        let (incarnation, commits) = (self.incarnation, self.commits());
+        let request = ManagerRequest::Renew { node, incarnation, adopted, commits };
         let sent = now();
         let (answer, _) = self.ask(link, &request).await?;
         let ManagerAnswer::Granted { map, suspects, clock_us } = answer else {
@@ -225,6 +221,12 @@ impl Target {
             self.fetch_map(link);
         }
         Ok(())
+    }
+
+    /// How far the drives that it serves have come, durably.
+    pub(crate) fn commits(&self) -> Vec<(DriveId, u64)> {
+        let served = self.drives.values().filter(|d| !d.has_failed());
+        served.map(|d| (d.id, d.store.durable_commit())).collect()
     }
 
     /// Fetches the newest map in the background. The manager pushes every map too, and may hold this answer back:
@@ -260,7 +262,11 @@ impl Target {
 
     /// Asks the manager. An answer that takes longer than half a lease is none: the connection may be dead without
     /// anyone having said so.
-    async fn ask(&self, link: &Link, request: &ManagerRequest) -> Result<(ManagerAnswer, Buf), Silent> {
+    pub(crate) async fn ask(
+        &self,
+        link: &Link,
+        request: &ManagerRequest,
+    ) -> Result<(ManagerAnswer, Buf), Silent> {
         let (head, body) = control::encode_request(request);
         let call = link.call(Kind::Manage, &head, body.into_iter().map(Buf::from).collect());
         let frame = match timeout(self.durations().lease() / 2, call).await {

@@ -13,6 +13,7 @@ mod clock;
 mod command;
 mod drive;
 mod inventory;
+mod last_word;
 mod lease;
 mod load;
 mod member;

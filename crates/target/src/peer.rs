@@ -135,7 +135,8 @@ impl Target {
         }
     }
 
-    fn hello(&self) -> Hello {
+    /// What it says first to whomever it connects to.
+    pub(crate) fn hello(&self) -> Hello {
         let role = PeerRole::Target(self.node().unwrap_or_default());
         Hello::new(role, Some(self.options.fabric), self.options.node_name.clone())
     }

@@ -7,6 +7,7 @@ use std::path::Path;
 use weft_cli::{CliError, DriveFormatArgs, Output, Size};
 use weft_rt::{Drive, OpenOptions, random_u128};
 use weft_store::{FormatOptions, Label, Store, StoreError};
+use weft_types::limits::DRIVE_BYTES_MIN;
 use weft_types::{DriveId, with_causes};
 
 /// A drive that was formatted, for programs.
@@ -17,6 +18,17 @@ struct Formatted<'a> {
     fabric: String,
     size_bytes: u64,
     format: u16,
+}
+
+/// A drive that would be formatted, for programs.
+#[derive(serde::Serialize)]
+struct WouldFormat<'a> {
+    path: &'a Path,
+    fabric: String,
+    size_bytes: u64,
+    /// What is on it that would be lost.
+    overwrites: Option<String>,
+    dry_run: bool,
 }
 
 pub(crate) async fn format(args: DriveFormatArgs, output: Output) -> Result<(), CliError> {
@@ -38,6 +50,9 @@ pub(crate) async fn format(args: DriveFormatArgs, output: Output) -> Result<(), 
         }
         (Some(_), _) => None,
     };
+    if args.dry_run {
+        return rehearse(&args, create_bytes, output).await;
+    }
     let label = make(&args, create_bytes).await.inspect_err(|_| {
         if existing.is_none() {
             // It did not exist before, so nothing is lost; that it may not be there either is no news.
@@ -53,6 +68,48 @@ pub(crate) async fn format(args: DriveFormatArgs, output: Output) -> Result<(), 
     };
     output.show(&formatted, |f, _| {
         format!("{} formatted as drive {}, {}\n", f.path.display(), f.drive, Size(f.size_bytes))
+    })
+}
+
+/// Says what formatting would do, after the checks that it goes through.
+async fn rehearse(args: &DriveFormatArgs, create_bytes: Option<u64>, output: Output) -> Result<(), CliError> {
+    let spec = spec(&args.path)?;
+    let (size_bytes, overwrites) = match create_bytes {
+        Some(found_bytes) if found_bytes < DRIVE_BYTES_MIN => {
+            let small = StoreError::TooSmall { found_bytes, minimum_bytes: DRIVE_BYTES_MIN };
+            return Err(store_refusal(spec)(small));
+        }
+        Some(bytes) => (bytes, None),
+        None => {
+            let options = OpenOptions { create_bytes: None, sparse: false, read_only: true };
+            let drive = Drive::open(spec, options).await.map_err(open_refusal(spec))?;
+            let options = FormatOptions::new(args.fabric_id, DriveId::from_random(random_u128()));
+            let checked = match Store::check_format(&drive, options.clone()).await {
+                Err(found @ (StoreError::ForeignData { .. } | StoreError::FormattedAlready { .. }))
+                    if args.force =>
+                {
+                    let forced = FormatOptions { force: true, ..options };
+                    Store::check_format(&drive, forced).await.map(|label| (label, Some(with_causes(&found))))
+                }
+                other => other.map(|label| (label, None)),
+            };
+            let (label, found) = checked.map_err(store_refusal(spec))?;
+            (label.size_bytes, found)
+        }
+    };
+    let would = WouldFormat {
+        path: &args.path,
+        fabric: args.fabric_id.to_string(),
+        size_bytes,
+        overwrites,
+        dry_run: true,
+    };
+    output.show(&would, |w, _| {
+        let found = w
+            .overwrites
+            .as_ref()
+            .map_or_else(String::new, |found| format!("; lost would be what is there: {found}"));
+        format!("{} of {} would be formatted{found}\n", w.path.display(), Size(w.size_bytes))
     })
 }
 

@@ -3,6 +3,7 @@
 //! It owns the daemons' entry points and the commands that open drives. What is printed, and everything that a
 //! client or a tool can do, is in `weft-cli`.
 
+mod backup;
 mod bench;
 mod check;
 mod drive;

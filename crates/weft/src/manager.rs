@@ -1,37 +1,29 @@
 //! `weft manager run`: the manager as a process.
 
+use crate::backup::BackupFolder;
+use crate::stop::asked_to_stop;
 use std::cell::RefCell;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_cli::{CliError, ManagerRunArgs};
 use weft_manager::{EmbeddedStore, Manager, ManagerError, ManagerOptions};
 use weft_metrics::{ManagerView, manager_page, process_load};
 use weft_rt::sync::{Either, race};
-use weft_rt::{Addr, Listener, offload, sleep, spawn, wall_clock_us};
-
-use crate::stop::asked_to_stop;
-use weft_types::{MapVersion, with_causes};
-use weft_wire::backup::encode_backup;
-
-/// How often the map is backed up, if it has changed.
-const BACKUP_EVERY: Duration = Duration::from_secs(3600);
-
-/// The first backup is taken when those who were there before have joined.
-const FIRST_BACKUP_AFTER: Duration = Duration::from_secs(60);
-
-/// Backups that are kept: a day of them.
-const BACKUPS_KEPT: usize = 24;
+use weft_rt::{Addr, Listener, offload, spawn};
+use weft_types::with_causes;
 
 /// Runs until a signal, or until the manager can serve no more.
 pub(crate) async fn run(args: ManagerRunArgs) -> Result<(), CliError> {
     let supervisor = args.supervisor.clone();
     let running: RefCell<Option<Rc<Manager>>> = RefCell::new(None);
     let ended = race(asked_to_stop(supervisor), serve(args, &running)).await;
-    if let Some(manager) = running.borrow().as_ref() {
-        manager.keep_commits(Duration::ZERO);
+    if let Some(manager) = running.borrow().as_ref()
+        && let Err(error) = manager.keep_commits(Duration::ZERO)
+    {
+        tracing::warn!(error = with_causes(&error), "how far drives have come was not kept");
     }
     match ended {
         Either::Left(()) => Ok(()),
@@ -59,56 +51,16 @@ async fn serve(args: ManagerRunArgs, running: &RefCell<Option<Rc<Manager>>>) -> 
     if let Some(listener) = metrics {
         serve_metrics(listener, &manager);
     }
-    spawn(back_up(manager.clone(), backups_folder(&args.store)));
+    let backups = BackupFolder::beside(&args.store);
+    spawn(manager.clone().keep_backups(args.backup_every.0, move |version, bytes| {
+        let backups = backups.clone();
+        offload(move || backups.write(version, &bytes))
+    }));
     let reason = manager.halted().await;
     Err(CliError::Failed {
         message: format!("the manager serves no more: {reason}"),
         hint: "make sure that only one manager runs and its disk is sound, then start it again".into(),
     })
-}
-
-/// The folder of the backups that the manager takes by itself: beside its store.
-fn backups_folder(store: &Path) -> PathBuf {
-    store.parent().unwrap_or(Path::new(".")).join("backups")
-}
-
-/// Takes a backup of the map every hour in which it has changed, and keeps the newest. One that cannot be written is
-/// told in the log, and missed by nobody who has the drives.
-async fn back_up(manager: Rc<Manager>, folder: PathBuf) {
-    let mut last = MapVersion(0);
-    sleep(FIRST_BACKUP_AFTER).await;
-    loop {
-        let map = manager.map();
-        if map.version > last && !map.nodes.is_empty() {
-            last = map.version;
-            let (bytes, folder) = (encode_backup(&map, wall_clock_us() / 1000), folder.clone());
-            let version = map.version.0;
-            if let Err(error) = offload(move || write_backup(&folder, version, &bytes)).await {
-                tracing::warn!(error = with_causes(&error), "the map was not backed up");
-            }
-        }
-        sleep(BACKUP_EVERY).await;
-    }
-}
-
-/// Writes a backup whole or not at all, and removes the oldest that are too many.
-fn write_backup(folder: &Path, version: u64, bytes: &[u8]) -> io::Result<()> {
-    fs::create_dir_all(folder)?;
-    let name = format!("map-{version:020}.weftmap");
-    let fresh = folder.join(format!("{name}.new"));
-    fs::write(&fresh, bytes)?;
-    fs::File::open(&fresh)?.sync_all()?;
-    fs::rename(&fresh, folder.join(&name))?;
-    let mut kept: Vec<PathBuf> = fs::read_dir(folder)?.filter_map(|e| Some(e.ok()?.path())).collect();
-    kept.retain(|p| {
-        let name = p.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-        name.starts_with("map-") && name.ends_with(".weftmap")
-    });
-    kept.sort();
-    for old in kept.iter().rev().skip(BACKUPS_KEPT) {
-        fs::remove_file(old)?;
-    }
-    Ok(())
 }
 
 fn serve_metrics(listener: Listener, manager: &Rc<Manager>) {

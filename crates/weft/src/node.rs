@@ -34,7 +34,7 @@ pub(crate) async fn run(args: NodeRunArgs) -> Result<(), CliError> {
         }
     };
     let target: Option<Rc<Target>> = target.borrow_mut().take();
-    if let Some(target) = target {
+    if let Some(target) = &target {
         target.stop().await;
     }
     let stores = std::mem::take(&mut *stores.borrow_mut());
@@ -43,6 +43,9 @@ pub(crate) async fn run(args: NodeRunArgs) -> Result<(), CliError> {
         if let Err(error) = store.close().await {
             tracing::error!(path, error = with_causes(&error), "the drive was not closed in order");
         }
+    }
+    if let Some(target) = &target {
+        target.say_last_word().await;
     }
     tracing::info!(node = args.name, "node stops");
     ended

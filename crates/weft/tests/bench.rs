@@ -2,25 +2,11 @@
 
 mod bed;
 
-use bed::{Bed, wait_until};
+use bed::{Bed, assert_balanced, wait_until};
 use serde_json::Value;
 use std::fs;
 use std::io::Read;
 use std::time::Duration;
-
-/// Insists that every tag is closed, in order.
-fn assert_balanced(html: &str) {
-    let mut open: Vec<&str> = Vec::new();
-    for piece in html.split('<').skip(1) {
-        let (tag, _) = piece.split_once('>').expect("tags end");
-        if let Some(name) = tag.strip_prefix('/') {
-            assert_eq!(open.pop(), Some(name), "closed out of order");
-        } else if !tag.ends_with('/') && !tag.starts_with('!') {
-            open.extend(tag.split_whitespace().next());
-        }
-    }
-    assert_eq!(open, Vec::<&str>::new(), "never closed");
-}
 
 fn run<'a>(rest: &[&'a str]) -> Vec<&'a str> {
     [&["bench", "run", "data", "--warm-up", "0s"], rest].concat()

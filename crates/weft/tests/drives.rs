@@ -28,6 +28,15 @@ fn a_drive_is_formatted_inspected_and_checked() {
     format(&bed, "d", FABRIC, &["--size", "65MiB"]).fails(4, &["exists with 64 MiB"]);
     format(&bed, "d", FABRIC, &[]).fails(4, &["formatted for Weft already", "--force"]);
     format(&bed, "d", OTHER, &[]).fails(4, &[FABRIC]);
+    format(&bed, "d", OTHER, &["--dry-run"]).fails(4, &[FABRIC, "--force"]);
+    let before = fs::read(bed.path("d")).expect("read");
+    let would = format(&bed, "d", OTHER, &["--dry-run", "--force"]);
+    assert!(would.code == 0 && would.out.contains("would be formatted; lost would be"), "{would:?}");
+    assert!(would.out.contains(FABRIC) && before == fs::read(bed.path("d")).expect("read"), "{would:?}");
+    let would = format(&bed, "new", OTHER, &["--dry-run", "--size", "64MiB"]);
+    assert!(would.code == 0 && would.out.contains("64 MiB would be formatted\n"), "{would:?}");
+    format(&bed, "new", OTHER, &["--dry-run", "--size", "1MiB"]).fails(1, &["smallest"]);
+    assert!(!bed.path("new").exists(), "a dry run makes nothing");
     assert_eq!(format(&bed, "d", OTHER, &["--force"]).code, 0);
     format(&bed, "tiny", FABRIC, &["--size", "1MiB"]).fails(1, &["smallest"]);
     assert!(!bed.path("tiny").exists(), "what it made itself, it removes");

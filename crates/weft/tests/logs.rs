@@ -62,6 +62,42 @@ fn one_number_finds_a_request_in_the_logs_of_all_machines() {
     });
 }
 
+/// The requests that lines of a log in text tell of as failed.
+fn failed_in_text(log: &str) -> BTreeSet<String> {
+    let told = log.lines().filter(|line| line.contains("request failed"));
+    told.filter_map(|line| Some(line.split_once("request_id=")?.1.split(' ').next()?.to_owned())).collect()
+}
+
+#[test]
+fn a_request_that_fails_is_told_under_its_number_by_the_client_and_by_the_node() {
+    let mut bed = Bed::new("logs-failed");
+    bed.env = vec![("WEFT_LOG_FORMAT", "json")];
+    bed.up(2, 1);
+    bed.ok(&["volume", "create", "data", "--size", "256MiB", "--copies", "2", "--thin"]);
+    fs::write(bed.path("image"), vec![7; 192 << 20]).expect("written");
+    bed.env.push(("WEFT_LOG", "warn"));
+    let said = bed.weft(&["volume", "import", "data", "image"]);
+    assert_eq!(said.code, 1, "it does not fit on drives of 128 MiB: {said:?}");
+    let client = failed_in_text(&said.err);
+    let nodes: Vec<Value> = ["node-1", "node-2"].iter().flat_map(|node| lines(&bed, node)).collect();
+    let told: Vec<&Value> = nodes.iter().filter(|line| line["message"] == "request failed").collect();
+    assert!(!told.is_empty(), "{said:?}");
+    for line in &told {
+        assert!(
+            line["request_id"].as_str().is_some_and(|id| id.starts_with('s') && id.contains('-')),
+            "{line}"
+        );
+        assert_eq!((&line["volume"], &line["what"]), (&"data".into(), &"write".into()), "{line}");
+        assert!(
+            line["status"].is_string() && line["error"].is_string() && line["drive"].is_string(),
+            "{line}"
+        );
+    }
+    let at_nodes: BTreeSet<String> =
+        told.iter().filter_map(|line| Some(line["request_id"].as_str()?.to_owned())).collect();
+    assert!(client.intersection(&at_nodes).next().is_some(), "{client:?}\n{at_nodes:?}");
+}
+
 #[test]
 fn a_level_that_means_nothing_and_a_file_that_cannot_be_written_are_refused() {
     let bed = Bed::new("logs-bad");

@@ -78,6 +78,50 @@ fn a_map_is_backed_up_and_only_restored_where_nobody_knows_more() {
 }
 
 #[test]
+fn what_the_manager_backs_up_by_itself_restores() {
+    let bed = Bed::new("own-backup");
+    bed.up(3, 1);
+    bed.ok(&["volume", "create", "data", "--size", "32MiB"]);
+    let data = sample(16 * MIB, 4);
+    fs::write(bed.path("file"), &data).expect("written");
+    bed.ok(&["volume", "import", "data", "file"]);
+    bed.ok(&["manager", "stop"]);
+    // The same manager, with backups every second instead of every hour, and a file where they should go.
+    let (store, folder) = (bed.fabric().join("manager/map.redb"), bed.fabric().join("manager/backups"));
+    assert!(!folder.exists(), "the first one is taken after a minute");
+    fs::write(&folder, "in the way").expect("written");
+    let addr = format!("127.0.0.1:{}", bed.port);
+    let (store_arg, socket) = (store.display().to_string(), bed.fabric().join("run/manager.sock"));
+    let socket = socket.display().to_string();
+    let run = ["manager", "run", "--store", &store_arg, "--listen", &addr, "--socket", &socket];
+    bed.weft(&[&run[..], &["--backup-every", "10ms"]].concat()).fails_as_usage("at least 1 s");
+    let manager = bed.spawn(&[&run[..], &["--backup-every", "1s"]].concat());
+    let events = || bed.weft(&["events"]).out;
+    wait_until("it is told", || events().contains("map-backup-failed"));
+    assert!(events().contains(&format!("cannot make the folder {}", folder.display())), "{}", events());
+    fs::remove_file(&folder).expect("removed");
+    wait_until("it is over", || events().contains("map-backup-kept"));
+    bed.await_health("healthy");
+    wait_until("sessions are swept", || bed.json(&["session", "list"])["sessions"] == serde_json::json!([]));
+    let newest = || {
+        let names = fs::read_dir(&folder).expect("it is there").map(|e| e.expect("readable").path());
+        names.max().expect("there is one").display().to_string()
+    };
+    let is_newest = || bed.json(&["map", "diff", &newest()])["changes"] == serde_json::json!([]);
+    wait_until("what has changed since is backed up", is_newest);
+    assert!(bed.ok(&["map", "verify", &newest()]).contains("volumes data intact"));
+    assert_eq!(manager.end("TERM"), Some(0));
+    bed.ok(&["down"]);
+    fs::remove_file(&store).expect("it was there");
+    let done = restore(&bed, &newest(), &[]);
+    assert!(done.code == 0 && store.exists(), "{done:?}");
+    bed.ok(&["up", "--detach"]);
+    bed.await_health("healthy");
+    bed.ok(&["volume", "export", "data", "back"]);
+    assert!(fs::read(bed.path("back")).expect("read")[..data.len()] == data[..], "the data is there");
+}
+
+#[test]
 fn a_drive_file_from_before_is_noticed_and_brought_up_to_date() {
     let bed = Bed::new("older");
     bed.up(3, 1);
@@ -92,8 +136,7 @@ fn a_drive_file_from_before_is_noticed_and_brought_up_to_date() {
     bed.ok(&["up", "--detach"]);
     bed.await_health("healthy");
     bed.ok(&["volume", "import", "data", "second", "--force"]);
-    // Targets tell how far they have come with each renewal of their lease, and the manager keeps it some seconds later.
-    std::thread::sleep(std::time::Duration::from_secs(8));
+    // At once: what no renewal of a lease has told yet, a node says when it stops.
     bed.ok(&["down"]);
     fs::copy(bed.path("before"), drive).expect("copied");
     bed.ok(&["up", "--detach"]);

@@ -129,6 +129,10 @@ fn levels_are_settings_and_wrong_ones_are_refused() {
     let levels = serde_json::json!({ "warning_percent": 70, "critical_percent": 85 });
     assert_eq!(set["settings"]["capacity"], levels);
     assert_eq!(bed.json(&["fabric", "show"])["settings"]["capacity"], levels);
+    let shown: Vec<String> = bed.ok(&["fabric", "show"]).lines().map(str::to_owned).collect();
+    for (name, value) in [("capacity warning", "70 %"), ("capacity critical", "85 %")] {
+        assert!(shown.iter().any(|line| line.starts_with(name) && line.ends_with(value)), "{shown:?}");
+    }
     bed.weft(&["fabric", "set", "--capacity-warning", "90"]).fails(2, &["90 %", "85 %"]);
     bed.weft(&["fabric", "set", "--capacity-warning", "120%"]).fails_as_usage("1 to 99");
     assert_eq!(bed.json(&["fabric", "show"])["settings"]["capacity"], levels, "nothing was changed");

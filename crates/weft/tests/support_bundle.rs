@@ -4,6 +4,7 @@ mod bed;
 
 use bed::Bed;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -57,6 +58,24 @@ fn missing(manifest: &Value) -> Vec<(String, String)> {
     all.map(|item| (text(&item["name"]), text(&item["why"]))).collect()
 }
 
+/// The files of a bundle of a fabric of two nodes with one drive each.
+fn expected() -> BTreeSet<String> {
+    let mut names: Vec<String> = vec!["program.json".into(), "local/fabric.json".into()];
+    let machine = "version os-release cpuinfo meminfo loadavg uptime pressure-cpu pressure-io pressure-memory limits \
+                   mounts partitions diskstats network-devices network-counters network-protocols network-sockets";
+    names.extend(machine.split_whitespace().map(|name| format!("machine/{name}.txt")));
+    names.extend(["settings", "block-devices", "interfaces"].map(|name| format!("machine/{name}.json")));
+    let asked = "status map events load nodes drives pools volumes sessions scrub settings";
+    names.extend(asked.split_whitespace().map(|name| format!("fabric/{name}.json")));
+    for member in ["manager", "node-1", "node-2"] {
+        names.extend([format!("metrics/{member}.txt"), format!("logs/{member}.log")]);
+        names
+            .extend(["status", "limits", "io", "sched"].map(|file| format!("processes/{member}/{file}.txt")));
+    }
+    names.extend(["node-1", "node-2"].map(|node| format!("drives/{node}/drive-1.json")));
+    names.into_iter().collect()
+}
+
 #[test]
 fn what_can_be_had_is_in_it_and_nothing_else() {
     let mut bed = Bed::new("bundle");
@@ -100,8 +119,17 @@ fn what_can_be_had_is_in_it_and_nothing_else() {
         assert!(text.contains(word), "'{word}' is not in {name}: {text}");
     }
     let manifest = manifest(&folder);
-    let listed = manifest["files"].as_array().expect("files").len();
-    assert_eq!(listed + 2, files(&folder).len(), "all but the manifest and the sums are listed");
+    let listed = manifest["files"].as_array().expect("files").iter();
+    let listed: BTreeSet<String> = listed.map(|f| f["name"].as_str().expect("a name").to_owned()).collect();
+    assert_eq!(listed.len() + 2, files(&folder).len(), "all but the manifest and the sums are listed");
+    assert_eq!(listed, expected(), "no more and no less");
+    // Each is the answer to a question of its own.
+    let ops = listed.iter().filter(|name| name.starts_with("fabric/")).map(|name| {
+        let text = fs::read_to_string(folder.join(name)).expect("read");
+        let answer: Value = serde_json::from_str(&text).expect("JSON");
+        answer["op"].as_str().expect("what was answered").to_owned()
+    });
+    assert_eq!(ops.collect::<BTreeSet<String>>().len(), 11);
 }
 
 #[test]

@@ -25,6 +25,9 @@ fn data_lives_through_a_dead_node_a_restart_and_a_lost_manager() {
     let bed = Bed::new("life");
     let report = bed.up(3, 1);
     assert!(report.contains("is up: 3 nodes, 3 drives of 128 MiB"), "{report}");
+    let fits = report.lines().find_map(|line| line.trim().split_once("--size ")).expect("a first command").1;
+    bed.ok(&["volume", "create", "hinted", "--size", fits.split(' ').next().expect("a size")]);
+    bed.ok(&["volume", "delete", "hinted", "--yes"]);
     bed.ok(&["volume", "create", "data", "--size", "48MiB"]);
     let (first, second) = (sample(24 * MIB, 1), sample(30 * MIB - 100, 2));
     fs::write(bed.path("first"), &first).expect("written");
@@ -36,6 +39,10 @@ fn data_lives_through_a_dead_node_a_restart_and_a_lost_manager() {
     bed.weft(&["node", "stop", "node-2"]).fails(1, &["node-2 is not running"]);
     bed.await_health("degraded");
     bed.weft(&["volume", "import", "data", "second"]).fails(4, &["holds data", "--force"]);
+    bed.weft(&["volume", "import", "data", "second", "--dry-run"]).fails(4, &["holds data", "--force"]);
+    let would = bed.json(&["volume", "import", "data", "second", "--dry-run", "--force"]);
+    assert_eq!((&would["overwrites"], &would["bytes"]), (&true.into(), &second.len().into()), "{would}");
+    assert_holds(&bed, "data", &first);
     bed.ok(&["volume", "import", "data", "second", "--force"]);
     assert_holds(&bed, "data", &second);
 

@@ -2,7 +2,7 @@
 
 mod bed;
 
-use bed::{Bed, sample, wait_until};
+use bed::{Bed, assert_balanced, sample, wait_until};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -124,20 +124,6 @@ fn every_member_of_a_local_fabric_serves_the_documented_metrics() {
     wait_until("the manager tells that a node is gone", || {
         metrics(bed.port + 3).lines().any(|l| l == "weft_node_up{node=\"node-2\"} 0")
     });
-}
-
-/// Insists that every tag is closed, in order.
-fn assert_balanced(html: &str) {
-    let mut open: Vec<&str> = Vec::new();
-    for piece in html.split('<').skip(1) {
-        let (tag, _) = piece.split_once('>').expect("tags end");
-        if let Some(name) = tag.strip_prefix('/') {
-            assert_eq!(open.pop(), Some(name), "closed out of order");
-        } else if !tag.ends_with('/') && !tag.starts_with('!') {
-            open.extend(tag.split_whitespace().next());
-        }
-    }
-    assert_eq!(open, Vec::<&str>::new(), "never closed");
 }
 
 #[test]

@@ -35,6 +35,17 @@ pub enum ManagerRequest {
         #[serde(default)]
         commits: Vec<(DriveId, u64)>,
     },
+    /// A target was stopped in order, its drives are closed, and this is how far they have come in the end. Answered
+    /// once that is durable: a drive that is seen next with less is an older copy of itself. It says nothing about who
+    /// serves: the lease runs out as it would have.
+    Stopped {
+        /// The node.
+        node: NodeId,
+        /// The start of the process that is being stopped.
+        incarnation: u64,
+        /// Per drive the newest commit that is durable there.
+        commits: Vec<(DriveId, u64)>,
+    },
     /// Answers once the map is newer than this one, or with no map after a while.
     WatchMap {
         /// The version that the sender has; 0 for none.

@@ -3,11 +3,13 @@
 //! The kernel counts what a process writes to disks, so drives are files on a real file system, which are written
 //! to directly; nothing of what this measures is the store's own count.
 
-use super::stage::{Stage, StagePlan};
-use super::{RepairOptions, disk_folder, progress};
+use super::quiet::Voids;
+use super::stage::{Copies, Stage, StagePlan};
+use super::{RepairOptions, disk_folder};
 use crate::BenchError;
 use crate::load::{Amount, Load};
 use crate::process::disk_bytes;
+use crate::progress::progress;
 use crate::report::rounded;
 use serde::Serialize;
 
@@ -49,7 +51,7 @@ pub struct AmplifyRow {
     pub iops: f64,
 }
 
-pub(crate) async fn measure(options: &RepairOptions) -> Result<AmplifyFigures, BenchError> {
+pub(crate) async fn measure(options: &RepairOptions, voids: &Voids) -> Result<AmplifyFigures, BenchError> {
     let on_disk = RepairOptions { drives_in: Some(disk_folder(options)), ..options.clone() };
     let working_set = options.sizes.amplify_bytes;
     let plan = StagePlan {
@@ -60,12 +62,13 @@ pub(crate) async fn measure(options: &RepairOptions) -> Result<AmplifyFigures, B
         width: None,
         is_thin: false,
     };
-    let mut stage = Stage::set(&on_disk, &plan).await?;
+    let mut stage = Stage::set(&on_disk, &plan, voids.of("write amplification")).await?;
     progress("write amplification: fill");
     stage.fill().await?;
     let mut rows = Vec::new();
     for block_bytes in [4 << 10, 64 << 10] {
         progress(&format!("write amplification of {} KiB", block_bytes >> 10));
+        stage.quiet(&format!("blocks of {} KiB", block_bytes >> 10), Copies::Whole, None).await?;
         rows.push(row(options, &mut stage, block_bytes).await?);
     }
     Ok(AmplifyFigures { working_set_bytes: working_set, drive_bytes: plan.drive_bytes, depth: DEPTH, rows })

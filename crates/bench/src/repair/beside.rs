@@ -2,12 +2,13 @@
 
 use super::RepairOptions;
 use super::phases::{PhaseFigures, Recorder, RoundTimeline};
-use super::progress;
+use super::quiet::Voids;
 use super::raw::{self, RawRates};
 use super::stage::{Copies, Stage, StagePlan};
 use crate::BenchError;
 use crate::limit::{Limit, Shape};
-use crate::load::{Amount, Load, Ran, Watch};
+use crate::load::{Amount, Load, Ran, Schedule, Watch};
+use crate::progress::progress;
 use crate::report::{median, rounded};
 use serde::Serialize;
 use std::rc::Rc;
@@ -25,11 +26,12 @@ const DEPTH: u32 = 8;
 /// How many of a hundred requests are reads.
 const READ_PERCENT: u8 = 50;
 
-/// How long a rebuild is held back after the loss. A client's requests stall while the lease of the node runs out
-/// (2 s), and those that were due meanwhile are made up for afterwards; what is measured begins when that is over.
+/// How long a rebuild is held back at least once the lost copies are out. A client's requests stall while the lease of
+/// the node runs out (2 s), and those that were due meanwhile are made up for afterwards; what is measured begins when
+/// that is over.
 const REBUILD_AFTER: Duration = Duration::from_secs(4);
 
-/// How long a node stays away beyond the length of a phase, for the same reason.
+/// How long a node stays away at least beyond the length of a phase, for the same reason.
 const AWAY_BEYOND: Duration = Duration::from_secs(4);
 
 /// How long the load goes on before its first phase, and after the last.
@@ -120,7 +122,7 @@ impl Copied {
     }
 }
 
-pub(crate) async fn measure(options: &RepairOptions) -> Result<BesideFigures, BenchError> {
+pub(crate) async fn measure(options: &RepairOptions, voids: &Voids) -> Result<BesideFigures, BenchError> {
     let plan = StagePlan {
         nodes: NODES,
         drives: 1,
@@ -143,11 +145,13 @@ pub(crate) async fn measure(options: &RepairOptions) -> Result<BesideFigures, Be
     let mut clients: Vec<Client> = options.working_sets(plan.volume_bytes).map(Client::new).collect();
     for number in 1..=options.rounds {
         progress(&format!("repair with nobody beside it, {number} of {}", options.rounds));
-        alone.push(repair_alone(options, &plan).await?);
+        let part = voids.of(format!("repair with nobody beside it, round {number}"));
+        alone.push(repair_alone(options, &plan, part).await?);
         for client in &mut clients {
             let mib = client.working_set >> 20;
             progress(&format!("repair beside a client on {mib} MiB, {number} of {}", options.rounds));
-            client.round(options, &plan).await?;
+            let part = voids.of(format!("repair beside a client on {mib} MiB, round {number}"));
+            client.round(options, &plan, part).await?;
         }
     }
     let of_alone = |figure: fn(&(Copied, Copied)) -> f64| median(alone.iter().map(figure).collect());
@@ -210,14 +214,20 @@ impl Client {
     }
 
     /// Lets a node go and come back, and another go for good, beside the load, which never rests.
-    async fn round(&mut self, options: &RepairOptions, plan: &StagePlan) -> Result<(), BenchError> {
-        let mut stage = Stage::set(options, plan).await?;
+    async fn round(
+        &mut self,
+        options: &RepairOptions,
+        plan: &StagePlan,
+        voids: Voids,
+    ) -> Result<(), BenchError> {
+        let mut stage = Stage::set(options, plan, voids).await?;
         stage.settle().await?;
+        stage.quiet("what the client reaches alone", Copies::Whole, None).await?;
         // Found out before the round begins.
         self.pace(options, &stage).await?;
         let recorder = Recorder::new(&stage.bed);
         let running = self.begin(options, &stage, &recorder).await?;
-        let conducted = conduct(options, &mut stage, &recorder).await;
+        let conducted = conduct(options, &mut stage, &recorder, &running.schedule).await;
         running.end().await?;
         let (phases, resync, rebuild) = conducted?;
         self.rounds.push(Round { phases, resync, rebuild, timeline: recorder.timeline() });
@@ -237,12 +247,16 @@ impl Client {
         recorder: &Rc<Recorder>,
     ) -> Result<Running, BenchError> {
         let pace = self.pace(options, stage).await?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let watch =
-            Watch { on_request: Some(recorder.listener()), stop: Some(stop.clone()), ..Watch::default() };
+        let (stop, schedule) = (Arc::new(AtomicBool::new(false)), Rc::new(Schedule::default()));
+        let watch = Watch {
+            on_request: Some(recorder.listener()),
+            stop: Some(stop.clone()),
+            schedule: Some(schedule.clone()),
+            ..Watch::default()
+        };
         let (volume, load) = (stage.volume.clone(), self.load(pace.per_second, Amount::Requests(u64::MAX)));
         let task = spawn(async move { load.run_watched(&volume, watch).await });
-        Ok(Running { stop, task })
+        Ok(Running { schedule, stop, task })
     }
 
     fn end(self) -> ClientFigures {
@@ -265,6 +279,8 @@ impl Client {
 
 /// A client's load that runs until it is ended.
 pub(crate) struct Running {
+    /// Whether it keeps its rate.
+    pub(crate) schedule: Rc<Schedule>,
     stop: Arc<AtomicBool>,
     task: JoinHandle<Result<Ran, BenchError>>,
 }
@@ -286,12 +302,15 @@ async fn conduct(
     options: &RepairOptions,
     stage: &mut Stage,
     recorder: &Rc<Recorder>,
+    client: &Schedule,
 ) -> Result<(Vec<PhaseFigures>, Copied, Copied), BenchError> {
     let mut phases = Vec::new();
     sleep(MARGIN).await;
+    stage.quiet("alone", Copies::Whole, Some(client)).await?;
     recorder.begin_phase(&stage.bed);
     sleep(options.phase).await;
     phases.push(recorder.phase("alone"));
+    stage.still_whole("at the end of alone").await?;
 
     let before = stage.copied().await?;
     recorder.event(format!("{} goes away", stage.bed.node_name(0)));
@@ -299,9 +318,11 @@ async fn conduct(
     stage.wait_for("the node that is away is out", |copies| copies != Copies::Whole).await?;
     recorder.event("its copies are out");
     sleep(AWAY_BEYOND).await;
+    stage.quiet("away", Copies::Out, Some(client)).await?;
     recorder.begin_phase(&stage.bed);
     sleep(options.phase).await;
     phases.push(recorder.phase("away"));
+    stage.quiet("resync", Copies::Out, Some(client)).await?;
 
     recorder.event("it comes back");
     recorder.begin_phase(&stage.bed);
@@ -313,13 +334,18 @@ async fn conduct(
     recorder.event("it is up to date");
     let resync = Copied::new(stage.copied().await?.since(&before), took);
 
+    stage.quiet("alone again", Copies::Whole, Some(client)).await?;
     recorder.begin_phase(&stage.bed);
     sleep(options.phase).await;
     phases.push(recorder.phase("alone again"));
-    stage.bed.rebuild_after(REBUILD_AFTER).await?;
+    stage.still_whole("at the end of alone again").await?;
     let before = stage.copied().await?;
     recorder.event(format!("{} is lost with its drive", stage.bed.node_name(1)));
     stage.bed.kill(1);
+    stage.wait_for("the copies of the lost node are out", |copies| copies == Copies::Out).await?;
+    sleep(REBUILD_AFTER).await;
+    stage.quiet("rebuild", Copies::Out, Some(client)).await?;
+    stage.bed.rebuild_after(Duration::from_secs(1)).await?;
     stage.wait_for("a rebuild begins", |copies| copies == Copies::Syncing).await?;
     recorder.event("its copies are rebuilt on the others");
     recorder.begin_phase(&stage.bed);
@@ -334,18 +360,24 @@ async fn conduct(
 }
 
 /// The same repairs with nobody beside them: how fast are a resync of everything, and a rebuild?
-async fn repair_alone(options: &RepairOptions, plan: &StagePlan) -> Result<(Copied, Copied), BenchError> {
-    let mut stage = Stage::set(options, plan).await?;
+async fn repair_alone(
+    options: &RepairOptions,
+    plan: &StagePlan,
+    voids: Voids,
+) -> Result<(Copied, Copied), BenchError> {
+    let mut stage = Stage::set(options, plan, voids).await?;
     stage.settle().await?;
     let before = stage.copied().await?;
     stage.bed.freeze(0)?;
     stage.fill().await?;
     stage.wait_for("the node that is away is out", |copies| copies == Copies::Out).await?;
+    stage.quiet("resync", Copies::Out, None).await?;
     let began = now();
     stage.bed.thaw(0)?;
     stage.wait_for("the node is up to date", |copies| copies == Copies::Whole).await?;
     let took = began.elapsed();
     let resync = Copied::new(stage.copied().await?.since(&before), took);
+    stage.quiet("rebuild", Copies::Whole, None).await?;
     stage.bed.rebuild_after(Duration::from_secs(1)).await?;
     let before = stage.copied().await?;
     stage.bed.kill(1);

@@ -9,6 +9,7 @@ mod beside;
 mod outcome;
 mod page;
 mod phases;
+mod quiet;
 mod raw;
 mod scrub;
 mod spread;
@@ -17,6 +18,7 @@ mod stage;
 use crate::BenchError;
 use crate::affinity;
 use crate::machine::Machine;
+use quiet::Voids;
 use std::path::PathBuf;
 use std::time::Duration;
 use weft_types::BLOCK_SIZE;
@@ -155,7 +157,8 @@ impl RepairOptions {
     }
 }
 
-/// Measures; progress goes to standard error.
+/// Measures; progress goes to standard error. Figures of phases that began before what went before them was over are
+/// void ([`RepairFigures::void`]): there is a result all the same, and the caller makes it a failure.
 ///
 /// # Errors
 /// If anything does not start, gets stuck, or a request fails.
@@ -169,40 +172,40 @@ pub fn repair(options: &RepairOptions) -> Result<RepairFigures, BenchError> {
 }
 
 async fn measure(options: &RepairOptions) -> Result<RepairFigures, BenchError> {
-    let cores = affinity::allowed()
-        .map_err(|source| BenchError::System { action: "find out which cores are allowed", source })?;
+    let cores = affinity::own_cores()?;
+    let voids = Voids::default();
     let mut figures = RepairFigures {
         machine: Machine::describe(cores.len()).with_commit(),
         drives: options.drives_in.as_ref().map_or("mem:".to_owned(), |folder| folder.display().to_string()),
         rounds: options.rounds,
         phase_s: options.phase.as_secs_f64(),
+        void: false,
+        void_reasons: vec![],
         beside: None,
         spread: None,
         scrub: None,
         amplify: None,
     };
     if options.has(RepairPart::Beside) {
-        figures.beside = Some(beside::measure(options).await?);
+        figures.beside = Some(beside::measure(options, &voids).await?);
     }
     if options.has(RepairPart::Spread) {
-        figures.spread = Some(spread::measure(options).await?);
+        figures.spread = Some(spread::measure(options, &voids).await?);
     }
     if options.has(RepairPart::Scrub) {
-        figures.scrub = Some(scrub::measure(options).await?);
+        figures.scrub = Some(scrub::measure(options, &voids).await?);
     }
     if options.has(RepairPart::Amplify) {
-        figures.amplify = Some(amplify::measure(options).await?);
+        figures.amplify = Some(amplify::measure(options, &voids).await?);
     }
+    figures.void_reasons = voids.reasons();
+    figures.void = !figures.void_reasons.is_empty();
     Ok(figures)
 }
 
 /// Where drives are files whatever the options say: what the kernel counts at disks is not there for memory.
 fn disk_folder(options: &RepairOptions) -> PathBuf {
     options.drives_in.clone().unwrap_or_else(std::env::temp_dir)
-}
-
-fn progress(line: &str) {
-    eprintln!("bench: {line}");
 }
 
 #[cfg(test)]

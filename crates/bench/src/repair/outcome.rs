@@ -5,7 +5,7 @@
 use super::{AmplifyFigures, BesideFigures, ClientFigures, PhaseFigures, ScrubFigures, SpreadFigures};
 use crate::BenchError;
 use crate::machine::Machine;
-use crate::report::{aligned, grouped, replace};
+use crate::report::{aligned, document, grouped, replace};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;
@@ -21,6 +21,10 @@ pub struct RepairFigures {
     pub rounds: usize,
     /// How long a phase lasts that does not last as long as a repair, in seconds.
     pub phase_s: f64,
+    /// Whether a phase began before what went before it was over: then the figures say nothing about the code.
+    pub void: bool,
+    /// Where, and what was not over.
+    pub void_reasons: Vec<String>,
     /// A client beside resync and rebuild.
     pub beside: Option<BesideFigures>,
     /// How a rebuild spreads over the drives.
@@ -31,16 +35,17 @@ pub struct RepairFigures {
     pub amplify: Option<AmplifyFigures>,
 }
 
+/// What is said of a run in which a phase began too early.
+pub(super) const VOID: &str = "a phase began before what went before it was over, so these figures say nothing about \
+                               the code. Quieten the machine and run again.";
+
 impl RepairFigures {
     /// The whole result as text.
     pub fn text(&self) -> String {
         let mut out = String::new();
         let m = &self.machine;
         // Writing to a String cannot fail.
-        let _ =
-            writeln!(out, "{} x {}, Linux {}, TCP {}", m.cores, m.cpu, m.kernel, m.tcp_congestion_control);
-        let commit = m.commit.as_deref().unwrap_or("unknown");
-        let _ = writeln!(out, "commit {commit}, {}, drives {}", m.date, self.drives);
+        let _ = writeln!(out, "{m}\ncommit {}, {}, drives {}", m.commit_text(), m.date, self.drives);
         let parts = [
             self.beside.as_ref().map(BesideFigures::text),
             self.spread.as_ref().map(SpreadFigures::text),
@@ -50,6 +55,12 @@ impl RepairFigures {
         for part in parts.into_iter().flatten() {
             let _ = write!(out, "\n{part}");
         }
+        if self.void {
+            let _ = writeln!(out, "\n*** VOID: {VOID}");
+            for reason in &self.void_reasons {
+                let _ = writeln!(out, "*** {reason}");
+            }
+        }
         out
     }
 
@@ -58,9 +69,7 @@ impl RepairFigures {
     /// # Panics
     /// Never: the shape always serialises.
     pub fn json(&self) -> String {
-        let mut text = serde_json::to_string_pretty(self).expect("figures serialise");
-        text.push('\n');
-        text
+        document(self)
     }
 
     /// Writes the JSON to a file, replacing it at once or not at all.
@@ -248,7 +257,7 @@ pub(super) mod tests {
         AmplifyRow, Copied, DriveShare, RawRates, Round, RoundEvent, RoundTimeline, SlotFigures,
     };
     use super::*;
-    use weft_api::Timestamp;
+    use crate::machine::tests::machine;
 
     fn phase(phase: &'static str, p99_us: Option<f64>) -> PhaseFigures {
         PhaseFigures {
@@ -318,17 +327,12 @@ pub(super) mod tests {
             iops: 20_000.0,
         };
         RepairFigures {
-            machine: Machine {
-                cpu: "Fast One".into(),
-                cores: 2,
-                kernel: "6.18.0".into(),
-                tcp_congestion_control: "bbr".into(),
-                commit: None,
-                date: Timestamp::from_millis(0),
-            },
+            machine: machine(None),
             drives: "mem:".into(),
             rounds: 1,
             phase_s: 4.0,
+            void: false,
+            void_reasons: vec![],
             beside: Some(beside),
             spread: Some(SpreadFigures {
                 drives_before: 3,
@@ -371,6 +375,24 @@ pub(super) mod tests {
         ] {
             assert!(text.contains(part), "'{part}' is not in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_void_run_says_so_and_why() {
+        let mut figures = figures();
+        assert!(!figures.text().contains("VOID") && !figures.html().contains("a phase began"));
+        figures.void = true;
+        figures.void_reasons = vec!["a scrub, round 1, alone: a scrub ran".into()];
+        let (text, html) = (figures.text(), figures.html());
+        for told in [&text, &html] {
+            assert!(
+                told.contains("a phase began before") && told.contains("round 1, alone: a scrub"),
+                "{told}"
+            );
+        }
+        assert!(text.contains("*** VOID: "), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&figures.json()).expect("JSON");
+        assert_eq!((&json["void"], json["void_reasons"].as_array().map(Vec::len)), (&true.into(), Some(1)));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A measurement of repair as an HTML page.
 
+use super::outcome::VOID;
 use super::{
     AmplifyFigures, BesideFigures, ClientFigures, RepairFigures, RoundTimeline, ScrubFigures, SlotFigures,
     SpreadFigures,
@@ -16,6 +17,10 @@ impl RepairFigures {
     /// The figures as the text of an HTML file that needs nothing else.
     pub fn html(&self) -> String {
         let mut sections = Vec::new();
+        if self.void {
+            let words = std::iter::once(VOID).chain(self.void_reasons.iter().map(String::as_str));
+            sections.push(Section::new("Void", words.map(|text| Part::Warning(text.into())).collect()));
+        }
         if let Some(beside) = &self.beside {
             sections.extend(beside.sections());
         }
@@ -36,10 +41,11 @@ impl RepairFigures {
 
     fn facts(&self) -> Vec<(String, String)> {
         let machine = &self.machine;
+        let [processor, kernel] = machine.facts();
         let facts = [
-            ("processor", format!("{} cores of {}", machine.cores, machine.cpu)),
-            ("kernel", format!("Linux {}, TCP {}", machine.kernel, machine.tcp_congestion_control)),
-            ("commit", machine.commit.clone().unwrap_or_else(|| "unknown".into())),
+            processor,
+            kernel,
+            ("commit", machine.commit_text().to_owned()),
             ("began", machine.date.to_string()),
             ("drives", self.drives.clone()),
             ("rounds", format!("{}, phases of {} s", self.rounds, self.phase_s)),

@@ -2,9 +2,12 @@
 
 use super::beside::Client;
 use super::phases::{PhaseFigures, Recorder};
-use super::stage::{Stage, StagePlan};
-use super::{RepairOptions, beside, progress};
+use super::quiet::Voids;
+use super::stage::{Copies, Stage, StagePlan};
+use super::{RepairOptions, beside};
 use crate::BenchError;
+use crate::load::Schedule;
+use crate::progress::progress;
 use crate::report::{median, rounded};
 use serde::Serialize;
 use std::time::Duration;
@@ -46,7 +49,7 @@ pub struct ScrubRun {
     pub phases: Vec<PhaseFigures>,
 }
 
-pub(crate) async fn measure(options: &RepairOptions) -> Result<ScrubFigures, BenchError> {
+pub(crate) async fn measure(options: &RepairOptions, voids: &Voids) -> Result<ScrubFigures, BenchError> {
     let plan = StagePlan {
         nodes: beside::NODES,
         drives: 1,
@@ -55,16 +58,17 @@ pub(crate) async fn measure(options: &RepairOptions) -> Result<ScrubFigures, Ben
         width: None,
         is_thin: false,
     };
-    let mut stage = Stage::set(options, &plan).await?;
+    let mut stage = Stage::set(options, &plan, voids.of("scrubs")).await?;
     stage.settle().await?;
     let mut client = Client::new(plan.volume_bytes);
     let mut rounds = Vec::new();
     for number in 1..=options.rounds {
         progress(&format!("scrub, {number} of {}", options.rounds));
+        stage.quiet("the scrub that runs alone", Copies::Whole, None).await?;
         let alone = scrub(&mut stage).await?;
         let recorder = Recorder::new(&stage.bed);
         let running = client.begin(options, &stage, &recorder).await?;
-        let conducted = conduct(options, &mut stage, &recorder).await;
+        let conducted = conduct(options, &mut stage, &recorder, &running.schedule).await;
         running.end().await?;
         let (phases, beside) = conducted?;
         rounds.push(ScrubRun { alone_mb_per_s: alone, beside_mb_per_s: beside, phases });
@@ -86,11 +90,14 @@ async fn conduct(
     options: &RepairOptions,
     stage: &mut Stage,
     recorder: &Recorder,
+    client: &Schedule,
 ) -> Result<(Vec<PhaseFigures>, f64), BenchError> {
     sleep(beside::MARGIN).await;
+    stage.quiet("the client alone", Copies::Whole, Some(client)).await?;
     recorder.begin_phase(&stage.bed);
     sleep(options.phase).await;
     let alone = recorder.phase("alone");
+    stage.quiet("the scrub beside the client", Copies::Whole, Some(client)).await?;
     recorder.begin_phase(&stage.bed);
     let rate = scrub(stage).await?;
     Ok((vec![alone, recorder.phase("scrub")], rate))

@@ -3,11 +3,13 @@
 //! What drives read and write is what the kernel counts for their processes, so drives are files here, and each
 //! process has one.
 
+use super::quiet::Voids;
 use super::stage::{Copies, Stage, StagePlan};
-use super::{RepairOptions, disk_folder, progress};
+use super::{RepairOptions, disk_folder};
 use crate::BenchError;
 use crate::load::data;
 use crate::process::{DiskBytes, disk_bytes};
+use crate::progress::progress;
 use crate::report::rounded;
 use serde::Serialize;
 use std::cell::Cell;
@@ -62,7 +64,7 @@ pub struct DriveShare {
     pub written_bytes: u64,
 }
 
-pub(crate) async fn measure(options: &RepairOptions) -> Result<SpreadFigures, BenchError> {
+pub(crate) async fn measure(options: &RepairOptions, voids: &Voids) -> Result<SpreadFigures, BenchError> {
     progress("a rebuild from and to seven drives");
     let on_disk = RepairOptions { drives_in: Some(disk_folder(options)), ..options.clone() };
     let part = (options.sizes.spread_bytes / OBJECTS).next_multiple_of(BLOCK_SIZE as u64);
@@ -75,8 +77,9 @@ pub(crate) async fn measure(options: &RepairOptions) -> Result<SpreadFigures, Be
         width: Some(1),
         is_thin: true,
     };
-    let mut stage = Stage::set(&on_disk, &plan).await?;
+    let mut stage = Stage::set(&on_disk, &plan, voids.of("the spread of a rebuild")).await?;
     fill(&stage, part).await?;
+    stage.quiet("rebuild", Copies::Whole, None).await?;
     stage.bed.kill(0);
     let before = counted(&stage)?;
     let given = stage.copied().await?;

@@ -3,10 +3,11 @@
 //! It decides what happens to the fabric, and measures nothing but how long waiting takes.
 
 use super::RepairOptions;
+use super::quiet::{Look, Voids};
 use crate::BenchError;
 use crate::bed::{Bed, BedOptions, NewVolume};
-use crate::load::{Amount, Load};
-use crate::plan::Pattern;
+use crate::load::{Load, Schedule};
+use crate::process::disk_bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use weft_api::{DriveInfo, FailureDomain};
@@ -17,6 +18,14 @@ use weft_types::DriveId;
 /// The volume's name.
 const VOLUME: &str = "bench";
 
+/// Between two looks whether drives still write: many times what a write takes, so that what is under way shows in
+/// one of them.
+const WRITES_LOOK: Duration = Duration::from_millis(200);
+
+/// How long to wait for quiet before a phase: more than a client needs to make up for a stall of 4 s at half of what it
+/// can, several times over. What is not quiet by then will not be.
+const QUIET_PATIENCE: Duration = Duration::from_secs(60);
+
 /// How often to look how far a repair is: the error of a duration, and far below any that is measured.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -26,9 +35,6 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// Passes over the volume before anything is timed: the first fills it, overwrites go on through the rest of the drives,
 /// of which the volume takes half.
 const FILLS: u32 = 3;
-
-/// Requests that filling keeps in flight, of 1 MiB each.
-const FILL_DEPTH: u32 = 4;
 
 /// What to set up.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +52,7 @@ pub(crate) struct StagePlan {
 pub(crate) struct Stage {
     pub(crate) volume: Volume,
     pub(crate) bed: Bed,
+    voids: Voids,
     _fabric: Fabric,
 }
 
@@ -61,6 +68,14 @@ pub(crate) enum Copies {
 }
 
 impl Copies {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Copies::Whole => "all in-sync",
+            Copies::Out => "out",
+            Copies::Syncing => "being brought up to date",
+        }
+    }
+
     fn of(drives: &[DriveInfo]) -> Copies {
         let sum = |roles: fn(&DriveInfo) -> usize| drives.iter().map(roles).sum::<usize>();
         match (sum(|d| d.syncing_groups), sum(|d| d.out_groups)) {
@@ -72,8 +87,12 @@ impl Copies {
 }
 
 impl Stage {
-    /// Starts it, with an empty volume.
-    pub(crate) async fn set(options: &RepairOptions, plan: &StagePlan) -> Result<Stage, BenchError> {
+    /// Starts it, with an empty volume, for a part of the measurement.
+    pub(crate) async fn set(
+        options: &RepairOptions,
+        plan: &StagePlan,
+        voids: Voids,
+    ) -> Result<Stage, BenchError> {
         let mut bed = Bed::start(&BedOptions {
             program: options.program.clone(),
             nodes: plan.nodes,
@@ -94,7 +113,7 @@ impl Stage {
         .await?;
         let fabric = Fabric::connect(&[bed.manager_addr().clone()], "weft bench").await?;
         let volume = fabric.attach(VOLUME, AttachOptions::default()).await?;
-        Ok(Stage { volume, bed, _fabric: fabric })
+        Ok(Stage { volume, bed, voids, _fabric: fabric })
     }
 
     /// Writes all of the volume often enough that the drives' memory has been touched throughout: the first touch is
@@ -114,18 +133,7 @@ impl Stage {
 
     /// Writes a part of the volume once.
     pub(crate) async fn fill_range(&self, range: std::ops::Range<u64>) -> Result<(), BenchError> {
-        let block_size = (1 << 20).min(range.end - range.start);
-        let load = Load {
-            pattern: Pattern::Sequential,
-            read_percent: 0,
-            block_size,
-            depth: FILL_DEPTH,
-            amount: Amount::Requests((range.end - range.start) / block_size),
-            seed: range.start,
-            range: Some(range),
-            ..Load::default()
-        };
-        load.run(&self.volume).await.map(drop)
+        Load::filling(range.clone(), range.start).run(&self.volume).await.map(drop)
     }
 
     /// Waits until the copies stand as wanted; how they stand otherwise is part of what is said if they never do.
@@ -147,6 +155,67 @@ impl Stage {
             }
             sleep(LOOK).await;
         }
+    }
+
+    /// Waits until nothing goes on that belongs to no phase: copies stand as wanted, no scrub runs, a client has caught
+    /// up with its rate, and where there is none, drives have written all that they had to. If that never comes, the
+    /// run is void, and goes on.
+    pub(crate) async fn quiet(
+        &mut self,
+        phase: &str,
+        wanted: Copies,
+        client: Option<&Schedule>,
+    ) -> Result<(), BenchError> {
+        let until = now() + QUIET_PATIENCE;
+        while let Some(unrest) = self.look(client).await?.unrest(wanted) {
+            if now() >= until {
+                let seconds = QUIET_PATIENCE.as_secs();
+                self.voids.add(phase, &format!("{unrest}, {seconds} s after the phase could have begun"));
+                return Ok(());
+            }
+            sleep(LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// Makes the run void if something else went on in a phase that has just ended and wanted all copies in-sync.
+    pub(crate) async fn still_whole(&mut self, phase: &str) -> Result<(), BenchError> {
+        let copies = Copies::of(&self.bed.drives().await?);
+        let is_scrubbing = self.bed.scrub().await?.running.is_some();
+        let look = Look { copies, is_scrubbing, behind: Duration::ZERO, written: None };
+        if let Some(unrest) = look.unrest(Copies::Whole) {
+            self.voids.add(phase, &unrest);
+        }
+        Ok(())
+    }
+
+    async fn look(&mut self, client: Option<&Schedule>) -> Result<Look, BenchError> {
+        self.bed.check()?;
+        let written = match client {
+            Some(_) => None,
+            None => {
+                let before = self.written().await?;
+                sleep(WRITES_LOOK).await;
+                Some(self.written().await?.abs_diff(before))
+            }
+        };
+        Ok(Look {
+            copies: Copies::of(&self.bed.drives().await?),
+            is_scrubbing: self.bed.scrub().await?.running.is_some(),
+            behind: client.map_or(Duration::ZERO, Schedule::behind),
+            written,
+        })
+    }
+
+    /// Bytes that went to drives so far: data and logs by the stores' own count, and with checkpoints by that of the
+    /// kernel, where drives are files.
+    async fn written(&mut self) -> Result<u64, BenchError> {
+        let load = self.bed.load().await?;
+        let drives = load.nodes.iter().flat_map(|node| &node.drives);
+        let counted: u64 = drives.map(|d| d.data_bytes_written + d.log_bytes_written).sum();
+        let pids = self.bed.node_pids().into_iter();
+        let kernel: u64 = pids.map(|pid| Ok(disk_bytes(pid)?.written)).sum::<Result<u64, BenchError>>()?;
+        Ok(counted + kernel)
     }
 
     /// Bytes that each drive was given by others so far: all that was written to it, but for what clients wrote.

@@ -6,7 +6,7 @@ use crate::locate::FabricPlace;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use weft_api::{ApiRequest, EventFilter};
+use weft_api::{ApiRequest, EventFilter, SettingsWish};
 use weft_rt::Addr;
 
 /// Files of the kernel about this machine and its limits. None of them names what other programs are told: command
@@ -144,14 +144,7 @@ impl Plan {
             ("volumes", ApiRequest::VolumeList {}),
             ("sessions", ApiRequest::SessionList { volume: None }),
             ("scrub", ApiRequest::ScrubStatus {}),
-            (
-                "settings",
-                ApiRequest::Settings {
-                    rebuild_after_ms: None,
-                    capacity_warning_percent: None,
-                    capacity_critical_percent: None,
-                },
-            ),
+            ("settings", ApiRequest::Settings(SettingsWish::default())),
         ];
         for (name, request) in asked {
             assert!(!request.is_mutation(), "collecting changes nothing");

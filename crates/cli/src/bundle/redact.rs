@@ -178,6 +178,20 @@ mod tests {
     }
 
     #[test]
+    fn every_name_of_a_secret_is_known() {
+        let names =
+            "password passwd passphrase secret token api_key apikey private_key authorization credential psk";
+        for name in names.split(' ') {
+            for text in [format!("{name}=hunter2"), format!("my_{}: hunter2", name.to_uppercase())] {
+                let (out, count) = redact(&text);
+                assert!(count == 1 && out.ends_with("[redacted]"), "{text}: {out}");
+            }
+            let (out, _) = redact(&format!("{{\"{name}s\": \"hunter2\", \"group\": 7}}"));
+            assert!(!out.contains("hunter2") && out.ends_with("\"group\": 7}"), "{name}: {out}");
+        }
+    }
+
+    #[test]
     fn several_on_one_line_are_all_found() {
         let (out, count) = redact("password=a password=b secret: \"c d\" x=1");
         assert_eq!(out, "password=[redacted] password=[redacted] secret: \"[redacted]\" x=1");

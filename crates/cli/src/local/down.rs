@@ -2,7 +2,7 @@
 
 use super::folder::{MANAGER, SUPERVISOR};
 use super::stop::{forget, running, stop_all, stop_supervisor, supervisor};
-use super::{Folder, LocalConfig, LocalError, LocalNode};
+use super::{Folder, LocalConfig, LocalError, LocalNode, ProcessId};
 use crate::confirm::confirm;
 use crate::error::CliError;
 use crate::output::Output;
@@ -68,7 +68,7 @@ pub(crate) async fn down(args: &DownArgs, folder: &Folder, output: Output) -> Re
             stop_supervisor(folder, &id).await?;
         }
         let _lock = folder.lock_patiently().await?;
-        stop_all(folder, &config).await?;
+        stop_all(folder, &config).await.map_err(|error| not_stopped(error, args.destroy))?;
         forget(folder, SUPERVISOR)?;
         if args.destroy {
             remove(folder, &config.nodes, &report.removed)?;
@@ -77,17 +77,30 @@ pub(crate) async fn down(args: &DownArgs, folder: &Folder, output: Output) -> Re
     output.show(&report, |report, _| describe(report))
 }
 
+/// What runs still may write: nothing is removed under it.
+fn not_stopped(error: LocalError, destroys: bool) -> CliError {
+    let error = CliError::from(error);
+    if !destroys {
+        return error;
+    }
+    CliError::Failed { message: format!("{}; nothing was removed", error.chain()), hint: error.hint() }
+}
+
 /// Everything that belongs to the fabric, in the order in which it is removed: the description goes after the
 /// data that it describes, so that an interrupted removal can be run again.
 fn belongings(folder: &Folder, config: &LocalConfig) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = config.nodes.iter().flat_map(|node| folder.drives(node)).collect();
     paths.push(folder.map_file());
     paths.extend(folder.backups());
-    let names = config.nodes.iter().map(|n| n.name.as_str()).chain([MANAGER]);
-    paths.extend(names.map(|name| folder.log_file(name)));
+    let names = || config.nodes.iter().map(|n| n.name.as_str()).chain([MANAGER]);
+    paths.extend(names().flat_map(|name| folder.log_files(name)));
+    // Of members that have ended by themselves; the others' go when they are stopped.
+    paths.extend(
+        names().map(|name| folder.pid_file(name)).filter(|path| ProcessId::read_alive(path).is_none()),
+    );
     paths.push(folder.socket());
-    paths.push(folder.config_file());
     paths.push(folder.path().join("run/lock"));
+    paths.push(folder.config_file());
     // What cannot be seen is not taken for missing: then its removal fails, and the description stays.
     paths.retain(|path| path.try_exists().unwrap_or(true));
     paths
@@ -145,4 +158,104 @@ fn describe(report: &Report) -> String {
         text.push_str(&format!("{removed}removed: {}\n", path.display()));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::process::UNKILLABLE;
+    use super::*;
+    use std::path::Path;
+    use std::process::{Child, Command};
+
+    /// Processes that stand for members; ended whatever happens.
+    struct Stand(Vec<Child>);
+
+    impl Drop for Stand {
+        fn drop(&mut self) {
+            for child in &mut self.0 {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        }
+    }
+
+    /// A folder like that of a fabric with two nodes that run, and its manager.
+    fn fabric(name: &str) -> (Folder, LocalConfig, Stand) {
+        let path = std::env::temp_dir().join(format!("weft-down-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        let folder = Folder::at(&path);
+        drop(folder.make().expect("a new folder"));
+        let made = weft_rt::block_on(async { LocalConfig::new(2, 1, 1 << 30, true, 24_500) });
+        let config = LocalConfig { is_formatted: true, ..made.expect("it runs").expect("it fits") };
+        folder.write_config(&config).expect("written");
+        let mut stand = Stand(Vec::new());
+        let names = config.nodes.iter().map(|n| n.name.as_str()).chain([MANAGER]);
+        for name in names {
+            let child = Command::new("sleep").arg("600").spawn().expect("sleep runs");
+            let id = ProcessId::of(child.id() as i32).expect("it runs");
+            id.write(&folder.pid_file(name)).expect("written");
+            stand.0.push(child);
+            write(&folder.log_file(name));
+            write(&folder.path().join(format!("log/{name}.log.1")));
+        }
+        config.nodes.iter().flat_map(|node| folder.drives(node)).for_each(|drive| write(&drive));
+        write(&folder.map_file());
+        write(&folder.path().join("manager/backups/map-1.weftmap"));
+        (folder, config, stand)
+    }
+
+    fn write(path: &Path) {
+        fs::create_dir_all(path.parent().expect("it has one")).expect("made");
+        fs::write(path, "x").expect("written");
+    }
+
+    fn destroy(folder: &Folder) -> Result<(), CliError> {
+        let args = DownArgs { dir: None, destroy: true, yes: true, dry_run: false };
+        let output = Output { is_json: true, paint: crate::paint::Paint::off() };
+        let folder = folder.clone();
+        weft_rt::block_on(async move { down(&args, &folder, output).await }).expect("it runs")
+    }
+
+    #[test]
+    fn nothing_is_removed_under_a_node_that_does_not_stop() {
+        let (folder, config, mut stand) = fabric("stuck");
+        let pid = stand.0[1].id() as i32;
+        UNKILLABLE.set(Some(pid));
+        let error = destroy(&folder).expect_err("it runs still");
+        let (text, hint) = (error.chain(), error.hint());
+        assert!(text.contains(&format!("node-2 (process {pid}: it was killed and does not end)")), "{text}");
+        assert!(text.contains("nothing was removed") && !text.contains("node-1"), "{text}");
+        assert!(hint.contains(&format!("-p {pid}`")) && hint.contains("run the command again"), "{hint}");
+        let drives = config.nodes.iter().flat_map(|node| folder.drives(node));
+        assert!({ drives }.chain([folder.map_file(), folder.config_file()]).all(|path| path.exists()));
+        assert_eq!(running(&folder, &config).len(), 1, "the others are stopped");
+        UNKILLABLE.set(None);
+        stand.0[1].kill().expect("it is ours");
+        stand.0[1].wait().expect("it ends");
+        destroy(&folder).expect("now it is done");
+        assert!(!folder.path().exists(), "nothing is left");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_removed_is_named_with_what_is_left() {
+        let (folder, config, _stand) = fabric("file");
+        // A folder in the place of the second drive, with something in it.
+        let drive = folder.drives(&config.nodes[1]).remove(0);
+        fs::remove_file(&drive).expect("removed");
+        write(&drive.join("mine"));
+        let first = folder.drives(&config.nodes[0]).remove(0);
+        for _ in 0..2 {
+            let error = destroy(&folder).expect_err("it cannot be removed");
+            let (text, hint) = (error.chain(), error.hint());
+            let (gone, left) = text.split_once("; still there: ").expect("both are told");
+            assert!(gone.contains(&format!("cannot remove {}", drive.display())), "{text}");
+            assert!(left.contains(&drive.display().to_string()) && left.contains("fabric.json"), "{text}");
+            assert!(hint.contains("run the command again"), "{hint}");
+            assert!(!first.exists() && folder.config_file().exists());
+        }
+        fs::rename(&drive, folder.path().with_extension("mine")).expect("out of the way");
+        destroy(&folder).expect("now it is done");
+        assert!(!folder.path().exists(), "nothing is left");
+        fs::remove_dir_all(folder.path().with_extension("mine")).expect("removed");
+    }
 }

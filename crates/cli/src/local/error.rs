@@ -167,6 +167,14 @@ pub enum LocalError {
         /// How long was waited.
         waited: Duration,
     },
+    /// Members run still after everything was tried; all others are stopped.
+    #[error("not stopped: {members}; everything else of the fabric is")]
+    StillRunning {
+        /// Which, with the process of each, and why.
+        members: String,
+        /// The numbers of the processes, as ps(1) takes them.
+        pids: String,
+    },
     /// The fabric was started but is not well.
     #[error("the fabric is not healthy {waited:?} after its start: {reason}")]
     NotHealthy {
@@ -264,6 +272,10 @@ impl LocalError {
             LocalError::Start { .. } => "check that the weft program can be run, and the folder's permissions".into(),
             LocalError::Died { log, .. } => format!("its log says more: {}", log.display()),
             LocalError::WontStop { .. } => "end it at once with --kill".into(),
+            LocalError::StillRunning { pids, .. } => format!(
+                "`ps -o pid,user,stat,wchan,args -p {pids}` shows what it waits for, often a disk, or whose it is; once it has \
+                 ended, run the command again"
+            ),
             LocalError::NotHealthy { .. } => "see `weft status`, and the logs in the fabric's folder log/".into(),
             LocalError::Format { .. } => "remove the file if nothing on it is needed, then run `weft up` again".into(),
         }

@@ -79,7 +79,9 @@ impl Folder {
         let entries = std::fs::read_dir(self.0.join("manager/backups"));
         let mut paths: Vec<PathBuf> =
             entries.into_iter().flatten().filter_map(|e| Some(e.ok()?.path())).collect();
-        paths.retain(|p| p.extension().is_some_and(|e| e == "weftmap"));
+        // Also one that was not finished.
+        let is_backup = |name: &str| name.strip_suffix(".new").unwrap_or(name).ends_with(".weftmap");
+        paths.retain(|p| p.file_name().and_then(|n| n.to_str()).is_some_and(is_backup));
         paths.sort();
         paths
     }
@@ -115,6 +117,20 @@ impl Folder {
     /// What a member says.
     pub(super) fn log_file(&self, member: &str) -> PathBuf {
         self.0.join(format!("log/{member}.log"))
+    }
+
+    /// What a member says, and said before.
+    pub(super) fn log_files(&self, member: &str) -> Vec<PathBuf> {
+        let is_older = |name: &str| {
+            let number = name.strip_prefix(member).and_then(|rest| rest.strip_prefix(".log."));
+            number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+        };
+        let entries = fs::read_dir(self.log_dir()).into_iter().flatten().flatten();
+        let mut older: Vec<PathBuf> = entries.map(|e| e.path()).collect();
+        older.retain(|path| path.file_name().and_then(|n| n.to_str()).is_some_and(is_older));
+        older.sort();
+        older.insert(0, self.log_file(member));
+        older
     }
 
     /// What all members say, and said before.

@@ -7,12 +7,13 @@ use super::{Folder, LocalConfig, LocalError, ProcessId};
 use crate::output::note;
 use std::fs;
 use std::time::Duration;
+use weft_types::with_causes;
 
 /// How long a member may take to stop in order (a node writes a checkpoint of each drive) before it is killed.
-const STOP_MAX: Duration = Duration::from_secs(10);
+const STOP_MAX: Duration = if cfg!(test) { Duration::from_millis(500) } else { Duration::from_secs(10) };
 
 /// How long a killed process may take to end: it may be inside a system call that cannot be interrupted.
-const KILL_MAX: Duration = Duration::from_secs(10);
+const KILL_MAX: Duration = if cfg!(test) { Duration::from_millis(500) } else { Duration::from_secs(10) };
 
 /// How long the `weft up` in the foreground may take to stop everything: two turns of [`STOP_MAX`], then kills.
 const SUPERVISOR_STOP_MAX: Duration = Duration::from_secs(40);
@@ -28,19 +29,42 @@ pub(super) fn supervisor(folder: &Folder) -> Option<ProcessId> {
     ProcessId::read_alive(&folder.pid_file(SUPERVISOR))
 }
 
-/// Stops all members that run, however they were started.
+/// Stops all members that run, however they were started. One that cannot be stopped keeps none of the others from
+/// it.
+///
+/// # Errors
+/// [`LocalError::StillRunning`] with those that run still, and why.
 pub(super) async fn stop_all(folder: &Folder, config: &LocalConfig) -> Result<usize, LocalError> {
     let members = running(folder, config);
     let (nodes, managers): (Vec<_>, Vec<_>) = members.iter().cloned().partition(|(name, _)| name != MANAGER);
+    let mut left = Vec::new();
     for turn in [nodes, managers] {
-        for (name, id) in &turn {
-            id.signal(Signal::Terminate).map_err(LocalError::file("stop", folder.pid_file(name)))?;
+        let mut asked = Vec::new();
+        for (name, id) in turn {
+            match id.signal(Signal::Terminate).map_err(LocalError::file("stop", folder.pid_file(&name))) {
+                Ok(()) => asked.push((name, id)),
+                Err(error) => left.push((name, id, error)),
+            }
         }
-        for (name, id) in &turn {
-            end(folder, name, id).await?;
+        for (name, id) in asked {
+            if let Err(error) = end(folder, &name, &id).await {
+                left.push((name, id, error));
+            }
         }
     }
-    Ok(members.len())
+    if left.is_empty() {
+        return Ok(members.len());
+    }
+    let named = left.iter().map(|(name, id, error)| {
+        let why = match error {
+            LocalError::WontStop { .. } => "it was killed and does not end".to_owned(),
+            other => with_causes(other),
+        };
+        format!("{name} (process {}: {why})", id.pid)
+    });
+    let named: Vec<String> = named.collect();
+    let pids: Vec<String> = left.iter().map(|(_, id, _)| id.pid.to_string()).collect();
+    Err(LocalError::StillRunning { members: named.join(", "), pids: pids.join(",") })
 }
 
 /// Asks the `weft up` in the foreground to stop everything, and waits until it has.

@@ -406,8 +406,11 @@ fn summary(report: &Report, folder: &Folder, is_detached: bool) -> String {
     };
     let reasons: String = report.reasons.iter().map(|reason| format!("  - {reason}\n")).collect();
     let stop = if is_detached { format!("weft down{at}") } else { format!("weft down{at}, or Ctrl-C here") };
+    // What fits: a quarter of all, of which two copies take half.
+    let quarter = (report.drive_bytes * report.drives as u64 / 4).max(1);
+    let size = Size((1 << quarter.ilog2()).min(1 << 30)).to_string().replace(' ', "");
     let rows = [
-        (format!("weft{fabric} volume create data --size 1GiB"), "make a volume"),
+        (format!("weft{fabric} volume create data --size {size}"), "make a volume"),
         (format!("weft{fabric} volume serve data --nbd 127.0.0.1:10809"), "use it as nbd://127.0.0.1/data"),
         (format!("weft{fabric} status"), "see how all is"),
         (stop, "stop it; the data stays"),

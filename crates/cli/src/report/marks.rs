@@ -101,6 +101,8 @@ const MARKED: &[&str] = &[
     "grow-volume",
     "join-node",
     "manager-started",
+    "map-backup-failed",
+    "map-backup-kept",
     "node-suspected",
     "note",
     "rebuild",

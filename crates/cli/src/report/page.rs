@@ -1,8 +1,9 @@
 //! A record as a page: charts over one time axis, the same marks on each, and the figures beside them.
 
 use super::marks::{Mark, marks};
-use super::record::{Interval, Percentiles, Record, Row};
+use super::record::{Interval, Record};
 use super::summary::{degraded_ms, latency, volume};
+use crate::row::{Percentiles, Row};
 use crate::size::Size;
 use crate::span::span;
 use std::time::Duration;

@@ -4,6 +4,7 @@
 //! watch was killed or still writes, is left out.
 
 use crate::error::CliError;
+use crate::row::Row;
 use serde::Deserialize;
 use std::fs;
 use std::path::Path;
@@ -36,48 +37,12 @@ pub(super) struct Interval {
     pub(super) events: Vec<EventInfo>,
 }
 
-/// What was asked of a volume.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-pub(super) struct Row {
-    pub(super) name: String,
-    pub(super) reads_per_s: f64,
-    pub(super) writes_per_s: f64,
-    pub(super) zeroes_per_s: f64,
-    pub(super) read_bytes: u64,
-    pub(super) written_bytes: u64,
-    pub(super) read_bytes_per_s: u64,
-    pub(super) written_bytes_per_s: u64,
-    pub(super) errors: u64,
-    pub(super) read_latency_us: Percentiles,
-    pub(super) write_latency_us: Percentiles,
-}
-
 /// What was put on a drive: for clients, and by anybody.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct DriveRow {
     pub(super) written_bytes_per_s: u64,
     #[serde(default)]
     pub(super) stored_bytes_per_s: Option<u64>,
-}
-
-/// Percentiles of times, in microseconds; none where nothing was timed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(super) struct Percentiles {
-    pub(super) p50: Option<u64>,
-    pub(super) p99: Option<u64>,
-    #[serde(rename = "p99.9")]
-    pub(super) p999: Option<u64>,
-}
-
-impl Percentiles {
-    /// The worse of two, percentile by percentile.
-    pub(super) fn worse(self, other: Percentiles) -> Percentiles {
-        Percentiles {
-            p50: self.p50.max(other.p50),
-            p99: self.p99.max(other.p99),
-            p999: self.p999.max(other.p999),
-        }
-    }
 }
 
 impl Interval {
@@ -173,6 +138,7 @@ impl Record {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::row::Percentiles;
     use weft_types::MapVersion;
 
     pub(in super::super) fn event(ms: u64, what: &str, why: &str) -> EventInfo {

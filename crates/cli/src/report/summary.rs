@@ -1,8 +1,9 @@
 //! A record in figures: what each volume was asked for, how long it took, and what happened meanwhile.
 
 use super::marks::{Mark, marks};
-use super::record::{Interval, Percentiles, Record, Row};
+use super::record::{Interval, Record};
 use crate::paint::{Paint, Tone};
+use crate::row::{Percentiles, Row};
 use crate::size::Size;
 use crate::span::span;
 use crate::table::{Cell, Table};

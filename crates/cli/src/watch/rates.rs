@@ -3,7 +3,8 @@
 //! It owns subtracting and adding up. A node whose process has started anew in between has no rates yet: its counters
 //! began at zero, at a time that is not known. It never asks anybody, and knows no terminal.
 
-use serde::{Serialize, Serializer};
+use crate::row::{Percentiles, Row};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use weft_api::{FabricLoad, NodeLoad, Timestamp};
 use weft_types::{FabricId, Latencies, MeterReading};
@@ -27,35 +28,6 @@ pub(super) struct Rates {
     pub(super) silent_nodes: Vec<String>,
 }
 
-/// What happened to one node, drive or volume, or was asked by one client.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Row {
-    pub(super) name: String,
-    /// Of a drive its node, of a client its volume.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) of: Option<String>,
-    /// Processor time in percent of one core; of nodes only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) cpu_percent: Option<f64>,
-    pub(super) reads_per_s: f64,
-    pub(super) writes_per_s: f64,
-    pub(super) zeroes_per_s: f64,
-    pub(super) read_bytes: u64,
-    pub(super) written_bytes: u64,
-    pub(super) zeroed_bytes: u64,
-    pub(super) read_bytes_per_s: u64,
-    pub(super) written_bytes_per_s: u64,
-    /// Data that was put on the drive by anybody, so also by a resync, a rebuild or a scrub; of drives only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) stored_bytes_per_s: Option<u64>,
-    pub(super) queue: u64,
-    pub(super) errors: u64,
-    #[serde(rename = "read_latency_us", serialize_with = "as_percentiles")]
-    pub(super) reads: Latencies,
-    #[serde(rename = "write_latency_us", serialize_with = "as_percentiles")]
-    pub(super) writes: Latencies,
-}
-
 /// What went over a network interface.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct InterfaceRow {
@@ -65,50 +37,52 @@ pub(super) struct InterfaceRow {
     pub(super) sent_bytes_per_s: u64,
 }
 
-/// Percentiles of times, in microseconds; none where nothing was timed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Percentiles {
-    pub(super) p50: Option<u64>,
-    pub(super) p99: Option<u64>,
-    #[serde(rename = "p99.9")]
-    pub(super) p999: Option<u64>,
+/// A row that is being added up.
+struct Sum {
+    /// Without its percentiles, which nobody can add up.
+    row: Row,
+    reads: Latencies,
+    writes: Latencies,
 }
 
-impl Percentiles {
-    pub(super) fn of(times: &Latencies) -> Percentiles {
-        Percentiles {
-            p50: times.quantile_us(0.5),
-            p99: times.quantile_us(0.99),
-            p999: times.quantile_us(0.999),
-        }
-    }
-}
-
-fn as_percentiles<S: Serializer>(times: &Latencies, serializer: S) -> Result<S::Ok, S::Error> {
-    Percentiles::of(times).serialize(serializer)
-}
-
-impl Row {
-    fn named(name: &str, of: Option<&str>) -> Row {
-        Row { name: name.to_owned(), of: of.map(str::to_owned), ..Row::default() }
+impl Sum {
+    fn named(name: &str, of: Option<&str>) -> Sum {
+        let row = Row { name: name.to_owned(), of: of.map(str::to_owned), ..Row::default() };
+        Sum { row, reads: Latencies::default(), writes: Latencies::default() }
     }
 
     /// Adds what one node counted in so many seconds.
     fn add(&mut self, counted: &MeterReading, seconds: f64) {
         let per_second = |n: u64| n as f64 / seconds;
-        self.reads_per_s += per_second(counted.reads);
-        self.writes_per_s += per_second(counted.writes);
-        self.zeroes_per_s += per_second(counted.zeroes);
-        self.read_bytes += counted.read_bytes;
-        self.written_bytes += counted.written_bytes;
-        self.zeroed_bytes += counted.zeroed_bytes;
-        self.read_bytes_per_s += per_second(counted.read_bytes) as u64;
-        self.written_bytes_per_s += per_second(counted.written_bytes) as u64;
-        self.queue += counted.in_flight;
-        self.errors += counted.errors;
+        let row = &mut self.row;
+        row.reads_per_s += per_second(counted.reads);
+        row.writes_per_s += per_second(counted.writes);
+        row.zeroes_per_s += per_second(counted.zeroes);
+        row.read_bytes += counted.read_bytes;
+        row.written_bytes += counted.written_bytes;
+        row.zeroed_bytes += counted.zeroed_bytes;
+        row.read_bytes_per_s += per_second(counted.read_bytes) as u64;
+        row.written_bytes_per_s += per_second(counted.written_bytes) as u64;
+        row.queue += counted.in_flight;
+        row.errors += counted.errors;
         self.reads.add(&counted.read_latency);
         self.writes.add(&counted.write_latency);
     }
+
+    fn row(self) -> Row {
+        Row {
+            read_latency_us: Percentiles::of(&self.reads),
+            write_latency_us: Percentiles::of(&self.writes),
+            ..self.row
+        }
+    }
+}
+
+/// What many nodes say of the same, by what tells it apart.
+#[derive(Default)]
+struct Sums {
+    volumes: BTreeMap<u64, Sum>,
+    clients: BTreeMap<(u64, String), Sum>,
 }
 
 impl Rates {
@@ -118,7 +92,7 @@ impl Rates {
             fabric: after.fabric,
             time: after.time,
             interval_ms: after.time.as_millis().saturating_sub(before.time.as_millis()),
-            total: Row::named("total", None),
+            total: Row::default(),
             nodes: Vec::new(),
             drives: Vec::new(),
             volumes: Vec::new(),
@@ -126,60 +100,54 @@ impl Rates {
             interfaces: Vec::new(),
             silent_nodes: after.silent.clone(),
         };
-        let (mut volumes, mut clients) = (BTreeMap::new(), BTreeMap::new());
+        let (mut total, mut sums) = (Sum::named("total", None), Sums::default());
         for node in &after.nodes {
             let same = |n: &&NodeLoad| n.id == node.id && n.incarnation == node.incarnation;
             match before.nodes.iter().find(same).filter(|n| n.at_us < node.at_us) {
-                Some(then) => rates.add_node(then, node, &mut volumes, &mut clients),
-                None => rates.nodes.push(Row::named(&node.name, None)),
+                Some(then) => rates.add_node(then, node, &mut total, &mut sums),
+                None => rates.nodes.push(Sum::named(&node.name, None).row()),
             }
         }
-        rates.volumes = volumes.into_values().collect();
-        rates.clients = clients.into_values().collect();
+        rates.total = total.row();
+        rates.volumes = sums.volumes.into_values().map(Sum::row).collect();
+        rates.clients = sums.clients.into_values().map(Sum::row).collect();
         rates
     }
 
-    fn add_node(
-        &mut self,
-        then: &NodeLoad,
-        node: &NodeLoad,
-        volumes: &mut BTreeMap<u64, Row>,
-        clients: &mut BTreeMap<(u64, String), Row>,
-    ) {
+    fn add_node(&mut self, then: &NodeLoad, node: &NodeLoad, total: &mut Sum, sums: &mut Sums) {
         let elapsed_us = (node.at_us - then.at_us) as f64;
         let seconds = elapsed_us / 1e6;
         // What was not there before has begun at zero.
         let nothing = MeterReading::default();
-        let mut whole = Row::named(&node.name, None);
+        let mut whole = Sum::named(&node.name, None);
         for drive in &node.drives {
             let earlier = then.drives.iter().find(|d| d.id == drive.id).map_or(&nothing, |d| &d.meter);
             let counted = drive.meter.since(earlier);
-            let mut row = Row::named(&drive.id.short(), Some(&node.name));
-            row.add(&counted, seconds);
+            let mut sum = Sum::named(&drive.id.short(), Some(&node.name));
+            sum.add(&counted, seconds);
             let stored = then.drives.iter().find(|d| d.id == drive.id).map_or(0, |d| d.data_bytes_written);
             let stored = drive.data_bytes_written.saturating_sub(stored);
-            row.stored_bytes_per_s = Some((stored as f64 / seconds) as u64);
+            sum.row.stored_bytes_per_s = Some((stored as f64 / seconds) as u64);
             whole.add(&counted, seconds);
-            self.drives.push(row);
+            self.drives.push(sum.row());
         }
         for volume in &node.volumes {
             let earlier = then.volumes.iter().find(|v| v.id == volume.id).map_or(&nothing, |v| &v.meter);
-            let row = volumes.entry(volume.id.0).or_insert_with(|| Row::named(&volume.name, None));
+            let sum = sums.volumes.entry(volume.id.0).or_insert_with(|| Sum::named(&volume.name, None));
             let counted = volume.meter.since(earlier);
-            row.add(&counted, seconds);
-            self.total.add(&counted, seconds);
+            sum.add(&counted, seconds);
+            total.add(&counted, seconds);
         }
         for session in &node.sessions {
             let same = |s: &&weft_api::SessionLoad| (s.id, &s.volume) == (session.id, &session.volume);
             let earlier = then.sessions.iter().find(same).map_or(&nothing, |s| &s.meter);
             let key = (session.id.0, session.volume.clone());
-            let row =
-                clients.entry(key).or_insert_with(|| Row::named(&session.client, Some(&session.volume)));
-            row.add(&session.meter.since(earlier), seconds);
+            let named = || Sum::named(&session.client, Some(&session.volume));
+            sums.clients.entry(key).or_insert_with(named).add(&session.meter.since(earlier), seconds);
         }
         if let (Some(process), Some(former)) = (&node.process, &then.process) {
             let used_us = process.cpu_us.saturating_sub(former.cpu_us) as f64;
-            whole.cpu_percent = Some((used_us / elapsed_us * 1000.0).round() / 10.0);
+            whole.row.cpu_percent = Some((used_us / elapsed_us * 1000.0).round() / 10.0);
             for interface in &process.interfaces {
                 let Some(earlier) = former.interfaces.iter().find(|i| i.name == interface.name) else {
                     continue;
@@ -193,7 +161,7 @@ impl Rates {
                 });
             }
         }
-        self.nodes.push(whole);
+        self.nodes.push(whole.row());
     }
 }
 
@@ -262,10 +230,10 @@ mod tests {
         assert_eq!((rates.total.reads_per_s, rates.total.written_bytes), (10.0, 5 * 8192));
         assert_eq!(rates.drives[0].stored_bytes_per_s, Some(0));
         assert_eq!((volume.queue, rates.volumes.len(), rates.drives.len()), (4, 1, 2));
-        assert_eq!(Percentiles::of(&volume.reads).p99, Some(100));
+        assert_eq!(volume.read_latency_us.p99, Some(100));
         assert_eq!(rates.clients[0].of.as_deref(), Some("v"));
         assert_eq!(rates.nodes[0].cpu_percent, Some(25.0));
-        assert_eq!(Percentiles::of(&rates.nodes[0].writes).p50, None);
+        assert_eq!(rates.nodes[0].write_latency_us.p50, None);
         let interface = &rates.interfaces[0];
         assert_eq!((interface.received_bytes_per_s, interface.sent_bytes_per_s), (3_000_000, 5_000_000));
     }

@@ -1,10 +1,10 @@
 //! The tables of `weft watch`: rows in the order asked for, as text.
 
-use super::rates::{InterfaceRow, Percentiles, Rates, Row};
+use super::rates::{InterfaceRow, Rates};
 use crate::paint::{Paint, Tone};
+use crate::row::{Percentiles, Row};
 use crate::table::{Cell, Table};
 use std::cmp::Ordering;
-use weft_types::Latencies;
 
 /// What the rows are about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -56,7 +56,6 @@ impl SortColumn {
     }
 
     fn compare(self, a: &Row, b: &Row) -> Ordering {
-        let p99 = |times: &Latencies| times.quantile_us(0.99);
         let writes = |row: &Row| row.writes_per_s + row.zeroes_per_s;
         let down = match self {
             SortColumn::Name => Ordering::Equal,
@@ -65,8 +64,8 @@ impl SortColumn {
             SortColumn::ReadBytes => b.read_bytes_per_s.cmp(&a.read_bytes_per_s),
             SortColumn::WriteBytes => b.written_bytes_per_s.cmp(&a.written_bytes_per_s),
             SortColumn::Queue => b.queue.cmp(&a.queue),
-            SortColumn::ReadP99 => p99(&b.reads).cmp(&p99(&a.reads)),
-            SortColumn::WriteP99 => p99(&b.writes).cmp(&p99(&a.writes)),
+            SortColumn::ReadP99 => b.read_latency_us.p99.cmp(&a.read_latency_us.p99),
+            SortColumn::WriteP99 => b.write_latency_us.p99.cmp(&a.write_latency_us.p99),
             SortColumn::Cpu => b.cpu_percent.unwrap_or(0.0).total_cmp(&a.cpu_percent.unwrap_or(0.0)),
             SortColumn::Errors => b.errors.cmp(&a.errors),
         };
@@ -126,8 +125,7 @@ fn cells(row: &Row, has_of: bool, has_cpu: bool) -> Vec<Cell> {
     cells.push(Cell::from(mib(row.read_bytes_per_s)));
     cells.push(Cell::from(mib(row.written_bytes_per_s)));
     cells.push(Cell::from(&row.queue));
-    for times in [&row.reads, &row.writes] {
-        let Percentiles { p50, p99, p999 } = Percentiles::of(times);
+    for Percentiles { p50, p99, p999 } in [row.read_latency_us, row.write_latency_us] {
         cells.extend(
             [p50, p99, p999].map(|us| Cell::from(us.map_or_else(|| "-".into(), |us| us.to_string()))),
         );
@@ -178,7 +176,7 @@ mod tests {
             name: name.into(),
             reads_per_s: reads,
             read_bytes_per_s: (reads as u64) << 20,
-            reads: Latencies { buckets: vec![(p99, 10)], sum_us: 0 },
+            read_latency_us: Percentiles { p99: Some(p99), ..Percentiles::default() },
             ..Row::default()
         };
         Rates {

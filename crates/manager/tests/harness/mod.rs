@@ -67,11 +67,17 @@ pub struct Service {
     pub store: MemStore,
     manager: Rc<RefCell<Option<Rc<Manager>>>>,
     process: Cell<Option<ProcessId>>,
+    skew_us: Cell<i64>,
 }
 
 impl Service {
     pub async fn start() -> Service {
-        let service = Service { store: MemStore::new(), manager: Rc::default(), process: Cell::new(None) };
+        let service = Service {
+            store: MemStore::new(),
+            manager: Rc::default(),
+            process: Cell::new(None),
+            skew_us: Cell::new(0),
+        };
         service.restart().await;
         service
     }
@@ -86,6 +92,7 @@ impl Service {
             *slot.borrow_mut() = Some(manager.clone());
             manager.serve(listen(&manager_addr()).await).await;
         })));
+        self.set_clock(self.skew_us.get());
         sleep(ms(1)).await;
     }
 
@@ -98,9 +105,12 @@ impl Service {
         copy
     }
 
-    /// Sets how far the manager's clock is off.
+    /// Sets how far the clock of the manager's machine is off, also for processes that are started there later.
     pub fn set_clock(&self, skew_us: i64) {
-        weft_rt::sim::set_wall_skew(self.process.get().expect("it runs"), skew_us);
+        self.skew_us.set(skew_us);
+        if let Some(process) = self.process.get() {
+            weft_rt::sim::set_wall_skew(process, skew_us);
+        }
     }
 
     pub fn kill(&self) {
@@ -137,6 +147,8 @@ pub struct FakeTarget {
     pub refusal: RefCell<Option<(Status, String)>>,
     /// The last start of its process.
     pub incarnation: Cell<u64>,
+    /// What the manager's clock is, by the last lease, in microseconds since 1970-01-01T00:00:00Z.
+    pub clock_us: Cell<u64>,
     /// When the last request was sent for which a lease was granted.
     pub leased_from: Cell<Option<Instant>>,
     pub resyncs: RefCell<Vec<ResyncStatus>>,
@@ -187,6 +199,7 @@ impl FakeTarget {
             holds_promises: Cell::new(false),
             refusal: RefCell::new(None),
             incarnation: Cell::new(0),
+            clock_us: Cell::new(0),
             leased_from: Cell::new(None),
             resyncs: RefCell::default(),
             room: Cell::new(None),
@@ -432,7 +445,8 @@ impl Process {
                 }
                 _ => return,
             };
-            let ManagerAnswer::Granted { map, suspects, .. } = answer else { panic!("{answer:?}") };
+            let ManagerAnswer::Granted { map, suspects, clock_us } = answer else { panic!("{answer:?}") };
+            self.target.clock_us.set(clock_us);
             self.life.lease_until.set(sent + ms(2000));
             self.life.lease_map.set(map);
             self.life.had_lease.set(true);

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sim::{Crash, ProcessId, SimDisk, kill, spawn_process};
+use weft_rt::sync::{Notify, race};
 use weft_rt::{
     Addr, Answer, Buf, Frame, Handler, Link, Listener, Peer, Request, Server, now, sleep, timeout,
 };
@@ -57,6 +58,9 @@ pub struct Manager {
     pub verified: RefCell<Vec<(GroupId, DriveId, Epoch)>>,
     pub failed: RefCell<Vec<(DriveId, String)>>,
     pub renewals: Cell<u64>,
+    /// How far drives have come, by renewals and by last words.
+    pub renewed: RefCell<BTreeMap<DriveId, u64>>,
+    pub last_words: RefCell<Vec<(NodeId, Vec<(DriveId, u64)>)>>,
     /// No map is handed out but to those who join.
     pub holds_maps: Cell<bool>,
 }
@@ -78,17 +82,25 @@ impl Handler for Manager {
                 self.incarnations.borrow_mut().insert(node, incarnation);
                 with_map(&ManagerAnswer::Joined { node, refused: vec![] })
             }
-            ManagerRequest::Renew { node, incarnation, .. } => {
+            ManagerRequest::Renew { node, incarnation, commits, .. } => {
                 let known = self.incarnations.borrow().get(&node) == Some(&incarnation);
                 if !known || self.refused.borrow().contains(&node) {
                     return Answer::error(Status::NotFound, "no lease for you");
                 }
                 self.renewals.set(self.renewals.get() + 1);
+                self.renewed.borrow_mut().extend(commits);
                 let suspects = self.suspects.borrow().iter().copied().collect();
                 Answer::ok(
                     control::encode(&ManagerAnswer::Granted { map: map.version, suspects, clock_us: 0 }),
                     vec![],
                 )
+            }
+            ManagerRequest::Stopped { node, incarnation, commits } => {
+                if self.incarnations.borrow().get(&node) != Some(&incarnation) {
+                    return Answer::error(Status::NotFound, "who are you");
+                }
+                self.last_words.borrow_mut().push((node, commits));
+                Answer::ok(control::encode(&ManagerAnswer::Done), vec![])
             }
             ManagerRequest::WatchMap { have } if have < map.version && !self.holds_maps.get() => {
                 with_map(&ManagerAnswer::Map { version: map.version })
@@ -116,6 +128,10 @@ pub struct Fabric {
     pub manager_process: Cell<Option<ProcessId>>,
     pub disks: Vec<SimDisk>,
     processes: RefCell<BTreeMap<usize, ProcessId>>,
+    /// Ask a process to stop in order.
+    stops: RefCell<BTreeMap<usize, Rc<Notify>>>,
+    /// What the last stop in order came to: whether its last word was heard, and the commit that its drive had.
+    pub stopped: Rc<Cell<Option<(bool, u64)>>>,
     pub targets: Rc<RefCell<BTreeMap<usize, Rc<Target>>>>,
 }
 
@@ -147,6 +163,8 @@ impl Fabric {
             verified: RefCell::default(),
             failed: RefCell::default(),
             renewals: Cell::new(0),
+            renewed: RefCell::default(),
+            last_words: RefCell::default(),
             holds_maps: Cell::new(false),
         });
         let fabric = Rc::new(Fabric {
@@ -154,6 +172,8 @@ impl Fabric {
             manager_process: Cell::new(None),
             disks,
             processes: RefCell::default(),
+            stops: RefCell::default(),
+            stopped: Rc::default(),
             targets: Rc::default(),
         });
         fabric.start_manager();
@@ -177,6 +197,8 @@ impl Fabric {
 
     pub fn start_target(&self, n: usize) {
         let (disk, targets) = (self.disks[n - 1].clone(), self.targets.clone());
+        let (stop, stopped) = (Rc::new(Notify::default()), self.stopped.clone());
+        self.stops.borrow_mut().insert(n, stop.clone());
         let process = spawn_process(host(n), &format!("target{n}"), async move {
             let (store, _) = Store::open(disk.open().unwrap(), OpenOptions::default()).await.unwrap();
             let options = TargetOptions {
@@ -185,9 +207,12 @@ impl Fabric {
                 listen: addr(n),
                 managers: vec![addr(MANAGER_HOST)],
             };
-            let target = Target::start(options, vec![(format!("/dev/sim{n}"), store)]);
+            let target = Target::start(options, vec![(format!("/dev/sim{n}"), store.clone())]);
             targets.borrow_mut().insert(n, target.clone());
-            target.run(Listener::bind(&addr(n)).unwrap()).await;
+            race(target.run(Listener::bind(&addr(n)).unwrap()), stop.notified()).await;
+            target.stop().await;
+            store.close().await.unwrap();
+            stopped.set(Some((target.say_last_word().await, store.durable_commit())));
         });
         self.processes.borrow_mut().insert(n, process);
     }
@@ -196,6 +221,15 @@ impl Fabric {
         let process = self.processes.borrow_mut().remove(&n).expect("it runs");
         self.targets.borrow_mut().remove(&n);
         kill(process, crash);
+    }
+
+    /// Stops a target in order; whether its last word was heard, and the commit that its drive had in the end.
+    pub async fn stop_target(&self, n: usize) -> (bool, u64) {
+        self.stopped.set(None);
+        self.stops.borrow()[&n].notify_all();
+        eventually("it stops", || self.stopped.get().is_some()).await;
+        self.kill_target(n, Crash::Process);
+        self.stopped.get().expect("it has stopped")
     }
 
     pub fn status(&self, n: usize) -> Option<TargetStatus> {

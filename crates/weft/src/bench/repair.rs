@@ -37,6 +37,9 @@ pub(crate) struct RepairArgs {
     /// Move as little data about as possible: shows how it works, the figures mean nothing
     #[arg(long)]
     tiny: bool,
+    /// Do not fail if a phase began before what went before it was over; with --tiny nothing fails for that
+    #[arg(long)]
+    allow_void: bool,
 }
 
 /// A part of it.
@@ -92,5 +95,11 @@ pub(crate) fn run(args: RepairArgs, output: Output) -> Result<(), CliError> {
     if let Some(path) = &args.html {
         note(&format!("the page with charts is {}", path.display()));
     }
-    Ok(())
+    match figures.void_reasons.first() {
+        Some(reason) if !args.allow_void && !args.tiny => Err(CliError::Failed {
+            message: format!("the run is void, its figures mean nothing: {reason}"),
+            hint: "run it on a machine that does nothing else, or accept it with --allow-void".into(),
+        }),
+        _ => Ok(()),
+    }
 }

@@ -248,6 +248,20 @@ fn free_ports() -> u16 {
     }
 }
 
+/// Insists that every tag of a page is closed, in order.
+pub fn assert_balanced(html: &str) {
+    let mut open: Vec<&str> = Vec::new();
+    for piece in html.split('<').skip(1) {
+        let (tag, _) = piece.split_once('>').expect("tags end");
+        if let Some(name) = tag.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(name), "closed out of order");
+        } else if !tag.ends_with('/') && !tag.starts_with('!') {
+            open.extend(tag.split_whitespace().next());
+        }
+    }
+    assert_eq!(open, Vec::<&str>::new(), "never closed");
+}
+
 /// Bytes that look random, are the same each time, and have blocks of zeroes among them.
 pub fn sample(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
