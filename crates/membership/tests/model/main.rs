@@ -27,12 +27,18 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 use story::Part;
 
-/// States that the search generates for one scope: some three seconds in a build without optimisation of this crate.
-const STATES: usize = 400_000;
+/// States that the search generates for one scope: some two seconds in a build for debugging.
+const STATES: usize = 250_000;
+
+/// States that it may generate until it has found a counter-example.
+const STATES_TO_FAULT: usize = 400_000;
 
 /// Random walks per scope, and the steps of each: twice as many as a replica takes to leave, come back and leave.
-const WALKS: u64 = 800;
+const WALKS: u64 = 500;
 const WALK_STEPS: usize = 200;
+
+/// Walks until one has found a counter-example.
+const WALKS_TO_FAULT: u64 = 800;
 
 type Story = Vec<Part>;
 
@@ -183,7 +189,7 @@ struct Found {
 
 /// Looks for a counter-example: the shortest way first, then on walks.
 fn counter_example(world: &World) -> Result<Found, usize> {
-    let search = (world.clone().checker().target_state_count(STATES))
+    let search = (world.clone().checker().target_state_count(STATES_TO_FAULT))
         .finish_when(HasDiscoveries::AnyFailures)
         .spawn_bfs()
         .join();
@@ -195,7 +201,7 @@ fn counter_example(world: &World) -> Result<Found, usize> {
         return Ok(Found { how: "search", states, property, steps: path.into_actions() });
     }
     let mut states = search.unique_state_count();
-    for seed in 0..WALKS {
+    for seed in 0..WALKS_TO_FAULT {
         let met = walk::walk(world, seed, WALK_STEPS);
         states += met.states;
         if let Some((property, steps, _)) = met.fault {
