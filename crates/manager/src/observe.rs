@@ -56,19 +56,13 @@ impl Manager {
     ///
     /// # Errors
     /// If the drive is not in the map, or this process of its node's target has not joined.
-    pub(crate) fn note_failure(
-        &self,
-        drive: DriveId,
-        incarnation: Option<u64>,
-        cause: String,
-    ) -> Result<(), Denied> {
+    pub(crate) fn note_failure(&self, drive: DriveId, incarnation: u64, cause: String) -> Result<(), Denied> {
         let map = self.map();
         let unknown = || Denied::new(Status::NotFound, format!("drive {drive} is not in the fabric"));
         let node = map.drives.get(&drive).ok_or_else(unknown)?.node;
         {
             let mut state = self.state.borrow_mut();
-            let is_joined =
-                |m: &&mut Member| m.incarnation.is_some_and(|joined| incarnation.is_none_or(|i| i == joined));
+            let is_joined = |m: &&mut Member| m.incarnation == Some(incarnation);
             let Some(member) = state.members.get_mut(&node).filter(is_joined) else {
                 return Err(Denied::new(
                     Status::NotFound,

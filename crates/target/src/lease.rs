@@ -352,7 +352,7 @@ impl Target {
                 failed.await;
                 continue;
             };
-            let incarnation = Some(self.incarnation);
+            let incarnation = self.incarnation;
             self.tell_manager(ManagerRequest::DriveFailed { drive, incarnation, cause }, || true).await;
             reported.insert(drive);
         }

@@ -64,10 +64,9 @@ pub enum ManagerRequest {
     DriveFailed {
         /// The drive.
         drive: DriveId,
-        /// The start of the process that serves it no more; none from an older release. Another process of this
-        /// target may have found the drive sound and serve it by the time that the word arrives.
-        #[serde(default)]
-        incarnation: Option<u64>,
+        /// The start of the process that serves it no more. Another process of this target may have found the drive
+        /// sound and serve it by the time that the word arrives.
+        incarnation: u64,
         /// What happened, for people.
         cause: String,
     },
