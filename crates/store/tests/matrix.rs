@@ -19,12 +19,12 @@ use weft_types::*;
 
 const SECTOR: usize = 512;
 /// Subsets of one cut that are tried; when there are no more, then all of them.
-const SUBSETS: u64 = 12;
+const SUBSETS: u64 = 24;
 /// Likewise for a cut in the middle of a recovery.
-const SUBSETS_AGAIN: u64 = 2;
+const SUBSETS_AGAIN: u64 = 8;
 /// One in so many images sees its recovery cut as well.
-const CUT_AGAIN_EVERY: u64 = 40;
-const SIZE: u64 = 2 << 20;
+const CUT_AGAIN_EVERY: u64 = 50;
+const SIZE: u64 = 3 << 19;
 
 /// What was tried, by depth: a cut of the workload, of its recovery, of that one's recovery.
 #[derive(Clone, Copy, Debug, Default)]
@@ -289,7 +289,7 @@ async fn workload(disk: SimDisk, ledger: Ledger) -> Usage {
             ledger.raise(name, epoch, store.set_group(group)).await;
         }
         let mut tasks: Vec<_> =
-            (1..=3).map(|slot| spawn(writer(store.clone(), ledger.clone(), SessionSlot(slot), 18))).collect();
+            (1..=3).map(|slot| spawn(writer(store.clone(), ledger.clone(), SessionSlot(slot), 26))).collect();
         tasks.push(spawn(syncer(store.clone(), ledger.clone(), part)));
         tasks.push(spawn(admin(store.clone(), ledger.clone(), part)));
         for task in tasks {
@@ -316,6 +316,10 @@ async fn writer(store: Rc<Store>, ledger: Ledger, slot: SessionSlot, rounds: u32
             1 => weft_rt::sleep(std::time::Duration::from_millis(random_below(15))).await,
             2 => ledger.settle_some(&store),
             3 => ledger.advance(&store, slot),
+            4..7 => {
+                let range = BlockRange::new(random_below(u64::from(BLOCKS - 20)) as u32, 20);
+                ledger.read(&store, random_below(OBJECTS), range).await;
+            }
             _ => {
                 let count = [1, 1, 2, 3, 8, 30][random_below(6) as usize];
                 let range = BlockRange::new(random_below(u64::from(BLOCKS - count)) as u32, count);
@@ -376,7 +380,7 @@ fn every_cut_leaves_what_must_be_there_and_nothing_that_may_not() {
         matrix.cut_everywhere(&base, &events, None, 0);
         *tried.borrow_mut() = matrix.tried;
         if seed + 1 == factor {
-            println!("{usage:?}");
+            println!("{} refused for want of space", matrix.ledger.refusals());
             matrix.table();
         }
     }

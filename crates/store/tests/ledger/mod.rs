@@ -87,6 +87,11 @@ impl Ledger {
         facts.next
     }
 
+    /// How often the drive was full.
+    pub fn refusals(&self) -> u32 {
+        self.facts.borrow().full
+    }
+
     pub fn assert_it_has_all(&self) {
         let f = self.facts.borrow();
         let counts = [
@@ -172,6 +177,14 @@ impl Ledger {
             }
             Err(error) => panic!("{error}"),
         }
+    }
+
+    /// What a read cites is durable.
+    pub async fn read(&self, store: &Rc<Store>, object: u64, range: BlockRange) {
+        let found = store.read(GROUP, ObjectId::new(VolumeId(1), object), range).await.unwrap();
+        let now = self.now();
+        let mut f = self.facts.borrow_mut();
+        f.cited.extend(found.iter().map(|x| (now, object, x.range, x.version)));
     }
 
     pub fn settle_some(&self, store: &Rc<Store>) {
