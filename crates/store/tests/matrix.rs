@@ -322,9 +322,12 @@ async fn writer(store: Rc<Store>, ledger: Ledger, slot: SessionSlot, rounds: u32
             }
             _ => {
                 let count = [1, 1, 2, 3, 8, 30][random_below(6) as usize];
-                let range = BlockRange::new(random_below(u64::from(BLOCKS - count)) as u32, count);
+                // Half of the writes meet in a few blocks: several of one batch put the same block.
+                let least = if random_below(2) == 0 { 12 } else { u64::from(BLOCKS - count) };
+                let range = BlockRange::new(random_below(least) as u32, count);
                 let kind = if random_below(6) == 0 { WriteKind::Repair } else { WriteKind::Client };
-                ledger.write(&store, slot, random_below(OBJECTS), range, kind, random_below(4) == 0).await;
+                let object = if least == 12 { 0 } else { random_below(OBJECTS) };
+                ledger.write(&store, slot, object, range, kind, random_below(4) == 0).await;
             }
         }
     }
