@@ -12,7 +12,7 @@ use crate::page::PageReader;
 use crate::record::Record;
 use crate::recover::{check_data, keep_what_arrived};
 use crate::region::{Place, PlaceRun};
-use crate::state::{State, data_runs, within};
+use crate::state::{State, data_runs, places_of, within};
 use crate::superblock::Superblock;
 use crate::tree;
 use std::collections::BTreeMap;
@@ -192,7 +192,12 @@ async fn follow_log(
                 }
                 let kept = match is_durable {
                     true => vec![record],
-                    false => keep_what_arrived(drive, &label.region, record).await.0,
+                    false => {
+                        let keys = State::leaves_of(&record);
+                        let held =
+                            keys.iter().filter_map(|key| leaves.get(key)).flat_map(places_of).collect();
+                        keep_what_arrived(drive, &label.region, record, &held).await?.0
+                    }
                 };
                 kept.iter().try_for_each(|record| apply(record, leaves)).map_err(damaged)?;
             }

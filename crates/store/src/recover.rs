@@ -2,7 +2,7 @@
 //!
 //! Records of a batch that a later batch names as durable are applied as they are. The last batch is in
 //! doubt: its data is read, and what does not match its checksum never happened, because nobody can have
-//! been told of it. When anything was replayed, a checkpoint is taken before the store serves, so that the
+//! been told of it; what cannot be read at all is no such proof, so then the drive does not open. When anything was replayed, a checkpoint is taken before the store serves, so that the
 //! doubt is settled once and for all.
 
 use crate::StoreError;
@@ -17,9 +17,10 @@ use crate::page::PageReader;
 use crate::record::Record;
 use crate::region::{Place, PlaceRun, RegionMap};
 use crate::request::{OpenOptions, OpenReport};
-use crate::state::{State, StateParts, ZoneEntry};
+use crate::state::{State, StateParts, ZoneEntry, places_of};
 use crate::superblock::Superblock;
 use crc32c::crc32c;
+use std::collections::BTreeSet;
 use weft_rt::sync::join_all;
 use weft_rt::{BufMut, Drive};
 use weft_types::{BLOCK_SIZE, BlockRange};
@@ -133,7 +134,9 @@ async fn replay_batch(
         let kept = match is_durable {
             true => vec![record],
             false => {
-                let (kept, dropped) = keep_what_arrived(&engine.drive, &engine.label.region, record).await;
+                let held = held_places(engine, &record).await?;
+                let (kept, dropped) =
+                    keep_what_arrived(&engine.drive, &engine.label.region, record, &held).await?;
                 report.blocks_dropped += dropped;
                 kept
             }
@@ -150,15 +153,32 @@ async fn replay_batch(
     Ok(())
 }
 
+/// Places that the chunk of a copy holds already, before the copy is applied.
+async fn held_places(engine: &Engine, record: &Record) -> Result<BTreeSet<u64>, StoreError> {
+    let Record::Copy { .. } = record else { return Ok(BTreeSet::new()) };
+    let mut held = BTreeSet::new();
+    for key in State::leaves_of(record) {
+        engine.load(key).await?;
+        held.extend(engine.state.borrow_mut().map.get(&key).into_iter().flat_map(|leaf| places_of(leaf)));
+    }
+    Ok(held)
+}
+
 /// The part of a record of the batch in doubt whose data is on the drive, and of how many blocks it is not.
+/// `held` are the places that the chunk of a copy has already: what a copy leaves as it was is not in doubt, and
+/// rot of it makes no copy unhappen.
+///
+/// # Errors
+/// If data cannot be read: it may have been acknowledged, so it must not count as never written.
 pub(crate) async fn keep_what_arrived(
     drive: &Drive,
     region: &RegionMap,
     record: Record,
-) -> (Vec<Record>, u64) {
+    held: &BTreeSet<u64>,
+) -> Result<(Vec<Record>, u64), StoreError> {
     match record {
         Record::Write { group, object, range, version, opens, places, crcs } => {
-            let arrived = check_data(drive, region, &places, &crcs).await;
+            let arrived = has_arrived(drive, region, &places, &crcs).await?;
             let dropped = arrived.iter().filter(|ok| !**ok).count() as u64;
             let all: Vec<Place> = blocks_of(&places).collect();
             let parts = runs_of(&arrived).map(|(from, to)| Record::Write {
@@ -170,26 +190,55 @@ pub(crate) async fn keep_what_arrived(
                 places: join_places(&all[from..to]),
                 crcs: crcs[from..to].to_vec(),
             });
-            (parts.collect(), dropped)
+            Ok((parts.collect(), dropped))
         }
         Record::Copy { ref leaf, .. } => {
-            let Ok(decoded) = Leaf::decode(leaf) else { return (vec![record], 0) };
+            let Ok(decoded) = Leaf::decode(leaf) else { return Ok((vec![record], 0)) };
             let mut has_all = true;
             let mut blocks = 0;
             for piece in decoded.pieces(0, weft_types::limits::CHUNK_BLOCKS as u8) {
-                if piece.kind == Some(Kind::Data) {
-                    let places = [PlaceRun { place: piece.place, count: u32::from(piece.count) }];
-                    has_all &= check_data(drive, region, &places, piece.crcs).await.iter().all(|ok| *ok);
-                    blocks += u64::from(piece.count);
+                if piece.kind != Some(Kind::Data) {
+                    continue;
+                }
+                for (i, crc) in (0..).zip(piece.crcs).filter(|(i, _)| !held.contains(&piece.place.plus(*i).0))
+                {
+                    let places = [PlaceRun { place: piece.place.plus(i), count: 1 }];
+                    has_all &= has_arrived(drive, region, &places, &[*crc]).await?[0];
+                    blocks += 1;
                 }
             }
-            if has_all { (vec![record], 0) } else { (Vec::new(), blocks) }
+            if has_all { Ok((vec![record], 0)) } else { Ok((Vec::new(), blocks)) }
         }
-        other => (vec![other], 0),
+        other => Ok((vec![other], 0)),
     }
 }
 
 /// For each block whether its data matches its checksum.
+///
+/// # Errors
+/// If a block cannot be read, neither with its neighbours nor alone.
+async fn has_arrived(
+    drive: &Drive,
+    region: &RegionMap,
+    places: &[PlaceRun],
+    crcs: &[u32],
+) -> Result<Vec<bool>, StoreError> {
+    let mut out = check_data(drive, region, places, crcs).await;
+    for (i, place) in blocks_of(places).enumerate().filter(|(_, place)| is_inside(region, *place)) {
+        if !out[i] {
+            let read = drive.read(place.offset(), BLOCK_SIZE).await;
+            let block = read.map_err(|e| StoreError::io("read", place.offset(), BLOCK_SIZE as u64, e))?;
+            out[i] = crc32c(&block) == crcs[i];
+        }
+    }
+    Ok(out)
+}
+
+fn is_inside(region: &RegionMap, place: Place) -> bool {
+    region.holds_data(PlaceRun { place, count: 1 })
+}
+
+/// For each block whether it can be read and its data matches its checksum.
 pub(crate) async fn check_data(
     drive: &Drive,
     region: &RegionMap,

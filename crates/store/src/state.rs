@@ -541,6 +541,6 @@ pub(crate) fn within(block: u32, chunk: ChunkIndex) -> u8 {
 }
 
 /// Every place of a leaf.
-fn places_of(leaf: &Leaf) -> impl Iterator<Item = u64> + '_ {
+pub(crate) fn places_of(leaf: &Leaf) -> impl Iterator<Item = u64> + '_ {
     leaf.places().flat_map(|run| run.place.0..run.place.0 + u64::from(run.count))
 }

@@ -44,6 +44,25 @@ impl Default for DiskFaults {
     }
 }
 
+/// Something that changed what a power cut leaves of a disk; see [`SimDisk::record`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DiskEvent {
+    /// A write began: from now on a cut may leave all, some or none of its sectors.
+    Write {
+        /// Its name; rises from write to write.
+        serial: u64,
+        /// Where, in bytes.
+        offset: u64,
+        /// What.
+        data: Vec<u8>,
+    },
+    /// A flush completed: of the writes with these names all sectors stay.
+    Flushed {
+        /// Names of writes.
+        serials: Vec<u64>,
+    },
+}
+
 /// A write that a power cut may still lose.
 struct Unflushed {
     serial: u64,
@@ -70,6 +89,7 @@ struct DiskState {
     faults: RefCell<DiskFaults>,
     changed: Notify,
     opened_by: Cell<Option<Process>>,
+    recorded: RefCell<Option<Vec<DiskEvent>>>,
 }
 
 /// A simulated disk. Clones are the same disk. It starts out as zeroes.
@@ -122,6 +142,7 @@ impl SimDisk {
             faults: RefCell::default(),
             changed: Notify::default(),
             opened_by: Cell::new(None),
+            recorded: RefCell::default(),
         }))
     }
 
@@ -171,6 +192,22 @@ impl SimDisk {
         self.0.cut_after.set(None);
         self.0.is_cut.set(false);
         self.0.changed.notify_all();
+    }
+
+    /// Notes every write and flush from now on, so that what a cut at each of them might leave can be made
+    /// later without running the same again.
+    pub fn record(&self) {
+        self.0.recorded.replace(Some(Vec::new()));
+    }
+
+    /// How many events were noted.
+    pub fn recorded_events(&self) -> usize {
+        self.0.recorded.borrow().as_ref().map_or(0, Vec::len)
+    }
+
+    /// What was noted; nothing more is from now on.
+    pub fn take_record(&self) -> Vec<DiskEvent> {
+        self.0.recorded.take().unwrap_or_default()
     }
 
     /// Changes the faults.
@@ -315,6 +352,9 @@ impl DiskHandle {
         self.begin(offset);
         let serial = self.disk.next_serial.get();
         self.disk.next_serial.set(serial + 1);
+        if let Some(events) = &mut *self.disk.recorded.borrow_mut() {
+            events.push(DiskEvent::Write { serial, offset, data: data.to_vec() });
+        }
         self.disk.unflushed.borrow_mut().push(Unflushed {
             serial,
             process: self.process,
@@ -346,6 +386,9 @@ impl DiskHandle {
             }
             !flushed
         });
+        if let Some(events) = &mut *self.disk.recorded.borrow_mut() {
+            events.push(DiskEvent::Flushed { serials: covered });
+        }
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ mod disk;
 mod net;
 
 pub(crate) use disk::DiskHandle;
-pub use disk::{DiskFaults, SimDisk};
+pub use disk::{DiskEvent, DiskFaults, SimDisk};
 pub(crate) use net::{SimListener, SimStream};
 
 use crate::executor::{self, Backend, Process, with_core};
