@@ -19,11 +19,11 @@ use weft_types::*;
 
 const SECTOR: usize = 512;
 /// Subsets of one cut that are tried; when there are no more, then all of them.
-const SUBSETS: u64 = 24;
+const SUBSETS: u64 = 20;
 /// Likewise for a cut in the middle of a recovery.
 const SUBSETS_AGAIN: u64 = 8;
 /// One in so many images sees its recovery cut as well.
-const CUT_AGAIN_EVERY: u64 = 50;
+const CUT_AGAIN_EVERY: u64 = 70;
 const SIZE: u64 = 3 << 19;
 
 /// What was tried, by depth: a cut of the workload, of its recovery, of that one's recovery.
@@ -289,7 +289,7 @@ async fn workload(disk: SimDisk, ledger: Ledger) -> Usage {
             ledger.raise(name, epoch, store.set_group(group)).await;
         }
         let mut tasks: Vec<_> =
-            (1..=3).map(|slot| spawn(writer(store.clone(), ledger.clone(), SessionSlot(slot), 26))).collect();
+            (1..=3).map(|slot| spawn(writer(store.clone(), ledger.clone(), SessionSlot(slot), 22))).collect();
         tasks.push(spawn(syncer(store.clone(), ledger.clone(), part)));
         tasks.push(spawn(admin(store.clone(), ledger.clone(), part)));
         for task in tasks {
@@ -356,6 +356,19 @@ async fn admin(store: Rc<Store>, ledger: Ledger, part: u64) {
         ledger.raise("floor", i + 1, store.close_sessions(Some(SessionId(i + 1)), &[])).await;
         ledger.raise("map copy", i + 1, store.put_map_copy(i + 1, &[i as u8; 5000])).await;
         ledger.live(&store, i).await;
+        // Many writes at once make a batch of several sectors.
+        let burst: Vec<_> = (0..14)
+            .map(|_| {
+                let (store, ledger) = (store.clone(), ledger.clone());
+                spawn(async move {
+                    let range = BlockRange::new(random_below(40) as u32 * 3, 2);
+                    ledger.write(&store, SessionSlot(4), 1, range, WriteKind::Client, false).await;
+                })
+            })
+            .collect();
+        for write in burst {
+            write.await.unwrap();
+        }
     }
 }
 

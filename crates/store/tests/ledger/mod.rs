@@ -379,7 +379,7 @@ impl Facts {
 
     /// What was applied is open until a watermark passes it; nothing else is; settled is what was settled.
     fn verify_open_sets(&self, store: &Rc<Store>, at: usize) {
-        for slot in (1..=3).map(SessionSlot) {
+        for slot in (1..=4).map(SessionSlot) {
             let sent = self.watermarks.iter().filter(|w| w.0 <= at && w.1 == slot).map(|w| w.2);
             let (mark, found) = (sent.clone().max().unwrap_or_default(), store.watermark(GROUP, slot));
             assert!(found == Version::ZERO || sent.clone().any(|m| m == found), "{found} of {slot:?}");
