@@ -229,7 +229,10 @@ impl Fuzz {
     async fn fail_reads(&mut self, store: &Rc<Store>, disk: &SimDisk) {
         let Some(((o, block), _)) = self.some_data() else { return };
         let place = self.place_of(disk, (o, block)).await;
-        disk.set_faults(|f| f.unreadable = vec![place..place + BLOCK_SIZE as u64]);
+        disk.set_faults(|f| {
+            f.unreadable.clear();
+            f.unreadable.push(place..place + BLOCK_SIZE as u64);
+        });
         self.blocks.get_mut(&(o, block)).unwrap().health = Health::Rotten;
         self.counts.unreadable += 1;
         // Its neighbours are read all the same.
@@ -555,7 +558,10 @@ fn a_read_that_fails_in_the_recovery_makes_no_acknowledged_write_unhappen() {
     Sim::new(3).block_on(async {
         let disk = SimDisk::new("d", SIZE);
         let place = cut_after_an_answer(&disk).await;
-        disk.set_faults(|f| f.unreadable = vec![place..place + BLOCK_SIZE as u64]);
+        disk.set_faults(|f| {
+            f.unreadable.clear();
+            f.unreadable.push(place..place + BLOCK_SIZE as u64);
+        });
         let opened = Store::open(disk.open().unwrap(), OpenOptions::default()).await;
         if let Ok((store, _)) = &opened {
             let found = store.read(GROUP, object(0), BlockRange::new(0, 8)).await.unwrap();
