@@ -12,7 +12,7 @@ use weft_cli::{CliError, ManagerRunArgs};
 use weft_manager::{EmbeddedStore, Manager, ManagerError, ManagerOptions};
 use weft_metrics::{ManagerView, manager_page, process_load};
 use weft_rt::sync::{Either, race};
-use weft_rt::{Addr, Listener, offload, spawn};
+use weft_rt::{Addr, Listener, now, offload, sleep, spawn};
 use weft_types::with_causes;
 
 /// Runs until a signal, or until the manager can serve no more.
@@ -32,15 +32,18 @@ pub(crate) async fn run(args: ManagerRunArgs) -> Result<(), CliError> {
 }
 
 async fn serve(args: ManagerRunArgs, running: &RefCell<Option<Rc<Manager>>>) -> Result<(), CliError> {
-    let mut listeners = vec![bind(&args.listen, "--listen")?];
+    let mut listeners = vec![bind(&args.listen, "--listen").await?];
     if let Some(path) = &args.socket {
         make_parent(path)?;
-        listeners.push(bind(&Addr::Unix(path.clone()), "--socket")?);
+        listeners.push(bind(&Addr::Unix(path.clone()), "--socket").await?);
     }
     make_parent(&args.store)?;
     let store = EmbeddedStore::open(&args.store).map_err(|e| refused(&ManagerError::from(e)))?;
     let options = ManagerOptions { fabric: args.fabric_id, ..ManagerOptions::default() };
-    let metrics = args.metrics.as_ref().map(|addr| bind(addr, "--metrics")).transpose()?;
+    let metrics = match &args.metrics {
+        Some(addr) => Some(bind(addr, "--metrics").await?),
+        None => None,
+    };
     let manager = Manager::start(store, options).map_err(|e| refused(&e))?;
     *running.borrow_mut() = Some(manager.clone());
     tracing::info!(fabric = %manager.map().fabric, map = %manager.map().version, "manager serves");
@@ -77,9 +80,20 @@ fn serve_metrics(listener: Listener, manager: &Rc<Manager>) {
     }));
 }
 
+/// How long an address may be in use by a process that was killed: the kernel takes its rings down, and its sockets
+/// with them, a moment after it has ended.
+const FORMER_SOCKET_MAX: Duration = Duration::from_secs(2);
+const FORMER_SOCKET_POLL: Duration = Duration::from_millis(20);
+
 /// Listens, or says which option to change.
-pub(crate) fn bind(addr: &Addr, option: &str) -> Result<Listener, CliError> {
-    Listener::bind(addr).map_err(|source| CliError::Failed {
+pub(crate) async fn bind(addr: &Addr, option: &str) -> Result<Listener, CliError> {
+    let until = now() + FORMER_SOCKET_MAX;
+    let mut listener = Listener::bind(addr);
+    while listener.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::AddrInUse) && now() < until {
+        sleep(FORMER_SOCKET_POLL).await;
+        listener = Listener::bind(addr);
+    }
+    listener.map_err(|source| CliError::Failed {
         message: format!("cannot listen at {addr}: {source}"),
         hint: match source.kind() {
             io::ErrorKind::AddrInUse => format!("another process listens there: choose another {option}"),

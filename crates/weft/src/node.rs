@@ -56,8 +56,11 @@ async fn serve(
     stores: &Stores,
     running: &RefCell<Option<Rc<Target>>>,
 ) -> Result<(), CliError> {
-    let listener = bind(&args.listen, "--listen")?;
-    let metrics = args.metrics.as_ref().map(|addr| bind(addr, "--metrics")).transpose()?;
+    let listener = bind(&args.listen, "--listen").await?;
+    let metrics = match &args.metrics {
+        Some(addr) => Some(bind(addr, "--metrics").await?),
+        None => None,
+    };
     let listen = listener.local_addr();
     let fabric = match args.fabric_id {
         Some(fabric) => fabric,

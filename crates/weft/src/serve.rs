@@ -58,7 +58,7 @@ async fn run(
             hint: "name each volume once".into(),
         });
     }
-    let listener = bind(&args.nbd, "--nbd")?;
+    let listener = bind(&args.nbd, "--nbd").await?;
     let mode = match (args.shared, args.read_only) {
         (_, true) => AttachMode::ReadOnly,
         (true, false) => AttachMode::Shared,
