@@ -308,17 +308,8 @@ fn groups_of_no_volume_are_begun_anew_on_demand() {
 #[test]
 fn a_drive_that_holds_less_than_it_had_is_refused_until_it_is_out_of_its_groups() {
     Sim::new(5).block_on(async {
-        let (service, targets, _) = fabric(2).await;
-        operate(volume_of("v", 2)).await.unwrap();
-        for target in &targets {
-            let drive = target.drives.borrow()[0];
-            target.commits.borrow_mut().insert(drive, 100);
-            target.start();
-        }
-        all_up(&service, &targets).await;
-        sleep(ms(6_000)).await;
         // Everyone is stopped, also the manager; one drive comes back as it was before.
-        targets.iter().for_each(|t| t.kill());
+        let (service, targets, _) = stopped_at_100().await;
         targets[0].commits.borrow_mut().insert(DriveId(1), 99);
         service.restart().await;
         let behind = targets[0].start();
