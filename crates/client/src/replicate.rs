@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use weft_rt::sync::{Either, join_all, race};
-use weft_rt::{Buf, Frame, Instant, Sleep, now, random_below, sleep, sleep_until, spawn};
+use weft_rt::{Buf, Frame, Instant, Mutation, Sleep, mutated, now, random_below, sleep, sleep_until, spawn};
 use weft_types::{BLOCK_SIZE, BlockRange, DriveId, Group, GroupId, Lba, ObjectId, Version, with_causes};
 use weft_wire::data::{Content, DataRequest, Extent, Purpose, ReadAnswer, Verdict, WriteAnswer, is_intact};
 use weft_wire::{Kind, Status, control};
@@ -274,7 +274,9 @@ impl Session {
             match self.put(&operation, at.part(run), version, &part).await {
                 // R5: a block for which nobody said "applied" may have met a newer complete write. One that was
                 // given up ends there: its next version would undo writes that were called after it had failed.
-                Ok(Written::Whole(applied)) if !operation.is_given_up() => {
+                Ok(Written::Whole(applied))
+                    if !operation.is_given_up() && !mutated(Mutation::SupersededSuffices) =>
+                {
                     todo.extend(runs_where(run, |block| !applied[(block - run.first) as usize]));
                 }
                 Ok(Written::Whole(_) | Written::Dropped) => {}
@@ -317,8 +319,15 @@ impl Session {
             if ask.may_be_dropped() {
                 return Ok(Written::Dropped);
             }
+            if mutated(Mutation::AppliedForgotten) {
+                applied.fill(false);
+            }
             match self.put_once(&entry, ask, &mut applied).await? {
                 Put::Whole => return Ok(Written::Whole(applied)),
+                Put::Changed if mutated(Mutation::NewVersionAfterEpoch) => {
+                    applied.fill(false);
+                    return Ok(Written::Whole(applied));
+                }
                 Put::Changed => {}
                 Put::NoSpace => return Ok(Written::NoSpace),
                 Put::Ahead(clock) => return Ok(Written::Ahead(clock)),
@@ -334,7 +343,11 @@ impl Session {
         ask: Ask<'_>,
         applied: &mut [bool],
     ) -> Result<Put, ClientError> {
-        let members: Vec<DriveId> = entry.write_set().collect();
+        let is_repair = ask.purpose == Purpose::Repair;
+        let members: Vec<DriveId> = match is_repair && mutated(Mutation::RepairInSyncOnly) {
+            true => entry.read_set().collect(),
+            false => entry.write_set().collect(),
+        };
         let (full, others): (Vec<_>, Vec<_>) = members.into_iter().partition(|d| self.is_full(*d));
         let mut refused = Vec::new();
         for wave in [full, others] {
@@ -355,6 +368,7 @@ impl Session {
                         refused.push(*drive);
                     }
                     Ok(Attempt::Ahead(clock)) => ahead = Some(clock),
+                    Ok(Attempt::Trouble(_)) if mutated(Mutation::SilenceIsAnAnswer) => {}
                     Ok(Attempt::Trouble(_)) => unreachable!("delivering goes on through trouble"),
                     Err(e) => error = Some(e),
                 }
@@ -459,8 +473,15 @@ impl Session {
                 Verdict::Applied => {
                     let first = (range.first - at.range.first) as usize;
                     applied[first..first + range.count as usize].fill(true);
+                    if mutated(Mutation::BlocksJudgedTogether) {
+                        applied.fill(true);
+                    }
                 }
                 Verdict::Superseded(newest) => {
+                    if mutated(Mutation::RetryOnAnySuperseded) {
+                        let first = (range.first - at.range.first) as usize;
+                        applied[first..first + range.count as usize].fill(false);
+                    }
                     self.saw_version(at.group, newest).map_err(|e| self.protocol(&e))?;
                 }
             }
@@ -476,7 +497,10 @@ impl Session {
         let mut preferred = random_below(64) as usize;
         loop {
             let entry = self.entry(at.group).await?;
-            let members: Vec<DriveId> = entry.read_set().collect();
+            let members: Vec<DriveId> = match mutated(Mutation::ReadsFromSyncing) {
+                true => entry.write_set().collect(),
+                false => entry.read_set().collect(),
+            };
             let ask = Ask::read(Kind::Read, at, Purpose::Client);
             let end = match members[..] {
                 [alone] => self.request(&entry, alone, ask).await?,
@@ -603,11 +627,12 @@ impl Session {
                     }
                     let data = frame.body.slice(offset..offset + range.bytes());
                     offset += range.bytes();
-                    is_intact(&data, &extent.crcs).then_some(data)
+                    let is_good = is_intact(&data, &extent.crcs) || mutated(Mutation::ClientTrustsData);
+                    is_good.then_some(data)
                 }
             };
             match data {
-                Some(data) if !extent.open => parts.push((range, data)),
+                Some(data) if !extent.open || mutated(Mutation::NoSlowPath) => parts.push((range, data)),
                 _ => slow.push(range),
             }
         }
@@ -665,7 +690,11 @@ impl Session {
                 None => return Ok(None),
             },
         };
-        let whole = entry.write_set().all(|drive| newest.intact_on.contains(&drive));
+        let whole = entry.write_set().all(|drive| newest.intact_on.contains(&drive))
+            || mutated(Mutation::NoWriteBack);
+        if mutated(Mutation::SettledBeforePut) {
+            self.tell_settled(entry, at, newest.version).await;
+        }
         if !whole && newest.version != Version::ZERO {
             let mut applied = vec![false; at.range.count as usize];
             let ask = Ask::write(at, newest.version, &payload, Purpose::Repair, None);
@@ -675,17 +704,21 @@ impl Session {
             }
         }
         if newest.version != Version::ZERO {
-            for drive in entry.write_set() {
-                // Only spares the next reader the slow path, so it may get lost.
-                if let Ok(link) = self.fabric.link(drive).await {
-                    let note =
-                        Ask { version: newest.version, ..Ask::read(Kind::Settle, at, Purpose::Repair) };
-                    let note = self.head(entry, drive, note);
-                    link.cast(Kind::Settle, &note.encode(&[]));
-                }
-            }
+            self.tell_settled(entry, at, newest.version).await;
         }
         Ok(Some(data))
+    }
+
+    /// Tells all that a version is on the whole write set: only spares the next reader the slow path, so it may get
+    /// lost.
+    async fn tell_settled(&self, entry: &Group, at: Where, version: Version) {
+        for drive in entry.write_set() {
+            if let Ok(link) = self.fabric.link(drive).await {
+                let note = Ask { version, ..Ask::read(Kind::Settle, at, Purpose::Repair) };
+                let note = self.head(entry, drive, note);
+                link.cast(Kind::Settle, &note.encode(&[]));
+            }
+        }
     }
 
     /// Reads a run in its newest version from a replica that holds it. `None`: it has moved on.
@@ -746,8 +779,12 @@ impl Session {
     /// Sends one request to one replica, again and again, until it answers or the epoch changes.
     async fn deliver(&self, entry: &Rc<Group>, drive: DriveId, ask: Ask<'_>) -> Result<Attempt, ClientError> {
         let mut pause = RETRY_FIRST;
+        let is_write = ask.trail.is_some() && ask.purpose == Purpose::Client;
         loop {
             match self.request(entry, drive, ask).await? {
+                Attempt::Trouble(text) if is_write && mutated(Mutation::SilenceIsAnAnswer) => {
+                    return Ok(Attempt::Trouble(text));
+                }
                 Attempt::Trouble(text) => self.note_trouble(ask.at.group, &text),
                 Attempt::Ahead(_) if ask.may_be_somewhere() => {
                     // Another replica may have it: this one has to take it when its clock has come so far.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use weft_rt::sync::{Notify, join_all};
-use weft_rt::{Instant, LogQuota, now, sleep, sleep_until, spawn, wall_clock_us};
+use weft_rt::{Instant, LogQuota, Mutation, mutated, now, sleep, sleep_until, spawn, wall_clock_us};
 use weft_types::limits::{VERSION_AHEAD_MAX, WATERMARK_LAG_MAX};
 use weft_types::{AttachMode, DriveId, Generation, GroupId, SessionId, SessionSlot, Version, VolumeId};
 use weft_wire::Kind;
@@ -208,7 +208,8 @@ impl Session {
         let mut groups = self.groups.borrow_mut();
         let g = groups.entry(group).or_default();
         g.told.insert(drive, g.watermark);
-        Version::new(g.watermark, self.slot)
+        let newest = g.issued.last_key_value().filter(|_| mutated(Mutation::WatermarkPassesOpen));
+        Version::new(newest.map_or(g.watermark, |(newest, _)| *newest), self.slot)
     }
 
     /// Raises the session's counter above a version that it has seen.
@@ -221,7 +222,9 @@ impl Session {
         }
         let mut groups = self.groups.borrow_mut();
         let g = groups.entry(group).or_default();
-        g.seen = g.seen.max(version.counter());
+        if !mutated(Mutation::CounterNotRaised) {
+            g.seen = g.seen.max(version.counter());
+        }
         Ok(())
     }
 
@@ -400,6 +403,9 @@ impl Operation {
     pub(crate) async fn next_version(&mut self) -> Version {
         while let Some(until) = self.session.held_until(self.ticket.group) {
             sleep_until(until).await;
+        }
+        if mutated(Mutation::WatermarkPassesRestart) && !self.counters.is_empty() {
+            self.session.complete(self.ticket.group, &std::mem::take(&mut self.counters));
         }
         let counter = self.session.issue(self.ticket.group);
         self.counters.push(counter);

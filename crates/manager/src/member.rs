@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use weft_rt::{Instant, Link};
+use weft_rt::{Instant, Link, Mutation, mutated};
 use weft_types::{DriveId, MapVersion, NodeId};
 
 /// Why a target is taken for gone.
@@ -130,7 +130,9 @@ impl Member {
     /// A promise given before the target joined anew is void: a new process knows nothing of it.
     pub(crate) fn promise_due(&self, victim: NodeId, wait: Duration) -> Option<Instant> {
         let promise = self.promises.get(&victim)?;
-        (promise.since > self.joined_at).then(|| promise.since + wait)
+        let holds = promise.since > self.joined_at || mutated(Mutation::PromiseOutlivesRestart);
+        let wait = if mutated(Mutation::PromiseNotWaitedOut) { Duration::ZERO } else { wait };
+        holds.then(|| promise.since + wait)
     }
 
     /// Notes a promise. An older one that still holds goes on.

@@ -8,10 +8,11 @@ use crate::error::Denied;
 use crate::manager::{Manager, State};
 use crate::member::Member;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use weft_layout::FailureDomain;
 use weft_membership::{Acknowledged, Change, DriveObservation, NodeObservation, Observations};
 use weft_membership::{next_change, next_rebuild};
-use weft_rt::{Instant, now};
+use weft_rt::{Instant, Mutation, mutated, now};
 use weft_types::{
     DriveId, Epoch, FabricMap, Group, GroupId, NodeId, Role, SessionId, SessionState, with_causes,
 };
@@ -36,7 +37,7 @@ impl Manager {
             }
             // Said again, after a lost answer.
             Some(slot) if slot.role == Role::InSync => return Ok(()),
-            Some(slot) if slot.role == Role::Out || slot.since != stint => {
+            Some(slot) if slot.role == Role::Out || (slot.since != stint && !takes_stale()) => {
                 let text = format!(
                     "drive {drive} in group {group} is {} since {}, the word is about {stint}",
                     slot.role, slot.since
@@ -45,6 +46,7 @@ impl Manager {
             }
             Some(_) => {}
         }
+        let stint = slot.filter(|_| takes_stale()).map_or(stint, |slot| slot.since);
         self.state.borrow_mut().verified.insert((group, drive), stint);
         self.commit_what_is_due();
         Ok(())
@@ -143,6 +145,11 @@ impl State {
             };
             seen.nodes.insert(*id, node);
         }
+        if mutated(Mutation::PromotedUnverified) {
+            let slots = self.map.groups.values().flat_map(|g| g.slots.iter().map(move |s| (g.id, s)));
+            let syncing = slots.filter(|(_, s)| s.role == Role::Syncing);
+            seen.verified.extend(syncing.map(|(group, s)| ((group, s.drive), s.since)));
+        }
         self.observe_drives(&mut seen);
         self.observe_words(&mut seen);
         seen.yielded = self.yielded().collect();
@@ -158,11 +165,17 @@ impl State {
     /// When nothing can let this node serve any more: not its lease, nor the word of a member that has promised to
     /// stop vouching. None while a member's promise is awaited.
     pub(crate) fn fence(&self, node: NodeId, member: &Member, started: Instant) -> Option<Instant> {
-        let wait = self.map.durations.lease_wait();
-        let mut due = member.granted_at.max(started) + wait;
+        let wait = self.lease_wait();
+        let began = if mutated(Mutation::LeaderDoesNotWait) { Instant::default() } else { started };
+        let granted = if member.granted { member.granted_at } else { began };
+        let mut due = granted.max(began) + wait;
+        if mutated(Mutation::LeaseNotWaitedOut) {
+            due = now();
+        }
         let suspected = member.suspicion.as_ref().map_or(now(), |s| s.since);
         let still_awaited = now() - suspected < self.map.durations.lease() * WORD_LEASES_MAX;
-        for group in self.groups_written_on(node) {
+        let is_word_needed = |_: &&Group| !mutated(Mutation::EvictsWithoutWord);
+        for group in self.groups_written_on(node).filter(is_word_needed) {
             let mut witnesses = self.witnesses(group, node).peekable();
             if witnesses.peek().is_none() {
                 continue;
@@ -174,6 +187,14 @@ impl State {
             }
         }
         Some(due)
+    }
+
+    /// How long a lease may last by this clock: by the bound on drift longer than by the target's.
+    fn lease_wait(&self) -> Duration {
+        match mutated(Mutation::NoMargin) {
+            true => self.map.durations.lease(),
+            false => self.map.durations.lease_wait(),
+        }
     }
 
     /// The groups with a drive of this node in their write set.
@@ -229,7 +250,7 @@ impl State {
     /// For any other drive whose target is up: of one that has adopted the newest map, which says that the drive
     /// failed; the drive's own target has stopped to serve it.
     fn observe_words(&self, seen: &mut Observations) {
-        let wait = self.map.durations.lease_wait();
+        let wait = self.lease_wait();
         let mut words: BTreeMap<(GroupId, DriveId), Acknowledged> = BTreeMap::new();
         for group in self.map.groups.values() {
             for victim in group.write_set() {
@@ -241,7 +262,8 @@ impl State {
                     up.find(|d| self.has_newest_map(*d))
                 };
                 let by = if member.suspicion.is_some() {
-                    self.witnesses(group, node).find(|(_, m)| is_due(m)).map(|(d, _)| d)
+                    let has_word = |m: &Member| is_due(m) || mutated(Mutation::EvictsWithoutWord);
+                    self.witnesses(group, node).find(|(_, m)| has_word(m)).map(|(d, _)| d)
                 } else if self.needs_word_of_peers(group, victim) {
                     let mut peers = self.serving_peers(group, node);
                     peers.any(is_due).then(with_newest_map).flatten()
@@ -280,6 +302,11 @@ impl State {
         let touched = move |id: &SessionId| self.touched.get(id).copied().unwrap_or(started);
         open.map(|s| s.id).filter(move |id| touched(id).elapsed() >= term)
     }
+}
+
+/// Whether the word of an older stint counts.
+fn takes_stale() -> bool {
+    mutated(Mutation::StaleStintPromoted)
 }
 
 /// Groups whose copies were put on one node on purpose are rebuilt on such drives as well; the others keep their

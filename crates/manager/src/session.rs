@@ -8,7 +8,7 @@ use crate::manager::{Manager, State};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use weft_membership::{Change, CloseSession, OpenSession, Reason, Refusal};
-use weft_rt::{Buf, now, timeout};
+use weft_rt::{Buf, Mutation, mutated, now, timeout};
 use weft_types::{AttachMode, MapVersion, NodeId, Session, SessionId, SessionState, VolumeId};
 use weft_wire::Status;
 
@@ -108,7 +108,11 @@ impl Manager {
                 let state = self.state.borrow();
                 let older =
                     |s: &Session| s.volume == volume && s.id < session && s.state == SessionState::Over;
-                if state.behind(volume, version).is_empty() && !state.map.sessions.values().any(older) {
+                let is_known = state.behind(volume, version).is_empty();
+                let is_swept = !state.map.sessions.values().any(older);
+                if (is_known || mutated(Mutation::AttachBeforeGeneration))
+                    && (is_swept || mutated(Mutation::AttachBeforeSweep))
+                {
                     return;
                 }
             }

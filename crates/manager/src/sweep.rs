@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_membership::{Change, SweepSession};
 use weft_rt::sync::join_all;
-use weft_rt::{sleep, spawn};
+use weft_rt::{Mutation, mutated, sleep, spawn};
 use weft_types::{Epoch, GroupId, NodeId, SessionId, SessionSlot, SessionState, VolumeId, with_causes};
 use weft_wire::control::TargetRequest;
 
@@ -89,9 +89,14 @@ impl Manager {
         sessions: &[(SessionId, SessionSlot)],
     ) -> Result<(), String> {
         let nodes = self.state.borrow().writers_of(volume);
+        if mutated(Mutation::ForgottenUnswept) {
+            return Ok(());
+        }
         for part in sessions.chunks(SESSIONS_PER_REQUEST) {
             let end = TargetRequest::EndSessions { sessions: part.iter().map(|(id, _)| *id).collect() };
-            self.ask_all(&nodes, &end, SWEEP_MAX).await?;
+            if !mutated(Mutation::SweptBeforeRefused) {
+                self.ask_all(&nodes, &end, SWEEP_MAX).await?;
+            }
         }
         for part in sessions.chunks(SESSIONS_PER_REQUEST) {
             self.ask_all(&nodes, &TargetRequest::Sweep { sessions: part.to_vec() }, SWEEP_MAX).await?;

@@ -13,6 +13,7 @@ mod executor;
 mod frame;
 mod link;
 mod mem;
+mod mutation;
 mod net;
 mod offload;
 mod pinned;
@@ -30,6 +31,9 @@ pub use drive::{Drive, OpenOptions};
 pub use executor::{Cancelled, JoinHandle, block_on, breathe, spawn, yield_now};
 pub use frame::{Frame, FrameError, FrameReader, FrameWriter};
 pub use link::{Link, LinkError};
+#[cfg(feature = "mutations")]
+pub use mutation::Broken;
+pub use mutation::{Mutation, mutated};
 pub use net::{Addr, Listener, ParseAddrError, Stream};
 pub use offload::{Offload, offload};
 pub use server::{Answer, Handler, Peer, Request, Server};

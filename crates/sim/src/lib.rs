@@ -8,6 +8,7 @@
 mod bed;
 mod faults;
 mod history;
+pub mod hunt;
 mod run;
 pub mod workload;
 

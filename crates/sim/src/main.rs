@@ -1,4 +1,7 @@
 //! Runs seeds of the simulation: `--seed N` for one, `--seeds FIRST..END` for many, `--story` for what happened.
+//! `mutations` breaks every rule in turn, and shows that it is noticed.
+
+mod mutations;
 
 use std::process::ExitCode;
 use weft_sim::run_seed;
@@ -8,7 +11,10 @@ const USAGE: &str = "usage: weft-sim [--seed N | --seeds FIRST..END] [--story]";
 fn main() -> ExitCode {
     let mut seeds = 0..200;
     let mut story = false;
-    let mut args = std::env::args().skip(1);
+    let mut args = std::env::args().skip(1).peekable();
+    if args.next_if(|arg| arg == "mutations").is_some() {
+        return mutations::main(args);
+    }
     while let Some(arg) = args.next() {
         let parsed = match arg.as_str() {
             "--story" => {
@@ -24,7 +30,7 @@ fn main() -> ExitCode {
             _ => None,
         };
         if parsed.is_none() {
-            eprintln!("{USAGE}");
+            eprintln!("{USAGE}\n{}", mutations::USAGE);
             return ExitCode::from(2);
         }
     }

@@ -22,7 +22,7 @@ use crc32c::crc32c;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use weft_rt::sync::join_all;
-use weft_rt::{Buf, BufMut, breathe};
+use weft_rt::{Buf, BufMut, Mutation, breathe, mutated};
 use weft_types::BLOCK_SIZE;
 use weft_wire::{Decoder, Encoder};
 
@@ -91,7 +91,13 @@ pub(crate) async fn take(engine: &Engine) -> Result<(), StoreError> {
     write_bitmaps(engine, &frozen, &mut written).await?;
     let (table_copy, table_crc) = write_zone_table(engine, &mut written).await?;
     let log_position = wait_for_batch(engine, frozen.batch).await?;
-    engine.flush().await?;
+    if mutated(Mutation::LogTrimmedEarly) {
+        engine.state.borrow_mut().ring.tail = log_position;
+        engine.checkpointed.notify_all();
+    }
+    if !mutated(Mutation::PagesNotFlushed) {
+        engine.flush().await?;
+    }
     let superblock = Superblock {
         drive: engine.label.drive,
         checkpoint: frozen.number,
@@ -102,9 +108,12 @@ pub(crate) async fn take(engine: &Engine) -> Result<(), StoreError> {
         table_copy,
         table_crc,
     };
-    let at = Superblock::slot(frozen.number).offset();
+    let slot = if mutated(Mutation::SuperblockInPlace) { 0 } else { frozen.number };
+    let at = Superblock::slot(slot).offset();
     write(engine, at, superblock.encode().freeze()).await?;
-    engine.flush().await?;
+    if !mutated(Mutation::SuperblockNotFlushed) {
+        engine.flush().await?;
+    }
     switch(engine, &mut engine.state.borrow_mut(), superblock, written);
     Ok(())
 }
@@ -140,6 +149,10 @@ async fn write_pages(engine: &Engine, frozen: &Frozen) -> Result<Written, StoreE
     let mut retired = build.retired;
     retired.extend(&frozen.state_pages);
     let (taken, bytes) = (build.writer.taken, build.writer.bytes.get());
+    if mutated(Mutation::RetiredReusedEarly) {
+        let pages = retired.drain(..).map(|page| PlaceRun { place: page.place, count: 1 });
+        pages.for_each(|run| engine.state.borrow_mut().bitmap.release(run));
+    }
     Ok(Written { root, state_pages, retired, taken, zones: Vec::new(), bytes })
 }
 
@@ -225,7 +238,11 @@ async fn write_zone(
         }
         let mut page = BufMut::aligned(BLOCK_SIZE);
         bitmap::encode_zone(&bits, &mut page);
-        let slot = if state.zones[zone as usize].slot == 0 { 1 } else { 0 };
+        let slot = match state.zones[zone as usize].slot {
+            used if mutated(Mutation::BitmapInPlace) => used.min(1),
+            0 => 1,
+            _ => 0,
+        };
         let free = bitmap::count_free(&bits) as u16;
         (ZoneEntry { crc: crc32c(&page), free, slot }, page.freeze())
     };
@@ -241,7 +258,8 @@ async fn write_zone_table(engine: &Engine, written: &mut Written) -> Result<(u8,
         for (zone, entry) in &written.zones {
             zones[*zone as usize] = *entry;
         }
-        (1 - state.superblock.table_copy, encode_zone_table(&zones))
+        let used = state.superblock.table_copy;
+        (if mutated(Mutation::ZoneTableInPlace) { used } else { 1 - used }, encode_zone_table(&zones))
     };
     let crc = crc32c(&table);
     written.bytes += table.len() as u64;

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::join_all;
-use weft_rt::{Buf, Drive, JoinHandle};
+use weft_rt::{Buf, Drive, JoinHandle, Mutation, mutated};
 use weft_types::BLOCK_SIZE;
 use weft_wire::Encoder;
 
@@ -247,7 +247,7 @@ async fn idle(engine: &Engine) -> Idle {
 }
 
 /// Writes one batch and its data, flushes, and tells everyone.
-async fn commit(engine: &Rc<Engine>, batch: Batch) -> Result<(), StoreError> {
+async fn commit(engine: &Rc<Engine>, mut batch: Batch) -> Result<(), StoreError> {
     let length = batch.length();
     let (mut writes, header) = {
         let mut state = engine.state.borrow_mut();
@@ -269,6 +269,12 @@ async fn commit(engine: &Rc<Engine>, batch: Batch) -> Result<(), StoreError> {
         }
         (writes, header)
     };
+    if mutated(Mutation::DataNotAwaited) {
+        for (place, data) in batch.data.drain(..) {
+            drop(weft_rt::spawn(write_at(engine.drive.clone(), place.offset(), vec![data])));
+        }
+        batch.started.clear();
+    }
     gather(batch.data, &mut writes);
     let writes = writes.into_iter().map(|(at, data)| write_at(engine.drive.clone(), at, data));
     if writes.len() <= POLLED_TOGETHER_MAX {
@@ -282,7 +288,9 @@ async fn commit(engine: &Rc<Engine>, batch: Batch) -> Result<(), StoreError> {
     for write in batch.started {
         write.await.unwrap_or(Err(StoreError::Closed))?;
     }
-    engine.flush().await?;
+    if !mutated(Mutation::CommitWithoutFlush) {
+        engine.flush().await?;
+    }
     let mut state = engine.state.borrow_mut();
     let state = &mut *state;
     state.commits.set_durable(&header);

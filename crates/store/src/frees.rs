@@ -7,6 +7,7 @@
 use crate::bitmap::Bitmap;
 use crate::region::PlaceRun;
 use std::collections::{BTreeMap, VecDeque};
+use weft_rt::{Mutation, mutated};
 
 /// What waits to be returned.
 #[derive(Default)]
@@ -43,7 +44,8 @@ impl Frees {
 
     /// Returns what can be returned; whether anything was.
     pub(crate) fn release(&mut self, bitmap: &mut Bitmap) -> bool {
-        let oldest = self.readers.first_key_value().map_or(u64::MAX, |(batch, _)| *batch);
+        let oldest = self.readers.first_key_value().filter(|_| !mutated(Mutation::ReaderNotWaitedFor));
+        let oldest = oldest.map_or(u64::MAX, |(batch, _)| *batch);
         let before = self.blocks;
         let covered = self.covered;
         while let Some((_, run)) = self.pending.front().filter(|(b, _)| *b <= covered && *b < oldest) {

@@ -7,6 +7,7 @@ use crate::record::{Record, decode_cursor, decode_group, encode_cursor, encode_g
 use crate::request::{Cursor, Marks, VerifyState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use weft_rt::{Mutation, mutated};
 use weft_types::{
     ChunkIndex, DriveId, Epoch, Generation, Group, GroupId, ObjectId, Role, SessionId, VolumeId,
 };
@@ -112,9 +113,13 @@ impl GroupState {
     /// Everything is unverified again, and marks count for nothing (R12).
     fn begin_stint(&mut self, stint: Epoch) {
         self.stint = Some(stint);
-        self.cursor = Cursor::At(ObjectId::default(), ChunkIndex(0));
-        self.ahead.clear();
-        self.marks = OpenSets::default();
+        if !mutated(Mutation::StintKeepsVerified) {
+            self.cursor = Cursor::At(ObjectId::default(), ChunkIndex(0));
+            self.ahead.clear();
+        }
+        if !mutated(Mutation::StintKeepsMarks) {
+            self.marks = OpenSets::default();
+        }
     }
 
     /// How far it is verified.
@@ -124,7 +129,7 @@ impl GroupState {
 
     /// Checks that a copy belongs to the stint that the drive is in (R13).
     pub(crate) fn check_stint(&self, stint: Epoch) -> Result<(), StoreError> {
-        if self.stint == Some(stint) {
+        if self.stint == Some(stint) || mutated(Mutation::StaleStintCopied) {
             return Ok(());
         }
         Err(StoreError::StaleStint { group: self.entry.id, found: stint, current: self.stint })

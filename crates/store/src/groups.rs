@@ -8,6 +8,7 @@ use crate::request::OpenEntry;
 use crate::state::{Room, State};
 use crate::store::Store;
 use std::rc::Rc;
+use weft_rt::{Mutation, mutated};
 use weft_types::{Generation, Group, GroupId, ObjectId, SessionId, SessionSlot, Version, VolumeId};
 
 /// Sessions that one record closes at most.
@@ -59,6 +60,9 @@ impl Store {
         let end = group.0.checked_add(1).map(|next| LeafKey::first_of(GroupId(next)));
         self.engine.state.borrow_mut().dropping.groups.insert(group);
         let dropped = async {
+            if mutated(Mutation::GroupDroppedFirst) {
+                self.log(|_| Ok(Some(Record::DropGroup { group }))).await?;
+            }
             self.drop_chunks(LeafKey::first_of(group), end).await?;
             self.log(|state| {
                 Ok(state.drive.groups.contains_key(&group).then_some(Record::DropGroup { group }))
@@ -208,7 +212,8 @@ impl Store {
     pub async fn forget_session(&self, group: GroupId, slot: SessionSlot) -> Result<bool, StoreError> {
         let mut is_swept = true;
         self.log(|state| {
-            is_swept = state.drive.group(group)?.marks.entries_of(slot).all(|entry| entry.settled);
+            is_swept = state.drive.group(group)?.marks.entries_of(slot).all(|entry| entry.settled)
+                || mutated(Mutation::SweepForgetsUnsettled);
             Ok(is_swept.then_some(Record::ForgetSession { group, slot }))
         })
         .await?;
@@ -230,6 +235,10 @@ impl Store {
             }
             match decide(&state)? {
                 None => break state.commits.newest_batch(),
+                Some(record) if is_unlogged(&record) => {
+                    state.replay_note(record);
+                    return Ok(());
+                }
                 Some(record) => {
                     let batch = state.record(|e| record.encode(e));
                     state.replay_note(record);
@@ -239,5 +248,15 @@ impl Store {
         };
         self.engine.work.notify_all();
         self.engine.durable(batch).await
+    }
+}
+
+/// Whether a rule is broken by keeping this record out of the log: a restart then forgets what it says (R2, R10, R16).
+fn is_unlogged(record: &Record) -> bool {
+    match record {
+        Record::SetGroup { .. } => mutated(Mutation::RestartForgetsEpoch),
+        Record::CloseSessions { .. } => mutated(Mutation::SessionsNotDurable),
+        Record::SetGeneration { .. } => mutated(Mutation::GenerationNotDurable),
+        _ => false,
     }
 }

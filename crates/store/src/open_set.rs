@@ -3,6 +3,7 @@
 
 use crate::request::OpenEntry;
 use std::collections::BTreeMap;
+use weft_rt::{Mutation, mutated};
 use weft_types::limits::WATERMARK_LAG_MAX;
 use weft_types::{BlockRange, ObjectId, SessionSlot, Version, VolumeId};
 use weft_wire::{DecodeError, Decoder, Encoder};
@@ -259,7 +260,9 @@ impl SessionMarks {
             }
         };
         put(first, key.first, run.settled);
-        put(key.first, stop, true);
+        if !mutated(Mutation::ConfirmForgets) {
+            put(key.first, stop, true);
+        }
         put(stop, end, run.settled);
     }
 

@@ -10,7 +10,7 @@ use crate::state::within;
 use crate::store::Store;
 use crc32c::crc32c;
 use weft_rt::sync::join_all;
-use weft_rt::{Buf, Drive};
+use weft_rt::{Buf, Drive, Mutation, mutated};
 use weft_types::limits::REQUEST_BLOCKS_MAX;
 use weft_types::{BLOCK_SIZE, BlockRange, GroupId, ObjectId, Version};
 
@@ -149,7 +149,9 @@ impl Store {
                 self.engine.load(key).await?;
             }
         }
-        self.engine.durable(batch).await?;
+        if !mutated(Mutation::ReadBeforeDurable) {
+            self.engine.durable(batch).await?;
+        }
         Ok(out)
     }
 
@@ -207,7 +209,7 @@ impl Store {
             Kind::Data => {
                 let is_good = data.len() == range.bytes()
                     && data.chunks_exact(BLOCK_SIZE).zip(&crcs).all(|(block, crc)| crc32c(block) == *crc);
-                if is_good {
+                if is_good || (data.len() == range.bytes() && mutated(Mutation::CrcNotChecked)) {
                     out.push(extent(range, ExtentData::Data { buf: data, crcs }));
                     return Ok(());
                 }
@@ -215,6 +217,7 @@ impl Store {
                     let (block, place) = (BlockRange::one(range.first + i as u32), place.plus(i as u64));
                     let data = match read_block(&self.engine.drive, place, crc).await {
                         Some(buf) => ExtentData::Data { buf, crcs: vec![crc] },
+                        None if mutated(Mutation::DamageReadsAsZeroes) => ExtentData::Zero,
                         None => {
                             self.remember_damage(group, object, block, version).await?;
                             ExtentData::Damaged

@@ -22,7 +22,7 @@ use crate::superblock::Superblock;
 use crc32c::crc32c;
 use std::collections::BTreeSet;
 use weft_rt::sync::join_all;
-use weft_rt::{BufMut, Drive};
+use weft_rt::{BufMut, Drive, Mutation, mutated};
 use weft_types::{BLOCK_SIZE, BlockRange};
 
 /// RAM per byte of drive, 1 GiB per TiB, and the least that is of use: a third of it holds the leaves of
@@ -108,7 +108,7 @@ async fn replay_log(engine: &Engine, report: &mut OpenReport) -> Result<(), Stor
         state.commits.resume(log.sequence - 1, log.position);
     }
     report.was_clean = report.records_replayed == 0 && report.blocks_dropped == 0;
-    if !report.was_clean {
+    if !report.was_clean && !mutated(Mutation::DoubtNotSettled) {
         // What was read may still be in a volatile cache; nothing that it replaced may be written over before
         // it is durable.
         engine.flush().await?;
@@ -131,7 +131,9 @@ async fn replay_batch(
     let records = State::decode_records(&batch.records, batch.header.count).map_err(damaged)?;
     report.batches_replayed += 1;
     for record in records {
-        let kept = match is_durable {
+        let is_sure =
+            (is_durable && !mutated(Mutation::DurableUnhappens)) || mutated(Mutation::DoubtNotChecked);
+        let kept = match is_sure {
             true => vec![record],
             false => {
                 let held = held_places(engine, &record).await?;

@@ -9,7 +9,7 @@ use crate::request::{CopyData, CopyEntry, Cursor, Marks, VerifyState};
 use crate::state::{Room, State, within};
 use crate::store::Store;
 use std::ops::Range;
-use weft_rt::{Buf, Drive, breathe};
+use weft_rt::{Buf, Drive, Mutation, breathe, mutated};
 use weft_types::limits::CHUNK_BLOCKS;
 use weft_types::{BLOCK_SIZE, BlockRange, ChunkIndex, Epoch, GroupId, ObjectId, Version, VolumeId};
 
@@ -249,7 +249,9 @@ fn plan_copy(chunk: ChunkIndex, leaf: &Leaf, was_verified: bool, source: &[CopyE
             let block = piece.first + i;
             let entry = theirs[usize::from(block)];
             let version = entry.map_or(Version::ZERO, |(e, _)| source[e].version);
-            let is_newer_here = was_verified && piece.version > version;
+            let may_stay = (was_verified && !mutated(Mutation::CopyOverwritesNewer))
+                || mutated(Mutation::MergesByVersion);
+            let is_newer_here = may_stay && piece.version > version;
             let is_same = piece.version == version
                 && match entry.map(|(e, at)| (&source[e].data, at as usize)) {
                     None => piece.kind.is_none(),
@@ -261,7 +263,8 @@ fn plan_copy(chunk: ChunkIndex, leaf: &Leaf, was_verified: bool, source: &[CopyE
                     Some((CopyData::Damaged, _)) => true,
                     Some((CopyData::Absent, _)) => unreachable!("absent blocks have no entry"),
                 };
-            if is_newer_here || is_same {
+            let is_absent = entry.is_none() && mutated(Mutation::CopyKeepsAbsent);
+            if is_newer_here || is_same || is_absent {
                 continue;
             }
             match plan.last_mut() {

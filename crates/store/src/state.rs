@@ -17,6 +17,7 @@ use crate::request::Usage;
 use crate::superblock::{PageRef, Superblock};
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use weft_rt::{Mutation, mutated};
 use weft_types::{BlockRange, ChunkIndex, DriveId, GroupId, ObjectId, Version, VolumeId};
 use weft_wire::{Decoder, Encoder};
 
@@ -303,6 +304,15 @@ impl State {
         for (chunk, part) in range.by_chunk() {
             let (first, count) = (within(part.first, chunk), part.count as u8);
             let new = Run { version, place: Place::NONE, first, count, kind: Kind::Zero };
+            if mutated(Mutation::ZeroWithoutVersion) {
+                let (mut freed, durable) = (Vec::new(), self.commits.durable());
+                let key = LeafKey { group, object, chunk };
+                self.map.change(key, (first, count), batch, durable, |leaf| {
+                    leaf.remove(first, count, &mut freed)
+                });
+                self.give_up(batch, &freed);
+                continue;
+            }
             self.put(batch, LeafKey { group, object, chunk }, new, &[]);
         }
     }
@@ -361,7 +371,7 @@ impl State {
     fn give_up(&mut self, batch: u64, freed: &[PlaceRun]) {
         for run in freed {
             self.bitmap.mark_dirty(*run);
-            if self.is_replaying {
+            if self.is_replaying || mutated(Mutation::PlaceReusedEarly) {
                 self.bitmap.release(*run);
             } else {
                 self.frees.push(batch, *run);

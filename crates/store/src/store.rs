@@ -21,7 +21,7 @@ use crate::request::*;
 use crate::state::{Room, State, within};
 use std::cell::RefCell;
 use std::rc::Rc;
-use weft_rt::{Drive, JoinHandle};
+use weft_rt::{Drive, JoinHandle, Mutation, mutated};
 use weft_types::limits::{CHUNK_BLOCKS, REQUEST_BLOCKS_MAX};
 use weft_types::{BLOCK_SIZE, BlockRange, Version};
 
@@ -144,7 +144,9 @@ impl Store {
         for range in parts_of(&write) {
             batch = batch.max(self.write_part(&write, range, &mut verdicts).await?);
         }
-        self.engine.durable(batch).await?;
+        if !mutated(Mutation::AnswerBeforeDurable) {
+            self.engine.durable(batch).await?;
+        }
         Ok(verdicts)
     }
 
@@ -342,7 +344,7 @@ fn judge_and_put(
     if let Some(refused) = check_room(state, write, range, &judged) {
         return Ok(refused);
     }
-    let mut batch = cited;
+    let mut batch = if mutated(Mutation::CitesBeforeDurable) { 0 } else { cited };
     let mut is_changed = false;
     for (part, judgement) in judged {
         let made = match (judgement, &write.payload) {
@@ -395,16 +397,18 @@ fn judge(state: &mut State, write: &Write, range: BlockRange) -> Result<Option<(
             let base = chunk.range().first + u32::from(piece.first);
             let blocks = BlockRange::new(base, u32::from(piece.count));
             let held = piece.version;
-            let otherwise = if held < version { Judgement::Take } else { Judgement::Superseded(held) };
+            let takes = held < version || (held > version && mutated(Mutation::OlderWriteTaken));
+            let otherwise = if takes { Judgement::Take } else { Judgement::Superseded(held) };
             if held == version {
-                let heals = is_data && piece.kind == Some(Kind::Damaged);
+                let heals = is_data && piece.kind == Some(Kind::Damaged) && !mutated(Mutation::NoHeal);
                 push(blocks, if heals { Judgement::Heal } else { Judgement::Known });
-            } else if held < version || !may_be_open {
+            } else if (held < version && !mutated(Mutation::MarkAboveHeldCounts)) || !may_be_open {
                 // A mark above what the block holds came with a copy from elsewhere: the data never did.
                 push(blocks, otherwise);
             } else {
                 for block in blocks.blocks() {
-                    let is_open = marks.find(write.object, block, version).is_some();
+                    let is_open = marks.find(write.object, block, version).is_some()
+                        && !mutated(Mutation::RepeatedSuperseded);
                     push(BlockRange::one(block), if is_open { Judgement::Known } else { otherwise });
                 }
             }
@@ -499,7 +503,8 @@ fn put_zero(state: &mut State, write: &Write, part: BlockRange) -> u64 {
 /// Adds a refused repair's version to the open set (R9) and logs it; returns the batch.
 fn remember(state: &mut State, write: &Write, part: BlockRange) -> Option<u64> {
     let marks = &state.drive.groups[&write.group].marks;
-    if write.kind != WriteKind::Repair || write.version <= marks.watermark(write.version.slot()) {
+    let is_passed = write.version <= marks.watermark(write.version.slot());
+    if write.kind != WriteKind::Repair || is_passed || mutated(Mutation::RepairLeavesNoEntry) {
         return None;
     }
     let (group, object, version) = (write.group, write.object, write.version);
@@ -511,10 +516,16 @@ fn remember(state: &mut State, write: &Write, part: BlockRange) -> Option<u64> {
 }
 
 fn open(state: &mut State, write: &Write, part: BlockRange) {
+    if mutated(Mutation::TakenWithoutEntry) {
+        return;
+    }
     state.grow_state(ENTRY_BYTES_MAX);
     let group =
         state.drive.groups.get_mut(&write.group).expect("the group was found when the write was judged");
     group.marks.remember(write.object, part, write.version);
+    if mutated(Mutation::SettledAtOnce) {
+        group.marks.settle(write.object, part, write.version);
+    }
 }
 
 fn span(write: &Write, range: BlockRange) -> Span {

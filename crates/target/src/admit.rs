@@ -8,7 +8,7 @@ use crate::drive::ServedDrive;
 use crate::member::{Member, Running};
 use crate::target::Target;
 use std::rc::Rc;
-use weft_rt::{Answer, Peer, wall_clock_us};
+use weft_rt::{Answer, Mutation, Peer, mutated, wall_clock_us};
 use weft_types::{
     DriveId, Epoch, Generation, GroupId, Role, SessionId, SessionSlot, SessionState, Version, VolumeId,
 };
@@ -157,7 +157,7 @@ impl Target {
     /// # Errors
     /// The answer that admission would give now.
     pub(crate) async fn stands(&self, claim: &Claim) -> Result<(), Answer> {
-        if self.check(claim).is_ok() {
+        if self.check(claim).is_ok() || mutated(Mutation::ReadNotAdmittedAgain) {
             return Ok(());
         }
         self.admit(claim).await?;
@@ -193,7 +193,7 @@ impl Target {
                 let text = format!("session {session} has another slot or volume in map {}", map.version);
                 Err(refused(Status::Invalid, text))
             }
-            None if session.0 < map.next_id => {
+            None if session.0 < map.next_id && !mutated(Mutation::UnlistedSessionServed) => {
                 let text = format!("session {session} is not open in map {}", map.version);
                 Err(refused(Status::SessionOver, text))
             }
@@ -207,11 +207,11 @@ impl Target {
     fn check_attach(&self, drive: &Rc<ServedDrive>, attached: &Attached) -> Result<(), Refusal> {
         let (volume, claimed) = (attached.volume, attached.generation);
         let floor = drive.store.generation(volume);
-        if claimed < floor {
+        if claimed < floor && !mutated(Mutation::GenerationNotChecked) {
             let text = format!("{volume} is at {floor}, the session attached at {claimed}");
             return Err(refused(Status::StaleGeneration, text));
         }
-        if drive.store.session_is_over(attached.session) {
+        if drive.store.session_is_over(attached.session) && !mutated(Mutation::ClosedSessionServed) {
             return Err(refused(Status::SessionOver, format!("session {} is over", attached.session)));
         }
         if claimed > floor {
@@ -246,18 +246,20 @@ impl Target {
         if member.gate_is_closed() {
             return Err(Refusal::GateClosed(member));
         }
-        let Some(entry) = member.entry().filter(|e| e.epoch >= claim.epoch) else {
+        let is_known = |e: Epoch| e >= claim.epoch || mutated(Mutation::NewerEpochAdmitted);
+        let Some(entry) = member.entry().filter(|e| is_known(e.epoch)) else {
             return Err(refused(Status::UnknownEpoch, format!("this drive knows {}", member.epoch())));
         };
-        if entry.epoch > claim.epoch {
+        if entry.epoch > claim.epoch && !mutated(Mutation::StaleEpochAdmitted) {
             let head = control::encode(&*entry);
             return Err(Refusal::Answer(Answer { status: Status::StaleEpoch, head, body: vec![] }));
         }
         let serves = match claim.need {
+            Need::ReadSet if mutated(Mutation::SyncingServesReads) => member.role() != Role::Out,
             Need::ReadSet => member.role() == Role::InSync,
             Need::WriteSet => member.role() != Role::Out,
         };
-        if !serves {
+        if !serves && !mutated(Mutation::OutServes) {
             return Err(refused(Status::NotServing, format!("this drive is {} in the group", member.role())));
         }
         Ok(member)
@@ -265,7 +267,8 @@ impl Target {
 
     /// Whether this target may serve the group: by the manager's word, or by that of every other member.
     pub(crate) fn holds_lease(&self, member: Option<&Member>) -> bool {
-        self.lease.is_valid() || member.is_some_and(|m| self.is_vouched_for(m))
+        let has_word = self.lease.is_valid() || member.is_some_and(|m| self.is_vouched_for(m));
+        has_word || mutated(Mutation::NoLease)
     }
 
     /// Refuses a version whose counter no sane clock can have led to. The bound is a wall clock, not the hybrid one:

@@ -9,7 +9,7 @@ use crate::target::Target;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use weft_rt::sync::join_all;
-use weft_rt::{Answer, Request};
+use weft_rt::{Answer, Mutation, Request, mutated, spawn};
 use weft_store::StoreError;
 use weft_types::limits::COPIES_MAX;
 use weft_types::{DriveId, FabricMap, Group, GroupId, SessionId, VolumeId, VolumeState, with_causes};
@@ -93,9 +93,16 @@ impl Target {
         }
         // First nothing older is admitted, then what was admitted finishes, then the entry is durable.
         let gate = member.close_gate();
-        member.drain().await;
+        if !mutated(Mutation::NoDrain) {
+            member.drain().await;
+        }
         gate.keep_closed();
-        let stored = member.drive.store.set_group(entry.clone()).await;
+        let (store, durable) = (member.drive.store.clone(), entry.clone());
+        let storing = async move { store.set_group(durable).await };
+        let stored = match mutated(Mutation::EpochNotDurable) {
+            true => Ok(drop(spawn(storing))),
+            false => storing.await,
+        };
         let adopted = match &stored {
             Ok(()) => Some(entry.clone()),
             Err(_) => None,
@@ -137,7 +144,7 @@ impl Target {
         }
         // Requests of older generations, and of sessions that are over, may be under way in groups whose epoch has
         // not changed.
-        for member in self.members() {
+        for member in self.members().iter().filter(|_| !mutated(Mutation::MapNotDrained)) {
             member.drain().await;
         }
         let map = Rc::new(map);

@@ -10,7 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
-use weft_rt::{Buf, Instant, Link, now, sleep, timeout};
+use weft_rt::{Buf, Instant, Link, Mutation, mutated, now, sleep, timeout};
 use weft_types::{BlockCount, DriveId, Durations, MapVersion, NodeId, with_causes};
 use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest};
 use weft_wire::{Kind, Status};
@@ -59,7 +59,7 @@ struct Grant {
 impl Lease {
     /// Whether the manager's word holds now.
     pub(crate) fn is_valid(&self) -> bool {
-        self.until.get().is_some_and(|until| now() < until)
+        self.until.get().map_or(mutated(Mutation::RestartServesAtOnce), |until| now() < until)
     }
 
     /// Whether the manager's word will run out before this instant.
@@ -74,7 +74,8 @@ impl Lease {
 
     /// Whether this target may vouch for the node: not if the manager is about to evict it.
     pub(crate) fn may_vouch_for(&self, node: NodeId) -> bool {
-        !self.suspects.borrow().contains(&node) && !self.promises.borrow().contains_key(&node)
+        let is_suspect = self.suspects.borrow().contains(&node) || self.promises.borrow().contains_key(&node);
+        !is_suspect || mutated(Mutation::PromiseIgnored)
     }
 
     /// Promises not to vouch for the node (R11). The promise ends when the answer to a renewal that was sent after
@@ -98,7 +99,9 @@ impl Lease {
         // Suspicion counts at once, its end only with the map in which the victim is out: until then this target
         // would vouch for it by a map that still lists it.
         self.suspects.borrow_mut().extend(&suspects);
-        *self.pending.borrow_mut() = Some(Grant { sent, until: sent + lease, map, suspects });
+        let begins = if mutated(Mutation::LeaseFromReceipt) { now() } else { sent };
+        let map = if mutated(Mutation::GrantWithoutMap) { MapVersion(0) } else { map };
+        *self.pending.borrow_mut() = Some(Grant { sent, until: begins + lease, map, suspects });
         self.map_adopted(adopted);
     }
 
@@ -197,7 +200,9 @@ impl Target {
             }
         }
         self.set_node(node);
-        self.adopt_body(&body).await?;
+        if !mutated(Mutation::JoinWithoutMap) || self.map().is_none() {
+            self.adopt_body(&body).await?;
+        }
         let taken = reported.iter().filter(|id| !refused.contains_key(id));
         for drive in taken.filter_map(|id| self.drives.get(id)).filter(|d| d.is_refused()) {
             self.take_back(drive).await;

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::{Either, Notify, join_all, race};
-use weft_rt::{Answer, Buf, random_below, sleep, spawn, yield_now};
+use weft_rt::{Answer, Buf, Mutation, mutated, random_below, sleep, spawn, yield_now};
 use weft_store::{CopyData, CopyEntry, Cursor, ExtentData, Marks, OpenEntry, StoreError};
 use weft_types::{BlockRange, ChunkIndex, DriveId, Epoch, Group, ObjectId, Version, with_causes};
 use weft_wire::control::{self, ManagerRequest, ResyncStatus, ResyncWait};
@@ -117,7 +117,8 @@ impl Resync {
 
     /// Whether the stint still runs on a drive that works.
     fn is_current(&self) -> bool {
-        self.member.stint() == Some(self.stint) && !self.member.drive.has_failed() && !self.member.is_gone()
+        let is_stint = |stint| stint == self.stint || mutated(Mutation::StaleStintCopied);
+        self.member.stint().is_some_and(is_stint) && !self.member.drive.has_failed() && !self.member.is_gone()
     }
 
     fn is_verified(&self, key: ChunkKey) -> bool {
@@ -228,6 +229,9 @@ impl Target {
     /// in-sync later were syncing, or in-sync, when the stint began, so they have it too.
     async fn teach_epoch(&self, resync: &Rc<Resync>) -> Result<(), Setback> {
         let entry = self.current_entry(resync)?;
+        if mutated(Mutation::CopyTooEarly) {
+            return Ok(());
+        }
         let head = control::encode(&*entry);
         let told = join_all(
             entry.read_set().map(|drive| self.call_drive(drive, Kind::AdoptEntry, head.clone(), vec![])),
@@ -265,7 +269,8 @@ impl Target {
             is_urgent: ask.is_urgent,
         };
         let reply = accept(self.call_drive(source, ask.kind, request.encode(), vec![]).await)?;
-        if self.current_entry(resync)?.epoch != entry.epoch {
+        let has_changed = self.current_entry(resync)?.epoch != entry.epoch;
+        if has_changed && !mutated(Mutation::EvictedSourceCopied) {
             return Err(Setback::Source("the epoch changed".into()));
         }
         Ok(reply)
@@ -346,6 +351,10 @@ impl Target {
             self.throttle.turn(Work::Compare, Duration::MAX).await;
             let ours = self.own_digests(resync, from, to).await?;
             let jobs = jobs(merge(&theirs, &ours), marks.open);
+            if mutated(Mutation::CursorBeforeChunks) {
+                let cursor = to.map_or(Cursor::End, |(object, chunk)| Cursor::At(object, chunk));
+                store.set_cursor(group, resync.stint, cursor).await.map_err(setback)?;
+            }
             self.verify_all(resync, source, jobs).await?;
             resync.hollow_from.set(to);
             self.fill_below(resync, to).await?;
@@ -442,7 +451,7 @@ impl Target {
     }
 
     async fn merge_open(&self, resync: &Resync, open: Vec<OpenEntry>) -> Result<(), Setback> {
-        if open.is_empty() {
+        if open.is_empty() || mutated(Mutation::CopyDropsMarks) {
             return Ok(());
         }
         let (store, group) = (&resync.member.drive.store, resync.member.group);
@@ -470,6 +479,9 @@ impl Target {
     /// what another had already, so each is asked until nothing is missing; what none of them can read stays damaged.
     async fn fill(&self, resync: &Resync, key: ChunkKey) -> Result<(), Setback> {
         let entry = self.current_entry(resync)?;
+        if mutated(Mutation::HollowNotFilled) {
+            return Ok(());
+        }
         let mut failed = None;
         for source in entry.read_set() {
             if !self.is_hollow(resync, key).await? {
@@ -527,7 +539,8 @@ impl Target {
     /// and otherwise nothing else. The caller has the chunk's turn.
     async fn keep_chunk(&self, resync: &Resync, key: ChunkKey, fetched: Fetched) -> Result<(), Setback> {
         let Fetched { fetch, epoch, reply } = fetched;
-        if self.current_entry(resync)?.epoch != epoch {
+        let has_changed = self.current_entry(resync)?.epoch != epoch;
+        if has_changed && !mutated(Mutation::EvictedSourceCopied) {
             return Err(Setback::Source("the epoch changed".into()));
         }
         let _piece = self.throttle.begin(if fetch == Fetch::Hollow { Work::Confirm } else { Work::Copy });
@@ -681,7 +694,8 @@ fn cut(open: Vec<OpenEntry>, (object, chunk): ChunkKey) -> Vec<OpenEntry> {
 fn of_held(open: Vec<OpenEntry>, held: &[(BlockRange, Version)]) -> Vec<OpenEntry> {
     let mut parts = Vec::with_capacity(open.len());
     for entry in open {
-        for (range, _) in held.iter().filter(|(_, version)| entry.version <= *version) {
+        let counts = |version| entry.version <= version || mutated(Mutation::MarksOfUnheld);
+        for (range, _) in held.iter().filter(|(_, version)| counts(*version)) {
             let first = range.first.max(entry.range.first);
             let end = range.end().min(entry.range.end());
             if first < end {
@@ -708,7 +722,7 @@ fn merge(
         };
         let in_theirs = a.next_if(|x| key(x) == next).map(|x| x.2);
         let in_ours = b.next_if(|x| key(x) == next).map(|x| x.2);
-        chunks.push((next, in_theirs == in_ours));
+        chunks.push((next, in_theirs == in_ours || mutated(Mutation::DigestsNotCompared)));
     }
 }
 

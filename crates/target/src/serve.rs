@@ -5,7 +5,7 @@
 
 use crate::admit::{Admitted, Claim, Need, SYSTEM_SESSION};
 use crate::target::Target;
-use weft_rt::{Answer, Buf, Peer, Request, now, slow_request};
+use weft_rt::{Answer, Buf, Mutation, Peer, Request, mutated, now, slow_request};
 use weft_store::{Extent, ExtentData, Payload, Verdict, Write, WriteKind};
 use weft_types::limits::{FRAME_HEAD_MAX, RANGE_BLOCKS_MAX, REQUEST_BLOCKS_MAX};
 use weft_types::{BlockRange, ChunkIndex, ObjectId, Role, Version};
@@ -209,7 +209,7 @@ fn check_slots(head: &DataRequest) -> Result<(), Answer> {
 
 /// The first chunk of the range that a syncing replica has not verified yet.
 fn unverified_chunk(admitted: &Admitted, object: ObjectId, range: BlockRange) -> Option<ChunkIndex> {
-    if admitted.role != Role::Syncing {
+    if admitted.role != Role::Syncing || mutated(Mutation::WriteBeforeVerify) {
         return None;
     }
     let (store, group) = (&admitted.drive().store, admitted.member.group);

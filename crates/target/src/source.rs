@@ -9,7 +9,7 @@ use crate::serve::read_answer;
 use crate::target::Target;
 use crate::throttle::{PEER_WAIT, Work};
 use std::rc::Rc;
-use weft_rt::{Answer, Buf, Request};
+use weft_rt::{Answer, Buf, Mutation, Request, mutated};
 use weft_store::StoreError;
 use weft_types::limits::{FRAME_BODY_MAX, OBJECT_CHUNKS_MAX};
 use weft_types::{ChunkIndex, ObjectId, Version, VolumeId};
@@ -84,23 +84,25 @@ impl Target {
         from: ChunkKey,
     ) -> Result<Answer, StoreError> {
         let (group, object, range) = (asked.group, asked.object, asked.chunk.range());
+        let early = mutated(Mutation::MarksBeforeData).then(|| marks(drive, asked, from, after(from)));
         let extents = match asked.limit {
             0 => drive.store.read_open(group, object, range).await?,
             _ => drive.store.read(group, object, range).await?,
         };
         let (head, mut body) = read_answer(self.clock(), extents);
-        body.push(marks(drive, asked, from, after(from)));
+        body.push(early.unwrap_or_else(|| marks(drive, asked, from, after(from))));
         Ok(Answer::ok(head, body))
     }
 }
 
 async fn digests(drive: &Rc<ServedDrive>, asked: &PeerRequest, from: ChunkKey) -> Result<Answer, StoreError> {
     let limit = usize::from(asked.limit).clamp(1, DIGESTS_MAX);
+    let early = mutated(Mutation::MarksBeforeData).then(|| marks(drive, asked, from, None));
     let digests = drive.store.digests(asked.group, Some(from), limit).await?;
     // Fewer than asked for means that the answer covers everything behind `from`.
     let is_last = digests.len() < limit;
     let to = digests.last().filter(|_| !is_last).and_then(|(object, chunk, _)| after((*object, *chunk)));
-    let marks = marks(drive, asked, from, to);
+    let marks = early.unwrap_or_else(|| marks(drive, asked, from, to));
     Ok(Answer::ok(DigestsAnswer { digests }.encode(), vec![marks]))
 }
 

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::{Either, Notify, join_all, race};
-use weft_rt::{Buf, sleep};
+use weft_rt::{Buf, Mutation, mutated, sleep};
 use weft_store::OpenEntry;
 use weft_types::limits::REQUEST_BLOCKS_MAX;
 use weft_types::{
@@ -111,7 +111,7 @@ impl Target {
             let store = &member.drive.store;
             let open: Vec<OpenEntry> =
                 store.open_entries_of(member.group, slot).into_iter().filter(|x| !x.settled).collect();
-            if open.is_empty() {
+            if open.is_empty() || mutated(Mutation::SweepForgetsUnsettled) {
                 match store.forget_session(member.group, slot).await {
                     Ok(true) => return,
                     Ok(false) => continue,

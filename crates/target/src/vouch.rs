@@ -10,7 +10,7 @@ use crate::target::Target;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use weft_rt::{Answer, Instant, Request, now, sleep};
+use weft_rt::{Answer, Instant, Mutation, Request, mutated, now, sleep};
 use weft_types::{Epoch, FabricMap, Group, GroupId, NodeId};
 use weft_wire::control::{self, VouchAnswer, VouchRequest};
 use weft_wire::{Kind, Status};
@@ -51,12 +51,14 @@ impl Target {
         let Some(others) = self.other_nodes(&map, &entry) else { return false };
         let now = now();
         let given = self.vouches.given.borrow();
-        !others.is_empty()
-            && others.iter().all(|node| {
-                given
-                    .get(&(*node, entry.id))
-                    .is_some_and(|(epoch, until)| *epoch == entry.epoch && now < *until)
-            })
+        let vouches = |node: &NodeId| {
+            let word = given.get(&(*node, entry.id));
+            word.is_some_and(|(epoch, until)| *epoch == entry.epoch && now < *until)
+        };
+        match mutated(Mutation::VouchedByAny) {
+            true => others.iter().any(vouches),
+            false => !others.is_empty() && others.iter().all(vouches),
+        }
     }
 
     /// The other nodes whose drives are in the entry's write set; none if the map does not know a drive's node.
@@ -135,7 +137,7 @@ impl Target {
             Err(error) => return Answer::error(Status::Invalid, error.to_string()),
         };
         let groups = match self.map() {
-            Some(map) if self.lease.was_granted() && self.lease.may_vouch_for(asked.node) => {
+            Some(map) if self.has_had_lease() && self.lease.may_vouch_for(asked.node) => {
                 let vouches = |(group, epoch): &(GroupId, Epoch)| {
                     self.knows_as_member(&map, asked.node, *group, *epoch).then_some(*group)
                 };
@@ -144,6 +146,11 @@ impl Target {
             _ => vec![],
         };
         Answer::ok(control::encode(&VouchAnswer { groups }), vec![])
+    }
+
+    /// Whether this start of the target has had a lease, so that it knows whom it may not vouch for (R2).
+    fn has_had_lease(&self) -> bool {
+        self.lease.was_granted() || mutated(Mutation::RestartVouches)
     }
 
     /// Whether this target, itself a member of the group in this very epoch, knows the node as one.

@@ -1,0 +1,248 @@
+//! Switches that break one rule each, so that the simulation can show that it would notice.
+//!
+//! A switch stands beside the rule that it breaks, and does nothing unless the simulation of this thread was told to
+//! break that rule. Without the feature `mutations` of this crate there is nothing to switch: [`mutated`] is a
+//! constant. It never changes what sound code does, and never acts outside of a simulation.
+
+/// Declares the switches: the rule, the name, and what is broken.
+macro_rules! mutations {
+    ($($variant:ident, $rule:literal, $name:literal, $breaks:literal;)*) => {
+        /// A rule of the protocol, or an order in which a drive is written, that can be broken on purpose.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Mutation {
+            $(#[doc = $breaks] $variant,)*
+        }
+
+        impl Mutation {
+            /// All of them, in the order of the rules.
+            pub const ALL: &[Mutation] = &[$(Mutation::$variant,)*];
+
+            /// The rule of the write protocol, or the part of it: `R1` to `R16`, `lease`, `watermark`, `damage`, `store`.
+            pub const fn rule(self) -> &'static str {
+                match self { $(Mutation::$variant => $rule,)* }
+            }
+
+            /// Its name, in lower case with hyphens.
+            pub const fn name(self) -> &'static str {
+                match self { $(Mutation::$variant => $name,)* }
+            }
+
+            /// What it breaks, as a sentence.
+            pub const fn breaks(self) -> &'static str {
+                match self { $(Mutation::$variant => $breaks,)* }
+            }
+        }
+    };
+}
+
+mutations! {
+    NoLease, "R1", "no-lease", "A target serves without a lease.";
+    StaleEpochAdmitted, "R1", "stale-epoch-admitted", "A request with an older epoch than the group's is admitted.";
+    NewerEpochAdmitted, "R1", "newer-epoch-admitted", "A request with an epoch that the target does not know yet is admitted.";
+    OutServes, "R1", "out-serves", "A member that is out of the group serves requests.";
+    NoDrain, "R1", "no-drain", "An epoch is acknowledged while requests that an older one admitted still run.";
+    ReadNotAdmittedAgain, "R1", "read-not-admitted-again", "A read that outlived its epoch is answered all the same.";
+    EpochNotDurable, "R2", "epoch-not-durable", "An epoch is acknowledged before it is durable.";
+    RestartForgetsEpoch, "R2", "restart-forgets-epoch", "What a group's entry says is not logged, so a restart forgets it.";
+    RestartServesAtOnce, "R2", "restart-serves-at-once", "A restarted target serves before it has a new lease.";
+    RestartVouches, "R2", "restart-vouches", "A restarted target vouches for others before it has a lease of its own.";
+    AnswerBeforeDurable, "R3", "answer-before-durable", "A write is answered before its version is durable.";
+    CitesBeforeDurable, "R3", "cites-before-durable", "An answer that cites a version which the replica has already does not wait until that is durable.";
+    ReadBeforeDurable, "R3", "read-before-durable", "A read cites versions that are not durable yet.";
+    OlderWriteTaken, "R3", "older-write-taken", "A replica takes a write although it holds something newer.";
+    RepeatedSuperseded, "R3", "repeated-superseded", "A version that was taken before is answered as superseded when it is asked for again.";
+    TakenWithoutEntry, "R3", "taken-without-entry", "A version that is taken is not added to the open set.";
+    WriteBeforeVerify, "R4", "write-before-verify", "A syncing replica answers a write before it has verified the block.";
+    RetryOnAnySuperseded, "R5", "retry-on-any-superseded", "A write starts again because one replica said superseded, although another one took it.";
+    SupersededSuffices, "R5", "superseded-suffices", "A write that no replica took counts as done.";
+    CounterNotRaised, "R5", "counter-not-raised", "A write that starts again does not raise its counter above what it has seen.";
+    SilenceIsAnAnswer, "R6", "silence-is-an-answer", "A replica that gives no answer counts as one that has answered.";
+    NewVersionAfterEpoch, "R6", "new-version-after-epoch", "A write goes to a new write set with another version.";
+    AppliedForgotten, "R6", "applied-forgotten", "An applied that was collected in an earlier epoch does not count.";
+    BlocksJudgedTogether, "R6", "blocks-judged-together", "Several blocks in one request count as one register.";
+    ZeroWithoutVersion, "R7", "zero-without-version", "A discard leaves no tombstone.";
+    CopyKeepsAbsent, "R7", "copy-keeps-absent", "A copy of an absent block leaves what was there.";
+    NoSlowPath, "R8", "no-slow-path", "A reader returns a version that is open and not settled.";
+    NoWriteBack, "R8", "no-write-back", "A reader does not put the newest version where it is missing.";
+    RepairInSyncOnly, "R8", "repair-in-sync-only", "A reader puts the newest version on in-sync members only.";
+    SettledBeforePut, "R8", "settled-before-put", "A version is told to be settled before it is on the whole write set.";
+    SettledAtOnce, "R8", "settled-at-once", "A replica marks a version as settled when it takes it.";
+    ReadsFromSyncing, "R8", "reads-from-syncing", "A client reads from syncing members.";
+    SyncingServesReads, "R8", "syncing-serves-reads", "A syncing member answers reads.";
+    RepairLeavesNoEntry, "R9", "repair-leaves-no-entry", "A replica that refuses a repair does not remember its version.";
+    ConfirmForgets, "R10", "confirm-forgets", "A version that is settled leaves the open set.";
+    ClosedSessionServed, "R10", "closed-session-served", "A drive serves a session that it was told is over.";
+    UnlistedSessionServed, "R10", "unlisted-session-served", "A target serves a session that its map does not list as open.";
+    SessionsNotDurable, "R10", "sessions-not-durable", "That a session is over is forgotten by a restart.";
+    SweepForgetsUnsettled, "R10", "sweep-forgets-unsettled", "A target forgets a session without finishing its writes.";
+    ForgottenUnswept, "R10", "forgotten-unswept", "The manager forgets a session that no target has swept.";
+    SweptBeforeRefused, "R10", "swept-before-refused", "A session is swept before every target refuses it.";
+    EvictsWithoutWord, "R11", "evicts-without-word", "An eviction does not wait for another member's word.";
+    LeaseNotWaitedOut, "R11", "lease-not-waited-out", "An eviction does not wait until the victim's lease has run out.";
+    PromiseNotWaitedOut, "R11", "promise-not-waited-out", "An eviction does not wait until what a member vouched for has run out.";
+    PromiseIgnored, "R11", "promise-ignored", "A target vouches for a member in spite of its promise.";
+    PromiseOutlivesRestart, "R11", "promise-outlives-restart", "The manager counts a promise of a process that was restarted since.";
+    StintKeepsVerified, "R12", "stint-keeps-verified", "A replica that comes back counts what it held as verified.";
+    StintKeepsMarks, "R12", "stint-keeps-marks", "A replica that comes back keeps its open sets and watermarks.";
+    MergesByVersion, "R12", "merges-by-version", "A copy leaves newer versions of before the stint in place.";
+    CopyOverwritesNewer, "R12", "copy-overwrites-newer", "A copy replaces a newer version that came since the block was verified.";
+    DigestsNotCompared, "R12", "digests-not-compared", "Chunks count as verified whatever their digests are.";
+    HollowNotFilled, "R12", "hollow-not-filled", "Data that a copy for a waiting write left out is never fetched.";
+    EvictedSourceCopied, "R12", "evicted-source-copied", "What a source sent before the epoch changed is still copied.";
+    CopyTooEarly, "R13", "copy-too-early", "Verification starts before every in-sync member knows the syncing epoch.";
+    StaleStintCopied, "R13", "stale-stint-copied", "A copy of an older stint is taken.";
+    StaleStintPromoted, "R13", "stale-stint-promoted", "The word that all is verified counts for a later stint.";
+    CopyDropsMarks, "R14", "copy-drops-marks", "A copy does not bring the source's open entries.";
+    MarksBeforeData, "R14", "marks-before-data", "A source takes its marks before the data that they belong to.";
+    MarksOfUnheld, "R14", "marks-of-unheld", "A copy brings marks of versions that are newer than its data.";
+    MarkAboveHeldCounts, "R14", "mark-above-held-counts", "A mark above what a block holds counts as if the data were there.";
+    PromotedUnverified, "R15", "promoted-unverified", "The manager promotes a member that has not verified everything.";
+    GenerationNotChecked, "R16", "generation-not-checked", "A target serves older generations of a volume.";
+    GenerationNotDurable, "R16", "generation-not-durable", "A volume's generation is forgotten by a restart.";
+    AttachBeforeGeneration, "R16", "attach-before-generation", "An attach does not wait until every target has the new generation.";
+    AttachBeforeSweep, "R16", "attach-before-sweep", "An attach does not wait until earlier sessions are swept.";
+    MapNotDrained, "R16", "map-not-drained", "A generation is acknowledged while requests that an older one admitted still run.";
+    CrcNotChecked, "damage", "crc-not-checked", "A drive does not check the data that it reads.";
+    ClientTrustsData, "damage", "client-trusts-data", "A client does not check the data that it is sent.";
+    DamageReadsAsZeroes, "damage", "damage-reads-as-zeroes", "A block that does not match its checksum reads as zeroes.";
+    NoHeal, "damage", "no-heal", "A put of the same version does not heal a damaged block.";
+    DoubtNotChecked, "damage", "doubt-not-checked", "Recovery takes a record of the last batch whose data has not arrived.";
+    DurableUnhappens, "damage", "durable-unhappens", "Recovery drops a durable record whose data is damaged.";
+    WatermarkPassesOpen, "watermark", "watermark-passes-open", "A client sends a watermark above writes that are under way.";
+    WatermarkPassesRestart, "watermark", "watermark-passes-restart", "A write that starts again holds the watermark below its last version only.";
+    LeaseFromReceipt, "lease", "lease-from-receipt", "A target counts its lease from the answer instead of from its request.";
+    NoMargin, "lease", "no-margin", "The manager waits out a lease without the margin for clock rates.";
+    SlowClock, "lease", "slow-clock", "A target's clock is slow, within the bound on drift: no rule is broken.";
+    GrantWithoutMap, "lease", "grant-without-map", "A grant counts before the map that it names is adopted.";
+    JoinWithoutMap, "lease", "join-without-map", "A target that joins does not adopt the map that comes with the answer.";
+    LeaderDoesNotWait, "lease", "leader-does-not-wait", "A new manager does not wait for the leases of the one before.";
+    VouchedByAny, "lease", "vouched-by-any", "The word of some member is enough, where that of all is needed.";
+    CommitWithoutFlush, "store", "commit-without-flush", "A batch counts as durable before the drive was flushed.";
+    DataNotAwaited, "store", "data-not-awaited", "A batch is flushed before the data that it speaks of is written.";
+    PagesNotFlushed, "store", "pages-not-flushed", "A checkpoint's superblock is written before its pages are durable.";
+    SuperblockNotFlushed, "store", "superblock-not-flushed", "What a checkpoint replaced is reused before its superblock is durable.";
+    SuperblockInPlace, "store", "superblock-in-place", "A superblock is written over the one before.";
+    LogTrimmedEarly, "store", "log-trimmed-early", "The log before a checkpoint is reused before the checkpoint is durable.";
+    BitmapInPlace, "store", "bitmap-in-place", "A page of the bitmap is written over the one that the checkpoint before needs.";
+    ZoneTableInPlace, "store", "zone-table-in-place", "The zone table is written over the one that the checkpoint before needs.";
+    RetiredReusedEarly, "store", "retired-reused-early", "Pages that the newest durable checkpoint needs are reused while the next one is written.";
+    PlaceReusedEarly, "store", "place-reused-early", "A place is reused before the version that replaced it is durable.";
+    ReaderNotWaitedFor, "store", "reader-not-waited-for", "A place is reused while a read of it is under way.";
+    BatchCrcNotChecked, "store", "batch-crc-not-checked", "Recovery does not check a batch's checksum.";
+    LaterBatchNotSought, "store", "later-batch-not-sought", "Recovery takes a damaged batch for the log's end, whatever lies behind it.";
+    DoubtNotSettled, "store", "doubt-not-settled", "Recovery takes no checkpoint of what it has replayed.";
+    CursorBeforeChunks, "store", "cursor-before-chunks", "A resync's cursor passes chunks before they are durable.";
+    GroupDroppedFirst, "store", "group-dropped-first", "That a group was dropped is logged before its chunks are.";
+}
+
+impl Mutation {
+    /// The one with this name.
+    pub fn named(name: &str) -> Option<Mutation> {
+        Mutation::ALL.iter().copied().find(|m| m.name() == name)
+    }
+}
+
+impl std::fmt::Display for Mutation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(feature = "mutations")]
+mod switch {
+    use super::Mutation;
+    use std::cell::Cell;
+
+    const _: () = assert!(Mutation::ALL.len() <= 128, "a bit each");
+
+    thread_local! {
+        static ACTIVE: Cell<u128> = const { Cell::new(0) };
+        static REACHED: Cell<u128> = const { Cell::new(0) };
+    }
+
+    /// Whether a rule is broken: its switch was turned, and this thread runs a simulation.
+    pub fn mutated(mutation: Mutation) -> bool {
+        let bit = 1 << mutation as u32;
+        let is_active = ACTIVE.get() & bit != 0 && crate::sim::is_simulated();
+        if is_active {
+            REACHED.set(REACHED.get() | bit);
+        }
+        is_active
+    }
+
+    /// Rules that are broken as long as it lives.
+    #[must_use = "the rules hold again when it is dropped"]
+    pub struct Broken(u128);
+
+    impl Broken {
+        /// Breaks these rules, and no others, in simulations of this thread.
+        pub fn rules(mutations: &[Mutation]) -> Broken {
+            let before = ACTIVE.replace(mutations.iter().fold(0, |bits, m| bits | 1 << *m as u32));
+            REACHED.set(0);
+            Broken(before)
+        }
+
+        /// Whether code with this switch has run since.
+        pub fn has_reached(&self, mutation: Mutation) -> bool {
+            REACHED.get() & 1 << mutation as u32 != 0
+        }
+    }
+
+    impl Drop for Broken {
+        fn drop(&mut self) {
+            ACTIVE.set(self.0);
+        }
+    }
+}
+
+#[cfg(feature = "mutations")]
+pub use switch::{Broken, mutated};
+
+/// Whether a rule is broken: never.
+#[cfg(not(feature = "mutations"))]
+#[inline(always)]
+pub const fn mutated(_: Mutation) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_differ_and_lead_back() {
+        let names: BTreeSet<&str> = Mutation::ALL.iter().map(|m| m.name()).collect();
+        assert_eq!(names.len(), Mutation::ALL.len());
+        for m in Mutation::ALL {
+            assert_eq!(Mutation::named(m.name()), Some(*m));
+            assert!(m.name().bytes().all(|b| b.is_ascii_lowercase() || b == b'-'), "{m}");
+            assert!(m.breaks().ends_with('.'), "{m}");
+        }
+    }
+
+    #[test]
+    fn every_rule_of_the_protocol_has_a_switch() {
+        let rules: BTreeSet<&str> = Mutation::ALL.iter().map(|m| m.rule()).collect();
+        for n in 1..=16 {
+            assert!(rules.contains(format!("R{n}").as_str()), "R{n}");
+        }
+        for other in ["lease", "damage", "watermark", "store"] {
+            assert!(rules.contains(other), "{other}");
+        }
+    }
+
+    #[cfg(feature = "mutations")]
+    #[test]
+    fn a_switch_acts_in_simulations_of_its_thread_while_it_is_turned() {
+        let look = || crate::sim::Sim::new(1).block_on(async { mutated(Mutation::NoLease) });
+        assert!(!look());
+        let broken = Broken::rules(&[Mutation::NoLease]);
+        assert!(!broken.has_reached(Mutation::NoLease));
+        assert!(look() && broken.has_reached(Mutation::NoLease));
+        assert!(!mutated(Mutation::NoLease), "outside of a simulation");
+        assert!(!std::thread::spawn(look).join().unwrap(), "another thread");
+        drop(broken);
+        assert!(!look());
+    }
+}

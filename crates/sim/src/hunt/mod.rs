@@ -1,0 +1,146 @@
+//! The hunt for rules that were broken on purpose: every switch of [`Mutation`] is turned, and the simulation has to
+//! notice within a stated number of seeds.
+//!
+//! A hunt is a scenario that is biased towards what its rule is about, on the real code. `table.rs` says which
+//! mutation is hunted where. The same seed without the mutation must hold: that is looked at whenever one is found.
+//! Where one rule stands behind another, both are broken together, and each alone is no error: then the table says
+//! what protects.
+
+mod crowd;
+mod drive;
+mod interrupted;
+mod scripts;
+mod stage;
+mod stranded;
+mod table;
+mod takeover;
+
+pub use crowd::Crowd;
+pub use drive::Drive;
+pub use scripts::Script;
+pub use stranded::Stranded;
+pub use table::{HUNTS, Hunt};
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::time::Duration;
+use weft_rt::sim::Sim;
+use weft_rt::sync::{Either, race};
+use weft_rt::{Broken, Mutation, sleep};
+
+/// Virtual time after which a run is taken for stuck.
+const ENDS_WITHIN: Duration = Duration::from_secs(90);
+
+/// Where a mutation is hunted.
+#[derive(Clone, Copy, Debug)]
+pub enum Scenario {
+    /// Many clients and faults.
+    Crowd(Crowd),
+    /// A member that is cut off, with readers that have heard of nothing.
+    Stranded(Stranded),
+    /// An exclusive attach takes a volume away from a client.
+    Takeover,
+    /// A resync is interrupted.
+    Interrupted,
+    /// A rare schedule, step by step.
+    Script(Script),
+    /// A drive without a fabric.
+    Drive(Drive),
+}
+
+/// How a hunt ended.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The seed that noticed, and the first line of what it said; none if no seed did.
+    pub found: Option<(u64, String)>,
+    /// Seeds that were run.
+    pub seeds: u64,
+    /// Whether code with the switch has run at all.
+    pub reached: bool,
+    /// The seed fails without the mutation, too: a real error.
+    pub fails_unbroken: Option<String>,
+}
+
+impl Outcome {
+    /// Whether it is as the table says.
+    pub fn is_as_expected(&self, hunt: &Hunt) -> bool {
+        self.fails_unbroken.is_none() && self.found.is_some() != hunt.is_protected()
+    }
+}
+
+impl Hunt {
+    /// Runs seeds until one notices, or the budget is used up.
+    pub fn run(&self) -> Outcome {
+        let mut outcome = Outcome { found: None, seeds: 0, reached: false, fails_unbroken: None };
+        for seed in 0..self.budget {
+            outcome.seeds += 1;
+            let (ended, reached) = run_seed(self.scenario, self.mutations, seed, false);
+            outcome.reached |= reached;
+            if let Err(what) = ended {
+                outcome.fails_unbroken = run_seed(self.scenario, &[], seed, false).0.err();
+                outcome.found = Some((seed, first_line(&what)));
+                break;
+            }
+        }
+        outcome
+    }
+}
+
+/// What is wrong, without what it is derived from.
+pub fn first_line(what: &str) -> String {
+    let line = what.lines().next().unwrap_or_default();
+    let mut line = line.trim_end_matches(':').to_owned();
+    if let Some((at, _)) = line.char_indices().nth(160) {
+        line.truncate(at);
+        line.push_str(" ...");
+    }
+    line
+}
+
+/// Runs one seed of a scenario with these rules broken: how it ended, and whether a switch was reached. With its
+/// story, prints what happens as it happens.
+pub fn run_seed(
+    scenario: Scenario,
+    mutations: &[Mutation],
+    seed: u64,
+    with_story: bool,
+) -> (Result<(), String>, bool) {
+    let broken = Broken::rules(mutations);
+    let mut simulation = Sim::new(seed);
+    if with_story {
+        simulation = simulation.with_story(|line| println!("{line}"));
+    }
+    let ended: Rc<RefCell<Option<Result<(), String>>>> = Rc::default();
+    let slot = ended.clone();
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        simulation.block_on(async move {
+            let run = async {
+                match scenario {
+                    Scenario::Crowd(crowd) => crowd.run().await,
+                    Scenario::Stranded(stranded) => stranded.run().await,
+                    Scenario::Takeover => takeover::run().await,
+                    Scenario::Interrupted => interrupted::run().await,
+                    Scenario::Script(script) => script.run().await,
+                    Scenario::Drive(drive) => drive.run().await,
+                }
+            };
+            let result = match race(run, sleep(ENDS_WITHIN)).await {
+                Either::Left(result) => result,
+                Either::Right(()) => Err(format!("it does not end within {ENDS_WITHIN:?}")),
+            };
+            *slot.borrow_mut() = Some(result);
+        });
+    }));
+    let result = match (ran, ended.borrow_mut().take()) {
+        (Ok(()), Some(result)) => result,
+        (Ok(()), None) => Err("the run ended without an outcome".to_owned()),
+        (Err(panic), _) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+            Err(format!("panic: {}", text.unwrap_or_default()))
+        }
+    };
+    let reached = mutations.iter().any(|m| broken.has_reached(*m));
+    (result, reached)
+}

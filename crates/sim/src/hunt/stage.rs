@@ -1,0 +1,232 @@
+//! What every hunt stands on: a fabric with short leases and one volume, a history, and the judgement at the end.
+
+use super::crowd;
+use crate::bed::{Bed, BedShape, manager_host};
+use crate::history::History;
+use crate::workload;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use weft_client::{AttachMode, Volume};
+use weft_rt::sim::{self, Crash};
+use weft_rt::{Link, now, random_below, sleep, spawn};
+use weft_types::{Durations, Role, limits::CHUNK_BLOCKS};
+use weft_wire::Kind;
+use weft_wire::control::{self, ManagerRequest};
+use weft_wire::handshake::{Hello, PeerRole};
+
+/// The name of the volume.
+pub const VOLUME: &str = "prey";
+
+/// How long an operation of a sound drive takes at most.
+pub const DISK_LATENCY_HIGH: Duration = Duration::from_micros(100);
+
+/// Virtual time within which a healed fabric is whole: some hundred leases.
+const WHOLE_WITHIN: Duration = Duration::from_secs(40);
+
+/// A fabric, its volume, and what is known of it.
+pub struct Stage {
+    /// The fabric.
+    pub bed: Rc<Bed>,
+    /// What clients did.
+    pub history: History,
+    copies: u8,
+}
+
+impl Stage {
+    /// A fabric of so many nodes with a drive each.
+    pub async fn set(nodes: usize, copies: u8) -> Rc<Stage> {
+        let durations =
+            Durations { lease_ms: 100, drift_per_mille: 10, session_ms: 1_200, rebuild_after_ms: 3_600_000 };
+        let bed = Bed::start(BedShape { nodes, drives: 1, drive_bytes: 64 << 20, copies, durations }).await;
+        bed.create_volume(VOLUME, copies, 1).await;
+        Rc::new(Stage { bed, history: History::default(), copies })
+    }
+
+    /// The host of a node.
+    pub fn host(&self, node: usize) -> IpAddr {
+        self.bed.nodes[node].host
+    }
+
+    /// The volume, shared with others.
+    pub async fn attach(&self, name: &str) -> Volume {
+        workload::attach(&self.bed.managers(), VOLUME, name, AttachMode::Shared).await
+    }
+
+    /// The nodes that hold the first blocks of the volume, in the order of their group.
+    pub async fn holders(&self) -> Vec<usize> {
+        let map = self.bed.map().await;
+        let volume = map.volumes.values().find(|v| v.name == VOLUME).expect("it was made");
+        let group = &map.groups[&volume.spans[0].groups[0]];
+        let node_of = |drive| self.bed.nodes.iter().position(|n| n.drives().contains(&drive));
+        group.slots.iter().filter_map(|slot| node_of(slot.drive)).collect()
+    }
+
+    /// Cuts a node's power, or kills it, and starts it again after a while.
+    pub async fn restart(&self, node: usize, after: Duration) {
+        let crash = if random_below(3) == 0 { Crash::Process } else { Crash::PowerCut };
+        self.bed.kill_node(node, crash);
+        sleep(after).await;
+        self.bed.start_node(node);
+    }
+
+    /// Cuts all nodes' power at once.
+    pub async fn blackout(&self) {
+        let all = 0..self.bed.nodes.len();
+        all.clone().for_each(|n| self.bed.kill_node(n, Crash::PowerCut));
+        sleep(Duration::from_millis(random_below(8))).await;
+        all.for_each(|n| self.bed.start_node(n));
+    }
+
+    /// Cuts both ways between two hosts, or opens them.
+    pub fn cut(&self, a: IpAddr, b: IpAddr, blocked: bool) {
+        sim::set_blocked(a, b, blocked);
+        sim::set_blocked(b, a, blocked);
+    }
+
+    /// A node is cut off from the manager and, perhaps, from other nodes, but not from clients.
+    pub async fn isolate(&self, node: usize, lasts: Duration) {
+        let own = self.host(node);
+        let mut others = vec![manager_host()];
+        others.extend(
+            (0..self.bed.nodes.len()).filter(|n| *n != node && random_below(3) > 0).map(|n| self.host(n)),
+        );
+        let ways = [(true, true), (true, false), (false, true)][random_below(3) as usize];
+        for other in &others {
+            sim::set_blocked(own, *other, ways.0);
+            sim::set_blocked(*other, own, ways.1);
+        }
+        sleep(lasts).await;
+        others.iter().for_each(|other| self.cut(own, *other, false));
+    }
+
+    /// Tells the manager again and again, for a while, that a node does not answer, as clients and targets do.
+    pub fn complain_of(self: &Rc<Stage>, node: usize) {
+        let stage = self.clone();
+        spawn(async move {
+            let map = stage.bed.map().await;
+            let drive = stage.bed.nodes[node].drives()[0];
+            let request = ManagerRequest::Suspect { node: map.drives[&drive].node };
+            for _ in 0..40 {
+                let hello = Hello::new(PeerRole::Client, None, "complainer");
+                if let Ok(link) = Link::connect(&stage.bed.managers()[0], &hello).await {
+                    let _ = link.call(Kind::Manage, &control::encode(&request), vec![]).await;
+                }
+                sleep(Duration::from_millis(5)).await;
+            }
+        });
+    }
+
+    /// Flips a bit of the newest data of a block on a node's disks, and cuts the node's power.
+    pub async fn rot_something(&self, node: usize) {
+        let newest = self.history.fresh_value();
+        for value in (newest.saturating_sub(40)..newest).rev() {
+            if self.bed.rot(node, &workload::fill_block(0, value)) {
+                break;
+            }
+        }
+        self.bed.kill_node(node, Crash::PowerCut);
+        sleep(Duration::from_millis(1)).await;
+        self.bed.start_node(node);
+    }
+
+    /// Ends every fault.
+    pub fn heal(&self) {
+        sim::heal_network();
+        self.bed.start_manager();
+        for n in 0..self.bed.nodes.len() {
+            self.bed.start_node(n);
+            let disks = self.bed.nodes[n].disks();
+            disks.iter().for_each(|d| d.set_faults(|f| *f = Default::default()));
+        }
+    }
+
+    /// The end: the fabric becomes whole, every block is read, replicas are equal, no drive is damaged, and the
+    /// history of every block is that of one atomic register.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub async fn finish(&self) -> Result<(), String> {
+        self.finish_despite(false).await
+    }
+
+    /// Likewise; where blocks have rotted, a scrub may find them.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub async fn finish_despite(&self, rot: bool) -> Result<(), String> {
+        self.become_whole().await?;
+        let reader = self.attach("reader").await;
+        for _ in 0..self.copies {
+            for block in self.history.blocks() {
+                let read = crowd::read("reader", self, &reader, block, 1).await;
+                read.map_err(|e| e.to_string())?;
+            }
+        }
+        reader.detach().await;
+        self.become_whole().await?;
+        if !rot {
+            self.bed.scrub_itself().await?;
+        }
+        self.bed.scrub().await?;
+        self.history.check().map_err(|v| v.to_string())
+    }
+
+    /// Likewise, while sessions are still open: what they have not finished is not looked at.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub async fn finish_with_sessions(&self) -> Result<(), String> {
+        self.become_whole_but_for_sessions().await?;
+        let reader = self.attach("last").await;
+        for _ in 0..2 * self.copies {
+            for block in self.history.blocks() {
+                let read = crowd::read("last", self, &reader, block, 1).await;
+                read.map_err(|e| e.to_string())?;
+            }
+        }
+        reader.detach().await;
+        self.history.check().map_err(|v| v.to_string())
+    }
+
+    /// Waits until every replica is in-sync.
+    ///
+    /// # Errors
+    /// What still is in the way after a long time.
+    pub async fn become_whole_but_for_sessions(&self) -> Result<(), String> {
+        let from = now();
+        loop {
+            let map = self.bed.map().await;
+            let mut slots = map.groups.values().flat_map(|g| &g.slots);
+            if slots.all(|slot| slot.role == Role::InSync) {
+                return Ok(());
+            }
+            if now() - from > WHOLE_WITHIN {
+                return Err(format!("copies are missing {WHOLE_WITHIN:?} after everything healed"));
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Waits until every replica is in-sync and every session swept.
+    ///
+    /// # Errors
+    /// What still is in the way after a long time.
+    pub async fn become_whole(&self) -> Result<(), String> {
+        let from = now();
+        loop {
+            match self.bed.is_whole().await {
+                Ok(()) => return Ok(()),
+                Err(why) if now() - from > WHOLE_WITHIN => {
+                    return Err(format!("not whole {WHOLE_WITHIN:?} after everything healed: {why}"));
+                }
+                Err(_) => sleep(Duration::from_millis(20)).await,
+            }
+        }
+    }
+}
+
+/// A block in every so many chunks: each is another chunk of the resync.
+pub fn chunk_block(chunk: u64) -> u64 {
+    chunk * u64::from(CHUNK_BLOCKS)
+}

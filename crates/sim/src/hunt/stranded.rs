@@ -1,0 +1,119 @@
+//! A member that is cut off from the manager and from some peers, with readers that have heard of nothing: it may
+//! serve them as long as it cannot have been evicted, and not an instant longer (R1, R11, leases).
+
+use super::crowd;
+use super::stage::Stage;
+use crate::faults::client_host;
+use crate::manager_host;
+use std::rc::Rc;
+use std::time::Duration;
+use weft_client::Volume;
+use weft_rt::sim;
+use weft_rt::{now, random_below, sleep, spawn};
+
+/// What the member is cut off from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stranded {
+    /// The manager alone: its peers vouch for it.
+    FromManager,
+    /// The manager and all peers.
+    FromAll,
+    /// The manager; of its peers one alone vouches for it, and has not heard that it shall not.
+    ByOnePeer,
+    /// The manager, which is stopped meanwhile and started again, and is told at once that the member is gone.
+    WithNewManager,
+    /// Answers of the manager come late before it is cut off.
+    AfterLateAnswers,
+    /// It comes back with a slow drive, and readers who still take it for a member.
+    Returning,
+}
+
+impl Stranded {
+    /// Runs it to its end.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub async fn run(self) -> Result<(), String> {
+        let copies = if self == Stranded::ByOnePeer { 3 } else { 2 + random_below(2) as u8 };
+        let stage = Stage::set(3, copies).await;
+        let holders = stage.holders().await;
+        let (victim, peers) = (holders[0], &holders[1..]);
+        let (reader, writer) = (client_host(0), client_host(1));
+        for (host, is_reader) in [(reader, true), (writer, false)] {
+            let stage = stage.clone();
+            let name = if is_reader { "reader" } else { "writer" };
+            sim::spawn_process(host, name, async move {
+                let volume = stage.attach(name).await;
+                match is_reader {
+                    true => read_on(stage, volume).await,
+                    false => write_on(stage, volume).await,
+                }
+            });
+        }
+        sleep(Duration::from_millis(150 + random_below(100))).await;
+        let own = stage.host(victim);
+        if self == Stranded::AfterLateAnswers {
+            // Each answer travels for up to almost half a lease, which is as long as a target waits for it.
+            for _ in 0..3 {
+                sim::set_blocked(manager_host(), own, true);
+                sleep(Duration::from_millis(35 + random_below(14))).await;
+                sim::set_blocked(manager_host(), own, false);
+                sleep(Duration::from_micros(300 + random_below(500))).await;
+            }
+        }
+        // Readers hear of nothing: neither from the manager nor, with a newer epoch, from the peers.
+        stage.cut(reader, manager_host(), true);
+        peers.iter().for_each(|n| stage.cut(reader, stage.host(*n), true));
+        stage.cut(writer, own, true);
+        stage.cut(own, manager_host(), true);
+        match self {
+            Stranded::FromManager => {}
+            Stranded::FromAll | Stranded::AfterLateAnswers | Stranded::Returning => {
+                peers.iter().for_each(|n| stage.cut(own, stage.host(*n), true));
+            }
+            Stranded::ByOnePeer => {
+                stage.cut(own, stage.host(peers[0]), true);
+                stage.cut(stage.host(peers[1]), manager_host(), true);
+            }
+            Stranded::WithNewManager => {
+                peers.iter().for_each(|n| stage.cut(own, stage.host(*n), true));
+                stage.bed.kill_manager();
+                stage.bed.start_manager();
+                stage.complain_of(victim);
+            }
+        }
+        sleep(Duration::from_millis(350 + random_below(250))).await;
+        if self == Stranded::Returning {
+            let disks = stage.bed.nodes[victim].disks();
+            disks
+                .iter()
+                .for_each(|d| d.set_faults(|f| f.latency.0 = Duration::from_millis(random_below(30))));
+            disks.iter().for_each(|d| d.set_faults(|f| f.latency.1 = Duration::from_millis(30)));
+            stage.cut(own, manager_host(), false);
+            peers.iter().for_each(|n| stage.cut(own, stage.host(*n), false));
+            sleep(Duration::from_millis(200)).await;
+        }
+        stage.heal();
+        sleep(Duration::from_millis(50)).await;
+        stage.history.check().map_err(|v| v.to_string())
+    }
+}
+
+/// Reads again and again, whether or not the reads before have ended: those that ask an unreachable member hang.
+async fn read_on(stage: Rc<Stage>, volume: Volume) {
+    loop {
+        let (stage, volume) = (stage.clone(), volume.clone());
+        spawn(async move {
+            let _ = crowd::read("reader", &stage, &volume, 0, 1).await;
+        });
+        sleep(Duration::from_micros(500 + random_below(2_000))).await;
+    }
+}
+
+async fn write_on(stage: Rc<Stage>, volume: Volume) {
+    let until = now() + Duration::from_secs(2);
+    while now() < until {
+        let _ = crowd::write("writer", &stage, &volume, 0, 1, false).await;
+        sleep(Duration::from_micros(random_below(4_000))).await;
+    }
+}

@@ -1,0 +1,244 @@
+//! Which mutation is hunted where, and within how many seeds it has to be found.
+
+use super::crowd::{CALM, Crowd};
+use super::drive::{CUT, Drive};
+use super::{Scenario, Script, Stranded};
+use weft_rt::Mutation::{self, *};
+
+/// One line of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Hunt {
+    /// Rules that are broken together: one, or one and what stands behind it.
+    pub mutations: &'static [Mutation],
+    /// Where.
+    pub scenario: Scenario,
+    /// Within how many seeds it has to be found; of one that is protected, how many must not find it.
+    pub budget: u64,
+    /// What protects, if breaking this alone does no harm; empty otherwise.
+    pub protected_by: &'static str,
+}
+
+impl Hunt {
+    /// Whether breaking this alone does no harm.
+    pub fn is_protected(&self) -> bool {
+        !self.protected_by.is_empty()
+    }
+
+    /// The names of what is broken.
+    pub fn name(&self) -> String {
+        self.mutations.iter().map(|m| m.name()).collect::<Vec<_>>().join(" + ")
+    }
+}
+
+const fn hunt(mutations: &'static [Mutation], scenario: Scenario, budget: u64) -> Hunt {
+    Hunt { mutations, scenario, budget, protected_by: "" }
+}
+
+const fn protected(mutations: &'static [Mutation], scenario: Scenario, protected_by: &'static str) -> Hunt {
+    Hunt { mutations, scenario, budget: 40, protected_by }
+}
+
+/// Writers and readers of one block who lose connections.
+const CONFLICTS: Scenario = Scenario::Crowd(Crowd { faults: 30, reset: 4, cut: 1, pause_ms: 25, ..CALM });
+
+/// Likewise, with three copies, and members that are evicted and come back.
+const EVICTIONS: Scenario = Scenario::Crowd(Crowd {
+    copies: 3,
+    faults: 14,
+    pause_ms: 150,
+    reset: 4,
+    evict: 3,
+    cut: 4,
+    client: 2,
+    ..CALM
+});
+
+/// Two copies, one of which comes and goes, and several chunks.
+const RESYNCS: Scenario = Scenario::Crowd(Crowd {
+    copies: 2,
+    faults: 8,
+    pause_ms: 300,
+    reset: 1,
+    evict: 4,
+    cut: 1,
+    client: 2,
+    blocks: 2,
+    slow: 1,
+    ..CALM
+});
+
+/// Clients who do not hear of new maps.
+const UNAWARE: Scenario = Scenario::Crowd(Crowd {
+    copies: 2,
+    faults: 14,
+    pause_ms: 180,
+    evict: 3,
+    isolate: 1,
+    unaware: 6,
+    cut: 1,
+    ..CALM
+});
+
+/// All power is cut, again and again, under slow drives.
+const BLACKOUTS: Scenario = Scenario::Crowd(Crowd {
+    faults: 16,
+    pause_ms: 60,
+    blackout: 3,
+    slow: 3,
+    reset: 3,
+    think_us: 800,
+    ..CALM
+});
+
+/// Nodes that start again before anybody evicts them.
+const RESTARTS: Scenario = Scenario::Crowd(Crowd {
+    faults: 24,
+    pause_ms: 50,
+    restart: 4,
+    slow: 3,
+    reset: 3,
+    cut: 1,
+    think_us: 800,
+    clients: 5,
+    ..CALM
+});
+
+/// Clients whose clocks are wrong, and requests of several blocks.
+const SKEWED: Scenario = Scenario::Crowd(Crowd {
+    faults: 6,
+    reset: 2,
+    client: 3,
+    blocks: 3,
+    longest: 3,
+    skew_ms: 400,
+    writes: 10,
+    ..CALM
+});
+
+/// Clients that die, and managers that start again.
+const DEATHS: Scenario =
+    Scenario::Crowd(Crowd { faults: 14, pause_ms: 120, client: 6, reset: 1, cut: 3, manager: 1, ..CALM });
+
+/// A block rots, and its node starts again.
+const ROT: Scenario = Scenario::Crowd(Crowd { faults: 1, rot: 1, pause_ms: 300, zeroes: 0, ..CALM });
+
+const DRIVE: Scenario = Scenario::Drive(CUT);
+
+/// A drive whose operations take long beside a batch.
+const SLOW_DRIVE: Scenario = Scenario::Drive(Drive { latency_us: 2_000, life_ms: 60, ..CUT });
+
+/// A drive that does little beside checkpoints.
+const CHECKPOINTS: Scenario = Scenario::Drive(Drive { checkpoint_every: 4, ..CUT });
+
+/// All hunts, in the order of the rules.
+pub const HUNTS: &[Hunt] = &[
+    hunt(&[NoLease], Scenario::Stranded(Stranded::FromAll), 20),
+    hunt(&[StaleEpochAdmitted], UNAWARE, 100),
+    protected(
+        &[NewerEpochAdmitted],
+        UNAWARE,
+        "leases: a target that can have missed its own eviction serves nobody, and every other member's entry leads to \
+         the same blocks (R13 has the members taught before anything is copied)",
+    ),
+    protected(&[OutServes], UNAWARE, "the epoch: who asks a member that is out has an older one"),
+    hunt(&[OutServes, StaleEpochAdmitted], UNAWARE, 100),
+    hunt(&[NoDrain], RESYNCS, 200),
+    hunt(&[ReadNotAdmittedAgain], RESYNCS, 200),
+    hunt(&[EpochNotDurable], RESTARTS, 100),
+    protected(&[RestartForgetsEpoch], EVICTIONS, "the lease: it counts with the map that came with it only"),
+    hunt(&[RestartForgetsEpoch, RestartServesAtOnce], EVICTIONS, 100),
+    hunt(&[RestartServesAtOnce], EVICTIONS, 100),
+    protected(&[RestartVouches], EVICTIONS, "the map: before it has one, it knows nobody to vouch for"),
+    hunt(&[AnswerBeforeDurable], BLACKOUTS, 40),
+    hunt(&[CitesBeforeDurable], RESTARTS, 100),
+    hunt(&[ReadBeforeDurable], BLACKOUTS, 100),
+    hunt(&[OlderWriteTaken], CONFLICTS, 20),
+    hunt(&[RepeatedSuperseded], CONFLICTS, 40),
+    hunt(&[TakenWithoutEntry], CONFLICTS, 40),
+    hunt(&[WriteBeforeVerify], RESYNCS, 100),
+    hunt(&[RetryOnAnySuperseded], CONFLICTS, 100),
+    hunt(&[SupersededSuffices], SKEWED, 40),
+    hunt(&[CounterNotRaised], SKEWED, 40),
+    hunt(&[SilenceIsAnAnswer], CONFLICTS, 40),
+    hunt(&[NewVersionAfterEpoch], EVICTIONS, 100),
+    hunt(&[AppliedForgotten], Scenario::Script(Script::AnsweredAndEvicted), 40),
+    hunt(&[BlocksJudgedTogether], SKEWED, 40),
+    hunt(&[ZeroWithoutVersion], CONFLICTS, 40),
+    hunt(&[CopyKeepsAbsent], Scenario::Script(Script::DebrisOfAbsent), 20),
+    hunt(&[NoSlowPath], CONFLICTS, 40),
+    hunt(&[NoWriteBack], CONFLICTS, 40),
+    hunt(&[RepairInSyncOnly], Scenario::Script(Script::RepairWhileSyncing), 20),
+    hunt(&[SettledBeforePut], CONFLICTS, 100),
+    hunt(&[SettledAtOnce], CONFLICTS, 40),
+    protected(&[ReadsFromSyncing], RESYNCS, "the member: one that is syncing answers no read"),
+    protected(&[SyncingServesReads], RESYNCS, "the client: it asks in-sync members only"),
+    hunt(&[ReadsFromSyncing, SyncingServesReads], RESYNCS, 100),
+    hunt(&[RepairLeavesNoEntry], Scenario::Script(Script::RepairRefused), 60),
+    hunt(&[ConfirmForgets], EVICTIONS, 200),
+    hunt(&[ClosedSessionServed], Scenario::Takeover, 40),
+    hunt(&[UnlistedSessionServed], Scenario::Takeover, 40),
+    hunt(&[ClosedSessionServed, UnlistedSessionServed, GenerationNotChecked], Scenario::Takeover, 40),
+    hunt(&[SessionsNotDurable], Scenario::Takeover, 40),
+    hunt(&[SweepForgetsUnsettled], DEATHS, 40),
+    hunt(&[ForgottenUnswept], DEATHS, 40),
+    hunt(&[SweptBeforeRefused], Scenario::Takeover, 40),
+    hunt(&[EvictsWithoutWord], Scenario::Stranded(Stranded::FromManager), 40),
+    hunt(&[LeaseNotWaitedOut], Scenario::Stranded(Stranded::FromAll), 40),
+    hunt(&[PromiseNotWaitedOut], Scenario::Stranded(Stranded::FromManager), 40),
+    hunt(&[LeaseNotWaitedOut, PromiseNotWaitedOut], Scenario::Stranded(Stranded::FromAll), 40),
+    hunt(&[PromiseIgnored], Scenario::Stranded(Stranded::FromManager), 40),
+    hunt(&[PromiseOutlivesRestart], EVICTIONS, 40),
+    hunt(&[StintKeepsVerified], RESYNCS, 20),
+    hunt(&[StintKeepsMarks], EVICTIONS, 100),
+    hunt(&[MergesByVersion], EVICTIONS, 100),
+    hunt(&[CopyOverwritesNewer], RESYNCS, 100),
+    hunt(&[DigestsNotCompared], RESYNCS, 40),
+    hunt(&[HollowNotFilled], RESYNCS, 40),
+    hunt(&[EvictedSourceCopied], EVICTIONS, 100),
+    hunt(&[CopyTooEarly], RESYNCS, 200),
+    hunt(&[StaleStintCopied], EVICTIONS, 100),
+    hunt(&[StaleStintPromoted], EVICTIONS, 100),
+    hunt(&[CopyDropsMarks], EVICTIONS, 200),
+    hunt(&[MarksBeforeData], EVICTIONS, 200),
+    hunt(&[MarksOfUnheld], EVICTIONS, 100),
+    hunt(&[MarkAboveHeldCounts], EVICTIONS, 100),
+    hunt(&[MarksOfUnheld, MarkAboveHeldCounts], EVICTIONS, 100),
+    hunt(&[PromotedUnverified], RESYNCS, 40),
+    hunt(&[GenerationNotChecked], Scenario::Takeover, 40),
+    hunt(&[GenerationNotDurable], Scenario::Takeover, 40),
+    hunt(&[AttachBeforeGeneration], Scenario::Takeover, 40),
+    hunt(&[AttachBeforeSweep], Scenario::Takeover, 40),
+    hunt(&[MapNotDrained], Scenario::Takeover, 100),
+    protected(&[CrcNotChecked], ROT, "the client: it checks all that it is sent"),
+    protected(&[ClientTrustsData], ROT, "the drive: it checks all that it reads"),
+    hunt(&[CrcNotChecked, ClientTrustsData], ROT, 40),
+    hunt(&[DamageReadsAsZeroes], ROT, 40),
+    hunt(&[NoHeal], ROT, 40),
+    hunt(&[DoubtNotChecked], DRIVE, 20),
+    hunt(&[DurableUnhappens], ROT, 40),
+    hunt(&[WatermarkPassesOpen], CONFLICTS, 40),
+    hunt(&[WatermarkPassesRestart], EVICTIONS, 100),
+    hunt(&[LeaseFromReceipt], Scenario::Stranded(Stranded::AfterLateAnswers), 60),
+    hunt(&[GrantWithoutMap], Scenario::Stranded(Stranded::Returning), 60),
+    hunt(&[JoinWithoutMap], Scenario::Stranded(Stranded::Returning), 40),
+    hunt(&[GrantWithoutMap, JoinWithoutMap], Scenario::Stranded(Stranded::Returning), 60),
+    hunt(&[LeaderDoesNotWait], Scenario::Stranded(Stranded::WithNewManager), 60),
+    hunt(&[LeaderDoesNotWait, PromiseNotWaitedOut], Scenario::Stranded(Stranded::WithNewManager), 60),
+    hunt(&[VouchedByAny], Scenario::Stranded(Stranded::ByOnePeer), 40),
+    hunt(&[CommitWithoutFlush], DRIVE, 20),
+    hunt(&[DataNotAwaited], SLOW_DRIVE, 40),
+    hunt(&[PagesNotFlushed], CHECKPOINTS, 60),
+    hunt(&[SuperblockNotFlushed], CHECKPOINTS, 60),
+    hunt(&[SuperblockInPlace], CHECKPOINTS, 60),
+    hunt(&[LogTrimmedEarly], DRIVE, 60),
+    hunt(&[BitmapInPlace], CHECKPOINTS, 60),
+    hunt(&[ZoneTableInPlace], CHECKPOINTS, 60),
+    hunt(&[RetiredReusedEarly], CHECKPOINTS, 60),
+    hunt(&[PlaceReusedEarly], DRIVE, 40),
+    hunt(&[ReaderNotWaitedFor], SLOW_DRIVE, 40),
+    hunt(&[BatchCrcNotChecked], DRIVE, 40),
+    hunt(&[LaterBatchNotSought], Scenario::Drive(Drive { rot_log: true, checkpoint_every: 200, ..CUT }), 60),
+    hunt(&[DoubtNotSettled], Scenario::Drive(Drive { cut_recovery: true, ..CUT }), 60),
+    hunt(&[CursorBeforeChunks], Scenario::Interrupted, 60),
+    hunt(&[GroupDroppedFirst], DRIVE, 40),
+];
