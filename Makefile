@@ -1,6 +1,6 @@
 # Everything that people do with this tree. `make` alone lists it.
 .DEFAULT_GOAL := help
-.PHONY: help build package demo test bench bench-repair fmt clippy
+.PHONY: help build package demo test mutations bench bench-repair fmt clippy
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,10 @@ demo: ## Watch real data live through the death of a node
 
 test: ## Format check, lints, every test
 	@scripts/test.sh
+
+mutations: ## Break every rule of the protocol and of the drives in turn, and show who notices
+	@scripts/setup.sh --for test
+	@scripts/with-cargo.sh run --locked --quiet -p weft-sim -- mutations
 
 bench: ## Measure the data path beside the machine's own limit; writes bench.json
 	@scripts/bench.sh

@@ -122,7 +122,7 @@ mutations! {
     PagesNotFlushed, "store", "pages-not-flushed", "A checkpoint's superblock is written before its pages are durable.";
     SuperblockNotFlushed, "store", "superblock-not-flushed", "What a checkpoint replaced is reused before its superblock is durable.";
     SuperblockInPlace, "store", "superblock-in-place", "A superblock is written over the one before.";
-    LogTrimmedEarly, "store", "log-trimmed-early", "The log before a checkpoint is reused before the checkpoint is durable.";
+    LogTrimmedEarly, "store", "log-trimmed-early", "The log is reused although no checkpoint holds what is in it.";
     BitmapInPlace, "store", "bitmap-in-place", "A page of the bitmap is written over the one that the checkpoint before needs.";
     ZoneTableInPlace, "store", "zone-table-in-place", "The zone table is written over the one that the checkpoint before needs.";
     RetiredReusedEarly, "store", "retired-reused-early", "Pages that the newest durable checkpoint needs are reused while the next one is written.";

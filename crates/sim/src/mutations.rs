@@ -7,13 +7,13 @@ use std::time::Instant;
 use weft_sim::hunt::{HUNTS, Hunt, Outcome, run_seed};
 
 /// What it is called with.
-pub const USAGE: &str =
-    "       weft-sim mutations [--only NAME]... [--jobs N] [--markdown] [--seed N [--unbroken] [--story]]";
+pub const USAGE: &str = "       weft-sim mutations [--only NAME]... [--jobs N] [--budget SEEDS] [--markdown] [--seed N [--unbroken] [--story]]";
 
 #[derive(Default)]
 struct Options {
     only: Vec<String>,
     jobs: usize,
+    budget: u64,
     markdown: bool,
     seed: Option<u64>,
     unbroken: bool,
@@ -21,11 +21,12 @@ struct Options {
 }
 
 fn parse(mut args: impl Iterator<Item = String>) -> Option<Options> {
-    let mut options = Options { jobs: 2, ..Options::default() };
+    let mut options = Options { jobs: 2, budget: u64::MAX, ..Options::default() };
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--only" => options.only.push(args.next()?),
             "--jobs" => options.jobs = args.next()?.parse().ok().filter(|n| *n > 0)?,
+            "--budget" => options.budget = args.next()?.parse().ok()?,
             "--markdown" => options.markdown = true,
             "--seed" => options.seed = Some(args.next()?.parse().ok()?),
             "--unbroken" => options.unbroken = true,
@@ -95,7 +96,7 @@ fn hunt_all(hunts: &[&Hunt], options: &Options) -> Vec<Outcome> {
                     let nth = next.fetch_add(1, Ordering::Relaxed);
                     let Some(hunt) = hunts.get(nth) else { return };
                     let begun = Instant::now();
-                    let outcome = hunt.run();
+                    let outcome = hunt.run(options.budget);
                     let line = line_of(hunt, &outcome, begun.elapsed().as_secs_f64());
                     match options.markdown {
                         true => eprintln!("{line}"),

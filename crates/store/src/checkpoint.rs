@@ -91,10 +91,6 @@ pub(crate) async fn take(engine: &Engine) -> Result<(), StoreError> {
     write_bitmaps(engine, &frozen, &mut written).await?;
     let (table_copy, table_crc) = write_zone_table(engine, &mut written).await?;
     let log_position = wait_for_batch(engine, frozen.batch).await?;
-    if mutated(Mutation::LogTrimmedEarly) {
-        engine.state.borrow_mut().ring.tail = log_position;
-        engine.checkpointed.notify_all();
-    }
     if !mutated(Mutation::PagesNotFlushed) {
         engine.flush().await?;
     }

@@ -294,6 +294,9 @@ async fn commit(engine: &Rc<Engine>, mut batch: Batch) -> Result<(), StoreError>
     let mut state = engine.state.borrow_mut();
     let state = &mut *state;
     state.commits.set_durable(&header);
+    if mutated(Mutation::LogTrimmedEarly) {
+        state.ring.tail = header.position;
+    }
     // What a marker may cover, nothing but a marker makes worth covering: empty batches need none.
     let covered = if header.count == 0 { header.sequence } else { header.durable };
     state.commits.cover(covered);

@@ -132,6 +132,14 @@ impl Target {
         self.map().map_or_else(Durations::default, |map| map.durations)
     }
 
+    /// A lease, as long as this target's clock says that it lasts.
+    pub(crate) fn lease_by_own_clock(&self) -> Duration {
+        match mutated(Mutation::SlowClock) {
+            true => self.durations().lease_wait(),
+            false => self.durations().lease(),
+        }
+    }
+
     /// Joins the fabric and keeps the lease, for ever.
     pub(crate) async fn keep_lease(self: Rc<Self>) {
         let (mut at, mut pause) = (0, RETRY);
@@ -221,7 +229,7 @@ impl Target {
             return Err(Silent::Refused("the answer to a renewal is none".into()));
         };
         self.steady_clock.heard(clock_us);
-        self.lease.grant(sent, self.durations().lease(), map, suspects, self.map_version());
+        self.lease.grant(sent, self.lease_by_own_clock(), map, suspects, self.map_version());
         if map > self.map_version() {
             self.fetch_map(link);
         }

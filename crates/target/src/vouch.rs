@@ -110,7 +110,7 @@ impl Target {
 
     async fn ask_for_vouch(&self, node: NodeId, addr: &str, groups: BTreeSet<(GroupId, Epoch)>) {
         let Some(own) = self.node() else { return };
-        let lease = self.durations().lease();
+        let lease = self.lease_by_own_clock();
         let asked: Vec<_> = groups.iter().copied().collect();
         for part in asked.chunks(GROUPS_PER_REQUEST) {
             let request = VouchRequest { node: own, groups: part.to_vec() };

@@ -149,6 +149,32 @@ fn every_crate_has_a_layer_and_every_entry_a_crate() {
     assert_eq!(strangers(&metadata()), Vec::<String>::new());
 }
 
+/// Who turns on the switches that break rules (`rt/src/mutation.rs`).
+fn breakers(metadata: &Value) -> BTreeSet<String> {
+    let packages = metadata["packages"].as_array().expect("cargo metadata lists packages");
+    let wants = |package: &Value, dependency: &Value| {
+        let features = dependency["features"].as_array().cloned().unwrap_or_default();
+        let own = package["features"].as_object().cloned().unwrap_or_default();
+        let passes_on = own.values().any(|to| to.to_string().contains("mutations"));
+        dependency["name"] == "weft-rt" && (features.iter().any(|f| f == "mutations") || passes_on)
+    };
+    let breaks = |package: &&Value| {
+        let dependencies = package["dependencies"].as_array();
+        dependencies.is_some_and(|all| all.iter().any(|dependency| wants(package, dependency)))
+    };
+    packages.iter().filter(breaks).filter_map(|p| Some(p["name"].as_str()?.to_owned())).collect()
+}
+
+#[test]
+fn only_the_simulation_can_break_rules() {
+    assert_eq!(breakers(&metadata()), BTreeSet::from(["weft-sim".to_owned()]));
+    let bad = json!({ "packages": [
+        { "name": "weft", "dependencies": [{ "name": "weft-rt", "features": ["mutations"] }] },
+        { "name": "weft-nbd", "features": { "x": ["weft-rt/mutations"] }, "dependencies": [{ "name": "weft-rt" }] },
+    ] });
+    assert_eq!(breakers(&bad).len(), 2);
+}
+
 fn arrow(from: &str, to: &str, is_dev: bool) -> Arrow {
     Arrow { from: from.into(), to: to.into(), is_dev }
 }

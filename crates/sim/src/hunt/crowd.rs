@@ -3,7 +3,7 @@
 //! Short in virtual time: leases last a tenth of a second. What is looked at in the end is what every run is judged
 //! by: the history of each block, a fabric that becomes whole, replicas that are equal, and drives without damage.
 
-use super::stage::{self, Stage};
+use super::stage::Stage;
 use crate::faults::client_host;
 use crate::workload::{fill_block, read_value};
 use std::rc::Rc;
@@ -27,6 +27,8 @@ pub struct Crowd {
     pub depth: usize,
     /// Blocks that they meet in.
     pub blocks: u64,
+    /// How far apart they lie.
+    pub stride: u64,
     /// Blocks of the longest request.
     pub longest: u64,
     /// The longest pause between two operations of one lane, in microseconds.
@@ -41,6 +43,8 @@ pub struct Crowd {
     pub restart: u64,
     /// A node stays away until it is evicted.
     pub evict: u64,
+    /// What a client sends to a node arrives a little later, or what a node answers.
+    pub late: u64,
     /// A client and a node do not hear each other for a while, in one direction or both.
     pub cut: u64,
     /// A node does not hear the others, or they do not hear it, until it is evicted.
@@ -57,8 +61,8 @@ pub struct Crowd {
     pub unaware: u64,
     /// A block of some drive rots, and its node starts again.
     pub rot: u64,
-    /// By how many milliseconds the clocks of clients are off at most.
-    pub skew_ms: u64,
+    /// By how many milliseconds the clocks of clients are behind at most.
+    pub behind_ms: u64,
     /// Of 20 operations so many write, and so many write zeroes.
     pub writes: u64,
     /// See `writes`.
@@ -72,11 +76,13 @@ pub const CALM: Crowd = Crowd {
     clients: 4,
     depth: 2,
     blocks: 1,
+    stride: 1,
     longest: 1,
-    think_us: 3_000,
+    think_us: 5_000,
     faults: 0,
     pause_ms: 40,
     reset: 0,
+    late: 0,
     restart: 0,
     evict: 0,
     cut: 0,
@@ -87,7 +93,7 @@ pub const CALM: Crowd = Crowd {
     slow: 0,
     unaware: 0,
     rot: 0,
-    skew_ms: 0,
+    behind_ms: 0,
     writes: 9,
     zeroes: 1,
 };
@@ -96,6 +102,7 @@ impl Crowd {
     fn draw(&self) -> Fault {
         let weights = [
             (self.reset, Fault::Reset),
+            (self.late, Fault::Late),
             (self.restart, Fault::Restart),
             (self.evict, Fault::Evict),
             (self.cut, Fault::Cut),
@@ -142,6 +149,7 @@ impl Crowd {
         sleep(Duration::from_millis(100 + random_below(300))).await;
         stage.heal();
         sleep(Duration::from_millis(150)).await;
+        stage.await_operations().await?;
         for (_, process) in &clients {
             sim::kill(*process, Crash::Process);
         }
@@ -161,18 +169,18 @@ impl Crowd {
                 volume.detach().await;
             }
         });
-        if self.skew_ms > 0 {
-            let skew = random_below(2 * self.skew_ms * 1000 + 1) as i64 - self.skew_ms as i64 * 1000;
-            sim::set_wall_skew(process, skew);
+        if self.behind_ms > 0 {
+            sim::set_wall_skew(process, -(random_below(self.behind_ms * 1000 + 1) as i64));
         }
         (name.to_owned(), process)
     }
 
     /// One operation after another, until the session is over.
-    async fn lane(self, name: &str, stage: &Stage, volume: &Volume) {
+    async fn lane(self, name: &str, stage: &Rc<Stage>, volume: &Volume) {
         loop {
             sleep(Duration::from_micros(random_below(self.think_us + 1))).await;
-            let first = random_below(self.blocks);
+            let _operation = stage.begin_operation().await;
+            let first = random_below(self.blocks) * self.stride;
             let count = 1 + random_below(self.longest);
             let what = random_below(20);
             let done = if what < self.writes {
@@ -195,6 +203,7 @@ impl Crowd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     Reset,
+    Late,
     Restart,
     Evict,
     Cut,
@@ -215,9 +224,23 @@ fn strike(fault: Fault, stage: &Rc<Stage>, node: usize, client: usize) {
     let (host, user) = (stage.bed.nodes[node].host, client_host(client));
     let stage = stage.clone();
     match fault {
-        Fault::Reset => sim::reset_connections(host, user),
+        Fault::Reset if random_below(2) == 0 => sim::reset_connections(host, user),
+        // To all: then no answer is left.
+        Fault::Reset => stage.bed.nodes.iter().for_each(|n| sim::reset_connections(n.host, user)),
+        Fault::Late => {
+            let (from, to) = if random_below(3) == 0 { (host, user) } else { (user, host) };
+            sim::set_blocked(from, to, true);
+            spawn(async move {
+                sleep(Duration::from_micros(200 + random_below(8_000))).await;
+                sim::set_blocked(from, to, false);
+            });
+        }
         Fault::Restart => drop(spawn(async move { stage.restart(node, some_ms(0, 12)).await })),
-        Fault::Evict => drop(spawn(async move { stage.restart(node, some_ms(230, 500)).await })),
+        Fault::Evict => drop(spawn(async move {
+            stage.restart(node, some_ms(230, 400)).await;
+            // It comes back slowly, so that much happens meanwhile.
+            stage.be_slow(node, some_ms(0, 4), some_ms(20, 150)).await;
+        })),
         Fault::Cut => {
             let (to, back) = [(true, true), (true, false), (false, true)][random_below(3) as usize];
             sim::set_blocked(user, host, to);
@@ -241,13 +264,7 @@ fn strike(fault: Fault, stage: &Rc<Stage>, node: usize, client: usize) {
         }
         Fault::Blackout => drop(spawn(async move { stage.blackout().await })),
         Fault::Slow => {
-            let high = some_ms(2, 60);
-            let disks = stage.bed.nodes[node].disks();
-            disks.iter().for_each(|d| d.set_faults(|f| f.latency.1 = high));
-            spawn(async move {
-                sleep(some_ms(10, 200)).await;
-                disks.iter().for_each(|d| d.set_faults(|f| f.latency.1 = stage::DISK_LATENCY_HIGH));
-            });
+            spawn(async move { stage.be_slow(node, some_ms(2, 60), some_ms(10, 200)).await });
         }
         Fault::Unaware => {
             sim::set_blocked(crate::manager_host(), user, true);

@@ -70,10 +70,10 @@ impl Outcome {
 }
 
 impl Hunt {
-    /// Runs seeds until one notices, or the budget is used up.
-    pub fn run(&self) -> Outcome {
+    /// Runs seeds until one notices, or the hunt's budget or this one is used up.
+    pub fn run(&self, budget: u64) -> Outcome {
         let mut outcome = Outcome { found: None, seeds: 0, reached: false, fails_unbroken: None };
-        for seed in 0..self.budget {
+        for seed in 0..self.budget.min(budget) {
             outcome.seeds += 1;
             let (ended, reached) = run_seed(self.scenario, self.mutations, seed, false);
             outcome.reached |= reached;

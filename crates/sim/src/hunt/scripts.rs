@@ -25,8 +25,12 @@ pub enum Script {
     /// A dying client's write reaches the in-sync member just after the block was copied, a reader settles it, and
     /// the syncing member is promoted.
     RepairWhileSyncing,
-    /// A write reaches one replica, which is evicted after it has answered; the others hold something newer.
-    AnsweredAndEvicted,
+    /// Likewise, but the answer arrives.
+    AnswerKept,
+    /// A write is superseded by one that is not durable yet, and that is lost then.
+    CiteLost,
+    /// A write is admitted and waits for the drive, while a member comes back and copies the block.
+    SlowAdmission,
     /// A write to a block that was never written reaches one replica, which is evicted; its client dies.
     DebrisOfAbsent,
 }
@@ -38,13 +42,18 @@ impl Script {
     /// What is wrong.
     pub async fn run(self) -> Result<(), String> {
         match self {
-            Script::RepairRefused => repair_refused().await,
+            Script::RepairRefused => repair_refused(true).await,
+            Script::AnswerKept => repair_refused(false).await,
+            Script::CiteLost => cite_lost().await,
+            Script::SlowAdmission => slow_admission().await,
             Script::RepairWhileSyncing => repair_while_syncing().await,
-            Script::AnsweredAndEvicted => answered_and_evicted().await,
             Script::DebrisOfAbsent => debris_of_absent().await,
         }
     }
 }
+
+/// A block that is not looked at, in the same group.
+const ASIDE: u64 = 700;
 
 /// A client on a host of its own.
 struct Actor {
@@ -59,7 +68,10 @@ impl Actor {
         let (sender, receiver) = weft_rt::sync::oneshot();
         let of_process = stage.clone();
         sim::spawn_process(client_host(n), name, async move {
-            sender.send(of_process.attach(name).await);
+            let volume = of_process.attach(name).await;
+            // So that it is connected to all before anything is cut.
+            let _ = volume.write_zeroes(ASIDE * 4096, 4096).await;
+            sender.send(volume);
             std::future::pending::<()>().await;
         });
         let volume = receiver.await.expect("it attaches");
@@ -68,6 +80,15 @@ impl Actor {
 
     /// Begins a write on its own host; returns its value and when it has ended.
     fn write(self: &Rc<Actor>, block: u64) -> (Value, Rc<std::cell::Cell<bool>>, ProcessId) {
+        self.write_by_clock(block, 0)
+    }
+
+    /// Likewise, while its clock is off by so many microseconds.
+    fn write_by_clock(
+        self: &Rc<Actor>,
+        block: u64,
+        skew_us: i64,
+    ) -> (Value, Rc<std::cell::Cell<bool>>, ProcessId) {
         let value = self.stage.history.fresh_value();
         let (this, done) = (self.clone(), Rc::new(std::cell::Cell::new(false)));
         let ended = done.clone();
@@ -79,6 +100,7 @@ impl Actor {
                 ended.set(true);
             }
         });
+        sim::set_wall_skew(process, skew_us);
         (value, done, process)
     }
 
@@ -158,7 +180,7 @@ fn slow(stage: &Stage, node: usize, latency: Duration) {
     }
 }
 
-async fn repair_refused() -> Result<(), String> {
+async fn repair_refused(is_lost: bool) -> Result<(), String> {
     let stage = Stage::set(3, 3).await;
     let nodes = stage.holders().await;
     let (a, b, c) = (nodes[0], nodes[1], nodes[2]);
@@ -170,7 +192,7 @@ async fn repair_refused() -> Result<(), String> {
     let before = version(&stage, c, 0).await;
     // The write reaches C alone, and C's answer is lost.
     [a, b].iter().for_each(|n| writer.cut_to(*n, true));
-    writer.cut_from(c, true);
+    writer.cut_from(c, is_lost);
     let (_, written, _) = writer.write(0);
     if !changes(&stage, c, 0, before).await {
         return Ok(());
@@ -198,38 +220,67 @@ async fn repair_refused() -> Result<(), String> {
     stage.finish_with_sessions().await
 }
 
-async fn answered_and_evicted() -> Result<(), String> {
-    let stage = Stage::set(3, 3).await;
+async fn cite_lost() -> Result<(), String> {
+    let stage = Stage::set(3, 2).await;
     let nodes = stage.holders().await;
-    let (a, b, c) = (nodes[0], nodes[1], nodes[2]);
-    let writer = Actor::enter(&stage, 0, "writer").await;
-    let other = Actor::enter(&stage, 1, "other").await;
+    let (a, b) = (nodes[0], nodes[1]);
+    let behind = Actor::enter(&stage, 0, "behind").await;
+    let ahead = Actor::enter(&stage, 1, "ahead").await;
     let reader = Actor::enter(&stage, 2, "reader").await;
-    until(&other.write(0).1).await;
-    sleep(Duration::from_millis(5)).await;
-    let before = version(&stage, c, 0).await;
-    // C takes the write and says so.
-    [a, b].iter().for_each(|n| writer.cut_to(*n, true));
-    let (_, written, _) = writer.write(0);
-    if !changes(&stage, c, 0, before).await {
-        return Ok(());
+    until(&reader.write(0).1).await;
+    sleep(Duration::from_millis(600)).await;
+    // A newer write is on its way into B's drive, and nowhere else.
+    slow(&stage, b, Duration::from_millis(40));
+    ahead.cut_to(a, true);
+    let (_, _, newer) = ahead.write(0);
+    sleep(Duration::from_millis(3)).await;
+    // An older one meets it there.
+    let (_, written, older) = behind.write_by_clock(0, -300_000);
+    sleep(Duration::from_millis(5 + random_below(10))).await;
+    sim::kill(newer, Crash::Process);
+    stage.bed.kill_node(b, Crash::PowerCut);
+    slow(&stage, b, Duration::from_micros(20));
+    sleep(Duration::from_millis(1)).await;
+    if !written.get() {
+        sim::kill(older, Crash::Process);
     }
+    stage.bed.start_node(b);
+    for _ in 0..30 {
+        let _ = weft_rt::timeout(Duration::from_millis(20), reader.read(0)).await;
+    }
+    stage.heal();
+    stage.finish_with_sessions().await
+}
+
+async fn slow_admission() -> Result<(), String> {
+    let stage = Stage::set(3, 2).await;
+    let nodes = stage.holders().await;
+    let (a, b) = (nodes[0], nodes[1]);
+    let writer = Actor::enter(&stage, 0, "writer").await;
+    let reader = Actor::enter(&stage, 1, "reader").await;
+    until(&writer.write(0).1).await;
+    stage.bed.kill_node(b, Crash::Process);
+    becomes(&stage, b, Role::Out).await;
+    until(&writer.write(0).1).await;
+    // A has to read the block's entry anew, and the writer hears of nothing.
+    stage.restart(a, Duration::from_millis(1)).await;
+    stage.cut(client_host(0), crate::manager_host(), true);
+    for _ in 0..2_000 {
+        if writer.volume.read(4096 * 600, 4096).await.is_ok() {
+            break;
+        }
+    }
+    slow(&stage, a, Duration::from_millis(500));
+    let (_, written, _) = writer.write(0);
     sleep(Duration::from_millis(2)).await;
-    // A reader sees it there, and dies before it has put it anywhere else.
-    [a, b].iter().for_each(|n| reader.cut_to(*n, true));
-    let reads: Vec<_> = (0..4).map(|_| reader.read(0)).collect();
-    sleep(Duration::from_millis(random_below(4))).await;
-    // A newer one comes to the others, and C is evicted.
-    other.cut_to(c, true);
-    let (_, overwritten, _) = other.write(0);
-    sleep(Duration::from_millis(2)).await;
-    stage.bed.kill_node(c, Crash::Process);
-    becomes(&stage, c, Role::Out).await;
-    until(&overwritten).await;
-    let _ = weft_rt::timeout(Duration::from_millis(200), other.read(0)).await;
-    [a, b].iter().for_each(|n| writer.cut_to(*n, false));
+    slow(&stage, a, Duration::from_micros(20));
+    // Meanwhile B comes back, and copies the block from A.
+    stage.bed.start_node(b);
+    becomes(&stage, b, Role::InSync).await;
     until(&written).await;
-    drop(reads);
+    for _ in 0..12 {
+        let _ = weft_rt::timeout(Duration::from_millis(300), reader.read(0)).await;
+    }
     stage.heal();
     stage.finish_with_sessions().await
 }

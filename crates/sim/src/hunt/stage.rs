@@ -4,6 +4,7 @@ use super::crowd;
 use crate::bed::{Bed, BedShape, manager_host};
 use crate::history::History;
 use crate::workload;
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -21,6 +22,9 @@ pub const VOLUME: &str = "prey";
 /// How long an operation of a sound drive takes at most.
 pub const DISK_LATENCY_HIGH: Duration = Duration::from_micros(100);
 
+/// Virtual time within which operations end once everything is healed: a few connection attempts.
+const OPERATIONS_END_WITHIN: Duration = Duration::from_secs(6);
+
 /// Virtual time within which a healed fabric is whole: some hundred leases.
 const WHOLE_WITHIN: Duration = Duration::from_secs(40);
 
@@ -31,16 +35,71 @@ pub struct Stage {
     /// What clients did.
     pub history: History,
     copies: u8,
+    /// Operations that have begun and not ended.
+    under_way: Cell<u64>,
+    /// No more begin.
+    is_closing: Cell<bool>,
+}
+
+/// An operation that has begun, until it ends or its client dies.
+pub struct UnderWay(Rc<Stage>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.under_way.set(self.0.under_way.get() - 1);
+    }
 }
 
 impl Stage {
     /// A fabric of so many nodes with a drive each.
     pub async fn set(nodes: usize, copies: u8) -> Rc<Stage> {
+        Stage::set_with_drift(nodes, copies, 10).await
+    }
+
+    /// Likewise, with clocks whose rates may differ by so many parts of a thousand.
+    pub async fn set_with_drift(nodes: usize, copies: u8, drift_per_mille: u32) -> Rc<Stage> {
         let durations =
-            Durations { lease_ms: 100, drift_per_mille: 10, session_ms: 1_200, rebuild_after_ms: 3_600_000 };
+            Durations { lease_ms: 100, drift_per_mille, session_ms: 1_200, rebuild_after_ms: 3_600_000 };
         let bed = Bed::start(BedShape { nodes, drives: 1, drive_bytes: 64 << 20, copies, durations }).await;
         bed.create_volume(VOLUME, copies, 1).await;
-        Rc::new(Stage { bed, history: History::default(), copies })
+        let history = History::default();
+        Rc::new(Stage { bed, history, copies, under_way: Cell::new(0), is_closing: Cell::new(false) })
+    }
+
+    /// An operation begins, unless it is time to end: then this never does.
+    pub async fn begin_operation(self: &Rc<Stage>) -> UnderWay {
+        if self.is_closing.get() {
+            std::future::pending::<()>().await;
+        }
+        self.under_way.set(self.under_way.get() + 1);
+        UnderWay(self.clone())
+    }
+
+    /// Lets no more operations begin, and waits for those that have.
+    ///
+    /// # Errors
+    /// If one does not end although nothing is in its way.
+    pub async fn await_operations(&self) -> Result<(), String> {
+        self.is_closing.set(true);
+        let from = now();
+        while self.under_way.get() > 0 {
+            if now() - from > OPERATIONS_END_WITHIN {
+                let left = self.under_way.get();
+                return Err(format!(
+                    "{left} operations do not end, {OPERATIONS_END_WITHIN:?} after everything healed"
+                ));
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
+    /// A node's disks are slow for a while.
+    pub async fn be_slow(&self, node: usize, latency: Duration, lasts: Duration) {
+        let disks = self.bed.nodes[node].disks();
+        disks.iter().for_each(|d| d.set_faults(|f| f.latency.1 = latency.max(DISK_LATENCY_HIGH)));
+        sleep(lasts).await;
+        disks.iter().for_each(|d| d.set_faults(|f| f.latency.1 = DISK_LATENCY_HIGH));
     }
 
     /// The host of a node.
@@ -98,6 +157,18 @@ impl Stage {
         }
         sleep(lasts).await;
         others.iter().for_each(|other| self.cut(own, *other, false));
+    }
+
+    /// Empties a node's drive, and waits until it is in no group any more.
+    pub async fn leave(&self, node: usize) {
+        self.bed.evacuate(node, 0, false).await;
+        let drive = self.bed.nodes[node].drives()[0];
+        for _ in 0..2_000 {
+            if self.bed.map().await.groups.values().all(|g| g.slot_of(drive).is_none()) {
+                return;
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
     }
 
     /// Tells the manager again and again, for a while, that a node does not answer, as clients and targets do.

@@ -26,6 +26,12 @@ pub enum Stranded {
     AfterLateAnswers,
     /// It comes back with a slow drive, and readers who still take it for a member.
     Returning,
+    /// The manager and all peers, and its clock is slow, within the bound on drift.
+    WithSlowClock,
+    /// It was evicted while it was down, and starts again where nobody tells it.
+    Restarted,
+    /// It has left the group in order, and loses power; it starts again where nobody tells it.
+    Left,
 }
 
 impl Stranded {
@@ -34,8 +40,13 @@ impl Stranded {
     /// # Errors
     /// What is wrong.
     pub async fn run(self) -> Result<(), String> {
-        let copies = if self == Stranded::ByOnePeer { 3 } else { 2 + random_below(2) as u8 };
-        let stage = Stage::set(3, copies).await;
+        let copies = match self {
+            Stranded::ByOnePeer => 3,
+            Stranded::Left => 2,
+            _ => 2 + random_below(2) as u8,
+        };
+        let drift_per_mille = if self == Stranded::WithSlowClock { 900 } else { 10 };
+        let stage = Stage::set_with_drift(3, copies, drift_per_mille).await;
         let holders = stage.holders().await;
         let (victim, peers) = (holders[0], &holders[1..]);
         let (reader, writer) = (client_host(0), client_host(1));
@@ -61,15 +72,29 @@ impl Stranded {
                 sleep(Duration::from_micros(300 + random_below(500))).await;
             }
         }
+        if self == Stranded::Left {
+            stage.cut(reader, manager_host(), true);
+            peers.iter().for_each(|n| stage.cut(reader, stage.host(*n), true));
+            stage.leave(victim).await;
+        }
         // Readers hear of nothing: neither from the manager nor, with a newer epoch, from the peers.
         stage.cut(reader, manager_host(), true);
         peers.iter().for_each(|n| stage.cut(reader, stage.host(*n), true));
         stage.cut(writer, own, true);
         stage.cut(own, manager_host(), true);
         match self {
+            Stranded::FromManager if random_below(2) == 0 => stage.complain_of(victim),
             Stranded::FromManager => {}
-            Stranded::FromAll | Stranded::AfterLateAnswers | Stranded::Returning => {
+            Stranded::FromAll
+            | Stranded::WithSlowClock
+            | Stranded::AfterLateAnswers
+            | Stranded::Returning
+            | Stranded::Restarted
+            | Stranded::Left => {
                 peers.iter().for_each(|n| stage.cut(own, stage.host(*n), true));
+                if random_below(2) == 0 || self == Stranded::WithSlowClock {
+                    stage.complain_of(victim);
+                }
             }
             Stranded::ByOnePeer => {
                 stage.cut(own, stage.host(peers[0]), true);
@@ -81,6 +106,11 @@ impl Stranded {
                 stage.bed.start_manager();
                 stage.complain_of(victim);
             }
+        }
+        if matches!(self, Stranded::Restarted | Stranded::Left) {
+            let away = if self == Stranded::Left { 1 } else { 260 };
+            let stage = stage.clone();
+            spawn(async move { stage.restart(victim, Duration::from_millis(away)).await });
         }
         sleep(Duration::from_millis(350 + random_below(250))).await;
         if self == Stranded::Returning {
@@ -104,7 +134,8 @@ async fn read_on(stage: Rc<Stage>, volume: Volume) {
     loop {
         let (stage, volume) = (stage.clone(), volume.clone());
         spawn(async move {
-            let _ = crowd::read("reader", &stage, &volume, 0, 1).await;
+            let read = crowd::read("reader", &stage, &volume, 0, 1).await;
+            sim::tell(|| format!("reader: {read:?}"));
         });
         sleep(Duration::from_micros(500 + random_below(2_000))).await;
     }
@@ -113,7 +144,8 @@ async fn read_on(stage: Rc<Stage>, volume: Volume) {
 async fn write_on(stage: Rc<Stage>, volume: Volume) {
     let until = now() + Duration::from_secs(2);
     while now() < until {
-        let _ = crowd::write("writer", &stage, &volume, 0, 1, false).await;
+        let written = crowd::write("writer", &stage, &volume, 0, 1, false).await;
+        sim::tell(|| format!("writer: {written:?}"));
         sleep(Duration::from_micros(random_below(4_000))).await;
     }
 }

@@ -16,6 +16,8 @@ pub struct Hunt {
     pub budget: u64,
     /// What protects, if breaking this alone does no harm; empty otherwise.
     pub protected_by: &'static str,
+    /// Whether no other rule was found that it takes to do harm: `protected_by` is then an argument, no experiment.
+    pub stands_alone: bool,
 }
 
 impl Hunt {
@@ -31,39 +33,47 @@ impl Hunt {
 }
 
 const fn hunt(mutations: &'static [Mutation], scenario: Scenario, budget: u64) -> Hunt {
-    Hunt { mutations, scenario, budget, protected_by: "" }
+    Hunt { mutations, scenario, budget, protected_by: "", stands_alone: false }
 }
 
 const fn protected(mutations: &'static [Mutation], scenario: Scenario, protected_by: &'static str) -> Hunt {
-    Hunt { mutations, scenario, budget: 40, protected_by }
+    Hunt { mutations, scenario, budget: 15, protected_by, stands_alone: false }
 }
 
-/// Writers and readers of one block who lose connections.
-const CONFLICTS: Scenario = Scenario::Crowd(Crowd { faults: 30, reset: 4, cut: 1, pause_ms: 25, ..CALM });
+/// Of one that no experiment has shown to do harm.
+const fn harmless(mutations: &'static [Mutation], scenario: Scenario, why: &'static str) -> Hunt {
+    Hunt { stands_alone: true, ..protected(mutations, scenario, why) }
+}
+
+/// Writers and readers of one block, whose messages are late and lost.
+const CONFLICTS: Scenario =
+    Scenario::Crowd(Crowd { faults: 120, pause_ms: 6, late: 8, reset: 1, think_us: 2_000, ..CALM });
 
 /// Likewise, with three copies, and members that are evicted and come back.
 const EVICTIONS: Scenario = Scenario::Crowd(Crowd {
     copies: 3,
-    faults: 14,
-    pause_ms: 150,
-    reset: 4,
+    faults: 80,
+    pause_ms: 18,
+    late: 50,
+    reset: 8,
     evict: 3,
     cut: 4,
     client: 2,
     ..CALM
 });
 
-/// Two copies, one of which comes and goes, and several chunks.
+/// Two copies, one of which comes and goes.
 const RESYNCS: Scenario = Scenario::Crowd(Crowd {
     copies: 2,
-    faults: 8,
-    pause_ms: 300,
-    reset: 1,
+    faults: 120,
+    pause_ms: 14,
+    late: 60,
+    reset: 3,
     evict: 4,
-    cut: 1,
-    client: 2,
-    blocks: 2,
-    slow: 1,
+    client: 1,
+    blocks: 3,
+    stride: 128,
+    think_us: 3_000,
     ..CALM
 });
 
@@ -103,17 +113,21 @@ const RESTARTS: Scenario = Scenario::Crowd(Crowd {
     ..CALM
 });
 
-/// Clients whose clocks are wrong, and requests of several blocks.
-const SKEWED: Scenario = Scenario::Crowd(Crowd {
+/// Clients whose clocks are behind, and requests of several blocks.
+const BEHIND: Scenario = Scenario::Crowd(Crowd {
     faults: 6,
     reset: 2,
     client: 3,
     blocks: 3,
     longest: 3,
-    skew_ms: 400,
+    behind_ms: 400,
     writes: 10,
     ..CALM
 });
+
+/// Clients whose clocks are so far behind that the targets' are not followed.
+const FAR_BEHIND: Scenario =
+    Scenario::Crowd(Crowd { faults: 3, client: 1, behind_ms: 24 * 3_600_000, writes: 12, ..CALM });
 
 /// Clients that die, and managers that start again.
 const DEATHS: Scenario =
@@ -127,6 +141,13 @@ const DRIVE: Scenario = Scenario::Drive(CUT);
 /// A drive whose operations take long beside a batch.
 const SLOW_DRIVE: Scenario = Scenario::Drive(Drive { latency_us: 2_000, life_ms: 60, ..CUT });
 
+/// A drive with many writers: batches of several sectors.
+const CROWDED_DRIVE: Scenario = Scenario::Drive(Drive { writers: 30, ..CUT });
+
+/// A log that is soon full, and checkpoints that take long.
+const SMALL_LOG: Scenario =
+    Scenario::Drive(Drive { log_bytes: 64 << 10, writers: 8, checkpoint_every: 1_000, life_ms: 40, ..CUT });
+
 /// A drive that does little beside checkpoints.
 const CHECKPOINTS: Scenario = Scenario::Drive(Drive { checkpoint_every: 4, ..CUT });
 
@@ -134,7 +155,7 @@ const CHECKPOINTS: Scenario = Scenario::Drive(Drive { checkpoint_every: 4, ..CUT
 pub const HUNTS: &[Hunt] = &[
     hunt(&[NoLease], Scenario::Stranded(Stranded::FromAll), 20),
     hunt(&[StaleEpochAdmitted], UNAWARE, 100),
-    protected(
+    harmless(
         &[NewerEpochAdmitted],
         UNAWARE,
         "leases: a target that can have missed its own eviction serves nobody, and every other member's entry leads to \
@@ -142,27 +163,32 @@ pub const HUNTS: &[Hunt] = &[
     ),
     protected(&[OutServes], UNAWARE, "the epoch: who asks a member that is out has an older one"),
     hunt(&[OutServes, StaleEpochAdmitted], UNAWARE, 100),
-    hunt(&[NoDrain], RESYNCS, 200),
+    hunt(&[NoDrain], Scenario::Script(Script::SlowAdmission), 20),
     hunt(&[ReadNotAdmittedAgain], RESYNCS, 200),
-    hunt(&[EpochNotDurable], RESTARTS, 100),
+    harmless(&[EpochNotDurable], RESTARTS, "the lease: it counts with the map that came with it only"),
     protected(&[RestartForgetsEpoch], EVICTIONS, "the lease: it counts with the map that came with it only"),
-    hunt(&[RestartForgetsEpoch, RestartServesAtOnce], EVICTIONS, 100),
-    hunt(&[RestartServesAtOnce], EVICTIONS, 100),
-    protected(&[RestartVouches], EVICTIONS, "the map: before it has one, it knows nobody to vouch for"),
+    hunt(&[RestartForgetsEpoch, RestartServesAtOnce], Scenario::Stranded(Stranded::Left), 20),
+    hunt(&[RestartServesAtOnce], Scenario::Stranded(Stranded::Restarted), 20),
+    harmless(&[RestartVouches], EVICTIONS, "the map: before it has one, it knows nobody to vouch for"),
     hunt(&[AnswerBeforeDurable], BLACKOUTS, 40),
-    hunt(&[CitesBeforeDurable], RESTARTS, 100),
+    hunt(&[CitesBeforeDurable], Scenario::Script(Script::CiteLost), 20),
     hunt(&[ReadBeforeDurable], BLACKOUTS, 100),
     hunt(&[OlderWriteTaken], CONFLICTS, 20),
     hunt(&[RepeatedSuperseded], CONFLICTS, 40),
     hunt(&[TakenWithoutEntry], CONFLICTS, 40),
     hunt(&[WriteBeforeVerify], RESYNCS, 100),
     hunt(&[RetryOnAnySuperseded], CONFLICTS, 100),
-    hunt(&[SupersededSuffices], SKEWED, 40),
-    hunt(&[CounterNotRaised], SKEWED, 40),
+    hunt(&[SupersededSuffices], BEHIND, 40),
+    hunt(&[CounterNotRaised], FAR_BEHIND, 40),
     hunt(&[SilenceIsAnAnswer], CONFLICTS, 40),
     hunt(&[NewVersionAfterEpoch], EVICTIONS, 100),
-    hunt(&[AppliedForgotten], Scenario::Script(Script::AnsweredAndEvicted), 40),
-    hunt(&[BlocksJudgedTogether], SKEWED, 40),
+    protected(
+        &[AppliedForgotten],
+        Scenario::Script(Script::AnswerKept),
+        "R9: whoever has seen the write has left its version in the open sets of those that refuse it",
+    ),
+    hunt(&[AppliedForgotten, RepairLeavesNoEntry], Scenario::Script(Script::AnswerKept), 60),
+    hunt(&[BlocksJudgedTogether], BEHIND, 40),
     hunt(&[ZeroWithoutVersion], CONFLICTS, 40),
     hunt(&[CopyKeepsAbsent], Scenario::Script(Script::DebrisOfAbsent), 20),
     hunt(&[NoSlowPath], CONFLICTS, 40),
@@ -175,15 +201,38 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[ReadsFromSyncing, SyncingServesReads], RESYNCS, 100),
     hunt(&[RepairLeavesNoEntry], Scenario::Script(Script::RepairRefused), 60),
     hunt(&[ConfirmForgets], EVICTIONS, 200),
-    hunt(&[ClosedSessionServed], Scenario::Takeover, 40),
-    hunt(&[UnlistedSessionServed], Scenario::Takeover, 40),
+    protected(
+        &[ClosedSessionServed],
+        Scenario::Takeover,
+        "the map, which does not list the session, and the generation",
+    ),
+    protected(&[UnlistedSessionServed], Scenario::Takeover, "the drive, which was told, and the generation"),
+    protected(
+        &[GenerationNotChecked],
+        Scenario::Takeover,
+        "the session: it is over as well, in the map and on the drive",
+    ),
     hunt(&[ClosedSessionServed, UnlistedSessionServed, GenerationNotChecked], Scenario::Takeover, 40),
-    hunt(&[SessionsNotDurable], Scenario::Takeover, 40),
+    protected(
+        &[SessionsNotDurable],
+        Scenario::Takeover,
+        "the map, which comes with the lease, and the generation",
+    ),
+    hunt(&[SessionsNotDurable, UnlistedSessionServed, GenerationNotChecked], Scenario::Takeover, 60),
     hunt(&[SweepForgetsUnsettled], DEATHS, 40),
     hunt(&[ForgottenUnswept], DEATHS, 40),
-    hunt(&[SweptBeforeRefused], Scenario::Takeover, 40),
+    protected(
+        &[SweptBeforeRefused],
+        Scenario::Takeover,
+        "the map and the generation, which refuse the session already",
+    ),
+    hunt(&[SweptBeforeRefused, UnlistedSessionServed, GenerationNotChecked], Scenario::Takeover, 60),
     hunt(&[EvictsWithoutWord], Scenario::Stranded(Stranded::FromManager), 40),
-    hunt(&[LeaseNotWaitedOut], Scenario::Stranded(Stranded::FromAll), 40),
+    protected(
+        &[LeaseNotWaitedOut],
+        Scenario::Stranded(Stranded::FromAll),
+        "the word of a member: it is asked for after the last grant, and waited out as long",
+    ),
     hunt(&[PromiseNotWaitedOut], Scenario::Stranded(Stranded::FromManager), 40),
     hunt(&[LeaseNotWaitedOut, PromiseNotWaitedOut], Scenario::Stranded(Stranded::FromAll), 40),
     hunt(&[PromiseIgnored], Scenario::Stranded(Stranded::FromManager), 40),
@@ -204,11 +253,19 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[MarkAboveHeldCounts], EVICTIONS, 100),
     hunt(&[MarksOfUnheld, MarkAboveHeldCounts], EVICTIONS, 100),
     hunt(&[PromotedUnverified], RESYNCS, 40),
-    hunt(&[GenerationNotChecked], Scenario::Takeover, 40),
-    hunt(&[GenerationNotDurable], Scenario::Takeover, 40),
+    protected(
+        &[GenerationNotDurable],
+        Scenario::Takeover,
+        "the map, which comes with the lease, and the session, which is over",
+    ),
+    hunt(&[GenerationNotDurable, SessionsNotDurable, UnlistedSessionServed], Scenario::Takeover, 60),
     hunt(&[AttachBeforeGeneration], Scenario::Takeover, 40),
     hunt(&[AttachBeforeSweep], Scenario::Takeover, 40),
-    hunt(&[MapNotDrained], Scenario::Takeover, 100),
+    harmless(
+        &[MapNotDrained],
+        Scenario::Takeover,
+        "the end of its sessions, which drains as well before they are swept",
+    ),
     protected(&[CrcNotChecked], ROT, "the client: it checks all that it is sent"),
     protected(&[ClientTrustsData], ROT, "the drive: it checks all that it reads"),
     hunt(&[CrcNotChecked, ClientTrustsData], ROT, 40),
@@ -218,11 +275,30 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[DurableUnhappens], ROT, 40),
     hunt(&[WatermarkPassesOpen], CONFLICTS, 40),
     hunt(&[WatermarkPassesRestart], EVICTIONS, 100),
+    harmless(&[SlowClock], Scenario::Stranded(Stranded::WithSlowClock), "the margin: that is what it is for"),
+    protected(
+        &[NoMargin],
+        Scenario::Stranded(Stranded::WithSlowClock),
+        "nothing: but all clocks of this run go alike",
+    ),
+    hunt(&[NoMargin, SlowClock], Scenario::Stranded(Stranded::WithSlowClock), 40),
     hunt(&[LeaseFromReceipt], Scenario::Stranded(Stranded::AfterLateAnswers), 60),
-    hunt(&[GrantWithoutMap], Scenario::Stranded(Stranded::Returning), 60),
-    hunt(&[JoinWithoutMap], Scenario::Stranded(Stranded::Returning), 40),
+    protected(
+        &[GrantWithoutMap],
+        Scenario::Stranded(Stranded::Returning),
+        "joining, which adopts the map before it asks for a lease",
+    ),
+    protected(
+        &[JoinWithoutMap],
+        Scenario::Stranded(Stranded::Returning),
+        "the grant, which is void until the map is adopted",
+    ),
     hunt(&[GrantWithoutMap, JoinWithoutMap], Scenario::Stranded(Stranded::Returning), 60),
-    hunt(&[LeaderDoesNotWait], Scenario::Stranded(Stranded::WithNewManager), 60),
+    protected(
+        &[LeaderDoesNotWait],
+        Scenario::Stranded(Stranded::WithNewManager),
+        "the word of a member: it is waited out as long as a lease",
+    ),
     hunt(&[LeaderDoesNotWait, PromiseNotWaitedOut], Scenario::Stranded(Stranded::WithNewManager), 60),
     hunt(&[VouchedByAny], Scenario::Stranded(Stranded::ByOnePeer), 40),
     hunt(&[CommitWithoutFlush], DRIVE, 20),
@@ -230,13 +306,13 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[PagesNotFlushed], CHECKPOINTS, 60),
     hunt(&[SuperblockNotFlushed], CHECKPOINTS, 60),
     hunt(&[SuperblockInPlace], CHECKPOINTS, 60),
-    hunt(&[LogTrimmedEarly], DRIVE, 60),
+    hunt(&[LogTrimmedEarly], SMALL_LOG, 100),
     hunt(&[BitmapInPlace], CHECKPOINTS, 60),
     hunt(&[ZoneTableInPlace], CHECKPOINTS, 60),
     hunt(&[RetiredReusedEarly], CHECKPOINTS, 60),
     hunt(&[PlaceReusedEarly], DRIVE, 40),
-    hunt(&[ReaderNotWaitedFor], SLOW_DRIVE, 40),
-    hunt(&[BatchCrcNotChecked], DRIVE, 40),
+    hunt(&[ReaderNotWaitedFor], SLOW_DRIVE, 400),
+    hunt(&[BatchCrcNotChecked], CROWDED_DRIVE, 60),
     hunt(&[LaterBatchNotSought], Scenario::Drive(Drive { rot_log: true, checkpoint_every: 200, ..CUT }), 60),
     hunt(&[DoubtNotSettled], Scenario::Drive(Drive { cut_recovery: true, ..CUT }), 60),
     hunt(&[CursorBeforeChunks], Scenario::Interrupted, 60),
