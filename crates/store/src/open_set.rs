@@ -1,7 +1,7 @@
 //! The open sets of one group: versions taken, or seen, above their session's watermark (R3, R9, R10).
 //! Pure state; what changes here is logged by the caller.
 
-use crate::request::OpenEntry;
+use crate::request::{Marks, OpenEntry};
 use std::collections::BTreeMap;
 use weft_types::limits::WATERMARK_LAG_MAX;
 use weft_types::{BlockRange, ObjectId, SessionSlot, Version, VolumeId};
@@ -138,6 +138,19 @@ impl OpenSets {
             }
         }
         part(BlockRange::new(from, range.end() - from), state);
+    }
+
+    /// Drops from another replica's marks those that would change nothing here.
+    pub(crate) fn drop_held(&self, marks: &mut Marks) {
+        let is_held = |entry: &OpenEntry| {
+            entry.version <= self.watermark(entry.version.slot())
+                || entry.range.blocks().all(|block| match self.find(entry.object, block, entry.version) {
+                    Some(settled) => settled || !entry.settled,
+                    None => false,
+                })
+        };
+        marks.open.retain(|entry| !is_held(entry));
+        marks.watermarks.retain(|(slot, watermark)| *watermark > self.watermark(*slot));
     }
 
     /// A session's watermark.

@@ -151,7 +151,8 @@ impl Store {
         Marks { open, watermarks: held.marks.watermarks().collect() }
     }
 
-    /// Takes over a source's marks (R14), before its digests are compared. Durable on return.
+    /// Takes over a source's marks (R14), before its digests are compared. They are durable before, or together with,
+    /// whatever is logged after them: a chunk that is verified then, or a cursor. What is held already costs nothing.
     ///
     /// # Errors
     /// `StaleStint`, `UnknownGroup`, or the store has failed.
@@ -161,10 +162,13 @@ impl Store {
         let open = open.map(|part| Marks { open: part.to_vec(), watermarks: Vec::new() });
         let watermarks = marks.watermarks.chunks(MARKS_PER_RECORD);
         let watermarks = watermarks.map(|part| Marks { open: Vec::new(), watermarks: part.to_vec() });
-        for marks in open.chain(watermarks) {
-            self.log(|state| {
-                state.drive.group(group)?.check_stint(stint)?;
-                Ok(Some(Record::Marks { group, marks }))
+        for mut marks in open.chain(watermarks) {
+            self.log_ahead(|state| {
+                let held = state.drive.group(group)?;
+                held.check_stint(stint)?;
+                held.marks.drop_held(&mut marks);
+                let is_new = !marks.open.is_empty() || !marks.watermarks.is_empty();
+                Ok(is_new.then_some(Record::Marks { group, marks }))
             })
             .await?;
         }

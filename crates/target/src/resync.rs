@@ -433,21 +433,13 @@ impl Target {
         let (store, group) = (&resync.member.drive.store, resync.member.group);
         let extents = store.versions(group, key.0, key.1.range()).await.map_err(setback)?;
         let held: Vec<_> = extents.iter().map(|x| (x.range, x.version)).collect();
-        self.merge_open(resync, of_held(open, &held)).await?;
+        let marks = Marks { open: of_held(open, &held), watermarks: vec![] };
+        store.merge_marks(group, resync.stint, marks).await.map_err(setback)?;
         store.verify_chunk(group, key.0, key.1, resync.stint, vec![], true).await.map_err(setback)?;
         let data = extents.iter().filter(|x| !matches!(x.data, ExtentData::Zero));
         let blocks: u64 = data.map(|x| u64::from(x.range.count)).sum();
         resync.blocks_held.set(resync.blocks_held.get() + blocks);
         Ok(())
-    }
-
-    async fn merge_open(&self, resync: &Resync, open: Vec<OpenEntry>) -> Result<(), Setback> {
-        if open.is_empty() {
-            return Ok(());
-        }
-        let (store, group) = (&resync.member.drive.store, resync.member.group);
-        let marks = Marks { open, watermarks: vec![] };
-        store.merge_marks(group, resync.stint, marks).await.map_err(setback)
     }
 
     /// Fills the hollow chunks below a place (`None`: all) that the walk did not know of: of writes that came to the
@@ -538,9 +530,9 @@ impl Target {
         let is_data = |x: &&CopyEntry| matches!(x.data, CopyData::Data { .. } | CopyData::Damaged);
         let blocks: u64 = entries.iter().filter(is_data).map(|x| u64::from(x.range.count)).sum();
         let held: Vec<_> = entries.iter().map(|x| (x.range, x.version)).collect();
-        let watermarks = Marks { open: vec![], watermarks: marks.watermarks };
-        store.merge_marks(group, resync.stint, watermarks).await.map_err(setback)?;
-        self.merge_open(resync, of_held(cut(marks.open, key), &held)).await?;
+        let open = of_held(cut(marks.open, key), &held);
+        let marks = Marks { open, watermarks: marks.watermarks };
+        store.merge_marks(group, resync.stint, marks).await.map_err(setback)?;
         store.verify_chunk(group, key.0, key.1, resync.stint, entries, false).await.map_err(setback)?;
         if fetch == Fetch::Hollow {
             // Counted when it is filled.
