@@ -88,7 +88,7 @@ pub(crate) async fn take(engine: &Engine) -> Result<(), StoreError> {
     let frozen = freeze(&mut engine.state.borrow_mut());
     engine.work.notify_all();
     let mut written = write_pages(engine, &frozen).await?;
-    check_retired(&engine.state.borrow(), &written.retired)?;
+    check_retired(&engine.state.borrow(), &written)?;
     write_bitmaps(engine, &frozen, &mut written).await?;
     let (table_copy, table_crc) = write_zone_table(engine, &mut written).await?;
     let log_position = wait_for_batch(engine, frozen.batch).await?;
@@ -145,13 +145,14 @@ async fn write_pages(engine: &Engine, frozen: &Frozen) -> Result<Written, StoreE
 
 /// Pages that the older checkpoint reached are in use as long as it holds; the bitmap, read from the same drive, has
 /// to say so too.
-fn check_retired(state: &State, retired: &[PageRef]) -> Result<(), StoreError> {
-    let mut seen = BTreeSet::new();
-    for run in tree::places(retired) {
+fn check_retired(state: &State, written: &Written) -> Result<(), StoreError> {
+    // What is taken by the new checkpoint was free, so the older one cannot have reached it.
+    let mut seen: BTreeSet<Place> = written.taken.iter().map(|run| run.place).collect();
+    for run in tree::places(&written.retired) {
         let owned = state.bitmap.check_owned(run);
         owned.map_err(|unowned| unowned.found_by("a page of an older checkpoint"))?;
         if !seen.insert(run.place) {
-            let reason = "the older checkpoint reaches it in two ways";
+            let reason = "the bitmap had the place as free, or the older checkpoint reaches it in two ways";
             return Err(StoreError::damaged("a page of an older checkpoint", run.place, reason));
         }
     }

@@ -161,7 +161,9 @@ pub(crate) fn walk<'f>(
             return;
         }
         match children(&found, node.page) {
-            Err(e) => drop(visit(node, Err(e))),
+            Err(e) => {
+                visit(node, Err(e));
+            }
             Ok(children) => {
                 if !visit(node, Ok(Vec::new())) {
                     return;

@@ -36,6 +36,7 @@ const LAYERS: &[(&str, Layer)] = &[
     ("weft-metrics", Face),
     ("weft", Whole),
     ("weft-sim", Whole),
+    ("weft-fuzz", Whole),
     ("weft-tests", Whole),
 ];
 
