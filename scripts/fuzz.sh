@@ -49,7 +49,7 @@ for target in $targets; do
   mkdir -p "$corpus" "$found" "$breaks"
   rm -f "$breaks"/*
   WEFT_FUZZ_TARGET="$target" WEFT_FUZZ_SEEDS="$found" "$engine" -max_total_time="$seconds" -max_len=4096 -timeout=30 \
-    -rss_limit_mb=4096 -use_value_profile=1 -print_final_stats=1 -artifact_prefix="$breaks/" \
+    -report_slow_units=1000 -rss_limit_mb=4096 -use_value_profile=1 -print_final_stats=1 -artifact_prefix="$breaks/" \
     "$found" "$corpus" >"$log" 2>&1 || true
   covers() { sed -n 's/^#[0-9]*[[:space:]]*[A-Z].* cov: \([0-9]*\) .*/\1/p' "$log" | "$1" -n 1; }
   runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")

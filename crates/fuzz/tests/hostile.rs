@@ -364,3 +364,23 @@ fn fix_point(block: &mut [u8]) {
     assert_eq!(crc, 0);
     block[4..8].copy_from_slice(&crc.to_le_bytes());
 }
+
+#[test]
+fn a_record_about_a_whole_object_is_replayed_with_little_memory() {
+    Sim::new(12).block_on(async {
+        let disk = drive(image(true).await);
+        let store = try_open(&disk).await.unwrap();
+        let all = BlockRange::new(0, limits::OBJECT_BLOCKS_MAX);
+        let discard = Write { range: all, payload: Payload::Zero, ..write(0, 1, 5) };
+        store.write(discard).await.unwrap();
+        weft_rt::sleep(std::time::Duration::from_millis(50)).await;
+        drop(store);
+        let options = OpenOptions { ram_budget_bytes: Some(BLOCK), ..Default::default() };
+        let copy = SimDisk::new("copy", SIZE);
+        copy.poke(0, &disk.peek(0, SIZE as usize));
+        let (store, report) = Store::open(copy.open().unwrap(), options).await.unwrap();
+        assert!(report.records_replayed > 0, "{report:?}");
+        let found = store.read(GroupId(1), ObjectId::default(), BlockRange::new(0, 8)).await.unwrap();
+        assert!(matches!(found[0].data, ExtentData::Zero), "{found:?}");
+    });
+}
