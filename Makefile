@@ -1,6 +1,6 @@
 # Everything that people do with this tree. `make` alone lists it.
 .DEFAULT_GOAL := help
-.PHONY: help build package demo test torture bench bench-repair fmt clippy
+.PHONY: help build package demo test torture fuzz bench bench-repair fmt clippy
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ bench: ## Measure the data path beside the machine's own limit; writes bench.jso
 
 bench-repair: ## Measure resync, rebuild, scrubs and write amplification; writes repair.json and repair.html
 	@scripts/bench-repair.sh
+
+fuzz: ## Try every decoder by coverage with bytes that nobody meant, for MINUTES=10 in all; TARGETS= names some
+	@scripts/fuzz.sh --minutes $(or $(MINUTES),10) $(TARGETS)
 
 fmt: ## Format the code
 	@scripts/with-cargo.sh fmt --all

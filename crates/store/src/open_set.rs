@@ -220,9 +220,18 @@ impl OpenSets {
         for _ in 0..d.u32()? {
             let slot = SessionSlot(d.u16()?);
             let mut session = SessionMarks { watermark: Version::from_bits(d.u64()?), ..Default::default() };
+            let mut before: Option<(OpenKey, u32)> = None;
             for _ in 0..d.u32()? {
                 let x = decode_entry(d)?;
                 let key = OpenKey { version: x.version, object: x.object, first: x.range.first };
+                let is_behind = before.is_none_or(|(last, end)| {
+                    let is_same = (last.version, last.object) == (key.version, key.object);
+                    last < key && (!is_same || end <= key.first)
+                });
+                if x.version.slot() != slot || !is_behind {
+                    return Err(DecodeError::Invalid { field: "open entry", value: x.version.to_bits() });
+                }
+                before = Some((key, x.range.end()));
                 session.open.insert(key, OpenRun { count: x.range.count, settled: x.settled });
             }
             sets.sessions.insert(slot, session);

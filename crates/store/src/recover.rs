@@ -108,7 +108,8 @@ async fn replay_log(engine: &Engine, report: &mut OpenReport) -> Result<(), Stor
         state.commits.resume(log.sequence - 1, log.position);
     }
     report.was_clean = report.records_replayed == 0 && report.blocks_dropped == 0;
-    if !report.was_clean {
+    // Batches without records change nothing, but a ring that is full of them has no room for the next one.
+    if !report.was_clean || engine.state.borrow().is_checkpoint_due() {
         // What was read may still be in a volatile cache; nothing that it replaced may be written over before
         // it is durable.
         engine.flush().await?;
@@ -302,7 +303,8 @@ pub(crate) async fn read_zone_table(
     if crc32c(&table) != superblock.table_crc {
         return Err(StoreError::damaged("the zone table", place, "its checksum is wrong"));
     }
-    Ok(decode_zone_table(&table, region.zones))
+    decode_zone_table(&table, region.zones)
+        .map_err(|e| StoreError::damaged("the zone table", place, e.to_string()))
 }
 
 /// Reads the bitmap of a checkpoint.
@@ -327,7 +329,11 @@ pub(crate) async fn read_bitmap(
             if crc32c(&page) != entry.crc {
                 return Err(StoreError::damaged("a page of the bitmap", place, "its checksum is wrong"));
             }
-            bitmap.load(*zone, bitmap::decode_zone(&page));
+            if !bitmap.load(*zone, bitmap::decode_zone(&page)) {
+                let reason =
+                    "it has blocks as free that belong to the fixed regions, or lie beyond the drive";
+                return Err(StoreError::damaged("a page of the bitmap", place, reason));
+            }
         }
     }
     Ok(bitmap)

@@ -37,6 +37,7 @@ const LAYERS: &[(&str, Layer)] = &[
     ("weft", Whole),
     ("weft-sim", Whole),
     ("weft-torture", Whole),
+    ("weft-fuzz", Whole),
     ("weft-tests", Whole),
 ];
 
