@@ -10,6 +10,7 @@ use crate::member::Member;
 use crate::store::Journal;
 use std::rc::Rc;
 use weft_membership::{Change, Reason, apply, check, check_step};
+use weft_rt::coverage::{Path, mark};
 use weft_rt::{Buf, now};
 use weft_types::limits::FRAME_BODY_MAX;
 use weft_types::{FabricMap, MapVersion, with_causes};
@@ -25,6 +26,13 @@ impl Manager {
         let (next, reason) = apply(&old, change)?;
         let (what, about) = (name_of(change), Subjects::of(&reason, &old, &next));
         self.commit_map(next, &what, reason.to_string(), about)?;
+        match &reason {
+            Reason::Promoted { .. } => mark(Path::Promoted),
+            Reason::Evicted { .. } => mark(Path::Evicted),
+            Reason::Relocated { .. } => mark(Path::Relocated),
+            Reason::Rebuilding { .. } => mark(Path::Rebuilt),
+            _ => {}
+        }
         Ok(reason)
     }
 
@@ -61,6 +69,7 @@ impl Manager {
         };
         let journal = Journal { events, ..Journal::default() };
         if let Err(error) = self.store.commit_with(old.version, next.version, &bytes, &journal) {
+            mark(Path::ManagerFenced);
             return Err(CommitError::Halted(
                 self.halt(format!("{what} was not committed: {}", with_causes(&error))),
             ));

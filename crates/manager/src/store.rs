@@ -187,6 +187,11 @@ impl MemStore {
         self.commits.get()
     }
 
+    /// The version of the document that it holds; 0 for none.
+    pub fn version(&self) -> MapVersion {
+        self.held.borrow().as_ref().map_or(MapVersion(0), |(version, _)| *version)
+    }
+
     /// Makes every further operation fail, or work again, now and at any commit.
     pub fn set_broken(&self, broken: bool) {
         self.broken.set(broken);

@@ -20,6 +20,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
+use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::{Either, Notify, join_all, race};
 use weft_rt::{Answer, Buf, random_below, sleep, spawn, yield_now};
 use weft_store::{CopyData, CopyEntry, Cursor, ExtentData, Marks, OpenEntry, StoreError};
@@ -178,6 +179,7 @@ impl Target {
             match self.resync_once(&resync).await {
                 Ok(()) => break,
                 Err(Setback::Over) => {
+                    mark(Path::StintOver);
                     tracing::info!(%group, %drive, %stint, "resync ends: the stint is over");
                     return;
                 }
@@ -434,6 +436,7 @@ impl Target {
         let extents = store.versions(group, key.0, key.1.range()).await.map_err(setback)?;
         let held: Vec<_> = extents.iter().map(|x| (x.range, x.version)).collect();
         self.merge_open(resync, of_held(open, &held)).await?;
+        mark(Path::EqualByDigest);
         store.verify_chunk(group, key.0, key.1, resync.stint, vec![], true).await.map_err(setback)?;
         let data = extents.iter().filter(|x| !matches!(x.data, ExtentData::Zero));
         let blocks: u64 = data.map(|x| u64::from(x.range.count)).sum();
@@ -445,6 +448,7 @@ impl Target {
         if open.is_empty() {
             return Ok(());
         }
+        mark(Path::MarksBrought);
         let (store, group) = (&resync.member.drive.store, resync.member.group);
         let marks = Marks { open, watermarks: vec![] };
         store.merge_marks(group, resync.stint, marks).await.map_err(setback)
@@ -475,6 +479,7 @@ impl Target {
             if !self.is_hollow(resync, key).await? {
                 break;
             }
+            mark(Path::HollowFilled);
             match self.copy_chunk(resync, source, key, Fetch::ForWalk).await {
                 Err(Setback::Source(text)) => failed = Some(text),
                 copied => copied?,
@@ -591,6 +596,7 @@ impl Target {
     }
 
     async fn verify_on_demand(&self, resync: &Rc<Resync>, key: ChunkKey) -> Result<(), Setback> {
+        mark(Path::WriteToUnverified);
         let turn = resync.claim(key).await;
         if resync.is_verified(key) {
             return Ok(());
@@ -600,6 +606,7 @@ impl Target {
         let fetch = match resync.hollow_from.get() {
             Some(from) if key >= from => {
                 resync.hollow.borrow_mut().insert(key);
+                mark(Path::HollowFetch);
                 Fetch::Hollow
             }
             _ => Fetch::ForWrite,
@@ -681,6 +688,9 @@ fn cut(open: Vec<OpenEntry>, (object, chunk): ChunkKey) -> Vec<OpenEntry> {
 fn of_held(open: Vec<OpenEntry>, held: &[(BlockRange, Version)]) -> Vec<OpenEntry> {
     let mut parts = Vec::with_capacity(open.len());
     for entry in open {
+        if !held.iter().any(|(range, version)| entry.version <= *version && range.overlaps(entry.range)) {
+            mark(Path::MarkOfNewer);
+        }
         for (range, _) in held.iter().filter(|(_, version)| entry.version <= *version) {
             let first = range.first.max(entry.range.first);
             let end = range.end().min(entry.range.end());
@@ -763,7 +773,10 @@ fn decode_entries(
         let data = match x.content {
             Content::Zero if x.version == Version::ZERO => CopyData::Absent,
             Content::Zero => CopyData::Zero,
-            Content::Damaged => CopyData::Damaged,
+            Content::Damaged => {
+                mark(Path::CopyOfDamaged);
+                CopyData::Damaged
+            }
             Content::Data if fetch == Fetch::Hollow && !x.open => CopyData::Damaged,
             Content::Data => {
                 let end = offset + x.range.bytes();
