@@ -50,9 +50,7 @@ impl Manager {
         why: String,
         about: Subjects,
     ) -> Result<(), CommitError> {
-        if let Some(reason) = self.halted.borrow().clone() {
-            return Err(CommitError::Halted(reason));
-        }
+        self.check_term().map_err(CommitError::Halted)?;
         let old = self.map();
         let broken: Vec<_> = check(&next).into_iter().chain(check_step(&old, &next)).collect();
         assert!(broken.is_empty(), "{what} would break the map: {broken:?}");
@@ -106,7 +104,7 @@ impl Manager {
     /// again with the next look: what cannot be written down for people stops nothing.
     pub(crate) fn write_down_events(&self) {
         let events = self.state.borrow().events.unwritten();
-        if events.is_empty() || self.halted.borrow().is_some() {
+        if events.is_empty() || self.check_term().is_err() {
             return;
         }
         match self.store.write_down(&Journal { events, ..Journal::default() }) {
@@ -122,6 +120,24 @@ impl Manager {
         self.is_stale.set(true);
         self.tell("store-is-old", reason.clone(), Subjects::default());
         self.halt(reason)
+    }
+
+    /// Stops for good if another manager leads by now: its first eviction waits for what this one granted before.
+    ///
+    /// # Errors
+    /// Why this manager has stopped, now or before.
+    pub(crate) fn check_term(&self) -> Result<(), String> {
+        if let Some(reason) = self.halted.borrow().clone() {
+            return Err(reason);
+        }
+        match self.store.is_led_by(self.term) {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                mark(Path::ManagerFenced);
+                Err(self.halt("another manager has taken over".to_owned()))
+            }
+            Err(error) => Err(self.halt(format!("it is not known who leads: {}", with_causes(&error)))),
+        }
     }
 
     /// Stops serving, for good.

@@ -123,6 +123,7 @@ impl Manager {
         adopted: MapVersion,
         commits: &[(DriveId, u64)],
     ) -> Result<ManagerAnswer, Denied> {
+        self.check_term().map_err(|reason| Denied::new(Status::NotReady, reason))?;
         let mut state = self.state.borrow_mut();
         let (map, version) = (state.map.clone(), state.map.version);
         let unknown = || {

@@ -6,13 +6,13 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ApiAnswer, ApiReply, ApiRequest, FailureDomain};
-use weft_manager::{Manager, ManagerOptions, MapStore, MemStore};
+use weft_manager::{Journal, Manager, ManagerOptions, MapStore, MemStore, StoreError};
 use weft_rt::sim::{self, Crash, ProcessId, SimDisk, spawn_process};
 use weft_rt::sync::{Notify, race};
 use weft_rt::{Addr, Link, Listener, random_below, random_u128, sleep, timeout};
 use weft_store::{FormatOptions, OpenOptions, Store};
 use weft_target::{Target, TargetOptions};
-use weft_types::{DriveId, DriveState, Durations, FabricId, FabricMap, Role};
+use weft_types::{DriveId, DriveState, Durations, FabricId, FabricMap, MapVersion, Role};
 use weft_wire::Kind;
 use weft_wire::handshake::{Hello, PeerRole};
 
@@ -87,12 +87,41 @@ pub struct Bed {
     manager_hosts: Vec<IpAddr>,
     /// By how much the monotonic clock of each host is too fast, in millionths; 0 for those not named.
     rates: BTreeMap<IpAddr, i32>,
+    /// Whether managers do not notice who has taken over: a mistake, to see that it is found.
+    forgets_terms: Cell<bool>,
     /// Places whose drives are to be replaced.
     to_replace: RefCell<BTreeSet<(usize, usize)>>,
     /// Drives that were replaced, and by which.
     replaced: RefCell<Vec<(DriveId, DriveId)>>,
     /// By how much the clock of each host is off, in microseconds; 0 for those not named.
     skews: RefCell<BTreeMap<IpAddr, i64>>,
+}
+
+/// A store that does not say who has taken it over.
+struct Forgetful(MemStore);
+
+impl MapStore for Forgetful {
+    fn load(&self) -> Result<Option<(MapVersion, Vec<u8>)>, StoreError> {
+        self.0.load()
+    }
+
+    fn load_journal(&self) -> Result<Journal, StoreError> {
+        self.0.load_journal()
+    }
+
+    fn commit_with(
+        &self,
+        expected: MapVersion,
+        new: MapVersion,
+        bytes: &[u8],
+        journal: &Journal,
+    ) -> Result<(), StoreError> {
+        self.0.commit_with(expected, new, bytes, journal)
+    }
+
+    fn write_down(&self, journal: &Journal) -> Result<(), StoreError> {
+        self.0.write_down(journal)
+    }
 }
 
 /// The manager's host.
@@ -215,6 +244,7 @@ impl Bed {
                 vec![manager_host()]
             },
             rates,
+            forgets_terms: Cell::new(false),
             to_replace: RefCell::default(),
             replaced: RefCell::default(),
             skews: RefCell::default(),
@@ -229,6 +259,11 @@ impl Bed {
     /// Where the managers listen.
     pub fn managers(&self) -> Vec<Addr> {
         self.manager_hosts.iter().copied().map(manager_addr).collect()
+    }
+
+    /// Lets managers that start from now on not notice when another one has taken over.
+    pub fn forget_terms(&self) {
+        self.forgets_terms.set(true);
     }
 
     /// The process of a manager that runs.
@@ -263,10 +298,15 @@ impl Bed {
             ..ManagerOptions::default()
         };
         let name = if host == manager_host() { "manager" } else { "manager-2" };
+        let forgets = self.forgets_terms.get();
         let (halted, is_halted) = (Rc::new(Notify::default()), Rc::new(Cell::new(false)));
         let (halts, sets_halted) = (halted.clone(), is_halted.clone());
         let process = spawn_process(host, name, async move {
-            let manager = Manager::start(store, options).expect("the manager's store can be read");
+            let manager = match forgets {
+                true => Manager::start(Forgetful(store), options),
+                false => Manager::start(store, options),
+            };
+            let manager = manager.expect("the manager's store can be read");
             let listener = Listener::bind(&manager_addr(host)).expect("the old manager's socket is closed");
             sim::tell(|| "starts".into());
             weft_rt::spawn(manager.clone().serve(listener));
@@ -350,8 +390,7 @@ impl Bed {
             }
             *shared.borrow_mut() = stores.iter().map(|(_, store)| store.clone()).collect();
             let listener = Listener::bind(&addr).expect("the old process's socket is closed");
-            let options =
-                TargetOptions { node_name: name, fabric, listen: addr, managers };
+            let options = TargetOptions { node_name: name, fabric, listen: addr, managers };
             sim::tell(|| "serves".into());
             let target = Target::start(options, stores);
             race(target.run(listener), stop.notified()).await;
@@ -493,7 +532,9 @@ impl Bed {
         node.put_disk(at, disk.clone());
         let old = std::mem::replace(&mut node.drives_now.borrow_mut()[at], id);
         let drive = disk.open().expect("nobody has it open");
-        Store::format(&drive, FormatOptions::new(self.fabric, id)).await.expect("an empty disk can be formatted");
+        Store::format(&drive, FormatOptions::new(self.fabric, id))
+            .await
+            .expect("an empty disk can be formatted");
         sim::tell(|| format!("{id} takes the place of {old} on {}", node.name));
         self.replaced.borrow_mut().push((old, id));
         self.to_replace.borrow_mut().remove(&(n, at));

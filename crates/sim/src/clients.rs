@@ -52,13 +52,15 @@ pub async fn run(name: String, party: Party, done: Rc<Cell<bool>>) {
         sim::tell(|| format!("{name} is attached"));
         // Whoever has a volume for itself gives it back, or has it taken away, after a while.
         let is_alone = party.mode == AttachMode::Exclusive;
-        let turn = Rc::new(Cell::new(if is_alone { 1 + random_below(60) } else { u64::MAX }));
+        let turn = Rc::new(Cell::new(if is_alone { 1 + random_below(200) } else { u64::MAX }));
         let lanes = (0..party.habits.depth).map(|_| lane(&name, &party, &volume, turn.clone()));
         join_all(lanes).await;
         if !is_alone || random_below(2) == 0 {
             volume.detach().await;
         }
-        sleep(Duration::from_micros(random_below(20_000))).await;
+        // Whoever lost the volume does not take it back at once: each attach is a handful of new maps for everybody.
+        let pause_us = if is_alone { 3_000_000 } else { 20_000 };
+        sleep(Duration::from_micros(random_below(pause_us))).await;
     }
     sim::tell(|| format!("{name} has finished"));
     done.set(true);

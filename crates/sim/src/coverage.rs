@@ -84,7 +84,11 @@ impl Coverage {
             let most: Vec<String> = within.iter().take(4).map(|(name, n)| format!("{name} {n}")).collect();
             let _ = writeln!(out, "{name:<28} {:>12}  {}", self.faults[*name], most.join(", "));
         }
-        let _ = write!(out, "\n{} of {all} pairs of faults were seen, one while the other lasted", self.pairs.len());
+        let _ = write!(
+            out,
+            "\n{} of {all} pairs of faults were seen, one while the other lasted",
+            self.pairs.len()
+        );
         out
     }
 }

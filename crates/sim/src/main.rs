@@ -106,7 +106,9 @@ fn soak(args: &[String]) -> Option<ExitCode> {
     while let Some(arg) = args.next() {
         let value = args.next()?;
         match arg.as_str() {
-            "--minutes" => soak.lasts = Duration::try_from_secs_f64(60.0 * value.parse::<f64>().ok()?).ok()?,
+            "--minutes" => {
+                soak.lasts = Duration::try_from_secs_f64(60.0 * value.parse::<f64>().ok()?).ok()?
+            }
             "--seeds-max" => soak.seeds_max = value.parse().ok()?,
             "--jobs" => soak.jobs = value.parse().ok().filter(|jobs| *jobs > 0)?,
             "--ledger" => soak.path = PathBuf::from(value),

@@ -60,13 +60,13 @@ impl Plan {
         let rates = (0..shape.nodes + 1).map(|_| if drifts { rate(&mut dice) } else { 0 }).collect();
         let sharers = 2 + dice.index(2);
         let loners = 2 * dice.index(2);
-        let runs = 1 + dice.index(4);
+        let runs = 1 + dice.index(3);
         // Few blocks, so that clients meet; some next to a stripe unit's end, so that requests span two objects.
         let hot_blocks = (0..runs).map(|i| [0, 2, 150, 515][i] + dice.below(2)).collect();
         let habits = Habits {
             hot_blocks,
-            think: Duration::from_millis(dice.one_of(&[12, 30, 100])),
-            depth: 1 + dice.below(3),
+            think: Duration::from_millis(dice.one_of(&[10, 40, 120])),
+            depth: 1 + dice.below(2),
             patience: dice.one_of(&[Duration::from_secs(2), Duration::from_secs(3600)]),
         };
         let scene = Scene {
@@ -90,7 +90,8 @@ impl Plan {
         for item in list.split(',').filter(|item| !item.is_empty()) {
             let (number, by) = item.split_once('/').unwrap_or((item, "1"));
             let number: usize = number.parse().map_err(|_| format!("'{item}' is no fault's number"))?;
-            let by: u32 = by.parse().ok().filter(|by| *by > 0).ok_or_else(|| format!("'{item}' has no divisor"))?;
+            let by: u32 =
+                by.parse().ok().filter(|by| *by > 0).ok_or_else(|| format!("'{item}' has no divisor"))?;
             let found = self.faults.iter().find(|p| p.number == number);
             let found = found.ok_or_else(|| format!("seed {} has no fault {number}", self.seed))?;
             kept.push(Planned { fault: found.fault.shortened(by), ..found.clone() });

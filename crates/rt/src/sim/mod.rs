@@ -233,7 +233,9 @@ impl Sim {
     /// # Panics
     /// If no task can run and no timer is set: a deadlock. After too many polls.
     pub fn block_on<F: Future + 'static>(&self, future: F) -> F::Output {
-        executor::run(Backend::Sim(self.0.clone()), future)
+        let output = executor::run(Backend::Sim(self.0.clone()), future);
+        crate::buf::give_back_free();
+        output
     }
 
     /// The seed.

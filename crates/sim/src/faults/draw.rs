@@ -114,9 +114,7 @@ pub const KINDS: &[Kind] = &[
         says: "everything on the network is late, up to many leases",
         budget: 2,
         weight: 2,
-        draw: |dice, _| {
-            Some(Fault::Delay { latency: dice.ms_log(1, 3_000), lasts: dice.ms_log(10, 1_500) })
-        },
+        draw: |dice, _| Some(Fault::Delay { latency: dice.ms_log(1, 3_000), lasts: dice.ms_log(10, 1_500) }),
     },
     Kind {
         name: "node-stall",
@@ -148,7 +146,9 @@ pub const KINDS: &[Kind] = &[
         says: "a client dies with writes in flight, and never comes back",
         budget: 3,
         weight: 1,
-        draw: |dice, scene| (scene.clients > 1).then(|| Fault::Client { client: 1 + dice.index(scene.clients - 1) }),
+        draw: |dice, scene| {
+            (scene.clients > 1).then(|| Fault::Client { client: 1 + dice.index(scene.clients - 1) })
+        },
     },
     Kind {
         name: "clock-step",
@@ -172,7 +172,12 @@ pub const KINDS: &[Kind] = &[
         weight: 3,
         draw: |dice, scene| {
             let (node, drive) = a_drive(dice, scene);
-            Some(Fault::SlowDrive { node, drive, latency: dice.ms_log(1, 2_000), lasts: dice.ms_log(50, 4_000) })
+            Some(Fault::SlowDrive {
+                node,
+                drive,
+                latency: dice.ms_log(1, 2_000),
+                lasts: dice.ms_log(50, 4_000),
+            })
         },
     },
     Kind {

@@ -42,9 +42,7 @@ impl Guard {
     fn survivors(&self, map: &FabricMap, victims: &[DriveId]) -> Vec<Vec<DriveId>> {
         let hurt = self.hurt.borrow();
         let groups = map.groups.values().filter(|g| victims.iter().any(|v| g.slot_of(*v).is_some()));
-        groups
-            .map(|g| g.read_set().filter(|d| !victims.contains(d) && !hurt.contains(d)).collect())
-            .collect()
+        groups.map(|g| g.read_set().filter(|d| !victims.contains(d) && !hurt.contains(d)).collect()).collect()
     }
 
     /// Notes that drives were destroyed.

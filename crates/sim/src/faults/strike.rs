@@ -125,7 +125,10 @@ async fn strike(bed: &Rc<Bed>, guard: &Rc<Guard>, fault: &Fault, clients: &[Proc
         }
         Fault::ClockStep { host, skew_us } => {
             bed.set_clock(host, skew_us);
-            clients.iter().filter(|c| sim::host_of(**c) == Some(host)).for_each(|c| sim::set_wall_skew(*c, skew_us));
+            clients
+                .iter()
+                .filter(|c| sim::host_of(**c) == Some(host))
+                .for_each(|c| sim::set_wall_skew(*c, skew_us));
         }
         Fault::SlowDrive { node, drive, latency, lasts } => {
             let disk = bed.nodes[node].disks()[drive].clone();
@@ -226,7 +229,8 @@ async fn rot(
     let (disk, bed) = (bed.nodes[node].disks()[drive].clone(), bed.clone());
     let Some(cold) = cold_block(&bed, victim).await else { return false };
     let Some(number) = guard.begin_rot(&bed, victim) else { return false };
-    let places: Vec<u64> = disk.touched().into_iter().filter(|at| disk.peek(*at, BLOCK_SIZE) == cold.bytes).collect();
+    let places: Vec<u64> =
+        disk.touched().into_iter().filter(|at| disk.peek(*at, BLOCK_SIZE) == cold.bytes).collect();
     for at in places {
         if is_unreadable {
             disk.set_faults(|f| f.unreadable.push(at..at + BLOCK_SIZE as u64));
@@ -272,11 +276,13 @@ async fn cold_block(bed: &Rc<Bed>, victim: DriveId) -> Option<Cold> {
     let own = bed.store(victim)?;
     let mut found = Vec::new();
     for group in map.groups.values().filter(|g| g.read_set().any(|d| d == victim)) {
-        let others: Vec<Rc<Store>> = group.read_set().filter(|d| *d != victim).filter_map(|d| bed.store(d)).collect();
+        let others: Vec<Rc<Store>> =
+            group.read_set().filter(|d| *d != victim).filter_map(|d| bed.store(d)).collect();
         let Some(other) = others.first() else { continue };
         let chunks = own.digests(group.id, None, 16).await.ok()?;
         for (object, chunk, _) in chunks {
-            let (ours, theirs) = (held(&own, group.id, object, chunk).await, held(other, group.id, object, chunk).await);
+            let (ours, theirs) =
+                (held(&own, group.id, object, chunk).await, held(other, group.id, object, chunk).await);
             let both = ours.into_iter().filter(|(block, version)| theirs.contains(&(*block, *version)));
             found.extend(both.map(|(block, _)| (group.id, object, block)));
         }
