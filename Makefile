@@ -1,6 +1,6 @@
 # Everything that people do with this tree. `make` alone lists it.
 .DEFAULT_GOAL := help
-.PHONY: help build package demo test torture fuzz bench bench-repair fmt clippy
+.PHONY: help build package demo test soak torture fuzz bench bench-repair fmt clippy
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ demo: ## Watch real data live through the death of a node
 
 test: ## Format check, lints, every test
 	@scripts/test.sh
+
+soak: ## Simulate fabrics with fresh seeds on all cores for MINUTES=10; the ledger is target/soak/COMMIT.json
+	@scripts/with-cargo.sh run --profile simulation --locked -p weft-sim -- soak --minutes $(or $(MINUTES),10)
 
 torture: ## Real processes under faults for MINUTES=5, and a verdict on every acknowledged write
 	@scripts/torture.sh $(or $(MINUTES),5)

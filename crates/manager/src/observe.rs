@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use weft_layout::FailureDomain;
 use weft_membership::{Acknowledged, Change, DriveObservation, NodeObservation, Observations};
 use weft_membership::{next_change, next_rebuild};
+use weft_rt::coverage::{Path, mark};
 use weft_rt::{Instant, now};
 use weft_types::{
     DriveId, Epoch, FabricMap, Group, GroupId, NodeId, Role, SessionId, SessionState, with_causes,
@@ -37,6 +38,7 @@ impl Manager {
             // Said again, after a lost answer.
             Some(slot) if slot.role == Role::InSync => return Ok(()),
             Some(slot) if slot.role == Role::Out || slot.since != stint => {
+                mark(Path::PromotionRefused);
                 let text = format!(
                     "drive {drive} in group {group} is {} since {}, the word is about {stint}",
                     slot.role, slot.since

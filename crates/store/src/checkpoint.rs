@@ -21,6 +21,7 @@ use crate::tree::{self, TreeBuild};
 use crc32c::crc32c;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::join_all;
 use weft_rt::{Buf, BufMut, breathe};
 use weft_types::BLOCK_SIZE;
@@ -85,6 +86,7 @@ struct Written {
 /// # Errors
 /// Any of them means that the drive has failed: it may be written to no more.
 pub(crate) async fn take(engine: &Engine) -> Result<(), StoreError> {
+    mark(Path::CheckpointTaken);
     let frozen = freeze(&mut engine.state.borrow_mut());
     engine.work.notify_all();
     let mut written = write_pages(engine, &frozen).await?;

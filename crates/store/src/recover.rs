@@ -21,6 +21,7 @@ use crate::state::{State, StateParts, ZoneEntry, places_of};
 use crate::superblock::Superblock;
 use crc32c::crc32c;
 use std::collections::BTreeSet;
+use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::join_all;
 use weft_rt::{BufMut, Drive};
 use weft_types::{BLOCK_SIZE, BlockRange};
@@ -131,6 +132,7 @@ async fn replay_batch(
     let damaged = |reason: String| StoreError::damaged("the log", place, format!("batch {number}: {reason}"));
     let records = State::decode_records(&batch.records, batch.header.count).map_err(damaged)?;
     report.batches_replayed += 1;
+    mark(Path::LogReplayed);
     for record in records {
         let kept = match is_durable {
             true => vec![record],
@@ -139,6 +141,9 @@ async fn replay_batch(
                 let (kept, dropped) =
                     keep_what_arrived(&engine.drive, &engine.label.region, record, &held).await?;
                 report.blocks_dropped += dropped;
+                if dropped > 0 {
+                    mark(Path::TornBatch);
+                }
                 kept
             }
         };

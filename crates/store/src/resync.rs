@@ -9,6 +9,7 @@ use crate::request::{CopyData, CopyEntry, Cursor, Marks, VerifyState};
 use crate::state::{Room, State, within};
 use crate::store::Store;
 use std::ops::Range;
+use weft_rt::coverage::{Path, mark};
 use weft_rt::{Buf, Drive, breathe};
 use weft_types::limits::CHUNK_BLOCKS;
 use weft_types::{BLOCK_SIZE, BlockRange, ChunkIndex, Epoch, GroupId, ObjectId, Version, VolumeId};
@@ -265,6 +266,9 @@ fn plan_copy(chunk: ChunkIndex, leaf: &Leaf, was_verified: bool, source: &[CopyE
                     Some((CopyData::Damaged, _)) => true,
                     Some((CopyData::Absent, _)) => unreachable!("absent blocks have no entry"),
                 };
+            if is_newer_here {
+                mark(Path::CopyRaced);
+            }
             if is_newer_here || is_same {
                 continue;
             }

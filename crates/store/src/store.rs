@@ -21,6 +21,7 @@ use crate::request::*;
 use crate::state::{Room, State, within};
 use std::cell::RefCell;
 use std::rc::Rc;
+use weft_rt::coverage::{Path, mark};
 use weft_rt::{Drive, JoinHandle};
 use weft_types::limits::{CHUNK_BLOCKS, REQUEST_BLOCKS_MAX};
 use weft_types::{BLOCK_SIZE, BlockRange, Version};
@@ -345,6 +346,11 @@ fn judge_and_put(
     let mut batch = cited;
     let mut is_changed = false;
     for (part, judgement) in judged {
+        match judgement {
+            Judgement::Known => mark(Path::AppliedAgain),
+            Judgement::Heal => mark(Path::DamageHealed),
+            Judgement::Take | Judgement::Superseded(_) => {}
+        }
         let made = match (judgement, &write.payload) {
             (Judgement::Take, Payload::Zero) => Some(put_zero(state, write, part)),
             (Judgement::Take | Judgement::Heal, Payload::Data { .. }) => {
@@ -405,6 +411,9 @@ fn judge(state: &mut State, write: &Write, range: BlockRange) -> Result<Option<(
             } else {
                 for block in blocks.blocks() {
                     let is_open = marks.find(write.object, block, version).is_some();
+                    if is_open {
+                        mark(Path::AnswerOfBuried);
+                    }
                     push(BlockRange::one(block), if is_open { Judgement::Known } else { otherwise });
                 }
             }
@@ -502,6 +511,7 @@ fn remember(state: &mut State, write: &Write, part: BlockRange) -> Option<u64> {
     if write.kind != WriteKind::Repair || write.version <= marks.watermark(write.version.slot()) {
         return None;
     }
+    mark(Path::RefusedRepairRemembered);
     let (group, object, version) = (write.group, write.object, write.version);
     let note = Record::Remember { group, object, range: part, version };
     let batch = state.record(|e| note.encode(e));

@@ -20,6 +20,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
+use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::{Either, Notify, join_all, race};
 use weft_rt::{Answer, Buf, random_below, sleep, spawn, yield_now};
 use weft_store::{CopyData, CopyEntry, Cursor, ExtentData, Marks, OpenEntry, StoreError};
@@ -178,6 +179,7 @@ impl Target {
             match self.resync_once(&resync).await {
                 Ok(()) => break,
                 Err(Setback::Over) => {
+                    mark(Path::StintOver);
                     tracing::info!(%group, %drive, %stint, "resync ends: the stint is over");
                     return;
                 }
@@ -434,6 +436,8 @@ impl Target {
         let extents = store.versions(group, key.0, key.1.range()).await.map_err(setback)?;
         let held: Vec<_> = extents.iter().map(|x| (x.range, x.version)).collect();
         let marks = Marks { open: of_held(open, &held), watermarks: vec![] };
+        note_brought(&marks);
+        mark(Path::EqualByDigest);
         store.merge_marks(group, resync.stint, marks).await.map_err(setback)?;
         store.verify_chunk(group, key.0, key.1, resync.stint, vec![], true).await.map_err(setback)?;
         let data = extents.iter().filter(|x| !matches!(x.data, ExtentData::Zero));
@@ -467,6 +471,7 @@ impl Target {
             if !self.is_hollow(resync, key).await? {
                 break;
             }
+            mark(Path::HollowFilled);
             match self.copy_chunk(resync, source, key, Fetch::ForWalk).await {
                 Err(Setback::Source(text)) => failed = Some(text),
                 copied => copied?,
@@ -532,6 +537,7 @@ impl Target {
         let held: Vec<_> = entries.iter().map(|x| (x.range, x.version)).collect();
         let open = of_held(cut(marks.open, key), &held);
         let marks = Marks { open, watermarks: marks.watermarks };
+        note_brought(&marks);
         store.merge_marks(group, resync.stint, marks).await.map_err(setback)?;
         store.verify_chunk(group, key.0, key.1, resync.stint, entries, false).await.map_err(setback)?;
         if fetch == Fetch::Hollow {
@@ -583,6 +589,7 @@ impl Target {
     }
 
     async fn verify_on_demand(&self, resync: &Rc<Resync>, key: ChunkKey) -> Result<(), Setback> {
+        mark(Path::WriteToUnverified);
         let turn = resync.claim(key).await;
         if resync.is_verified(key) {
             return Ok(());
@@ -592,6 +599,7 @@ impl Target {
         let fetch = match resync.hollow_from.get() {
             Some(from) if key >= from => {
                 resync.hollow.borrow_mut().insert(key);
+                mark(Path::HollowFetch);
                 Fetch::Hollow
             }
             _ => Fetch::ForWrite,
@@ -603,6 +611,12 @@ impl Target {
             target.copy_chunk(&resync, source, key, fetch).await
         });
         copied.await.unwrap_or(Err(Setback::Over))
+    }
+}
+
+fn note_brought(marks: &Marks) {
+    if !marks.open.is_empty() {
+        mark(Path::MarksBrought);
     }
 }
 
@@ -673,6 +687,9 @@ fn cut(open: Vec<OpenEntry>, (object, chunk): ChunkKey) -> Vec<OpenEntry> {
 fn of_held(open: Vec<OpenEntry>, held: &[(BlockRange, Version)]) -> Vec<OpenEntry> {
     let mut parts = Vec::with_capacity(open.len());
     for entry in open {
+        if !held.iter().any(|(range, version)| entry.version <= *version && range.overlaps(entry.range)) {
+            mark(Path::MarkOfNewer);
+        }
         for (range, _) in held.iter().filter(|(_, version)| entry.version <= *version) {
             let first = range.first.max(entry.range.first);
             let end = range.end().min(entry.range.end());
@@ -755,7 +772,10 @@ fn decode_entries(
         let data = match x.content {
             Content::Zero if x.version == Version::ZERO => CopyData::Absent,
             Content::Zero => CopyData::Zero,
-            Content::Damaged => CopyData::Damaged,
+            Content::Damaged => {
+                mark(Path::CopyOfDamaged);
+                CopyData::Damaged
+            }
             Content::Data if fetch == Fetch::Hollow && !x.open => CopyData::Damaged,
             Content::Data => {
                 let end = offset + x.range.bytes();
