@@ -1,6 +1,6 @@
 # Everything that people do with this tree. `make` alone lists it.
 .DEFAULT_GOAL := help
-.PHONY: help build package demo test mutations bench bench-repair fmt clippy
+.PHONY: help build package demo test soak mutations torture fuzz bench bench-repair fmt clippy
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,15 +20,25 @@ demo: ## Watch real data live through the death of a node
 test: ## Format check, lints, every test
 	@scripts/test.sh
 
+soak: ## Simulate fabrics with fresh seeds on all cores for MINUTES=10; the ledger is target/soak/COMMIT.json
+	@scripts/setup.sh --for build
+	@scripts/with-cargo.sh run --profile simulation --locked -p weft-sim -- soak --minutes $(or $(MINUTES),10)
+
 mutations: ## Break every rule of the protocol and of the drives in turn, and show who notices
-	@scripts/setup.sh --for test
-	@scripts/with-cargo.sh run --locked --quiet -p weft-sim -- mutations
+	@scripts/setup.sh --for build
+	@scripts/with-cargo.sh run --profile simulation --locked -p weft-sim -- mutations
+
+torture: ## Real processes under faults for MINUTES=5, and a verdict on every acknowledged write
+	@scripts/torture.sh $(or $(MINUTES),5)
 
 bench: ## Measure the data path beside the machine's own limit; writes bench.json
 	@scripts/bench.sh
 
 bench-repair: ## Measure resync, rebuild, scrubs and write amplification; writes repair.json and repair.html
 	@scripts/bench-repair.sh
+
+fuzz: ## Try every decoder by coverage with bytes that nobody meant, for MINUTES=10 in all; TARGETS= names some
+	@scripts/fuzz.sh --minutes $(or $(MINUTES),10) $(TARGETS)
 
 fmt: ## Format the code
 	@scripts/with-cargo.sh fmt --all

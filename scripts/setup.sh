@@ -3,7 +3,7 @@
 # toolchain by rustup. Says what it will do before it does it, does nothing where nothing is missing, and can be run
 # again. It starts no service, and changes no default toolchain.
 #
-# usage: scripts/setup.sh [--for build|test|demo|bench] [--dry-run]
+# usage: scripts/setup.sh [--for build|test|torture|fuzz|demo|bench] [--dry-run]
 set -eu
 
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -21,7 +21,7 @@ while [ $# -gt 0 ]; do
   case $1 in
     --for) purpose=${2:-}; shift; [ $# -eq 0 ] || shift ;;
     --dry-run) dry_run=yes; shift ;;
-    *) echo "usage: scripts/setup.sh [--for build|test|demo|bench] [--dry-run]" >&2; exit 2 ;;
+    *) echo "usage: scripts/setup.sh [--for build|test|torture|fuzz|demo|bench] [--dry-run]" >&2; exit 2 ;;
   esac
 done
 
@@ -40,12 +40,15 @@ need curl curl
 [ -f /etc/ssl/certs/ca-certificates.crt ] || want ca-certificates
 case $purpose in
   build | bench) ;;
+  # libFuzzer is C++.
+  fuzz) need c++ g++ ;;
   test)
     need fio fio; need qemu-img qemu-utils; need nbdcopy libnbd-bin; need mke2fs e2fsprogs; need jq jq
-    need prometheus prometheus; need promtool prometheus
+    need prometheus prometheus; need promtool prometheus; need ip iproute2; need nft nftables
     ;;
+  torture) need fio fio; need ip iproute2; need nft nftables ;;
   demo) need fio fio; need nbdcopy libnbd-bin; need mke2fs e2fsprogs; need jq jq ;;
-  *) echo "error: unknown purpose '$purpose': expected build, test, demo or bench" >&2; exit 2 ;;
+  *) echo "error: unknown purpose '$purpose': expected build, test, torture, fuzz, demo or bench" >&2; exit 2 ;;
 esac
 
 # The Rust toolchain: nothing, its components, or all of it by rustup.

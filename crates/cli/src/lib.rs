@@ -15,6 +15,8 @@ mod error;
 mod evacuate;
 mod events;
 mod fabric;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod helper;
 mod interrupt;
 mod local;

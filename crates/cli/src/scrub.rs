@@ -67,7 +67,7 @@ pub struct ScrubScheduleArgs {
 }
 
 /// A time with its unit, at least a minute.
-fn parse_time(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let seconds = match &text[digits..] {
         "s" => 1,

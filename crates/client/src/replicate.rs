@@ -13,6 +13,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::{Either, join_all, race};
 use weft_rt::{Buf, Frame, Instant, Mutation, Sleep, mutated, now, random_below, sleep, sleep_until, spawn};
 use weft_types::{BLOCK_SIZE, BlockRange, DriveId, Group, GroupId, Lba, ObjectId, Version, with_causes};
@@ -277,9 +278,12 @@ impl Session {
                 Ok(Written::Whole(applied))
                     if !operation.is_given_up() && !mutated(Mutation::SupersededSuffices) =>
                 {
+                    if applied.contains(&false) {
+                        mark(Path::WriteAgain);
+                    }
                     todo.extend(runs_where(run, |block| !applied[(block - run.first) as usize]));
                 }
-                Ok(Written::Whole(_) | Written::Dropped) => {}
+                Ok(Written::Whole(_) | Written::Dropped) => mark(Path::GivenUp),
                 Ok(Written::NoSpace) => {
                     operation.finish();
                     return Err(ClientError::NoSpace { group: at.group });
@@ -322,13 +326,19 @@ impl Session {
             if mutated(Mutation::AppliedForgotten) {
                 applied.fill(false);
             }
+            let had_answers = applied.contains(&true);
             match self.put_once(&entry, ask, &mut applied).await? {
-                Put::Whole => return Ok(Written::Whole(applied)),
+                Put::Whole => {
+                    if had_answers {
+                        mark(Path::AnswerKept);
+                    }
+                    return Ok(Written::Whole(applied));
+                }
                 Put::Changed if mutated(Mutation::NewVersionAfterEpoch) => {
                     applied.fill(false);
                     return Ok(Written::Whole(applied));
                 }
-                Put::Changed => {}
+                Put::Changed => mark(Path::WriteInNextEpoch),
                 Put::NoSpace => return Ok(Written::NoSpace),
                 Put::Ahead(clock) => return Ok(Written::Ahead(clock)),
             }
@@ -478,6 +488,7 @@ impl Session {
                     }
                 }
                 Verdict::Superseded(newest) => {
+                    mark(Path::SupersededWrite);
                     if mutated(Mutation::RetryOnAnySuperseded) {
                         let first = (range.first - at.range.first) as usize;
                         applied[first..first + range.count as usize].fill(false);
@@ -562,6 +573,7 @@ impl Session {
         ask: Ask<'_>,
     ) -> Result<Attempt, ClientError> {
         type Running<'f> = Pin<Box<dyn Future<Output = Result<Attempt, ClientError>> + 'f>>;
+        mark(Path::ReadElsewhere);
         self.note_trouble(ask.at.group, &format!("drive {} takes long to answer", members[preferred]));
         let order: Vec<usize> = (0..members.len()).map(|i| (preferred + i) % members.len()).collect();
         let sent: Vec<Cell<Option<Instant>>> = members.iter().map(|_| Cell::new(None)).collect();
@@ -645,6 +657,7 @@ impl Session {
     /// R8, the slow path: finds the newest version of each block, makes the whole write set hold it, then
     /// returns it.
     async fn read_slowly(&self, at: Where) -> Result<Vec<(BlockRange, Buf)>, ClientError> {
+        mark(Path::SlowRead);
         let mut pause = RETRY_FIRST;
         'again: loop {
             let entry = self.entry(at.group).await?;
@@ -665,6 +678,7 @@ impl Session {
                     Some(data) => parts.push((newest.range, data)),
                     None => {
                         // The block moved on, or the epoch did: look again.
+                        mark(Path::SlowReadAgain);
                         sleep(pause).await;
                         pause = (pause * 2).min(RETRY_LONGEST);
                         continue 'again;
@@ -696,6 +710,7 @@ impl Session {
             self.tell_settled(entry, at, newest.version).await;
         }
         if !whole && newest.version != Version::ZERO {
+            mark(Path::RepairByReader);
             let mut applied = vec![false; at.range.count as usize];
             let ask = Ask::write(at, newest.version, &payload, Purpose::Repair, None);
             let put = self.put_once(entry, ask, &mut applied).await?;
@@ -835,6 +850,7 @@ impl Session {
             },
             Status::StaleEpoch => match control::decode::<Group>(&frame.head) {
                 Ok(newer) if newer.id == entry.id && newer.epoch > entry.epoch => {
+                    mark(Path::EpochFromReplica);
                     self.fabric.adopt_entry(newer);
                     Ok(Attempt::Changed)
                 }
@@ -845,10 +861,12 @@ impl Session {
                 trouble("learns of the epoch".into())
             }
             Status::StaleGeneration => {
+                mark(Path::SessionFenced);
                 self.end(Ended::Fenced);
                 self.check().map(|()| Attempt::Changed)
             }
             Status::SessionOver => {
+                mark(Path::SessionOver);
                 self.end(Ended::Over);
                 self.check().map(|()| Attempt::Changed)
             }
@@ -862,6 +880,7 @@ impl Session {
     /// Gives a target the group's entry, which it does not know yet (R1).
     async fn teach(&self, entry: &Group, drive: DriveId) {
         if let Ok(link) = self.fabric.link(drive).await {
+            mark(Path::EpochTaught);
             let _ = link.call(Kind::AdoptEntry, &control::encode(entry), vec![]).await;
         }
     }

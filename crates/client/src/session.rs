@@ -6,6 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
+use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::{Notify, join_all};
 use weft_rt::{Instant, LogQuota, Mutation, mutated, now, sleep, sleep_until, spawn, wall_clock_us};
 use weft_types::limits::{VERSION_AHEAD_MAX, WATERMARK_LAG_MAX};
@@ -339,6 +340,7 @@ impl Session {
         let told = join_all(untold.into_iter().map(async |(drive, groups)| {
             let Ok(link) = self.fabric.link(drive).await else { return false };
             for part in self.notes(drive, &groups).chunks(WatermarkNote::NOTES_MAX) {
+                mark(Path::WatermarkAlone);
                 link.cast(Kind::Watermark, &WatermarkNote::encode_all(part));
             }
             true

@@ -10,6 +10,7 @@ use crate::member::Member;
 use crate::store::Journal;
 use std::rc::Rc;
 use weft_membership::{Change, Reason, apply, check, check_step};
+use weft_rt::coverage::{Path, mark};
 use weft_rt::{Buf, now};
 use weft_types::limits::FRAME_BODY_MAX;
 use weft_types::{FabricMap, MapVersion, with_causes};
@@ -25,6 +26,13 @@ impl Manager {
         let (next, reason) = apply(&old, change)?;
         let (what, about) = (name_of(change), Subjects::of(&reason, &old, &next));
         self.commit_map(next, &what, reason.to_string(), about)?;
+        match &reason {
+            Reason::Promoted { .. } => mark(Path::Promoted),
+            Reason::Evicted { .. } => mark(Path::Evicted),
+            Reason::Relocated { .. } => mark(Path::Relocated),
+            Reason::Rebuilding { .. } => mark(Path::Rebuilt),
+            _ => {}
+        }
         Ok(reason)
     }
 
@@ -42,9 +50,7 @@ impl Manager {
         why: String,
         about: Subjects,
     ) -> Result<(), CommitError> {
-        if let Some(reason) = self.halted.borrow().clone() {
-            return Err(CommitError::Halted(reason));
-        }
+        self.check_term().map_err(CommitError::Halted)?;
         let old = self.map();
         let broken: Vec<_> = check(&next).into_iter().chain(check_step(&old, &next)).collect();
         assert!(broken.is_empty(), "{what} would break the map: {broken:?}");
@@ -61,6 +67,7 @@ impl Manager {
         };
         let journal = Journal { events, ..Journal::default() };
         if let Err(error) = self.store.commit_with(old.version, next.version, &bytes, &journal) {
+            mark(Path::ManagerFenced);
             return Err(CommitError::Halted(
                 self.halt(format!("{what} was not committed: {}", with_causes(&error))),
             ));
@@ -97,7 +104,7 @@ impl Manager {
     /// again with the next look: what cannot be written down for people stops nothing.
     pub(crate) fn write_down_events(&self) {
         let events = self.state.borrow().events.unwritten();
-        if events.is_empty() || self.halted.borrow().is_some() {
+        if events.is_empty() || self.check_term().is_err() {
             return;
         }
         match self.store.write_down(&Journal { events, ..Journal::default() }) {
@@ -113,6 +120,24 @@ impl Manager {
         self.is_stale.set(true);
         self.tell("store-is-old", reason.clone(), Subjects::default());
         self.halt(reason)
+    }
+
+    /// Stops for good if another manager leads by now: its first eviction waits for what this one granted before.
+    ///
+    /// # Errors
+    /// Why this manager has stopped, now or before.
+    pub(crate) fn check_term(&self) -> Result<(), String> {
+        if let Some(reason) = self.halted.borrow().clone() {
+            return Err(reason);
+        }
+        match self.store.is_led_by(self.term) {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                mark(Path::ManagerFenced);
+                Err(self.halt("another manager has taken over".to_owned()))
+            }
+            Err(error) => Err(self.halt(format!("it is not known who leads: {}", with_causes(&error)))),
+        }
     }
 
     /// Stops serving, for good.

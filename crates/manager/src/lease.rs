@@ -10,6 +10,7 @@ use crate::member::{Member, Suspicion};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
+use weft_rt::coverage::{Path, mark};
 use weft_rt::{now, spawn};
 use weft_types::{DriveId, FabricMap, Group, MapVersion, NodeId, Role, with_causes};
 use weft_wire::Status;
@@ -122,6 +123,7 @@ impl Manager {
         adopted: MapVersion,
         commits: &[(DriveId, u64)],
     ) -> Result<ManagerAnswer, Denied> {
+        self.check_term().map_err(|reason| Denied::new(Status::NotReady, reason))?;
         let mut state = self.state.borrow_mut();
         let (map, version) = (state.map.clone(), state.map.version);
         let unknown = || {
@@ -158,10 +160,12 @@ impl Manager {
         let caught_up = adopted > member.adopted;
         member.adopted = member.adopted.max(adopted);
         if suspicion.is_some() {
+            mark(Path::SuspicionEnded);
             state.forget_promises_about(node);
         }
         let awaited = state.awaited(node, self.started.elapsed());
         if !awaited.is_empty() {
+            mark(Path::GrantRefused);
             let text = format!(
                 "this manager has just started: nodes {} may know more, and are awaited first",
                 awaited.join(", ")

@@ -82,6 +82,8 @@ pub(crate) struct State {
 pub struct Manager {
     pub(crate) options: ManagerOptions,
     pub(crate) store: Box<dyn MapStore>,
+    /// The term in which this process leads.
+    pub(crate) term: u64,
     pub(crate) started: Instant,
     /// What the clock was then at least: as it is on this machine, or as it was written down if that is later.
     started_us: u64,
@@ -108,6 +110,8 @@ impl Manager {
         store: impl MapStore + 'static,
         options: ManagerOptions,
     ) -> Result<Rc<Manager>, ManagerError> {
+        // From here on no other manager grants or commits anything, so a full wait from now outlasts all that it granted.
+        let term = store.take_over()?;
         let (map, is_new) = match store.load()? {
             Some((version, bytes)) => (read_map(version, &bytes, options.fabric)?, false),
             None => (new_map(&store, &options)?, true),
@@ -138,6 +142,7 @@ impl Manager {
         let manager = Rc::new(Manager {
             options,
             store: Box::new(store),
+            term,
             started,
             started_us: weft_rt::wall_clock_us().max(noted_ms * 1000),
             state: RefCell::new(state),
@@ -218,7 +223,7 @@ impl Manager {
         let bytes = {
             let mut state = self.state.borrow_mut();
             let (kept, is_new) = state.commits_kept;
-            if !is_new || kept.elapsed() < at_most_every || self.halted.borrow().is_some() {
+            if !is_new || kept.elapsed() < at_most_every || self.check_term().is_err() {
                 return Ok(());
             }
             state.commits_kept = (now(), false);

@@ -12,6 +12,7 @@ use std::time::Duration;
 use weft_layout::FailureDomain;
 use weft_membership::{Acknowledged, Change, DriveObservation, NodeObservation, Observations};
 use weft_membership::{next_change, next_rebuild};
+use weft_rt::coverage::{Path, mark};
 use weft_rt::{Instant, Mutation, mutated, now};
 use weft_types::{
     DriveId, Epoch, FabricMap, Group, GroupId, NodeId, Role, SessionId, SessionState, with_causes,
@@ -38,6 +39,7 @@ impl Manager {
             // Said again, after a lost answer.
             Some(slot) if slot.role == Role::InSync => return Ok(()),
             Some(slot) if slot.role == Role::Out || (slot.since != stint && !takes_stale()) => {
+                mark(Path::PromotionRefused);
                 let text = format!(
                     "drive {drive} in group {group} is {} since {}, the word is about {stint}",
                     slot.role, slot.since

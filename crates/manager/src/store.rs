@@ -138,6 +138,24 @@ pub trait MapStore {
     /// If it cannot be written; the document is untouched.
     fn write_down(&self, journal: &Journal) -> Result<(), StoreError>;
 
+    /// Makes the caller the one manager of this store: every other one that has done so before leads no more, from this
+    /// instant on. Returns the number of its term. Durable when it returns. A store that only one process can have open
+    /// has no need of it.
+    ///
+    /// # Errors
+    /// If the store cannot be written.
+    fn take_over(&self) -> Result<u64, StoreError> {
+        Ok(0)
+    }
+
+    /// Whether nobody has taken over since this term began.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    fn is_led_by(&self, _term: u64) -> Result<bool, StoreError> {
+        Ok(true)
+    }
+
     /// Replaces the document and writes nothing down.
     ///
     /// # Errors
@@ -172,6 +190,7 @@ pub struct MemStore {
     held: Rc<RefCell<Held>>,
     journal: Rc<RefCell<Journal>>,
     commits: Rc<Cell<u64>>,
+    term: Rc<Cell<u64>>,
     broken: Rc<Cell<bool>>,
     breaks_at: Rc<Cell<Option<(u64, bool)>>>,
 }
@@ -185,6 +204,11 @@ impl MemStore {
     /// How many commits it has taken.
     pub fn commits(&self) -> u64 {
         self.commits.get()
+    }
+
+    /// The version of the document that it holds; 0 for none.
+    pub fn version(&self) -> MapVersion {
+        self.held.borrow().as_ref().map_or(MapVersion(0), |(version, _)| *version)
     }
 
     /// Makes every further operation fail, or work again, now and at any commit.
@@ -216,6 +240,17 @@ impl MapStore for MemStore {
     fn load_journal(&self) -> Result<Journal, StoreError> {
         self.check("read")?;
         Ok(self.journal.borrow().clone())
+    }
+
+    fn take_over(&self) -> Result<u64, StoreError> {
+        self.check("write")?;
+        self.term.set(self.term.get() + 1);
+        Ok(self.term.get())
+    }
+
+    fn is_led_by(&self, term: u64) -> Result<bool, StoreError> {
+        self.check("read")?;
+        Ok(self.term.get() == term)
     }
 
     fn write_down(&self, journal: &Journal) -> Result<(), StoreError> {

@@ -1,7 +1,7 @@
 //! Volumes under the names by which clients ask for them.
 
 use crate::error::ExportError;
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzzing"))]
 use crate::memory::MemoryVolume;
 use crate::protocol::*;
 use std::collections::BTreeMap;
@@ -63,7 +63,7 @@ impl Exports {
 pub(crate) enum Source {
     Volume(Volume),
     /// For tests of this crate, which may not build a fabric.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     Memory(Rc<MemoryVolume>),
 }
 
@@ -72,7 +72,7 @@ macro_rules! on_source {
     ($export:expr, $volume:ident => $call:expr) => {
         match &$export.source {
             Source::Volume($volume) => $call,
-            #[cfg(test)]
+            #[cfg(any(test, feature = "fuzzing"))]
             Source::Memory($volume) => $call,
         }
     };

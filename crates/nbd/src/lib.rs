@@ -26,7 +26,9 @@
 mod connection;
 mod error;
 mod export;
-#[cfg(test)]
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
+#[cfg(any(test, feature = "fuzzing"))]
 mod memory;
 mod negotiate;
 pub mod protocol;

@@ -1,4 +1,4 @@
-//! A volume in memory, for tests of this crate: takes random time, and fails on demand. Never part of a build
+//! A volume in memory, for tests and fuzzing of this crate: takes random time, and fails on demand. Never part of a build
 //! that is used.
 
 use std::cell::{Cell, RefCell};

@@ -9,6 +9,10 @@ use std::ops::Range;
 /// without crowding.
 const TICKS: usize = 8;
 
+/// Values beyond it, and smaller than its inverse, are no measurements; arithmetic on those within stays exact enough
+/// for ticks.
+const VALUE_MAX: f64 = 1e30;
+
 /// What a value is, which decides how it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
@@ -107,7 +111,7 @@ impl Axis {
 
     /// Whether a value has a place on it.
     pub(crate) fn can_show(&self, value: f64) -> bool {
-        value.is_finite() && (self.scale == Scale::Linear || value > 0.0)
+        value.abs() <= VALUE_MAX && (self.scale == Scale::Linear || value >= VALUE_MAX.recip())
     }
 
     /// From where to where it goes to show all of these, and its ticks. `is_tight`: it ends where the values end,
@@ -174,7 +178,7 @@ impl ValueFormatter<f64> for Fitted {
 /// Steps of 1, 2 or 5 times a power of ten.
 fn linear(low: f64, high: f64, is_tight: bool) -> (Range<f64>, Vec<f64>) {
     let low = if low.is_finite() { low } else { 0.0 };
-    let high = if high > low { high } else { low + 1.0 };
+    let high = if high - low >= VALUE_MAX.recip() { high } else { low + low.abs().max(1.0) };
     let rough = (high - low) / TICKS as f64;
     let power = 10f64.powf(rough.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].map(|m| m * power).into_iter().find(|step| *step >= rough * 0.999);
@@ -228,6 +232,7 @@ mod tests {
         assert_eq!(fit(Scale::Linear, &[30.5], true).0, 0.0..30.5);
         assert_eq!(fit(Scale::Linear, &[], false).0, 0.0..1.0);
         assert_eq!(fit(Scale::Linear, &[0.0], false).0, 0.0..1.0);
+        assert_eq!(fit(Scale::Linear, &[5e-324, f64::MAX, f64::MIN, f64::INFINITY], true).0, 0.0..1.0);
         for high in [0.003, 1.0, 9.99, 123_456.0, 1e9] {
             let (range, ticks) = fit(Scale::Linear, &[high], false);
             assert!(range.end >= high && range.end <= high * 1.3, "{high}: {range:?}");

@@ -83,6 +83,17 @@ impl Drop for Block {
     }
 }
 
+/// Gives back what this thread keeps for reuse: one simulation does not inherit the buffers of the one before.
+pub(crate) fn give_back_free() {
+    let lists = FREE.with(|free| std::mem::replace(&mut *free.borrow_mut(), [const { Vec::new() }; 14]));
+    for (class, list) in lists.into_iter().enumerate() {
+        for start in list {
+            // SAFETY: what is in the list of a class came from `alloc_zeroed` with its layout, and nobody owns it.
+            unsafe { dealloc(start.as_ptr(), Block::layout(1 << (class as u32 + CLASS_MIN_SHIFT))) };
+        }
+    }
+}
+
 /// A buffer with one owner, to be filled.
 pub struct BufMut {
     block: Block,

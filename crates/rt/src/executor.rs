@@ -113,6 +113,8 @@ pub(crate) struct Core {
     timers: RefCell<BTreeMap<(Instant, u64), Waker>>,
     /// Of tasks that let what has happened meanwhile go first.
     breathing: RefCell<Vec<Waker>>,
+    /// Simulated processes that stand still, and their tasks that would run.
+    paused: RefCell<BTreeMap<Process, Vec<(usize, u64)>>>,
     next_serial: Cell<u64>,
     process: Cell<Process>,
     remote: Arc<Remote>,
@@ -142,6 +144,7 @@ impl Core {
             ready: RefCell::default(),
             timers: RefCell::default(),
             breathing: RefCell::default(),
+            paused: RefCell::default(),
             next_serial: Cell::new(1),
             process: Cell::new(0),
             remote: Arc::default(),
@@ -195,13 +198,21 @@ impl Core {
     /// Sets or moves a timer; returns its key for [`Core::cancel_timer`].
     pub(crate) fn set_timer(&self, at: Instant, key: Option<u64>, waker: &Waker) -> u64 {
         let key = key.unwrap_or_else(|| self.next_serial());
-        self.timers.borrow_mut().insert((at, key), waker.clone());
+        self.timers.borrow_mut().insert((self.timer_at(at), key), waker.clone());
         key
     }
 
     pub(crate) fn cancel_timer(&self, at: Instant, key: u64) {
-        let waker = self.timers.borrow_mut().remove(&(at, key));
+        let waker = self.timers.borrow_mut().remove(&(self.timer_at(at), key));
         drop(waker);
+    }
+
+    /// When a timer fires that the process of the running task has set by its own clock.
+    fn timer_at(&self, at: Instant) -> Instant {
+        match &self.backend {
+            Backend::Uring(_) => at,
+            Backend::Sim(world) => world.true_time(self.process.get(), at),
+        }
     }
 
     fn next_serial(&self) -> u64 {
@@ -242,14 +253,51 @@ impl Core {
     /// Drops every task of a process (not the one that is running now, whose process must be another).
     pub(crate) fn abort_process(&self, process: Process) {
         assert_ne!(process, self.process.get(), "a process cannot kill itself");
+        self.paused.borrow_mut().remove(&process);
+        let is_of_it = |task: &Task| task.process == process;
         loop {
-            let key = self.tasks.borrow().iter().find(|(_, t)| t.process == process).map(|(key, _)| key);
-            let Some(key) = key else { break };
-            let task = self.tasks.borrow_mut().remove(key);
-            let before = self.process.replace(process);
-            drop(task);
-            self.process.set(before);
+            let tasks = self.tasks.borrow();
+            let keys: Vec<usize> = tasks.iter().filter(|(_, t)| is_of_it(t)).map(|(key, _)| key).collect();
+            drop(tasks);
+            if keys.is_empty() {
+                break;
+            }
+            for key in keys {
+                // Dropping one may have dropped another.
+                let is_there = self.tasks.borrow().get(key).is_some_and(is_of_it);
+                let task = is_there.then(|| self.tasks.borrow_mut().remove(key));
+                let before = self.process.replace(process);
+                drop(task);
+                self.process.set(before);
+            }
         }
+    }
+
+    /// Lets the tasks of a process stand still from now on; what they wait for happens meanwhile.
+    pub(crate) fn pause_process(&self, process: Process) {
+        self.paused.borrow_mut().entry(process).or_default();
+    }
+
+    /// Lets the tasks of a process go on.
+    pub(crate) fn resume_process(&self, process: Process) {
+        let held = self.paused.borrow_mut().remove(&process).unwrap_or_default();
+        self.ready.borrow_mut().extend(held);
+    }
+
+    /// Lets the tasks of all processes go on.
+    pub(crate) fn resume_all(&self) {
+        let held = std::mem::take(&mut *self.paused.borrow_mut());
+        self.ready.borrow_mut().extend(held.into_values().flatten());
+    }
+
+    /// Tasks that have not ended.
+    pub(crate) fn task_count(&self) -> usize {
+        self.tasks.borrow().len()
+    }
+
+    /// Timers that are set.
+    pub(crate) fn timer_count(&self) -> usize {
+        self.timers.borrow().len()
     }
 
     /// Runs `f` as if called by a task of the process.
@@ -314,6 +362,10 @@ impl Core {
             let mut tasks = self.tasks.borrow_mut();
             match tasks.get_mut(key) {
                 Some(task) if task.wake.serial == serial => {
+                    if let Some(held) = self.paused.borrow_mut().get_mut(&task.process) {
+                        held.push((key, serial));
+                        return true;
+                    }
                     task.wake.queued.store(false, Ordering::Release);
                     task.future.take().map(|future| (future, task.waker.clone(), task.process))
                 }

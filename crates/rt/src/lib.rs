@@ -8,6 +8,7 @@
 
 mod buf;
 mod byte_reader;
+pub mod coverage;
 mod drive;
 mod executor;
 mod frame;

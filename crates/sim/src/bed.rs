@@ -1,18 +1,18 @@
 //! The fabric that is tested: nodes with simulated disks, and a manager with a store that survives it.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ApiAnswer, ApiReply, ApiRequest, FailureDomain};
-use weft_manager::{Manager, ManagerOptions, MapStore, MemStore};
+use weft_manager::{Journal, Manager, ManagerOptions, MapStore, MemStore, StoreError};
 use weft_rt::sim::{self, Crash, ProcessId, SimDisk, spawn_process};
 use weft_rt::sync::{Notify, race};
 use weft_rt::{Addr, Link, Listener, random_below, random_u128, sleep, timeout};
 use weft_store::{FormatOptions, OpenOptions, Store};
 use weft_target::{Target, TargetOptions};
-use weft_types::{DriveId, Durations, FabricId, FabricMap, Role};
+use weft_types::{DriveId, DriveState, Durations, FabricId, FabricMap, MapVersion, Role};
 use weft_wire::Kind;
 use weft_wire::handshake::{Hello, PeerRole};
 
@@ -57,7 +57,14 @@ pub struct Node {
     pub host: IpAddr,
     addr: Addr,
     disks: RefCell<Vec<SimDisk>>,
+    /// The drives that it began with.
     drives: Vec<DriveId>,
+    /// Those in their places now.
+    drives_now: RefCell<Vec<DriveId>>,
+    /// Whether it is gone for good.
+    is_lost: Cell<bool>,
+    /// Whether a drive may be in no state to be opened, because of what was done to it.
+    is_unsound: Cell<bool>,
     process: Cell<Option<ProcessId>>,
     stores: Rc<RefCell<Vec<Rc<Store>>>>,
     /// Asks the process to stop in order.
@@ -74,9 +81,47 @@ pub struct Bed {
     pub nodes: Vec<Node>,
     fabric: FabricId,
     map_store: MemStore,
-    manager: Cell<Option<ProcessId>>,
+    /// Managers that run, by their hosts. More than one only while somebody makes that mistake.
+    running_managers: RefCell<BTreeMap<IpAddr, ProcessId>>,
+    /// Where managers may run.
+    manager_hosts: Vec<IpAddr>,
+    /// By how much the monotonic clock of each host is too fast, in millionths; 0 for those not named.
+    rates: BTreeMap<IpAddr, i32>,
+    /// Whether managers do not notice who has taken over: a mistake, to see that it is found.
+    forgets_terms: Cell<bool>,
+    /// Places whose drives are to be replaced.
+    to_replace: RefCell<BTreeSet<(usize, usize)>>,
+    /// Drives that were replaced, and by which.
+    replaced: RefCell<Vec<(DriveId, DriveId)>>,
     /// By how much the clock of each host is off, in microseconds; 0 for those not named.
     skews: RefCell<BTreeMap<IpAddr, i64>>,
+}
+
+/// A store that does not say who has taken it over.
+struct Forgetful(MemStore);
+
+impl MapStore for Forgetful {
+    fn load(&self) -> Result<Option<(MapVersion, Vec<u8>)>, StoreError> {
+        self.0.load()
+    }
+
+    fn load_journal(&self) -> Result<Journal, StoreError> {
+        self.0.load_journal()
+    }
+
+    fn commit_with(
+        &self,
+        expected: MapVersion,
+        new: MapVersion,
+        bytes: &[u8],
+        journal: &Journal,
+    ) -> Result<(), StoreError> {
+        self.0.commit_with(expected, new, bytes, journal)
+    }
+
+    fn write_down(&self, journal: &Journal) -> Result<(), StoreError> {
+        self.0.write_down(journal)
+    }
 }
 
 /// The manager's host.
@@ -84,8 +129,13 @@ pub fn manager_host() -> IpAddr {
     IpAddr::from([10, 0, 1, 1])
 }
 
-fn manager_addr() -> Addr {
-    "10.0.1.1:4700".parse().expect("a valid address")
+/// Where another manager may run.
+pub fn second_manager_host() -> IpAddr {
+    IpAddr::from([10, 0, 1, 2])
+}
+
+fn manager_addr(host: IpAddr) -> Addr {
+    format!("{host}:4700").parse().expect("a valid address")
 }
 
 impl Node {
@@ -99,12 +149,42 @@ impl Node {
         self.disks.borrow_mut()[at] = disk;
     }
 
+    /// The identities of the drives in its places now.
+    pub fn drives_now(&self) -> Vec<DriveId> {
+        self.drives_now.borrow().clone()
+    }
+
+    /// The identity of the drive in a place now.
+    pub fn drive_at(&self, at: usize) -> DriveId {
+        self.drives_now.borrow()[at]
+    }
+
+    /// Its process, if it runs.
+    pub fn process(&self) -> Option<ProcessId> {
+        self.process.get()
+    }
+
+    /// From now on it does not start any more.
+    pub fn lose(&self) {
+        self.is_lost.set(true);
+    }
+
+    /// Whether it is gone for good.
+    pub fn is_lost(&self) -> bool {
+        self.is_lost.get()
+    }
+
+    /// From now on it starts without the drives that cannot be opened.
+    pub fn set_unsound(&self) {
+        self.is_unsound.set(true);
+    }
+
     /// Its open stores; none while it does not run.
     pub fn stores(&self) -> Vec<Rc<Store>> {
         self.stores.borrow().clone()
     }
 
-    /// The identities of its drives.
+    /// The identities of the drives that it began with.
     pub fn drives(&self) -> &[DriveId] {
         &self.drives
     }
@@ -113,6 +193,16 @@ impl Node {
 impl Bed {
     /// Formats the drives and starts everything.
     pub async fn start(shape: BedShape) -> Rc<Bed> {
+        Self::start_with(shape, BTreeMap::new(), false).await
+    }
+
+    /// Likewise, with clocks that run too fast or too slow by so many millionths, and perhaps a second host on which a
+    /// manager can run.
+    pub async fn start_with(
+        shape: BedShape,
+        rates: BTreeMap<IpAddr, i32>,
+        has_second_manager: bool,
+    ) -> Rc<Bed> {
         let fabric = FabricId::from_random(random_u128());
         let mut nodes = Vec::new();
         for n in 0..shape.nodes {
@@ -132,7 +222,10 @@ impl Bed {
                 host,
                 addr: format!("{host}:4800").parse().expect("a valid address"),
                 disks: RefCell::new(disks),
+                drives_now: RefCell::new(drives.clone()),
                 drives,
+                is_lost: Cell::new(false),
+                is_unsound: Cell::new(false),
                 process: Cell::new(None),
                 stores: Rc::default(),
                 stop: Rc::default(),
@@ -144,7 +237,16 @@ impl Bed {
             nodes,
             fabric,
             map_store: MemStore::new(),
-            manager: Cell::new(None),
+            running_managers: RefCell::default(),
+            manager_hosts: if has_second_manager {
+                vec![manager_host(), second_manager_host()]
+            } else {
+                vec![manager_host()]
+            },
+            rates,
+            forgets_terms: Cell::new(false),
+            to_replace: RefCell::default(),
+            replaced: RefCell::default(),
             skews: RefCell::default(),
         });
         bed.start_manager();
@@ -156,35 +258,90 @@ impl Bed {
 
     /// Where the managers listen.
     pub fn managers(&self) -> Vec<Addr> {
-        vec![manager_addr()]
+        self.manager_hosts.iter().copied().map(manager_addr).collect()
+    }
+
+    /// Lets managers that start from now on not notice when another one has taken over.
+    pub fn forget_terms(&self) {
+        self.forgets_terms.set(true);
+    }
+
+    /// The process of a manager that runs.
+    pub fn manager_process(&self) -> Option<ProcessId> {
+        self.running_managers.borrow().values().next().copied()
     }
 
     /// Starts the manager if it is not running.
-    pub fn start_manager(&self) {
-        if self.manager.get().is_some() {
-            return;
+    pub fn start_manager(self: &Rc<Self>) {
+        if self.running_managers.borrow().is_empty() {
+            self.start_manager_on(manager_host());
         }
+    }
+
+    /// Starts another manager beside the one that runs. Whether one could be started.
+    pub fn start_second_manager(self: &Rc<Self>) -> bool {
+        let free = |host: &&IpAddr| !self.running_managers.borrow().contains_key(*host);
+        match self.manager_hosts.iter().find(free) {
+            Some(host) if !self.running_managers.borrow().is_empty() => {
+                self.start_manager_on(*host);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn start_manager_on(self: &Rc<Self>, host: IpAddr) {
         let store = self.map_store.clone();
         let options = ManagerOptions {
             fabric: Some(self.fabric),
             durations: self.shape.durations,
             ..ManagerOptions::default()
         };
-        let process = spawn_process(manager_host(), "manager", async move {
-            let manager = Manager::start(store, options).expect("the manager's store can be read");
-            let listener = Listener::bind(&manager_addr()).expect("the old manager's socket is closed");
+        let name = if host == manager_host() { "manager" } else { "manager-2" };
+        let forgets = self.forgets_terms.get();
+        let (halted, is_halted) = (Rc::new(Notify::default()), Rc::new(Cell::new(false)));
+        let (halts, sets_halted) = (halted.clone(), is_halted.clone());
+        let process = spawn_process(host, name, async move {
+            let manager = match forgets {
+                true => Manager::start(Forgetful(store), options),
+                false => Manager::start(store, options),
+            };
+            let manager = manager.expect("the manager's store can be read");
+            let listener = Listener::bind(&manager_addr(host)).expect("the old manager's socket is closed");
             sim::tell(|| "starts".into());
-            manager.serve(listener).await;
+            weft_rt::spawn(manager.clone().serve(listener));
+            let reason = manager.halted().await;
+            sim::tell(|| format!("stops: {reason}"));
+            sets_halted.set(true);
+            halts.notify_all();
         });
-        sim::set_wall_skew(process, self.skew(manager_host()));
-        self.manager.set(Some(process));
+        sim::set_clock_rate(process, self.rate(host));
+        sim::set_wall_skew(process, self.skew(host));
+        self.running_managers.borrow_mut().insert(host, process);
+        // A manager that has stopped for good ends, as the daemon does; another one goes on, or is started.
+        let bed = self.clone();
+        weft_rt::spawn(async move {
+            while !is_halted.get() {
+                let halt = halted.notified();
+                if !sim::is_alive(process) {
+                    return;
+                }
+                race(halt, sleep(Duration::from_millis(50))).await;
+            }
+            let is_it = bed.running_managers.borrow().get(&host) == Some(&process);
+            if is_it {
+                bed.running_managers.borrow_mut().remove(&host);
+                sim::kill(process, Crash::Process);
+            }
+            bed.start_manager();
+        });
     }
 
     /// Sets how far the clock of a host is off, in microseconds: of what runs there, and of what will.
     pub fn set_clock(&self, host: IpAddr, skew_us: i64) {
         self.skews.borrow_mut().insert(host, skew_us);
         let nodes = self.nodes.iter().filter(|n| n.host == host).filter_map(|n| n.process.get());
-        let manager = self.manager.get().filter(|_| host == manager_host());
+        let manager = self.running_managers.borrow().get(&host).copied();
         nodes.chain(manager).for_each(|process| sim::set_wall_skew(process, skew_us));
     }
 
@@ -192,9 +349,13 @@ impl Bed {
         self.skews.borrow().get(&host).copied().unwrap_or(0)
     }
 
-    /// Kills the manager, if it is running.
+    fn rate(&self, host: IpAddr) -> i32 {
+        self.rates.get(&host).copied().unwrap_or(0)
+    }
+
+    /// Kills the manager, if it is running; all of them, if there are several.
     pub fn kill_manager(&self) {
-        if let Some(process) = self.manager.take() {
+        for process in self.running_managers.take().into_values() {
             sim::kill(process, Crash::Process);
         }
     }
@@ -202,9 +363,10 @@ impl Bed {
     /// Starts a node if it is not running.
     pub fn start_node(&self, n: usize) {
         let node = &self.nodes[n];
-        if node.process.get().is_some() {
+        if node.process.get().is_some() || node.is_lost() {
             return;
         }
+        let (managers, is_unsound) = (self.managers(), node.is_unsound.get());
         let (disks, shared) = (node.disks(), node.stores.clone());
         let (stop, is_stopped) = (node.stop.clone(), node.is_stopped.clone());
         let (addr, name) = (node.addr.clone(), node.name.clone());
@@ -215,25 +377,32 @@ impl Bed {
                 let drive = disk.open().expect("the old process is gone");
                 let path = drive.path().to_owned();
                 let opened = Store::open(drive, OpenOptions::default()).await;
-                let (store, report) = opened.expect("a drive opens after any crash");
+                let (store, report) = match opened {
+                    Ok(opened) => opened,
+                    Err(error) if is_unsound => {
+                        sim::tell(|| format!("cannot open {path}: {error}"));
+                        continue;
+                    }
+                    Err(error) => panic!("{path} does not open after a crash: {error}"),
+                };
                 sim::tell(|| format!("opens {path}: {report:?}"));
                 stores.push((path, store));
             }
             *shared.borrow_mut() = stores.iter().map(|(_, store)| store.clone()).collect();
             let listener = Listener::bind(&addr).expect("the old process's socket is closed");
-            let options =
-                TargetOptions { node_name: name, fabric, listen: addr, managers: vec![manager_addr()] };
+            let options = TargetOptions { node_name: name, fabric, listen: addr, managers };
             sim::tell(|| "serves".into());
             let target = Target::start(options, stores);
             race(target.run(listener), stop.notified()).await;
             target.stop().await;
             let stores = std::mem::take(&mut *shared.borrow_mut());
             for store in stores {
-                store.close().await.expect("its disk is sound");
+                assert!(store.close().await.is_ok() || is_unsound, "its disk is sound");
             }
             target.say_last_word().await;
             is_stopped.set(true);
         });
+        sim::set_clock_rate(process, self.rate(node.host));
         sim::set_wall_skew(process, self.skew(node.host));
         node.process.set(Some(process));
     }
@@ -267,7 +436,7 @@ impl Bed {
     /// # Panics
     /// If a manager runs.
     pub fn edit_map(&self, edit: impl FnOnce(&mut FabricMap)) {
-        assert!(self.manager.get().is_none(), "the map is edited while no manager runs");
+        assert!(self.manager_process().is_none(), "the map is edited while no manager runs");
         let (version, bytes) = self.map_store.load().expect("it can be read").expect("there is a map");
         let mut map = weft_wire::control::decode_map(&bytes).expect("it is a map");
         edit(&mut map);
@@ -293,18 +462,26 @@ impl Bed {
     /// # Panics
     /// If the manager refuses it.
     pub async fn create_volume(&self, name: &str, copies: u8, width: u32) {
+        self.create_volume_of(name, 16 << 20, copies, width, false).await;
+    }
+
+    /// Likewise, of any size in bytes, perhaps of more than there is room for.
+    ///
+    /// # Panics
+    /// If the manager refuses it.
+    pub async fn create_volume_of(&self, name: &str, size_bytes: u64, copies: u8, width: u32, thin: bool) {
         while self.map().await.drives.len() < self.shape.nodes * self.shape.drives {
             sleep(Duration::from_millis(50)).await;
         }
         let request = ApiRequest::VolumeCreate {
             name: name.into(),
-            size_bytes: 16 << 20,
+            size_bytes,
             copies,
             pool: None,
             stripe_unit_bytes: Some(16 << 10),
             width: Some(width),
             failure_domain: FailureDomain::Node,
-            thin: false,
+            thin,
             dry_run: false,
         };
         match self.api(request).await {
@@ -322,13 +499,70 @@ impl Bed {
         }
     }
 
+    /// Carries out a management operation, trying once for a while; what comes of it is told.
+    pub async fn ask(&self, request: ApiRequest) {
+        match timeout(Duration::from_secs(5), self.try_api(&request)).await {
+            Ok(Ok(_)) => sim::tell(|| format!("management: {request:?} is done")),
+            Ok(Err(error)) => sim::tell(|| format!("management: {error}")),
+            Err(_) => sim::tell(|| "the manager does not answer".into()),
+        }
+    }
+
+    /// The map as it is in the manager's store: what is true, whoever knows it.
+    pub fn truth(&self) -> FabricMap {
+        let (_, bytes) = self.map_store.load().expect("it can be read").expect("there is a map");
+        weft_wire::control::decode_map(&bytes).expect("it is a map")
+    }
+
+    /// The node that has a drive in one of its places now.
+    pub fn node_of(&self, drive: DriveId) -> Option<usize> {
+        self.nodes.iter().position(|n| n.drives_now.borrow().contains(&drive))
+    }
+
+    /// Whether a node's process runs.
+    pub fn is_running(&self, n: usize) -> bool {
+        self.nodes[n].process.get().is_some()
+    }
+
+    /// Puts an empty, formatted drive into a place of a node that does not run.
+    pub async fn put_empty_drive(&self, n: usize, at: usize) {
+        let node = &self.nodes[n];
+        let disk = SimDisk::new(&format!("{}/drive-{}-new", node.name, at + 1), self.shape.drive_bytes);
+        let id = DriveId::from_random(random_u128());
+        node.put_disk(at, disk.clone());
+        let old = std::mem::replace(&mut node.drives_now.borrow_mut()[at], id);
+        let drive = disk.open().expect("nobody has it open");
+        Store::format(&drive, FormatOptions::new(self.fabric, id))
+            .await
+            .expect("an empty disk can be formatted");
+        sim::tell(|| format!("{id} takes the place of {old} on {}", node.name));
+        self.replaced.borrow_mut().push((old, id));
+        self.to_replace.borrow_mut().remove(&(n, at));
+    }
+
+    /// Notes that somebody is to replace a drive.
+    pub fn wants_replacement(&self, n: usize, at: usize) {
+        self.to_replace.borrow_mut().insert((n, at));
+    }
+
+    /// Whether somebody is to replace a drive.
+    pub fn is_to_be_replaced(&self, n: usize, at: usize) -> bool {
+        self.to_replace.borrow().contains(&(n, at))
+    }
+
+    /// Drives that were replaced, and by which.
+    pub fn replaced(&self) -> Vec<(DriveId, DriveId)> {
+        self.replaced.borrow().clone()
+    }
+
     /// Carries out a management operation, trying once.
     ///
     /// # Errors
     /// What the manager said, or that it does not answer.
     pub async fn try_api(&self, request: &ApiRequest) -> Result<ApiAnswer, String> {
         let hello = Hello::new(PeerRole::Tool, None, "harness");
-        let link = Link::connect(&manager_addr(), &hello).await.map_err(|e| e.to_string())?;
+        let host = self.running_managers.borrow().keys().next().copied().unwrap_or(manager_host());
+        let link = Link::connect(&manager_addr(host), &hello).await.map_err(|e| e.to_string())?;
         let frame = link.call(Kind::Api, &weft_api::encode_request(request), vec![]).await;
         let frame = frame.map_err(|e| e.to_string())?;
         let reply: ApiReply = weft_api::decode_reply(&frame.body).map_err(|e| e.to_string())?;
@@ -353,6 +587,14 @@ impl Bed {
         }
         if let Some((group, relocation)) = map.relocations.iter().next() {
             return Err(format!("group {group}: {} still passes to {}", relocation.from, relocation.to));
+        }
+        if let Some((n, at)) = self.to_replace.borrow().first() {
+            return Err(format!("drive {at} of node {n} is to be replaced"));
+        }
+        let failed = |d: &DriveId| map.drives.get(d).is_some_and(|d| d.state == DriveState::Failed);
+        let present = self.nodes.iter().filter(|n| !n.is_lost()).flat_map(|n| n.drives_now());
+        if let Some(drive) = { present }.find(failed) {
+            return Err(format!("{drive} is marked as failed"));
         }
         match map.sessions.values().next() {
             Some(session) => Err(format!("session {} of {} is left", session.id, session.client)),
@@ -422,7 +664,8 @@ impl Bed {
         Ok(chunks)
     }
 
-    fn store(&self, drive: DriveId) -> Option<Rc<Store>> {
+    /// The open store of a drive.
+    pub fn store(&self, drive: DriveId) -> Option<Rc<Store>> {
         self.nodes.iter().flat_map(|n| n.stores.borrow().clone()).find(|store| store.label().drive == drive)
     }
 }

@@ -1,18 +1,33 @@
 //! Whole: a fabric in one process, under simulation, with faults and checkers.
 //!
 //! One seed is one run: a fabric of 3 to 6 nodes with a manager and several clients, on the real store, target,
-//! client and manager code; faults for a while; then everything heals and must converge. [`run_seed`] checks
-//! that every block was one atomic register ([`History`]), that the fabric becomes whole again within a bound
-//! of virtual time, and that replicas are equal then. The same seed gives the same run.
+//! client and manager code; faults for a while; then everything heals and must converge. What a seed does is a
+//! [`Plan`]; [`run_plan`] runs it and checks what `check` says. The same plan gives the same run.
 
 mod bed;
-mod faults;
+pub mod check;
+mod clients;
+mod coverage;
+mod dice;
+pub mod faults;
+mod filler;
 mod history;
 pub mod hunt;
+mod ledger;
+mod minimise;
+mod plan;
 mod run;
+mod soak;
 pub mod workload;
 
-pub use bed::{Bed, BedShape, manager_host};
-pub use faults::{Fault, Schedule};
+pub use bed::{Bed, BedShape, manager_host, second_manager_host};
+pub use clients::{Habits, Party, client_host};
+pub use coverage::Coverage;
+pub use dice::Dice;
+pub use faults::{Fault, Planned};
 pub use history::{Action, Call, History, Operation, Value, Violation, is_explained, is_linearizable};
-pub use run::{Failure, Outcome, replay_command, run_seed};
+pub use ledger::{Failed, Ledger};
+pub use minimise::{minimise, schedule};
+pub use plan::Plan;
+pub use run::{Failure, Outcome, replay_command, run_plan, run_seed};
+pub use soak::{PATHS_AFTER, Soak, fresh_seed};

@@ -1,56 +1,146 @@
-//! Runs seeds of the simulation: `--seed N` for one, `--seeds FIRST..END` for many, `--story` for what happened.
-//! `mutations` breaks every rule in turn, and shows that it is noticed.
+//! Runs seeds of the simulation: one, many, or as many as fit into some time; and breaks every rule in turn, to show
+//! that the simulation notices.
 
 mod mutations;
 
-use std::process::ExitCode;
-use weft_sim::run_seed;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+use weft_sim::{Failure, Plan, Soak, minimise, run_plan, schedule};
 
-const USAGE: &str = "usage: weft-sim [--seed N | --seeds FIRST..END] [--story]";
+const USAGE: &str = "\
+usage: weft-sim [--seed N [--faults LIST] | --seeds FIRST..END] [--story] [--minimise] [--plan]
+       weft-sim soak --minutes N [--seeds-max N] [--jobs N] [--ledger FILE]
+
+  --seed N       one seed
+  --faults LIST  only these faults of its plan, by number, some of them shorter: 3,7/4,9
+  --seeds A..B   many seeds
+  --story        tell what happens as it happens
+  --minimise     of a seed that fails, find fewer and shorter faults with which it still does
+  --plan         show what a seed has planned, and run nothing
+  soak           fresh seeds on all cores, counted in target/soak/COMMIT.json";
 
 fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let ended = match args.first().map(String::as_str) {
+        Some("soak") => soak(&args[1..]),
+        Some("mutations") => return mutations::main(args[1..].iter().cloned()),
+        _ => seeds(&args),
+    };
+    ended.unwrap_or_else(|| {
+        eprintln!("{USAGE}\n{}", mutations::USAGE);
+        ExitCode::from(2)
+    })
+}
+
+/// Runs seeds; none if the arguments are wrong.
+fn seeds(args: &[String]) -> Option<ExitCode> {
     let mut seeds = 0..200;
-    let mut story = false;
-    let mut args = std::env::args().skip(1).peekable();
-    if args.next_if(|arg| arg == "mutations").is_some() {
-        return mutations::main(args);
-    }
+    let (mut story, mut least, mut plan_only, mut faults) = (false, false, false, None);
+    let mut args = args.iter();
     while let Some(arg) = args.next() {
-        let parsed = match arg.as_str() {
-            "--story" => {
-                story = true;
-                Some(())
+        match arg.as_str() {
+            "--story" => story = true,
+            "--minimise" => least = true,
+            "--plan" => plan_only = true,
+            "--faults" => faults = Some(args.next()?.clone()),
+            "--seed" => {
+                let n: u64 = args.next()?.parse().ok()?;
+                seeds = n..n + 1;
             }
-            "--seed" => args.next().and_then(|n| n.parse().ok()).map(|n: u64| seeds = n..n + 1),
-            "--seeds" => args.next().and_then(|range| {
-                let (first, end) = range.split_once("..")?;
+            "--seeds" => {
+                let (first, end) = args.next()?.split_once("..")?;
                 seeds = first.parse().ok()?..end.parse().ok()?;
-                Some(())
-            }),
-            _ => None,
-        };
-        if parsed.is_none() {
-            eprintln!("{USAGE}\n{}", mutations::USAGE);
-            return ExitCode::from(2);
+            }
+            _ => return None,
         }
     }
     let many = seeds.end - seeds.start > 1;
     let mut failed = 0;
     for seed in seeds {
-        match run_seed(seed, story) {
+        let mut plan = Plan::of(seed);
+        if let Some(list) = &faults {
+            plan = match plan.with_faults(list) {
+                Ok(plan) => plan,
+                Err(wrong) => {
+                    eprintln!("{wrong}");
+                    return Some(ExitCode::from(2));
+                }
+            };
+        }
+        if plan_only {
+            print!("{}", schedule(&Failure { seed, faults: faults.clone(), what: String::new() }));
+            continue;
+        }
+        match run_plan(&plan, story).0 {
             Ok(outcome) if many => {
                 println!("seed {seed}: {} operations, {} faults", outcome.operations, outcome.faults)
             }
             Ok(outcome) => println!("seed {seed}: {outcome:#?}"),
-            Err(failure) => {
+            Err(what) => {
                 failed += 1;
-                println!("{failure}");
+                let found = Failure { seed, faults: faults.clone(), what };
+                println!("{found}");
+                if least {
+                    std::panic::set_hook(Box::new(|_| {}));
+                    let least = minimise(&found, |line| println!("{line}"));
+                    println!("with as few faults as possible: {least}\n{}", schedule(&least));
+                }
             }
         }
     }
     if failed > 0 {
         println!("{failed} seeds failed");
-        return ExitCode::FAILURE;
+        return Some(ExitCode::FAILURE);
     }
-    ExitCode::SUCCESS
+    Some(ExitCode::SUCCESS)
+}
+
+/// Runs a soak; none if the arguments are wrong.
+fn soak(args: &[String]) -> Option<ExitCode> {
+    let commit = commit();
+    let mut soak = Soak {
+        lasts: Duration::ZERO,
+        seeds_max: u64::MAX,
+        jobs: std::thread::available_parallelism().map_or(1, usize::from),
+        path: PathBuf::from(format!("target/soak/{commit}.json")),
+        commit,
+    };
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let value = args.next()?;
+        match arg.as_str() {
+            "--minutes" => {
+                soak.lasts = Duration::try_from_secs_f64(60.0 * value.parse::<f64>().ok()?).ok()?
+            }
+            "--seeds-max" => soak.seeds_max = value.parse().ok()?,
+            "--jobs" => soak.jobs = value.parse().ok().filter(|jobs| *jobs > 0)?,
+            "--ledger" => soak.path = PathBuf::from(value),
+            _ => return None,
+        }
+    }
+    if soak.lasts.is_zero() {
+        return None;
+    }
+    Some(match soak.run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: the ledger {}: {error}", soak.path.display());
+            ExitCode::FAILURE
+        }
+    })
+}
+
+/// The commit that is checked out, and whether the tree differs from it.
+fn commit() -> String {
+    let git = |args: &[&str]| {
+        let ran = Command::new("git").args(args).output().ok().filter(|ran| ran.status.success())?;
+        Some(String::from_utf8_lossy(&ran.stdout).trim().to_owned())
+    };
+    let Some(head) = git(&["rev-parse", "--short=12", "HEAD"]) else { return "unknown".into() };
+    match git(&["status", "--porcelain", "--untracked-files=no"]) {
+        Some(changes) if changes.is_empty() => head,
+        _ => format!("{head}-changed"),
+    }
 }

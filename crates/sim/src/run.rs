@@ -1,48 +1,62 @@
-//! One seed, from the empty fabric to the verdict.
+//! One run, from the empty fabric to the verdict: faults first, then everything heals and must converge.
 
-use crate::bed::{Bed, BedShape};
-use crate::faults::{self, Schedule, client_host};
+use crate::bed::{Bed, manager_host, second_manager_host};
+use crate::check::{durable, equal, lease::LeaseCheck, limits::LimitsCheck, linearizable, progress};
+use crate::clients::{self, Party, client_host};
+use crate::coverage::Coverage;
+use crate::faults::{self, Fault, Guard};
+use crate::filler::{FILLER, FILLER_BYTES};
 use crate::history::History;
-use crate::workload::{self, Workload};
-use std::cell::RefCell;
+use crate::plan::Plan;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ApiAnswer, ApiRequest};
 use weft_client::AttachMode;
-use weft_rt::sim::{self, Crash, Sim, spawn_process};
-use weft_rt::{now, random_below, sleep, spawn};
-
-/// Faults per run, at most.
-const FAULTS_MAX: u64 = 14;
+use weft_rt::sim::{self, Sim, spawn_process};
+use weft_rt::{coverage, now, random_below, sleep, sleep_until, spawn};
 
 /// How long clients go on after the last fault was healed.
-const AFTERMATH: Duration = Duration::from_secs(2);
+const AFTERMATH: Duration = Duration::from_millis(500);
 
-/// Virtual time within which a healed fabric must be whole: sessions expire, every lease is waited out and
-/// every replica is verified well before.
-const CONVERGE_WITHIN: Duration = Duration::from_secs(120);
+/// What a fault leads to when it ends by itself has begun after this.
+const ENDED_AFTER: Duration = Duration::from_millis(500);
+
+/// Polls of tasks in a run: many times what the longest needs.
+const POLLS_MAX: u64 = 60_000_000;
 
 /// What a run that went well did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Hash over everything that happened: two runs of one seed have the same.
+    /// Hash over everything that happened: two runs of one plan have the same.
     pub trace: u64,
     /// Operations that clients completed, per block.
     pub operations: u64,
     /// Faults that struck.
     pub faults: usize,
-    /// Chunks compared by the final scrub.
+    /// Faults that were planned, and would have destroyed what nothing could save.
+    pub spared: usize,
+    /// Reads that replicas answered.
+    pub reads: u64,
+    /// The most tasks at any time.
+    pub tasks: usize,
+    /// Chunks compared in the end.
     pub chunks: u64,
     /// Virtual time from the last fault to a whole fabric.
     pub converged_after: Duration,
+    /// Virtual time of the whole run.
+    pub virtual_time: Duration,
 }
 
 /// What a run found.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Failure {
     /// The seed.
     pub seed: u64,
+    /// The faults that it ran with, as [`Plan::with_faults`] takes them; none for all of its plan.
+    pub faults: Option<String>,
     /// What is wrong.
     pub what: String,
 }
@@ -50,111 +64,168 @@ pub struct Failure {
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(f, "seed {}: {}", self.seed, self.what)?;
-        write!(f, "replay: {}", replay_command(self.seed))
+        write!(f, "replay: {}", replay_command(self.seed, self.faults.as_deref()))
     }
 }
 
 /// The command that runs a seed again and tells its story.
-pub fn replay_command(seed: u64) -> String {
-    format!("cargo run -p weft-sim -- --seed {seed} --story")
+pub fn replay_command(seed: u64, faults: Option<&str>) -> String {
+    let faults = faults.map_or(String::new(), |list| format!(" --faults '{list}'"));
+    format!("cargo run --profile simulation -p weft-sim -- --seed {seed}{faults} --story")
 }
 
 /// Runs one seed; with its story, prints what happens as it happens.
 ///
 /// # Errors
-/// What is wrong: a block that was no atomic register, a fabric that does not become whole, replicas that
-/// differ, a panic anywhere.
+/// What is wrong: see [`run_plan`].
 pub fn run_seed(seed: u64, with_story: bool) -> Result<Outcome, Failure> {
-    let mut simulation = Sim::new(seed);
+    let (result, _) = run_plan(&Plan::of(seed), with_story);
+    result.map_err(|what| Failure { seed, faults: None, what })
+}
+
+/// Runs a plan; says what came of it and which paths it took. What is wrong is a block that was no atomic register, a
+/// fabric that does not become whole, replicas that differ, a limit that was passed, or a panic anywhere.
+pub fn run_plan(plan: &Plan, with_story: bool) -> (Result<Outcome, String>, Coverage) {
+    let mut simulation = Sim::new(plan.seed).with_polls_max(POLLS_MAX);
     if with_story {
         simulation = simulation.with_story(|line| println!("{line}"));
     }
-    let result: Rc<RefCell<Option<Result<Outcome, String>>>> = Rc::default();
-    let slot = result.clone();
+    coverage::take_counts();
+    type Slot<T> = Rc<RefCell<Option<T>>>;
+    let (result, pairs): (Slot<Result<Outcome, String>>, Slot<Coverage>) = Default::default();
+    let (result_slot, pairs_slot, own) = (result.clone(), pairs.clone(), plan.clone());
     let ran = catch_unwind(AssertUnwindSafe(|| {
         simulation.block_on(async move {
-            let outcome = scenario().await;
-            *slot.borrow_mut() = Some(outcome);
+            let outcome = scenario(own, pairs_slot).await;
+            *result_slot.borrow_mut() = Some(outcome);
         });
     }));
-    let what = match (ran, result.borrow_mut().take()) {
-        (Ok(()), Some(Ok(outcome))) => return Ok(outcome),
-        (Ok(()), Some(Err(what))) => what,
+    coverage::observe_reads(None);
+    let mut covered = pairs.take().unwrap_or_default();
+    covered.add_paths(&coverage::take_counts());
+    let result = match (ran, result.take()) {
+        (Ok(()), Some(result)) => result,
+        (Ok(()), None) => Err("the run ended without an outcome".to_owned()),
         (Err(panic), _) => {
             let text = panic.downcast_ref::<String>().cloned();
-            text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default()
+            Err(text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default())
         }
-        (Ok(()), None) => "the run ended without an outcome".to_owned(),
     };
-    Err(Failure { seed, what })
+    (result, covered)
 }
 
-async fn scenario() -> Result<Outcome, String> {
-    let bed = Bed::start(BedShape::random()).await;
-    sim::tell(|| format!("{:?}", bed.shape));
-    bed.create_volume("shared", bed.shape.copies, 2).await;
-    let history = History::default();
-    let clients = 2 + random_below(3) as usize;
-    let workload = Workload {
-        managers: bed.managers(),
-        volume: "shared".into(),
-        hot_blocks: hot_blocks(),
-        think: Duration::from_micros([1_000, 5_000, 30_000][random_below(3) as usize]),
-        operations: None,
-        depth: 1 + random_below(3),
-    };
-    let processes: Vec<_> = (0..clients)
-        .map(|n| {
-            let name = format!("client-{}", n + 1);
-            let run = workload::run(name.clone(), workload.clone(), history.clone());
-            spawn_process(client_host(n), &name, run)
-        })
-        .collect();
+async fn scenario(plan: Plan, covered: Rc<RefCell<Option<Coverage>>>) -> Result<Outcome, String> {
+    let began = now();
+    let bed = start(&plan).await;
+    let guard = Rc::new(Guard::default());
+    let reads = LeaseCheck::start(&bed);
+    let limits = Rc::new(LimitsCheck::default());
+    let limits_task = spawn(limits.clone().watch(bed.clone()));
+
+    let parties = parties(&plan, &bed);
+    let mut running: Vec<progress::Finishing> = Vec::new();
+    for (party, count) in &parties {
+        for _ in 0..*count {
+            let (name, done) = (format!("client-{}", running.len() + 1), Rc::new(Cell::new(false)));
+            let run = clients::run(name.clone(), party.clone(), done.clone());
+            let process = spawn_process(client_host(running.len()), &name, run);
+            running.push((name, process, done));
+        }
+    }
     sleep(Duration::from_millis(300)).await;
 
     // Scrubs run into every fault, and must not take one for damage.
-    let scrubs = bed.clone();
+    let (scrubbed, scrub_guard) = (bed.clone(), guard.clone());
     let scrubs = spawn(async move {
         while random_below(2) > 0 {
-            scrubs.scrub_itself().await.unwrap_or_else(|found| panic!("{found}"));
+            equal::scrub(&scrubbed, &scrub_guard).await.unwrap_or_else(|found| panic!("{found}"));
             sleep(Duration::from_millis(random_below(1_000))).await;
         }
     });
-    let schedule = Schedule::random(FAULTS_MAX, bed.nodes.len(), bed.shape.drives, clients);
-    schedule.play(&bed, &processes).await;
+    let processes: Vec<_> = running.iter().map(|(_, process, _)| *process).collect();
+    let (struck, spared) = faults::play(&bed, &guard, &plan.faults, &processes).await;
+    *covered.borrow_mut() = Some(Coverage::of_pairs(&struck));
     // Time in which faults still overlap with whatever they caused.
     sleep(Duration::from_millis(random_below(2_000))).await;
     faults::heal(&bed);
-    sleep(AFTERMATH).await;
-    for process in &processes {
-        sim::kill(*process, Crash::Process);
-    }
     // Everything that ends by itself has ended after this; then heal once more, for good.
-    sleep(Duration::from_secs(6)).await;
+    sleep_until(struck.iter().map(|s| s.to).max().unwrap_or(now())).await;
+    sleep(ENDED_AFTER).await;
     faults::heal(&bed);
+    faults::mend(&bed, &guard).await;
+    sleep(AFTERMATH).await;
 
     scrubs.abort();
     let healed = now();
-    let converged_after = converge(&bed, healed).await?;
-    read_everything(&bed, &workload, &history).await?;
-    converge(&bed, now()).await?;
-    bed.scrub_itself().await?;
-    let chunks = bed.scrub().await?;
-    no_drive_is_taken_for_older(&bed).await?;
-    history.check().map_err(|v| v.to_string())?;
+    parties.iter().for_each(|(party, _)| party.is_over.set(true));
+    let operations = |parties: &[(Party, usize)]| parties.iter().map(|(p, _)| p.history.completed()).sum();
+    progress::finish(&running).await?;
+    let converged_after = progress::converge(&bed, &guard, healed).await?;
+    let done: u64 = operations(&parties);
+    for (party, _) in &parties {
+        durable::check(&party.managers, &party.volume, &party.history).await?;
+    }
+    progress::converge(&bed, &guard, now()).await?;
+    equal::scrub(&bed, &guard).await?;
+    let chunks = equal::check(&bed).await?;
+    if !guard.may_be_older() {
+        no_drive_is_taken_for_older(&bed).await?;
+    }
+    for (party, _) in &parties {
+        linearizable::check(&party.volume, &party.history)?;
+    }
+    limits_task.abort();
     Ok(Outcome {
         trace: sim::trace_hash(),
-        operations: history.completed(),
-        faults: schedule.0.len(),
+        operations: done,
+        faults: struck.len(),
+        spared,
+        reads: reads.verdict()?,
+        tasks: limits.verdict()?,
         chunks,
         converged_after,
+        virtual_time: now() - began,
     })
 }
 
-/// Few blocks, so that clients meet; some next to a stripe unit's end, so that requests span two objects.
-fn hot_blocks() -> Vec<u64> {
-    let runs = 1 + random_below(4);
-    (0..runs).map(|i| [0, 2, 150, 515][i as usize] + random_below(2)).collect()
+async fn start(plan: &Plan) -> Rc<Bed> {
+    let mut rates = BTreeMap::new();
+    for (n, rate) in plan.rates.iter().enumerate() {
+        if n < plan.shape.nodes {
+            rates.insert([10, 0, 0, 1 + n as u8].into(), *rate);
+        } else {
+            rates.insert(manager_host(), *rate);
+            rates.insert(second_manager_host(), -*rate);
+        }
+    }
+    let has_second = plan.faults.iter().any(|p| matches!(p.fault, Fault::SecondManager {}));
+    let bed = Bed::start_with(plan.shape.clone(), rates, has_second).await;
+    sim::tell(|| format!("{:?}", bed.shape));
+    bed.create_volume("shared", bed.shape.copies, 2).await;
+    if plan.loners > 0 {
+        bed.create_volume("alone", bed.shape.copies, 2).await;
+    }
+    if plan.faults.iter().any(|p| matches!(p.fault, Fault::Full { .. })) {
+        bed.create_volume_of(FILLER, FILLER_BYTES, bed.shape.copies, 1, true).await;
+    }
+    bed
+}
+
+/// The clients of each volume, and how many of them.
+fn parties(plan: &Plan, bed: &Bed) -> Vec<(Party, usize)> {
+    let party = |volume: &str, mode| Party {
+        managers: bed.managers(),
+        volume: volume.into(),
+        mode,
+        habits: plan.habits.clone(),
+        history: History::default(),
+        is_over: Rc::default(),
+    };
+    let mut parties = vec![(party("shared", AttachMode::Shared), plan.sharers)];
+    if plan.loners > 0 {
+        parties.push((party("alone", AttachMode::Exclusive), plan.loners));
+    }
+    parties
 }
 
 /// Whatever crashed, disks keep here what was flushed: a drive that is taken for an older copy of itself is a fault.
@@ -168,26 +239,4 @@ async fn no_drive_is_taken_for_older(bed: &Rc<Bed>) -> Result<(), String> {
         None => Ok(()),
         Some(event) => Err(event.why),
     }
-}
-
-async fn converge(bed: &Rc<Bed>, from: weft_rt::Instant) -> Result<Duration, String> {
-    loop {
-        match bed.is_whole().await {
-            Ok(()) => return Ok(now() - from),
-            Err(why) if now() - from > CONVERGE_WITHIN => {
-                return Err(format!("not whole {CONVERGE_WITHIN:?} after everything healed: {why}"));
-            }
-            Err(_) => sleep(Duration::from_millis(100)).await,
-        }
-    }
-}
-
-/// Durability: a client that was not there before reads every block that was touched.
-async fn read_everything(bed: &Rc<Bed>, workload: &Workload, history: &History) -> Result<(), String> {
-    let volume = workload::attach(&bed.managers(), &workload.volume, "reader", AttachMode::Shared).await;
-    for block in history.blocks() {
-        workload::read("reader", &volume, history, block, 1).await.map_err(|e| e.to_string())?;
-    }
-    volume.detach().await;
-    Ok(())
 }

@@ -120,7 +120,7 @@ fn bytes(block: u64) -> u64 {
     block * BLOCK_SIZE as u64
 }
 
-async fn write(
+pub(crate) async fn write(
     name: &str,
     volume: &Volume,
     history: &History,
@@ -139,7 +139,7 @@ async fn write(
     Ok(())
 }
 
-async fn zero(
+pub(crate) async fn zero(
     name: &str,
     volume: &Volume,
     history: &History,

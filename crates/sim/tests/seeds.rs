@@ -1,39 +1,79 @@
-//! Fixed seeds on every run of the tests; `cargo run -p weft-sim -- --seeds A..B` runs others.
+//! Seeds on every run of the tests: those that once found something, and some that nobody has run before.
 
 use std::process::Command;
-use weft_sim::run_seed;
+use std::sync::atomic::{AtomicU64, Ordering};
+use weft_sim::{Plan, fresh_seed, replay_command, run_plan, run_seed};
 
-/// Seeds run on each of two threads.
-const SEEDS: u64 = 100;
+/// Fresh seeds on each run of the tests.
+const FRESH: u64 = 40;
 
-fn run(seeds: std::ops::Range<u64>) {
-    let mut operations = 0;
-    for seed in seeds {
-        match run_seed(seed, false) {
-            Ok(outcome) => operations += outcome.operations,
-            Err(failure) => panic!("{failure}"),
+/// Threads that run them.
+const JOBS: usize = 2;
+
+/// Seeds that found something: see the file.
+const REGRESSIONS: &str = include_str!("../regressions.txt");
+
+/// Per line of the list a seed and its faults.
+fn regressions() -> Vec<(u64, Option<&'static str>)> {
+    let lines = REGRESSIONS.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let (run, said) = line.split_once(':').expect("a seed and what it found");
+            assert!(said.trim().ends_with('.'), "what it found is a sentence: {line}");
+            let mut words = run.split_whitespace();
+            let seed = words.next().expect("a seed").parse().expect("a seed is a number");
+            (seed, words.next())
+        })
+        .collect()
+}
+
+#[test]
+fn seeds_that_once_found_something_hold() {
+    for (seed, faults) in regressions() {
+        let plan = Plan::of(seed);
+        let plan = match faults {
+            Some(list) => plan.with_faults(list).unwrap_or_else(|wrong| panic!("{wrong}")),
+            None => plan,
+        };
+        if let Err(what) = run_plan(&plan, false).0 {
+            panic!("{what}\nreplay: {}", replay_command(seed, faults));
         }
     }
-    println!("{operations} operations checked");
 }
 
 #[test]
-fn seeds_of_the_first_half_hold() {
-    run(0..SEEDS);
-}
-
-#[test]
-fn seeds_of_the_second_half_hold() {
-    run(SEEDS..2 * SEEDS);
+fn fresh_seeds_hold() {
+    let first = fresh_seed();
+    println!("seeds {first}..{}", first + FRESH);
+    let next = AtomicU64::new(first);
+    std::thread::scope(|scope| {
+        let jobs: Vec<_> = (0..JOBS)
+            .map(|_| {
+                scope.spawn(|| {
+                    loop {
+                        let seed = next.fetch_add(1, Ordering::Relaxed);
+                        if seed >= first + FRESH {
+                            return;
+                        }
+                        run_seed(seed, false).unwrap_or_else(|failure| panic!("{failure}"));
+                    }
+                })
+            })
+            .collect();
+        let ended: Vec<_> = jobs.into_iter().map(|job| job.join()).collect();
+        assert!(ended.iter().all(Result::is_ok), "a seed fails");
+    });
 }
 
 /// Two processes, since addresses of memory must not matter either.
 #[test]
 fn two_processes_give_one_seed_the_same_trace() {
-    let run = || {
-        let output = Command::new(env!("CARGO_BIN_EXE_weft-sim")).args(["--seed", "42"]).output().unwrap();
+    let run = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_weft-sim")).args(args).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-        output.stdout
+        String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    assert_eq!(String::from_utf8_lossy(&run()), String::from_utf8_lossy(&run()));
+    for args in [&["--seed", "42"][..], &["--seed", "7", "--faults", "1,4/4"]] {
+        assert_eq!(run(args), run(args));
+    }
 }

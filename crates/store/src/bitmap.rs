@@ -5,6 +5,7 @@
 //! that instant, and a zone that changes afterwards first keeps a copy of its bits until
 //! [`Bitmap::thaw`].
 
+use crate::StoreError;
 use crate::region::{Place, PlaceRun, RegionMap, ZONE_BLOCKS};
 use weft_types::BLOCK_SIZE;
 
@@ -16,6 +17,31 @@ pub(crate) type ZoneBits = [u64; WORDS];
 /// Runs that are looked at for one that fits a whole request, before it is cut into pieces: a bound on the
 /// time that a fragmented drive costs.
 const RUNS_TRIED_MAX: usize = 64;
+
+/// A place that something on the drive claims to own, and cannot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unowned {
+    /// No data and no map page can lie there.
+    Outside(Place),
+    /// The bitmap has it as free, or it was given back already.
+    Free(Place),
+}
+
+impl Unowned {
+    /// The drive contradicts itself; `what` is what claims the place.
+    pub(crate) fn found_by(self, what: &'static str) -> StoreError {
+        match self {
+            Unowned::Outside(place) => {
+                StoreError::damaged(what, place, "it lies outside of the part of the drive that holds data")
+            }
+            Unowned::Free(place) => StoreError::damaged(
+                what,
+                place,
+                "the bitmap has the place as free, or something else owned it too and gave it back",
+            ),
+        }
+    }
+}
 
 struct Zone {
     bits: Box<ZoneBits>,
@@ -81,13 +107,19 @@ impl Bitmap {
         self.reuses_at_once = true;
     }
 
-    /// Takes a zone's bits from the drive.
-    pub(crate) fn load(&mut self, zone: u64, bits: Box<ZoneBits>) {
+    /// Takes a zone's bits from the drive; `false` (and no change) if they leave a part of the fixed regions, or what
+    /// lies beyond the drive, to be allocated.
+    pub(crate) fn load(&mut self, zone: u64, bits: Box<ZoneBits>) -> bool {
+        let pristine = Self::pristine(&self.region, zone);
+        if bits.iter().zip(pristine.iter()).any(|(bits, fixed)| bits & fixed != *fixed) {
+            return false;
+        }
         let z = &mut self.zones[zone as usize];
         self.free -= u64::from(z.free);
         z.free = count_free(&bits);
         z.bits = bits;
         self.free += u64::from(z.free);
+        true
     }
 
     /// Blocks that are not in use.
@@ -155,20 +187,35 @@ impl Bitmap {
 
     /// Returns a run.
     ///
-    /// # Panics
-    /// If part of it is free already: two owners would follow.
-    pub(crate) fn release(&mut self, run: PlaceRun) {
-        assert!(self.region.holds_data(run), "{run:?} does not hold data");
+    /// # Errors
+    /// The first place of it that cannot hold data, or is free already: two owners would follow. Then nothing is
+    /// changed. What is on a drive may say so, so it is the drive that is not to be trusted.
+    pub(crate) fn release(&mut self, run: PlaceRun) -> Result<(), Unowned> {
+        self.check_owned(run)?;
         for block in blocks(run) {
             let zone = self.zone_to_change(block);
             let (word, bit) = position(block);
-            assert!(zone.bits[word] & bit != 0, "block {block} is returned twice");
             zone.bits[word] &= !bit;
             zone.free += 1;
         }
         self.free += u64::from(run.count);
         if self.reuses_at_once {
             (self.data_at, self.page_at) = (run.place.0, run.place.0);
+        }
+        Ok(())
+    }
+
+    /// Whether something may own this run: it can hold data, and all of it is in use.
+    ///
+    /// # Errors
+    /// The first place of it for which that is not so.
+    pub(crate) fn check_owned(&self, run: PlaceRun) -> Result<(), Unowned> {
+        if !self.region.holds_data(run) {
+            return Err(Unowned::Outside(run.place));
+        }
+        match blocks(run).map(Place).find(|place| !self.is_used(*place)) {
+            Some(place) => Err(Unowned::Free(place)),
+            None => Ok(()),
         }
     }
 
@@ -349,7 +396,7 @@ mod tests {
             for (count, give) in steps {
                 if give && !held.is_empty() {
                     let run = held.swap_remove(count as usize % held.len());
-                    map.release(run);
+                    map.release(run).unwrap();
                 } else {
                     let mut out = Vec::new();
                     map.allocate(count, &mut out);
@@ -376,7 +423,7 @@ mod tests {
         assert_eq!(map.allocate_page(), None);
         let first = out[0].place;
         for i in [0, 2, 4, 5] {
-            map.release(PlaceRun { place: first.plus(i), count: 1 });
+            map.release(PlaceRun { place: first.plus(i), count: 1 }).unwrap();
         }
         let mut pieces = Vec::new();
         map.allocate(4, &mut pieces);
@@ -391,11 +438,43 @@ mod tests {
         let zone = out[0].place.0 / ZONE_BLOCKS;
         assert_eq!(map.freeze(), vec![zone]);
         let before = map.frozen_bits(zone);
-        map.release(out[0]);
+        map.release(out[0]).unwrap();
         map.allocate_page().unwrap();
         assert_eq!(map.frozen_bits(zone), before);
         map.thaw();
         assert!(map.freeze().contains(&zone) || !map.is_used(out[0].place));
+    }
+
+    #[test]
+    fn a_place_returns_once_and_none_outside_does() {
+        let mut map = Bitmap::new(region());
+        let mut out = Vec::new();
+        map.allocate(4, &mut out);
+        let (run, free) = (out[0], map.free());
+        map.release(PlaceRun { count: 1, ..run }).unwrap();
+        assert_eq!(map.release(run), Err(Unowned::Free(run.place)));
+        let rest = PlaceRun { place: run.place.plus(1), count: 3 };
+        assert_eq!(map.check_owned(rest), Ok(()), "a run that is refused stays as it was");
+        assert_eq!(map.free(), free + 1);
+        for place in [Place(0), Place(region().data_first - 1), Place(region().data_end()), Place(1 << 40)] {
+            let run = PlaceRun { place, count: 1 };
+            assert_eq!(map.release(run), Err(Unowned::Outside(place)));
+        }
+    }
+
+    #[test]
+    fn bits_that_leave_the_fixed_regions_to_be_allocated_are_refused() {
+        let region = region();
+        let mut map = Bitmap::new(region);
+        let free = map.free();
+        for (zone, block) in [(0, 0), (0, region.data_first - 1), (region.zones - 1, region.data_end())] {
+            let mut bits = Bitmap::pristine(&region, zone);
+            let (word, bit) = position(block);
+            bits[word] &= !bit;
+            assert!(!map.load(zone, bits), "block {block}");
+        }
+        assert_eq!(map.free(), free);
+        assert!(map.load(0, Bitmap::pristine(&region, 0)) && map.free() == free);
     }
 
     #[test]

@@ -11,8 +11,8 @@ type FixedState = BuildHasherDefault<DefaultHasher>;
 const OVERHEAD_BYTES: usize = 96;
 
 /// Entries that a cache keeps whatever its budget, so that one operation always finds what it has just
-/// loaded.
-const ENTRIES_MIN: usize = 64;
+/// loaded: the leaves of a whole object, which one record of the log may be about.
+const ENTRIES_MIN: usize = weft_types::limits::OBJECT_CHUNKS_MAX as usize;
 
 struct Entry<V> {
     value: V,

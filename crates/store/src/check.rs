@@ -256,7 +256,7 @@ async fn check_pages(
         let mut visit = |node: TreeRoot, found: Result<Vec<(LeafKey, Leaf)>, StoreError>| {
             report.pages += 1;
             let run = PlaceRun { place: node.page.place, count: 1 };
-            use_run(&mut bitmap, run, "a page of the block map", report);
+            let is_new = use_run(&mut bitmap, run, "a page of the block map", report);
             match found {
                 Err(error) => report.fatal(&error),
                 Ok(leaves) => {
@@ -269,6 +269,8 @@ async fn check_pages(
                     }
                 }
             }
+            // What lies below a page that is reached a second time has been looked at.
+            is_new
         };
         tree::walk(reader, root, &mut visit).await;
     }
@@ -305,21 +307,26 @@ fn check_leaf(key: LeafKey, leaf: &Leaf, bitmap: &mut Bitmap, report: &mut Check
     }
 }
 
-/// Clears the bits of a run that something uses; a bit that is clear already is a contradiction.
-fn use_run(bitmap: &mut Bitmap, run: PlaceRun, what: &str, report: &mut CheckReport) {
+/// Clears the bits of a run that something uses; a bit that is clear already is a contradiction. Returns whether there
+/// was none.
+fn use_run(bitmap: &mut Bitmap, run: PlaceRun, what: &str, report: &mut CheckReport) -> bool {
     if !bitmap.holds_data(run) {
         let what = format!("{what} lies outside of the data region");
-        return report.add(Severity::Fatal, Some(run.place), what, RESYNC);
+        report.add(Severity::Fatal, Some(run.place), what, RESYNC);
+        return false;
     }
+    let mut is_sound = true;
     for i in 0..u64::from(run.count) {
         let place = run.place.plus(i);
         if bitmap.is_used(place) {
-            bitmap.release(PlaceRun { place, count: 1 });
+            bitmap.release(PlaceRun { place, count: 1 }).expect("it is in use, and holds data");
         } else {
             let what = format!("{what} lies where the bitmap says that nothing is, or something else is too");
             report.add(Severity::Fatal, Some(place), what, RESYNC);
+            is_sound = false;
         }
     }
+    is_sound
 }
 
 /// Reads all data of a drive that was closed in order.

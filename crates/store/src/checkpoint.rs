@@ -19,12 +19,13 @@ use crate::state::{State, ZoneEntry};
 use crate::superblock::{PageRef, Superblock, TreeRoot};
 use crate::tree::{self, TreeBuild};
 use crc32c::crc32c;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::join_all;
 use weft_rt::{Buf, BufMut, Mutation, breathe, mutated};
 use weft_types::BLOCK_SIZE;
-use weft_wire::{Decoder, Encoder};
+use weft_wire::{DecodeError, Decoder, Encoder};
 
 /// Bitmap pages that are written at the same time.
 const BITMAP_WRITES_MAX: usize = 16;
@@ -85,9 +86,11 @@ struct Written {
 /// # Errors
 /// Any of them means that the drive has failed: it may be written to no more.
 pub(crate) async fn take(engine: &Engine) -> Result<(), StoreError> {
+    mark(Path::CheckpointTaken);
     let frozen = freeze(&mut engine.state.borrow_mut());
     engine.work.notify_all();
     let mut written = write_pages(engine, &frozen).await?;
+    check_retired(&engine.state.borrow(), &written)?;
     write_bitmaps(engine, &frozen, &mut written).await?;
     let (table_copy, table_crc) = write_zone_table(engine, &mut written).await?;
     let log_position = wait_for_batch(engine, frozen.batch).await?;
@@ -110,8 +113,7 @@ pub(crate) async fn take(engine: &Engine) -> Result<(), StoreError> {
     if !mutated(Mutation::SuperblockNotFlushed) {
         engine.flush().await?;
     }
-    switch(engine, &mut engine.state.borrow_mut(), superblock, written);
-    Ok(())
+    switch(engine, &mut engine.state.borrow_mut(), superblock, written)
 }
 
 /// Fixes the instant: closes the open batch, so that the state is that of whole batches.
@@ -152,6 +154,22 @@ async fn write_pages(engine: &Engine, frozen: &Frozen) -> Result<Written, StoreE
     Ok(Written { root, state_pages, retired, taken, zones: Vec::new(), bytes })
 }
 
+/// Pages that the older checkpoint reached are in use as long as it holds; the bitmap, read from the same drive, has
+/// to say so too.
+fn check_retired(state: &State, written: &Written) -> Result<(), StoreError> {
+    // What is taken by the new checkpoint was free, so the older one cannot have reached it.
+    let mut seen: BTreeSet<Place> = written.taken.iter().map(|run| run.place).collect();
+    for run in tree::places(&written.retired) {
+        let owned = state.bitmap.check_owned(run);
+        owned.map_err(|unowned| unowned.found_by("a page of an older checkpoint"))?;
+        if !seen.insert(run.place) {
+            let reason = "the bitmap had the place as free, or the older checkpoint reaches it in two ways";
+            return Err(StoreError::damaged("a page of an older checkpoint", run.place, reason));
+        }
+    }
+    Ok(())
+}
+
 /// Writes the state blob as a chain of pages, the last first, because each names its follower's checksum.
 async fn write_state(
     writer: &mut PageWriter<'_>,
@@ -176,13 +194,17 @@ async fn write_state(
 /// Reads the state blob; returns its bytes and its pages.
 ///
 /// # Errors
-/// If a page is damaged.
+/// If a page is damaged, or follows itself.
 pub(crate) async fn read_state(
     reader: &PageReader,
     first: Option<PageRef>,
 ) -> Result<(Vec<u8>, Vec<PageRef>), StoreError> {
     let (mut bytes, mut pages, mut next) = (Vec::new(), Vec::new(), first);
+    let mut seen = BTreeSet::new();
     while let Some(page) = next {
+        if !seen.insert(page.place) {
+            return Err(StoreError::damaged("a page of the state", page.place, "it follows itself"));
+        }
         let found = reader.read(page, PageKind::State, 0).await?;
         pages.push(page);
         let (mut d, count) = (Decoder::new(found.body()), found.count());
@@ -275,15 +297,21 @@ pub(crate) fn encode_zone_table(zones: &[ZoneEntry]) -> Buf {
 }
 
 /// The entries of a zone table.
-pub(crate) fn decode_zone_table(table: &[u8], zones: u64) -> Vec<ZoneEntry> {
-    let entries = table.chunks_exact(ZONE_ENTRY_BYTES as usize).take(zones as usize);
-    entries
-        .map(|b| ZoneEntry {
-            crc: u32::from_le_bytes(b[..4].try_into().expect("four bytes")),
-            free: u16::from_le_bytes(b[4..6].try_into().expect("two bytes")),
-            slot: b[6],
-        })
-        .collect()
+///
+/// # Errors
+/// If an entry names a slot that there is not.
+pub(crate) fn decode_zone_table(table: &[u8], zones: u64) -> Result<Vec<ZoneEntry>, DecodeError> {
+    let mut d = Decoder::new(table);
+    let mut entries = Vec::with_capacity((zones as usize).min(table.len() / ZONE_ENTRY_BYTES as usize));
+    for _ in 0..zones {
+        let entry = ZoneEntry { crc: d.u32()?, free: d.u16()?, slot: d.u8()? };
+        if entry.slot > 1 && entry.slot != ZoneEntry::PRISTINE {
+            return Err(DecodeError::Invalid { field: "slot", value: u64::from(entry.slot) });
+        }
+        d.u8()?;
+        entries.push(entry);
+    }
+    Ok(entries)
 }
 
 /// Waits for the instant's batch; returns where in the log the one after it begins.
@@ -294,7 +322,15 @@ async fn wait_for_batch(engine: &Engine, batch: u64) -> Result<u64, StoreError> 
 }
 
 /// The newer superblock holds: what only the older one reached is given up.
-fn switch(engine: &Engine, state: &mut State, superblock: Superblock, written: Written) {
+///
+/// # Errors
+/// If two owners give up the same place.
+fn switch(
+    engine: &Engine,
+    state: &mut State,
+    superblock: Superblock,
+    written: Written,
+) -> Result<(), StoreError> {
     state.superblock = superblock;
     state.ring.tail = superblock.log_position;
     state.commits.cover(superblock.batch);
@@ -304,7 +340,7 @@ fn switch(engine: &Engine, state: &mut State, superblock: Superblock, written: W
         engine.reader.forget(*page);
         state.frees.retire(open_batch, PlaceRun { place: page.place, count: 1 });
     }
-    state.frees.release(&mut state.bitmap);
+    state.frees.release(&mut state.bitmap)?;
     for (zone, entry) in written.zones {
         state.zones[zone as usize] = entry;
     }
@@ -314,6 +350,7 @@ fn switch(engine: &Engine, state: &mut State, superblock: Superblock, written: W
     state.checkpoints_done = state.checkpoints_begun;
     state.figures.metadata_bytes_written += written.bytes + BLOCK_SIZE as u64;
     state.trim(engine.reader.cached_bytes() as u64);
+    Ok(())
 }
 
 async fn write(engine: &Engine, at: u64, data: Buf) -> Result<(), StoreError> {

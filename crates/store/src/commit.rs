@@ -301,7 +301,7 @@ async fn commit(engine: &Rc<Engine>, mut batch: Batch) -> Result<(), StoreError>
     let covered = if header.count == 0 { header.sequence } else { header.durable };
     state.commits.cover(covered);
     state.frees.cover(header.durable);
-    state.frees.release(&mut state.bitmap);
+    state.frees.release(&mut state.bitmap)?;
     state.figures.log_bytes_written += length;
     state.figures.batches += 1;
     engine.committed.notify_all();

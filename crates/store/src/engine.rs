@@ -227,7 +227,7 @@ impl Engine {
     /// Brings a leaf into RAM. It may have left again when this returns, so the caller looks again.
     ///
     /// # Errors
-    /// If a page of the map is damaged.
+    /// If a page of the map is damaged, or contradicts the bitmap.
     pub(crate) async fn load(&self, key: LeafKey) -> Result<(), StoreError> {
         loop {
             let (root, checkpoint) = {
@@ -244,7 +244,16 @@ impl Engine {
             // A checkpoint may have written a newer leaf meanwhile, and may have let go of it since.
             if state.superblock.checkpoint == checkpoint {
                 if !state.map.is_loaded(&key) {
-                    state.map.insert_clean(key, found.unwrap_or_default());
+                    let leaf = found.unwrap_or_default();
+                    // As long as no newer leaf is in RAM, what the stored one says is how it is: every place of it is
+                    // in use.
+                    for run in leaf.places() {
+                        state
+                            .bitmap
+                            .check_owned(run)
+                            .map_err(|unowned| unowned.found_by("a block's data"))?;
+                    }
+                    state.map.insert_clean(key, leaf);
                     state.trim(self.reader.cached_bytes() as u64);
                 }
                 return Ok(());
@@ -302,11 +311,14 @@ pub(crate) struct Pin<'a> {
 
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
-        let mut state = self.engine.state.borrow_mut();
-        let state = &mut *state;
-        state.frees.end_read(self.batch);
-        if state.frees.blocks() > 0 {
-            state.frees.release(&mut state.bitmap);
+        let released = {
+            let mut state = self.engine.state.borrow_mut();
+            let state = &mut *state;
+            state.frees.end_read(self.batch);
+            if state.frees.blocks() > 0 { state.frees.release(&mut state.bitmap) } else { Ok(false) }
+        };
+        if let Err(error) = released {
+            self.engine.fail(&error);
         }
     }
 }

@@ -4,7 +4,8 @@
 //! is what a read that began before may be reading. So it is returned to the bitmap only when a durable
 //! marker or checkpoint covers that batch, and no read from before is left.
 
-use crate::bitmap::Bitmap;
+use crate::StoreError;
+use crate::bitmap::{Bitmap, Unowned};
 use crate::region::PlaceRun;
 use std::collections::{BTreeMap, VecDeque};
 use weft_rt::{Mutation, mutated};
@@ -43,22 +44,26 @@ impl Frees {
     }
 
     /// Returns what can be returned; whether anything was.
-    pub(crate) fn release(&mut self, bitmap: &mut Bitmap) -> bool {
+    ///
+    /// # Errors
+    /// If the drive has let something own a place that something else owned too: then it is not to be trusted.
+    pub(crate) fn release(&mut self, bitmap: &mut Bitmap) -> Result<bool, StoreError> {
+        let twice = |unowned: Unowned| unowned.found_by("a place that was replaced");
         let oldest = self.readers.first_key_value().filter(|_| !mutated(Mutation::ReaderNotWaitedFor));
         let oldest = oldest.map_or(u64::MAX, |(batch, _)| *batch);
         let before = self.blocks;
         let covered = self.covered;
         while let Some((_, run)) = self.pending.front().filter(|(b, _)| *b <= covered && *b < oldest) {
-            bitmap.release(*run);
+            bitmap.release(*run).map_err(twice)?;
             self.blocks -= u64::from(run.count);
             self.pending.pop_front();
         }
         while let Some((_, run)) = self.retired.front().filter(|(b, _)| *b < oldest) {
-            bitmap.release(*run);
+            bitmap.release(*run).map_err(twice)?;
             self.blocks -= u64::from(run.count);
             self.retired.pop_front();
         }
-        self.blocks != before
+        Ok(self.blocks != before)
     }
 
     /// A read begins while this batch is open: what later batches replace stays until it ends.
@@ -101,15 +106,27 @@ mod tests {
         let mut frees = Frees::default();
         frees.begin_read(5);
         frees.push(6, out[0]);
-        assert!(!frees.release(&mut bitmap), "batch 6 is in doubt");
+        assert!(!frees.release(&mut bitmap).unwrap(), "batch 6 is in doubt");
         frees.cover(6);
-        assert!(!frees.release(&mut bitmap), "a read from batch 5 is left");
+        assert!(!frees.release(&mut bitmap).unwrap(), "a read from batch 5 is left");
         frees.begin_read(7);
         frees.retire(7, page);
         frees.end_read(5);
-        assert!(frees.release(&mut bitmap));
+        assert!(frees.release(&mut bitmap).unwrap());
         assert_eq!((bitmap.free(), frees.blocks()), (all + 2, 1));
         frees.end_read(7);
-        assert!(frees.release(&mut bitmap) && frees.blocks() == 0 && bitmap.free() == all + 3);
+        assert!(frees.release(&mut bitmap).unwrap() && frees.blocks() == 0 && bitmap.free() == all + 3);
+    }
+
+    #[test]
+    fn a_place_that_two_owners_give_up_is_an_error() {
+        let mut bitmap = Bitmap::new(RegionMap::of(64 << 20, None));
+        let mut out = Vec::new();
+        bitmap.allocate(1, &mut out);
+        let mut frees = Frees::default();
+        frees.push(1, out[0]);
+        frees.push(1, out[0]);
+        frees.cover(1);
+        assert!(matches!(frees.release(&mut bitmap), Err(StoreError::MetadataDamaged { .. })));
     }
 }

@@ -226,6 +226,16 @@ impl Store {
         &self,
         decide: impl FnOnce(&State) -> Result<Option<Record>, StoreError>,
     ) -> Result<(), StoreError> {
+        let batch = self.log_ahead(decide).await?;
+        self.engine.durable(batch).await
+    }
+
+    /// Likewise, without waiting: the record is durable before, or together with, whatever is logged after it. Returns
+    /// the batch.
+    pub(crate) async fn log_ahead(
+        &self,
+        decide: impl FnOnce(&State) -> Result<Option<Record>, StoreError>,
+    ) -> Result<u64, StoreError> {
         let batch = loop {
             self.engine.admit().await?;
             let mut state = self.engine.state.borrow_mut();
@@ -247,7 +257,7 @@ impl Store {
             }
         };
         self.engine.work.notify_all();
-        self.engine.durable(batch).await
+        Ok(batch)
     }
 }
 

@@ -332,8 +332,13 @@ impl Leaf {
                 2 => Kind::Damaged,
                 n => return Err(DecodeError::Invalid { field: "kind", value: u64::from(n) }),
             };
-            let run =
-                Run { version: Version::from_bits(d.u64()?), place: Place(d.u64()?), first, count, kind };
+            let run = Run {
+                version: Version::from_bits(d.u64()?),
+                place: Place::decode(&mut d)?,
+                first,
+                count,
+                kind,
+            };
             let is_inside = first >= end
                 && count > 0
                 && usize::from(first) + usize::from(count) <= RUNS_MAX

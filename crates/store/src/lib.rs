@@ -13,6 +13,8 @@ mod error;
 mod foreign;
 mod format;
 mod frees;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod group_state;
 mod groups;
 mod holdings;

@@ -1,7 +1,7 @@
 //! The open sets of one group: versions taken, or seen, above their session's watermark (R3, R9, R10).
 //! Pure state; what changes here is logged by the caller.
 
-use crate::request::OpenEntry;
+use crate::request::{Marks, OpenEntry};
 use std::collections::BTreeMap;
 use weft_rt::{Mutation, mutated};
 use weft_types::limits::WATERMARK_LAG_MAX;
@@ -141,6 +141,19 @@ impl OpenSets {
         part(BlockRange::new(from, range.end() - from), state);
     }
 
+    /// Drops from another replica's marks those that would change nothing here.
+    pub(crate) fn drop_held(&self, marks: &mut Marks) {
+        let is_held = |entry: &OpenEntry| {
+            entry.version <= self.watermark(entry.version.slot())
+                || entry.range.blocks().all(|block| match self.find(entry.object, block, entry.version) {
+                    Some(settled) => settled || !entry.settled,
+                    None => false,
+                })
+        };
+        marks.open.retain(|entry| !is_held(entry));
+        marks.watermarks.retain(|(slot, watermark)| *watermark > self.watermark(*slot));
+    }
+
     /// A session's watermark.
     pub(crate) fn watermark(&self, slot: SessionSlot) -> Version {
         self.sessions.get(&slot).map_or(Version::ZERO, |s| s.watermark)
@@ -208,9 +221,18 @@ impl OpenSets {
         for _ in 0..d.u32()? {
             let slot = SessionSlot(d.u16()?);
             let mut session = SessionMarks { watermark: Version::from_bits(d.u64()?), ..Default::default() };
+            let mut before: Option<(OpenKey, u32)> = None;
             for _ in 0..d.u32()? {
                 let x = decode_entry(d)?;
                 let key = OpenKey { version: x.version, object: x.object, first: x.range.first };
+                let is_behind = before.is_none_or(|(last, end)| {
+                    let is_same = (last.version, last.object) == (key.version, key.object);
+                    last < key && (!is_same || end <= key.first)
+                });
+                if x.version.slot() != slot || !is_behind {
+                    return Err(DecodeError::Invalid { field: "open entry", value: x.version.to_bits() });
+                }
+                before = Some((key, x.range.end()));
                 session.open.insert(key, OpenRun { count: x.range.count, settled: x.settled });
             }
             sets.sessions.insert(slot, session);

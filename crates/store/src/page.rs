@@ -56,6 +56,13 @@ impl Page {
         usize::from(u16::from_le_bytes([self.bytes[26], self.bytes[27]]))
     }
 
+    /// The page that a draft would be at some place, for fuzzing.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn drafted(draft: &PageDraft<'_>) -> (Page, PageRef) {
+        let (bytes, from) = draft.encode(Place(1));
+        (Page { bytes }, from)
+    }
+
     /// What stands behind the header.
     pub(crate) fn body(&self) -> &[u8] {
         &self.bytes[PAGE_HEADER..]

@@ -9,6 +9,7 @@ use crate::request::{Extent, ExtentData};
 use crate::state::within;
 use crate::store::Store;
 use crc32c::crc32c;
+use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::join_all;
 use weft_rt::{Buf, Drive, Mutation, mutated};
 use weft_types::limits::REQUEST_BLOCKS_MAX;
@@ -149,6 +150,9 @@ impl Store {
                 self.engine.load(key).await?;
             }
         }
+        if batch > self.engine.state.borrow().commits.durable() {
+            mark(Path::WaitsForDurable);
+        }
         if !mutated(Mutation::ReadBeforeDurable) {
             self.engine.durable(batch).await?;
         }
@@ -243,6 +247,7 @@ impl Store {
         self.engine.load(key).await?;
         let mut state = self.engine.state.borrow_mut();
         state.figures.damaged_found += 1;
+        mark(Path::DamageFound);
         tracing::warn!(drive = %self.engine.label.drive, %group, %object, %block, %version, "block is damaged");
         if !state.has_room_for_note() || !state.map.is_loaded(&key) {
             return Ok(());

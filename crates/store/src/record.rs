@@ -6,6 +6,7 @@ use crate::leaf::LEAF_BYTES_MAX;
 use crate::open_set::{ENTRY_BYTES_MAX, decode_entry, encode_entry};
 use crate::region::{Place, PlaceRun};
 use crate::request::{Cursor, Marks};
+use weft_types::limits::OBJECT_CHUNKS_MAX;
 use weft_types::{
     BlockRange, ChunkIndex, DriveId, Epoch, Generation, Group, GroupId, ObjectId, PoolId, Role, SessionId,
     SessionSlot, Slot, Version, VolumeId,
@@ -83,6 +84,12 @@ mod kind {
 
 /// Open entries that one record of marks carries at most; more are cut into several records.
 pub(crate) const MARKS_PER_RECORD: usize = 256;
+
+/// Bytes of a run of places in the record of a write: the first place, and how many.
+const PLACES_BYTES: usize = 10;
+
+/// Bytes of the smallest record: its kind, and a group or a volume.
+pub(crate) const RECORD_BYTES_MIN: usize = 9;
 
 /// Bytes of the largest record: a write of the largest request into as many pieces as it has blocks, or
 /// a record of marks (entries of 33 bytes, watermarks of 10), whichever is more.
@@ -242,6 +249,9 @@ impl Record {
                 let group = GroupId(d.u64()?);
                 let object = ObjectId::from_bytes(d.array()?);
                 let chunk = ChunkIndex(d.u16()?);
+                if u32::from(chunk.0) >= OBJECT_CHUNKS_MAX {
+                    return Err(DecodeError::Invalid { field: "chunk", value: u64::from(chunk.0) });
+                }
                 if number == kind::DROP_CHUNK {
                     return Ok(Record::DropChunk { group, object, chunk });
                 }
@@ -283,10 +293,10 @@ impl Record {
         let Span { group, object, range, version } = decode_span(d)?;
         Ok(match number {
             kind::WRITE | kind::HEAL => {
-                let count = d.u16()?;
-                let mut places = Vec::with_capacity(usize::from(count));
+                let count = usize::from(d.u16()?);
+                let mut places = Vec::with_capacity(count.min(d.left() / PLACES_BYTES));
                 for _ in 0..count {
-                    places.push(PlaceRun { place: Place(d.u64()?), count: u32::from(d.u16()?) });
+                    places.push(PlaceRun { place: Place::decode(d)?, count: u32::from(d.u16()?) });
                 }
                 let covered: u64 = places.iter().map(|r| u64::from(r.count)).sum();
                 if covered != u64::from(range.count) || places.iter().any(|r| r.count == 0) {

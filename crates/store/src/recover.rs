@@ -21,6 +21,7 @@ use crate::state::{State, StateParts, ZoneEntry, places_of};
 use crate::superblock::Superblock;
 use crc32c::crc32c;
 use std::collections::BTreeSet;
+use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::join_all;
 use weft_rt::{BufMut, Drive, Mutation, mutated};
 use weft_types::{BLOCK_SIZE, BlockRange};
@@ -108,7 +109,9 @@ async fn replay_log(engine: &Engine, report: &mut OpenReport) -> Result<(), Stor
         state.commits.resume(log.sequence - 1, log.position);
     }
     report.was_clean = report.records_replayed == 0 && report.blocks_dropped == 0;
-    if !report.was_clean && !mutated(Mutation::DoubtNotSettled) {
+    // Batches without records change nothing, but a ring that is full of them has no room for the next one.
+    let is_settled = report.was_clean || mutated(Mutation::DoubtNotSettled);
+    if !is_settled || engine.state.borrow().is_checkpoint_due() {
         // What was read may still be in a volatile cache; nothing that it replaced may be written over before
         // it is durable.
         engine.flush().await?;
@@ -130,6 +133,7 @@ async fn replay_batch(
     let damaged = |reason: String| StoreError::damaged("the log", place, format!("batch {number}: {reason}"));
     let records = State::decode_records(&batch.records, batch.header.count).map_err(damaged)?;
     report.batches_replayed += 1;
+    mark(Path::LogReplayed);
     for record in records {
         let is_sure =
             (is_durable && !mutated(Mutation::DurableUnhappens)) || mutated(Mutation::DoubtNotChecked);
@@ -140,6 +144,9 @@ async fn replay_batch(
                 let (kept, dropped) =
                     keep_what_arrived(&engine.drive, &engine.label.region, record, &held).await?;
                 report.blocks_dropped += dropped;
+                if dropped > 0 {
+                    mark(Path::TornBatch);
+                }
                 kept
             }
         };
@@ -304,7 +311,8 @@ pub(crate) async fn read_zone_table(
     if crc32c(&table) != superblock.table_crc {
         return Err(StoreError::damaged("the zone table", place, "its checksum is wrong"));
     }
-    Ok(decode_zone_table(&table, region.zones))
+    decode_zone_table(&table, region.zones)
+        .map_err(|e| StoreError::damaged("the zone table", place, e.to_string()))
 }
 
 /// Reads the bitmap of a checkpoint.
@@ -329,7 +337,11 @@ pub(crate) async fn read_bitmap(
             if crc32c(&page) != entry.crc {
                 return Err(StoreError::damaged("a page of the bitmap", place, "its checksum is wrong"));
             }
-            bitmap.load(*zone, bitmap::decode_zone(&page));
+            if !bitmap.load(*zone, bitmap::decode_zone(&page)) {
+                let reason =
+                    "it has blocks as free that belong to the fixed regions, or lie beyond the drive";
+                return Err(StoreError::damaged("a page of the bitmap", place, reason));
+            }
         }
     }
     Ok(bitmap)

@@ -13,9 +13,24 @@ impl Place {
     /// No place: block 0 holds the label, so nothing else can be there.
     pub const NONE: Place = Place(0);
 
+    /// Every place lies below this one: a drive of an EiB has no more, and arithmetic on places below it cannot pass
+    /// 64 bits.
+    pub(crate) const END: Place = Place(1 << 48);
+
     /// The byte at which the block begins.
     pub const fn offset(self) -> u64 {
         self.0 * BLOCK_SIZE as u64
+    }
+
+    /// Reads a place.
+    ///
+    /// # Errors
+    /// If no drive can have it.
+    pub(crate) fn decode(d: &mut Decoder<'_>) -> Result<Place, DecodeError> {
+        match d.u64()? {
+            value if value < Self::END.0 => Ok(Place(value)),
+            value => Err(DecodeError::Invalid { field: "place", value }),
+        }
     }
 
     /// The place `blocks` further on.
@@ -189,10 +204,11 @@ impl RegionMap {
 
     /// Whether the regions follow each other without overlap and leave room for data.
     pub(crate) fn is_consistent(&self) -> bool {
-        let limit = 1 << 48;
+        let limit = Place::END.0;
         let fields = [self.drive_blocks, self.map_slot_blocks, self.log_first, self.log_blocks];
         let more = [self.bitmap_first, self.zones, self.table_first, self.table_blocks, self.data_first];
         fields.iter().chain(&more).all(|f| *f < limit)
+            && self.map_slot_blocks == Self::map_slot_blocks(self.drive_blocks * BLOCK_SIZE as u64)
             && self.log_first == Self::MAP_COPY.0 + 2 * self.map_slot_blocks
             && self.log_blocks * BLOCK_SIZE as u64 >= LOG_BYTES_LEAST
             && self.bitmap_first == self.log_first + self.log_blocks
@@ -227,5 +243,30 @@ mod tests {
         let mut map = RegionMap::of(64 << 20, None);
         map.data_first -= 1;
         assert!(!map.is_consistent());
+    }
+
+    #[test]
+    fn a_region_map_without_room_for_a_copy_of_the_fabric_map_is_refused() {
+        let whole = RegionMap::of(64 << 20, None);
+        let cut = 2 * whole.map_slot_blocks;
+        let map = RegionMap {
+            map_slot_blocks: 0,
+            log_first: whole.log_first - cut,
+            bitmap_first: whole.bitmap_first - cut,
+            table_first: whole.table_first - cut,
+            data_first: whole.data_first - cut,
+            ..whole
+        };
+        assert!(!map.is_consistent(), "{map:?}");
+    }
+
+    #[test]
+    fn a_place_beyond_every_drive_is_refused() {
+        for (value, is_one) in [(0, true), (Place::END.0 - 1, true), (Place::END.0, false), (u64::MAX, false)]
+        {
+            let mut e = Encoder::default();
+            e.u64(value);
+            assert_eq!(Place::decode(&mut Decoder::new(&e.0)).is_ok(), is_one, "{value}");
+        }
     }
 }

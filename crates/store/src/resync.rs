@@ -9,6 +9,7 @@ use crate::request::{CopyData, CopyEntry, Cursor, Marks, VerifyState};
 use crate::state::{Room, State, within};
 use crate::store::Store;
 use std::ops::Range;
+use weft_rt::coverage::{Path, mark};
 use weft_rt::{Buf, Drive, Mutation, breathe, mutated};
 use weft_types::limits::CHUNK_BLOCKS;
 use weft_types::{BLOCK_SIZE, BlockRange, ChunkIndex, Epoch, GroupId, ObjectId, Version, VolumeId};
@@ -151,7 +152,8 @@ impl Store {
         Marks { open, watermarks: held.marks.watermarks().collect() }
     }
 
-    /// Takes over a source's marks (R14), before its digests are compared. Durable on return.
+    /// Takes over a source's marks (R14), before its digests are compared. They are durable before, or together with,
+    /// whatever is logged after them: a chunk that is verified then, or a cursor. What is held already costs nothing.
     ///
     /// # Errors
     /// `StaleStint`, `UnknownGroup`, or the store has failed.
@@ -161,10 +163,13 @@ impl Store {
         let open = open.map(|part| Marks { open: part.to_vec(), watermarks: Vec::new() });
         let watermarks = marks.watermarks.chunks(MARKS_PER_RECORD);
         let watermarks = watermarks.map(|part| Marks { open: Vec::new(), watermarks: part.to_vec() });
-        for marks in open.chain(watermarks) {
-            self.log(|state| {
-                state.drive.group(group)?.check_stint(stint)?;
-                Ok(Some(Record::Marks { group, marks }))
+        for mut marks in open.chain(watermarks) {
+            self.log_ahead(|state| {
+                let held = state.drive.group(group)?;
+                held.check_stint(stint)?;
+                held.marks.drop_held(&mut marks);
+                let is_new = !marks.open.is_empty() || !marks.watermarks.is_empty();
+                Ok(is_new.then_some(Record::Marks { group, marks }))
             })
             .await?;
         }
@@ -263,6 +268,9 @@ fn plan_copy(chunk: ChunkIndex, leaf: &Leaf, was_verified: bool, source: &[CopyE
                     Some((CopyData::Damaged, _)) => true,
                     Some((CopyData::Absent, _)) => unreachable!("absent blocks have no entry"),
                 };
+            if is_newer_here {
+                mark(Path::CopyRaced);
+            }
             let is_absent = entry.is_none() && mutated(Mutation::CopyKeepsAbsent);
             if is_newer_here || is_same || is_absent {
                 continue;

@@ -3,7 +3,7 @@
 //! functions. It never does I/O.
 
 use crate::StoreError;
-use crate::bitmap::Bitmap;
+use crate::bitmap::{Bitmap, Unowned};
 use crate::checkpoint::STATE_ROOM;
 use crate::commit::Commits;
 use crate::frees::Frees;
@@ -11,7 +11,7 @@ use crate::group_state::DriveState;
 use crate::leaf::{Kind, Leaf, LeafKey, Run};
 use crate::log::LogRing;
 use crate::map::BlockMap;
-use crate::record::{RECORD_BYTES_MAX, Record};
+use crate::record::{RECORD_BYTES_MAX, RECORD_BYTES_MIN, Record};
 use crate::region::{Place, PlaceRun};
 use crate::request::Usage;
 use crate::superblock::{PageRef, Superblock};
@@ -105,6 +105,8 @@ pub(crate) struct State {
     pub(crate) figures: Usage,
     capacity_blocks: u64,
     freed: Vec<PlaceRun>,
+    /// The first place that the log gives up during the recovery, and that nothing can have owned.
+    contradiction: Option<Unowned>,
 }
 
 /// What is being dropped while this store is open.
@@ -160,6 +162,7 @@ impl State {
             figures: Usage::default(),
             capacity_blocks: parts.capacity_blocks,
             freed: Vec::new(),
+            contradiction: None,
         }
     }
 
@@ -370,11 +373,14 @@ impl State {
 
     fn give_up(&mut self, batch: u64, freed: &[PlaceRun]) {
         for run in freed {
-            self.bitmap.mark_dirty(*run);
-            if self.is_replaying || mutated(Mutation::PlaceReusedEarly) {
-                self.bitmap.release(*run);
-            } else {
+            if !self.is_replaying && !mutated(Mutation::PlaceReusedEarly) {
+                self.bitmap.mark_dirty(*run);
                 self.frees.push(batch, *run);
+                continue;
+            }
+            match self.bitmap.release(*run) {
+                Ok(()) => self.bitmap.mark_dirty(*run),
+                Err(unowned) => self.contradiction = self.contradiction.or(Some(unowned)),
             }
         }
     }
@@ -440,7 +446,11 @@ impl State {
             }
             note => self.replay_note(note),
         }
-        Ok(())
+        match self.contradiction {
+            None => Ok(()),
+            Some(Unowned::Outside(place)) => Err(format!("it replaces data at {place}, where none can be")),
+            Some(Unowned::Free(place)) => Err(format!("it replaces data at {place}, which is free already")),
+        }
     }
 
     /// Applies a record that is not about blocks. One about a group that has been dropped changes nothing.
@@ -479,6 +489,13 @@ impl State {
 
     /// Reads a batch's records.
     pub(crate) fn decode_records(bytes: &[u8], count: u32) -> Result<Vec<Record>, String> {
+        let most = bytes.len() / RECORD_BYTES_MIN;
+        if count as usize > most {
+            return Err(format!(
+                "it says that it has {count} records, its {} bytes hold {most}",
+                bytes.len()
+            ));
+        }
         let mut d = Decoder::new(bytes);
         let mut out = Vec::with_capacity(count as usize);
         for i in 0..count {

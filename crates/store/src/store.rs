@@ -21,6 +21,7 @@ use crate::request::*;
 use crate::state::{Room, State, within};
 use std::cell::RefCell;
 use std::rc::Rc;
+use weft_rt::coverage::{Path, mark};
 use weft_rt::{Drive, JoinHandle, Mutation, mutated};
 use weft_types::limits::{CHUNK_BLOCKS, REQUEST_BLOCKS_MAX};
 use weft_types::{BLOCK_SIZE, BlockRange, Version};
@@ -347,6 +348,11 @@ fn judge_and_put(
     let mut batch = if mutated(Mutation::CitesBeforeDurable) { 0 } else { cited };
     let mut is_changed = false;
     for (part, judgement) in judged {
+        match judgement {
+            Judgement::Known => mark(Path::AppliedAgain),
+            Judgement::Heal => mark(Path::DamageHealed),
+            Judgement::Take | Judgement::Superseded(_) => {}
+        }
         let made = match (judgement, &write.payload) {
             (Judgement::Take, Payload::Zero) => Some(put_zero(state, write, part)),
             (Judgement::Take | Judgement::Heal, Payload::Data { .. }) => {
@@ -409,6 +415,9 @@ fn judge(state: &mut State, write: &Write, range: BlockRange) -> Result<Option<(
                 for block in blocks.blocks() {
                     let is_open = marks.find(write.object, block, version).is_some()
                         && !mutated(Mutation::RepeatedSuperseded);
+                    if is_open {
+                        mark(Path::AnswerOfBuried);
+                    }
                     push(BlockRange::one(block), if is_open { Judgement::Known } else { otherwise });
                 }
             }
@@ -507,6 +516,7 @@ fn remember(state: &mut State, write: &Write, part: BlockRange) -> Option<u64> {
     if write.kind != WriteKind::Repair || is_passed || mutated(Mutation::RepairLeavesNoEntry) {
         return None;
     }
+    mark(Path::RefusedRepairRemembered);
     let (group, object, version) = (write.group, write.object, write.version);
     let note = Record::Remember { group, object, range: part, version };
     let batch = state.record(|e| note.encode(e));

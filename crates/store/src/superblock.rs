@@ -11,6 +11,9 @@ use weft_wire::{DecodeError, Decoder, Encoder};
 const MAGIC: [u8; 8] = *b"WEFTSUPR";
 const CRC_AT: usize = BLOCK_SIZE - 4;
 
+/// Counters, and bytes of the log's stream, that no drive reaches: a million batches a second take 36,000 years.
+const COUNTER_END: u64 = 1 << 60;
+
 /// A page of the store, and the checksum that it must have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PageRef {
@@ -28,7 +31,7 @@ impl PageRef {
     }
 
     pub(crate) fn decode(d: &mut Decoder<'_>) -> Result<PageRef, DecodeError> {
-        Ok(PageRef { place: Place(d.u64()?), crc: d.u32()? })
+        Ok(PageRef { place: Place::decode(d)?, crc: d.u32()? })
     }
 }
 
@@ -100,7 +103,9 @@ impl Superblock {
         d.u16().ok()?;
         let state = page(&mut d)?;
         let table_crc = d.u32().ok()?;
-        (found == drive && table_copy < 2).then_some(Superblock {
+        let is_possible = [checkpoint, batch, log_position].iter().all(|n| *n < COUNTER_END)
+            && log_position.is_multiple_of(BLOCK_SIZE as u64);
+        (found == drive && table_copy < 2 && is_possible).then_some(Superblock {
             drive,
             checkpoint,
             batch,
@@ -157,6 +162,19 @@ mod tests {
             let mut bad = s.encode();
             bad[40] ^= 1;
             assert_eq!(Superblock::decode(&bad, drive), None);
+        }
+        for impossible in [
+            Superblock { checkpoint: u64::MAX, ..full },
+            Superblock { batch: u64::MAX, ..full },
+            Superblock { log_position: u64::MAX - 4095, ..full },
+            Superblock { log_position: 1 << 33 | 8, ..full },
+            Superblock {
+                root: Some(TreeRoot { page: PageRef { place: Place(u64::MAX), ..page }, level: 1 }),
+                ..full
+            },
+            Superblock { state: Some(PageRef { place: Place(1 << 52), ..page }), ..full },
+        ] {
+            assert_eq!(Superblock::decode(&impossible.encode(), drive), None, "{impossible:?}");
         }
     }
 }

@@ -13,6 +13,7 @@ use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 use weft_rt::breathe;
+use weft_types::limits::OBJECT_CHUNKS_MAX;
 use weft_wire::{Decoder, Encoder};
 
 /// Bytes before each encoded leaf: key and length.
@@ -128,8 +129,9 @@ fn scan_page<'f>(
     })
 }
 
-/// What a walk calls for each page: the page and its level, and the leaves of a leaf page.
-pub(crate) type Visit<'v> = dyn FnMut(TreeRoot, Result<Vec<(LeafKey, Leaf)>, StoreError>) + 'v;
+/// What a walk calls for each page: the page and its level, and the leaves of a leaf page. It says whether the pages
+/// below are to be visited too.
+pub(crate) type Visit<'v> = dyn FnMut(TreeRoot, Result<Vec<(LeafKey, Leaf)>, StoreError>) -> bool + 'v;
 
 /// Calls `visit` for every page with its level and, for leaf pages, the leaves. For checks.
 ///
@@ -143,7 +145,10 @@ pub(crate) fn walk<'f>(
     Box::pin(async move {
         let found = match read(reader, node.page, node.level).await {
             Ok(found) => found,
-            Err(e) => return visit(node, Err(e)),
+            Err(e) => {
+                visit(node, Err(e));
+                return;
+            }
         };
         if node.level == 0 {
             let leaves = Items::new(&found, node.page)
@@ -152,12 +157,17 @@ pub(crate) fn walk<'f>(
                     Ok((key, decode_leaf(&found.body()[bytes], node.page)?))
                 })
                 .collect();
-            return visit(node, leaves);
+            visit(node, leaves);
+            return;
         }
         match children(&found, node.page) {
-            Err(e) => visit(node, Err(e)),
+            Err(e) => {
+                visit(node, Err(e));
+            }
             Ok(children) => {
-                visit(node, Ok(Vec::new()));
+                if !visit(node, Ok(Vec::new())) {
+                    return;
+                }
                 for child in children {
                     walk(reader, TreeRoot { page: child.page, level: node.level - 1 }, visit).await;
                 }
@@ -197,7 +207,8 @@ impl Iterator for Items<'_> {
             let key = LeafKey::from_bytes(head[..LeafKey::BYTES].try_into().ok()?);
             let len = usize::from(u16::from_le_bytes(head[LeafKey::BYTES..].try_into().ok()?));
             let start = self.at + ITEM_HEADER;
-            (start + len <= body.len()).then_some((key, start..start + len))
+            let is_possible = u32::from(key.chunk.0) < OBJECT_CHUNKS_MAX;
+            (is_possible && start + len <= body.len()).then_some((key, start..start + len))
         });
         match item {
             Some((key, bytes)) => {
@@ -206,7 +217,7 @@ impl Iterator for Items<'_> {
             }
             None => {
                 self.left = 0;
-                let reason = format!("its items end at byte {}", self.at);
+                let reason = format!("its items end at byte {}, or name a chunk that no object has", self.at);
                 Some(Err(StoreError::damaged("a page of the block map", self.from.place, reason)))
             }
         }
@@ -215,17 +226,45 @@ impl Iterator for Items<'_> {
 
 fn children(page: &Page, from: PageRef) -> Result<Vec<Child>, StoreError> {
     let damaged = |reason: &str| StoreError::damaged("a page of the block map", from.place, reason);
+    if page.count() > page.body().len() / CHILD_BYTES {
+        return Err(damaged("it says that it has more children than a page holds"));
+    }
     let mut d = Decoder::new(page.body());
     let mut out = Vec::with_capacity(page.count());
     for _ in 0..page.count() {
         let key = d.array().map_err(|_| damaged("its children pass its end"))?;
-        let page = PageRef::decode(&mut d).map_err(|_| damaged("its children pass its end"))?;
+        let page = PageRef::decode(&mut d).map_err(|_| damaged("a child of it lies beyond every drive"))?;
         out.push(Child { key: LeafKey::from_bytes(&key), page });
     }
     if out.is_empty() || !out.is_sorted_by(|a, b| a.key < b.key) {
         return Err(damaged("its children are not in order"));
     }
     Ok(out)
+}
+
+/// Decodes a page's body in both ways, for fuzzing.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn decode_any(count: u16, body: &[u8]) {
+    let draft = PageDraft {
+        kind: PageKind::Tree,
+        level: 0,
+        count,
+        checkpoint: 1,
+        body: &body[..body.len().min(PAGE_ROOM)],
+    };
+    let (page, from) = Page::drafted(&draft);
+    let mut found = 0;
+    for item in Items::new(&page, from) {
+        found += 1;
+        if let Ok((_, leaf)) = item {
+            let _ = decode_leaf(&page.body()[leaf], from);
+        }
+    }
+    assert!(found <= usize::from(count));
+    if let Ok(children) = children(&page, from) {
+        assert_eq!(children.len(), usize::from(count));
+        assert_eq!(partition(&children, &[]).len(), children.len());
+    }
 }
 
 fn decode_leaf(bytes: &[u8], from: PageRef) -> Result<Leaf, StoreError> {
@@ -531,6 +570,7 @@ mod tests {
                         walk(&reader, root, &mut |node, leaves| {
                             leaves.unwrap();
                             assert!(reached.insert(node.page.place));
+                            true
                         }).await;
                     }
                     assert_eq!(reached, live, "pages are neither lost nor shared");

@@ -89,8 +89,13 @@ async fn make_used(disk: &SimDisk) -> Rc<Store> {
         range: BlockRange::new(9, 20),
         settled: true,
     };
-    let marks = Marks { open: vec![entry_7], watermarks: vec![(SessionSlot(7), Version::from_bits(77))] };
-    store.merge_marks(GroupId(2), Epoch(7), marks).await.unwrap();
+    let watermarks = vec![(SessionSlot(7), Version::from_bits(77))];
+    for marks in [Marks { open: vec![entry_7], watermarks: vec![] }, Marks { open: vec![], watermarks }] {
+        store.merge_marks(GroupId(2), Epoch(7), marks).await.unwrap();
+        // A cursor that does not move waits for what was logged before it: a batch for each.
+        let start = Cursor::At(ObjectId::default(), ChunkIndex(0));
+        store.set_cursor(GroupId(2), Epoch(7), start).await.unwrap();
+    }
     copy(&store, Epoch(7), ChunkIndex(0), 4).await;
     copy(&store, Epoch(7), ChunkIndex(2), 4).await;
     store.write(client(OBJECT, BlockRange::new(130, 4), 9, plain(0x61, 4))).await.unwrap();

@@ -8,6 +8,7 @@ use crate::drive::ServedDrive;
 use crate::member::{Member, Running};
 use crate::target::Target;
 use std::rc::Rc;
+use weft_rt::coverage::{Path, mark};
 use weft_rt::{Answer, Mutation, Peer, mutated, wall_clock_us};
 use weft_types::{
     DriveId, Epoch, Generation, GroupId, Role, SessionId, SessionSlot, SessionState, Version, VolumeId,
@@ -138,12 +139,14 @@ impl Target {
                 Ok(admitted) => return Ok(admitted),
                 Err(Refusal::Answer(answer)) => return Err(answer),
                 Err(Refusal::GateClosed(member)) => {
+                    mark(Path::WaitsForGate);
                     let changed = member.changed.notified();
                     if member.gate_is_closed() {
                         changed.await;
                     }
                 }
                 Err(Refusal::NewGeneration(drive, to)) => {
+                    mark(Path::GenerationRaised);
                     let raised = drive.store.set_generation(to.volume, to.generation).await;
                     raised.map_err(|e| drive.refusal(&e))?;
                 }
@@ -160,6 +163,7 @@ impl Target {
         if self.check(claim).is_ok() || mutated(Mutation::ReadNotAdmittedAgain) {
             return Ok(());
         }
+        mark(Path::RefusedAfterwards);
         self.admit(claim).await?;
         // The gate was closed, and is open again for the same epoch: what happened in between is not known.
         Err(Answer::error(Status::NotServing, "the group was being changed while the request was under way"))
@@ -194,6 +198,7 @@ impl Target {
                 Err(refused(Status::Invalid, text))
             }
             None if session.0 < map.next_id && !mutated(Mutation::UnlistedSessionServed) => {
+                mark(Path::RefusedSession);
                 let text = format!("session {session} is not open in map {}", map.version);
                 Err(refused(Status::SessionOver, text))
             }
@@ -208,10 +213,12 @@ impl Target {
         let (volume, claimed) = (attached.volume, attached.generation);
         let floor = drive.store.generation(volume);
         if claimed < floor && !mutated(Mutation::GenerationNotChecked) {
+            mark(Path::RefusedGeneration);
             let text = format!("{volume} is at {floor}, the session attached at {claimed}");
             return Err(refused(Status::StaleGeneration, text));
         }
         if drive.store.session_is_over(attached.session) && !mutated(Mutation::ClosedSessionServed) {
+            mark(Path::RefusedSession);
             return Err(refused(Status::SessionOver, format!("session {} is over", attached.session)));
         }
         if claimed > floor {
@@ -234,6 +241,7 @@ impl Target {
         }
         let member = self.member(claim.drive, claim.group);
         if self.is_stopped() || !self.holds_lease(member.as_deref()) {
+            mark(Path::RefusedNoLease);
             return Err(refused(Status::NotServing, "this target holds no lease"));
         }
         let Some(member) = member else {
@@ -260,6 +268,7 @@ impl Target {
             Need::WriteSet => member.role() != Role::Out,
         };
         if !serves && !mutated(Mutation::OutServes) {
+            mark(Path::RefusedRole);
             return Err(refused(Status::NotServing, format!("this drive is {} in the group", member.role())));
         }
         Ok(member)
@@ -267,8 +276,14 @@ impl Target {
 
     /// Whether this target may serve the group: by the manager's word, or by that of every other member.
     pub(crate) fn holds_lease(&self, member: Option<&Member>) -> bool {
-        let has_word = self.lease.is_valid() || member.is_some_and(|m| self.is_vouched_for(m));
-        has_word || mutated(Mutation::NoLease)
+        if self.lease.is_valid() || mutated(Mutation::NoLease) {
+            return true;
+        }
+        let is_vouched_for = member.is_some_and(|m| self.is_vouched_for(m));
+        if is_vouched_for {
+            mark(Path::VouchedLease);
+        }
+        is_vouched_for
     }
 
     /// Refuses a version whose counter no sane clock can have led to. The bound is a wall clock, not the hybrid one:

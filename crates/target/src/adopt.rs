@@ -8,6 +8,7 @@ use crate::member::Member;
 use crate::target::Target;
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::join_all;
 use weft_rt::{Answer, Mutation, Request, mutated, spawn};
 use weft_store::StoreError;
@@ -93,6 +94,9 @@ impl Target {
         }
         // First nothing older is admitted, then what was admitted finishes, then the entry is durable.
         let gate = member.close_gate();
+        if member.is_busy() {
+            mark(Path::DrainedFirst);
+        }
         if !mutated(Mutation::NoDrain) {
             member.drain().await;
         }
@@ -107,6 +111,7 @@ impl Target {
             Ok(()) => Some(entry.clone()),
             Err(_) => None,
         };
+        mark(Path::EntryAdopted);
         if let Err(error) = &stored {
             // Whether the entry is durable is not known, so neither the old one nor the new one may serve.
             member.drive.fail(format!(

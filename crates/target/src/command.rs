@@ -4,6 +4,7 @@
 //! anyone but a manager; how it is, it tells people's tools as well, which ask when there is no manager to ask.
 
 use crate::target::Target;
+use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::join_all;
 use weft_rt::{Answer, Buf, Peer, Request};
 use weft_types::limits::FRAME_HEAD_MAX;
@@ -35,6 +36,7 @@ impl Target {
                 }
             }
             TargetRequest::StopVouching { victim, .. } => {
+                mark(Path::PeerPromised);
                 self.lease.promise(victim);
                 done()
             }

@@ -121,6 +121,11 @@ impl Member {
         Running { member: self.clone(), phase }
     }
 
+    /// Whether a mutation that was admitted has not finished.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.running.borrow().is_empty()
+    }
+
     /// Completes when every mutation that was admitted before this call has finished.
     pub(crate) async fn drain(&self) {
         let phase = self.phase.get();

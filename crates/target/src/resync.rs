@@ -20,6 +20,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
+use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::{Either, Notify, join_all, race};
 use weft_rt::{Answer, Buf, Mutation, mutated, random_below, sleep, spawn, yield_now};
 use weft_store::{CopyData, CopyEntry, Cursor, ExtentData, Marks, OpenEntry, StoreError};
@@ -179,6 +180,7 @@ impl Target {
             match self.resync_once(&resync).await {
                 Ok(()) => break,
                 Err(Setback::Over) => {
+                    mark(Path::StintOver);
                     tracing::info!(%group, %drive, %stint, "resync ends: the stint is over");
                     return;
                 }
@@ -442,21 +444,15 @@ impl Target {
         let (store, group) = (&resync.member.drive.store, resync.member.group);
         let extents = store.versions(group, key.0, key.1.range()).await.map_err(setback)?;
         let held: Vec<_> = extents.iter().map(|x| (x.range, x.version)).collect();
-        self.merge_open(resync, of_held(open, &held)).await?;
+        let marks = Marks { open: of_held(open, &held), watermarks: vec![] };
+        note_brought(&marks);
+        mark(Path::EqualByDigest);
+        store.merge_marks(group, resync.stint, marks).await.map_err(setback)?;
         store.verify_chunk(group, key.0, key.1, resync.stint, vec![], true).await.map_err(setback)?;
         let data = extents.iter().filter(|x| !matches!(x.data, ExtentData::Zero));
         let blocks: u64 = data.map(|x| u64::from(x.range.count)).sum();
         resync.blocks_held.set(resync.blocks_held.get() + blocks);
         Ok(())
-    }
-
-    async fn merge_open(&self, resync: &Resync, open: Vec<OpenEntry>) -> Result<(), Setback> {
-        if open.is_empty() || mutated(Mutation::CopyDropsMarks) {
-            return Ok(());
-        }
-        let (store, group) = (&resync.member.drive.store, resync.member.group);
-        let marks = Marks { open, watermarks: vec![] };
-        store.merge_marks(group, resync.stint, marks).await.map_err(setback)
     }
 
     /// Fills the hollow chunks below a place (`None`: all) that the walk did not know of: of writes that came to the
@@ -487,6 +483,7 @@ impl Target {
             if !self.is_hollow(resync, key).await? {
                 break;
             }
+            mark(Path::HollowFilled);
             match self.copy_chunk(resync, source, key, Fetch::ForWalk).await {
                 Err(Setback::Source(text)) => failed = Some(text),
                 copied => copied?,
@@ -551,9 +548,10 @@ impl Target {
         let is_data = |x: &&CopyEntry| matches!(x.data, CopyData::Data { .. } | CopyData::Damaged);
         let blocks: u64 = entries.iter().filter(is_data).map(|x| u64::from(x.range.count)).sum();
         let held: Vec<_> = entries.iter().map(|x| (x.range, x.version)).collect();
-        let watermarks = Marks { open: vec![], watermarks: marks.watermarks };
-        store.merge_marks(group, resync.stint, watermarks).await.map_err(setback)?;
-        self.merge_open(resync, of_held(cut(marks.open, key), &held)).await?;
+        let open = of_held(cut(marks.open, key), &held);
+        let marks = Marks { open, watermarks: marks.watermarks };
+        note_brought(&marks);
+        store.merge_marks(group, resync.stint, marks).await.map_err(setback)?;
         store.verify_chunk(group, key.0, key.1, resync.stint, entries, false).await.map_err(setback)?;
         if fetch == Fetch::Hollow {
             // Counted when it is filled.
@@ -604,6 +602,7 @@ impl Target {
     }
 
     async fn verify_on_demand(&self, resync: &Rc<Resync>, key: ChunkKey) -> Result<(), Setback> {
+        mark(Path::WriteToUnverified);
         let turn = resync.claim(key).await;
         if resync.is_verified(key) {
             return Ok(());
@@ -613,6 +612,7 @@ impl Target {
         let fetch = match resync.hollow_from.get() {
             Some(from) if key >= from => {
                 resync.hollow.borrow_mut().insert(key);
+                mark(Path::HollowFetch);
                 Fetch::Hollow
             }
             _ => Fetch::ForWrite,
@@ -624,6 +624,12 @@ impl Target {
             target.copy_chunk(&resync, source, key, fetch).await
         });
         copied.await.unwrap_or(Err(Setback::Over))
+    }
+}
+
+fn note_brought(marks: &Marks) {
+    if !marks.open.is_empty() {
+        mark(Path::MarksBrought);
     }
 }
 
@@ -693,7 +699,11 @@ fn cut(open: Vec<OpenEntry>, (object, chunk): ChunkKey) -> Vec<OpenEntry> {
 /// "applied" to a write whose data it never had.
 fn of_held(open: Vec<OpenEntry>, held: &[(BlockRange, Version)]) -> Vec<OpenEntry> {
     let mut parts = Vec::with_capacity(open.len());
+    let open = if mutated(Mutation::CopyDropsMarks) { vec![] } else { open };
     for entry in open {
+        if !held.iter().any(|(range, version)| entry.version <= *version && range.overlaps(entry.range)) {
+            mark(Path::MarkOfNewer);
+        }
         let counts = |version| entry.version <= version || mutated(Mutation::MarksOfUnheld);
         for (range, _) in held.iter().filter(|(_, version)| counts(*version)) {
             let first = range.first.max(entry.range.first);
@@ -777,7 +787,10 @@ fn decode_entries(
         let data = match x.content {
             Content::Zero if x.version == Version::ZERO => CopyData::Absent,
             Content::Zero => CopyData::Zero,
-            Content::Damaged => CopyData::Damaged,
+            Content::Damaged => {
+                mark(Path::CopyOfDamaged);
+                CopyData::Damaged
+            }
             Content::Data if fetch == Fetch::Hollow && !x.open => CopyData::Damaged,
             Content::Data => {
                 let end = offset + x.range.bytes();

@@ -24,6 +24,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
+use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::{join_all, race};
 use weft_rt::{Instant, now, sleep, sleep_until, yield_now};
 use weft_types::limits::CHUNK_BLOCKS;
@@ -153,6 +154,7 @@ impl Scrub {
         match kind {
             ScrubFindingKind::Healed => {
                 tracing::warn!(%group, %object, %range, ?drives, "scrub: damaged blocks were healed");
+                mark(Path::ScrubHealed);
                 count(&self.blocks_healed, blocks * drives.len() as u64);
             }
             ScrubFindingKind::Lost => {

@@ -5,6 +5,7 @@
 
 use crate::admit::{Admitted, Claim, Need, SYSTEM_SESSION};
 use crate::target::Target;
+use weft_rt::coverage::{self, Path, ServedRead, mark};
 use weft_rt::{Answer, Buf, Mutation, Peer, Request, mutated, now, slow_request};
 use weft_store::{Extent, ExtentData, Payload, Verdict, Write, WriteKind};
 use weft_types::limits::{FRAME_HEAD_MAX, RANGE_BLOCKS_MAX, REQUEST_BLOCKS_MAX};
@@ -106,6 +107,8 @@ impl Target {
         match extents {
             Ok(extents) => match self.stands(&claim).await {
                 Ok(()) => {
+                    let (group, epoch) = (claim.group, claim.epoch);
+                    coverage::serves_read(|| ServedRead { group, drive: claim.drive, epoch });
                     let (head, body) = read_answer(self.clock(), extents);
                     Answer::ok(head, body)
                 }
@@ -128,6 +131,7 @@ impl Target {
         match admitted {
             Ok(admitted) => {
                 advance(&admitted, &head);
+                mark(Path::SettledRead);
                 admitted.drive().store.settle(head.group, head.object, head.range, head.version);
                 Answer::ok(vec![], vec![])
             }

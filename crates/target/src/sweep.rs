@@ -14,6 +14,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
+use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::{Either, Notify, join_all, race};
 use weft_rt::{Buf, Mutation, mutated, sleep};
 use weft_store::OpenEntry;
@@ -155,6 +156,7 @@ impl Target {
         if member.epoch() != entry.epoch {
             return Err(Again("the epoch changed".into()));
         }
+        mark(Path::SweptEntry);
         member.drive.store.settle(entry.id, open.object, open.range, open.version);
         Ok(())
     }
@@ -184,6 +186,7 @@ impl Target {
             return Err(Again("no member is in-sync".into()));
         }
         if is_syncing(member, entry) {
+            mark(Path::SweptSyncing);
             let store = &member.drive.store;
             self.verify(member, object, range).await?;
             let held = store.versions(entry.id, object, range).await.map_err(|e| Again(e.to_string()))?;

@@ -36,6 +36,8 @@ const LAYERS: &[(&str, Layer)] = &[
     ("weft-metrics", Face),
     ("weft", Whole),
     ("weft-sim", Whole),
+    ("weft-torture", Whole),
+    ("weft-fuzz", Whole),
     ("weft-tests", Whole),
 ];
 

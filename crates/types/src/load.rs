@@ -54,15 +54,15 @@ impl MeterReading {
 
     /// Adds what another meter has counted.
     pub fn add(&mut self, other: &MeterReading) {
-        self.reads += other.reads;
-        self.writes += other.writes;
-        self.zeroes += other.zeroes;
-        self.probes += other.probes;
-        self.read_bytes += other.read_bytes;
-        self.written_bytes += other.written_bytes;
-        self.zeroed_bytes += other.zeroed_bytes;
-        self.errors += other.errors;
-        self.in_flight += other.in_flight;
+        self.reads = self.reads.saturating_add(other.reads);
+        self.writes = self.writes.saturating_add(other.writes);
+        self.zeroes = self.zeroes.saturating_add(other.zeroes);
+        self.probes = self.probes.saturating_add(other.probes);
+        self.read_bytes = self.read_bytes.saturating_add(other.read_bytes);
+        self.written_bytes = self.written_bytes.saturating_add(other.written_bytes);
+        self.zeroed_bytes = self.zeroed_bytes.saturating_add(other.zeroed_bytes);
+        self.errors = self.errors.saturating_add(other.errors);
+        self.in_flight = self.in_flight.saturating_add(other.in_flight);
         self.read_latency.add(&other.read_latency);
         self.write_latency.add(&other.write_latency);
     }
@@ -81,7 +81,7 @@ pub struct Latencies {
 impl Latencies {
     /// Requests that were timed.
     pub fn count(&self) -> u64 {
-        self.buckets.iter().map(|(_, count)| count).sum()
+        self.buckets.iter().fold(0, |sum: u64, (_, count)| sum.saturating_add(*count))
     }
 
     /// Those that were timed since an earlier reading of the same histogram.
@@ -101,7 +101,8 @@ impl Latencies {
     pub fn add(&mut self, other: &Latencies) {
         let mut all: BTreeMap<u64, u64> = self.buckets.iter().copied().collect();
         for (bound, count) in &other.buckets {
-            *all.entry(*bound).or_default() += count;
+            let sum = all.entry(*bound).or_default();
+            *sum = sum.saturating_add(*count);
         }
         self.buckets = all.into_iter().collect();
         self.sum_us = self.sum_us.saturating_add(other.sum_us);
@@ -112,9 +113,9 @@ impl Latencies {
         let count = self.count();
         // The rank of the request that is asked for: of 1,000 requests, p99.9 is the 999th.
         let rank = ((share * count as f64).ceil() as u64).clamp(1, count.max(1));
-        let mut seen = 0;
+        let mut seen = 0u64;
         let reaches = |(_, count): &&(u64, u64)| {
-            seen += count;
+            seen = count.saturating_add(seen);
             seen >= rank
         };
         self.buckets.iter().find(reaches).map(|(bound, _)| *bound)
@@ -176,6 +177,16 @@ mod tests {
         assert_eq!(since.quantile_us(1.0), Some(9_000));
         assert_eq!(since.quantile_us(0.0), Some(10));
         assert_eq!(after.since(&after).quantile_us(0.5), None, "nothing came");
+    }
+
+    #[test]
+    fn counters_that_cannot_be_stay_at_the_end_of_their_range() {
+        let most = Latencies { buckets: vec![(10, u64::MAX), (20, u64::MAX)], sum_us: u64::MAX };
+        assert_eq!((most.count(), most.quantile_us(1.0)), (u64::MAX, Some(10)));
+        let reading = MeterReading { reads: u64::MAX, read_latency: most.clone(), ..Default::default() };
+        let mut sum = reading.clone();
+        sum.add(&reading);
+        assert_eq!(sum, reading);
     }
 
     #[test]

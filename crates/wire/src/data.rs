@@ -145,13 +145,16 @@ impl WriteAnswer {
     /// Reads an answer.
     ///
     /// # Errors
-    /// If the bytes do not end with a run.
+    /// If the bytes do not end with a run, or a run is empty or passes the largest object.
     pub fn decode(head: &[u8]) -> Result<WriteAnswer, DecodeError> {
         let mut d = Decoder::new(head);
         let clock = d.u64()?;
         let mut verdicts = Vec::with_capacity(d.left() / 16);
         while d.left() > 0 {
             let range = BlockRange::new(d.u32()?, d.u32()?);
+            if !range.is_valid() {
+                return Err(DecodeError::Invalid { field: "range", value: u64::from(range.count) });
+            }
             let verdict = match d.u64()? {
                 0 => Verdict::Applied,
                 bits => Verdict::Superseded(Version::from_bits(bits)),
@@ -345,12 +348,16 @@ impl DigestsAnswer {
     /// Reads an answer.
     ///
     /// # Errors
-    /// If the bytes do not end with an entry.
+    /// If the bytes do not end with an entry, or a chunk passes the largest object.
     pub fn decode(head: &[u8]) -> Result<DigestsAnswer, DecodeError> {
         let mut d = Decoder::new(head);
         let mut digests = Vec::with_capacity(d.left() / 26);
         while d.left() > 0 {
-            digests.push((ObjectId::from_bytes(d.array()?), ChunkIndex(d.u16()?), d.u64()?));
+            let (object, chunk) = (ObjectId::from_bytes(d.array()?), d.u16()?);
+            if u32::from(chunk) >= OBJECT_CHUNKS_MAX {
+                return Err(DecodeError::Invalid { field: "chunk", value: u64::from(chunk) });
+            }
+            digests.push((object, ChunkIndex(chunk), d.u64()?));
         }
         Ok(DigestsAnswer { digests })
     }
@@ -427,3 +434,27 @@ const _: () = assert!(
 // The worst answer to a read: every block an extent of its own.
 const _: () = assert!(8 + REQUEST_BLOCKS_MAX as usize * 24 <= weft_types::limits::FRAME_HEAD_MAX);
 const _: () = assert!(CHUNK_BLOCKS <= REQUEST_BLOCKS_MAX, "a chunk's entries fit one answer");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdicts_on_blocks_that_no_object_has_are_refused() {
+        let answer = |first, count| WriteAnswer {
+            clock: 1,
+            verdicts: vec![(BlockRange::new(first, count), Verdict::Applied)],
+        };
+        assert_eq!(WriteAnswer::decode(&answer(3, 4).encode()), Ok(answer(3, 4)));
+        for (first, count) in [(u32::MAX, 2), (0, u32::MAX), (16_384, 1), (5, 0)] {
+            assert!(WriteAnswer::decode(&answer(first, count).encode()).is_err(), "{first}+{count}");
+        }
+    }
+
+    #[test]
+    fn digests_of_chunks_that_no_object_has_are_refused() {
+        let answer = |chunk| DigestsAnswer { digests: vec![(ObjectId::default(), ChunkIndex(chunk), 7)] };
+        assert_eq!(DigestsAnswer::decode(&answer(127).encode()), Ok(answer(127)));
+        assert!(DigestsAnswer::decode(&answer(128).encode()).is_err());
+    }
+}

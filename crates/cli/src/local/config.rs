@@ -109,7 +109,7 @@ impl LocalConfig {
     ///
     /// # Errors
     /// [`LocalError::BadConfig`] with what is wrong.
-    pub(super) fn decode(bytes: &[u8], path: &Path) -> Result<LocalConfig, LocalError> {
+    pub(crate) fn decode(bytes: &[u8], path: &Path) -> Result<LocalConfig, LocalError> {
         #[derive(Deserialize)]
         struct Shape {
             schema: u32,
@@ -126,7 +126,7 @@ impl LocalConfig {
     }
 
     /// The document.
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut json = serde_json::to_vec_pretty(self).expect("the document serialises");
         json.push(b'\n');
         json

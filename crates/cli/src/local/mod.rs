@@ -22,6 +22,8 @@ pub use error::LocalError;
 pub use folder::Folder;
 pub(crate) use member::{start_lost_manager, start_member, stop_manager, stop_member};
 pub use process::ProcessId;
+#[cfg(feature = "fuzzing")]
+pub(crate) use process::parse_stat;
 pub(crate) use unmanaged::Unmanaged;
 pub use up::UpArgs;
 pub(crate) use up::up;

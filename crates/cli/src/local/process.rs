@@ -151,7 +151,7 @@ fn open_pidfd(pid: i32) -> io::Result<OwnedFd> {
 }
 
 /// State and start time of `/proc/PID/stat`. The name, in parentheses, may hold anything, also parentheses.
-fn parse_stat(stat: &str) -> Option<(char, u64)> {
+pub(crate) fn parse_stat(stat: &str) -> Option<(char, u64)> {
     let rest = &stat[stat.rfind(')')? + 1..];
     let mut fields = rest.split_ascii_whitespace();
     // The state is field 3, the start time field 22.

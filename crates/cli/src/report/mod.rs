@@ -50,6 +50,16 @@ pub(crate) fn report(args: &ReportArgs, output: Output) -> Result<(), CliError> 
     Ok(())
 }
 
+/// The page of a record as text, after its figures were made; none if it is no record. For fuzzing.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn render(text: &str) -> Option<String> {
+    let record = Record::parse(text).ok()?;
+    let figures = summary::summary(&record);
+    serde_json::to_vec(&figures).expect("figures serialise");
+    summary::describe(&figures, crate::paint::Paint::off());
+    Some(page::html(&record, None))
+}
+
 /// Makes a page of a record.
 ///
 /// # Errors

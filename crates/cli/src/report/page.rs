@@ -161,9 +161,9 @@ impl<'a> View<'a> {
             let (Some(first), Some(last)) = (part.first(), part.last()) else { continue };
             let (from, to) = (first.begin_ms(), last.time.as_millis());
             if let Some(before) = last_ms
-                && from > before + HOLE_INTERVALS * first.interval_ms
+                && from > HOLE_INTERVALS.saturating_mul(first.interval_ms).saturating_add(before)
             {
-                points.push((self.x((before - self.begin_ms) as f64), f64::NAN));
+                points.push((self.x(before as f64 - self.begin_ms as f64), f64::NAN));
             }
             let middle = (from + to) as f64 / 2.0 - self.begin_ms as f64;
             points.push((self.x(middle), value(part).unwrap_or(f64::NAN)));
@@ -224,7 +224,9 @@ impl<'a> View<'a> {
         let line = |name: &&str| {
             let of = |i: &Interval| {
                 let row = i.volumes.iter().find(|v| v.name == **name);
-                row.map_or(0.0, |row| (row.read_bytes_per_s + row.written_bytes_per_s) as f64 / 1e6)
+                row.map_or(0.0, |row| {
+                    row.read_bytes_per_s.saturating_add(row.written_bytes_per_s) as f64 / 1e6
+                })
             };
             self.line(name, Unit::MegabytesPerSecond, |part| mean(part, of))
         };
@@ -262,15 +264,19 @@ impl<'a> View<'a> {
 
 /// The mean of a rate over intervals, by their lengths.
 fn mean(part: &[Interval], value: impl Fn(&Interval) -> f64) -> Option<f64> {
-    let length: u64 = part.iter().map(|i| i.interval_ms).sum();
+    let length: f64 = part.iter().map(|i| i.interval_ms as f64).sum();
     let sum: f64 = part.iter().map(|i| value(i) * i.interval_ms as f64).sum();
-    (length > 0).then(|| sum / length as f64)
+    (length > 0.0).then(|| sum / length)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::record::DriveRow;
     use super::super::record::tests::{event, seconds};
+    use super::super::summary::{describe, summary};
     use super::*;
+    use crate::paint::Paint;
+    use weft_api::Health;
 
     #[test]
     fn the_page_has_charts_with_units_marks_and_a_table_of_them() {
@@ -303,6 +309,33 @@ mod tests {
         assert_eq!(lines[1].points[1].1, 77_000.0, "the worst of its ten");
         assert_eq!(lines[1].points.iter().filter(|p| p.1.is_nan()).count(), 1, "one hole");
         assert_eq!(view.throughput().series[0].points[0].1, 4.096);
+    }
+
+    #[test]
+    fn figures_that_cannot_be_stay_at_the_end_of_their_range() {
+        let mut record = seconds(40);
+        for interval in &mut record.intervals {
+            interval.interval_ms = u64::MAX;
+            interval.health = Health::Degraded;
+            interval.drives = vec![DriveRow { stored_bytes_per_s: Some(u64::MAX), ..Default::default() }; 2];
+            let row = Row {
+                read_bytes: u64::MAX,
+                written_bytes: u64::MAX,
+                read_bytes_per_s: u64::MAX,
+                written_bytes_per_s: u64::MAX,
+                errors: u64::MAX,
+                reads_per_s: 1e300,
+                ..interval.total.clone()
+            };
+            interval.volumes = vec![row.clone(), Row { name: "b".into(), ..row.clone() }];
+            interval.total = row;
+        }
+        assert_eq!(record.intervals[0].repair_bytes_per_s(), u64::MAX);
+        assert_eq!(degraded_ms(&record), u64::MAX);
+        assert_eq!(volume(&record, "b").read_bytes, u64::MAX);
+        assert!(html(&record, None).contains("<svg"));
+        let text = describe(&summary(&record), Paint::off());
+        assert!(text.contains("16 EiB") || text.contains("15.9 EiB"), "{text}");
     }
 
     #[test]

@@ -54,7 +54,7 @@ impl Interval {
     /// Bytes a second that drives took from anybody but clients: from resyncs, rebuilds and scrubs.
     pub(super) fn repair_bytes_per_s(&self) -> u64 {
         let beside = |d: &DriveRow| d.stored_bytes_per_s.unwrap_or(0).saturating_sub(d.written_bytes_per_s);
-        self.drives.iter().map(beside).sum()
+        self.drives.iter().map(beside).fold(0, u64::saturating_add)
     }
 }
 
@@ -80,7 +80,7 @@ impl Record {
         })
     }
 
-    fn parse(text: &str) -> Result<Record, String> {
+    pub(super) fn parse(text: &str) -> Result<Record, String> {
         let mut record = Record::default();
         // What follows the last end of a line is a line that was not finished.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
@@ -124,9 +124,9 @@ impl Record {
     pub(super) fn volumes(&self) -> Vec<&str> {
         let mut moved: Vec<(&str, u64)> = Vec::new();
         for row in self.intervals.iter().flat_map(|i| &i.volumes) {
-            let bytes = row.read_bytes + row.written_bytes;
+            let bytes = row.read_bytes.saturating_add(row.written_bytes);
             match moved.iter_mut().find(|(name, _)| *name == row.name) {
-                Some((_, sum)) => *sum += bytes,
+                Some((_, sum)) => *sum = sum.saturating_add(bytes),
                 None => moved.push((&row.name, bytes)),
             }
         }

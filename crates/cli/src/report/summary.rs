@@ -43,7 +43,7 @@ pub(super) struct VolumeSummary {
 }
 
 pub(super) fn summary(record: &Record) -> Summary {
-    let end_ms = record.begin_ms() + record.length_ms();
+    let end_ms = record.begin_ms().saturating_add(record.length_ms());
     Summary {
         fabric: record.fabric,
         begin: Timestamp::from_millis(record.begin_ms()),
@@ -59,14 +59,14 @@ pub(super) fn summary(record: &Record) -> Summary {
 /// How long the fabric was not healthy.
 pub(super) fn degraded_ms(record: &Record) -> u64 {
     let bad = record.intervals.iter().filter(|i| i.health != Health::Healthy);
-    bad.map(|i| i.interval_ms).sum()
+    bad.map(|i| i.interval_ms).fold(0, u64::saturating_add)
 }
 
 pub(super) fn volume(record: &Record, name: &str) -> VolumeSummary {
     let of = |interval: &'_ Interval| interval.volumes.iter().find(|v| v.name == name).cloned();
     let rows: Vec<Row> = record.intervals.iter().filter_map(of).collect();
     let most = |value: fn(&Row) -> u64| rows.iter().map(value).max().unwrap_or(0);
-    let sum = |value: fn(&Row) -> u64| rows.iter().map(value).sum();
+    let sum = |value: fn(&Row) -> u64| rows.iter().map(value).fold(0, u64::saturating_add);
     let worst = |times: fn(&Row) -> Percentiles| rows.iter().filter_map(|row| times(row).p99).max();
     VolumeSummary {
         name: name.to_owned(),
@@ -91,7 +91,7 @@ pub(super) fn latency(us: Option<u64>) -> String {
 }
 
 pub(super) fn describe(summary: &Summary, paint: Paint) -> String {
-    let length = summary.end.as_millis() - summary.begin.as_millis();
+    let length = summary.end.as_millis().saturating_sub(summary.begin.as_millis());
     let mut text = format!(
         "{} of fabric {} from {} on, in {} intervals; not healthy for {}\n",
         span(Duration::from_millis(length)),

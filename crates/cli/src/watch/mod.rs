@@ -85,7 +85,7 @@ pub struct WatchArgs {
     pub html: Option<PathBuf>,
 }
 
-fn parse_interval(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_interval(text: &str) -> Result<Duration, String> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(unit_at);
     let form = || "expected a number with a unit such as 500ms, 1s or 1min".to_owned();

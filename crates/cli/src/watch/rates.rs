@@ -58,13 +58,14 @@ impl Sum {
         row.reads_per_s += per_second(counted.reads);
         row.writes_per_s += per_second(counted.writes);
         row.zeroes_per_s += per_second(counted.zeroes);
-        row.read_bytes += counted.read_bytes;
-        row.written_bytes += counted.written_bytes;
-        row.zeroed_bytes += counted.zeroed_bytes;
-        row.read_bytes_per_s += per_second(counted.read_bytes) as u64;
-        row.written_bytes_per_s += per_second(counted.written_bytes) as u64;
-        row.queue += counted.in_flight;
-        row.errors += counted.errors;
+        row.read_bytes = row.read_bytes.saturating_add(counted.read_bytes);
+        row.written_bytes = row.written_bytes.saturating_add(counted.written_bytes);
+        row.zeroed_bytes = row.zeroed_bytes.saturating_add(counted.zeroed_bytes);
+        row.read_bytes_per_s = row.read_bytes_per_s.saturating_add(per_second(counted.read_bytes) as u64);
+        row.written_bytes_per_s =
+            row.written_bytes_per_s.saturating_add(per_second(counted.written_bytes) as u64);
+        row.queue = row.queue.saturating_add(counted.in_flight);
+        row.errors = row.errors.saturating_add(counted.errors);
         self.reads.add(&counted.read_latency);
         self.writes.add(&counted.write_latency);
     }

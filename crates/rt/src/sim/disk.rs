@@ -72,7 +72,8 @@ struct Unflushed {
     completed: bool,
 }
 
-type Pages = BTreeMap<u64, Box<[u8; PAGE]>>;
+/// Pages that were ever written. What is durable and what is visible share them until one changes.
+type Pages = BTreeMap<u64, Rc<[u8; PAGE]>>;
 
 struct DiskState {
     name: String,
@@ -105,8 +106,8 @@ fn write_pages(pages: &mut Pages, offset: u64, data: &[u8]) {
     while !rest.is_empty() {
         let (page, within) = (at / PAGE as u64, (at % PAGE as u64) as usize);
         let n = rest.len().min(PAGE - within);
-        pages.entry(page).or_insert_with(|| Box::new([0; PAGE]))[within..within + n]
-            .copy_from_slice(&rest[..n]);
+        let bytes = pages.entry(page).or_insert_with(|| Rc::new([0; PAGE]));
+        Rc::make_mut(bytes)[within..within + n].copy_from_slice(&rest[..n]);
         at += n as u64;
         rest = &rest[n..];
     }
@@ -233,6 +234,11 @@ impl SimDisk {
     pub fn flip(&self, offset: u64, bit: u8) {
         let byte = self.peek(offset, 1)[0] ^ (1 << (bit % 8));
         self.poke(offset, &[byte]);
+    }
+
+    /// Where something was ever written, in bytes from the start, by pages of 4 KiB.
+    pub fn touched(&self) -> Vec<u64> {
+        self.0.visible.borrow().keys().map(|page| page * PAGE as u64).collect()
     }
 
     /// The disk's size in bytes.

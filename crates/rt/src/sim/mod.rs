@@ -46,7 +46,43 @@ struct ProcessState {
     host: IpAddr,
     name: String,
     wall_skew_us: i64,
+    clock: Clock,
     disks: Vec<DiskRef>,
+}
+
+/// The monotonic clock of a process beside true time: how fast it runs since the process began.
+#[derive(Clone, Copy, Default)]
+struct Clock {
+    began: u64,
+    ppm: i32,
+}
+
+impl Clock {
+    /// What it shows at a true time.
+    fn at(self, true_nanos: u64) -> u64 {
+        if self.ppm == 0 {
+            return true_nanos;
+        }
+        let passed = true_nanos.saturating_sub(self.began);
+        true_nanos.saturating_add_signed((i128::from(passed) * i128::from(self.ppm) / 1_000_000) as i64)
+    }
+
+    /// The first true time at which it shows this.
+    fn shows(self, nanos: u64) -> u64 {
+        if self.ppm == 0 || nanos <= self.began {
+            return nanos;
+        }
+        let shown = u128::from(nanos - self.began);
+        let rate = (1_000_000 + i64::from(self.ppm)) as u128;
+        let mut at = self.began.saturating_add((shown * 1_000_000 / rate).min(u128::from(u64::MAX)) as u64);
+        while at > self.began && self.at(at) >= nanos {
+            at -= 1;
+        }
+        while self.at(at) < nanos && at < u64::MAX {
+            at += 1;
+        }
+        at
+    }
 }
 
 /// State of one simulation; clones share it.
@@ -63,6 +99,10 @@ struct WorldState {
     trace: Cell<u64>,
     processes: RefCell<BTreeMap<Process, ProcessState>>,
     next_process: Cell<Process>,
+    /// Whether some process's clock runs faster or slower than true time.
+    drifts: Cell<bool>,
+    polls: Cell<u64>,
+    polls_max: Cell<u64>,
     network: Network,
     story: RefCell<Option<Story>>,
 }
@@ -76,13 +116,39 @@ impl World {
             trace: Cell::new(0xcbf2_9ce4_8422_2325),
             processes: RefCell::default(),
             next_process: Cell::new(1),
+            drifts: Cell::new(false),
+            polls: Cell::new(0),
+            polls_max: Cell::new(u64::MAX),
             network: Network::default(),
             story: RefCell::new(None),
         }))
     }
 
-    pub(crate) fn now(&self, _process: Process) -> Instant {
-        Instant::from_nanos(self.0.clock.get())
+    /// What the process's clock shows; true time for process 0.
+    pub(crate) fn now(&self, process: Process) -> Instant {
+        Instant::from_nanos(self.clock_of(process).at(self.0.clock.get()))
+    }
+
+    fn clock_of(&self, process: Process) -> Clock {
+        if !self.0.drifts.get() {
+            return Clock::default();
+        }
+        self.0.processes.borrow().get(&process).map_or_else(Clock::default, |p| p.clock)
+    }
+
+    /// The true time at which the process's clock shows this.
+    pub(crate) fn true_time(&self, process: Process, at: Instant) -> Instant {
+        if !self.0.drifts.get() {
+            return at;
+        }
+        Instant::from_nanos(self.clock_of(process).shows(at.as_nanos()))
+    }
+
+    /// Completes at a true time, or just after, whatever the clock of the process that waits shows.
+    pub(crate) fn sleep_until_true(&self, at: Instant) -> crate::Sleep {
+        let clock = self.clock_of(with_core(|core| core.process()));
+        let shown = clock.at(at.as_nanos()) + u64::from(clock.ppm != 0);
+        crate::sleep_until(Instant::from_nanos(shown))
     }
 
     pub(crate) fn wall_clock_us(&self, process: Process) -> u64 {
@@ -115,6 +181,8 @@ impl World {
 
     pub(crate) fn trace_poll(&self, process: Process, serial: u64) {
         self.0.clock.set(self.0.clock.get() + POLL_NANOS);
+        self.0.polls.set(self.0.polls.get() + 1);
+        assert!(self.0.polls.get() <= self.0.polls_max.get(), "{} polls, and no end", self.0.polls.get());
         self.trace(u64::from(process) << 40 ^ serial);
     }
 
@@ -154,12 +222,20 @@ impl Sim {
         self
     }
 
+    /// Gives the run up after so many polls of tasks: something goes round in circles then.
+    pub fn with_polls_max(self, polls: u64) -> Sim {
+        self.0.0.polls_max.set(polls);
+        self
+    }
+
     /// Runs the harness's future to its end; everything that still runs then is dropped.
     ///
     /// # Panics
-    /// If no task can run and no timer is set: a deadlock.
+    /// If no task can run and no timer is set: a deadlock. After too many polls.
     pub fn block_on<F: Future + 'static>(&self, future: F) -> F::Output {
-        executor::run(Backend::Sim(self.0.clone()), future)
+        let output = executor::run(Backend::Sim(self.0.clone()), future);
+        crate::buf::give_back_free();
+        output
     }
 
     /// The seed.
@@ -181,12 +257,13 @@ pub fn is_simulated() -> bool {
 pub fn spawn_process<F: Future<Output = ()> + 'static>(host: IpAddr, name: &str, future: F) -> ProcessId {
     let world = world();
     let id = world.0.next_process.get();
+    let clock = Clock { began: world.0.clock.get(), ppm: 0 };
     world.0.next_process.set(id + 1);
     world
         .0
         .processes
         .borrow_mut()
-        .insert(id, ProcessState { host, name: name.to_owned(), wall_skew_us: 0, disks: Vec::new() });
+        .insert(id, ProcessState { host, name: name.to_owned(), wall_skew_us: 0, clock, disks: Vec::new() });
     with_core(|core| core.as_process(id, || drop(executor::spawn_on(core, id, future))));
     ProcessId(id)
 }
@@ -214,6 +291,63 @@ pub fn set_wall_skew(process: ProcessId, skew_us: i64) {
     if let Some(p) = world().0.processes.borrow_mut().get_mut(&process.0) {
         p.wall_skew_us = skew_us;
     }
+}
+
+/// Sets how much faster than true time the process's monotonic clock runs, in millionths. It shows true time when
+/// the process begins: call it before the process has run.
+pub fn set_clock_rate(process: ProcessId, ppm: i32) {
+    assert!(ppm.abs() < 1_000_000, "a clock does not stand still or run backwards");
+    let world = world();
+    if let Some(p) = world.0.processes.borrow_mut().get_mut(&process.0) {
+        assert_eq!(p.clock.began, world.0.clock.get(), "the process has not run yet");
+        p.clock.ppm = ppm;
+        world.0.drifts.set(true);
+    }
+}
+
+/// Stops a process where it is, as SIGSTOP does: its timers run out, what is sent to it piles up.
+pub fn pause(process: ProcessId) {
+    if is_alive(process) {
+        tell(|| format!("{} stands still", name_of(process)));
+        with_core(|core| core.pause_process(process.0));
+    }
+}
+
+/// Lets a stopped process go on.
+pub fn resume(process: ProcessId) {
+    if is_alive(process) {
+        tell(|| format!("{} goes on", name_of(process)));
+        with_core(|core| core.resume_process(process.0));
+    }
+}
+
+/// Lets every stopped process go on.
+pub fn resume_all() {
+    with_core(|core| core.resume_all());
+}
+
+/// The host of a process that is alive.
+pub fn host_of(process: ProcessId) -> Option<IpAddr> {
+    world().0.processes.borrow().get(&process.0).map(|p| p.host)
+}
+
+fn name_of(process: ProcessId) -> String {
+    world().0.processes.borrow().get(&process.0).map_or_else(String::new, |p| p.name.clone())
+}
+
+/// Tasks that have not ended, of all processes.
+pub fn task_count() -> usize {
+    with_core(|core| core.task_count())
+}
+
+/// Timers that are set, of all processes.
+pub fn timer_count() -> usize {
+    with_core(|core| core.timer_count())
+}
+
+/// Bytes under way on the network, the most on one connection in one direction.
+pub fn bytes_under_way() -> usize {
+    world().0.network.bytes_under_way()
 }
 
 /// Blocks or opens the way from one host to another, one direction; what is sent meanwhile is delivered later.

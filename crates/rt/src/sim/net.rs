@@ -3,7 +3,7 @@
 use super::World;
 use crate::executor::Process;
 use crate::sync::{Either, Notify, race};
-use crate::time::{Instant, sleep_until};
+use crate::time::Instant;
 use crate::{Addr, Buf, BufMut};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -70,6 +70,12 @@ impl Network {
             }
         }
         self.changed.notify_all();
+    }
+
+    /// The most that is under way on one connection in one direction.
+    pub(crate) fn bytes_under_way(&self) -> usize {
+        let connections: Vec<_> = self.connections.borrow().iter().filter_map(Weak::upgrade).collect();
+        connections.iter().flat_map(|c| &c.ways).map(|way| way.bytes.get()).max().unwrap_or(0)
     }
 
     fn is_blocked(&self, from: IpAddr, to: IpAddr) -> bool {
@@ -173,7 +179,7 @@ impl SimStream {
                     race(opened, changed).await;
                 }
                 Some(when) if when > world.now(0) => {
-                    race(sleep_until(when), changed).await;
+                    race(world.sleep_until_true(when), changed).await;
                 }
                 Some(_) => {
                     let n = way.take(&mut buf[at..]);
@@ -189,7 +195,8 @@ impl SimStream {
     pub(crate) async fn write(&self, bufs: Vec<Buf>) -> io::Result<()> {
         let (world, c, side) = (&self.0.world, &self.0.connection, self.0.side);
         let way = &c.ways[side];
-        let total: Vec<u8> = bufs.iter().flat_map(|b| b.iter().copied()).collect();
+        let mut total = Vec::with_capacity(bufs.iter().map(|b| b.len()).sum());
+        bufs.iter().for_each(|b| total.extend_from_slice(b));
         let mut rest = &total[..];
         while !rest.is_empty() {
             if c.reset.get() || way.ended.get().is_some() {
@@ -273,7 +280,7 @@ impl World {
         let from = self.host(process);
         let (low, high) = network.latency.get();
         let deadline = self.now(0) + CONNECT_TIMEOUT;
-        sleep_until(self.now(0) + self.random_duration(low, high)).await;
+        self.sleep_until_true(self.now(0) + self.random_duration(low, high)).await;
         loop {
             let listener = network.listeners.borrow().get(&addr.to_string()).and_then(Weak::upgrade);
             let to = match (&listener, addr) {
@@ -284,7 +291,7 @@ impl World {
             if network.is_blocked(from, to) || network.is_blocked(to, from) {
                 // Not held while waiting: its process may die, and another may listen there.
                 drop(listener);
-                match race(network.changed.notified(), sleep_until(deadline)).await {
+                match race(network.changed.notified(), self.sleep_until_true(deadline)).await {
                     Either::Left(()) => continue,
                     Either::Right(()) => return Err(io::Error::from(io::ErrorKind::TimedOut)),
                 }

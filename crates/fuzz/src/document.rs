@@ -1,0 +1,160 @@
+//! Targets of documents: the fabric map, its backups, and what management is asked and answers.
+
+use weft_api::{ApiAnswer, ApiError, ApiRequest, ErrorCode, FailureDomain, SettingsWish};
+use weft_types::{
+    BlockCount, CapacityLevels, Drive, DriveId, DriveState, Epoch, FabricId, FabricMap, Generation, Group,
+    GroupId, Lba, Node, NodeId, ObjectSpan, Pool, PoolId, Role, Slot, Striping, Volume, VolumeId,
+    VolumeState,
+};
+use weft_wire::backup::{decode_backup, encode_backup};
+use weft_wire::control::{decode_map, encode_map};
+
+/// A fabric map: what decodes reads back, can be judged, and can be used where it is judged to be sound.
+pub(crate) fn map(bytes: &[u8]) {
+    let Ok(map) = decode_map(bytes) else { return };
+    assert_eq!(decode_map(&encode_map(&map)).as_ref(), Ok(&map));
+    if weft_membership::check(&map).is_empty() {
+        use_map(&map);
+    }
+}
+
+/// What clients and targets do with a map that is sound.
+fn use_map(map: &FabricMap) {
+    for volume in map.volumes.values() {
+        let last = volume.size.0.saturating_sub(1);
+        for lba in [0, last / 2, last] {
+            for piece in weft_layout::pieces(&volume.striping, Lba(lba), 1) {
+                assert!(piece.range.is_valid(), "{piece:?}");
+                let group = weft_layout::group_of(volume, piece.object_index);
+                assert!(
+                    group.is_some_and(|group| map.groups.contains_key(&group)),
+                    "{piece:?} of {volume:?}"
+                );
+            }
+        }
+    }
+    for group in map.groups.values() {
+        map.copies_of(group);
+        map.is_whole(group);
+        map.shares_a_node(group);
+        assert!(!map.was_removed(group.id));
+        assert!(group.slots.iter().all(|slot| map.drive_addr(slot.drive).is_some()), "{group:?}");
+    }
+}
+
+/// A map that is sound: two drives on two nodes, a group and a volume.
+fn sound_map() -> FabricMap {
+    let mut map = FabricMap::empty(FabricId::from_random(7));
+    let pool = Pool { id: PoolId(1), name: "default".into() };
+    map.pools.insert(pool.id, pool);
+    let drives = [DriveId::from_random(1), DriveId::from_random(2)];
+    for (number, drive) in (2..).zip(drives) {
+        let node = Node {
+            id: NodeId(number),
+            name: format!("node-{number}"),
+            addr: format!("10.0.0.{number}:4800"),
+        };
+        map.nodes.insert(node.id, node);
+        let drive = Drive {
+            id: drive,
+            node: NodeId(number),
+            pool: PoolId(1),
+            path: "/dev/x".into(),
+            capacity: BlockCount(1 << 20),
+            state: DriveState::Active,
+        };
+        map.drives.insert(drive.id, drive);
+    }
+    let slots = drives.map(|drive| Slot { drive, role: Role::InSync, since: Epoch(1) }).to_vec();
+    let group = Group { id: GroupId(4), pool: PoolId(1), epoch: Epoch(1), slots };
+    let striping = Striping { unit_blocks: 16, width: 1, object_blocks: 1024 };
+    let volume = Volume {
+        id: VolumeId(5),
+        name: "data".into(),
+        pool: PoolId(1),
+        size: BlockCount(10_000),
+        copies: 2,
+        striping,
+        spans: vec![ObjectSpan { first: 0, count: 10, groups: vec![group.id] }],
+        generation: Generation(1),
+        state: VolumeState::Ready,
+        thin: false,
+        created_ms: 1_700_000_000_000,
+    };
+    map.groups.insert(group.id, group);
+    map.volumes.insert(volume.id, volume);
+    map.next_id = 6;
+    map.capacity = CapacityLevels { warning_percent: 70, ..CapacityLevels::default() };
+    map
+}
+
+pub(crate) fn map_seeds() -> Vec<Vec<u8>> {
+    vec![encode_map(&FabricMap::empty(FabricId(1))), encode_map(&sound_map())]
+}
+
+/// A backup of a map; its last line is made right where it begins as it should.
+pub(crate) fn backup(bytes: &[u8]) {
+    check_backup(bytes);
+    let mut sealed = bytes.to_vec();
+    if let Some(at) = sealed.windows(11).rposition(|w| w == b"{\"crc32c\":\"") {
+        let crc = format!("{:08x}\"}}\n", crc32c::crc32c(&sealed[..at]));
+        sealed.truncate(at + 11);
+        sealed.extend(crc.bytes());
+        check_backup(&sealed);
+    }
+}
+
+fn check_backup(bytes: &[u8]) {
+    let Ok((head, map)) = decode_backup(bytes) else { return };
+    let (again, same) = decode_backup(&encode_backup(&map, head.taken_ms)).expect("it was just made");
+    assert_eq!(
+        (again.fabric, again.map, again.taken_ms, &same),
+        (head.fabric, head.map, head.taken_ms, &map)
+    );
+}
+
+pub(crate) fn backup_seeds() -> Vec<Vec<u8>> {
+    vec![encode_backup(&sound_map(), 1_700_000_000_000)]
+}
+
+/// What management is asked, and its answers; the first byte says which.
+pub(crate) fn api(bytes: &[u8]) {
+    let Some((which, bytes)) = bytes.split_first() else { return };
+    if which % 2 == 0 {
+        let Ok(request) = weft_api::decode_request(bytes) else { return };
+        request.is_mutation();
+        let again = weft_api::decode_request(&weft_api::encode_request(&request));
+        assert_eq!(again.expect("it was just made"), request);
+    } else {
+        let Ok(reply) = weft_api::decode_reply(bytes) else { return };
+        let result = reply.into_result();
+        let again = weft_api::decode_reply(&weft_api::encode_reply(result.clone()));
+        assert_eq!(again.expect("it was just made").into_result(), result);
+    }
+}
+
+pub(crate) fn api_seeds() -> Vec<Vec<u8>> {
+    let create = ApiRequest::VolumeCreate {
+        name: "v".into(),
+        size_bytes: 1 << 30,
+        copies: 2,
+        pool: Some("default".into()),
+        stripe_unit_bytes: Some(65_536),
+        width: Some(4),
+        failure_domain: FailureDomain::Node,
+        thin: true,
+        dry_run: true,
+    };
+    let wish = SettingsWish { capacity_critical_percent: Some(95), ..SettingsWish::default() };
+    let events =
+        br#"{"op":"events","since":"2026-01-31T23:59:59.000Z","kinds":["evict"],"limit":5}"#.to_vec();
+    let asked = [create, ApiRequest::Settings(wish), ApiRequest::EventAdd { text: "a note".into() }];
+    let mut seeds: Vec<Vec<u8>> = asked.iter().map(weft_api::encode_request).chain([events]).collect();
+    seeds.iter_mut().for_each(|seed| seed.insert(0, 0));
+    let answers = [
+        Ok(ApiAnswer::Events { events: Vec::new() }),
+        Err(ApiError::new(ErrorCode::NotFound, "there is no volume 'v'").with_hint("look")),
+    ];
+    seeds.extend(answers.map(|answer| [vec![1], weft_api::encode_reply(answer)].concat()));
+    seeds
+}

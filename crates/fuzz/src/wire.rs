@@ -1,0 +1,273 @@
+//! Targets of the wire: frames, heads of the data path, and what travels as JSON.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+use weft_types::{
+    BlockRange, ChunkIndex, DriveId, Epoch, Generation, Group, GroupId, MapVersion, NodeId, ObjectId, PoolId,
+    Role, SessionId, SessionSlot, Slot, Version, VolumeId,
+};
+use weft_wire::control::{self, ManagerAnswer, ManagerRequest, TargetAnswer, TargetRequest};
+use weft_wire::data::{
+    Content, DataRequest, DigestsAnswer, Extent, PeerRequest, Purpose, ReadAnswer, Verdict, WatermarkNote,
+    WriteAnswer,
+};
+use weft_wire::frame::{ENVELOPE_BYTES, Envelope};
+use weft_wire::handshake::{Hello, PeerRole, Welcome, choose_protocol};
+use weft_wire::{Kind, Status};
+
+/// An envelope and its head.
+pub(crate) fn frame(bytes: &[u8]) {
+    let Some((fixed, rest)) = bytes.split_first_chunk::<ENVELOPE_BYTES>() else { return };
+    let Ok(envelope) = Envelope::decode(fixed) else { return };
+    Kind::from_u16(envelope.kind);
+    Status::from_u16(envelope.status);
+    let Some(head) = rest.get(..envelope.head_len as usize) else { return };
+    let _ = Envelope::verify(fixed, head);
+    let mut again = Vec::new();
+    envelope.encode(head, &mut again);
+    let fixed: &[u8; ENVELOPE_BYTES] = again.first_chunk().expect("an envelope");
+    assert_eq!(Envelope::decode(fixed), Ok(envelope));
+    assert_eq!(Envelope::verify(fixed, &again[ENVELOPE_BYTES..]), Ok(()));
+}
+
+pub(crate) fn frame_seeds() -> Vec<Vec<u8>> {
+    let seed = |kind, head: &[u8], flags| {
+        let envelope = Envelope {
+            kind,
+            status: 0,
+            request: 7 << 32 | 9,
+            head_len: head.len() as u32,
+            body_len: 4096,
+            flags,
+        };
+        let mut bytes = Vec::new();
+        envelope.encode(head, &mut bytes);
+        bytes
+    };
+    vec![seed(18, b"a head", 0), seed(1, b"", 1), seed(80, b"{}", 2)]
+}
+
+/// The head of a request on the data path, with checksums.
+pub(crate) fn data_request(bytes: &[u8]) {
+    let Ok((request, crcs)) = DataRequest::decode(bytes) else { return };
+    assert!(request.range.is_valid());
+    request.range.by_chunk().for_each(drop);
+    assert_eq!(DataRequest::decode(&request.encode(&crcs)), Ok((request, crcs)));
+}
+
+fn version(counter: u64) -> Version {
+    Version::new(counter, SessionSlot(3))
+}
+
+pub(crate) fn data_request_seeds() -> Vec<Vec<u8>> {
+    let request = DataRequest {
+        drive: DriveId::from_random(5),
+        group: GroupId(7),
+        epoch: Epoch(3),
+        generation: Generation(1),
+        session: SessionId(12),
+        watermark: version(1 << 40),
+        object: ObjectId::new(VolumeId(4), 9),
+        range: BlockRange::new(16_380, 4),
+        version: version(1 << 41),
+        purpose: Purpose::Client,
+        slot: SessionSlot(3),
+    };
+    vec![request.encode(&[]), DataRequest { purpose: Purpose::Repair, ..request }.encode(&[1, 2, 3, 4])]
+}
+
+/// Answers of the data path; the first byte says which.
+pub(crate) fn data_answer(bytes: &[u8]) {
+    let Some((which, bytes)) = bytes.split_first() else { return };
+    if which % 2 == 0 {
+        let Ok(answer) = WriteAnswer::decode(bytes) else { return };
+        // Whoever judges them goes on from where a run ends.
+        assert!(answer.verdicts.iter().all(|(range, _)| range.end() > range.first));
+        assert_eq!(WriteAnswer::decode(&answer.encode()).as_ref(), Ok(&answer));
+    } else {
+        let Ok(answer) = ReadAnswer::decode(bytes) else { return };
+        for extent in &answer.extents {
+            let is_data = extent.content == Content::Data;
+            assert_eq!(extent.crcs.len(), if is_data { extent.range.count as usize } else { 0 });
+            assert!(extent.range.end() > extent.range.first);
+        }
+        assert_eq!(ReadAnswer::decode(&answer.encode()).as_ref(), Ok(&answer));
+    }
+}
+
+pub(crate) fn data_answer_seeds() -> Vec<Vec<u8>> {
+    let range = BlockRange::new(5, 3);
+    let verdicts = vec![(range, Verdict::Applied), (BlockRange::one(8), Verdict::Superseded(version(8)))];
+    let extent = |content, crcs: &[u32]| Extent {
+        range,
+        version: version(8),
+        open: true,
+        content,
+        crcs: crcs.to_vec(),
+    };
+    let extents =
+        vec![extent(Content::Data, &[1, 2, 3]), extent(Content::Zero, &[]), extent(Content::Damaged, &[])];
+    let with = |which: u8, bytes: Vec<u8>| [vec![which], bytes].concat();
+    vec![
+        with(0, WriteAnswer { clock: 1 << 44, verdicts }.encode()),
+        with(1, ReadAnswer { clock: 1 << 44, extents }.encode()),
+    ]
+}
+
+/// What targets ask of each other and are told one-way; the first byte says which.
+pub(crate) fn peer(bytes: &[u8]) {
+    let Some((which, bytes)) = bytes.split_first() else { return };
+    match which % 3 {
+        0 => {
+            let Ok(request) = PeerRequest::decode(bytes) else { return };
+            assert!(request.chunk.range().is_valid());
+            assert_eq!(PeerRequest::decode(&request.encode()), Ok(request));
+        }
+        1 => {
+            let Ok(answer) = DigestsAnswer::decode(bytes) else { return };
+            assert!(answer.digests.iter().all(|(_, chunk, _)| chunk.range().is_valid()));
+            assert_eq!(DigestsAnswer::decode(&answer.encode()).as_ref(), Ok(&answer));
+        }
+        _ => {
+            let Ok(notes) = WatermarkNote::decode_all(bytes) else { return };
+            for some in notes.chunks(WatermarkNote::NOTES_MAX) {
+                assert_eq!(WatermarkNote::decode_all(&WatermarkNote::encode_all(some)).as_deref(), Ok(some));
+            }
+        }
+    }
+}
+
+pub(crate) fn peer_seeds() -> Vec<Vec<u8>> {
+    let object = ObjectId::new(VolumeId(4), 9);
+    let request = PeerRequest {
+        drive: DriveId::from_random(5),
+        group: GroupId(7),
+        epoch: Epoch(3),
+        object,
+        chunk: ChunkIndex(127),
+        limit: 480,
+        is_urgent: true,
+    };
+    let note = WatermarkNote {
+        drive: DriveId::from_random(5),
+        group: GroupId(7),
+        epoch: Epoch(3),
+        volume: VolumeId(4),
+        generation: Generation(1),
+        session: SessionId(12),
+        watermark: version(1 << 40),
+    };
+    let answer =
+        DigestsAnswer { digests: vec![(object, ChunkIndex(0), 1), (object, ChunkIndex(5), u64::MAX)] };
+    let with = |which: u8, bytes: Vec<u8>| [vec![which], bytes].concat();
+    vec![
+        with(0, request.encode()),
+        with(1, answer.encode()),
+        with(2, WatermarkNote::encode_all(&[note, note])),
+    ]
+}
+
+/// A message that is JSON: what decodes reads back.
+fn json<T: Serialize + DeserializeOwned + PartialEq + Debug>(bytes: &[u8]) -> Option<T> {
+    let message: T = control::decode(bytes).ok()?;
+    assert_eq!(control::decode(&control::encode(&message)).as_ref(), Ok(&message));
+    Some(message)
+}
+
+/// Messages of membership and sessions, and the handshake; the first byte says which.
+pub(crate) fn control(bytes: &[u8]) {
+    let Some((which, bytes)) = bytes.split_first() else { return };
+    match which % 10 {
+        0 => {
+            if let Some(request) = json::<ManagerRequest>(bytes) {
+                control::encode_request(&request);
+            }
+        }
+        1 => drop(json::<ManagerAnswer>(bytes)),
+        2 => drop(json::<TargetRequest>(bytes)),
+        3 => {
+            if let Some(TargetAnswer::Load(load)) = json::<TargetAnswer>(bytes) {
+                for drive in &load.drives {
+                    let mut sum = drive.meter.clone();
+                    sum.add(&drive.meter);
+                    sum.since(&drive.meter);
+                    sum.read_latency.quantile_us(0.99);
+                }
+            }
+        }
+        4 => drop(json::<control::Marks>(bytes)),
+        5 => drop(json::<control::VouchRequest>(bytes)),
+        6 => drop(json::<control::VouchAnswer>(bytes)),
+        7 => {
+            if let Some(group) = json::<control::Entry>(bytes) {
+                assert!(group.read_set().count() <= group.write_set().count());
+                group.is_degraded();
+            }
+        }
+        8 => {
+            if let Some(hello) = json::<Hello>(bytes) {
+                let _ = choose_protocol(&hello);
+            }
+        }
+        _ => drop(json::<Welcome>(bytes)),
+    }
+}
+
+pub(crate) fn control_seeds() -> Vec<Vec<u8>> {
+    fn with<T: Serialize>(which: u8, message: &T) -> Vec<u8> {
+        [vec![which], control::encode(message)].concat()
+    }
+    let (drive, group) = (DriveId::from_random(5), GroupId(7));
+    let object = ObjectId::new(VolumeId(4), 9);
+    let report = control::DriveReport {
+        id: drive,
+        path: "/dev/x".into(),
+        capacity: weft_types::BlockCount(1 << 20),
+        map_copy: MapVersion(4),
+        epochs: vec![(group, Epoch(3))],
+        commit: 9,
+    };
+    let join = ManagerRequest::Join {
+        node: "n".into(),
+        addr: "127.0.0.1:1".into(),
+        incarnation: 1,
+        drives: vec![report],
+    };
+    let order =
+        control::ScrubOrder { order: 8, group, drive, from: Some((object, ChunkIndex(3))), findings_seen: 2 };
+    let status = control::TargetStatus { serving: true, pace_percent: Some(30), ..Default::default() };
+    let latency = weft_types::Latencies { buckets: vec![(10, 3), (400, 1)], sum_us: 430 };
+    let meter = weft_types::MeterReading { reads: 4, read_latency: latency, ..Default::default() };
+    let load = weft_wire::load::DriveLoad { id: drive, meter, data_bytes_written: 1, log_bytes_written: 2 };
+    let load = weft_wire::load::TargetLoad { drives: vec![load], ..Default::default() };
+    let mark =
+        control::OpenMark { version: version(7), object, range: BlockRange::new(1, 2), settled: false };
+    let marks = control::Marks { open: vec![mark], watermarks: vec![(SessionSlot(3), version(5))] };
+    let slots = vec![Slot { drive, role: Role::Syncing, since: Epoch(2) }];
+    let entry = Group { id: group, pool: PoolId(1), epoch: Epoch(3), slots };
+    vec![
+        with(0, &join),
+        with(
+            0,
+            &ManagerRequest::Renew {
+                node: NodeId(1),
+                incarnation: 1,
+                adopted: MapVersion(4),
+                commits: vec![(drive, 7)],
+            },
+        ),
+        with(0, &ManagerRequest::Verified { group, drive, stint: Epoch(3) }),
+        with(1, &ManagerAnswer::Granted { map: MapVersion(4), suspects: vec![NodeId(2)], clock_us: 5 }),
+        with(2, &TargetRequest::Scrub { orders: vec![order] }),
+        with(2, &TargetRequest::Sweep { sessions: vec![(SessionId(12), SessionSlot(3))] }),
+        with(3, &TargetAnswer::Status(status)),
+        with(3, &TargetAnswer::Load(Box::new(load))),
+        with(4, &marks),
+        with(5, &control::VouchRequest { node: NodeId(1), groups: vec![(group, Epoch(3))] }),
+        with(6, &control::VouchAnswer { groups: vec![group] }),
+        with(7, &entry),
+        with(8, &Hello::new(PeerRole::Client, None, "c")),
+        with(9, &Welcome { protocol: 1, fabric: None, requests_max: 256, bytes_max: 1 << 20 }),
+    ]
+}

@@ -1,0 +1,70 @@
+//! No replica answers a read that is not in-sync by the map in the manager's store, at that very instant.
+//!
+//! That is what leases are for (R1, R11): an eviction commits only when the evicted cannot serve any more. The target's
+//! own view plays no part here: the map is looked at behind everybody's back.
+
+use crate::bed::Bed;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use weft_rt::coverage::{ServedRead, observe_reads};
+use weft_types::{FabricMap, MapVersion, Role};
+
+/// Watches all reads until it is dropped.
+pub struct LeaseCheck {
+    seen: Rc<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    reads: Cell<u64>,
+    wrong: RefCell<Option<String>>,
+    map: RefCell<Option<(MapVersion, Rc<FabricMap>)>>,
+}
+
+impl LeaseCheck {
+    /// Begins to watch.
+    pub fn start(bed: &Rc<Bed>) -> LeaseCheck {
+        let (seen, bed) = (Rc::new(Seen::default()), bed.clone());
+        let watching = seen.clone();
+        observe_reads(Some(Rc::new(move |read| watching.look(&bed, read))));
+        LeaseCheck { seen }
+    }
+
+    /// How many reads there were.
+    ///
+    /// # Errors
+    /// The first that was answered by a replica that was out.
+    pub fn verdict(&self) -> Result<u64, String> {
+        match self.seen.wrong.borrow().clone() {
+            None => Ok(self.seen.reads.get()),
+            Some(wrong) => Err(wrong),
+        }
+    }
+}
+
+impl Drop for LeaseCheck {
+    fn drop(&mut self) {
+        observe_reads(None);
+    }
+}
+
+impl Seen {
+    fn look(&self, bed: &Bed, read: ServedRead) {
+        self.reads.set(self.reads.get() + 1);
+        let version = bed.map_store().version();
+        let is_known = self.map.borrow().as_ref().is_some_and(|(v, _)| *v == version);
+        if !is_known {
+            *self.map.borrow_mut() = Some((version, Rc::new(bed.truth())));
+        }
+        let map = self.map.borrow().as_ref().map(|(_, map)| map.clone()).expect("it was just put there");
+        let slot = map.groups.get(&read.group).and_then(|g| g.slot_of(read.drive));
+        let is_right = slot.is_some_and(|s| s.role == Role::InSync && s.since <= read.epoch);
+        if !is_right && self.wrong.borrow().is_none() {
+            weft_rt::sim::tell(|| format!("a read is answered past the lease: {read:?}"));
+            *self.wrong.borrow_mut() = Some(format!(
+                "{} answered a read of group {} at {}, and is {:?} in map {version}",
+                read.drive, read.group, read.epoch, slot
+            ));
+        }
+    }
+}

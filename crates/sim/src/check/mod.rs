@@ -1,0 +1,8 @@
+//! What must hold: while a run goes on, when everything has healed, and of all that was seen.
+
+pub mod durable;
+pub mod equal;
+pub mod lease;
+pub mod limits;
+pub mod linearizable;
+pub mod progress;

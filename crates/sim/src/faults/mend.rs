@@ -1,0 +1,67 @@
+//! How everything is put in order again: what faults leave behind, and what people do about it.
+
+use super::Guard;
+use crate::bed::Bed;
+use std::rc::Rc;
+use std::time::Duration;
+use weft_api::ApiRequest;
+use weft_rt::sim::{self, Crash, DiskFaults};
+use weft_types::DriveState;
+
+/// Latency of a network at which nothing is wrong.
+pub(crate) fn usual_latency() {
+    sim::set_latency(Duration::from_micros(5), Duration::from_micros(200));
+}
+
+/// Ends every fault that is still there: networks, drives and processes work again. What cannot be read stays so.
+pub fn heal(bed: &Rc<Bed>) {
+    sim::tell(|| "everything heals".into());
+    sim::heal_network();
+    usual_latency();
+    sim::resume_all();
+    for node in &bed.nodes {
+        for disk in node.disks() {
+            disk.set_faults(|f| {
+                *f = DiskFaults { unreadable: std::mem::take(&mut f.unreadable), ..DiskFaults::default() }
+            });
+        }
+    }
+    bed.start_manager();
+    for n in 0..bed.nodes.len() {
+        bed.start_node(n);
+    }
+}
+
+/// Does what people do about drives that are broken: one step of everything that can be done now.
+pub async fn mend(bed: &Rc<Bed>, guard: &Guard) {
+    bed.start_manager();
+    let map = bed.truth();
+    for (n, node) in bed.nodes.iter().enumerate().filter(|(_, node)| !node.is_lost()) {
+        for (d, id) in node.drives_now().into_iter().enumerate() {
+            let request = |id: String| ApiRequest::DriveRestore { id, dry_run: false };
+            let is_latched = bed.store(id).is_some_and(|store| store.failure().is_some());
+            if is_latched {
+                bed.kill_node(n, Crash::Process);
+                bed.start_node(n);
+            }
+            match map.drives.get(&id).map(|drive| drive.state) {
+                Some(DriveState::Failed) => bed.ask(request(id.to_string())).await,
+                Some(DriveState::Draining) => bed.evacuate(n, d, true).await,
+                _ => {}
+            }
+            if bed.is_to_be_replaced(n, d) && guard.may_destroy(&map, &[id]) {
+                bed.kill_node(n, Crash::PowerCut);
+                bed.put_empty_drive(n, d).await;
+                guard.note_destroyed(&[id]);
+                bed.start_node(n);
+            }
+        }
+    }
+    for (old, new) in bed.replaced() {
+        let is_needed = map.groups.values().any(|g| g.slot_of(old).is_some());
+        if is_needed && map.drives.contains_key(&new) {
+            let (id, with) = (old.to_string(), new.to_string());
+            bed.ask(ApiRequest::DriveReplace { id, with, dry_run: false }).await;
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! How each fault strikes, and how it ends by itself.
+
+use super::mend::usual_latency;
+use super::{Fault, Guard, Planned, Who};
+use crate::bed::Bed;
+use crate::filler;
+use crate::workload::fill_block;
+use std::rc::Rc;
+use std::time::Duration;
+use weft_api::ApiRequest;
+use weft_rt::sim::{self, Crash, ProcessId};
+use weft_rt::{Instant, now, random_below, sleep, sleep_until, spawn};
+use weft_store::{ExtentData, RegionMap, Store};
+use weft_types::{BLOCK_SIZE, BlockRange, ChunkIndex, DriveId, GroupId, ObjectId};
+
+/// How often it is looked whether rot is healed.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// After how many looks somebody asks for a scrub again.
+const LOOKS_PER_SCRUB: u32 = 15;
+
+/// A fault that has struck.
+#[derive(Clone, Debug)]
+pub struct Struck {
+    /// The name of its kind.
+    pub name: &'static str,
+    /// When.
+    pub from: Instant,
+    /// When it was over, or is expected to be.
+    pub to: Instant,
+}
+
+/// Lets everything go wrong in turn; says what has struck, and how many faults were spared. What ends by itself ends
+/// in the background; heal afterwards.
+pub async fn play(
+    bed: &Rc<Bed>,
+    guard: &Rc<Guard>,
+    planned: &[Planned],
+    clients: &[ProcessId],
+) -> (Vec<Struck>, usize) {
+    let began = now();
+    let (mut struck, mut spared) = (Vec::new(), 0);
+    for Planned { number, at, fault } in planned {
+        sleep_until(began + *at).await;
+        let is_struck = guard.allows(bed, fault) && strike(bed, guard, fault, clients).await;
+        sim::tell(|| format!("fault {number}{}: {fault:?}", if is_struck { "" } else { " is spared" }));
+        if is_struck {
+            struck.push(Struck { name: fault.name(), from: now(), to: now() + fault.lasts() });
+        } else {
+            spared += 1;
+        }
+    }
+    (struck, spared)
+}
+
+/// Runs something later, in the harness.
+fn after(delay: Duration, act: impl FnOnce() + 'static) {
+    spawn(async move {
+        sleep(delay).await;
+        act();
+    });
+}
+
+async fn strike(bed: &Rc<Bed>, guard: &Rc<Guard>, fault: &Fault, clients: &[ProcessId]) -> bool {
+    let this = bed.clone();
+    match fault.clone() {
+        Fault::Crash { node, crash, away } => {
+            bed.kill_node(node, crash);
+            after(away, move || this.start_node(node));
+        }
+        Fault::Blackout { manager, nodes } => {
+            bed.kill_manager();
+            (0..nodes.len()).for_each(|n| bed.kill_node(n, Crash::PowerCut));
+            for (n, away) in nodes.into_iter().enumerate() {
+                let this = bed.clone();
+                after(away, move || this.start_node(n));
+            }
+            after(manager, move || this.start_manager());
+        }
+        Fault::Manager { away } => {
+            bed.kill_manager();
+            after(away, move || this.start_manager());
+        }
+        Fault::SecondManager {} => return bed.start_second_manager(),
+        Fault::Partition { from, to, both, lasts } => {
+            sim::set_blocked(from, to, true);
+            sim::set_blocked(to, from, both);
+            after(lasts, move || {
+                sim::set_blocked(from, to, false);
+                sim::set_blocked(to, from, false);
+            });
+        }
+        Fault::Flap { from, to, both, period, times } => {
+            spawn(async move {
+                for _ in 0..times {
+                    sim::set_blocked(from, to, true);
+                    sim::set_blocked(to, from, both);
+                    sleep(period).await;
+                    sim::set_blocked(from, to, false);
+                    sim::set_blocked(to, from, false);
+                    sleep(period).await;
+                }
+            });
+        }
+        Fault::Reset { a, b } => sim::reset_connections(a, b),
+        Fault::Delay { latency, lasts } => {
+            sim::set_latency(Duration::from_micros(5), latency);
+            after(lasts, usual_latency);
+        }
+        Fault::Stall { who, lasts } => {
+            let process = match who {
+                Who::Node(node) => bed.nodes[node].process(),
+                Who::Manager => bed.manager_process(),
+                Who::Client(client) => clients.get(client).copied().filter(|p| sim::is_alive(*p)),
+            };
+            let Some(process) = process else { return false };
+            sim::pause(process);
+            after(lasts, move || sim::resume(process));
+        }
+        Fault::Client { client } => {
+            if !sim::is_alive(clients[client]) {
+                return false;
+            }
+            sim::kill(clients[client], Crash::Process);
+        }
+        Fault::ClockStep { host, skew_us } => {
+            bed.set_clock(host, skew_us);
+            clients
+                .iter()
+                .filter(|c| sim::host_of(**c) == Some(host))
+                .for_each(|c| sim::set_wall_skew(*c, skew_us));
+        }
+        Fault::SlowDrive { node, drive, latency, lasts } => {
+            let disk = bed.nodes[node].disks()[drive].clone();
+            disk.set_faults(|f| f.latency = (Duration::from_micros(5), latency));
+            after(lasts, move || disk.set_faults(|f| f.latency = sim::DiskFaults::default().latency));
+        }
+        Fault::StuckDrive { node, drive, lasts } => {
+            let disk = bed.nodes[node].disks()[drive].clone();
+            disk.set_faults(|f| f.stuck = true);
+            after(lasts, move || disk.set_faults(|f| f.stuck = false));
+        }
+        Fault::DriveError { node, drive, lasts } => {
+            let disk = bed.nodes[node].disks()[drive].clone();
+            disk.set_faults(|f| f.write_error = Some(std::io::ErrorKind::Other));
+            bed.nodes[node].set_unsound();
+            after(lasts, move || {
+                disk.set_faults(|f| f.write_error = None);
+                this.kill_node(node, Crash::Process);
+                this.start_node(node);
+            });
+        }
+        Fault::Unreadable { node, drive, scrub_after } => {
+            return rot(bed, guard, (node, drive), scrub_after, true).await;
+        }
+        Fault::Rot { node, drive, scrub_after } => {
+            return rot(bed, guard, (node, drive), scrub_after, false).await;
+        }
+        Fault::RotInMetadata { node, drive, pick, away } => {
+            let victim = bed.nodes[node].drive_at(drive);
+            if !bed.is_running(node) {
+                return false;
+            }
+            let Some(place) = metadata_place(bed, node, drive, pick) else { return false };
+            // For good: nothing heals a store's own structures, and so the drive is replaced in the end.
+            if guard.begin_rot(bed, victim).is_none() {
+                return false;
+            }
+            guard.note_metadata();
+            bed.nodes[node].set_unsound();
+            bed.nodes[node].disks()[drive].flip(place + pick % BLOCK_SIZE as u64, (pick >> 16) as u8);
+            sim::tell(|| format!("a bit flips in block {} of {victim}", place / BLOCK_SIZE as u64));
+            bed.wants_replacement(node, drive);
+            bed.kill_node(node, Crash::PowerCut);
+            after(away, move || this.start_node(node));
+        }
+        Fault::Replace { node, drive, away } => {
+            let victim = bed.nodes[node].drive_at(drive);
+            if !guard.may_destroy(&bed.truth(), &[victim]) {
+                return false;
+            }
+            guard.note_destroyed(&[victim]);
+            bed.kill_node(node, Crash::PowerCut);
+            bed.put_empty_drive(node, drive).await;
+            after(away, move || this.start_node(node));
+        }
+        Fault::Loss { node } => {
+            let victims = bed.nodes[node].drives_now();
+            if !guard.may_destroy(&bed.truth(), &victims) {
+                return false;
+            }
+            guard.note_destroyed(&victims);
+            bed.kill_node(node, Crash::PowerCut);
+            bed.nodes[node].lose();
+        }
+        Fault::Evacuate { node, drive, cancel_after } => {
+            spawn(async move {
+                this.evacuate(node, drive, false).await;
+                if let Some(after) = cancel_after {
+                    sleep(after).await;
+                    this.evacuate(node, drive, true).await;
+                }
+            });
+        }
+        Fault::Full { lasts } => {
+            spawn(filler::fill(this, lasts));
+        }
+    }
+    true
+}
+
+/// A block of data that two drives hold in the same version, settled.
+struct Cold {
+    group: GroupId,
+    object: ObjectId,
+    block: u32,
+    bytes: Vec<u8>,
+}
+
+/// Damages a block on a drive that another one holds as well, and asks for a scrub some time later.
+async fn rot(
+    bed: &Rc<Bed>,
+    guard: &Rc<Guard>,
+    (node, drive): (usize, usize),
+    scrub_after: Duration,
+    is_unreadable: bool,
+) -> bool {
+    let victim = bed.nodes[node].drive_at(drive);
+    let (disk, bed) = (bed.nodes[node].disks()[drive].clone(), bed.clone());
+    let Some(cold) = cold_block(&bed, victim).await else { return false };
+    let Some(number) = guard.begin_rot(&bed, victim) else { return false };
+    let places: Vec<u64> =
+        disk.touched().into_iter().filter(|at| disk.peek(*at, BLOCK_SIZE) == cold.bytes).collect();
+    for at in places {
+        if is_unreadable {
+            disk.set_faults(|f| f.unreadable.push(at..at + BLOCK_SIZE as u64));
+        } else {
+            disk.flip(at + random_below(BLOCK_SIZE as u64), random_below(8) as u8);
+        }
+    }
+    sim::tell(|| format!("block {} of {} in group {} rots on {victim}", cold.block, cold.object, cold.group));
+    let guard = guard.clone();
+    spawn(async move {
+        sleep(scrub_after).await;
+        for look in 0.. {
+            if look % LOOKS_PER_SCRUB == 0 {
+                let _ = bed.try_api(&ApiRequest::ScrubStart { volumes: vec![] }).await;
+            }
+            if is_healed(&bed, victim, &cold).await {
+                break;
+            }
+            sleep(LOOK_EVERY).await;
+        }
+        sim::tell(|| format!("what rotted on {victim} is healed, or holds nothing any more"));
+        guard.end_rot(number, victim);
+    });
+    true
+}
+
+async fn is_healed(bed: &Rc<Bed>, victim: DriveId, cold: &Cold) -> bool {
+    let map = bed.truth();
+    if !map.groups.get(&cold.group).is_some_and(|g| g.read_set().any(|d| d == victim)) {
+        // It is copied anew before it counts again.
+        return true;
+    }
+    let Some(store) = bed.store(victim) else { return false };
+    match store.read(cold.group, cold.object, BlockRange::one(cold.block)).await {
+        Ok(extents) => extents.iter().all(|x| !matches!(x.data, ExtentData::Damaged)),
+        Err(_) => false,
+    }
+}
+
+/// A random block of data of a drive that a good in-sync drive beside it holds in the same version.
+async fn cold_block(bed: &Rc<Bed>, victim: DriveId) -> Option<Cold> {
+    let map = bed.truth();
+    let own = bed.store(victim)?;
+    let mut found = Vec::new();
+    for group in map.groups.values().filter(|g| g.read_set().any(|d| d == victim)) {
+        let others: Vec<Rc<Store>> =
+            group.read_set().filter(|d| *d != victim).filter_map(|d| bed.store(d)).collect();
+        let Some(other) = others.first() else { continue };
+        let chunks = own.digests(group.id, None, 16).await.ok()?;
+        for (object, chunk, _) in chunks {
+            let (ours, theirs) =
+                (held(&own, group.id, object, chunk).await, held(other, group.id, object, chunk).await);
+            let both = ours.into_iter().filter(|(block, version)| theirs.contains(&(*block, *version)));
+            found.extend(both.map(|(block, _)| (group.id, object, block)));
+        }
+    }
+    if found.is_empty() {
+        return None;
+    }
+    let (group, object, block) = found[random_below(found.len() as u64) as usize];
+    let extents = own.read(group, object, BlockRange::one(block)).await.ok()?;
+    match &extents[..] {
+        [x] => match &x.data {
+            ExtentData::Data { buf, .. } => Some(Cold { group, object, block, bytes: buf.to_vec() }),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The blocks of a chunk that hold data of versions that are not open.
+async fn held(
+    store: &Store,
+    group: GroupId,
+    object: ObjectId,
+    chunk: ChunkIndex,
+) -> Vec<(u32, weft_types::Version)> {
+    let extents = store.versions(group, object, chunk.range()).await.unwrap_or_default();
+    let data = extents.iter().filter(|x| !x.open && matches!(x.data, ExtentData::Data { .. }));
+    data.flat_map(|x| x.range.blocks().map(|block| (block, x.version))).collect()
+}
+
+/// A block with structures of the store, in bytes from the start. Not of the log and not a superblock: rot in the
+/// newest of those cannot be told from a write that never arrived.
+fn metadata_place(bed: &Bed, node: usize, drive: usize, pick: u64) -> Option<u64> {
+    let disk = &bed.nodes[node].disks()[drive];
+    let region = bed.store(bed.nodes[node].drive_at(drive))?.label().region;
+    let is_structure = |at: &u64| {
+        let block = at / BLOCK_SIZE as u64;
+        let superblocks = RegionMap::SUPERBLOCK.0..RegionMap::SUPERBLOCK.0 + 2;
+        let log = region.log_first..region.log_first + region.log_blocks;
+        if superblocks.contains(&block) || log.contains(&block) {
+            return false;
+        }
+        block < region.data_first || !is_data(&disk.peek(*at, BLOCK_SIZE))
+    };
+    let places: Vec<u64> = disk.touched().into_iter().filter(is_structure).collect();
+    (!places.is_empty()).then(|| places[(pick % places.len() as u64) as usize])
+}
+
+/// Whether a block is one that a client wrote.
+fn is_data(bytes: &[u8]) -> bool {
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    bytes == &fill_block(word(8), word(0))[..]
+}

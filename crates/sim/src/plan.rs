@@ -1,0 +1,120 @@
+//! What a seed decides before anything runs: the fabric, the clients, and what goes wrong when.
+
+use crate::bed::BedShape;
+use crate::clients::Habits;
+use crate::dice::Dice;
+use crate::faults::{Planned, Scene, draw};
+use std::time::Duration;
+use weft_types::Durations;
+
+/// Faults per run, at least and at most.
+const FAULTS: (u64, u64) = (10, 16);
+
+/// How much faster or slower the monotonic clock of a host runs, at most, in millionths: two such clocks differ by
+/// less than the bound on drift that leases are granted with.
+const DRIFT_PPM_MAX: i64 = 4_500;
+
+/// The bound on drift that leases are granted with.
+const DRIFT_PER_MILLE: u32 = 10;
+
+const _: () = assert!(2 * DRIFT_PPM_MAX < DRIFT_PER_MILLE as i64 * 1000);
+
+/// A run, before it runs.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The seed that it follows from.
+    pub seed: u64,
+    /// The fabric.
+    pub shape: BedShape,
+    /// How much faster than true time the clocks of nodes run, and at last the manager's, in millionths.
+    pub rates: Vec<i32>,
+    /// Clients of the shared volume.
+    pub sharers: usize,
+    /// Clients that take another volume from each other.
+    pub loners: usize,
+    /// How clients behave.
+    pub habits: Habits,
+    /// What goes wrong.
+    pub faults: Vec<Planned>,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn of(seed: u64) -> Plan {
+        let mut dice = Dice::of(seed);
+        let rebuilds = dice.once_in(2);
+        let shape = BedShape {
+            nodes: 3 + dice.index(4),
+            drives: 1 + dice.index(2),
+            drive_bytes: 64 << 20,
+            copies: 2 + dice.index(2) as u8,
+            durations: Durations {
+                lease_ms: 500,
+                drift_per_mille: DRIFT_PER_MILLE,
+                session_ms: 4_000,
+                rebuild_after_ms: if rebuilds { 1_500 } else { 3_600_000 },
+            },
+        };
+        let drifts = dice.once_in(2);
+        let rate = |dice: &mut Dice| dice.below(2 * DRIFT_PPM_MAX as u64 + 1) as i32 - DRIFT_PPM_MAX as i32;
+        let rates = (0..shape.nodes + 1).map(|_| if drifts { rate(&mut dice) } else { 0 }).collect();
+        let sharers = 2 + dice.index(2);
+        let loners = 2 * dice.index(2);
+        let runs = 1 + dice.index(3);
+        // Few blocks, so that clients meet; some next to a stripe unit's end, so that requests span two objects.
+        let hot_blocks = (0..runs).map(|i| [0, 2, 150, 515][i] + dice.below(2)).collect();
+        let habits = Habits {
+            hot_blocks,
+            think: Duration::from_millis(dice.one_of(&[10, 40, 120])),
+            depth: 1 + dice.below(2),
+            patience: dice.one_of(&[Duration::from_secs(2), Duration::from_secs(3600)]),
+        };
+        let scene = Scene {
+            nodes: shape.nodes,
+            drives: shape.drives,
+            copies: usize::from(shape.copies),
+            clients: sharers + loners,
+            rebuilds,
+        };
+        let count = FAULTS.0 + dice.below(FAULTS.1 - FAULTS.0 + 1);
+        let faults = draw(&mut dice, count as usize, &scene);
+        Plan { seed, shape, rates, sharers, loners, habits, faults }
+    }
+
+    /// The same run with only these of its faults, each over so many times sooner: as in `3,7/4,9`.
+    ///
+    /// # Errors
+    /// A text, if the list is none or names a fault that is not there.
+    pub fn with_faults(mut self, list: &str) -> Result<Plan, String> {
+        let mut kept = Vec::new();
+        for item in list.split(',').filter(|item| !item.is_empty()) {
+            let (number, by) = item.split_once('/').unwrap_or((item, "1"));
+            let number: usize = number.parse().map_err(|_| format!("'{item}' is no fault's number"))?;
+            let by: u32 =
+                by.parse().ok().filter(|by| *by > 0).ok_or_else(|| format!("'{item}' has no divisor"))?;
+            let found = self.faults.iter().find(|p| p.number == number);
+            let found = found.ok_or_else(|| format!("seed {} has no fault {number}", self.seed))?;
+            kept.push(Planned { fault: found.fault.shortened(by), ..found.clone() });
+        }
+        kept.sort_by_key(|p| (p.at, p.number));
+        self.faults = kept;
+        Ok(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_that_is_left_out_changes_no_other() {
+        let whole = Plan::of(17);
+        assert!(whole.faults.len() >= 10);
+        let few = Plan::of(17).with_faults("7,2/4").unwrap();
+        assert_eq!(few.faults.iter().map(|p| p.number).collect::<Vec<_>>(), [2, 7]);
+        assert_eq!(few.faults[1], whole.faults[6]);
+        assert!(few.faults[0].fault.lasts() <= whole.faults[1].fault.lasts());
+        assert!(Plan::of(17).with_faults("99").is_err() && Plan::of(17).with_faults("1/0").is_err());
+        assert!(Plan::of(17).with_faults("").unwrap().faults.is_empty());
+    }
+}

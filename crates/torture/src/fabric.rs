@@ -1,0 +1,323 @@
+//! The fabric under torture: a manager, nodes with drives on real files, each a process on its host.
+
+use crate::Trouble;
+use crate::world::{Host, World, run, signal};
+use serde_json::Value;
+use std::cell::{Cell, RefCell};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a fabric may take to be healthy again after the last fault ended, on a busy machine.
+pub const PATIENCE: Duration = Duration::from_secs(240);
+
+/// How long it has to stay healthy to count as such: longer than a target's lease.
+const STEADY: Duration = Duration::from_secs(3);
+
+/// The size of a drive, in bytes.
+pub const DRIVE_BYTES: u64 = 256 << 20;
+
+/// Room in the file system of the one node whose drives may be starved of it, in MiB: enough for both, and no more.
+const SMALL_MIB: u64 = 560;
+
+/// A process that can be killed, frozen and started again.
+pub struct Member {
+    /// Where it runs.
+    pub host: Host,
+    args: Vec<String>,
+    log: PathBuf,
+    child: RefCell<Option<Child>>,
+}
+
+/// A node of the fabric.
+pub struct Node {
+    /// Its process.
+    pub member: Member,
+    /// The files that its drives are.
+    pub drives: Vec<PathBuf>,
+}
+
+/// All of it.
+pub struct Fabric {
+    weft: PathBuf,
+    /// Everything of the run is below.
+    pub dir: PathBuf,
+    /// The manager's process.
+    pub manager: Member,
+    /// The nodes.
+    pub nodes: Vec<Node>,
+    address: String,
+    id: String,
+    /// File systems of its own.
+    mounted: Vec<PathBuf>,
+}
+
+impl Member {
+    /// Starts its process.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn start(&self, program: &Path) -> Result<(), Trouble> {
+        let child = self.host.start(program, &self.args, &self.log)?;
+        *self.child.borrow_mut() = Some(child);
+        Ok(())
+    }
+
+    /// Kills its process with SIGKILL, and awaits the end.
+    pub fn kill(&self) {
+        if let Some(mut child) = self.child.borrow_mut().take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Sends its process a signal.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn signal(&self, name: &str) -> Result<(), Trouble> {
+        match &*self.child.borrow() {
+            Some(child) => signal(child, name),
+            None => Err(Trouble(format!("{} does not run", self.host.name))),
+        }
+    }
+
+    /// Whether it runs, or is to.
+    ///
+    /// # Errors
+    /// If it ended by itself: how, and its last words.
+    pub fn check(&self) -> Result<(), Trouble> {
+        let mut child = self.child.borrow_mut();
+        let Some(running) = child.as_mut() else { return Ok(()) };
+        match running.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => {
+                *child = None;
+                Err(Trouble(format!("{} ended by itself, {status}:\n{}", self.host.name, tail(&self.log))))
+            }
+            Err(error) => Err(Trouble::of(&self.host.name, error)),
+        }
+    }
+}
+
+/// The last lines of a log.
+pub fn tail(log: &Path) -> String {
+    let text = fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(15)..].join("\n")
+}
+
+impl Fabric {
+    /// Starts a fabric of so many nodes with two drives each.
+    ///
+    /// # Errors
+    /// What could not be made or started.
+    pub fn start(weft: &Path, dir: &Path, world: World, nodes: usize) -> Result<Fabric, Trouble> {
+        let log = dir.join("log");
+        fs::create_dir_all(&log).map_err(|e| Trouble::of(log.display(), e))?;
+        let host = world.host("manager", 1)?;
+        let address = format!("{}:4800", host.ip);
+        let store = dir.join("map.redb").display().to_string();
+        let socket = dir.join("manager.sock").display().to_string();
+        let args = ["manager", "run", "--store", &store, "--listen", &address, "--socket", &socket];
+        let manager = member(host, &args.map(String::from), &log);
+        let mut fabric = Fabric {
+            weft: weft.into(),
+            dir: dir.into(),
+            manager,
+            nodes: Vec::new(),
+            address,
+            id: String::new(),
+            mounted: Vec::new(),
+        };
+        fabric.manager.start(weft)?;
+        fabric.id = fabric.await_id()?;
+        for n in 0..nodes {
+            let node = fabric.make_node(world, n, &log)?;
+            node.member.start(weft)?;
+            fabric.nodes.push(node);
+        }
+        fabric.await_drives(2 * nodes)?;
+        Ok(fabric)
+    }
+
+    fn make_node(&mut self, world: World, n: usize, log: &Path) -> Result<Node, Trouble> {
+        let name = format!("node-{}", n + 1);
+        let host = world.host(&name, 11 + n as u8)?;
+        let folder = self.dir.join(&name);
+        fs::create_dir_all(&folder).map_err(|e| Trouble::of(folder.display(), e))?;
+        if n == 0 && world == World::Namespaces {
+            let size = format!("size={SMALL_MIB}m");
+            run("mount", &["-t", "tmpfs", "-o", &size, "none", &folder.display().to_string()])?;
+            self.mounted.push(folder.clone());
+        }
+        let drives: Vec<PathBuf> = (1..=2).map(|d| folder.join(format!("drive-{d}.img"))).collect();
+        let listen = format!("{}:4810", host.ip);
+        let mut args: Vec<String> =
+            ["node", "run", "--name", &name, "--manager", &self.address, "--listen", &listen]
+                .map(String::from)
+                .into();
+        for drive in &drives {
+            self.format(drive)?;
+            args.extend(["--drive".into(), drive.display().to_string()]);
+        }
+        Ok(Node { member: member(host, &args, log), drives })
+    }
+
+    /// Makes a file of the right size a drive of this fabric; what it was before is gone.
+    ///
+    /// # Errors
+    /// What `weft drive format` said.
+    pub fn format(&self, drive: &Path) -> Result<(), Trouble> {
+        let file = File::create(drive).map_err(|e| Trouble::of(drive.display(), e))?;
+        file.set_len(DRIVE_BYTES).map_err(|e| Trouble::of(drive.display(), e))?;
+        let path = drive.display().to_string();
+        self.weft(&["drive", "format", &path, "--fabric-id", &self.id]).map(|_| ())
+    }
+
+    /// Starts a node again.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn start_node(&self, n: usize) -> Result<(), Trouble> {
+        self.nodes[n].member.start(&self.weft)
+    }
+
+    /// Starts the manager again.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn start_manager(&self) -> Result<(), Trouble> {
+        self.manager.start(&self.weft)
+    }
+
+    /// The program under torture.
+    pub fn program(&self) -> &Path {
+        &self.weft
+    }
+
+    /// The manager's address.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Runs `weft` to its end.
+    ///
+    /// # Errors
+    /// What it complained of.
+    pub fn weft(&self, args: &[&str]) -> Result<String, Trouble> {
+        let mut command = Command::new(&self.weft);
+        command.args(args).env("WEFT_FABRIC", &self.address).env("NO_COLOR", "1").stdin(Stdio::null());
+        let output = command.output().map_err(|e| Trouble::of(self.weft.display(), e))?;
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            false => {
+                let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                Err(Trouble(format!("weft {}: {said}", args.join(" "))))
+            }
+        }
+    }
+
+    /// What `weft ... --json` says.
+    ///
+    /// # Errors
+    /// What it complained of.
+    pub fn json(&self, args: &[&str]) -> Result<Value, Trouble> {
+        let text = self.weft(&[args, &["--json"]].concat())?;
+        serde_json::from_str(&text).map_err(|e| Trouble::of(format!("weft {}", args.join(" ")), e))
+    }
+
+    /// Waits until `is_so` of what `weft ... --json` says.
+    ///
+    /// # Errors
+    /// What it was last, after [`PATIENCE`], or a process that ended by itself.
+    pub fn wait(
+        &self,
+        what: &str,
+        args: &[&str],
+        is_so: impl Fn(&Value) -> bool,
+    ) -> Result<Duration, Trouble> {
+        let began = Instant::now();
+        loop {
+            self.check()?;
+            let found = self.json(args);
+            if found.as_ref().is_ok_and(&is_so) {
+                return Ok(began.elapsed());
+            }
+            if began.elapsed() > PATIENCE {
+                let found = found.map_or_else(|e| e.to_string(), |v| v.to_string());
+                return Err(Trouble(format!("{what}: not within {PATIENCE:?}: {found}")));
+            }
+            std::thread::sleep(Duration::from_millis(250));
+        }
+    }
+
+    /// Waits until nothing is degraded, and stays so: a manager that was frozen knows nothing for a moment. Returns
+    /// how long it took.
+    ///
+    /// # Errors
+    /// As [`Fabric::wait`].
+    pub fn await_health(&self) -> Result<Duration, Trouble> {
+        let began = Instant::now();
+        let since = Cell::new(None::<Instant>);
+        self.wait("healthy", &["status"], |status| {
+            let is_healthy = status["health"] == "healthy";
+            since.set(is_healthy.then(|| since.get().unwrap_or_else(Instant::now)));
+            since.get().is_some_and(|since| since.elapsed() >= STEADY)
+        })?;
+        Ok(began.elapsed().saturating_sub(STEADY))
+    }
+
+    /// Whether every process that should run does.
+    ///
+    /// # Errors
+    /// Which one ended by itself.
+    pub fn check(&self) -> Result<(), Trouble> {
+        self.manager.check()?;
+        self.nodes.iter().try_for_each(|node| node.member.check())
+    }
+
+    /// The identifier of the drive that is this file.
+    ///
+    /// # Errors
+    /// If the fabric has none such.
+    pub fn drive_id(&self, path: &Path) -> Result<String, Trouble> {
+        let list = self.json(&["drive", "list"])?;
+        let path = path.display().to_string();
+        let drives = list["drives"].as_array().into_iter().flatten();
+        let mut found = drives.filter(|d| d["path"] == path.as_str() && d["state"] != "removed");
+        let id = found.next_back().and_then(|d| d["id"].as_str()).map(str::to_owned);
+        id.ok_or_else(|| Trouble(format!("no drive of the fabric is {path}: {list}")))
+    }
+
+    fn await_id(&self) -> Result<String, Trouble> {
+        self.wait("the manager answers", &["fabric", "show"], |_| true)?;
+        let shown = self.json(&["fabric", "show"])?;
+        let id = shown["fabric"].as_str().map(str::to_owned);
+        id.ok_or_else(|| Trouble(format!("the fabric has no identity: {shown}")))
+    }
+
+    fn await_drives(&self, count: usize) -> Result<Duration, Trouble> {
+        self.wait("the drives have joined", &["drive", "list"], |list| {
+            let drives = list["drives"].as_array().into_iter().flatten();
+            drives.filter(|d| d["state"] == "active").count() == count
+        })
+    }
+}
+
+fn member(host: Host, args: &[String], log: &Path) -> Member {
+    let log = log.join(format!("{}.log", host.name));
+    Member { host, args: args.to_vec(), log, child: RefCell::new(None) }
+}
+
+impl Drop for Fabric {
+    fn drop(&mut self) {
+        self.nodes.iter().for_each(|node| node.member.kill());
+        self.manager.kill();
+        for folder in &self.mounted {
+            let _ = run("umount", &[&folder.display().to_string()]);
+        }
+    }
+}
