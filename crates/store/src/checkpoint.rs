@@ -148,8 +148,9 @@ async fn write_pages(engine: &Engine, frozen: &Frozen) -> Result<Written, StoreE
     retired.extend(&frozen.state_pages);
     let (taken, bytes) = (build.writer.taken, build.writer.bytes.get());
     if mutated(Mutation::RetiredReusedEarly) {
-        let pages = retired.drain(..).map(|page| PlaceRun { place: page.place, count: 1 });
-        pages.for_each(|run| engine.state.borrow_mut().bitmap.release(run));
+        for page in retired.drain(..) {
+            let _ = engine.state.borrow_mut().bitmap.release(PlaceRun { place: page.place, count: 1 });
+        }
     }
     Ok(Written { root, state_pages, retired, taken, zones: Vec::new(), bytes })
 }

@@ -247,7 +247,7 @@ impl Store {
                 None => break state.commits.newest_batch(),
                 Some(record) if is_unlogged(&record) => {
                     state.replay_note(record);
-                    return Ok(());
+                    break state.commits.newest_batch();
                 }
                 Some(record) => {
                     let batch = state.record(|e| record.encode(e));

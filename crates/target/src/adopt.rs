@@ -104,7 +104,10 @@ impl Target {
         let (store, durable) = (member.drive.store.clone(), entry.clone());
         let storing = async move { store.set_group(durable).await };
         let stored = match mutated(Mutation::EpochNotDurable) {
-            true => Ok(drop(spawn(storing))),
+            true => {
+                drop(spawn(storing));
+                Ok(())
+            }
             false => storing.await,
         };
         let adopted = match &stored {

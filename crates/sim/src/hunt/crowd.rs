@@ -4,7 +4,7 @@
 //! by: the history of each block, a fabric that becomes whole, replicas that are equal, and drives without damage.
 
 use super::stage::Stage;
-use crate::faults::client_host;
+use crate::clients::client_host;
 use crate::workload::{fill_block, read_value};
 use std::rc::Rc;
 use std::time::Duration;

@@ -5,7 +5,7 @@
 
 use super::crowd;
 use super::stage::{Stage, chunk_block};
-use crate::faults::client_host;
+use crate::clients::client_host;
 use crate::history::Value;
 use crate::workload::fill_block;
 use std::rc::Rc;

@@ -3,7 +3,7 @@
 
 use super::crowd;
 use super::stage::Stage;
-use crate::faults::client_host;
+use crate::clients::client_host;
 use crate::manager_host;
 use std::rc::Rc;
 use std::time::Duration;
