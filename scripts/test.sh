@@ -10,8 +10,7 @@ cargo fmt --all --check
 echo "== Lints (warnings denied)"
 cargo clippy --workspace --all-targets --locked -- -D warnings
 echo "== Tests"
-# The end-to-end tests run the binary, which must be that of this tree.
-cargo build --locked -p weft
+# This builds the binary as well, which the end-to-end tests run.
 cargo test --workspace --locked --no-fail-fast
 echo "== Documentation (warnings denied)"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet

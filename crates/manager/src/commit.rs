@@ -50,7 +50,9 @@ impl Manager {
         why: String,
         about: Subjects,
     ) -> Result<(), CommitError> {
-        self.check_term().map_err(CommitError::Halted)?;
+        if let Err(reason) = self.check_term() {
+            return Err(CommitError::Halted(self.why_over().unwrap_or_else(|| self.halt(reason))));
+        }
         let old = self.map();
         let broken: Vec<_> = check(&next).into_iter().chain(check_step(&old, &next)).collect();
         assert!(broken.is_empty(), "{what} would break the map: {broken:?}");
@@ -125,7 +127,7 @@ impl Manager {
     /// Stops for good if another manager leads by now: its first eviction waits for what this one granted before.
     ///
     /// # Errors
-    /// Why this manager has stopped, now or before.
+    /// Why this manager has stopped, now or before, or that the store cannot say who leads.
     pub(crate) fn check_term(&self) -> Result<(), String> {
         if let Some(reason) = self.halted.borrow().clone() {
             return Err(reason);
@@ -136,8 +138,14 @@ impl Manager {
                 mark(Path::ManagerFenced);
                 Err(self.halt("another manager has taken over".to_owned()))
             }
-            Err(error) => Err(self.halt(format!("it is not known who leads: {}", with_causes(&error)))),
+            // A store that cannot be asked now may answer the next time.
+            Err(error) => Err(format!("it is not known who leads: {}", with_causes(&error))),
         }
+    }
+
+    /// Why this manager leads no more; none as long as it does, or the store cannot say.
+    pub(crate) fn why_over(&self) -> Option<String> {
+        self.check_term().err().filter(|_| self.halted.borrow().is_some())
     }
 
     /// Stops serving, for good.

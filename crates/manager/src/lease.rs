@@ -199,13 +199,17 @@ impl Manager {
     /// from one that this manager has not heard of since it started: a drive has at least what is said here.
     ///
     /// # Errors
-    /// If another process of the node's target has joined since: that one knows better. If the store refuses.
+    /// If another process of the node's target has joined since: that one knows better. If the store refuses, or another
+    /// manager leads.
     pub(crate) fn hear_last_word(
         &self,
         node: NodeId,
         incarnation: u64,
         commits: &[(DriveId, u64)],
     ) -> Result<(), Denied> {
+        if let Some(reason) = self.why_over() {
+            return Err(Denied::new(Status::NotReady, reason));
+        }
         {
             let mut state = self.state.borrow_mut();
             let known = state.members.get(&node).map(|member| member.incarnation);

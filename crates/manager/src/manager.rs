@@ -223,7 +223,8 @@ impl Manager {
         let bytes = {
             let mut state = self.state.borrow_mut();
             let (kept, is_new) = state.commits_kept;
-            if !is_new || kept.elapsed() < at_most_every || self.check_term().is_err() {
+            // Whoever leads now has figures of its own.
+            if !is_new || kept.elapsed() < at_most_every || self.why_over().is_some() {
                 return Ok(());
             }
             state.commits_kept = (now(), false);

@@ -302,11 +302,18 @@ impl Bed {
         let (halted, is_halted) = (Rc::new(Notify::default()), Rc::new(Cell::new(false)));
         let (halts, sets_halted) = (halted.clone(), is_halted.clone());
         let process = spawn_process(host, name, async move {
-            let manager = match forgets {
-                true => Manager::start(Forgetful(store), options),
-                false => Manager::start(store, options),
+            let manager = loop {
+                let started = match forgets {
+                    true => Manager::start(Forgetful(store.clone()), options.clone()),
+                    false => Manager::start(store.clone(), options.clone()),
+                };
+                match started {
+                    Ok(manager) => break manager,
+                    // As a supervisor does with a daemon that ends.
+                    Err(error) => sim::tell(|| format!("does not start: {error}")),
+                }
+                sleep(Duration::from_millis(100)).await;
             };
-            let manager = manager.expect("the manager's store can be read");
             let listener = Listener::bind(&manager_addr(host)).expect("the old manager's socket is closed");
             sim::tell(|| "starts".into());
             weft_rt::spawn(manager.clone().serve(listener));
