@@ -1,11 +1,12 @@
-//! Seeds on every run of the tests: those that once found something, and some that nobody has run before.
+//! Seeds on every run of the tests: those that once found something, the first few, and as many that nobody has run before
+//! as `WEFT_SIM_FRESH` says.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weft_sim::{Plan, fresh_seed, replay_command, run_plan, run_seed};
 
-/// Fresh seeds on each run of the tests.
-const FRESH: u64 = 40;
+/// Seeds from 0 on that are run each time.
+const FIRST: u64 = 40;
 
 /// Threads that run them.
 const JOBS: usize = 2;
@@ -42,19 +43,21 @@ fn seeds_that_once_found_something_hold() {
 }
 
 #[test]
-fn fresh_seeds_hold() {
-    let first = fresh_seed();
-    println!("seeds {first}..{}", first + FRESH);
-    let next = AtomicU64::new(first);
+fn the_first_seeds_and_fresh_ones_hold() {
+    let fresh = std::env::var("WEFT_SIM_FRESH").map_or(0, |n| n.parse().expect("WEFT_SIM_FRESH is a number"));
+    let from = fresh_seed();
+    println!("seeds 0..{FIRST} and {from}..{}", from + fresh);
+    let next = AtomicU64::new(0);
     std::thread::scope(|scope| {
         let jobs: Vec<_> = (0..JOBS)
             .map(|_| {
                 scope.spawn(|| {
                     loop {
-                        let seed = next.fetch_add(1, Ordering::Relaxed);
-                        if seed >= first + FRESH {
+                        let nth = next.fetch_add(1, Ordering::Relaxed);
+                        if nth >= FIRST + fresh {
                             return;
                         }
+                        let seed = if nth < FIRST { nth } else { from + nth - FIRST };
                         run_seed(seed, false).unwrap_or_else(|failure| panic!("{failure}"));
                     }
                 })

@@ -1,7 +1,8 @@
 //! No replica answers a read that is not in-sync by the map in the manager's store, at that very instant.
 //!
 //! That is what leases are for (R1, R11): an eviction commits only when the evicted cannot serve any more. The target's
-//! own view plays no part here: the map is looked at behind everybody's back.
+//! own view plays no part here: the map is looked at behind everybody's back. A member that passes its copy on to another
+//! drive may answer until it has heard of that: it is in the write set, so no newer write is complete before it has.
 
 use crate::bed::Bed;
 use std::cell::{Cell, RefCell};
@@ -58,7 +59,12 @@ impl Seen {
         }
         let map = self.map.borrow().as_ref().map(|(_, map)| map.clone()).expect("it was just put there");
         let slot = map.groups.get(&read.group).and_then(|g| g.slot_of(read.drive));
-        let is_right = slot.is_some_and(|s| s.role == Role::InSync && s.since <= read.epoch);
+        let passes_on = map.relocations.get(&read.group).is_some_and(|r| r.from == read.drive);
+        let is_right = slot.is_some_and(|s| match s.role {
+            Role::InSync => s.since <= read.epoch,
+            Role::Syncing => passes_on,
+            Role::Out => false,
+        });
         if !is_right && self.wrong.borrow().is_none() {
             weft_rt::sim::tell(|| format!("a read is answered past the lease: {read:?}"));
             *self.wrong.borrow_mut() = Some(format!(
