@@ -701,9 +701,7 @@ fn of_held(open: Vec<OpenEntry>, held: &[(BlockRange, Version)]) -> Vec<OpenEntr
     let mut parts = Vec::with_capacity(open.len());
     let open = if mutated(Mutation::CopyDropsMarks) { vec![] } else { open };
     for entry in open {
-        if !held.iter().any(|(range, version)| entry.version <= *version && range.overlaps(entry.range)) {
-            mark(Path::MarkOfNewer);
-        }
+        let before = parts.len();
         let counts = |version| entry.version <= version || mutated(Mutation::MarksOfUnheld);
         for (range, _) in held.iter().filter(|(_, version)| counts(*version)) {
             let first = range.first.max(entry.range.first);
@@ -711,6 +709,9 @@ fn of_held(open: Vec<OpenEntry>, held: &[(BlockRange, Version)]) -> Vec<OpenEntr
             if first < end {
                 parts.push(OpenEntry { range: BlockRange::new(first, end - first), ..entry });
             }
+        }
+        if parts.len() == before {
+            mark(Path::MarkOfNewer);
         }
     }
     parts
