@@ -431,14 +431,20 @@ pub(crate) async fn export(
     let volume = attach(place, &args.name, AttachMode::ReadOnly).await?;
     let began = now();
     let mut progress = Progress::default();
+    let mut is_new = false;
     let done = match Sink::open(args, volume.size_bytes()) {
         Ok(sink) => {
+            is_new = sink.is_new;
             let bar = Bytes::new("exporting", Some(volume.size_bytes()));
             unless_interrupted(copy_out(&volume, sink, args, &bar, &mut progress)).await
         }
         Err(error) => Some(Err(error)),
     };
     volume.detach().await;
+    if progress.bytes == 0 && is_new && !matches!(done, Some(Ok(()))) {
+        // Nobody takes an empty file for an export then.
+        fs::remove_file(&args.file).map_err(CliError::file("remove", &args.file))?;
+    }
     let state = match is_stdout {
         true => format!("{} were written", Size(progress.bytes)),
         false => format!("{} holds the first {}", args.file.display(), Size(progress.bytes)),
@@ -465,6 +471,8 @@ pub(crate) async fn export(
 struct Sink {
     file: Box<dyn SinkFile>,
     is_sparse: bool,
+    /// The file was made for this.
+    is_new: bool,
 }
 
 trait SinkFile: Write + Send {
@@ -505,7 +513,7 @@ impl Sink {
     fn open(args: &VolumeExportArgs, size: u64) -> Result<Sink, CliError> {
         let path = &args.file;
         if path == Path::new("-") {
-            return Ok(Sink { file: Box::new(io::stdout()), is_sparse: false });
+            return Ok(Sink { file: Box::new(io::stdout()), is_sparse: false, is_new: false });
         }
         let is_file = fs::metadata(path).map(|m| m.is_file());
         if is_file.is_ok() && !args.force {
@@ -522,7 +530,7 @@ impl Sink {
         if matches!(is_file, Ok(false)) {
             check_device(path, size)?;
         }
-        Ok(Sink { file: Box::new(file), is_sparse })
+        Ok(Sink { file: Box::new(file), is_sparse, is_new: is_file.is_err() })
     }
 
     fn write(&mut self, pieces: &[(bool, Vec<u8>)]) -> io::Result<()> {
