@@ -45,8 +45,9 @@ pub enum Crash {
 struct ProcessState {
     host: IpAddr,
     name: String,
+    /// The true time.
+    began: u64,
     wall_skew_us: i64,
-    clock: Clock,
     disks: Vec<DiskRef>,
 }
 
@@ -99,8 +100,9 @@ struct WorldState {
     trace: Cell<u64>,
     processes: RefCell<BTreeMap<Process, ProcessState>>,
     next_process: Cell<Process>,
-    /// Whether some process's clock runs faster or slower than true time.
-    drifts: Cell<bool>,
+    /// Clocks that run faster or slower than true time, by process: they are looked at with every poll. Processes
+    /// behind its end, and those that are dead, have true time.
+    clocks: RefCell<Vec<Clock>>,
     polls: Cell<u64>,
     polls_max: Cell<u64>,
     network: Network,
@@ -116,7 +118,7 @@ impl World {
             trace: Cell::new(0xcbf2_9ce4_8422_2325),
             processes: RefCell::default(),
             next_process: Cell::new(1),
-            drifts: Cell::new(false),
+            clocks: RefCell::default(),
             polls: Cell::new(0),
             polls_max: Cell::new(u64::MAX),
             network: Network::default(),
@@ -130,17 +132,11 @@ impl World {
     }
 
     fn clock_of(&self, process: Process) -> Clock {
-        if !self.0.drifts.get() {
-            return Clock::default();
-        }
-        self.0.processes.borrow().get(&process).map_or_else(Clock::default, |p| p.clock)
+        self.0.clocks.borrow().get(process as usize).copied().unwrap_or_default()
     }
 
     /// The true time at which the process's clock shows this.
     pub(crate) fn true_time(&self, process: Process, at: Instant) -> Instant {
-        if !self.0.drifts.get() {
-            return at;
-        }
         Instant::from_nanos(self.clock_of(process).shows(at.as_nanos()))
     }
 
@@ -257,13 +253,17 @@ pub fn is_simulated() -> bool {
 pub fn spawn_process<F: Future<Output = ()> + 'static>(host: IpAddr, name: &str, future: F) -> ProcessId {
     let world = world();
     let id = world.0.next_process.get();
-    let clock = Clock { began: world.0.clock.get(), ppm: 0 };
     world.0.next_process.set(id + 1);
-    world
-        .0
-        .processes
-        .borrow_mut()
-        .insert(id, ProcessState { host, name: name.to_owned(), wall_skew_us: 0, clock, disks: Vec::new() });
+    world.0.processes.borrow_mut().insert(
+        id,
+        ProcessState {
+            host,
+            name: name.to_owned(),
+            began: world.0.clock.get(),
+            wall_skew_us: 0,
+            disks: Vec::new(),
+        },
+    );
     with_core(|core| core.as_process(id, || drop(executor::spawn_on(core, id, future))));
     ProcessId(id)
 }
@@ -274,6 +274,9 @@ pub fn kill(process: ProcessId, crash: Crash) {
     let world = world();
     let Some(state) = world.0.processes.borrow_mut().remove(&process.0) else { return };
     tell(|| format!("{} dies ({crash:?})", state.name));
+    if let Some(clock) = world.0.clocks.borrow_mut().get_mut(process.0 as usize) {
+        *clock = Clock::default();
+    }
     // First the disks: dropping the futures must not let an operation in flight complete.
     for disk in &state.disks {
         disk.crash(&world, process.0, crash);
@@ -298,10 +301,14 @@ pub fn set_wall_skew(process: ProcessId, skew_us: i64) {
 pub fn set_clock_rate(process: ProcessId, ppm: i32) {
     assert!(ppm.abs() < 1_000_000, "a clock does not stand still or run backwards");
     let world = world();
-    if let Some(p) = world.0.processes.borrow_mut().get_mut(&process.0) {
-        assert_eq!(p.clock.began, world.0.clock.get(), "the process has not run yet");
-        p.clock.ppm = ppm;
-        world.0.drifts.set(true);
+    let Some(began) = world.0.processes.borrow().get(&process.0).map(|p| p.began) else { return };
+    assert_eq!(began, world.0.clock.get(), "the process has not run yet");
+    if ppm != 0 {
+        let (mut clocks, at) = (world.0.clocks.borrow_mut(), process.0 as usize);
+        if clocks.len() <= at {
+            clocks.resize(at + 1, Clock::default());
+        }
+        clocks[at] = Clock { began, ppm };
     }
 }
 
