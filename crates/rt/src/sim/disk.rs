@@ -104,7 +104,9 @@ impl Page {
                 let before = from % UNIT;
                 let (head, rest) = out.split_at_mut(out.len().min((UNIT - before) % UNIT));
                 head.copy_from_slice(&unit[before..before + head.len()]);
-                rest.chunks_mut(UNIT).for_each(|part| part.copy_from_slice(&unit[..part.len()]));
+                let (units, tail) = rest.as_chunks_mut();
+                units.fill(*unit);
+                tail.copy_from_slice(&unit[..tail.len()]);
             }
             Page::Bytes(bytes) => out.copy_from_slice(&bytes[from..from + out.len()]),
         }

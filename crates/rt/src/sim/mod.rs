@@ -65,7 +65,11 @@ impl Clock {
             return true_nanos;
         }
         let passed = true_nanos.saturating_sub(self.began);
-        true_nanos.saturating_add_signed((i128::from(passed) * i128::from(self.ppm) / 1_000_000) as i64)
+        let ahead = match i64::try_from(passed).ok().and_then(|passed| passed.checked_mul(self.ppm.into())) {
+            Some(parts) => parts / 1_000_000,
+            None => (i128::from(passed) * i128::from(self.ppm) / 1_000_000) as i64,
+        };
+        true_nanos.saturating_add_signed(ahead)
     }
 
     /// The first true time at which it shows this.
@@ -73,9 +77,13 @@ impl Clock {
         if self.ppm == 0 || nanos <= self.began {
             return nanos;
         }
-        let shown = u128::from(nanos - self.began);
-        let rate = (1_000_000 + i64::from(self.ppm)) as u128;
-        let mut at = self.began.saturating_add((shown * 1_000_000 / rate).min(u128::from(u64::MAX)) as u64);
+        let shown = nanos - self.began;
+        let rate = (1_000_000 + i64::from(self.ppm)) as u64;
+        let passed = match shown.checked_mul(1_000_000) {
+            Some(parts) => parts / rate,
+            None => (u128::from(shown) * 1_000_000 / u128::from(rate)).min(u128::from(u64::MAX)) as u64,
+        };
+        let mut at = self.began.saturating_add(passed);
         while at > self.began && self.at(at) >= nanos {
             at -= 1;
         }
