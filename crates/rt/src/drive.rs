@@ -109,7 +109,7 @@ impl Drive {
                 mem.write(offset, &data);
                 Ok(())
             }
-            Medium::Sim(disk) => disk.write(offset, &gather(&data, len)).await,
+            Medium::Sim(disk) => disk.write(offset, &data).await,
         }
     }
 
@@ -172,7 +172,8 @@ impl Drive {
     }
 }
 
-fn gather(parts: &[Buf], len: usize) -> Buf {
+/// Parts as one aligned buffer; one that is that already is not copied.
+pub(crate) fn gather(parts: &[Buf], len: usize) -> Buf {
     if let [one] = parts
         && one.is_aligned()
     {

@@ -34,10 +34,9 @@ pub(crate) type Process = u32;
 type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 
 struct Task {
-    /// Absent while the task is being polled.
-    future: Option<LocalFuture>,
+    /// The future and what wakes it; absent while the task is being polled.
+    polled: Option<(LocalFuture, Waker)>,
     wake: Arc<TaskWake>,
-    waker: Waker,
     process: Process,
 }
 
@@ -233,7 +232,7 @@ impl Core {
             queued: AtomicBool::new(true),
             remote: self.remote.clone(),
         });
-        entry.insert(Task { future: Some(future), waker: wake.clone().into(), wake, process });
+        entry.insert(Task { polled: Some((future, wake.clone().into())), wake, process });
         self.ready.borrow_mut().push_back((key, serial));
         (key, serial)
     }
@@ -367,7 +366,7 @@ impl Core {
                         return true;
                     }
                     task.wake.queued.store(false, Ordering::Release);
-                    task.future.take().map(|future| (future, task.waker.clone(), task.process))
+                    task.polled.take().map(|(future, waker)| (future, waker, task.process))
                 }
                 _ => None,
             }
@@ -385,7 +384,7 @@ impl Core {
                     if done {
                         Some(tasks.remove(key))
                     } else {
-                        task.future = Some(future);
+                        task.polled = Some((future, waker));
                         self.process.set(before);
                         return true;
                     }

@@ -13,17 +13,31 @@ use std::task::{Context, Poll, Waker};
 #[derive(Default)]
 struct Waiters {
     next: u64,
-    wakers: BTreeMap<u64, Waker>,
+    /// Keys only rise, so they are in order.
+    wakers: Vec<(u64, Waker)>,
 }
 
 impl Waiters {
     fn wait(&mut self, key: Option<u64>, waker: &Waker) -> u64 {
-        let key = key.unwrap_or_else(|| {
-            self.next += 1;
-            self.next
-        });
-        self.wakers.insert(key, waker.clone());
-        key
+        if let Some(key) = key {
+            match self.place_of(key) {
+                Ok(at) if self.wakers[at].1.will_wake(waker) => {}
+                Ok(at) => self.wakers[at].1 = waker.clone(),
+                Err(at) => self.wakers.insert(at, (key, waker.clone())),
+            }
+            return key;
+        }
+        self.next += 1;
+        self.wakers.push((self.next, waker.clone()));
+        self.next
+    }
+
+    fn leave(&mut self, key: u64) -> Option<Waker> {
+        self.place_of(key).ok().map(|at| self.wakers.remove(at).1)
+    }
+
+    fn place_of(&self, key: u64) -> Result<usize, usize> {
+        self.wakers.binary_search_by_key(&key, |(key, _)| *key)
     }
 }
 
@@ -40,9 +54,14 @@ impl Notify {
     /// Wakes everyone who waits now.
     pub fn notify_all(&self) {
         self.round.set(self.round.get() + 1);
-        let wakers = std::mem::take(&mut self.waiters.borrow_mut().wakers);
-        for waker in wakers.into_values() {
+        let mut wakers = std::mem::take(&mut self.waiters.borrow_mut().wakers);
+        for (_, waker) in wakers.drain(..) {
             waker.wake();
+        }
+        // The room is kept for those who wait next.
+        let mut waiters = self.waiters.borrow_mut();
+        if waiters.wakers.is_empty() {
+            waiters.wakers = wakers;
         }
     }
 
@@ -74,7 +93,8 @@ impl Future for Notified<'_> {
 impl Drop for Notified<'_> {
     fn drop(&mut self) {
         if let Some(key) = self.key {
-            self.notify.waiters.borrow_mut().wakers.remove(&key);
+            let waker = self.notify.waiters.borrow_mut().leave(key);
+            drop(waker);
         }
     }
 }

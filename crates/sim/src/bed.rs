@@ -95,6 +95,8 @@ pub struct Bed {
     replaced: RefCell<Vec<(DriveId, DriveId)>>,
     /// By how much the clock of each host is off, in microseconds; 0 for those not named.
     skews: RefCell<BTreeMap<IpAddr, i64>>,
+    /// The map in the manager's store as it was looked at last.
+    truth: RefCell<Option<Rc<FabricMap>>>,
 }
 
 /// A store that does not say who has taken it over.
@@ -248,6 +250,7 @@ impl Bed {
             to_replace: RefCell::default(),
             replaced: RefCell::default(),
             skews: RefCell::default(),
+            truth: RefCell::default(),
         });
         bed.start_manager();
         for n in 0..bed.nodes.len() {
@@ -516,9 +519,15 @@ impl Bed {
     }
 
     /// The map as it is in the manager's store: what is true, whoever knows it.
-    pub fn truth(&self) -> FabricMap {
+    pub fn truth(&self) -> Rc<FabricMap> {
+        let version = self.map_store.version();
+        if let Some(map) = self.truth.borrow().as_ref().filter(|map| map.version == version) {
+            return map.clone();
+        }
         let (_, bytes) = self.map_store.load().expect("it can be read").expect("there is a map");
-        weft_wire::control::decode_map(&bytes).expect("it is a map")
+        let map = Rc::new(weft_wire::control::decode_map(&bytes).expect("it is a map"));
+        *self.truth.borrow_mut() = Some(map.clone());
+        map
     }
 
     /// The node that has a drive in one of its places now.

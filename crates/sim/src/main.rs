@@ -2,11 +2,15 @@
 //! that the simulation notices.
 
 mod mutations;
+mod pool;
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 use weft_sim::{Failure, Plan, Soak, minimise, run_plan, schedule};
+
+#[global_allocator]
+static POOL: pool::Pool = pool::Pool;
 
 const USAGE: &str = "\
 usage: weft-sim [--seed N [--faults LIST] | --seeds FIRST..END] [--story] [--minimise] [--plan]

@@ -107,6 +107,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_plan_has_enough_faults() {
+        assert!((0..2_000).all(|seed| Plan::of(seed).faults.len() as u64 >= FAULTS.0));
+    }
+
+    #[test]
     fn a_fault_that_is_left_out_changes_no_other() {
         let whole = Plan::of(17);
         assert!(whole.faults.len() >= 10);

@@ -134,7 +134,9 @@ impl Target {
     /// return, and whatever older epochs and generations had admitted has finished. An older map has no effect.
     ///
     /// A drive that fails on the way is out of service from then on, and does not keep the others from adopting.
-    pub(crate) async fn adopt_map(&self, map: FabricMap) -> Result<(), Answer> {
+    ///
+    /// `bytes` is the map as it came.
+    pub(crate) async fn adopt_map(&self, map: FabricMap, bytes: &[u8]) -> Result<(), Answer> {
         if map.fabric != self.options.fabric {
             let text =
                 format!("this target belongs to fabric {}, the map to {}", self.options.fabric, map.fabric);
@@ -144,9 +146,8 @@ impl Target {
         if map.version <= self.map_version() {
             return Ok(());
         }
-        let bytes = control::encode_map(&map);
         for drive in self.drives.values().filter(|d| !d.has_failed()) {
-            if let Err(error) = self.adopt_map_on(drive, &map, &bytes).await {
+            if let Err(error) = self.adopt_map_on(drive, &map, bytes).await {
                 drive.note(&error);
             }
         }

@@ -30,7 +30,7 @@ impl Target {
                     Ok(map) => map,
                     Err(error) => return Answer::error(Status::Invalid, error.to_string()),
                 };
-                match self.adopt_map(map).await {
+                match self.adopt_map(map, &request.body).await {
                     Ok(()) => done(),
                     Err(answer) => answer,
                 }

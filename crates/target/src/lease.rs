@@ -269,7 +269,7 @@ impl Target {
             return Ok(());
         }
         let map = control::decode_map(body).map_err(|e| Silent::Refused(e.to_string()))?;
-        let adopted = self.adopt_map(map).await;
+        let adopted = self.adopt_map(map, body).await;
         adopted.map_err(|answer| Silent::Refused(String::from_utf8_lossy(&answer.head).into_owned()))
     }
 

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
+use std::marker::PhantomData;
 use std::str::FromStr;
 
 /// A text that is not an identifier of the kind asked for.
@@ -11,6 +12,63 @@ pub struct ParseIdError {
     text: String,
     kind: &'static str,
     expected: &'static str,
+}
+
+/// Where a UUID's text has hyphens.
+const HYPHENS: [usize; 4] = [8, 13, 18, 23];
+
+/// A UUID as text. Maps are full of them, and are written and read whole: nothing is allocated on the way.
+struct UuidText([u8; 36]);
+
+impl UuidText {
+    fn of(value: u128) -> UuidText {
+        let mut text = [b'-'; 36];
+        let mut shift = u128::BITS;
+        for (at, byte) in text.iter_mut().enumerate() {
+            if !HYPHENS.contains(&at) {
+                shift -= 4;
+                *byte = b"0123456789abcdef"[(value >> shift) as usize & 0xf];
+            }
+        }
+        UuidText(text)
+    }
+
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.0).expect("digits and hyphens")
+    }
+}
+
+/// The UUID that a text spells.
+fn uuid_of(text: &[u8]) -> Option<u128> {
+    if text.len() != 36 {
+        return None;
+    }
+    let mut value = 0;
+    for (at, byte) in text.iter().enumerate() {
+        if HYPHENS.contains(&at) {
+            if *byte != b'-' {
+                return None;
+            }
+        } else {
+            value = value << 4 | u128::from(char::from(*byte).to_digit(16)?);
+        }
+    }
+    Some(value)
+}
+
+/// Takes an identifier from its text.
+struct TextVisitor<T>(PhantomData<T>);
+
+impl<T: FromStr<Err = ParseIdError>> serde::de::Visitor<'_> for TextVisitor<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
 }
 
 macro_rules! uuid_id {
@@ -44,16 +102,7 @@ macro_rules! uuid_id {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let v = self.0;
-                write!(
-                    f,
-                    "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
-                    (v >> 96) as u32,
-                    (v >> 80) as u16,
-                    (v >> 64) as u16,
-                    (v >> 48) as u16,
-                    v & 0xffff_ffff_ffff
-                )
+                f.write_str(UuidText::of(self.0).as_str())
             }
         }
 
@@ -66,30 +115,23 @@ macro_rules! uuid_id {
         impl FromStr for $name {
             type Err = ParseIdError;
             fn from_str(text: &str) -> Result<Self, ParseIdError> {
-                let error = || ParseIdError {
+                uuid_of(text.as_bytes()).map(Self).ok_or_else(|| ParseIdError {
                     text: text.to_owned(),
                     kind: $kind,
                     expected: "expected 32 hexadecimal digits as 8-4-4-4-12",
-                };
-                let groups: Vec<&str> = text.split('-').collect();
-                if groups.iter().map(|g| g.len()).ne([8, 4, 4, 4, 12])
-                    || !groups.iter().all(|g| g.bytes().all(|b| b.is_ascii_hexdigit()))
-                {
-                    return Err(error());
-                }
-                u128::from_str_radix(&groups.concat(), 16).map(Self).map_err(|_| error())
+                })
             }
         }
 
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-                s.collect_str(self)
+                s.serialize_str(UuidText::of(self.0).as_str())
             }
         }
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-                String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+                d.deserialize_str(TextVisitor(PhantomData))
             }
         }
     };
@@ -262,11 +304,25 @@ mod tests {
         assert_eq!(id.to_string().parse::<DriveId>(), Ok(id));
         assert_eq!(id.to_string().as_bytes()[14], b'4', "version 4");
         assert_eq!(DriveId::from_bytes(id.to_bytes()), id);
+        assert_eq!(
+            DriveId(0x0a_0000_0000_0000_0000_0000_0000_000f).to_string(),
+            "000a0000-0000-0000-0000-00000000000f"
+        );
+        assert_eq!("ABCDEF01-0000-0000-0000-000000000000".parse(), Ok(DriveId(0xabcd_ef01 << 96)));
     }
 
     #[test]
     fn what_is_no_uuid_is_refused() {
-        for text in ["", "xyz", "0123456789abcdef0123456789abcdef", "+1234567-0000-0000-0000-000000000000"] {
+        for text in [
+            "",
+            "xyz",
+            "0123456789abcdef0123456789abcdef",
+            "+1234567-0000-0000-0000-000000000000",
+            "01234567-00000-000-0000-000000000000",
+            "01234567-0000-0000-0000-00000000000-",
+            "01234567-0000-0000-0000-0000000000000",
+            "01234567-0000-0000-0000-0000000000é",
+        ] {
             assert!(text.parse::<DriveId>().is_err(), "{text}");
         }
     }

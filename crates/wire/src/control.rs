@@ -524,15 +524,19 @@ pub fn decode_map(bytes: &[u8]) -> Result<FabricMap, crate::DecodeError> {
         schema: u32,
     }
     let document = |e: serde_json::Error| crate::DecodeError::Document(e.to_string());
-    let shape: Shape = serde_json::from_slice(bytes).map_err(document)?;
-    if shape.schema > FabricMap::SCHEMA {
+    // Every member reads every version of the map: it is gone through once more only if it is not what it should be.
+    let map = serde_json::from_slice::<FabricMap>(bytes);
+    let schema = match &map {
+        Ok(map) => map.schema,
+        Err(_) => serde_json::from_slice::<Shape>(bytes).map_err(document)?.schema,
+    };
+    if schema > FabricMap::SCHEMA {
         return Err(crate::DecodeError::Document(format!(
-            "the fabric map has shape {}, this program knows up to {}: upgrade this node",
-            shape.schema,
+            "the fabric map has shape {schema}, this program knows up to {}: upgrade this node",
             FabricMap::SCHEMA
         )));
     }
-    serde_json::from_slice(bytes).map_err(document)
+    map.map_err(document)
 }
 
 /// Any of this module's messages as bytes.

@@ -16,6 +16,8 @@ use std::time::Duration;
 const SECTOR: usize = 512;
 /// The unit in which a simulated disk keeps its contents.
 const PAGE: usize = 4096;
+/// What repeats in a page that is not kept byte by byte.
+const UNIT: usize = 16;
 
 /// What a simulated disk does wrong.
 #[derive(Clone, Debug)]
@@ -67,13 +69,58 @@ pub enum DiskEvent {
 struct Unflushed {
     serial: u64,
     process: Process,
-    offset: u64,
-    data: Vec<u8>,
+    /// The number of its first page.
+    first: u64,
+    pages: Vec<Page>,
     completed: bool,
 }
 
-/// Pages that were ever written. What is durable and what is visible share them until one changes.
-type Pages = BTreeMap<u64, Rc<[u8; PAGE]>>;
+/// A page's contents. What is written, what is visible and what is durable share them: whoever changes a page puts
+/// another one in its place.
+#[derive(Clone)]
+enum Page {
+    /// These bytes again and again: zeroes, and what workloads fill blocks with. Most of what a simulation writes is
+    /// of this kind, and takes no memory beside the map's.
+    Filled([u8; UNIT]),
+    /// Any.
+    Bytes(Rc<[u8]>),
+}
+
+impl Page {
+    const ZEROES: Page = Page::Filled([0; UNIT]);
+
+    fn of(bytes: &[u8]) -> Page {
+        match bytes.first_chunk() {
+            Some(unit) if bytes[UNIT..] == bytes[..PAGE - UNIT] => Page::Filled(*unit),
+            _ => Page::Bytes(bytes.into()),
+        }
+    }
+
+    /// Copies the bytes from a place on.
+    fn read(&self, from: usize, out: &mut [u8]) {
+        match self {
+            Page::Filled(unit) if *unit == [unit[0]; UNIT] => out.fill(unit[0]),
+            Page::Filled(unit) => {
+                let before = from % UNIT;
+                let (head, rest) = out.split_at_mut(out.len().min((UNIT - before) % UNIT));
+                head.copy_from_slice(&unit[before..before + head.len()]);
+                let (units, tail) = rest.as_chunks_mut();
+                units.fill(*unit);
+                tail.copy_from_slice(&unit[..tail.len()]);
+            }
+            Page::Bytes(bytes) => out.copy_from_slice(&bytes[from..from + out.len()]),
+        }
+    }
+
+    fn to_bytes(&self) -> [u8; PAGE] {
+        let mut bytes = [0; PAGE];
+        self.read(0, &mut bytes);
+        bytes
+    }
+}
+
+/// Pages that were ever written, by number.
+type Pages = BTreeMap<u64, Page>;
 
 struct DiskState {
     name: String,
@@ -100,17 +147,34 @@ pub struct SimDisk(Rc<DiskState>);
 /// What a process holds of a disk: enough to crash it.
 pub(crate) type DiskRef = SimDisk;
 
-fn write_pages(pages: &mut Pages, offset: u64, data: &[u8]) {
+/// Puts whole pages in a row.
+fn put_pages(pages: &mut Pages, first: u64, new: &[Page]) {
+    pages.extend((first..).zip(new.iter().cloned()));
+}
+
+/// Changes any bytes.
+fn write_bytes(pages: &mut Pages, offset: u64, data: &[u8]) {
     let mut at = offset;
     let mut rest = data;
     while !rest.is_empty() {
         let (page, within) = (at / PAGE as u64, (at % PAGE as u64) as usize);
         let n = rest.len().min(PAGE - within);
-        let bytes = pages.entry(page).or_insert_with(|| Rc::new([0; PAGE]));
-        Rc::make_mut(bytes)[within..within + n].copy_from_slice(&rest[..n]);
+        let kept = pages.entry(page).or_insert(Page::ZEROES);
+        let mut bytes = kept.to_bytes();
+        bytes[within..within + n].copy_from_slice(&rest[..n]);
+        *kept = Page::of(&bytes);
         at += n as u64;
         rest = &rest[n..];
     }
+}
+
+/// What is to be written, as pages of their own.
+fn pages_of(data: &[Buf]) -> Vec<Page> {
+    if data.iter().all(|part| part.len().is_multiple_of(PAGE)) {
+        return data.iter().flat_map(|part| part.chunks(PAGE)).map(Page::of).collect();
+    }
+    let whole: Vec<u8> = data.iter().flat_map(|part| &**part).copied().collect();
+    whole.chunks(PAGE).map(Page::of).collect()
 }
 
 fn read_pages(pages: &Pages, offset: u64, out: &mut [u8]) {
@@ -119,7 +183,7 @@ fn read_pages(pages: &Pages, offset: u64, out: &mut [u8]) {
         let (page, within) = (at / PAGE as u64, (at % PAGE as u64) as usize);
         let n = (out.len() - done).min(PAGE - within);
         match pages.get(&page) {
-            Some(bytes) => out[done..done + n].copy_from_slice(&bytes[within..within + n]),
+            Some(page) => page.read(within, &mut out[done..done + n]),
             None => out[done..done + n].fill(0),
         }
         at += n as u64;
@@ -226,8 +290,8 @@ impl SimDisk {
 
     /// Changes bytes behind the processes' backs, durably.
     pub fn poke(&self, offset: u64, bytes: &[u8]) {
-        write_pages(&mut self.0.visible.borrow_mut(), offset, bytes);
-        write_pages(&mut self.0.durable.borrow_mut(), offset, bytes);
+        write_bytes(&mut self.0.visible.borrow_mut(), offset, bytes);
+        write_bytes(&mut self.0.durable.borrow_mut(), offset, bytes);
     }
 
     /// Flips a bit behind the processes' backs, durably.
@@ -264,16 +328,16 @@ impl SimDisk {
             Crash::Process => {
                 for w in self.0.unflushed.borrow_mut().iter_mut() {
                     if w.process == process && !w.completed {
-                        tear(world, &mut w.data, &visible, w.offset);
-                        write_pages(&mut visible, w.offset, &w.data);
+                        tear(world, &mut w.pages, &visible, w.first);
+                        put_pages(&mut visible, w.first, &w.pages);
                         w.completed = true;
                     }
                 }
             }
             Crash::PowerCut => {
                 for mut w in self.0.unflushed.borrow_mut().drain(..) {
-                    tear(world, &mut w.data, &durable, w.offset);
-                    write_pages(&mut durable, w.offset, &w.data);
+                    tear(world, &mut w.pages, &durable, w.first);
+                    put_pages(&mut durable, w.first, &w.pages);
                 }
                 *visible = durable.clone();
             }
@@ -282,17 +346,24 @@ impl SimDisk {
 }
 
 /// Keeps a write, loses it, or mixes its sectors with what was there.
-fn tear(world: &World, data: &mut [u8], before: &Pages, offset: u64) {
+fn tear(world: &World, pages: &mut [Page], before: &Pages, first: u64) {
     let fate = world.random_below(3);
     if fate == 0 {
         return;
     }
-    let mut old = vec![0; data.len()];
-    read_pages(before, offset, &mut old);
-    for (new, old) in data.chunks_mut(SECTOR).zip(old.chunks(SECTOR)) {
-        if fate == 1 || world.random_below(2) == 0 {
-            new.copy_from_slice(old);
+    for (page, number) in pages.iter_mut().zip(first..) {
+        let old = before.get(&number).unwrap_or(&Page::ZEROES);
+        if fate == 1 {
+            *page = old.clone();
+            continue;
         }
+        let mut mixed = page.to_bytes();
+        for (at, sector) in mixed.chunks_mut(SECTOR).enumerate() {
+            if world.random_below(2) == 0 {
+                old.read(at * SECTOR, sector);
+            }
+        }
+        *page = Page::of(&mixed);
     }
 }
 
@@ -354,23 +425,26 @@ impl DiskHandle {
         Ok(buf)
     }
 
-    pub(crate) async fn write(&self, offset: u64, data: &Buf) -> io::Result<()> {
+    /// Writes whole pages.
+    pub(crate) async fn write(&self, offset: u64, data: &[Buf]) -> io::Result<()> {
         self.begin(offset);
         let serial = self.disk.next_serial.get();
         self.disk.next_serial.set(serial + 1);
         if let Some(events) = &mut *self.disk.recorded.borrow_mut() {
-            events.push(DiskEvent::Write { serial, offset, data: data.to_vec() });
+            let data = data.iter().flat_map(|part| &**part).copied().collect();
+            events.push(DiskEvent::Write { serial, offset, data });
         }
+        let (first, pages) = (offset / PAGE as u64, pages_of(data));
         self.disk.unflushed.borrow_mut().push(Unflushed {
             serial,
             process: self.process,
-            offset,
-            data: data.to_vec(),
+            first,
+            pages: pages.clone(),
             completed: false,
         });
         self.operate().await;
         self.write_error()?;
-        write_pages(&mut self.disk.visible.borrow_mut(), offset, data);
+        put_pages(&mut self.disk.visible.borrow_mut(), first, &pages);
         let mut unflushed = self.disk.unflushed.borrow_mut();
         if let Some(w) = unflushed.iter_mut().find(|w| w.serial == serial) {
             w.completed = true;
@@ -388,7 +462,7 @@ impl DiskHandle {
         self.disk.unflushed.borrow_mut().retain(|w| {
             let flushed = covered.binary_search(&w.serial).is_ok();
             if flushed {
-                write_pages(&mut durable, w.offset, &w.data);
+                put_pages(&mut durable, w.first, &w.pages);
             }
             !flushed
         });
@@ -437,6 +511,26 @@ mod tests {
             kept += usize::from(second == 2);
         }
         assert!(kept > 5 && kept < 45, "kept {kept} of 50");
+    }
+
+    #[test]
+    fn pages_of_any_kind_read_as_they_were_written() {
+        let unit: Vec<u8> = (1..=UNIT as u8).collect();
+        let mut odd = unit.repeat(PAGE / UNIT);
+        odd[PAGE - 1] = 99;
+        let written = [unit.repeat(PAGE / UNIT), vec![7; PAGE], odd, vec![0; PAGE]];
+        let disk = SimDisk::new("d", 1 << 20);
+        for (page, bytes) in written.iter().enumerate() {
+            assert_eq!(matches!(Page::of(bytes), Page::Bytes(_)), page == 2);
+            disk.poke((page * PAGE) as u64, bytes);
+        }
+        let whole = written.concat();
+        for (at, len) in [(0, PAGE), (3, 5), (3, 40), (16, 16), (PAGE - 7, 20), (2 * PAGE - 1, PAGE + 2)] {
+            assert_eq!(disk.peek(at as u64, len), &whole[at..at + len], "{len} bytes at {at}");
+        }
+        disk.flip(20, 3);
+        assert_eq!(disk.peek(16, 16)[4], unit[4] ^ 8);
+        assert_eq!(disk.peek(0, 16), unit, "the bytes before it are as they were");
     }
 
     #[test]

@@ -45,8 +45,9 @@ pub enum Crash {
 struct ProcessState {
     host: IpAddr,
     name: String,
+    /// The true time.
+    began: u64,
     wall_skew_us: i64,
-    clock: Clock,
     disks: Vec<DiskRef>,
 }
 
@@ -64,7 +65,11 @@ impl Clock {
             return true_nanos;
         }
         let passed = true_nanos.saturating_sub(self.began);
-        true_nanos.saturating_add_signed((i128::from(passed) * i128::from(self.ppm) / 1_000_000) as i64)
+        let ahead = match i64::try_from(passed).ok().and_then(|passed| passed.checked_mul(self.ppm.into())) {
+            Some(parts) => parts / 1_000_000,
+            None => (i128::from(passed) * i128::from(self.ppm) / 1_000_000) as i64,
+        };
+        true_nanos.saturating_add_signed(ahead)
     }
 
     /// The first true time at which it shows this.
@@ -72,9 +77,13 @@ impl Clock {
         if self.ppm == 0 || nanos <= self.began {
             return nanos;
         }
-        let shown = u128::from(nanos - self.began);
-        let rate = (1_000_000 + i64::from(self.ppm)) as u128;
-        let mut at = self.began.saturating_add((shown * 1_000_000 / rate).min(u128::from(u64::MAX)) as u64);
+        let shown = nanos - self.began;
+        let rate = (1_000_000 + i64::from(self.ppm)) as u64;
+        let passed = match shown.checked_mul(1_000_000) {
+            Some(parts) => parts / rate,
+            None => (u128::from(shown) * 1_000_000 / u128::from(rate)).min(u128::from(u64::MAX)) as u64,
+        };
+        let mut at = self.began.saturating_add(passed);
         while at > self.began && self.at(at) >= nanos {
             at -= 1;
         }
@@ -99,8 +108,9 @@ struct WorldState {
     trace: Cell<u64>,
     processes: RefCell<BTreeMap<Process, ProcessState>>,
     next_process: Cell<Process>,
-    /// Whether some process's clock runs faster or slower than true time.
-    drifts: Cell<bool>,
+    /// Clocks that run faster or slower than true time, by process: they are looked at with every poll. Processes
+    /// behind its end, and those that are dead, have true time.
+    clocks: RefCell<Vec<Clock>>,
     polls: Cell<u64>,
     polls_max: Cell<u64>,
     network: Network,
@@ -116,7 +126,7 @@ impl World {
             trace: Cell::new(0xcbf2_9ce4_8422_2325),
             processes: RefCell::default(),
             next_process: Cell::new(1),
-            drifts: Cell::new(false),
+            clocks: RefCell::default(),
             polls: Cell::new(0),
             polls_max: Cell::new(u64::MAX),
             network: Network::default(),
@@ -130,17 +140,11 @@ impl World {
     }
 
     fn clock_of(&self, process: Process) -> Clock {
-        if !self.0.drifts.get() {
-            return Clock::default();
-        }
-        self.0.processes.borrow().get(&process).map_or_else(Clock::default, |p| p.clock)
+        self.0.clocks.borrow().get(process as usize).copied().unwrap_or_default()
     }
 
     /// The true time at which the process's clock shows this.
     pub(crate) fn true_time(&self, process: Process, at: Instant) -> Instant {
-        if !self.0.drifts.get() {
-            return at;
-        }
         Instant::from_nanos(self.clock_of(process).shows(at.as_nanos()))
     }
 
@@ -257,13 +261,17 @@ pub fn is_simulated() -> bool {
 pub fn spawn_process<F: Future<Output = ()> + 'static>(host: IpAddr, name: &str, future: F) -> ProcessId {
     let world = world();
     let id = world.0.next_process.get();
-    let clock = Clock { began: world.0.clock.get(), ppm: 0 };
     world.0.next_process.set(id + 1);
-    world
-        .0
-        .processes
-        .borrow_mut()
-        .insert(id, ProcessState { host, name: name.to_owned(), wall_skew_us: 0, clock, disks: Vec::new() });
+    world.0.processes.borrow_mut().insert(
+        id,
+        ProcessState {
+            host,
+            name: name.to_owned(),
+            began: world.0.clock.get(),
+            wall_skew_us: 0,
+            disks: Vec::new(),
+        },
+    );
     with_core(|core| core.as_process(id, || drop(executor::spawn_on(core, id, future))));
     ProcessId(id)
 }
@@ -274,6 +282,9 @@ pub fn kill(process: ProcessId, crash: Crash) {
     let world = world();
     let Some(state) = world.0.processes.borrow_mut().remove(&process.0) else { return };
     tell(|| format!("{} dies ({crash:?})", state.name));
+    if let Some(clock) = world.0.clocks.borrow_mut().get_mut(process.0 as usize) {
+        *clock = Clock::default();
+    }
     // First the disks: dropping the futures must not let an operation in flight complete.
     for disk in &state.disks {
         disk.crash(&world, process.0, crash);
@@ -298,10 +309,14 @@ pub fn set_wall_skew(process: ProcessId, skew_us: i64) {
 pub fn set_clock_rate(process: ProcessId, ppm: i32) {
     assert!(ppm.abs() < 1_000_000, "a clock does not stand still or run backwards");
     let world = world();
-    if let Some(p) = world.0.processes.borrow_mut().get_mut(&process.0) {
-        assert_eq!(p.clock.began, world.0.clock.get(), "the process has not run yet");
-        p.clock.ppm = ppm;
-        world.0.drifts.set(true);
+    let Some(began) = world.0.processes.borrow().get(&process.0).map(|p| p.began) else { return };
+    assert_eq!(began, world.0.clock.get(), "the process has not run yet");
+    if ppm != 0 {
+        let (mut clocks, at) = (world.0.clocks.borrow_mut(), process.0 as usize);
+        if clocks.len() <= at {
+            clocks.resize(at + 1, Clock::default());
+        }
+        clocks[at] = Clock { began, ppm };
     }
 }
 

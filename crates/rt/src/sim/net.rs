@@ -1,6 +1,7 @@
 //! The simulated network: ordered streams of bytes between hosts, with latency, cuts and resets.
 
 use super::World;
+use crate::drive::gather;
 use crate::executor::Process;
 use crate::sync::{Either, Notify, race};
 use crate::time::Instant;
@@ -111,7 +112,7 @@ impl SimListener {
 /// One direction of a connection.
 #[derive(Default)]
 struct Way {
-    chunks: RefCell<VecDeque<(Instant, Vec<u8>)>>,
+    chunks: RefCell<VecDeque<(Instant, Buf)>>,
     bytes: Cell<usize>,
     /// When the last bytes, or the end, arrive: later ones never arrive earlier.
     last: Cell<Instant>,
@@ -195,9 +196,7 @@ impl SimStream {
     pub(crate) async fn write(&self, bufs: Vec<Buf>) -> io::Result<()> {
         let (world, c, side) = (&self.0.world, &self.0.connection, self.0.side);
         let way = &c.ways[side];
-        let mut total = Vec::with_capacity(bufs.iter().map(|b| b.len()).sum());
-        bufs.iter().for_each(|b| total.extend_from_slice(b));
-        let mut rest = &total[..];
+        let mut rest = gather(&bufs, bufs.iter().map(|b| b.len()).sum());
         while !rest.is_empty() {
             if c.reset.get() || way.ended.get().is_some() {
                 return Err(reset_error());
@@ -220,10 +219,10 @@ impl SimStream {
             let (low, high) = world.0.network.latency.get();
             let at = (now + world.random_duration(low, high)).max(way.last.get());
             way.last.set(at);
-            way.chunks.borrow_mut().push_back((at, rest[..piece].to_vec()));
+            way.chunks.borrow_mut().push_back((at, rest.slice(0..piece)));
             way.bytes.set(way.bytes.get() + piece);
             way.changed.notify_all();
-            rest = &rest[piece..];
+            rest = rest.slice(piece..rest.len());
         }
         Ok(())
     }
@@ -243,7 +242,7 @@ impl Way {
         if n == front.len() {
             chunks.pop_front();
         } else {
-            front.drain(..n);
+            *front = front.slice(n..front.len());
         }
         self.bytes.set(self.bytes.get() - n);
         n

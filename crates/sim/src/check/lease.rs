@@ -8,7 +8,7 @@ use crate::bed::Bed;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use weft_rt::coverage::{ServedRead, observe_reads};
-use weft_types::{FabricMap, MapVersion, Role};
+use weft_types::Role;
 
 /// Watches all reads until it is dropped.
 pub struct LeaseCheck {
@@ -19,7 +19,6 @@ pub struct LeaseCheck {
 struct Seen {
     reads: Cell<u64>,
     wrong: RefCell<Option<String>>,
-    map: RefCell<Option<(MapVersion, Rc<FabricMap>)>>,
 }
 
 impl LeaseCheck {
@@ -52,12 +51,7 @@ impl Drop for LeaseCheck {
 impl Seen {
     fn look(&self, bed: &Bed, read: ServedRead) {
         self.reads.set(self.reads.get() + 1);
-        let version = bed.map_store().version();
-        let is_known = self.map.borrow().as_ref().is_some_and(|(v, _)| *v == version);
-        if !is_known {
-            *self.map.borrow_mut() = Some((version, Rc::new(bed.truth())));
-        }
-        let map = self.map.borrow().as_ref().map(|(_, map)| map.clone()).expect("it was just put there");
+        let map = bed.truth();
         let slot = map.groups.get(&read.group).and_then(|g| g.slot_of(read.drive));
         let passes_on = map.relocations.get(&read.group).is_some_and(|r| r.from == read.drive);
         let is_right = slot.is_some_and(|s| match s.role {
@@ -68,8 +62,8 @@ impl Seen {
         if !is_right && self.wrong.borrow().is_none() {
             weft_rt::sim::tell(|| format!("a read is answered past the lease: {read:?}"));
             *self.wrong.borrow_mut() = Some(format!(
-                "{} answered a read of group {} at {}, and is {:?} in map {version}",
-                read.drive, read.group, read.epoch, slot
+                "{} answered a read of group {} at {}, and is {:?} in map {}",
+                read.drive, read.group, read.epoch, slot, map.version
             ));
         }
     }
