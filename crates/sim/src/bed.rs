@@ -617,7 +617,17 @@ impl Bed {
         let map = self.map().await;
         for group in map.groups.values() {
             if let Some(slot) = group.slots.iter().find(|s| s.role != Role::InSync) {
-                return Err(format!("group {} {}: {} is {}", group.id, group.epoch, slot.drive, slot.role));
+                let all: Vec<String> =
+                    group.slots.iter().map(|s| format!("{} {}", s.drive, s.role)).collect();
+                let relocation = map.relocations.get(&group.id);
+                return Err(format!(
+                    "group {} {}: {} is {} ({}; {relocation:?})",
+                    group.id,
+                    group.epoch,
+                    slot.drive,
+                    slot.role,
+                    all.join(", ")
+                ));
             }
         }
         if let Some((group, relocation)) = map.relocations.iter().next() {
