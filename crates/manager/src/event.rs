@@ -117,6 +117,9 @@ impl Subjects {
             | Reason::RelocationCancelled { group, from, to } => {
                 Subjects::drives(new, [*from, *to]).and_groups(new, [*group])
             }
+            Reason::MemberKept { group, lost, stays } => {
+                Subjects::drives(new, [*lost, *stays]).and_groups(new, [*group])
+            }
             Reason::Replaced { from, to, groups, .. } => {
                 Subjects::drives(new, [*from, *to]).and_groups(new, groups.iter().copied())
             }

@@ -5,8 +5,8 @@
 use crate::{
     AcceptLoss, AddDrive, BeginDelete, BeginRelocation, CancelRelocation, CloseSession, CreatePool,
     CreateVolume, DrainDrive, Evict, FailDrive, FinishDelete, FinishRelocation, GrowVolume, HandOver,
-    JoinNode, MoveNode, NoteScrubs, OpenSession, Promote, Reason, Rebuild, Refusal, Rejoin, RemoveDrive,
-    RemoveNode, Replace, RestoreDrive, ScheduleScrub, StopScrub, SweepSession, WantScrub,
+    JoinNode, KeepMember, MoveNode, NoteScrubs, OpenSession, Promote, Reason, Rebuild, Refusal, Rejoin,
+    RemoveDrive, RemoveNode, Replace, RestoreDrive, ScheduleScrub, StopScrub, SweepSession, WantScrub,
 };
 use crate::{
     delete, drive, evict, loss, node, pool, promote, rebuild, rejoin, relocate, replace, resize, scrub,
@@ -55,6 +55,8 @@ pub enum Change {
     FinishRelocation(FinishRelocation),
     /// The drive that was to take over leaves again.
     CancelRelocation(CancelRelocation),
+    /// The drive that was to leave stays, in the place of a member that is lost.
+    KeepMember(KeepMember),
     /// Drives are declared destroyed, and groups whose last up-to-date copies were on them go on without.
     AcceptLoss(AcceptLoss),
     /// A volume is created.
@@ -110,6 +112,7 @@ pub fn apply(map: &FabricMap, change: &Change) -> Result<(FabricMap, Reason), Re
         Change::HandOver(change) => relocate::hand_over(&mut next, change),
         Change::FinishRelocation(change) => relocate::finish(&mut next, change),
         Change::CancelRelocation(change) => relocate::cancel(&mut next, change),
+        Change::KeepMember(change) => relocate::keep(&mut next, change),
         Change::AcceptLoss(change) => loss::accept(&mut next, change),
         Change::CreateVolume(change) => volume::create(&mut next, change),
         Change::GrowVolume(change) => resize::grow(&mut next, change),

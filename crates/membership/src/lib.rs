@@ -56,7 +56,7 @@ pub use reason::{Reason, SkipCause, Skipped};
 pub use rebuild::Rebuild;
 pub use refusal::{Kind, Refusal};
 pub use rejoin::Rejoin;
-pub use relocate::{BeginRelocation, CancelRelocation, FinishRelocation, HandOver};
+pub use relocate::{BeginRelocation, CancelRelocation, FinishRelocation, HandOver, KeepMember};
 pub use replace::Replace;
 pub use resize::{GrowVolume, ResizeRequest, plan_resize};
 pub use scrub::{

@@ -7,7 +7,7 @@
 use crate::observe::Condition;
 use crate::{
     Acknowledged, BeginRelocation, CancelRelocation, Change, CloseSession, Evict, FailDrive, FinishDelete,
-    FinishRelocation, HandOver, Observations, Promote, Rebuild, Rejoin, SweepSession, apply,
+    FinishRelocation, HandOver, KeepMember, Observations, Promote, Rebuild, Rejoin, SweepSession, apply,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::{Candidate, FailureDomain, replacement};
@@ -209,8 +209,15 @@ pub fn next_step_of_relocation(map: &FabricMap, seen: &Observations) -> Option<C
             (Role::InSync, Role::InSync) => {
                 let others = || group.slots.iter().filter(|s| s.drive != from.drive);
                 let serves = |s: &Slot| seen.condition(map, s.drive) == Condition::Serving;
-                let whole = others().all(|s| s.role == Role::InSync && serves(s));
-                whole.then_some(Change::HandOver(HandOver { group: id }))?
+                if others().all(|s| s.role == Role::InSync && serves(s)) {
+                    Change::HandOver(HandOver { group: id })
+                } else {
+                    // A copy is missing, and both drives may stand where it could be rebuilt.
+                    let lost = others().find(|s| s.role == Role::Out && is_lost(map, s.drive, seen))?.drive;
+                    let domain = domain_of(map, group);
+                    let keep = Change::KeepMember(KeepMember { group: id, lost, domain });
+                    (serves(from) && serves(to)).then_some(keep)?
+                }
             }
             (Role::Syncing, Role::InSync) => {
                 let stint = *seen.yielded.get(&(id, from.drive))?;
@@ -242,11 +249,16 @@ pub fn next_relocation(map: &FabricMap, seen: &Observations) -> Option<Change> {
     let leaving = idle.flat_map(|g| g.write_set().filter(is_draining).map(move |from| (g, from)));
     { leaving }.filter(|(_, from)| running.get(from).is_none_or(|n| *n < RELOCATIONS_AT_ONCE)).find_map(
         |(group, from)| {
-            let domain = if map.shares_a_node(group) { FailureDomain::Drive } else { FailureDomain::Node };
+            let domain = domain_of(map, group);
             let to = stand_in(map, group, from, seen, domain)?;
             applicable(map, Change::BeginRelocation(BeginRelocation { group: group.id, from, to, domain }))
         },
     )
+}
+
+/// How far apart the members of a group are to stay: a group whose copies share a node may go on so.
+fn domain_of(map: &FabricMap, group: &Group) -> FailureDomain {
+    if map.shares_a_node(group) { FailureDomain::Drive } else { FailureDomain::Node }
 }
 
 /// Whether the drive's copies are given up.
@@ -280,7 +292,7 @@ pub fn plan_evacuation(
         let members = group.slots.iter().map(|s| s.drive).filter(|d| drives.contains(d));
         for from in members.filter(|d| map.staying(group).any(|s| s == *d)) {
             let present = &ahead.groups[&group.id];
-            let domain = if map.shares_a_node(group) { FailureDomain::Drive } else { FailureDomain::Node };
+            let domain = domain_of(map, group);
             match stand_in(&ahead, present, from, seen, domain) {
                 Some(to) => {
                     // So that the next choice counts this one.

@@ -45,6 +45,8 @@ pub enum Reason {
     Relocated { group: GroupId, from: DriveId, to: DriveId },
     /// The new drive has left the group again.
     RelocationCancelled { group: GroupId, from: DriveId, to: DriveId },
+    /// A lost member has left the group, and the drive that was to leave stays in its place.
+    MemberKept { group: GroupId, lost: DriveId, stays: DriveId },
     /// Drives were declared destroyed; some groups go on with an older copy, some with nothing, and these sessions
     /// were ended.
     LossAccepted {
@@ -124,6 +126,14 @@ impl fmt::Display for Reason {
             }
             Reason::RelocationCancelled { group, from, to } => {
                 write!(f, "{group}: drive {} no longer takes over from {}", to.short(), from.short())
+            }
+            Reason::MemberKept { group, lost, stays } => {
+                write!(
+                    f,
+                    "{group}: drive {} stays, in the place of {}, which is lost",
+                    stays.short(),
+                    lost.short()
+                )
             }
             Reason::LossAccepted { destroyed, older, emptied, ended } => write!(
                 f,

@@ -6,6 +6,11 @@
 //! hand over   the old one leaves the read set                       a in-sync   b syncing     c in-sync
 //! finish      ... and, once its target knows that, the group        a in-sync                 c in-sync
 //! ```
+//! If another member is lost meanwhile, the one that was to leave may stay in its place:
+//!
+//! ```text
+//! keep                  a out   b in-sync   c in-sync   ->          b in-sync   c in-sync
+//! ```
 //! It owns these steps. A member that serves no reads can leave without a wait (R11); so the old drive first becomes
 //! syncing, and leaves when its target has acknowledged the epoch in which it did. What dies on the way is evicted
 //! like any other member: an old drive that is out can leave at once, a new one that is out makes room for another.
@@ -57,6 +62,20 @@ pub struct FinishRelocation {
 pub struct CancelRelocation {
     /// The group.
     pub group: GroupId,
+}
+
+/// A member that is lost leaves the group, and the one that was to leave stays beside the new one: every copy is there
+/// again, and nothing has to be copied for it. Otherwise the lost copy might find no place while both are there, and
+/// neither could leave before it has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeepMember {
+    /// The group.
+    pub group: GroupId,
+    /// The member that is out, and given up.
+    pub lost: DriveId,
+    /// With `node`, refused where the node of the drive that stays holds another copy.
+    pub domain: FailureDomain,
 }
 
 pub(crate) fn begin(map: &mut FabricMap, change: &BeginRelocation) -> Result<Reason, Refusal> {
@@ -118,6 +137,27 @@ pub(crate) fn cancel(map: &mut FabricMap, change: &CancelRelocation) -> Result<R
     }
     leave(map, change.group, to);
     Ok(Reason::RelocationCancelled { group: change.group, from, to })
+}
+
+pub(crate) fn keep(map: &mut FabricMap, change: &KeepMember) -> Result<Reason, Refusal> {
+    let KeepMember { group: id, lost, domain } = *change;
+    let (Relocation { from, to }, group) = running(map, id)?;
+    expect_role(group, to, Role::InSync)?;
+    expect_role(group, from, Role::InSync)?;
+    if group.slot_of(lost).is_none() {
+        return Err(Refusal::NotMember { group: id, drive: lost });
+    }
+    expect_role(group, lost, Role::Out)?;
+    let node_of = |drive| map.drives.get(&drive).map(|d| d.node);
+    let (node, group) = (node_of(from), &map.groups[&id]);
+    let beside = group.slots.iter().map(|s| s.drive).filter(|d| ![from, lost].contains(d));
+    if let (FailureDomain::Node, Some(node)) = (domain, node)
+        && let Some(other) = { beside }.find(|d| node_of(*d) == Some(node))
+    {
+        return Err(Refusal::SharedNode { group: id, drive: from, node, other });
+    }
+    leave(map, id, lost);
+    Ok(Reason::MemberKept { group: id, lost, stays: from })
 }
 
 /// Whether a group may change its slots so: one more that begins as syncing, or one less that served no reads.

@@ -7,9 +7,9 @@ use weft_layout::FailureDomain;
 use weft_membership::{
     AcceptLoss, Acknowledged, AddDrive, BeginDelete, BeginRelocation, CancelRelocation, Change, CloseSession,
     CreatePool, DrainDrive, DriveObservation, Evict, FailDrive, FinishDelete, FinishRelocation, HandOver,
-    JoinNode, MoveNode, NodeObservation, Observations, OpenSession, Promote, Rebuild, Rejoin, RemoveDrive,
-    RemoveNode, Replace, ResizeRequest, RestoreDrive, Survivor, SweepSession, VolumeRequest, apply, check,
-    check_step, intents, lost_groups, next_change, plan_resize, plan_volume,
+    JoinNode, KeepMember, MoveNode, NodeObservation, Observations, OpenSession, Promote, Rebuild, Rejoin,
+    RemoveDrive, RemoveNode, Replace, ResizeRequest, RestoreDrive, Survivor, SweepSession, VolumeRequest,
+    apply, check, check_step, intents, lost_groups, next_change, plan_resize, plan_volume,
 };
 use weft_types::{
     AttachMode, BlockCount, DriveId, DriveState, Epoch, FabricId, FabricMap, Group, GroupId, NodeId, PoolId,
@@ -146,8 +146,15 @@ fn change(map: &FabricMap, attempt: &Attempt, serial: u32) -> Option<Change> {
         Attempt::StepOfRelocation(g, step, back) => {
             let group = nth(map.relocations.keys().copied(), *g)?;
             let since = map.groups[&group].slot_of(map.relocations[&group].from)?.since;
-            match step % 4 {
+            match step % 5 {
                 0 => Change::CancelRelocation(CancelRelocation { group }),
+                4 => {
+                    let lost = nth(
+                        map.groups[&group].slots.iter().map(|s| s.drive),
+                        u32::try_from(*back).expect("it is small"),
+                    )?;
+                    Change::KeepMember(KeepMember { group, lost, domain: domain(g % 2 == 0) })
+                }
                 1 | 2 => Change::HandOver(HandOver { group }),
                 _ => {
                     let stint = Epoch(since.0.saturating_sub(back / 2));

@@ -15,8 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::FailureDomain;
 use weft_membership::{
     AcceptLoss, Acknowledged, AddDrive, BeginRelocation, CancelRelocation, Change, CreatePool, DrainDrive,
-    Evict, FailDrive, FinishRelocation, HandOver, JoinNode, Observations, Promote, Rebuild, Rejoin, Replace,
-    Survivor, apply, check, check_step, next_promotion,
+    DriveObservation, Evict, FailDrive, FinishRelocation, HandOver, JoinNode, KeepMember, NodeObservation,
+    Observations, Promote, Rebuild, Rejoin, Replace, Survivor, apply, check, check_step, next_change,
+    next_promotion,
 };
 use weft_types::{
     BlockCount, DriveId, Epoch, FabricId, FabricMap, Group, GroupId, NodeId, PoolId, Role, Slot,
@@ -136,6 +137,7 @@ impl Script {
                 let stint = Epoch(stint.parse().expect("an epoch"));
                 Change::FinishRelocation(FinishRelocation { group: GROUP, stint })
             }
+            ["keep", lost] => Change::KeepMember(KeepMember { group: GROUP, lost: drive(lost), domain }),
             ["cancel"] => Change::CancelRelocation(CancelRelocation { group: GROUP }),
             ["drain", name] => Change::DrainDrive(DrainDrive { drive: drive(name), on: true }),
             ["fail", name] => Change::FailDrive(FailDrive { drive: drive(name), cause: "test".into() }),
@@ -349,6 +351,66 @@ fn what_dies_while_a_member_passes_to_another_drive_is_evicted_like_any_other() 
         finish 6
         = e8 a:in-sync@1 d:in-sync@7
     ");
+}
+
+#[test]
+fn who_was_to_leave_stays_where_another_member_is_lost() {
+    run("
+        drives a@1 b@2 c@3 d@2
+        copies 2
+        relocate b -> c
+        keep a
+        ! is syncing
+        promote c 2
+        keep a
+        ! is in-sync
+        keep d
+        ! not a member
+        evict a by b
+        = e4 a:out@4 b:in-sync@1 c:in-sync@3
+        rebuild a -> d
+        = e5 d:syncing@5 b:in-sync@1 c:in-sync@3
+        keep d
+        ! is syncing
+        evict d by b
+        keep d
+        = e7 b:in-sync@1 c:in-sync@3
+        keep b
+        ! no drive is passing
+    ");
+    run("
+        drives a@1 b@2 c@2
+        copies 2
+        relocate b -> c
+        promote c 2
+        evict a by b
+        keep a
+        ! node
+    ");
+}
+
+/// Three nodes of which one is lost: the two drives of a relocation stand on all that are left.
+#[test]
+fn a_member_that_is_lost_while_another_one_is_passing_does_not_hold_it_up_for_ever() {
+    let mut script = Script::new("a@1 b@2 c@3", 2);
+    for line in ["drain b", "relocate b -> c", "promote c 2", "evict a by b"] {
+        script.apply(&script.change(&line.split_whitespace().collect::<Vec<_>>()));
+        assert_eq!(script.refusal, None);
+    }
+    let mut seen = Observations::default();
+    for name in ["b", "c"] {
+        let node = NodeObservation { alive: true, fenced: false, heard_ms: 0 };
+        seen.nodes.insert(script.map.drives[&drive(name)].node, node);
+        let serving = DriveObservation { present: true, failed: None, fenced: false, seen_ms: 0 };
+        seen.drives.insert(drive(name), serving);
+    }
+    assert_eq!(next_change(&script.map, &seen), None, "it may come back");
+    script.apply(&script.change(&["fail", "a"]));
+    let keep = Change::KeepMember(KeepMember { group: GROUP, lost: drive("a"), domain: FailureDomain::Node });
+    assert_eq!(next_change(&script.map, &seen), Some(keep.clone()));
+    script.apply(&keep);
+    assert_eq!(script.state(), "e5 b:in-sync@1 c:in-sync@3");
+    assert_eq!(next_change(&script.map, &seen), None, "b stays until there is another place");
 }
 
 #[test]

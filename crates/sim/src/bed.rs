@@ -63,8 +63,8 @@ pub struct Node {
     drives_now: RefCell<Vec<DriveId>>,
     /// Whether it is gone for good.
     is_lost: Cell<bool>,
-    /// Whether a drive may be in no state to be opened, because of what was done to it.
-    is_unsound: Cell<bool>,
+    /// Drives that may be in no state to be opened, because of what was done to them.
+    unsound: Rc<RefCell<BTreeSet<DriveId>>>,
     process: Cell<Option<ProcessId>>,
     stores: Rc<RefCell<Vec<Rc<Store>>>>,
     /// Asks the process to stop in order.
@@ -91,8 +91,10 @@ pub struct Bed {
     forgets_terms: Cell<bool>,
     /// Places whose drives are to be replaced.
     to_replace: RefCell<BTreeSet<(usize, usize)>>,
-    /// Drives that were replaced, and by which.
+    /// Drives that were replaced, and by which: the one that is in the place now, however many there were between.
     replaced: RefCell<Vec<(DriveId, DriveId)>>,
+    /// Drives whose stores had failed when their nodes died, and why.
+    failures: RefCell<Vec<(DriveId, String)>>,
     /// By how much the clock of each host is off, in microseconds; 0 for those not named.
     skews: RefCell<BTreeMap<IpAddr, i64>>,
     /// The map in the manager's store as it was looked at last.
@@ -176,9 +178,14 @@ impl Node {
         self.is_lost.get()
     }
 
-    /// From now on it starts without the drives that cannot be opened.
-    pub fn set_unsound(&self) {
-        self.is_unsound.set(true);
+    /// Notes that something was done to the drive in a place: it may fail, and the node goes on without it.
+    pub fn set_unsound(&self, at: usize) {
+        self.unsound.borrow_mut().insert(self.drive_at(at));
+    }
+
+    /// Whether something was done to a drive that may make it fail.
+    pub fn is_unsound(&self, drive: DriveId) -> bool {
+        self.unsound.borrow().contains(&drive)
     }
 
     /// Its open stores; none while it does not run.
@@ -227,7 +234,7 @@ impl Bed {
                 drives_now: RefCell::new(drives.clone()),
                 drives,
                 is_lost: Cell::new(false),
-                is_unsound: Cell::new(false),
+                unsound: Rc::default(),
                 process: Cell::new(None),
                 stores: Rc::default(),
                 stop: Rc::default(),
@@ -249,6 +256,7 @@ impl Bed {
             forgets_terms: Cell::new(false),
             to_replace: RefCell::default(),
             replaced: RefCell::default(),
+            failures: RefCell::default(),
             skews: RefCell::default(),
             truth: RefCell::default(),
         });
@@ -376,20 +384,20 @@ impl Bed {
         if node.process.get().is_some() || node.is_lost() {
             return;
         }
-        let (managers, is_unsound) = (self.managers(), node.is_unsound.get());
-        let (disks, shared) = (node.disks(), node.stores.clone());
+        let (managers, unsound) = (self.managers(), node.unsound.clone());
+        let (disks, shared) = (node.disks().into_iter().zip(node.drives_now()), node.stores.clone());
         let (stop, is_stopped) = (node.stop.clone(), node.is_stopped.clone());
         let (addr, name) = (node.addr.clone(), node.name.clone());
         let fabric = self.fabric;
         let process = spawn_process(node.host, &node.name, async move {
             let mut stores = Vec::new();
-            for disk in disks {
+            for (disk, id) in disks {
                 let drive = disk.open().expect("the old process is gone");
                 let path = drive.path().to_owned();
                 let opened = Store::open(drive, OpenOptions::default()).await;
                 let (store, report) = match opened {
                     Ok(opened) => opened,
-                    Err(error) if is_unsound => {
+                    Err(error) if unsound.borrow().contains(&id) => {
                         sim::tell(|| format!("cannot open {path}: {error}"));
                         continue;
                     }
@@ -407,7 +415,8 @@ impl Bed {
             target.stop().await;
             let stores = std::mem::take(&mut *shared.borrow_mut());
             for store in stores {
-                assert!(store.close().await.is_ok() || is_unsound, "its disk is sound");
+                let is_closed = store.close().await.is_ok();
+                assert!(is_closed || unsound.borrow().contains(&store.label().drive), "its disk is sound");
             }
             target.say_last_word().await;
             is_stopped.set(true);
@@ -420,9 +429,26 @@ impl Bed {
     /// Kills a node, if it is running.
     pub fn kill_node(&self, n: usize, crash: Crash) {
         if let Some(process) = self.nodes[n].process.take() {
+            self.note_failures(n);
             self.nodes[n].stores.borrow_mut().clear();
             sim::kill(process, crash);
         }
+    }
+
+    fn note_failures(&self, n: usize) {
+        let failed = |store: &Rc<Store>| Some((store.label().drive, store.failure()?.to_string()));
+        self.failures.borrow_mut().extend(self.nodes[n].stores().iter().filter_map(failed));
+    }
+
+    /// Drives whose stores have failed so far, and why.
+    pub fn failures(&self) -> Vec<(DriveId, String)> {
+        (0..self.nodes.len()).for_each(|n| self.note_failures(n));
+        self.failures.borrow().clone()
+    }
+
+    /// Whether something was done to a drive that may make it fail, wherever it was.
+    pub fn is_unsound(&self, drive: DriveId) -> bool {
+        self.nodes.iter().any(|n| n.is_unsound(drive))
     }
 
     /// Stops a node in order, as `weft node stop` does; it runs.
@@ -552,7 +578,9 @@ impl Bed {
             .await
             .expect("an empty disk can be formatted");
         sim::tell(|| format!("{id} takes the place of {old} on {}", node.name));
-        self.replaced.borrow_mut().push((old, id));
+        let mut replaced = self.replaced.borrow_mut();
+        replaced.iter_mut().filter(|(_, by)| *by == old).for_each(|(_, by)| *by = id);
+        replaced.push((old, id));
         self.to_replace.borrow_mut().remove(&(n, at));
     }
 
@@ -566,7 +594,7 @@ impl Bed {
         self.to_replace.borrow().contains(&(n, at))
     }
 
-    /// Drives that were replaced, and by which.
+    /// Drives that were replaced, and by which: those that are in their places now.
     pub fn replaced(&self) -> Vec<(DriveId, DriveId)> {
         self.replaced.borrow().clone()
     }
@@ -598,13 +626,23 @@ impl Bed {
         let map = self.map().await;
         for group in map.groups.values() {
             if let Some(slot) = group.slots.iter().find(|s| s.role != Role::InSync) {
-                return Err(format!("group {} {}: {} is {}", group.id, group.epoch, slot.drive, slot.role));
+                let all: Vec<String> =
+                    group.slots.iter().map(|s| format!("{} {}", s.drive, s.role)).collect();
+                let relocation = map.relocations.get(&group.id);
+                return Err(format!(
+                    "group {} {}: {} is {} ({}; {relocation:?})",
+                    group.id,
+                    group.epoch,
+                    slot.drive,
+                    slot.role,
+                    all.join(", ")
+                ));
             }
         }
         if let Some((group, relocation)) = map.relocations.iter().next() {
             return Err(format!("group {group}: {} still passes to {}", relocation.from, relocation.to));
         }
-        if let Some((n, at)) = self.to_replace.borrow().first() {
+        if let Some((n, at)) = self.to_replace.borrow().iter().find(|(n, _)| !self.nodes[*n].is_lost()) {
             return Err(format!("drive {at} of node {n} is to be replaced"));
         }
         let failed = |d: &DriveId| map.drives.get(d).is_some_and(|d| d.state == DriveState::Failed);

@@ -1,7 +1,7 @@
 //! One run, from the empty fabric to the verdict: faults first, then everything heals and must converge.
 
 use crate::bed::{Bed, manager_host, second_manager_host};
-use crate::check::{durable, equal, lease::LeaseCheck, limits::LimitsCheck, linearizable, progress};
+use crate::check::{durable, equal, lease::LeaseCheck, limits::LimitsCheck, linearizable, progress, sound};
 use crate::clients::{self, Party, client_host};
 use crate::coverage::Coverage;
 use crate::faults::{self, Fault, Guard};
@@ -168,6 +168,7 @@ async fn scenario(plan: Plan, covered: Rc<RefCell<Option<Coverage>>>) -> Result<
     progress::converge(&bed, &guard, now()).await?;
     equal::scrub(&bed, &guard).await?;
     let chunks = equal::check(&bed).await?;
+    sound::check(&bed).await?;
     if !guard.may_be_older() {
         no_drive_is_taken_for_older(&bed).await?;
     }

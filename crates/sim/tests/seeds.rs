@@ -1,5 +1,5 @@
-//! Seeds on every run of the tests: those that once found something, the first few, and as many that nobody has run before
-//! as `WEFT_SIM_FRESH` says.
+//! Seeds on every run of the tests: those that once found something, the first few, and some that nobody has run before,
+//! or as many of those as `WEFT_SIM_FRESH` says.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,6 +7,9 @@ use weft_sim::{Plan, fresh_seed, replay_command, run_plan, run_seed};
 
 /// Seeds from 0 on that are run each time.
 const FIRST: u64 = 40;
+
+/// Seeds that nobody has run before, each time: some ten seconds of them.
+const FRESH: u64 = 40;
 
 /// Threads that run them.
 const JOBS: usize = 2;
@@ -44,7 +47,8 @@ fn seeds_that_once_found_something_hold() {
 
 #[test]
 fn the_first_seeds_and_fresh_ones_hold() {
-    let fresh = std::env::var("WEFT_SIM_FRESH").map_or(0, |n| n.parse().expect("WEFT_SIM_FRESH is a number"));
+    let fresh = std::env::var("WEFT_SIM_FRESH").map(|n| n.parse().expect("WEFT_SIM_FRESH is a number"));
+    let fresh = fresh.unwrap_or(FRESH);
     let from = fresh_seed();
     println!("seeds 0..{FIRST} and {from}..{}", from + fresh);
     let next = AtomicU64::new(0);

@@ -6,3 +6,4 @@ pub mod lease;
 pub mod limits;
 pub mod linearizable;
 pub mod progress;
+pub mod sound;

@@ -143,7 +143,7 @@ async fn strike(bed: &Rc<Bed>, guard: &Rc<Guard>, fault: &Fault, clients: &[Proc
         Fault::DriveError { node, drive, lasts } => {
             let disk = bed.nodes[node].disks()[drive].clone();
             disk.set_faults(|f| f.write_error = Some(std::io::ErrorKind::Other));
-            bed.nodes[node].set_unsound();
+            bed.nodes[node].set_unsound(drive);
             after(lasts, move || {
                 disk.set_faults(|f| f.write_error = None);
                 this.kill_node(node, Crash::Process);
@@ -167,7 +167,7 @@ async fn strike(bed: &Rc<Bed>, guard: &Rc<Guard>, fault: &Fault, clients: &[Proc
                 return false;
             }
             guard.note_metadata();
-            bed.nodes[node].set_unsound();
+            bed.nodes[node].set_unsound(drive);
             bed.nodes[node].disks()[drive].flip(place + pick % BLOCK_SIZE as u64, (pick >> 16) as u8);
             sim::tell(|| format!("a bit flips in block {} of {victim}", place / BLOCK_SIZE as u64));
             bed.wants_replacement(node, drive);
