@@ -1,6 +1,7 @@
 //! What keeps faults from destroying what nothing could save: one good in-sync copy of each group is spared.
 //!
-//! A drive that is destroyed must leave an in-sync copy that never was hurt. Rot must leave one, too, and that one is
+//! A drive that is destroyed must leave an in-sync copy that never was hurt, on a node that nothing disturbs: one whose
+//! eviction is under way already would leave the destroyed drive as the last one that is listed. Rot must leave one, too, and that one is
 //! left in peace until the rot is healed: if it were evicted meanwhile, the copy that rots would be the last one. What
 //! would break this is not done; it is told as spared.
 
@@ -33,9 +34,11 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Whether these drives may be destroyed: for each of their groups, a good in-sync copy is left elsewhere.
-    pub fn may_destroy(&self, map: &FabricMap, victims: &[DriveId]) -> bool {
-        self.survivors(map, victims).iter().all(|of_group| !of_group.is_empty())
+    /// Whether these drives may be destroyed: for each of their groups, a good in-sync copy is left in peace elsewhere.
+    pub fn may_destroy(&self, bed: &Bed, victims: &[DriveId]) -> bool {
+        let own: Vec<usize> = victims.iter().filter_map(|d| bed.node_of(*d)).collect();
+        let stays = |d: &DriveId| bed.node_of(*d).is_some_and(|n| !own.contains(&n) && self.is_calm(bed, n));
+        self.survivors(&bed.truth(), victims).iter().all(|of_group| of_group.iter().any(stays))
     }
 
     /// Per group of these drives, the in-sync drives that are good and none of them.

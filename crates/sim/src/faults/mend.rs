@@ -49,7 +49,7 @@ pub async fn mend(bed: &Rc<Bed>, guard: &Guard) {
                 Some(DriveState::Draining) => bed.evacuate(n, d, true).await,
                 _ => {}
             }
-            if bed.is_to_be_replaced(n, d) && guard.may_destroy(&map, &[id]) {
+            if bed.is_to_be_replaced(n, d) && guard.may_destroy(bed, &[id]) {
                 bed.kill_node(n, Crash::PowerCut);
                 bed.put_empty_drive(n, d).await;
                 guard.note_destroyed(&[id]);

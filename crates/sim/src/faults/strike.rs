@@ -176,7 +176,7 @@ async fn strike(bed: &Rc<Bed>, guard: &Rc<Guard>, fault: &Fault, clients: &[Proc
         }
         Fault::Replace { node, drive, away } => {
             let victim = bed.nodes[node].drive_at(drive);
-            if !guard.may_destroy(&bed.truth(), &[victim]) {
+            if !guard.may_destroy(bed, &[victim]) {
                 return false;
             }
             guard.note_destroyed(&[victim]);
@@ -186,7 +186,7 @@ async fn strike(bed: &Rc<Bed>, guard: &Rc<Guard>, fault: &Fault, clients: &[Proc
         }
         Fault::Loss { node } => {
             let victims = bed.nodes[node].drives_now();
-            if !guard.may_destroy(&bed.truth(), &victims) {
+            if !guard.may_destroy(bed, &victims) {
                 return false;
             }
             guard.note_destroyed(&victims);
