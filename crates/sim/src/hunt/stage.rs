@@ -159,18 +159,6 @@ impl Stage {
         others.iter().for_each(|other| self.cut(own, *other, false));
     }
 
-    /// Empties a node's drive, and waits until it is in no group any more.
-    pub async fn leave(&self, node: usize) {
-        self.bed.evacuate(node, 0, false).await;
-        let drive = self.bed.nodes[node].drives()[0];
-        for _ in 0..2_000 {
-            if self.bed.map().await.groups.values().all(|g| g.slot_of(drive).is_none()) {
-                return;
-            }
-            sleep(Duration::from_millis(1)).await;
-        }
-    }
-
     /// Tells the manager again and again, for a while, that a node does not answer, as clients and targets do.
     pub fn complain_of(self: &Rc<Stage>, node: usize) {
         let stage = self.clone();

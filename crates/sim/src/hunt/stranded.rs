@@ -5,6 +5,7 @@ use super::crowd;
 use super::stage::Stage;
 use crate::clients::client_host;
 use crate::manager_host;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_client::Volume;
@@ -30,8 +31,6 @@ pub enum Stranded {
     WithSlowClock,
     /// It was evicted while it was down, and starts again where nobody tells it.
     Restarted,
-    /// It has left the group in order, and loses power; it starts again where nobody tells it.
-    Left,
 }
 
 impl Stranded {
@@ -42,7 +41,6 @@ impl Stranded {
     pub async fn run(self) -> Result<(), String> {
         let copies = match self {
             Stranded::ByOnePeer => 3,
-            Stranded::Left => 2,
             _ => 2 + random_below(2) as u8,
         };
         let drift_per_mille = if self == Stranded::WithSlowClock { 900 } else { 10 };
@@ -50,14 +48,15 @@ impl Stranded {
         let holders = stage.holders().await;
         let (victim, peers) = (holders[0], &holders[1..]);
         let (reader, writer) = (client_host(0), client_host(1));
+        let pauses = Rc::new(Cell::new(false));
         for (host, is_reader) in [(reader, true), (writer, false)] {
-            let stage = stage.clone();
+            let (stage, pauses) = (stage.clone(), pauses.clone());
             let name = if is_reader { "reader" } else { "writer" };
             sim::spawn_process(host, name, async move {
                 let volume = stage.attach(name).await;
                 match is_reader {
                     true => read_on(stage, volume).await,
-                    false => write_on(stage, volume).await,
+                    false => write_on(stage, volume, &pauses).await,
                 }
             });
         }
@@ -72,16 +71,15 @@ impl Stranded {
                 sleep(Duration::from_micros(300 + random_below(500))).await;
             }
         }
-        if self == Stranded::Left {
-            stage.cut(reader, manager_host(), true);
-            peers.iter().for_each(|n| stage.cut(reader, stage.host(*n), true));
-            stage.leave(victim).await;
-        }
+        // What is written so far is known as complete: a reader who finds it open would ask everybody.
+        pauses.set(true);
+        sleep(Duration::from_millis(6)).await;
         // Readers hear of nothing: neither from the manager nor, with a newer epoch, from the peers.
         stage.cut(reader, manager_host(), true);
         peers.iter().for_each(|n| stage.cut(reader, stage.host(*n), true));
         stage.cut(writer, own, true);
         stage.cut(own, manager_host(), true);
+        pauses.set(false);
         match self {
             Stranded::FromManager if random_below(2) == 0 => stage.complain_of(victim),
             Stranded::FromManager => {}
@@ -89,8 +87,7 @@ impl Stranded {
             | Stranded::WithSlowClock
             | Stranded::AfterLateAnswers
             | Stranded::Returning
-            | Stranded::Restarted
-            | Stranded::Left => {
+            | Stranded::Restarted => {
                 peers.iter().for_each(|n| stage.cut(own, stage.host(*n), true));
                 if random_below(2) == 0 || self == Stranded::WithSlowClock {
                     stage.complain_of(victim);
@@ -107,10 +104,9 @@ impl Stranded {
                 stage.complain_of(victim);
             }
         }
-        if matches!(self, Stranded::Restarted | Stranded::Left) {
-            let away = if self == Stranded::Left { 1 } else { 260 };
+        if self == Stranded::Restarted {
             let stage = stage.clone();
-            spawn(async move { stage.restart(victim, Duration::from_millis(away)).await });
+            spawn(async move { stage.restart(victim, Duration::from_millis(260)).await });
         }
         sleep(Duration::from_millis(350 + random_below(250))).await;
         if self == Stranded::Returning {
@@ -141,9 +137,13 @@ async fn read_on(stage: Rc<Stage>, volume: Volume) {
     }
 }
 
-async fn write_on(stage: Rc<Stage>, volume: Volume) {
+async fn write_on(stage: Rc<Stage>, volume: Volume, pauses: &Cell<bool>) {
     let until = now() + Duration::from_secs(2);
     while now() < until {
+        if pauses.get() {
+            sleep(Duration::from_micros(200)).await;
+            continue;
+        }
         let written = crowd::write("writer", &stage, &volume, 0, 1, false).await;
         sim::tell(|| format!("writer: {written:?}"));
         sleep(Duration::from_micros(random_below(4_000))).await;
