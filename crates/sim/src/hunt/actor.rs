@@ -85,11 +85,13 @@ impl Actor {
             data.extend_from_slice(&fill_block(block, value));
             calls.push(history.begin_write(self.name, block, value));
         }
+        sim::tell(|| format!("{} begins to write {value} to block {first}", self.name));
         let (this, done) = (self.clone(), Rc::new(Cell::new(false)));
         let ended = done.clone();
         let process = sim::spawn_process(client_host(self.n), self.name, async move {
             if this.volume.write(first * 4096, vec![Buf::from(data)]).await.is_ok() {
                 calls.into_iter().for_each(|call| this.stage.history.end_write(call));
+                sim::tell(|| format!("{} has written {value} to block {first}", this.name));
                 ended.set(true);
             }
         });
@@ -238,6 +240,29 @@ pub fn slow(stage: &Stage, node: usize, latency: Duration) {
     for disk in stage.bed.nodes[node].disks() {
         disk.set_faults(|f| f.latency = (latency, latency + Duration::from_micros(100)));
     }
+}
+
+/// Makes a node's disks slow, begins something, and makes them fast again once an operation of theirs is under way:
+/// that one takes its time.
+pub async fn with_slow_operation<T>(
+    stage: &Stage,
+    node: usize,
+    latency: Duration,
+    begin: impl FnOnce() -> T,
+) -> T {
+    let disks = stage.bed.nodes[node].disks();
+    let operations = || disks.iter().map(|d| d.operations()).sum::<u64>();
+    slow(stage, node, latency);
+    let before = operations();
+    let begun = begin();
+    for _ in 0..400 {
+        if operations() > before {
+            break;
+        }
+        sleep(Duration::from_micros(50)).await;
+    }
+    fast(stage, node);
+    begun
 }
 
 /// Ends that.

@@ -2,6 +2,7 @@
 
 use super::actor::{
     Actor, about_ms, becomes, changes, cut_off, fast, leave, slow, start_cold, until, version,
+    with_slow_operation,
 };
 use super::stage::Stage;
 use std::time::Duration;
@@ -26,9 +27,7 @@ pub async fn taken_by_one() -> Result<(), String> {
     sleep(Duration::from_millis(2)).await;
     // A takes the older one, and answers late; by then nothing more of its writer gets through.
     slow(&stage, a, Duration::from_millis(10));
-    let before = version(&stage, a, 0).await;
     let older = behind.write_by_clock(0, 1, -300_000);
-    changes(&stage, a, 0, before).await;
     sleep(about_ms(1, 3)).await;
     [a, b].iter().for_each(|n| behind.cut_to(*n, true));
     sleep(Duration::from_millis(60)).await;
@@ -110,12 +109,8 @@ pub async fn slow_read() -> Result<(), String> {
     start_cold(&stage, b).await;
     reader.hear_of_nothing(true);
     reader.reach_only(b);
-    // It connects anew before the drive is slow.
-    let _ = weft_rt::timeout(Duration::from_millis(200), reader.read(600)).await;
-    slow(&stage, b, Duration::from_millis(450));
-    let reads: Vec<_> = (0..8).map(|_| reader.read(0)).collect();
-    sleep(Duration::from_millis(2)).await;
-    fast(&stage, b);
+    let begin = || (0..8).map(|_| reader.read(0)).collect::<Vec<_>>();
+    let reads = with_slow_operation(&stage, b, Duration::from_millis(450), begin).await;
     cut_off(&stage, b, true);
     stage.cut(stage.host(a), stage.host(b), true);
     stage.complain_of(b);

@@ -1,12 +1,13 @@
 //! Scripts about sessions that are over: what they left halfway is finished or buried, and nothing of them comes later
 //! (R10, R16).
 
-use super::actor::{Actor, about_ms, becomes, changes, cut_off, until, version};
+use super::actor::{Actor, about_ms, becomes, changes, cut_off, start_cold, until, version};
 use super::stage::Stage;
 use crate::clients::client_host;
 use crate::history::Value;
-use crate::workload::read_value;
+use crate::workload::{self, read_value};
 use std::time::Duration;
+use weft_client::AttachMode;
 use weft_rt::sim::{self, Crash};
 use weft_rt::{now, sleep};
 use weft_types::{BLOCK_SIZE, Role};
@@ -50,9 +51,14 @@ pub async fn fenced_once(is_alone: bool) -> Result<(), String> {
     let stage = Stage::set(3, 2).await;
     let nodes = stage.holders().await;
     let (a, b) = (nodes[0], nodes[1]);
+    // An older session, so that the map does not say of all sessions before the newest that they are over.
+    stage.bed.create_volume("aside", 2, 1).await;
+    let keeper = workload::attach(&stage.bed.managers(), "aside", "keeper", AttachMode::Shared).await;
     let victim = Actor::take(&stage, 0, "victim").await;
     until(&victim.write(0).done).await;
     victim.be_quiet().await;
+    // What is true now is in the drive's checkpoint.
+    start_cold(&stage, b).await;
     victim.hear_of_nothing(true);
     [a, b].iter().for_each(|n| victim.cut_to(*n, true));
     let write = victim.write(0);
@@ -91,7 +97,9 @@ pub async fn fenced_once(is_alone: bool) -> Result<(), String> {
         }
     }
     stage.heal();
-    stage.finish_with_sessions().await
+    successor.volume.detach().await;
+    keeper.detach().await;
+    stage.finish().await
 }
 
 /// What the first block holds.

@@ -8,11 +8,26 @@ use super::stage::{Stage, chunk_block};
 use std::time::Duration;
 use weft_rt::sim::{self, Crash};
 use weft_rt::sync::join_all;
-use weft_rt::{random_below, sleep};
+use weft_rt::{now, random_below, sleep};
 use weft_types::{ChunkIndex, Role};
 
 /// Chunks that hold something: more than a walk has in flight.
 const CHUNKS: u64 = 16;
+
+/// Waits until the first chunk has been verified in a new stint.
+async fn copy_begins(stage: &Stage, node: usize, patience: Duration) -> bool {
+    let (group, object) = place(stage).await;
+    let from = now();
+    while from.elapsed() < patience {
+        let held = store(stage, node);
+        let stint = held.as_ref().and_then(|s| s.verify_state(group.id)).and_then(|s| s.stint);
+        if stint.is_some() && held.is_some_and(|s| s.chunk_is_verified(group.id, object, ChunkIndex(0))) {
+            return true;
+        }
+        sleep(Duration::from_micros(100)).await;
+    }
+    false
+}
 
 fn chunk_blocks() -> impl Iterator<Item = u64> {
     (0..CHUNKS).map(chunk_block)
@@ -58,15 +73,7 @@ pub async fn write_around() -> Result<(), String> {
     writer.hear_of_nothing(true);
     sim::set_blocked(crate::manager_host(), stage.host(a), true);
     stage.bed.start_node(b);
-    let (group, object) = place(&stage).await;
-    for _ in 0..250 {
-        let held = store(&stage, b);
-        let stint = held.as_ref().and_then(|s| s.verify_state(group.id)).and_then(|s| s.stint);
-        if stint.is_some() && held.is_some_and(|s| s.chunk_is_verified(group.id, object, ChunkIndex(0))) {
-            break;
-        }
-        sleep(Duration::from_micros(200)).await;
-    }
+    copy_begins(&stage, b, Duration::from_millis(50)).await;
     let write = writer.write(0);
     sleep(Duration::from_millis(3)).await;
     stage.heal();
@@ -102,7 +109,8 @@ pub async fn open_on_source() -> Result<(), String> {
     stage.finish_with_sessions().await
 }
 
-/// Likewise, with writes that reach the source while it reads what is to be copied.
+/// Likewise, with writes that reach the source just before it is asked for the chunks, so that it takes note of them
+/// while it reads what it has to answer. Other writes, which reach the replica alone, have it ask at once.
 pub async fn open_while_read() -> Result<(), String> {
     let stage = Stage::set(3, 3).await;
     let nodes = stage.holders().await;
@@ -110,27 +118,32 @@ pub async fn open_while_read() -> Result<(), String> {
     let writer = Actor::enter(&stage, 0, "writer").await;
     let reader = Actor::enter(&stage, 1, "reader").await;
     let other = Actor::enter(&stage, 2, "other").await;
+    let hurry = Actor::enter(&stage, 3, "hurry").await;
     reader.write_chunks(CHUNKS).await;
     leave(&stage, b).await;
     reader.write_chunks(CHUNKS).await;
-    start_cold(&stage, c).await;
     start_cold(&stage, a).await;
     [b, c].iter().for_each(|n| writer.cut_to(*n, true));
-    [a, c].iter().for_each(|n| slow(&stage, *n, Duration::from_millis(8)));
+    [a, c].iter().for_each(|n| hurry.cut_to(*n, true));
+    slow(&stage, a, Duration::from_millis(8));
     stage.bed.start_node(b);
     becomes(&stage, b, Role::Syncing).await;
+    let hurried: Vec<_> = chunk_blocks().map(|block| hurry.write(block + 1)).collect();
     let writes = chunk_blocks().map(async |block| {
-        sleep(about_ms(0, 90)).await;
+        sleep(about_ms(0, 30)).await;
         writer.write(block)
     });
-    let _writes = join_all(writes).await;
+    let writes = join_all(writes).await;
     becomes(&stage, b, Role::InSync).await;
-    [a, c].iter().for_each(|n| fast(&stage, *n));
+    fast(&stage, a);
     reader.reach_only(b);
     reader.read_now(chunk_blocks()).await;
     other.reach_only(c);
     other.read_now(chunk_blocks()).await;
     stage.heal();
+    for write in writes.iter().chain(&hurried) {
+        until(&write.done).await;
+    }
     stage.finish_with_sessions().await
 }
 
@@ -145,12 +158,14 @@ pub async fn writes_meet_copy(late: bool) -> Result<(), String> {
     writer.write_chunks(CHUNKS).await;
     leave(&stage, b).await;
     writer.write_chunks(CHUNKS).await;
-    slow(&stage, a, Duration::from_millis(10));
+    slow(&stage, a, Duration::from_millis(6));
     writer.cut_to(b, late);
     stage.bed.start_node(b);
-    becomes(&stage, b, Role::Syncing).await;
-    let writes = chunk_blocks().map(async |block| {
-        sleep(about_ms(0, 70)).await;
+    // Some chunks are copied, and others are on their way.
+    copy_begins(&stage, b, Duration::from_secs(1)).await;
+    slow(&stage, a, Duration::from_millis(12));
+    let writes = chunk_blocks().skip(4).map(async |block| {
+        sleep(about_ms(0, 16)).await;
         writer.write(block)
     });
     let writes = join_all(writes).await;
@@ -248,10 +263,10 @@ pub async fn reply_of_before() -> Result<(), String> {
     writer.write_chunks(CHUNKS).await;
     leave(&stage, b).await;
     writer.write_chunks(CHUNKS).await;
-    slow(&stage, a, Duration::from_millis(20));
+    slow(&stage, a, Duration::from_millis(6));
     stage.bed.start_node(b);
-    becomes(&stage, b, Role::Syncing).await;
-    sleep(about_ms(4, 16)).await;
+    copy_begins(&stage, b, Duration::from_secs(1)).await;
+    sleep(Duration::from_micros(random_below(3_000))).await;
     sim::set_blocked(stage.host(a), stage.host(b), true);
     cut_off(&stage, b, true);
     becomes(&stage, b, Role::Out).await;
@@ -275,23 +290,22 @@ pub async fn word_of_before() -> Result<(), String> {
     let (a, b) = (nodes[0], nodes[1]);
     let writer = Actor::enter(&stage, 0, "writer").await;
     let reader = Actor::enter(&stage, 1, "reader").await;
-    writer.write_chunks(4).await;
+    writer.write_chunks(CHUNKS).await;
     leave(&stage, b).await;
-    writer.write_chunks(4).await;
-    slow(&stage, a, Duration::from_millis(5));
+    writer.write_chunks(CHUNKS).await;
+    slow(&stage, a, Duration::from_millis(6));
     stage.bed.start_node(b);
-    becomes(&stage, b, Role::Syncing).await;
-    sleep(about_ms(1, 3)).await;
+    copy_begins(&stage, b, Duration::from_secs(1)).await;
     cut_off(&stage, b, true);
-    sleep(Duration::from_millis(70)).await;
+    sleep(Duration::from_millis(50)).await;
     fast(&stage, a);
     becomes(&stage, b, Role::Out).await;
     stage.cut(stage.host(a), stage.host(b), true);
-    writer.write_chunks(4).await;
+    writer.write_chunks(CHUNKS).await;
     cut_off(&stage, b, false);
     sleep(about_ms(300, 100)).await;
     reader.reach_only(b);
-    reader.read_now((0..4).map(chunk_block)).await;
+    reader.read_now(chunk_blocks()).await;
     stage.heal();
     stage.finish_with_sessions().await
 }

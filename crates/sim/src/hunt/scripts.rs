@@ -4,11 +4,11 @@
 //! messages and operations of drives interleave in between.
 
 use super::actor::{
-    Actor, about_ms, becomes, changes, fast, leave, place, slow, start_cold, store, until, version,
+    Actor, about_ms, becomes, changes, leave, place, slow, start_cold, store, until, version,
+    with_slow_operation,
 };
 use super::stage::{Stage, chunk_block};
 use super::{conflicts, endings, returns, rot};
-use crate::clients::client_host;
 use std::time::Duration;
 use weft_rt::sim::{self, Crash};
 use weft_rt::{random_below, sleep};
@@ -200,16 +200,9 @@ async fn slow_admission() -> Result<(), String> {
     // A has to read the block's entry anew, and the writer hears of nothing.
     start_cold(&stage, a).await;
     writer.hear_of_nothing(true);
-    for _ in 0..2_000 {
-        if writer.volume.read(4096 * 600, 4096).await.is_ok() {
-            break;
-        }
-    }
     // Shorter than a lease: A has to serve B's copy meanwhile.
-    slow(&stage, a, about_ms(70, 20));
-    let written = writer.write(0).done;
-    sleep(Duration::from_millis(1)).await;
-    fast(&stage, a);
+    let latency = about_ms(70, 20);
+    let written = with_slow_operation(&stage, a, latency, || writer.write(0).done).await;
     // Meanwhile B comes back, and copies the block from A.
     stage.bed.start_node(b);
     becomes(&stage, b, Role::InSync).await;

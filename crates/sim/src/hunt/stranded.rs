@@ -12,6 +12,9 @@ use weft_client::Volume;
 use weft_rt::sim;
 use weft_rt::{now, random_below, sleep, spawn};
 
+/// A block that is not read, in the same group.
+const ASIDE: u64 = 1;
+
 /// What the member is cut off from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stranded {
@@ -44,18 +47,21 @@ impl Stranded {
             _ => 2 + random_below(2) as u8,
         };
         let drift_per_mille = if self == Stranded::WithSlowClock { 900 } else { 10 };
-        let stage = Stage::set_with_drift(3, copies, drift_per_mille).await;
+        // A new manager is found after a tenth of a second: short beside this lease.
+        let lease_ms = if self == Stranded::WithNewManager { 400 } else { 100 };
+        let stage = Stage::set_with(3, copies, lease_ms, drift_per_mille).await;
         let holders = stage.holders().await;
         let (victim, peers) = (holders[0], &holders[1..]);
         let (reader, writer) = (client_host(0), client_host(1));
         let pauses = Rc::new(Cell::new(false));
+        let pause_us = if self == Stranded::Returning { 100 } else { 2_000 };
         for (host, is_reader) in [(reader, true), (writer, false)] {
             let (stage, pauses) = (stage.clone(), pauses.clone());
             let name = if is_reader { "reader" } else { "writer" };
             sim::spawn_process(host, name, async move {
                 let volume = stage.attach(name).await;
                 match is_reader {
-                    true => read_on(stage, volume).await,
+                    true => read_on(stage, volume, pause_us).await,
                     false => write_on(stage, volume, &pauses).await,
                 }
             });
@@ -79,6 +85,10 @@ impl Stranded {
         peers.iter().for_each(|n| stage.cut(reader, stage.host(*n), true));
         stage.cut(writer, own, true);
         stage.cut(own, manager_host(), true);
+        if self == Stranded::FromManager {
+            // Nobody misses it before it has asked its peers for their word.
+            sleep(Duration::from_millis(55 + random_below(40))).await;
+        }
         pauses.set(false);
         match self {
             Stranded::FromManager if random_below(2) == 0 => stage.complain_of(victim),
@@ -126,25 +136,24 @@ impl Stranded {
 }
 
 /// Reads again and again, whether or not the reads before have ended: those that ask an unreachable member hang.
-async fn read_on(stage: Rc<Stage>, volume: Volume) {
+async fn read_on(stage: Rc<Stage>, volume: Volume, pause_us: u64) {
     loop {
         let (stage, volume) = (stage.clone(), volume.clone());
         spawn(async move {
             let read = crowd::read("reader", &stage, &volume, 0, 1).await;
             sim::tell(|| format!("reader: {read:?}"));
         });
-        sleep(Duration::from_micros(500 + random_below(2_000))).await;
+        sleep(Duration::from_micros(pause_us / 4 + random_below(pause_us))).await;
     }
 }
 
+/// Writes again and again. While it pauses it writes another block: that is what tells all, and their drives, that the
+/// first one is complete.
 async fn write_on(stage: Rc<Stage>, volume: Volume, pauses: &Cell<bool>) {
     let until = now() + Duration::from_secs(2);
     while now() < until {
-        if pauses.get() {
-            sleep(Duration::from_micros(200)).await;
-            continue;
-        }
-        let written = crowd::write("writer", &stage, &volume, 0, 1, false).await;
+        let block = if pauses.get() { ASIDE } else { 0 };
+        let written = crowd::write("writer", &stage, &volume, block, 1, false).await;
         sim::tell(|| format!("writer: {written:?}"));
         sleep(Duration::from_micros(random_below(4_000))).await;
     }

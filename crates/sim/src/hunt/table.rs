@@ -129,10 +129,6 @@ const BEHIND: Scenario = Scenario::Crowd(Crowd {
 const FAR_BEHIND: Scenario =
     Scenario::Crowd(Crowd { faults: 3, client: 1, behind_ms: 24 * 3_600_000, writes: 12, ..CALM });
 
-/// Clients that die, and managers that start again.
-const DEATHS: Scenario =
-    Scenario::Crowd(Crowd { faults: 14, pause_ms: 120, client: 6, reset: 1, cut: 3, manager: 1, ..CALM });
-
 /// A block rots, and its node starts again.
 const ROT: Scenario = Scenario::Crowd(Crowd { faults: 1, rot: 1, pause_ms: 300, zeroes: 0, ..CALM });
 
@@ -151,6 +147,10 @@ const SMALL_LOG: Scenario =
 /// A drive that does little beside checkpoints.
 const CHECKPOINTS: Scenario = Scenario::Drive(Drive { checkpoint_every: 4, ..CUT });
 
+/// Why what happens while a request waits for its drive does not happen.
+const IN_RAM: &str =
+    "nothing: but the drives' maps of these fabrics are in RAM, so that admission and effect are one step";
+
 /// All hunts, in the order of the rules.
 pub const HUNTS: &[Hunt] = &[
     hunt(&[NoLease], Scenario::Stranded(Stranded::FromAll), 20),
@@ -163,8 +163,10 @@ pub const HUNTS: &[Hunt] = &[
     ),
     protected(&[OutServes], UNAWARE, "the epoch: who asks a member that is out has an older one"),
     hunt(&[OutServes, StaleEpochAdmitted], UNAWARE, 100),
-    hunt(&[NoDrain], Scenario::Script(Script::SlowAdmission), 20),
-    hunt(&[ReadNotAdmittedAgain], Scenario::Script(Script::SlowRead), 20),
+    protected(&[NoDrain], Scenario::Script(Script::SlowAdmission), IN_RAM),
+    hunt(&[NoDrain, PagesNotCached], Scenario::Script(Script::SlowAdmission), 20),
+    protected(&[ReadNotAdmittedAgain], Scenario::Script(Script::SlowRead), IN_RAM),
+    hunt(&[ReadNotAdmittedAgain, PagesNotCached], Scenario::Script(Script::SlowRead), 20),
     harmless(&[EpochNotDurable], RESTARTS, "the lease: it counts with the map that came with it only"),
     protected(&[RestartForgetsEpoch], EVICTIONS, "the lease: it counts with the map that came with it only"),
     hunt(&[RestartForgetsEpoch, RestartServesAtOnce], Scenario::Script(Script::KnewBetter), 20),
@@ -240,7 +242,11 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[PromiseNotWaitedOut], Scenario::Stranded(Stranded::FromManager), 40),
     hunt(&[LeaseNotWaitedOut, PromiseNotWaitedOut], Scenario::Stranded(Stranded::FromAll), 40),
     hunt(&[PromiseIgnored], Scenario::Stranded(Stranded::FromManager), 40),
-    hunt(&[PromiseOutlivesRestart], EVICTIONS, 40),
+    harmless(
+        &[PromiseOutlivesRestart],
+        EVICTIONS,
+        "the lease: before it has a new one it vouches for nobody, and with it comes the list of those who are being evicted",
+    ),
     hunt(&[StintKeepsVerified], RESYNCS, 20),
     protected(
         &[StintKeepsMarks],
@@ -276,7 +282,8 @@ pub const HUNTS: &[Hunt] = &[
     ),
     hunt(&[StaleStintPromoted, StaleStintCopied], Scenario::Script(Script::WordOfBefore), 20),
     hunt(&[CopyDropsMarks], Scenario::Script(Script::OpenOnSource), 20),
-    hunt(&[MarksBeforeData], Scenario::Script(Script::OpenWhileRead), 40),
+    protected(&[MarksBeforeData], Scenario::Script(Script::OpenWhileRead), IN_RAM),
+    hunt(&[MarksBeforeData, PagesNotCached], Scenario::Script(Script::OpenWhileRead), 60),
     protected(
         &[MarksOfUnheld],
         Scenario::Script(Script::WritesFollowCopy),
@@ -299,7 +306,11 @@ pub const HUNTS: &[Hunt] = &[
         Scenario::Script(Script::FencedOnceAlone),
         20,
     ),
-    hunt(&[AttachBeforeGeneration], Scenario::Takeover, 40),
+    harmless(
+        &[AttachBeforeGeneration],
+        Scenario::Takeover,
+        "the sweep of the sessions before, which the same targets have to refuse first, and for which the attach waits too",
+    ),
     hunt(&[AttachBeforeSweep], Scenario::Takeover, 40),
     harmless(
         &[MapNotDrained],
@@ -314,7 +325,11 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[DoubtNotChecked], DRIVE, 20),
     hunt(&[DurableUnhappens], Scenario::Script(Script::RottenInLog), 20),
     hunt(&[WatermarkPassesOpen], CONFLICTS, 40),
-    hunt(&[WatermarkPassesRestart], EVICTIONS, 100),
+    harmless(
+        &[WatermarkPassesRestart],
+        EVICTIONS,
+        "R3 and R9: a write starts again only where every member has refused its version, and remembers none of it",
+    ),
     harmless(&[SlowClock], Scenario::Stranded(Stranded::WithSlowClock), "the margin: that is what it is for"),
     protected(
         &[NoMargin],
@@ -322,7 +337,12 @@ pub const HUNTS: &[Hunt] = &[
         "nothing: but all clocks of this run go alike",
     ),
     hunt(&[NoMargin, SlowClock], Scenario::Stranded(Stranded::WithSlowClock), 40),
-    hunt(&[LeaseFromReceipt], Scenario::Stranded(Stranded::AfterLateAnswers), 60),
+    protected(
+        &[LeaseFromReceipt],
+        Scenario::Stranded(Stranded::AfterLateAnswers),
+        "the word of a member: it is asked for after the last grant, and waited out as long",
+    ),
+    hunt(&[LeaseFromReceipt, PromiseNotWaitedOut], Scenario::Stranded(Stranded::AfterLateAnswers), 60),
     protected(
         &[GrantWithoutMap],
         Scenario::Stranded(Stranded::Returning),
@@ -351,10 +371,15 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[ZoneTableInPlace], CHECKPOINTS, 60),
     hunt(&[RetiredReusedEarly], CHECKPOINTS, 60),
     hunt(&[PlaceReusedEarly], DRIVE, 40),
-    hunt(&[ReaderNotWaitedFor], SLOW_DRIVE, 400),
+    hunt(&[ReaderNotWaitedFor], Scenario::Drive(Drive { slow_reads: true, life_ms: 40, ..CUT }), 60),
     hunt(&[BatchCrcNotChecked], CROWDED_DRIVE, 60),
     hunt(&[LaterBatchNotSought], Scenario::Drive(Drive { rot_log: true, checkpoint_every: 200, ..CUT }), 60),
     hunt(&[DoubtNotSettled], Scenario::Drive(Drive { cut_recovery: true, ..CUT }), 60),
     hunt(&[CursorBeforeChunks], Scenario::Interrupted, 60),
     hunt(&[GroupDroppedFirst], DRIVE, 40),
+    protected(
+        &[PagesNotCached],
+        Scenario::Script(Script::SlowAdmission),
+        "nothing needs to: it is slow, and right",
+    ),
 ];
