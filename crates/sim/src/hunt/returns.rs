@@ -15,10 +15,10 @@ use weft_types::{ChunkIndex, Role};
 const CHUNKS: u64 = 16;
 
 /// Waits until the first chunk has been verified in a new stint.
-async fn copy_begins(stage: &Stage, node: usize, patience: Duration) -> bool {
+async fn copy_begins(stage: &Stage, node: usize) -> bool {
     let (group, object) = place(stage).await;
     let from = now();
-    while from.elapsed() < patience {
+    while from.elapsed() < Duration::from_secs(1) {
         let held = store(stage, node);
         let stint = held.as_ref().and_then(|s| s.verify_state(group.id)).and_then(|s| s.stint);
         if stint.is_some() && held.is_some_and(|s| s.chunk_is_verified(group.id, object, ChunkIndex(0))) {
@@ -73,7 +73,7 @@ pub async fn write_around() -> Result<(), String> {
     writer.hear_of_nothing(true);
     sim::set_blocked(crate::manager_host(), stage.host(a), true);
     stage.bed.start_node(b);
-    copy_begins(&stage, b, Duration::from_millis(50)).await;
+    let _ = weft_rt::timeout(Duration::from_millis(50), becomes(&stage, b, Role::InSync)).await;
     let write = writer.write(0);
     sleep(Duration::from_millis(3)).await;
     stage.heal();
@@ -162,7 +162,7 @@ pub async fn writes_meet_copy(late: bool) -> Result<(), String> {
     writer.cut_to(b, late);
     stage.bed.start_node(b);
     // Some chunks are copied, and others are on their way.
-    copy_begins(&stage, b, Duration::from_secs(1)).await;
+    copy_begins(&stage, b).await;
     slow(&stage, a, Duration::from_millis(12));
     let writes = chunk_blocks().skip(4).map(async |block| {
         sleep(about_ms(0, 16)).await;
@@ -265,7 +265,7 @@ pub async fn reply_of_before() -> Result<(), String> {
     writer.write_chunks(CHUNKS).await;
     slow(&stage, a, Duration::from_millis(6));
     stage.bed.start_node(b);
-    copy_begins(&stage, b, Duration::from_secs(1)).await;
+    copy_begins(&stage, b).await;
     sleep(Duration::from_micros(random_below(3_000))).await;
     sim::set_blocked(stage.host(a), stage.host(b), true);
     cut_off(&stage, b, true);
@@ -295,7 +295,7 @@ pub async fn word_of_before() -> Result<(), String> {
     writer.write_chunks(CHUNKS).await;
     slow(&stage, a, Duration::from_millis(6));
     stage.bed.start_node(b);
-    copy_begins(&stage, b, Duration::from_secs(1)).await;
+    copy_begins(&stage, b).await;
     cut_off(&stage, b, true);
     sleep(Duration::from_millis(50)).await;
     fast(&stage, a);

@@ -4,8 +4,7 @@
 //! messages and operations of drives interleave in between.
 
 use super::actor::{
-    Actor, about_ms, becomes, changes, leave, place, slow, start_cold, store, until, version,
-    with_slow_operation,
+    Actor, about_ms, becomes, changes, fast, leave, place, slow, start_cold, store, until, version,
 };
 use super::stage::{Stage, chunk_block};
 use super::{conflicts, endings, returns, rot};
@@ -201,8 +200,10 @@ async fn slow_admission() -> Result<(), String> {
     start_cold(&stage, a).await;
     writer.hear_of_nothing(true);
     // Shorter than a lease: A has to serve B's copy meanwhile.
-    let latency = about_ms(70, 20);
-    let written = with_slow_operation(&stage, a, latency, || writer.write(0).done).await;
+    slow(&stage, a, about_ms(80, 15));
+    let written = writer.write(0).done;
+    sleep(Duration::from_millis(2)).await;
+    fast(&stage, a);
     // Meanwhile B comes back, and copies the block from A.
     stage.bed.start_node(b);
     becomes(&stage, b, Role::InSync).await;

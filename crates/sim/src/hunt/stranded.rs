@@ -53,16 +53,15 @@ impl Stranded {
         let holders = stage.holders().await;
         let (victim, peers) = (holders[0], &holders[1..]);
         let (reader, writer) = (client_host(0), client_host(1));
-        let pauses = Rc::new(Cell::new(false));
-        let pause_us = if self == Stranded::Returning { 100 } else { 2_000 };
+        let (target, pause_us) = (Rc::new(Cell::new(Some(0))), Rc::new(Cell::new(2_000)));
         for (host, is_reader) in [(reader, true), (writer, false)] {
-            let (stage, pauses) = (stage.clone(), pauses.clone());
+            let (stage, target, pause_us) = (stage.clone(), target.clone(), pause_us.clone());
             let name = if is_reader { "reader" } else { "writer" };
             sim::spawn_process(host, name, async move {
                 let volume = stage.attach(name).await;
                 match is_reader {
-                    true => read_on(stage, volume, pause_us).await,
-                    false => write_on(stage, volume, &pauses).await,
+                    true => read_on(stage, volume, &pause_us).await,
+                    false => write_on(stage, volume, &target).await,
                 }
             });
         }
@@ -77,9 +76,12 @@ impl Stranded {
                 sleep(Duration::from_micros(300 + random_below(500))).await;
             }
         }
-        // What is written so far is known as complete: a reader who finds it open would ask everybody.
-        pauses.set(true);
-        sleep(Duration::from_millis(6)).await;
+        // What is written so far is known as complete: a reader who finds it open would ask everybody. It is another
+        // write that tells all, and their drives. Then nothing is under way that would be missed.
+        target.set(Some(ASIDE));
+        sleep(Duration::from_millis(8)).await;
+        target.set(None);
+        sleep(Duration::from_millis(2)).await;
         // Readers hear of nothing: neither from the manager nor, with a newer epoch, from the peers.
         stage.cut(reader, manager_host(), true);
         peers.iter().for_each(|n| stage.cut(reader, stage.host(*n), true));
@@ -89,7 +91,7 @@ impl Stranded {
             // Nobody misses it before it has asked its peers for their word.
             sleep(Duration::from_millis(55 + random_below(40))).await;
         }
-        pauses.set(false);
+        target.set(Some(0));
         match self {
             Stranded::FromManager if random_below(2) == 0 => stage.complain_of(victim),
             Stranded::FromManager => {}
@@ -125,9 +127,13 @@ impl Stranded {
                 .iter()
                 .for_each(|d| d.set_faults(|f| f.latency.0 = Duration::from_millis(random_below(30))));
             disks.iter().for_each(|d| d.set_faults(|f| f.latency.1 = Duration::from_millis(30)));
+            // It serves by its old map for an instant only.
+            pause_us.set(100);
             stage.cut(own, manager_host(), false);
             peers.iter().for_each(|n| stage.cut(own, stage.host(*n), false));
-            sleep(Duration::from_millis(200)).await;
+            sleep(Duration::from_millis(60)).await;
+            pause_us.set(2_000);
+            sleep(Duration::from_millis(140)).await;
         }
         stage.heal();
         sleep(Duration::from_millis(50)).await;
@@ -136,23 +142,25 @@ impl Stranded {
 }
 
 /// Reads again and again, whether or not the reads before have ended: those that ask an unreachable member hang.
-async fn read_on(stage: Rc<Stage>, volume: Volume, pause_us: u64) {
+async fn read_on(stage: Rc<Stage>, volume: Volume, pause_us: &Cell<u64>) {
     loop {
         let (stage, volume) = (stage.clone(), volume.clone());
         spawn(async move {
             let read = crowd::read("reader", &stage, &volume, 0, 1).await;
             sim::tell(|| format!("reader: {read:?}"));
         });
-        sleep(Duration::from_micros(pause_us / 4 + random_below(pause_us))).await;
+        sleep(Duration::from_micros(pause_us.get() / 4 + random_below(pause_us.get()))).await;
     }
 }
 
-/// Writes again and again. While it pauses it writes another block: that is what tells all, and their drives, that the
-/// first one is complete.
-async fn write_on(stage: Rc<Stage>, volume: Volume, pauses: &Cell<bool>) {
+/// Writes again and again, while there is a block to write.
+async fn write_on(stage: Rc<Stage>, volume: Volume, target: &Cell<Option<u64>>) {
     let until = now() + Duration::from_secs(2);
     while now() < until {
-        let block = if pauses.get() { ASIDE } else { 0 };
+        let Some(block) = target.get() else {
+            sleep(Duration::from_micros(200)).await;
+            continue;
+        };
         let written = crowd::write("writer", &stage, &volume, block, 1, false).await;
         sim::tell(|| format!("writer: {written:?}"));
         sleep(Duration::from_micros(random_below(4_000))).await;

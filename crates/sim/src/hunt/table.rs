@@ -155,7 +155,7 @@ const IN_RAM: &str =
 pub const HUNTS: &[Hunt] = &[
     hunt(&[NoLease], Scenario::Stranded(Stranded::FromAll), 20),
     hunt(&[StaleEpochAdmitted], UNAWARE, 100),
-    harmless(
+    protected(
         &[NewerEpochAdmitted],
         UNAWARE,
         "leases: a target that can have missed its own eviction serves nobody, and every other member's entry leads to \
@@ -258,23 +258,22 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[CopyOverwritesNewer], Scenario::Script(Script::WritesMeetCopy), 20),
     hunt(&[DigestsNotCompared], Scenario::Script(Script::BackQuietly), 20),
     hunt(&[HollowNotFilled], Scenario::Script(Script::SourceLost), 20),
-    protected(
+    harmless(
         &[EvictedSourceCopied],
         Scenario::Script(Script::ReplyOfBefore),
         "the stint, and within it every write, which comes to this replica as well",
     ),
+    hunt(&[CopyTooEarly, NewerEpochAdmitted], Scenario::Script(Script::WriteAround), 20),
     protected(
         &[CopyTooEarly],
         Scenario::Script(Script::WriteAround),
         "the epoch of the request: a source that does not know it answers nothing",
     ),
-    hunt(&[CopyTooEarly, NewerEpochAdmitted], Scenario::Script(Script::WriteAround), 20),
     protected(
         &[StaleStintCopied],
         Scenario::Script(Script::ReplyOfBefore),
-        "the epoch, which changes with the stint",
+        "the epoch, which changes with the stint, and the record of a copy, which counts in its own stint only",
     ),
-    hunt(&[StaleStintCopied, EvictedSourceCopied], Scenario::Script(Script::ReplyOfBefore), 20),
     protected(
         &[StaleStintPromoted],
         Scenario::Script(Script::WordOfBefore),
