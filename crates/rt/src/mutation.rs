@@ -132,6 +132,7 @@ mutations! {
     LaterBatchNotSought, "store", "later-batch-not-sought", "Recovery takes a damaged batch for the log's end, whatever lies behind it.";
     DoubtNotSettled, "store", "doubt-not-settled", "Recovery takes no checkpoint of what it has replayed.";
     CursorBeforeChunks, "store", "cursor-before-chunks", "A resync's cursor passes chunks before they are durable.";
+    PagesNotCached, "store", "pages-not-cached", "A drive's map is read from the drive each time: no rule is broken.";
     GroupDroppedFirst, "store", "group-dropped-first", "That a group was dropped is logged before its chunks are.";
 }
 

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
+use weft_rt::coverage::{Path, take_counts};
 use weft_sim::hunt::{HUNTS, Hunt, Outcome, run_seed};
 
 /// What it is called with.
@@ -78,6 +79,12 @@ fn replay(hunts: &[&Hunt], seed: u64, options: &Options) -> ExitCode {
         let (ended, reached) = run_seed(hunt.scenario, broken, seed, options.story);
         failed |= ended.is_err();
         println!("{}, seed {seed}, switch reached: {reached}: {ended:?}", hunt.name());
+        let counts = take_counts();
+        if options.story {
+            let taken = Path::ALL.iter().zip(counts).filter(|(_, count)| *count > 0);
+            let taken: Vec<String> = taken.map(|(path, count)| format!("{} {count}", path.name())).collect();
+            println!("paths: {}", taken.join(", "));
+        }
         if let Err(what) = ended {
             println!("{what}");
         }

@@ -9,7 +9,7 @@ use crc32c::crc32c;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use weft_rt::sync::join_all;
-use weft_rt::{Buf, BufMut, Drive, JoinHandle};
+use weft_rt::{Buf, BufMut, Drive, JoinHandle, Mutation, mutated};
 use weft_types::BLOCK_SIZE;
 
 /// Bytes of a page's header.
@@ -151,7 +151,7 @@ impl PageReader {
                     Err(r) => reason = r,
                     Ok(()) => {
                         let found = Rc::new(Page { bytes: bytes.freeze() });
-                        if kind == PageKind::Tree {
+                        if kind == PageKind::Tree && !mutated(Mutation::PagesNotCached) {
                             self.cache.borrow_mut().insert(page, found.clone(), BLOCK_SIZE);
                         }
                         return Ok(found);

@@ -338,7 +338,9 @@ pub async fn read(
     }
     for (i, call) in calls.into_iter().enumerate() {
         let block = &whole[i * BLOCK_SIZE..(i + 1) * BLOCK_SIZE];
-        history.end_read(call, read_value(first + i as u64, block));
+        let value = read_value(first + i as u64, block);
+        sim::tell(|| format!("{name} reads {value} in block {}", first + i as u64));
+        history.end_read(call, value);
     }
     Ok(())
 }

@@ -3,8 +3,11 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::net::IpAddr;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 use weft_rt::sim::{self, Crash, SimDisk, spawn_process};
 use weft_rt::sync::join_all;
@@ -25,6 +28,9 @@ const OBJECT: ObjectId = ObjectId::new(VolumeId(1), 0);
 /// Blocks that are written to: some chunks' worth.
 const BLOCKS: u32 = 300;
 
+/// How long a slow read takes: many writes, and checkpoints.
+const LONG_READ: Duration = Duration::from_millis(6);
+
 /// What is done to a drive beside cutting its power.
 #[derive(Clone, Copy, Debug)]
 pub struct Drive {
@@ -44,6 +50,8 @@ pub struct Drive {
     pub checkpoint_every: u64,
     /// Bytes of its log.
     pub log_bytes: u64,
+    /// Whether some reads take long, and nothing else does.
+    pub slow_reads: bool,
 }
 
 /// A drive that loses power often.
@@ -56,6 +64,7 @@ pub const CUT: Drive = Drive {
     cut_recovery: false,
     checkpoint_every: 30,
     log_bytes: 128 << 10,
+    slow_reads: false,
 };
 
 /// What is known of the drive.
@@ -167,11 +176,15 @@ impl Drive {
             spawn(async move { self.write_on(&store, &facts, SessionSlot(slot + 1)).await })
         });
         let readers = (0..2).map(|_| {
-            let (store, facts) = (store.clone(), facts.clone());
+            let (store, facts, disk) = (store.clone(), facts.clone(), disk.clone());
             spawn(async move {
                 loop {
                     let range = BlockRange::new(random_below(u64::from(BLOCKS) - 20) as u32, 20);
-                    look(&store, &facts, range, false).await;
+                    let reading = pin!(look(&store, &facts, range, false));
+                    match self.slow_reads {
+                        true => self.begin_slowly(&disk, reading).await,
+                        false => reading.await,
+                    }
                     sleep(Duration::from_micros(random_below(400))).await;
                 }
             })
@@ -181,6 +194,16 @@ impl Drive {
             spawn(async move { come_and_go(&store, &facts).await })
         };
         join_all(writers.chain(readers).chain([fleeting])).await;
+    }
+
+    /// Runs a read whose first operations take long.
+    async fn begin_slowly(self, disk: &SimDisk, mut reading: Pin<&mut impl Future<Output = ()>>) {
+        disk.set_faults(|f| f.latency = (LONG_READ, LONG_READ));
+        let begun = poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await;
+        disk.set_faults(|f| f.latency = (Duration::ZERO, Duration::from_micros(self.latency_us)));
+        if begun.is_pending() {
+            reading.await;
+        }
     }
 
     async fn write_on(self, store: &Rc<Store>, facts: &Shared, slot: SessionSlot) {

@@ -6,9 +6,14 @@
 //! Where one rule stands behind another, both are broken together, and each alone is no error: then the table says
 //! what protects.
 
+mod actor;
+mod conflicts;
 mod crowd;
 mod drive;
+mod endings;
 mod interrupted;
+mod returns;
+mod rot;
 mod scripts;
 mod stage;
 mod stranded;

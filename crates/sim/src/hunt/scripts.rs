@@ -3,18 +3,15 @@
 //! A step waits for what a drive holds, not for a time, wherever that is possible; what is left to the seed is how
 //! messages and operations of drives interleave in between.
 
-use super::crowd;
+use super::actor::{
+    Actor, about_ms, becomes, changes, fast, leave, place, slow, start_cold, store, until, version,
+};
 use super::stage::{Stage, chunk_block};
-use crate::clients::client_host;
-use crate::history::Value;
-use crate::workload::fill_block;
-use std::rc::Rc;
+use super::{conflicts, endings, returns, rot};
 use std::time::Duration;
-use weft_client::Volume;
-use weft_rt::sim::{self, Crash, ProcessId};
-use weft_rt::{Buf, JoinHandle, random_below, sleep, spawn};
-use weft_store::Store;
-use weft_types::{BlockRange, ChunkIndex, Group, ObjectId, Role};
+use weft_rt::sim::{self, Crash};
+use weft_rt::{random_below, sleep};
+use weft_types::{ChunkIndex, Role};
 
 /// A schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +28,52 @@ pub enum Script {
     CiteLost,
     /// A write is admitted and waits for the drive, while a member comes back and copies the block.
     SlowAdmission,
+    /// A read waits for the drive while its member is evicted and comes back.
+    SlowRead,
+    /// A member that knows that it is not in-sync loses power, and starts again where nobody tells it.
+    KnewBetter,
+    /// One of two members takes a write, the other one holds a newer one, and the one after the other is seen.
+    TakenByOne,
+    /// A reader finds a write on one of two members, and cannot put it on the other one.
+    PutDelayed,
+    /// Of a request of two blocks one meets a newer write.
+    PartlySuperseded,
+    /// A write with an old version reaches a replica that has not verified the block.
+    WriteToUnverified,
+    /// A replica copies from a member that has not heard of it, and a client writes there who has not either.
+    WriteAround,
+    /// A write that is on one member is copied from there.
+    OpenOnSource,
+    /// Likewise, while the source reads what is to be copied.
+    OpenWhileRead,
+    /// Writes come to source and replica while the source reads what is to be copied.
+    WritesMeetCopy,
+    /// Likewise, and late to the replica.
+    WritesFollowCopy,
+    /// A write that was on the replica alone goes on after the replica has come back without it.
+    MarkOfBefore,
     /// A write to a block that was never written reaches one replica, which is evicted; its client dies.
     DebrisOfAbsent,
+    /// Likewise, of a block that was written before.
+    DebrisOfOlder,
+    /// Nobody writes while a replica comes back.
+    BackQuietly,
+    /// What a source has sent arrives after the replica was evicted and came back.
+    ReplyOfBefore,
+    /// A replica that has verified everything cannot say so, is evicted and comes back.
+    WordOfBefore,
+    /// The source is lost for good after a copy that a write had hurried.
+    SourceLost,
+    /// A client dies with a write on one of two members.
+    LeftAlone,
+    /// A client that was fenced writes to a node that has started again since.
+    FencedOnce,
+    /// Likewise, and that node hears of nobody else at first.
+    FencedOnceAlone,
+    /// A block that has rotted on one drive is read, and then the other drive is lost.
+    HealedByReads,
+    /// A block that has rotted in the log, and a power cut.
+    RottenInLog,
 }
 
 impl Script {
@@ -47,136 +88,30 @@ impl Script {
             Script::CiteLost => cite_lost().await,
             Script::SlowAdmission => slow_admission().await,
             Script::RepairWhileSyncing => repair_while_syncing().await,
-            Script::DebrisOfAbsent => debris_of_absent().await,
+            Script::SlowRead => conflicts::slow_read().await,
+            Script::KnewBetter => conflicts::knew_better().await,
+            Script::TakenByOne => conflicts::taken_by_one().await,
+            Script::PutDelayed => conflicts::put_delayed().await,
+            Script::PartlySuperseded => conflicts::partly_superseded().await,
+            Script::WriteToUnverified => returns::write_to_unverified().await,
+            Script::WriteAround => returns::write_around().await,
+            Script::OpenOnSource => returns::open_on_source().await,
+            Script::OpenWhileRead => returns::open_while_read().await,
+            Script::WritesMeetCopy => returns::writes_meet_copy(false).await,
+            Script::WritesFollowCopy => returns::writes_meet_copy(true).await,
+            Script::MarkOfBefore => returns::mark_of_before().await,
+            Script::DebrisOfAbsent => returns::debris(false).await,
+            Script::DebrisOfOlder => returns::debris(true).await,
+            Script::BackQuietly => returns::back_quietly().await,
+            Script::ReplyOfBefore => returns::reply_of_before().await,
+            Script::WordOfBefore => returns::word_of_before().await,
+            Script::SourceLost => returns::source_lost().await,
+            Script::LeftAlone => endings::left_alone().await,
+            Script::FencedOnce => endings::fenced_once(false).await,
+            Script::FencedOnceAlone => endings::fenced_once(true).await,
+            Script::HealedByReads => rot::healed_by_reads().await,
+            Script::RottenInLog => rot::rotten_in_log().await,
         }
-    }
-}
-
-/// A block that is not looked at, in the same group.
-const ASIDE: u64 = 700;
-
-/// A client on a host of its own.
-struct Actor {
-    name: &'static str,
-    n: usize,
-    volume: Volume,
-    stage: Rc<Stage>,
-}
-
-impl Actor {
-    async fn enter(stage: &Rc<Stage>, n: usize, name: &'static str) -> Rc<Actor> {
-        let (sender, receiver) = weft_rt::sync::oneshot();
-        let of_process = stage.clone();
-        sim::spawn_process(client_host(n), name, async move {
-            let volume = of_process.attach(name).await;
-            // So that it is connected to all before anything is cut.
-            let _ = volume.write_zeroes(ASIDE * 4096, 4096).await;
-            sender.send(volume);
-            std::future::pending::<()>().await;
-        });
-        let volume = receiver.await.expect("it attaches");
-        Rc::new(Actor { name, n, volume, stage: stage.clone() })
-    }
-
-    /// Begins a write on its own host; returns its value and when it has ended.
-    fn write(self: &Rc<Actor>, block: u64) -> (Value, Rc<std::cell::Cell<bool>>, ProcessId) {
-        self.write_by_clock(block, 0)
-    }
-
-    /// Likewise, while its clock is off by so many microseconds.
-    fn write_by_clock(
-        self: &Rc<Actor>,
-        block: u64,
-        skew_us: i64,
-    ) -> (Value, Rc<std::cell::Cell<bool>>, ProcessId) {
-        let value = self.stage.history.fresh_value();
-        let (this, done) = (self.clone(), Rc::new(std::cell::Cell::new(false)));
-        let ended = done.clone();
-        let call = self.stage.history.begin_write(self.name, block, value);
-        let process = sim::spawn_process(client_host(self.n), self.name, async move {
-            let data = vec![Buf::from(fill_block(block, value))];
-            if this.volume.write(block * 4096, data).await.is_ok() {
-                this.stage.history.end_write(call);
-                ended.set(true);
-            }
-        });
-        sim::set_wall_skew(process, skew_us);
-        (value, done, process)
-    }
-
-    fn read(self: &Rc<Actor>, block: u64) -> JoinHandle<()> {
-        let this = self.clone();
-        spawn(async move {
-            let _ = crowd::read(this.name, &this.stage, &this.volume, block, 1).await;
-        })
-    }
-
-    /// Cuts what it sends to a node, or opens the way.
-    fn cut_to(&self, node: usize, blocked: bool) {
-        sim::set_blocked(client_host(self.n), self.stage.host(node), blocked);
-    }
-
-    /// Cuts what a node sends to it, or opens the way.
-    fn cut_from(&self, node: usize, blocked: bool) {
-        sim::set_blocked(self.stage.host(node), client_host(self.n), blocked);
-    }
-}
-
-/// The group and object of the volume's first blocks.
-async fn place(stage: &Stage) -> (Group, ObjectId) {
-    let map = stage.bed.map().await;
-    let volume = map.volumes.values().next().expect("there is one");
-    (map.groups[&volume.spans[0].groups[0]].clone(), ObjectId::new(volume.id, 0))
-}
-
-fn store(stage: &Stage, node: usize) -> Option<Rc<Store>> {
-    stage.bed.nodes[node].stores().first().cloned()
-}
-
-/// Waits until a drive holds another version of a block than before; `false` if that takes too long.
-async fn changes(stage: &Stage, node: usize, block: u64, before: weft_types::Version) -> bool {
-    for _ in 0..4_000 {
-        if version(stage, node, block).await != before {
-            return true;
-        }
-        sleep(Duration::from_micros(50)).await;
-    }
-    false
-}
-
-async fn version(stage: &Stage, node: usize, block: u64) -> weft_types::Version {
-    let (group, object) = place(stage).await;
-    let Some(store) = store(stage, node) else { return Default::default() };
-    let found = store.versions(group.id, object, BlockRange::one(block as u32)).await;
-    found.ok().and_then(|x| x.first().map(|x| x.version)).unwrap_or_default()
-}
-
-/// Waits until the fabric's map lists a node's drive in this role; `false` if that takes too long.
-async fn becomes(stage: &Stage, node: usize, role: Role) -> bool {
-    let drive = stage.bed.nodes[node].drives()[0];
-    for _ in 0..4_000 {
-        let (group, _) = place(stage).await;
-        if group.slot_of(drive).is_some_and(|slot| slot.role == role) {
-            return true;
-        }
-        sleep(Duration::from_millis(1)).await;
-    }
-    false
-}
-
-async fn until(done: &std::cell::Cell<bool>) -> bool {
-    for _ in 0..4_000 {
-        if done.get() {
-            return true;
-        }
-        sleep(Duration::from_millis(1)).await;
-    }
-    false
-}
-
-fn slow(stage: &Stage, node: usize, latency: Duration) {
-    for disk in stage.bed.nodes[node].disks() {
-        disk.set_faults(|f| f.latency = (latency, latency + Duration::from_micros(100)));
     }
 }
 
@@ -187,13 +122,13 @@ async fn repair_refused(is_lost: bool) -> Result<(), String> {
     let writer = Actor::enter(&stage, 0, "writer").await;
     let other = Actor::enter(&stage, 1, "other").await;
     let reader = Actor::enter(&stage, 2, "reader").await;
-    until(&other.write(0).1).await;
+    until(&other.write(0).done).await;
     sleep(Duration::from_millis(5)).await;
     let before = version(&stage, c, 0).await;
     // The write reaches C alone, and C's answer is lost.
     [a, b].iter().for_each(|n| writer.cut_to(*n, true));
     writer.cut_from(c, is_lost);
-    let (_, written, _) = writer.write(0);
+    let written = writer.write(0).done;
     if !changes(&stage, c, 0, before).await {
         return Ok(());
     }
@@ -203,7 +138,7 @@ async fn repair_refused(is_lost: bool) -> Result<(), String> {
     let reads: Vec<_> = (0..4).map(|_| reader.read(0)).collect();
     sleep(Duration::from_millis(22 + random_below(16))).await;
     other.cut_to(c, true);
-    let (_, overwritten, _) = other.write(0);
+    let overwritten = other.write(0).done;
     for read in reads {
         let _ = weft_rt::timeout(Duration::from_millis(200), read).await;
     }
@@ -227,22 +162,22 @@ async fn cite_lost() -> Result<(), String> {
     let behind = Actor::enter(&stage, 0, "behind").await;
     let ahead = Actor::enter(&stage, 1, "ahead").await;
     let reader = Actor::enter(&stage, 2, "reader").await;
-    until(&reader.write(0).1).await;
+    until(&reader.write(0).done).await;
     sleep(Duration::from_millis(600)).await;
     // A newer write is on its way into B's drive, and nowhere else.
     slow(&stage, b, Duration::from_millis(40));
     ahead.cut_to(a, true);
-    let (_, _, newer) = ahead.write(0);
+    let newer = ahead.write(0).process;
     sleep(Duration::from_millis(3)).await;
     // An older one meets it there.
-    let (_, written, older) = behind.write_by_clock(0, -300_000);
+    let older = behind.write_by_clock(0, 1, -300_000);
     sleep(Duration::from_millis(5 + random_below(10))).await;
     sim::kill(newer, Crash::Process);
     stage.bed.kill_node(b, Crash::PowerCut);
     slow(&stage, b, Duration::from_micros(20));
     sleep(Duration::from_millis(1)).await;
-    if !written.get() {
-        sim::kill(older, Crash::Process);
+    if !older.done.get() {
+        sim::kill(older.process, Crash::Process);
     }
     stage.bed.start_node(b);
     for _ in 0..30 {
@@ -258,29 +193,22 @@ async fn slow_admission() -> Result<(), String> {
     let (a, b) = (nodes[0], nodes[1]);
     let writer = Actor::enter(&stage, 0, "writer").await;
     let reader = Actor::enter(&stage, 1, "reader").await;
-    until(&writer.write(0).1).await;
-    stage.bed.kill_node(b, Crash::Process);
-    becomes(&stage, b, Role::Out).await;
-    until(&writer.write(0).1).await;
+    until(&writer.write(0).done).await;
+    leave(&stage, b).await;
+    until(&writer.write(0).done).await;
     // A has to read the block's entry anew, and the writer hears of nothing.
-    stage.restart(a, Duration::from_millis(1)).await;
-    stage.cut(client_host(0), crate::manager_host(), true);
-    for _ in 0..2_000 {
-        if writer.volume.read(4096 * 600, 4096).await.is_ok() {
-            break;
-        }
-    }
-    slow(&stage, a, Duration::from_millis(500));
-    let (_, written, _) = writer.write(0);
+    start_cold(&stage, a).await;
+    writer.hear_of_nothing(true);
+    // Shorter than a lease: A has to serve B's copy meanwhile.
+    slow(&stage, a, about_ms(80, 15));
+    let written = writer.write(0).done;
     sleep(Duration::from_millis(2)).await;
-    slow(&stage, a, Duration::from_micros(20));
+    fast(&stage, a);
     // Meanwhile B comes back, and copies the block from A.
     stage.bed.start_node(b);
     becomes(&stage, b, Role::InSync).await;
     until(&written).await;
-    for _ in 0..12 {
-        let _ = weft_rt::timeout(Duration::from_millis(300), reader.read(0)).await;
-    }
+    reader.read_again(0, 12).await;
     stage.heal();
     stage.finish_with_sessions().await
 }
@@ -292,12 +220,12 @@ async fn repair_while_syncing() -> Result<(), String> {
     let writer = Actor::enter(&stage, 0, "writer").await;
     let reader = Actor::enter(&stage, 1, "reader").await;
     for chunk in 0..16 {
-        until(&reader.write(chunk_block(chunk)).1).await;
+        until(&reader.write(chunk_block(chunk)).done).await;
     }
     stage.bed.kill_node(b, Crash::Process);
     becomes(&stage, b, Role::Out).await;
     for chunk in 0..16 {
-        until(&reader.write(chunk_block(chunk)).1).await;
+        until(&reader.write(chunk_block(chunk)).done).await;
     }
     slow(&stage, b, Duration::from_millis(4));
     stage.bed.start_node(b);
@@ -320,42 +248,13 @@ async fn repair_while_syncing() -> Result<(), String> {
     // The dying client's write reaches the in-sync member alone.
     let before = version(&stage, a, 0).await;
     writer.cut_to(b, true);
-    let (_, _, process) = writer.write(0);
+    let process = writer.write(0).process;
     changes(&stage, a, 0, before).await;
     sim::kill(process, Crash::Process);
-    for _ in 0..3 {
-        let _ = weft_rt::timeout(Duration::from_millis(300), reader.read(0)).await;
-    }
+    reader.read_again(0, 3).await;
     slow(&stage, b, Duration::from_micros(20));
     becomes(&stage, b, Role::InSync).await;
-    for _ in 0..12 {
-        let _ = weft_rt::timeout(Duration::from_millis(300), reader.read(0)).await;
-    }
+    reader.read_again(0, 12).await;
     stage.heal();
-    stage.finish_with_sessions().await
-}
-
-async fn debris_of_absent() -> Result<(), String> {
-    let stage = Stage::set(3, 2).await;
-    let nodes = stage.holders().await;
-    let (a, c) = (nodes[0], nodes[1]);
-    let writer = Actor::enter(&stage, 0, "writer").await;
-    let reader = Actor::enter(&stage, 1, "reader").await;
-    until(&reader.write(3).1).await;
-    writer.cut_to(a, true);
-    let before = version(&stage, c, 0).await;
-    let (_, _, process) = writer.write(0);
-    changes(&stage, c, 0, before).await;
-    sim::kill(process, Crash::Process);
-    stage.bed.kill_node(c, Crash::Process);
-    becomes(&stage, c, Role::Out).await;
-    for _ in 0..3 {
-        let _ = weft_rt::timeout(Duration::from_millis(300), reader.read(0)).await;
-    }
-    stage.heal();
-    becomes(&stage, c, Role::InSync).await;
-    for _ in 0..12 {
-        let _ = weft_rt::timeout(Duration::from_millis(300), reader.read(0)).await;
-    }
     stage.finish_with_sessions().await
 }

@@ -53,13 +53,13 @@ impl Drop for UnderWay {
 impl Stage {
     /// A fabric of so many nodes with a drive each.
     pub async fn set(nodes: usize, copies: u8) -> Rc<Stage> {
-        Stage::set_with_drift(nodes, copies, 10).await
+        Stage::set_with(nodes, copies, 100, 10).await
     }
 
-    /// Likewise, with clocks whose rates may differ by so many parts of a thousand.
-    pub async fn set_with_drift(nodes: usize, copies: u8, drift_per_mille: u32) -> Rc<Stage> {
+    /// Likewise, with leases of so many milliseconds, and clocks whose rates may differ by so many parts of a thousand.
+    pub async fn set_with(nodes: usize, copies: u8, lease_ms: u32, drift_per_mille: u32) -> Rc<Stage> {
         let durations =
-            Durations { lease_ms: 100, drift_per_mille, session_ms: 1_200, rebuild_after_ms: 3_600_000 };
+            Durations { lease_ms, drift_per_mille, session_ms: 1_200, rebuild_after_ms: 3_600_000 };
         let bed = Bed::start(BedShape { nodes, drives: 1, drive_bytes: 64 << 20, copies, durations }).await;
         bed.create_volume(VOLUME, copies, 1).await;
         let history = History::default();
@@ -157,18 +157,6 @@ impl Stage {
         }
         sleep(lasts).await;
         others.iter().for_each(|other| self.cut(own, *other, false));
-    }
-
-    /// Empties a node's drive, and waits until it is in no group any more.
-    pub async fn leave(&self, node: usize) {
-        self.bed.evacuate(node, 0, false).await;
-        let drive = self.bed.nodes[node].drives()[0];
-        for _ in 0..2_000 {
-            if self.bed.map().await.groups.values().all(|g| g.slot_of(drive).is_none()) {
-                return;
-            }
-            sleep(Duration::from_millis(1)).await;
-        }
     }
 
     /// Tells the manager again and again, for a while, that a node does not answer, as clients and targets do.

@@ -5,11 +5,15 @@ use super::crowd;
 use super::stage::Stage;
 use crate::clients::client_host;
 use crate::manager_host;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_client::Volume;
 use weft_rt::sim;
 use weft_rt::{now, random_below, sleep, spawn};
+
+/// A block that is not read, in the same group.
+const ASIDE: u64 = 1;
 
 /// What the member is cut off from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +34,6 @@ pub enum Stranded {
     WithSlowClock,
     /// It was evicted while it was down, and starts again where nobody tells it.
     Restarted,
-    /// It has left the group in order, and loses power; it starts again where nobody tells it.
-    Left,
 }
 
 impl Stranded {
@@ -42,22 +44,24 @@ impl Stranded {
     pub async fn run(self) -> Result<(), String> {
         let copies = match self {
             Stranded::ByOnePeer => 3,
-            Stranded::Left => 2,
             _ => 2 + random_below(2) as u8,
         };
         let drift_per_mille = if self == Stranded::WithSlowClock { 900 } else { 10 };
-        let stage = Stage::set_with_drift(3, copies, drift_per_mille).await;
+        // A new manager is found after a tenth of a second: short beside this lease.
+        let lease_ms = if self == Stranded::WithNewManager { 400 } else { 100 };
+        let stage = Stage::set_with(3, copies, lease_ms, drift_per_mille).await;
         let holders = stage.holders().await;
         let (victim, peers) = (holders[0], &holders[1..]);
         let (reader, writer) = (client_host(0), client_host(1));
+        let (target, pause_us) = (Rc::new(Cell::new(Some(0))), Rc::new(Cell::new(2_000)));
         for (host, is_reader) in [(reader, true), (writer, false)] {
-            let stage = stage.clone();
+            let (stage, target, pause_us) = (stage.clone(), target.clone(), pause_us.clone());
             let name = if is_reader { "reader" } else { "writer" };
             sim::spawn_process(host, name, async move {
                 let volume = stage.attach(name).await;
                 match is_reader {
-                    true => read_on(stage, volume).await,
-                    false => write_on(stage, volume).await,
+                    true => read_on(stage, volume, &pause_us).await,
+                    false => write_on(stage, volume, &target).await,
                 }
             });
         }
@@ -72,16 +76,22 @@ impl Stranded {
                 sleep(Duration::from_micros(300 + random_below(500))).await;
             }
         }
-        if self == Stranded::Left {
-            stage.cut(reader, manager_host(), true);
-            peers.iter().for_each(|n| stage.cut(reader, stage.host(*n), true));
-            stage.leave(victim).await;
-        }
+        // What is written so far is known as complete: a reader who finds it open would ask everybody. It is another
+        // write that tells all, and their drives. Then nothing is under way that would be missed.
+        target.set(Some(ASIDE));
+        sleep(Duration::from_millis(8)).await;
+        target.set(None);
+        sleep(Duration::from_millis(2)).await;
         // Readers hear of nothing: neither from the manager nor, with a newer epoch, from the peers.
         stage.cut(reader, manager_host(), true);
         peers.iter().for_each(|n| stage.cut(reader, stage.host(*n), true));
         stage.cut(writer, own, true);
         stage.cut(own, manager_host(), true);
+        if self == Stranded::FromManager {
+            // Nobody misses it before it has asked its peers for their word.
+            sleep(Duration::from_millis(55 + random_below(40))).await;
+        }
+        target.set(Some(0));
         match self {
             Stranded::FromManager if random_below(2) == 0 => stage.complain_of(victim),
             Stranded::FromManager => {}
@@ -89,8 +99,7 @@ impl Stranded {
             | Stranded::WithSlowClock
             | Stranded::AfterLateAnswers
             | Stranded::Returning
-            | Stranded::Restarted
-            | Stranded::Left => {
+            | Stranded::Restarted => {
                 peers.iter().for_each(|n| stage.cut(own, stage.host(*n), true));
                 if random_below(2) == 0 || self == Stranded::WithSlowClock {
                     stage.complain_of(victim);
@@ -107,10 +116,9 @@ impl Stranded {
                 stage.complain_of(victim);
             }
         }
-        if matches!(self, Stranded::Restarted | Stranded::Left) {
-            let away = if self == Stranded::Left { 1 } else { 260 };
+        if self == Stranded::Restarted {
             let stage = stage.clone();
-            spawn(async move { stage.restart(victim, Duration::from_millis(away)).await });
+            spawn(async move { stage.restart(victim, Duration::from_millis(260)).await });
         }
         sleep(Duration::from_millis(350 + random_below(250))).await;
         if self == Stranded::Returning {
@@ -119,9 +127,13 @@ impl Stranded {
                 .iter()
                 .for_each(|d| d.set_faults(|f| f.latency.0 = Duration::from_millis(random_below(30))));
             disks.iter().for_each(|d| d.set_faults(|f| f.latency.1 = Duration::from_millis(30)));
+            // It serves by its old map for an instant only.
+            pause_us.set(100);
             stage.cut(own, manager_host(), false);
             peers.iter().for_each(|n| stage.cut(own, stage.host(*n), false));
-            sleep(Duration::from_millis(200)).await;
+            sleep(Duration::from_millis(60)).await;
+            pause_us.set(2_000);
+            sleep(Duration::from_millis(140)).await;
         }
         stage.heal();
         sleep(Duration::from_millis(50)).await;
@@ -130,21 +142,26 @@ impl Stranded {
 }
 
 /// Reads again and again, whether or not the reads before have ended: those that ask an unreachable member hang.
-async fn read_on(stage: Rc<Stage>, volume: Volume) {
+async fn read_on(stage: Rc<Stage>, volume: Volume, pause_us: &Cell<u64>) {
     loop {
         let (stage, volume) = (stage.clone(), volume.clone());
         spawn(async move {
             let read = crowd::read("reader", &stage, &volume, 0, 1).await;
             sim::tell(|| format!("reader: {read:?}"));
         });
-        sleep(Duration::from_micros(500 + random_below(2_000))).await;
+        sleep(Duration::from_micros(pause_us.get() / 4 + random_below(pause_us.get()))).await;
     }
 }
 
-async fn write_on(stage: Rc<Stage>, volume: Volume) {
+/// Writes again and again, while there is a block to write.
+async fn write_on(stage: Rc<Stage>, volume: Volume, target: &Cell<Option<u64>>) {
     let until = now() + Duration::from_secs(2);
     while now() < until {
-        let written = crowd::write("writer", &stage, &volume, 0, 1, false).await;
+        let Some(block) = target.get() else {
+            sleep(Duration::from_micros(200)).await;
+            continue;
+        };
+        let written = crowd::write("writer", &stage, &volume, block, 1, false).await;
         sim::tell(|| format!("writer: {written:?}"));
         sleep(Duration::from_micros(random_below(4_000))).await;
     }

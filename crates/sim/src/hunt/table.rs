@@ -129,10 +129,6 @@ const BEHIND: Scenario = Scenario::Crowd(Crowd {
 const FAR_BEHIND: Scenario =
     Scenario::Crowd(Crowd { faults: 3, client: 1, behind_ms: 24 * 3_600_000, writes: 12, ..CALM });
 
-/// Clients that die, and managers that start again.
-const DEATHS: Scenario =
-    Scenario::Crowd(Crowd { faults: 14, pause_ms: 120, client: 6, reset: 1, cut: 3, manager: 1, ..CALM });
-
 /// A block rots, and its node starts again.
 const ROT: Scenario = Scenario::Crowd(Crowd { faults: 1, rot: 1, pause_ms: 300, zeroes: 0, ..CALM });
 
@@ -151,11 +147,15 @@ const SMALL_LOG: Scenario =
 /// A drive that does little beside checkpoints.
 const CHECKPOINTS: Scenario = Scenario::Drive(Drive { checkpoint_every: 4, ..CUT });
 
+/// Why what happens while a request waits for its drive does not happen.
+const IN_RAM: &str =
+    "nothing: but the drives' maps of these fabrics are in RAM, so that admission and effect are one step";
+
 /// All hunts, in the order of the rules.
 pub const HUNTS: &[Hunt] = &[
     hunt(&[NoLease], Scenario::Stranded(Stranded::FromAll), 20),
     hunt(&[StaleEpochAdmitted], UNAWARE, 100),
-    harmless(
+    protected(
         &[NewerEpochAdmitted],
         UNAWARE,
         "leases: a target that can have missed its own eviction serves nobody, and every other member's entry leads to \
@@ -163,11 +163,13 @@ pub const HUNTS: &[Hunt] = &[
     ),
     protected(&[OutServes], UNAWARE, "the epoch: who asks a member that is out has an older one"),
     hunt(&[OutServes, StaleEpochAdmitted], UNAWARE, 100),
-    hunt(&[NoDrain], Scenario::Script(Script::SlowAdmission), 20),
-    hunt(&[ReadNotAdmittedAgain], RESYNCS, 200),
+    protected(&[NoDrain], Scenario::Script(Script::SlowAdmission), IN_RAM),
+    hunt(&[NoDrain, PagesNotCached], Scenario::Script(Script::SlowAdmission), 20),
+    protected(&[ReadNotAdmittedAgain], Scenario::Script(Script::SlowRead), IN_RAM),
+    hunt(&[ReadNotAdmittedAgain, PagesNotCached], Scenario::Script(Script::SlowRead), 20),
     harmless(&[EpochNotDurable], RESTARTS, "the lease: it counts with the map that came with it only"),
     protected(&[RestartForgetsEpoch], EVICTIONS, "the lease: it counts with the map that came with it only"),
-    hunt(&[RestartForgetsEpoch, RestartServesAtOnce], Scenario::Stranded(Stranded::Left), 20),
+    hunt(&[RestartForgetsEpoch, RestartServesAtOnce], Scenario::Script(Script::KnewBetter), 20),
     hunt(&[RestartServesAtOnce], Scenario::Stranded(Stranded::Restarted), 20),
     harmless(&[RestartVouches], EVICTIONS, "the map: before it has one, it knows nobody to vouch for"),
     hunt(&[AnswerBeforeDurable], BLACKOUTS, 40),
@@ -176,8 +178,8 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[OlderWriteTaken], CONFLICTS, 20),
     hunt(&[RepeatedSuperseded], CONFLICTS, 40),
     hunt(&[TakenWithoutEntry], CONFLICTS, 40),
-    hunt(&[WriteBeforeVerify], RESYNCS, 100),
-    hunt(&[RetryOnAnySuperseded], CONFLICTS, 100),
+    hunt(&[WriteBeforeVerify], Scenario::Script(Script::WriteToUnverified), 20),
+    hunt(&[RetryOnAnySuperseded], Scenario::Script(Script::TakenByOne), 20),
     hunt(&[SupersededSuffices], BEHIND, 40),
     hunt(&[CounterNotRaised], FAR_BEHIND, 40),
     hunt(&[SilenceIsAnAnswer], CONFLICTS, 40),
@@ -188,13 +190,13 @@ pub const HUNTS: &[Hunt] = &[
         "R9: whoever has seen the write has left its version in the open sets of those that refuse it",
     ),
     hunt(&[AppliedForgotten, RepairLeavesNoEntry], Scenario::Script(Script::AnswerKept), 60),
-    hunt(&[BlocksJudgedTogether], BEHIND, 40),
+    hunt(&[BlocksJudgedTogether], Scenario::Script(Script::PartlySuperseded), 20),
     hunt(&[ZeroWithoutVersion], CONFLICTS, 40),
     hunt(&[CopyKeepsAbsent], Scenario::Script(Script::DebrisOfAbsent), 20),
     hunt(&[NoSlowPath], CONFLICTS, 40),
     hunt(&[NoWriteBack], CONFLICTS, 40),
     hunt(&[RepairInSyncOnly], Scenario::Script(Script::RepairWhileSyncing), 20),
-    hunt(&[SettledBeforePut], CONFLICTS, 100),
+    hunt(&[SettledBeforePut], Scenario::Script(Script::PutDelayed), 20),
     hunt(&[SettledAtOnce], CONFLICTS, 40),
     protected(&[ReadsFromSyncing], RESYNCS, "the member: one that is syncing answers no read"),
     protected(&[SyncingServesReads], RESYNCS, "the client: it asks in-sync members only"),
@@ -218,9 +220,13 @@ pub const HUNTS: &[Hunt] = &[
         Scenario::Takeover,
         "the map, which comes with the lease, and the generation",
     ),
-    hunt(&[SessionsNotDurable, UnlistedSessionServed, GenerationNotChecked], Scenario::Takeover, 60),
-    hunt(&[SweepForgetsUnsettled], DEATHS, 40),
-    hunt(&[ForgottenUnswept], DEATHS, 40),
+    hunt(
+        &[SessionsNotDurable, UnlistedSessionServed, GenerationNotChecked],
+        Scenario::Script(Script::FencedOnce),
+        20,
+    ),
+    hunt(&[SweepForgetsUnsettled], Scenario::Script(Script::LeftAlone), 20),
+    hunt(&[ForgottenUnswept], Scenario::Takeover, 60),
     protected(
         &[SweptBeforeRefused],
         Scenario::Takeover,
@@ -236,30 +242,74 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[PromiseNotWaitedOut], Scenario::Stranded(Stranded::FromManager), 40),
     hunt(&[LeaseNotWaitedOut, PromiseNotWaitedOut], Scenario::Stranded(Stranded::FromAll), 40),
     hunt(&[PromiseIgnored], Scenario::Stranded(Stranded::FromManager), 40),
-    hunt(&[PromiseOutlivesRestart], EVICTIONS, 40),
+    harmless(
+        &[PromiseOutlivesRestart],
+        EVICTIONS,
+        "the lease: before it has a new one it vouches for nobody, and with it comes the list of those who are being evicted",
+    ),
     hunt(&[StintKeepsVerified], RESYNCS, 20),
-    hunt(&[StintKeepsMarks], EVICTIONS, 100),
-    hunt(&[MergesByVersion], EVICTIONS, 100),
-    hunt(&[CopyOverwritesNewer], RESYNCS, 100),
-    hunt(&[DigestsNotCompared], RESYNCS, 40),
-    hunt(&[HollowNotFilled], RESYNCS, 40),
-    hunt(&[EvictedSourceCopied], EVICTIONS, 100),
-    hunt(&[CopyTooEarly], RESYNCS, 200),
-    hunt(&[StaleStintCopied], EVICTIONS, 100),
-    hunt(&[StaleStintPromoted], EVICTIONS, 100),
-    hunt(&[CopyDropsMarks], EVICTIONS, 200),
-    hunt(&[MarksBeforeData], EVICTIONS, 200),
-    hunt(&[MarksOfUnheld], EVICTIONS, 100),
-    hunt(&[MarkAboveHeldCounts], EVICTIONS, 100),
-    hunt(&[MarksOfUnheld, MarkAboveHeldCounts], EVICTIONS, 100),
+    protected(
+        &[StintKeepsMarks],
+        Scenario::Script(Script::MarkOfBefore),
+        "a mark above what a block holds, which does not count: it says nothing that the copy does not",
+    ),
+    hunt(&[StintKeepsMarks, MarkAboveHeldCounts], Scenario::Script(Script::MarkOfBefore), 20),
+    hunt(&[MergesByVersion], Scenario::Script(Script::DebrisOfOlder), 20),
+    hunt(&[CopyOverwritesNewer], Scenario::Script(Script::WritesMeetCopy), 20),
+    hunt(&[DigestsNotCompared], Scenario::Script(Script::BackQuietly), 20),
+    hunt(&[HollowNotFilled], Scenario::Script(Script::SourceLost), 20),
+    harmless(
+        &[EvictedSourceCopied],
+        Scenario::Script(Script::ReplyOfBefore),
+        "the stint, and within it every write, which comes to this replica as well",
+    ),
+    hunt(&[CopyTooEarly, NewerEpochAdmitted], Scenario::Script(Script::WriteAround), 20),
+    protected(
+        &[CopyTooEarly],
+        Scenario::Script(Script::WriteAround),
+        "the epoch of the request: a source that does not know it answers nothing",
+    ),
+    protected(
+        &[StaleStintCopied],
+        Scenario::Script(Script::ReplyOfBefore),
+        "the epoch, which changes with the stint, and the record of a copy, which counts in its own stint only",
+    ),
+    protected(
+        &[StaleStintPromoted],
+        Scenario::Script(Script::WordOfBefore),
+        "the replica, which says nothing of a stint that is over",
+    ),
+    hunt(&[StaleStintPromoted, StaleStintCopied], Scenario::Script(Script::WordOfBefore), 20),
+    hunt(&[CopyDropsMarks], Scenario::Script(Script::OpenOnSource), 20),
+    protected(&[MarksBeforeData], Scenario::Script(Script::OpenWhileRead), IN_RAM),
+    hunt(&[MarksBeforeData, PagesNotCached], Scenario::Script(Script::OpenWhileRead), 60),
+    protected(
+        &[MarksOfUnheld],
+        Scenario::Script(Script::WritesFollowCopy),
+        "the replica: a mark above what a block holds does not count",
+    ),
+    protected(
+        &[MarkAboveHeldCounts],
+        Scenario::Script(Script::WritesFollowCopy),
+        "the copy, which brings no such marks, and the stint, which begins without any",
+    ),
+    hunt(&[MarksOfUnheld, MarkAboveHeldCounts], Scenario::Script(Script::WritesFollowCopy), 20),
     hunt(&[PromotedUnverified], RESYNCS, 40),
     protected(
         &[GenerationNotDurable],
         Scenario::Takeover,
         "the map, which comes with the lease, and the session, which is over",
     ),
-    hunt(&[GenerationNotDurable, SessionsNotDurable, UnlistedSessionServed], Scenario::Takeover, 60),
-    hunt(&[AttachBeforeGeneration], Scenario::Takeover, 40),
+    hunt(
+        &[GenerationNotDurable, SessionsNotDurable, RestartServesAtOnce],
+        Scenario::Script(Script::FencedOnceAlone),
+        20,
+    ),
+    harmless(
+        &[AttachBeforeGeneration],
+        Scenario::Takeover,
+        "the sweep of the sessions before, which the same targets have to refuse first, and for which the attach waits too",
+    ),
     hunt(&[AttachBeforeSweep], Scenario::Takeover, 40),
     harmless(
         &[MapNotDrained],
@@ -270,11 +320,15 @@ pub const HUNTS: &[Hunt] = &[
     protected(&[ClientTrustsData], ROT, "the drive: it checks all that it reads"),
     hunt(&[CrcNotChecked, ClientTrustsData], ROT, 40),
     hunt(&[DamageReadsAsZeroes], ROT, 40),
-    hunt(&[NoHeal], ROT, 40),
+    hunt(&[NoHeal], Scenario::Script(Script::HealedByReads), 20),
     hunt(&[DoubtNotChecked], DRIVE, 20),
-    hunt(&[DurableUnhappens], ROT, 40),
+    hunt(&[DurableUnhappens], Scenario::Script(Script::RottenInLog), 20),
     hunt(&[WatermarkPassesOpen], CONFLICTS, 40),
-    hunt(&[WatermarkPassesRestart], EVICTIONS, 100),
+    harmless(
+        &[WatermarkPassesRestart],
+        EVICTIONS,
+        "R3 and R9: a write starts again only where every member has refused its version, and remembers none of it",
+    ),
     harmless(&[SlowClock], Scenario::Stranded(Stranded::WithSlowClock), "the margin: that is what it is for"),
     protected(
         &[NoMargin],
@@ -282,7 +336,12 @@ pub const HUNTS: &[Hunt] = &[
         "nothing: but all clocks of this run go alike",
     ),
     hunt(&[NoMargin, SlowClock], Scenario::Stranded(Stranded::WithSlowClock), 40),
-    hunt(&[LeaseFromReceipt], Scenario::Stranded(Stranded::AfterLateAnswers), 60),
+    protected(
+        &[LeaseFromReceipt],
+        Scenario::Stranded(Stranded::AfterLateAnswers),
+        "the word of a member: it is asked for after the last grant, and waited out as long",
+    ),
+    hunt(&[LeaseFromReceipt, PromiseNotWaitedOut], Scenario::Stranded(Stranded::AfterLateAnswers), 60),
     protected(
         &[GrantWithoutMap],
         Scenario::Stranded(Stranded::Returning),
@@ -311,10 +370,15 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[ZoneTableInPlace], CHECKPOINTS, 60),
     hunt(&[RetiredReusedEarly], CHECKPOINTS, 60),
     hunt(&[PlaceReusedEarly], DRIVE, 40),
-    hunt(&[ReaderNotWaitedFor], SLOW_DRIVE, 400),
+    hunt(&[ReaderNotWaitedFor], Scenario::Drive(Drive { slow_reads: true, life_ms: 40, ..CUT }), 60),
     hunt(&[BatchCrcNotChecked], CROWDED_DRIVE, 60),
     hunt(&[LaterBatchNotSought], Scenario::Drive(Drive { rot_log: true, checkpoint_every: 200, ..CUT }), 60),
     hunt(&[DoubtNotSettled], Scenario::Drive(Drive { cut_recovery: true, ..CUT }), 60),
     hunt(&[CursorBeforeChunks], Scenario::Interrupted, 60),
     hunt(&[GroupDroppedFirst], DRIVE, 40),
+    protected(
+        &[PagesNotCached],
+        Scenario::Script(Script::SlowAdmission),
+        "nothing needs to: it is slow, and right",
+    ),
 ];

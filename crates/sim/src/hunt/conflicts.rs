@@ -1,0 +1,159 @@
+//! Scripts about writes that meet, and about readers who see one halfway (R1, R3, R5, R6, R8).
+
+use super::actor::{
+    Actor, about_ms, becomes, changes, cut_off, fast, leave, slow, start_cold, until, version,
+    with_slow_operation,
+};
+use super::stage::Stage;
+use std::time::Duration;
+use weft_rt::sleep;
+use weft_types::Role;
+
+/// One of two members takes a write, the other one holds a newer one. The write is seen, then the newer one is, and
+/// then whatever the writer still does arrives.
+pub async fn taken_by_one() -> Result<(), String> {
+    let stage = Stage::set(3, 2).await;
+    let nodes = stage.holders().await;
+    let (a, b) = (nodes[0], nodes[1]);
+    let behind = Actor::enter(&stage, 0, "behind").await;
+    let ahead = Actor::enter(&stage, 1, "ahead").await;
+    let reader = Actor::enter(&stage, 2, "reader").await;
+    until(&reader.write(0).done).await;
+    sleep(Duration::from_millis(600)).await;
+    ahead.cut_to(a, true);
+    let before = version(&stage, b, 0).await;
+    let newer = ahead.write(0);
+    changes(&stage, b, 0, before).await;
+    sleep(Duration::from_millis(2)).await;
+    // A takes the older one, and answers late; by then nothing more of its writer gets through.
+    slow(&stage, a, Duration::from_millis(10));
+    let older = behind.write_by_clock(0, 1, -300_000);
+    sleep(about_ms(1, 3)).await;
+    [a, b].iter().for_each(|n| behind.cut_to(*n, true));
+    sleep(Duration::from_millis(60)).await;
+    fast(&stage, a);
+    leave(&stage, b).await;
+    reader.read_again(0, 3).await;
+    ahead.cut_to(a, false);
+    until(&newer.done).await;
+    reader.read_again(0, 3).await;
+    [a, b].iter().for_each(|n| behind.cut_to(*n, false));
+    until(&older.done).await;
+    reader.read_again(0, 3).await;
+    stage.heal();
+    stage.finish_with_sessions().await
+}
+
+/// A reader finds a write on one of two members, and cannot put it on the other one.
+pub async fn put_delayed() -> Result<(), String> {
+    let stage = Stage::set(3, 2).await;
+    let nodes = stage.holders().await;
+    let (a, b) = (nodes[0], nodes[1]);
+    let writer = Actor::enter(&stage, 0, "writer").await;
+    let reader = Actor::enter(&stage, 1, "reader").await;
+    let other = Actor::enter(&stage, 2, "other").await;
+    let third = Actor::enter(&stage, 3, "third").await;
+    until(&reader.write(0).done).await;
+    reader.be_quiet().await;
+    writer.cut_to(b, true);
+    let before = version(&stage, a, 0).await;
+    let _write = writer.write(0);
+    changes(&stage, a, 0, before).await;
+    // It asks both what they hold; what B answers arrives when B hears nothing more.
+    reader.cut_from(b, true);
+    let reads: Vec<_> = (0..6).map(|_| reader.read(0)).collect();
+    sleep(about_ms(3, 2)).await;
+    reader.cut_to(b, true);
+    reader.cut_from(b, false);
+    sleep(about_ms(3, 2)).await;
+    other.reach_only(a);
+    other.read_now(0..1).await;
+    third.reach_only(b);
+    third.read_now(0..1).await;
+    drop(reads);
+    stage.heal();
+    stage.finish_with_sessions().await
+}
+
+/// Of a request of two blocks one meets a newer write, which was complete before.
+pub async fn partly_superseded() -> Result<(), String> {
+    let stage = Stage::set(3, 2).await;
+    let behind = Actor::enter(&stage, 0, "behind").await;
+    let other = Actor::enter(&stage, 1, "other").await;
+    until(&other.write_by_clock(0, 2, 0).done).await;
+    sleep(Duration::from_millis(500)).await;
+    until(&other.write(1).done).await;
+    other.be_quiet().await;
+    until(&behind.write_by_clock(0, 2, -300_000).done).await;
+    other.read_again(0, 2).await;
+    other.read_again(1, 2).await;
+    stage.finish_with_sessions().await
+}
+
+/// A read waits for the drive while its member is evicted and comes back, with what a client left on it alone.
+pub async fn slow_read() -> Result<(), String> {
+    let stage = Stage::set(3, 2).await;
+    let nodes = stage.holders().await;
+    let (a, b) = (nodes[0], nodes[1]);
+    let writer = Actor::enter(&stage, 0, "writer").await;
+    let reader = Actor::enter(&stage, 1, "reader").await;
+    let other = Actor::enter(&stage, 2, "other").await;
+    until(&other.write(0).done).await;
+    other.be_quiet().await;
+    writer.cut_to(a, true);
+    let before = version(&stage, b, 0).await;
+    let _write = writer.write(0);
+    changes(&stage, b, 0, before).await;
+    sleep(Duration::from_millis(2)).await;
+    writer.cut_to(b, true);
+    start_cold(&stage, b).await;
+    reader.hear_of_nothing(true);
+    reader.reach_only(b);
+    let begin = || (0..8).map(|_| reader.read(0)).collect::<Vec<_>>();
+    let reads = with_slow_operation(&stage, b, Duration::from_millis(450), begin).await;
+    cut_off(&stage, b, true);
+    stage.cut(stage.host(a), stage.host(b), true);
+    stage.complain_of(b);
+    becomes(&stage, b, Role::Out).await;
+    cut_off(&stage, b, false);
+    becomes(&stage, b, Role::Syncing).await;
+    sleep(Duration::from_millis(450)).await;
+    stage.cut(stage.host(a), stage.host(b), false);
+    becomes(&stage, b, Role::InSync).await;
+    other.read_again(0, 4).await;
+    drop(reads);
+    stage.heal();
+    stage.finish_with_sessions().await
+}
+
+/// A member knows that it is not in-sync any more, loses power, and starts again where nobody tells it.
+pub async fn knew_better() -> Result<(), String> {
+    let stage = Stage::set(3, 2).await;
+    let nodes = stage.holders().await;
+    let (a, b) = (nodes[0], nodes[1]);
+    let writer = Actor::enter(&stage, 0, "writer").await;
+    let reader = Actor::enter(&stage, 1, "reader").await;
+    until(&writer.write(0).done).await;
+    writer.be_quiet().await;
+    start_cold(&stage, a).await;
+    reader.hear_of_nothing(true);
+    reader.reach_only(a);
+    cut_off(&stage, a, true);
+    stage.cut(stage.host(a), stage.host(b), true);
+    becomes(&stage, a, Role::Out).await;
+    writer.cut_to(a, true);
+    until(&writer.write(0).done).await;
+    writer.be_quiet().await;
+    cut_off(&stage, a, false);
+    becomes(&stage, a, Role::Syncing).await;
+    sleep(about_ms(10, 10)).await;
+    stage.bed.kill_node(a, weft_rt::sim::Crash::PowerCut);
+    cut_off(&stage, a, true);
+    stage.bed.start_node(a);
+    for _ in 0..6 {
+        sleep(Duration::from_millis(20)).await;
+        reader.read_now(0..1).await;
+    }
+    stage.heal();
+    stage.finish_with_sessions().await
+}

@@ -1,0 +1,56 @@
+//! Scripts about blocks that rot on one drive: another copy heals them, and none steps back to an older version.
+
+use super::actor::{Actor, about_ms, leave, until};
+use super::stage::Stage;
+use crate::workload::fill_block;
+use std::time::Duration;
+use weft_rt::sim::Crash;
+use weft_rt::sleep;
+
+/// A block rots on one drive and is read; then the other drive is lost for good.
+pub async fn healed_by_reads() -> Result<(), String> {
+    let stage = Stage::set(3, 2).await;
+    let nodes = stage.holders().await;
+    let (a, b) = (nodes[0], nodes[1]);
+    let writer = Actor::enter(&stage, 0, "writer").await;
+    let write = writer.write(0);
+    until(&write.done).await;
+    writer.be_quiet().await;
+    if !stage.bed.rot(a, &fill_block(0, write.value)) {
+        return Err("the block is not on the drive that is to rot".into());
+    }
+    writer.read_again(0, 12).await;
+    leave(&stage, b).await;
+    match weft_rt::timeout(Duration::from_secs(2), writer.read(0)).await {
+        Ok(Ok(Ok(()))) => {}
+        other => return Err(format!("a block that was read and healed cannot be read again: {other:?}")),
+    }
+    stage.heal();
+    stage.finish_with_sessions().await
+}
+
+/// The newest version of a block rots on one drive, which then loses power.
+pub async fn rotten_in_log() -> Result<(), String> {
+    let stage = Stage::set(3, 2).await;
+    let a = stage.holders().await[0];
+    let writer = Actor::enter(&stage, 0, "writer").await;
+    until(&writer.write(0).done).await;
+    let write = writer.write(0);
+    until(&write.done).await;
+    writer.be_quiet().await;
+    // Later batches say that it was durable.
+    for block in 1..4 {
+        until(&writer.write(block).done).await;
+        sleep(about_ms(1, 2)).await;
+    }
+    if !stage.bed.rot(a, &fill_block(0, write.value)) {
+        return Err("the block is not on the drive that is to rot".into());
+    }
+    stage.bed.kill_node(a, Crash::PowerCut);
+    sleep(Duration::from_millis(1)).await;
+    stage.bed.start_node(a);
+    sleep(Duration::from_millis(30)).await;
+    writer.read_again(0, 12).await;
+    stage.heal();
+    stage.finish_with_sessions().await
+}
