@@ -140,7 +140,15 @@ fn bad_volumes_are_refused_with_what_to_do() {
     assert_eq!(fs::read(bed.path("there")).expect("still there"), b"x");
     // A file that nothing could be written to is no export: it does not stay behind.
     let mut limited = Command::new("sh");
-    limited.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "sh", bed::WEFT, "volume", "export", "small"]);
+    limited.args([
+        "-c",
+        "trap '' XFSZ; ulimit -f 0; exec \"$@\"",
+        "sh",
+        bed::WEFT,
+        "volume",
+        "export",
+        "small",
+    ]);
     limited.arg(bed.path("nothing")).env("WEFT_FABRIC", bed.fabric()).stdin(Stdio::null());
     said(limited.output().expect("sh runs")).fails(1, &["nothing", "too large"]);
     assert!(!bed.path("nothing").exists());
