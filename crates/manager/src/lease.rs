@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::coverage::{Path, mark};
-use weft_rt::{now, spawn};
+use weft_rt::{Mutation, mutated, now, spawn};
 use weft_types::{DriveId, FabricMap, Group, MapVersion, NodeId, Role, with_causes};
 use weft_wire::Status;
 use weft_wire::control::{ManagerAnswer, TargetRequest};
@@ -57,7 +57,8 @@ impl State {
     fn awaited(&self, node: NodeId, age: Duration) -> Vec<String> {
         let of_groups = |g: &Group| g.slots.iter().filter_map(|s| self.node_of(s.drive)).collect::<Vec<_>>();
         let holders: BTreeSet<NodeId> = self.map.groups.values().flat_map(of_groups).collect();
-        if age >= self.map.durations.lease_wait() || !holders.contains(&node) {
+        let is_old = age >= self.map.durations.lease_wait() || mutated(Mutation::GrantsUnawaited);
+        if is_old || !holders.contains(&node) {
             return Vec::new();
         }
         let is_unheard = |n: &NodeId| self.members.get(n).is_some_and(|m| m.incarnation.is_none());

@@ -116,6 +116,7 @@ mutations! {
     GrantWithoutMap, "lease", "grant-without-map", "A grant counts before the map that it names is adopted.";
     JoinWithoutMap, "lease", "join-without-map", "A target that joins does not adopt the map that comes with the answer.";
     LeaderDoesNotWait, "lease", "leader-does-not-wait", "A new manager does not wait for the leases of the one before.";
+    GrantsUnawaited, "lease", "grants-unawaited", "A new manager grants leases before all that may know more have joined.";
     VouchedByAny, "lease", "vouched-by-any", "The word of some member is enough, where that of all is needed.";
     CommitWithoutFlush, "store", "commit-without-flush", "A batch counts as durable before the drive was flushed.";
     DataNotAwaited, "store", "data-not-awaited", "A batch is flushed before the data that it speaks of is written.";

@@ -88,7 +88,7 @@ impl GroupState {
                 self.marks.advance(slot, watermark);
             }
             Record::ForgetSession { slot, .. } => self.marks.forget(slot),
-            Record::Verified { object, chunk, stint, .. } if self.stint == Some(stint) => {
+            Record::Verified { object, chunk, stint, .. } if self.is_stint(stint) => {
                 self.mark_verified(object, chunk);
             }
             Record::Cursor { stint, cursor, .. } if self.stint == Some(stint) => self.raise_cursor(cursor),
@@ -127,9 +127,14 @@ impl GroupState {
         VerifyState { stint: self.stint, cursor: self.cursor, ahead: self.ahead.len() }
     }
 
+    /// Whether the drive is in this stint.
+    fn is_stint(&self, stint: Epoch) -> bool {
+        self.stint == Some(stint) || mutated(Mutation::StaleStintCopied)
+    }
+
     /// Checks that a copy belongs to the stint that the drive is in (R13).
     pub(crate) fn check_stint(&self, stint: Epoch) -> Result<(), StoreError> {
-        if self.stint == Some(stint) || mutated(Mutation::StaleStintCopied) {
+        if self.is_stint(stint) {
             return Ok(());
         }
         Err(StoreError::StaleStint { group: self.entry.id, found: stint, current: self.stint })

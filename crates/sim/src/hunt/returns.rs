@@ -61,7 +61,8 @@ pub async fn write_to_unverified() -> Result<(), String> {
 /// A replica comes back and copies a block from a member that has not heard of that; then a client who has not either
 /// writes the block.
 pub async fn write_around() -> Result<(), String> {
-    let stage = Stage::set(3, 2).await;
+    // The copy gives way to clients for a tenth of a second, and A, which hears of nothing, has to serve it by its lease.
+    let stage = Stage::set_with(3, 2, 500, 10).await;
     let nodes = stage.holders().await;
     let (a, b) = (nodes[0], nodes[1]);
     let writer = Actor::enter(&stage, 0, "writer").await;
@@ -73,9 +74,11 @@ pub async fn write_around() -> Result<(), String> {
     writer.hear_of_nothing(true);
     sim::set_blocked(crate::manager_host(), stage.host(a), true);
     stage.bed.start_node(b);
-    let _ = weft_rt::timeout(Duration::from_millis(50), becomes(&stage, b, Role::InSync)).await;
+    let _ = weft_rt::timeout(Duration::from_millis(400), becomes(&stage, b, Role::InSync)).await;
     let write = writer.write(0);
-    sleep(Duration::from_millis(3)).await;
+    let _ = weft_rt::timeout(Duration::from_millis(20), until(&write.done)).await;
+    reader.reach_only(b);
+    reader.read_now(0..1).await;
     stage.heal();
     until(&write.done).await;
     becomes(&stage, b, Role::InSync).await;

@@ -199,8 +199,8 @@ async fn slow_admission() -> Result<(), String> {
     // A has to read the block's entry anew, and the writer hears of nothing.
     start_cold(&stage, a).await;
     writer.hear_of_nothing(true);
-    // Shorter than a lease: A has to serve B's copy meanwhile.
-    slow(&stage, a, about_ms(80, 15));
+    // Longer than B's copy, whose questions give way to clients for a fifth of a second each.
+    slow(&stage, a, about_ms(650, 50));
     let written = writer.write(0).done;
     sleep(Duration::from_millis(2)).await;
     fast(&stage, a);
@@ -208,7 +208,8 @@ async fn slow_admission() -> Result<(), String> {
     stage.bed.start_node(b);
     becomes(&stage, b, Role::InSync).await;
     until(&written).await;
-    reader.read_again(0, 12).await;
+    reader.reach_only(b);
+    reader.read_now(0..1).await;
     stage.heal();
     stage.finish_with_sessions().await
 }

@@ -258,7 +258,7 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[CopyOverwritesNewer], Scenario::Script(Script::WritesMeetCopy), 20),
     hunt(&[DigestsNotCompared], Scenario::Script(Script::BackQuietly), 20),
     hunt(&[HollowNotFilled], Scenario::Script(Script::SourceLost), 20),
-    harmless(
+    protected(
         &[EvictedSourceCopied],
         Scenario::Script(Script::ReplyOfBefore),
         "the stint, and within it every write, which comes to this replica as well",
@@ -280,6 +280,7 @@ pub const HUNTS: &[Hunt] = &[
         "the replica, which says nothing of a stint that is over",
     ),
     hunt(&[StaleStintPromoted, StaleStintCopied], Scenario::Script(Script::WordOfBefore), 20),
+    hunt(&[StaleStintCopied, EvictedSourceCopied], Scenario::Script(Script::ReplyOfBefore), 60),
     hunt(&[CopyDropsMarks], Scenario::Script(Script::OpenOnSource), 20),
     protected(&[MarksBeforeData], Scenario::Script(Script::OpenWhileRead), IN_RAM),
     hunt(&[MarksBeforeData, PagesNotCached], Scenario::Script(Script::OpenWhileRead), 60),
@@ -358,7 +359,22 @@ pub const HUNTS: &[Hunt] = &[
         Scenario::Stranded(Stranded::WithNewManager),
         "the word of a member: it is waited out as long as a lease",
     ),
-    hunt(&[LeaderDoesNotWait, PromiseNotWaitedOut], Scenario::Stranded(Stranded::WithNewManager), 60),
+    protected(
+        &[LeaderDoesNotWait, PromiseNotWaitedOut],
+        Scenario::Stranded(Stranded::WithNewManager),
+        "the grants: a manager younger than a lease grants none before all have joined, and nobody is evicted without \
+         another member that has one",
+    ),
+    protected(
+        &[GrantsUnawaited],
+        Scenario::Stranded(Stranded::WithNewManager),
+        "the wait for the leases of the manager before, and the word of a member",
+    ),
+    hunt(
+        &[LeaderDoesNotWait, GrantsUnawaited, PromiseNotWaitedOut],
+        Scenario::Stranded(Stranded::WithNewManager),
+        60,
+    ),
     hunt(&[VouchedByAny], Scenario::Stranded(Stranded::ByOnePeer), 40),
     hunt(&[CommitWithoutFlush], DRIVE, 20),
     hunt(&[DataNotAwaited], SLOW_DRIVE, 40),
