@@ -65,7 +65,9 @@ impl Stranded {
                 }
             });
         }
-        sleep(Duration::from_millis(150 + random_below(100))).await;
+        // A target asks its peers every quarter of a lease, but first a quarter of a usual one after it has started.
+        let settles_ms = if self == Stranded::FromManager { 550 } else { 150 };
+        sleep(Duration::from_millis(settles_ms + random_below(100))).await;
         let own = stage.host(victim);
         if self == Stranded::AfterLateAnswers {
             // Each answer travels for up to almost half a lease, which is as long as a target waits for it.
