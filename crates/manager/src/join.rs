@@ -40,11 +40,12 @@ impl Manager {
             return Err(Denied::new(Status::NotReady, self.halt_as_stale(text)));
         }
         self.check_namesake(&map, name, addr, incarnation)?;
-        let refused = self.check_drives(&map, name, &drives);
+        let refused = self.check_drives(&map, name, incarnation, &drives);
         let (left_out, drives): (Vec<_>, Vec<_>) =
             drives.into_iter().partition(|d| refused.contains_key(&d.id));
-        let older = left_out.iter().filter(|r| refused.get(&r.id) == self.why_older(&map, r).as_ref());
-        let older = older.map(|r| r.id).collect();
+        let is_older =
+            |r: &&DriveReport| refused.get(&r.id) == self.why_older(&map, name, incarnation, r).as_ref();
+        let older = left_out.iter().filter(is_older).map(|r| r.id).collect();
         let node = self.enter_node(&map, name, addr)?;
         self.enter_drives(node, &drives)?;
         let is_restart = self.note_join(node, incarnation, &drives, refused.clone(), older);
@@ -83,7 +84,13 @@ impl Manager {
     }
 
     /// Finds the drives that the node must not serve, and says why. The others join all the same.
-    fn check_drives(&self, map: &FabricMap, name: &str, drives: &[DriveReport]) -> BTreeMap<DriveId, String> {
+    fn check_drives(
+        &self,
+        map: &FabricMap,
+        name: &str,
+        incarnation: u64,
+        drives: &[DriveReport],
+    ) -> BTreeMap<DriveId, String> {
         let (mut paths, mut refused) = (BTreeMap::new(), BTreeMap::new());
         for report in drives {
             let twin = paths.insert(report.id, &report.path);
@@ -93,7 +100,7 @@ impl Manager {
                      leave it out, or format it anew",
                     report.id, report.path
                 )),
-                None => self.why_not(map, name, report),
+                None => self.why_not(map, name, incarnation, report),
             };
             let Some(why) = why else { continue };
             let is_news = {
@@ -110,7 +117,7 @@ impl Manager {
     }
 
     /// Why a drive that a node has found cannot be served by it.
-    fn why_not(&self, map: &FabricMap, name: &str, report: &DriveReport) -> Option<String> {
+    fn why_not(&self, map: &FabricMap, name: &str, incarnation: u64, report: &DriveReport) -> Option<String> {
         let (id, path) = (report.id, &report.path);
         if map.removed_drives.contains(&id) {
             return Some(format!(
@@ -126,7 +133,7 @@ impl Manager {
             ));
         }
         match map.nodes.get(&listed.node).filter(|n| n.name != name) {
-            None => self.why_older(map, report),
+            None => self.why_older(map, name, incarnation, report),
             Some(node) => {
                 let is_up = self.state.borrow().members.get(&node.id).is_some_and(|m| m.serves(id));
                 let (found, hint) = if is_up {
@@ -148,8 +155,20 @@ impl Manager {
     /// Whether a drive holds less than its target had promised that it does: it was replaced by an older copy of
     /// itself, or has lost writes. As long as a group takes it for up to date, it must not serve. Once it is out
     /// of all of them it may come back, and is compared with the other copies from its first block to its last.
-    fn why_older(&self, map: &FabricMap, report: &DriveReport) -> Option<String> {
+    ///
+    /// What a process says of a drive that it has joined with before is no older copy but an older message: it
+    /// joined again, and this try was on its way for longer than what came after it.
+    fn why_older(
+        &self,
+        map: &FabricMap,
+        name: &str,
+        incarnation: u64,
+        report: &DriveReport,
+    ) -> Option<String> {
         let known = self.state.borrow().commits.get(&report.id).copied()?;
+        if self.has_joined_with(map, name, incarnation, report.id) {
+            return None;
+        }
         let is_trusted = map.groups.values().any(|g| g.write_set().any(|d| d == report.id));
         // A target of an older release does not say.
         if report.commit == 0 || report.commit >= known || !is_trusted {
@@ -161,6 +180,13 @@ impl Manager {
              other copies. Where it is the only one: put back what was there, or see `weft volume repair --help`",
             report.id, report.path, report.commit
         ))
+    }
+
+    /// Whether this process of the node's target has joined with a drive, and was not refused.
+    fn has_joined_with(&self, map: &FabricMap, name: &str, incarnation: u64, drive: DriveId) -> bool {
+        let state = self.state.borrow();
+        let member = map.node_named(name).and_then(|node| state.members.get(&node.id));
+        member.is_some_and(|m| m.incarnation == Some(incarnation) && m.drives.contains(&drive))
     }
 
     fn enter_node(&self, map: &FabricMap, name: &str, addr: &str) -> Result<NodeId, CommitError> {
@@ -211,10 +237,18 @@ impl Manager {
         refused: BTreeMap<DriveId, String>,
         older: BTreeSet<DriveId>,
     ) -> bool {
+        let map = self.map();
+        let name = map.nodes.get(&node).map_or("", |n| n.name.as_str());
+        let again: BTreeSet<DriveId> = { drives.iter().map(|r| r.id) }
+            .filter(|d| self.has_joined_with(&map, name, incarnation, *d))
+            .collect();
         let mut state = self.state.borrow_mut();
         for report in drives {
-            let before = state.commits.insert(report.id, report.commit);
-            state.commits_kept.1 |= before != Some(report.commit);
+            let before = state.commits.get(&report.id).copied();
+            let known = before.filter(|_| again.contains(&report.id)).unwrap_or(0);
+            let commit = report.commit.max(known);
+            state.commits.insert(report.id, commit);
+            state.commits_kept.1 |= before != Some(commit);
         }
         let member = state.members.get_mut(&node).expect("every node of the map has a member");
         let is_restart = member.incarnation.is_some_and(|i| i != incarnation);

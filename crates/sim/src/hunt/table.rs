@@ -272,7 +272,7 @@ pub const HUNTS: &[Hunt] = &[
     protected(
         &[StaleStintCopied],
         Scenario::Script(Script::ReplyOfBefore),
-        "the epoch, which changes with the stint, and the record of a copy, which counts in its own stint only",
+        "the epoch, which changes with the stint: an answer of an older one is dropped",
     ),
     protected(
         &[StaleStintPromoted],
@@ -357,7 +357,7 @@ pub const HUNTS: &[Hunt] = &[
     protected(
         &[LeaderDoesNotWait],
         Scenario::Stranded(Stranded::WithNewManager),
-        "the word of a member: it is waited out as long as a lease",
+        "the word of a member, which is waited out as long as a lease, and the grants, of which there are none before all have joined",
     ),
     protected(
         &[LeaderDoesNotWait, PromiseNotWaitedOut],
