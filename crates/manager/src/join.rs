@@ -166,7 +166,12 @@ impl Manager {
         report: &DriveReport,
     ) -> Option<String> {
         let known = self.state.borrow().commits.get(&report.id).copied()?;
-        if self.has_joined_with(map, name, incarnation, report.id) {
+        let has_joined = {
+            let state = self.state.borrow();
+            let member = map.node_named(name).and_then(|node| state.members.get(&node.id));
+            member.is_some_and(|m| m.has_joined_with(incarnation, report.id))
+        };
+        if has_joined {
             return None;
         }
         let is_trusted = map.groups.values().any(|g| g.write_set().any(|d| d == report.id));
@@ -180,13 +185,6 @@ impl Manager {
              other copies. Where it is the only one: put back what was there, or see `weft volume repair --help`",
             report.id, report.path, report.commit
         ))
-    }
-
-    /// Whether this process of the node's target has joined with a drive, and was not refused.
-    fn has_joined_with(&self, map: &FabricMap, name: &str, incarnation: u64, drive: DriveId) -> bool {
-        let state = self.state.borrow();
-        let member = map.node_named(name).and_then(|node| state.members.get(&node.id));
-        member.is_some_and(|m| m.incarnation == Some(incarnation) && m.drives.contains(&drive))
     }
 
     fn enter_node(&self, map: &FabricMap, name: &str, addr: &str) -> Result<NodeId, CommitError> {
@@ -237,16 +235,12 @@ impl Manager {
         refused: BTreeMap<DriveId, String>,
         older: BTreeSet<DriveId>,
     ) -> bool {
-        let map = self.map();
-        let name = map.nodes.get(&node).map_or("", |n| n.name.as_str());
-        let again: BTreeSet<DriveId> = { drives.iter().map(|r| r.id) }
-            .filter(|d| self.has_joined_with(&map, name, incarnation, *d))
-            .collect();
         let mut state = self.state.borrow_mut();
         for report in drives {
             let before = state.commits.get(&report.id).copied();
-            let known = before.filter(|_| again.contains(&report.id)).unwrap_or(0);
-            let commit = report.commit.max(known);
+            let is_again =
+                state.members.get(&node).is_some_and(|m| m.has_joined_with(incarnation, report.id));
+            let commit = report.commit.max(before.filter(|_| is_again).unwrap_or(0));
             state.commits.insert(report.id, commit);
             state.commits_kept.1 |= before != Some(commit);
         }

@@ -110,6 +110,11 @@ impl Member {
         self.suspicion.as_ref().map(|s| s.since)
     }
 
+    /// Whether this process of the node's target has joined with a drive, and was not refused.
+    pub(crate) fn has_joined_with(&self, incarnation: u64, drive: DriveId) -> bool {
+        self.incarnation == Some(incarnation) && self.drives.contains(&drive)
+    }
+
     /// Whether it serves this drive, as far as is known.
     pub(crate) fn serves(&self, drive: DriveId) -> bool {
         self.is_up() && self.drives.contains(&drive) && !self.failed.contains_key(&drive)

@@ -165,7 +165,8 @@ impl Actor {
     }
 }
 
-async fn take_alone(stage: &Rc<Stage>, name: &str) -> Volume {
+/// Attaches the volume exclusively, and takes it away from whoever has it.
+pub async fn take_alone(stage: &Rc<Stage>, name: &str) -> Volume {
     loop {
         let attempt = async {
             let fabric = Fabric::connect(&stage.bed.managers(), name).await?;

@@ -1,6 +1,7 @@
 //! An exclusive attach takes a volume away from a client that does not know it yet, and whose writes are under way.
 //! From then on nothing but what the new client does may change a block (R10, R16).
 
+use super::actor::take_alone;
 use super::crowd;
 use super::stage::Stage;
 use crate::clients::client_host;
@@ -55,7 +56,7 @@ pub async fn run() -> Result<(), String> {
                 stage.restart(node, Duration::from_millis(random_below(20))).await;
             })
         });
-        let volume = take(&stage).await;
+        let volume = take_alone(&stage, "successor").await;
         watch(&stage, &volume).await?;
         late.await.ok();
         if let Some(restarts) = restarts {
@@ -92,21 +93,6 @@ async fn write_on(stage: Rc<Stage>) {
         let _ = lane.await;
     }
     std::future::pending::<()>().await;
-}
-
-async fn take(stage: &Rc<Stage>) -> Volume {
-    loop {
-        let attempt = async {
-            let fabric = Fabric::connect(&stage.bed.managers(), "successor").await?;
-            let mode = AttachMode::Exclusive;
-            let options = AttachOptions { mode, preempt: true, io_timeout: Duration::from_secs(3600) };
-            fabric.attach(super::stage::VOLUME, options).await
-        };
-        match weft_rt::timeout(Duration::from_secs(20), attempt).await {
-            Ok(Ok(volume)) => return volume,
-            _ => sleep(Duration::from_millis(20)).await,
-        }
-    }
 }
 
 /// Nobody else may write: what is read stays, and what is written is read.
