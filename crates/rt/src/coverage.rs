@@ -58,6 +58,7 @@ paths! {
     GenerationRaised "generation-raised" "A request of a newer generation raises it durably (R16)."
     WriteToUnverified "write-to-unverified" "A write waits for a block of a syncing replica to be verified (R4)."
     HollowFetch "hollow-fetch" "A chunk is fetched without its data, for a write that waits (R4)."
+    VersionsAhead "versions-ahead" "A chunk's versions are fetched ahead of its data, so that no write has to wait (R4)."
     HollowFilled "hollow-filled" "The walk brings the data of a chunk that was fetched hollow (R12)."
     CopyRaced "copy-raced" "A fetched chunk holds something older than a write that came meanwhile (R12)."
     CopyOfDamaged "copy-of-damaged" "A block that the source cannot read is copied as damaged (R12)."

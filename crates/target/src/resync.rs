@@ -1,12 +1,13 @@
 //! Resync, R12 to R15: a syncing replica compares every chunk with an in-sync one and fetches what differs.
 //!
 //! ```text
-//! every in-sync member has the epoch durably -> walk over all chunks, and fetch on demand -> verified -> promoted
+//! every in-sync member has the epoch durably -> versions ahead -> walk over all chunks -> all verified -> promoted
 //! ```
-//! On demand, for a write that waits, a chunk is fetched hollow: versions and marks, most of its data as damaged (R12).
-//! That is all that a write's verdict depends on, and a hundredth of the bytes. The walk fills it before it passes. Only
-//! of complete versions the data is left out: every in-sync member has it, whatever becomes of the source. Of an open
-//! one, such as that of the write which waits, the data comes along.
+//! While clients are there, the versions go ahead of the data: chunks are fetched hollow, versions and marks with most of
+//! the data as damaged (R12). That is all that a write's verdict depends on, and a hundredth of the bytes, so writes soon
+//! wait for nothing. One that comes to a chunk before that has it fetched at once, hollow too. The walk fills a hollow
+//! chunk before it passes. Only of complete versions the data is left out: every in-sync member has it, whatever becomes
+//! of the source. Of an open one, such as that of the write which waits, the data comes along.
 //!
 //! It pulls: the source only answers. It never serves a chunk that is not verified, never counts what this replica
 //! held before the stint, and never decides that it is in-sync: the manager does.
@@ -49,6 +50,8 @@ pub(crate) struct Resync {
     hollow: RefCell<BTreeSet<ChunkKey>>,
     /// From where on chunks may be fetched hollow; `None`: nowhere. Below, the walk has looked for the last time.
     hollow_from: Cell<Option<ChunkKey>>,
+    /// From where on versions have not gone ahead of the data yet; `None`: nowhere.
+    ahead_from: Cell<Option<ChunkKey>>,
     chunks_verified: Cell<u64>,
     chunks_total: Cell<u64>,
     blocks_copied: Cell<u64>,
@@ -81,6 +84,7 @@ impl Resync {
             changed: Notify::default(),
             hollow: RefCell::default(),
             hollow_from: Cell::new(Some(FIRST)),
+            ahead_from: Cell::new(Some(FIRST)),
             chunks_verified: Cell::new(0),
             chunks_total: Cell::new(0),
             blocks_copied: Cell::new(0),
@@ -331,38 +335,72 @@ impl Target {
     /// Verifies all chunks in key order, from the cursor on.
     async fn walk(self: &Rc<Self>, resync: &Rc<Resync>) -> Result<(), Setback> {
         let (store, group) = (&resync.member.drive.store, resync.member.group);
-        let mut limit = DIGESTS_MAX;
-        loop {
-            let state = store.verify_state(group).filter(|s| s.stint == Some(resync.stint));
-            let Cursor::At(object, chunk) = state.ok_or(Setback::Over)?.cursor else { return Ok(()) };
-            let from = (object, chunk);
-            let source = self.pick_source(resync)?;
-            let (theirs, marks) = match self.source_digests(resync, source, from, limit).await {
-                Err(Setback::TooMuch) if limit > 1 => {
-                    limit /= 2;
-                    continue;
-                }
-                other => other?,
-            };
-            let is_last = theirs.len() < limit;
-            let to =
-                theirs.last().filter(|_| !is_last).and_then(|(object, chunk, _)| after((*object, *chunk)));
-            // R14. Watermarks are true whatever a block holds; entries count with the chunk that they belong to.
-            let watermarks = Marks { open: vec![], watermarks: marks.watermarks };
-            store.merge_marks(group, resync.stint, watermarks).await.map_err(setback)?;
-            self.throttle.turn(Work::Compare, Duration::MAX).await;
-            let ours = self.own_digests(resync, from, to).await?;
-            let jobs = jobs(merge(&theirs, &ours), marks.open);
+        while let Cursor::At(object, chunk) = self.cursor(resync)? {
+            self.go_ahead(resync).await?;
+            let stretch = self.compare(resync, (object, chunk)).await?;
+            let to = stretch.to;
+            let cursor = to.map_or(Cursor::End, |(object, chunk)| Cursor::At(object, chunk));
             if mutated(Mutation::CursorBeforeChunks) {
-                let cursor = to.map_or(Cursor::End, |(object, chunk)| Cursor::At(object, chunk));
                 store.set_cursor(group, resync.stint, cursor).await.map_err(setback)?;
             }
-            self.verify_all(resync, source, jobs).await?;
+            while self.verify_all(resync, &stretch, Pass::Walk).await? == Progress::ClientsCame {
+                self.go_ahead(resync).await?;
+            }
             resync.hollow_from.set(to);
             self.fill_below(resync, to).await?;
-            let cursor = to.map_or(Cursor::End, |(object, chunk)| Cursor::At(object, chunk));
             store.set_cursor(group, resync.stint, cursor).await.map_err(setback)?;
         }
+        Ok(())
+    }
+
+    /// Verifies all chunks without most of their data, while clients are there: their writes then wait for no fetch.
+    /// The walk finds what lacks data, by its digests of this replica.
+    async fn go_ahead(self: &Rc<Self>, resync: &Rc<Resync>) -> Result<(), Setback> {
+        while let Some(from) = self.is_to_go_ahead(resync) {
+            let to = match self.cursor(resync)? {
+                Cursor::At(object, chunk) => {
+                    let stretch = self.compare(resync, from.max((object, chunk))).await?;
+                    self.verify_all(resync, &stretch, Pass::Ahead).await?;
+                    stretch.to
+                }
+                Cursor::End => None,
+            };
+            resync.ahead_from.set(to);
+        }
+        Ok(())
+    }
+
+    /// Where versions are to go ahead of the data, if anywhere: only clients gain by it.
+    fn is_to_go_ahead(&self, resync: &Resync) -> Option<ChunkKey> {
+        resync.ahead_from.get().filter(|_| self.throttle.clients_are_there())
+    }
+
+    /// How far the walk has come in this stint.
+    fn cursor(&self, resync: &Resync) -> Result<Cursor, Setback> {
+        let state = resync.member.drive.store.verify_state(resync.member.group);
+        state.filter(|s| s.stint == Some(resync.stint)).map(|s| s.cursor).ok_or(Setback::Over)
+    }
+
+    /// Compares the chunks from a place on, as many as one answer of a source tells.
+    async fn compare(&self, resync: &Resync, from: ChunkKey) -> Result<Stretch, Setback> {
+        let (store, group) = (&resync.member.drive.store, resync.member.group);
+        let source = self.pick_source(resync)?;
+        let mut limit = DIGESTS_MAX;
+        let (theirs, marks) = loop {
+            match self.source_digests(resync, source, from, limit).await {
+                Err(Setback::TooMuch) if limit > 1 => limit /= 2,
+                other => break other?,
+            }
+        };
+        let is_last = theirs.len() < limit;
+        let to = theirs.last().filter(|_| !is_last).and_then(|(object, chunk, _)| after((*object, *chunk)));
+        // R14. Watermarks are true whatever a block holds; entries count with the chunk that they belong to.
+        let watermarks = Marks { open: vec![], watermarks: marks.watermarks };
+        store.merge_marks(group, resync.stint, watermarks).await.map_err(setback)?;
+        self.throttle.turn(Work::Compare, Duration::MAX).await;
+        let ours = self.own_digests(resync, from, to).await?;
+        let jobs = RefCell::new(jobs(merge(&theirs, &ours), marks.open));
+        Ok(Stretch { source, jobs, to })
     }
 
     /// This replica's digests of a range. What is unverified changes only by being verified, so it does not matter
@@ -390,45 +428,79 @@ impl Target {
         Ok(ours)
     }
 
-    /// Verifies chunks, several at once.
+    /// Verifies the chunks of a stretch that are left, several at once. The walk stops when clients have come, for
+    /// whom versions have to go ahead.
     async fn verify_all(
         self: &Rc<Self>,
         resync: &Rc<Resync>,
-        source: DriveId,
-        jobs: VecDeque<Job>,
-    ) -> Result<(), Setback> {
-        let jobs = Rc::new(RefCell::new(jobs));
-        let workers = (0..CHUNKS_IN_FLIGHT).map(|_| {
-            let jobs = jobs.clone();
-            async move {
-                loop {
-                    let job = jobs.borrow_mut().pop_front();
-                    let Some(job) = job else { return Ok(()) };
-                    // Before the chunk is claimed, as the fetch is: a write that waits for it must not wait for what
-                    // gives way to clients.
-                    let work = if job.is_equal { Work::Confirm } else { Work::Copy };
-                    self.throttle.turn(work, Duration::MAX).await;
-                    let fetched = match job.is_equal || resync.is_verified(job.key) {
-                        true => None,
-                        false => Some(self.fetch_chunk(resync, source, job.key, Fetch::ForWalk).await?),
-                    };
-                    let _turn = resync.claim(job.key).await;
-                    let was_verified = resync.is_verified(job.key);
-                    match fetched {
-                        Some(fetched) => self.keep_chunk(resync, job.key, fetched).await?,
-                        None if !was_verified => self.take_as_equal(resync, job.key, job.open).await?,
-                        None => (),
-                    }
-                    if was_verified {
-                        // For a write, maybe by a process before this one, and maybe hollow.
-                        self.fill(resync, job.key).await?;
-                    }
-                    resync.chunks_verified.set(resync.chunks_verified.get() + 1);
-                    yield_now().await;
+        stretch: &Stretch,
+        pass: Pass,
+    ) -> Result<Progress, Setback> {
+        let workers = (0..CHUNKS_IN_FLIGHT).map(|_| async move {
+            loop {
+                if pass == Pass::Walk && self.is_to_go_ahead(resync).is_some() {
+                    return Ok(Progress::ClientsCame);
                 }
+                let job = stretch.jobs.borrow_mut().pop_front();
+                let Some(job) = job else { return Ok(Progress::Done) };
+                match pass {
+                    Pass::Ahead if resync.is_verified(job.key) => (),
+                    Pass::Ahead => {
+                        self.verify_chunk(resync, stretch.source, job, Fetch::Ahead).await?;
+                    }
+                    Pass::Walk => self.pass_by(resync, stretch.source, job).await?,
+                }
+                yield_now().await;
             }
         });
-        join_all(workers).await.into_iter().collect()
+        let ends = join_all(workers).await.into_iter().collect::<Result<Vec<_>, Setback>>()?;
+        let is_left = ends.contains(&Progress::ClientsCame);
+        Ok(if is_left { Progress::ClientsCame } else { Progress::Done })
+    }
+
+    /// Verifies a chunk and fills it: the walk is done with it.
+    async fn pass_by(&self, resync: &Rc<Resync>, source: DriveId, job: Job) -> Result<(), Setback> {
+        let key = job.key;
+        let (_turn, was_verified) = self.verify_chunk(resync, source, job, Fetch::ForWalk).await?;
+        if was_verified {
+            // Ahead, or for a write, maybe by a process before this one, and maybe hollow.
+            self.fill(resync, key).await?;
+        }
+        resync.chunks_verified.set(resync.chunks_verified.get() + 1);
+        Ok(())
+    }
+
+    /// Verifies a chunk when its turn comes. Returns with the chunk still claimed, and whether it was verified before.
+    async fn verify_chunk(
+        &self,
+        resync: &Rc<Resync>,
+        source: DriveId,
+        job: Job,
+        fetch: Fetch,
+    ) -> Result<(Claimed, bool), Setback> {
+        // Before the chunk is claimed, as the fetch is: a write that waits for it must not wait for what gives way to
+        // clients.
+        let work = if job.is_equal { Work::Confirm } else { fetch.work() };
+        self.throttle.turn(work, Duration::MAX).await;
+        let fetched = match job.is_equal || resync.is_verified(job.key) {
+            true => None,
+            false => Some(self.fetch_chunk(resync, source, job.key, fetch).await?),
+        };
+        let turn = resync.claim(job.key).await;
+        let was_verified = resync.is_verified(job.key);
+        match fetched {
+            // What a write fetched meanwhile is as good.
+            Some(_) if was_verified && fetch.is_hollow() => (),
+            Some(fetched) => {
+                self.keep_chunk(resync, job.key, fetched).await?;
+                if fetch == Fetch::Ahead {
+                    mark(Path::VersionsAhead);
+                }
+            }
+            None if !was_verified => self.take_as_equal(resync, job.key, job.open).await?,
+            None => (),
+        }
+        Ok((turn, was_verified))
     }
 
     /// A chunk that was equal by digest counts as verified, with the source's marks for what it holds; the caller
@@ -526,8 +598,8 @@ impl Target {
         fetch: Fetch,
     ) -> Result<Fetched, Setback> {
         let epoch = self.current_entry(resync)?.epoch;
-        let limit = usize::from(fetch != Fetch::Hollow);
-        let ask = Ask { kind: Kind::Entries, key, limit, is_urgent: fetch != Fetch::ForWalk };
+        let limit = usize::from(!fetch.is_hollow());
+        let ask = Ask { kind: Kind::Entries, key, limit, is_urgent: fetch.is_urgent() };
         let reply = self.ask_source(resync, source, ask).await?;
         Ok(Fetched { fetch, epoch, reply })
     }
@@ -540,7 +612,7 @@ impl Target {
         if has_changed && !mutated(Mutation::EvictedSourceCopied) {
             return Err(Setback::Source("the epoch changed".into()));
         }
-        let _piece = self.throttle.begin(if fetch == Fetch::Hollow { Work::Confirm } else { Work::Copy });
+        let _piece = self.throttle.begin(fetch.work());
         let (store, group) = (&resync.member.drive.store, resync.member.group);
         let (entries, marks) = decode_entries(&reply, key.1, fetch)?;
         // The source may not have dropped yet what this replica has dropped already.
@@ -553,7 +625,7 @@ impl Target {
         note_brought(&marks);
         store.merge_marks(group, resync.stint, marks).await.map_err(setback)?;
         store.verify_chunk(group, key.0, key.1, resync.stint, entries, false).await.map_err(setback)?;
-        if fetch == Fetch::Hollow {
+        if fetch.is_hollow() {
             // Counted when it is filled.
             return Ok(());
         }
@@ -640,8 +712,51 @@ enum Fetch {
     ForWalk,
     /// With its data, at once: a write waits for it.
     ForWrite,
-    /// At once, with the data of open versions only.
+    /// At once, with the data of open versions only: a write waits for it.
     Hollow,
+    /// When its turn comes, with the data of open versions only.
+    Ahead,
+}
+
+impl Fetch {
+    fn is_hollow(self) -> bool {
+        matches!(self, Fetch::Hollow | Fetch::Ahead)
+    }
+
+    fn is_urgent(self) -> bool {
+        matches!(self, Fetch::ForWrite | Fetch::Hollow)
+    }
+
+    fn work(self) -> Work {
+        if self.is_hollow() { Work::Confirm } else { Work::Copy }
+    }
+}
+
+/// What is done with all chunks, one behind the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pass {
+    /// Verified, without most of the data.
+    Ahead,
+    /// Verified, and filled.
+    Walk,
+}
+
+/// How a pass over a stretch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// Nothing is left.
+    Done,
+    /// Some is left: clients have come.
+    ClientsCame,
+}
+
+/// Chunks that were compared.
+struct Stretch {
+    source: DriveId,
+    /// Those that are left to verify.
+    jobs: RefCell<VecDeque<Job>>,
+    /// Where the next stretch begins; `None`: there is none.
+    to: Option<ChunkKey>,
 }
 
 /// A chunk as a source held it.
@@ -792,7 +907,7 @@ fn decode_entries(
                 mark(Path::CopyOfDamaged);
                 CopyData::Damaged
             }
-            Content::Data if fetch == Fetch::Hollow && !x.open => CopyData::Damaged,
+            Content::Data if fetch.is_hollow() && !x.open => CopyData::Damaged,
             Content::Data => {
                 let end = offset + x.range.bytes();
                 if end > reply.body.len() {

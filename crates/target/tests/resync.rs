@@ -5,6 +5,7 @@ mod fabric;
 use fabric::*;
 use std::rc::Rc;
 use weft_rt::sim::{Crash, Sim, set_blocked};
+use weft_rt::sync::{Either, race};
 use weft_rt::{random_below, sleep, spawn};
 use weft_types::*;
 use weft_wire::control::{TargetAnswer, TargetRequest};
@@ -287,6 +288,42 @@ fn what_was_fetched_for_a_write_without_its_data_is_filled_also_after_a_restart(
         left_hollow += u32::from(is_left);
     }
     assert!(left_hollow > 6, "the walk is done before the writes: they met nothing hollow");
+}
+
+#[test]
+fn versions_go_ahead_of_the_data_while_a_client_is_there() {
+    Sim::new(17).block_on(async {
+        const CHUNKS: u32 = 120;
+        let fabric = Fabric::start(2).await;
+        let a = Client::new(1, 1);
+        a.epoch.set(evict_last(&fabric, 2).await);
+        for i in 0..CHUNKS {
+            a.write_all(&[1], i * 128, a.v(1 + u64::from(i)), i as u8 | 1).await;
+        }
+        let stint = rejoin(&fabric, 2).await;
+        a.epoch.set(stint);
+        a.watermark.set(a.v(500));
+        let copied =
+            || fabric.status(2).expect("it runs").resyncs.iter().map(|r| r.blocks_copied).sum::<u64>();
+        // Always at the same place, which the client is seen by.
+        let mut counter = 500;
+        while copied() < 5 {
+            counter += 1;
+            a.write_all(&[1, 2], 0, a.v(counter), 0xee).await;
+            sleep(ms(2)).await;
+        }
+        assert!(copied() < u64::from(CHUNKS) / 4, "the walk has just begun");
+        // Nothing can be fetched now, and no write needs it.
+        set_blocked(host(2), host(1), true);
+        for i in 1..CHUNKS {
+            counter += 1;
+            let write = a.write(2, i * 128, a.v(counter), 0xee);
+            match race(write, sleep(ms(500))).await {
+                Either::Left(done) => assert_eq!(done, OK, "chunk {i}"),
+                Either::Right(()) => panic!("a write to chunk {i} waits"),
+            }
+        }
+    });
 }
 
 #[test]

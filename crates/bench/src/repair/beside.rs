@@ -79,6 +79,10 @@ pub struct ClientFigures {
     pub resync_p99_ratio: Option<f64>,
     /// The same beside a rebuild.
     pub rebuild_p99_ratio: Option<f64>,
+    /// The usual 99th percentile beside a resync over that alone: the median of the rounds.
+    pub resync_usual_p99_ratio: Option<f64>,
+    /// The same beside a rebuild.
+    pub rebuild_usual_p99_ratio: Option<f64>,
     /// How fast the resync was beside it, in megabytes per second.
     pub resync_mb_per_s: f64,
     /// How fast the rebuild was beside it.
@@ -268,8 +272,10 @@ impl Client {
             closed_loop_iops: pace.closed_loop,
             per_second: pace.per_second,
             phases: medians(&phases),
-            resync_p99_ratio: p99_ratio(&phases, "resync", "alone"),
-            rebuild_p99_ratio: p99_ratio(&phases, "rebuild", "alone again"),
+            resync_p99_ratio: ratio(&phases, "resync", "alone", p99),
+            rebuild_p99_ratio: ratio(&phases, "rebuild", "alone again", p99),
+            resync_usual_p99_ratio: ratio(&phases, "resync", "alone", usual_p99),
+            rebuild_usual_p99_ratio: ratio(&phases, "rebuild", "alone again", usual_p99),
             resync_mb_per_s: of(|r| r.resync.mb_per_s),
             rebuild_mb_per_s: of(|r| r.rebuild.mb_per_s),
             rounds: self.rounds,
@@ -389,11 +395,26 @@ async fn repair_alone(
     Ok((resync, rebuild))
 }
 
-/// How much higher the 99th percentile is than in the phase to compare with, in the middle round.
-pub(crate) fn p99_ratio(rounds: &[&[PhaseFigures]], phase: &str, with: &str) -> Option<f64> {
-    let p99 = |round: &[PhaseFigures], name: &str| round.iter().find(|p| p.phase == name)?.p99_us;
-    let ratios = rounds.iter().filter_map(|round| Some(p99(round, phase)? / p99(round, with)?));
-    let ratios: Vec<f64> = ratios.collect();
+/// The latency that one request in a hundred exceeds.
+pub(crate) fn p99(phase: &PhaseFigures) -> Option<f64> {
+    phase.p99_us
+}
+
+/// The same in the middle one of the parts of the time.
+pub(crate) fn usual_p99(phase: &PhaseFigures) -> Option<f64> {
+    phase.usual_p99_us
+}
+
+/// How much higher a figure is than in the phase to compare with, in the middle round.
+pub(crate) fn ratio(
+    rounds: &[&[PhaseFigures]],
+    phase: &str,
+    with: &str,
+    figure: fn(&PhaseFigures) -> Option<f64>,
+) -> Option<f64> {
+    let of = |round: &[PhaseFigures], name: &str| figure(round.iter().find(|p| p.phase == name)?);
+    let ratios: Vec<f64> =
+        rounds.iter().filter_map(|round| Some(of(round, phase)? / of(round, with)?)).collect();
     (!ratios.is_empty()).then(|| rounded(median(ratios), 0.01))
 }
 
@@ -414,6 +435,7 @@ pub(crate) fn medians(rounds: &[&[PhaseFigures]]) -> Vec<PhaseFigures> {
             mean_us: us(|p| p.mean_us),
             p50_us: us(|p| p.p50_us),
             p99_us: us(|p| p.p99_us),
+            usual_p99_us: us(|p| p.usual_p99_us),
             p999_us: us(|p| p.p999_us),
             max_us: us(|p| p.max_us),
             read_p99_us: us(|p| p.read_p99_us),

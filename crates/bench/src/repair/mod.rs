@@ -120,7 +120,7 @@ impl RepairOptions {
             parts: vec![],
             rounds: 3,
             phase: Duration::from_secs(4),
-            load_percent: 50,
+            load_percent: 25,
             working_sets: vec![],
             drives_in: None,
             sizes: RepairSizes::USUAL,

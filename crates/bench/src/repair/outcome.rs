@@ -138,8 +138,13 @@ impl ClientFigures {
     }
 
     pub(super) fn ratios(&self) -> String {
-        let (resync, rebuild) = (ratio(self.resync_p99_ratio), ratio(self.rebuild_p99_ratio));
-        format!("p99 over that alone: {resync} beside a resync, {rebuild} beside a rebuild")
+        let line = |what: &str, resync: Option<f64>, rebuild: Option<f64>| {
+            let (resync, rebuild) = (ratio(resync), ratio(rebuild));
+            format!("{what} over that alone: {resync} beside a resync, {rebuild} beside a rebuild")
+        };
+        let p99 = line("p99", self.resync_p99_ratio, self.rebuild_p99_ratio);
+        let usual = line("usual p99", self.resync_usual_p99_ratio, self.rebuild_usual_p99_ratio);
+        format!("{p99}; {usual}")
     }
 }
 
@@ -179,11 +184,12 @@ impl ScrubFigures {
         let pace = self.per_second.map_or("as fast as it can".into(), |rate| format!("{}/s", grouped(rate)));
         format!(
             "Scrubs of 2 copies of {} MiB: {} MB/s alone, {} MB/s beside a client ({pace}), whose p99 is {} times \
-             that alone",
+             that alone, and usual p99 {} times",
             self.volume_bytes >> 20,
             grouped(self.alone_mb_per_s),
             grouped(self.beside_mb_per_s),
-            ratio(self.p99_ratio)
+            ratio(self.p99_ratio),
+            ratio(self.usual_p99_ratio)
         )
     }
 
@@ -232,6 +238,7 @@ fn phase_rows(phases: &[PhaseFigures]) -> Vec<Vec<String>> {
         "mean us",
         "p50",
         "p99",
+        "usual p99",
         "p99.9",
         "max",
         "read p99",
@@ -243,7 +250,16 @@ fn phase_rows(phases: &[PhaseFigures]) -> Vec<Vec<String>> {
     let mut lines = vec![head.map(str::to_owned).to_vec()];
     lines.extend(phases.iter().map(|p| {
         let mut cells = vec![p.phase.to_owned(), format!("{:.1}", p.seconds), grouped(p.iops)];
-        let latencies = [p.mean_us, p.p50_us, p.p99_us, p.p999_us, p.max_us, p.read_p99_us, p.write_p99_us];
+        let latencies = [
+            p.mean_us,
+            p.p50_us,
+            p.p99_us,
+            p.usual_p99_us,
+            p.p999_us,
+            p.max_us,
+            p.read_p99_us,
+            p.write_p99_us,
+        ];
         cells.extend(latencies.map(us));
         cells.extend([p.nodes_cores, p.client_cores].map(|cores| format!("{cores:.2}")));
         cells
@@ -267,6 +283,7 @@ pub(super) mod tests {
             mean_us: Some(100.0),
             p50_us: Some(90.0),
             p99_us,
+            usual_p99_us: p99_us,
             p999_us: Some(900.0),
             max_us: Some(1_000.0),
             read_p99_us: p99_us,
@@ -300,6 +317,8 @@ pub(super) mod tests {
             phases: phases.clone(),
             resync_p99_ratio: Some(1.5),
             rebuild_p99_ratio: None,
+            resync_usual_p99_ratio: Some(1.25),
+            rebuild_usual_p99_ratio: None,
             resync_mb_per_s: 100.0,
             rebuild_mb_per_s: 1_200.0,
             rounds: vec![round],
@@ -351,6 +370,7 @@ pub(super) mod tests {
                 beside_mb_per_s: 250.0,
                 phases,
                 p99_ratio: Some(1.75),
+                usual_p99_ratio: Some(1.5),
                 rounds: vec![],
             }),
             amplify: Some(AmplifyFigures {

@@ -5,7 +5,7 @@
 use crate::bed::Bed;
 use crate::latency::Completed;
 use crate::process::cpu_seconds;
-use crate::report::rounded;
+use crate::report::{median, rounded};
 use crate::timeline::quantile_us;
 use serde::Serialize;
 use std::cell::RefCell;
@@ -32,6 +32,9 @@ pub struct PhaseFigures {
     pub p50_us: Option<f64>,
     /// The latency that one request in a hundred exceeds.
     pub p99_us: Option<f64>,
+    /// The same in a quarter of a second, in the middle one: what a stall of the machine does to a few of them does not
+    /// count.
+    pub usual_p99_us: Option<f64>,
     /// The latency that one request in a thousand exceeds.
     pub p999_us: Option<f64>,
     /// The longest.
@@ -98,6 +101,8 @@ struct Phase {
     from: Instant,
     reads: Completed,
     writes: Completed,
+    /// All of it again, by the part of the time.
+    slots: Vec<Completed>,
     /// CPU seconds at its beginning: of this process, and of each target process.
     client: f64,
     nodes: Vec<(u32, f64)>,
@@ -110,9 +115,24 @@ impl Phase {
             from: now(),
             reads: Completed::new(),
             writes: Completed::new(),
+            slots: vec![],
             client: of(std::process::id()),
             nodes: bed.node_pids().into_iter().map(|pid| (pid, of(pid))).collect(),
         }
+    }
+
+    fn note(&mut self, is_read: bool, ended: Instant, latency: Duration) {
+        let side = if is_read { &mut self.reads } else { &mut self.writes };
+        side.record(latency);
+        slot_at(&mut self.slots, self.from, ended).record(latency);
+    }
+
+    /// The middle one of the 99th percentiles of its parts, but for the last, which has not ended.
+    fn usual_p99_us(&self) -> Option<f64> {
+        let whole = self.slots.len().saturating_sub(1);
+        let p99s: Vec<f64> =
+            self.slots[..whole].iter().filter_map(|slot| quantile_us(&slot.latency_ns, 0.99)).collect();
+        (!p99s.is_empty()).then(|| rounded(median(p99s), 0.1))
     }
 
     /// What it came to; processes that have gone meanwhile are not in the CPU seconds.
@@ -130,6 +150,7 @@ impl Phase {
             mean_us: (both.requests > 0).then(|| rounded(both.latency_ns.mean() / 1000.0, 0.1)),
             p50_us: us(0.5),
             p99_us: us(0.99),
+            usual_p99_us: self.usual_p99_us(),
             p999_us: us(0.999),
             max_us: us(1.0),
             read_p99_us: quantile_us(&self.reads.latency_ns, 0.99),
@@ -138,6 +159,15 @@ impl Phase {
             client_cores: rounded(used(&(std::process::id(), self.client)) / seconds, 0.01),
         }
     }
+}
+
+/// The part of the time in which something ended.
+fn slot_at(slots: &mut Vec<Completed>, from: Instant, ended: Instant) -> &mut Completed {
+    let slot = ((ended - from).as_nanos() / SLOT.as_nanos()) as usize;
+    if slots.len() <= slot {
+        slots.resize_with(slot + 1, Completed::new);
+    }
+    &mut slots[slot]
 }
 
 impl Recorder {
@@ -155,14 +185,8 @@ impl Recorder {
 
     fn note(&self, is_read: bool, ended: Instant, latency: Duration) {
         let mut state = self.state.borrow_mut();
-        let slot = ((ended - self.began).as_nanos() / SLOT.as_nanos()) as usize;
-        if state.slots.len() <= slot {
-            state.slots.resize_with(slot + 1, Completed::new);
-        }
-        state.slots[slot].record(latency);
-        let phase = &mut state.phase;
-        let side = if is_read { &mut phase.reads } else { &mut phase.writes };
-        side.record(latency);
+        slot_at(&mut state.slots, self.began, ended).record(latency);
+        state.phase.note(is_read, ended, latency);
     }
 
     /// Begins another phase with nothing counted; what was not asked for is dropped.

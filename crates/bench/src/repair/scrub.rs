@@ -34,6 +34,8 @@ pub struct ScrubFigures {
     pub phases: Vec<PhaseFigures>,
     /// The 99th percentile beside the scrub over that alone: the median of the rounds.
     pub p99_ratio: Option<f64>,
+    /// The usual 99th percentile beside a scrub over that alone: the median of the rounds.
+    pub usual_p99_ratio: Option<f64>,
     /// Every round.
     pub rounds: Vec<ScrubRun>,
 }
@@ -81,7 +83,8 @@ pub(crate) async fn measure(options: &RepairOptions, voids: &Voids) -> Result<Sc
         alone_mb_per_s: of(|r| r.alone_mb_per_s),
         beside_mb_per_s: of(|r| r.beside_mb_per_s),
         phases: beside::medians(&phases),
-        p99_ratio: beside::p99_ratio(&phases, "scrub", "alone"),
+        p99_ratio: beside::ratio(&phases, "scrub", "alone", beside::p99),
+        usual_p99_ratio: beside::ratio(&phases, "scrub", "alone", beside::usual_p99),
         rounds,
     })
 }

@@ -26,7 +26,7 @@ pub(crate) struct RepairArgs {
     #[arg(long, value_name = "TIME", default_value = "4s", allow_hyphen_values = true)]
     phase: Span,
     /// How fast the client beside repair goes: percent of what it reaches alone as fast as it can; 100 for that
-    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(1..=100))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 25, value_parser = clap::value_parser!(u8).range(1..=100))]
     load: u8,
     /// How much of the volume of 1GiB the client beside repair uses; may be given several times [default: 64MiB and 1GiB]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
