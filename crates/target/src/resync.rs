@@ -414,13 +414,17 @@ impl Target {
                     };
                     let _turn = resync.claim(job.key).await;
                     let was_verified = resync.is_verified(job.key);
-                    match fetched {
+                    let lacks_data = match fetched {
                         Some(fetched) => self.keep_chunk(resync, job.key, fetched).await?,
-                        None if !was_verified => self.take_as_equal(resync, job.key, job.open).await?,
-                        None => (),
-                    }
-                    if was_verified {
-                        // For a write, maybe by a process before this one, and maybe hollow.
+                        None if !was_verified => {
+                            self.take_as_equal(resync, job.key, job.open).await?;
+                            false
+                        }
+                        None => false,
+                    };
+                    if was_verified || lacks_data {
+                        // For a write, maybe by a process before this one, and maybe hollow; or from a source that cannot
+                        // read all of it.
                         self.fill(resync, job.key).await?;
                     }
                     resync.chunks_verified.set(resync.chunks_verified.get() + 1);
@@ -514,7 +518,8 @@ impl Target {
         fetch: Fetch,
     ) -> Result<(), Setback> {
         let fetched = self.fetch_chunk(resync, source, key, fetch).await?;
-        self.keep_chunk(resync, key, fetched).await
+        self.keep_chunk(resync, key, fetched).await?;
+        Ok(())
     }
 
     /// Asks a source for a chunk.
@@ -533,8 +538,8 @@ impl Target {
     }
 
     /// Takes what was fetched of a chunk: all that is newer than what this replica holds if the chunk is verified,
-    /// and otherwise nothing else. The caller has the chunk's turn.
-    async fn keep_chunk(&self, resync: &Resync, key: ChunkKey, fetched: Fetched) -> Result<(), Setback> {
+    /// and otherwise nothing else; says whether it came without the data of some blocks. The caller has the chunk's turn.
+    async fn keep_chunk(&self, resync: &Resync, key: ChunkKey, fetched: Fetched) -> Result<bool, Setback> {
         let Fetched { fetch, epoch, reply } = fetched;
         let has_changed = self.current_entry(resync)?.epoch != epoch;
         if has_changed && !mutated(Mutation::EvictedSourceCopied) {
@@ -547,6 +552,7 @@ impl Target {
         let entries = if self.is_deleted(key.0.volume) { vec![] } else { entries };
         let is_data = |x: &&CopyEntry| matches!(x.data, CopyData::Data { .. } | CopyData::Damaged);
         let blocks: u64 = entries.iter().filter(is_data).map(|x| u64::from(x.range.count)).sum();
+        let lacks_data = entries.iter().any(|x| matches!(x.data, CopyData::Damaged));
         let held: Vec<_> = entries.iter().map(|x| (x.range, x.version)).collect();
         let open = of_held(cut(marks.open, key), &held);
         let marks = Marks { open, watermarks: marks.watermarks };
@@ -555,12 +561,12 @@ impl Target {
         store.verify_chunk(group, key.0, key.1, resync.stint, entries, false).await.map_err(setback)?;
         if fetch == Fetch::Hollow {
             // Counted when it is filled.
-            return Ok(());
+            return Ok(lacks_data);
         }
         resync.blocks_copied.set(resync.blocks_copied.get() + blocks);
         self.copied_blocks.set(self.copied_blocks.get() + blocks);
         resync.blocks_held.set(resync.blocks_held.get() + blocks);
-        Ok(())
+        Ok(lacks_data)
     }
 
     /// R4: verifies one chunk for a write that waits for it. Returns when the chunk is verified, or when the
