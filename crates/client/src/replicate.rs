@@ -209,6 +209,7 @@ impl Trail<'_> {
         let is_certain = matches!(
             status,
             Status::Ok
+                | Status::NotServing
                 | Status::StaleEpoch
                 | Status::UnknownEpoch
                 | Status::NoSpace
