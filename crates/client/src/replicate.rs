@@ -209,6 +209,7 @@ impl Trail<'_> {
         let is_certain = matches!(
             status,
             Status::Ok
+                | Status::NotServing
                 | Status::StaleEpoch
                 | Status::UnknownEpoch
                 | Status::NoSpace
@@ -654,8 +655,8 @@ impl Session {
         Ok((parts, slow))
     }
 
-    /// R8, the slow path: finds the newest version of each block, makes the whole write set hold it, then
-    /// returns it.
+    /// R8, the slow path: finds the newest version of each block that some member can read, makes the whole write set
+    /// hold it, then returns it.
     async fn read_slowly(&self, at: Where) -> Result<Vec<(BlockRange, Buf)>, ClientError> {
         mark(Path::SlowRead);
         let mut pause = RETRY_FIRST;
@@ -915,7 +916,12 @@ impl Session {
     }
 }
 
-/// The newest version of a run of blocks among the read set.
+/// The newest version of a run of blocks among the read set; of those that some member can read, if there are any.
+///
+/// Where a newer one is damaged wherever it is, and a member holds an older one, the newer was neither complete nor ever
+/// returned, because then every member would hold it: it is a write in flight, or one whose writer died. Whatever a
+/// member holds is at least as new as all that was, so the read takes what can be read, as if that write had not come
+/// yet; its writer may still put it again, and that heals it.
 struct Newest {
     range: BlockRange,
     version: Version,
@@ -932,7 +938,10 @@ fn newest_runs(range: BlockRange, holdings: &BTreeMap<DriveId, Vec<Extent>>) -> 
             .iter()
             .filter_map(|(drive, extents)| Some((*drive, extents.iter().find(|x| x.range.contains(block))?)))
             .collect();
-        let version = held.iter().map(|(_, x)| x.version).max().unwrap_or(Version::ZERO);
+        let readable =
+            held.iter().filter(|(_, x)| x.content != Content::Damaged).map(|(_, x)| x.version).max();
+        let newest = held.iter().map(|(_, x)| x.version).max();
+        let version = readable.or(newest).unwrap_or(Version::ZERO);
         let intact = |x: &Extent| x.version == version && x.content != Content::Damaged;
         let intact_on: Vec<DriveId> = held.iter().filter(|(_, x)| intact(x)).map(|(d, _)| *d).collect();
         let content = held.iter().find(|(_, x)| intact(x)).map_or(Content::Damaged, |(_, x)| x.content);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use weft_client::ClientError;
 use weft_rt::sim::Sim;
 use weft_rt::sync::join_all;
-use weft_rt::{Buf, sleep, spawn, wall_clock_us};
+use weft_rt::{Buf, now, sleep, spawn, wall_clock_us};
 use weft_types::{BLOCK_SIZE, Epoch, Version};
 use weft_wire::data::{Purpose, Verdict, WriteAnswer, clock_counter};
 use weft_wire::{Kind, Status};
@@ -92,9 +92,11 @@ fn a_write_with_a_strange_end_does_not_hold_the_watermark() {
 fn writes_that_time_out_do_not_pile_up() {
     Sim::new(4).block_on(async {
         let targets = start(1).await;
-        targets[0].say(|_, kind, _| {
-            if kind == Kind::Write { Act::Answer(refusal(Status::NotServing)) } else { Act::Serve }
-        });
+        targets[0].say(
+            |_, kind, _| {
+                if kind == Kind::Write { Act::Answer(refusal(Status::NotReady)) } else { Act::Serve }
+            },
+        );
         let volume = attach(ms(200)).await;
         let data = Buf::from(vec![1; 1 << 20]);
         for _ in 0..30 {
@@ -126,7 +128,7 @@ fn a_given_up_write_is_not_started_again() {
             target.say(move |target, kind, head| {
                 let is_first = target.asked.borrow().first() == Some(&head.version);
                 if kind == Kind::Write && is_first && !serves.get() {
-                    return Act::Answer(refusal(Status::NotServing));
+                    return Act::Answer(refusal(Status::NotReady));
                 }
                 Act::Serve
             });
@@ -177,6 +179,30 @@ fn a_client_whose_own_clock_is_far_off_can_write() {
             .await;
         });
     }
+}
+
+/// Two targets refuse a version as too far ahead, and a third one has no lease for a while: the version is nowhere, so the
+/// write begins again with another one, and does not wait until the clocks have come so far.
+#[test]
+fn a_version_too_far_ahead_is_given_up_although_a_target_does_not_serve() {
+    Sim::new(9).block_on(async {
+        let targets = start(3).await;
+        let from = now();
+        targets[1].say(move |_, kind, _| match kind {
+            Kind::Write if from.elapsed() < Duration::from_secs(1) => {
+                Act::Answer(refusal(Status::NotServing))
+            }
+            _ => Act::Serve,
+        });
+        with_skewed_clock(2 * HOUR_US as i64, async {
+            let volume = attach(Duration::from_secs(5)).await;
+            volume.write(0, block(3)).await.unwrap();
+        })
+        .await;
+        for target in &targets {
+            assert_eq!(target.holds(0), (targets[0].holds(0).0, 3));
+        }
+    });
 }
 
 #[test]

@@ -196,7 +196,7 @@ async fn follow_log(
                         let keys = State::leaves_of(&record);
                         let held =
                             keys.iter().filter_map(|key| leaves.get(key)).flat_map(places_of).collect();
-                        keep_what_arrived(drive, &label.region, record, &held).await?.0
+                        keep_what_arrived(drive, &label.region, record, &held).await.0
                     }
                 };
                 kept.iter().try_for_each(|record| apply(record, leaves)).map_err(damaged)?;

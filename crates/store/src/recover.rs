@@ -2,8 +2,9 @@
 //!
 //! Records of a batch that a later batch names as durable are applied as they are. The last batch is in
 //! doubt: its data is read, and what does not match its checksum never happened, because nobody can have
-//! been told of it; what cannot be read at all is no such proof, so then the drive does not open. When anything was replayed, a checkpoint is taken before the store serves, so that the
-//! doubt is settled once and for all.
+//! been told of it. What cannot be read at all is no such proof: it may have been acknowledged, and so the block is at
+//! that version, and damaged until it can be read or is put again. When anything was replayed, a checkpoint is taken
+//! before the store serves, so that the doubt is settled once and for all.
 
 use crate::StoreError;
 use crate::bitmap::{self, Bitmap};
@@ -142,7 +143,7 @@ async fn replay_batch(
             false => {
                 let held = held_places(engine, &record).await?;
                 let (kept, dropped) =
-                    keep_what_arrived(&engine.drive, &engine.label.region, record, &held).await?;
+                    keep_what_arrived(&engine.drive, &engine.label.region, record, &held).await;
                 report.blocks_dropped += dropped;
                 if dropped > 0 {
                     mark(Path::TornBatch);
@@ -176,18 +177,15 @@ async fn held_places(engine: &Engine, record: &Record) -> Result<BTreeSet<u64>, 
 /// The part of a record of the batch in doubt whose data is on the drive, and of how many blocks it is not.
 /// `held` are the places that the chunk of a copy has already: what a copy leaves as it was is not in doubt, and
 /// rot of it makes no copy unhappen.
-///
-/// # Errors
-/// If data cannot be read: it may have been acknowledged, so it must not count as never written.
 pub(crate) async fn keep_what_arrived(
     drive: &Drive,
     region: &RegionMap,
     record: Record,
     held: &BTreeSet<u64>,
-) -> Result<(Vec<Record>, u64), StoreError> {
+) -> (Vec<Record>, u64) {
     match record {
         Record::Write { group, object, range, version, opens, places, crcs } => {
-            let arrived = has_arrived(drive, region, &places, &crcs).await?;
+            let arrived = has_arrived(drive, region, &places, &crcs).await;
             let dropped = arrived.iter().filter(|ok| !**ok).count() as u64;
             let all: Vec<Place> = blocks_of(&places).collect();
             let parts = runs_of(&arrived).map(|(from, to)| Record::Write {
@@ -199,10 +197,10 @@ pub(crate) async fn keep_what_arrived(
                 places: join_places(&all[from..to]),
                 crcs: crcs[from..to].to_vec(),
             });
-            Ok((parts.collect(), dropped))
+            (parts.collect(), dropped)
         }
         Record::Copy { ref leaf, .. } => {
-            let Ok(decoded) = Leaf::decode(leaf) else { return Ok((vec![record], 0)) };
+            let Ok(decoded) = Leaf::decode(leaf) else { return (vec![record], 0) };
             let mut has_all = true;
             let mut blocks = 0;
             for piece in decoded.pieces(0, weft_types::limits::CHUNK_BLOCKS as u8) {
@@ -212,35 +210,32 @@ pub(crate) async fn keep_what_arrived(
                 for (i, crc) in (0..).zip(piece.crcs).filter(|(i, _)| !held.contains(&piece.place.plus(*i).0))
                 {
                     let places = [PlaceRun { place: piece.place.plus(i), count: 1 }];
-                    has_all &= has_arrived(drive, region, &places, &[*crc]).await?[0];
+                    has_all &= has_arrived(drive, region, &places, &[*crc]).await[0];
                     blocks += 1;
                 }
             }
-            if has_all { Ok((vec![record], 0)) } else { Ok((Vec::new(), blocks)) }
+            if has_all { (vec![record], 0) } else { (Vec::new(), blocks) }
         }
-        other => Ok((vec![other], 0)),
+        other => (vec![other], 0),
     }
 }
 
-/// For each block whether its data matches its checksum.
-///
-/// # Errors
-/// If a block cannot be read, neither with its neighbours nor alone.
-async fn has_arrived(
-    drive: &Drive,
-    region: &RegionMap,
-    places: &[PlaceRun],
-    crcs: &[u32],
-) -> Result<Vec<bool>, StoreError> {
+/// For each block whether its data may be on the drive: it matches its checksum, or it cannot be read, neither with its
+/// neighbours nor alone. That says nothing of what was written there before the power went.
+async fn has_arrived(drive: &Drive, region: &RegionMap, places: &[PlaceRun], crcs: &[u32]) -> Vec<bool> {
     let mut out = check_data(drive, region, places, crcs).await;
     for (i, place) in blocks_of(places).enumerate().filter(|(_, place)| is_inside(region, *place)) {
         if !out[i] {
-            let read = drive.read(place.offset(), BLOCK_SIZE).await;
-            let block = read.map_err(|e| StoreError::io("read", place.offset(), BLOCK_SIZE as u64, e))?;
-            out[i] = crc32c(&block) == crcs[i];
+            out[i] = match drive.read(place.offset(), BLOCK_SIZE).await {
+                Ok(block) => crc32c(&block) == crcs[i],
+                Err(error) => {
+                    tracing::warn!(%place, %error, "data of the newest batch cannot be read");
+                    true
+                }
+            };
         }
     }
-    Ok(out)
+    out
 }
 
 fn is_inside(region: &RegionMap, place: Place) -> bool {

@@ -461,16 +461,17 @@ impl Target {
     /// Verifies a chunk and fills it: the walk is done with it.
     async fn pass_by(&self, resync: &Rc<Resync>, source: DriveId, job: Job) -> Result<(), Setback> {
         let key = job.key;
-        let (_turn, was_verified) = self.verify_chunk(resync, source, job, Fetch::ForWalk).await?;
-        if was_verified {
-            // Ahead, or for a write, maybe by a process before this one, and maybe hollow.
+        let (_turn, may_lack_data) = self.verify_chunk(resync, source, job, Fetch::ForWalk).await?;
+        if may_lack_data {
             self.fill(resync, key).await?;
         }
         resync.chunks_verified.set(resync.chunks_verified.get() + 1);
         Ok(())
     }
 
-    /// Verifies a chunk when its turn comes. Returns with the chunk still claimed, and whether it was verified before.
+    /// Verifies a chunk when its turn comes. Returns with the chunk still claimed, and whether data may be missing: it
+    /// was verified before (ahead, or for a write, maybe by a process before this one, and maybe hollow), or the source
+    /// could not read all of it.
     async fn verify_chunk(
         &self,
         resync: &Rc<Resync>,
@@ -488,11 +489,12 @@ impl Target {
         };
         let turn = resync.claim(job.key).await;
         let was_verified = resync.is_verified(job.key);
+        let mut lacks_data = false;
         match fetched {
             // What a write fetched meanwhile is as good.
             Some(_) if was_verified && fetch.is_hollow() => (),
             Some(fetched) => {
-                self.keep_chunk(resync, job.key, fetched).await?;
+                lacks_data = self.keep_chunk(resync, job.key, fetched).await?;
                 if fetch == Fetch::Ahead {
                     mark(Path::VersionsAhead);
                 }
@@ -500,7 +502,7 @@ impl Target {
             None if !was_verified => self.take_as_equal(resync, job.key, job.open).await?,
             None => (),
         }
-        Ok((turn, was_verified))
+        Ok((turn, was_verified || lacks_data))
     }
 
     /// A chunk that was equal by digest counts as verified, with the source's marks for what it holds; the caller
@@ -586,7 +588,8 @@ impl Target {
         fetch: Fetch,
     ) -> Result<(), Setback> {
         let fetched = self.fetch_chunk(resync, source, key, fetch).await?;
-        self.keep_chunk(resync, key, fetched).await
+        self.keep_chunk(resync, key, fetched).await?;
+        Ok(())
     }
 
     /// Asks a source for a chunk.
@@ -605,8 +608,8 @@ impl Target {
     }
 
     /// Takes what was fetched of a chunk: all that is newer than what this replica holds if the chunk is verified,
-    /// and otherwise nothing else. The caller has the chunk's turn.
-    async fn keep_chunk(&self, resync: &Resync, key: ChunkKey, fetched: Fetched) -> Result<(), Setback> {
+    /// and otherwise nothing else; says whether it came without the data of some blocks. The caller has the chunk's turn.
+    async fn keep_chunk(&self, resync: &Resync, key: ChunkKey, fetched: Fetched) -> Result<bool, Setback> {
         let Fetched { fetch, epoch, reply } = fetched;
         let has_changed = self.current_entry(resync)?.epoch != epoch;
         if has_changed && !mutated(Mutation::EvictedSourceCopied) {
@@ -619,6 +622,7 @@ impl Target {
         let entries = if self.is_deleted(key.0.volume) { vec![] } else { entries };
         let is_data = |x: &&CopyEntry| matches!(x.data, CopyData::Data { .. } | CopyData::Damaged);
         let blocks: u64 = entries.iter().filter(is_data).map(|x| u64::from(x.range.count)).sum();
+        let lacks_data = entries.iter().any(|x| matches!(x.data, CopyData::Damaged));
         let held: Vec<_> = entries.iter().map(|x| (x.range, x.version)).collect();
         let open = of_held(cut(marks.open, key), &held);
         let marks = Marks { open, watermarks: marks.watermarks };
@@ -627,12 +631,12 @@ impl Target {
         store.verify_chunk(group, key.0, key.1, resync.stint, entries, false).await.map_err(setback)?;
         if fetch.is_hollow() {
             // Counted when it is filled.
-            return Ok(());
+            return Ok(lacks_data);
         }
         resync.blocks_copied.set(resync.blocks_copied.get() + blocks);
         self.copied_blocks.set(self.copied_blocks.get() + blocks);
         resync.blocks_held.set(resync.blocks_held.get() + blocks);
-        Ok(())
+        Ok(lacks_data)
     }
 
     /// R4: verifies one chunk for a write that waits for it. Returns when the chunk is verified, or when the

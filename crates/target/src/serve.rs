@@ -66,7 +66,14 @@ impl Target {
                 metered.into_iter().for_each(|metered| metered.done(took));
                 write_answer(self.clock(), verdicts)
             }
-            Err(error) => admitted.drive().refusal(&error),
+            Err(error) => {
+                let refused = admitted.drive().refusal(&error);
+                // "Not serving" says that nothing was done, and a part of this may have been.
+                match refused.status {
+                    Status::NotServing => Answer { status: Status::NotReady, ..refused },
+                    _ => refused,
+                }
+            }
         }
     }
 

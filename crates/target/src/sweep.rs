@@ -56,7 +56,8 @@ impl Drop for RunningSweep<'_> {
     }
 }
 
-/// The newest version of a run of blocks, and who has it.
+/// The newest version of a run of blocks, and who has it; of those that some member can read, if there are any, as
+/// readers do: what is damaged wherever it is, and not everywhere, was never complete.
 #[derive(Debug)]
 pub(crate) struct Newest {
     pub(crate) range: BlockRange,
@@ -220,7 +221,7 @@ impl Target {
         let is_whole = entry.write_set().all(|drive| newest.intact_on.contains(&drive));
         if !is_whole {
             if newest.intact_on.is_empty() {
-                // Damaged wherever it is: nothing can be put, and no reader will ever get an older version.
+                // Damaged on every member: nothing can be put, and no reader will ever get an older version.
                 tracing::warn!(group = %entry.id, object = %open.object, range = %newest.range, "damaged everywhere");
                 return Ok(());
             }
@@ -352,7 +353,10 @@ pub(crate) fn newest_runs(range: BlockRange, holdings: &[(DriveId, Vec<Extent>)]
             Some((*drive, extent.version, extent.content))
         });
         let held: Vec<_> = held.collect();
-        let version = held.iter().map(|(_, version, _)| *version).max().unwrap_or(Version::ZERO);
+        let readable = held.iter().filter(|(_, _, content)| *content != Content::Damaged);
+        let readable = readable.map(|(_, version, _)| *version).max();
+        let newest = held.iter().map(|(_, version, _)| *version).max();
+        let version = readable.or(newest).unwrap_or(Version::ZERO);
         if version == Version::ZERO {
             continue;
         }
@@ -388,7 +392,14 @@ mod tests {
     fn the_newest_of_each_block_is_found_with_those_who_can_read_it() {
         let (a, b) = (DriveId(1), DriveId(2));
         let holdings = [
-            (a, vec![extent(0, 4, 5, Content::Data), extent(4, 4, 7, Content::Zero)]),
+            (
+                a,
+                vec![
+                    extent(0, 4, 5, Content::Data),
+                    extent(4, 4, 7, Content::Zero),
+                    extent(8, 1, 8, Content::Damaged),
+                ],
+            ),
             (
                 b,
                 vec![
@@ -396,18 +407,20 @@ mod tests {
                     extent(2, 1, 5, Content::Damaged),
                     extent(3, 3, 0, Content::Zero),
                     extent(6, 2, 9, Content::Damaged),
+                    extent(8, 1, 9, Content::Damaged),
                 ],
             ),
         ];
-        let runs = newest_runs(BlockRange::new(0, 9), &holdings);
+        let runs = newest_runs(BlockRange::new(0, 10), &holdings);
         let found: Vec<_> = runs
             .iter()
             .map(|r| (r.range.first, r.range.count, r.version.counter(), r.is_zero, r.intact_on.len()))
             .collect();
-        // Block 8 was never written; nobody can read blocks 6 and 7 any more, and the older zeroes do not count.
+        // Block 9 was never written. Nobody can read what is newer than the zeroes of blocks 6 and 7, and it was never
+        // complete; nobody can read anything of block 8.
         assert_eq!(
             found,
-            [(0, 2, 5, false, 2), (2, 2, 5, false, 1), (4, 2, 7, true, 1), (6, 2, 9, false, 0)]
+            [(0, 2, 5, false, 2), (2, 2, 5, false, 1), (4, 4, 7, true, 1), (8, 1, 9, false, 0)]
         );
         assert!(runs[1].intact_on.contains(&a));
     }

@@ -445,6 +445,41 @@ fn a_volume_that_is_dropped_leaves_nothing() {
     });
 }
 
+/// Lets every place rot that holds blocks full of a byte.
+fn rot(fabric: &Fabric, n: usize, byte: u8) {
+    let disk = &fabric.disks[n - 1];
+    let places: Vec<u64> = (0..disk.size_bytes() / 4096)
+        .filter(|i| disk.peek(i * 4096, 4096).iter().all(|b| *b == byte))
+        .collect();
+    assert!(!places.is_empty());
+    for place in places {
+        disk.flip(place * 4096 + 17, 3);
+    }
+}
+
+#[test]
+fn what_one_source_cannot_read_is_fetched_from_another() {
+    for seed in 0..6 {
+        Sim::new(seed).block_on(async {
+            let fabric = Fabric::start(3).await;
+            let a = Client::new(1, 1);
+            a.epoch.set(evict_last(&fabric, 3).await);
+            for (at, byte) in [(0, 0xe1), (1, 0xe2), (500, 0xe3)] {
+                a.write_all(&[1, 2], at, a.v(1 + u64::from(at)), byte).await;
+            }
+            rot(&fabric, 1, 0xe1);
+            rot(&fabric, 2, 0xe2);
+            let stint = rejoin(&fabric, 3).await;
+            wait_verified(&fabric, 3, stint).await;
+            a.epoch.set(promote(&fabric, 3).await);
+            for (at, byte) in [(0, 0xe1), (1, 0xe2), (500, 0xe3)] {
+                let found = a.read(3, at).await.unwrap();
+                assert_eq!((found.version, found.byte), (a.v(1 + u64::from(at)), byte), "block {at}");
+            }
+        });
+    }
+}
+
 #[test]
 fn damage_at_the_source_does_not_stop_a_resync() {
     Sim::new(11).block_on(async {
@@ -453,15 +488,7 @@ fn damage_at_the_source_does_not_stop_a_resync() {
         a.epoch.set(evict_last(&fabric, 2).await);
         a.write_all(&[1], 0, a.v(1), 0xe1).await;
         a.write_all(&[1], 500, a.v(2), 0xe2).await;
-        // Rot: every place that holds the first block's bytes.
-        let disk = &fabric.disks[0];
-        let places: Vec<u64> = (0..disk.size_bytes() / 4096)
-            .filter(|i| disk.peek(i * 4096, 4096).iter().all(|b| *b == 0xe1))
-            .collect();
-        assert!(!places.is_empty());
-        for place in places {
-            disk.flip(place * 4096 + 17, 3);
-        }
+        rot(&fabric, 1, 0xe1);
         let stint = rejoin(&fabric, 2).await;
         wait_verified(&fabric, 2, stint).await;
         a.epoch.set(promote(&fabric, 2).await);

@@ -34,7 +34,7 @@ pub enum Status {
     Refused = 12,
     /// Something broke inside; the head says what, for people.
     Failed = 13,
-    /// The peer is not the leading manager, or is not ready; try another or later.
+    /// The peer is not the leading manager, or is not ready; try another or later. A write may have happened in part.
     NotReady = 14,
 }
 

@@ -22,7 +22,8 @@ const UNIT: usize = 16;
 /// What a simulated disk does wrong.
 #[derive(Clone, Debug)]
 pub struct DiskFaults {
-    /// Reads that touch these bytes fail.
+    /// Reads that touch these bytes fail. What is written is readable again, in its old place or on a spare one: that
+    /// is what drives do.
     pub unreadable: Vec<Range<u64>>,
     /// Writes and flushes fail with this error.
     pub write_error: Option<io::ErrorKind>,
@@ -73,6 +74,35 @@ struct Unflushed {
     first: u64,
     pages: Vec<Page>,
     completed: bool,
+    /// What could not be read before it was written: nor can it be when the write is lost.
+    mended: Vec<Range<u64>>,
+}
+
+impl Unflushed {
+    fn bytes(&self) -> Range<u64> {
+        bytes_of(self.first, &self.pages)
+    }
+}
+
+/// Where pages lie, in bytes from the start.
+fn bytes_of(first: u64, pages: &[Page]) -> Range<u64> {
+    first * PAGE as u64..(first + pages.len() as u64) * PAGE as u64
+}
+
+/// Takes a range out of others; returns what of it they had.
+fn take_out(ranges: &mut Vec<Range<u64>>, gone: &Range<u64>) -> Vec<Range<u64>> {
+    let mut taken = Vec::new();
+    for range in std::mem::take(ranges) {
+        let within = range.start.max(gone.start)..range.end.min(gone.end);
+        if within.is_empty() {
+            ranges.push(range);
+            continue;
+        }
+        let rest = [range.start..within.start, within.end..range.end];
+        ranges.extend(rest.into_iter().filter(|rest| !rest.is_empty()));
+        taken.push(within);
+    }
+    taken
 }
 
 /// A page's contents. What is written, what is visible and what is durable share them: whoever changes a page puts
@@ -324,11 +354,14 @@ impl SimDisk {
             self.0.opened_by.set(None);
         }
         let (mut visible, mut durable) = (self.0.visible.borrow_mut(), self.0.durable.borrow_mut());
+        let unreadable = &mut self.0.faults.borrow_mut().unreadable;
         match crash {
             Crash::Process => {
                 for w in self.0.unflushed.borrow_mut().iter_mut() {
                     if w.process == process && !w.completed {
-                        tear(world, &mut w.pages, &visible, w.first);
+                        if tear(world, &mut w.pages, &visible, w.first) {
+                            w.mended = take_out(unreadable, &w.bytes());
+                        }
                         put_pages(&mut visible, w.first, &w.pages);
                         w.completed = true;
                     }
@@ -336,7 +369,11 @@ impl SimDisk {
             }
             Crash::PowerCut => {
                 for mut w in self.0.unflushed.borrow_mut().drain(..) {
-                    tear(world, &mut w.pages, &durable, w.first);
+                    if tear(world, &mut w.pages, &durable, w.first) {
+                        take_out(unreadable, &w.bytes());
+                    } else {
+                        unreadable.append(&mut w.mended);
+                    }
                     put_pages(&mut durable, w.first, &w.pages);
                 }
                 *visible = durable.clone();
@@ -345,11 +382,11 @@ impl SimDisk {
     }
 }
 
-/// Keeps a write, loses it, or mixes its sectors with what was there.
-fn tear(world: &World, pages: &mut [Page], before: &Pages, first: u64) {
+/// Keeps a write, loses it, or mixes its sectors with what was there; whether it is kept.
+fn tear(world: &World, pages: &mut [Page], before: &Pages, first: u64) -> bool {
     let fate = world.random_below(3);
     if fate == 0 {
-        return;
+        return true;
     }
     for (page, number) in pages.iter_mut().zip(first..) {
         let old = before.get(&number).unwrap_or(&Page::ZEROES);
@@ -365,6 +402,7 @@ fn tear(world: &World, pages: &mut [Page], before: &Pages, first: u64) {
         }
         *page = Page::of(&mixed);
     }
+    false
 }
 
 /// The simulated half of [`Drive`]; the disk is free for others when it is dropped.
@@ -441,13 +479,15 @@ impl DiskHandle {
             first,
             pages: pages.clone(),
             completed: false,
+            mended: Vec::new(),
         });
         self.operate().await;
         self.write_error()?;
         put_pages(&mut self.disk.visible.borrow_mut(), first, &pages);
+        let mended = take_out(&mut self.disk.faults.borrow_mut().unreadable, &bytes_of(first, &pages));
         let mut unflushed = self.disk.unflushed.borrow_mut();
         if let Some(w) = unflushed.iter_mut().find(|w| w.serial == serial) {
-            w.completed = true;
+            (w.completed, w.mended) = (true, mended);
         }
         Ok(())
     }
@@ -509,6 +549,36 @@ mod tests {
                 drive.read(4096, 4096).await.unwrap()[0]
             });
             kept += usize::from(second == 2);
+        }
+        assert!(kept > 5 && kept < 45, "kept {kept} of 50");
+    }
+
+    #[test]
+    fn what_was_written_can_be_read_again_unless_a_power_cut_loses_the_write() {
+        let mut kept = 0;
+        for seed in 0..50 {
+            let is_kept = Sim::new(seed).block_on(async {
+                let disk = SimDisk::new("d", 1 << 20);
+                disk.set_faults(|f| f.unreadable.push(0..3 * PAGE as u64));
+                let used = disk.clone();
+                let p = spawn_process(IpAddr::from([10, 0, 0, 1]), "p", async move {
+                    let drive = used.open().unwrap();
+                    drive.write(0, Buf::from(vec![1; PAGE])).await.unwrap();
+                    drive.flush().await.unwrap();
+                    drive.write(PAGE as u64, Buf::from(vec![2; PAGE])).await.unwrap();
+                    drive.read(0, 2 * PAGE).await.unwrap();
+                    std::future::pending::<()>().await;
+                });
+                sleep(Duration::from_millis(10)).await;
+                kill(p, Crash::PowerCut);
+                let drive = disk.open().unwrap();
+                drive.read(0, PAGE).await.unwrap();
+                drive.read(2 * PAGE as u64, PAGE).await.unwrap_err();
+                let second = drive.read(PAGE as u64, PAGE).await;
+                assert!(second.as_ref().is_ok_and(|page| page.iter().all(|b| *b == 2)) || second.is_err());
+                second.is_ok()
+            });
+            kept += usize::from(is_kept);
         }
         assert!(kept > 5 && kept < 45, "kept {kept} of 50");
     }

@@ -20,8 +20,8 @@ const AFTERMATH: Duration = Duration::from_secs(4);
 /// What faults have done so far, and whom they must spare.
 #[derive(Default)]
 pub struct Guard {
-    /// Drives whose data was destroyed, or is not to be relied upon any more.
-    hurt: RefCell<BTreeSet<DriveId>>,
+    /// Drives whose data was destroyed, or is not to be relied upon any more, and how often.
+    hurt: RefCell<BTreeMap<DriveId, u32>>,
     /// Nodes that something has disturbed, and until when that may last.
     disturbed: RefCell<BTreeMap<usize, Instant>>,
     /// Nodes to be left in peace, by the hurt that asks for it.
@@ -45,12 +45,18 @@ impl Guard {
     fn survivors(&self, map: &FabricMap, victims: &[DriveId]) -> Vec<Vec<DriveId>> {
         let hurt = self.hurt.borrow();
         let groups = map.groups.values().filter(|g| victims.iter().any(|v| g.slot_of(*v).is_some()));
-        groups.map(|g| g.read_set().filter(|d| !victims.contains(d) && !hurt.contains(d)).collect()).collect()
+        groups
+            .map(|g| g.read_set().filter(|d| !victims.contains(d) && !hurt.contains_key(d)).collect())
+            .collect()
     }
 
     /// Notes that drives were destroyed.
     pub fn note_destroyed(&self, victims: &[DriveId]) {
-        self.hurt.borrow_mut().extend(victims);
+        victims.iter().for_each(|victim| self.hurt(*victim));
+    }
+
+    fn hurt(&self, victim: DriveId) {
+        *self.hurt.borrow_mut().entry(victim).or_default() += 1;
     }
 
     /// If a drive may rot, notes it, and the nodes that are left in peace for it. The number ends that.
@@ -64,7 +70,7 @@ impl Guard {
         let number = self.next.get();
         self.next.set(number + 1);
         self.spared.borrow_mut().insert(number, nodes);
-        self.hurt.borrow_mut().insert(victim);
+        self.hurt(victim);
         self.is_data_hurt.set(true);
         Some(number)
     }
@@ -72,7 +78,12 @@ impl Guard {
     /// Notes that what rotted is healed.
     pub fn end_rot(&self, number: u64, victim: DriveId) {
         self.spared.borrow_mut().remove(&number);
-        self.hurt.borrow_mut().remove(&victim);
+        let mut hurt = self.hurt.borrow_mut();
+        let times = hurt.get_mut(&victim).expect("it was hurt");
+        *times -= 1;
+        if *times == 0 {
+            hurt.remove(&victim);
+        }
     }
 
     /// Notes that a store's own structures were damaged.

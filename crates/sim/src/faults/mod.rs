@@ -142,7 +142,7 @@ pub enum Fault {
         /// How long until somebody does.
         lasts: Duration,
     },
-    /// A block of data cannot be read any more.
+    /// A block of data cannot be read any more, until its place is written again.
     Unreadable {
         /// The node.
         node: usize,
