@@ -6,6 +6,7 @@ use super::stage::Stage;
 use crate::clients::client_host;
 use crate::manager_host;
 use std::cell::Cell;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_client::Volume;
@@ -14,6 +15,10 @@ use weft_rt::{now, random_below, sleep, spawn};
 
 /// A block that is not read, in the same group.
 const ASIDE: u64 = 1;
+
+/// Messages of the manager after which a member that comes back has joined, has its grant, and has had time to serve; it
+/// may look for the manager a tenth of a second after it was cut off from it last.
+const MESSAGES_HEARD: usize = 50;
 
 /// What the member is cut off from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +33,7 @@ pub enum Stranded {
     WithNewManager,
     /// Answers of the manager come late before it is cut off.
     AfterLateAnswers,
-    /// It comes back with a slow drive, and readers who still take it for a member.
+    /// It comes back, hears of its lease before the map is pushed to it, and readers still take it for a member.
     Returning,
     /// The manager and all peers, and its clock is slow, within the bound on drift.
     WithSlowClock,
@@ -124,22 +129,26 @@ impl Stranded {
         }
         sleep(Duration::from_millis(350 + random_below(250))).await;
         if self == Stranded::Returning {
-            let disks = stage.bed.nodes[victim].disks();
-            disks
-                .iter()
-                .for_each(|d| d.set_faults(|f| f.latency.0 = Duration::from_millis(random_below(30))));
-            disks.iter().for_each(|d| d.set_faults(|f| f.latency.1 = Duration::from_millis(30)));
-            // It serves by its old map for an instant only.
-            pause_us.set(100);
-            stage.cut(own, manager_host(), false);
-            peers.iter().for_each(|n| stage.cut(own, stage.host(*n), false));
-            sleep(Duration::from_millis(60)).await;
-            pause_us.set(2_000);
-            sleep(Duration::from_millis(140)).await;
+            come_back_unheard(own).await;
         }
         stage.heal();
         sleep(Duration::from_millis(50)).await;
         stage.history.check().map_err(|v| v.to_string())
+    }
+}
+
+/// A node finds the manager again, and the manager cannot connect to it. It hears what it asked for, one message at a
+/// time: by then it has its grant, and the map is still on its way.
+async fn come_back_unheard(node: IpAddr) {
+    // What the manager has sent so far would arrive first.
+    sim::reset_connections(node, manager_host());
+    sim::set_closed(node, true);
+    sim::set_blocked(node, manager_host(), false);
+    for _ in 0..MESSAGES_HEARD {
+        sleep(Duration::from_micros(2_000 + random_below(2_000))).await;
+        sim::set_blocked(manager_host(), node, false);
+        sleep(Duration::from_micros(1)).await;
+        sim::set_blocked(manager_host(), node, true);
     }
 }
 
