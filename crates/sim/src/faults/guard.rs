@@ -98,7 +98,8 @@ impl Guard {
     pub fn allows(&self, bed: &Bed, fault: &Fault) -> bool {
         let disturbed = disturbs(bed, fault);
         let is_spared = |n: &usize| self.spared.borrow().values().any(|nodes| nodes.contains(n));
-        if disturbed.iter().any(is_spared) {
+        let victims = destroys(bed, fault);
+        if disturbed.iter().any(is_spared) || (!victims.is_empty() && !self.may_destroy(bed, &victims)) {
             return false;
         }
         let until = now() + fault.lasts() + AFTERMATH;
@@ -108,6 +109,15 @@ impl Guard {
             *entry = (*entry).max(until);
         }
         true
+    }
+}
+
+/// The drives that a fault destroys.
+pub fn destroys(bed: &Bed, fault: &Fault) -> Vec<DriveId> {
+    match fault {
+        Fault::Replace { node, drive, .. } => vec![bed.nodes[*node].drive_at(*drive)],
+        Fault::Loss { node } => bed.nodes[*node].drives_now(),
+        _ => vec![],
     }
 }
 

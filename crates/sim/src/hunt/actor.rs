@@ -165,6 +165,21 @@ impl Actor {
     }
 }
 
+/// What most scripts begin with: three nodes, as many copies of each block as there are holders to be named, and a client
+/// of each name.
+pub async fn enter<const HOLDERS: usize, const CLIENTS: usize>(
+    names: [&'static str; CLIENTS],
+) -> (Rc<Stage>, [usize; HOLDERS], [Rc<Actor>; CLIENTS]) {
+    let stage = Stage::set(3, HOLDERS as u8).await;
+    let holders = stage.holders().await.try_into().expect("one for each copy");
+    let mut clients = Vec::with_capacity(CLIENTS);
+    for (n, name) in names.into_iter().enumerate() {
+        clients.push(Actor::enter(&stage, n, name).await);
+    }
+    let Ok(clients) = clients.try_into() else { unreachable!("one for each name") };
+    (stage, holders, clients)
+}
+
 /// Attaches the volume exclusively, and takes it away from whoever has it.
 pub async fn take_alone(stage: &Rc<Stage>, name: &str) -> Volume {
     loop {

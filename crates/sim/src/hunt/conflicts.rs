@@ -1,7 +1,7 @@
 //! Scripts about writes that meet, and about readers who see one halfway (R1, R3, R5, R6, R8).
 
 use super::actor::{
-    Actor, about_ms, becomes, changes, cut_off, fast, leave, slow, start_cold, until, version,
+    Actor, about_ms, becomes, changes, cut_off, enter, fast, leave, slow, start_cold, until, version,
     with_slow_operation,
 };
 use super::stage::Stage;
@@ -12,12 +12,7 @@ use weft_types::Role;
 /// One of two members takes a write, the other one holds a newer one. The write is seen, then the newer one is, and
 /// then whatever the writer still does arrives.
 pub async fn taken_by_one() -> Result<(), String> {
-    let stage = Stage::set(3, 2).await;
-    let nodes = stage.holders().await;
-    let (a, b) = (nodes[0], nodes[1]);
-    let behind = Actor::enter(&stage, 0, "behind").await;
-    let ahead = Actor::enter(&stage, 1, "ahead").await;
-    let reader = Actor::enter(&stage, 2, "reader").await;
+    let (stage, [a, b], [behind, ahead, reader]) = enter(["behind", "ahead", "reader"]).await;
     until(&reader.write(0).done).await;
     sleep(Duration::from_millis(600)).await;
     ahead.cut_to(a, true);
@@ -46,13 +41,7 @@ pub async fn taken_by_one() -> Result<(), String> {
 
 /// A reader finds a write on one of two members, and cannot put it on the other one.
 pub async fn put_delayed() -> Result<(), String> {
-    let stage = Stage::set(3, 2).await;
-    let nodes = stage.holders().await;
-    let (a, b) = (nodes[0], nodes[1]);
-    let writer = Actor::enter(&stage, 0, "writer").await;
-    let reader = Actor::enter(&stage, 1, "reader").await;
-    let other = Actor::enter(&stage, 2, "other").await;
-    let third = Actor::enter(&stage, 3, "third").await;
+    let (stage, [a, b], [writer, reader, other, third]) = enter(["writer", "reader", "other", "third"]).await;
     until(&reader.write(0).done).await;
     reader.be_quiet().await;
     writer.cut_to(b, true);
@@ -92,12 +81,7 @@ pub async fn partly_superseded() -> Result<(), String> {
 
 /// A read waits for the drive while its member is evicted and comes back, with what a client left on it alone.
 pub async fn slow_read() -> Result<(), String> {
-    let stage = Stage::set(3, 2).await;
-    let nodes = stage.holders().await;
-    let (a, b) = (nodes[0], nodes[1]);
-    let writer = Actor::enter(&stage, 0, "writer").await;
-    let reader = Actor::enter(&stage, 1, "reader").await;
-    let other = Actor::enter(&stage, 2, "other").await;
+    let (stage, [a, b], [writer, reader, other]) = enter(["writer", "reader", "other"]).await;
     until(&other.write(0).done).await;
     other.be_quiet().await;
     writer.cut_to(a, true);
@@ -128,11 +112,7 @@ pub async fn slow_read() -> Result<(), String> {
 
 /// A member knows that it is not in-sync any more, loses power, and starts again where nobody tells it.
 pub async fn knew_better() -> Result<(), String> {
-    let stage = Stage::set(3, 2).await;
-    let nodes = stage.holders().await;
-    let (a, b) = (nodes[0], nodes[1]);
-    let writer = Actor::enter(&stage, 0, "writer").await;
-    let reader = Actor::enter(&stage, 1, "reader").await;
+    let (stage, [a, b], [writer, reader]) = enter(["writer", "reader"]).await;
     until(&writer.write(0).done).await;
     writer.be_quiet().await;
     start_cold(&stage, a).await;

@@ -1,7 +1,7 @@
 //! Scripts about sessions that are over: what they left halfway is finished or buried, and nothing of them comes later
 //! (R10, R16).
 
-use super::actor::{Actor, about_ms, becomes, changes, cut_off, start_cold, until, version};
+use super::actor::{Actor, about_ms, becomes, changes, cut_off, enter, start_cold, until, version};
 use super::stage::Stage;
 use crate::clients::client_host;
 use crate::history::Value;
@@ -17,12 +17,7 @@ const SWEPT_WITHIN: Duration = Duration::from_secs(6);
 
 /// A client dies with a write on one of two members. Nobody reads the block before the session is swept.
 pub async fn left_alone() -> Result<(), String> {
-    let stage = Stage::set(3, 2).await;
-    let nodes = stage.holders().await;
-    let (a, b) = (nodes[0], nodes[1]);
-    let writer = Actor::enter(&stage, 0, "writer").await;
-    let reader = Actor::enter(&stage, 1, "reader").await;
-    let other = Actor::enter(&stage, 2, "other").await;
+    let (stage, [a, b], [writer, reader, other]) = enter(["writer", "reader", "other"]).await;
     until(&reader.write(0).done).await;
     reader.be_quiet().await;
     writer.cut_to(b, true);

@@ -1,7 +1,6 @@
 //! Scripts about blocks that rot on one drive: another copy heals them, and none steps back to an older version.
 
-use super::actor::{Actor, about_ms, leave, until};
-use super::stage::Stage;
+use super::actor::{about_ms, enter, leave, until};
 use crate::workload::fill_block;
 use std::time::Duration;
 use weft_rt::sim::Crash;
@@ -9,10 +8,7 @@ use weft_rt::sleep;
 
 /// A block rots on one drive and is read; then the other drive is lost for good.
 pub async fn healed_by_reads() -> Result<(), String> {
-    let stage = Stage::set(3, 2).await;
-    let nodes = stage.holders().await;
-    let (a, b) = (nodes[0], nodes[1]);
-    let writer = Actor::enter(&stage, 0, "writer").await;
+    let (stage, [a, b], [writer]) = enter(["writer"]).await;
     let write = writer.write(0);
     until(&write.done).await;
     writer.be_quiet().await;
@@ -31,9 +27,7 @@ pub async fn healed_by_reads() -> Result<(), String> {
 
 /// The newest version of a block rots on one drive, which then loses power.
 pub async fn rotten_in_log() -> Result<(), String> {
-    let stage = Stage::set(3, 2).await;
-    let a = stage.holders().await[0];
-    let writer = Actor::enter(&stage, 0, "writer").await;
+    let (stage, [a, _], [writer]) = enter(["writer"]).await;
     until(&writer.write(0).done).await;
     let write = writer.write(0);
     until(&write.done).await;
