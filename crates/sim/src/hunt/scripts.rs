@@ -54,9 +54,13 @@ scripts! {
     /// A read waits for the drive while its member is evicted and comes back.
     SlowRead => conflicts::slow_read();
     /// A member that knows that it is not in-sync loses power, and starts again where nobody tells it.
-    KnewBetter => conflicts::knew_better();
+    KnewBetter => conflicts::knew_better(false);
+    /// Likewise, at the very moment at which the fabric takes for granted that it knows.
+    KnewAtLast => conflicts::knew_better(true);
     /// One of two members takes a write, the other one holds a newer one, and the one after the other is seen.
     TakenByOne => conflicts::taken_by_one();
+    /// Likewise, and the writer says what is complete before it says anything else.
+    TakenAndPassed => conflicts::taken_and_passed();
     /// A reader finds a write on one of two members, and cannot put it on the other one.
     PutDelayed => conflicts::put_delayed();
     /// Of a request of two blocks one meets a newer write.
@@ -93,6 +97,8 @@ scripts! {
     FencedOnce => endings::fenced_once(false);
     /// Likewise, and that node hears of nobody else at first.
     FencedOnceAlone => endings::fenced_once(true);
+    /// A client that was fenced writes to a node that has not come to the newest map yet.
+    FencedLate => endings::fenced_late();
     /// A block that has rotted on one drive is read, and then the other drive is lost.
     HealedByReads => rot::healed_by_reads();
     /// A block that has rotted in the log, and a power cut.

@@ -1,6 +1,7 @@
 //! A member that is cut off from the manager and from some peers, with readers that have heard of nothing: it may
 //! serve them as long as it cannot have been evicted, and not an instant longer (R1, R11, leases).
 
+use super::actor::becomes;
 use super::crowd;
 use super::stage::Stage;
 use crate::clients::client_host;
@@ -10,8 +11,9 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_client::Volume;
-use weft_rt::sim;
+use weft_rt::sim::{self, Crash};
 use weft_rt::{now, random_below, sleep, spawn};
+use weft_types::Role;
 
 /// A block that is not read, in the same group.
 const ASIDE: u64 = 1;
@@ -29,6 +31,8 @@ pub enum Stranded {
     FromAll,
     /// The manager; of its peers one alone vouches for it, and has not heard that it shall not.
     ByOnePeer,
+    /// The manager; its one peer, which has promised not to vouch for it, starts again, joins, and then hears of nothing.
+    ByForgetfulPeer,
     /// The manager, which is stopped meanwhile and started again, and is told at once that the member is gone.
     WithNewManager,
     /// Answers of the manager come late before it is cut off.
@@ -49,6 +53,7 @@ impl Stranded {
     pub async fn run(self) -> Result<(), String> {
         let copies = match self {
             Stranded::ByOnePeer => 3,
+            Stranded::ByForgetfulPeer => 2,
             _ => 2 + random_below(2) as u8,
         };
         let drift_per_mille = if self == Stranded::WithSlowClock { 900 } else { 10 };
@@ -71,7 +76,8 @@ impl Stranded {
             });
         }
         // A target asks its peers every quarter of a lease, but first a quarter of a usual one after it has started.
-        let settles_ms = if self == Stranded::FromManager { 550 } else { 150 };
+        let settles_ms =
+            if matches!(self, Stranded::FromManager | Stranded::ByForgetfulPeer) { 550 } else { 150 };
         sleep(Duration::from_millis(settles_ms + random_below(100))).await;
         let own = stage.host(victim);
         if self == Stranded::AfterLateAnswers {
@@ -94,7 +100,7 @@ impl Stranded {
         peers.iter().for_each(|n| stage.cut(reader, stage.host(*n), true));
         stage.cut(writer, own, true);
         stage.cut(own, manager_host(), true);
-        if self == Stranded::FromManager {
+        if matches!(self, Stranded::FromManager | Stranded::ByForgetfulPeer) {
             // Nobody misses it before it has asked its peers for their word.
             sleep(Duration::from_millis(55 + random_below(40))).await;
         }
@@ -111,6 +117,12 @@ impl Stranded {
                 if random_below(2) == 0 || self == Stranded::WithSlowClock {
                     stage.complain_of(victim);
                 }
+            }
+            Stranded::ByForgetfulPeer => {
+                stage.complain_of(victim);
+                forget_promise(&stage, peers[0]).await;
+                becomes(&stage, victim, Role::Out).await;
+                stage.cut(stage.host(peers[0]), manager_host(), false);
             }
             Stranded::ByOnePeer => {
                 stage.cut(own, stage.host(peers[0]), true);
@@ -137,6 +149,20 @@ impl Stranded {
     }
 }
 
+/// A node starts again just after it has promised not to vouch for another one, which the manager has looked after in vain
+/// for a quarter of a lease. It joins, and does not hear that it has a lease.
+async fn forget_promise(stage: &Rc<Stage>, node: usize) {
+    sleep(Duration::from_micros(28_000 + random_below(6_000))).await;
+    stage.bed.kill_node(node, Crash::Process);
+    // The manager tries to connect to it at once, and then again after a tenth of a second.
+    sleep(Duration::from_millis(1)).await;
+    sim::set_blocked(manager_host(), stage.host(node), true);
+    stage.bed.start_node(node);
+    sleep(Duration::from_millis(8)).await;
+    // The connection, the manager's greeting, its answer.
+    hear_messages(stage.host(node), 3).await;
+}
+
 /// A node finds the manager again, and the manager cannot connect to it. It hears what it asked for, one message at a
 /// time: by then it has its grant, and the map is still on its way.
 async fn come_back_unheard(node: IpAddr) {
@@ -144,7 +170,12 @@ async fn come_back_unheard(node: IpAddr) {
     sim::reset_connections(node, manager_host());
     sim::set_closed(node, true);
     sim::set_blocked(node, manager_host(), false);
-    for _ in 0..MESSAGES_HEARD {
+    hear_messages(node, MESSAGES_HEARD).await;
+}
+
+/// A node hears so many messages of the manager, one at a time on each connection.
+async fn hear_messages(node: IpAddr, count: usize) {
+    for _ in 0..count {
         sleep(Duration::from_micros(2_000 + random_below(2_000))).await;
         sim::set_blocked(manager_host(), node, false);
         sleep(Duration::from_micros(1)).await;
