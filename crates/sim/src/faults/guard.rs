@@ -3,7 +3,7 @@
 //! A drive that is destroyed must leave an in-sync copy that never was hurt, on a node that nothing disturbs: one whose
 //! eviction is under way already would leave the destroyed drive as the last one that is listed. Rot must leave one, too, and that one is
 //! left in peace until the rot is healed: if it were evicted meanwhile, the copy that rots would be the last one. What
-//! would break this is not done; it is told as spared.
+//! would break this is not done, and told as spared; what destroys a drive is put off until it may (`strike.rs`).
 
 use super::{Fault, Who};
 use crate::bed::Bed;

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_client::Volume;
 use weft_rt::sim::{self, Crash};
-use weft_rt::{now, random_below, sleep, spawn};
+use weft_rt::{now, random_below, sleep, spawn, timeout};
 use weft_types::Role;
 
 /// A block that is not read, in the same group.
@@ -119,10 +119,17 @@ impl Stranded {
                 }
             }
             Stranded::ByForgetfulPeer => {
+                // Who writes only then does not wait long between tries; and what is read before says nothing.
+                target.set(None);
+                pause_us.set(20_000);
                 stage.complain_of(victim);
                 forget_promise(&stage, peers[0]).await;
-                becomes(&stage, victim, Role::Out).await;
+                let _ = timeout(Duration::from_millis(200), becomes(&stage, victim, Role::Out)).await;
+                // By then the peer looks for the manager again, so that it has a lease as soon as it knows more.
+                sleep(Duration::from_millis(100)).await;
                 stage.cut(stage.host(peers[0]), manager_host(), false);
+                pause_us.set(2_000);
+                target.set(Some(0));
             }
             Stranded::ByOnePeer => {
                 stage.cut(own, stage.host(peers[0]), true);
@@ -139,7 +146,8 @@ impl Stranded {
             let stage = stage.clone();
             spawn(async move { stage.restart(victim, Duration::from_millis(260)).await });
         }
-        sleep(Duration::from_millis(350 + random_below(250))).await;
+        let goes_on_ms = if self == Stranded::ByForgetfulPeer { 100 } else { 350 };
+        sleep(Duration::from_millis(goes_on_ms + random_below(250))).await;
         if self == Stranded::Returning {
             come_back_unheard(own).await;
         }

@@ -313,8 +313,11 @@ pub const HUNTS: &[Hunt] = &[
         Scenario::Script(Script::FencedLate),
         40,
     ),
-    protected(&[SweptBeforeRefused, PagesNotCached], Scenario::Script(Script::FencedLate), "test"),
-    protected(&[AttachBeforeGeneration, PagesNotCached], Scenario::Script(Script::FencedLate), "test"),
+    protected(
+        &[SweptBeforeRefused, PagesNotCached],
+        Scenario::Script(Script::FencedLate),
+        "the attach, which waits until every target has the new generation",
+    ),
     hunt(&[AttachBeforeSweep], Scenario::Takeover, 40),
     harmless(
         &[MapNotDrained],
