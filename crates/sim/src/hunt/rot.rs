@@ -1,10 +1,15 @@
 //! Scripts about blocks that rot on one drive: another copy heals them, and none steps back to an older version.
 
-use super::actor::{about_ms, enter, leave, until};
+use super::actor::{about_ms, becomes, enter, leave, until};
+use super::stage::chunk_block;
 use crate::workload::fill_block;
 use std::time::Duration;
 use weft_rt::sim::Crash;
 use weft_rt::sleep;
+use weft_types::Role;
+
+/// Blocks that rot before they are copied: several, since each is copied from either member.
+const ROTTEN: u64 = 8;
 
 /// A block rots on one drive and is read; then the other drive is lost for good.
 pub async fn healed_by_reads() -> Result<(), String> {
@@ -20,6 +25,31 @@ pub async fn healed_by_reads() -> Result<(), String> {
     match weft_rt::timeout(Duration::from_secs(2), writer.read(0)).await {
         Ok(Ok(Ok(()))) => {}
         other => return Err(format!("a block that was read and healed cannot be read again: {other:?}")),
+    }
+    stage.heal();
+    stage.finish_with_sessions().await
+}
+
+/// Blocks rot on one of two members from which a third one copies them.
+pub async fn rotten_source() -> Result<(), String> {
+    let (stage, [a, b, _], [writer, reader]) = enter(["writer", "reader"]).await;
+    until(&writer.write(0).done).await;
+    leave(&stage, b).await;
+    let blocks = (0..ROTTEN).map(chunk_block);
+    let writes: Vec<_> = blocks.clone().map(|block| (block, writer.write(block))).collect();
+    for (_, write) in &writes {
+        until(&write.done).await;
+    }
+    writer.be_quiet().await;
+    for (block, write) in &writes {
+        if !stage.bed.rot(a, &fill_block(*block, write.value)) {
+            return Err(format!("block {block} is not on the drive that is to rot"));
+        }
+    }
+    stage.bed.start_node(b);
+    becomes(&stage, b, Role::InSync).await;
+    for block in blocks {
+        reader.read_again(block, 4).await;
     }
     stage.heal();
     stage.finish_with_sessions().await

@@ -103,6 +103,8 @@ scripts! {
     HealedByReads => rot::healed_by_reads();
     /// A block that has rotted in the log, and a power cut.
     RottenInLog => rot::rotten_in_log();
+    /// Blocks that have rotted on one of two members are copied from there.
+    RottenSource => rot::rotten_source();
 }
 
 impl Script {
