@@ -8,7 +8,7 @@ use crate::event::Subjects;
 use crate::manager::{Manager, wall_clock_ms};
 use std::collections::{BTreeMap, BTreeSet};
 use weft_membership::{AddDrive, Change, CreatePool, JoinNode, MoveNode};
-use weft_rt::now;
+use weft_rt::{Mutation, mutated, now};
 use weft_types::limits::DRIVES_PER_TARGET_MAX;
 use weft_types::{DriveId, DriveState, FabricMap, MapVersion, NodeId, PoolId};
 use weft_wire::Status;
@@ -258,7 +258,9 @@ impl Manager {
         member.adopted = MapVersion(0);
         member.drives = drives.iter().map(|d| d.id).collect();
         member.failed.clear();
-        member.promises.clear();
+        if !mutated(Mutation::PromiseOutlivesRestart) {
+            member.promises.clear();
+        }
         member.is_unreachable = false;
         if let Some(link) = member.link.take() {
             link.close();

@@ -145,7 +145,7 @@ impl Member {
         let joined_at = self.joined_at;
         let promise = self.promises.entry(victim).or_insert(Promise { map, since: now });
         promise.map = promise.map.max(map);
-        if promise.since <= joined_at {
+        if promise.since <= joined_at && !mutated(Mutation::PromiseOutlivesRestart) {
             promise.since = now;
         }
     }

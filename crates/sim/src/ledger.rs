@@ -29,7 +29,10 @@ pub struct Ledger {
     pub next_seed: u64,
     /// Seeds that were run.
     pub seeds: u64,
-    /// Seeds that failed.
+    /// Scripts that were run beside them.
+    #[serde(default)]
+    pub scripts: u64,
+    /// Seeds and scripts that failed.
     pub failed: u64,
     /// Operations of clients.
     pub operations: u64,
@@ -51,6 +54,9 @@ pub struct Ledger {
 pub struct Failed {
     /// The seed.
     pub seed: u64,
+    /// The script that was run with it, if one was.
+    #[serde(default)]
+    pub script: Option<String>,
     /// The faults that it needs.
     pub faults: Option<String>,
     /// What is wrong.
@@ -59,7 +65,12 @@ pub struct Failed {
 
 impl From<&Failed> for Failure {
     fn from(failed: &Failed) -> Failure {
-        Failure { seed: failed.seed, faults: failed.faults.clone(), what: failed.what.clone() }
+        Failure {
+            seed: failed.seed,
+            script: failed.script.clone(),
+            faults: failed.faults.clone(),
+            what: failed.what.clone(),
+        }
     }
 }
 
@@ -72,6 +83,7 @@ impl Ledger {
             first_seed,
             next_seed: first_seed,
             seeds: 0,
+            scripts: 0,
             failed: 0,
             operations: 0,
             faults: 0,
@@ -121,13 +133,24 @@ impl Ledger {
                 self.faults += outcome.faults as u64;
                 self.virtual_s += outcome.virtual_time.as_secs_f64();
             }
-            Err(Failure { seed, faults, what }) => {
-                self.failed += 1;
-                if self.failures.len() < FAILURES_MAX {
-                    let failed = Failed { seed: *seed, faults: faults.clone(), what: what.clone() };
-                    self.failures.push(failed);
-                }
-            }
+            Err(failure) => self.note_failure(failure),
+        }
+    }
+
+    /// Notes a script that was run.
+    pub fn note_script(&mut self, result: &Result<(), Failure>, covered: &Coverage) {
+        self.scripts += 1;
+        self.coverage.add(covered);
+        if let Err(failure) = result {
+            self.note_failure(failure);
+        }
+    }
+
+    fn note_failure(&mut self, Failure { seed, script, faults, what }: &Failure) {
+        self.failed += 1;
+        if self.failures.len() < FAILURES_MAX {
+            let (script, faults, what) = (script.clone(), faults.clone(), what.clone());
+            self.failures.push(Failed { seed: *seed, script, faults, what });
         }
     }
 
@@ -146,8 +169,9 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("weft-ledger-{}", std::process::id()));
         let path = folder.join("soak/one.json");
         let mut ledger = Ledger::open(&path, "abc", 7).unwrap();
-        let failure = Failure { seed: 9, faults: Some("1,2/4".into()), what: "wrong".into() };
+        let failure = Failure { seed: 9, script: None, faults: Some("1,2/4".into()), what: "wrong".into() };
         ledger.note(&Err(failure), &Coverage::default());
+        ledger.note_script(&Ok(()), &Coverage::default());
         ledger.note_time(Duration::from_secs(3));
         ledger.save(&path).unwrap();
         assert_eq!(Ledger::open(&path, "abc", 99).unwrap(), ledger);

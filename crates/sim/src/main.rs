@@ -3,22 +3,26 @@
 
 mod mutations;
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
-use weft_sim::{Failure, Plan, Soak, minimise, run_plan, schedule};
+use weft_sim::hunt::Script;
+use weft_sim::{Coverage, Failure, Plan, Soak, minimise, run_plan, schedule};
 
 /// A run takes and gives back millions of small pieces of memory in a second: the system's allocator would be half of it.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const USAGE: &str = "\
-usage: weft-sim [--seed N [--faults LIST] | --seeds FIRST..END] [--story] [--minimise] [--plan]
+usage: weft-sim [--seed N [--faults LIST] | --seeds FIRST..END] [--script NAME] [--story] [--minimise] [--plan]
        weft-sim soak --minutes N [--seeds-max N] [--jobs N] [--ledger FILE]
 
   --seed N       one seed
   --faults LIST  only these faults of its plan, by number, some of them shorter: 3,7/4,9
   --seeds A..B   many seeds
+  --script NAME  instead of its plan, a script of the hunts, while every rule holds: all, or one of those in
+                 crates/sim/src/hunt/scripts.rs, in lower case with hyphens
   --story        tell what happens as it happens
   --minimise     of a seed that fails, find fewer and shorter faults with which it still does
   --plan         show what a seed has planned, and run nothing
@@ -41,6 +45,7 @@ fn main() -> ExitCode {
 fn seeds(args: &[String]) -> Option<ExitCode> {
     let mut seeds = 0..200;
     let (mut story, mut least, mut plan_only, mut faults) = (false, false, false, None);
+    let mut scripts = Vec::new();
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         match arg.as_str() {
@@ -48,6 +53,10 @@ fn seeds(args: &[String]) -> Option<ExitCode> {
             "--minimise" => least = true,
             "--plan" => plan_only = true,
             "--faults" => faults = Some(args.next()?.clone()),
+            "--script" => match args.next()?.as_str() {
+                "all" => scripts = Script::ALL.to_vec(),
+                name => scripts.push(Script::named(name)?),
+            },
             "--seed" => {
                 let n: u64 = args.next()?.parse().ok()?;
                 seeds = n..n + 1;
@@ -58,6 +67,9 @@ fn seeds(args: &[String]) -> Option<ExitCode> {
             }
             _ => return None,
         }
+    }
+    if !scripts.is_empty() {
+        return Some(rehearse(&scripts, seeds, story));
     }
     let many = seeds.end - seeds.start > 1;
     let mut failed = 0;
@@ -73,7 +85,8 @@ fn seeds(args: &[String]) -> Option<ExitCode> {
             };
         }
         if plan_only {
-            print!("{}", schedule(&Failure { seed, faults: faults.clone(), what: String::new() }));
+            let (faults, what) = (faults.clone(), String::new());
+            print!("{}", schedule(&Failure { seed, script: None, faults, what }));
             continue;
         }
         match run_plan(&plan, story).0 {
@@ -83,7 +96,7 @@ fn seeds(args: &[String]) -> Option<ExitCode> {
             Ok(outcome) => println!("seed {seed}: {outcome:#?}"),
             Err(what) => {
                 failed += 1;
-                let found = Failure { seed, faults: faults.clone(), what };
+                let found = Failure { seed, script: None, faults: faults.clone(), what };
                 println!("{found}");
                 if least {
                     std::panic::set_hook(Box::new(|_| {}));
@@ -98,6 +111,26 @@ fn seeds(args: &[String]) -> Option<ExitCode> {
         return Some(ExitCode::FAILURE);
     }
     Some(ExitCode::SUCCESS)
+}
+
+/// Runs scripts while every rule holds.
+fn rehearse(scripts: &[Script], seeds: Range<u64>, story: bool) -> ExitCode {
+    let mut failed = 0;
+    for script in scripts {
+        let mut paths = Coverage::default();
+        for seed in seeds.clone() {
+            let (result, covered) = script.rehearse(seed, story);
+            paths.add(&covered);
+            if let Err(what) = result {
+                failed += 1;
+                println!("{}", Failure { seed, script: Some(script.name()), faults: None, what });
+            }
+        }
+        let taken: Vec<String> = paths.paths.iter().map(|(path, count)| format!("{path} {count}")).collect();
+        println!("{}: {} seeds; {}", script.name(), seeds.end - seeds.start, taken.join(", "));
+    }
+    println!("{failed} failed");
+    if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 /// Runs a soak; none if the arguments are wrong.

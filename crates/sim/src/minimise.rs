@@ -50,7 +50,7 @@ pub fn minimise(failure: &Failure, mut tell: impl FnMut(&str)) -> Failure {
             }
         }
     }
-    Failure { seed: failure.seed, faults: Some(join(&kept)), what }
+    Failure { seed: failure.seed, script: None, faults: Some(join(&kept)), what }
 }
 
 /// The faults of a failure as a schedule, for people.

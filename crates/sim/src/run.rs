@@ -55,6 +55,8 @@ pub struct Outcome {
 pub struct Failure {
     /// The seed.
     pub seed: u64,
+    /// The script that was run with it, by its name; none for its plan.
+    pub script: Option<String>,
     /// The faults that it ran with, as [`Plan::with_faults`] takes them; none for all of its plan.
     pub faults: Option<String>,
     /// What is wrong.
@@ -63,8 +65,16 @@ pub struct Failure {
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(f, "seed {}: {}", self.seed, self.what)?;
-        write!(f, "replay: {}", replay_command(self.seed, self.faults.as_deref()))
+        match &self.script {
+            None => {
+                writeln!(f, "seed {}: {}", self.seed, self.what)?;
+                write!(f, "replay: {}", replay_command(self.seed, self.faults.as_deref()))
+            }
+            Some(script) => {
+                writeln!(f, "{script}, seed {}: {}", self.seed, self.what)?;
+                write!(f, "replay: {} --script {script}", replay_command(self.seed, None))
+            }
+        }
     }
 }
 
@@ -80,7 +90,7 @@ pub fn replay_command(seed: u64, faults: Option<&str>) -> String {
 /// What is wrong: see [`run_plan`].
 pub fn run_seed(seed: u64, with_story: bool) -> Result<Outcome, Failure> {
     let (result, _) = run_plan(&Plan::of(seed), with_story);
-    result.map_err(|what| Failure { seed, faults: None, what })
+    result.map_err(|what| Failure { seed, script: None, faults: None, what })
 }
 
 /// Runs a plan; says what came of it and which paths it took. What is wrong is a block that was no atomic register, a

@@ -1,5 +1,6 @@
 //! Many fresh seeds on all cores, with a ledger: what was run, what failed, what was covered.
 
+use crate::hunt::Script;
 use crate::ledger::Ledger;
 use crate::minimise::{minimise, schedule};
 use crate::plan::Plan;
@@ -13,6 +14,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Seeds after which every path must have been taken once: many times what the rarest one has needed.
 pub const PATHS_AFTER: u64 = 5_000;
+
+/// One seed of so many also runs a script of the hunts, one after another: some paths are a matter of a few steps in the
+/// right order, which random faults meet in one seed of a thousand. A script takes less time than a seed.
+const SCRIPT_EVERY: u64 = 16;
 
 /// How often the ledger is written and progress told.
 const TOLD_EVERY: Duration = Duration::from_secs(20);
@@ -39,6 +44,12 @@ pub struct Soak {
 pub fn fresh_seed() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(0)
+}
+
+/// The script that is run with a seed, if one is.
+fn script_of(seed: u64) -> Option<Script> {
+    let nth = seed.is_multiple_of(SCRIPT_EVERY).then_some(seed / SCRIPT_EVERY)?;
+    Some(Script::ALL[(nth % Script::ALL.len() as u64) as usize])
 }
 
 impl Soak {
@@ -77,9 +88,11 @@ impl Soak {
         println!("{}", ledger.coverage.table());
         let minutes = began.elapsed().as_secs_f64() / 60.0;
         println!(
-            "\n{ran} seeds in {minutes:.1} min: {:.0} per minute; {} of this commit, {:.1} h of virtual time, {} failed",
+            "\n{ran} seeds in {minutes:.1} min: {:.0} per minute; {} of this commit and {} scripts, {:.1} h of virtual time, \
+             {} failed",
             ran as f64 / minutes,
             ledger.seeds,
+            ledger.scripts,
             ledger.virtual_s / 3600.0,
             ledger.failed
         );
@@ -108,9 +121,18 @@ impl Soak {
             if seed >= end || began.elapsed() >= self.lasts || failed >= FAILURES_ENOUGH {
                 return;
             }
+            if let Some(script) = script_of(seed) {
+                let (result, covered) = script.rehearse(seed, false);
+                let result = result.map_err(|what| {
+                    let found = Failure { seed, script: Some(script.name()), faults: None, what };
+                    println!("\n{found}");
+                    found
+                });
+                ledger.lock().expect("no thread panics while it holds it").note_script(&result, &covered);
+            }
             let (result, covered) = run_plan(&Plan::of(seed), false);
             let result = result.map_err(|what| {
-                let found = Failure { seed, faults: None, what };
+                let found = Failure { seed, script: None, faults: None, what };
                 let least = minimise(&found, |_| {});
                 println!("\n{found}\nwith as few faults as possible: {least}\n{}", schedule(&least));
                 Failure { what: found.what, ..least }
@@ -129,5 +151,20 @@ impl Soak {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const _: () =
+        assert!(PATHS_AFTER >= 3 * SCRIPT_EVERY * Script::ALL.len() as u64, "each runs several times");
+
+    #[test]
+    fn every_script_is_run_in_turn() {
+        let turn = SCRIPT_EVERY * Script::ALL.len() as u64;
+        let run: Vec<Script> = (700..700 + turn).filter_map(script_of).collect();
+        assert!(Script::ALL.iter().all(|script| run.contains(script)) && run.len() == Script::ALL.len());
     }
 }

@@ -372,6 +372,13 @@ pub fn set_blocked(from: IpAddr, to: IpAddr, blocked: bool) {
     world.0.network.set_blocked(from, to, blocked);
 }
 
+/// Lets a host take no new connections, as behind a firewall, or ends that. Those that it has go on, and it may make
+/// others.
+pub fn set_closed(host: IpAddr, closed: bool) {
+    tell(|| format!("{host} takes {} connections", if closed { "no new" } else { "new" }));
+    world().0.network.set_closed(host, closed);
+}
+
 /// Opens all ways.
 pub fn heal_network() {
     tell(|| "all networks are back".to_owned());
@@ -471,6 +478,23 @@ mod tests {
             assert!(!read.is_finished());
             heal_network();
             assert_eq!(read.await, Ok(1));
+        });
+    }
+
+    #[test]
+    fn a_closed_host_connects_and_is_not_connected_to() {
+        Sim::new(1).block_on(async {
+            let addr: Addr = "10.0.0.1:4800".parse().unwrap();
+            spawn_process(host(1), "server", echo_once(addr.clone()));
+            sleep(Duration::from_millis(1)).await;
+            set_closed(IpAddr::from([127, 0, 0, 1]), true);
+            Stream::connect(&addr).await.expect("it connects to others");
+            set_closed(host(1), true);
+            let late = spawn(async move { Stream::connect(&addr).await.is_ok() });
+            sleep(Duration::from_secs(1)).await;
+            assert!(!late.is_finished());
+            heal_network();
+            assert_eq!(late.await, Ok(true));
         });
     }
 

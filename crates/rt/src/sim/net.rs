@@ -22,6 +22,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Hosts, ways between them, listeners and connections.
 pub(crate) struct Network {
     blocked: RefCell<BTreeSet<(IpAddr, IpAddr)>>,
+    /// Hosts that take no new connections.
+    closed: RefCell<BTreeSet<IpAddr>>,
     latency: Cell<(Duration, Duration)>,
     listeners: RefCell<BTreeMap<String, Weak<ListenerState>>>,
     connections: RefCell<Vec<Weak<Connection>>>,
@@ -34,6 +36,7 @@ impl Default for Network {
     fn default() -> Self {
         Network {
             blocked: RefCell::default(),
+            closed: RefCell::default(),
             latency: Cell::new((Duration::from_micros(5), Duration::from_micros(200))),
             listeners: RefCell::default(),
             connections: RefCell::default(),
@@ -53,8 +56,18 @@ impl Network {
         }
     }
 
+    pub(crate) fn set_closed(&self, host: IpAddr, closed: bool) {
+        if closed {
+            self.closed.borrow_mut().insert(host);
+        } else {
+            self.closed.borrow_mut().remove(&host);
+            self.changed.notify_all();
+        }
+    }
+
     pub(crate) fn heal(&self) {
         self.blocked.borrow_mut().clear();
+        self.closed.borrow_mut().clear();
         self.changed.notify_all();
     }
 
@@ -81,6 +94,11 @@ impl Network {
 
     fn is_blocked(&self, from: IpAddr, to: IpAddr) -> bool {
         from != to && self.blocked.borrow().contains(&(from, to))
+    }
+
+    fn can_connect(&self, from: IpAddr, to: IpAddr) -> bool {
+        let is_closed = from != to && self.closed.borrow().contains(&to);
+        !is_closed && !self.is_blocked(from, to) && !self.is_blocked(to, from)
     }
 }
 
@@ -287,7 +305,7 @@ impl World {
                 (None, Addr::Tcp(a)) => a.ip(),
                 (None, Addr::Unix(_)) => from,
             };
-            if network.is_blocked(from, to) || network.is_blocked(to, from) {
+            if !network.can_connect(from, to) {
                 // Not held while waiting: its process may die, and another may listen there.
                 drop(listener);
                 match race(network.changed.notified(), self.sleep_until_true(deadline)).await {

@@ -3,7 +3,7 @@
 //! A drive that is destroyed must leave an in-sync copy that never was hurt, on a node that nothing disturbs: one whose
 //! eviction is under way already would leave the destroyed drive as the last one that is listed. Rot must leave one, too, and that one is
 //! left in peace until the rot is healed: if it were evicted meanwhile, the copy that rots would be the last one. What
-//! would break this is not done; it is told as spared.
+//! would break this is not done, and told as spared; what destroys a drive is put off until it may (`strike.rs`).
 
 use super::{Fault, Who};
 use crate::bed::Bed;
@@ -109,7 +109,8 @@ impl Guard {
     pub fn allows(&self, bed: &Bed, fault: &Fault) -> bool {
         let disturbed = disturbs(bed, fault);
         let is_spared = |n: &usize| self.spared.borrow().values().any(|nodes| nodes.contains(n));
-        if disturbed.iter().any(is_spared) {
+        let victims = destroys(bed, fault);
+        if disturbed.iter().any(is_spared) || (!victims.is_empty() && !self.may_destroy(bed, &victims)) {
             return false;
         }
         let until = now() + fault.lasts() + AFTERMATH;
@@ -119,6 +120,15 @@ impl Guard {
             *entry = (*entry).max(until);
         }
         true
+    }
+}
+
+/// The drives that a fault destroys.
+pub fn destroys(bed: &Bed, fault: &Fault) -> Vec<DriveId> {
+    match fault {
+        Fault::Replace { node, drive, .. } => vec![bed.nodes[*node].drive_at(*drive)],
+        Fault::Loss { node } => bed.nodes[*node].drives_now(),
+        _ => vec![],
     }
 }
 

@@ -1,5 +1,6 @@
 //! How each fault strikes, and how it ends by itself.
 
+use super::guard::destroys;
 use super::mend::usual_latency;
 use super::{Fault, Guard, Planned, Who};
 use crate::bed::Bed;
@@ -30,8 +31,23 @@ pub struct Struck {
     pub to: Instant,
 }
 
-/// Lets everything go wrong in turn; says what has struck, and how many faults were spared. What ends by itself ends
-/// in the background; heal afterwards.
+/// How often a fault that was put off is tried again.
+const AGAIN_EVERY: Duration = Duration::from_millis(100);
+
+/// How long after the last fault one that was put off may still strike: until nothing that went before can evict anybody
+/// any more (`guard.rs`), and the copies that are missing have been made.
+const PUT_OFF_MAX: Duration = Duration::from_secs(12);
+
+/// A play of faults.
+struct Play<'a> {
+    bed: &'a Rc<Bed>,
+    guard: &'a Rc<Guard>,
+    clients: &'a [ProcessId],
+    struck: Vec<Struck>,
+}
+
+/// Lets everything go wrong in turn; says what has struck, and how many faults were spared. What destroys a copy that
+/// cannot be spared at that time is put off until it can. What ends by itself ends in the background; heal afterwards.
 pub async fn play(
     bed: &Rc<Bed>,
     guard: &Rc<Guard>,
@@ -39,18 +55,47 @@ pub async fn play(
     clients: &[ProcessId],
 ) -> (Vec<Struck>, usize) {
     let began = now();
-    let (mut struck, mut spared) = (Vec::new(), 0);
-    for Planned { number, at, fault } in planned {
-        sleep_until(began + *at).await;
-        let is_struck = guard.allows(bed, fault) && strike(bed, guard, fault, clients).await;
-        sim::tell(|| format!("fault {number}{}: {fault:?}", if is_struck { "" } else { " is spared" }));
-        if is_struck {
-            struck.push(Struck { name: fault.name(), from: now(), to: now() + fault.lasts() });
-        } else {
-            spared += 1;
+    let mut play = Play { bed, guard, clients, struck: Vec::new() };
+    let (mut put_off, mut spared) = (Vec::new(), 0);
+    for planned in planned {
+        let at = began + planned.at;
+        play.again(&mut put_off, at).await;
+        sleep_until(at).await;
+        if play.strike(planned).await {
+            continue;
+        }
+        let may_come = !destroys(bed, &planned.fault).is_empty();
+        sim::tell(|| format!("fault {} is {}", planned.number, if may_come { "put off" } else { "spared" }));
+        match may_come {
+            true => put_off.push(planned),
+            false => spared += 1,
         }
     }
-    (struck, spared)
+    play.again(&mut put_off, now() + PUT_OFF_MAX).await;
+    (play.struck, spared + put_off.len())
+}
+
+impl Play<'_> {
+    /// Lets what was put off strike as soon as it may, until all has struck or this instant has come.
+    async fn again(&mut self, put_off: &mut Vec<&Planned>, until: Instant) {
+        while !put_off.is_empty() && now() + AGAIN_EVERY < until {
+            sleep(AGAIN_EVERY).await;
+            for planned in std::mem::take(put_off) {
+                if !self.strike(planned).await {
+                    put_off.push(planned);
+                }
+            }
+        }
+    }
+
+    async fn strike(&mut self, Planned { number, fault, .. }: &Planned) -> bool {
+        if !self.guard.allows(self.bed, fault) || !strike(self.bed, self.guard, fault, self.clients).await {
+            return false;
+        }
+        sim::tell(|| format!("fault {number}: {fault:?}"));
+        self.struck.push(Struck { name: fault.name(), from: now(), to: now() + fault.lasts() });
+        true
+    }
 }
 
 /// Runs something later, in the harness.
@@ -175,21 +220,13 @@ async fn strike(bed: &Rc<Bed>, guard: &Rc<Guard>, fault: &Fault, clients: &[Proc
             after(away, move || this.start_node(node));
         }
         Fault::Replace { node, drive, away } => {
-            let victim = bed.nodes[node].drive_at(drive);
-            if !guard.may_destroy(bed, &[victim]) {
-                return false;
-            }
-            guard.note_destroyed(&[victim]);
+            guard.note_destroyed(&destroys(bed, fault));
             bed.kill_node(node, Crash::PowerCut);
             bed.put_empty_drive(node, drive).await;
             after(away, move || this.start_node(node));
         }
         Fault::Loss { node } => {
-            let victims = bed.nodes[node].drives_now();
-            if !guard.may_destroy(bed, &victims) {
-                return false;
-            }
-            guard.note_destroyed(&victims);
+            guard.note_destroyed(&destroys(bed, fault));
             bed.kill_node(node, Crash::PowerCut);
             bed.nodes[node].lose();
         }

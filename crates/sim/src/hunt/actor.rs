@@ -141,9 +141,24 @@ impl Actor {
         sim::set_blocked(client_host(self.n), self.stage.host(node), blocked);
     }
 
+    /// Lets so many of the messages through that it sends to a node it is cut off from, one at a time.
+    pub async fn let_through(&self, node: usize, messages: usize) {
+        for _ in 0..messages {
+            self.cut_to(node, false);
+            sleep(Duration::from_micros(1)).await;
+            self.cut_to(node, true);
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+
     /// Cuts what a node sends to it, or opens the way.
     pub fn cut_from(&self, node: usize, blocked: bool) {
         sim::set_blocked(self.stage.host(node), client_host(self.n), blocked);
+    }
+
+    /// Its connection to a node ends, with all that is on the way.
+    pub fn lose_connection(&self, node: usize) {
+        sim::reset_connections(client_host(self.n), self.stage.host(node));
     }
 
     /// Cuts it off from every node but this one.
@@ -163,6 +178,21 @@ impl Actor {
         sim::kill(write.process, Crash::Process);
         sim::kill(self.home, Crash::Process);
     }
+}
+
+/// What most scripts begin with: three nodes, as many copies of each block as there are holders to be named, and a client
+/// of each name.
+pub async fn enter<const HOLDERS: usize, const CLIENTS: usize>(
+    names: [&'static str; CLIENTS],
+) -> (Rc<Stage>, [usize; HOLDERS], [Rc<Actor>; CLIENTS]) {
+    let stage = Stage::set(3, HOLDERS as u8).await;
+    let holders = stage.holders().await.try_into().expect("one for each copy");
+    let mut clients = Vec::with_capacity(CLIENTS);
+    for (n, name) in names.into_iter().enumerate() {
+        clients.push(Actor::enter(&stage, n, name).await);
+    }
+    let Ok(clients) = clients.try_into() else { unreachable!("one for each name") };
+    (stage, holders, clients)
 }
 
 /// Attaches the volume exclusively, and takes it away from whoever has it.

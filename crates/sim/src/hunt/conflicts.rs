@@ -1,23 +1,22 @@
 //! Scripts about writes that meet, and about readers who see one halfway (R1, R3, R5, R6, R8).
 
 use super::actor::{
-    Actor, about_ms, becomes, changes, cut_off, fast, leave, slow, start_cold, until, version,
+    Actor, about_ms, becomes, changes, cut_off, enter, fast, leave, slow, start_cold, until, version,
     with_slow_operation,
 };
 use super::stage::Stage;
+use crate::manager_host;
 use std::time::Duration;
-use weft_rt::sleep;
+use weft_rt::{sim, sleep};
 use weft_types::Role;
+
+/// Connections that a client loses until it waits for as long as it ever does before it asks again.
+const RESETS: usize = 7;
 
 /// One of two members takes a write, the other one holds a newer one. The write is seen, then the newer one is, and
 /// then whatever the writer still does arrives.
 pub async fn taken_by_one() -> Result<(), String> {
-    let stage = Stage::set(3, 2).await;
-    let nodes = stage.holders().await;
-    let (a, b) = (nodes[0], nodes[1]);
-    let behind = Actor::enter(&stage, 0, "behind").await;
-    let ahead = Actor::enter(&stage, 1, "ahead").await;
-    let reader = Actor::enter(&stage, 2, "reader").await;
+    let (stage, [a, b], [behind, ahead, reader]) = enter(["behind", "ahead", "reader"]).await;
     until(&reader.write(0).done).await;
     sleep(Duration::from_millis(600)).await;
     ahead.cut_to(a, true);
@@ -44,15 +43,48 @@ pub async fn taken_by_one() -> Result<(), String> {
     stage.finish_with_sessions().await
 }
 
+/// Likewise. What the writer sends next does not get through, only what it says of what is complete; then the two writes
+/// are seen in turn.
+pub async fn taken_and_passed() -> Result<(), String> {
+    let (stage, [a, b], [behind, ahead, reader, other]) = enter(["behind", "ahead", "reader", "other"]).await;
+    until(&other.write(0).done).await;
+    sleep(Duration::from_millis(600)).await;
+    ahead.cut_to(a, true);
+    let before = version(&stage, b, 0).await;
+    let newer = ahead.write(0);
+    changes(&stage, b, 0, before).await;
+    sleep(Duration::from_millis(2)).await;
+    slow(&stage, a, Duration::from_millis(10));
+    let older = behind.write_by_clock(0, 1, -300_000);
+    sleep(about_ms(1, 3)).await;
+    [a, b].iter().for_each(|n| behind.cut_to(*n, true));
+    sleep(Duration::from_millis(60)).await;
+    fast(&stage, a);
+    // Each time that its connection is lost after it has greeted, it waits twice as long before it asks again.
+    for _ in 0..RESETS {
+        behind.lose_connection(a);
+        sleep(about_ms(105, 10)).await;
+        behind.let_through(a, 2).await;
+    }
+    behind.lose_connection(a);
+    behind.cut_to(a, false);
+    // It says what is complete as soon as it is connected again.
+    sleep(about_ms(4, 4)).await;
+    reader.reach_only(a);
+    reader.read_now(0..1).await;
+    other.read_again(0, 12).await;
+    behind.cut_to(b, false);
+    until(&older.done).await;
+    other.read_again(0, 3).await;
+    ahead.cut_to(a, false);
+    until(&newer.done).await;
+    stage.heal();
+    stage.finish_with_sessions().await
+}
+
 /// A reader finds a write on one of two members, and cannot put it on the other one.
 pub async fn put_delayed() -> Result<(), String> {
-    let stage = Stage::set(3, 2).await;
-    let nodes = stage.holders().await;
-    let (a, b) = (nodes[0], nodes[1]);
-    let writer = Actor::enter(&stage, 0, "writer").await;
-    let reader = Actor::enter(&stage, 1, "reader").await;
-    let other = Actor::enter(&stage, 2, "other").await;
-    let third = Actor::enter(&stage, 3, "third").await;
+    let (stage, [a, b], [writer, reader, other, third]) = enter(["writer", "reader", "other", "third"]).await;
     until(&reader.write(0).done).await;
     reader.be_quiet().await;
     writer.cut_to(b, true);
@@ -92,12 +124,7 @@ pub async fn partly_superseded() -> Result<(), String> {
 
 /// A read waits for the drive while its member is evicted and comes back, with what a client left on it alone.
 pub async fn slow_read() -> Result<(), String> {
-    let stage = Stage::set(3, 2).await;
-    let nodes = stage.holders().await;
-    let (a, b) = (nodes[0], nodes[1]);
-    let writer = Actor::enter(&stage, 0, "writer").await;
-    let reader = Actor::enter(&stage, 1, "reader").await;
-    let other = Actor::enter(&stage, 2, "other").await;
+    let (stage, [a, b], [writer, reader, other]) = enter(["writer", "reader", "other"]).await;
     until(&other.write(0).done).await;
     other.be_quiet().await;
     writer.cut_to(a, true);
@@ -126,13 +153,10 @@ pub async fn slow_read() -> Result<(), String> {
     stage.finish_with_sessions().await
 }
 
-/// A member knows that it is not in-sync any more, loses power, and starts again where nobody tells it.
-pub async fn knew_better() -> Result<(), String> {
-    let stage = Stage::set(3, 2).await;
-    let nodes = stage.holders().await;
-    let (a, b) = (nodes[0], nodes[1]);
-    let writer = Actor::enter(&stage, 0, "writer").await;
-    let reader = Actor::enter(&stage, 1, "reader").await;
+/// A member knows that it is not in-sync any more, loses power, and starts again where nobody tells it. `at_last`: its
+/// drive has been slow, and it loses power as soon as the fabric counts on what it knows.
+pub async fn knew_better(at_last: bool) -> Result<(), String> {
+    let (stage, [a, b], [writer, reader]) = enter(["writer", "reader"]).await;
     until(&writer.write(0).done).await;
     writer.be_quiet().await;
     start_cold(&stage, a).await;
@@ -144,11 +168,25 @@ pub async fn knew_better() -> Result<(), String> {
     writer.cut_to(a, true);
     until(&writer.write(0).done).await;
     writer.be_quiet().await;
+    if at_last {
+        for disk in stage.bed.nodes[a].disks() {
+            disk.set_faults(|f| f.latency = (Duration::from_micros(20), Duration::from_millis(40)));
+        }
+    }
+    if at_last {
+        // It hears of it with the answer to its join, and not before.
+        sim::reset_connections(stage.host(a), manager_host());
+        sim::set_closed(stage.host(a), true);
+    }
     cut_off(&stage, a, false);
     becomes(&stage, a, Role::Syncing).await;
-    sleep(about_ms(10, 10)).await;
-    stage.bed.kill_node(a, weft_rt::sim::Crash::PowerCut);
+    if !at_last {
+        sleep(about_ms(10, 10)).await;
+    }
+    stage.bed.kill_node(a, sim::Crash::PowerCut);
     cut_off(&stage, a, true);
+    sim::set_closed(stage.host(a), false);
+    fast(&stage, a);
     stage.bed.start_node(a);
     for _ in 0..6 {
         sleep(Duration::from_millis(20)).await;

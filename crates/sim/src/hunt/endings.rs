@@ -1,15 +1,17 @@
 //! Scripts about sessions that are over: what they left halfway is finished or buried, and nothing of them comes later
 //! (R10, R16).
 
-use super::actor::{Actor, about_ms, becomes, changes, cut_off, start_cold, until, version};
+use super::actor::{
+    Actor, about_ms, becomes, changes, cut_off, enter, start_cold, take_alone, until, version,
+    with_slow_operation,
+};
 use super::stage::Stage;
-use crate::clients::client_host;
 use crate::history::Value;
 use crate::workload::{self, read_value};
 use std::time::Duration;
-use weft_client::AttachMode;
+use weft_client::{AttachMode, Volume};
 use weft_rt::sim::{self, Crash};
-use weft_rt::{now, sleep};
+use weft_rt::{now, sleep, spawn};
 use weft_types::{BLOCK_SIZE, Role};
 
 /// Virtual time within which a session whose client has died is swept.
@@ -17,12 +19,7 @@ const SWEPT_WITHIN: Duration = Duration::from_secs(6);
 
 /// A client dies with a write on one of two members. Nobody reads the block before the session is swept.
 pub async fn left_alone() -> Result<(), String> {
-    let stage = Stage::set(3, 2).await;
-    let nodes = stage.holders().await;
-    let (a, b) = (nodes[0], nodes[1]);
-    let writer = Actor::enter(&stage, 0, "writer").await;
-    let reader = Actor::enter(&stage, 1, "reader").await;
-    let other = Actor::enter(&stage, 2, "other").await;
+    let (stage, [a, b], [writer, reader, other]) = enter(["writer", "reader", "other"]).await;
     until(&reader.write(0).done).await;
     reader.be_quiet().await;
     writer.cut_to(b, true);
@@ -72,7 +69,7 @@ pub async fn fenced_once(is_alone: bool) -> Result<(), String> {
     }
     stage.bed.start_node(b);
     sleep(if is_alone { about_ms(2, 2) } else { about_ms(20, 10) }).await;
-    sim::reset_connections(client_host(0), stage.host(b));
+    victim.lose_connection(b);
     victim.cut_to(b, false);
     for _ in 0..50 {
         if version(&stage, b, 0).await != before {
@@ -102,9 +99,61 @@ pub async fn fenced_once(is_alone: bool) -> Result<(), String> {
     stage.finish().await
 }
 
+/// A client has its volume taken away and does not hear of it. A node still waits, with the map of before, for a write to
+/// another volume, when a write of the client reaches that node alone.
+pub async fn fenced_late() -> Result<(), String> {
+    let stage = Stage::set(3, 2).await;
+    let nodes = stage.holders().await;
+    let (a, b) = (nodes[0], nodes[1]);
+    stage.bed.create_volume("aside", 2, 1).await;
+    let keeper = workload::attach(&stage.bed.managers(), "aside", "keeper", AttachMode::Shared).await;
+    let victim = Actor::take(&stage, 0, "victim").await;
+    until(&victim.write(0).done).await;
+    victim.be_quiet().await;
+    // It has to read its entries anew.
+    start_cold(&stage, b).await;
+    victim.hear_of_nothing(true);
+    [a, b].iter().for_each(|n| victim.cut_to(*n, true));
+    let write = victim.write(0);
+    let begin = || {
+        let writes = (0..16).map(|n| {
+            let keeper = keeper.clone();
+            spawn(async move { keeper.write_zeroes(n << 20, BLOCK_SIZE as u64).await })
+        });
+        writes.collect::<Vec<_>>()
+    };
+    let writes = with_slow_operation(&stage, b, Duration::from_millis(60), begin).await;
+    stage.bed.create_volume("news", 2, 1).await;
+    let successor = take_alone(&stage, "successor").await;
+    let settled = value_of(&successor).await?;
+    victim.cut_to(b, false);
+    sleep(about_ms(2, 1)).await;
+    victim.die(&write);
+    for _ in 0..24 {
+        let found = value_of(&successor).await?;
+        if found != settled {
+            return Err(format!(
+                "a block changed from {settled} to {found} while its only client did nothing"
+            ));
+        }
+        sleep(Duration::from_millis(5)).await;
+    }
+    for write in writes {
+        let _ = write.await;
+    }
+    stage.heal();
+    successor.detach().await;
+    keeper.detach().await;
+    stage.finish().await
+}
+
 /// What the first block holds.
 async fn value(actor: &Actor) -> Result<Value, String> {
-    let parts = actor.volume.read(0, BLOCK_SIZE as u64).await.map_err(|e| e.to_string())?;
+    value_of(&actor.volume).await
+}
+
+async fn value_of(volume: &Volume) -> Result<Value, String> {
+    let parts = volume.read(0, BLOCK_SIZE as u64).await.map_err(|e| e.to_string())?;
     let bytes: Vec<u8> = parts.iter().flat_map(|b| b.iter().copied()).collect();
     Ok(read_value(0, &bytes))
 }

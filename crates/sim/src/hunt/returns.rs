@@ -2,9 +2,11 @@
 //! (R4, R12 to R14).
 
 use super::actor::{
-    Actor, about_ms, becomes, changes, cut_off, fast, leave, place, slow, start_cold, store, until, version,
+    Actor, about_ms, becomes, changes, cut_off, enter, fast, leave, place, slow, start_cold, store, until,
+    version,
 };
 use super::stage::{Stage, chunk_block};
+use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sim::{self, Crash};
 use weft_rt::sync::join_all;
@@ -29,17 +31,31 @@ async fn copy_begins(stage: &Stage, node: usize) -> bool {
     false
 }
 
+/// All chunks are written, and once more while a member is away.
+async fn miss_writes(stage: &Stage, writer: &Rc<Actor>, node: usize) {
+    writer.write_chunks(CHUNKS).await;
+    leave(stage, node).await;
+    writer.write_chunks(CHUNKS).await;
+}
+
+/// A writer, a reader, and two members: the second one has missed writes, and begins to copy from the first one, whose
+/// drive is slow.
+async fn copy_under_way() -> (Rc<Stage>, [usize; 2], [Rc<Actor>; 2]) {
+    let (stage, [a, b], [writer, reader]) = enter(["writer", "reader"]).await;
+    miss_writes(&stage, &writer, b).await;
+    slow(&stage, a, Duration::from_millis(6));
+    stage.bed.start_node(b);
+    copy_begins(&stage, b).await;
+    (stage, [a, b], [writer, reader])
+}
+
 fn chunk_blocks() -> impl Iterator<Item = u64> {
     (0..CHUNKS).map(chunk_block)
 }
 
 /// A write with an old version reaches a replica that has not verified the block, after a newer one was complete.
 pub async fn write_to_unverified() -> Result<(), String> {
-    let stage = Stage::set(3, 2).await;
-    let nodes = stage.holders().await;
-    let (a, b) = (nodes[0], nodes[1]);
-    let behind = Actor::enter(&stage, 0, "behind").await;
-    let other = Actor::enter(&stage, 1, "other").await;
+    let (stage, [a, b], [behind, other]) = enter(["behind", "other"]).await;
     until(&other.write(0).done).await;
     sleep(Duration::from_millis(800)).await;
     leave(&stage, b).await;
@@ -89,12 +105,7 @@ pub async fn write_around() -> Result<(), String> {
 /// A write that has reached one member is copied from there; then the new copy and a member without the write are
 /// read.
 pub async fn open_on_source() -> Result<(), String> {
-    let stage = Stage::set(3, 3).await;
-    let nodes = stage.holders().await;
-    let (a, b, c) = (nodes[0], nodes[1], nodes[2]);
-    let writer = Actor::enter(&stage, 0, "writer").await;
-    let reader = Actor::enter(&stage, 1, "reader").await;
-    let other = Actor::enter(&stage, 2, "other").await;
+    let (stage, [a, b, c], [writer, reader, other]) = enter(["writer", "reader", "other"]).await;
     until(&reader.write(0).done).await;
     reader.be_quiet().await;
     leave(&stage, b).await;
@@ -115,16 +126,9 @@ pub async fn open_on_source() -> Result<(), String> {
 /// Likewise, with writes that reach the source just before it is asked for the chunks, so that it takes note of them
 /// while it reads what it has to answer. Other writes, which reach the replica alone, have it ask at once.
 pub async fn open_while_read() -> Result<(), String> {
-    let stage = Stage::set(3, 3).await;
-    let nodes = stage.holders().await;
-    let (a, b, c) = (nodes[0], nodes[1], nodes[2]);
-    let writer = Actor::enter(&stage, 0, "writer").await;
-    let reader = Actor::enter(&stage, 1, "reader").await;
-    let other = Actor::enter(&stage, 2, "other").await;
-    let hurry = Actor::enter(&stage, 3, "hurry").await;
-    reader.write_chunks(CHUNKS).await;
-    leave(&stage, b).await;
-    reader.write_chunks(CHUNKS).await;
+    let (stage, [a, b, c], [writer, reader, other, hurry]) =
+        enter(["writer", "reader", "other", "hurry"]).await;
+    miss_writes(&stage, &reader, b).await;
     start_cold(&stage, a).await;
     [b, c].iter().for_each(|n| writer.cut_to(*n, true));
     [a, c].iter().for_each(|n| hurry.cut_to(*n, true));
@@ -153,14 +157,8 @@ pub async fn open_while_read() -> Result<(), String> {
 /// Writes meet the walk: they come to both members while the source reads what is to be copied, or late to the one
 /// that comes back.
 pub async fn writes_meet_copy(late: bool) -> Result<(), String> {
-    let stage = Stage::set(3, 2).await;
-    let nodes = stage.holders().await;
-    let (a, b) = (nodes[0], nodes[1]);
-    let writer = Actor::enter(&stage, 0, "writer").await;
-    let reader = Actor::enter(&stage, 1, "reader").await;
-    writer.write_chunks(CHUNKS).await;
-    leave(&stage, b).await;
-    writer.write_chunks(CHUNKS).await;
+    let (stage, [a, b], [writer, reader]) = enter(["writer", "reader"]).await;
+    miss_writes(&stage, &writer, b).await;
     slow(&stage, a, Duration::from_millis(6));
     writer.cut_to(b, late);
     stage.bed.start_node(b);
@@ -191,11 +189,7 @@ pub async fn writes_meet_copy(late: bool) -> Result<(), String> {
 /// A write reaches one member alone, which leaves, comes back, and copies the block from the other one; then the write
 /// goes on.
 pub async fn mark_of_before() -> Result<(), String> {
-    let stage = Stage::set(3, 2).await;
-    let nodes = stage.holders().await;
-    let (a, b) = (nodes[0], nodes[1]);
-    let writer = Actor::enter(&stage, 0, "writer").await;
-    let reader = Actor::enter(&stage, 1, "reader").await;
+    let (stage, [a, b], [writer, reader]) = enter(["writer", "reader"]).await;
     until(&reader.write(0).done).await;
     reader.be_quiet().await;
     writer.cut_to(a, true);
@@ -219,11 +213,7 @@ pub async fn mark_of_before() -> Result<(), String> {
 /// A dying client's write reaches one member alone, which leaves and comes back. `was_written`: the block held
 /// something before.
 pub async fn debris(was_written: bool) -> Result<(), String> {
-    let stage = Stage::set(3, 2).await;
-    let nodes = stage.holders().await;
-    let (a, c) = (nodes[0], nodes[1]);
-    let writer = Actor::enter(&stage, 0, "writer").await;
-    let reader = Actor::enter(&stage, 1, "reader").await;
+    let (stage, [a, c], [writer, reader]) = enter(["writer", "reader"]).await;
     until(&reader.write(if was_written { 0 } else { 3 }).done).await;
     writer.cut_to(a, true);
     let before = version(&stage, c, 0).await;
@@ -240,13 +230,8 @@ pub async fn debris(was_written: bool) -> Result<(), String> {
 
 /// Blocks are written while a member is away, and nobody writes them when it comes back.
 pub async fn back_quietly() -> Result<(), String> {
-    let stage = Stage::set(3, 2).await;
-    let b = stage.holders().await[1];
-    let writer = Actor::enter(&stage, 0, "writer").await;
-    let reader = Actor::enter(&stage, 1, "reader").await;
-    writer.write_chunks(CHUNKS).await;
-    leave(&stage, b).await;
-    writer.write_chunks(CHUNKS).await;
+    let (stage, [_, b], [writer, reader]) = enter(["writer", "reader"]).await;
+    miss_writes(&stage, &writer, b).await;
     stage.bed.start_node(b);
     becomes(&stage, b, Role::InSync).await;
     reader.reach_only(b);
@@ -258,17 +243,7 @@ pub async fn back_quietly() -> Result<(), String> {
 /// What a source has sent arrives only after the replica was evicted and came back, and the blocks were written
 /// meanwhile.
 pub async fn reply_of_before() -> Result<(), String> {
-    let stage = Stage::set(3, 2).await;
-    let nodes = stage.holders().await;
-    let (a, b) = (nodes[0], nodes[1]);
-    let writer = Actor::enter(&stage, 0, "writer").await;
-    let reader = Actor::enter(&stage, 1, "reader").await;
-    writer.write_chunks(CHUNKS).await;
-    leave(&stage, b).await;
-    writer.write_chunks(CHUNKS).await;
-    slow(&stage, a, Duration::from_millis(6));
-    stage.bed.start_node(b);
-    copy_begins(&stage, b).await;
+    let (stage, [a, b], [writer, reader]) = copy_under_way().await;
     sleep(Duration::from_micros(random_below(3_000))).await;
     sim::set_blocked(stage.host(a), stage.host(b), true);
     cut_off(&stage, b, true);
@@ -288,17 +263,7 @@ pub async fn reply_of_before() -> Result<(), String> {
 
 /// A replica that has verified everything cannot say so, is evicted, and comes back to where it can copy nothing.
 pub async fn word_of_before() -> Result<(), String> {
-    let stage = Stage::set(3, 2).await;
-    let nodes = stage.holders().await;
-    let (a, b) = (nodes[0], nodes[1]);
-    let writer = Actor::enter(&stage, 0, "writer").await;
-    let reader = Actor::enter(&stage, 1, "reader").await;
-    writer.write_chunks(CHUNKS).await;
-    leave(&stage, b).await;
-    writer.write_chunks(CHUNKS).await;
-    slow(&stage, a, Duration::from_millis(6));
-    stage.bed.start_node(b);
-    copy_begins(&stage, b).await;
+    let (stage, [a, b], [writer, reader]) = copy_under_way().await;
     cut_off(&stage, b, true);
     sleep(Duration::from_millis(50)).await;
     fast(&stage, a);
@@ -315,14 +280,9 @@ pub async fn word_of_before() -> Result<(), String> {
 
 /// Part of a chunk is copied in a hurry, because a write waits for it; then the source is lost for good.
 pub async fn source_lost() -> Result<(), String> {
-    let stage = Stage::set(3, 2).await;
-    let nodes = stage.holders().await;
-    let (a, b) = (nodes[0], nodes[1]);
-    let writer = Actor::enter(&stage, 0, "writer").await;
+    let (stage, [a, b], [writer]) = enter(["writer"]).await;
     let last = chunk_block(CHUNKS - 1);
-    writer.write_chunks(CHUNKS).await;
-    leave(&stage, b).await;
-    writer.write_chunks(CHUNKS).await;
+    miss_writes(&stage, &writer, b).await;
     slow(&stage, a, Duration::from_millis(10));
     stage.bed.start_node(b);
     becomes(&stage, b, Role::Syncing).await;

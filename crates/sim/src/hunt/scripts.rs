@@ -4,124 +4,139 @@
 //! messages and operations of drives interleave in between.
 
 use super::actor::{
-    Actor, about_ms, becomes, changes, fast, leave, place, slow, start_cold, store, until, version,
+    about_ms, becomes, changes, enter, fast, leave, place, slow, start_cold, store, until, version,
 };
-use super::stage::{Stage, chunk_block};
-use super::{conflicts, endings, returns, rot};
+use super::stage::chunk_block;
+use super::{Scenario, conflicts, endings, returns, rot, run_seed};
+use crate::coverage::Coverage;
 use std::time::Duration;
 use weft_rt::sim::{self, Crash};
-use weft_rt::{random_below, sleep};
+use weft_rt::{coverage, random_below, sleep};
 use weft_types::{ChunkIndex, Role};
 
-/// A schedule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Script {
+/// Declares the schedules: what happens, and how each is run.
+macro_rules! scripts {
+    ($($(#[$says:meta])* $variant:ident => $run:expr;)*) => {
+        /// A schedule.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Script {
+            $($(#[$says])* $variant,)*
+        }
+
+        impl Script {
+            /// All of them.
+            pub const ALL: &[Script] = &[$(Script::$variant,)*];
+
+            /// Runs it to its end.
+            ///
+            /// # Errors
+            /// What is wrong.
+            pub async fn run(self) -> Result<(), String> {
+                match self { $(Script::$variant => $run.await,)* }
+            }
+        }
+    };
+}
+
+scripts! {
     /// A write's answer is lost, a reader repairs it while a newer write is halfway, the one replica that took the
     /// write is evicted, and the writer asks again.
-    RepairRefused,
+    RepairRefused => repair_refused(true);
     /// A dying client's write reaches the in-sync member just after the block was copied, a reader settles it, and
     /// the syncing member is promoted.
-    RepairWhileSyncing,
+    RepairWhileSyncing => repair_while_syncing();
     /// Likewise, but the answer arrives.
-    AnswerKept,
+    AnswerKept => repair_refused(false);
     /// A write is superseded by one that is not durable yet, and that is lost then.
-    CiteLost,
+    CiteLost => cite_lost();
     /// A write is admitted and waits for the drive, while a member comes back and copies the block.
-    SlowAdmission,
+    SlowAdmission => slow_admission();
     /// A read waits for the drive while its member is evicted and comes back.
-    SlowRead,
+    SlowRead => conflicts::slow_read();
     /// A member that knows that it is not in-sync loses power, and starts again where nobody tells it.
-    KnewBetter,
+    KnewBetter => conflicts::knew_better(false);
+    /// Likewise, at the very moment at which the fabric takes for granted that it knows.
+    KnewAtLast => conflicts::knew_better(true);
     /// One of two members takes a write, the other one holds a newer one, and the one after the other is seen.
-    TakenByOne,
+    TakenByOne => conflicts::taken_by_one();
+    /// Likewise, and the writer says what is complete before it says anything else.
+    TakenAndPassed => conflicts::taken_and_passed();
     /// A reader finds a write on one of two members, and cannot put it on the other one.
-    PutDelayed,
+    PutDelayed => conflicts::put_delayed();
     /// Of a request of two blocks one meets a newer write.
-    PartlySuperseded,
+    PartlySuperseded => conflicts::partly_superseded();
     /// A write with an old version reaches a replica that has not verified the block.
-    WriteToUnverified,
+    WriteToUnverified => returns::write_to_unverified();
     /// A replica copies from a member that has not heard of it, and a client writes there who has not either.
-    WriteAround,
+    WriteAround => returns::write_around();
     /// A write that is on one member is copied from there.
-    OpenOnSource,
+    OpenOnSource => returns::open_on_source();
     /// Likewise, while the source reads what is to be copied.
-    OpenWhileRead,
+    OpenWhileRead => returns::open_while_read();
     /// Writes come to source and replica while the source reads what is to be copied.
-    WritesMeetCopy,
+    WritesMeetCopy => returns::writes_meet_copy(false);
     /// Likewise, and late to the replica.
-    WritesFollowCopy,
+    WritesFollowCopy => returns::writes_meet_copy(true);
     /// A write that was on the replica alone goes on after the replica has come back without it.
-    MarkOfBefore,
+    MarkOfBefore => returns::mark_of_before();
     /// A write to a block that was never written reaches one replica, which is evicted; its client dies.
-    DebrisOfAbsent,
+    DebrisOfAbsent => returns::debris(false);
     /// Likewise, of a block that was written before.
-    DebrisOfOlder,
+    DebrisOfOlder => returns::debris(true);
     /// Nobody writes while a replica comes back.
-    BackQuietly,
+    BackQuietly => returns::back_quietly();
     /// What a source has sent arrives after the replica was evicted and came back.
-    ReplyOfBefore,
+    ReplyOfBefore => returns::reply_of_before();
     /// A replica that has verified everything cannot say so, is evicted and comes back.
-    WordOfBefore,
+    WordOfBefore => returns::word_of_before();
     /// The source is lost for good after a copy that a write had hurried.
-    SourceLost,
+    SourceLost => returns::source_lost();
     /// A client dies with a write on one of two members.
-    LeftAlone,
+    LeftAlone => endings::left_alone();
     /// A client that was fenced writes to a node that has started again since.
-    FencedOnce,
+    FencedOnce => endings::fenced_once(false);
     /// Likewise, and that node hears of nobody else at first.
-    FencedOnceAlone,
+    FencedOnceAlone => endings::fenced_once(true);
+    /// A client that was fenced writes to a node that has not come to the newest map yet.
+    FencedLate => endings::fenced_late();
     /// A block that has rotted on one drive is read, and then the other drive is lost.
-    HealedByReads,
+    HealedByReads => rot::healed_by_reads();
     /// A block that has rotted in the log, and a power cut.
-    RottenInLog,
+    RottenInLog => rot::rotten_in_log();
+    /// Blocks that have rotted on one of two members are copied from there.
+    RottenSource => rot::rotten_source();
 }
 
 impl Script {
-    /// Runs it to its end.
-    ///
-    /// # Errors
-    /// What is wrong.
-    pub async fn run(self) -> Result<(), String> {
-        match self {
-            Script::RepairRefused => repair_refused(true).await,
-            Script::AnswerKept => repair_refused(false).await,
-            Script::CiteLost => cite_lost().await,
-            Script::SlowAdmission => slow_admission().await,
-            Script::RepairWhileSyncing => repair_while_syncing().await,
-            Script::SlowRead => conflicts::slow_read().await,
-            Script::KnewBetter => conflicts::knew_better().await,
-            Script::TakenByOne => conflicts::taken_by_one().await,
-            Script::PutDelayed => conflicts::put_delayed().await,
-            Script::PartlySuperseded => conflicts::partly_superseded().await,
-            Script::WriteToUnverified => returns::write_to_unverified().await,
-            Script::WriteAround => returns::write_around().await,
-            Script::OpenOnSource => returns::open_on_source().await,
-            Script::OpenWhileRead => returns::open_while_read().await,
-            Script::WritesMeetCopy => returns::writes_meet_copy(false).await,
-            Script::WritesFollowCopy => returns::writes_meet_copy(true).await,
-            Script::MarkOfBefore => returns::mark_of_before().await,
-            Script::DebrisOfAbsent => returns::debris(false).await,
-            Script::DebrisOfOlder => returns::debris(true).await,
-            Script::BackQuietly => returns::back_quietly().await,
-            Script::ReplyOfBefore => returns::reply_of_before().await,
-            Script::WordOfBefore => returns::word_of_before().await,
-            Script::SourceLost => returns::source_lost().await,
-            Script::LeftAlone => endings::left_alone().await,
-            Script::FencedOnce => endings::fenced_once(false).await,
-            Script::FencedOnceAlone => endings::fenced_once(true).await,
-            Script::HealedByReads => rot::healed_by_reads().await,
-            Script::RottenInLog => rot::rotten_in_log().await,
+    /// Its name, in lower case with hyphens.
+    pub fn name(self) -> String {
+        let mut name = String::new();
+        for letter in format!("{self:?}").chars() {
+            if letter.is_ascii_uppercase() && !name.is_empty() {
+                name.push('-');
+            }
+            name.push(letter.to_ascii_lowercase());
         }
+        name
+    }
+
+    /// The one with this name.
+    pub fn named(name: &str) -> Option<Script> {
+        Script::ALL.iter().copied().find(|script| script.name() == name)
+    }
+
+    /// Runs it with this seed while every rule holds, and says which paths it took.
+    pub fn rehearse(self, seed: u64, with_story: bool) -> (Result<(), String>, Coverage) {
+        coverage::take_counts();
+        let (result, _) = run_seed(Scenario::Script(self), &[], seed, with_story);
+        let mut covered = Coverage::default();
+        covered.add_paths(&coverage::take_counts());
+        (result, covered)
     }
 }
 
 async fn repair_refused(is_lost: bool) -> Result<(), String> {
-    let stage = Stage::set(3, 3).await;
-    let nodes = stage.holders().await;
-    let (a, b, c) = (nodes[0], nodes[1], nodes[2]);
-    let writer = Actor::enter(&stage, 0, "writer").await;
-    let other = Actor::enter(&stage, 1, "other").await;
-    let reader = Actor::enter(&stage, 2, "reader").await;
+    let (stage, [a, b, c], [writer, other, reader]) = enter(["writer", "other", "reader"]).await;
     until(&other.write(0).done).await;
     sleep(Duration::from_millis(5)).await;
     let before = version(&stage, c, 0).await;
@@ -156,12 +171,7 @@ async fn repair_refused(is_lost: bool) -> Result<(), String> {
 }
 
 async fn cite_lost() -> Result<(), String> {
-    let stage = Stage::set(3, 2).await;
-    let nodes = stage.holders().await;
-    let (a, b) = (nodes[0], nodes[1]);
-    let behind = Actor::enter(&stage, 0, "behind").await;
-    let ahead = Actor::enter(&stage, 1, "ahead").await;
-    let reader = Actor::enter(&stage, 2, "reader").await;
+    let (stage, [a, b], [behind, ahead, reader]) = enter(["behind", "ahead", "reader"]).await;
     until(&reader.write(0).done).await;
     sleep(Duration::from_millis(600)).await;
     // A newer write is on its way into B's drive, and nowhere else.
@@ -188,11 +198,7 @@ async fn cite_lost() -> Result<(), String> {
 }
 
 async fn slow_admission() -> Result<(), String> {
-    let stage = Stage::set(3, 2).await;
-    let nodes = stage.holders().await;
-    let (a, b) = (nodes[0], nodes[1]);
-    let writer = Actor::enter(&stage, 0, "writer").await;
-    let reader = Actor::enter(&stage, 1, "reader").await;
+    let (stage, [a, b], [writer, reader]) = enter(["writer", "reader"]).await;
     until(&writer.write(0).done).await;
     leave(&stage, b).await;
     until(&writer.write(0).done).await;
@@ -215,11 +221,7 @@ async fn slow_admission() -> Result<(), String> {
 }
 
 async fn repair_while_syncing() -> Result<(), String> {
-    let stage = Stage::set(3, 2).await;
-    let nodes = stage.holders().await;
-    let (a, b) = (nodes[0], nodes[1]);
-    let writer = Actor::enter(&stage, 0, "writer").await;
-    let reader = Actor::enter(&stage, 1, "reader").await;
+    let (stage, [a, b], [writer, reader]) = enter(["writer", "reader"]).await;
     for chunk in 0..16 {
         until(&reader.write(chunk_block(chunk)).done).await;
     }

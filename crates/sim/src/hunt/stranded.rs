@@ -1,19 +1,26 @@
 //! A member that is cut off from the manager and from some peers, with readers that have heard of nothing: it may
 //! serve them as long as it cannot have been evicted, and not an instant longer (R1, R11, leases).
 
+use super::actor::becomes;
 use super::crowd;
 use super::stage::Stage;
 use crate::clients::client_host;
 use crate::manager_host;
 use std::cell::Cell;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_client::Volume;
-use weft_rt::sim;
-use weft_rt::{now, random_below, sleep, spawn};
+use weft_rt::sim::{self, Crash};
+use weft_rt::{now, random_below, sleep, spawn, timeout};
+use weft_types::Role;
 
 /// A block that is not read, in the same group.
 const ASIDE: u64 = 1;
+
+/// Messages of the manager after which a member that comes back has joined, has its grant, and has had time to serve; it
+/// may look for the manager a tenth of a second after it was cut off from it last.
+const MESSAGES_HEARD: usize = 50;
 
 /// What the member is cut off from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,11 +31,13 @@ pub enum Stranded {
     FromAll,
     /// The manager; of its peers one alone vouches for it, and has not heard that it shall not.
     ByOnePeer,
+    /// The manager; its one peer, which has promised not to vouch for it, starts again, joins, and then hears of nothing.
+    ByForgetfulPeer,
     /// The manager, which is stopped meanwhile and started again, and is told at once that the member is gone.
     WithNewManager,
     /// Answers of the manager come late before it is cut off.
     AfterLateAnswers,
-    /// It comes back with a slow drive, and readers who still take it for a member.
+    /// It comes back, hears of its lease before the map is pushed to it, and readers still take it for a member.
     Returning,
     /// The manager and all peers, and its clock is slow, within the bound on drift.
     WithSlowClock,
@@ -44,6 +53,7 @@ impl Stranded {
     pub async fn run(self) -> Result<(), String> {
         let copies = match self {
             Stranded::ByOnePeer => 3,
+            Stranded::ByForgetfulPeer => 2,
             _ => 2 + random_below(2) as u8,
         };
         let drift_per_mille = if self == Stranded::WithSlowClock { 900 } else { 10 };
@@ -66,7 +76,8 @@ impl Stranded {
             });
         }
         // A target asks its peers every quarter of a lease, but first a quarter of a usual one after it has started.
-        let settles_ms = if self == Stranded::FromManager { 550 } else { 150 };
+        let settles_ms =
+            if matches!(self, Stranded::FromManager | Stranded::ByForgetfulPeer) { 550 } else { 150 };
         sleep(Duration::from_millis(settles_ms + random_below(100))).await;
         let own = stage.host(victim);
         if self == Stranded::AfterLateAnswers {
@@ -89,7 +100,7 @@ impl Stranded {
         peers.iter().for_each(|n| stage.cut(reader, stage.host(*n), true));
         stage.cut(writer, own, true);
         stage.cut(own, manager_host(), true);
-        if self == Stranded::FromManager {
+        if matches!(self, Stranded::FromManager | Stranded::ByForgetfulPeer) {
             // Nobody misses it before it has asked its peers for their word.
             sleep(Duration::from_millis(55 + random_below(40))).await;
         }
@@ -107,6 +118,19 @@ impl Stranded {
                     stage.complain_of(victim);
                 }
             }
+            Stranded::ByForgetfulPeer => {
+                // Who writes only then does not wait long between tries; and what is read before says nothing.
+                target.set(None);
+                pause_us.set(20_000);
+                stage.complain_of(victim);
+                forget_promise(&stage, peers[0]).await;
+                let _ = timeout(Duration::from_millis(200), becomes(&stage, victim, Role::Out)).await;
+                // By then the peer looks for the manager again, so that it has a lease as soon as it knows more.
+                sleep(Duration::from_millis(100)).await;
+                stage.cut(stage.host(peers[0]), manager_host(), false);
+                pause_us.set(2_000);
+                target.set(Some(0));
+            }
             Stranded::ByOnePeer => {
                 stage.cut(own, stage.host(peers[0]), true);
                 stage.cut(stage.host(peers[1]), manager_host(), true);
@@ -122,24 +146,48 @@ impl Stranded {
             let stage = stage.clone();
             spawn(async move { stage.restart(victim, Duration::from_millis(260)).await });
         }
-        sleep(Duration::from_millis(350 + random_below(250))).await;
+        let goes_on_ms = if self == Stranded::ByForgetfulPeer { 100 } else { 350 };
+        sleep(Duration::from_millis(goes_on_ms + random_below(250))).await;
         if self == Stranded::Returning {
-            let disks = stage.bed.nodes[victim].disks();
-            disks
-                .iter()
-                .for_each(|d| d.set_faults(|f| f.latency.0 = Duration::from_millis(random_below(30))));
-            disks.iter().for_each(|d| d.set_faults(|f| f.latency.1 = Duration::from_millis(30)));
-            // It serves by its old map for an instant only.
-            pause_us.set(100);
-            stage.cut(own, manager_host(), false);
-            peers.iter().for_each(|n| stage.cut(own, stage.host(*n), false));
-            sleep(Duration::from_millis(60)).await;
-            pause_us.set(2_000);
-            sleep(Duration::from_millis(140)).await;
+            come_back_unheard(own).await;
         }
         stage.heal();
         sleep(Duration::from_millis(50)).await;
         stage.history.check().map_err(|v| v.to_string())
+    }
+}
+
+/// A node starts again just after it has promised not to vouch for another one, which the manager has looked after in vain
+/// for a quarter of a lease. It joins, and does not hear that it has a lease.
+async fn forget_promise(stage: &Rc<Stage>, node: usize) {
+    sleep(Duration::from_micros(28_000 + random_below(6_000))).await;
+    stage.bed.kill_node(node, Crash::Process);
+    // The manager tries to connect to it at once, and then again after a tenth of a second.
+    sleep(Duration::from_millis(1)).await;
+    sim::set_blocked(manager_host(), stage.host(node), true);
+    stage.bed.start_node(node);
+    sleep(Duration::from_millis(8)).await;
+    // The connection, the manager's greeting, its answer.
+    hear_messages(stage.host(node), 3).await;
+}
+
+/// A node finds the manager again, and the manager cannot connect to it. It hears what it asked for, one message at a
+/// time: by then it has its grant, and the map is still on its way.
+async fn come_back_unheard(node: IpAddr) {
+    // What the manager has sent so far would arrive first.
+    sim::reset_connections(node, manager_host());
+    sim::set_closed(node, true);
+    sim::set_blocked(node, manager_host(), false);
+    hear_messages(node, MESSAGES_HEARD).await;
+}
+
+/// A node hears so many messages of the manager, one at a time on each connection.
+async fn hear_messages(node: IpAddr, count: usize) {
+    for _ in 0..count {
+        sleep(Duration::from_micros(2_000 + random_below(2_000))).await;
+        sim::set_blocked(manager_host(), node, false);
+        sleep(Duration::from_micros(1)).await;
+        sim::set_blocked(manager_host(), node, true);
     }
 }
 

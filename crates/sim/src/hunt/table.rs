@@ -100,19 +100,6 @@ const BLACKOUTS: Scenario = Scenario::Crowd(Crowd {
     ..CALM
 });
 
-/// Nodes that start again before anybody evicts them.
-const RESTARTS: Scenario = Scenario::Crowd(Crowd {
-    faults: 24,
-    pause_ms: 50,
-    restart: 4,
-    slow: 3,
-    reset: 3,
-    cut: 1,
-    think_us: 800,
-    clients: 5,
-    ..CALM
-});
-
 /// Clients whose clocks are behind, and requests of several blocks.
 const BEHIND: Scenario = Scenario::Crowd(Crowd {
     faults: 6,
@@ -167,11 +154,21 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[NoDrain, PagesNotCached], Scenario::Script(Script::SlowAdmission), 20),
     protected(&[ReadNotAdmittedAgain], Scenario::Script(Script::SlowRead), IN_RAM),
     hunt(&[ReadNotAdmittedAgain, PagesNotCached], Scenario::Script(Script::SlowRead), 20),
-    harmless(&[EpochNotDurable], RESTARTS, "the lease: it counts with the map that came with it only"),
+    protected(
+        &[EpochNotDurable],
+        Scenario::Script(Script::KnewAtLast),
+        "the lease: it counts with the map that came with it only",
+    ),
+    hunt(&[EpochNotDurable, RestartServesAtOnce], Scenario::Script(Script::KnewAtLast), 200),
     protected(&[RestartForgetsEpoch], EVICTIONS, "the lease: it counts with the map that came with it only"),
     hunt(&[RestartForgetsEpoch, RestartServesAtOnce], Scenario::Script(Script::KnewBetter), 20),
     hunt(&[RestartServesAtOnce], Scenario::Stranded(Stranded::Restarted), 20),
-    harmless(&[RestartVouches], EVICTIONS, "the map: before it has one, it knows nobody to vouch for"),
+    protected(
+        &[RestartVouches],
+        Scenario::Stranded(Stranded::ByForgetfulPeer),
+        "the manager: it counts no promise of the process before, and asks the new one for its own",
+    ),
+    hunt(&[RestartVouches, PromiseOutlivesRestart], Scenario::Stranded(Stranded::ByForgetfulPeer), 60),
     hunt(&[AnswerBeforeDurable], BLACKOUTS, 40),
     hunt(&[CitesBeforeDurable], Scenario::Script(Script::CiteLost), 20),
     hunt(&[ReadBeforeDurable], BLACKOUTS, 100),
@@ -242,9 +239,9 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[PromiseNotWaitedOut], Scenario::Stranded(Stranded::FromManager), 40),
     hunt(&[LeaseNotWaitedOut, PromiseNotWaitedOut], Scenario::Stranded(Stranded::FromAll), 40),
     hunt(&[PromiseIgnored], Scenario::Stranded(Stranded::FromManager), 40),
-    harmless(
+    protected(
         &[PromiseOutlivesRestart],
-        EVICTIONS,
+        Scenario::Stranded(Stranded::ByForgetfulPeer),
         "the lease: before it has a new one it vouches for nobody, and with it comes the list of those who are being evicted",
     ),
     hunt(&[StintKeepsVerified], RESYNCS, 20),
@@ -306,10 +303,20 @@ pub const HUNTS: &[Hunt] = &[
         Scenario::Script(Script::FencedOnceAlone),
         20,
     ),
-    harmless(
+    protected(
         &[AttachBeforeGeneration],
-        Scenario::Takeover,
+        Scenario::Script(Script::FencedLate),
         "the sweep of the sessions before, which the same targets have to refuse first, and for which the attach waits too",
+    ),
+    hunt(
+        &[AttachBeforeGeneration, SweptBeforeRefused, PagesNotCached],
+        Scenario::Script(Script::FencedLate),
+        40,
+    ),
+    protected(
+        &[SweptBeforeRefused, PagesNotCached],
+        Scenario::Script(Script::FencedLate),
+        "the attach, which waits until every target has the new generation",
     ),
     hunt(&[AttachBeforeSweep], Scenario::Takeover, 40),
     harmless(
@@ -325,10 +332,11 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[DoubtNotChecked], DRIVE, 20),
     hunt(&[DurableUnhappens], Scenario::Script(Script::RottenInLog), 20),
     hunt(&[WatermarkPassesOpen], CONFLICTS, 40),
-    harmless(
+    hunt(&[WatermarkPassesRestart, RetryOnAnySuperseded], Scenario::Script(Script::TakenAndPassed), 60),
+    protected(
         &[WatermarkPassesRestart],
-        EVICTIONS,
-        "R3 and R9: a write starts again only where every member has refused its version, and remembers none of it",
+        Scenario::Script(Script::TakenAndPassed),
+        "R5: a write starts again only where every member has refused its version, and then nobody can see it",
     ),
     harmless(&[SlowClock], Scenario::Stranded(Stranded::WithSlowClock), "the margin: that is what it is for"),
     protected(
