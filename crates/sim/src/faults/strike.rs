@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_api::ApiRequest;
 use weft_rt::sim::{self, Crash, ProcessId};
+use weft_rt::sync::{Either, race};
 use weft_rt::{Instant, now, random_below, sleep, sleep_until, spawn};
 use weft_store::{ExtentData, RegionMap, Store};
 use weft_types::{BLOCK_SIZE, BlockRange, ChunkIndex, DriveId, GroupId, ObjectId};
@@ -37,6 +38,9 @@ const AGAIN_EVERY: Duration = Duration::from_millis(100);
 /// How long after the last fault one that was put off may still strike: until nothing that went before can evict anybody
 /// any more (`guard.rs`), and the copies that are missing have been made.
 const PUT_OFF_MAX: Duration = Duration::from_secs(12);
+
+/// How long a store is waited for whose drive may be stuck.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A play of faults.
 struct Play<'a> {
@@ -264,7 +268,7 @@ async fn rot(
 ) -> bool {
     let victim = bed.nodes[node].drive_at(drive);
     let (disk, bed) = (bed.nodes[node].disks()[drive].clone(), bed.clone());
-    let Some(cold) = cold_block(&bed, victim).await else { return false };
+    let Some(cold) = in_time(cold_block(&bed, victim)).await.flatten() else { return false };
     let Some(number) = guard.begin_rot(&bed, victim) else { return false };
     let places: Vec<u64> =
         disk.touched().into_iter().filter(|at| disk.peek(*at, BLOCK_SIZE) == cold.bytes).collect();
@@ -301,9 +305,18 @@ async fn is_healed(bed: &Rc<Bed>, victim: DriveId, cold: &Cold) -> bool {
         return true;
     }
     let Some(store) = bed.store(victim) else { return false };
-    match store.read(cold.group, cold.object, BlockRange::one(cold.block)).await {
-        Ok(extents) => extents.iter().all(|x| !matches!(x.data, ExtentData::Damaged)),
-        Err(_) => false,
+    match in_time(store.read(cold.group, cold.object, BlockRange::one(cold.block))).await {
+        Some(Ok(extents)) => extents.iter().all(|x| !matches!(x.data, ExtentData::Damaged)),
+        Some(Err(_)) | None => false,
+    }
+}
+
+/// What a store answers; none if that takes long: a drive that is stuck answers late, and the store of a process that
+/// dies meanwhile never does.
+async fn in_time<T>(answer: impl Future<Output = T>) -> Option<T> {
+    match race(answer, sleep(ANSWER_PATIENCE)).await {
+        Either::Left(answer) => Some(answer),
+        Either::Right(()) => None,
     }
 }
 
