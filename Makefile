@@ -20,9 +20,10 @@ demo: ## Watch real data live through the death of a node
 test: ## Format check, lints, every test
 	@scripts/test.sh
 
-soak: ## Simulate fabrics with fresh seeds on all cores for MINUTES=10; the ledger is target/soak/COMMIT.json
+soak: ## Simulate fabrics with fresh seeds on all cores for MINUTES=10; LEDGER=target/soak/CODE.json counts them
 	@scripts/setup.sh --for build
-	@scripts/with-cargo.sh run --profile simulation --locked -p weft-sim -- soak --minutes $(or $(MINUTES),10)
+	@scripts/with-cargo.sh run --profile simulation-long --locked -p weft-sim -- soak --minutes $(or $(MINUTES),10) \
+	  $(if $(LEDGER),--ledger $(LEDGER))
 
 mutations: ## Break every rule of the protocol and of the drives in turn, and show who notices
 	@scripts/setup.sh --for build

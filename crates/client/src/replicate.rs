@@ -7,7 +7,7 @@
 use crate::error::ClientError;
 use crate::session::{Ended, Operation, Session};
 use std::cell::Cell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -18,6 +18,7 @@ use weft_rt::sync::{Either, join_all, race};
 use weft_rt::{Buf, Frame, Instant, Mutation, Sleep, mutated, now, random_below, sleep, sleep_until, spawn};
 use weft_types::{BLOCK_SIZE, BlockRange, DriveId, Group, GroupId, Lba, ObjectId, Version, with_causes};
 use weft_wire::data::{Content, DataRequest, Extent, Purpose, ReadAnswer, Verdict, WriteAnswer, is_intact};
+use weft_wire::newest::{Newest, newest_runs};
 use weft_wire::{Kind, Status, control};
 
 /// First and longest pause before a replica that could not serve is asked again.
@@ -665,12 +666,12 @@ impl Session {
             let members: Vec<DriveId> = entry.read_set().collect();
             let ask = Ask::read(Kind::Versions, at, Purpose::Repair);
             let asked = join_all(members.iter().map(|drive| self.deliver(&entry, *drive, ask))).await;
-            let mut holdings = BTreeMap::new();
+            let mut holdings = Vec::with_capacity(members.len());
             for (drive, end) in members.iter().zip(asked) {
                 let Attempt::Answer(frame) = end? else { continue 'again };
                 let answer = ReadAnswer::decode(&frame.head).map_err(|e| self.protocol(&e))?;
                 self.saw_clock(answer.clock);
-                holdings.insert(*drive, answer.extents);
+                holdings.push((*drive, answer.extents));
             }
             let mut parts = Vec::new();
             for newest in newest_runs(at.range, &holdings) {
@@ -914,45 +915,6 @@ impl Session {
     fn protocol(&self, what: &dyn std::fmt::Display) -> ClientError {
         ClientError::Protocol { addr: self.volume_name.clone(), message: what.to_string() }
     }
-}
-
-/// The newest version of a run of blocks among the read set; of those that some member can read, if there are any.
-///
-/// Where a newer one is damaged wherever it is, and a member holds an older one, the newer was neither complete nor ever
-/// returned, because then every member would hold it: it is a write in flight, or one whose writer died. Whatever a
-/// member holds is at least as new as all that was, so the read takes what can be read, as if that write had not come
-/// yet; its writer may still put it again, and that heals it.
-struct Newest {
-    range: BlockRange,
-    version: Version,
-    content: Content,
-    /// The in-sync replicas that hold it undamaged.
-    intact_on: Vec<DriveId>,
-}
-
-/// Per block the newest version over all replicas, neighbours with the same outcome taken together.
-fn newest_runs(range: BlockRange, holdings: &BTreeMap<DriveId, Vec<Extent>>) -> Vec<Newest> {
-    let mut runs: Vec<Newest> = Vec::new();
-    for block in range.blocks() {
-        let held: Vec<(DriveId, &Extent)> = holdings
-            .iter()
-            .filter_map(|(drive, extents)| Some((*drive, extents.iter().find(|x| x.range.contains(block))?)))
-            .collect();
-        let readable =
-            held.iter().filter(|(_, x)| x.content != Content::Damaged).map(|(_, x)| x.version).max();
-        let newest = held.iter().map(|(_, x)| x.version).max();
-        let version = readable.or(newest).unwrap_or(Version::ZERO);
-        let intact = |x: &Extent| x.version == version && x.content != Content::Damaged;
-        let intact_on: Vec<DriveId> = held.iter().filter(|(_, x)| intact(x)).map(|(d, _)| *d).collect();
-        let content = held.iter().find(|(_, x)| intact(x)).map_or(Content::Damaged, |(_, x)| x.content);
-        match runs.last_mut() {
-            Some(run) if run.version == version && run.content == content && run.intact_on == intact_on => {
-                run.range.count += 1;
-            }
-            _ => runs.push(Newest { range: BlockRange::one(block), version, content, intact_on }),
-        }
-    }
-    runs
 }
 
 /// The runs of blocks for which the condition holds.

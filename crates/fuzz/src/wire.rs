@@ -122,6 +122,8 @@ pub(crate) fn peer(bytes: &[u8]) {
         0 => {
             let Ok(request) = PeerRequest::decode(bytes) else { return };
             assert!(request.chunk.range().is_valid());
+            let (chunk, blocks) = (request.chunk.range(), request.blocks);
+            assert!(blocks.is_valid() && blocks.first >= chunk.first && blocks.end() <= chunk.end());
             assert_eq!(PeerRequest::decode(&request.encode()), Ok(request));
         }
         1 => {
@@ -146,6 +148,7 @@ pub(crate) fn peer_seeds() -> Vec<Vec<u8>> {
         epoch: Epoch(3),
         object,
         chunk: ChunkIndex(127),
+        blocks: ChunkIndex(127).range(),
         limit: 480,
         is_urgent: true,
     };

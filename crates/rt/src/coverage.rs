@@ -60,6 +60,7 @@ paths! {
     HollowFetch "hollow-fetch" "A chunk is fetched without its data, for a write that waits (R4)."
     VersionsAhead "versions-ahead" "A chunk's versions are fetched ahead of its data, so that no write has to wait (R4)."
     HollowFilled "hollow-filled" "The walk brings the data of a chunk that was fetched hollow (R12)."
+    FilledInParts "filled-in-parts" "It does so part by part, because clients are there (R12)."
     CopyRaced "copy-raced" "A fetched chunk holds something older than a write that came meanwhile (R12)."
     CopyOfDamaged "copy-of-damaged" "A block that the source cannot read is copied as damaged (R12)."
     EqualByDigest "equal-by-digest" "A chunk is verified because both sides have the same digest (R12)."

@@ -1,6 +1,7 @@
-//! What was run of one commit: how many seeds, for how long, what failed, and what was covered. Kept in a file, so that
+//! What was run of one state of the code: how many seeds, for how long, what failed, and what was covered. Kept in a file, so that
 //! one soak goes on where the one before it ended.
 
+use crate::code::Code;
 use crate::coverage::Coverage;
 use crate::run::{Failure, Outcome};
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The form of the file that this program writes.
-const SCHEMA_VERSION: u32 = 1;
+const SCHEMA_VERSION: u32 = 2;
 
 /// Failures that are kept with all their words.
 const FAILURES_MAX: usize = 100;
@@ -21,7 +22,9 @@ const FAILURES_MAX: usize = 100;
 pub struct Ledger {
     /// The form of this file.
     pub schema_version: u32,
-    /// The commit, with `-changed` behind it if the tree had changes of its own.
+    /// What was run, as [`Code`] has it.
+    pub code: String,
+    /// The first commit at which it was.
     pub commit: String,
     /// The first seed, drawn from the clock.
     pub first_seed: u64,
@@ -76,10 +79,11 @@ impl From<&Failed> for Failure {
 
 impl Ledger {
     /// An empty one.
-    pub fn new(commit: &str, first_seed: u64) -> Ledger {
+    pub fn new(code: &Code, first_seed: u64) -> Ledger {
         Ledger {
             schema_version: SCHEMA_VERSION,
-            commit: commit.to_owned(),
+            code: code.digest.clone(),
+            commit: code.commit.clone(),
             first_seed,
             next_seed: first_seed,
             seeds: 0,
@@ -94,17 +98,17 @@ impl Ledger {
         }
     }
 
-    /// The ledger of this commit in a file; an empty one if there is none, or if it is of another commit.
+    /// The ledger of this code in a file; an empty one if there is none, or if it is of another code.
     ///
     /// # Errors
     /// If the file cannot be read, or is no ledger.
-    pub fn open(path: &Path, commit: &str, first_seed: u64) -> io::Result<Ledger> {
+    pub fn open(path: &Path, code: &Code, first_seed: u64) -> io::Result<Ledger> {
         match fs::read(path) {
             Ok(bytes) => {
                 let ledger: Ledger = serde_json::from_slice(&bytes)?;
-                Ok(if ledger.commit == commit { ledger } else { Ledger::new(commit, first_seed) })
+                Ok(if ledger.code == code.digest { ledger } else { Ledger::new(code, first_seed) })
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Ledger::new(commit, first_seed)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Ledger::new(code, first_seed)),
             Err(error) => Err(error),
         }
     }
@@ -165,17 +169,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ledger_is_read_as_it_was_written_and_begins_anew_with_another_commit() {
+    fn a_ledger_is_read_as_it_was_written_and_begins_anew_with_other_code() {
         let folder = std::env::temp_dir().join(format!("weft-ledger-{}", std::process::id()));
         let path = folder.join("soak/one.json");
-        let mut ledger = Ledger::open(&path, "abc", 7).unwrap();
+        let code = |digest: &str, commit: &str| Code { digest: digest.into(), commit: commit.into() };
+        let mut ledger = Ledger::open(&path, &code("abc", "one"), 7).unwrap();
         let failure = Failure { seed: 9, script: None, faults: Some("1,2/4".into()), what: "wrong".into() };
         ledger.note(&Err(failure), &Coverage::default());
         ledger.note_script(&Ok(()), &Coverage::default());
         ledger.note_time(Duration::from_secs(3));
         ledger.save(&path).unwrap();
-        assert_eq!(Ledger::open(&path, "abc", 99).unwrap(), ledger);
-        assert_eq!(Ledger::open(&path, "def", 99).unwrap(), Ledger::new("def", 99));
+        assert_eq!(Ledger::open(&path, &code("abc", "two"), 99).unwrap(), ledger);
+        let other = code("def", "two");
+        assert_eq!(Ledger::open(&path, &other, 99).unwrap(), Ledger::new(&other, 99));
         fs::remove_dir_all(folder).unwrap();
     }
 }

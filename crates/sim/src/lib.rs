@@ -7,6 +7,7 @@
 mod bed;
 pub mod check;
 mod clients;
+mod code;
 mod coverage;
 mod dice;
 pub mod faults;
@@ -22,6 +23,7 @@ pub mod workload;
 
 pub use bed::{Bed, BedShape, manager_host, second_manager_host};
 pub use clients::{Habits, Party, client_host};
+pub use code::Code;
 pub use coverage::Coverage;
 pub use dice::Dice;
 pub use faults::{Fault, Planned};

@@ -5,10 +5,10 @@ mod mutations;
 
 use std::ops::Range;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Duration;
 use weft_sim::hunt::Script;
-use weft_sim::{Coverage, Failure, Plan, Soak, minimise, run_plan, schedule};
+use weft_sim::{Code, Coverage, Failure, Plan, Soak, minimise, run_plan, schedule};
 
 /// A run takes and gives back millions of small pieces of memory in a second: the system's allocator would be half of it.
 #[global_allocator]
@@ -26,7 +26,7 @@ usage: weft-sim [--seed N [--faults LIST] | --seeds FIRST..END] [--script NAME] 
   --story        tell what happens as it happens
   --minimise     of a seed that fails, find fewer and shorter faults with which it still does
   --plan         show what a seed has planned, and run nothing
-  soak           fresh seeds on all cores, counted in target/soak/COMMIT.json";
+  soak           fresh seeds on all cores, counted in target/soak/CODE.json";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -135,13 +135,13 @@ fn rehearse(scripts: &[Script], seeds: Range<u64>, story: bool) -> ExitCode {
 
 /// Runs a soak; none if the arguments are wrong.
 fn soak(args: &[String]) -> Option<ExitCode> {
-    let commit = commit();
+    let code = Code::here();
     let mut soak = Soak {
         lasts: Duration::ZERO,
         seeds_max: u64::MAX,
         jobs: std::thread::available_parallelism().map_or(1, usize::from),
-        path: PathBuf::from(format!("target/soak/{commit}.json")),
-        commit,
+        path: PathBuf::from(format!("target/soak/{}.json", code.digest)),
+        code,
     };
     let mut args = args.iter();
     while let Some(arg) = args.next() {
@@ -167,17 +167,4 @@ fn soak(args: &[String]) -> Option<ExitCode> {
             ExitCode::FAILURE
         }
     })
-}
-
-/// The commit that is checked out, and whether the tree differs from it.
-fn commit() -> String {
-    let git = |args: &[&str]| {
-        let ran = Command::new("git").args(args).output().ok().filter(|ran| ran.status.success())?;
-        Some(String::from_utf8_lossy(&ran.stdout).trim().to_owned())
-    };
-    let Some(head) = git(&["rev-parse", "--short=12", "HEAD"]) else { return "unknown".into() };
-    match git(&["status", "--porcelain", "--untracked-files=no"]) {
-        Some(changes) if changes.is_empty() => head,
-        _ => format!("{head}-changed"),
-    }
 }

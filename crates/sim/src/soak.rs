@@ -1,5 +1,6 @@
 //! Many fresh seeds on all cores, with a ledger: what was run, what failed, what was covered.
 
+use crate::code::Code;
 use crate::hunt::Script;
 use crate::ledger::Ledger;
 use crate::minimise::{minimise, schedule};
@@ -36,8 +37,8 @@ pub struct Soak {
     pub jobs: usize,
     /// The ledger's file.
     pub path: PathBuf,
-    /// The commit that is run.
-    pub commit: String,
+    /// What is run.
+    pub code: Code,
 }
 
 /// A seed of which nobody can tell in advance what it will do: the clock's microseconds.
@@ -59,10 +60,11 @@ impl Soak {
     /// # Errors
     /// If the ledger cannot be read or written.
     pub fn run(&self) -> io::Result<bool> {
-        let ledger = Ledger::open(&self.path, &self.commit, fresh_seed())?;
+        let ledger = Ledger::open(&self.path, &self.code, fresh_seed())?;
         println!(
-            "commit {}: {} seeds run so far, the next is {}; ledger {}",
-            self.commit,
+            "code {} as of commit {}: {} seeds run so far, the next is {}; ledger {}",
+            ledger.code,
+            ledger.commit,
             ledger.seeds,
             ledger.next_seed,
             self.path.display()
@@ -88,7 +90,7 @@ impl Soak {
         println!("{}", ledger.coverage.table());
         let minutes = began.elapsed().as_secs_f64() / 60.0;
         println!(
-            "\n{ran} seeds in {minutes:.1} min: {:.0} per minute; {} of this commit and {} scripts, {:.1} h of virtual time, \
+            "\n{ran} seeds in {minutes:.1} min: {:.0} per minute; {} of this code and {} scripts, {:.1} h of virtual time, \
              {} failed",
             ran as f64 / minutes,
             ledger.seeds,

@@ -74,8 +74,43 @@ impl Store {
                 })
                 .await;
         }
-        check_source(chunk, &source)?;
-        let key = LeafKey { group, object, chunk };
+        self.copy_from_source(LeafKey { group, object, chunk }, stint, chunk.range(), source).await
+    }
+
+    /// Takes a part of a chunk that is verified in a stint from a source: what is newer there, and the data of what is
+    /// damaged here at the same version. Whatever lies outside the part is not touched. One atomic change, durable on
+    /// return.
+    ///
+    /// # Errors
+    /// `StaleStint` (R13), `NoSpace`, `UnknownGroup`; `Invalid`, also if the chunk is not verified, or the part not in
+    /// it; then nothing was changed.
+    pub async fn fill_part(
+        &self,
+        group: GroupId,
+        object: ObjectId,
+        part: BlockRange,
+        stint: Epoch,
+        source: Vec<CopyEntry>,
+    ) -> Result<(), StoreError> {
+        let mut chunks = part.by_chunk();
+        let (Some((chunk, _)), None) = (chunks.next(), chunks.next()) else {
+            return Err(StoreError::Invalid { reason: "a part that is filled lies in one chunk" });
+        };
+        if !self.chunk_is_verified(group, object, chunk) {
+            return Err(StoreError::Invalid { reason: "only a verified chunk is filled in parts" });
+        }
+        self.copy_from_source(LeafKey { group, object, chunk }, stint, part, source).await
+    }
+
+    async fn copy_from_source(
+        &self,
+        key: LeafKey,
+        stint: Epoch,
+        part: BlockRange,
+        source: Vec<CopyEntry>,
+    ) -> Result<(), StoreError> {
+        check_source(part, &source)?;
+        let LeafKey { group, object, chunk } = key;
         let mut attempt = 0;
         let batch = loop {
             self.engine.admit().await?;
@@ -95,7 +130,7 @@ impl Store {
                 // Of a volume that is being dropped here nothing comes back, whatever the source still has.
                 let is_dropped = state.dropping.volumes.contains(&object.volume);
                 let source = if is_dropped { &[][..] } else { &source[..] };
-                let plan = plan_copy(chunk, &leaf, was_verified, source);
+                let plan = plan_copy(chunk, part, &leaf, was_verified, source);
                 let needed = plan.iter().map(Put::data_blocks).sum();
                 let room = state.room_for(needed, u64::from(!state.map.is_dirty(&key)));
                 if room == Room::Enough {
@@ -199,13 +234,12 @@ impl Store {
     }
 }
 
-/// Refuses a source whose entries do not describe the chunk.
-fn check_source(chunk: ChunkIndex, source: &[CopyEntry]) -> Result<(), StoreError> {
-    let all = chunk.range();
-    let mut at = all.first;
+/// Refuses a source whose entries do not describe the blocks that are copied.
+fn check_source(part: BlockRange, source: &[CopyEntry]) -> Result<(), StoreError> {
+    let mut at = part.first;
     for entry in source {
         let range = entry.range;
-        if !range.is_valid() || range.first < at || range.end() > all.end() {
+        if !range.is_valid() || range.first < at || range.end() > part.end() {
             return Err(StoreError::Invalid { reason: "a copy's entries are in order and inside its chunk" });
         }
         at = range.end();
@@ -240,8 +274,14 @@ impl Put {
     }
 }
 
-/// What has to change so that the chunk is as the source has it.
-fn plan_copy(chunk: ChunkIndex, leaf: &Leaf, was_verified: bool, source: &[CopyEntry]) -> Vec<Put> {
+/// What has to change so that a part of the chunk is as the source has it.
+fn plan_copy(
+    chunk: ChunkIndex,
+    part: BlockRange,
+    leaf: &Leaf,
+    was_verified: bool,
+    source: &[CopyEntry],
+) -> Vec<Put> {
     let mut theirs: [Option<(usize, u32)>; CHUNK_BLOCKS as usize] = [None; CHUNK_BLOCKS as usize];
     for (i, entry) in source.iter().enumerate().filter(|(_, e)| !matches!(e.data, CopyData::Absent)) {
         for block in entry.range.blocks() {
@@ -249,7 +289,8 @@ fn plan_copy(chunk: ChunkIndex, leaf: &Leaf, was_verified: bool, source: &[CopyE
         }
     }
     let mut plan: Vec<Put> = Vec::new();
-    for piece in leaf.pieces(0, CHUNK_BLOCKS as u8) {
+    let first = within(part.first, chunk);
+    for piece in leaf.pieces(first, part.count as u8) {
         for i in 0..piece.count {
             let block = piece.first + i;
             let entry = theirs[usize::from(block)];

@@ -382,6 +382,74 @@ fn a_copy_makes_a_chunk_what_the_source_has() {
 }
 
 #[test]
+fn a_verified_chunk_is_filled_in_parts() {
+    Sim::new(8).block_on(async {
+        let (one, two) = (SimDisk::new("a", 8 << 20), SimDisk::new("b", 8 << 20));
+        let (source, sink) = (new_store(&one).await, new_store(&two).await);
+        source.write(client(OBJECT, BlockRange::new(0, 40), 5, fill(1, 40))).await.unwrap();
+        source.write(zero(OBJECT, BlockRange::new(10, 5), 6)).await.unwrap();
+        let (chunk, stint) = (ChunkIndex(0), Epoch(4));
+        sink.set_group(entry(1, 4, Role::Syncing, 4)).await.unwrap();
+        let all = copy_entries(&source, OBJECT, chunk).await;
+        let part = |first, count| {
+            let part = BlockRange::new(first, count);
+            let cut = all.iter().filter_map(|x| {
+                let (from, to) = (x.range.first.max(part.first), x.range.end().min(part.end()));
+                let range = (from < to).then(|| BlockRange::new(from, to - from))?;
+                let (at, count) = ((from - x.range.first) as usize, (to - from) as usize);
+                let data = match &x.data {
+                    CopyData::Data { buf, crcs } => CopyData::Data {
+                        buf: buf.slice(at * 4096..(at + count) * 4096),
+                        crcs: crcs[at..at + count].to_vec(),
+                    },
+                    other => other.clone(),
+                };
+                Some(CopyEntry { range, version: x.version, data })
+            });
+            (part, cut.collect::<Vec<_>>())
+        };
+        let (first, data) = part(0, 12);
+        let early = sink.fill_part(GROUP, OBJECT, first, stint, data.clone()).await;
+        assert!(matches!(early, Err(StoreError::Invalid { .. })), "nothing vouches for the rest: {early:?}");
+        // Only the versions at first.
+        let mut hollow = all.clone();
+        for entry in hollow.iter_mut().filter(|x| matches!(x.data, CopyData::Data { .. })) {
+            entry.data = CopyData::Damaged;
+        }
+        sink.verify_chunk(GROUP, OBJECT, chunk, stint, hollow, false).await.unwrap();
+        sink.write(client(OBJECT, BlockRange::new(3, 2), 95, fill(8, 2))).await.unwrap();
+        let stale = sink.fill_part(GROUP, OBJECT, first, Epoch(3), data.clone()).await;
+        assert!(matches!(stale, Err(StoreError::StaleStint { .. })), "{stale:?}");
+        let beyond = sink.fill_part(GROUP, OBJECT, BlockRange::new(0, 11), stint, data.clone()).await;
+        assert!(matches!(beyond, Err(StoreError::Invalid { .. })), "{beyond:?}");
+        let two_chunks = sink.fill_part(GROUP, OBJECT, BlockRange::new(120, 16), stint, vec![]).await;
+        assert!(matches!(two_chunks, Err(StoreError::Invalid { .. })), "{two_chunks:?}");
+        sink.fill_part(GROUP, OBJECT, first, stint, data).await.unwrap();
+        let sink = reopen(&two, sink).await;
+        let found = sink.read(GROUP, OBJECT, BlockRange::new(0, 40)).await.unwrap();
+        let found: Vec<_> =
+            found.iter().map(|x| (x.range.first, x.range.count, x.version, seed_of(x))).collect();
+        let expected = [
+            (0, 3, version(5), Some(1)),
+            (3, 2, version(95), Some(8)),
+            (5, 5, version(5), Some(1)),
+            (10, 5, version(6), None),
+            (15, 25, version(5), None),
+        ];
+        assert_eq!(found, expected, "what is outside of the part is as it was");
+        for (range, data) in [part(12, 20), part(32, 96)] {
+            sink.fill_part(GROUP, OBJECT, range, stint, data).await.unwrap();
+        }
+        let found = sink.read(GROUP, OBJECT, BlockRange::new(15, 25)).await.unwrap();
+        assert!(found.iter().all(|x| x.version == version(5) && seed_of(x) == Some(1)));
+        source.write(client(OBJECT, BlockRange::new(3, 2), 95, fill(8, 2))).await.unwrap();
+        let theirs = source.digests(GROUP, None, 100).await.unwrap();
+        assert_eq!(sink.digests(GROUP, None, 100).await.unwrap(), theirs);
+        clean(&sink, 0).await;
+    });
+}
+
+#[test]
 fn dropping_a_volume_or_a_group_returns_its_space() {
     Sim::new(9).block_on(async {
         let disk = SimDisk::new("d", 16 << 20);

@@ -34,6 +34,10 @@ use weft_wire::{Kind, Status};
 /// 512 KiB each. While clients are there, `throttle.rs` sets the pace.
 const CHUNKS_IN_FLIGHT: usize = 4;
 
+/// Blocks of a chunk that are filled at once while clients are there: whatever moves or checks them occupies a thread
+/// for tens of microseconds, which their requests do not feel. A whole chunk takes half a millisecond.
+const PART_BLOCKS: u32 = 16;
+
 /// How long to wait before a source that could not serve is asked again.
 const RETRY: Duration = Duration::from_millis(20);
 
@@ -271,6 +275,7 @@ impl Target {
             epoch: entry.epoch,
             object: ask.key.0,
             chunk: ask.key.1,
+            blocks: ask.blocks,
             limit: ask.limit as u16,
             is_urgent: ask.is_urgent,
         };
@@ -322,7 +327,7 @@ impl Target {
         from: ChunkKey,
         limit: usize,
     ) -> Result<(Vec<(ObjectId, ChunkIndex, u64)>, Marks), Setback> {
-        let ask = Ask { kind: Kind::Digests, key: from, limit, is_urgent: false };
+        let ask = Ask { kind: Kind::Digests, key: from, blocks: from.1.range(), limit, is_urgent: false };
         let reply = self.ask_source(resync, source, ask).await?;
         let answer = DigestsAnswer::decode(&reply.head).map_err(|e| Setback::Source(e.to_string()))?;
         let keys: Vec<ChunkKey> = answer.digests.iter().map(|(o, c, _)| (*o, *c)).collect();
@@ -481,11 +486,12 @@ impl Target {
     ) -> Result<(Claimed, bool), Setback> {
         // Before the chunk is claimed, as the fetch is: a write that waits for it must not wait for what gives way to
         // clients.
-        let work = if job.is_equal { Work::Confirm } else { fetch.work() };
+        let is_here = job.is_equal || resync.is_verified(job.key);
+        let work = if is_here { Work::Confirm } else { fetch.work() };
         self.throttle.turn(work, Duration::MAX).await;
         let fetched = match job.is_equal || resync.is_verified(job.key) {
             true => None,
-            false => Some(self.fetch_chunk(resync, source, job.key, fetch).await?),
+            false => Some(self.fetch_blocks(resync, source, job.key, job.key.1.range(), fetch).await?),
         };
         let turn = resync.claim(job.key).await;
         let was_verified = resync.is_verified(job.key);
@@ -494,7 +500,7 @@ impl Target {
             // What a write fetched meanwhile is as good.
             Some(_) if was_verified && fetch.is_hollow() => (),
             Some(fetched) => {
-                lacks_data = self.keep_chunk(resync, job.key, fetched).await?;
+                lacks_data = self.keep_blocks(resync, job.key, fetched).await?;
                 if fetch == Fetch::Ahead {
                     mark(Path::VersionsAhead);
                 }
@@ -535,7 +541,6 @@ impl Target {
         loop {
             let first = resync.hollow.borrow().first().copied();
             let Some(key) = first.filter(|key| to.is_none_or(|to| *key < to)) else { return Ok(()) };
-            self.throttle.turn(Work::Copy, Duration::MAX).await;
             let _turn = resync.claim(key).await;
             // Its fetch may have failed.
             if resync.is_verified(key) {
@@ -545,26 +550,34 @@ impl Target {
         }
     }
 
-    /// Fetches the data of a verified chunk that lacks some; the caller has the chunk's turn. One source may not have
-    /// what another had already, so each is asked until nothing is missing; what none of them can read stays damaged.
+    /// Fetches the data of a verified chunk that lacks some, part by part; the caller has the chunk's turn, which no
+    /// write waits for. One source may not have what another had already, so each is asked until nothing is missing;
+    /// what none of them can read stays damaged.
     async fn fill(&self, resync: &Resync, key: ChunkKey) -> Result<(), Setback> {
         let entry = self.current_entry(resync)?;
         if mutated(Mutation::HollowNotFilled) {
             return Ok(());
         }
         let mut failed = None;
+        let chunk = key.1.range();
         for source in entry.read_set() {
-            if !self.is_hollow(resync, key).await? {
-                break;
-            }
-            mark(Path::HollowFilled);
-            match self.copy_chunk(resync, source, key, Fetch::ForWalk).await {
-                Err(Setback::Source(text)) => failed = Some(text),
-                copied => copied?,
+            let mut rest = Some(chunk);
+            while let Some(part) = self.hollow_part(resync, key.0, rest).await? {
+                mark(Path::HollowFilled);
+                self.throttle.turn(Work::Copy, Duration::MAX).await;
+                match self.copy_blocks(resync, source, key, part, Fetch::ForWalk).await {
+                    Err(Setback::Source(text)) => {
+                        failed = Some(text);
+                        break;
+                    }
+                    copied => copied?,
+                }
+                rest =
+                    (part.end() < chunk.end()).then(|| BlockRange::new(part.end(), chunk.end() - part.end()));
             }
         }
         if let Some(text) = failed
-            && self.is_hollow(resync, key).await?
+            && self.hollow_part(resync, key.0, Some(chunk)).await?.is_some()
         {
             return Err(Setback::Source(text));
         }
@@ -572,52 +585,64 @@ impl Target {
         Ok(())
     }
 
-    /// Whether there are blocks in a chunk of which only the version is here.
-    async fn is_hollow(&self, resync: &Resync, key: ChunkKey) -> Result<bool, Setback> {
+    /// The next blocks of which only the versions are here, in what is left of a chunk: as many as are filled at once.
+    /// There may be others between the first and the last of them.
+    async fn hollow_part(
+        &self,
+        resync: &Resync,
+        object: ObjectId,
+        rest: Option<BlockRange>,
+    ) -> Result<Option<BlockRange>, Setback> {
+        let Some(rest) = rest else { return Ok(None) };
         let (store, group) = (&resync.member.drive.store, resync.member.group);
-        let extents = store.versions(group, key.0, key.1.range()).await.map_err(setback)?;
-        Ok(extents.iter().any(|x| matches!(x.data, ExtentData::Damaged)))
+        let extents = store.versions(group, object, rest).await.map_err(setback)?;
+        let most = if self.throttle.clients_are_there() { PART_BLOCKS } else { rest.count };
+        let hollow = extents.iter().filter(|x| matches!(x.data, ExtentData::Damaged)).map(|x| x.range);
+        Ok(first_part(hollow, most))
     }
 
-    /// Makes a chunk what the source holds; the caller has the chunk's turn.
-    async fn copy_chunk(
+    /// Makes blocks of a chunk what the source holds; the caller has the chunk's turn.
+    async fn copy_blocks(
         &self,
         resync: &Resync,
         source: DriveId,
         key: ChunkKey,
+        blocks: BlockRange,
         fetch: Fetch,
     ) -> Result<(), Setback> {
-        let fetched = self.fetch_chunk(resync, source, key, fetch).await?;
-        self.keep_chunk(resync, key, fetched).await?;
+        let fetched = self.fetch_blocks(resync, source, key, blocks, fetch).await?;
+        self.keep_blocks(resync, key, fetched).await?;
         Ok(())
     }
 
-    /// Asks a source for a chunk.
-    async fn fetch_chunk(
+    /// Asks a source for a chunk, or a part of it.
+    async fn fetch_blocks(
         &self,
         resync: &Resync,
         source: DriveId,
         key: ChunkKey,
+        blocks: BlockRange,
         fetch: Fetch,
     ) -> Result<Fetched, Setback> {
         let epoch = self.current_entry(resync)?.epoch;
         let limit = usize::from(!fetch.is_hollow());
-        let ask = Ask { kind: Kind::Entries, key, limit, is_urgent: fetch.is_urgent() };
+        let ask = Ask { kind: Kind::Entries, key, blocks, limit, is_urgent: fetch.is_urgent() };
         let reply = self.ask_source(resync, source, ask).await?;
-        Ok(Fetched { fetch, epoch, reply })
+        Ok(Fetched { fetch, blocks, epoch, reply })
     }
 
     /// Takes what was fetched of a chunk: all that is newer than what this replica holds if the chunk is verified,
-    /// and otherwise nothing else; says whether it came without the data of some blocks. The caller has the chunk's turn.
-    async fn keep_chunk(&self, resync: &Resync, key: ChunkKey, fetched: Fetched) -> Result<bool, Setback> {
-        let Fetched { fetch, epoch, reply } = fetched;
+    /// and otherwise nothing else; says whether it came without the data of some blocks. Parts are of verified chunks
+    /// only. The caller has the chunk's turn.
+    async fn keep_blocks(&self, resync: &Resync, key: ChunkKey, fetched: Fetched) -> Result<bool, Setback> {
+        let Fetched { fetch, blocks: asked, epoch, reply } = fetched;
         let has_changed = self.current_entry(resync)?.epoch != epoch;
         if has_changed && !mutated(Mutation::EvictedSourceCopied) {
             return Err(Setback::Source("the epoch changed".into()));
         }
         let _piece = self.throttle.begin(fetch.work());
         let (store, group) = (&resync.member.drive.store, resync.member.group);
-        let (entries, marks) = decode_entries(&reply, key.1, fetch)?;
+        let (entries, marks) = decode_entries(&reply, asked, fetch)?;
         // The source may not have dropped yet what this replica has dropped already.
         let entries = if self.is_deleted(key.0.volume) { vec![] } else { entries };
         let is_data = |x: &&CopyEntry| matches!(x.data, CopyData::Data { .. } | CopyData::Damaged);
@@ -628,7 +653,12 @@ impl Target {
         let marks = Marks { open, watermarks: marks.watermarks };
         note_brought(&marks);
         store.merge_marks(group, resync.stint, marks).await.map_err(setback)?;
-        store.verify_chunk(group, key.0, key.1, resync.stint, entries, false).await.map_err(setback)?;
+        if asked == key.1.range() {
+            store.verify_chunk(group, key.0, key.1, resync.stint, entries, false).await.map_err(setback)?;
+        } else {
+            mark(Path::FilledInParts);
+            store.fill_part(group, key.0, asked, resync.stint, entries).await.map_err(setback)?;
+        }
         if fetch.is_hollow() {
             // Counted when it is filled.
             return Ok(lacks_data);
@@ -697,7 +727,7 @@ impl Target {
         let (target, resync) = (self.shared(), resync.clone());
         let copied = spawn(async move {
             let _turn = turn;
-            target.copy_chunk(&resync, source, key, fetch).await
+            target.copy_blocks(&resync, source, key, key.1.range(), fetch).await
         });
         copied.await.unwrap_or(Err(Setback::Over))
     }
@@ -763,9 +793,10 @@ struct Stretch {
     to: Option<ChunkKey>,
 }
 
-/// A chunk as a source held it.
+/// Blocks of a chunk as a source held them.
 struct Fetched {
     fetch: Fetch,
+    blocks: BlockRange,
     /// The group's epoch when it was asked.
     epoch: Epoch,
     reply: Reply,
@@ -773,10 +804,12 @@ struct Fetched {
 
 /// What a source is asked for.
 struct Ask {
-    /// Digests, or the entries of one chunk.
+    /// Digests, or entries of one chunk.
     kind: Kind,
     /// The chunk that is meant, or to begin at.
     key: ChunkKey,
+    /// Of entries, the blocks.
+    blocks: BlockRange,
     /// How many digests at most; of entries 0: with the data of open ones only.
     limit: usize,
     /// A client's write waits for it.
@@ -802,6 +835,16 @@ fn jobs(chunks: Vec<(ChunkKey, bool)>, open: Vec<OpenEntry>) -> VecDeque<Job> {
     }
     let job = |(key, is_equal)| Job { key, is_equal, open: by_chunk.remove(&key).unwrap_or_default() };
     chunks.into_iter().map(job).collect()
+}
+
+/// From the first of these ranges, which are in order, as many blocks as one part has at most; it ends with the last
+/// block of a range.
+fn first_part(ranges: impl Iterator<Item = BlockRange>, most: u32) -> Option<BlockRange> {
+    let mut ranges = ranges.peekable();
+    let first = ranges.peek()?.first;
+    let within = ranges.take_while(|range| range.first < first + most);
+    let end = within.map(|range| range.end().min(first + most)).last()?;
+    Some(BlockRange::new(first, end - first))
 }
 
 /// The parts of open entries that lie in a chunk.
@@ -888,20 +931,20 @@ fn decode_marks(document: &[u8]) -> Result<Marks, Setback> {
     Ok(Marks { open: open.collect(), watermarks: marks.watermarks })
 }
 
-/// Reads a chunk's entries: they must cover the chunk, and all data must match its checksums. Data that was not asked
-/// for counts as damaged.
+/// Reads entries: they must cover the blocks that were asked for, and all data must match its checksums. Data that was
+/// not asked for counts as damaged.
 fn decode_entries(
     reply: &Reply,
-    chunk: ChunkIndex,
+    blocks: BlockRange,
     fetch: Fetch,
 ) -> Result<(Vec<CopyEntry>, Marks), Setback> {
     let wrong = |what: &str| Setback::Source(what.to_owned());
     let answer = ReadAnswer::decode(&reply.head).map_err(|e| Setback::Source(e.to_string()))?;
-    let (mut next, mut offset) = (chunk.range().first, 0);
+    let (mut next, mut offset) = (blocks.first, 0);
     let mut entries = Vec::with_capacity(answer.extents.len());
     for x in answer.extents {
-        if x.range.first != next || x.range.count > chunk.range().end() - next {
-            return Err(wrong("entries that do not cover the chunk"));
+        if x.range.first != next || x.range.count > blocks.end() - next {
+            return Err(wrong("entries that do not cover what was asked for"));
         }
         next = x.range.end();
         let data = match x.content {
@@ -927,8 +970,8 @@ fn decode_entries(
         };
         entries.push(CopyEntry { range: x.range, version: x.version, data });
     }
-    if next != chunk.range().end() {
-        return Err(wrong("entries that do not cover the chunk"));
+    if next != blocks.end() {
+        return Err(wrong("entries that do not cover what was asked for"));
     }
     Ok((entries, decode_marks(&reply.body[offset..])?))
 }
@@ -966,6 +1009,24 @@ mod tests {
         assert_eq!(jobs[0].open, [open(v(1), chunk - 2, 2)]);
         assert_eq!(jobs[1].open, [open(v(1), chunk, 2)], "a chunk that nobody holds has no entries");
         assert_eq!(cut(vec![open(v(1), chunk - 2, 4)], (OBJECT, ChunkIndex(1))), jobs[1].open);
+    }
+
+    #[test]
+    fn a_part_goes_from_the_first_hollow_block_to_the_last_that_it_can_reach() {
+        let part = |ranges: &[(u32, u32)], most| {
+            let ranges = ranges.iter().map(|(first, count)| BlockRange::new(*first, *count));
+            first_part(ranges, most).map(|part| (part.first, part.count))
+        };
+        assert_eq!(part(&[], 8), None);
+        assert_eq!(part(&[(3, 2)], 8), Some((3, 2)));
+        assert_eq!(part(&[(3, 20)], 8), Some((3, 8)));
+        assert_eq!(part(&[(3, 2), (7, 1), (10, 5), (40, 1)], 8), Some((3, 8)));
+        assert_eq!(
+            part(&[(3, 2), (7, 1), (11, 5)], 8),
+            Some((3, 5)),
+            "what lies behind the last is not fetched"
+        );
+        assert_eq!(part(&[(3, 2), (127, 1)], 128), Some((3, 125)));
     }
 
     #[test]

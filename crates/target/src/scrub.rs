@@ -17,7 +17,7 @@
 
 use crate::member::Member;
 use crate::source::{ChunkKey, FIRST, after};
-use crate::sweep::newest_runs;
+use crate::sweep::written_runs;
 use crate::target::Target;
 use crate::throttle::Work;
 use std::cell::{Cell, RefCell};
@@ -405,7 +405,7 @@ impl Target {
         holdings: &[(DriveId, Vec<Extent>)],
     ) {
         let Ok((member, entry)) = scrub.stands() else { return };
-        for newest in newest_runs(run.range, holdings) {
+        for newest in written_runs(run.range, holdings) {
             if let Err(text) = self.put_again(member, entry, object, &newest).await {
                 tracing::debug!(group = %entry.id, %object, range = %newest.range, text, "scrub: not put");
                 continue;
@@ -485,6 +485,7 @@ fn ask(entry: &Group, drive: DriveId, key: ChunkKey, limit: usize, is_urgent: bo
         epoch: entry.epoch,
         object: key.0,
         chunk: key.1,
+        blocks: key.1.range(),
         limit: limit as u16,
         is_urgent,
     }

@@ -83,7 +83,7 @@ impl Target {
         asked: &PeerRequest,
         from: ChunkKey,
     ) -> Result<Answer, StoreError> {
-        let (group, object, range) = (asked.group, asked.object, asked.chunk.range());
+        let (group, object, range) = (asked.group, asked.object, asked.blocks);
         let early = mutated(Mutation::MarksBeforeData).then(|| marks(drive, asked, from, after(from)));
         let extents = match asked.limit {
             0 => drive.store.read_open(group, object, range).await?,

@@ -24,6 +24,7 @@ use weft_types::{
     with_causes,
 };
 use weft_wire::data::{Content, DataRequest, Extent, Purpose, ReadAnswer, WriteAnswer, is_intact};
+use weft_wire::newest::{Newest, newest_runs};
 use weft_wire::{Kind, Status};
 
 /// First and longest pause before members that could not serve are asked again.
@@ -54,17 +55,6 @@ impl Drop for RunningSweep<'_> {
         self.sweeps.running.borrow_mut().remove(&self.key);
         self.sweeps.ended.notify_all();
     }
-}
-
-/// The newest version of a run of blocks, and who has it; of those that some member can read, if there are any, as
-/// readers do: what is damaged wherever it is, and not everywhere, was never complete.
-#[derive(Debug)]
-pub(crate) struct Newest {
-    pub(crate) range: BlockRange,
-    version: Version,
-    is_zero: bool,
-    /// Members that hold it and can read it.
-    intact_on: BTreeSet<DriveId>,
 }
 
 /// Why an entry could not be settled now: the reason, for people. Begin again with the entry then in force.
@@ -193,7 +183,7 @@ impl Target {
             let held = store.versions(entry.id, object, range).await.map_err(|e| Again(e.to_string()))?;
             holdings.push((member.drive.id, as_sent(held).0));
         }
-        Ok(newest_runs(range, &holdings))
+        Ok(written_runs(range, &holdings))
     }
 
     /// Verifies what a syncing replica holds: before that it counts for nothing (R12).
@@ -261,7 +251,7 @@ impl Target {
         object: ObjectId,
         newest: &Newest,
     ) -> Result<(), Again> {
-        let (kind, data, crcs) = if newest.is_zero {
+        let (kind, data, crcs) = if newest.content == Content::Zero {
             (Kind::WriteZeroes, vec![], vec![])
         } else {
             let (data, crcs) = self.fetch(member, entry, object, newest).await?;
@@ -343,85 +333,10 @@ fn accept(drive: DriveId, reply: Result<Reply, String>) -> Result<Reply, Again> 
     }
 }
 
-/// Cuts a range into runs that have one newest version, held intact by the same members. Blocks that were never
-/// written are left out.
-pub(crate) fn newest_runs(range: BlockRange, holdings: &[(DriveId, Vec<Extent>)]) -> Vec<Newest> {
-    let mut runs: Vec<Newest> = Vec::new();
-    for block in range.blocks() {
-        let held = holdings.iter().filter_map(|(drive, extents)| {
-            let extent = extents.iter().find(|x| x.range.contains(block))?;
-            Some((*drive, extent.version, extent.content))
-        });
-        let held: Vec<_> = held.collect();
-        let readable = held.iter().filter(|(_, _, content)| *content != Content::Damaged);
-        let readable = readable.map(|(_, version, _)| *version).max();
-        let newest = held.iter().map(|(_, version, _)| *version).max();
-        let version = readable.or(newest).unwrap_or(Version::ZERO);
-        if version == Version::ZERO {
-            continue;
-        }
-        let newest = held.iter().filter(|(_, v, _)| *v == version);
-        let is_zero = newest.clone().any(|(_, _, content)| *content == Content::Zero);
-        let intact_on: BTreeSet<DriveId> =
-            newest.filter(|(_, _, content)| *content != Content::Damaged).map(|(d, _, _)| *d).collect();
-        match runs.last_mut() {
-            Some(run)
-                if run.range.end() == block
-                    && run.version == version
-                    && run.is_zero == is_zero
-                    && run.intact_on == intact_on =>
-            {
-                run.range.count += 1;
-            }
-            _ => runs.push(Newest { range: BlockRange::one(block), version, is_zero, intact_on }),
-        }
-    }
+/// The newest versions in a range as [`newest_runs`] finds them, without what was never written: of that there is nothing
+/// to put.
+pub(crate) fn written_runs(range: BlockRange, holdings: &[(DriveId, Vec<Extent>)]) -> Vec<Newest> {
+    let mut runs = newest_runs(range, holdings);
+    runs.retain(|run| run.version != Version::ZERO);
     runs
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn extent(first: u32, count: u32, counter: u64, content: Content) -> Extent {
-        let version = if counter == 0 { Version::ZERO } else { Version::new(counter, SessionSlot(1)) };
-        Extent { range: BlockRange::new(first, count), version, open: false, content, crcs: vec![] }
-    }
-
-    #[test]
-    fn the_newest_of_each_block_is_found_with_those_who_can_read_it() {
-        let (a, b) = (DriveId(1), DriveId(2));
-        let holdings = [
-            (
-                a,
-                vec![
-                    extent(0, 4, 5, Content::Data),
-                    extent(4, 4, 7, Content::Zero),
-                    extent(8, 1, 8, Content::Damaged),
-                ],
-            ),
-            (
-                b,
-                vec![
-                    extent(0, 2, 5, Content::Data),
-                    extent(2, 1, 5, Content::Damaged),
-                    extent(3, 3, 0, Content::Zero),
-                    extent(6, 2, 9, Content::Damaged),
-                    extent(8, 1, 9, Content::Damaged),
-                ],
-            ),
-        ];
-        let runs = newest_runs(BlockRange::new(0, 10), &holdings);
-        let found: Vec<_> = runs
-            .iter()
-            .map(|r| (r.range.first, r.range.count, r.version.counter(), r.is_zero, r.intact_on.len()))
-            .collect();
-        // Block 9 was never written. Nobody can read what is newer than the zeroes of blocks 6 and 7, and it was never
-        // complete; nobody can read anything of block 8.
-        assert_eq!(
-            found,
-            [(0, 2, 5, false, 2), (2, 2, 5, false, 1), (4, 4, 7, true, 1), (8, 1, 9, false, 0)]
-        );
-        assert!(runs[1].intact_on.contains(&a));
-    }
 }

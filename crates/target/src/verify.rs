@@ -36,7 +36,7 @@ impl Target {
             Err(answer) => return answer,
         };
         let _piece = self.throttle.begin(Work::Verify);
-        match drive.store.read(asked.group, asked.object, asked.chunk.range()).await {
+        match drive.store.read(asked.group, asked.object, asked.blocks).await {
             Ok(extents) => {
                 let (head, _data) = read_answer(self.clock(), extents);
                 Answer::ok(head, vec![])

@@ -287,6 +287,8 @@ pub struct PeerRequest {
     pub object: ObjectId,
     /// The chunk to begin at, or that is meant.
     pub chunk: ChunkIndex,
+    /// Of entries, the blocks that are meant: inside the chunk, or all of it.
+    pub blocks: BlockRange,
     /// How many digests at most; of entries 0: with the data of open ones only.
     pub limit: u16,
     /// A client waits for what this leads to: the one who is asked does not make it wait its turn.
@@ -294,37 +296,42 @@ pub struct PeerRequest {
 }
 
 impl PeerRequest {
-    /// The request as 53 bytes.
+    /// The request as 55 bytes; the blocks are counted from the chunk's first.
     pub fn encode(&self) -> Vec<u8> {
-        let mut e = Encoder::with_capacity(53);
+        let mut e = Encoder::with_capacity(55);
         e.bytes(&self.drive.to_bytes()).u64(self.group.0).u64(self.epoch.0);
-        e.bytes(&self.object.to_bytes()).u16(self.chunk.0).u16(self.limit).u8(self.is_urgent.into());
+        e.bytes(&self.object.to_bytes()).u16(self.chunk.0);
+        let first = self.blocks.first.saturating_sub(self.chunk.range().first);
+        e.u8(first as u8).u8(self.blocks.count as u8);
+        e.u16(self.limit).u8(self.is_urgent.into());
         e.0
     }
 
     /// Reads a request.
     ///
     /// # Errors
-    /// If the bytes are too few or too many, the chunk passes the largest object, or a flag is neither 0 nor 1.
+    /// If the bytes are too few or too many, the chunk passes the largest object, the blocks are none or pass the
+    /// chunk, or a flag is neither 0 nor 1.
     pub fn decode(head: &[u8]) -> Result<PeerRequest, DecodeError> {
+        let wrong = |field, value: u32| DecodeError::Invalid { field, value: u64::from(value) };
         let mut d = Decoder::new(head);
-        let request = PeerRequest {
-            drive: DriveId::from_bytes(d.array()?),
-            group: GroupId(d.u64()?),
-            epoch: Epoch(d.u64()?),
-            object: ObjectId::from_bytes(d.array()?),
-            chunk: ChunkIndex(d.u16()?),
-            limit: d.u16()?,
-            is_urgent: match d.u8()? {
-                value @ (0 | 1) => value == 1,
-                value => return Err(DecodeError::Invalid { field: "is_urgent", value: u64::from(value) }),
-            },
-        };
-        if u32::from(request.chunk.0) >= OBJECT_CHUNKS_MAX {
-            return Err(DecodeError::Invalid { field: "chunk", value: u64::from(request.chunk.0) });
+        let (drive, group, epoch) = (DriveId::from_bytes(d.array()?), GroupId(d.u64()?), Epoch(d.u64()?));
+        let (object, chunk) = (ObjectId::from_bytes(d.array()?), ChunkIndex(d.u16()?));
+        if u32::from(chunk.0) >= OBJECT_CHUNKS_MAX {
+            return Err(wrong("chunk", chunk.0.into()));
         }
+        let (first, count) = (u32::from(d.u8()?), u32::from(d.u8()?));
+        if count == 0 || first + count > CHUNK_BLOCKS {
+            return Err(wrong("blocks", first << 8 | count));
+        }
+        let blocks = BlockRange::new(chunk.range().first + first, count);
+        let limit = d.u16()?;
+        let is_urgent = match d.u8()? {
+            value @ (0 | 1) => value == 1,
+            value => return Err(wrong("is_urgent", value.into())),
+        };
         d.finish()?;
-        Ok(request)
+        Ok(PeerRequest { drive, group, epoch, object, chunk, blocks, limit, is_urgent })
     }
 }
 

@@ -12,6 +12,7 @@ pub mod data;
 pub mod frame;
 pub mod handshake;
 pub mod load;
+pub mod newest;
 mod status;
 
 pub use codec::{DecodeError, Decoder, Encoder};

@@ -1,11 +1,12 @@
 //! Scripts about writes that meet, and about readers who see one halfway (R1, R3, R5, R6, R8).
 
 use super::actor::{
-    Actor, about_ms, becomes, changes, cut_off, enter, fast, leave, slow, start_cold, until, version,
+    Actor, Begun, about_ms, becomes, changes, cut_off, enter, fast, leave, slow, start_cold, until, version,
     with_slow_operation,
 };
 use super::stage::Stage;
 use crate::manager_host;
+use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::{sim, sleep};
 use weft_types::Role;
@@ -13,24 +14,30 @@ use weft_types::Role;
 /// Connections that a client loses until it waits for as long as it ever does before it asks again.
 const RESETS: usize = 7;
 
+/// Two writes to the first block, a newer one on B alone, and an older one on A alone, whose writer is cut off from both.
+async fn one_each(stage: &Stage, [a, b]: [usize; 2], ahead: &Rc<Actor>, behind: &Rc<Actor>) -> [Begun; 2] {
+    sleep(Duration::from_millis(600)).await;
+    ahead.cut_to(a, true);
+    let before = version(stage, b, 0).await;
+    let newer = ahead.write(0);
+    changes(stage, b, 0, before).await;
+    sleep(Duration::from_millis(2)).await;
+    // A takes the older one, and answers late; by then nothing more of its writer gets through.
+    slow(stage, a, Duration::from_millis(10));
+    let older = behind.write_by_clock(0, 1, -300_000);
+    sleep(about_ms(1, 3)).await;
+    [a, b].iter().for_each(|n| behind.cut_to(*n, true));
+    sleep(Duration::from_millis(60)).await;
+    fast(stage, a);
+    [newer, older]
+}
+
 /// One of two members takes a write, the other one holds a newer one. The write is seen, then the newer one is, and
 /// then whatever the writer still does arrives.
 pub async fn taken_by_one() -> Result<(), String> {
     let (stage, [a, b], [behind, ahead, reader]) = enter(["behind", "ahead", "reader"]).await;
     until(&reader.write(0).done).await;
-    sleep(Duration::from_millis(600)).await;
-    ahead.cut_to(a, true);
-    let before = version(&stage, b, 0).await;
-    let newer = ahead.write(0);
-    changes(&stage, b, 0, before).await;
-    sleep(Duration::from_millis(2)).await;
-    // A takes the older one, and answers late; by then nothing more of its writer gets through.
-    slow(&stage, a, Duration::from_millis(10));
-    let older = behind.write_by_clock(0, 1, -300_000);
-    sleep(about_ms(1, 3)).await;
-    [a, b].iter().for_each(|n| behind.cut_to(*n, true));
-    sleep(Duration::from_millis(60)).await;
-    fast(&stage, a);
+    let [newer, older] = one_each(&stage, [a, b], &ahead, &behind).await;
     leave(&stage, b).await;
     reader.read_again(0, 3).await;
     ahead.cut_to(a, false);
@@ -48,18 +55,7 @@ pub async fn taken_by_one() -> Result<(), String> {
 pub async fn taken_and_passed() -> Result<(), String> {
     let (stage, [a, b], [behind, ahead, reader, other]) = enter(["behind", "ahead", "reader", "other"]).await;
     until(&other.write(0).done).await;
-    sleep(Duration::from_millis(600)).await;
-    ahead.cut_to(a, true);
-    let before = version(&stage, b, 0).await;
-    let newer = ahead.write(0);
-    changes(&stage, b, 0, before).await;
-    sleep(Duration::from_millis(2)).await;
-    slow(&stage, a, Duration::from_millis(10));
-    let older = behind.write_by_clock(0, 1, -300_000);
-    sleep(about_ms(1, 3)).await;
-    [a, b].iter().for_each(|n| behind.cut_to(*n, true));
-    sleep(Duration::from_millis(60)).await;
-    fast(&stage, a);
+    let [newer, older] = one_each(&stage, [a, b], &ahead, &behind).await;
     // Each time that its connection is lost after it has greeted, it waits twice as long before it asks again.
     for _ in 0..RESETS {
         behind.lose_connection(a);

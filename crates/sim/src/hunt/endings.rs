@@ -2,12 +2,13 @@
 //! (R10, R16).
 
 use super::actor::{
-    Actor, about_ms, becomes, changes, cut_off, enter, start_cold, take_alone, until, version,
+    Actor, Begun, about_ms, becomes, changes, cut_off, enter, start_cold, take_alone, until, version,
     with_slow_operation,
 };
 use super::stage::Stage;
 use crate::history::Value;
 use crate::workload::{self, read_value};
+use std::rc::Rc;
 use std::time::Duration;
 use weft_client::{AttachMode, Volume};
 use weft_rt::sim::{self, Crash};
@@ -42,23 +43,40 @@ pub async fn left_alone() -> Result<(), String> {
     stage.finish_with_sessions().await
 }
 
+/// A client that hears of nothing any more, with a write that reaches neither of two nodes.
+struct Unaware {
+    stage: Rc<Stage>,
+    nodes: [usize; 2],
+    /// Attached to another volume.
+    keeper: Volume,
+    victim: Rc<Actor>,
+    write: Begun,
+}
+
+impl Unaware {
+    async fn set() -> Unaware {
+        let stage = Stage::set(3, 2).await;
+        let nodes = stage.holders().await;
+        let (a, b) = (nodes[0], nodes[1]);
+        // An older session, so that the map does not say of all sessions before the newest that they are over.
+        stage.bed.create_volume("aside", 2, 1).await;
+        let keeper = workload::attach(&stage.bed.managers(), "aside", "keeper", AttachMode::Shared).await;
+        let victim = Actor::take(&stage, 0, "victim").await;
+        until(&victim.write(0).done).await;
+        victim.be_quiet().await;
+        // What is true now is in the drive's checkpoint, and it has to read its entries anew.
+        start_cold(&stage, b).await;
+        victim.hear_of_nothing(true);
+        [a, b].iter().for_each(|n| victim.cut_to(*n, true));
+        let write = victim.write(0);
+        Unaware { stage, nodes: [a, b], keeper, victim, write }
+    }
+}
+
 /// A client has its volume taken away and does not hear of it. A node that refuses it starts again, and then a write
 /// of the client reaches that node alone. `is_alone`: the node hears of nobody else at first.
 pub async fn fenced_once(is_alone: bool) -> Result<(), String> {
-    let stage = Stage::set(3, 2).await;
-    let nodes = stage.holders().await;
-    let (a, b) = (nodes[0], nodes[1]);
-    // An older session, so that the map does not say of all sessions before the newest that they are over.
-    stage.bed.create_volume("aside", 2, 1).await;
-    let keeper = workload::attach(&stage.bed.managers(), "aside", "keeper", AttachMode::Shared).await;
-    let victim = Actor::take(&stage, 0, "victim").await;
-    until(&victim.write(0).done).await;
-    victim.be_quiet().await;
-    // What is true now is in the drive's checkpoint.
-    start_cold(&stage, b).await;
-    victim.hear_of_nothing(true);
-    [a, b].iter().for_each(|n| victim.cut_to(*n, true));
-    let write = victim.write(0);
+    let Unaware { stage, nodes: [a, b], keeper, victim, write } = Unaware::set().await;
     let successor = Actor::take(&stage, 1, "successor").await;
     let settled = value(&successor).await?;
     let before = version(&stage, b, 0).await;
@@ -102,19 +120,7 @@ pub async fn fenced_once(is_alone: bool) -> Result<(), String> {
 /// A client has its volume taken away and does not hear of it. A node still waits, with the map of before, for a write to
 /// another volume, when a write of the client reaches that node alone.
 pub async fn fenced_late() -> Result<(), String> {
-    let stage = Stage::set(3, 2).await;
-    let nodes = stage.holders().await;
-    let (a, b) = (nodes[0], nodes[1]);
-    stage.bed.create_volume("aside", 2, 1).await;
-    let keeper = workload::attach(&stage.bed.managers(), "aside", "keeper", AttachMode::Shared).await;
-    let victim = Actor::take(&stage, 0, "victim").await;
-    until(&victim.write(0).done).await;
-    victim.be_quiet().await;
-    // It has to read its entries anew.
-    start_cold(&stage, b).await;
-    victim.hear_of_nothing(true);
-    [a, b].iter().for_each(|n| victim.cut_to(*n, true));
-    let write = victim.write(0);
+    let Unaware { stage, nodes: [_, b], keeper, victim, write } = Unaware::set().await;
     let begin = || {
         let writes = (0..16).map(|n| {
             let keeper = keeper.clone();

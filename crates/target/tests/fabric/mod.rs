@@ -501,6 +501,7 @@ impl Client {
             epoch: Epoch(self.epoch.get()),
             object: ObjectId::default(),
             chunk: ChunkIndex(0),
+            blocks: ChunkIndex(0).range(),
             limit: DIGESTS_MAX as u16,
             is_urgent: false,
         };
