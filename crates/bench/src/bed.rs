@@ -6,17 +6,16 @@
 use crate::BenchError;
 use crate::affinity;
 use crate::process::{Daemon, cpu_seconds};
+use crate::tool::{Tool, not_an_answer};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use weft_api::{
     ApiAnswer, ApiRequest, DriveInfo, FabricLoad, FabricStatus, FailureDomain, Health, Presence, ScrubInfo,
-    SettingsWish, decode_reply, encode_request,
+    SettingsWish,
 };
-use weft_rt::{Addr, Link, now, sleep};
-use weft_wire::handshake::{Hello, PeerRole};
-use weft_wire::{Kind, Status};
+use weft_rt::{Addr, now, sleep};
 
 /// How long the fabric may take to come up: many times what it needs on a loaded machine.
 const READY_PATIENCE: Duration = Duration::from_secs(30);
@@ -61,7 +60,7 @@ pub struct Bed {
     nodes: Vec<Daemon>,
     manager: Daemon,
     manager_addr: Addr,
-    link: Option<Link>,
+    tool: Tool,
     _folder: Folder,
     drives: Option<Folder>,
 }
@@ -101,8 +100,9 @@ impl Bed {
         let ports = free_ports(1 + options.nodes as usize)?;
         let addr = loopback(ports[0]);
         let manager = start_manager(options, &addr, &folder.0)?;
-        let manager_addr = addr.parse().expect("loopback and a port are an address");
-        let mut bed = Bed { nodes: vec![], manager, manager_addr, link: None, _folder: folder, drives };
+        let manager_addr: Addr = addr.parse().expect("loopback and a port are an address");
+        let tool = Tool::new(vec![manager_addr.clone()]);
+        let mut bed = Bed { nodes: vec![], manager, manager_addr, tool, _folder: folder, drives };
         bed.start_nodes(options, &ports[1..]).await?;
         bed.wait_until_ready(options).await?;
         if let Some(cpu) = options.cpu {
@@ -167,10 +167,7 @@ impl Bed {
     /// # Errors
     /// [`BenchError::Manager`].
     pub async fn load(&mut self) -> Result<FabricLoad, BenchError> {
-        match self.ask("load", &ApiRequest::Load {}).await? {
-            ApiAnswer::Load(load) => Ok(*load),
-            _ => Err(not_an_answer("load")),
-        }
+        self.tool.load().await
     }
 
     /// The drives, with their roles as they are and with figures that may be a second old.
@@ -334,26 +331,8 @@ impl Bed {
     }
 
     async fn ask(&mut self, operation: &'static str, request: &ApiRequest) -> Result<ApiAnswer, BenchError> {
-        let link = match self.link.take().filter(|link| !link.is_closed()) {
-            Some(link) => link,
-            None => {
-                Link::connect(&self.manager_addr, &Hello::new(PeerRole::Tool, None, "weft bench")).await?
-            }
-        };
-        let frame = link.call(Kind::Api, &encode_request(request), vec![]).await?;
-        self.link = Some(link);
-        let refused = |message: String| BenchError::Manager { operation, message };
-        let status = Status::from_u16(frame.envelope.status);
-        if status != Status::Ok {
-            return Err(refused(format!("{status}: {}", String::from_utf8_lossy(&frame.head))));
-        }
-        let reply = decode_reply(&frame.body).map_err(|e| refused(e.to_string()))?;
-        reply.into_result().map_err(|e| refused(e.to_string()))
+        self.tool.ask(operation, request).await
     }
-}
-
-fn not_an_answer(operation: &'static str) -> BenchError {
-    BenchError::Manager { operation, message: "an answer to something else".into() }
 }
 
 fn start_manager(options: &BedOptions, addr: &str, folder: &Path) -> Result<Daemon, BenchError> {

@@ -47,6 +47,14 @@ pub enum BenchError {
         /// The end of its log.
         log: String,
     },
+    /// A client of several, a process of its own, did not do its part.
+    #[error("{name} failed ({message})")]
+    Client {
+        /// Which.
+        name: String,
+        /// How it ended, and its words.
+        message: String,
+    },
     /// The fabric under test did not come up.
     #[error("the fabric was not ready within {seconds} s: {missing}")]
     NotReady {
@@ -102,6 +110,9 @@ impl BenchError {
             BenchError::NotReady { .. } | BenchError::Died { .. } => {
                 Some("is there memory for the drives (3 GiB)? the daemons' words are above")
             }
+            BenchError::Client { .. } => Some(
+                "it is `weft bench run` where it ran: is this version of weft there, and can it reach the fabric?",
+            ),
             _ => None,
         }
     }

@@ -4,7 +4,7 @@
 //! one on a volume of any fabric and tells what it did ([`RunReport`]). [`figures`] is the committed benchmark: it
 //! starts a fabric of its own from the weft binary, runs [`WORKLOADS`] beside a bare exchange of frames of the same
 //! sizes ([`Limit`]), and reports medians of the ratios; [`repair()`] does the same for resync, rebuild, scrubs and what
-//! drives write. This crate links neither target nor store nor manager: what
+//! drives write; [`matrix()`] has more and more client processes put loads on any fabric. This crate links neither target nor store nor manager: what
 //! it measures is what a user's processes do.
 
 pub mod affinity;
@@ -18,6 +18,7 @@ mod ledger;
 mod limit;
 mod load;
 mod machine;
+mod matrix;
 mod outcome;
 mod page;
 mod plan;
@@ -28,6 +29,7 @@ mod report;
 mod run;
 mod stamp;
 mod timeline;
+mod tool;
 mod workload;
 
 pub use bed::{Bed, BedOptions, NewVolume};
@@ -38,6 +40,10 @@ pub use ledger::{Before, Ledger, Mismatch, Seen, Verified};
 pub use limit::{Limit, Shape};
 pub use load::{Amount, Load, LoadResult, Ran, Schedule, Watch};
 pub use machine::Machine;
+pub use matrix::{
+    Cell, Comparison, MATRIX_LOADS, MatrixFigures, MatrixLoad, MatrixOptions, MatrixRun, Volumes, compare,
+    matrix,
+};
 pub use outcome::{Failure, LoadFacts, RunReport, Side, VerifyFacts};
 pub use plan::Pattern;
 pub use process::{Daemon, cpu_seconds};

@@ -147,6 +147,9 @@ pub struct RunReport {
     pub failure: Option<Failure>,
     /// Each second.
     pub seconds: Vec<Tick>,
+    /// Each latency in nanoseconds, to three digits, with how many requests took so long; only if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latencies_ns: Option<Vec<(u64, u64)>>,
     /// All latencies, for the charts.
     #[serde(skip)]
     pub(crate) latencies: LoadResult,
@@ -178,9 +181,17 @@ impl RunReport {
             verify: None,
             failure: None,
             seconds,
+            latencies_ns: None,
             load,
             latencies,
         }
+    }
+
+    /// Reads and writes together, as [`RunReport::latencies_ns`] has them.
+    pub(crate) fn all_latencies(&self) -> Vec<(u64, u64)> {
+        let mut both = self.latencies.reads.clone();
+        both.add(&self.latencies.writes);
+        both.latency_ns.iter_recorded().map(|x| (x.value_iterated_to(), x.count_at_value())).collect()
     }
 
     /// Whether every check found what it should.

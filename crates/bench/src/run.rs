@@ -21,7 +21,7 @@ use std::thread;
 use std::time::Duration;
 use weft_api::VolumeInfo;
 use weft_client::AttachMode;
-use weft_rt::{Addr, random_u64, signal, sleep, spawn};
+use weft_rt::{Addr, random_u64, signal, sleep, spawn, wall_clock_us};
 use weft_types::BLOCK_SIZE;
 
 /// How often it is looked what the jobs tell: soon enough for a line per second, and costs next to nothing.
@@ -58,6 +58,11 @@ pub struct RunOptions {
     pub verify: bool,
     /// Write also where the volume holds data.
     pub overwrite: bool,
+    /// When to begin, in milliseconds since 1970: so that several such processes begin together. None, or in the past: as
+    /// soon as all jobs are ready.
+    pub begin_at_ms: Option<u64>,
+    /// Tell all latencies, so that those of several such processes can be taken together.
+    pub tells_latencies: bool,
 }
 
 impl RunOptions {
@@ -176,6 +181,8 @@ struct Crew {
     begun: u32,
     measured: u32,
     over: u32,
+    /// Whether they were told to begin.
+    is_going: bool,
     /// CPU seconds of this process when the first job began, and when the last one had measured.
     cpu: (f64, f64),
 }
@@ -193,6 +200,7 @@ impl Crew {
             begun: 0,
             measured: 0,
             over: 0,
+            is_going: false,
             cpu: (0.0, 0.0),
         };
         let verify = options.verify.then(random_u64);
@@ -250,6 +258,13 @@ impl Crew {
             if is_gone && self.over < options.jobs {
                 break;
             }
+            if !self.is_going && self.ready == options.jobs && is_time(options) {
+                if !options.warm_up.is_zero() {
+                    tell("warming up");
+                }
+                self.signals.go.store(true, Ordering::Release);
+                self.is_going = true;
+            }
             if is_interrupted.get() && !self.signals.stop.swap(true, Ordering::Relaxed) {
                 tell("ending: waiting for the requests in flight; Ctrl-C again gives them up");
             }
@@ -271,11 +286,8 @@ impl Crew {
         match word {
             Word::Ready => {
                 self.ready += 1;
-                if self.ready == options.jobs {
-                    if !options.warm_up.is_zero() {
-                        tell("warming up");
-                    }
-                    self.signals.go.store(true, Ordering::Release);
+                if self.ready == options.jobs && !is_time(options) {
+                    tell("ready, and waiting for the time to begin");
                 }
             }
             Word::Begun => {
@@ -337,8 +349,14 @@ impl Crew {
         let cpu_s = (self.cpu.1 - self.cpu.0).max(0.0);
         let seconds = self.timeline.finish();
         let report = RunReport::new(options.volume.clone(), options.facts(), machine, whole, cpu_s, seconds);
-        RunReport { interrupted: is_interrupted, verify, failure, ..report }
+        let latencies_ns = options.tells_latencies.then(|| report.all_latencies());
+        RunReport { interrupted: is_interrupted, verify, failure, latencies_ns, ..report }
     }
+}
+
+/// Whether the time to begin has come.
+fn is_time(options: &RunOptions) -> bool {
+    options.begin_at_ms.is_none_or(|at| wall_clock_us() / 1000 >= at)
 }
 
 /// A second as the line that a person watches.
@@ -372,6 +390,8 @@ mod tests {
             is_shared: false,
             verify: false,
             overwrite: false,
+            begin_at_ms: None,
+            tells_latencies: false,
         }
     }
 

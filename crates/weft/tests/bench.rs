@@ -135,3 +135,45 @@ fn a_run_that_ends_early_tells_what_ran() {
     assert!(report["failure"]["message"].is_string(), "{report}");
     assert!(errors.contains("the load ended early"), "{errors}");
 }
+
+#[test]
+fn a_matrix_is_measured_compared_and_leaves_nothing_behind() {
+    let bed = Bed::new("bench-matrix");
+    bed.up(2, 1);
+    let quick = ["bench", "matrix", "--quick", "--runtime", "300ms", "--warm-up", "50ms", "--size", "16MiB"];
+    let loads = ["--clients", "2,1", "--bs", "4KiB"];
+    let files = ["--out", "one.json", "--html", "one.html"];
+    let text = bed.ok(&[&quick[..], &loads, &files].concat());
+    for load in ["read 4 KiB private", "write 4 KiB private", "read 4 KiB shared", "write 4 KiB shared"] {
+        assert_eq!(text.matches(load).count(), 2, "one row for each number of clients: {text}");
+    }
+    let result: Value =
+        serde_json::from_slice(&fs::read(bed.path("one.json")).expect("it was written")).unwrap();
+    let cells = result["cells"].as_array().expect("a list");
+    assert_eq!(cells.len(), 8);
+    for cell in cells {
+        assert!(cell["median"]["iops"].as_f64().is_some_and(|iops| iops > 0.0), "{cell}");
+        assert!(cell["median"]["p99_us"].as_f64().is_some_and(|us| us > 0.0), "{cell}");
+        assert_eq!(cell["runs"].as_array().map(Vec::len), Some(1), "{cell}");
+    }
+    let html = fs::read_to_string(bed.path("one.html")).expect("it was written");
+    assert_balanced(&html);
+    assert_eq!(html.matches("<svg").count(), 4 * 5);
+    let same = bed.json(&["bench", "compare", "one.json", "one.json"]);
+    assert_eq!(same["cells"].as_array().map(Vec::len), Some(8), "{same}");
+    assert!(same["cells"].as_array().unwrap().iter().all(|cell| cell["iops_ratio"] == 1.0), "{same}");
+    assert_eq!(bed.json(&["volume", "list"])["volumes"].as_array().map(Vec::len), Some(0));
+
+    bed.weft(&[&quick[..], &["--bs", "16KiB"]].concat()).fails(2, &["no load of 16384 bytes", "4KiB, 8KiB"]);
+    bed.weft(&["bench", "matrix", "--quick", "--size", "512KiB"]).fails(2, &["for each job"]);
+    bed.weft(&["bench", "compare", "one.html", "one.json"]).fails(2, &["one.html: no result"]);
+    // What is there already stays, and nothing is measured.
+    bed.ok(&["volume", "create", "weft-bench-shared", "--size", "4MiB"]);
+    bed.weft(&quick).fails(1, &["weft-bench-shared"]);
+    assert_eq!(bed.json(&["volume", "list"])["volumes"].as_array().map(Vec::len), Some(1));
+    // A client that cannot be reached is named with its words.
+    bed.ok(&["volume", "delete", "weft-bench-shared", "--yes"]);
+    let lost = ["--on", "false --for", "--clients", "1", "--volumes", "private", "--bs", "4KiB"];
+    bed.weft(&[&quick[..], &lost].concat()).fails(1, &["client 1 failed (exit status: 1", "it said nothing"]);
+    assert_eq!(bed.json(&["volume", "list"])["volumes"].as_array().map(Vec::len), Some(0));
+}

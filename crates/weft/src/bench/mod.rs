@@ -1,11 +1,13 @@
 //! `weft bench`: the load generator, and the committed benchmark.
 
 mod figures;
+mod matrix;
 mod rate;
 mod repair;
 mod run;
 
 use figures::FiguresArgs;
+use matrix::{CompareArgs, MatrixArgs};
 use repair::RepairArgs;
 use run::RunArgs;
 use weft_bench::BenchError;
@@ -53,6 +55,22 @@ pub(crate) enum BenchCommand {
     #[command(after_long_help = "Examples:\n  weft bench repair --out repair.json --html repair.html\n  \
                                  weft bench repair --drives /mnt/scratch --only beside --rounds 5")]
     Repair(RepairArgs),
+    /// Measure loads of 4 KiB to 1 MiB from one client to many, on volumes of their own and on a shared one
+    ///
+    /// Makes volumes of two copies on the fabric and writes all of them, then has clients read and write at random: 4 KiB
+    /// and 8 KiB with 64 jobs of 64 requests in flight each, 64 KiB with 64 of 8, 1 MiB with 8 of 4. All clients begin at
+    /// the same time, each a process of its own, here or on the machines that --on names. What they do is added up, and
+    /// their latencies taken together. The volumes, weft-bench-1 and so on, are deleted in the end.
+    ///
+    /// `fairness` is the rate of the slowest client over that of the fastest.
+    #[command(after_long_help = "Examples:
+  weft bench matrix --quick --html matrix.html
+          weft bench matrix --on 'ssh host1' --on 'ssh host2' --fabric 10.0.0.1:4800 --out matrix.json
+          weft bench compare before.json matrix.json")]
+    Matrix(MatrixArgs),
+    /// Compare two results of `weft bench matrix`
+    #[command(after_long_help = "Examples:\n  weft bench compare before.json after.json")]
+    Compare(CompareArgs),
 }
 
 pub(crate) fn run(command: BenchCommand, globals: &Globals) -> Result<(), CliError> {
@@ -63,6 +81,8 @@ pub(crate) fn run(command: BenchCommand, globals: &Globals) -> Result<(), CliErr
         }
         BenchCommand::Figures(args) => figures::run(args),
         BenchCommand::Repair(args) => repair::run(args, globals.output()),
+        BenchCommand::Matrix(args) => matrix::run(args, &globals.place(), globals.output()),
+        BenchCommand::Compare(args) => matrix::compare(&args, globals.output()),
     }
 }
 

@@ -75,6 +75,12 @@ pub(crate) struct RunArgs {
     /// Also write the report with charts to this file, a page that any browser shows
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Add all latencies to the JSON, as pairs of nanoseconds and how many requests took so long
+    #[arg(long)]
+    latencies: bool,
+    /// Begin at this time, in milliseconds since 1970, so that several such commands begin together
+    #[arg(long, value_name = "MS")]
+    begin_at: Option<u64>,
 }
 
 /// What requests do.
@@ -172,6 +178,8 @@ impl RunArgs {
             is_shared: self.shared,
             verify: self.verify,
             overwrite: self.overwrite,
+            begin_at_ms: self.begin_at,
+            tells_latencies: self.latencies,
         })
     }
 }

@@ -1,0 +1,134 @@
+//! The matrix as an HTML page: against the number of clients, what they reach together, and how long it takes.
+
+use super::outcome::{Cell, MatrixFigures};
+use super::{MatrixRun, Volumes};
+use crate::BenchError;
+use crate::outcome::size_text;
+use crate::report::{grouped, replace};
+use std::path::Path;
+use weft_report::{Axis, Chart, Part, Scale, Section, Series, Table, Unit, page};
+
+/// A figure of a cell.
+type Figure = fn(&MatrixRun) -> f64;
+
+impl MatrixFigures {
+    /// The figures as the text of an HTML file that needs nothing else.
+    pub fn html(&self) -> String {
+        let mut sections = Vec::new();
+        for volumes in [Volumes::Private, Volumes::Shared] {
+            for is_read in [true, false] {
+                let cells = self.cells.iter().filter(|c| c.volumes == volumes && c.is_read == is_read);
+                let cells: Vec<&Cell> = cells.collect();
+                if !cells.is_empty() {
+                    sections.push(section(volumes, is_read, &cells));
+                }
+            }
+        }
+        let mut rows = self.rows();
+        let table = Table { head: rows.remove(0), rows, ends_in_text: false };
+        sections.push(Section::new("All figures", vec![Part::Text(self.how()), Part::Table(table)]));
+        let [processor, kernel] = self.machine.facts();
+        let facts = [processor, kernel].map(|(name, value)| (name.to_owned(), value)).to_vec();
+        sections.push(Section::new("What it ran on", vec![Part::Facts(facts)]));
+        page("Matrix of loads", &sections)
+    }
+
+    /// Writes the HTML to a file, replacing it at once or not at all.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write_html(&self, path: &Path) -> Result<(), BenchError> {
+        replace(path, &self.html())
+    }
+}
+
+/// Reads or writes on volumes of one kind: a chart and a table of each figure.
+fn section(volumes: Volumes, is_read: bool, cells: &[&Cell]) -> Section {
+    let verb = if is_read { "Reads" } else { "Writes" };
+    let on = match volumes {
+        Volumes::Private => "each client on its own volume",
+        Volumes::Shared => "all clients on one volume",
+    };
+    let mut parts = Vec::new();
+    let mut show = |title: &str, label: &str, unit: Unit, scale: Scale, figures: &[(&str, Figure)]| {
+        let x = Axis::new("clients", Unit::Count, Scale::Linear);
+        let chart = Chart::new(title, x, Axis::new(label, unit, scale), lines(cells, unit, figures));
+        parts.extend([Part::Chart(chart), Part::Table(table(cells, figures))]);
+    };
+    show("Requests per second", "rate", Unit::PerSecond, Scale::Linear, &[("", |r| r.iops)]);
+    show(
+        "Megabytes per second",
+        "throughput",
+        Unit::MegabytesPerSecond,
+        Scale::Linear,
+        &[("", |r| r.mb_per_s)],
+    );
+    show("Median latency", "latency", Unit::Microseconds, Scale::Log, &[("", |r| r.p50_us)]);
+    let tail: [(&str, Figure); 2] = [("p99", |r| r.p99_us), ("p99.9", |r| r.p999_us)];
+    for (name, figure) in tail {
+        show(&format!("{name} latency"), "latency", Unit::Microseconds, Scale::Log, &[("", figure)]);
+    }
+    Section::new(&format!("{verb}, {on}"), parts)
+}
+
+/// The block sizes, in the order in which they were measured.
+fn loads<'a>(cells: &[&'a Cell]) -> Vec<&'a Cell> {
+    let mut loads: Vec<&Cell> = Vec::new();
+    for cell in cells {
+        if !loads.iter().any(|known| known.is_like(cell)) {
+            loads.push(cell);
+        }
+    }
+    loads
+}
+
+fn title(load: &Cell, figure: &str) -> String {
+    format!("{} {figure}", size_text(load.block_bytes)).trim_end().to_owned()
+}
+
+fn lines(cells: &[&Cell], unit: Unit, figures: &[(&str, Figure)]) -> Vec<Series> {
+    let mut lines = Vec::new();
+    for load in loads(cells) {
+        for (name, figure) in figures {
+            let points = cells.iter().filter(|cell| cell.is_like(load));
+            let points = points.map(|cell| (f64::from(cell.clients), figure(&cell.median))).collect();
+            lines.push(Series::new(&title(load, name), unit, points));
+        }
+    }
+    lines
+}
+
+fn table(cells: &[&Cell], figures: &[(&str, Figure)]) -> Table {
+    let loads = loads(cells);
+    let mut clients: Vec<u32> = cells.iter().map(|cell| cell.clients).collect();
+    clients.sort_unstable();
+    clients.dedup();
+    let mut head = vec!["clients".to_owned()];
+    head.extend(loads.iter().flat_map(|load| figures.iter().map(|(name, _)| title(load, name))));
+    let row = |clients: u32| {
+        let mut row = vec![clients.to_string()];
+        for load in &loads {
+            let cell = cells.iter().find(|cell| cell.clients == clients && cell.is_like(load));
+            let text = |figure: Figure| cell.map_or_else(|| "-".into(), |cell| grouped(figure(&cell.median)));
+            row.extend(figures.iter().map(|(_, figure)| text(*figure)));
+        }
+        row
+    };
+    Table { head, rows: clients.into_iter().map(row).collect(), ends_in_text: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::outcome::tests::figures;
+
+    #[test]
+    fn the_page_has_every_chart_and_figure() {
+        let html = figures().html();
+        assert_eq!(html.matches("<svg").count(), 2 * 5, "five charts for reads, and for writes");
+        for part in
+            ["Reads, each client on its own volume", "64 KiB", "rate (requests/s)", "Fast One", "clients"]
+        {
+            assert!(html.contains(part), "'{part}' is not there");
+        }
+    }
+}
