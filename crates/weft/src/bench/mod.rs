@@ -63,10 +63,9 @@ pub(crate) enum BenchCommand {
     /// their latencies taken together. The volumes, weft-bench-1 and so on, are deleted in the end.
     ///
     /// `fairness` is the rate of the slowest client over that of the fastest.
-    #[command(after_long_help = "Examples:
-  weft bench matrix --quick --html matrix.html
-          weft bench matrix --on 'ssh host1' --on 'ssh host2' --fabric 10.0.0.1:4800 --out matrix.json
-          weft bench compare before.json matrix.json")]
+    #[command(after_long_help = "Examples:\n  weft bench matrix --quick --html matrix.html\n  \
+        weft bench matrix --on 'ssh host1' --on 'ssh host2' --fabric 10.0.0.1:4800 --out matrix.json\n  \
+        weft bench compare before.json matrix.json")]
     Matrix(MatrixArgs),
     /// Compare two results of `weft bench matrix`
     #[command(after_long_help = "Examples:\n  weft bench compare before.json after.json")]
