@@ -566,17 +566,20 @@ impl Bed {
         self.nodes[n].process.get().is_some()
     }
 
-    /// Puts an empty, formatted drive into a place of a node that does not run.
+    /// Puts an empty, formatted drive into a place of a node, which does not run afterwards.
     pub async fn put_empty_drive(&self, n: usize, at: usize) {
         let node = &self.nodes[n];
         let disk = SimDisk::new(&format!("{}/drive-{}-new", node.name, at + 1), self.shape.drive_bytes);
         let id = DriveId::from_random(random_u128());
-        node.put_disk(at, disk.clone());
-        let old = std::mem::replace(&mut node.drives_now.borrow_mut()[at], id);
         let drive = disk.open().expect("nobody has it open");
         Store::format(&drive, FormatOptions::new(self.fabric, id))
             .await
             .expect("an empty disk can be formatted");
+        drop(drive);
+        // Somebody else may have started it meanwhile.
+        self.kill_node(n, Crash::PowerCut);
+        node.put_disk(at, disk);
+        let old = std::mem::replace(&mut node.drives_now.borrow_mut()[at], id);
         sim::tell(|| format!("{id} takes the place of {old} on {}", node.name));
         let mut replaced = self.replaced.borrow_mut();
         replaced.iter_mut().filter(|(_, by)| *by == old).for_each(|(_, by)| *by = id);
