@@ -23,7 +23,7 @@ fn a_client_beside_repair_is_measured_and_drawn() {
     assert!(said["beside"]["clients"][1].is_null() && said["scrub"].is_null(), "{said}");
     let phases: Vec<&str> =
         client["phases"].as_array().expect("phases").iter().filter_map(|p| p["phase"].as_str()).collect();
-    assert_eq!(phases, ["alone", "away", "resync", "alone again", "rebuild"]);
+    assert_eq!(phases, ["alone", "away", "resync", "alone again", "lost", "rebuild"]);
     assert!(
         above_zero(&client["phases"][0]["p99_us"]) && above_zero(&client["phases"][3]["iops"]),
         "{client}"

@@ -350,6 +350,10 @@ async fn conduct(
     stage.bed.kill(1);
     stage.wait_for("the copies of the lost node are out", |copies| copies == Copies::Out).await?;
     sleep(REBUILD_AFTER).await;
+    stage.quiet("lost", Copies::Out, Some(client)).await?;
+    recorder.begin_phase(&stage.bed);
+    sleep(options.phase).await;
+    phases.push(recorder.phase("lost"));
     stage.quiet("rebuild", Copies::Out, Some(client)).await?;
     stage.bed.rebuild_after(Duration::from_secs(1)).await?;
     stage.wait_for("a rebuild begins", |copies| copies == Copies::Syncing).await?;
