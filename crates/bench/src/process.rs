@@ -24,6 +24,17 @@ pub struct Daemon {
     log: PathBuf,
 }
 
+/// Has the kernel end the process when the thread that starts it is gone.
+pub(crate) fn end_with_starter(command: &mut Command) {
+    // SAFETY: between fork and exec only prctl is called, which is async-signal-safe and allocates nothing.
+    unsafe {
+        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+}
+
 impl Daemon {
     /// Starts the program; its standard error goes to the log.
     ///
@@ -34,13 +45,7 @@ impl Daemon {
         let out = File::create(log).map_err(file("create"))?;
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(out);
-        // SAFETY: between fork and exec only prctl is called, which is async-signal-safe and allocates nothing.
-        unsafe {
-            command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
-                0 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
-            });
-        }
+        end_with_starter(&mut command);
         let child = command.spawn().map_err(|source| BenchError::File {
             action: "start",
             path: program.to_owned(),

@@ -2,8 +2,8 @@
 
 use super::MatrixLoad;
 use crate::BenchError;
+use crate::process::end_with_starter;
 use serde::Deserialize;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -61,7 +61,7 @@ pub(super) struct Total {
     pub(super) requests: u64,
 }
 
-/// A client that runs. Dropped, it is ended if it is a process here.
+/// A client that runs. A process here ends with this one; dropped before, it does what it was told, and nobody listens.
 pub(super) struct Client {
     name: String,
     ended: Receiver<std::io::Result<Output>>,
@@ -95,13 +95,7 @@ impl Client {
         };
         command.args(order.arguments(manager));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // SAFETY: between fork and exec only prctl is called, which is async-signal-safe and allocates nothing.
-        unsafe {
-            command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
-                0 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
-            });
-        }
+        end_with_starter(&mut command);
         let path = Path::new(command.get_program()).to_owned();
         let child = command.spawn().map_err(|source| BenchError::File { action: "start", path, source })?;
         Ok(Client { name: format!("client {number}"), ended: listen(child)? })
