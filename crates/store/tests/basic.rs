@@ -445,6 +445,13 @@ fn a_verified_chunk_is_filled_in_parts() {
         source.write(client(OBJECT, BlockRange::new(3, 2), 95, fill(8, 2))).await.unwrap();
         let theirs = source.digests(GROUP, None, 100).await.unwrap();
         assert_eq!(sink.digests(GROUP, None, 100).await.unwrap(), theirs);
+        sink.set_group(entry(1, 6, Role::Syncing, 6)).await.unwrap();
+        let (range, data) = part(0, 12);
+        let late = sink.fill_part(GROUP, OBJECT, range, stint, data).await;
+        assert!(
+            matches!(late, Err(StoreError::StaleStint { .. })),
+            "nothing is verified yet, but first: {late:?}"
+        );
         clean(&sink, 0).await;
     });
 }
