@@ -224,7 +224,7 @@ impl Client {
         plan: &StagePlan,
         voids: Voids,
     ) -> Result<(), BenchError> {
-        let mut stage = Stage::set(options, plan, voids).await?;
+        let mut stage = Stage::set(options, plan, voids.clone()).await?;
         stage.settle().await?;
         stage.quiet("what the client reaches alone", Copies::Whole, None).await?;
         // Found out before the round begins.
@@ -234,6 +234,7 @@ impl Client {
         let conducted = conduct(options, &mut stage, &recorder, &running.schedule).await;
         running.end().await?;
         let (phases, resync, rebuild) = conducted?;
+        voids.add_missed(&phases, self.per_second());
         self.rounds.push(Round { phases, resync, rebuild, timeline: recorder.timeline() });
         Ok(())
     }

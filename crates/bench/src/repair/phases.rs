@@ -18,7 +18,7 @@ use weft_rt::{Instant, now};
 const SLOT: Duration = Duration::from_millis(250);
 
 /// A phase of a round, as a client felt it.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PhaseFigures {
     /// What went on.
     pub phase: &'static str,

@@ -2,6 +2,7 @@
 //!
 //! It judges what it is shown, and keeps the reasons why figures mean nothing; it asks nobody, and waits for nothing.
 
+use super::phases::PhaseFigures;
 use super::stage::Copies;
 use crate::progress::progress;
 use std::cell::RefCell;
@@ -11,6 +12,10 @@ use std::time::Duration;
 /// How far a client may be behind its rate and count as having caught up: what a busy machine makes of a moment, and
 /// a hundredth of the stalls after which it has to catch up.
 const BEHIND_MAX: Duration = Duration::from_millis(20);
+
+/// The share of its rate that a client keeps that is left alone: what is due at the edges of a phase may count for its
+/// neighbours.
+const KEPT_MIN: f64 = 0.95;
 
 /// Why the figures mean nothing, of all parts of a run together.
 #[derive(Clone, Default)]
@@ -31,6 +36,17 @@ impl Voids {
         let reason = format!("{}, {phase}: {what}", self.part);
         progress(&format!("VOID: {reason}"));
         self.reasons.borrow_mut().push(reason);
+    }
+
+    /// Notes the phases in which a client that was left alone did not keep its rate: what it felt then is the queue that
+    /// it made itself, and nothing to compare with.
+    pub(crate) fn add_missed(&self, phases: &[PhaseFigures], per_second: Option<f64>) {
+        let Some(rate) = per_second else { return };
+        let alone = phases.iter().filter(|p| p.phase.starts_with("alone"));
+        for missed in alone.filter(|p| p.iops < rate * KEPT_MIN) {
+            let what = format!("the client did {:.0} of its {rate:.0} requests per second", missed.iops);
+            self.add(missed.phase, &what);
+        }
     }
 
     /// All reasons so far, in the order in which they were met.
@@ -93,6 +109,18 @@ mod tests {
             let said = look.unrest(wanted).expect(words);
             assert!(said.contains(words), "'{words}' is not in '{said}'");
         }
+    }
+
+    #[test]
+    fn a_client_that_is_left_alone_keeps_its_rate() {
+        let phase = |phase, iops| PhaseFigures { phase, iops, ..PhaseFigures::default() };
+        let voids = Voids::default().of("round 1");
+        let phases = [phase("alone", 990.0), phase("resync", 500.0), phase("alone again", 940.0)];
+        voids.add_missed(&phases, None);
+        assert!(voids.reasons().is_empty(), "a client as fast as it can has no rate");
+        voids.add_missed(&phases, Some(1000.0));
+        let expected = "round 1, alone again: the client did 940 of its 1000 requests per second";
+        assert_eq!(voids.reasons(), [expected]);
     }
 
     #[test]

@@ -73,6 +73,7 @@ pub(crate) async fn measure(options: &RepairOptions, voids: &Voids) -> Result<Sc
         let conducted = conduct(options, &mut stage, &recorder, &running.schedule).await;
         running.end().await?;
         let (phases, beside) = conducted?;
+        voids.of(format!("scrubs, round {number}")).add_missed(&phases, client.per_second());
         rounds.push(ScrubRun { alone_mb_per_s: alone, beside_mb_per_s: beside, phases });
     }
     let of = |figure: fn(&ScrubRun) -> f64| rounded(median(rounds.iter().map(figure).collect()), 0.1);
