@@ -93,7 +93,7 @@ impl Everything {
                     client,
                     state: SessionState::Open,
                 };
-                (ManagerAnswer::Attached { session, generation: Generation(1) }, body)
+                (ManagerAnswer::Attached { session, generation: Generation(1), clock_us: 0 }, body)
             }
             _ => (ManagerAnswer::Done, vec![]),
         };

@@ -100,11 +100,11 @@ impl Fabric {
             Asked::Answered(Status::NotFound, _) => ClientError::NoSuchVolume { name: volume.to_owned() },
             other => other.into(),
         })?;
-        let ManagerAnswer::Attached { session, generation } = answer else {
+        let ManagerAnswer::Attached { session, generation, clock_us } = answer else {
             return Err(ClientError::Refused { message: "the manager's answer to an attach is none".into() });
         };
         self.0.adopt_bytes(&body);
-        let session = Session::new(self.0.clone(), &session, generation, volume);
+        let session = Session::new(self.0.clone(), &session, generation, volume, clock_us);
         self.0.sessions.borrow_mut().insert(session.id, Rc::downgrade(&session));
         Ok(Volume::new(session, options))
     }

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! The way of a request: [`Volume`] splits it at object boundaries (`split.rs`), `replicate.rs` holds the write
-//! protocol and the read path, `session.rs` keeps versions and watermarks, `fabric.rs` the map and the
+//! protocol and the read path, `session.rs` keeps versions (`version_clock.rs`) and watermarks, `fabric.rs` the map and the
 //! connections. This crate never decides who is a member of a group, and never touches a drive.
 
 mod error;
@@ -24,6 +24,7 @@ mod range_lock;
 mod replicate;
 mod session;
 mod split;
+mod version_clock;
 mod volume;
 
 pub use error::ClientError;

@@ -473,7 +473,7 @@ impl Session {
         // An answer with very many runs travels in the body.
         let bytes = if frame.head.is_empty() { &frame.body } else { &frame.head };
         let answer = WriteAnswer::decode(bytes).map_err(|e| self.protocol(&e))?;
-        self.saw_clock(answer.clock);
+        self.clock.saw(answer.clock);
         let mut next = at.range.first;
         for (range, verdict) in answer.verdicts {
             let fits = range.first == next && range.count > 0 && range.count <= at.range.end() - next;
@@ -623,7 +623,7 @@ impl Session {
         frame: &Frame,
     ) -> Result<(Vec<(BlockRange, Buf)>, Vec<BlockRange>), ClientError> {
         let answer = ReadAnswer::decode(&frame.head).map_err(|e| self.protocol(&e))?;
-        self.saw_clock(answer.clock);
+        self.clock.saw(answer.clock);
         let (mut parts, mut slow) = (Vec::with_capacity(answer.extents.len()), Vec::new());
         let (mut next, mut offset) = (at.range.first, 0);
         for extent in answer.extents {
@@ -670,7 +670,7 @@ impl Session {
             for (drive, end) in members.iter().zip(asked) {
                 let Attempt::Answer(frame) = end? else { continue 'again };
                 let answer = ReadAnswer::decode(&frame.head).map_err(|e| self.protocol(&e))?;
-                self.saw_clock(answer.clock);
+                self.clock.saw(answer.clock);
                 holdings.push((*drive, answer.extents));
             }
             let mut parts = Vec::new();

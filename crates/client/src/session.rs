@@ -2,17 +2,18 @@
 
 use crate::error::ClientError;
 use crate::fabric::Shared;
+use crate::version_clock::{COUNTER_SANE_MAX, VersionClock};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::{Notify, join_all};
-use weft_rt::{Instant, LogQuota, Mutation, mutated, now, sleep, sleep_until, spawn, wall_clock_us};
-use weft_types::limits::{VERSION_AHEAD_MAX, WATERMARK_LAG_MAX};
+use weft_rt::{Instant, LogQuota, Mutation, mutated, now, sleep, sleep_until, spawn};
+use weft_types::limits::WATERMARK_LAG_MAX;
 use weft_types::{AttachMode, DriveId, Generation, GroupId, SessionId, SessionSlot, Version, VolumeId};
 use weft_wire::Kind;
-use weft_wire::data::{WatermarkNote, clock_counter};
+use weft_wire::data::WatermarkNote;
 
 /// How long a finished write may stay unknown to replicas when nothing else is sent to them: readers of it
 /// take the slow path until then.
@@ -25,10 +26,6 @@ const WATERMARK_RETRY: Duration = Duration::from_secs(1);
 /// Bytes that writes may hold in memory after their callers gave them up: a few dozen of the largest requests.
 /// A group without replicas would otherwise collect every write that times out on it.
 const GIVEN_UP_BYTES_MAX: u64 = 64 << 20;
-
-/// The largest counter that is taken from a target: it leaves room for as many writes as a group will ever see,
-/// and lies decades ahead of any clock.
-const COUNTER_SANE_MAX: u64 = Version::COUNTER_MAX - (1 << 40);
 
 /// How long a group issues no versions after one that was too far ahead: others that were given out before it
 /// reach their refusals, so that a lower one is the highest again.
@@ -70,11 +67,6 @@ impl GroupVersions {
     }
 }
 
-/// This machine's clock, as a version counter.
-fn own_clock() -> u64 {
-    clock_counter(wall_clock_us()).min(COUNTER_SANE_MAX)
-}
-
 /// A client's attach to a volume.
 pub(crate) struct Session {
     pub(crate) fabric: Rc<Shared>,
@@ -85,8 +77,7 @@ pub(crate) struct Session {
     pub(crate) mode: AttachMode,
     pub(crate) generation: Generation,
     groups: RefCell<BTreeMap<GroupId, GroupVersions>>,
-    /// By how many counter steps the clock that versions start from differs from this machine's.
-    clock_shift: Cell<i64>,
+    pub(crate) clock: VersionClock,
     next_operation: Cell<u64>,
     next_request: Cell<u32>,
     pub(crate) slow_told: LogQuota,
@@ -112,6 +103,7 @@ impl Session {
         session: &weft_types::Session,
         generation: Generation,
         volume_name: &str,
+        manager_clock_us: u64,
     ) -> Rc<Session> {
         Rc::new_cyclic(|this| Session {
             fabric,
@@ -122,7 +114,7 @@ impl Session {
             mode: session.mode,
             generation,
             groups: RefCell::default(),
-            clock_shift: Cell::new(0),
+            clock: VersionClock::new(manager_clock_us),
             next_operation: Cell::new(1),
             next_request: Cell::new(1),
             slow_told: LogQuota::new("slow requests"),
@@ -229,29 +221,13 @@ impl Session {
         Ok(())
     }
 
-    /// Notes a target's clock. One that is far ahead of this machine's is not followed: versions made from it
-    /// would be refused by every target whose clock is right.
-    pub(crate) fn saw_clock(&self, clock: u64) {
-        let own = own_clock();
-        let bound = own.saturating_add(VERSION_AHEAD_MAX / 2).min(COUNTER_SANE_MAX);
-        if clock <= bound {
-            self.clock_shift.set(self.clock_shift.get().max(clock as i64 - own as i64));
-        }
-    }
-
-    /// Goes back to a target's clock that is behind, after it refused a version as too far ahead.
-    fn saw_clock_behind(&self, clock: u64) {
-        let clock = clock.min(COUNTER_SANE_MAX) as i64;
-        self.clock_shift.set(self.clock_shift.get().min(clock - own_clock() as i64));
-    }
-
     /// Until when the group gives out no versions, if that lies ahead.
     fn held_until(&self, group: GroupId) -> Option<Instant> {
         self.groups.borrow().get(&group).map(|g| g.hold_until).filter(|until| now() < *until)
     }
 
     fn issue(&self, group: GroupId) -> u64 {
-        let clock = (own_clock() as i64 + self.clock_shift.get()).max(1) as u64;
+        let clock = self.clock.counter();
         let mut groups = self.groups.borrow_mut();
         let g = groups.entry(group).or_default();
         let last = g.issued.last_key_value().map_or(g.watermark, |(last, _)| *last);
@@ -418,7 +394,7 @@ impl Operation {
     /// nowhere, and the next one starts from that clock.
     pub(crate) fn take_back(&mut self, clock: u64) {
         let counter = self.counters.pop().expect("a version was given out");
-        self.session.saw_clock_behind(clock);
+        self.session.clock.saw_behind(clock);
         self.session.take_back(self.ticket.group, counter);
     }
 

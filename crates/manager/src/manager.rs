@@ -208,7 +208,8 @@ impl Manager {
         }
     }
 
-    /// A wall clock that never goes back, also not over a restart: for targets, which judge by it what is too far ahead.
+    /// A wall clock that never goes back, also not over a restart: for targets, which judge by it what is too far ahead,
+    /// and for clients, whose versions must not be.
     pub(crate) fn steady_clock_us(&self) -> u64 {
         let since = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
         weft_rt::wall_clock_us().max(self.started_us.saturating_add(since))

@@ -98,7 +98,8 @@ impl Manager {
             ManagerRequest::Attach { volume, mode, preempt, client } => {
                 let (session, map) = self.attach(&volume, mode, preempt, client).await?;
                 let generation = session.generation;
-                Ok((ManagerAnswer::Attached { session, generation }, Some(map)))
+                let clock_us = self.steady_clock_us();
+                Ok((ManagerAnswer::Attached { session, generation, clock_us }, Some(map)))
             }
             ManagerRequest::Detach { session } => self.detach(session).map(done),
             ManagerRequest::Touch { sessions } => self.touch(&sessions).map(done),

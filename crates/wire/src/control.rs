@@ -152,6 +152,9 @@ pub enum ManagerAnswer {
         session: Session,
         /// The generation that its requests carry.
         generation: Generation,
+        /// The manager's wall clock, as in `Granted`: no version of the session starts far ahead of it.
+        #[serde(default)]
+        clock_us: u64,
     },
     /// Done.
     Done,

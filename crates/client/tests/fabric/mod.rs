@@ -80,7 +80,11 @@ fn map(members: usize) -> FabricMap {
     map
 }
 
-struct Manager(FabricMap);
+/// A manager; it tells its clock, as those of older releases do not.
+struct Manager {
+    map: FabricMap,
+    tells_clock: bool,
+}
 
 impl Handler for Manager {
     fn greet(&self, _: &Hello) -> Result<Option<FabricId>, String> {
@@ -89,10 +93,10 @@ impl Handler for Manager {
 
     async fn handle(self: Rc<Self>, _: Rc<Peer>, request: Request) -> Answer {
         let answer = |a: &ManagerAnswer, body| Answer::ok(control::encode(a), body);
-        let map = || vec![Buf::from(control::encode_map(&self.0))];
+        let map = || vec![Buf::from(control::encode_map(&self.map))];
         match control::decode(&request.head).unwrap() {
-            ManagerRequest::WatchMap { have } if have < self.0.version => {
-                answer(&ManagerAnswer::Map { version: self.0.version }, map())
+            ManagerRequest::WatchMap { have } if have < self.map.version => {
+                answer(&ManagerAnswer::Map { version: self.map.version }, map())
             }
             ManagerRequest::WatchMap { .. } => pending().await,
             ManagerRequest::Attach { mode, client, .. } => {
@@ -106,7 +110,8 @@ impl Handler for Manager {
                     client,
                     state: SessionState::Open,
                 };
-                answer(&ManagerAnswer::Attached { session, generation }, map())
+                let clock_us = if self.tells_clock { wall_clock_us() } else { 0 };
+                answer(&ManagerAnswer::Attached { session, generation, clock_us }, map())
             }
             _ => answer(&ManagerAnswer::Done, vec![]),
         }
@@ -253,9 +258,17 @@ impl Handler for Target {
 
 /// Starts a manager and so many targets, all in-sync members of one group; the first has the index 0.
 pub async fn start(members: usize) -> Vec<Rc<Target>> {
-    let map = map(members);
+    start_with(Manager { map: map(members), tells_clock: true }, members).await
+}
+
+/// The same with a manager that does not tell its clock.
+pub async fn start_with_old_manager(members: usize) -> Vec<Rc<Target>> {
+    start_with(Manager { map: map(members), tells_clock: false }, members).await
+}
+
+async fn start_with(manager: Manager, members: usize) -> Vec<Rc<Target>> {
     spawn_process(host(100), "manager", async {
-        Server::run(Listener::bind(&manager_addr()).unwrap(), Rc::new(Manager(map))).await;
+        Server::run(Listener::bind(&manager_addr()).unwrap(), Rc::new(manager)).await;
     });
     let targets: Vec<Rc<Target>> = (0..members)
         .map(|_| {
