@@ -41,6 +41,11 @@ pub(crate) async fn run(engine: Rc<Engine>) {
             if state.is_stopped || state.failed.is_some() {
                 return;
             }
+            if state.checkpoint_waits_for_reads() {
+                drop(state);
+                engine.read_ended.notified().await;
+                continue;
+            }
             let is_wanted = state.checkpoints_wanted > state.checkpoints_begun;
             is_wanted && (state.checkpoint_holds == 0 || std::mem::take(&mut state.checkpoint_despite_holds))
         };
@@ -336,10 +341,9 @@ fn switch(
     state.ring.tail = superblock.log_position;
     state.commits.cover(superblock.batch);
     state.frees.cover(superblock.batch);
-    let open_batch = state.commits.open_batch();
     for page in &written.retired {
         engine.reader.forget(*page);
-        state.frees.retire(open_batch, PlaceRun { place: page.place, count: 1 });
+        state.frees.retire(PlaceRun { place: page.place, count: 1 });
     }
     state.frees.release(&mut state.bitmap)?;
     for (zone, entry) in written.zones {

@@ -10,8 +10,9 @@ use crate::tree;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use weft_rt::Drive;
-use weft_rt::sync::Notify;
+use std::time::Duration;
+use weft_rt::sync::{Either, Notify, race};
+use weft_rt::{Drive, sleep};
 use weft_types::{BlockRange, GroupId, ObjectId, with_causes};
 
 /// The page cache's share of the RAM budget.
@@ -23,6 +24,10 @@ const LOADS_TOGETHER: usize = 16;
 /// Checkpoints that a change waits for on a drive that is nearly full before it is refused: the first
 /// returns what was replaced, a second what the first itself replaced.
 const ROOM_ATTEMPTS_MAX: u32 = 3;
+
+/// How long data waits on a full drive for reads that keep places before it is refused: longer than a drive takes for
+/// a read, shorter than a check of all of its map.
+const READS_PATIENCE: Duration = Duration::from_secs(1);
 
 /// An open store's inside.
 pub(crate) struct Engine {
@@ -38,6 +43,8 @@ pub(crate) struct Engine {
     pub(crate) checkpoint_wanted: Notify,
     /// A checkpoint is done (so the log and the RAM have room again), or the store failed.
     pub(crate) checkpointed: Notify,
+    /// A read has ended that may have kept places, or the store failed.
+    pub(crate) read_ended: Notify,
 }
 
 impl Engine {
@@ -52,6 +59,7 @@ impl Engine {
             committed: Notify::default(),
             checkpoint_wanted: Notify::default(),
             checkpointed: Notify::default(),
+            read_ended: Notify::default(),
         }
     }
 
@@ -65,9 +73,14 @@ impl Engine {
                 state.failed = Some(chain.into());
             }
         }
-        for notify in [&self.work, &self.committed, &self.checkpoint_wanted, &self.checkpointed] {
-            notify.notify_all();
-        }
+        self.wake_all();
+    }
+
+    /// Wakes everyone who waits for something that may not come any more.
+    pub(crate) fn wake_all(&self) {
+        let all =
+            [&self.work, &self.committed, &self.checkpoint_wanted, &self.checkpointed, &self.read_ended];
+        all.into_iter().for_each(Notify::notify_all);
     }
 
     /// Makes every completed write durable.
@@ -183,18 +196,36 @@ impl Engine {
             return Err(StoreError::Crowded { reason: "the drive has no room to remember more" });
         }
         if short == Room::Full || (needed_blocks > 0 && attempt > ROOM_ATTEMPTS_MAX) {
-            let free_blocks = self.state.borrow().free_for_data();
-            return Err(StoreError::NoSpace { needed_blocks, free_blocks });
+            return Err(self.no_space(needed_blocks));
         }
-        self.checkpoint().await
+        let is_kept = || self.state.borrow().is_space_kept_by_reads();
+        if !is_kept() {
+            return self.checkpoint().await;
+        }
+        // Another checkpoint would return nothing, and take blocks of its own.
+        let patience = sleep(READS_PATIENCE);
+        let over = race(patience, async {
+            while is_kept() {
+                self.read_ended.notified().await;
+                self.state.borrow().check()?;
+            }
+            Ok(())
+        });
+        match over.await {
+            Either::Left(()) if needed_blocks > 0 => Err(self.no_space(needed_blocks)),
+            Either::Left(()) => Ok(()),
+            Either::Right(ended) => ended,
+        }
+    }
+
+    fn no_space(&self, needed_blocks: u64) -> StoreError {
+        StoreError::NoSpace { needed_blocks, free_blocks: self.state.borrow().free_for_data() }
     }
 
     /// A read begins: the places that it finds stay until the pin is dropped.
     pub(crate) fn pin(&self) -> Pin<'_> {
-        let mut state = self.state.borrow_mut();
-        let batch = state.commits.open_batch();
-        state.frees.begin_read(batch);
-        Pin { engine: self, batch }
+        let begun = self.state.borrow_mut().frees.begin_read();
+        Pin { engine: self, begun }
     }
 
     /// Brings the leaves of a run of blocks into RAM.
@@ -306,7 +337,7 @@ impl Engine {
 /// See [`Engine::pin`].
 pub(crate) struct Pin<'a> {
     engine: &'a Engine,
-    batch: u64,
+    begun: u64,
 }
 
 impl Drop for Pin<'_> {
@@ -314,9 +345,13 @@ impl Drop for Pin<'_> {
         let released = {
             let mut state = self.engine.state.borrow_mut();
             let state = &mut *state;
-            state.frees.end_read(self.batch);
-            if state.frees.blocks() > 0 { state.frees.release(&mut state.bitmap) } else { Ok(false) }
+            state.frees.end_read(self.begun);
+            if state.frees.blocks() == 0 {
+                return;
+            }
+            state.frees.release(&mut state.bitmap)
         };
+        self.engine.read_ended.notify_all();
         if let Err(error) = released {
             self.engine.fail(&error);
         }

@@ -2,7 +2,8 @@
 //!
 //! A replaced place is what recovery falls back to as long as the batch that replaced it is in doubt, and it
 //! is what a read that began before may be reading. So it is returned to the bitmap only when a durable
-//! marker or checkpoint covers that batch, and no read from before is left.
+//! marker or checkpoint covers that batch, and no read from before is left. What came before a read began is not what
+//! it reads, so however many reads follow each other, what waits for them is returned.
 
 use crate::StoreError;
 use crate::bitmap::{Bitmap, Unowned};
@@ -10,17 +11,26 @@ use crate::region::PlaceRun;
 use std::collections::{BTreeMap, VecDeque};
 use weft_rt::{Mutation, mutated};
 
+/// A run that waits.
+struct Waiting {
+    /// How many were noted before it: reads that began by then may be reading it.
+    number: u64,
+    run: PlaceRun,
+}
+
 /// What waits to be returned.
 #[derive(Default)]
 pub(crate) struct Frees {
     /// With the batch that replaced them, in order.
-    pending: VecDeque<(u64, PlaceRun)>,
-    /// Map pages given up by a durable checkpoint, with the open batch at that time: only reads keep them.
-    retired: VecDeque<(u64, PlaceRun)>,
+    pending: VecDeque<(u64, Waiting)>,
+    /// Map pages given up by a durable checkpoint: only reads keep them.
+    retired: VecDeque<Waiting>,
     blocks: u64,
+    /// How many runs were noted so far.
+    noted: u64,
     /// Batches up to this one are covered.
     covered: u64,
-    /// Reads in progress, by the open batch when they began.
+    /// Reads in progress, by how many runs had been noted when they began.
     readers: BTreeMap<u64, u32>,
 }
 
@@ -28,14 +38,20 @@ impl Frees {
     /// Notes that a batch replaced a run.
     pub(crate) fn push(&mut self, batch: u64, run: PlaceRun) {
         debug_assert!(self.pending.back().is_none_or(|(b, _)| *b <= batch));
-        self.pending.push_back((batch, run));
-        self.blocks += u64::from(run.count);
+        let waiting = self.note(run);
+        self.pending.push_back((batch, waiting));
     }
 
-    /// Notes that a durable checkpoint gave up a page; `open_batch` is the batch that is open now.
-    pub(crate) fn retire(&mut self, open_batch: u64, run: PlaceRun) {
-        self.retired.push_back((open_batch, run));
+    /// Notes that a durable checkpoint gave up a page.
+    pub(crate) fn retire(&mut self, run: PlaceRun) {
+        let waiting = self.note(run);
+        self.retired.push_back(waiting);
+    }
+
+    fn note(&mut self, run: PlaceRun) -> Waiting {
         self.blocks += u64::from(run.count);
+        self.noted += 1;
+        Waiting { number: self.noted - 1, run }
     }
 
     /// Notes that what batches up to this one replaced is not needed by any recovery.
@@ -50,15 +66,16 @@ impl Frees {
     pub(crate) fn release(&mut self, bitmap: &mut Bitmap) -> Result<bool, StoreError> {
         let twice = |unowned: Unowned| unowned.found_by("a place that was replaced");
         let oldest = self.readers.first_key_value().filter(|_| !mutated(Mutation::ReaderNotWaitedFor));
-        let oldest = oldest.map_or(u64::MAX, |(batch, _)| *batch);
+        let oldest = oldest.map_or(u64::MAX, |(number, _)| *number);
         let before = self.blocks;
         let covered = self.covered;
-        while let Some((_, run)) = self.pending.front().filter(|(b, _)| *b <= covered && *b < oldest) {
+        let may_return = |(batch, w): &&(u64, Waiting)| *batch <= covered && w.number < oldest;
+        while let Some((_, Waiting { run, .. })) = self.pending.front().filter(may_return) {
             bitmap.release(*run).map_err(twice)?;
             self.blocks -= u64::from(run.count);
             self.pending.pop_front();
         }
-        while let Some((_, run)) = self.retired.front().filter(|(b, _)| *b < oldest) {
+        while let Some(Waiting { run, .. }) = self.retired.front().filter(|w| w.number < oldest) {
             bitmap.release(*run).map_err(twice)?;
             self.blocks -= u64::from(run.count);
             self.retired.pop_front();
@@ -66,18 +83,28 @@ impl Frees {
         Ok(self.blocks != before)
     }
 
-    /// A read begins while this batch is open: what later batches replace stays until it ends.
-    pub(crate) fn begin_read(&mut self, open_batch: u64) {
-        *self.readers.entry(open_batch).or_default() += 1;
+    /// A read begins: what is replaced from now on stays until it ends. Returns by what to name it then.
+    pub(crate) fn begin_read(&mut self) -> u64 {
+        *self.readers.entry(self.noted).or_default() += 1;
+        self.noted
     }
 
-    /// A read that began while this batch was open ends.
-    pub(crate) fn end_read(&mut self, open_batch: u64) {
-        let count = self.readers.get_mut(&open_batch).expect("a read ends once, after it began");
+    /// A read ends, by what its beginning returned.
+    pub(crate) fn end_read(&mut self, begun: u64) {
+        let count = self.readers.get_mut(&begun).expect("a read ends once, after it began");
         *count -= 1;
         if *count == 0 {
-            self.readers.remove(&open_batch);
+            self.readers.remove(&begun);
         }
+    }
+
+    /// Blocks that nothing but reads in progress keeps.
+    pub(crate) fn blocks_kept_by_reads(&self) -> u64 {
+        if self.readers.is_empty() {
+            return 0;
+        }
+        let covered = self.pending.iter().take_while(|(batch, _)| *batch <= self.covered);
+        covered.map(|(_, w)| w).chain(&self.retired).map(|w| u64::from(w.run.count)).sum()
     }
 
     /// Blocks that wait.
@@ -87,7 +114,7 @@ impl Frees {
 
     /// All runs that wait: a checkpoint's bitmap shows them as free.
     pub(crate) fn runs(&self) -> Vec<PlaceRun> {
-        self.pending.iter().chain(&self.retired).map(|(_, run)| *run).collect()
+        self.pending.iter().map(|(_, w)| w).chain(&self.retired).map(|w| w.run).collect()
     }
 }
 
@@ -104,18 +131,23 @@ mod tests {
         let page = PlaceRun { place: bitmap.allocate_page().unwrap(), count: 1 };
         let all = bitmap.free();
         let mut frees = Frees::default();
-        frees.begin_read(5);
+        let first = frees.begin_read();
         frees.push(6, out[0]);
         assert!(!frees.release(&mut bitmap).unwrap(), "batch 6 is in doubt");
+        assert_eq!(frees.blocks_kept_by_reads(), 0, "a checkpoint has to come first");
         frees.cover(6);
-        assert!(!frees.release(&mut bitmap).unwrap(), "a read from batch 5 is left");
-        frees.begin_read(7);
-        frees.retire(7, page);
-        frees.end_read(5);
+        assert!(!frees.release(&mut bitmap).unwrap(), "a read from before is left");
+        let second = frees.begin_read();
+        frees.retire(page);
+        assert_eq!(frees.blocks_kept_by_reads(), 3);
+        frees.end_read(first);
         assert!(frees.release(&mut bitmap).unwrap());
         assert_eq!((bitmap.free(), frees.blocks()), (all + 2, 1));
-        frees.end_read(7);
+        // Reads that begin later find other places.
+        let third = frees.begin_read();
+        frees.end_read(second);
         assert!(frees.release(&mut bitmap).unwrap() && frees.blocks() == 0 && bitmap.free() == all + 3);
+        frees.end_read(third);
     }
 
     #[test]

@@ -230,6 +230,19 @@ impl State {
         self.next_state_pages() + PAGES_PER_BARE_LEAF * leaves + PAGES_OF_ROOT
     }
 
+    /// Whether the next checkpoint may need more than is free, and gets it when reads end: places that they keep.
+    pub(crate) fn checkpoint_waits_for_reads(&self) -> bool {
+        let need = self.next_state_pages() + PAGES_PER_LEAF * self.map.changed_leaves() + PAGES_OF_ROOT;
+        let free = self.bitmap.free();
+        need > free && need <= free + self.frees.blocks_kept_by_reads()
+    }
+
+    /// Whether nothing but reads keeps places: no checkpoint would return any.
+    pub(crate) fn is_space_kept_by_reads(&self) -> bool {
+        let kept = self.frees.blocks_kept_by_reads();
+        kept > 0 && kept == self.frees.blocks() && self.map.changed_leaves() == 0
+    }
+
     /// Whether one more entry of an open set leaves the next checkpoint what it needs.
     pub(crate) fn has_room_for_mark(&self) -> bool {
         self.bare_need(self.map.changed_leaves()) < self.bitmap.free()

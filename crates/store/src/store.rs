@@ -93,10 +93,7 @@ impl Store {
 
     fn stop(&self) {
         self.engine.state.borrow_mut().is_stopped = true;
-        let e = &self.engine;
-        for notify in [&e.work, &e.committed, &e.checkpoint_wanted, &e.checkpointed] {
-            notify.notify_all();
-        }
+        self.engine.wake_all();
     }
 
     /// Takes a checkpoint that begins after this call, and waits for it.
