@@ -245,6 +245,10 @@ impl Manager {
             state.commits_kept.1 |= before != Some(commit);
         }
         let member = state.members.get_mut(&node).expect("every node of the map has a member");
+        // What has failed in a process stays so, also if its join was sent before and arrives after the word of it.
+        if member.incarnation != Some(incarnation) {
+            member.failed.clear();
+        }
         let is_restart = member.incarnation.is_some_and(|i| i != incarnation);
         member.had_former |= is_restart;
         member.refused = refused;
@@ -256,8 +260,8 @@ impl Manager {
         member.incarnation = Some(incarnation);
         (member.joined_at, member.heard_at, member.granted) = (now, now, false);
         member.adopted = MapVersion(0);
-        member.drives = drives.iter().map(|d| d.id).collect();
-        member.failed.clear();
+        let sound = drives.iter().map(|d| d.id).filter(|drive| !member.failed.contains_key(drive));
+        member.drives = sound.collect();
         if !mutated(Mutation::PromiseOutlivesRestart) {
             member.promises.clear();
         }

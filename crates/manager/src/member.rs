@@ -115,9 +115,14 @@ impl Member {
         self.incarnation == Some(incarnation) && self.drives.contains(&drive)
     }
 
+    /// Whether its process has joined with this drive, was not refused, and has not reported that it failed.
+    pub(crate) fn has_drive(&self, drive: DriveId) -> bool {
+        self.drives.contains(&drive) && !self.failed.contains_key(&drive)
+    }
+
     /// Whether it serves this drive, as far as is known.
     pub(crate) fn serves(&self, drive: DriveId) -> bool {
-        self.is_up() && self.drives.contains(&drive) && !self.failed.contains_key(&drive)
+        self.is_up() && self.has_drive(drive)
     }
 
     /// Whether the target is known not to serve this drive: it is taken for gone, or has joined without the drive.

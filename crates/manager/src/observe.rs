@@ -59,11 +59,10 @@ impl Manager {
     /// late it arrives, says nothing about what this one serves.
     ///
     /// # Errors
-    /// If the drive is not in the map, or this process of its node's target has not joined.
+    /// If this process of its node's target has not joined. Of a drive that is not in the map nobody needs to know.
     pub(crate) fn note_failure(&self, drive: DriveId, incarnation: u64, cause: String) -> Result<(), Denied> {
         let map = self.map();
-        let unknown = || Denied::new(Status::NotFound, format!("drive {drive} is not in the fabric"));
-        let node = map.drives.get(&drive).ok_or_else(unknown)?.node;
+        let Some(node) = map.drives.get(&drive).map(|d| d.node) else { return Ok(()) };
         {
             let mut state = self.state.borrow_mut();
             let is_joined = |m: &&mut Member| m.incarnation == Some(incarnation);

@@ -5,20 +5,45 @@
 
 use crate::error::{CommitError, Denied};
 use crate::manager::{Manager, State};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use weft_membership::{Change, CloseSession, OpenSession, Reason, Refusal};
+use weft_membership::{Change, CloseSession, OpenSession, Reason, Refusal, exclusive_over};
 use weft_rt::{Buf, Mutation, mutated, now, timeout};
-use weft_types::{AttachMode, MapVersion, NodeId, Session, SessionId, SessionState, VolumeId};
+use weft_types::{AttachMode, DriveId, MapVersion, NodeId, Session, SessionId, SessionState, VolumeId};
 use weft_wire::Status;
 
 impl State {
     /// The nodes whose targets take writes to a volume.
     pub(crate) fn writers_of(&self, volume: VolumeId) -> BTreeSet<NodeId> {
+        let drives = self.write_sets_of(volume).into_iter();
+        drives.filter_map(|d| Some(self.map.drives.get(&d)?.node)).collect()
+    }
+
+    /// The drives that take writes to a volume.
+    fn write_sets_of(&self, volume: VolumeId) -> BTreeSet<DriveId> {
         let Some(volume) = self.map.volumes.get(&volume) else { return BTreeSet::new() };
         let groups: BTreeSet<_> = volume.spans.iter().flat_map(|s| s.groups.iter()).collect();
         let groups = groups.into_iter().filter_map(|g| self.map.groups.get(g));
-        groups.flat_map(|g| g.write_set()).filter_map(|d| Some(self.map.drives.get(&d)?.node)).collect()
+        groups.flat_map(|g| g.write_set()).collect()
+    }
+
+    /// The processes whose drives take writes to a volume, by their nodes.
+    ///
+    /// # Errors
+    /// If one of those drives is not served by the process of its node, as far as is known: what it holds counts again when
+    /// it is, and nobody answers for it now.
+    pub(crate) fn writing_processes(&self, volume: VolumeId) -> Result<BTreeMap<NodeId, u64>, String> {
+        let mut processes = BTreeMap::new();
+        for drive in self.write_sets_of(volume) {
+            let node = self.map.drives.get(&drive).map(|d| d.node);
+            let member = node.and_then(|node| self.members.get(&node));
+            let incarnation = member.filter(|m| m.has_drive(drive)).and_then(|m| m.incarnation);
+            match node.zip(incarnation) {
+                Some((node, incarnation)) => processes.insert(node, incarnation),
+                None => return Err(format!("drive {drive} is not served now, and may be again")),
+            };
+        }
+        Ok(processes)
     }
 
     /// The nodes that take writes to the volume and have not adopted this map.
@@ -51,13 +76,15 @@ impl Manager {
         let unknown =
             || Denied::new(Status::NotFound, format!("there is no volume '{volume}' in the fabric"));
         let id = map.volume_named(volume).ok_or_else(unknown)?.id;
+        // Its client may not know that it is over, and change parts of blocks as if nobody else wrote.
+        let follows_exclusive = exclusive_over(&map, id).next().is_some();
         let open = Change::OpenSession(OpenSession { volume: id, mode, client, preempt });
         let reason = self.commit(&open).map_err(|error| self.why_not_attached(error))?;
         let Reason::SessionOpened { session, ended, .. } = reason else {
             unreachable!("opening a session gives the reason of that name")
         };
         self.state.borrow_mut().touched.insert(session, now());
-        if mode == AttachMode::Exclusive || !ended.is_empty() {
+        if mode == AttachMode::Exclusive || !ended.is_empty() || follows_exclusive {
             let version = self.map().version;
             let term = Duration::from_millis(u64::from(map.durations.session_ms));
             if timeout(term, self.settled(id, session, version)).await.is_err() {

@@ -88,10 +88,11 @@ impl Manager {
         volume: VolumeId,
         sessions: &[(SessionId, SessionSlot)],
     ) -> Result<(), String> {
-        let nodes = self.state.borrow().writers_of(volume);
         if mutated(Mutation::ForgottenUnswept) {
             return Ok(());
         }
+        let processes = self.state.borrow().writing_processes(volume)?;
+        let nodes = processes.keys().copied().collect();
         for part in sessions.chunks(SESSIONS_PER_REQUEST) {
             let end = TargetRequest::EndSessions { sessions: part.iter().map(|(id, _)| *id).collect() };
             if !mutated(Mutation::SweptBeforeRefused) {
@@ -101,7 +102,11 @@ impl Manager {
         for part in sessions.chunks(SESSIONS_PER_REQUEST) {
             self.ask_all(&nodes, &TargetRequest::Sweep { sessions: part.to_vec() }, SWEEP_MAX).await?;
         }
-        Ok(())
+        // Another process may hold what the one that answered had not.
+        match self.state.borrow().writing_processes(volume)? == processes {
+            true => Ok(()),
+            false => Err("a target was started anew meanwhile".into()),
+        }
     }
 
     /// Asks several targets the same.

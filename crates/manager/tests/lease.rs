@@ -262,6 +262,18 @@ fn what_a_former_process_said_of_its_drive_does_not_evict_the_present_one() {
     });
 }
 
+/// It left the fabric, and its process still had it open: the word is not repeated for ever.
+#[test]
+fn the_failure_of_a_drive_that_is_in_no_map_is_taken_note_of() {
+    Sim::new(20).block_on(async {
+        let (_service, targets, _) = fabric(2).await;
+        sleep(ms(500)).await;
+        let link = connect(PeerRole::Client).await;
+        let (answer, _) = ask(&link, &failure_of(&targets[0], 99)).await.unwrap();
+        assert_eq!(answer, ManagerAnswer::Done);
+    });
+}
+
 #[test]
 fn a_failed_drive_is_evicted_without_waiting_for_a_lease() {
     Sim::new(9).block_on(async {

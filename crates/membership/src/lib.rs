@@ -62,6 +62,6 @@ pub use resize::{GrowVolume, ResizeRequest, plan_resize};
 pub use scrub::{
     NoteScrubs, SCRUB_REST_MS, ScheduleScrub, StopScrub, WantScrub, due_for_scrub, next_scrub_ms,
 };
-pub use session::{CloseSession, OpenSession, SweepSession};
+pub use session::{CloseSession, OpenSession, SweepSession, exclusive_over};
 pub use size::Size;
 pub use volume::{CreateVolume, NewGroup, VOLUME_BLOCKS_MAX, VolumeRequest, plan_volume};

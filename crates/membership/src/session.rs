@@ -72,10 +72,13 @@ pub(crate) fn open(map: &mut FabricMap, change: &OpenSession) -> Result<Reason, 
         Err(_) => ended = end_sessions(map, *id),
         Ok(()) => {}
     }
+    // A client whose exclusive session is over may not know it, and changes parts of blocks as if nobody else wrote.
+    let current = map.volumes[id].generation;
+    let follows_exclusive = exclusive_over(map, *id).any(|s| s.generation == current);
     let session = SessionId(take_id(map));
     let slot = free_slot(map, session)?;
     let volume = map.volumes.get_mut(id).expect("it was found above");
-    if *mode == AttachMode::Exclusive || !ended.is_empty() {
+    if *mode == AttachMode::Exclusive || !ended.is_empty() || follows_exclusive {
         volume.generation = Generation(volume.generation.0 + 1);
     }
     let generation = volume.generation;
@@ -90,6 +93,12 @@ pub(crate) fn open(map: &mut FabricMap, change: &OpenSession) -> Result<Reason, 
     };
     map.sessions.insert(session, entry);
     Ok(Reason::SessionOpened { session, volume: *id, generation, ended })
+}
+
+/// Exclusive sessions of a volume that are over, and not swept yet.
+pub fn exclusive_over(map: &FabricMap, volume: VolumeId) -> impl Iterator<Item = &Session> {
+    let is_over = move |s: &&Session| s.volume == volume && s.state == SessionState::Over;
+    map.sessions.values().filter(is_over).filter(|s| s.mode == AttachMode::Exclusive)
 }
 
 pub(crate) fn close(map: &mut FabricMap, change: &CloseSession) -> Result<Reason, Refusal> {

@@ -5,7 +5,7 @@ use weft_layout::{FailureDomain, LayoutError, group_of};
 use weft_membership::{
     AddDrive, BeginDelete, Change, CloseSession, CreatePool, FinishDelete, JoinNode, MoveNode, OpenSession,
     Reason, Refusal, RemoveDrive, ResizeRequest, SweepSession, VolumeRequest, apply, check, check_step,
-    free_blocks, plan_resize, plan_volume,
+    exclusive_over, free_blocks, plan_resize, plan_volume,
 };
 use weft_types::{
     AttachMode, BlockCount, DriveId, FabricId, FabricMap, Generation, NodeId, PoolId, SessionId,
@@ -99,6 +99,21 @@ fn the_first_volume_makes_the_groups_and_the_next_one_uses_them() {
     let row: BTreeSet<_> = (0..4).map(|i| group_of(volume, i).expect("covered")).collect();
     assert_eq!(row.len(), 4, "a stripe runs over four groups");
     assert_eq!(group_of(volume, 16), None, "1 GiB is 16 objects");
+}
+
+#[test]
+fn a_shared_attach_fences_an_exclusive_session_that_is_over_and_no_other() {
+    let mut map = fabric(2);
+    let volume = create(&mut map, &request("a", GIB, 2));
+    let alone = attach(&mut map, volume, AttachMode::Exclusive, false).unwrap();
+    take(&mut map, Change::CloseSession(CloseSession { session: alone }));
+    let before = map.volumes[&volume].generation;
+    attach(&mut map, volume, AttachMode::Shared, false).unwrap();
+    let after = map.volumes[&volume].generation;
+    assert!(after > before, "its client may not know that it is over");
+    attach(&mut map, volume, AttachMode::Shared, false).unwrap();
+    assert_eq!(map.volumes[&volume].generation, after, "the first shared session lives on");
+    assert_eq!(exclusive_over(&map, volume).map(|s| s.id).collect::<Vec<_>>(), [alone], "until it is swept");
 }
 
 #[test]

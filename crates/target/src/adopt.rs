@@ -13,7 +13,7 @@ use weft_rt::sync::join_all;
 use weft_rt::{Answer, Mutation, Request, mutated, spawn};
 use weft_store::StoreError;
 use weft_types::limits::COPIES_MAX;
-use weft_types::{DriveId, FabricMap, Group, GroupId, SessionId, VolumeId, VolumeState, with_causes};
+use weft_types::{DriveId, FabricMap, Group, GroupId, Role, SessionId, VolumeId, VolumeState, with_causes};
 use weft_wire::{Status, control};
 
 /// By how many epochs an entry that a client or peer brings may be ahead: more changes than a group can see while
@@ -78,7 +78,11 @@ impl Target {
                 continue;
             }
             if let Some(cause) = drive.failure() {
-                return Err(Answer::error(Status::DriveFailed, cause));
+                // One that is no member serves nobody in the group: not now, and after a restart it knows the map first (R2).
+                match entry.slot_of(drive.id).is_some_and(|slot| slot.role != Role::Out) {
+                    true => return Err(Answer::error(Status::DriveFailed, cause)),
+                    false => continue,
+                }
             }
             let member = self.member_or_new(drive, entry.id);
             self.adopt_on(&member, entry).await.map_err(|e| drive.refusal(&e))?;
@@ -177,10 +181,12 @@ impl Target {
     pub(crate) async fn take_back(&self, drive: &Rc<ServedDrive>) {
         let _turn = self.adopting.lock().await;
         let Some(map) = self.map() else { return };
-        if let Err(error) = self.adopt_map_on(drive, &map, &control::encode_map(&map)).await {
-            return drive.note(&error);
-        }
+        let adopted = self.adopt_map_on(drive, &map, &control::encode_map(&map)).await;
         drive.take_back();
+        if let Err(error) = adopted {
+            // The manager counts on it already, and has to hear that it does not serve.
+            return drive.fail(format!("cannot adopt the map: {}", with_causes(&error)));
+        }
         self.drop_left_groups(&map);
         for member in self.members().iter().filter(|m| m.drive.id == drive.id) {
             self.resync_if_needed(member);

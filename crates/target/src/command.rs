@@ -44,10 +44,10 @@ impl Target {
                 self.end_sessions(&sessions).await;
                 done()
             }
-            TargetRequest::Sweep { sessions } => {
-                self.sweep(&sessions).await;
-                done()
-            }
+            TargetRequest::Sweep { sessions } => match self.sweep(&sessions).await {
+                Ok(()) => done(),
+                Err(why) => Answer::error(Status::NotReady, why),
+            },
             TargetRequest::DropVolume { volume } => self.drop_volume(volume).await,
             TargetRequest::Inventory { detail } => {
                 let found = self.inventory(&detail.into_iter().collect()).await;

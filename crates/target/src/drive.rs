@@ -52,6 +52,10 @@ impl ServedDrive {
     pub(crate) fn take_back(&self) {
         if self.refused.borrow_mut().take().is_some() {
             tracing::info!(drive = %self.id, path = self.path, "drive is refused no more");
+            if self.has_failed() {
+                // Nobody was told while it was refused.
+                self.failures.notify_all();
+            }
         }
     }
 
@@ -63,9 +67,12 @@ impl ServedDrive {
     /// What broke, if the drive has failed: seen here, or by the store while it worked in the background. Or why it
     /// was refused.
     pub(crate) fn failure(&self) -> Option<String> {
-        if let Some(cause) = self.refused.borrow().clone() {
-            return Some(cause);
-        }
+        let refused = self.refused.borrow().clone();
+        refused.or_else(|| self.breakage())
+    }
+
+    /// What broke, whether the drive is refused or not.
+    pub(crate) fn breakage(&self) -> Option<String> {
         if self.failed.borrow().is_none()
             && let Some(cause) = self.store.failure()
         {

@@ -7,7 +7,7 @@
 use crate::drive::ServedDrive;
 use crate::target::Target;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::{Buf, Instant, Link, Mutation, mutated, now, sleep, timeout};
@@ -34,8 +34,9 @@ const PRESENCE_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct Lease {
     /// When the newest grant whose map is adopted runs out.
     until: Cell<Option<Instant>>,
-    /// The newest grant, until its map is adopted.
-    pending: RefCell<Option<Grant>>,
+    /// Grants whose maps are not adopted yet, in the order in which they were asked for. A newer one does not make an
+    /// older one void: otherwise maps that follow each other faster than they are adopted would end the lease.
+    pending: RefCell<VecDeque<Grant>>,
     /// A grant has counted since this process started, so its list of suspects is known (R2).
     was_granted: Cell<bool>,
     /// A map that a grant named is being fetched.
@@ -101,14 +102,23 @@ impl Lease {
         self.suspects.borrow_mut().extend(&suspects);
         let begins = if mutated(Mutation::LeaseFromReceipt) { now() } else { sent };
         let map = if mutated(Mutation::GrantWithoutMap) { MapVersion(0) } else { map };
-        *self.pending.borrow_mut() = Some(Grant { sent, until: begins + lease, map, suspects });
+        let mut pending = self.pending.borrow_mut();
+        // What has run out while its map was on its way is of no use any more.
+        pending.retain(|grant| grant.until > now());
+        pending.push_back(Grant { sent, until: begins + lease, map, suspects });
+        drop(pending);
         self.map_adopted(adopted);
     }
 
-    /// A map is adopted: a grant that waited for it counts.
+    /// A map is adopted: the newest grant that waited for it counts.
     pub(crate) fn map_adopted(&self, version: MapVersion) {
-        let counts = self.pending.borrow_mut().take_if(|grant| grant.map <= version);
-        let Some(Grant { sent, until, suspects, .. }) = counts else { return };
+        let mut pending = self.pending.borrow_mut();
+        let Some(newest) = pending.iter().rposition(|grant| grant.map <= version) else { return };
+        let Some(Grant { sent, until, mut suspects, .. }) = pending.drain(..=newest).next_back() else {
+            return;
+        };
+        suspects.extend(pending.iter().flat_map(|later| &later.suspects));
+        drop(pending);
         self.until.set(self.until.get().max(Some(until)));
         self.was_granted.set(true);
         self.promises.borrow_mut().retain(|node, promised| *promised >= sent || suspects.contains(node));
@@ -187,7 +197,7 @@ impl Target {
     async fn join(&self, link: &Link) -> Result<(), Silent> {
         let mut drives = Vec::new();
         // What was refused once may be taken this time.
-        for drive in self.drives.values().filter(|d| d.is_refused() || !d.has_failed()) {
+        for drive in self.drives.values().filter(|d| d.breakage().is_none()) {
             drives.push(self.report(drive).await);
         }
         let reported: Vec<DriveId> = drives.iter().map(|d| d.id).collect();
@@ -343,7 +353,7 @@ impl Target {
     pub(crate) async fn watch_drives(self: Rc<Self>) {
         loop {
             sleep(PRESENCE_EVERY).await;
-            for drive in self.drives.values().filter(|d| !d.has_failed()) {
+            for drive in self.drives.values().filter(|d| d.breakage().is_none()) {
                 if let Err(error) = drive.store.check_presence().await {
                     drive.note(&error);
                 }

@@ -169,7 +169,10 @@ impl Target {
         if stint.is_some() && running == stint {
             return;
         }
-        resyncs.remove(&key);
+        if let Some(over) = resyncs.remove(&key) {
+            // Writes that wait for it have to look again.
+            over.changed.notify_all();
+        }
         if let Some(stint) = stint {
             let resync = Rc::new(Resync::new(member.clone(), stint));
             resyncs.insert(key, resync.clone());
@@ -190,6 +193,7 @@ impl Target {
                 Err(Setback::Over) => {
                     mark(Path::StintOver);
                     tracing::info!(%group, %drive, %stint, "resync ends: the stint is over");
+                    resync.changed.notify_all();
                     return;
                 }
                 Err(Setback::Source(text)) => {
@@ -239,6 +243,12 @@ impl Target {
     /// in-sync later were syncing, or in-sync, when the stint began, so they have it too.
     async fn teach_epoch(&self, resync: &Rc<Resync>) -> Result<(), Setback> {
         let entry = self.current_entry(resync)?;
+        // A client may bring the entry before the map comes. What comes with the map are the sessions and generations by
+        // which this replica refuses whoever was fenced before it became a member (R16).
+        let listed = self.map().and_then(|map| map.groups.get(&entry.id).map(|g| g.epoch));
+        if listed.is_none_or(|epoch| epoch < resync.stint) {
+            return Err(Setback::Source("this target's map does not have the group's epoch yet".into()));
+        }
         if mutated(Mutation::CopyTooEarly) {
             return Ok(());
         }

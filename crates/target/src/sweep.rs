@@ -79,8 +79,15 @@ impl Target {
     /// Settles every open entry that these sessions have left on drives of this target, then forgets the sessions.
     /// Groups in which this target's drive is out are passed over: what it holds counts for nothing when it comes
     /// back. Returns when none is left, however long members are away.
-    pub(crate) async fn sweep(&self, sessions: &[(SessionId, SessionSlot)]) {
+    ///
+    /// # Errors
+    /// Why some may be left: a drive that may come back has failed, this target stops, or another sweep of one of these
+    /// sessions is under way. Whoever gave that one up asks again, and so does not pile up requests that wait.
+    pub(crate) async fn sweep(&self, sessions: &[(SessionId, SessionSlot)]) -> Result<(), String> {
         let slots: BTreeSet<SessionSlot> = sessions.iter().map(|(_, slot)| *slot).collect();
+        if self.sweeps.running.borrow().iter().any(|(_, _, slot)| slots.contains(slot)) {
+            return Err("a sweep of these sessions is under way".into());
+        }
         for member in self.members() {
             for slot in &slots {
                 let key = (member.drive.id, member.group, *slot);
@@ -88,24 +95,34 @@ impl Target {
                     self.sweeps.ended.notified().await;
                 }
                 let _running = RunningSweep { sweeps: &self.sweeps, key };
-                self.sweep_member(&member, *slot).await;
+                self.sweep_member(&member, *slot).await?;
             }
         }
+        Ok(())
     }
 
-    async fn sweep_member(&self, member: &Rc<Member>, slot: SessionSlot) {
+    async fn sweep_member(&self, member: &Rc<Member>, slot: SessionSlot) -> Result<(), String> {
         let mut last_words = String::new();
         let mut pause = RETRY_FIRST;
         loop {
-            let entry = member.entry().filter(|_| !member.drive.has_failed() && !member.is_gone());
-            let entry = entry.filter(|_| member.role() != Role::Out && !self.is_stopped());
-            let Some(entry) = entry else { return };
+            let entry = member.entry().filter(|_| member.role() != Role::Out && !member.is_gone());
+            let Some(entry) = entry else { return Ok(()) };
+            if self.is_stopped() || member.drive.has_failed() {
+                // What it holds counts again after a restart, unless it is out by then: a drive that has failed adopts no
+                // entry that says so, but the map does.
+                let listed = self.map().and_then(|map| map.groups.get(&member.group).cloned());
+                let is_writer = |g: Group| g.write_set().any(|drive| drive == member.drive.id);
+                return match listed.is_none_or(is_writer) {
+                    true => Err(format!("drive {} does not serve now, and may again", member.drive.id)),
+                    false => Ok(()),
+                };
+            }
             let store = &member.drive.store;
             let open: Vec<OpenEntry> =
                 store.open_entries_of(member.group, slot).into_iter().filter(|x| !x.settled).collect();
             if open.is_empty() || mutated(Mutation::SweepForgetsUnsettled) {
                 match store.forget_session(member.group, slot).await {
-                    Ok(true) => return,
+                    Ok(true) => return Ok(()),
                     Ok(false) => continue,
                     Err(error) => member.drive.note(&error),
                 }

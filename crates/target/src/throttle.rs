@@ -152,8 +152,11 @@ impl Throttle {
         // Turns are given out one behind the other, so that many who wait do not start together.
         let asked = now();
         let start = self.next.get().max(asked);
-        self.next.set(start + self.lasts[work as usize].get().div_f64(self.share.get()));
         let end = start.min(asked + patience);
+        // Whoever goes before its turn does not hold up those who wait for theirs.
+        if start == end {
+            self.next.set(start + self.lasts[work as usize].get().div_f64(self.share.get()));
+        }
         while now() < end && self.clients_are_there() {
             sleep_until(end.min(now() + PRESENCE)).await;
         }
@@ -358,6 +361,31 @@ mod tests {
             throttle.share.get()
         });
         assert_eq!(share, SHARE_MIN);
+    }
+
+    #[test]
+    fn those_who_do_not_wait_for_their_turn_do_not_hold_up_who_does() {
+        let done = Sim::new(1).block_on(async {
+            let throttle = Rc::new(Throttle::default());
+            let lasts = Duration::from_secs(20);
+            let serving = spawn(client(throttle.clone(), Duration::from_micros(110), lasts));
+            sleep(Duration::from_millis(1)).await;
+            let end = now() + lasts;
+            for _ in 0..100 {
+                let throttle = throttle.clone();
+                spawn(async move {
+                    while now() < end {
+                        throttle.turn(Work::Copy, PEER_WAIT).await;
+                        let _piece = throttle.begin(Work::Copy);
+                        sleep(Duration::from_millis(5)).await;
+                    }
+                });
+            }
+            let done = work(throttle, lasts).await;
+            serving.await.unwrap();
+            done
+        });
+        assert!(done > 100, "{done} pieces");
     }
 
     #[test]

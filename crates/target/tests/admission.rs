@@ -228,6 +228,31 @@ fn a_failed_drive_serves_nothing_and_the_manager_hears_of_it() {
     });
 }
 
+/// The drive of a target has failed, and the group goes on without it: nobody has to wait for it to learn of that.
+#[test]
+fn a_failed_drive_that_left_a_group_keeps_nobody_from_teaching_its_target() {
+    Sim::new(10).block_on(async {
+        let fabric = Fabric::start(3).await;
+        let a = Client::new(1, 1);
+        fabric.disks[0].set_faults(|f| f.write_error = Some(std::io::ErrorKind::Other));
+        assert_eq!(a.write(1, 0, a.v(2), 2).await.0, Status::DriveFailed);
+        fabric.set_role(3, Role::Out);
+        assert_eq!(
+            a.teach(1, &fabric.entry()).await,
+            Status::DriveFailed,
+            "it is in-sync, as far as is known"
+        );
+        fabric.set_role(1, Role::Out);
+        assert_eq!(a.teach(1, &fabric.entry()).await, Status::Ok);
+        fabric.change(|map| {
+            let group = map.groups.get_mut(&GROUP).expect("it is there");
+            group.slots.retain(|slot| slot.drive != drive(1));
+            group.epoch = group.epoch.next();
+        });
+        assert_eq!(a.teach(1, &fabric.entry()).await, Status::Ok);
+    });
+}
+
 #[test]
 fn a_drive_that_was_pulled_is_missed_though_nobody_asks_it_for_anything() {
     Sim::new(9).block_on(async {

@@ -45,3 +45,28 @@ fn a_sweep_on_a_syncing_replica_does_not_settle_what_only_it_holds() {
         );
     });
 }
+
+#[test]
+fn a_sweep_is_not_done_as_long_as_a_drive_that_counts_has_failed() {
+    Sim::new(2).block_on(async {
+        let fabric = Fabric::start(2).await;
+        let (dead, live) = (Client::new(1, 1), Client::new(2, 2));
+        live.write_all(&[1, 2], 0, live.v(1), 1).await;
+        assert_eq!(dead.write(1, 0, dead.v(5), 5).await, OK);
+        let end = TargetRequest::EndSessions { sessions: vec![dead.session] };
+        for n in [1, 2] {
+            assert_eq!(fabric.command(n, &end).await, Some(TargetAnswer::Done));
+        }
+        fabric.disks[0].set_faults(|f| f.write_error = Some(std::io::ErrorKind::Other));
+        assert_eq!(live.write(1, 1, live.v(2), 2).await.0, Status::DriveFailed);
+        let sweep = TargetRequest::Sweep { sessions: vec![(dead.session, SessionSlot(1))] };
+        let frame = fabric.order(1, &sweep).await.expect("it answers");
+        let status = Status::from_u16(frame.envelope.status);
+        assert_eq!(status, Status::NotReady, "after a restart what it holds counts again");
+        fabric.set_role(1, Role::Out);
+        fabric.push(&[1, 2]).await;
+        for n in [1, 2] {
+            assert_eq!(fabric.command(n, &sweep).await, Some(TargetAnswer::Done), "target {n}");
+        }
+    });
+}

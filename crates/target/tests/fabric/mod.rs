@@ -272,8 +272,16 @@ impl Fabric {
         self.manager.map.borrow().groups[&GROUP].clone()
     }
 
-    /// Tells a target something as the manager; none if it does not answer within 5 s.
+    /// Tells a target something as the manager, which it does; none if it does not answer within 5 s.
     pub async fn command(&self, n: usize, request: &TargetRequest) -> Option<TargetAnswer> {
+        let frame = self.order(n, request).await?;
+        assert_eq!(Status::from_u16(frame.envelope.status), Status::Ok, "{:?}", text(&frame));
+        let document = if frame.head.is_empty() { &frame.body[..] } else { &frame.head[..] };
+        control::decode(document).ok()
+    }
+
+    /// Tells a target something as the manager; none if it does not answer within 5 s.
+    pub async fn order(&self, n: usize, request: &TargetRequest) -> Option<Frame> {
         let body = match request {
             TargetRequest::AdoptMap { .. } => {
                 vec![Buf::from(control::encode_map(&self.manager.map.borrow()))]
@@ -283,10 +291,7 @@ impl Fabric {
         let hello = Hello::new(PeerRole::Manager, Some(FABRIC), "manager");
         let exchange = async {
             let link = Link::connect(&addr(n), &hello).await.ok()?;
-            let frame = link.call(Kind::Control, &control::encode(request), body).await.ok()?;
-            assert_eq!(Status::from_u16(frame.envelope.status), Status::Ok, "{:?}", text(&frame));
-            let document = if frame.head.is_empty() { &frame.body[..] } else { &frame.head[..] };
-            control::decode(document).ok()
+            link.call(Kind::Control, &control::encode(request), body).await.ok()
         };
         timeout(Duration::from_secs(5), exchange).await.ok().flatten()
     }
