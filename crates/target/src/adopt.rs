@@ -167,6 +167,7 @@ impl Target {
             let (target, map) = (self.shared(), map.clone());
             self.background(async move { target.drop_deleted_volumes(&map).await });
         }
+        self.adopted.notify_all();
         self.lease.map_adopted(map.version);
         tracing::info!(version = %map.version, "map adopted");
         self.drop_left_groups(&map);

@@ -242,13 +242,17 @@ impl Target {
     /// R13: every in-sync member has this replica's epoch durably before anything is copied. Members that become
     /// in-sync later were syncing, or in-sync, when the stint began, so they have it too.
     async fn teach_epoch(&self, resync: &Rc<Resync>) -> Result<(), Setback> {
-        let entry = self.current_entry(resync)?;
         // A client may bring the entry before the map comes. What comes with the map are the sessions and generations by
         // which this replica refuses whoever was fenced before it became a member (R16).
-        let listed = self.map().and_then(|map| map.groups.get(&entry.id).map(|g| g.epoch));
-        if listed.is_none_or(|epoch| epoch < resync.stint) {
-            return Err(Setback::Source("this target's map does not have the group's epoch yet".into()));
-        }
+        let entry = loop {
+            let adopted = self.adopted.notified();
+            let entry = self.current_entry(resync)?;
+            let listed = self.map().and_then(|map| map.groups.get(&entry.id).map(|g| g.epoch));
+            if listed.is_some_and(|epoch| epoch >= resync.stint) {
+                break entry;
+            }
+            race(adopted, sleep(RETRY)).await;
+        };
         if mutated(Mutation::CopyTooEarly) {
             return Ok(());
         }
