@@ -36,21 +36,24 @@ pub(crate) const STATE_ROOM: usize = PAGE_ROOM - PageRef::BYTES;
 /// The checkpointer: takes a checkpoint whenever one is wanted, until the store is stopped or fails.
 pub(crate) async fn run(engine: Rc<Engine>) {
     loop {
-        let is_wanted = {
+        let waits_for = {
             let mut state = engine.state.borrow_mut();
             if state.is_stopped || state.failed.is_some() {
                 return;
             }
-            if state.checkpoint_waits_for_reads() {
-                drop(state);
-                engine.read_ended.notified().await;
-                continue;
-            }
             let is_wanted = state.checkpoints_wanted > state.checkpoints_begun;
-            is_wanted && (state.checkpoint_holds == 0 || std::mem::take(&mut state.checkpoint_despite_holds))
+            if state.checkpoint_waits_for_reads() {
+                Some(&engine.read_ended)
+            } else if is_wanted
+                && (state.checkpoint_holds == 0 || std::mem::take(&mut state.checkpoint_despite_holds))
+            {
+                None
+            } else {
+                Some(&engine.checkpoint_wanted)
+            }
         };
-        if !is_wanted {
-            engine.checkpoint_wanted.notified().await;
+        if let Some(event) = waits_for {
+            event.notified().await;
             continue;
         }
         if let Err(error) = take(&engine).await {
