@@ -16,6 +16,7 @@ use std::time::Duration;
 use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::{Either, join_all, race};
 use weft_rt::{Buf, Frame, Instant, Mutation, Sleep, mutated, now, random_below, sleep, sleep_until, spawn};
+use weft_types::limits::REQUEST_BLOCKS_MAX;
 use weft_types::{BLOCK_SIZE, BlockRange, DriveId, Group, GroupId, Lba, ObjectId, Version, with_causes};
 use weft_wire::data::{Content, DataRequest, Extent, Purpose, ReadAnswer, Verdict, WriteAnswer, is_intact};
 use weft_wire::newest::{Newest, newest_runs};
@@ -442,7 +443,10 @@ impl Session {
             if !ends.iter().all(|end| matches!(end, Attempt::Answer(_))) {
                 continue;
             }
-            self.read_slowly(at).await?;
+            // Zeroes may be more blocks than versions are asked of at once.
+            for part in at.range.parts(REQUEST_BLOCKS_MAX) {
+                self.read_slowly(at.part(part)).await?;
+            }
             return Ok(());
         }
     }

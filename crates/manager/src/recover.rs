@@ -11,11 +11,11 @@
 //! joins that knows more, but as long as only drives appear that were left behind, nobody tells, and it serves what
 //! they have. So never start a manager on a backup of its store: recover from the drives, all of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use weft_membership::{Violation, check};
 use weft_types::{
-    DriveId, Epoch, FabricId, FabricMap, Generation, Group, GroupId, MapVersion, Relocation, Role,
-    SessionState, Slot,
+    AttachMode, DriveId, Epoch, FabricId, FabricMap, Generation, Group, GroupId, MapVersion, Relocation,
+    Role, Session, SessionId, SessionSlot, SessionState, Slot, Volume, VolumeId,
 };
 
 /// How many maps may have been committed since the newest copy. Copies are written before a map is acknowledged, so
@@ -24,6 +24,9 @@ pub const VERSION_MARGIN: u64 = 1_000;
 
 /// How many epochs a group may have seen since the newest that a drive at hand reports.
 pub const EPOCH_MARGIN: u64 = 1_000;
+
+/// How many generations a volume may have had since the newest that a copy or a drive at hand knows.
+pub const GENERATION_MARGIN: u64 = 1_000;
 
 /// How many identifiers may have been given out since the newest copy: sessions, above all.
 pub const ID_MARGIN: u64 = 1_000_000;
@@ -67,6 +70,10 @@ pub struct DriveContents {
     pub map_copy: MapVersion,
     /// The newest entry that it has adopted of each group that it knows, durably.
     pub entries: Vec<Group>,
+    /// The generation that it has adopted of each volume that it knows, durably: it refuses older ones for good.
+    pub generations: BTreeMap<VolumeId, Generation>,
+    /// The session slots of which it holds open entries or a watermark, and in which groups: they were not swept.
+    pub slots: BTreeMap<SessionSlot, BTreeSet<GroupId>>,
 }
 
 /// A map to go on with.
@@ -82,7 +89,10 @@ pub struct Recovered {
 ///
 /// The newest copy counts, and for each group the newest entry that a copy or a drive holds. Version, epochs,
 /// generations and the next identifier are raised above everything that may have been handed out since; sessions are
-/// over, and are swept by the manager before it forgets them. A replica that is in-sync in the group's newest entry
+/// over, and are swept by the manager before it forgets them. So is one for each slot that a
+/// drive knows and no session of the map has: a drive serves sessions before it hears of them, and whoever got the slot
+/// next would call their writes complete with its first watermark, on the copies that have them and on those that have
+/// not (R10). A replica that is in-sync in the group's newest entry
 /// stays so, even if it has not heard of that entry itself: without it no write was acknowledged there.
 ///
 /// # Errors
@@ -98,11 +108,14 @@ pub fn recover(copies: Vec<FabricMap>, drives: &[DriveContents]) -> Result<Recov
     map.unknown_ids.push((map.next_id, map.next_id + ID_MARGIN));
     map.next_id += ID_MARGIN;
     for volume in map.volumes.values_mut() {
-        volume.generation = Generation(volume.generation.0 + 1);
+        let known = drives.iter().filter_map(|d| d.generations.get(&volume.id)).max();
+        let newest = known.map_or(volume.generation, |known| volume.generation.max(*known));
+        volume.generation = Generation(newest.0 + GENERATION_MARGIN);
     }
     for session in map.sessions.values_mut() {
         session.state = SessionState::Over;
     }
+    list_unlisted_sessions(&mut map, drives);
     for drive in map.drives.keys().filter(|d| !drives.iter().any(|found| found.id == **d)) {
         warnings.push(format!(
             "drive {drive} is not at hand: if it has taken writes while the drives at hand were away, they are \
@@ -141,6 +154,39 @@ pub fn recover(copies: Vec<FabricMap>, drives: &[DriveContents]) -> Result<Recov
     match check(&map).first() {
         Some(violation) => Err(RecoverError::Broken(violation.to_string())),
         None => Ok(Recovered { map, warnings }),
+    }
+}
+
+/// Lists a session that is over for each slot that the drives know and no session has. Their own numbers are lost with
+/// the maps, and are served no more; the sweep goes by the slot, on every target of the session's volume.
+fn list_unlisted_sessions(map: &mut FabricMap, drives: &[DriveContents]) {
+    let listed: BTreeSet<SessionSlot> = map.sessions.values().map(|s| s.slot).collect();
+    let mut unlisted: BTreeMap<SessionSlot, BTreeSet<GroupId>> = BTreeMap::new();
+    for (slot, groups) in drives.iter().flat_map(|d| &d.slots).filter(|(slot, _)| !listed.contains(slot)) {
+        unlisted.entry(*slot).or_default().extend(groups);
+    }
+    for (slot, groups) in unlisted {
+        // The drives do not tell which volume it was, but that has all of these groups. Where several have, their targets
+        // are the same; where none has any, nothing that the session wrote is listed.
+        let shared = |v: &Volume| {
+            let own: BTreeSet<GroupId> = v.spans.iter().flat_map(|span| &span.groups).copied().collect();
+            own.intersection(&groups).count()
+        };
+        let Some(volume) = map.volumes.values().max_by_key(|v| shared(v)).filter(|v| shared(v) > 0) else {
+            continue;
+        };
+        let (id, volume) = (SessionId(map.next_id), volume.id);
+        map.next_id += 1;
+        let session = Session {
+            id,
+            slot,
+            volume,
+            mode: AttachMode::Shared,
+            generation: Generation(0),
+            client: "unknown, from before the recovery".into(),
+            state: SessionState::Over,
+        };
+        map.sessions.insert(id, session);
     }
 }
 

@@ -4,12 +4,12 @@ mod harness;
 
 use harness::*;
 use proptest::prelude::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use weft_manager::{DriveContents, RecoverError, recover};
 use weft_membership::{Acknowledged, Change, Evict, OpenSession, Promote, Rejoin, apply, check};
 use weft_membership::{BeginRelocation, FinishRelocation, HandOver};
 use weft_rt::sim::Sim;
-use weft_types::{AttachMode, DriveId, Epoch, FabricId, FabricMap, Role, SessionState};
+use weft_types::{AttachMode, DriveId, Epoch, FabricId, FabricMap, GroupId, Role, SessionSlot, SessionState};
 
 /// A map with three nodes and two volumes, as a manager makes it.
 fn sample() -> FabricMap {
@@ -25,7 +25,9 @@ fn sample() -> FabricMap {
 /// What is on a drive that has adopted this map.
 fn contents(map: &FabricMap, drive: DriveId) -> DriveContents {
     let mine = map.groups.values().filter(|g| g.slot_of(drive).is_some());
-    DriveContents { id: drive, map_copy: map.version, entries: mine.cloned().collect() }
+    let generations = map.volumes.values().map(|v| (v.id, v.generation)).collect();
+    let slots = BTreeMap::new();
+    DriveContents { id: drive, map_copy: map.version, entries: mine.cloned().collect(), generations, slots }
 }
 
 /// What is on a drive that has adopted the older map, and was taught the entries of the newer one by clients.
@@ -69,6 +71,34 @@ fn the_newest_copy_counts_and_everything_rises() {
     for (id, group) in &map.groups {
         assert!(group.epoch > new.groups[id].epoch && group.slots == new.groups[id].slots);
     }
+}
+
+/// Drives serve sessions before they hear of them, so one of which no copy tells may have left open entries.
+#[test]
+fn a_session_that_no_copy_lists_is_swept_and_its_slot_is_nobodys_until_then() {
+    let old = sample();
+    let volume = &old.volumes.values().next_back().unwrap().clone();
+    let open =
+        OpenSession { volume: volume.id, mode: AttachMode::Exclusive, client: "c".into(), preempt: false };
+    let new = apply(&old, &Change::OpenSession(open)).unwrap().0;
+    let session = new.sessions.values().next_back().unwrap();
+    let wrote = volume.spans[0].groups[0];
+    let mut drives: Vec<_> = (1..=3).map(|d| contents(&old, DriveId(d))).collect();
+    drives[1].slots.insert(session.slot, BTreeSet::from([wrote]));
+    drives[2].generations.insert(volume.id, session.generation);
+    // Whose volume is not listed has written nothing that is.
+    drives[2].slots.insert(SessionSlot(77), BTreeSet::from([GroupId(9_999)]));
+    let map = recover(vec![old.clone()], &drives).unwrap().map;
+    assert!(check(&map).is_empty());
+    assert!(map.volumes[&volume.id].generation > session.generation, "a drive refuses what is below its own");
+    let listed: Vec<_> = map.sessions.values().filter(|s| s.slot == session.slot).collect();
+    assert_eq!(listed.len(), 1);
+    assert_eq!((listed[0].state, listed[0].id > session.id), (SessionState::Over, true));
+    let reached = map.volumes[&listed[0].volume].spans.iter().any(|s| s.groups.contains(&wrote));
+    assert!(reached, "the sweep reaches the drives that have the entries");
+    assert!(map.sessions.values().all(|s| s.slot != SessionSlot(77)));
+    let known: BTreeSet<_> = old.sessions.values().map(|s| s.slot).collect();
+    assert!(!known.contains(&session.slot) && map.sessions.len() == old.sessions.len() + 1);
 }
 
 #[test]

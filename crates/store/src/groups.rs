@@ -7,6 +7,7 @@ use crate::record::Record;
 use crate::request::OpenEntry;
 use crate::state::{Room, State};
 use crate::store::Store;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use weft_rt::{Mutation, mutated};
 use weft_types::{Generation, Group, GroupId, ObjectId, SessionId, SessionSlot, Version, VolumeId};
@@ -190,6 +191,17 @@ impl Store {
     /// A volume's generation, zero if none was set.
     pub fn generation(&self, volume: VolumeId) -> Generation {
         self.engine.state.borrow().drive.generations.get(&volume).copied().unwrap_or_default()
+    }
+
+    /// The generations of all volumes of which one was set.
+    pub fn generations(&self) -> BTreeMap<VolumeId, Generation> {
+        self.engine.state.borrow().drive.generations.clone()
+    }
+
+    /// The session slots of which the drive holds open entries or a watermark in a group.
+    pub fn slots_in(&self, group: GroupId) -> Vec<SessionSlot> {
+        let state = self.engine.state.borrow();
+        state.drive.groups.get(&group).map_or(Vec::new(), |g| g.marks.slots().collect())
     }
 
     /// A session's watermark in a group.

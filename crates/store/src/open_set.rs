@@ -159,6 +159,11 @@ impl OpenSets {
         self.sessions.get(&slot).map_or(Version::ZERO, |s| s.watermark)
     }
 
+    /// All slots of which something is known.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = SessionSlot> + '_ {
+        self.sessions.keys().copied()
+    }
+
     /// All watermarks that are not zero, by slot.
     pub(crate) fn watermarks(&self) -> impl Iterator<Item = (SessionSlot, Version)> + '_ {
         self.sessions.iter().map(|(slot, s)| (*slot, s.watermark)).filter(|(_, w)| *w != Version::ZERO)

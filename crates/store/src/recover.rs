@@ -138,6 +138,7 @@ async fn replay_batch(
     for record in records {
         let is_sure =
             (is_durable && !mutated(Mutation::DurableUnhappens)) || mutated(Mutation::DoubtNotChecked);
+        engine.state.borrow_mut().is_in_doubt = !is_sure;
         let kept = match is_sure {
             true => vec![record],
             false => {

@@ -101,6 +101,9 @@ pub(crate) struct State {
     pub(crate) is_stopped: bool,
     /// Recovery: records are applied, not made, and what they replace is free at once.
     pub(crate) is_replaying: bool,
+    /// Recovery: the batch is in doubt. What it replaces stays until a checkpoint holds what it put, for should that
+    /// not be read now, and found not to have arrived after one more power cut, the block is what it was before.
+    pub(crate) is_in_doubt: bool,
     pub(crate) budget_bytes: u64,
     pub(crate) figures: Usage,
     capacity_blocks: u64,
@@ -158,6 +161,7 @@ impl State {
             is_closing: false,
             is_stopped: false,
             is_replaying: false,
+            is_in_doubt: false,
             budget_bytes: parts.budget_bytes,
             figures: Usage::default(),
             capacity_blocks: parts.capacity_blocks,
@@ -385,15 +389,22 @@ impl State {
     }
 
     fn give_up(&mut self, batch: u64, freed: &[PlaceRun]) {
+        let is_known_good = self.is_replaying && !self.is_in_doubt;
+        let waits = !is_known_good && !mutated(Mutation::PlaceReusedEarly);
         for run in freed {
-            if !self.is_replaying && !mutated(Mutation::PlaceReusedEarly) {
-                self.bitmap.mark_dirty(*run);
-                self.frees.push(batch, *run);
+            let owned = match waits {
+                false => self.bitmap.release(*run),
+                // What a log says may be wrong.
+                true if self.is_replaying => self.bitmap.check_owned(*run),
+                true => Ok(()),
+            };
+            if let Err(unowned) = owned {
+                self.contradiction = self.contradiction.or(Some(unowned));
                 continue;
             }
-            match self.bitmap.release(*run) {
-                Ok(()) => self.bitmap.mark_dirty(*run),
-                Err(unowned) => self.contradiction = self.contradiction.or(Some(unowned)),
+            self.bitmap.mark_dirty(*run);
+            if waits {
+                self.frees.push(batch, *run);
             }
         }
     }

@@ -153,13 +153,10 @@ impl Target {
     /// R8 for the blocks of one open entry: the newest version is on the whole write set on return, and the entry is
     /// marked settled here: its version is everywhere, or buried under a newer one that is.
     async fn settle_entry(&self, member: &Rc<Member>, entry: &Group, open: &OpenEntry) -> Result<(), Again> {
-        let mut first = open.range.first;
-        while first < open.range.end() {
-            let range = BlockRange::new(first, (open.range.end() - first).min(REQUEST_BLOCKS_MAX));
+        for range in open.range.parts(REQUEST_BLOCKS_MAX) {
             for newest in self.find_newest(member, entry, open.object, range).await? {
                 self.settle_run(member, entry, open, &newest).await?;
             }
-            first = range.end();
         }
         if member.epoch() != entry.epoch {
             return Err(Again("the epoch changed".into()));

@@ -100,6 +100,12 @@ impl BlockRange {
         self.count as usize * BLOCK_SIZE
     }
 
+    /// The run cut into parts of at most `max` blocks, in order.
+    pub fn parts(self, max: u32) -> impl Iterator<Item = BlockRange> {
+        let firsts = (self.first..self.end()).step_by(max as usize);
+        firsts.map(move |first| BlockRange::new(first, max.min(self.end() - first)))
+    }
+
     /// The run cut at chunk boundaries, in order: each part lies inside one chunk.
     pub fn by_chunk(self) -> impl Iterator<Item = (ChunkIndex, BlockRange)> {
         let chunk_blocks = crate::limits::CHUNK_BLOCKS;
@@ -157,6 +163,13 @@ mod tests {
                 (ChunkIndex(2), BlockRange::new(2 * chunk, 1)),
             ]
         );
+    }
+
+    #[test]
+    fn a_range_is_cut_into_parts() {
+        let parts: Vec<_> = BlockRange::new(5, 9).parts(4).collect();
+        assert_eq!(parts, [BlockRange::new(5, 4), BlockRange::new(9, 4), BlockRange::new(13, 1)]);
+        assert_eq!(BlockRange::new(5, 4).parts(4).count(), 1);
     }
 
     #[test]

@@ -2,13 +2,14 @@
 
 use crate::drive::{open_refusal, spec, store_refusal};
 use crate::manager::refused;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use weft_cli::{CliError, FabricRecoverArgs, Folder, Output, note};
 use weft_manager::{DriveContents, EmbeddedStore, ManagerError, MapStore, Recovered};
 use weft_rt::{Drive, OpenOptions, wall_clock_us};
 use weft_store::Store;
-use weft_types::{FabricId, FabricMap, Group, MapVersion, with_causes};
+use weft_types::{FabricId, FabricMap, Group, GroupId, MapVersion, SessionSlot, with_causes};
 use weft_wire::control::{decode_map, encode_map};
 
 /// What was, or would be, recovered.
@@ -133,10 +134,18 @@ async fn contents(drive: Drive, path: &Path, version: u64) -> Result<(FabricId, 
     let spec = spec(path)?;
     let opened = Store::open(drive, weft_store::OpenOptions::default()).await;
     let (store, _) = opened.map_err(store_refusal(spec))?;
+    let mut slots: BTreeMap<SessionSlot, BTreeSet<GroupId>> = BTreeMap::new();
+    for group in store.groups() {
+        for slot in store.slots_in(group) {
+            slots.entry(slot).or_default().insert(group);
+        }
+    }
     let contents = DriveContents {
         id: store.label().drive,
         map_copy: MapVersion(version),
         entries: store.groups().into_iter().filter_map(|g| Some(Group::clone(&*store.group(g)?))).collect(),
+        generations: store.generations(),
+        slots,
     };
     let fabric = store.label().fabric;
     store.close().await.map_err(store_refusal(spec))?;
