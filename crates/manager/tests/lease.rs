@@ -4,7 +4,7 @@ mod harness;
 
 use harness::*;
 use std::rc::Rc;
-use weft_api::{ApiAnswer, ApiRequest, Health, Presence, SettingsWish};
+use weft_api::{ApiAnswer, ApiRequest, Health, Presence, SettingsWish, TroubleKind};
 use weft_manager::MapStore;
 use weft_rt::sim::{Sim, heal_network, reset_connections, set_blocked, trace_hash};
 use weft_rt::{Link, now, random_below, sleep, spawn};
@@ -259,6 +259,23 @@ fn what_a_former_process_said_of_its_drive_does_not_evict_the_present_one() {
         ask(&link, &failure_of(&targets[0], 1)).await.expect("the present process is heard");
         let is_away = || !roles(&service.map(), 1).contains(&Role::InSync);
         eventually("it is evicted", ms(500), is_away).await;
+    });
+}
+
+#[test]
+fn a_join_that_arrives_after_the_word_of_a_failure_takes_nothing_back() {
+    Sim::new(21).block_on(async {
+        let (service, targets, _) = fabric(1).await;
+        operate(volume_of("v", 1)).await.unwrap();
+        sleep(ms(500)).await;
+        let node = service.map().node_named(&targets[0].name).unwrap().id;
+        let link = connect(PeerRole::Target(node)).await;
+        let late = targets[0].join();
+        ask(&link, &failure_of(&targets[0], 1)).await.unwrap();
+        trouble(&status().await, TroubleKind::DataUnavailable);
+        ask(&link, &late).await.unwrap();
+        sleep(ms(1000)).await;
+        trouble(&status().await, TroubleKind::DataUnavailable);
     });
 }
 

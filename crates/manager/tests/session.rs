@@ -177,6 +177,30 @@ fn a_replica_that_comes_back_during_a_sweep_makes_another_round() {
     });
 }
 
+/// The process before may have had less of what its drives hold, and what it said counts for the one after it only if that
+/// says it too.
+#[test]
+fn a_target_that_starts_anew_during_a_sweep_is_asked_again() {
+    Sim::new(9).block_on(async {
+        let (service, targets, _) = fabric(2).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        let session = attach("v", Shared, false).await.unwrap();
+        targets[1].holds_sweep.set(true);
+        let link = connect(PeerRole::Client).await;
+        ask(&link, &ManagerRequest::Detach { session: session.id }).await.unwrap();
+        let is_swept = || ended_and_swept(&targets[0], session.id).1.is_some();
+        eventually("one of them has swept", ms(2000), is_swept).await;
+        let restarted = now();
+        targets[0].start();
+        sleep(ms(500)).await;
+        assert!(roles(&service.map(), 1).iter().all(|r| *r == Role::InSync), "nobody was evicted");
+        targets[1].holds_sweep.set(false);
+        eventually("it is swept", ms(6000), || service.map().sessions.is_empty()).await;
+        let is_sweep = |r: &TargetRequest| matches!(r, TargetRequest::Sweep { .. });
+        assert!(targets[0].asked(restarted, is_sweep).is_some(), "the new process was asked as well");
+    });
+}
+
 #[test]
 fn sessions_that_were_over_are_swept_by_the_next_manager() {
     Sim::new(7).block_on(async {

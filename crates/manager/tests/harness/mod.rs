@@ -304,6 +304,16 @@ impl FakeTarget {
         }
     }
 
+    /// What its process says to join.
+    pub fn join(&self) -> ManagerRequest {
+        ManagerRequest::Join {
+            node: self.name.clone(),
+            addr: self.addr().to_string(),
+            incarnation: self.incarnation.get(),
+            drives: self.reports(),
+        }
+    }
+
     fn reports(&self) -> Vec<DriveReport> {
         let map = self.map.borrow();
         let epochs = |drive| match &*map {
@@ -407,13 +417,7 @@ impl Process {
     }
 
     async fn renew_on(&self, link: &Link, incarnation: u64) {
-        let join = ManagerRequest::Join {
-            node: self.target.name.clone(),
-            addr: self.target.addr().to_string(),
-            incarnation,
-            drives: self.target.reports(),
-        };
-        match ask(link, &join).await {
+        match ask(link, &self.target.join()).await {
             Ok((ManagerAnswer::Joined { node, refused }, map)) => {
                 self.life.node.set(node);
                 *self.life.refused.borrow_mut() = refused.into_iter().map(|(drive, _)| drive).collect();
