@@ -259,7 +259,7 @@ fn a_drive_that_was_pulled_is_missed_though_nobody_asks_it_for_anything() {
         let fabric = Fabric::start(2).await;
         let a = Client::new(1, 1);
         a.write_all(&[1, 2], 0, a.v(1), 1).await;
-        fabric.disks[0].pull();
+        fabric.disks[0].set_faults(|f| f.is_gone = true);
         eventually("the manager hears", || !fabric.manager.failed.borrow().is_empty()).await;
         let failed = fabric.manager.failed.borrow().clone();
         assert_eq!(failed, [(drive(1), "the drive is gone: the disk was pulled".to_owned())]);

@@ -29,6 +29,8 @@ pub struct DiskFaults {
     pub write_error: Option<io::ErrorKind>,
     /// Operations do not complete until this is lifted.
     pub stuck: bool,
+    /// The disk is gone, as a file that was deleted: it works on, and only who asks whether it is there is told.
+    pub is_gone: bool,
     /// How long an operation takes: at least and at most.
     pub latency: (Duration, Duration),
 }
@@ -39,6 +41,7 @@ impl Default for DiskFaults {
             unreadable: Vec::new(),
             write_error: None,
             stuck: false,
+            is_gone: false,
             latency: (Duration::from_micros(5), Duration::from_micros(100)),
         }
     }
@@ -472,7 +475,7 @@ impl DiskHandle {
         while self.is_present() && (self.disk.is_cut.get() || self.disk.faults.borrow().stuck) {
             self.disk.changed.notified().await;
         }
-        self.check_presence()
+        self.check_use()
     }
 
     /// Whether the disk has been there ever since it was opened.
@@ -492,10 +495,14 @@ impl DiskHandle {
     }
 
     pub(crate) fn check_presence(&self) -> io::Result<()> {
-        match self.is_present() {
+        match self.is_present() && !self.disk.faults.borrow().is_gone {
             true => Ok(()),
             false => Err(pulled()),
         }
+    }
+
+    fn check_use(&self) -> io::Result<()> {
+        if self.is_present() { Ok(()) } else { Err(pulled()) }
     }
 
     fn write_error(&self) -> io::Result<()> {
@@ -519,7 +526,7 @@ impl DiskHandle {
 
     /// Writes whole pages.
     pub(crate) async fn write(&self, offset: u64, data: &[Buf]) -> io::Result<()> {
-        self.check_presence()?;
+        self.check_use()?;
         self.begin(offset);
         let serial = self.disk.next_serial.get();
         self.disk.next_serial.set(serial + 1);
@@ -548,7 +555,7 @@ impl DiskHandle {
     }
 
     pub(crate) async fn flush(&self) -> io::Result<()> {
-        self.check_presence()?;
+        self.check_use()?;
         self.begin(u64::from(u32::MAX));
         let covered: Vec<u64> =
             self.disk.unflushed.borrow().iter().filter(|w| w.completed).map(|w| w.serial).collect();
@@ -652,7 +659,7 @@ mod tests {
                 let write = crate::spawn(async move { late.write(0, Buf::from(vec![2; PAGE])).await });
                 sleep(Duration::from_millis(1)).await;
                 disk.pull();
-                assert!(write.await.is_err(), "it does not wait for a disk that is not there");
+                assert!(matches!(write.await, Ok(Err(_))), "it does not wait for a disk that is not there");
                 assert_eq!(disk.open().map(|_| ()).unwrap_err().kind(), io::ErrorKind::NotFound);
                 let held = disk.peek(0, PAGE);
                 disk.put_back();
