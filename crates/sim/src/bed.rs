@@ -9,12 +9,15 @@ use weft_api::{ApiAnswer, ApiReply, ApiRequest, FailureDomain};
 use weft_manager::{Journal, Manager, ManagerOptions, MapStore, MemStore, StoreError};
 use weft_rt::sim::{self, Crash, ProcessId, SimDisk, spawn_process};
 use weft_rt::sync::{Notify, race};
-use weft_rt::{Addr, Link, Listener, random_below, random_u128, sleep, timeout};
+use weft_rt::{Addr, Link, Listener, now, random_below, random_u128, sleep, timeout};
 use weft_store::{FormatOptions, OpenOptions, Store};
 use weft_target::{Target, TargetOptions};
 use weft_types::{DriveId, DriveState, Durations, FabricId, FabricMap, MapVersion, Role};
 use weft_wire::Kind;
 use weft_wire::handshake::{Hello, PeerRole};
+
+/// How long a node has to stop in order before it is killed: as long as `weft down` gives it.
+pub const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How large the fabric is.
 #[derive(Clone, Debug)]
@@ -65,12 +68,35 @@ pub struct Node {
     is_lost: Cell<bool>,
     /// Drives that may be in no state to be opened, because of what was done to them.
     unsound: Rc<RefCell<BTreeSet<DriveId>>>,
+    /// Drives that were pulled: processes that had them open may see them fail.
+    pulled: Rc<RefCell<BTreeSet<DriveId>>>,
     process: Cell<Option<ProcessId>>,
     stores: Rc<RefCell<Vec<Rc<Store>>>>,
-    /// Asks the process to stop in order.
-    stop: Rc<Notify>,
-    /// Set once it has.
-    is_stopped: Rc<Cell<bool>>,
+    /// How the process that was started last is stopped in order.
+    stop: RefCell<Rc<Stop>>,
+}
+
+/// How a process is stopped in order.
+#[derive(Default)]
+struct Stop {
+    is_asked: Cell<bool>,
+    asked: Notify,
+    /// Set once it has stopped.
+    is_done: Cell<bool>,
+}
+
+impl Stop {
+    fn ask(&self) {
+        self.is_asked.set(true);
+        self.asked.notify_all();
+    }
+
+    /// Completes when the process is asked to stop.
+    async fn asked(&self) {
+        while !self.is_asked.get() {
+            self.asked.notified().await;
+        }
+    }
 }
 
 /// The fabric.
@@ -142,6 +168,31 @@ fn manager_addr(host: IpAddr) -> Addr {
     format!("{host}:4700").parse().expect("a valid address")
 }
 
+/// Opens a drive of a node; none if it is left out, because it is not there or may be in no state to be opened.
+///
+/// # Panics
+/// If it does not open, and nothing was done to it.
+async fn open(disk: &SimDisk, is_unsound: impl Fn() -> bool) -> Option<(String, Rc<Store>)> {
+    let pulls = disk.pulls();
+    if disk.is_pulled() {
+        sim::tell(|| "a drive is left out: it is not there".into());
+        return None;
+    }
+    let drive = disk.open().expect("the old process is gone");
+    let path = drive.path().to_owned();
+    match Store::open(drive, OpenOptions::default()).await {
+        Ok((store, report)) => {
+            sim::tell(|| format!("opens {path}: {report:?}"));
+            Some((path, store))
+        }
+        Err(error) if is_unsound() || disk.pulls() > pulls => {
+            sim::tell(|| format!("cannot open {path}: {error}"));
+            None
+        }
+        Err(error) => panic!("{path} does not open after a crash: {error}"),
+    }
+}
+
 impl Node {
     /// Its disks.
     pub fn disks(&self) -> Vec<SimDisk> {
@@ -184,8 +235,33 @@ impl Node {
     }
 
     /// Whether something was done to a drive that may make it fail.
-    pub fn is_unsound(&self, drive: DriveId) -> bool {
-        self.unsound.borrow().contains(&drive)
+    pub fn may_fail(&self, drive: DriveId) -> bool {
+        self.unsound.borrow().contains(&drive) || self.pulled.borrow().contains(&drive)
+    }
+
+    /// Pulls the drive in a place; a process that runs sees it fail.
+    pub fn pull(&self, at: usize) {
+        if self.process.get().is_some() {
+            self.pulled.borrow_mut().insert(self.drive_at(at));
+        }
+        self.disks.borrow()[at].pull();
+    }
+
+    /// Puts the drive in a place back, for the node's next start; whether it was away.
+    pub fn put_back(&self, at: usize) -> bool {
+        let was_away = !self.has_drive(at);
+        self.disks.borrow()[at].put_back();
+        was_away
+    }
+
+    /// Whether the drive in a place is there.
+    pub fn has_drive(&self, at: usize) -> bool {
+        !self.disks.borrow()[at].is_pulled()
+    }
+
+    /// Whether a drive is in one of its places, and there.
+    pub fn has(&self, drive: DriveId) -> bool {
+        self.drives_now().iter().position(|id| *id == drive).is_some_and(|at| self.has_drive(at))
     }
 
     /// Its open stores; none while it does not run.
@@ -235,10 +311,10 @@ impl Bed {
                 drives,
                 is_lost: Cell::new(false),
                 unsound: Rc::default(),
+                pulled: Rc::default(),
                 process: Cell::new(None),
                 stores: Rc::default(),
-                stop: Rc::default(),
-                is_stopped: Rc::default(),
+                stop: RefCell::default(),
             });
         }
         let bed = Rc::new(Bed {
@@ -378,48 +454,53 @@ impl Bed {
         }
     }
 
-    /// Starts a node if it is not running.
+    /// Starts a node if it is not running, as `weft node run` does: with the drives that are there.
     pub fn start_node(&self, n: usize) {
         let node = &self.nodes[n];
         if node.process.get().is_some() || node.is_lost() {
             return;
         }
-        let (managers, unsound) = (self.managers(), node.unsound.clone());
+        let (managers, unsound, pulled) = (self.managers(), node.unsound.clone(), node.pulled.clone());
         let (disks, shared) = (node.disks().into_iter().zip(node.drives_now()), node.stores.clone());
-        let (stop, is_stopped) = (node.stop.clone(), node.is_stopped.clone());
+        let stop = Rc::new(Stop::default());
+        *node.stop.borrow_mut() = stop.clone();
         let (addr, name) = (node.addr.clone(), node.name.clone());
         let fabric = self.fabric;
         let process = spawn_process(node.host, &node.name, async move {
-            let mut stores = Vec::new();
-            for (disk, id) in disks {
-                let drive = disk.open().expect("the old process is gone");
-                let path = drive.path().to_owned();
-                let opened = Store::open(drive, OpenOptions::default()).await;
-                let (store, report) = match opened {
-                    Ok(opened) => opened,
-                    Err(error) if unsound.borrow().contains(&id) => {
-                        sim::tell(|| format!("cannot open {path}: {error}"));
-                        continue;
+            let (opened, running) = (RefCell::new(Vec::new()), RefCell::new(None));
+            let serve = async {
+                for (disk, id) in disks {
+                    if let Some(found) = open(&disk, || unsound.borrow().contains(&id)).await {
+                        opened.borrow_mut().push(found);
                     }
-                    Err(error) => panic!("{path} does not open after a crash: {error}"),
-                };
-                sim::tell(|| format!("opens {path}: {report:?}"));
-                stores.push((path, store));
+                }
+                let stores = opened.take();
+                *shared.borrow_mut() = stores.iter().map(|(_, store)| store.clone()).collect();
+                let listener = Listener::bind(&addr).expect("the old process's socket is closed");
+                let options = TargetOptions { node_name: name, fabric, listen: addr, managers };
+                sim::tell(|| "serves".into());
+                let target = Target::start(options, stores);
+                *running.borrow_mut() = Some(target.clone());
+                target.run(listener).await;
+            };
+            race(serve, stop.asked()).await;
+            sim::tell(|| "is asked to stop".into());
+            let target = running.take();
+            if let Some(target) = &target {
+                target.stop().await;
             }
-            *shared.borrow_mut() = stores.iter().map(|(_, store)| store.clone()).collect();
-            let listener = Listener::bind(&addr).expect("the old process's socket is closed");
-            let options = TargetOptions { node_name: name, fabric, listen: addr, managers };
-            sim::tell(|| "serves".into());
-            let target = Target::start(options, stores);
-            race(target.run(listener), stop.notified()).await;
-            target.stop().await;
-            let stores = std::mem::take(&mut *shared.borrow_mut());
+            // It may have been asked while it opened its drives.
+            let stores = opened.take().into_iter().map(|(_, store)| store).chain(shared.take());
             for store in stores {
-                let is_closed = store.close().await.is_ok();
-                assert!(is_closed || unsound.borrow().contains(&store.label().drive), "its disk is sound");
+                let (is_closed, id) = (store.close().await.is_ok(), store.label().drive);
+                let may_fail = unsound.borrow().contains(&id) || pulled.borrow().contains(&id);
+                assert!(is_closed || may_fail, "its disk is sound");
             }
-            target.say_last_word().await;
-            is_stopped.set(true);
+            if let Some(target) = &target {
+                target.say_last_word().await;
+            }
+            sim::tell(|| "has stopped".into());
+            stop.is_done.set(true);
         });
         sim::set_clock_rate(process, self.rate(node.host));
         sim::set_wall_skew(process, self.skew(node.host));
@@ -447,19 +528,24 @@ impl Bed {
     }
 
     /// Whether something was done to a drive that may make it fail, wherever it was.
-    pub fn is_unsound(&self, drive: DriveId) -> bool {
-        self.nodes.iter().any(|n| n.is_unsound(drive))
+    pub fn may_fail(&self, drive: DriveId) -> bool {
+        self.nodes.iter().any(|n| n.may_fail(drive))
     }
 
-    /// Stops a node in order, as `weft node stop` does; it runs.
-    pub async fn stop_node(&self, n: usize) {
+    /// Stops a node in order, as a supervisor does that has patience for so long and then kills it. Returns when this
+    /// process is no more, whoever ended it.
+    pub async fn stop_node(&self, n: usize, patience: Duration) {
         let node = &self.nodes[n];
-        node.is_stopped.set(false);
-        node.stop.notify_all();
-        while !node.is_stopped.get() {
-            sleep(Duration::from_millis(1)).await;
+        let Some(process) = node.process.get() else { return };
+        let (stop, began) = (node.stop.borrow().clone(), now());
+        stop.ask();
+        while node.process.get() == Some(process) {
+            let left = patience.saturating_sub(began.elapsed());
+            if stop.is_done.get() || left.is_zero() {
+                return self.kill_node(n, Crash::Process);
+            }
+            sleep(left.min(Duration::from_millis(1))).await;
         }
-        self.kill_node(n, Crash::Process);
     }
 
     /// The manager's store, which outlives it.

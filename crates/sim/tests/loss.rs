@@ -7,7 +7,7 @@ use weft_client::AttachMode;
 use weft_rt::sim::{Crash, ProcessId, Sim, kill, spawn_process};
 use weft_rt::{now, random_below, sleep, spawn};
 use weft_sim::workload::{self, Workload};
-use weft_sim::{Bed, BedShape, History};
+use weft_sim::{Bed, BedShape, History, STOP_PATIENCE};
 use weft_types::{BLOCK_SIZE, DriveId, DriveState, Durations, FabricMap};
 
 /// Virtual time within which everything here must settle.
@@ -282,13 +282,13 @@ async fn old_copy_of_a_moment_ago(manager_dies: bool) {
     sleep(Duration::from_secs(7)).await;
     first.into_iter().for_each(|c| kill(c, Crash::Process));
     // Stopped and started again: the join tells the manager what it holds then, and what it holds is copied.
-    bed.stop_node(0).await;
+    bed.stop_node(0, STOP_PATIENCE).await;
     let old = bed.nodes[0].disks()[0].copy("old");
     bed.start_node(0);
     let second = clients(&bed, &history, 1);
     sleep(Duration::from_millis(1_500)).await;
     second.into_iter().for_each(|c| kill(c, Crash::Process));
-    bed.stop_node(0).await;
+    bed.stop_node(0, STOP_PATIENCE).await;
     if manager_dies {
         bed.kill_manager();
         bed.start_manager();

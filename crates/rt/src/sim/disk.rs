@@ -29,7 +29,7 @@ pub struct DiskFaults {
     pub write_error: Option<io::ErrorKind>,
     /// Operations do not complete until this is lifted.
     pub stuck: bool,
-    /// The disk was pulled, which nobody sees before it is asked for.
+    /// The disk is gone, as a file that was deleted: it works on, and only who asks whether it is there is told.
     pub is_gone: bool,
     /// How long an operation takes: at least and at most.
     pub latency: (Duration, Duration),
@@ -165,6 +165,9 @@ struct DiskState {
     cut_after: Cell<Option<u64>>,
     is_cut: Cell<bool>,
     faults: RefCell<DiskFaults>,
+    is_pulled: Cell<bool>,
+    /// How often it was pulled.
+    pulls: Cell<u64>,
     changed: Notify,
     opened_by: Cell<Option<Process>>,
     recorded: RefCell<Option<Vec<DiskEvent>>>,
@@ -235,6 +238,8 @@ impl SimDisk {
             cut_after: Cell::new(None),
             is_cut: Cell::new(false),
             faults: RefCell::default(),
+            is_pulled: Cell::new(false),
+            pulls: Cell::new(0),
             changed: Notify::default(),
             opened_by: Cell::new(None),
             recorded: RefCell::default(),
@@ -244,8 +249,11 @@ impl SimDisk {
     /// Opens it for the calling process.
     ///
     /// # Errors
-    /// `WouldBlock` if a process has it open.
+    /// `NotFound` if it was pulled, `WouldBlock` if a process has it open.
     pub fn open(&self) -> io::Result<Drive> {
+        if self.is_pulled() {
+            return Err(pulled());
+        }
         if self.0.opened_by.get().is_some() {
             return Err(io::Error::from(io::ErrorKind::WouldBlock));
         }
@@ -255,7 +263,10 @@ impl SimDisk {
             self.0.opened_by.set(Some(process));
             world.register_disk(process, self.clone());
             let path = format!("sim:{}", self.0.name);
-            Ok(Drive::simulated(path, DiskHandle { world, disk: self.0.clone(), process }))
+            Ok(Drive::simulated(
+                path,
+                DiskHandle { world, disk: self.0.clone(), process, pulls: self.pulls() },
+            ))
         })
     }
 
@@ -311,6 +322,31 @@ impl SimDisk {
         self.0.changed.notify_all();
     }
 
+    /// Pulls it out of its machine: what was not flushed is kept, lost or torn as by a power cut, and whoever has it open
+    /// gets nothing but errors from now on, also when it is back. Nobody is told before it is asked for.
+    pub fn pull(&self) {
+        let world = with_core(|core| core.world().expect("a simulated disk needs a simulation").clone());
+        self.lose_power(&world);
+        self.0.is_pulled.set(true);
+        self.0.pulls.set(self.pulls() + 1);
+        self.0.changed.notify_all();
+    }
+
+    /// Puts it back, for whoever opens it next.
+    pub fn put_back(&self) {
+        self.0.is_pulled.set(false);
+    }
+
+    /// Whether it was pulled, and is not back.
+    pub fn is_pulled(&self) -> bool {
+        self.0.is_pulled.get()
+    }
+
+    /// How often it was pulled.
+    pub fn pulls(&self) -> u64 {
+        self.0.pulls.get()
+    }
+
     /// What a read would return now, without faults.
     pub fn peek(&self, offset: u64, len: usize) -> Vec<u8> {
         let mut out = vec![0; len];
@@ -353,10 +389,10 @@ impl SimDisk {
         if self.0.opened_by.get() == Some(process) {
             self.0.opened_by.set(None);
         }
-        let (mut visible, mut durable) = (self.0.visible.borrow_mut(), self.0.durable.borrow_mut());
-        let unreadable = &mut self.0.faults.borrow_mut().unreadable;
         match crash {
             Crash::Process => {
+                let mut visible = self.0.visible.borrow_mut();
+                let unreadable = &mut self.0.faults.borrow_mut().unreadable;
                 for w in self.0.unflushed.borrow_mut().iter_mut() {
                     if w.process == process && !w.completed {
                         if tear(world, &mut w.pages, &visible, w.first) {
@@ -367,19 +403,29 @@ impl SimDisk {
                     }
                 }
             }
-            Crash::PowerCut => {
-                for mut w in self.0.unflushed.borrow_mut().drain(..) {
-                    if tear(world, &mut w.pages, &durable, w.first) {
-                        take_out(unreadable, &w.bytes());
-                    } else {
-                        unreadable.append(&mut w.mended);
-                    }
-                    put_pages(&mut durable, w.first, &w.pages);
-                }
-                *visible = durable.clone();
-            }
+            Crash::PowerCut => self.lose_power(world),
         }
     }
+
+    /// Resolves what was not flushed, whoever wrote it.
+    fn lose_power(&self, world: &World) {
+        let mut durable = self.0.durable.borrow_mut();
+        let unreadable = &mut self.0.faults.borrow_mut().unreadable;
+        for mut w in self.0.unflushed.borrow_mut().drain(..) {
+            if tear(world, &mut w.pages, &durable, w.first) {
+                take_out(unreadable, &w.bytes());
+            } else {
+                unreadable.append(&mut w.mended);
+            }
+            put_pages(&mut durable, w.first, &w.pages);
+        }
+        *self.0.visible.borrow_mut() = durable.clone();
+    }
+}
+
+/// What is said of a disk that is not there.
+fn pulled() -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, "the disk was pulled")
 }
 
 /// Keeps a write, loses it, or mixes its sectors with what was there; whether it is kept.
@@ -410,6 +456,8 @@ pub(crate) struct DiskHandle {
     world: World,
     disk: Rc<DiskState>,
     process: Process,
+    /// How often the disk had been pulled when it was opened.
+    pulls: u64,
 }
 
 impl DiskHandle {
@@ -418,12 +466,21 @@ impl DiskHandle {
     }
 
     /// Waits out latency and whatever keeps the disk from completing.
-    async fn operate(&self) {
+    ///
+    /// # Errors
+    /// If the disk was pulled.
+    async fn operate(&self) -> io::Result<()> {
         let (low, high) = self.disk.faults.borrow().latency;
         sleep(self.world.random_duration(low, high)).await;
-        while self.disk.is_cut.get() || self.disk.faults.borrow().stuck {
+        while self.is_present() && (self.disk.is_cut.get() || self.disk.faults.borrow().stuck) {
             self.disk.changed.notified().await;
         }
+        self.check_use()
+    }
+
+    /// Whether the disk has been there ever since it was opened.
+    fn is_present(&self) -> bool {
+        self.disk.pulls.get() == self.pulls
     }
 
     /// Counts a write or flush, and cuts the power at the chosen one.
@@ -438,10 +495,14 @@ impl DiskHandle {
     }
 
     pub(crate) fn check_presence(&self) -> io::Result<()> {
-        match self.disk.faults.borrow().is_gone {
-            true => Err(io::Error::new(io::ErrorKind::NotFound, "the disk was pulled")),
-            false => Ok(()),
+        match self.is_present() && !self.disk.faults.borrow().is_gone {
+            true => Ok(()),
+            false => Err(pulled()),
         }
+    }
+
+    fn check_use(&self) -> io::Result<()> {
+        if self.is_present() { Ok(()) } else { Err(pulled()) }
     }
 
     fn write_error(&self) -> io::Result<()> {
@@ -452,7 +513,7 @@ impl DiskHandle {
     }
 
     pub(crate) async fn read(&self, offset: u64, len: usize) -> io::Result<BufMut> {
-        self.operate().await;
+        self.operate().await?;
         let wanted = offset..offset + len as u64;
         let bad = |r: &Range<u64>| r.start < wanted.end && wanted.start < r.end;
         if self.disk.faults.borrow().unreadable.iter().any(bad) {
@@ -465,6 +526,7 @@ impl DiskHandle {
 
     /// Writes whole pages.
     pub(crate) async fn write(&self, offset: u64, data: &[Buf]) -> io::Result<()> {
+        self.check_use()?;
         self.begin(offset);
         let serial = self.disk.next_serial.get();
         self.disk.next_serial.set(serial + 1);
@@ -481,7 +543,7 @@ impl DiskHandle {
             completed: false,
             mended: Vec::new(),
         });
-        self.operate().await;
+        self.operate().await?;
         self.write_error()?;
         put_pages(&mut self.disk.visible.borrow_mut(), first, &pages);
         let mended = take_out(&mut self.disk.faults.borrow_mut().unreadable, &bytes_of(first, &pages));
@@ -493,10 +555,11 @@ impl DiskHandle {
     }
 
     pub(crate) async fn flush(&self) -> io::Result<()> {
+        self.check_use()?;
         self.begin(u64::from(u32::MAX));
         let covered: Vec<u64> =
             self.disk.unflushed.borrow().iter().filter(|w| w.completed).map(|w| w.serial).collect();
-        self.operate().await;
+        self.operate().await?;
         self.write_error()?;
         let mut durable = self.disk.durable.borrow_mut();
         self.disk.unflushed.borrow_mut().retain(|w| {
@@ -581,6 +644,37 @@ mod tests {
             kept += usize::from(is_kept);
         }
         assert!(kept > 5 && kept < 45, "kept {kept} of 50");
+    }
+
+    #[test]
+    fn a_disk_that_was_pulled_fails_whoever_has_it_open_and_holds_what_was_flushed_when_it_is_back() {
+        for seed in 0..20 {
+            Sim::new(seed).block_on(async {
+                let disk = SimDisk::new("d", 1 << 20);
+                let drive = disk.open().unwrap();
+                drive.write(0, Buf::from(vec![1; PAGE])).await.unwrap();
+                drive.flush().await.unwrap();
+                disk.set_faults(|f| f.stuck = true);
+                let late = drive.clone();
+                let write = crate::spawn(async move { late.write(0, Buf::from(vec![2; PAGE])).await });
+                sleep(Duration::from_millis(1)).await;
+                disk.pull();
+                assert!(matches!(write.await, Ok(Err(_))), "it does not wait for a disk that is not there");
+                assert_eq!(disk.open().map(|_| ()).unwrap_err().kind(), io::ErrorKind::NotFound);
+                let held = disk.peek(0, PAGE);
+                disk.put_back();
+                disk.set_faults(|f| f.stuck = false);
+                drive.write(0, Buf::from(vec![3; PAGE])).await.unwrap_err();
+                drive.flush().await.unwrap_err();
+                drive.check_presence().await.unwrap_err();
+                drop(drive);
+                let again = disk.open().unwrap();
+                again.check_presence().await.unwrap();
+                let found = again.read(0, PAGE).await.unwrap();
+                assert_eq!(*found, held[..], "as it was when it was pulled");
+                assert!(found.iter().all(|byte| [1, 2].contains(byte)));
+            });
+        }
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub struct Kind {
     draw: fn(&mut Dice, &Scene) -> Option<Fault>,
 }
 
-/// All kinds. A budget keeps a run from being nothing but one kind; those of what destroys data are small, because the
+/// Kinds that a run has most of its faults of. A budget keeps a run from being nothing but one kind; those of what destroys data are small, because the
 /// fabric must have had time to make up for one before the next.
 pub const KINDS: &[Kind] = &[
     Kind {
@@ -270,14 +270,61 @@ pub const KINDS: &[Kind] = &[
     },
 ];
 
+/// Kinds of which a run has a few faults beside the others. They are drawn when all others are, so that the others of a seed
+/// are what they were, and have the same numbers: a kind that is new belongs here.
+pub const KINDS_BESIDE: &[Kind] = &[
+    Kind {
+        name: "stop",
+        says: "a node is stopped in order, which may take too long for whoever waits for it, and starts again",
+        budget: 3,
+        weight: 3,
+        draw: |dice, scene| {
+            // A stop takes a millisecond while nothing else is wrong.
+            let patience = if dice.once_in(3) { dice.ms(0, 2) } else { dice.ms(500, 3_000) };
+            Some(Fault::Stop { node: dice.index(scene.nodes), patience, away: away(dice) })
+        },
+    },
+    Kind {
+        name: "missing-drive",
+        says: "a node starts without one of its drives, and gets it back at a later start with what it held",
+        budget: 2,
+        weight: 2,
+        draw: |dice, scene| {
+            let (node, drive) = a_drive(dice, scene);
+            let (in_order, lasts) = (dice.once_in(2), dice.ms_log(20, 4_000));
+            Some(Fault::MissingDrive { node, drive, in_order, away: dice.ms_log(1, 1_000), lasts })
+        },
+    },
+    Kind {
+        name: "pulled-drive",
+        says: "a drive is pulled out of a node that runs, and put back with what it held",
+        budget: 2,
+        weight: 2,
+        draw: |dice, scene| {
+            let (node, drive) = a_drive(dice, scene);
+            Some(Fault::PulledDrive { node, drive, lasts: dice.ms_log(10, 4_000) })
+        },
+    },
+];
+
+/// How many faults of those kinds a run has, at least and at most.
+const BESIDE: (u64, u64) = (1, 4);
+
 /// In how many runs drives are filled: it takes as long as many other faults.
 const FULL_ONCE_IN: u64 = 16;
 
 /// How many drives are filled at most.
 const FULL_DRIVES_MAX: usize = 4;
 
-/// So many faults for a scene, in the order in which they strike.
+/// So many faults for a scene, and a few beside them, in the order in which they strike.
 pub fn draw(dice: &mut Dice, count: usize, scene: &Scene) -> Vec<Planned> {
+    let mut planned = draw_most(dice, count, scene);
+    draw_beside(dice, scene, &mut planned);
+    planned.sort_by_key(|p| p.at);
+    planned
+}
+
+fn draw_most(dice: &mut Dice, count: usize, scene: &Scene) -> Vec<Planned> {
     let total: u64 = KINDS.iter().map(|k| k.weight).sum();
     let mut left: Vec<usize> = KINDS.iter().map(|k| k.budget).collect();
     let (mut planned, mut at) = (Vec::new(), Duration::ZERO);
@@ -285,13 +332,11 @@ pub fn draw(dice: &mut Dice, count: usize, scene: &Scene) -> Vec<Planned> {
     let full_at = (dice.once_in(FULL_ONCE_IN) && may_fill).then(|| dice.index(count.max(1)));
     while planned.len() < count {
         let is_full = full_at == Some(planned.len());
-        let mut ticket = dice.below(total);
-        let which = KINDS.iter().position(|k| {
-            let is_it = !is_full && ticket < k.weight;
-            ticket = ticket.saturating_sub(k.weight);
-            is_it || (is_full && k.name == "full")
-        });
-        let which = which.expect("a ticket is below the sum of the weights");
+        let ticket = dice.below(total);
+        let which = match is_full {
+            true => KINDS.iter().position(|k| k.name == "full").expect("it is one of them"),
+            false => kind_with(KINDS, ticket),
+        };
         if left[which] == 0 {
             continue;
         }
@@ -302,6 +347,33 @@ pub fn draw(dice: &mut Dice, count: usize, scene: &Scene) -> Vec<Planned> {
         planned.push(Planned { number: planned.len() + 1, at, fault });
     }
     planned
+}
+
+/// Adds a few faults while the others strike, with the numbers that follow on theirs.
+fn draw_beside(dice: &mut Dice, scene: &Scene, planned: &mut Vec<Planned>) {
+    let total: u64 = KINDS_BESIDE.iter().map(|k| k.weight).sum();
+    let mut left: Vec<usize> = KINDS_BESIDE.iter().map(|k| k.budget).collect();
+    let last = planned.last().map_or(Duration::ZERO, |p| p.at);
+    let end = planned.len() + (BESIDE.0 + dice.below(BESIDE.1 - BESIDE.0 + 1)) as usize;
+    while planned.len() < end {
+        let which = kind_with(KINDS_BESIDE, dice.below(total));
+        if left[which] == 0 {
+            continue;
+        }
+        let Some(fault) = (KINDS_BESIDE[which].draw)(dice, scene) else { continue };
+        left[which] -= 1;
+        planned.push(Planned { number: planned.len() + 1, at: dice.ms(0, last.as_millis() as u64), fault });
+    }
+}
+
+/// The kind with this ticket, of which each has as many as its weight.
+fn kind_with(kinds: &[Kind], mut ticket: u64) -> usize {
+    let has_it = |kind: &Kind| {
+        let has_it = ticket < kind.weight;
+        ticket = ticket.saturating_sub(kind.weight);
+        has_it
+    };
+    kinds.iter().position(has_it).expect("a ticket is below the sum of the weights")
 }
 
 fn away(dice: &mut Dice) -> Duration {
@@ -356,7 +428,7 @@ mod tests {
                 };
                 *here.entry(name).or_default() += 1;
             }
-            for kind in KINDS {
+            for kind in KINDS.iter().chain(KINDS_BESIDE) {
                 let count = here.get(kind.name).copied().unwrap_or(0);
                 assert!(count <= kind.budget, "{count} of {} in seed {seed}", kind.name);
                 *seen.entry(kind.name).or_default() += count;

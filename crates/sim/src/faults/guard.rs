@@ -4,6 +4,9 @@
 //! eviction is under way already would leave the destroyed drive as the last one that is listed. Rot must leave one, too, and that one is
 //! left in peace until the rot is healed: if it were evicted meanwhile, the copy that rots would be the last one. What
 //! would break this is not done, and told as spared; what destroys a drive is put off until it may (`strike.rs`).
+//!
+//! A drive that is missing or pulled comes back with all that was acknowledged, so it may be the last good copy. It cannot be
+//! the one that is spared for another's sake while it is away.
 
 use super::{Fault, Who};
 use crate::bed::Bed;
@@ -37,7 +40,7 @@ impl Guard {
     /// Whether these drives may be destroyed: for each of their groups, a good in-sync copy is left in peace elsewhere.
     pub fn may_destroy(&self, bed: &Bed, victims: &[DriveId]) -> bool {
         let own: Vec<usize> = victims.iter().filter_map(|d| bed.node_of(*d)).collect();
-        let stays = |d: &DriveId| bed.node_of(*d).is_some_and(|n| !own.contains(&n) && self.is_calm(bed, n));
+        let stays = |d: &DriveId| self.calm_node_of(bed, *d).is_some_and(|n| !own.contains(&n));
         self.survivors(&bed.truth(), victims).iter().all(|of_group| of_group.iter().any(stays))
     }
 
@@ -64,7 +67,7 @@ impl Guard {
         let map = bed.truth();
         let mut nodes = BTreeSet::new();
         for survivors in self.survivors(&map, &[victim]) {
-            let calm = survivors.into_iter().find_map(|d| bed.node_of(d).filter(|n| self.is_calm(bed, *n)));
+            let calm = survivors.into_iter().find_map(|d| self.calm_node_of(bed, d));
             nodes.insert(calm?);
         }
         let number = self.next.get();
@@ -101,8 +104,10 @@ impl Guard {
         self.is_data_hurt.get() || self.is_metadata_hurt.get()
     }
 
-    fn is_calm(&self, bed: &Bed, node: usize) -> bool {
-        bed.is_running(node) && self.disturbed.borrow().get(&node).is_none_or(|until| *until < now())
+    /// The node that a drive is in, if nothing disturbs it.
+    fn calm_node_of(&self, bed: &Bed, drive: DriveId) -> Option<usize> {
+        let is_calm = |n: &usize| self.disturbed.borrow().get(n).is_none_or(|until| *until < now());
+        bed.node_of(drive).filter(|n| bed.is_running(*n) && bed.nodes[*n].has(drive) && is_calm(n))
     }
 
     /// Whether a fault may strike; if so, notes whom it disturbs.
@@ -139,9 +144,12 @@ fn disturbs(bed: &Bed, fault: &Fault) -> Vec<usize> {
     match fault {
         Fault::Blackout { .. } | Fault::Delay { .. } | Fault::Full { .. } => all(),
         Fault::Crash { node, .. }
+        | Fault::Stop { node, .. }
         | Fault::Stall { who: Who::Node(node), .. }
         | Fault::SlowDrive { node, .. }
         | Fault::StuckDrive { node, .. }
+        | Fault::MissingDrive { node, .. }
+        | Fault::PulledDrive { node, .. }
         | Fault::DriveError { node, .. }
         | Fault::Unreadable { node, .. }
         | Fault::Rot { node, .. }

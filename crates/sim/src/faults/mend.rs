@@ -19,11 +19,17 @@ pub fn heal(bed: &Rc<Bed>) {
     sim::heal_network();
     usual_latency();
     sim::resume_all();
-    for node in &bed.nodes {
-        for disk in node.disks() {
+    for (n, node) in bed.nodes.iter().enumerate() {
+        let mut is_one_back = false;
+        for (at, disk) in node.disks().into_iter().enumerate() {
             disk.set_faults(|f| {
                 *f = DiskFaults { unreadable: std::mem::take(&mut f.unreadable), ..DiskFaults::default() }
             });
+            is_one_back |= node.put_back(at);
+        }
+        if is_one_back {
+            // It is found at the next start.
+            bed.kill_node(n, Crash::Process);
         }
     }
     bed.start_manager();

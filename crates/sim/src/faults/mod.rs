@@ -9,7 +9,7 @@ mod guard;
 mod mend;
 mod strike;
 
-pub use draw::{KINDS, Kind, Scene, draw};
+pub use draw::{KINDS, KINDS_BESIDE, Kind, Scene, draw};
 pub use guard::Guard;
 pub use mend::{heal, mend};
 pub use strike::{Struck, play};
@@ -18,6 +18,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 use weft_rt::sim::Crash;
+
+/// How long a node may take to stop in order where that is only a step on the way, as when a drive is back and to be found.
+const RESTART_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Who stands still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +43,15 @@ pub enum Fault {
         /// How.
         crash: Crash,
         /// How long it stays away.
+        away: Duration,
+    },
+    /// A node is stopped in order, and starts again after a while.
+    Stop {
+        /// Which.
+        node: usize,
+        /// How long it may take to stop before it is killed.
+        patience: Duration,
+        /// How long it stays away then.
         away: Duration,
     },
     /// All nodes and the manager lose power at once; each comes back in its time.
@@ -133,6 +145,28 @@ pub enum Fault {
         /// For how long.
         lasts: Duration,
     },
+    /// A node starts again and does not find one of its drives, which somebody then puts in order.
+    MissingDrive {
+        /// The node.
+        node: usize,
+        /// The drive.
+        drive: usize,
+        /// Whether the node is stopped in order before; otherwise it loses power.
+        in_order: bool,
+        /// How long the node stays away.
+        away: Duration,
+        /// How long it then runs without the drive.
+        lasts: Duration,
+    },
+    /// A drive is pulled out of a node that runs, and put back.
+    PulledDrive {
+        /// The node.
+        node: usize,
+        /// The drive.
+        drive: usize,
+        /// How long it is away.
+        lasts: Duration,
+    },
     /// Writes and flushes of a drive fail, until somebody restores it.
     DriveError {
         /// The node.
@@ -207,6 +241,7 @@ impl Fault {
         match self {
             Fault::Crash { crash: Crash::Process, .. } => "crash",
             Fault::Crash { crash: Crash::PowerCut, .. } => "power-cut",
+            Fault::Stop { .. } => "stop",
             Fault::Blackout { .. } => "blackout",
             Fault::Manager { .. } => "manager-crash",
             Fault::SecondManager {} => "second-manager",
@@ -222,6 +257,8 @@ impl Fault {
             Fault::ClockStep { .. } => "clock-step",
             Fault::SlowDrive { .. } => "slow-drive",
             Fault::StuckDrive { .. } => "stuck-drive",
+            Fault::MissingDrive { .. } => "missing-drive",
+            Fault::PulledDrive { .. } => "pulled-drive",
             Fault::DriveError { .. } => "drive-error",
             Fault::Unreadable { .. } => "unreadable",
             Fault::Rot { .. } => "rot",
@@ -240,6 +277,9 @@ impl Fault {
             | Fault::Manager { away }
             | Fault::RotInMetadata { away, .. }
             | Fault::Replace { away, .. } => *away,
+            Fault::Stop { patience, away, .. } => *patience + *away,
+            Fault::MissingDrive { away, lasts, .. } => RESTART_PATIENCE + *away + *lasts + RESTART_PATIENCE,
+            Fault::PulledDrive { lasts, .. } => *lasts + RESTART_PATIENCE,
             Fault::Blackout { manager, nodes } => nodes.iter().copied().fold(*manager, Duration::max),
             Fault::Partition { lasts, .. }
             | Fault::Delay { lasts, .. }
@@ -263,9 +303,14 @@ impl Fault {
         let mut short = self.clone();
         match &mut short {
             Fault::Crash { away, .. }
+            | Fault::Stop { away, .. }
             | Fault::Manager { away }
             | Fault::RotInMetadata { away, .. }
             | Fault::Replace { away, .. } => *away /= by,
+            Fault::MissingDrive { away, lasts, .. } => {
+                *away /= by;
+                *lasts /= by;
+            }
             Fault::Blackout { manager, nodes } => {
                 *manager /= by;
                 nodes.iter_mut().for_each(|node| *node /= by);
@@ -275,6 +320,7 @@ impl Fault {
             | Fault::Stall { lasts, .. }
             | Fault::SlowDrive { lasts, .. }
             | Fault::StuckDrive { lasts, .. }
+            | Fault::PulledDrive { lasts, .. }
             | Fault::DriveError { lasts, .. }
             | Fault::Full { lasts } => *lasts /= by,
             Fault::Unreadable { scrub_after, .. } | Fault::Rot { scrub_after, .. } => *scrub_after /= by,

@@ -2,7 +2,7 @@
 
 use super::guard::destroys;
 use super::mend::usual_latency;
-use super::{Fault, Guard, Planned, Who};
+use super::{Fault, Guard, Planned, RESTART_PATIENCE, Who};
 use crate::bed::Bed;
 use crate::filler;
 use crate::workload::fill_block;
@@ -13,7 +13,7 @@ use weft_rt::sim::{self, Crash, ProcessId};
 use weft_rt::sync::{Either, race};
 use weft_rt::{Instant, now, random_below, sleep, sleep_until, spawn};
 use weft_store::{ExtentData, RegionMap, Store};
-use weft_types::{BLOCK_SIZE, BlockRange, ChunkIndex, DriveId, GroupId, ObjectId};
+use weft_types::{BLOCK_SIZE, BlockRange, ChunkIndex, DriveId, DriveState, GroupId, ObjectId};
 
 /// How often it is looked whether rot is healed.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -117,6 +117,16 @@ async fn strike(bed: &Rc<Bed>, guard: &Rc<Guard>, fault: &Fault, clients: &[Proc
             bed.kill_node(node, crash);
             after(away, move || this.start_node(node));
         }
+        Fault::Stop { node, patience, away } => {
+            if !bed.is_running(node) {
+                return false;
+            }
+            spawn(async move {
+                this.stop_node(node, patience).await;
+                sleep(away).await;
+                this.start_node(node);
+            });
+        }
         Fault::Blackout { manager, nodes } => {
             bed.kill_manager();
             (0..nodes.len()).for_each(|n| bed.kill_node(n, Crash::PowerCut));
@@ -189,6 +199,32 @@ async fn strike(bed: &Rc<Bed>, guard: &Rc<Guard>, fault: &Fault, clients: &[Proc
             disk.set_faults(|f| f.stuck = true);
             after(lasts, move || disk.set_faults(|f| f.stuck = false));
         }
+        Fault::MissingDrive { node, drive, in_order, away, lasts } => {
+            if !bed.is_running(node) || !bed.nodes[node].has_drive(drive) {
+                return false;
+            }
+            spawn(async move {
+                match in_order {
+                    true => this.stop_node(node, RESTART_PATIENCE).await,
+                    false => this.kill_node(node, Crash::PowerCut),
+                }
+                this.nodes[node].pull(drive);
+                sleep(away).await;
+                this.start_node(node);
+                sleep(lasts).await;
+                bring_back(&this, node, drive).await;
+            });
+        }
+        Fault::PulledDrive { node, drive, lasts } => {
+            if !bed.is_running(node) || !bed.nodes[node].has_drive(drive) {
+                return false;
+            }
+            bed.nodes[node].pull(drive);
+            spawn(async move {
+                sleep(lasts).await;
+                bring_back(&this, node, drive).await;
+            });
+        }
         Fault::DriveError { node, drive, lasts } => {
             let disk = bed.nodes[node].disks()[drive].clone();
             disk.set_faults(|f| f.write_error = Some(std::io::ErrorKind::Other));
@@ -248,6 +284,28 @@ async fn strike(bed: &Rc<Bed>, guard: &Rc<Guard>, fault: &Fault, clients: &[Proc
         }
     }
     true
+}
+
+/// Puts a drive back that was away, has its node start again so that it is found, and tells the fabric that it is sound, as
+/// people do. Nothing, if somebody has done so, or has put another one in its place.
+async fn bring_back(bed: &Rc<Bed>, node: usize, drive: usize) {
+    if !bed.nodes[node].put_back(drive) {
+        return;
+    }
+    bed.stop_node(node, RESTART_PATIENCE).await;
+    bed.start_node(node);
+    let id = bed.nodes[node].drive_at(drive);
+    in_time(is_served(bed, id)).await;
+    if bed.truth().drives.get(&id).is_some_and(|drive| drive.state == DriveState::Failed) {
+        bed.ask(ApiRequest::DriveRestore { id: id.to_string(), dry_run: false }).await;
+    }
+}
+
+/// Completes when a drive's node has opened it.
+async fn is_served(bed: &Bed, drive: DriveId) {
+    while bed.store(drive).is_none() {
+        sleep(LOOK_EVERY).await;
+    }
 }
 
 /// A block of data that two drives hold in the same version, settled.

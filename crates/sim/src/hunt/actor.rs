@@ -2,6 +2,7 @@
 
 use super::crowd;
 use super::stage::{Stage, chunk_block};
+use crate::bed::STOP_PATIENCE;
 use crate::clients::client_host;
 use crate::history::Value;
 use crate::manager_host;
@@ -309,7 +310,7 @@ pub async fn leave(stage: &Stage, node: usize) {
 
 /// A node starts again in order, with nothing in RAM.
 pub async fn start_cold(stage: &Stage, node: usize) {
-    stage.bed.stop_node(node).await;
+    stage.bed.stop_node(node, STOP_PATIENCE).await;
     stage.bed.start_node(node);
     sleep(Duration::from_millis(30)).await;
     becomes(stage, node, Role::InSync).await;
