@@ -60,10 +60,12 @@ impl Manager {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weft_rt::Instant;
 
     #[test]
     fn people_are_named_by_user_and_host() {
-        let name = |role, name: &str| name_of(&Peer { role, name: name.to_owned() });
+        let name =
+            |role, name: &str| name_of(&Peer { role, name: name.to_owned(), since: Instant::default() });
         assert_eq!(name(PeerRole::Tool, "ada@host-1 weft[7]"), "ada@host-1");
         assert_eq!(name(PeerRole::Tool, "some tool"), "some tool");
         assert_eq!(name(PeerRole::Client, "nbd ada@host-1 weft[7]"), "client nbd ada@host-1 weft[7]");

@@ -8,7 +8,7 @@ use crate::event::Subjects;
 use crate::manager::{Manager, wall_clock_ms};
 use std::collections::{BTreeMap, BTreeSet};
 use weft_membership::{AddDrive, Change, CreatePool, JoinNode, MoveNode};
-use weft_rt::{Mutation, mutated, now};
+use weft_rt::{Instant, Mutation, mutated, now};
 use weft_types::limits::DRIVES_PER_TARGET_MAX;
 use weft_types::{DriveId, DriveState, FabricMap, MapVersion, NodeId, PoolId};
 use weft_wire::Status;
@@ -22,20 +22,22 @@ pub(crate) const DEFAULT_POOL: &str = "default";
 
 impl Manager {
     /// Takes a target into the fabric: from now on it may ask for its lease. Returns its node, and the drives that
-    /// it must not serve because they are not its own.
+    /// it must not serve because they are not its own. A process is told by its incarnation, and by when it said hello on
+    /// the connection on which it joins.
     ///
     /// # Errors
-    /// If another target has its name. If it knows a newer map than this
+    /// If another target has its name, or a later process of this one has joined. If it knows a newer map than this
     /// manager: then the manager stops for good.
     pub(crate) fn join(
         &self,
         name: &str,
         addr: &str,
-        incarnation: u64,
+        (incarnation, hello): (u64, Instant),
         drives: Vec<DriveReport>,
     ) -> Result<(NodeId, Vec<(DriveId, String)>), Denied> {
         let map = self.map();
         check_reports(&drives)?;
+        self.check_is_newest(&map, name, incarnation, hello)?;
         if let Some(text) = what_is_newer(&map, &drives) {
             return Err(Denied::new(Status::NotReady, self.halt_as_stale(text)));
         }
@@ -48,7 +50,7 @@ impl Manager {
         let older = left_out.iter().filter(is_older).map(|r| r.id).collect();
         let node = self.enter_node(&map, name, addr)?;
         self.enter_drives(node, &drives)?;
-        let is_restart = self.note_join(node, incarnation, &drives, refused.clone(), older);
+        let is_restart = self.note_join(node, (incarnation, hello), &drives, refused.clone(), older);
         let verb = if is_restart { "is back with" } else { "is there with" };
         self.tell(
             "target-joined",
@@ -56,6 +58,25 @@ impl Manager {
             Subjects::node(name).and_drives(&self.map(), drives.iter().map(|d| d.id)),
         );
         Ok((node, refused.into_iter().collect()))
+    }
+
+    /// Refuses what a former process said before it ended, and what was on its way for so long that its successor has
+    /// joined: by then its drives may have come further, or be gone.
+    fn check_is_newest(
+        &self,
+        map: &FabricMap,
+        name: &str,
+        incarnation: u64,
+        hello: Instant,
+    ) -> Result<(), Denied> {
+        let state = self.state.borrow();
+        let member = map.node_named(name).and_then(|node| state.members.get(&node.id));
+        match member.is_some_and(|m| m.incarnation != Some(incarnation) && hello < m.hello_at) {
+            true => {
+                Err(Denied::new(Status::NotReady, format!("a later process of target '{name}' has joined")))
+            }
+            false => Ok(()),
+        }
     }
 
     /// Refuses a second machine under the name of one that is up; a target that was restarted elsewhere gets its
@@ -230,7 +251,7 @@ impl Manager {
     fn note_join(
         &self,
         node: NodeId,
-        incarnation: u64,
+        (incarnation, hello): (u64, Instant),
         drives: &[DriveReport],
         refused: BTreeMap<DriveId, String>,
         older: BTreeSet<DriveId>,
@@ -258,6 +279,7 @@ impl Manager {
             member.since_ms = wall_clock_ms();
         }
         member.incarnation = Some(incarnation);
+        member.hello_at = member.hello_at.max(hello);
         (member.joined_at, member.heard_at, member.granted) = (now, now, false);
         member.adopted = MapVersion(0);
         let sound = drives.iter().map(|d| d.id).filter(|drive| !member.failed.contains_key(drive));

@@ -45,7 +45,7 @@ impl Handler for Manager {
         let bytes = if request.head.is_empty() { &request.body } else { &request.head };
         match request.kind {
             Kind::Manage => match control::decode::<ManagerRequest>(bytes) {
-                Ok(request) => reply(self.on_behalf_of(name_of(&peer), self.manage(request)).await),
+                Ok(request) => reply(self.on_behalf_of(name_of(&peer), self.manage(&peer, request)).await),
                 Err(error) => Answer::error(Status::Invalid, error.to_string()),
             },
             Kind::Api => match weft_api::decode_request(bytes) {
@@ -74,11 +74,11 @@ fn reply(reply: Reply) -> Answer {
 }
 
 impl Manager {
-    async fn manage(self: &Rc<Self>, request: ManagerRequest) -> Reply {
+    async fn manage(self: &Rc<Self>, peer: &Peer, request: ManagerRequest) -> Reply {
         let done = |()| (ManagerAnswer::Done, None);
         match request {
             ManagerRequest::Join { node, addr, incarnation, drives } => {
-                let (node, refused) = self.join(&node, &addr, incarnation, drives)?;
+                let (node, refused) = self.join(&node, &addr, (incarnation, peer.since), drives)?;
                 let map = self.state.borrow().bytes.clone();
                 Ok((ManagerAnswer::Joined { node, refused }, Some(map)))
             }

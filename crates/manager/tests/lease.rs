@@ -262,6 +262,32 @@ fn what_a_former_process_said_of_its_drive_does_not_evict_the_present_one() {
     });
 }
 
+/// It would pass for the newest, and its drives, which hold less than the successor's, for older copies of themselves.
+#[test]
+fn a_join_of_a_former_process_that_arrives_after_its_successors_changes_nothing() {
+    Sim::new(22).block_on(async {
+        let (service, targets, _) = fabric(2).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        sleep(ms(500)).await;
+        let node = service.map().node_named(&targets[0].name).unwrap().id;
+        targets[0].commits.borrow_mut().insert(DriveId(1), 51);
+        let link = connect(PeerRole::Target(node)).await;
+        let late = targets[0].join();
+        targets[0].commits.borrow_mut().insert(DriveId(1), 55);
+        targets[0].start();
+        sleep(ms(500)).await;
+        let (status, text) = ask(&link, &late).await.unwrap_err();
+        assert!(status == Status::NotReady && text.contains("later process"), "{text}");
+        sleep(ms(500)).await;
+        assert!(roles(&service.map(), 1).iter().all(|r| *r == Role::InSync), "it was not evicted");
+        let events = ApiRequest::Events { after: 0, limit: None, filter: Default::default() };
+        let Ok(ApiAnswer::Events { events, .. }) = operate(events).await else { panic!("events") };
+        assert!(events.iter().all(|e| e.what != "drive-refused"), "{events:#?}");
+        let link = connect(PeerRole::Target(node)).await;
+        ask(&link, &late).await.expect("on a new connection it is the newest, for all that can be known");
+    });
+}
+
 #[test]
 fn a_join_that_arrives_after_the_word_of_a_failure_takes_nothing_back() {
     Sim::new(21).block_on(async {

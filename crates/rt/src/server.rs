@@ -1,7 +1,7 @@
 //! A connection from the side that answers: one task per request, bounded by the credits granted.
 
 use crate::frame::{Frame, FrameReader, FrameWriter};
-use crate::{Buf, Listener, Stream, spawn, timeout};
+use crate::{Buf, Instant, Listener, Stream, now, spawn, timeout};
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -28,6 +28,9 @@ pub struct Peer {
     pub role: PeerRole,
     /// Its name, for people.
     pub name: String,
+    /// When it said hello. Its first request is later, since that waits for the welcome: so of two processes that follow
+    /// each other, whatever the former still has on the way is from an earlier hello than any of the latter.
+    pub since: Instant,
 }
 
 /// A request as it arrived.
@@ -155,7 +158,7 @@ async fn greet<H: Handler>(reader: &mut FrameReader, writer: &FrameWriter, handl
     match welcome {
         Ok((hello, welcome)) => {
             writer.send(envelope(Status::Ok), &control::encode(&welcome), vec![]);
-            Some(Rc::new(Peer { role: hello.role, name: hello.name }))
+            Some(Rc::new(Peer { role: hello.role, name: hello.name, since: now() }))
         }
         Err(reason) => {
             let answer = Answer::error(Status::Refused, reason);

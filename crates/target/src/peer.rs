@@ -144,7 +144,7 @@ impl Target {
     /// Asks a drive of this very target, through the same admission as everyone.
     async fn call_self(&self, kind: Kind, head: Vec<u8>, body: Vec<Buf>) -> Reply {
         let role = PeerRole::Target(self.node().unwrap_or_default());
-        let peer = Rc::new(Peer { role, name: self.options.node_name.clone() });
+        let peer = Rc::new(Peer { role, name: self.options.node_name.clone(), since: now() });
         let request = Request { kind, number: 0, head: Buf::from(head), body: gather(body), one_way: false };
         // Boxed, because serving a request may lead to asking a peer again.
         let answer: Answer = Box::pin(self.shared().handle(peer, request)).await;
