@@ -54,6 +54,8 @@ pub enum BenchError {
         name: String,
         /// How it ended, and its words.
         message: String,
+        /// What it said to do.
+        hint: Option<String>,
     },
     /// The fabric under test did not come up.
     #[error("the fabric was not ready within {seconds} s: {missing}")]
@@ -100,7 +102,7 @@ pub enum BenchError {
 
 impl BenchError {
     /// What the user could do, where there is something.
-    pub fn hint(&self) -> Option<&'static str> {
+    pub fn hint(&self) -> Option<&str> {
         match self {
             BenchError::Request(error) => error.hint(),
             BenchError::HoldsData { .. } => Some(
@@ -110,8 +112,9 @@ impl BenchError {
             BenchError::NotReady { .. } | BenchError::Died { .. } => {
                 Some("is there memory for the drives (3 GiB)? the daemons' words are above")
             }
-            BenchError::Client { .. } => Some(
-                "it is `weft bench run` where it ran: is this version of weft there, and can it reach the fabric?",
+            BenchError::Client { hint: Some(hint), .. } => Some(hint),
+            BenchError::Client { hint: None, .. } => Some(
+                "it is a `weft bench` where it ran: is this version of weft there, and can it reach the fabric?",
             ),
             _ => None,
         }

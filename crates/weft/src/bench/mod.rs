@@ -1,15 +1,21 @@
 //! `weft bench`: the load generator, and the committed benchmark.
 
+mod compare;
 mod figures;
+mod files;
 mod matrix;
+mod places;
 mod rate;
 mod repair;
 mod run;
+mod start_workload;
 
+use compare::CompareArgs;
 use figures::FiguresArgs;
-use matrix::{CompareArgs, MatrixArgs};
+use matrix::MatrixArgs;
 use repair::RepairArgs;
 use run::RunArgs;
+use start_workload::StartWorkloadArgs;
 use weft_bench::BenchError;
 use weft_cli::{CliError, Globals};
 use weft_types::with_causes;
@@ -67,7 +73,29 @@ pub(crate) enum BenchCommand {
         weft bench matrix --on 'ssh host1' --on 'ssh host2' --fabric 10.0.0.1:4800 --out matrix.json\n  \
         weft bench compare before.json matrix.json")]
     Matrix(MatrixArgs),
-    /// Compare two results of `weft bench matrix`
+    /// Put one load on the fabric from many clients at once, in DISKSPD's terms
+    ///
+    /// Makes a volume of two copies for each client and writes all of it, then has all clients begin at the same time, each
+    /// a process of its own, here or on the machines that --on names. Their requests are added up, and their latencies
+    /// taken together; each client is a row, with what it did in each second on the page of --html. The volumes,
+    /// weft-bench-1 and so on, are deleted in the end, also after Ctrl-C.
+    ///
+    /// Options are those of DISKSPD, with its defaults: `-b4K -o32 -t8 -w100 -r -d60` is taken as it is there. Sizes are
+    /// powers of two, and volumes take the place of files.
+    ///
+    /// `cores` are processors that clients kept busy, `targets'` those of the targets, by their own count, over the middle
+    /// eight tenths of the time; `iops/core` is over both.
+    #[command(
+        after_long_help = "Examples:\n  weft bench start-workload -b 4K -o 32 -t 8 -w 100 -r -d 60\n  \
+        weft bench start-workload -b 4K -o 32 -t 4 -r -c 10G --clients 8 --html workload.html\n  \
+        weft bench start-workload -b 1M -o 4 -w 30 --on 'ssh host1' --on 'ssh host2' --out after.json\n  \
+        weft bench compare before.json after.json"
+    )]
+    StartWorkload(StartWorkloadArgs),
+    /// Compare two results of the same benchmark
+    ///
+    /// Takes what `weft bench matrix` or `weft bench start-workload` wrote with --out, and puts side by side what both have:
+    /// the same load from as many clients.
     #[command(after_long_help = "Examples:\n  weft bench compare before.json after.json")]
     Compare(CompareArgs),
 }
@@ -80,8 +108,9 @@ pub(crate) fn run(command: BenchCommand, globals: &Globals) -> Result<(), CliErr
         }
         BenchCommand::Figures(args) => figures::run(args),
         BenchCommand::Repair(args) => repair::run(args, globals.output()),
-        BenchCommand::Matrix(args) => matrix::run(args, &globals.place(), globals.output()),
-        BenchCommand::Compare(args) => matrix::compare(&args, globals.output()),
+        BenchCommand::Matrix(args) => matrix::run(&args, &globals.place(), globals.output()),
+        BenchCommand::StartWorkload(args) => start_workload::run(&args, &globals.place(), globals.output()),
+        BenchCommand::Compare(args) => compare::run(&args, globals.output()),
     }
 }
 
