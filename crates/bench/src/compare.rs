@@ -3,6 +3,7 @@
 use crate::BenchError;
 use crate::clients::{ClientsRun, Rates};
 use crate::findings::SCHEMA_VERSION;
+use crate::fio::FioJob;
 use crate::fleet::FleetLoad;
 use crate::matrix::Cell;
 use crate::report::{aligned, grouped, rounded};
@@ -21,6 +22,7 @@ struct Form {
 enum Found {
     Matrix { cells: Vec<Cell> },
     Workload { load: FleetLoad, clients: Vec<Nothing>, total: ClientsRun },
+    Fio { jobs: Vec<FioJob>, clients: Vec<Nothing>, total: ClientsRun },
 }
 
 /// A client, of which only matters that it is there.
@@ -67,7 +69,7 @@ pub struct Comparison {
     pub unmatched: usize,
 }
 
-/// Compares two results of [`crate::matrix()`] or of [`crate::fleet()`] that [`crate::Findings::write_json`] has written.
+/// Compares two results of [`crate::matrix()`], [`crate::fleet()`] or [`crate::fio()`] that [`crate::Findings::write_json`] has written.
 ///
 /// # Errors
 /// If a file cannot be read, is no such result, or both have nothing in common.
@@ -102,6 +104,11 @@ impl Found {
             Found::Workload { load, clients, total } => {
                 vec![Entry::of_all(load.what(), clients.len(), &total)]
             }
+            Found::Fio { jobs, clients, total } => {
+                let count = clients.len();
+                let all = Entry::of_all("all jobs".into(), count, &total);
+                jobs.iter().map(|job| Entry::of_job(job, count)).chain([all]).collect()
+            }
         }
     }
 }
@@ -115,6 +122,12 @@ impl Entry {
             rates: cell.median.rates,
             iops_per_core: Some(cell.median.iops_per_core),
         }
+    }
+
+    /// Which processors worked for this job alone, nobody knows.
+    fn of_job(job: &FioJob, clients: usize) -> Entry {
+        let load = job.name();
+        Entry { key: load.clone(), load, clients: clients as u32, rates: job.rates, iops_per_core: None }
     }
 
     fn of_all(load: String, clients: usize, total: &ClientsRun) -> Entry {
@@ -185,6 +198,7 @@ impl Compared {
 mod tests {
     use super::*;
     use crate::Findings;
+    use crate::fio::outcome::tests::figures as fio;
     use crate::fleet::outcome::tests::figures as workload;
     use crate::matrix::outcome::tests::figures as matrix;
     use std::path::PathBuf;
@@ -229,6 +243,18 @@ mod tests {
             assert!(compare(&one, &two).unwrap_err().to_string().contains("no load in common"));
             matrix().write_json(&two).unwrap();
             assert!(compare(&one, &two).unwrap_err().to_string().contains("no load in common"));
+        });
+    }
+
+    #[test]
+    fn jobs_of_fio_are_compared_each_and_all() {
+        in_folder("fio", |one, two| {
+            let figures = fio();
+            figures.write_json(&one).unwrap();
+            figures.without_latencies().write_json(&two).unwrap();
+            let found = compare(&one, &two).unwrap();
+            let ratios: Vec<_> = found.cells.iter().map(|cell| cell.iops_per_core_ratio).collect();
+            assert_eq!((ratios, found.cells[2].load.as_str()), (vec![None, None, Some(1.0)], "all jobs"));
         });
     }
 

@@ -4,8 +4,8 @@
 //! one on a volume of any fabric and tells what it did ([`RunReport`]). [`figures`] is the committed benchmark: it
 //! starts a fabric of its own from the weft binary, runs [`WORKLOADS`] beside a bare exchange of frames of the same
 //! sizes ([`Limit`]), and reports medians of the ratios; [`repair()`] does the same for resync, rebuild, scrubs and what
-//! drives write. On any fabric, [`matrix()`] has more and more client processes put loads of several sizes, and [`fleet()`] one load from all
-//! at once; [`compare()`] puts two of their results beside each other. This crate links neither target nor store nor manager: what it
+//! drives write. On any fabric, [`matrix()`] has more and more client processes put loads of several sizes, [`fleet()`] one load from all at
+//! once, and [`fio()`] the jobs of a file of fio's; [`compare()`] puts two of their results beside each other. This crate links neither target nor store nor manager: what it
 //! measures is what a user's processes do.
 
 pub mod affinity;
@@ -15,6 +15,7 @@ mod compare;
 mod error;
 mod figures;
 mod findings;
+mod fio;
 mod fleet;
 mod folder;
 mod idle;
@@ -45,6 +46,9 @@ pub use compare::{Compared, Comparison, compare};
 pub use error::BenchError;
 pub use figures::{Figures, FiguresOptions, figures};
 pub use findings::Findings;
+pub use fio::{
+    Direction, FioError, FioFigures, FioJob, FioOnVolume, FioOptions, JobFile, fio, fio_on_volume,
+};
 pub use fleet::{FleetFigures, FleetLoad, FleetOptions, fleet};
 pub use latency::Completed;
 pub use ledger::{Before, Ledger, Mismatch, Seen, Verified};

@@ -232,7 +232,11 @@ fn await_clients(bed: &Bed) {
     wait_until("clients are attached", || {
         let sessions = bed.json(&["session", "list"]);
         let clients = sessions["sessions"].as_array().map(Vec::as_slice).unwrap_or_default();
-        clients.iter().any(|one| one["client"].as_str().is_some_and(|name| name.starts_with("weft bench[")))
+        clients.iter().any(|one| {
+            one["client"]
+                .as_str()
+                .is_some_and(|name| ["weft bench[", "nbd "].iter().any(|prefix| name.starts_with(prefix)))
+        })
     });
 }
 
@@ -252,21 +256,71 @@ fn children(pid: u32) -> Vec<i32> {
 fn clients_that_end_early_end_the_workload_and_nothing_is_left() {
     let bed = Bed::new("bench-ended");
     bed.up(2, 1);
-    let long = ["bench", "start-workload", "-r", "-d", "1h", "-W0", "-c8M", "--clients", "2"];
+    fs::write(bed.path("long.fio"), "[job]\nrw=randread\ntime_based\nruntime=1h\n").expect("written");
+    let workload = ["bench", "start-workload", "-r", "-d", "1h", "-W0", "-c8M", "--clients", "2"];
+    let fio = ["bench", "fio", "long.fio", "--size", "8MiB", "--clients", "2"];
     for (is_killed, words) in [(true, "client 2 failed (signal: 9"), (false, "interrupted")] {
-        let mut running = bed.spawn(&long);
-        await_clients(&bed);
-        let clients = children(running.0.id());
-        assert_eq!(clients.len(), 2, "{clients:?}");
-        match is_killed {
-            true => bed::kill(*clients.iter().max().expect("there are two"), "KILL"),
-            false => bed::kill(running.0.id() as i32, "INT"),
+        for long in [&workload[..], &fio] {
+            let mut running = bed.spawn(long);
+            await_clients(&bed);
+            let clients = children(running.0.id());
+            assert_eq!(clients.len(), 2, "{clients:?}");
+            match is_killed {
+                true => bed::kill(*clients.iter().max().expect("there are two"), "KILL"),
+                false => bed::kill(running.0.id() as i32, "INT"),
+            }
+            let mut errors = String::new();
+            running.0.stderr.take().expect("it was asked for").read_to_string(&mut errors).expect("text");
+            assert_eq!(running.0.wait().expect("it is a child").code(), Some(1), "{errors}");
+            assert!(errors.contains(words), "{errors}");
+            assert_no_volumes(&bed);
+            assert!(
+                clients.iter().all(|pid| !bed::runs_in(*pid, Path::new("weft-bench-"))),
+                "a client is left"
+            );
         }
-        let mut errors = String::new();
-        running.0.stderr.take().expect("it was asked for").read_to_string(&mut errors).expect("text");
-        assert_eq!(running.0.wait().expect("it is a child").code(), Some(1), "{errors}");
-        assert!(errors.contains(words), "{errors}");
-        assert_no_volumes(&bed);
-        assert!(clients.iter().all(|pid| !bed::runs_in(*pid, Path::new("weft-bench-"))), "a client is left");
     }
+}
+
+#[test]
+fn fio_runs_a_job_file_on_all_clients_and_says_what_it_cannot() {
+    let mut bed = Bed::new("bench-fio");
+    bed.up(2, 1);
+    let jobs = "[global]\nioengine=libaio\nfilename=/dev/none\nbs=4k\niodepth=4\ntime_based\nruntime=1\n\
+                [mix]\nrw=randrw\n[after]\nstonewall\nrw=read\nbs=64k\nnumjobs=2\n";
+    fs::write(bed.path("jobs.fio"), jobs).expect("written");
+    let fio = |bed: &Bed, rest: &[&str]| bed.weft(&[&["bench", "fio", "jobs.fio"], rest].concat());
+    let said = fio(&bed, &["--clients", "2", "--size", "8MiB", "--out", "one.json", "--html", "one.html"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.out.contains("over NBD") && said.out.contains("iops/core"), "{said:?}");
+    let result: Value =
+        serde_json::from_slice(&fs::read(bed.path("one.json")).expect("it was written")).unwrap();
+    let jobs = result["jobs"].as_array().expect("a list");
+    let names: Vec<String> = jobs.iter().map(|job| format!("{} {}", job["job"], job["direction"])).collect();
+    assert_eq!(names, [r#""mix" "read""#, r#""mix" "write""#, r#""after" "read""#]);
+    let sum =
+        |of: &Value, keys: [&str; 2]| keys.map(|key| of[key].as_f64().expect("a number")).iter().sum::<f64>();
+    let total = &result["total"];
+    assert!(jobs.iter().all(|job| sum(job, ["p99_us", "p50_us"]) > 0.0), "{result}");
+    assert!(sum(total, ["client_cores", "target_cores"]) > 0.0 && total["iops_per_core"] != 0.0, "{result}");
+    assert_eq!(result["clients"].as_array().map(Vec::len), Some(2));
+    assert!(result["fio_version"].as_str().is_some_and(|version| version.starts_with("fio-3")), "{result}");
+    assert_balanced(&fs::read_to_string(bed.path("one.html")).expect("it was written"));
+    let same = bed.json(&["bench", "compare", "one.json", "one.json"]);
+    assert_eq!(same["cells"].as_array().map(Vec::len), Some(4), "three jobs, and all: {same}");
+    assert_no_volumes(&bed);
+
+    bed.ok(&["volume", "create", "data", "--size", "8MiB"]);
+    assert_eq!(fio(&bed, &["--volume", "data"]).code, 0, "it is empty");
+    fio(&bed, &["--volume", "data"]).fails(4, &["'data' holds data", "--overwrite"]);
+    fio(&bed, &["--volume", "none"]).fails(1, &["none"]);
+    fio(&bed, &["--overwrite"]).fails(2, &["--volume"]);
+    let says = |bed: &Bed, code, words| fio(bed, &[]).fails(code, &[words]);
+    fs::write(bed.path("jobs.fio"), "[job]\nrw=read\nbogus=1\n").expect("written");
+    says(&bed, 2, "refused by fio: Bad option <bogus=1>");
+    fs::write(bed.path("jobs.fio"), "[global]\nrw=read\n").expect("written");
+    says(&bed, 2, "has no job");
+    fs::write(bed.path("jobs.fio"), "[job]\nrw=read\n").expect("written");
+    bed.env = vec![("PATH", "/nowhere")];
+    says(&bed, 1, "fio is not installed");
 }

@@ -1,6 +1,6 @@
 //! What a benchmark on a fabric was measured on: it stands at the head of every such result.
 
-use super::{COPIES, ClientPlaces};
+use super::ClientPlaces;
 use crate::BenchError;
 use crate::affinity;
 use crate::machine::Machine;
@@ -27,16 +27,20 @@ impl MeasuredOn {
         MeasuredOn { machine, weft_version: env!("CARGO_PKG_VERSION"), layout, on: places.commands() }
     }
 
-    /// Looks at this machine and the fabric, on which the volumes have the benchmark's copies.
+    /// Looks at this machine and the fabric, on which the volumes have so many copies.
     ///
     /// # Errors
     /// Those of [`Tool::ask`], and of the operating system.
-    pub(crate) async fn look(tool: &mut Tool, places: &ClientPlaces) -> Result<MeasuredOn, BenchError> {
+    pub(crate) async fn look(
+        tool: &mut Tool,
+        places: &ClientPlaces,
+        copies: u8,
+    ) -> Result<MeasuredOn, BenchError> {
         let ApiAnswer::Status(status) = tool.ask("status", &ApiRequest::Status {}).await? else {
             return Err(not_an_answer("status"));
         };
         let drives: usize = status.nodes.iter().map(|node| node.drives).sum();
-        let layout = format!("{} nodes with {drives} drives, {COPIES} copies", status.nodes.len());
+        let layout = format!("{} nodes with {drives} drives, {copies} copies", status.nodes.len());
         let machine = Machine::describe(affinity::own_cores()?.len()).with_commit();
         Ok(MeasuredOn::new(machine, layout, places))
     }

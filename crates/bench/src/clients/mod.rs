@@ -11,9 +11,9 @@ mod volumes;
 
 pub use measured_on::MeasuredOn;
 pub use order::ClientSecond;
-pub(crate) use order::{ClientResult, Order};
-pub(crate) use outcome::cores;
+pub(crate) use order::{ClientResult, ClientSide, Order};
 pub use outcome::{ClientRow, ClientsRun, Rates, Together};
+pub(crate) use outcome::{cores, cpu_s};
 pub(crate) use running::{Begin, Clients};
 pub(crate) use volumes::{COPIES, own_volume, with_volumes};
 

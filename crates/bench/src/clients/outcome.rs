@@ -1,7 +1,7 @@
 //! What clients did, each and together, and the processors that it took: as figures, as a table, and as charts.
 
+use super::ClientPlaces;
 use super::order::{ClientResult, ClientSecond};
-use super::{ClientPlaces, own_volume};
 use crate::latency::Completed;
 use crate::machine::Machine;
 use crate::report::{grouped, median, rounded};
@@ -139,7 +139,7 @@ pub struct ClientRow {
     pub volume: String,
     /// Reads per second.
     pub reads_per_s: f64,
-    /// Writes per second.
+    /// Writes per second, and trims.
     pub writes_per_s: f64,
     /// All of its requests.
     #[serde(flatten)]
@@ -161,16 +161,21 @@ pub struct Together {
 }
 
 impl Together {
-    /// Of clients that each had a volume of their own.
-    pub(crate) fn new(places: &ClientPlaces, results: Vec<ClientResult>, target_cores: f64) -> Together {
+    /// Of clients that each had a volume of their own, of these.
+    pub(crate) fn new(
+        places: &ClientPlaces,
+        volumes: &[String],
+        results: Vec<ClientResult>,
+        target_cores: f64,
+    ) -> Together {
         let total = ClientsRun::new(&results, target_cores);
-        let row = |(n, result): (usize, ClientResult)| {
+        let row = |(n, (result, volume)): (usize, (ClientResult, &String))| {
             let run = ClientsRun::new(std::slice::from_ref(&result), 0.0);
             let rate = |requests: u64| rounded(requests as f64 / result.elapsed_s.max(1e-9), 0.1);
             ClientRow {
                 client: n as u32 + 1,
                 on: places.of(n as u32).join(" "),
-                volume: own_volume(n as u32),
+                volume: volume.clone(),
                 reads_per_s: rate(result.reads.requests),
                 writes_per_s: rate(result.writes.requests),
                 rates: run.rates,
@@ -180,7 +185,7 @@ impl Together {
                 seconds: result.seconds,
             }
         };
-        Together { clients: results.into_iter().enumerate().map(row).collect(), total }
+        Together { clients: results.into_iter().zip(volumes).enumerate().map(row).collect(), total }
     }
 
     /// A row for each client, one for all, and the titles before them.
@@ -254,6 +259,11 @@ fn worked(before: &FabricLoad, after: &FabricLoad) -> Vec<(u64, u64)> {
     after.nodes.iter().filter_map(of).collect()
 }
 
+/// CPU seconds of all targets between two looks at their counters.
+pub(crate) fn cpu_s(before: &FabricLoad, after: &FabricLoad) -> f64 {
+    worked(before, after).into_iter().map(|(cpu_us, _)| cpu_us as f64 / 1e6).sum()
+}
+
 /// CPU seconds per second of all targets between two looks at their counters.
 pub(crate) fn cores(before: &FabricLoad, after: &FabricLoad) -> f64 {
     let worked = worked(before, after).into_iter().filter(|(_, passed_us)| *passed_us > 0);
@@ -284,7 +294,8 @@ mod tests {
         let on = vec![vec!["ssh".into(), "a".into()], vec!["ssh".into(), "b".into()]];
         let places = ClientPlaces { program: "weft".into(), managers: vec![], on };
         let results = vec![client(1000, 1.0, 100), client(500, 1.0, 100), client(1000, 1.0, 300)];
-        let together = Together::new(&places, results, 0.5);
+        let volumes = ["a", "b", "c"].map(str::to_owned);
+        let together = Together::new(&places, &volumes, results, 0.5);
         assert_eq!((together.total.rates.iops, together.total.fairness), (2500.0, 0.5));
         let rows = together.rows();
         assert!(rows.iter().all(|row| row.len() == rows[0].len()), "{rows:?}");

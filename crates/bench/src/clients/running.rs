@@ -2,7 +2,7 @@
 
 use super::ClientPlaces;
 use crate::BenchError;
-use crate::subprocess::{Ended, LOOKED_AT, Subprocess};
+use crate::subprocess::{LOOKED_AT, Subprocess};
 use serde::de::DeserializeOwned;
 use std::process::Command;
 use std::time::Duration;
@@ -89,8 +89,11 @@ impl Clients {
         }
         let read = |client: Client| {
             let said = client.said.unwrap_or_default();
-            serde_json::from_str(&said)
-                .map_err(|e| failed(client.process.name(), format!("its answer is no result: {e}"), None))
+            serde_json::from_str(&said).map_err(|e| BenchError::Client {
+                name: client.process.name().to_owned(),
+                message: format!("its answer is no result: {e}"),
+                hint: None,
+            })
         };
         self.0.into_iter().map(read).collect()
     }
@@ -100,22 +103,10 @@ impl Clients {
         for client in self.0.iter_mut().filter(|client| client.said.is_none()) {
             let Some(ended) = client.process.ended()? else { continue };
             if !ended.status.success() {
-                return Err(refused(client.process.name(), &ended));
+                return Err(ended.refusal(client.process.name()));
             }
             client.said = Some(ended.out);
         }
         Ok(self.0.iter().all(|client| client.said.is_some()))
     }
-}
-
-fn failed(name: &str, message: String, hint: Option<String>) -> BenchError {
-    BenchError::Client { name: name.to_owned(), message, hint }
-}
-
-/// With what it said when it failed: the message and the hint of a document, or whatever stands there.
-fn refused(name: &str, ended: &Ended) -> BenchError {
-    let document: serde_json::Value = serde_json::from_str(ended.words()).unwrap_or_default();
-    let text = |key: &str| document["error"][key].as_str().map(str::to_owned);
-    let message = text("message").unwrap_or_else(|| ended.words().to_owned());
-    failed(name, format!("{}: {message}", ended.status), text("hint"))
 }

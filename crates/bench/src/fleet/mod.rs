@@ -7,7 +7,9 @@ pub(crate) mod outcome;
 pub use outcome::FleetFigures;
 
 use crate::BenchError;
-use crate::clients::{ClientPlaces, MeasuredOn, Order, Together, own_volume, run_together, with_volumes};
+use crate::clients::{
+    COPIES, ClientPlaces, MeasuredOn, Order, Together, own_volume, run_together, with_volumes,
+};
 use crate::plan::Pattern;
 use crate::progress::progress;
 use crate::run::refusal;
@@ -81,16 +83,20 @@ pub fn fleet(options: &FleetOptions) -> Result<FleetFigures, BenchError> {
     weft_rt::block_on(async move {
         let mut tool = Tool::new(options.places.managers.clone());
         let volumes: Vec<String> = (0..options.clients).map(own_volume).collect();
-        let measure = async |tool: &mut Tool| measure(tool, &options).await;
+        let measure = async |tool: &mut Tool| measure(tool, &options, &volumes).await;
         with_volumes(&mut tool, &options.places, &volumes, options.volume_bytes, measure).await
     })?
 }
 
-async fn measure(tool: &mut Tool, options: &FleetOptions) -> Result<FleetFigures, BenchError> {
-    let on = MeasuredOn::look(tool, &options.places).await?;
+async fn measure(
+    tool: &mut Tool,
+    options: &FleetOptions,
+    volumes: &[String],
+) -> Result<FleetFigures, BenchError> {
+    let on = MeasuredOn::look(tool, &options.places, COPIES).await?;
     let FleetLoad { block_bytes, threads, outstanding, write_percent, pattern } = options.load;
-    let order = |n: u32| Order {
-        volume: own_volume(n),
+    let order = |(n, volume): (usize, &String)| Order {
+        volume: volume.clone(),
         block_bytes,
         jobs: threads,
         depth: outstanding,
@@ -98,11 +104,11 @@ async fn measure(tool: &mut Tool, options: &FleetOptions) -> Result<FleetFigures
         read_percent: 100 - write_percent.min(100),
         runtime: options.duration,
         warm_up: options.warm_up,
-        seed: u64::from(n) << 32,
+        seed: (n as u64) << 32,
     };
     progress(&format!("{} clients for {} s", options.clients, options.duration.as_secs_f64()));
     let span = (options.warm_up, options.duration);
-    let orders = (0..options.clients).map(order);
+    let orders = volumes.iter().enumerate().map(order);
     let (results, target_cores) = run_together(tool, &options.places, orders, span).await?;
-    Ok(FleetFigures::new(on, options, Together::new(&options.places, results, target_cores)))
+    Ok(FleetFigures::new(on, options, Together::new(&options.places, volumes, results, target_cores)))
 }

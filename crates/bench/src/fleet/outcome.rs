@@ -105,7 +105,8 @@ pub(crate) mod tests {
             volume_bytes: 1 << 30,
         };
         let results = vec![result(1000, 1.0, 100), result(500, 1.0, 100), result(1000, 1.0, 300)];
-        FleetFigures::new(measured_on(&[]), &options, Together::new(&places, results, 0.5))
+        let volumes = ["a", "b", "c"].map(str::to_owned);
+        FleetFigures::new(measured_on(&[]), &options, Together::new(&places, &volumes, results, 0.5))
     }
 
     #[test]

@@ -10,7 +10,9 @@ mod page;
 pub use outcome::{Cell, MatrixFigures};
 
 use crate::BenchError;
-use crate::clients::{ClientPlaces, ClientsRun, MeasuredOn, Order, own_volume, run_together, with_volumes};
+use crate::clients::{
+    COPIES, ClientPlaces, ClientsRun, MeasuredOn, Order, own_volume, run_together, with_volumes,
+};
 use crate::plan::Pattern;
 use crate::progress::progress;
 use crate::tool::Tool;
@@ -125,7 +127,7 @@ pub fn matrix(options: &MatrixOptions) -> Result<MatrixFigures, BenchError> {
 }
 
 async fn measure(tool: &mut Tool, options: &MatrixOptions) -> Result<MatrixFigures, BenchError> {
-    let on = MeasuredOn::look(tool, &options.places).await?;
+    let on = MeasuredOn::look(tool, &options.places, COPIES).await?;
     let mut cells = Vec::new();
     for volumes in &options.volumes {
         for load in &options.loads {
