@@ -254,8 +254,11 @@ fn children(pid: u32) -> Vec<i32> {
 
 #[test]
 fn clients_that_end_early_end_the_workload_and_nothing_is_left() {
-    let bed = Bed::new("bench-ended");
+    let mut bed = Bed::new("bench-ended");
     bed.up(2, 1);
+    // A client that is killed cannot remove its own folder.
+    let folder: &'static str = Box::leak(bed.dir.to_string_lossy().into_owned().into_boxed_str());
+    bed.env = vec![("TMPDIR", folder)];
     fs::write(bed.path("long.fio"), "[job]\nrw=randread\ntime_based\nruntime=1h\n").expect("written");
     let workload = ["bench", "start-workload", "-r", "-d", "1h", "-W0", "-c8M", "--clients", "2"];
     let fio = ["bench", "fio", "long.fio", "--size", "8MiB", "--clients", "2"];
