@@ -5,6 +5,7 @@
 
 use crate::BenchError;
 use crate::affinity;
+use crate::folder::Folder;
 use crate::process::{Daemon, cpu_seconds};
 use crate::tool::{Tool, not_an_answer};
 use std::net::TcpListener;
@@ -65,30 +66,6 @@ pub struct Bed {
     drives: Option<Folder>,
 }
 
-/// A temporary folder, removed when dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn create(parent: &Path) -> Result<Folder, BenchError> {
-        let path =
-            parent.join(format!("weft-bench-{}-{:08x}", std::process::id(), weft_rt::random_u64() as u32));
-        std::fs::create_dir(&path).map_err(|source| BenchError::File {
-            action: "create",
-            path: path.clone(),
-            source,
-        })?;
-        Ok(Folder(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            tracing::warn!(path = %self.0.display(), %error, "the folder stays behind");
-        }
-    }
-}
-
 impl Bed {
     /// Starts the processes and waits until the fabric is healthy.
     ///
@@ -99,7 +76,7 @@ impl Bed {
         let drives = options.drives_in.as_deref().map(Folder::create).transpose()?;
         let ports = free_ports(1 + options.nodes as usize)?;
         let addr = loopback(ports[0]);
-        let manager = start_manager(options, &addr, &folder.0)?;
+        let manager = start_manager(options, &addr, folder.path())?;
         let manager_addr: Addr = addr.parse().expect("loopback and a port are an address");
         let tool = Tool::new(vec![manager_addr.clone()]);
         let mut bed = Bed { nodes: vec![], manager, manager_addr, tool, _folder: folder, drives };
@@ -280,14 +257,14 @@ impl Bed {
             for d in 1..=options.drives {
                 drives.push(match (&self.drives, &fabric) {
                     (Some(folder), Some(fabric)) => {
-                        let path = folder.0.join(format!("{name}-drive-{d}"));
+                        let path = folder.path().join(format!("{name}-drive-{d}"));
                         format(&options.program, &path, options.drive_bytes, fabric)?;
                         path.display().to_string()
                     }
                     _ => format!("mem:{}", options.drive_bytes),
                 });
             }
-            let log = self._folder.0.join(format!("{name}.log"));
+            let log = self._folder.path().join(format!("{name}.log"));
             let arguments = node_arguments(&name, &manager, *port, &drives);
             self.nodes.push(Daemon::start(&name, &options.program, &arguments, &log)?);
         }
@@ -414,18 +391,5 @@ mod tests {
             "node run --name node-1 --manager 127.0.0.1:1 --listen 127.0.0.1:2 \
              --drive mem:134217728 --drive /a drive"
         );
-    }
-
-    #[test]
-    fn a_folder_is_gone_once_nobody_needs_it() {
-        weft_rt::block_on(async {
-            let folder = Folder::create(&std::env::temp_dir()).expect("there is room");
-            let path = folder.0.clone();
-            std::fs::write(path.join("file"), "x").expect("it is there");
-            drop(folder);
-            assert!(!path.exists());
-            assert!(Folder::create(&path).is_err());
-        })
-        .expect("the executor starts");
     }
 }

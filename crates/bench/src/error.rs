@@ -1,5 +1,6 @@
 //! What can go wrong while measuring.
 
+use crate::fio::FioError;
 use std::io;
 use std::path::PathBuf;
 use weft_client::ClientError;
@@ -47,13 +48,15 @@ pub enum BenchError {
         /// The end of its log.
         log: String,
     },
-    /// A client of several, a process of its own, did not do its part.
+    /// A client of several, or what serves one, did not do its part: a process of its own.
     #[error("{name} failed ({message})")]
     Client {
         /// Which.
         name: String,
         /// How it ended, and its words.
         message: String,
+        /// What it said to do.
+        hint: Option<String>,
     },
     /// The fabric under test did not come up.
     #[error("the fabric was not ready within {seconds} s: {missing}")]
@@ -87,6 +90,9 @@ pub enum BenchError {
         /// Where, in bytes.
         offset: u64,
     },
+    /// fio, which other people's measurements are made with.
+    #[error(transparent)]
+    Fio(#[from] FioError),
     /// It was ended before anything was measured.
     #[error("interrupted before anything was measured")]
     Interrupted,
@@ -100,18 +106,20 @@ pub enum BenchError {
 
 impl BenchError {
     /// What the user could do, where there is something.
-    pub fn hint(&self) -> Option<&'static str> {
+    pub fn hint(&self) -> Option<&str> {
         match self {
             BenchError::Request(error) => error.hint(),
             BenchError::HoldsData { .. } => Some(
-                "pass --overwrite if its data is of no use any more; --rw read only reads, and another volume is made \
-                 with `weft volume create`",
+                "pass --overwrite if its data is of no use any more; a load that only reads destroys nothing, and another \
+                 volume is made with `weft volume create`",
             ),
+            BenchError::Fio(error) => Some(error.hint()),
             BenchError::NotReady { .. } | BenchError::Died { .. } => {
                 Some("is there memory for the drives (3 GiB)? the daemons' words are above")
             }
-            BenchError::Client { .. } => Some(
-                "it is `weft bench run` where it ran: is this version of weft there, and can it reach the fabric?",
+            BenchError::Client { hint: Some(hint), .. } => Some(hint),
+            BenchError::Client { hint: None, .. } => Some(
+                "it is a `weft bench` where it ran: is this version of weft there, and can it reach the fabric?",
             ),
             _ => None,
         }

@@ -178,7 +178,11 @@ fn nothing() -> LoadResult {
 }
 
 /// Fails if there is data in these bytes of a volume.
-async fn check_empty(volume: &Volume, range: &Range<u64>, stop: &Arc<AtomicBool>) -> Result<(), BenchError> {
+pub(crate) async fn check_empty(
+    volume: &Volume,
+    range: &Range<u64>,
+    stop: &Arc<AtomicBool>,
+) -> Result<(), BenchError> {
     let next = Rc::new(Cell::new(range.start));
     let found: Rc<Cell<Option<u64>>> = Rc::default();
     let ask = || {

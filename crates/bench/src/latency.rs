@@ -30,6 +30,14 @@ impl Completed {
         self.latency_ns.saturating_record(latency.as_nanos() as u64);
     }
 
+    /// Counts so many requests that took so many nanoseconds, for each pair of these.
+    pub(crate) fn add_counted(&mut self, counted: &[(u64, u64)]) {
+        for (ns, count) in counted {
+            self.requests += count;
+            self.latency_ns.saturating_record_n(*ns, *count);
+        }
+    }
+
     /// Counts what is counted there as well.
     pub(crate) fn add(&mut self, other: &Completed) {
         self.requests += other.requests;

@@ -4,13 +4,20 @@
 //! one on a volume of any fabric and tells what it did ([`RunReport`]). [`figures`] is the committed benchmark: it
 //! starts a fabric of its own from the weft binary, runs [`WORKLOADS`] beside a bare exchange of frames of the same
 //! sizes ([`Limit`]), and reports medians of the ratios; [`repair()`] does the same for resync, rebuild, scrubs and what
-//! drives write; [`matrix()`] has more and more client processes put loads on any fabric. This crate links neither target nor store nor manager: what
-//! it measures is what a user's processes do.
+//! drives write. On any fabric, [`matrix()`] has more and more client processes put loads of several sizes, [`fleet()`] one load from all at
+//! once, and [`fio()`] the jobs of a file of fio's; [`compare()`] puts two of their results beside each other. This crate links neither target nor store nor manager: what it
+//! measures is what a user's processes do.
 
 pub mod affinity;
 mod bed;
+mod clients;
+mod compare;
 mod error;
 mod figures;
+mod findings;
+mod fio;
+mod fleet;
+mod folder;
 mod idle;
 mod job;
 mod latency;
@@ -28,22 +35,27 @@ mod repair;
 mod report;
 mod run;
 mod stamp;
+mod subprocess;
 mod timeline;
 mod tool;
 mod workload;
 
 pub use bed::{Bed, BedOptions, NewVolume};
+pub use clients::{ClientPlaces, ClientRow, ClientSecond, ClientsRun, MeasuredOn, Rates, Together};
+pub use compare::{Compared, Comparison, compare};
 pub use error::BenchError;
 pub use figures::{Figures, FiguresOptions, figures};
+pub use findings::Findings;
+pub use fio::{
+    Direction, FioError, FioFigures, FioJob, FioOnVolume, FioOptions, JobFile, fio, fio_on_volume,
+};
+pub use fleet::{FleetFigures, FleetLoad, FleetOptions, fleet};
 pub use latency::Completed;
 pub use ledger::{Before, Ledger, Mismatch, Seen, Verified};
 pub use limit::{Limit, Shape};
 pub use load::{Amount, Load, LoadResult, Ran, Schedule, Watch};
 pub use machine::Machine;
-pub use matrix::{
-    Cell, Comparison, MATRIX_LOADS, MatrixFigures, MatrixLoad, MatrixOptions, MatrixRun, Volumes, compare,
-    matrix,
-};
+pub use matrix::{Cell, MATRIX_LOADS, MatrixFigures, MatrixLoad, MatrixOptions, Volumes, matrix};
 pub use outcome::{Failure, LoadFacts, RunReport, Side, VerifyFacts};
 pub use plan::Pattern;
 pub use process::{Daemon, cpu_seconds};

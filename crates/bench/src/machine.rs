@@ -1,6 +1,6 @@
 //! What a result was measured on.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::process::{Command, Stdio};
 use std::{fmt, fs};
 use weft_api::Timestamp;
@@ -9,7 +9,7 @@ use weft_api::Timestamp;
 const UNKNOWN: &str = "unknown";
 
 /// The machine and the code, as far as they bear on a figure.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's name.
     pub cpu: String,

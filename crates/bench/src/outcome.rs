@@ -230,10 +230,7 @@ impl RunReport {
             0 => "writes".to_owned(),
             share => format!("{share} % reads, {} % writes", 100 - share),
         };
-        let pattern = match load.pattern {
-            Pattern::Random => "random",
-            Pattern::Sequential => "sequential",
-        };
+        let pattern = load.pattern.word();
         let jobs = if load.jobs == 1 { String::new() } else { format!(" in each of {} jobs", load.jobs) };
         let rate = load.per_second_max.map(|rate| format!(", at most {}/s", rate_text(rate)));
         let ended = if self.interrupted { ", interrupted" } else { "" };

@@ -4,13 +4,23 @@ use crate::load::Load;
 use std::ops::Range;
 
 /// In which order a load goes over the volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
     /// Evenly distributed, aligned to the block size.
     Random,
     /// One block after the other, from the beginning again at the end.
     Sequential,
+}
+
+impl Pattern {
+    /// In a word.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Pattern::Random => "random",
+            Pattern::Sequential => "sequential",
+        }
+    }
 }
 
 /// One request.

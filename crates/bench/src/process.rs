@@ -1,13 +1,13 @@
-//! Processes of the fabric under test, and the CPU time of any process.
+//! Processes that a measurement starts, and the CPU time of any process.
 //!
-//! A process that was started here is ended here, whatever happens: by [`Daemon`]'s drop, or by the kernel
-//! when the thread that started it is gone.
+//! A process that was started here is ended here, whatever happens: by the drop of its [`Process`], or by the kernel when
+//! the thread that started it is gone.
 
 use crate::BenchError;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a process may take to end cleanly: a checkpoint of the largest drives that a benchmark uses.
@@ -16,88 +16,50 @@ const STOP_PATIENCE: Duration = Duration::from_secs(10);
 /// How much of a process's log is shown when it ends early, in lines.
 const LOG_LINES: usize = 12;
 
-/// A process that was started for a measurement.
+/// A child process: asked to end, or killed if it does not, when this is dropped.
 #[derive(Debug)]
-pub struct Daemon {
+pub(crate) struct Process {
     name: String,
     child: Child,
-    log: PathBuf,
 }
 
-/// Has the kernel end the process when the thread that starts it is gone.
-pub(crate) fn end_with_starter(command: &mut Command) {
-    // SAFETY: between fork and exec only prctl is called, which is async-signal-safe and allocates nothing.
-    unsafe {
-        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
-            0 => Ok(()),
-            _ => Err(std::io::Error::last_os_error()),
-        });
-    }
-}
-
-impl Daemon {
-    /// Starts the program; its standard error goes to the log.
+impl Process {
+    /// Starts it: called so in what is said of it.
     ///
     /// # Errors
-    /// If the log cannot be made or the program not be started.
-    pub fn start(name: &str, program: &Path, arguments: &[String], log: &Path) -> Result<Daemon, BenchError> {
-        let file = |action| move |source| BenchError::File { action, path: log.to_owned(), source };
-        let out = File::create(log).map_err(file("create"))?;
-        let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(out);
-        end_with_starter(&mut command);
-        let child = command.spawn().map_err(|source| BenchError::File {
-            action: "start",
-            path: program.to_owned(),
-            source,
-        })?;
-        Ok(Daemon { name: name.to_owned(), child, log: log.to_owned() })
+    /// If there is no such program.
+    pub(crate) fn start(name: &str, command: &mut Command) -> Result<Process, BenchError> {
+        end_with_starter(command);
+        let path = PathBuf::from(command.get_program());
+        let child = command.spawn().map_err(|source| BenchError::File { action: "start", path, source })?;
+        Ok(Process { name: name.to_owned(), child })
     }
 
-    /// The process's number.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Fails if it has ended.
-    ///
-    /// # Errors
-    /// [`BenchError::Died`] with the end of its log.
-    pub fn check(&mut self) -> Result<(), BenchError> {
-        let ended = self.child.try_wait();
-        match ended.map_err(|source| BenchError::System { action: "look after a process", source })? {
-            None => Ok(()),
-            Some(status) => Err(BenchError::Died {
-                name: self.name.clone(),
-                how: status.to_string(),
-                log: last_lines(&fs::read_to_string(&self.log).unwrap_or_default(), LOG_LINES),
-            }),
-        }
-    }
-
-    /// What it is called.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Stops it where it is, until [`Daemon::thaw`].
-    ///
-    /// # Errors
-    /// Those of the operating system.
-    pub fn freeze(&self) -> Result<(), BenchError> {
-        self.signal(libc::SIGSTOP).map_err(|source| BenchError::System { action: "freeze a process", source })
+    /// Its number.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
-    /// Lets it go on.
+    /// Its pipes: to it, its data, and what it says besides; each only once, and where there is one.
+    pub(crate) fn pipes(&mut self) -> (Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>) {
+        (self.child.stdin.take(), self.child.stdout.take(), self.child.stderr.take())
+    }
+
+    /// How it ended, if it has.
     ///
     /// # Errors
     /// Those of the operating system.
-    pub fn thaw(&self) -> Result<(), BenchError> {
-        self.signal(libc::SIGCONT).map_err(|source| BenchError::System { action: "thaw a process", source })
+    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>, BenchError> {
+        let ended = self.child.try_wait();
+        ended.map_err(|source| BenchError::System { action: "look after a process", source })
     }
 
     /// Ends it at once.
-    pub fn kill(mut self) {
+    pub(crate) fn kill(&mut self) {
         // It may have ended by itself; then there is nothing to do.
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -126,7 +88,7 @@ impl Daemon {
     }
 }
 
-impl Drop for Daemon {
+impl Drop for Process {
     /// Ends the process: asks first, and does not wait for ever.
     fn drop(&mut self) {
         if self.has_ended() {
@@ -141,13 +103,99 @@ impl Drop for Daemon {
             std::thread::sleep(Duration::from_millis(5));
         }
         tracing::warn!(process = self.name, "does not end, and is killed");
-        // It may have ended between the last look and now; then there is nothing to do.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
     }
 }
 
-fn last_lines(text: &str, count: usize) -> String {
+/// Has the kernel end the process when the thread that starts it is gone, and lets it hear signals, which this thread may
+/// hold back.
+fn end_with_starter(command: &mut Command) {
+    // SAFETY: between fork and exec only functions are called that are async-signal-safe and allocate nothing; a
+    // sigset_t is plain bits, which sigemptyset fills.
+    unsafe {
+        command.pre_exec(|| {
+            let mut none: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut none);
+            libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+            match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        });
+    }
+}
+
+/// A process of the fabric under test.
+#[derive(Debug)]
+pub struct Daemon {
+    process: Process,
+    log: PathBuf,
+}
+
+impl Daemon {
+    /// Starts the program; its standard error goes to the log.
+    ///
+    /// # Errors
+    /// If the log cannot be made or the program not be started.
+    pub fn start(name: &str, program: &Path, arguments: &[String], log: &Path) -> Result<Daemon, BenchError> {
+        let file = |action| move |source| BenchError::File { action, path: log.to_owned(), source };
+        let out = File::create(log).map_err(file("create"))?;
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(out);
+        Ok(Daemon { process: Process::start(name, &mut command)?, log: log.to_owned() })
+    }
+
+    /// The process's number.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Fails if it has ended.
+    ///
+    /// # Errors
+    /// [`BenchError::Died`] with the end of its log.
+    pub fn check(&mut self) -> Result<(), BenchError> {
+        match self.process.ended()? {
+            None => Ok(()),
+            Some(status) => Err(BenchError::Died {
+                name: self.name().to_owned(),
+                how: status.to_string(),
+                log: last_lines(&fs::read_to_string(&self.log).unwrap_or_default(), LOG_LINES),
+            }),
+        }
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        self.process.name()
+    }
+
+    /// Stops it where it is, until [`Daemon::thaw`].
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub fn freeze(&self) -> Result<(), BenchError> {
+        let frozen = self.process.signal(libc::SIGSTOP);
+        frozen.map_err(|source| BenchError::System { action: "freeze a process", source })
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub fn thaw(&self) -> Result<(), BenchError> {
+        let thawed = self.process.signal(libc::SIGCONT);
+        thawed.map_err(|source| BenchError::System { action: "thaw a process", source })
+    }
+
+    /// Ends it at once.
+    pub fn kill(mut self) {
+        self.process.kill();
+    }
+}
+
+/// The end of a text.
+pub(crate) fn last_lines(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(count)..].join("\n")
 }

@@ -89,22 +89,15 @@ impl RunOptions {
         let is_whole = |bytes: u64| bytes.is_multiple_of(BLOCK_SIZE as u64);
         let what = if self.runtime.is_zero() {
             "a run of no time measures nothing".to_owned()
-        } else if jobs == 0 || depth == 0 {
-            "a load needs at least one job with one request in flight".to_owned()
-        } else if block == 0 || !block.is_multiple_of(unit) || !range.start.is_multiple_of(unit) {
-            format!(
-                "--bs {block} and --offset {} are not multiples of {unit}, this attach's block",
-                range.start
-            )
+        } else if let Some(what) = refusal(block, depth, jobs, unit) {
+            what
+        } else if !range.start.is_multiple_of(unit) {
+            format!("--offset {} is not a multiple of {unit}, this attach's block", range.start)
         } else if self.verify && !(is_whole(block) && is_whole(range.start)) {
             format!(
                 "--verify checks whole blocks: --bs {block} and --offset {} must be multiples of 4KiB",
                 range.start
             )
-        } else if block > REQUEST_BYTES_MAX {
-            format!("--bs {block} is more than {REQUEST_BYTES_MAX} bytes")
-        } else if block * depth * jobs > IN_FLIGHT_BYTES_MAX {
-            format!("{} bytes in flight are more than {IN_FLIGHT_BYTES_MAX}", block * depth * jobs)
         } else if range.end > self.volume.size_bytes || range.start >= range.end {
             let (name, size) = (&self.volume.name, self.volume.size_bytes);
             format!("bytes {} to {} are not within volume {name} of {size}", range.start, range.end)
@@ -138,6 +131,22 @@ impl RunOptions {
             attached: self.mode(),
             verify: self.verify,
         }
+    }
+}
+
+/// What is wrong with so many jobs, each with so many requests of so many bytes in flight, where blocks have `unit` bytes.
+pub(crate) fn refusal(block: u64, depth: u64, jobs: u64, unit: u64) -> Option<String> {
+    let in_flight = block.saturating_mul(depth).saturating_mul(jobs);
+    if jobs == 0 || depth == 0 {
+        Some("a load needs at least one job with one request in flight".to_owned())
+    } else if block == 0 || !block.is_multiple_of(unit) {
+        Some(format!("--bs {block} is not a multiple of {unit}, this attach's block"))
+    } else if block > REQUEST_BYTES_MAX {
+        Some(format!("--bs {block} is more than {REQUEST_BYTES_MAX} bytes"))
+    } else if in_flight > IN_FLIGHT_BYTES_MAX {
+        Some(format!("{in_flight} bytes in flight are more than {IN_FLIGHT_BYTES_MAX}"))
+    } else {
+        None
     }
 }
 
@@ -417,8 +426,8 @@ mod tests {
             (RunOptions { runtime: Duration::ZERO, ..good.clone() }, "no time"),
             (RunOptions { jobs: 0, ..good.clone() }, "one job"),
             (load(Load { depth: 0, ..of() }), "one request"),
-            (load(Load { block_size: 512, ..of() }), "multiples of 4096"),
-            (load(Load { block_size: 100, read_percent: 0, ..of() }), "multiples of 512"),
+            (load(Load { block_size: 512, ..of() }), "not a multiple of 4096"),
+            (load(Load { block_size: 100, read_percent: 0, ..of() }), "not a multiple of 512"),
             (load(Load { block_size: 128 << 20, ..of() }), "more than"),
             (load(Load { block_size: 64 << 20, depth: 1000, ..of() }), "in flight"),
             (load(Load { range: Some(0..size + 4096), ..of() }), "not within volume data"),

@@ -6,6 +6,7 @@ use bed::{Bed, assert_balanced, wait_until};
 use serde_json::Value;
 use std::fs;
 use std::io::Read;
+use std::path::Path;
 use std::time::Duration;
 
 fn run<'a>(rest: &[&'a str]) -> Vec<&'a str> {
@@ -77,7 +78,7 @@ fn what_does_not_fit_the_volume_is_refused() {
     bed.up(1, 1);
     bed.ok(&["volume", "create", "data", "--size", "4MiB", "--copies", "1"]);
     let fails = |rest: &[&str], word: &str| bed.weft(&run(rest)).fails(2, &[word]);
-    fails(&["--bs", "1000"], "multiples of 4096");
+    fails(&["--bs", "1000"], "not a multiple of 4096");
     fails(&["--bs", "8MiB"], "for each job");
     fails(&["--offset", "4MiB"], "not within volume data");
     fails(&["--offset", "2MiB", "--size", "4MiB"], "not within volume data");
@@ -162,7 +163,7 @@ fn a_matrix_is_measured_compared_and_leaves_nothing_behind() {
     let same = bed.json(&["bench", "compare", "one.json", "one.json"]);
     assert_eq!(same["cells"].as_array().map(Vec::len), Some(8), "{same}");
     assert!(same["cells"].as_array().unwrap().iter().all(|cell| cell["iops_ratio"] == 1.0), "{same}");
-    assert_eq!(bed.json(&["volume", "list"])["volumes"].as_array().map(Vec::len), Some(0));
+    assert_no_volumes(&bed);
 
     bed.weft(&[&quick[..], &["--bs", "16KiB"]].concat()).fails(2, &["no load of 16384 bytes", "4KiB, 8KiB"]);
     bed.weft(&["bench", "matrix", "--quick", "--size", "512KiB"]).fails(2, &["for each job"]);
@@ -175,5 +176,154 @@ fn a_matrix_is_measured_compared_and_leaves_nothing_behind() {
     bed.ok(&["volume", "delete", "weft-bench-shared", "--yes"]);
     let lost = ["--on", "false --for", "--clients", "1", "--volumes", "private", "--bs", "4KiB"];
     bed.weft(&[&quick[..], &lost].concat()).fails(1, &["client 1 failed (exit status: 1", "it said nothing"]);
+    assert_no_volumes(&bed);
+}
+
+#[test]
+fn a_workload_of_many_clients_is_told_for_each_and_all() {
+    let bed = Bed::new("bench-workload");
+    bed.up(2, 1);
+    let load = |rest: &[&str]| {
+        let words = ["bench", "start-workload", "-b4K", "-o", "4", "-t2", "-w30", "-r", "-Sh", "-L", "-c8M"];
+        bed.weft(&[&words[..], rest].concat())
+    };
+    let short = ["-d", "300ms", "-W0", "--clients", "2"];
+    let said = load(&[&short[..], &["--out", "one.json", "--html", "one.html"]].concat());
+    assert_eq!(said.code, 0, "{said:?}");
+    for part in
+        ["2 clients, each on a volume of 8 MiB: 4 KiB random, 30 % writes, 2 threads x 4", "iops/core"]
+    {
+        assert!(said.out.contains(part), "'{part}' is not in {}", said.out);
+    }
+    let result: Value =
+        serde_json::from_slice(&fs::read(bed.path("one.json")).expect("it was written")).unwrap();
+    let rate = |of: &Value, key: &str| of[key].as_f64().filter(|rate| *rate > 0.0).expect("it did something");
+    let clients = result["clients"].as_array().expect("a list");
+    let sum: f64 = clients.iter().map(|client| rate(client, "iops")).sum();
+    assert!((sum - rate(&result["total"], "iops")).abs() < 1.0, "{result}");
+    assert!(
+        clients.iter().all(|client| rate(client, "reads_per_s") > rate(client, "writes_per_s")),
+        "{result}"
+    );
+    assert!(
+        rate(&result["total"], "iops_per_core") > 0.0 && rate(&result["total"], "p999_us") > 0.0,
+        "{result}"
+    );
+    assert!(result["machine"]["kernel"].is_string() && result["weft_version"].is_string(), "{result}");
+    assert_eq!((clients.len(), &result["layout"]), (2, &"2 nodes with 2 drives, 2 copies".into()));
+    let html = fs::read_to_string(bed.path("one.html")).expect("it was written");
+    assert_balanced(&html);
+    assert_eq!(html.matches("<svg").count(), 2);
+    let same = bed.json(&["bench", "compare", "one.json", "one.json"]);
+    assert_eq!((&same["cells"][0]["iops_ratio"], &same["cells"][0]["clients"]), (&1.0.into(), &2.into()));
+
+    let fails = |rest: &[&str], word: &str| {
+        bed.weft(&[&["bench", "start-workload"], rest].concat()).fails(2, &[word]);
+    };
+    fails(&["-b", "1000"], "not a multiple of 4096");
+    fails(&["-t", "64", "-c", "2M"], "for each thread");
+    fails(&["-d", "0"], "no time");
+    fails(&["--on", " "], "--on is given no command");
+    assert_no_volumes(&bed);
+}
+
+/// Waits until clients of a benchmark are attached; their sessions.
+fn await_clients(bed: &Bed) {
+    wait_until("clients are attached", || {
+        let sessions = bed.json(&["session", "list"]);
+        let clients = sessions["sessions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        clients.iter().any(|one| {
+            one["client"]
+                .as_str()
+                .is_some_and(|name| ["weft bench[", "nbd "].iter().any(|prefix| name.starts_with(prefix)))
+        })
+    });
+}
+
+fn assert_no_volumes(bed: &Bed) {
     assert_eq!(bed.json(&["volume", "list"])["volumes"].as_array().map(Vec::len), Some(0));
+}
+
+/// The processes that a process has started and that still run.
+fn children(pid: u32) -> Vec<i32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs").flatten();
+    let of = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    of.flat_map(|list| list.split_whitespace().map(|pid| pid.parse().expect("a number")).collect::<Vec<_>>())
+        .collect()
+}
+
+#[test]
+fn clients_that_end_early_end_the_workload_and_nothing_is_left() {
+    let mut bed = Bed::new("bench-ended");
+    bed.up(2, 1);
+    // A client that is killed cannot remove its own folder.
+    let folder: &'static str = Box::leak(bed.dir.to_string_lossy().into_owned().into_boxed_str());
+    bed.env = vec![("TMPDIR", folder)];
+    fs::write(bed.path("long.fio"), "[job]\nrw=randread\ntime_based\nruntime=1h\n").expect("written");
+    let workload = ["bench", "start-workload", "-r", "-d", "1h", "-W0", "-c8M", "--clients", "2"];
+    let fio = ["bench", "fio", "long.fio", "--size", "8MiB", "--clients", "2"];
+    for (is_killed, words) in [(true, "client 2 failed (signal: 9"), (false, "interrupted")] {
+        for long in [&workload[..], &fio] {
+            let mut running = bed.spawn(long);
+            await_clients(&bed);
+            let clients = children(running.0.id());
+            assert_eq!(clients.len(), 2, "{clients:?}");
+            match is_killed {
+                true => bed::kill(*clients.iter().max().expect("there are two"), "KILL"),
+                false => bed::kill(running.0.id() as i32, "INT"),
+            }
+            let mut errors = String::new();
+            running.0.stderr.take().expect("it was asked for").read_to_string(&mut errors).expect("text");
+            assert_eq!(running.0.wait().expect("it is a child").code(), Some(1), "{errors}");
+            assert!(errors.contains(words), "{errors}");
+            assert_no_volumes(&bed);
+            assert!(
+                clients.iter().all(|pid| !bed::runs_in(*pid, Path::new("weft-bench-"))),
+                "a client is left"
+            );
+        }
+    }
+}
+
+#[test]
+fn fio_runs_a_job_file_on_all_clients_and_says_what_it_cannot() {
+    let mut bed = Bed::new("bench-fio");
+    bed.up(2, 1);
+    let jobs = "[global]\nioengine=libaio\nfilename=/dev/none\nbs=4k\niodepth=4\ntime_based\nruntime=1\n\
+                [mix]\nrw=randrw\n[after]\nstonewall\nrw=read\nbs=64k\nnumjobs=2\n";
+    fs::write(bed.path("jobs.fio"), jobs).expect("written");
+    let fio = |bed: &Bed, rest: &[&str]| bed.weft(&[&["bench", "fio", "jobs.fio"], rest].concat());
+    let said = fio(&bed, &["--clients", "2", "--size", "8MiB", "--out", "one.json", "--html", "one.html"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.out.contains("over NBD") && said.out.contains("iops/core"), "{said:?}");
+    let result: Value =
+        serde_json::from_slice(&fs::read(bed.path("one.json")).expect("it was written")).unwrap();
+    let jobs = result["jobs"].as_array().expect("a list");
+    let names: Vec<String> = jobs.iter().map(|job| format!("{} {}", job["job"], job["direction"])).collect();
+    assert_eq!(names, [r#""mix" "read""#, r#""mix" "write""#, r#""after" "read""#]);
+    let sum =
+        |of: &Value, keys: [&str; 2]| keys.map(|key| of[key].as_f64().expect("a number")).iter().sum::<f64>();
+    let total = &result["total"];
+    assert!(jobs.iter().all(|job| sum(job, ["p99_us", "p50_us"]) > 0.0), "{result}");
+    assert!(sum(total, ["client_cores", "target_cores"]) > 0.0 && total["iops_per_core"] != 0.0, "{result}");
+    assert_eq!(result["clients"].as_array().map(Vec::len), Some(2));
+    assert!(result["fio_version"].as_str().is_some_and(|version| version.starts_with("fio-3")), "{result}");
+    assert_balanced(&fs::read_to_string(bed.path("one.html")).expect("it was written"));
+    let same = bed.json(&["bench", "compare", "one.json", "one.json"]);
+    assert_eq!(same["cells"].as_array().map(Vec::len), Some(4), "three jobs, and all: {same}");
+    assert_no_volumes(&bed);
+
+    bed.ok(&["volume", "create", "data", "--size", "8MiB"]);
+    assert_eq!(fio(&bed, &["--volume", "data"]).code, 0, "it is empty");
+    fio(&bed, &["--volume", "data"]).fails(4, &["'data' holds data", "--overwrite"]);
+    fio(&bed, &["--volume", "none"]).fails(1, &["none"]);
+    fio(&bed, &["--overwrite"]).fails(2, &["--volume"]);
+    let says = |bed: &Bed, code, words| fio(bed, &[]).fails(code, &[words]);
+    fs::write(bed.path("jobs.fio"), "[job]\nrw=read\nbogus=1\n").expect("written");
+    says(&bed, 2, "refused by fio: Bad option <bogus=1>");
+    fs::write(bed.path("jobs.fio"), "[global]\nrw=read\n").expect("written");
+    says(&bed, 2, "has no job");
+    fs::write(bed.path("jobs.fio"), "[job]\nrw=read\n").expect("written");
+    bed.env = vec![("PATH", "/nowhere")];
+    says(&bed, 1, "fio is not installed");
 }

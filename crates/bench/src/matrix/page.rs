@@ -1,19 +1,18 @@
 //! The matrix as an HTML page: against the number of clients, what they reach together, and how long it takes.
 
+use super::Volumes;
 use super::outcome::{Cell, MatrixFigures};
-use super::{MatrixRun, Volumes};
-use crate::BenchError;
+use crate::clients::Rates;
 use crate::outcome::size_text;
-use crate::report::{grouped, replace};
-use std::path::Path;
+use crate::report::grouped;
 use weft_report::{Axis, Chart, Part, Scale, Section, Series, Table, Unit, page};
 
 /// A figure of a cell.
-type Figure = fn(&MatrixRun) -> f64;
+type Figure = fn(&Rates) -> f64;
 
 impl MatrixFigures {
     /// The figures as the text of an HTML file that needs nothing else.
-    pub fn html(&self) -> String {
+    pub(super) fn page(&self) -> String {
         let mut sections = Vec::new();
         for volumes in [Volumes::Private, Volumes::Shared] {
             for is_read in [true, false] {
@@ -27,18 +26,8 @@ impl MatrixFigures {
         let mut rows = self.rows();
         let table = Table { head: rows.remove(0), rows, ends_in_text: false };
         sections.push(Section::new("All figures", vec![Part::Text(self.how()), Part::Table(table)]));
-        let [processor, kernel] = self.machine.facts();
-        let facts = [processor, kernel].map(|(name, value)| (name.to_owned(), value)).to_vec();
-        sections.push(Section::new("What it ran on", vec![Part::Facts(facts)]));
+        sections.push(self.on.section());
         page("Matrix of loads", &sections)
-    }
-
-    /// Writes the HTML to a file, replacing it at once or not at all.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
-    pub fn write_html(&self, path: &Path) -> Result<(), BenchError> {
-        replace(path, &self.html())
     }
 }
 
@@ -91,7 +80,7 @@ fn lines(cells: &[&Cell], unit: Unit, figures: &[(&str, Figure)]) -> Vec<Series>
     for load in loads(cells) {
         for (name, figure) in figures {
             let points = cells.iter().filter(|cell| cell.is_like(load));
-            let points = points.map(|cell| (f64::from(cell.clients), figure(&cell.median))).collect();
+            let points = points.map(|cell| (f64::from(cell.clients), figure(&cell.median.rates))).collect();
             lines.push(Series::new(&title(load, name), unit, points));
         }
     }
@@ -109,7 +98,8 @@ fn table(cells: &[&Cell], figures: &[(&str, Figure)]) -> Table {
         let mut row = vec![clients.to_string()];
         for load in &loads {
             let cell = cells.iter().find(|cell| cell.clients == clients && cell.is_like(load));
-            let text = |figure: Figure| cell.map_or_else(|| "-".into(), |cell| grouped(figure(&cell.median)));
+            let text =
+                |figure: Figure| cell.map_or_else(|| "-".into(), |cell| grouped(figure(&cell.median.rates)));
             row.extend(figures.iter().map(|(_, figure)| text(*figure)));
         }
         row
@@ -120,6 +110,7 @@ fn table(cells: &[&Cell], figures: &[(&str, Figure)]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::super::outcome::tests::figures;
+    use crate::findings::Findings;
 
     #[test]
     fn the_page_has_every_chart_and_figure() {

@@ -3,12 +3,11 @@
 //! It measures nothing.
 
 use super::{AmplifyFigures, BesideFigures, ClientFigures, PhaseFigures, ScrubFigures, SpreadFigures};
-use crate::BenchError;
+use crate::findings::Findings;
 use crate::machine::Machine;
-use crate::report::{aligned, document, grouped, replace};
+use crate::report::{aligned, grouped};
 use serde::Serialize;
 use std::fmt::Write;
-use std::path::Path;
 
 /// Everything that was measured.
 #[derive(Clone, Debug, Serialize)]
@@ -39,9 +38,8 @@ pub struct RepairFigures {
 pub(super) const VOID: &str = "a phase began before what went before it was over, so these figures say nothing about \
                                the code. Quieten the machine and run again.";
 
-impl RepairFigures {
-    /// The whole result as text.
-    pub fn text(&self) -> String {
+impl Findings for RepairFigures {
+    fn text(&self) -> String {
         let mut out = String::new();
         let m = &self.machine;
         // Writing to a String cannot fail.
@@ -64,20 +62,8 @@ impl RepairFigures {
         out
     }
 
-    /// The result as JSON.
-    ///
-    /// # Panics
-    /// Never: the shape always serialises.
-    pub fn json(&self) -> String {
-        document(self)
-    }
-
-    /// Writes the JSON to a file, replacing it at once or not at all.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
-    pub fn write_json(&self, path: &Path) -> Result<(), BenchError> {
-        replace(path, &self.json())
+    fn html(&self) -> String {
+        self.page()
     }
 }
 

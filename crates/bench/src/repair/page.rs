@@ -5,9 +5,6 @@ use super::{
     AmplifyFigures, BesideFigures, ClientFigures, RepairFigures, RoundTimeline, ScrubFigures, SlotFigures,
     SpreadFigures,
 };
-use crate::BenchError;
-use crate::report::replace;
-use std::path::Path;
 use weft_report::{Axis, Chart, Marker, Part, Scale, Section, Series, Table, Unit, page};
 
 /// Half of the width of a pair of bars, where their middles are 1 apart.
@@ -15,7 +12,7 @@ const BARS_HALF: f64 = 0.4;
 
 impl RepairFigures {
     /// The figures as the text of an HTML file that needs nothing else.
-    pub fn html(&self) -> String {
+    pub(super) fn page(&self) -> String {
         let mut sections = Vec::new();
         if self.void {
             let words = std::iter::once(VOID).chain(self.void_reasons.iter().map(String::as_str));
@@ -29,14 +26,6 @@ impl RepairFigures {
         sections.extend(self.amplify.as_ref().map(AmplifyFigures::section));
         sections.push(Section::new("What it ran on", vec![Part::Facts(self.facts())]));
         page("Repair: what it costs, and how fast it is", &sections)
-    }
-
-    /// Writes the HTML to a file, replacing it at once or not at all.
-    ///
-    /// # Errors
-    /// If the file cannot be written.
-    pub fn write_html(&self, path: &Path) -> Result<(), BenchError> {
-        replace(path, &self.html())
     }
 
     fn facts(&self) -> Vec<(String, String)> {
@@ -162,6 +151,7 @@ fn rates(timeline: &RoundTimeline) -> Chart {
 mod tests {
     use super::super::outcome::tests::figures;
     use super::*;
+    use crate::Findings;
 
     #[test]
     fn the_page_has_every_part_and_its_charts() {

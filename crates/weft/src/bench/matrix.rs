@@ -1,14 +1,10 @@
-//! `weft bench matrix` and `weft bench compare`: loads from one client node to many, and two such results.
+//! `weft bench matrix`: loads from one client node to many.
 
-use super::failed;
-use super::run::check_html;
-use std::path::PathBuf;
+use super::files::ResultFiles;
+use super::places::{CLIENTS_MAX, PlacesArgs, failed_on};
 use std::time::Duration;
 use weft_bench::{MATRIX_LOADS, MatrixLoad, MatrixOptions, Volumes};
-use weft_cli::{CliError, FabricPlace, Output, Size, Span, note};
-
-/// Clients at most: more than the published plan has machines.
-const CLIENTS_MAX: i64 = 256;
+use weft_cli::{CliError, FabricPlace, Output, Size, Span};
 
 /// Arguments of `weft bench matrix`.
 #[derive(Clone, Debug, clap::Args)]
@@ -17,12 +13,8 @@ pub(crate) struct MatrixArgs {
     /// half of the processors here]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=CLIENTS_MAX))]
     clients: Vec<u32>,
-    /// Run clients by this command, such as 'ssh host2', in turn if given several times [default: processes here]
-    ///
-    /// The command is given the words of a `weft bench run` command line: weft has to be on that machine's PATH, in this
-    /// version, and its clock right to a few milliseconds. Words are split at spaces.
-    #[arg(long, value_name = "COMMAND")]
-    on: Vec<String>,
+    #[command(flatten)]
+    places: PlacesArgs,
     /// Only loads of this block size; may be given several times [default: 4KiB, 8KiB, 64KiB and 1MiB]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     bs: Vec<Size>,
@@ -47,12 +39,8 @@ pub(crate) struct MatrixArgs {
     /// For a laptop: short runs of small volumes, and as many jobs as there are processors
     #[arg(long)]
     quick: bool,
-    /// Also write the figures of all runs as JSON to this file, for `weft bench compare`
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
-    /// Also write a page with charts to this file, which any browser shows
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    files: ResultFiles,
 }
 
 /// What requests do.
@@ -75,62 +63,23 @@ enum On {
     Both,
 }
 
-/// Arguments of `weft bench compare`.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct CompareArgs {
-    /// What `weft bench matrix --out` wrote before
-    first: PathBuf,
-    /// What it wrote then
-    second: PathBuf,
-}
-
-pub(crate) fn run(args: MatrixArgs, place: &FabricPlace, output: Output) -> Result<(), CliError> {
-    for path in [&args.out, &args.html].into_iter().flatten() {
-        check_html(path)?;
-    }
-    let figures = weft_bench::matrix(&args.options(place)?).map_err(|e| failed(e, "matrix"))?;
-    if let Some(path) = &args.out {
-        figures.write_json(path).map_err(|e| failed(e, "matrix"))?;
-    }
-    if let Some(path) = &args.html {
-        figures.write_html(path).map_err(|e| failed(e, "matrix"))?;
-    }
-    output.show(&figures, |figures, _| figures.text())?;
-    if let Some(path) = &args.out {
-        note(&format!("the figures are in {}", path.display()));
-    }
-    if let Some(path) = &args.html {
-        note(&format!("the page with charts is {}", path.display()));
-    }
-    Ok(())
-}
-
-pub(crate) fn compare(args: &CompareArgs, output: Output) -> Result<(), CliError> {
-    let compared = weft_bench::compare(&args.first, &args.second).map_err(|e| failed(e, "compare"))?;
-    output.show(&compared, |compared, _| compared.text())
+pub(crate) fn run(args: &MatrixArgs, place: &FabricPlace, output: Output) -> Result<(), CliError> {
+    args.files.check()?;
+    let figures = weft_bench::matrix(&args.options(place)?).map_err(failed_on(place, "matrix"))?;
+    args.files.show(&figures, "matrix", output)
 }
 
 impl MatrixArgs {
     fn options(&self, place: &FabricPlace) -> Result<MatrixOptions, CliError> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let words = |command: &String| command.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-        let on: Vec<Vec<String>> = self.on.iter().map(words).collect();
-        if on.iter().any(Vec::is_empty) {
-            return Err(CliError::Usage {
-                message: "--on is given no command".into(),
-                hint: "such as --on 'ssh host2'; leave it out for clients on this machine".into(),
-            });
-        }
         let usual = |quick, otherwise| if self.quick { quick } else { otherwise };
         let time = |span: Option<Span>, otherwise| span.map_or(otherwise, |span| span.0);
         Ok(MatrixOptions {
-            program: std::env::current_exe().map_err(CliError::file("find", "weft"))?,
-            managers: place.managers()?,
+            places: self.places.places(place)?,
             clients: match self.clients.is_empty() {
-                true => up_to(if on.is_empty() { processors.div_ceil(2) } else { on.len() } as u32),
+                true => up_to(self.places.clients_usual()),
                 false => self.numbers(),
             },
-            on: if on.is_empty() { vec![vec![]] } else { on },
             loads: self.loads(processors as u32)?,
             directions: match self.rw {
                 None => vec![true, false],

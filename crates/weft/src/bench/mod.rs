@@ -1,16 +1,24 @@
 //! `weft bench`: the load generator, and the committed benchmark.
 
+mod compare;
 mod figures;
+mod files;
+mod fio;
 mod matrix;
+mod places;
 mod rate;
 mod repair;
 mod run;
+mod start_workload;
 
+use compare::CompareArgs;
 use figures::FiguresArgs;
-use matrix::{CompareArgs, MatrixArgs};
+use fio::FioArgs;
+use matrix::MatrixArgs;
 use repair::RepairArgs;
 use run::RunArgs;
-use weft_bench::BenchError;
+use start_workload::StartWorkloadArgs;
+use weft_bench::{BenchError, FioError};
 use weft_cli::{CliError, Globals};
 use weft_types::with_causes;
 
@@ -67,7 +75,52 @@ pub(crate) enum BenchCommand {
         weft bench matrix --on 'ssh host1' --on 'ssh host2' --fabric 10.0.0.1:4800 --out matrix.json\n  \
         weft bench compare before.json matrix.json")]
     Matrix(MatrixArgs),
-    /// Compare two results of `weft bench matrix`
+    /// Put one load on the fabric from many clients at once, in DISKSPD's terms
+    ///
+    /// Makes a volume of two copies for each client and writes all of it, then has all clients begin at the same time, each
+    /// a process of its own, here or on the machines that --on names. Their requests are added up, and their latencies
+    /// taken together; each client is a row, with what it did in each second on the page of --html. The volumes,
+    /// weft-bench-1 and so on, are deleted in the end, also after Ctrl-C.
+    ///
+    /// Options are those of DISKSPD, with its defaults: `-b4K -o32 -t8 -w100 -r -d60` is taken as it is there. Sizes are
+    /// powers of two, and volumes take the place of files.
+    ///
+    /// `cores` are processors that clients kept busy, `targets'` those of the targets, by their own count, over the middle
+    /// eight tenths of the time; `iops/core` is over both.
+    #[command(
+        after_long_help = "Examples:\n  weft bench start-workload -b 4K -o 32 -t 8 -w 100 -r -d 60\n  \
+        weft bench start-workload -b 4K -o 32 -t 4 -r -c 10G --clients 8 --html workload.html\n  \
+        weft bench start-workload -b 1M -o 4 -w 30 --on 'ssh host1' --on 'ssh host2' --out after.json\n  \
+        weft bench compare before.json after.json"
+    )]
+    StartWorkload(StartWorkloadArgs),
+    /// Run a job file of fio on many clients at once, over NBD, and add up what they measure
+    ///
+    /// Makes a volume of two copies for each client and writes all of it, then has fio run the job file on all clients at the
+    /// same time, here or on the machines that --on names, each on a volume that `weft volume serve` serves to it at a Unix
+    /// socket. The volumes, weft-bench-1 and so on, are deleted in the end, also after Ctrl-C. With --volume it runs here, on
+    /// a volume of yours: one that holds data is refused if a job writes, unless --overwrite is given.
+    ///
+    /// Of the job file only what says where the data is and how it is reached is replaced (ioengine, filename, directory
+    /// and the like). All else is fio's: sections are jobs, and what a job does not say has fio's default. fio runs in a
+    /// folder that is removed, so other files need absolute paths. It has to be installed where clients run, version 3
+    /// with its engine for NBD.
+    ///
+    /// Processes of a job, and the same job of all clients, are taken together: rates are added up, latencies are of all
+    /// their requests. `cores` are processors that fio and what serves it kept busy, `targets'` those of the targets, by
+    /// their own count; `iops/core` is over both, and over all jobs.
+    #[command(
+        after_long_help = "Examples:\n  weft bench fio jobs.fio --clients 4 --size 10GiB --html fio.html\n  \
+        weft bench fio jobs.fio --on 'ssh host1' --on 'ssh host2' --fabric 10.0.0.1:4800 --out after.json\n  \
+        weft bench fio jobs.fio --volume scratch --overwrite --json | jq .total.iops_per_core\n  \
+        weft bench compare before.json after.json\n\nA job file:\n  [global]\n  bs=4k\n  iodepth=32\n  \
+        time_based\n  runtime=60\n  [reads]\n  rw=randread\n  [writes]\n  stonewall\n  rw=randwrite"
+    )]
+    Fio(FioArgs),
+    /// Compare two results of the same benchmark
+    ///
+    /// Takes what `weft bench matrix`, `weft bench start-workload` or `weft bench fio` wrote with --out, and puts side by side what both have:
+    /// the same load from as many clients.
     #[command(after_long_help = "Examples:\n  weft bench compare before.json after.json")]
     Compare(CompareArgs),
 }
@@ -80,8 +133,10 @@ pub(crate) fn run(command: BenchCommand, globals: &Globals) -> Result<(), CliErr
         }
         BenchCommand::Figures(args) => figures::run(args),
         BenchCommand::Repair(args) => repair::run(args, globals.output()),
-        BenchCommand::Matrix(args) => matrix::run(args, &globals.place(), globals.output()),
-        BenchCommand::Compare(args) => matrix::compare(&args, globals.output()),
+        BenchCommand::Matrix(args) => matrix::run(&args, &globals.place(), globals.output()),
+        BenchCommand::StartWorkload(args) => start_workload::run(&args, &globals.place(), globals.output()),
+        BenchCommand::Fio(args) => fio::run(&args, &globals.place(), globals.output()),
+        BenchCommand::Compare(args) => compare::run(&args, globals.output()),
     }
 }
 
@@ -96,7 +151,9 @@ fn failed(error: BenchError, command: &str) -> CliError {
         BenchError::Runtime(error) => CliError::Runtime(error),
         BenchError::Interrupted => CliError::Interrupted { message },
         BenchError::HoldsData { .. } => CliError::Refused { message, hint },
-        BenchError::Invalid { .. } => CliError::Usage { message, hint },
+        BenchError::Invalid { .. } | BenchError::Fio(FioError::JobFile { .. }) => {
+            CliError::Usage { message, hint }
+        }
         BenchError::File { action, path, source } => CliError::File { action, path, source },
         _ => CliError::Failed { message, hint },
     }

@@ -1,21 +1,17 @@
 //! `weft bench repair`: what repair costs, and how fast it is.
 
 use super::failed;
-use super::run::check_html;
+use super::files::ResultFiles;
 use std::path::PathBuf;
 use std::time::Duration;
 use weft_bench::{RepairOptions, RepairPart, RepairSizes};
-use weft_cli::{CliError, Output, Size, Span, note};
+use weft_cli::{CliError, Output, Size, Span};
 
 /// Arguments of `weft bench repair`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct RepairArgs {
-    /// Also write the figures as JSON to this file
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
-    /// Also write a page with charts to this file, which any browser shows
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    files: ResultFiles,
     /// Measure only this part; may be given several times
     #[arg(long, value_enum, value_name = "PART")]
     only: Vec<Part>,
@@ -68,9 +64,7 @@ impl From<Part> for RepairPart {
 
 pub(crate) fn run(args: RepairArgs, output: Output) -> Result<(), CliError> {
     let program = std::env::current_exe().map_err(CliError::file("find", "weft"))?;
-    for path in [&args.out, &args.html].into_iter().flatten() {
-        check_html(path)?;
-    }
+    args.files.check()?;
     let options = RepairOptions {
         parts: args.only.into_iter().map(RepairPart::from).collect(),
         rounds: args.rounds as usize,
@@ -82,19 +76,7 @@ pub(crate) fn run(args: RepairArgs, output: Output) -> Result<(), CliError> {
         ..RepairOptions::new(program)
     };
     let figures = weft_bench::repair(&options).map_err(|e| failed(e, "repair"))?;
-    if let Some(path) = &args.out {
-        figures.write_json(path).map_err(|e| failed(e, "repair"))?;
-    }
-    if let Some(path) = &args.html {
-        figures.write_html(path).map_err(|e| failed(e, "repair"))?;
-    }
-    output.show(&figures, |figures, _| figures.text())?;
-    if let Some(path) = &args.out {
-        note(&format!("the figures are in {}", path.display()));
-    }
-    if let Some(path) = &args.html {
-        note(&format!("the page with charts is {}", path.display()));
-    }
+    args.files.show(&figures, "repair", output)?;
     match figures.void_reasons.first() {
         Some(reason) if !args.allow_void && !args.tiny => Err(CliError::Failed {
             message: format!("the run is void, its figures mean nothing: {reason}"),

@@ -1,6 +1,7 @@
 //! `weft bench run`: a load on a volume of any fabric.
 
 use super::failed;
+use super::files;
 use super::rate::RateLimit;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -10,10 +11,10 @@ use weft_bench::{Load, Pattern, RunOptions, RunReport};
 use weft_cli::{CliError, Connection, FabricPlace, Output, Size, Span, Step, note};
 
 /// Threads that a load may have: more than the cores of most machines.
-const JOBS_MAX: i64 = 64;
+pub(super) const JOBS_MAX: i64 = 64;
 
 /// Requests that each may keep in flight: far beyond the point from which on they only wait for each other.
-const DEPTH_MAX: i64 = 4096;
+pub(super) const DEPTH_MAX: i64 = 4096;
 
 /// Arguments of `weft bench run`.
 #[derive(Clone, Debug, clap::Args)]
@@ -106,7 +107,7 @@ enum Order {
 pub(crate) async fn run(args: RunArgs, place: &FabricPlace, output: Output) -> Result<(), CliError> {
     let read_percent = args.read_percent()?;
     if let Some(path) = &args.html {
-        check_html(path)?;
+        files::check(path)?;
     }
     let volume = find(place, &args.volume).await?;
     let options = args.options(read_percent, place, volume)?;
@@ -181,21 +182,6 @@ impl RunArgs {
             begin_at_ms: self.begin_at,
             tells_latencies: self.latencies,
         })
-    }
-}
-
-/// Fails before the load rather than after it if the page cannot be written.
-pub(super) fn check_html(path: &std::path::Path) -> Result<(), CliError> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    let folder = folder.unwrap_or_else(|| std::path::Path::new("."));
-    let is_folder = |path: &std::path::Path| std::fs::metadata(path).map(|found| found.is_dir());
-    match is_folder(folder) {
-        Ok(true) if is_folder(path).unwrap_or(false) => {
-            Err(CliError::file("write", path)(std::io::ErrorKind::IsADirectory.into()))
-        }
-        Ok(true) => Ok(()),
-        Ok(false) => Err(CliError::file("write", path)(std::io::ErrorKind::NotADirectory.into())),
-        Err(error) => Err(CliError::file("write", path)(error)),
     }
 }
 
