@@ -2,8 +2,9 @@
 # Installs what building, testing or the demo needs and this machine lacks: Debian packages by name, and a Rust
 # toolchain by rustup. Says what it will do before it does it, does nothing where nothing is missing, and can be run
 # again. It starts no service, and changes no default toolchain.
+# For `peers` it installs all systems of bench/peers, some 300 MB, or with --with (several times if need be) those packages.
 #
-# usage: scripts/setup.sh [--for build|test|torture|fuzz|demo|bench] [--dry-run]
+# usage: scripts/setup.sh [--for build|test|torture|fuzz|demo|bench|peers] [--with PACKAGE] [--dry-run]
 set -eu
 
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -16,12 +17,20 @@ fail() { # message hint
   exit 1
 }
 
-purpose=build dry_run=no
+# The packages of bench/peers. Its own test compares this list with what the peers say.
+peer_packages='ceph-common ceph-mgr ceph-mon ceph-osd glusterfs-server moosefs-chunkserver moosefs-client moosefs-master
+  nbdkit nfs-ganesha nfs-ganesha-vfs qemu-block-extra qemu-utils rpcbind'
+
+purpose=build dry_run=no with=''
 while [ $# -gt 0 ]; do
   case $1 in
     --for) purpose=${2:-}; shift; [ $# -eq 0 ] || shift ;;
+    --with) with="$with ${2:-}"; shift; [ $# -eq 0 ] || shift ;;
     --dry-run) dry_run=yes; shift ;;
-    *) echo "usage: scripts/setup.sh [--for build|test|torture|fuzz|demo|bench] [--dry-run]" >&2; exit 2 ;;
+    *)
+      echo "usage: scripts/setup.sh [--for build|test|torture|fuzz|demo|bench|peers] [--with PACKAGE] [--dry-run]" >&2
+      exit 2
+      ;;
   esac
 done
 
@@ -44,12 +53,19 @@ case $purpose in
   fuzz) need c++ g++ ;;
   test)
     need fio fio; need qemu-img qemu-utils; need nbdcopy libnbd-bin; need mke2fs e2fsprogs; need jq jq
-    need prometheus prometheus; need promtool prometheus; need ip iproute2; need nft nftables
+    need prometheus prometheus; need promtool prometheus; need ip iproute2; need nft nftables; need python3 python3
     ;;
   torture) need fio fio; need ip iproute2; need nft nftables ;;
   demo) need fio fio; need nbdcopy libnbd-bin; need mke2fs e2fsprogs; need jq jq ;;
-  *) echo "error: unknown purpose '$purpose': expected build, test, torture, fuzz, demo or bench" >&2; exit 2 ;;
+  peers)
+    need python3 python3; need fio fio; need ip iproute2; need unshare util-linux; need mount mount
+    with=${with:-$peer_packages}
+    ;;
+  *) echo "error: unknown purpose '$purpose': expected build, test, torture, fuzz, demo, bench or peers" >&2; exit 2 ;;
 esac
+for package in $with; do
+  dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q ' installed$' || want "$package"
+done
 
 # The Rust toolchain: nothing, its components, or all of it by rustup.
 rust=present
@@ -102,14 +118,20 @@ install_packages() {
     install -y -qq --no-install-recommends $packages </dev/null >/dev/null ||
     fail "apt-get could not install$packages" "run it by hand to see why: $by_hand"
   remove_policy
-  # The package fio brings a server for remote control, and prometheus its own. No release should start them at the
-  # next boot because of us.
-  for service in fio prometheus; do
-    case " $packages " in *" $service "*)
-      if command -v systemctl >/dev/null 2>&1; then
-        as_root systemctl disable --quiet "$service.service" 2>/dev/null || true
-      fi ;;
+  # The package fio brings a server for remote control, and prometheus and the peers theirs. No release should start them
+  # at the next boot because of us.
+  for package in $packages; do
+    case $package in
+      fio | prometheus | nfs-ganesha | moosefs-master | moosefs-chunkserver) services=$package.service ;;
+      glusterfs-server) services='glusterd.service' ;;
+      rpcbind) services='rpcbind.service rpcbind.socket' ;;
+      ceph-mon | ceph-mgr | ceph-osd) services="$package.target" ;;
+      *) continue ;;
     esac
+    if command -v systemctl >/dev/null 2>&1; then
+      # shellcheck disable=SC2086  # a list of names
+      as_root systemctl disable --quiet $services 2>/dev/null || true
+    fi
   done
 }
 

@@ -1,0 +1,237 @@
+#!/usr/bin/env python3
+"""Weft beside other storage systems: each is started on the same media, asked the same by fio, and compared in one run.
+
+Python with nothing but its standard library: there are namespaces, a dozen daemons, JSON and medians to handle, all of
+which a shell does badly, and it must run where only packages of Debian are. What runs where is in bed.py, the load in
+load.py, the tables in report.py, and each system in a file of its own. docs/benchmark.md explains the result.
+
+This file owns the command line, and the order of things: it starts itself a second time in a bed (see bed.py), which
+measures and hands its result back over a pipe; the outer part, on the machine itself, prints and writes.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import shlex
+import signal
+import subprocess
+import sys
+
+import bed
+import load
+import report
+from ceph import CephLibrbd, CephNbd
+from ganesha import Ganesha
+from gluster import Gluster
+from mirror import QemuMirror
+from moosefs import MooseFs, MooseFsCached
+from nbdkit import NbdkitFile, NbdkitMemory
+from system import VOLUME_BYTES, find, first_line
+from weft import Weft
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+PEERS = [NbdkitFile, NbdkitMemory, Ganesha, QemuMirror, Gluster, MooseFs, MooseFsCached, CephNbd, CephLibrbd]
+
+# What the runner itself needs, by package.
+NEEDS = {"fio": "fio", "ip": "iproute2", "unshare": "util-linux", "setpriv": "util-linux", "mount": "mount"}
+
+# Beside what systems take of the media: their logs and sockets, and fio's folders.
+SPARE_BYTES = 512 * load.MIB
+
+
+def main():
+    """Parses the command line and does what it says; returns the exit status."""
+    names = [peer.name for peer in PEERS]
+    parser = argparse.ArgumentParser(
+        description="Compares Weft with other storage systems on this machine, on RAM-backed media.",
+        epilog="WEFT names the binary to measure (default: target/release/weft). Exit status: 0 done, 1 a system failed, 2 usage, "
+               "130 interrupted.")
+    parser.add_argument("--peer", action="append", choices=names, metavar="NAME",
+                        help=f"a peer to compare with; may be given several times (default: all of {', '.join(names)})")
+    parser.add_argument("--only", action="append", metavar="PART", help="workloads with this in their name; may be given several times")
+    parser.add_argument("--seconds", type=float, default=5, help="length of each run (default: 5)")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of Weft and the peer in turn (default: 5)")
+    parser.add_argument("--json", metavar="FILE", help="write the result with all its rounds")
+    parser.add_argument("--markdown", action="store_true", help="print tables for a document instead of text")
+    parser.add_argument("--from", dest="recorded", metavar="FILE", help="print the tables of a result of --json; measure nothing")
+    parser.add_argument("--install", action="store_true", help="install the packages of the peers that are not installed")
+    parser.add_argument("--list", action="store_true", help="say which peers are installed; measure nothing")
+    parser.add_argument("--inside", type=int, metavar="FD", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.seconds <= 0 or options.rounds < 1:
+        parser.error("--seconds and --rounds have to be above zero")
+    peers = [peer for peer in PEERS if not options.peer or peer.name in options.peer]
+    workloads = [w for w in load.WORKLOADS if not options.only or any(part in w.name for part in options.only)]
+    if not workloads:
+        parser.error(f"no workload has that in its name: {', '.join(w.name for w in load.WORKLOADS)}")
+    if options.inside is not None:
+        return measure_all(peers, workloads, options)
+    try:
+        if options.recorded:
+            return tell(json.loads(pathlib.Path(options.recorded).read_text(encoding="utf-8")), options)
+        if options.install:
+            install(peers)
+        if options.list:
+            for peer in peers:
+                print(f"{peer.name:14} {'not installed: ' + ' '.join(peer.packages) if peer.missing() else 'installed':40} {peer.title}")
+            return 0
+        return compare_here(options)
+    except (OSError, ValueError, bed.BedError, subprocess.CalledProcessError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def install(peers):
+    """Installs what is missing, by name, the way the tree's own set-up does."""
+    packages = sorted({package for peer in peers if peer.missing() for package in peer.packages})
+    if packages:
+        options = [word for package in packages for word in ("--with", package)]
+        subprocess.run([TOP / "scripts/setup.sh", "--for", "peers", *options], check=True)
+
+
+def compare_here(options):
+    """Measures in a bed, and tells the result."""
+    missing = [f"{program} (package {package})" for program, package in NEEDS.items() if not find(program)]
+    if missing:
+        raise bed.BedError(f"not installed: {', '.join(missing)}\nhint: scripts/setup.sh --for peers")
+    binary = os.environ.setdefault("WEFT", str(TOP / "target/release/weft"))
+    if not os.access(binary, os.X_OK):
+        raise bed.BedError(f"{binary} is not there\nhint: make build, or WEFT=/path/to/weft")
+    os.environ["WEFT"] = os.path.abspath(binary)
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    if options.json:  # Now rather than after an hour.
+        pathlib.Path(options.json).touch()
+    receiver, sender = os.pipe()
+    command = [sys.executable, os.path.abspath(__file__), *sys.argv[1:], "--inside", str(sender)]
+    # Ctrl-C reaches the bed as well, which then hands over what it has; here it must not end the wait for that.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    child = subprocess.Popen(bed.namespaced(command), pass_fds=[sender], preexec_fn=accept_interrupts)
+    os.close(sender)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # The bed dies with `unshare`, and everything in it with the bed.
+        signal.signal(number, lambda number, _: (child.kill(), sys.exit(128 + number)))
+    with open(receiver, encoding="utf-8") as pipe:
+        handed_over = pipe.read()
+    status = child.wait()
+    if not handed_over:
+        raise bed.BedError(f"the bed ended with {status}\nhint: it needs root, or user namespaces that anybody may make")
+    result = json.loads(handed_over)
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    told = tell(result, options)
+    return 130 if result["run"]["interrupted"] else told
+
+
+def accept_interrupts():
+    """In the child: SIGINT as it comes, also where this runner was started in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def tell(result, options):
+    """Prints the tables; returns the exit status."""
+    if result.get("schema_version") != report.SCHEMA_VERSION:
+        raise ValueError(f"the result has schema_version {result.get('schema_version')}, expected {report.SCHEMA_VERSION}")
+    sys.stdout.write(report.markdown(result) if options.markdown else report.text(result))
+    return 1 if any(peer["state"] == "failed" for peer in result["peers"]) else 0
+
+
+def measure_all(peers, workloads, options):
+    """In the bed: Weft beside each peer in turn. Whatever happens, what is there of the result is handed over."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Process 1 has none unless it asks for one.
+    result = {"schema_version": report.SCHEMA_VERSION, "machine": machine(), "run": run_facts(workloads, options), "peers": []}
+    status = 0
+    try:
+        usable = [peer for peer in peers if not peer.missing()]
+        bed.make(Weft.media_bytes + max((peer.media_bytes for peer in usable), default=0) + SPARE_BYTES)
+        weft = Weft(bed.Place(Weft.name))
+        result["run"]["weft_version"] = weft.version()
+        if usable:
+            bed.say("== Weft starts, and is filled")
+            reach = weft.start()
+            load.fill(reach, VOLUME_BYTES)
+        for peer in peers:
+            entry = {"name": peer.name, "title": peer.title, "copies": peer.copies, "packages": peer.packages, "unequal": peer.unequal,
+                     "state": "missing", "version": None, "failure": None, "workloads": {}}
+            result["peers"].append(entry)
+            if peer in usable:
+                measure_peer(weft, reach, peer(bed.Place(peer.name)), workloads, options, entry)
+            else:
+                bed.say(f"== {peer.name}: not installed ({', '.join(peer.missing())}), passed over")
+    except KeyboardInterrupt:
+        bed.say("== interrupted: telling what there is")
+        result["run"]["interrupted"] = True
+        for entry in result["peers"]:
+            if entry["state"] == "measuring":
+                entry["workloads"] = {name: rounds for name, rounds in entry["workloads"].items() if rounds}
+                entry["state"] = "measured" if entry["workloads"] else "failed"
+                entry["failure"] = None if entry["workloads"] else "interrupted before its first round"
+    except (bed.BedError, load.LoadError, OSError, subprocess.SubprocessError) as error:
+        bed.say(f"error: {error}")
+        return 1
+    with open(options.inside, "w", encoding="utf-8") as pipe:
+        json.dump(result, pipe)
+    return status
+
+
+def measure_peer(weft, weft_reach, peer, workloads, options, entry):
+    """One peer from its start to its end. Its failure is told, and ends nothing else."""
+    bed.say(f"== {peer.name} starts, and is filled: {peer.title}")
+    entry["state"] = "measuring"
+    try:
+        entry["version"] = peer.version()
+        reach = peer.start()
+        load.fill(reach, VOLUME_BYTES, peer.fio_environment())
+        for workload in workloads:
+            rounds = entry["workloads"].setdefault(workload.name, [])
+            for number in range(options.rounds):
+                ours = load.measure(weft_reach, workload, VOLUME_BYTES, options.seconds, weft.place)
+                theirs = load.measure(reach, workload, VOLUME_BYTES, options.seconds, peer.place, peer.fio_environment())
+                rounds.append({"weft": ours, "peer": theirs})
+                bed.say(f"   {workload.name:16} round {number + 1}: weft {ours['iops']:9,.0f}, {peer.name} {theirs['iops']:9,.0f}, "
+                        f"ratio {ours['iops'] / theirs['iops']:.2f}")
+        entry["state"] = "measured"
+    except (bed.BedError, load.LoadError, OSError, subprocess.SubprocessError) as error:
+        bed.say(f"error: {peer.name}: {error}")
+        entry.update(state="failed", failure=str(error))
+    finally:
+        peer.stop()
+
+
+def machine():
+    """What the run is measured on."""
+    cpuinfo = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    names = [line.partition(":")[2].strip() for line in cpuinfo.splitlines() if line.startswith("model name")]
+    return {
+        "cpu": names[0] if names else "unknown",
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "kernel": os.uname().release,
+        "tcp_congestion_control": pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text(encoding="utf-8").strip(),
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+
+
+def run_facts(workloads, options):
+    """What is measured, and with what."""
+    described = subprocess.run(["git", "-C", str(TOP), "describe", "--always", "--dirty", "--abbrev=12"], text=True,
+                               capture_output=True, check=False).stdout.strip()
+    arguments = sys.argv[1:sys.argv.index("--inside")]
+    return {
+        "command": shlex.join(["bench/peers/run.py", *arguments]),
+        "commit": described or "unknown",
+        "weft_version": None,
+        "fio_version": first_line(bed.run(["fio", "--version"])),
+        "seconds": options.seconds,
+        "rounds": options.rounds,
+        "volume_bytes": VOLUME_BYTES,
+        "workloads": [w.name for w in workloads],
+        "interrupted": False,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
