@@ -47,6 +47,10 @@ def namespaced(command):
 def make(media_bytes):
     """Network and media, inside of the namespaces."""
     assert os.getpid() == 1, "the bed is made by process 1 of its namespaces"
+    free_bytes = available_memory_bytes()
+    if free_bytes < media_bytes:
+        raise BedError(f"media and daemons need {media_bytes >> 20} MiB of memory, {free_bytes >> 20} MiB are available\n"
+                       "hint: --peer picks peers that need less")
     run(["ip", "link", "set", "lo", "up"])
     run(["ip", "address", "add", f"{ADDRESS}/32", "dev", "lo"])
     for folder in HIDDEN:
@@ -71,6 +75,12 @@ def free_file(path, size_bytes):
     with open(path, "wb") as file:
         os.posix_fallocate(file.fileno(), 0, size_bytes)
     return path
+
+
+def available_memory_bytes():
+    """Memory that can be taken without swapping, by the kernel's estimate."""
+    lines = pathlib.Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
 
 
 class Place:

@@ -44,7 +44,7 @@ class MooseFs(System):
     packages = ["moosefs-master", "moosefs-chunkserver", "moosefs-client"]
     programs = ["mfsmaster", "mfschunkserver", "mfsmount", "mfssetgoal"]
     needed_files = ["/dev/fuse"]
-    media_bytes = 256 * load.MIB  # without the chunk servers' own
+    media_bytes = 2 * VOLUME_BYTES + 256 * load.MIB
     unequal = [
         "A file system, not a block store; fio reads and writes its FUSE mount with direct I/O, and there is no hop over NBD.",
         "Its client acknowledges writes when they are in its own memory; so fio syncs after each of them (fsync), which waits for"
@@ -73,7 +73,8 @@ class MooseFs(System):
             run(["mount", "-t", "tmpfs", "-o", f"size={CHUNK_SERVER_BYTES}", "tmpfs", folder / f"hdd-{number}"])
             (folder / f"mfshdd-{number}.cfg").write_text(f"{folder}/hdd-{number}\n", encoding="utf-8")
             configuration = folder / f"mfschunkserver-{number}.cfg"
-            configuration.write_text(CHUNK_SERVER.format(folder=folder, number=number, address=bed.ADDRESS, port=9422 + 10 * number), encoding="utf-8")
+            text = CHUNK_SERVER.format(folder=folder, number=number, address=bed.ADDRESS, port=9422 + 10 * number)
+            configuration.write_text(text, encoding="utf-8")
             self.place.daemon(["mfschunkserver", "-f", "-c", configuration, "start"])
         self.place.await_port(9421, bed.ADDRESS)
         mount = folder / "mount"

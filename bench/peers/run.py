@@ -37,6 +37,9 @@ PEERS = [NbdkitFile, NbdkitMemory, Ganesha, QemuMirror, Gluster, MooseFs, MooseF
 # What the runner itself needs, by package.
 NEEDS = {"fio": "fio", "ip": "iproute2", "unshare": "util-linux", "setpriv": "util-linux", "mount": "mount"}
 
+# How the measuring part ends when Weft or the bed did not start and that was told; `unshare` has other words for itself.
+TOLD = 3
+
 # Beside what systems take of the media: their logs and sockets, and fio's folders.
 SPARE_BYTES = 512 * load.MIB
 
@@ -105,16 +108,18 @@ def compare_here(options):
         pathlib.Path(options.json).touch()
     receiver, sender = os.pipe()
     command = [sys.executable, os.path.abspath(__file__), *sys.argv[1:], "--inside", str(sender)]
-    # Ctrl-C reaches the bed as well, which then hands over what it has; here it must not end the wait for that.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    child = subprocess.Popen(bed.namespaced(command), pass_fds=[sender], preexec_fn=accept_interrupts)
+    # A session of its own: what a terminal sends on Ctrl-C, this part passes on, once.
+    child = subprocess.Popen(bed.namespaced(command), pass_fds=[sender], start_new_session=True)
     os.close(sender)
+    signal.signal(signal.SIGINT, lambda *_: pass_on_interrupt(child))
     for number in (signal.SIGTERM, signal.SIGHUP):
         # The bed dies with `unshare`, and everything in it with the bed.
         signal.signal(number, lambda number, _: (child.kill(), sys.exit(128 + number)))
     with open(receiver, encoding="utf-8") as pipe:
         handed_over = pipe.read()
     status = child.wait()
+    if status == TOLD:
+        return 1
     if not handed_over:
         raise bed.BedError(f"the bed ended with {status}\nhint: it needs root, or user namespaces that anybody may make")
     result = json.loads(handed_over)
@@ -124,9 +129,12 @@ def compare_here(options):
     return 130 if result["run"]["interrupted"] else told
 
 
-def accept_interrupts():
-    """In the child: SIGINT as it comes, also where this runner was started in the background."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def pass_on_interrupt(unshare):
+    """The first interruption goes to the bed, which hands over what it has; the second one ends it as it is."""
+    signal.signal(signal.SIGINT, lambda *_: unshare.kill())
+    children = pathlib.Path(f"/proc/{unshare.pid}/task/{unshare.pid}/children").read_text(encoding="ascii").split()
+    for pid in children:
+        os.kill(int(pid), signal.SIGINT)
 
 
 def tell(result, options):
@@ -139,11 +147,9 @@ def tell(result, options):
 
 def measure_all(peers, workloads, options):
     """In the bed: Weft beside each peer in turn. Whatever happens, what is there of the result is handed over."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # Process 1 has none unless it asks for one.
+    # Process 1 has no handlers unless it asks for them, and signals without one do nothing to it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     result = {"schema_version": report.SCHEMA_VERSION, "machine": machine(), "run": run_facts(workloads, options), "peers": []}
-    status = 0
     try:
         usable = [peer for peer in peers if not peer.missing()]
         bed.make(Weft.media_bytes + max((peer.media_bytes for peer in usable), default=0) + SPARE_BYTES)
@@ -171,10 +177,10 @@ def measure_all(peers, workloads, options):
                 entry["failure"] = None if entry["workloads"] else "interrupted before its first round"
     except (bed.BedError, load.LoadError, OSError, subprocess.SubprocessError) as error:
         bed.say(f"error: {error}")
-        return 1
+        return TOLD
     with open(options.inside, "w", encoding="utf-8") as pipe:
         json.dump(result, pipe)
-    return status
+    return 0
 
 
 def measure_peer(weft, weft_reach, peer, workloads, options, entry):
