@@ -10,7 +10,8 @@ use weft_tests::{program, root, tracked_files};
 fn the_runner_passes_its_own_checks() {
     // -B: the tree stays as it is.
     let mut python = Command::new(program("python3"));
-    let output = python.args(["-B", "bench/peers/test_report.py"]).current_dir(root()).output().expect("python3 runs");
+    let output =
+        python.args(["-B", "bench/peers/test_report.py"]).current_dir(root()).output().expect("python3 runs");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert!(said.contains("\nOK"), "{said}");
@@ -18,7 +19,8 @@ fn the_runner_passes_its_own_checks() {
 
 #[test]
 fn every_file_says_what_it_owns() {
-    let is_ours = |path: &PathBuf| path.starts_with("bench/peers") && path.extension().is_some_and(|e| e == "py");
+    let is_ours =
+        |path: &PathBuf| path.starts_with("bench/peers") && path.extension().is_some_and(|e| e == "py");
     let files: Vec<PathBuf> = tracked_files().into_iter().filter(is_ours).collect();
     assert!(files.len() > 8, "git lists only {files:?}");
     for path in files {
