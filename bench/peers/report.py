@@ -58,7 +58,7 @@ def markdown(result):
     peers = measured(result)
     lines = []
     if peers:
-        lines += _markdown_table(["workload", "Weft alone, IOPS", *(p["name"] for p in peers)], _summary_rows(result))
+        lines += _markdown_table(["workload", "Weft, IOPS", *(p["name"] for p in peers)], _summary_rows(result))
         lines += ["", "Weft's requests per second over the peer's; above 1 Weft is faster. Medians of pairwise ratios of "
                   f"{result['run']['rounds']} rounds of {result['run']['seconds']:g} s, Weft and the peer in turn.", ""]
     for peer in peers:
@@ -115,7 +115,7 @@ def _common(result):
         "all processes and fio on one machine, over loopback, pinned to nothing.",
         "The system that is not being asked stays up, and idles, while the other is measured.",
         "Weft: two nodes and a manager; versions, log and end-to-end checksums on; a write is acknowledged when it is on both "
-        "drives' files; authentication and encryption are not on in either system.",
+        "drives' files; authentication and encryption are not on in any system.",
     ]
 
 
@@ -124,7 +124,7 @@ def _facts(result):
     lines = [
         f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_bytes'] / (1 << 30):.0f} GiB, Linux {machine['kernel']}, "
         f"TCP {machine['tcp_congestion_control']}, {machine['date']}",
-        "; ".join([f"{run['weft_version']} ({run['commit']})", run["fio_version"],
+        "; ".join([f"{run['weft_version']} (tree at {run['commit']})", run["fio_version"],
                    *(f"{p['name']}: {p['version']}" for p in measured(result))]),
         f"{run['rounds']} rounds of {run['seconds']:g} s; `{run['command']}`",
     ]
