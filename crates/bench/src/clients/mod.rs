@@ -15,7 +15,7 @@ pub(crate) use order::{ClientResult, ClientSide, Order};
 pub use outcome::{ClientRow, ClientsRun, Rates, Together};
 pub(crate) use outcome::{cores, cpu_s};
 pub(crate) use running::{Begin, Clients};
-pub(crate) use volumes::{COPIES, own_volume, with_volumes};
+pub(crate) use volumes::{COPIES, own_volume, with_own_volumes, with_volumes};
 
 use crate::BenchError;
 use crate::tool::Tool;

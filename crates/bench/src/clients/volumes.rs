@@ -23,6 +23,22 @@ pub(crate) fn own_volume(client: u32) -> String {
     format!("weft-bench-{}", client + 1)
 }
 
+/// Makes a volume for each of so many clients, does something with them, and deletes them again, as [`with_volumes`] does.
+///
+/// # Errors
+/// Those of [`with_volumes`].
+pub(crate) async fn with_own_volumes<T>(
+    places: &ClientPlaces,
+    clients: u32,
+    bytes: u64,
+    measure: impl AsyncFnOnce(&mut Tool, &[String]) -> Result<T, BenchError>,
+) -> Result<T, BenchError> {
+    let mut tool = Tool::new(places.managers.clone());
+    let volumes: Vec<String> = (0..clients).map(own_volume).collect();
+    let measure = async |tool: &mut Tool| measure(tool, &volumes).await;
+    with_volumes(&mut tool, places, &volumes, bytes, measure).await
+}
+
 /// Makes volumes, does something with them, and deletes them again, also if it fails or this process is asked to end.
 ///
 /// # Errors

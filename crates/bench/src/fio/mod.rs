@@ -15,7 +15,7 @@ pub use on_volume::{FioOnVolume, fio_on_volume};
 pub use outcome::{Direction, FioFigures, FioJob};
 
 use crate::BenchError;
-use crate::clients::{Begin, COPIES, ClientPlaces, Clients, MeasuredOn, cpu_s, own_volume, with_volumes};
+use crate::clients::{Begin, COPIES, ClientPlaces, Clients, MeasuredOn, cpu_s, with_own_volumes};
 use crate::progress::progress;
 use crate::tool::Tool;
 use outcome::FioRun;
@@ -45,10 +45,8 @@ pub fn fio(options: &FioOptions) -> Result<FioFigures, BenchError> {
         if options.places.on.is_empty() {
             on_volume::check(&options.job_file).await?;
         }
-        let mut tool = Tool::new(options.places.managers.clone());
-        let volumes: Vec<String> = (0..options.clients).map(own_volume).collect();
-        let measure = async |tool: &mut Tool| measure(tool, &options, &volumes).await;
-        with_volumes(&mut tool, &options.places, &volumes, options.volume_bytes, measure).await
+        let measure = async |tool: &mut Tool, volumes: &[String]| measure(tool, &options, volumes).await;
+        with_own_volumes(&options.places, options.clients, options.volume_bytes, measure).await
     })?
 }
 

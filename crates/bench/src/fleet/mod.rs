@@ -7,9 +7,7 @@ pub(crate) mod outcome;
 pub use outcome::FleetFigures;
 
 use crate::BenchError;
-use crate::clients::{
-    COPIES, ClientPlaces, MeasuredOn, Order, Together, own_volume, run_together, with_volumes,
-};
+use crate::clients::{COPIES, ClientPlaces, MeasuredOn, Order, Together, run_together, with_own_volumes};
 use crate::plan::Pattern;
 use crate::progress::progress;
 use crate::run::refusal;
@@ -81,10 +79,8 @@ pub fn fleet(options: &FleetOptions) -> Result<FleetFigures, BenchError> {
     options.check()?;
     let options = options.clone();
     weft_rt::block_on(async move {
-        let mut tool = Tool::new(options.places.managers.clone());
-        let volumes: Vec<String> = (0..options.clients).map(own_volume).collect();
-        let measure = async |tool: &mut Tool| measure(tool, &options, &volumes).await;
-        with_volumes(&mut tool, &options.places, &volumes, options.volume_bytes, measure).await
+        let measure = async |tool: &mut Tool, volumes: &[String]| measure(tool, &options, volumes).await;
+        with_own_volumes(&options.places, options.clients, options.volume_bytes, measure).await
     })?
 }
 
