@@ -458,9 +458,17 @@ mod tests {
             // Small numbers make lengths that sometimes fit.
             let data: Vec<u8> = data.into_iter().map(|b| if small { b % 4 } else { b }).collect();
             let exports = exports(&["a", "\u{1}"]);
-            let (replies, step) = ask(&mut Negotiation::new(&exports, true), option, &data);
-            prop_assert!(!replies.is_empty() || option == NBD_OPT_EXPORT_NAME);
-            prop_assert!(!matches!(step, Step::End) || option == NBD_OPT_ABORT);
+            let mut negotiation = Negotiation::new(&exports, true);
+            if option == NBD_OPT_EXPORT_NAME {
+                // Its answer is no option reply: the export's description or nothing.
+                let mut out = Vec::new();
+                let step = negotiation.answer(option, parse_option(option, &data), &mut out);
+                prop_assert_eq!(out.is_empty(), matches!(step, Step::Refuse(_)));
+            } else {
+                let (replies, step) = ask(&mut negotiation, option, &data);
+                prop_assert!(!replies.is_empty());
+                prop_assert!(!matches!(step, Step::End) || option == NBD_OPT_ABORT);
+            }
         }
     }
 }
