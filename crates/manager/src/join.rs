@@ -35,6 +35,8 @@ impl Manager {
         (incarnation, hello): (u64, Instant),
         drives: Vec<DriveReport>,
     ) -> Result<(NodeId, Vec<(DriveId, String)>), Denied> {
+        // Behind another manager, this one's map may be an old one while the store is not.
+        self.check_term().map_err(|reason| Denied::new(Status::NotReady, reason))?;
         let map = self.map();
         check_reports(&drives)?;
         self.check_is_newest(&map, name, incarnation, hello)?;

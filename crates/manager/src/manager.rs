@@ -189,7 +189,8 @@ impl Manager {
 
     /// Observes, decides and commits, whenever something has changed and every eighth of a lease.
     async fn watch_over(self: Rc<Self>) {
-        while self.halted.borrow().is_none() {
+        // Whoever has followed another manager asks that one, so this one has to find out by itself.
+        while self.why_over().is_none() {
             let changed = self.changed.notified();
             self.suspect_the_silent();
             let due = self.commit_what_is_due();

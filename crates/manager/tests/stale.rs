@@ -5,8 +5,9 @@ mod harness;
 use harness::*;
 use std::rc::Rc;
 use weft_api::Health;
+use weft_manager::MapStore;
 use weft_rt::sim::{Sim, set_blocked};
-use weft_rt::{now, sleep};
+use weft_rt::{now, sleep, timeout};
 use weft_types::{Epoch, GroupId, MapVersion, Role};
 
 /// Two nodes of which the second was evicted after a backup of the store was made, and is down now.
@@ -51,6 +52,25 @@ fn a_manager_on_an_old_store_stops_when_a_drive_knows_more() {
         assert!(status.reasons[0].contains("weft fabric recover"), "{:?}", status.reasons);
         let refused = operate(volume_of("w", 2)).await.unwrap_err();
         assert!(refused.message.contains("weft fabric recover"), "{refused:?}");
+    });
+}
+
+/// It would stay to say so, and answer whoever asks it with its old map.
+#[test]
+fn a_manager_that_another_has_followed_does_not_take_its_store_for_an_old_one() {
+    Sim::new(6).block_on(async {
+        let (service, targets, _) = fabric(2).await;
+        all_up(&service, &targets).await;
+        let mut newer = service.map();
+        newer.version = MapVersion(newer.version.0 + 1);
+        let bytes = weft_wire::control::encode_map(&newer);
+        service.store.take_over().unwrap();
+        service.store.commit(service.map().version, newer.version, &bytes).unwrap();
+        targets[0].kill();
+        *targets[0].map.borrow_mut() = Some(Rc::new(newer));
+        targets[0].start();
+        let why = timeout(ms(1000), service.halted()).await.expect("its process ends");
+        assert!(why.contains("another manager has taken over"), "{why}");
     });
 }
 

@@ -105,6 +105,12 @@ impl Service {
         copy
     }
 
+    /// Completes when the manager's process would end, with the reason.
+    pub async fn halted(&self) -> String {
+        let manager = self.manager.borrow().clone();
+        manager.expect("it runs").halted().await
+    }
+
     /// Sets how far the clock of the manager's machine is off, also for processes that are started there later.
     pub fn set_clock(&self, skew_us: i64) {
         self.skew_us.set(skew_us);
