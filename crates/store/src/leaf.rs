@@ -206,15 +206,19 @@ impl Leaf {
     }
 
     /// The index of the first run that ends after `block`, and how many checksums stand before its own.
+    ///
+    /// Random writes of single blocks end with a run for each block, so many that looking through them costs more than
+    /// all else that a write does here: then, and where every block has a checksum, the numbers follow from the block.
     fn position(&self, block: u8) -> (usize, usize) {
-        let mut crc_at = 0;
-        for (i, run) in self.runs.iter().enumerate() {
-            if run.end() > block {
-                return (i, crc_at);
-            }
-            crc_at += run.crc_count();
-        }
-        (self.runs.len(), crc_at)
+        let at = match self.runs.len() {
+            RUNS_MAX => usize::from(block),
+            _ => self.runs.partition_point(|run| run.end() <= block),
+        };
+        let crc_at = match self.crcs.len() {
+            RUNS_MAX => self.runs.get(at).map_or(RUNS_MAX, |run| usize::from(run.first)),
+            _ => self.runs[..at].iter().map(Run::crc_count).sum(),
+        };
+        (at, crc_at)
     }
 
     /// Replaces blocks `first..end` by `new`, keeping what the touched runs have outside of them.

@@ -54,6 +54,11 @@ impl OpenSets {
         if version <= session.watermark {
             return;
         }
+        if !session.reaches(version) {
+            let key = OpenKey { version, object, first: range.first };
+            session.open.insert(key, OpenRun { count: range.count, settled: false });
+            return;
+        }
         let mut at = range.first;
         while at < range.end() {
             let covering = session.covering(object, at, version).map(|(first, run)| first + run.count);
@@ -114,6 +119,7 @@ impl OpenSets {
         self.sessions
             .get(&version.slot())
             .filter(|s| version > s.watermark)
+            .filter(|session| session.reaches(version))
             .is_some_and(|session| session.next_run(OpenKey { version, object, first: 0 }).is_some())
     }
 
@@ -264,6 +270,11 @@ pub(crate) fn decode_entry(d: &mut Decoder<'_>) -> Result<OpenEntry, DecodeError
 }
 
 impl SessionMarks {
+    /// Whether this version or a later one is open somewhere. Of a client's new write, as a rule, it is not.
+    fn reaches(&self, version: Version) -> bool {
+        self.open.last_key_value().is_some_and(|(last, _)| last.version >= version)
+    }
+
     /// The run of this version that covers the block: where it begins, and the run.
     fn covering(&self, object: ObjectId, block: u32, version: Version) -> Option<(u32, OpenRun)> {
         let key = OpenKey { version, object, first: block };

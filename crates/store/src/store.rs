@@ -158,14 +158,13 @@ impl Store {
         let mut attempts = 0;
         loop {
             self.engine.admit().await?;
-            self.engine.load_range(write.group, write.object, range).await?;
             let outcome = {
                 let mut state = self.engine.state.borrow_mut();
                 state.check()?;
                 judge_and_put(&mut state, &self.engine.drive, write, range, verdicts)?
             };
             match outcome {
-                Outcome::Again => {}
+                Outcome::Again => self.engine.load_range(write.group, write.object, range).await?,
                 Outcome::Done { batch, is_changed } => {
                     if is_changed {
                         self.engine.work.notify_all();
