@@ -8,6 +8,7 @@ use crate::affinity;
 use crate::folder::Folder;
 use crate::process::{Daemon, cpu_seconds};
 use crate::tool::{Tool, not_an_answer};
+use crate::workload::spin_name;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,7 +17,7 @@ use weft_api::{
     ApiAnswer, ApiRequest, DriveInfo, FabricLoad, FabricStatus, FailureDomain, Health, Presence, ScrubInfo,
     SettingsWish,
 };
-use weft_rt::{Addr, now, sleep};
+use weft_rt::{Addr, Spin, now, sleep};
 
 /// How long the fabric may take to come up: many times what it needs on a loaded machine.
 const READY_PATIENCE: Duration = Duration::from_secs(30);
@@ -37,6 +38,8 @@ pub struct BedOptions {
     pub drive_bytes: u64,
     /// The core for all of the processes; none: wherever the kernel likes.
     pub cpu: Option<usize>,
+    /// How targets wait.
+    pub spin: Spin,
     /// An existing folder in which each drive is a file; none: drives in memory.
     pub drives_in: Option<PathBuf>,
 }
@@ -265,7 +268,7 @@ impl Bed {
                 });
             }
             let log = self._folder.path().join(format!("{name}.log"));
-            let arguments = node_arguments(&name, &manager, *port, &drives);
+            let arguments = node_arguments(&name, &manager, *port, &drives, options.spin);
             self.nodes.push(Daemon::start(&name, &options.program, &arguments, &log)?);
         }
         Ok(())
@@ -327,12 +330,15 @@ fn start_manager(options: &BedOptions, addr: &str, folder: &Path) -> Result<Daem
     Daemon::start("the manager", &options.program, &arguments, &folder.join("manager.log"))
 }
 
-fn node_arguments(name: &str, manager: &str, port: u16, drives: &[String]) -> Vec<String> {
+fn node_arguments(name: &str, manager: &str, port: u16, drives: &[String], spin: Spin) -> Vec<String> {
     let listen = loopback(port);
     let mut arguments: Vec<String> =
         ["node", "run", "--name", name, "--manager", manager, "--listen", &listen].map(String::from).into();
     for drive in drives {
         arguments.extend(["--drive".to_owned(), drive.clone()]);
+    }
+    if spin != Spin::default() {
+        arguments.extend(["--spin", spin_name(spin)].map(String::from));
     }
     arguments
 }
@@ -385,11 +391,11 @@ mod tests {
     #[test]
     fn a_node_is_told_all_its_drives() {
         let drives = ["mem:134217728".to_owned(), "/a drive".to_owned()];
-        let arguments = node_arguments("node-1", "127.0.0.1:1", 2, &drives);
+        let arguments = node_arguments("node-1", "127.0.0.1:1", 2, &drives, Spin::Never);
         assert_eq!(
             arguments.join(" "),
             "node run --name node-1 --manager 127.0.0.1:1 --listen 127.0.0.1:2 \
-             --drive mem:134217728 --drive /a drive"
+             --drive mem:134217728 --drive /a drive --spin never"
         );
     }
 }

@@ -10,13 +10,17 @@ use crate::machine::Machine;
 use crate::process::cpu_seconds;
 use crate::progress::progress;
 use crate::report::{self, Row, RunFacts, Sample, WriteCost, median};
-use crate::workload::{WORKLOADS, Workload};
+use crate::workload::{Transport, WORKLOADS, Workload};
 use std::path::PathBuf;
 use std::time::Duration;
 use weft_api::FailureDomain;
 use weft_client::{AttachOptions, Fabric, Volume};
+use weft_rt::{Spin, set_shared_memory, set_spin};
 
-/// The volume under test, 512 MiB: far more than any cache of the processor holds.
+/// The name of the volume under test.
+const VOLUME: &str = "bench";
+
+/// Its size, 512 MiB: far more than any cache of the processor holds.
 const VOLUME_BYTES: u64 = 512 << 20;
 
 /// Each of its drives: room for the volume, the store's own structures, and the places that overwrites rotate
@@ -129,36 +133,17 @@ pub fn figures(options: &FiguresOptions) -> Result<Figures, BenchError> {
 async fn measure(options: &FiguresOptions) -> Result<Figures, BenchError> {
     let cores = Cores::choose(options.pin)?;
     let machine = Machine::describe(cores.all.len()).with_commit();
-    let mut bed = Bed::start(&BedOptions {
-        program: options.program.clone(),
-        nodes: 1,
-        drives: 2,
-        drive_bytes: DRIVE_BYTES,
-        cpu: cores.target,
-        drives_in: None,
-    })
-    .await?;
-    cores.pin_client()?;
-    bed.create_volume(&NewVolume {
-        name: "bench",
-        size_bytes: VOLUME_BYTES,
-        failure_domain: FailureDomain::Drive,
-        width: Some(1),
-        is_thin: false,
-    })
-    .await?;
-    let fabric = Fabric::connect(&[bed.manager_addr().clone()], "weft bench").await?;
-    let volume = fabric.attach("bench", AttachOptions::default()).await?;
-    fill(&volume).await?;
     let mut reference = reference(&cores, options.duration).await?;
     let mut rows = Vec::new();
-    for workload in options.workloads() {
-        rows.push(row(options, &cores, &workload, &mut bed, &fabric, &volume).await?);
+    for spin in [Spin::Adaptive, Spin::Never] {
+        let workloads: Vec<Workload> = options.workloads().into_iter().filter(|w| w.spin == spin).collect();
+        if !workloads.is_empty() {
+            set_spin(spin);
+            rows.extend(rows_of(options, &cores, &workloads, spin).await?);
+        }
     }
+    set_spin(Spin::Adaptive);
     reference.extend(self::reference(&cores, options.duration).await?);
-    volume.detach().await;
-    drop((volume, fabric, bed));
-    cores.unpin_client()?;
     progress("idle fabric of four nodes");
     let idle_percent = idle::percent(&options.program).await?;
     let needed = REFERENCE_PER_S * REFERENCE_TOLERANCE;
@@ -166,7 +151,6 @@ async fn measure(options: &FiguresOptions) -> Result<Figures, BenchError> {
     let facts = RunFacts {
         machine,
         pinned: cores.target.is_some(),
-        spin: SPIN,
         runs: options.runs,
         seconds: options.duration.as_secs_f64(),
         reference_per_s,
@@ -181,8 +165,62 @@ async fn measure(options: &FiguresOptions) -> Result<Figures, BenchError> {
     Ok(Figures { facts, rows })
 }
 
-/// How executors wait: the runtime's own choice, which is what users get.
-const SPIN: &str = "adaptive";
+/// Measures the workloads that one fabric can measure: those whose processes wait in the same way.
+async fn rows_of(
+    options: &FiguresOptions,
+    cores: &Cores,
+    workloads: &[Workload],
+    spin: Spin,
+) -> Result<Vec<Row>, BenchError> {
+    let mut bed = Bed::start(&BedOptions {
+        program: options.program.clone(),
+        nodes: 1,
+        drives: 2,
+        drive_bytes: DRIVE_BYTES,
+        cpu: cores.target,
+        spin,
+        drives_in: None,
+    })
+    .await?;
+    cores.pin_client()?;
+    bed.create_volume(&NewVolume {
+        name: VOLUME,
+        size_bytes: VOLUME_BYTES,
+        failure_domain: FailureDomain::Drive,
+        width: Some(1),
+        is_thin: false,
+    })
+    .await?;
+    let mut rows = Vec::new();
+    for transport in [Transport::Tcp, Transport::Shared] {
+        // Connections are made with the first request.
+        set_shared_memory(transport == Transport::Shared);
+        let client = Client::attach(&bed).await?;
+        if transport == Transport::Tcp {
+            fill(&client.volume).await?;
+        }
+        for workload in workloads.iter().filter(|w| w.transport == transport) {
+            rows.push(row(options, cores, workload, &mut bed, &client).await?);
+        }
+        client.volume.detach().await;
+    }
+    cores.unpin_client()?;
+    Ok(rows)
+}
+
+/// The volume under test, attached by one of the transports.
+struct Client {
+    fabric: Fabric,
+    volume: Volume,
+}
+
+impl Client {
+    async fn attach(bed: &Bed) -> Result<Client, BenchError> {
+        let fabric = Fabric::connect(&[bed.manager_addr().clone()], "weft bench").await?;
+        let volume = fabric.attach(VOLUME, AttachOptions::default()).await?;
+        Ok(Client { fabric, volume })
+    }
+}
 
 /// Who runs where.
 struct Cores {
@@ -231,6 +269,7 @@ async fn fill(volume: &Volume) -> Result<(), BenchError> {
 
 async fn reference(cores: &Cores, duration: Duration) -> Result<Vec<f64>, BenchError> {
     progress("reference exchange");
+    cores.pin_client()?;
     let mut rates = Vec::new();
     for _ in 0..REFERENCE_RUNS {
         let limit = Limit {
@@ -239,9 +278,12 @@ async fn reference(cores: &Cores, duration: Duration) -> Result<Vec<f64>, BenchE
             warm_up: WARM_UP,
             duration: duration / 2,
             server_cpu: cores.target,
+            transport: Transport::Tcp,
+            spin: Spin::Adaptive,
         };
         rates.push(limit.run().await?);
     }
+    cores.unpin_client()?;
     Ok(rates)
 }
 
@@ -251,8 +293,7 @@ async fn row(
     cores: &Cores,
     workload: &Workload,
     bed: &mut Bed,
-    fabric: &Fabric,
-    volume: &Volume,
+    Client { fabric, volume }: &Client,
 ) -> Result<Row, BenchError> {
     let limit = Limit {
         shape: workload.shape(),
@@ -260,6 +301,8 @@ async fn row(
         warm_up: WARM_UP,
         duration: options.duration,
         server_cpu: cores.target,
+        transport: workload.transport,
+        spin: workload.spin,
     };
     let log_before = if workload.is_read { 0 } else { bed.log_bytes().await? };
     let wire_before = fabric.bytes_sent();
@@ -284,7 +327,7 @@ async fn row(
         let per = |bytes: u64| bytes as f64 / requests.max(1) as f64;
         Some(WriteCost { log_bytes: per(log), wire_bytes: per(wire) })
     };
-    Ok(Row::new(workload, &samples, cost, SPIN).with_seconds(options.duration.as_secs_f64()))
+    Ok(Row::new(workload, &samples, cost).with_seconds(options.duration.as_secs_f64()))
 }
 
 #[cfg(test)]
@@ -308,7 +351,7 @@ mod tests {
     fn workloads_can_be_picked_by_name() {
         let mut options = FiguresOptions::new(PathBuf::from("weft"));
         assert_eq!(options.workloads().len(), WORKLOADS.len());
-        options.only = Some("-4k-".into());
-        assert_eq!(options.workloads().len(), 4);
+        options.only = Some("read-4k-".into());
+        assert_eq!(options.workloads().len(), 5);
     }
 }

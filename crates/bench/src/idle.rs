@@ -4,7 +4,7 @@ use crate::BenchError;
 use crate::bed::{Bed, BedOptions};
 use std::path::Path;
 use std::time::Duration;
-use weft_rt::{now, sleep};
+use weft_rt::{Spin, now, sleep};
 
 /// Nodes of the idle fabric, each with [`DRIVES`] drives.
 const NODES: u32 = 4;
@@ -30,6 +30,7 @@ pub async fn percent(program: &Path) -> Result<f64, BenchError> {
         drives: DRIVES,
         drive_bytes: DRIVE_BYTES,
         cpu: None,
+        spin: Spin::Adaptive,
         drives_in: None,
     })
     .await?;

@@ -6,9 +6,12 @@
 
 use crate::BenchError;
 use crate::affinity;
+use crate::workload::Transport;
+use std::io;
 use std::time::Duration;
 use weft_rt::{
-    Addr, Buf, BufMut, FrameError, FrameReader, FrameWriter, Instant, Listener, RtError, Stream, now,
+    Addr, Buf, BufMut, Door, FrameError, FrameReader, FrameWriter, Instant, Listener, RtError, Spin, Stream,
+    connect_door, now, set_spin,
 };
 use weft_types::{BLOCK_SIZE, BlockRange, Version};
 use weft_wire::Kind;
@@ -84,6 +87,29 @@ pub struct Limit {
     pub duration: Duration,
     /// The core for the answering thread; none: wherever the kernel likes.
     pub server_cpu: Option<usize>,
+    /// How the two sides reach each other.
+    pub transport: Transport,
+    /// How the answering thread waits; the client's side waits as its executor does.
+    pub spin: Spin,
+}
+
+/// Where the answering thread can be reached.
+enum Place {
+    Addr(Addr),
+    Door(String),
+}
+
+impl Place {
+    async fn connect(&self) -> io::Result<(FrameReader, FrameWriter)> {
+        match self {
+            Place::Addr(addr) => Ok(frames(Stream::connect(addr).await?)),
+            Place::Door(name) => connect_door(name).await,
+        }
+    }
+}
+
+fn frames(stream: Stream) -> (FrameReader, FrameWriter) {
+    (FrameReader::new(stream.clone()), FrameWriter::new(stream))
 }
 
 impl Limit {
@@ -93,7 +119,7 @@ impl Limit {
     /// If the thread, its runtime or the connection fails.
     pub async fn run(&self) -> Result<f64, BenchError> {
         let (tell, told) = std::sync::mpsc::channel();
-        let (shape, cpu) = (self.shape, self.server_cpu);
+        let (shape, cpu, transport, spin) = (self.shape, self.server_cpu, self.transport, self.spin);
         let server = std::thread::Builder::new()
             .name("limit-server".into())
             .spawn(move || -> Result<(), RtError> {
@@ -106,19 +132,16 @@ impl Limit {
                     for error in [start, pinned].into_iter().flatten().filter_map(Result::err) {
                         tracing::warn!(%error, "the server of the bare exchange is not pinned");
                     }
-                    let any: Addr = "127.0.0.1:0".parse().expect("a valid address");
-                    let listener = match Listener::bind(&any) {
-                        Ok(listener) => listener,
-                        Err(error) => return tracing::warn!(%error, "cannot listen"),
-                    };
-                    if tell.send(listener.local_addr()).is_ok() {
-                        serve_one(listener, shape).await;
+                    set_spin(spin);
+                    if let Err(error) = serve_one(transport, shape, |place| tell.send(place).is_ok()).await {
+                        // The client ends by closing, which may cut an answer off.
+                        tracing::debug!(error = &error as &dyn std::error::Error, "the bare exchange ends");
                     }
                 })
             })
             .map_err(|source| BenchError::System { action: "start a thread", source })?;
         let rate = match told.recv() {
-            Ok(addr) => self.measure(&addr).await,
+            Ok(place) => self.measure(&place).await,
             Err(_) => Err(BenchError::ServerGone),
         };
         // The connection is dropped, so the thread ends once this executor has closed it.
@@ -133,12 +156,11 @@ impl Limit {
     }
 
     /// The client's side of the exchange.
-    async fn measure(&self, addr: &Addr) -> Result<f64, BenchError> {
+    async fn measure(&self, place: &Place) -> Result<f64, BenchError> {
         let connect = |source| BenchError::System { action: "connect to the bare exchange's server", source };
-        let stream = Stream::connect(addr).await.map_err(connect)?;
-        let mut reader = FrameReader::new(stream.clone());
+        let (mut reader, writer) = place.connect().await.map_err(connect)?;
         let mut asker = Asker {
-            writer: FrameWriter::new(stream),
+            writer,
             shape: self.shape,
             head: vec![0x5a; self.shape.request_head],
             body: filled(self.shape.request_body),
@@ -203,22 +225,31 @@ impl Asker {
     }
 }
 
-/// Answers the frames of one connection until it ends.
-async fn serve_one(listener: Listener, shape: Shape) {
-    let stream = match listener.accept().await {
-        Ok(stream) => stream,
-        Err(error) => return tracing::warn!(%error, "no connection"),
-    };
-    drop(listener);
-    if let Err(error) = serve(stream, shape).await {
-        // The client ends by closing, which may cut an answer off.
-        tracing::debug!(%error, "the bare exchange ends");
+/// Takes one connection at a place that it tells, if somebody listens, and answers its frames until it ends.
+async fn serve_one(
+    transport: Transport,
+    shape: Shape,
+    tell: impl FnOnce(Place) -> bool,
+) -> Result<(), FrameError> {
+    match transport {
+        Transport::Tcp => {
+            let listener = Listener::bind(&"127.0.0.1:0".parse().expect("a valid address"))?;
+            if !tell(Place::Addr(listener.local_addr())) {
+                return Ok(());
+            }
+            serve(frames(listener.accept().await?), shape).await
+        }
+        Transport::Shared => {
+            let door = Door::open()?;
+            if !tell(Place::Door(door.name().to_owned())) {
+                return Ok(());
+            }
+            serve(door.accept().await?, shape).await
+        }
     }
 }
 
-async fn serve(stream: Stream, shape: Shape) -> Result<(), FrameError> {
-    let writer = FrameWriter::new(stream.clone());
-    let mut reader = FrameReader::new(stream);
+async fn serve((mut reader, writer): (FrameReader, FrameWriter), shape: Shape) -> Result<(), FrameError> {
     let head = vec![0xa5; shape.reply_head];
     let body = filled(shape.reply_body);
     while let Some(frame) = reader.next().await? {
@@ -249,7 +280,9 @@ mod tests {
             let addr: Addr = "10.0.0.1:9".parse().expect("a valid address");
             let at = addr.clone();
             spawn_process(IpAddr::from([10, 0, 0, 1]), "server", async move {
-                serve_one(Listener::bind(&at).expect("the port is free"), shape).await;
+                let listener = Listener::bind(&at).expect("the port is free");
+                let ended = serve(frames(listener.accept().await.expect("a connection")), shape).await;
+                drop(ended);
             });
             weft_rt::sleep(Duration::from_millis(1)).await;
             let limit = Limit {
@@ -258,8 +291,10 @@ mod tests {
                 warm_up: Duration::from_millis(5),
                 duration: Duration::from_millis(50),
                 server_cpu: None,
+                transport: Transport::Tcp,
+                spin: Spin::Adaptive,
             };
-            limit.measure(&addr).await.expect("the exchange works")
+            limit.measure(&Place::Addr(addr)).await.expect("the exchange works")
         })
     }
 

@@ -5,7 +5,7 @@
 use crate::BenchError;
 use crate::load::LoadResult;
 use crate::machine::Machine;
-use crate::workload::Workload;
+use crate::workload::{Workload, spin_name};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::Path;
@@ -65,8 +65,6 @@ pub struct RunFacts {
     pub machine: Machine,
     /// Whether client and target each had a core of their own.
     pub pinned: bool,
-    /// How the client and the bare exchange wait for the kernel.
-    pub spin: &'static str,
     /// Runs of each workload and its limit, taken in turns.
     pub runs: usize,
     /// Seconds of each run.
@@ -114,7 +112,9 @@ pub struct Row {
     pub wire_bytes_per_write: Option<f64>,
     /// Runs that the medians are of.
     pub runs: usize,
-    /// How the client and the bare exchange wait for the kernel.
+    /// How client and target reach each other: `tcp` or `shm`.
+    pub transport: &'static str,
+    /// How client, target and bare exchange wait for something to do.
     pub spin: &'static str,
 }
 
@@ -123,7 +123,7 @@ impl Row {
     ///
     /// # Panics
     /// If there are none.
-    pub fn new(workload: &Workload, samples: &[Sample], cost: Option<WriteCost>, spin: &'static str) -> Row {
+    pub fn new(workload: &Workload, samples: &[Sample], cost: Option<WriteCost>) -> Row {
         let of = |figure: fn(&Sample) -> f64| median(samples.iter().map(figure).collect());
         let iops = of(|s| s.iops);
         Row {
@@ -142,7 +142,8 @@ impl Row {
             log_bytes_per_write: cost.map(|c| rounded(c.log_bytes, 0.1)),
             wire_bytes_per_write: cost.map(|c| rounded(c.wire_bytes, 0.1)),
             runs: samples.len(),
-            spin,
+            transport: workload.transport.name(),
+            spin: spin_name(workload.spin),
         }
     }
 
@@ -177,10 +178,10 @@ pub fn text(facts: &RunFacts, rows: &[Row]) -> String {
     let m = &facts.machine;
     let pinned = if facts.pinned { "one process per core" } else { "not pinned" };
     // Writing to a String cannot fail.
-    let _ = writeln!(out, "{m}\ncommit {}, {}, {pinned}, spin {}", m.commit_text(), m.date, facts.spin);
+    let _ = writeln!(out, "{m}\ncommit {}, {}, {pinned}", m.commit_text(), m.date);
     let _ = writeln!(
         out,
-        "mem: drives, 2 copies on 2 drives of one target, one client, TCP loopback; {} runs of {} s",
+        "mem: drives, 2 copies on 2 drives of one target, one client, TCP loopback or shared memory (shm-); {} runs of {} s",
         facts.runs, facts.seconds
     );
     let _ = writeln!(
@@ -326,7 +327,6 @@ mod tests {
         RunFacts {
             machine,
             pinned: true,
-            spin: "adaptive",
             runs: 3,
             seconds: 2.0,
             reference_per_s: 900_000.0,
@@ -353,8 +353,8 @@ mod tests {
         let samples = [sample(100.0, 200.0), sample(1_234_000.0, 2_000_000.0), sample(300.0, 400.0)];
         let cost = WriteCost { log_bytes: 128.0, wire_bytes: 8480.0 };
         vec![
-            Row::new(&WORKLOADS[0], &samples, None, "adaptive").with_seconds(2.0),
-            Row::new(&WORKLOADS[1], &samples[..2], Some(cost), "adaptive").with_seconds(2.0),
+            Row::new(&WORKLOADS[0], &samples, None).with_seconds(2.0),
+            Row::new(&WORKLOADS[1], &samples[..2], Some(cost)).with_seconds(2.0),
         ]
     }
 

@@ -3,6 +3,7 @@
 use crate::limit::Shape;
 use crate::load::{Amount, Load};
 use crate::plan::Pattern;
+use weft_rt::Spin;
 
 /// Copies of each block in the volume under test.
 pub(crate) const COPIES: u32 = 2;
@@ -23,10 +24,43 @@ pub struct Workload {
     pub block_size: usize,
     /// Requests in flight.
     pub depth: u32,
+    /// How client and target reach each other.
+    pub transport: Transport,
+    /// How both wait.
+    pub spin: Spin,
 }
 
-/// All of them, in the order in which they run: those that say most about the data path first.
-pub const WORKLOADS: [Workload; 8] = [
+/// How a client and a target of one machine reach each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// TCP on loopback, as between machines but for the network.
+    Tcp,
+    /// Shared memory.
+    Shared,
+}
+
+impl Transport {
+    /// Its name in tables and files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::Tcp => "tcp",
+            Transport::Shared => "shm",
+        }
+    }
+}
+
+/// The name of a way to wait in tables and files.
+pub(crate) fn spin_name(spin: Spin) -> &'static str {
+    match spin {
+        Spin::Adaptive => "adaptive",
+        Spin::Never => "never",
+        Spin::Always => "always",
+    }
+}
+
+/// All of them, in the order in which they run: those that say most about the data path first, and together what one
+/// fabric can measure.
+pub const WORKLOADS: [Workload; 18] = [
     row("randread-4k-d32", Pattern::Random, true, 4 << 10, 32),
     row("randwrite-4k-d32", Pattern::Random, false, 4 << 10, 32),
     row("randread-4k-d1", Pattern::Random, true, 4 << 10, 1),
@@ -35,13 +69,32 @@ pub const WORKLOADS: [Workload; 8] = [
     row("randwrite-64k-d8", Pattern::Random, false, 64 << 10, 8),
     row("seqread-1m-d4", Pattern::Sequential, true, 1 << 20, 4),
     row("seqwrite-1m-d4", Pattern::Sequential, false, 1 << 20, 4),
+    row("shm-randread-4k-d32", Pattern::Random, true, 4 << 10, 32).shared(),
+    row("shm-randwrite-4k-d32", Pattern::Random, false, 4 << 10, 32).shared(),
+    row("shm-randread-4k-d1", Pattern::Random, true, 4 << 10, 1).shared(),
+    row("shm-randwrite-4k-d1", Pattern::Random, false, 4 << 10, 1).shared(),
+    row("shm-randread-64k-d8", Pattern::Random, true, 64 << 10, 8).shared(),
+    row("shm-randwrite-64k-d8", Pattern::Random, false, 64 << 10, 8).shared(),
+    row("shm-seqread-1m-d4", Pattern::Sequential, true, 1 << 20, 4).shared(),
+    row("shm-seqwrite-1m-d4", Pattern::Sequential, false, 1 << 20, 4).shared(),
+    row("nospin-randread-4k-d1", Pattern::Random, true, 4 << 10, 1).never_spinning(),
+    row("nospin-randwrite-4k-d1", Pattern::Random, false, 4 << 10, 1).never_spinning(),
 ];
 
 const fn row(name: &'static str, pattern: Pattern, is_read: bool, block_size: usize, depth: u32) -> Workload {
-    Workload { name, pattern, is_read, block_size, depth }
+    let (transport, spin) = (Transport::Tcp, Spin::Adaptive);
+    Workload { name, pattern, is_read, block_size, depth, transport, spin }
 }
 
 impl Workload {
+    const fn shared(self) -> Workload {
+        Workload { transport: Transport::Shared, ..self }
+    }
+
+    const fn never_spinning(self) -> Workload {
+        Workload { spin: Spin::Never, ..self }
+    }
+
     /// The load to put on a volume.
     pub fn load(&self, amount: Amount) -> Load {
         Load {
@@ -71,7 +124,9 @@ mod tests {
             assert!(WORKLOADS[..i].iter().all(|other| other.name != w.name));
             assert!(w.name.contains(if w.is_read { "read" } else { "write" }));
             assert!(w.name.ends_with(&format!("-d{}", w.depth)));
-            assert_eq!(w.name.starts_with("seq"), w.pattern == Pattern::Sequential);
+            assert_eq!(w.name.contains("seq"), w.pattern == Pattern::Sequential);
+            assert_eq!(w.name.starts_with("shm-"), w.transport == Transport::Shared);
+            assert_eq!(w.name.starts_with("nospin-"), w.spin == Spin::Never);
         }
     }
 

@@ -9,6 +9,7 @@ use crate::output::{Output, fields, table_or_note};
 use crate::paint::{Paint, Tone};
 use crate::span::span_ms;
 use crate::table::{Cell, Table, row};
+use crate::transport::TransportArgs;
 use weft_api::{ApiAnswer, ApiRequest, DriveInfo, NodeInfo, Presence, Timestamp};
 use weft_rt::{Addr, wall_clock_us};
 use weft_types::FabricId;
@@ -112,6 +113,9 @@ pub struct NodeRunArgs {
     /// Stop when this process ends
     #[arg(long, hide = true)]
     pub supervisor: Option<ProcessId>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "clap would take it for the help of the command")]
+    pub transport: TransportArgs,
     #[command(flatten)]
     #[allow(missing_docs, reason = "clap would take it for the help of the command")]
     pub log: LogArgs,

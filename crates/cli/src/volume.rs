@@ -10,6 +10,7 @@ use crate::repair::VolumeRepairArgs;
 use crate::size::Size;
 use crate::table::{Table, row};
 use crate::transfer::{VolumeExportArgs, VolumeImportArgs};
+use crate::transport::TransportArgs;
 use weft_api::{ApiAnswer, ApiRequest, FailureDomain, Health, VolumeInfo};
 use weft_rt::Addr;
 use weft_types::limits::COPIES_MAX;
@@ -192,6 +193,9 @@ pub struct VolumeServeArgs {
     /// End attaches of other clients that are in the way: they lose access at once
     #[arg(long)]
     pub preempt: bool,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "clap would take it for the help of the command")]
+    pub transport: TransportArgs,
     #[command(flatten)]
     #[allow(missing_docs, reason = "clap would take it for the help of the command")]
     pub log: LogArgs,

@@ -26,10 +26,10 @@ const TOUCHES_PER_EXPIRY: u32 = 6;
 pub struct Fabric(pub(crate) Rc<Shared>);
 
 /// A target's connection, and the turn of whoever connects.
-#[derive(Default)]
 struct TargetLink {
+    addr: String,
     link: RefCell<Option<Link>>,
-    connecting: Option<Mutex<()>>,
+    connecting: Mutex<()>,
 }
 
 pub(crate) struct Shared {
@@ -42,6 +42,8 @@ pub(crate) struct Shared {
     /// The map or an entry has changed.
     pub(crate) changed: Notify,
     targets: RefCell<BTreeMap<String, Rc<TargetLink>>>,
+    /// The target of each drive that was asked for since the map changed.
+    drives: RefCell<BTreeMap<DriveId, Rc<TargetLink>>>,
     sessions: RefCell<BTreeMap<SessionId, Weak<Session>>>,
     bytes_sent_by_closed_links: Cell<u64>,
     this: Weak<Shared>,
@@ -71,6 +73,7 @@ impl Fabric {
             entries: RefCell::default(),
             changed: Notify::default(),
             targets: RefCell::default(),
+            drives: RefCell::default(),
             sessions: RefCell::default(),
             bytes_sent_by_closed_links: Cell::new(0),
             this: this.clone(),
@@ -186,6 +189,7 @@ impl Shared {
         }
         let map = Rc::new(map);
         *self.map.borrow_mut() = map.clone();
+        self.drives.borrow_mut().clear();
         self.end_what_is_over(&map);
         self.changed.notify_all();
     }
@@ -217,26 +221,47 @@ impl Shared {
 
     /// The connection to the target that serves a drive.
     pub(crate) async fn link(&self, drive: DriveId) -> Result<Link, String> {
-        let addr = self.map.borrow().drive_addr(drive).map(str::to_owned);
-        let addr = addr.ok_or_else(|| format!("drive {drive} is not in the map"))?;
-        let slot = {
-            let mut targets = self.targets.borrow_mut();
-            let slot = targets.entry(addr.clone()).or_insert_with(|| {
-                Rc::new(TargetLink { link: RefCell::new(None), connecting: Some(Mutex::new(())) })
-            });
-            slot.clone()
+        let known = self.drives.borrow().get(&drive).cloned();
+        let slot = match known {
+            Some(slot) => slot,
+            None => self.target_of(drive)?,
         };
         if let Some(link) = slot.open() {
             return Ok(link);
         }
         // Boxed so that connecting, which is rare, does not swell the future of every request.
-        Box::pin(self.connect(&slot, &addr)).await
+        Box::pin(self.connect(&slot)).await
+    }
+
+    /// The target that serves a drive, as the map says.
+    fn target_of(&self, drive: DriveId) -> Result<Rc<TargetLink>, String> {
+        let addr = self.map.borrow().drive_addr(drive).map(str::to_owned);
+        let addr = addr.ok_or_else(|| format!("drive {drive} is not in the map"))?;
+        let mut targets = self.targets.borrow_mut();
+        let slot = targets.entry(addr).or_insert_with_key(|addr| {
+            let (link, connecting) = (RefCell::new(None), Mutex::new(()));
+            Rc::new(TargetLink { addr: addr.clone(), link, connecting })
+        });
+        self.drives.borrow_mut().insert(drive, slot.clone());
+        Ok(slot.clone())
+    }
+
+    /// Which of these drives to ask first, of which all hold the same: one that can be reached through shared memory,
+    /// `chosen` of them by number, as long as there are some.
+    pub(crate) fn nearest(&self, drives: &[DriveId], chosen: usize) -> usize {
+        let known = self.drives.borrow();
+        let is_near =
+            |drive| known.get(drive).is_some_and(|t| t.link.borrow().as_ref().is_some_and(Link::is_shared));
+        let near = || (0..drives.len()).filter(|i| is_near(&drives[*i]));
+        match near().count() {
+            0 => chosen % drives.len(),
+            count => near().nth(chosen % count).expect("there are so many"),
+        }
     }
 
     /// Connects to a target, one caller at a time.
-    async fn connect(&self, slot: &TargetLink, addr: &str) -> Result<Link, String> {
-        let turn = slot.connecting.as_ref().expect("made with one");
-        let _turn = turn.lock().await;
+    async fn connect(&self, slot: &TargetLink) -> Result<Link, String> {
+        let _turn = slot.connecting.lock().await;
         if let Some(link) = slot.open() {
             return Ok(link);
         }
@@ -244,7 +269,7 @@ impl Shared {
             let total = self.bytes_sent_by_closed_links.get() + old.bytes_sent();
             self.bytes_sent_by_closed_links.set(total);
         }
-        let to: Addr = addr.parse().map_err(|e| format!("{e}"))?;
+        let to: Addr = slot.addr.parse().map_err(|e| format!("{e}"))?;
         let hello = Hello::new(PeerRole::Client, Some(self.map.borrow().fabric), self.name.clone());
         let link = Link::connect(&to, &hello).await.map_err(|e| with_causes(&e))?;
         *slot.link.borrow_mut() = Some(link.clone());

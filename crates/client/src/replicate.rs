@@ -511,7 +511,8 @@ impl Session {
 
     /// Reads blocks of one object: buffers that together are the range, in order.
     pub(crate) async fn read_object(&self, at: Where) -> Result<Vec<(BlockRange, Buf)>, ClientError> {
-        let mut preferred = random_below(64) as usize;
+        let chosen = random_below(64) as usize;
+        let mut attempts = 0;
         loop {
             let entry = self.entry(at.group).await?;
             let members: Vec<DriveId> = match mutated(Mutation::ReadsFromSyncing) {
@@ -521,7 +522,13 @@ impl Session {
             let ask = Ask::read(Kind::Read, at, Purpose::Client);
             let end = match members[..] {
                 [alone] => self.request(&entry, alone, ask).await?,
-                _ => self.request_of_any(&entry, &members, preferred % members.len(), ask).await?,
+                _ => {
+                    let preferred = match attempts {
+                        0 => self.fabric.nearest(&members, chosen),
+                        _ => (chosen + attempts) % members.len(),
+                    };
+                    self.request_of_any(&entry, &members, preferred, ask).await?
+                }
             };
             match end {
                 Attempt::Answer(frame) => {
@@ -542,7 +549,7 @@ impl Session {
                     race(sleep(RETRY_FIRST), self.fabric.epoch_changed(&entry)).await;
                 }
             }
-            preferred += 1;
+            attempts += 1;
         }
     }
 

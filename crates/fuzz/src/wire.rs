@@ -271,6 +271,6 @@ pub(crate) fn control_seeds() -> Vec<Vec<u8>> {
         with(6, &control::VouchAnswer { groups: vec![group] }),
         with(7, &entry),
         with(8, &Hello::new(PeerRole::Client, None, "c")),
-        with(9, &Welcome { protocol: 1, fabric: None, requests_max: 256, bytes_max: 1 << 20 }),
+        with(9, &Welcome { protocol: 1, fabric: None, requests_max: 256, bytes_max: 1 << 20, door: None }),
     ]
 }

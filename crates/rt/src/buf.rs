@@ -1,6 +1,7 @@
 //! Buffers: aligned for direct I/O, cheap to share, recycled per thread.
 
 use crate::pinned::Pinned;
+use crate::shm::Receiver;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::fmt;
@@ -31,7 +32,14 @@ struct Block {
     start: NonNull<u8>,
     capacity: usize,
     /// Where it is lent from, if it is not from the heap.
-    lender: Option<Rc<Pinned>>,
+    lender: Option<Lender>,
+}
+
+/// Who gets a block back that is not from the heap.
+enum Lender {
+    Pinned(Rc<Pinned>),
+    /// The receiving end of a connection through shared memory.
+    Shared(Rc<Receiver>),
 }
 
 impl Block {
@@ -61,9 +69,10 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        if let Some(lender) = &self.lender {
-            lender.give_back(self.start, self.capacity);
-            return;
+        match &self.lender {
+            Some(Lender::Pinned(pinned)) => return pinned.give_back(self.start, self.capacity),
+            Some(Lender::Shared(receiver)) => return receiver.give_back(self.start, self.capacity),
+            None => {}
         }
         let kept = Self::class(self.capacity).is_some_and(|class| {
             FREE.try_with(|free| {
@@ -110,12 +119,12 @@ impl BufMut {
     /// The same, in memory that the kernel knows; `None` if there is none of this length left.
     pub(crate) fn pinned(lender: &Rc<Pinned>, len: usize) -> Option<Self> {
         let (start, capacity) = lender.take(len)?;
-        Some(BufMut { block: Block { start, capacity, lender: Some(lender.clone()) }, len })
+        Some(BufMut { block: Block { start, capacity, lender: Some(Lender::Pinned(lender.clone())) }, len })
     }
 
     /// Whether it lies in memory that the kernel knows.
     pub(crate) fn is_pinned(&self) -> bool {
-        self.block.lender.is_some()
+        matches!(self.block.lender, Some(Lender::Pinned(_)))
     }
 
     /// A buffer of `len` zero bytes, aligned likewise.
@@ -194,6 +203,16 @@ impl Buf {
     /// `len` zero bytes; up to 1 MiB they are shared.
     pub fn zeroes(len: usize) -> Buf {
         ZEROES.with(|z| if len <= z.len { z.slice(0..len) } else { BufMut::zeroed(len).freeze() })
+    }
+
+    /// Bytes that lie in shared memory, and go back to the receiver when the last user has dropped them.
+    ///
+    /// # Safety
+    /// `len` bytes from `start` must be there as long as the receiver is. Should the other end write to them, against
+    /// the rules, they change: users may copy and sum them, but not rely on two looks being the same.
+    pub(crate) unsafe fn lent(receiver: Rc<Receiver>, start: NonNull<u8>, len: usize) -> Buf {
+        let block = Block { start, capacity: len, lender: Some(Lender::Shared(receiver)) };
+        Buf { block: Rc::new(block), start: 0, len }
     }
 
     /// A part of it.

@@ -1,5 +1,6 @@
-//! Frames on a stream: read one after another; written together as many as are ready.
+//! Frames on a connection: read one after another; written together as many as are ready.
 
+use crate::shm::{Endpoint, ShmReader, ShmWriter};
 use crate::sync::Notify;
 use crate::{Buf, ByteReader, Stream, spawn};
 use std::cell::{Cell, RefCell};
@@ -43,15 +44,18 @@ impl From<io::Error> for FrameError {
     }
 }
 
-/// Reads frames from a stream.
-pub struct FrameReader {
-    bytes: ByteReader,
+/// Reads frames from a connection.
+pub struct FrameReader(Source);
+
+enum Source {
+    Stream(ByteReader),
+    Shared(ShmReader),
 }
 
 impl FrameReader {
     /// A reader of this stream; nobody else may read from it.
     pub fn new(stream: Stream) -> Self {
-        FrameReader { bytes: ByteReader::new(stream) }
+        FrameReader(Source::Stream(ByteReader::new(stream)))
     }
 
     /// The next frame; `None` when the peer has closed between frames.
@@ -59,20 +63,33 @@ impl FrameReader {
     /// # Errors
     /// See [`FrameError`]; the connection is of no further use then.
     pub async fn next(&mut self) -> Result<Option<Frame>, FrameError> {
-        if !self.bytes.fill_to(ENVELOPE_BYTES).await? {
-            return Ok(None);
+        match &mut self.0 {
+            Source::Stream(bytes) => next_of_stream(bytes).await,
+            Source::Shared(shared) => shared.next().await,
         }
-        let fixed = self.bytes.have()[..ENVELOPE_BYTES].try_into().expect("that many bytes");
-        let envelope = Envelope::decode(&fixed).map_err(FrameError::Decode)?;
-        let front = ENVELOPE_BYTES + envelope.head_len as usize;
-        self.bytes.fill_to(front).await?;
-        let head = &self.bytes.have()[ENVELOPE_BYTES..front];
-        Envelope::verify(&fixed, head).map_err(FrameError::Decode)?;
-        let head = Buf::from(head);
-        self.bytes.consume(front);
-        let body = self.bytes.take(envelope.body_len as usize).await?;
-        Ok(Some(Frame { envelope, head, body }))
     }
+}
+
+async fn next_of_stream(bytes: &mut ByteReader) -> Result<Option<Frame>, FrameError> {
+    if !bytes.fill_to(ENVELOPE_BYTES).await? {
+        return Ok(None);
+    }
+    let fixed = bytes.have()[..ENVELOPE_BYTES].try_into().expect("that many bytes");
+    let envelope = Envelope::decode(&fixed).map_err(FrameError::Decode)?;
+    let front = ENVELOPE_BYTES + envelope.head_len as usize;
+    bytes.fill_to(front).await?;
+    let head = &bytes.have()[ENVELOPE_BYTES..front];
+    Envelope::verify(&fixed, head).map_err(FrameError::Decode)?;
+    let head = Buf::from(head);
+    bytes.consume(front);
+    let body = bytes.take(envelope.body_len as usize).await?;
+    Ok(Some(Frame { envelope, head, body }))
+}
+
+/// Both halves of a connection through shared memory.
+pub(crate) fn frames_of(end: Rc<Endpoint>) -> (FrameReader, FrameWriter) {
+    let (reader, writer) = end.split();
+    (FrameReader(Source::Shared(reader)), FrameWriter(Sink::Shared(writer)))
 }
 
 /// A frame's front always fits the buffer of its reader.
@@ -102,17 +119,89 @@ impl Outbox {
     }
 }
 
-/// Writes frames to a stream. What is sent while an earlier write is under way, or by tasks that are ready at
-/// the same time, goes out in one system call.
-pub struct FrameWriter {
-    outbox: Rc<Outbox>,
-    stream: Stream,
-    sent: Rc<Cell<u64>>,
+/// Writes frames to a connection.
+pub struct FrameWriter(Sink);
+
+enum Sink {
+    Stream(StreamWriter),
+    Shared(ShmWriter),
 }
 
 impl FrameWriter {
     /// A writer to this stream; nobody else may write to it.
     pub fn new(stream: Stream) -> Self {
+        FrameWriter(Sink::Stream(StreamWriter::new(stream)))
+    }
+
+    /// Sends a frame: `envelope` with its lengths set from `head` and `body`. It never waits: what may be
+    /// under way is bounded by the credits of the connection. A frame on a broken connection vanishes; the
+    /// reader notices.
+    pub fn send(&self, mut envelope: Envelope, head: &[u8], body: Vec<Buf>) {
+        envelope.head_len = head.len() as u32;
+        envelope.body_len = body.iter().map(|b| b.len()).sum::<usize>() as u32;
+        match &self.0 {
+            Sink::Stream(stream) => stream.send(envelope, head, body),
+            Sink::Shared(shared) => shared.send(envelope, head, body),
+        }
+    }
+
+    /// Whether nothing more will be sent.
+    pub(crate) fn is_closed(&self) -> bool {
+        match &self.0 {
+            Sink::Stream(stream) => stream.outbox.closed.get(),
+            Sink::Shared(shared) => shared.is_closed(),
+        }
+    }
+
+    /// Whether it goes through shared memory.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self.0, Sink::Shared(_))
+    }
+
+    /// Frames sent that the connection has not taken yet.
+    pub(crate) fn pending(&self) -> u32 {
+        match &self.0 {
+            Sink::Stream(stream) => stream.outbox.pending.get(),
+            Sink::Shared(shared) => shared.pending(),
+        }
+    }
+
+    /// Completes when the connection has taken more of them, or has ended.
+    pub(crate) async fn drained(&self) {
+        match &self.0 {
+            Sink::Stream(stream) => stream.drained().await,
+            Sink::Shared(shared) => shared.drained().await,
+        }
+    }
+
+    /// Bytes handed to the connection so far.
+    pub fn bytes_sent(&self) -> u64 {
+        match &self.0 {
+            Sink::Stream(stream) => stream.sent.get(),
+            Sink::Shared(shared) => shared.bytes_sent(),
+        }
+    }
+
+    /// Ends the connection both ways.
+    pub fn shutdown(&self) {
+        match &self.0 {
+            Sink::Stream(stream) => stream.shutdown(),
+            Sink::Shared(shared) => shared.shutdown(),
+        }
+    }
+}
+
+/// Writes frames to a stream. What is sent while an earlier write is under way, or by tasks that are ready at
+/// the same time, goes out in one system call. What was sent before it is dropped still goes out; the stream is closed
+/// when its reader is gone too.
+struct StreamWriter {
+    outbox: Rc<Outbox>,
+    stream: Stream,
+    sent: Rc<Cell<u64>>,
+}
+
+impl StreamWriter {
+    fn new(stream: Stream) -> Self {
         let outbox = Rc::new(Outbox::default());
         let sent = Rc::new(Cell::new(0));
         let (queue, out, count) = (outbox.clone(), stream.clone(), sent.clone());
@@ -143,18 +232,13 @@ impl FrameWriter {
                 }
             }
         });
-        FrameWriter { outbox, stream, sent }
+        StreamWriter { outbox, stream, sent }
     }
 
-    /// Sends a frame: `envelope` with its lengths set from `head` and `body`. It never waits: what may be
-    /// under way is bounded by the credits of the connection. A frame on a broken connection vanishes; the
-    /// reader notices.
-    pub fn send(&self, mut envelope: Envelope, head: &[u8], body: Vec<Buf>) {
+    fn send(&self, envelope: Envelope, head: &[u8], body: Vec<Buf>) {
         if self.outbox.closed.get() {
             return;
         }
-        envelope.head_len = head.len() as u32;
-        envelope.body_len = body.iter().map(|b| b.len()).sum::<usize>() as u32;
         envelope.encode(head, &mut self.outbox.tail.borrow_mut());
         if envelope.body_len > 0 {
             self.outbox.push_tail();
@@ -164,31 +248,14 @@ impl FrameWriter {
         self.outbox.changed.notify_all();
     }
 
-    /// Whether nothing more will be sent.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.outbox.closed.get()
-    }
-
-    /// Frames sent that the stream has not taken yet.
-    pub(crate) fn pending(&self) -> u32 {
-        self.outbox.pending.get()
-    }
-
-    /// Completes when the stream has taken more of them, or the connection has ended.
-    pub(crate) async fn drained(&self) {
+    async fn drained(&self) {
         if !self.outbox.closed.get() {
             self.outbox.drain_wanted.set(true);
             self.outbox.drained.notified().await;
         }
     }
 
-    /// Bytes handed to the stream so far.
-    pub fn bytes_sent(&self) -> u64 {
-        self.sent.get()
-    }
-
-    /// Ends the connection both ways.
-    pub fn shutdown(&self) {
+    fn shutdown(&self) {
         self.outbox.closed.set(true);
         self.outbox.changed.notify_all();
         self.outbox.drained.notify_all();
@@ -196,8 +263,7 @@ impl FrameWriter {
     }
 }
 
-impl Drop for FrameWriter {
-    /// What was sent before still goes out; the stream is closed when its reader is gone too.
+impl Drop for StreamWriter {
     fn drop(&mut self) {
         self.outbox.closed.set(true);
         self.outbox.changed.notify_all();

@@ -1,6 +1,7 @@
 //! A connection from the side that asks: many requests in flight, answers matched to them.
 
 use crate::frame::{Frame, FrameError, FrameReader, FrameWriter};
+use crate::shm;
 use crate::sync::{Notify, OneshotSender, Permit, Semaphore, oneshot};
 use crate::{Addr, Buf, Stream, spawn, timeout};
 use slab::Slab;
@@ -15,6 +16,9 @@ use weft_wire::{Kind, Status, control};
 
 /// How long connecting and the handshake may take: several lost packets' worth on any local network.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long it may take to get a connection through shared memory from a process that is there.
+const DOOR_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Requests in flight on one connection whatever the peer grants: their places in the table have 16 bits.
 const IN_FLIGHT_MAX: u32 = 1 << 16;
@@ -95,7 +99,8 @@ impl Drop for Inner {
 pub struct Link(Rc<Inner>);
 
 impl Link {
-    /// Connects and shakes hands.
+    /// Connects and shakes hands. Where the peer runs on this machine and offers it, the connection goes through shared
+    /// memory, unless [`crate::set_shared_memory`] says no.
     ///
     /// # Errors
     /// If there is no connection within 3 s, or the peer refuses.
@@ -103,18 +108,40 @@ impl Link {
         let connect = |source| LinkError::Connect { addr: addr.to_string(), source };
         let attempt = async {
             let stream = Stream::connect(addr).await.map_err(connect)?;
-            Self::shake_hands(addr, stream, hello).await
+            let (reader, writer) = (FrameReader::new(stream.clone()), FrameWriter::new(stream));
+            Self::shake_hands(addr, reader, writer, hello).await
         };
-        match timeout(CONNECT_TIMEOUT, attempt).await {
-            Ok(result) => result,
-            Err(_) => Err(connect(io::Error::from(io::ErrorKind::TimedOut))),
+        let link = match timeout(CONNECT_TIMEOUT, attempt).await {
+            Ok(result) => result?,
+            Err(_) => return Err(connect(io::Error::from(io::ErrorKind::TimedOut))),
+        };
+        let door = link.welcome().door.as_ref().filter(|_| shm::is_wanted());
+        let Some(door) = door else { return Ok(link) };
+        let through_door = async {
+            let (reader, writer) = shm::connect_door(door).await.map_err(connect)?;
+            Self::shake_hands(addr, reader, writer, hello).await
+        };
+        match timeout(DOOR_TIMEOUT, through_door).await {
+            Ok(Ok(shared)) => Ok(shared),
+            Ok(Err(error)) => {
+                // On another machine, as a rule.
+                tracing::debug!(
+                    error = &error as &dyn std::error::Error,
+                    "no connection through shared memory"
+                );
+                Ok(link)
+            }
+            Err(_) => Ok(link),
         }
     }
 
-    async fn shake_hands(addr: &Addr, stream: Stream, hello: &Hello) -> Result<Link, LinkError> {
+    async fn shake_hands(
+        addr: &Addr,
+        mut reader: FrameReader,
+        writer: FrameWriter,
+        hello: &Hello,
+    ) -> Result<Link, LinkError> {
         let broken = |source| LinkError::Handshake { addr: addr.to_string(), source };
-        let writer = FrameWriter::new(stream.clone());
-        let mut reader = FrameReader::new(stream);
         let envelope = Envelope { kind: Kind::Hello as u16, ..Default::default() };
         writer.send(envelope, &control::encode(hello), vec![]);
         let frame = reader.next().await.map_err(|e| broken(Some(e)))?.ok_or_else(|| broken(None))?;
@@ -213,6 +240,11 @@ impl Link {
     /// What the peer said at the handshake.
     pub fn welcome(&self) -> &Welcome {
         &self.0.welcome
+    }
+
+    /// Whether it goes through shared memory: the peer runs on this machine.
+    pub fn is_shared(&self) -> bool {
+        self.0.writer.is_shared()
     }
 
     /// Bytes sent so far.

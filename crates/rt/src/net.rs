@@ -103,6 +103,11 @@ enum StreamKind {
 pub struct Stream(StreamKind);
 
 impl Stream {
+    /// A connection of the real backend.
+    pub(crate) fn of(stream: SocketStream) -> Stream {
+        Stream(StreamKind::Socket(stream))
+    }
+
     /// Connects.
     ///
     /// # Errors

@@ -1,9 +1,11 @@
 //! A connection from the side that answers: one task per request, bounded by the credits granted.
 
 use crate::frame::{Frame, FrameReader, FrameWriter};
-use crate::{Buf, Instant, Listener, Stream, now, spawn, timeout};
+use crate::shm::{self, Door};
+use crate::{Buf, Instant, Listener, now, spawn, timeout};
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -96,25 +98,60 @@ pub struct Server;
 impl Server {
     /// Serves every connection that the listener takes, for ever.
     pub async fn run<H: Handler>(listener: Listener, handler: Rc<H>) {
+        Self::take_connections(listener, handler, None).await;
+    }
+
+    /// Likewise, and those through shared memory of processes of the same machine, unless [`crate::set_shared_memory`]
+    /// says no.
+    pub async fn run_with_door<H: Handler>(listener: Listener, handler: Rc<H>) {
+        let door = match shm::is_wanted() {
+            true => Door::open()
+                .inspect_err(|error| tracing::info!(%error, "no connections through shared memory")),
+            false => return Self::run(listener, handler).await,
+        };
+        let Ok(door) = door else { return Self::run(listener, handler).await };
+        let name: Rc<str> = door.name().into();
+        let at_door = spawn(Self::keep_door(door, handler.clone()));
+        Self::take_connections(listener, handler, Some(name)).await;
+        at_door.abort();
+    }
+
+    async fn take_connections<H: Handler>(listener: Listener, handler: Rc<H>, door: Option<Rc<str>>) {
         loop {
             match listener.accept().await {
                 Ok(stream) => {
-                    spawn(Self::serve(stream, handler.clone()));
+                    let (handler, door) = (handler.clone(), door.clone());
+                    spawn(async move {
+                        let (reader, writer) = (FrameReader::new(stream.clone()), FrameWriter::new(stream));
+                        Self::serve(reader, writer, handler, door.as_deref()).await;
+                    });
                 }
-                Err(error) => {
-                    // Out of file descriptors, most likely: others may close some.
-                    tracing::warn!(%error, "cannot take a connection");
-                    crate::sleep(Duration::from_millis(100)).await;
+                Err(error) => cannot_take(error).await,
+            }
+        }
+    }
+
+    async fn keep_door<H: Handler>(door: Door, handler: Rc<H>) {
+        loop {
+            match door.accept().await {
+                Ok((reader, writer)) => {
+                    let handler = handler.clone();
+                    spawn(async move { Self::serve(reader, writer, handler, None).await });
                 }
+                Err(error) => cannot_take(error).await,
             }
         }
     }
 
     /// Serves one connection until it ends.
-    pub async fn serve<H: Handler>(stream: Stream, handler: Rc<H>) {
-        let writer = Rc::new(FrameWriter::new(stream.clone()));
-        let mut reader = FrameReader::new(stream.clone());
-        if let Some(peer) = greet(&mut reader, &writer, &*handler).await {
+    async fn serve<H: Handler>(
+        mut reader: FrameReader,
+        writer: FrameWriter,
+        handler: Rc<H>,
+        door: Option<&str>,
+    ) {
+        let writer = Rc::new(writer);
+        if let Some(peer) = greet(&mut reader, &writer, &*handler, door).await {
             serve_requests(&mut reader, &writer, peer, handler).await;
         }
         // Answers that are ready still go out: closing is left to the peer, or to the last owner.
@@ -125,7 +162,18 @@ impl Server {
     }
 }
 
-async fn greet<H: Handler>(reader: &mut FrameReader, writer: &FrameWriter, handler: &H) -> Option<Rc<Peer>> {
+/// Out of file descriptors, most likely: others may close some.
+async fn cannot_take(error: io::Error) {
+    tracing::warn!(%error, "cannot take a connection");
+    crate::sleep(Duration::from_millis(100)).await;
+}
+
+async fn greet<H: Handler>(
+    reader: &mut FrameReader,
+    writer: &FrameWriter,
+    handler: &H,
+    door: Option<&str>,
+) -> Option<Rc<Peer>> {
     let frame = match timeout(HELLO_TIMEOUT, reader.next()).await {
         Ok(Ok(Some(frame))) if frame.envelope.kind == Kind::Hello as u16 => frame,
         Ok(Ok(Some(frame))) => {
@@ -146,6 +194,7 @@ async fn greet<H: Handler>(reader: &mut FrameReader, writer: &FrameWriter, handl
             fabric,
             requests_max: CONNECTION_REQUESTS_MAX,
             bytes_max: CONNECTION_BYTES_MAX,
+            door: door.map(str::to_owned),
         };
         Ok((hello, welcome))
     });
@@ -282,7 +331,7 @@ fn send(writer: &FrameWriter, request: &Envelope, answer: Answer) {
 mod tests {
     use super::*;
     use crate::sim::{Sim, reset_connections, spawn_process};
-    use crate::{Addr, Link, LinkError, sleep};
+    use crate::{Addr, Link, LinkError, Stream, sleep};
     use std::net::IpAddr;
     use weft_wire::frame::MAGIC;
 

@@ -130,7 +130,7 @@ impl Target {
 
     /// Serves every connection that the listener takes, for ever.
     pub async fn run(self: &Rc<Self>, listener: Listener) {
-        Server::run(listener, self.clone()).await;
+        Server::run_with_door(listener, self.clone()).await;
     }
 
     /// Stops serving: every request is refused from now on, and what was admitted has finished on return. The

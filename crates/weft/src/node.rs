@@ -24,6 +24,7 @@ type Stores = Rc<RefCell<Vec<(String, Rc<Store>)>>>;
 
 /// Runs until a signal; what is in memory is on the drives when it returns.
 pub(crate) async fn run(args: NodeRunArgs) -> Result<(), CliError> {
+    args.transport.apply();
     let stores = Stores::default();
     let target = Rc::new(RefCell::new(None));
     let ended = {

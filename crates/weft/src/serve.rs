@@ -28,6 +28,7 @@ struct Export {
 }
 
 pub(crate) async fn serve(args: VolumeServeArgs, place: FabricPlace, output: Output) -> Result<(), CliError> {
+    args.transport.apply();
     let mut volumes = Vec::new();
     let mut server = None;
     let served = race(asked_to_stop(None), run(&args, &place, output, &mut volumes, &mut server)).await;

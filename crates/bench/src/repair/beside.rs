@@ -10,12 +10,13 @@ use crate::limit::{Limit, Shape};
 use crate::load::{Amount, Load, Ran, Schedule, Watch};
 use crate::progress::progress;
 use crate::report::{median, rounded};
+use crate::workload::Transport;
 use serde::Serialize;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use weft_rt::{JoinHandle, now, sleep, spawn};
+use weft_rt::{JoinHandle, Spin, now, sleep, spawn};
 
 /// Nodes of the fabric, with one drive each: a loss leaves three to rebuild from and to.
 pub(crate) const NODES: u32 = 4;
@@ -143,6 +144,8 @@ pub(crate) async fn measure(options: &RepairOptions, voids: &Voids) -> Result<Be
         warm_up: Duration::from_millis(200),
         duration: options.phase / 2,
         server_cpu: None,
+        transport: Transport::Tcp,
+        spin: Spin::Adaptive,
     };
     let exchange = exchange.run().await? * COPY_BYTES as f64 / 1e6;
     let mut alone = Vec::new();

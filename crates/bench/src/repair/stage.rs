@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use weft_api::{DriveInfo, FailureDomain};
 use weft_client::{AttachOptions, Fabric, Volume};
-use weft_rt::{now, sleep};
+use weft_rt::{Spin, now, sleep};
 use weft_types::DriveId;
 
 /// The volume's name.
@@ -99,6 +99,7 @@ impl Stage {
             drives: plan.drives,
             drive_bytes: plan.drive_bytes,
             cpu: None,
+            spin: Spin::Adaptive,
             drives_in: options.drives_in.clone(),
         })
         .await?;

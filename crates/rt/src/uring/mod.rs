@@ -7,6 +7,7 @@
 mod bell;
 mod chunks;
 mod error;
+mod event;
 mod file;
 mod gather;
 mod op;
@@ -15,6 +16,7 @@ mod socket;
 mod spin;
 
 pub use error::{KERNEL_OLDEST, RtError};
+pub(crate) use event::read_event;
 pub(crate) use file::DriveFile;
 pub(crate) use signal::Signals;
 pub(crate) use socket::{SocketListener, SocketReceiver, SocketStream};
@@ -24,6 +26,7 @@ use crate::BufMut;
 use crate::executor::Remote;
 use crate::offload::Helper;
 use crate::pinned::{PINNED_BYTES, Pinned};
+use crate::shm::Endpoint;
 use crate::time::Instant;
 use bell::Bell;
 use chunks::Chunks;
@@ -62,7 +65,7 @@ const GATHERS_KEPT: usize = 64;
 const PINNED_INDEX: u16 = 0;
 
 /// Every operation that this backend submits, and what it is called.
-const OPERATIONS: [(u8, &str); 11] = [
+const OPERATIONS: [(u8, &str); 12] = [
     (opcode::Read::CODE, "the operation READ"),
     (opcode::ReadFixed::CODE, "the operation READ_FIXED"),
     (opcode::Write::CODE, "the operation WRITE"),
@@ -73,6 +76,7 @@ const OPERATIONS: [(u8, &str); 11] = [
     (opcode::Connect::CODE, "the operation CONNECT"),
     (opcode::Recv::CODE, "the operation RECV"),
     (opcode::SendMsg::CODE, "the operation SENDMSG"),
+    (opcode::PollAdd::CODE, "the operation POLL_ADD"),
     (opcode::AsyncCancel::CODE, "the operation ASYNC_CANCEL"),
 ];
 
@@ -100,6 +104,8 @@ pub(crate) struct Driver {
         reason = "the kernel has seen their addresses, and a new box is what is saved"
     )]
     gathers: RefCell<Vec<Box<Gather>>>,
+    /// Connections through shared memory, which this thread looks at itself.
+    watched: RefCell<Vec<Rc<Endpoint>>>,
     pub(crate) signals: Signals,
     pub(crate) helper: RefCell<Option<Helper>>,
 }
@@ -136,6 +142,7 @@ impl Driver {
             chunks: RefCell::new(chunks),
             pinned: OnceCell::new(),
             gathers: RefCell::default(),
+            watched: RefCell::default(),
             signals: Signals::default(),
             helper: RefCell::default(),
         })
@@ -189,13 +196,14 @@ impl Driver {
         if !idle {
             self.submit();
             self.reap();
+            self.look();
             return;
         }
         let mut began = self.now();
         let budget = self.spinner.budget();
         if let Some(budget) = budget {
             self.submit();
-            if self.reap() || self.spin(began, budget, next_timer, remote) {
+            if self.reap() | self.look() || self.spin(began, budget, next_timer, remote) {
                 return;
             }
             began = self.now();
@@ -209,7 +217,7 @@ impl Driver {
         let mut looked = began;
         loop {
             for _ in 0..LOOKS_PER_CLOCK {
-                if self.has_completions() || remote.is_pending() {
+                if self.has_completions() || remote.is_pending() || self.has_news() {
                     let now = self.now();
                     if !self.spinner.paused(now - looked) {
                         self.spinner.undisturbed();
@@ -217,6 +225,7 @@ impl Driver {
                     }
                     self.submit();
                     self.reap();
+                    self.look();
                     return true;
                 }
                 std::hint::spin_loop();
@@ -234,8 +243,9 @@ impl Driver {
 
     /// Sleeps in the kernel until there is something to do.
     fn sleep(&self, timer: Option<Instant>, remote: &Remote) {
+        self.watched.borrow().iter().for_each(|end| end.lie_down());
         self.bell.lie_down();
-        if remote.is_pending() {
+        if remote.is_pending() || self.has_news() {
             self.submit();
         } else {
             match timer {
@@ -248,7 +258,35 @@ impl Driver {
             }
         }
         self.bell.get_up();
+        self.watched.borrow().iter().for_each(|end| end.get_up());
         self.reap();
+        self.look();
+    }
+
+    /// Looks at a connection through shared memory from now on.
+    pub(crate) fn watch(&self, end: Rc<Endpoint>) {
+        self.watched.borrow_mut().push(end);
+    }
+
+    pub(crate) fn unwatch(&self, end: &Rc<Endpoint>) {
+        let index = self.watched.borrow().iter().position(|watched| Rc::ptr_eq(watched, end));
+        let end = index.map(|index| self.watched.borrow_mut().swap_remove(index));
+        drop(end);
+    }
+
+    /// Whether something has come through shared memory.
+    fn has_news(&self) -> bool {
+        self.watched.borrow().iter().any(|end| end.has_news())
+    }
+
+    /// Wakes those for whom something has come through shared memory; whether there were any.
+    fn look(&self) -> bool {
+        let watched = self.watched.borrow();
+        let any = watched.iter().any(|end| end.has_news());
+        if any {
+            watched.iter().for_each(|end| end.look());
+        }
+        any
     }
 
     /// Whether the kernel has a result for us, or would have if asked. Costs no system call.

@@ -11,7 +11,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -67,6 +67,19 @@ impl SocketListener {
         };
         socket.listen(BACKLOG)?;
         Ok(SocketListener::of(socket, addr))
+    }
+
+    /// Listens under an abstract name, which processes of this network namespace can reach, and which is gone when
+    /// the listener is.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub(crate) fn bind_abstract(name: &str) -> io::Result<SocketListener> {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        let path = abstract_path(name);
+        socket.bind(&SockAddr::unix(&path)?)?;
+        socket.listen(BACKLOG)?;
+        Ok(SocketListener::of(socket, Addr::Unix(path)))
     }
 
     pub(super) fn of(socket: Socket, addr: Addr) -> SocketListener {
@@ -139,11 +152,21 @@ impl SocketListener {
 impl Drop for SocketListener {
     fn drop(&mut self) {
         if let Addr::Unix(path) = &self.addr
+            && !is_abstract(path)
             && let Err(error) = std::fs::remove_file(path)
         {
             tracing::debug!(path = %path.display(), %error, "cannot remove the socket's file");
         }
     }
+}
+
+/// An abstract name as the system calls want it: behind a zero byte.
+fn abstract_path(name: &str) -> PathBuf {
+    PathBuf::from(format!("\0{name}"))
+}
+
+fn is_abstract(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().starts_with(b"\0")
 }
 
 /// Binds a Unix socket; the file of one that nobody serves any more is replaced.
@@ -211,6 +234,33 @@ impl SocketStream {
         let op = with_driver(|driver| unsafe { driver.start(entry, &socket, Held::Address(to), true) });
         check_result(op.await.0)?;
         Ok(SocketStream { socket })
+    }
+
+    /// Connects to what [`SocketListener::bind_abstract`] has bound.
+    ///
+    /// # Errors
+    /// `ConnectionRefused` if nobody has; those of the operating system.
+    pub(crate) async fn connect_abstract(name: &str) -> io::Result<SocketStream> {
+        SocketStream::connect(&Addr::Unix(abstract_path(name))).await
+    }
+
+    /// Waits until there is something to read, or the end.
+    pub(crate) async fn readable(&self) -> io::Result<()> {
+        let entry = opcode::PollAdd::new(types::Fd(self.socket.as_raw_fd()), libc::POLLIN as u32).build();
+        // SAFETY: the entry points to nothing.
+        let op = with_driver(|driver| unsafe { driver.start(entry, &self.socket, Held::Nothing, true) });
+        check_result(op.await.0).map(drop)
+    }
+
+    /// A connection that somebody else made.
+    #[cfg(test)]
+    pub(crate) fn of(socket: OwnedFd) -> SocketStream {
+        SocketStream { socket: Rc::new(socket) }
+    }
+
+    /// The socket, for what the ring does not do.
+    pub(crate) fn socket(&self) -> &OwnedFd {
+        &self.socket
     }
 
     /// Reads into `buf[at..]`. Bytes that arrive for a future that was dropped are lost: a stream whose read

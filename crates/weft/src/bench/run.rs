@@ -79,6 +79,9 @@ pub(crate) struct RunArgs {
     /// Add all latencies to the JSON, as pairs of nanoseconds and how many requests took so long
     #[arg(long)]
     latencies: bool,
+    /// Talk to targets of this machine over TCP, instead of through shared memory
+    #[arg(long)]
+    no_shared_memory: bool,
     /// Begin at this time, in milliseconds since 1970, so that several such commands begin together
     #[arg(long, value_name = "MS")]
     begin_at: Option<u64>,
@@ -106,6 +109,7 @@ enum Order {
 
 pub(crate) async fn run(args: RunArgs, place: &FabricPlace, output: Output) -> Result<(), CliError> {
     let read_percent = args.read_percent()?;
+    weft_rt::set_shared_memory(!args.no_shared_memory);
     if let Some(path) = &args.html {
         files::check(path)?;
     }

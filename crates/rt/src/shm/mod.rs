@@ -1,0 +1,606 @@
+//! Frames through shared memory: the connection of two processes on one machine, without the kernel in between.
+//!
+//! ```text
+//! FrameWriter -> sender: body into pages, record into the ring ... receiver: record out, body where it lies -> FrameReader
+//! ```
+//! Each direction has a ring of records and an area of pages (`region.rs`), written by one end only. An end looks for
+//! news once in each turn of its executor, and asks to be rung for before it sleeps; so a busy connection makes no
+//! system calls. Handshake, credits and frames are those of every connection. Of the other end nothing is believed:
+//! positions and numbers are checked, records are copied before they are read, and an end that dies closes its socket.
+
+mod arena;
+mod bell;
+mod door;
+mod receiver;
+mod region;
+mod sender;
+
+pub use door::{Door, connect_door};
+pub(crate) use receiver::Receiver;
+
+use crate::executor::{JoinHandle, spawn, with_core};
+use crate::frame::{Frame, FrameError};
+use crate::net::Stream;
+use crate::sync::Notify;
+use crate::uring::read_event;
+use crate::{Buf, BufMut};
+use bell::PeerBell;
+use receiver::Record;
+use region::Direction;
+use sender::{Outgoing, Sender};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io::{Error, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::rc::{Rc, Weak};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::task::{Context, Poll, Waker};
+use weft_wire::Kind;
+use weft_wire::frame::{ENVELOPE_BYTES, Envelope};
+
+/// Frames that a reader takes in a row before others have their turn.
+const FRAMES_IN_A_ROW: u32 = 64;
+
+/// So many sleeps without news make a connection a quiet one: it is not looked at any more until its bell rings.
+const QUIET_AFTER: u32 = 64;
+
+static WANTED: AtomicBool = AtomicBool::new(true);
+
+/// Says whether this process takes and makes connections through shared memory from now on, as it does unless told
+/// otherwise.
+pub fn set_shared_memory(is_wanted: bool) {
+    WANTED.store(is_wanted, Relaxed);
+}
+
+/// What [`set_shared_memory`] said; never under simulation.
+pub(crate) fn is_wanted() -> bool {
+    WANTED.load(Relaxed) && with_core(|core| core.uring().is_some())
+}
+
+/// How the other end broke the rules. The connection is of no further use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the peer breaks the rules of shared memory: {0}")]
+pub(crate) struct Stranger(&'static str);
+
+impl From<Stranger> for FrameError {
+    fn from(stranger: Stranger) -> FrameError {
+        FrameError::Io(Error::new(ErrorKind::InvalidData, stranger))
+    }
+}
+
+/// Whether the other end asks to be rung for; if so, it has been answered.
+fn wants(flag: &AtomicU32) -> bool {
+    flag.load(Relaxed) == 1 && flag.swap(0, AcqRel) == 1
+}
+
+/// One end of a connection.
+pub(crate) struct Endpoint {
+    sender: Sender,
+    receiver: Rc<Receiver>,
+    /// Shows whether the other end is there.
+    stream: Stream,
+    /// Frames that wait for room, in order.
+    queue: RefCell<VecDeque<Outgoing>>,
+    drained: Notify,
+    /// The task that waits for a record.
+    reader: RefCell<Option<Waker>>,
+    /// Either end has gone, or was told to.
+    gone: Cell<bool>,
+    sent: Cell<u64>,
+    /// Sleeps since there were news.
+    quiet: Cell<u32>,
+    /// Its reader and its writer, as long as they are there.
+    owners: Cell<u32>,
+    tasks: RefCell<Vec<JoinHandle<()>>>,
+}
+
+impl Endpoint {
+    fn new(
+        (to, from): (Direction, Direction),
+        bell: OwnedFd,
+        peer: Rc<PeerBell>,
+        stream: Stream,
+    ) -> Rc<Endpoint> {
+        let endpoint = Rc::new(Endpoint {
+            sender: Sender::new(to, peer.clone()),
+            receiver: Receiver::new(from, peer),
+            stream: stream.clone(),
+            queue: RefCell::default(),
+            drained: Notify::default(),
+            reader: RefCell::default(),
+            gone: Cell::new(false),
+            sent: Cell::new(0),
+            quiet: Cell::new(0),
+            owners: Cell::new(0),
+            tasks: RefCell::default(),
+        });
+        let this = Rc::downgrade(&endpoint);
+        let tasks = [spawn(hear(this.clone(), Rc::new(bell))), spawn(watch(this, stream))];
+        endpoint.tasks.borrow_mut().extend(tasks);
+        with_core(|core| core.uring().expect("shared memory is of the real backend").watch(endpoint.clone()));
+        endpoint
+    }
+
+    /// Its two halves. The connection ends when both are dropped.
+    pub(crate) fn split(self: Rc<Self>) -> (ShmReader, ShmWriter) {
+        self.owners.set(2);
+        (ShmReader { end: self.clone(), begun: None, in_a_row: 0 }, ShmWriter { end: self })
+    }
+
+    /// Whether there is something for a task here.
+    pub(crate) fn has_news(&self) -> bool {
+        !self.is_quiet()
+            && ((self.receiver.has_news() && self.reader.borrow().is_some())
+                || (!self.queue.borrow().is_empty() && self.sender.has_news()))
+    }
+
+    /// Wakes the task that what has come is for, and sends what waited for room.
+    pub(crate) fn look(&self) {
+        if self.is_quiet() {
+            return;
+        }
+        if self.receiver.has_news() {
+            self.quiet.set(0);
+            self.wake_reader();
+        }
+        if !self.queue.borrow().is_empty() && self.sender.has_news() {
+            self.quiet.set(0);
+            self.flush();
+        }
+    }
+
+    /// Before this thread sleeps: asks to be rung for. Look once more, behind a fence, after this.
+    pub(crate) fn lie_down(&self) {
+        if !self.is_quiet() {
+            self.quiet.set(self.quiet.get() + 1);
+            self.receiver.lie_down();
+        }
+    }
+
+    /// After the sleep.
+    pub(crate) fn get_up(&self) {
+        if !self.is_quiet() {
+            self.receiver.get_up();
+        }
+    }
+
+    /// The other end has rung.
+    fn hear(&self) {
+        self.quiet.set(0);
+        self.receiver.get_up();
+        self.look();
+    }
+
+    /// A quiet one has asked to be rung for, and is not looked at until then.
+    fn is_quiet(&self) -> bool {
+        self.quiet.get() >= QUIET_AFTER
+    }
+
+    fn wake_reader(&self) {
+        let waker = self.reader.borrow_mut().take();
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    fn send(&self, mut frame: Outgoing) {
+        if !self.queue.borrow().is_empty() {
+            self.queue.borrow_mut().push_back(frame);
+            return;
+        }
+        match self.sender.send(&mut frame) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.queue.borrow_mut().push_back(frame);
+                self.flush();
+            }
+            Err(stranger) => self.end_because(stranger),
+        }
+    }
+
+    /// Sends what waits, as far as there is room, and asks to be rung for when there is more.
+    fn flush(&self) {
+        let mut has_starved = false;
+        loop {
+            let mut queue = self.queue.borrow_mut();
+            let Some(frame) = queue.front_mut() else { break };
+            match self.sender.send(frame) {
+                Ok(true) => drop(queue.pop_front()),
+                Ok(false) if has_starved => break,
+                Ok(false) => {
+                    self.sender.starve();
+                    has_starved = true;
+                }
+                Err(stranger) => {
+                    drop(queue);
+                    return self.end_because(stranger);
+                }
+            }
+        }
+        self.drained.notify_all();
+    }
+
+    fn end_because(&self, stranger: Stranger) {
+        tracing::warn!(error = &stranger as &dyn std::error::Error, "connection ends");
+        self.end();
+    }
+
+    /// Ends the connection both ways. What has come is still to be read.
+    fn end(&self) {
+        if !self.gone.replace(true) {
+            self.stream.shutdown();
+        }
+        self.queue.borrow_mut().clear();
+        self.wake_reader();
+        self.drained.notify_all();
+    }
+
+    fn let_go(self: &Rc<Self>) {
+        self.owners.set(self.owners.get() - 1);
+        if self.owners.get() == 0 {
+            self.end();
+            self.tasks.borrow_mut().drain(..).for_each(|task| task.abort());
+            crate::executor::try_with_core(|core| core.uring().map(|driver| driver.unwatch(self)));
+        }
+    }
+}
+
+/// Hears the bell of this end.
+async fn hear(end: Weak<Endpoint>, bell: Rc<OwnedFd>) {
+    loop {
+        let heard = read_event(&bell).await;
+        let Some(end) = end.upgrade() else { return };
+        match heard {
+            Ok(()) => end.hear(),
+            Err(error) => {
+                tracing::debug!(%error, "the bell of a connection does not work");
+                return end.end();
+            }
+        }
+    }
+}
+
+/// Notices that the other end has gone: nothing ever comes through the socket.
+async fn watch(end: Weak<Endpoint>, stream: Stream) {
+    let _ = stream.read(BufMut::aligned(1), 0).await;
+    if let Some(end) = end.upgrade() {
+        end.end();
+    }
+}
+
+/// The half that reads frames.
+pub(crate) struct ShmReader {
+    end: Rc<Endpoint>,
+    /// A frame of which pieces are missing.
+    begun: Option<Begun>,
+    in_a_row: u32,
+}
+
+struct Begun {
+    envelope: Envelope,
+    head: Buf,
+    body: BufMut,
+    filled: usize,
+}
+
+impl ShmReader {
+    /// See [`crate::FrameReader::next`].
+    pub(crate) async fn next(&mut self) -> Result<Option<Frame>, FrameError> {
+        poll_fn(|cx| self.poll(cx)).await
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame>, FrameError>> {
+        if self.in_a_row == FRAMES_IN_A_ROW {
+            self.in_a_row = 0;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        loop {
+            // In this order: what came before the end is read before it.
+            let is_over = self.end.gone.get();
+            match self.end.receiver.take()? {
+                Some(record) => {
+                    if let Some(frame) = self.add(record)? {
+                        self.in_a_row += 1;
+                        return Poll::Ready(Ok(Some(frame)));
+                    }
+                }
+                None if is_over && self.begun.is_some() => return Poll::Ready(Err(FrameError::Truncated)),
+                None if is_over => return Poll::Ready(Ok(None)),
+                None => {
+                    self.in_a_row = 0;
+                    *self.end.reader.borrow_mut() = Some(cx.waker().clone());
+                    return Poll::Pending;
+                }
+            }
+        }
+    }
+
+    /// A record more; the frame, if it is complete.
+    fn add(&mut self, Record { front, piece }: Record) -> Result<Option<Frame>, FrameError> {
+        let receiver = &self.end.receiver;
+        if let Some(mut begun) = self.begun.take() {
+            if !front.is_empty() || piece.len == 0 || piece.len > begun.body.len() - begun.filled {
+                return Err(Stranger("a piece does not belong to the frame that was begun").into());
+            }
+            receiver.copy(piece, &mut begun.body[begun.filled..begun.filled + piece.len]);
+            begun.filled += piece.len;
+            if begun.filled < begun.body.len() {
+                self.begun = Some(begun);
+                return Ok(None);
+            }
+            let Begun { envelope, head, body, .. } = begun;
+            return Ok(Some(Frame { envelope, head, body: body.freeze() }));
+        }
+        let Some(fixed) = front.first_chunk::<ENVELOPE_BYTES>() else {
+            return Err(Stranger("a frame without an envelope").into());
+        };
+        let envelope = Envelope::decode(fixed).map_err(FrameError::Decode)?;
+        let head = front.slice(ENVELOPE_BYTES..front.len());
+        Envelope::verify(fixed, &head).map_err(FrameError::Decode)?;
+        let len = envelope.body_len as usize;
+        if head.len() != envelope.head_len as usize || piece.len > len || (piece.len == 0) != (len == 0) {
+            return Err(Stranger("a record and its envelope differ").into());
+        }
+        let body = match piece.len {
+            0 => Buf::empty(),
+            n if n == len && carries_blocks(envelope.kind) => receiver.lend(piece),
+            n => {
+                let mut body = BufMut::aligned(len);
+                receiver.copy(piece, &mut body[..n]);
+                if n < len {
+                    self.begun = Some(Begun { envelope, head, body, filled: n });
+                    return Ok(None);
+                }
+                body.freeze()
+            }
+        };
+        Ok(Some(Frame { envelope, head, body }))
+    }
+}
+
+/// Whether bodies of this kind are blocks, each with its checksum, or are documents.
+fn carries_blocks(kind: u16) -> bool {
+    matches!(Kind::from_u16(kind), Some(Kind::Read | Kind::Write))
+}
+
+impl Drop for ShmReader {
+    fn drop(&mut self) {
+        self.end.reader.borrow_mut().take();
+        self.end.let_go();
+    }
+}
+
+/// The half that sends frames.
+pub(crate) struct ShmWriter {
+    end: Rc<Endpoint>,
+}
+
+impl ShmWriter {
+    /// See [`crate::FrameWriter::send`].
+    pub(crate) fn send(&self, envelope: Envelope, head: &[u8], body: Vec<Buf>) {
+        if self.end.gone.get() {
+            return;
+        }
+        let mut front = Vec::with_capacity(ENVELOPE_BYTES + head.len());
+        envelope.encode(head, &mut front);
+        let bytes = front.len() as u64 + u64::from(envelope.body_len);
+        self.end.sent.set(self.end.sent.get() + bytes);
+        self.end.send(Outgoing::new(front, body));
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.end.gone.get()
+    }
+
+    pub(crate) fn pending(&self) -> u32 {
+        self.end.queue.borrow().len() as u32
+    }
+
+    pub(crate) async fn drained(&self) {
+        if !self.end.gone.get() {
+            self.end.drained.notified().await;
+        }
+    }
+
+    pub(crate) fn bytes_sent(&self) -> u64 {
+        self.end.sent.get()
+    }
+
+    pub(crate) fn shutdown(&self) {
+        self.end.end();
+    }
+}
+
+impl Drop for ShmWriter {
+    fn drop(&mut self) {
+        self.end.let_go();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::region::{FRONTS_BYTES, PAGE, PAGES, PIECE_MAX, Region};
+    use super::*;
+    use crate::uring::SocketStream;
+    use crate::{block_on, random_below, sleep};
+    use proptest::prelude::*;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+    use std::sync::atomic::Ordering::Release;
+    use std::time::Duration;
+    use weft_types::limits::FRAME_BODY_MAX;
+    use weft_wire::frame::FLAG_ANSWER;
+
+    /// Both ends of a connection, and its memory.
+    fn pair() -> (Rc<Endpoint>, Rc<Endpoint>, Rc<Region>) {
+        let (region, _) = Region::create().unwrap();
+        let bells = || bell::new_bell().unwrap();
+        let (left_bell, right_bell) = (bells(), bells());
+        let streams = UnixStream::pair().unwrap();
+        let stream = |s: UnixStream| Stream::of(SocketStream::of(OwnedFd::from(s)));
+        let (to_left, to_right) = (left_bell.try_clone().unwrap(), right_bell.try_clone().unwrap());
+        let (a, b) = (|| region.direction(0), || region.direction(1));
+        let left = Endpoint::new((a(), b()), left_bell, PeerBell::new(to_right), stream(streams.0));
+        let right = Endpoint::new((b(), a()), right_bell, PeerBell::new(to_left), stream(streams.1));
+        (left, right, region)
+    }
+
+    fn body(len: usize, seed: usize) -> Buf {
+        Buf::from((0..len).map(|i| (i ^ i >> 8 ^ seed) as u8).collect::<Vec<_>>())
+    }
+
+    fn send(writer: &ShmWriter, kind: Kind, head: &[u8], body: Vec<Buf>) {
+        let lens = (head.len() as u32, body.iter().map(|b| b.len() as u32).sum());
+        let (head_len, body_len) = lens;
+        let envelope =
+            Envelope { kind: kind as u16, head_len, body_len, flags: FLAG_ANSWER, ..Default::default() };
+        writer.send(envelope, head, body);
+    }
+
+    /// Bodies of every size, of kinds that are used where they lie and of others, some of them kept for a while: all
+    /// come in order and as they were, also where the pages run out.
+    #[test]
+    fn frames_of_any_size_come_in_order() {
+        block_on(async {
+            let (left, right, _) = pair();
+            let ((_left_reader, writer), (mut reader, _right_writer)) = (left.split(), right.split());
+            let count = 3000;
+            let len = |i: usize| match i % 50 {
+                0 => FRAME_BODY_MAX / 8 + i,
+                1..5 => PIECE_MAX - i,
+                5..20 => 0,
+                _ => (i * 37) % (5 * PAGE),
+            };
+            let sender = spawn(async move {
+                for i in 0..count {
+                    while writer.pending() > 20 {
+                        writer.drained().await;
+                    }
+                    let (len, kind) = (len(i), if i % 3 == 0 { Kind::Api } else { Kind::Read });
+                    let part = random_below(len as u64 + 1) as usize;
+                    let whole = body(len, i);
+                    let parts = vec![whole.slice(0..part), whole.slice(part..len)];
+                    send(&writer, kind, format!("{i}").as_bytes(), parts);
+                }
+                writer
+            });
+            let mut kept = VecDeque::new();
+            for i in 0..count {
+                let frame = reader.next().await.unwrap().unwrap();
+                assert_eq!(&frame.head[..], format!("{i}").as_bytes());
+                kept.push_back((i, frame.body));
+                while kept.len() > 40 {
+                    let (i, found) = kept.remove(random_below(40) as usize).unwrap();
+                    assert!(found[..] == body(len(i), i)[..], "body {i}");
+                }
+            }
+            drop(sender.await.unwrap());
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn what_was_sent_before_the_end_is_read_and_then_the_end() {
+        block_on(async {
+            let (left, right, _) = pair();
+            let (writer, mut reader) = (left.split(), right.split());
+            send(&writer.1, Kind::Read, b"last", vec![body(5000, 1)]);
+            drop(writer);
+            sleep(Duration::from_millis(20)).await;
+            let last = reader.0.next().await.unwrap().expect("it was sent before");
+            assert!(reader.0.next().await.unwrap().is_none() && reader.1.is_closed());
+            drop(reader);
+            assert_eq!(last.body[..], body(5000, 1)[..], "it outlives the connection");
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn an_end_that_sleeps_is_rung_for() {
+        block_on(async {
+            let (left, right, _) = pair();
+            let ((mut answers, asks), (mut asked, answer)) = (left.split(), right.split());
+            let served = spawn(async move {
+                while let Ok(Some(frame)) = asked.next().await {
+                    answer.send(frame.envelope, &frame.head, vec![frame.body]);
+                }
+            });
+            for i in 0..20 {
+                // Long enough to sleep; and some rounds in which both were quiet before.
+                sleep(Duration::from_millis(if i % 5 == 0 { 30 } else { 1 })).await;
+                for _ in 0..QUIET_AFTER * u32::from(i % 5 == 1) {
+                    sleep(Duration::from_micros(300)).await;
+                }
+                send(&asks, Kind::Read, b"ask", vec![body(4096, i)]);
+                assert_eq!(answers.next().await.unwrap().unwrap().body[..], body(4096, i)[..]);
+            }
+            drop((asks, answers));
+            served.await.unwrap();
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn a_sender_that_is_lied_to_ends_the_connection() {
+        // What it says, and frames of which that many use up all room: pages, or the ring.
+        let lies: [(&str, fn(&Direction), (usize, usize)); 3] = [
+            ("freed more", |d| d.positions().freed.0.store(99, Release), (8, PIECE_MAX)),
+            (
+                "frees what was not sent",
+                |d| {
+                    d.free_entry(0).store(PAGES as u32 - 1, Relaxed);
+                    d.positions().freed.0.store(1, Release);
+                },
+                (8, PIECE_MAX),
+            ),
+            ("taken what was not sent", |d| d.positions().taken.0.store(1 << 40, Release), (16 << 10, 0)),
+        ];
+        for (what, lie, (head, len)) in lies {
+            block_on(async move {
+                let (left, _right, region) = pair();
+                let (_reader, writer) = left.split();
+                for _ in 0..20 {
+                    send(&writer, Kind::Read, &vec![7; head], vec![body(len, 3)]);
+                }
+                assert!(!writer.is_closed() && writer.pending() > 0);
+                lie(&region.direction(0));
+                sleep(Duration::from_millis(10)).await;
+                send(&writer, Kind::Read, &vec![7; head], vec![body(len, 3)]);
+                assert!(writer.is_closed(), "{what}");
+            })
+            .unwrap();
+        }
+    }
+
+    proptest! {
+        /// Whatever lies in the ring, and wherever the other end says that it is: a receiver answers with frames or an
+        /// error, and touches nothing outside.
+        #[test]
+        fn a_receiver_takes_nothing_on_trust(
+            written in prop_oneof![0u64..600, Just(FRONTS_BYTES as u64), any::<u64>()],
+            records in prop::collection::vec((0u32..200, prop_oneof![0u32..5000, any::<u32>()],
+                prop_oneof![0u32..20_000, any::<u32>()], prop::collection::vec(any::<u8>(), 0..64), any::<bool>()), 0..8),
+        ) {
+            block_on(async move {
+                let (left, right, region) = pair();
+                let ((_left, _writer), (mut reader, _right)) = (left.split(), right.split());
+                let direction = region.direction(0);
+                let mut at = 0;
+                for (front, page, len, bytes, fits) in records {
+                    let front = if fits { bytes.len() as u32 } else { front };
+                    let fixed = [front, page, len, 0].map(u32::to_le_bytes).concat();
+                    direction.put_front(at, &fixed);
+                    direction.put_front(at + 16, &bytes);
+                    at += (16 + u64::from(front)).next_multiple_of(16);
+                }
+                let at = if written < 600 { at } else { written };
+                direction.positions().written.0.store(at, Release);
+                for _ in 0..20 {
+                    let next = crate::timeout(Duration::from_micros(1), reader.next()).await;
+                    if !matches!(next, Ok(Ok(Some(_)))) { break; }
+                }
+            }).unwrap();
+        }
+    }
+}

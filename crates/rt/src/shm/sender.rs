@@ -1,0 +1,187 @@
+//! The end of a direction that sends: bodies into pages, then a record about them into the ring.
+//!
+//! A record is four numbers of 32 bits (bytes of the front, first page of the piece of body, bytes of the piece, zero)
+//! and the front: envelope and head of a frame, nothing in the record of a later piece. What the other end says of
+//! what it has taken and freed is a stranger's word.
+
+use super::arena::Arena;
+use super::bell::PeerBell;
+use super::region::{Direction, FRONTS_BYTES, PAGE, PIECE_MAX, RECORD_ALIGN};
+use super::{Stranger, wants};
+use crate::Buf;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::fence;
+use weft_wire::Encoder;
+
+/// Bytes of the numbers in front of a record.
+pub(super) const FIXED_BYTES: usize = 16;
+
+/// Looking at what the other end has freed costs a trip to its processor's cache: it is done once for so many frames,
+/// or when room is short.
+const SENDS_PER_COLLECTION: u32 = 32;
+
+/// A frame that is being sent.
+pub(super) struct Outgoing {
+    /// Envelope and head; empty once they are sent.
+    pub(super) front: Vec<u8>,
+    body: Vec<Buf>,
+    /// The buffer to go on with, and how many bytes of it are sent.
+    at: (usize, usize),
+    /// Bytes of the body that are not sent yet.
+    left: usize,
+}
+
+impl Outgoing {
+    pub(super) fn new(front: Vec<u8>, body: Vec<Buf>) -> Outgoing {
+        let left = body.iter().map(|buf| buf.len()).sum();
+        Outgoing { front, body, at: (0, 0), left }
+    }
+
+    /// Copies the next `len` bytes of the body to `to`.
+    ///
+    /// # Safety
+    /// `to` must be valid for writes of `len` bytes.
+    unsafe fn copy(&mut self, to: *mut u8, len: usize) {
+        let mut done = 0;
+        while done < len {
+            let (index, skip) = self.at;
+            let rest = &self.body[index][skip..];
+            let n = rest.len().min(len - done);
+            // SAFETY: the caller's promise, and what was copied before is behind us.
+            unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), to.add(done), n) };
+            done += n;
+            self.at = if n == rest.len() { (index + 1, 0) } else { (index, skip + n) };
+        }
+        self.left -= len;
+    }
+}
+
+/// The sending end.
+pub(super) struct Sender {
+    direction: Direction,
+    bell: Rc<PeerBell>,
+    arena: RefCell<Arena>,
+    written: Cell<u64>,
+    /// What the other end has taken and freed, as far as it was looked at.
+    taken: Cell<u64>,
+    freed: Cell<u64>,
+    before_collection: Cell<u32>,
+}
+
+impl Sender {
+    pub(super) fn new(direction: Direction, bell: Rc<PeerBell>) -> Sender {
+        Sender {
+            direction,
+            bell,
+            arena: RefCell::new(Arena::new()),
+            written: Cell::new(0),
+            taken: Cell::new(0),
+            freed: Cell::new(0),
+            before_collection: Cell::new(SENDS_PER_COLLECTION),
+        }
+    }
+
+    /// Sends as much of a frame as there is room for; whether that was all.
+    ///
+    /// # Errors
+    /// If the other end breaks the rules.
+    pub(super) fn send(&self, frame: &mut Outgoing) -> Result<bool, Stranger> {
+        loop {
+            let piece = frame.left.min(PIECE_MAX);
+            let record = (FIXED_BYTES + frame.front.len()).next_multiple_of(RECORD_ALIGN);
+            if !self.has_room_for(record)? {
+                return Ok(false);
+            }
+            let Some(page) = self.take_pages(piece.div_ceil(PAGE))? else { return Ok(false) };
+            let to = self.direction.page(page as usize, piece);
+            // SAFETY: the pages are ours until the other end frees them, and have room for the piece.
+            unsafe { frame.copy(to.as_ptr(), piece) };
+            let mut fixed = Encoder(Vec::with_capacity(FIXED_BYTES));
+            fixed.u32(frame.front.len() as u32).u32(page).u32(piece as u32).u32(0);
+            let at = self.written.get();
+            self.direction.put_front(at, &fixed.0);
+            self.direction.put_front(at + FIXED_BYTES as u64, &frame.front);
+            self.publish(at + record as u64);
+            frame.front.clear();
+            if frame.left == 0 {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn publish(&self, written: u64) {
+        self.written.set(written);
+        let positions = self.direction.positions();
+        positions.written.0.store(written, Release);
+        // Either this sees that the other end is about to sleep, or that one sees what was written: the pair of this
+        // fence is passed before it sleeps.
+        fence(SeqCst);
+        if wants(&positions.asleep.0) {
+            self.bell.ring();
+        }
+    }
+
+    fn has_room_for(&self, record: usize) -> Result<bool, Stranger> {
+        let written = self.written.get();
+        let fits = |taken: u64| written - taken + record as u64 <= FRONTS_BYTES as u64;
+        if fits(self.taken.get()) {
+            return Ok(true);
+        }
+        let taken = self.direction.positions().taken.0.load(Acquire);
+        if taken < self.taken.get() || taken > written {
+            return Err(Stranger("it says that it has taken what was not sent"));
+        }
+        self.taken.set(taken);
+        Ok(fits(taken))
+    }
+
+    /// Pages for a piece of a body; any for one without.
+    fn take_pages(&self, count: usize) -> Result<Option<u32>, Stranger> {
+        if count == 0 {
+            return Ok(Some(0));
+        }
+        let left = self.before_collection.get() - 1;
+        self.before_collection.set(left);
+        if left == 0 {
+            self.collect()?;
+        }
+        if let Some(page) = self.arena.borrow_mut().take(count) {
+            return Ok(Some(page));
+        }
+        self.collect()?;
+        Ok(self.arena.borrow_mut().take(count))
+    }
+
+    /// Takes back what the other end has freed.
+    fn collect(&self) -> Result<(), Stranger> {
+        self.before_collection.set(SENDS_PER_COLLECTION);
+        let freed = self.direction.positions().freed.0.load(Acquire);
+        let mut arena = self.arena.borrow_mut();
+        if freed.wrapping_sub(self.freed.get()) > arena.out() {
+            return Err(Stranger("it says that it has freed more than was sent"));
+        }
+        while self.freed.get() < freed {
+            let page = self.direction.free_entry(self.freed.get()).load(Relaxed);
+            if !arena.give_back(page) {
+                return Err(Stranger("it frees what was not sent"));
+            }
+            self.freed.set(self.freed.get() + 1);
+        }
+        Ok(())
+    }
+
+    /// Whether the other end has made room since this was last looked at.
+    pub(super) fn has_news(&self) -> bool {
+        let positions = self.direction.positions();
+        positions.taken.0.load(Acquire) != self.taken.get()
+            || positions.freed.0.load(Acquire) != self.freed.get()
+    }
+
+    /// Asks to be rung for when there is room; look for some once more after this.
+    pub(super) fn starve(&self) {
+        self.direction.positions().starved.0.store(1, Relaxed);
+        fence(SeqCst);
+    }
+}
