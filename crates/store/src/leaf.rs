@@ -160,6 +160,19 @@ pub const LEAF_BYTES_MAX: usize = 2 + RUNS_MAX * (RUN_BYTES + 4);
 pub struct Leaf {
     runs: Vec<Run>,
     crcs: Vec<u32>,
+    /// A bit for each block at which a run begins, and one for each block that has a checksum: where to look in the
+    /// lists follows from counting bits. After random writes there is a run for each block, and looking through them
+    /// would cost more than all else that a write does here.
+    starts: u128,
+    summed: u128,
+}
+
+const _: () = assert!(RUNS_MAX == u128::BITS as usize, "a bit for each block");
+
+/// The bits of blocks `first..end`.
+fn bits(first: u8, end: u8) -> u128 {
+    let below = |block: u8| if block >= 128 { u128::MAX } else { (1 << block) - 1 };
+    below(end) & !below(first)
 }
 
 impl Leaf {
@@ -206,17 +219,15 @@ impl Leaf {
     }
 
     /// The index of the first run that ends after `block`, and how many checksums stand before its own.
-    ///
-    /// Random writes of single blocks end with a run for each block, so many that looking through them costs more than
-    /// all else that a write does here: then, and where every block has a checksum, the numbers follow from the block.
     fn position(&self, block: u8) -> (usize, usize) {
-        let at = match self.runs.len() {
-            RUNS_MAX => usize::from(block),
-            _ => self.runs.partition_point(|run| run.end() <= block),
+        let begun = (self.starts & bits(0, block + 1)).count_ones() as usize;
+        let at = match begun.checked_sub(1) {
+            Some(last) if self.runs[last].end() > block => last,
+            _ => begun,
         };
-        let crc_at = match self.crcs.len() {
-            RUNS_MAX => self.runs.get(at).map_or(RUNS_MAX, |run| usize::from(run.first)),
-            _ => self.runs[..at].iter().map(Run::crc_count).sum(),
+        let crc_at = match self.runs.get(at) {
+            Some(run) => (self.summed & bits(0, run.first)).count_ones() as usize,
+            None => self.crcs.len(),
         };
         (at, crc_at)
     }
@@ -249,6 +260,14 @@ impl Leaf {
             stop += 1;
         }
         let (run, crcs) = new.map_or((None, &[][..]), |(r, c)| (Some(r), c));
+        self.starts &= !bits(first, end);
+        self.summed &= !bits(first, end);
+        for part in run.iter().chain(&right) {
+            self.starts |= 1 << part.first;
+        }
+        if run.is_some_and(|run| run.kind.has_crcs()) {
+            self.summed |= bits(first, end);
+        }
         self.runs.splice(at..stop, left.into_iter().chain(run).chain(right));
         self.crcs.splice(crc_low..crc_high, crcs.iter().copied());
     }
@@ -262,6 +281,7 @@ impl Leaf {
             if self.runs[i].continues(&next) {
                 self.runs[i].count += next.count;
                 self.runs.remove(i + 1);
+                self.starts &= !(1 << next.first);
                 stop -= 1;
             } else {
                 i += 1;
@@ -326,7 +346,7 @@ impl Leaf {
         let mut d = Decoder::new(bytes);
         let count = usize::from(d.u8()?);
         d.u8()?;
-        let mut leaf = Leaf { runs: Vec::with_capacity(count), crcs: Vec::new() };
+        let mut leaf = Leaf { runs: Vec::with_capacity(count), ..Leaf::default() };
         let (mut end, mut crcs) = (0u8, 0);
         for _ in 0..count {
             let (first, count, kind) = (d.u8()?, d.u8()?, d.u8()?);
@@ -353,6 +373,10 @@ impl Leaf {
             }
             end = run.end();
             crcs += run.crc_count();
+            leaf.starts |= 1 << first;
+            if run.kind.has_crcs() {
+                leaf.summed |= bits(first, end);
+            }
             leaf.runs.push(run);
         }
         leaf.crcs.reserve_exact(crcs);
@@ -524,7 +548,7 @@ mod tests {
         assert_eq!(Leaf::default().digest(), 0);
         put(&mut two, 3, 1, 900, &[6]);
         assert_ne!(one.digest(), two.digest(), "another checksum");
-        let moved = Leaf { runs: vec![Run { first: 4, ..one.runs[0] }], crcs: one.crcs.clone() };
+        let moved = Leaf { runs: vec![Run { first: 4, ..one.runs[0] }], ..one.clone() };
         assert_ne!(one.digest(), moved.digest(), "other blocks");
     }
 

@@ -1,31 +1,26 @@
-//! How one end wakes the other: an event counter of each, which the other end may ring.
+//! How one end wakes the other: by a byte through the socket. What the byte says does not matter.
 
-use crate::executor::try_with_core;
-use rustix::event::{EventfdFlags, eventfd};
-use std::io;
-use std::os::fd::OwnedFd;
+use crate::uring::SocketStream;
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
 use std::rc::Rc;
 
-/// A new event counter.
-pub(super) fn new_bell() -> io::Result<OwnedFd> {
-    Ok(eventfd(0, EventfdFlags::CLOEXEC)?)
-}
+/// Wakes the other end of a connection.
+pub(super) struct Bell(SocketStream);
 
-/// The other end's event counter.
-pub(super) struct PeerBell(Rc<OwnedFd>);
-
-impl PeerBell {
-    pub(super) fn new(event: OwnedFd) -> Rc<PeerBell> {
-        Rc::new(PeerBell(Rc::new(event)))
+impl Bell {
+    pub(super) fn new(socket: SocketStream) -> Rc<Bell> {
+        Rc::new(Bell(socket))
     }
 
-    /// Wakes the other end. It goes to the kernel with whatever else this turn of the executor has for it, and nobody
-    /// waits for it: an end that breaks the rules could let the write wait for ever.
+    /// Rings. It never waits: where there is no room for a byte, enough are there to wake whoever sleeps; and where
+    /// nobody is at the other end any more, the socket's end tells so.
     pub(super) fn ring(&self) {
-        try_with_core(|core| {
-            if let Some(driver) = core.uring() {
-                driver.ring(&self.0);
-            }
-        });
+        let sent = send(self.0.socket(), b"!", SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        if let Err(error) = sent
+            && error != Errno::AGAIN
+        {
+            tracing::debug!(%error, "the other end cannot be rung for");
+        }
     }
 }

@@ -1,12 +1,10 @@
 //! How a connection through shared memory begins: a process that serves has a door, an abstract Unix socket that only
-//! processes of the same machine and network namespace can reach. Who comes in is handed the memory and the bells;
-//! from then on the socket only shows whether the other end is there.
+//! processes of the same machine and network namespace can reach. Who comes in is handed the memory; from then on the
+//! socket is the bell, and shows whether the other end is there.
 
 use super::Endpoint;
-use super::bell::{PeerBell, new_bell};
 use super::region::{LAYOUT, Region};
 use crate::frame::{FrameReader, FrameWriter, frames_of};
-use crate::net::Stream;
 use crate::random_u128;
 use crate::uring::{SocketListener, SocketStream};
 use rustix::net::{
@@ -16,9 +14,6 @@ use rustix::net::{
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
-
-/// Descriptors that are handed over: the memory, and the bells of the end that connected and of the other.
-const HANDED_OVER: usize = 3;
 
 /// Where processes of this machine come in.
 pub struct Door {
@@ -48,10 +43,8 @@ impl Door {
     pub async fn accept(&self) -> io::Result<(FrameReader, FrameWriter)> {
         let stream = self.listener.accept().await?;
         let (region, memory) = Region::create()?;
-        let (theirs, ours) = (new_bell()?, new_bell()?);
-        hand_over(&stream, [&memory, &theirs, &ours])?;
-        let directions = (region.direction(1), region.direction(0));
-        Ok(frames_of(Endpoint::new(directions, ours, PeerBell::new(theirs), Stream::of(stream))))
+        hand_over(&stream, &memory)?;
+        Ok(frames_of(Endpoint::new((region.direction(1), region.direction(0)), stream)))
     }
 }
 
@@ -63,26 +56,24 @@ impl Door {
 pub async fn connect_door(name: &str) -> io::Result<(FrameReader, FrameWriter)> {
     let stream = SocketStream::connect_abstract(name).await?;
     stream.readable().await?;
-    let [memory, ours, theirs] = take_over(&stream)?;
-    let region = Region::open(&memory)?;
-    let directions = (region.direction(0), region.direction(1));
-    Ok(frames_of(Endpoint::new(directions, ours, PeerBell::new(theirs), Stream::of(stream))))
+    let region = Region::open(&take_over(&stream)?)?;
+    Ok(frames_of(Endpoint::new((region.direction(0), region.direction(1)), stream)))
 }
 
-fn hand_over(stream: &SocketStream, descriptors: [&OwnedFd; HANDED_OVER]) -> io::Result<()> {
-    let descriptors = descriptors.map(|fd| fd.as_fd());
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDED_OVER))];
+fn hand_over(stream: &SocketStream, memory: &OwnedFd) -> io::Result<()> {
+    let descriptors = [memory.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)), "the space is for so many");
+    assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)), "the space is for one");
     let bytes = [IoSlice::new(&LAYOUT)];
     // The first bytes of a connection always have room.
     let sent = sendmsg(stream.socket(), &bytes, &mut control, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
     if sent == LAYOUT.len() { Ok(()) } else { Err(ErrorKind::WriteZero.into()) }
 }
 
-fn take_over(stream: &SocketStream) -> io::Result<[OwnedFd; HANDED_OVER]> {
+fn take_over(stream: &SocketStream) -> io::Result<OwnedFd> {
     let mut layout = [0; LAYOUT.len()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDED_OVER))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
     let received = recvmsg(stream.socket(), &mut [IoSliceMut::new(&mut layout)], &mut control, flags)?;
@@ -90,12 +81,11 @@ fn take_over(stream: &SocketStream) -> io::Result<[OwnedFd; HANDED_OVER]> {
         RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
         _ => None,
     });
-    let descriptors: Vec<OwnedFd> = rights.flatten().collect();
+    let memory = rights.flatten().next();
     let invalid = |text: String| io::Error::new(ErrorKind::InvalidData, text);
     if layout[..received.bytes] != LAYOUT {
         let found = layout[..received.bytes].escape_ascii();
         return Err(invalid(format!("shared memory of layout '{found}', not '{}'", LAYOUT.escape_ascii())));
     }
-    let found = descriptors.len();
-    descriptors.try_into().map_err(|_| invalid(format!("{found} descriptors, not {HANDED_OVER}")))
+    memory.ok_or_else(|| invalid("no memory was handed over".into()))
 }

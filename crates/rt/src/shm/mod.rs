@@ -22,9 +22,9 @@ use crate::executor::{JoinHandle, spawn, with_core};
 use crate::frame::{Frame, FrameError};
 use crate::net::Stream;
 use crate::sync::Notify;
-use crate::uring::read_event;
+use crate::uring::SocketStream;
 use crate::{Buf, BufMut};
-use bell::PeerBell;
+use bell::Bell;
 use receiver::Record;
 use region::Direction;
 use sender::{Outgoing, Sender};
@@ -32,7 +32,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io::{Error, ErrorKind};
-use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -40,8 +39,9 @@ use std::task::{Context, Poll, Waker};
 use weft_wire::Kind;
 use weft_wire::frame::{ENVELOPE_BYTES, Envelope};
 
-/// Frames that a reader takes in a row before others have their turn.
-const FRAMES_IN_A_ROW: u32 = 64;
+/// Frames that a reader takes in a row before others have their turn: so that what the first of them lead to goes out
+/// while the next are taken, and both ends work at the same time instead of in turns.
+const FRAMES_IN_A_ROW: u32 = 8;
 
 /// So many sleeps without news make a connection a quiet one: it is not looked at any more until its bell rings.
 const QUIET_AFTER: u32 = 64;
@@ -58,6 +58,9 @@ pub fn set_shared_memory(is_wanted: bool) {
 pub(crate) fn is_wanted() -> bool {
     WANTED.load(Relaxed) && with_core(|core| core.uring().is_some())
 }
+
+/// Rings that are heard as one.
+const RINGS_HEARD_MAX: usize = 64;
 
 /// How the other end broke the rules. The connection is of no further use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -93,19 +96,16 @@ pub(crate) struct Endpoint {
     quiet: Cell<u32>,
     /// Its reader and its writer, as long as they are there.
     owners: Cell<u32>,
-    tasks: RefCell<Vec<JoinHandle<()>>>,
+    /// The task that hears the bell.
+    hearing: RefCell<Option<JoinHandle<()>>>,
 }
 
 impl Endpoint {
-    fn new(
-        (to, from): (Direction, Direction),
-        bell: OwnedFd,
-        peer: Rc<PeerBell>,
-        stream: Stream,
-    ) -> Rc<Endpoint> {
+    fn new((to, from): (Direction, Direction), socket: SocketStream) -> Rc<Endpoint> {
+        let (bell, stream) = (Bell::new(socket.clone()), Stream::of(socket));
         let endpoint = Rc::new(Endpoint {
-            sender: Sender::new(to, peer.clone()),
-            receiver: Receiver::new(from, peer),
+            sender: Sender::new(to, bell.clone()),
+            receiver: Receiver::new(from, bell),
             stream: stream.clone(),
             queue: RefCell::default(),
             drained: Notify::default(),
@@ -114,11 +114,9 @@ impl Endpoint {
             sent: Cell::new(0),
             quiet: Cell::new(0),
             owners: Cell::new(0),
-            tasks: RefCell::default(),
+            hearing: RefCell::default(),
         });
-        let this = Rc::downgrade(&endpoint);
-        let tasks = [spawn(hear(this.clone(), Rc::new(bell))), spawn(watch(this, stream))];
-        endpoint.tasks.borrow_mut().extend(tasks);
+        *endpoint.hearing.borrow_mut() = Some(spawn(hear(Rc::downgrade(&endpoint), stream)));
         with_core(|core| core.uring().expect("shared memory is of the real backend").watch(endpoint.clone()));
         endpoint
     }
@@ -239,32 +237,23 @@ impl Endpoint {
         self.owners.set(self.owners.get() - 1);
         if self.owners.get() == 0 {
             self.end();
-            self.tasks.borrow_mut().drain(..).for_each(|task| task.abort());
+            self.hearing.borrow_mut().take().into_iter().for_each(|task| task.abort());
             crate::executor::try_with_core(|core| core.uring().map(|driver| driver.unwatch(self)));
         }
     }
 }
 
-/// Hears the bell of this end.
-async fn hear(end: Weak<Endpoint>, bell: Rc<OwnedFd>) {
+/// Hears when the other end rings, and when it goes.
+async fn hear(end: Weak<Endpoint>, stream: Stream) {
+    let mut bytes = BufMut::aligned(RINGS_HEARD_MAX);
     loop {
-        let heard = read_event(&bell).await;
+        let (heard, read) = stream.read(bytes, 0).await;
+        bytes = read;
         let Some(end) = end.upgrade() else { return };
         match heard {
-            Ok(()) => end.hear(),
-            Err(error) => {
-                tracing::debug!(%error, "the bell of a connection does not work");
-                return end.end();
-            }
+            Ok(0) | Err(_) => return end.end(),
+            Ok(_) => end.hear(),
         }
-    }
-}
-
-/// Notices that the other end has gone: nothing ever comes through the socket.
-async fn watch(end: Weak<Endpoint>, stream: Stream) {
-    let _ = stream.read(BufMut::aligned(1), 0).await;
-    if let Some(end) = end.upgrade() {
-        end.end();
     }
 }
 
@@ -435,14 +424,11 @@ mod tests {
     /// Both ends of a connection, and its memory.
     fn pair() -> (Rc<Endpoint>, Rc<Endpoint>, Rc<Region>) {
         let (region, _) = Region::create().unwrap();
-        let bells = || bell::new_bell().unwrap();
-        let (left_bell, right_bell) = (bells(), bells());
         let streams = UnixStream::pair().unwrap();
-        let stream = |s: UnixStream| Stream::of(SocketStream::of(OwnedFd::from(s)));
-        let (to_left, to_right) = (left_bell.try_clone().unwrap(), right_bell.try_clone().unwrap());
+        let socket = |s: UnixStream| SocketStream::of(OwnedFd::from(s));
         let (a, b) = (|| region.direction(0), || region.direction(1));
-        let left = Endpoint::new((a(), b()), left_bell, PeerBell::new(to_right), stream(streams.0));
-        let right = Endpoint::new((b(), a()), right_bell, PeerBell::new(to_left), stream(streams.1));
+        let left = Endpoint::new((a(), b()), socket(streams.0));
+        let right = Endpoint::new((b(), a()), socket(streams.1));
         (left, right, region)
     }
 
@@ -544,7 +530,8 @@ mod tests {
     #[test]
     fn a_sender_that_is_lied_to_ends_the_connection() {
         // What it says, and frames of which that many use up all room: pages, or the ring.
-        let lies: [(&str, fn(&Direction), (usize, usize)); 3] = [
+        type Lie = (&'static str, fn(&Direction), (usize, usize));
+        let lies: [Lie; 3] = [
             ("freed more", |d| d.positions().freed.0.store(99, Release), (8, PIECE_MAX)),
             (
                 "frees what was not sent",

@@ -1,7 +1,7 @@
 //! The end of a direction that receives. A record is copied before anybody looks at it; a body may be used where it
 //! lies, and its pages go back when the last user is done. All numbers are a stranger's word.
 
-use super::bell::PeerBell;
+use super::bell::Bell;
 use super::region::{Direction, FRONTS_BYTES, PAGE, PAGES, PIECE_MAX, RECORD_ALIGN};
 use super::sender::FIXED_BYTES;
 use super::{Stranger, wants};
@@ -38,7 +38,7 @@ pub(super) struct Piece {
 /// The receiving end.
 pub(crate) struct Receiver {
     direction: Direction,
-    bell: Rc<PeerBell>,
+    bell: Rc<Bell>,
     taken: Cell<u64>,
     told: Cell<u64>,
     freed: Cell<u64>,
@@ -46,7 +46,7 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    pub(super) fn new(direction: Direction, bell: Rc<PeerBell>) -> Rc<Receiver> {
+    pub(super) fn new(direction: Direction, bell: Rc<Bell>) -> Rc<Receiver> {
         let (taken, told, freed, lent) = Default::default();
         Rc::new(Receiver { direction, bell, taken, told, freed, lent })
     }

@@ -5,7 +5,7 @@
 //! what it has taken and freed is a stranger's word.
 
 use super::arena::Arena;
-use super::bell::PeerBell;
+use super::bell::Bell;
 use super::region::{Direction, FRONTS_BYTES, PAGE, PIECE_MAX, RECORD_ALIGN};
 use super::{Stranger, wants};
 use crate::Buf;
@@ -61,7 +61,7 @@ impl Outgoing {
 /// The sending end.
 pub(super) struct Sender {
     direction: Direction,
-    bell: Rc<PeerBell>,
+    bell: Rc<Bell>,
     arena: RefCell<Arena>,
     written: Cell<u64>,
     /// What the other end has taken and freed, as far as it was looked at.
@@ -71,7 +71,7 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    pub(super) fn new(direction: Direction, bell: Rc<PeerBell>) -> Sender {
+    pub(super) fn new(direction: Direction, bell: Rc<Bell>) -> Sender {
         Sender {
             direction,
             bell,

@@ -7,7 +7,6 @@
 mod bell;
 mod chunks;
 mod error;
-mod event;
 mod file;
 mod gather;
 mod op;
@@ -16,7 +15,6 @@ mod socket;
 mod spin;
 
 pub use error::{KERNEL_OLDEST, RtError};
-pub(crate) use event::read_event;
 pub(crate) use file::DriveFile;
 pub(crate) use signal::Signals;
 pub(crate) use socket::{SocketListener, SocketReceiver, SocketStream};
