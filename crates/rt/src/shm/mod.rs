@@ -152,14 +152,17 @@ impl Endpoint {
     /// Before this thread sleeps: asks to be rung for. Look once more, behind a fence, after this.
     pub(crate) fn lie_down(&self) {
         if !self.is_quiet() {
-            self.quiet.set(self.quiet.get() + 1);
+            self.quiet.set((self.quiet.get() + 1).min(QUIET_AFTER));
             self.receiver.lie_down();
         }
     }
 
-    /// After the sleep.
+    /// After the sleep. One that has been without news for long becomes a quiet one here, where nothing can have come
+    /// unseen: it has asked to be rung for, has looked since, and goes on asking.
     pub(crate) fn get_up(&self) {
-        if !self.is_quiet() {
+        if self.quiet.get() == QUIET_AFTER && !self.receiver.has_news() {
+            self.quiet.set(QUIET_AFTER + 1);
+        } else if !self.is_quiet() {
             self.receiver.get_up();
         }
     }
@@ -173,7 +176,7 @@ impl Endpoint {
 
     /// A quiet one has asked to be rung for, and is not looked at until then.
     fn is_quiet(&self) -> bool {
-        self.quiet.get() >= QUIET_AFTER
+        self.quiet.get() > QUIET_AFTER
     }
 
     fn wake_reader(&self) {
@@ -525,6 +528,31 @@ mod tests {
             served.await.unwrap();
         })
         .unwrap();
+    }
+
+    /// Between the last look and the sleep, however many sleeps there were without news.
+    #[test]
+    fn what_comes_just_before_a_sleep_is_noticed_or_rung_for() {
+        for sleeps in 0..QUIET_AFTER + 3 {
+            block_on(async move {
+                let (left, right, _) = pair();
+                let ((mut reader, _left), (_right, writer)) = (left.clone().split(), right.split());
+                let taken = spawn(async move { reader.next().await.unwrap().is_some() });
+                crate::yield_now().await;
+                for _ in 0..sleeps {
+                    left.lie_down();
+                    assert!(!left.has_news());
+                    left.get_up();
+                }
+                send(&writer, Kind::Read, b"now", vec![]);
+                left.lie_down();
+                let is_rung_for = sleeps >= QUIET_AFTER;
+                assert!(left.has_news() || is_rung_for, "after {sleeps} sleeps");
+                left.get_up();
+                assert!(crate::timeout(Duration::from_secs(5), taken).await.unwrap().unwrap());
+            })
+            .unwrap();
+        }
     }
 
     #[test]
