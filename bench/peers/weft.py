@@ -28,6 +28,8 @@ class Weft(System):
         self.place.run([self.binary, "--fabric", self.fabric, "volume", "create", "peers",
                         "--size", str(VOLUME_BYTES), "--copies", "2"])
         self.place.daemon([self.binary, "--fabric", self.fabric, "volume", "serve", "peers",
-                           "--nbd", f"unix:{self.place.socket}"])
+                           "--nbd", f"unix:{self.place.socket}",
+                           # The nodes stand for machines of their own, as those of the others do.
+                           "--no-shared-memory"])
         self.place.await_socket()
         return load.nbd(self.place.socket)
