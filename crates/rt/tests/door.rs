@@ -32,6 +32,18 @@ impl Handler for Reverse {
     }
 }
 
+/// More of the largest bodies at once than there are pages for, so that both sides wait for room and sleep meanwhile.
+async fn crowd(link: &Link) {
+    for round in 0..20 {
+        let body = Buf::from(vec![round; 1 << 20]);
+        let calls = (0..48).map(|_| async {
+            let answer = link.call(Kind::Write, b"large", vec![body.clone()]).await.unwrap();
+            assert!(answer.body[..] == body[..]);
+        });
+        timeout(Duration::from_secs(60), sync::join_all(calls)).await.expect("it goes on when there is room");
+    }
+}
+
 /// A server in a thread of its own, until the sender is dropped.
 fn serve() -> (Addr, mpsc::Sender<()>, thread::JoinHandle<()>) {
     let (tell, told) = mpsc::channel();
@@ -78,6 +90,7 @@ fn a_link_to_this_machine_goes_through_shared_memory() {
         assert!(shared.is_shared() && shared.welcome().door.is_none());
         let again = Link::connect(&addr, &hello("d")).await.unwrap();
         sync::join_all([exchange(&shared, 2000), exchange(&again, 500)]).await;
+        crowd(&shared).await;
         set_shared_memory(false);
         let plain = Link::connect(&addr, &hello("c")).await.unwrap();
         assert!(!plain.is_shared() && plain.welcome().door.is_some());

@@ -167,11 +167,13 @@ impl Endpoint {
         }
     }
 
-    /// The other end has rung.
+    /// The other end has rung. What it rang for may have been seen already, but it will not ring for more room before it
+    /// is asked again.
     fn hear(&self) {
         self.quiet.set(0);
         self.receiver.get_up();
         self.look();
+        self.flush();
     }
 
     /// A quiet one has asked to be rung for, and is not looked at until then.
@@ -199,18 +201,25 @@ impl Endpoint {
         }
     }
 
-    /// Sends what waits, as far as there is room, and asks to be rung for when there is more.
+    /// Sends what waits, as far as there is room. It ends with nothing left, or with a try that has found no room after
+    /// asking to be rung for it.
     fn flush(&self) {
-        let mut has_starved = false;
+        if self.queue.borrow().is_empty() {
+            return;
+        }
+        let mut has_asked = false;
         loop {
             let mut queue = self.queue.borrow_mut();
             let Some(frame) = queue.front_mut() else { break };
             match self.sender.send(frame) {
-                Ok(true) => drop(queue.pop_front()),
-                Ok(false) if has_starved => break,
+                Ok(true) => {
+                    queue.pop_front();
+                    has_asked = false;
+                }
+                Ok(false) if has_asked => break,
                 Ok(false) => {
                     self.sender.starve();
-                    has_starved = true;
+                    has_asked = true;
                 }
                 Err(stranger) => {
                     drop(queue);
