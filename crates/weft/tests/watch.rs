@@ -63,7 +63,8 @@ fn bytes_of(row: &Value) -> u64 {
 fn text_for_a_file_and_a_dead_manager() {
     let bed = Bed::new("watch-text");
     bed.up(1, 1);
-    let text = bed.ok(&["watch", "--interval", "100ms", "--count", "1", "--by", "node", "--sort", "cpu"]);
+    // Long enough for a lease to be renewed, which is what goes over the network here.
+    let text = bed.ok(&["watch", "--interval", "2s", "--count", "1", "--by", "node", "--sort", "cpu"]);
     assert!(text.contains("is healthy, 1 of 1 nodes up") && text.contains("NODE"), "{text}");
     assert!(text.contains("node-1") && text.contains("INTERFACE") && !text.contains('\x1b'), "{text}");
     bed.ok(&["manager", "stop"]);
