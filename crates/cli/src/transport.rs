@@ -21,7 +21,7 @@ pub struct TransportArgs {
     #[arg(long)]
     pub no_shared_memory: bool,
     /// When to spin before sleeping
-    #[arg(long, value_name = "WHEN", default_value = "adaptive", hide_possible_values = false)]
+    #[arg(long, value_name = "WHEN", default_value = "adaptive")]
     pub spin: Waits,
 }
 

@@ -37,7 +37,7 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::task::{Context, Poll, Waker};
 use weft_wire::Kind;
-use weft_wire::frame::{ENVELOPE_BYTES, Envelope};
+use weft_wire::frame::{ENVELOPE_BYTES, Envelope, FLAG_ANSWER};
 
 /// Frames that a reader takes in a row before others have their turn: so that what the first of them lead to goes out
 /// while the next are taken, and both ends work at the same time instead of in turns.
@@ -345,7 +345,7 @@ impl ShmReader {
         }
         let body = match piece.len {
             0 => Buf::empty(),
-            n if n == len && carries_blocks(envelope.kind) => receiver.lend(piece),
+            n if n == len && carries_blocks(&envelope) => receiver.lend(piece),
             n => {
                 let mut body = BufMut::aligned(len);
                 receiver.copy(piece, &mut body[..n]);
@@ -360,9 +360,11 @@ impl ShmReader {
     }
 }
 
-/// Whether bodies of this kind are blocks, each with its checksum, or are documents.
-fn carries_blocks(kind: u16) -> bool {
-    matches!(Kind::from_u16(kind), Some(Kind::Read | Kind::Write))
+/// Whether the body is blocks, each with its checksum: not a document, nor the verdicts that answer a write.
+fn carries_blocks(envelope: &Envelope) -> bool {
+    let is_answer = envelope.flags & FLAG_ANSWER != 0;
+    let carrier = if is_answer { Kind::Read } else { Kind::Write };
+    envelope.kind == carrier as u16
 }
 
 impl Drop for ShmReader {
@@ -431,7 +433,6 @@ mod tests {
     use std::sync::atomic::Ordering::Release;
     use std::time::Duration;
     use weft_types::limits::FRAME_BODY_MAX;
-    use weft_wire::frame::FLAG_ANSWER;
 
     /// Both ends of a connection, and its memory.
     fn pair() -> (Rc<Endpoint>, Rc<Endpoint>, Rc<Region>) {

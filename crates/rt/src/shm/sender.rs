@@ -13,7 +13,6 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
-use weft_wire::Encoder;
 
 /// Bytes of the numbers in front of a record.
 pub(super) const FIXED_BYTES: usize = 16;
@@ -98,10 +97,13 @@ impl Sender {
             let to = self.direction.page(page as usize, piece);
             // SAFETY: the pages are ours until the other end frees them, and have room for the piece.
             unsafe { frame.copy(to.as_ptr(), piece) };
-            let mut fixed = Encoder(Vec::with_capacity(FIXED_BYTES));
-            fixed.u32(frame.front.len() as u32).u32(page).u32(piece as u32).u32(0);
+            let mut fixed = [0; FIXED_BYTES];
+            let numbers = [frame.front.len() as u32, page, piece as u32];
+            for (bytes, number) in fixed.chunks_exact_mut(4).zip(numbers) {
+                bytes.copy_from_slice(&number.to_le_bytes());
+            }
             let at = self.written.get();
-            self.direction.put_front(at, &fixed.0);
+            self.direction.put_front(at, &fixed);
             self.direction.put_front(at + FIXED_BYTES as u64, &frame.front);
             self.publish(at + record as u64);
             frame.front.clear();
