@@ -62,8 +62,8 @@ impl Manager {
         Ok((node, refused.into_iter().collect()))
     }
 
-    /// Refuses what a former process said before it ended, and what was on its way for so long that its successor has
-    /// joined: by then its drives may have come further, or be gone.
+    /// Refuses what a process said before it ended, and what was on its way for so long that its successor has joined, or
+    /// that its last word came before: by then its drives may have come further, or be gone.
     fn check_is_newest(
         &self,
         map: &FabricMap,
@@ -73,11 +73,15 @@ impl Manager {
     ) -> Result<(), Denied> {
         let state = self.state.borrow();
         let member = map.node_named(name).and_then(|node| state.members.get(&node.id));
-        match member.is_some_and(|m| m.incarnation != Some(incarnation) && hello < m.hello_at) {
-            true => {
-                Err(Denied::new(Status::NotReady, format!("a later process of target '{name}' has joined")))
+        let late = |text| Err(Denied::new(Status::NotReady, text));
+        match member {
+            Some(m) if m.incarnation != Some(incarnation) && hello < m.hello_at => {
+                late(format!("a later process of target '{name}' has joined"))
             }
-            false => Ok(()),
+            Some(m) if m.stopped == Some(incarnation) => {
+                late(format!("this process of target '{name}' has stopped, as it said"))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -281,6 +285,7 @@ impl Manager {
             member.since_ms = wall_clock_ms();
         }
         member.incarnation = Some(incarnation);
+        member.stopped = None;
         member.hello_at = member.hello_at.max(hello);
         (member.joined_at, member.heard_at, member.granted) = (now, now, false);
         member.adopted = MapVersion(0);

@@ -221,6 +221,9 @@ impl Manager {
             let is_its_own = |d: &DriveId| state.node_of(*d) == Some(node);
             let own: Vec<_> = commits.iter().copied().filter(|(d, _)| is_its_own(d)).collect();
             state.note_commits(&own);
+            if let Some(member) = state.members.get_mut(&node) {
+                member.stopped = Some(incarnation);
+            }
         }
         self.keep_commits(Duration::ZERO).map_err(|error| {
             Denied::new(Status::Failed, format!("the manager could not keep it: {}", with_causes(&error)))

@@ -41,6 +41,8 @@ pub(crate) struct Promise {
 pub(crate) struct Member {
     /// The start of the process that joined; none before a target has joined this manager process.
     pub(crate) incarnation: Option<u64>,
+    /// The process that was heard to have stopped in order, until another one joins.
+    pub(crate) stopped: Option<u64>,
     /// When the newest process of the target that has joined said hello.
     pub(crate) hello_at: Instant,
     /// When it joined; the manager's start before that.
@@ -83,6 +85,7 @@ impl Member {
     pub(crate) fn unknown(now: Instant, wall_ms: u64) -> Self {
         Member {
             incarnation: None,
+            stopped: None,
             hello_at: Instant::default(),
             joined_at: now,
             heard_at: now,

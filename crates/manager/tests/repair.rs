@@ -237,6 +237,27 @@ fn a_last_word_counts_only_from_whom_it_concerns_and_once_it_is_kept() {
     });
 }
 
+/// A manager that has just started hears of the stop first, over a connection of its own, and of the join after it.
+#[test]
+fn a_join_that_arrives_after_the_last_word_of_its_process_is_refused() {
+    Sim::new(10).block_on(async {
+        let (service, targets, nodes) = stopped_at_100().await;
+        service.restart().await;
+        let join = targets[0].join();
+        last_word(&targets[0], nodes[0], &[(1, 101)]).await.unwrap();
+        let late = connect(PeerRole::Target(nodes[0])).await;
+        let (status, why) = ask(&late, &join).await.unwrap_err();
+        assert!(status == Status::NotReady && why.contains("has stopped"), "{status}: {why}");
+        assert!(events().await.iter().all(|e| e.what != "drive-refused"), "its drive is no older copy");
+        // The process that follows holds what was said.
+        targets[0].commits.borrow_mut().insert(DriveId(1), 101);
+        targets[1].start();
+        let view = targets[0].start();
+        let group = *service.map().groups.keys().next().unwrap();
+        eventually("it serves again", ms(8_000), || view.serves(group)).await;
+    });
+}
+
 #[test]
 fn an_older_copy_that_was_accepted_stays_so_whenever_the_manager_dies() {
     Sim::new(9).block_on(async {
