@@ -14,6 +14,7 @@
 
 use std::fmt;
 use weft_types::{BLOCK_SIZE, Lba};
+use weft_wire::crc32c_of_all;
 
 const MAGIC: &[u8; 8] = b"WEFTLOAD";
 
@@ -81,7 +82,7 @@ pub(crate) fn content(block: &[u8]) -> Content {
 }
 
 fn checksum(block: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&block[..CRC_AT]), &block[DATA_AT..])
+    crc32c_of_all([&block[..CRC_AT], &block[DATA_AT..]])
 }
 
 impl fmt::Display for Content {

@@ -2,8 +2,8 @@
 //!
 //! Only a volume attached exclusively has logical blocks smaller than a block, so one client's order is enough.
 
+use slab::Slab;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 use weft_rt::sync::Notify;
@@ -20,8 +20,9 @@ pub(crate) enum Use {
 /// Ranges of block addresses in use by writes of one volume.
 #[derive(Default)]
 pub(crate) struct RangeLock {
-    held: RefCell<BTreeMap<u64, Entry>>,
-    next: Cell<u64>,
+    held: RefCell<Slab<Entry>>,
+    /// How many of them are used in part.
+    in_part: Cell<usize>,
     released: Notify,
 }
 
@@ -35,7 +36,7 @@ struct Entry {
 /// A range in use; free again when this and all that share it are dropped.
 pub(crate) struct Held {
     lock: Rc<RangeLock>,
-    key: u64,
+    key: usize,
 }
 
 impl RangeLock {
@@ -53,17 +54,18 @@ impl RangeLock {
     /// Takes the blocks if nobody uses them in such a way now.
     pub(crate) fn try_acquire(self: &Rc<Self>, blocks: &Range<u64>, how: Use) -> Option<Held> {
         let mut held = self.held.borrow_mut();
-        let free = held.values().all(|other| {
+        let goes_together = |other: &Entry| {
             other.blocks.end <= blocks.start
                 || blocks.end <= other.blocks.start
                 || (how == Use::Whole && other.how == Use::Whole)
-        });
-        if !free {
+        };
+        // Without anybody who uses a part, whole blocks need no look at the others.
+        let is_free = how == Use::Whole && self.in_part.get() == 0;
+        if !is_free && !held.iter().all(|(_, other)| goes_together(other)) {
             return None;
         }
-        let key = self.next.get();
-        self.next.set(key + 1);
-        held.insert(key, Entry { blocks: blocks.clone(), how, holders: 1 });
+        self.in_part.set(self.in_part.get() + usize::from(how == Use::Part));
+        let key = held.insert(Entry { blocks: blocks.clone(), how, holders: 1 });
         Some(Held { lock: self.clone(), key })
     }
 }
@@ -72,7 +74,7 @@ impl Held {
     /// The same range, held by one more.
     pub(crate) fn share(&self) -> Held {
         let mut held = self.lock.held.borrow_mut();
-        held.get_mut(&self.key).expect("it is held").holders += 1;
+        held[self.key].holders += 1;
         Held { lock: self.lock.clone(), key: self.key }
     }
 }
@@ -81,12 +83,13 @@ impl Drop for Held {
     fn drop(&mut self) {
         {
             let mut held = self.lock.held.borrow_mut();
-            let entry = held.get_mut(&self.key).expect("it is held");
+            let entry = &mut held[self.key];
             entry.holders -= 1;
             if entry.holders > 0 {
                 return;
             }
-            held.remove(&self.key);
+            let was_part = held.remove(self.key).how == Use::Part;
+            self.lock.in_part.set(self.lock.in_part.get() - usize::from(was_part));
         }
         self.lock.released.notify_all();
     }

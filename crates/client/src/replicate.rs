@@ -361,7 +361,10 @@ impl Session {
             true => entry.read_set().collect(),
             false => entry.write_set().collect(),
         };
-        let (full, others): (Vec<_>, Vec<_>) = members.into_iter().partition(|d| self.is_full(*d));
+        let (full, others): (Vec<_>, Vec<_>) = match self.full.borrow().is_empty() {
+            true => (Vec::new(), members),
+            false => members.into_iter().partition(|d| self.is_full(*d)),
+        };
         let mut refused = Vec::new();
         for wave in [full, others] {
             if wave.is_empty() {

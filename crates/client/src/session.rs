@@ -133,11 +133,11 @@ impl Session {
 
     /// Fails if the session is of no further use.
     pub(crate) fn check(&self) -> Result<(), ClientError> {
-        let volume = self.volume_name.clone();
+        let volume = || self.volume_name.clone();
         match self.ended.get() {
             None => Ok(()),
-            Some(Ended::Fenced) => Err(ClientError::Fenced { volume }),
-            Some(Ended::Over) => Err(ClientError::SessionOver { volume }),
+            Some(Ended::Fenced) => Err(ClientError::Fenced { volume: volume() }),
+            Some(Ended::Over) => Err(ClientError::SessionOver { volume: volume() }),
         }
     }
 
@@ -223,7 +223,8 @@ impl Session {
 
     /// Until when the group gives out no versions, if that lies ahead.
     fn held_until(&self, group: GroupId) -> Option<Instant> {
-        self.groups.borrow().get(&group).map(|g| g.hold_until).filter(|until| now() < *until)
+        let until = self.groups.borrow().get(&group).map(|g| g.hold_until)?;
+        (until != Instant::default() && now() < until).then_some(until)
     }
 
     fn issue(&self, group: GroupId) -> u64 {

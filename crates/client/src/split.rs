@@ -18,9 +18,17 @@ pub(crate) struct ObjectPart {
 /// Splits `count` blocks from `lba` at objects, and at `blocks_max` within them. Stripe units that follow each
 /// other in an object are one run, however far apart they are in the request.
 pub(crate) fn split(striping: &Striping, lba: Lba, count: u64, blocks_max: u32) -> Vec<ObjectPart> {
+    let mut pieces = pieces(striping, lba, count).peekable();
+    if let Some(whole) =
+        pieces.next_if(|piece| u64::from(piece.range.count) == count && count <= u64::from(blocks_max))
+    {
+        // As most requests are.
+        let places = vec![(whole.at, whole.range.count)];
+        return vec![ObjectPart { object_index: whole.object_index, range: whole.range, places }];
+    }
     let mut open: BTreeMap<u64, usize> = BTreeMap::new();
     let mut parts: Vec<ObjectPart> = Vec::new();
-    for piece in pieces(striping, lba, count) {
+    for piece in pieces {
         let (mut range, mut at) = (piece.range, piece.at);
         while range.count > 0 {
             let last = open.get(&piece.object_index).map(|i| &mut parts[*i]);

@@ -26,22 +26,33 @@ pub(crate) struct VersionClock {
     manager: Option<(Instant, u64)>,
     /// By how many counter steps targets' clocks are ahead of this machine's.
     shift: Cell<i64>,
+    /// This machine's clock when a version was last given out.
+    own_then: Cell<u64>,
 }
 
 impl VersionClock {
     /// With the manager's clock as it is now, in microseconds since 1970-01-01T00:00:00Z; 0 if it is not known.
     pub(crate) fn new(manager_us: u64) -> VersionClock {
-        VersionClock { manager: (manager_us > 0).then(|| (now(), manager_us)), shift: Cell::new(0) }
+        VersionClock {
+            manager: (manager_us > 0).then(|| (now(), manager_us)),
+            shift: Cell::new(0),
+            own_then: Cell::new(0),
+        }
     }
 
     /// What the next version starts from.
     pub(crate) fn counter(&self) -> u64 {
-        (self.own() as i64 + self.shift.get()).max(1) as u64
+        self.own_then.set(self.own());
+        (self.own_then.get() as i64 + self.shift.get()).max(1) as u64
     }
 
     /// Notes a target's clock. One that is far ahead of this machine's is not followed: versions made from it
     /// would be refused by every target whose clock is right.
     pub(crate) fn saw(&self, clock: u64) {
+        // Most answers come from clocks that are not ahead of what was last given out: they need no look at this one.
+        if (clock as i64) <= (self.own_then.get() as i64).saturating_add(self.shift.get()) {
+            return;
+        }
         let own = self.own();
         let bound = own.saturating_add(VERSION_AHEAD_MAX / 2).min(COUNTER_SANE_MAX);
         if clock <= bound {

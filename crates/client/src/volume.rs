@@ -18,6 +18,7 @@ use weft_types::{
 };
 use weft_wire::control::ManagerRequest;
 use weft_wire::data::Content;
+use weft_wire::{crc32c, crc32c_of_all};
 
 /// How to attach a volume.
 #[derive(Clone, Debug)]
@@ -506,18 +507,23 @@ fn gather(part: &ObjectPart, bufs: &[Buf]) -> Payload {
 /// The CRC-32C of each block of the buffers taken as one.
 fn block_crcs(bufs: &[Buf]) -> Vec<u32> {
     let mut crcs = Vec::with_capacity(bufs.iter().map(|b| b.len()).sum::<usize>() / BLOCK_SIZE);
-    let (mut crc, mut have) = (0, 0);
+    // Of a block that is cut: its bytes so far.
+    let (mut pieces, mut have): (Vec<&[u8]>, usize) = (Vec::new(), 0);
     for buf in bufs {
         let mut rest = &buf[..];
         while !rest.is_empty() {
             let (now, later) = rest.split_at(rest.len().min(BLOCK_SIZE - have));
-            crc = crc32c::crc32c_append(crc, now);
+            rest = later;
+            if now.len() == BLOCK_SIZE {
+                crcs.push(crc32c(now));
+                continue;
+            }
+            pieces.push(now);
             have += now.len();
             if have == BLOCK_SIZE {
-                crcs.push(crc);
-                (crc, have) = (0, 0);
+                crcs.push(crc32c_of_all(pieces.drain(..)));
+                have = 0;
             }
-            rest = later;
         }
     }
     assert_eq!(have, 0, "whole blocks");

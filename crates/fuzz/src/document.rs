@@ -97,7 +97,7 @@ pub(crate) fn backup(bytes: &[u8]) {
     check_backup(bytes);
     let mut sealed = bytes.to_vec();
     if let Some(at) = sealed.windows(11).rposition(|w| w == b"{\"crc32c\":\"") {
-        let crc = format!("{:08x}\"}}\n", crc32c::crc32c(&sealed[..at]));
+        let crc = format!("{:08x}\"}}\n", weft_wire::crc32c(&sealed[..at]));
         sealed.truncate(at + 11);
         sealed.extend(crc.bytes());
         check_backup(&sealed);

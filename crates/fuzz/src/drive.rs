@@ -120,7 +120,7 @@ fn write(group: u64, range: BlockRange, counter: u64, payload: Payload) -> Write
 
 fn plain(byte: u8, count: u32) -> Payload {
     let data = Buf::from(vec![byte; count as usize * BLOCK_SIZE]);
-    let crcs = data.chunks(BLOCK_SIZE).map(crc32c::crc32c).collect();
+    let crcs = data.chunks(BLOCK_SIZE).map(weft_wire::crc32c).collect();
     Payload::Data { data, crcs }
 }
 

@@ -20,7 +20,7 @@ fn entry() -> Group {
 /// A write of blocks that are full of one byte.
 fn write(first: u32, count: u32, byte: u8) -> Write {
     let data = Buf::from(vec![byte; count as usize * BLOCK_SIZE]);
-    let crcs = data.chunks(BLOCK_SIZE).map(crc32c::crc32c).collect();
+    let crcs = data.chunks(BLOCK_SIZE).map(weft_wire::crc32c).collect();
     Write {
         group: GroupId(1),
         object: ObjectId::default(),
@@ -323,7 +323,7 @@ fn a_state_that_goes_round_in_circles_is_refused() {
         let slot = (1 + superblock.checkpoint % 2) * BLOCK;
         image[slot as usize + 72..slot as usize + 76].copy_from_slice(&crc.to_le_bytes());
         let end = (slot + BLOCK) as usize;
-        let seal = crc32c::crc32c(&image[slot as usize..end - 4]);
+        let seal = weft_wire::crc32c(&image[slot as usize..end - 4]);
         image[end - 4..end].copy_from_slice(&seal.to_le_bytes());
         let disk = SimDisk::new("circle", SIZE);
         disk.poke(0, &image);
@@ -340,7 +340,7 @@ fn fix_point(block: &mut [u8]) {
     let wrong = |block: &mut [u8], tail: u32, crc: u32| {
         block[40..44].copy_from_slice(&crc.to_le_bytes());
         block[end - 4..].copy_from_slice(&tail.to_le_bytes());
-        crc32c::crc32c(&block[8..])
+        weft_wire::crc32c(&block[8..])
     };
     // With the follower's checksum at zero, which tail makes the page's zero? The map from tails to checksums is
     // affine and one to one: solve it by elimination over bits.

@@ -27,6 +27,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use weft_types::MapVersion;
 use weft_types::limits::EVENTS_MAX;
+use weft_wire::{crc32c, crc32c_of_all};
 
 /// The version of the value's bytes.
 const FORMAT: u32 = 1;
@@ -236,17 +237,17 @@ fn write_journal(transaction: &WriteTransaction, journal: &Journal) -> Result<()
 }
 
 fn sealed(value: &[u8]) -> Vec<u8> {
-    [&crc32c::crc32c(value).to_le_bytes()[..], value].concat()
+    [&crc32c(value).to_le_bytes()[..], value].concat()
 }
 
 /// The value behind its checksum, if it is the one that was written.
 fn unsealed(bytes: &[u8]) -> Option<Vec<u8>> {
     let (seal, value) = bytes.split_at_checked(SEAL_BYTES)?;
-    (seal == crc32c::crc32c(value).to_le_bytes()).then(|| value.to_vec())
+    (seal == crc32c(value).to_le_bytes()).then(|| value.to_vec())
 }
 
 fn checksum(header: &[u8], map: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(header), map)
+    crc32c_of_all([header, map])
 }
 
 fn io_error(action: &'static str, path: &Path, source: io::Error) -> StoreError {

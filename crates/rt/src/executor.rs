@@ -7,6 +7,7 @@
 use crate::sim::World;
 use crate::time::Instant;
 use crate::uring::{self, RtError};
+use pin_project_lite::pin_project;
 use slab::Slab;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -31,7 +32,7 @@ static NEXT_CORE: AtomicU64 = AtomicU64::new(1);
 /// Which simulated process a task belongs to; 0 is the harness, or any task of the real backend.
 pub(crate) type Process = u32;
 
-type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
+pub(crate) type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 
 struct Task {
     /// The future and what wakes it; absent while the task is being polled.
@@ -549,22 +550,50 @@ pub fn spawn<F: Future + 'static>(future: F) -> JoinHandle<F::Output> {
     with_core(|core| spawn_on(core, core.process(), future))
 }
 
+/// Likewise, of a future that is boxed already, for whose end nobody waits.
+pub(crate) fn start(future: LocalFuture) {
+    with_core(|core| core.spawn_in(core.process(), future));
+}
+
 pub(crate) fn spawn_on<F: Future + 'static>(
     core: &Core,
     process: Process,
     future: F,
 ) -> JoinHandle<F::Output> {
     let join = Rc::new(RefCell::new(Join { output: None, waiting: None, over: false }));
-    let guard = JoinGuard(join.clone());
-    let task = core.spawn_in(
-        process,
-        Box::pin(async move {
-            let output = future.await;
-            guard.0.borrow_mut().output = Some(output);
-            drop(guard);
-        }),
-    );
+    let guard = Some(JoinGuard(join.clone()));
+    let task = core.spawn_in(process, Box::pin(Joined { future: Some(future), guard }));
     JoinHandle { join, task }
+}
+
+pin_project! {
+    // A task's future, until it is done; its output is left for who joins it then. Not an `async` block, which would keep
+    // room for the future twice.
+    struct Joined<F: Future> {
+        #[pin]
+        future: Option<F>,
+        guard: Option<JoinGuard<F::Output>>,
+    }
+}
+
+impl<F: Future> Future for Joined<F> {
+    type Output = ();
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut this = self.project();
+        let Some(future) = this.future.as_mut().as_pin_mut() else { return Poll::Ready(()) };
+        future.poll(cx).map(|output| {
+            this.future.set(None);
+            if let Some(guard) = this.guard.take() {
+                guard.0.borrow_mut().output = Some(output);
+            }
+        })
+    }
+}
+
+/// Hands what was started to the kernel now, and takes what it has completed by then, instead of at the end of the turn. Does
+/// nothing under simulation, where everything starts at once.
+pub(crate) fn submit_now() {
+    with_core(|core| core.uring().map(|driver| driver.submit_now()));
 }
 
 /// Lets other ready tasks run first.

@@ -4,8 +4,11 @@ use crate::shm::{Endpoint, ShmReader, ShmWriter};
 use crate::sync::Notify;
 use crate::{Buf, ByteReader, Stream, spawn};
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use weft_types::limits::FRAME_HEAD_MAX;
 use weft_wire::DecodeError;
 use weft_wire::frame::{ENVELOPE_BYTES, Envelope};
@@ -95,26 +98,134 @@ pub(crate) fn frames_of(end: Rc<Endpoint>) -> (FrameReader, FrameWriter) {
 /// A frame's front always fits the buffer of its reader.
 const _: () = assert!(ENVELOPE_BYTES + FRAME_HEAD_MAX <= ByteReader::FILL_MAX);
 
-#[derive(Default)]
+/// From so many bytes or frames on, what is queued is handed to the kernel at once instead of at the end of the executor's
+/// turn: the peer works on the first of a burst while the last is being made. Fewer would be more system calls than the
+/// waiting costs.
+const AT_ONCE_BYTES: usize = 64 << 10;
+const AT_ONCE_FRAMES: u32 = 16;
+
+/// What one connection has to send.
 struct Outbox {
+    stream: Stream,
     parts: RefCell<Vec<Buf>>,
     /// Envelopes and heads that are not yet part of `parts`.
     tail: RefCell<Vec<u8>>,
+    /// Bytes and frames that are queued.
+    bytes: Cell<usize>,
+    frames: Cell<u32>,
+    /// The write that is under way.
+    writing: RefCell<Option<Writing>>,
     closed: Cell<bool>,
     changed: Notify,
-    /// Frames that are queued, or in the write that is under way.
-    pending: Cell<u32>,
-    /// Somebody waits for fewer of them.
+    /// Somebody waits until fewer frames are pending.
     drain_wanted: Cell<bool>,
     drained: Notify,
+    /// Bytes handed to the connection so far.
+    sent: Cell<u64>,
+}
+
+/// A write, and how many frames it sends.
+struct Writing {
+    frames: u32,
+    write: Pin<Box<dyn Future<Output = io::Result<()>>>>,
 }
 
 impl Outbox {
+    fn new(stream: Stream) -> Outbox {
+        Outbox {
+            stream,
+            parts: RefCell::default(),
+            tail: RefCell::default(),
+            bytes: Cell::new(0),
+            frames: Cell::new(0),
+            writing: RefCell::default(),
+            closed: Cell::new(false),
+            changed: Notify::default(),
+            drain_wanted: Cell::new(false),
+            drained: Notify::default(),
+            sent: Cell::new(0),
+        }
+    }
+
+    /// Frames that are queued, or in the write that is under way.
+    fn pending(&self) -> u32 {
+        self.frames.get() + self.writing.borrow().as_ref().map_or(0, |w| w.frames)
+    }
+
+    fn queue(&self, envelope: Envelope, head: &[u8], body: Vec<Buf>) {
+        let mut tail = self.tail.borrow_mut();
+        let before = tail.len();
+        envelope.encode(head, &mut tail);
+        self.bytes.set(self.bytes.get() + tail.len() - before + envelope.body_len as usize);
+        self.frames.set(self.frames.get() + 1);
+        drop(tail);
+        if envelope.body_len > 0 {
+            self.push_tail();
+            self.parts.borrow_mut().extend(body);
+        }
+    }
+
     fn push_tail(&self) {
         let mut tail = self.tail.borrow_mut();
         if !tail.is_empty() {
             self.parts.borrow_mut().push(Buf::from(&tail[..]));
             tail.clear();
+        }
+    }
+
+    /// Begins a write of what is queued, unless one is under way; whether one is.
+    fn begin(&self) -> bool {
+        if self.writing.borrow().is_some() {
+            return true;
+        }
+        self.push_tail();
+        let parts = std::mem::take(&mut *self.parts.borrow_mut());
+        if parts.is_empty() {
+            return false;
+        }
+        self.sent.set(self.sent.get() + self.bytes.take() as u64);
+        let (frames, stream) = (self.frames.take(), self.stream.clone());
+        let write = Box::pin(async move { stream.write(parts).await });
+        *self.writing.borrow_mut() = Some(Writing { frames, write });
+        true
+    }
+
+    /// Goes on with the write that is under way, if one is; its end ends the connection if it has failed.
+    fn poll_write(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut writing = self.writing.borrow_mut();
+        let Some(Writing { write, .. }) = &mut *writing else { return Poll::Ready(()) };
+        let Poll::Ready(ended) = write.as_mut().poll(cx) else { return Poll::Pending };
+        *writing = None;
+        drop(writing);
+        if ended.is_err() {
+            self.closed.set(true);
+            self.forget();
+            self.stream.shutdown();
+            self.drained.notify_all();
+        } else if self.drain_wanted.take() {
+            self.drained.notify_all();
+        }
+        Poll::Ready(())
+    }
+
+    /// Drops what is queued.
+    fn forget(&self) {
+        self.parts.borrow_mut().clear();
+        self.tail.borrow_mut().clear();
+        self.bytes.set(0);
+        self.frames.set(0);
+    }
+
+    /// Hands what is queued to the kernel now, unless it still has the write before. The task that writes is awake, and
+    /// sees to the rest.
+    fn hand_over(&self) {
+        let mut cx = Context::from_waker(Waker::noop());
+        if self.writing.borrow().is_some() {
+            return;
+        }
+        if self.begin() && self.poll_write(&mut cx).is_pending() {
+            crate::executor::submit_now();
+            let _ = self.poll_write(&mut cx);
         }
     }
 }
@@ -161,7 +272,7 @@ impl FrameWriter {
     /// Frames sent that the connection has not taken yet.
     pub(crate) fn pending(&self) -> u32 {
         match &self.0 {
-            Sink::Stream(stream) => stream.outbox.pending.get(),
+            Sink::Stream(stream) => stream.outbox.pending(),
             Sink::Shared(shared) => shared.pending(),
         }
     }
@@ -177,7 +288,7 @@ impl FrameWriter {
     /// Bytes handed to the connection so far.
     pub fn bytes_sent(&self) -> u64 {
         match &self.0 {
-            Sink::Stream(stream) => stream.sent.get(),
+            Sink::Stream(stream) => stream.outbox.sent.get(),
             Sink::Shared(shared) => shared.bytes_sent(),
         }
     }
@@ -192,60 +303,40 @@ impl FrameWriter {
 }
 
 /// Writes frames to a stream. What is sent while an earlier write is under way, or by tasks that are ready at
-/// the same time, goes out in one system call. What was sent before it is dropped still goes out; the stream is closed
+/// the same time, goes out in few system calls. What was sent before it is dropped still goes out; the stream is closed
 /// when its reader is gone too.
 struct StreamWriter {
     outbox: Rc<Outbox>,
-    stream: Stream,
-    sent: Rc<Cell<u64>>,
 }
 
 impl StreamWriter {
     fn new(stream: Stream) -> Self {
-        let outbox = Rc::new(Outbox::default());
-        let sent = Rc::new(Cell::new(0));
-        let (queue, out, count) = (outbox.clone(), stream.clone(), sent.clone());
+        let outbox = Rc::new(Outbox::new(stream));
+        let queue = outbox.clone();
         spawn(async move {
             loop {
-                queue.push_tail();
-                let parts = std::mem::take(&mut *queue.parts.borrow_mut());
-                let frames = queue.pending.get();
-                if parts.is_empty() {
-                    if queue.closed.get() {
-                        break;
-                    }
-                    queue.changed.notified().await;
-                    continue;
-                }
-                count.set(count.get() + parts.iter().map(|p| p.len() as u64).sum::<u64>());
-                if out.write(parts).await.is_err() {
-                    queue.closed.set(true);
-                    queue.parts.borrow_mut().clear();
-                    out.shutdown();
-                    queue.drained.notify_all();
+                if queue.begin() {
+                    poll_fn(|cx| queue.poll_write(cx)).await;
+                } else if queue.closed.get() {
                     break;
-                }
-                // What was sent during the write is still to come.
-                queue.pending.set(queue.pending.get() - frames);
-                if queue.drain_wanted.take() {
-                    queue.drained.notify_all();
+                } else {
+                    queue.changed.notified().await;
                 }
             }
         });
-        StreamWriter { outbox, stream, sent }
+        StreamWriter { outbox }
     }
 
     fn send(&self, envelope: Envelope, head: &[u8], body: Vec<Buf>) {
-        if self.outbox.closed.get() {
+        let outbox = &self.outbox;
+        if outbox.closed.get() {
             return;
         }
-        envelope.encode(head, &mut self.outbox.tail.borrow_mut());
-        if envelope.body_len > 0 {
-            self.outbox.push_tail();
-            self.outbox.parts.borrow_mut().extend(body);
+        outbox.queue(envelope, head, body);
+        outbox.changed.notify_all();
+        if outbox.bytes.get() >= AT_ONCE_BYTES || outbox.frames.get() >= AT_ONCE_FRAMES {
+            outbox.hand_over();
         }
-        self.outbox.pending.set(self.outbox.pending.get() + 1);
-        self.outbox.changed.notify_all();
     }
 
     async fn drained(&self) {
@@ -259,7 +350,7 @@ impl StreamWriter {
         self.outbox.closed.set(true);
         self.outbox.changed.notify_all();
         self.outbox.drained.notify_all();
-        self.stream.shutdown();
+        self.outbox.stream.shutdown();
     }
 }
 

@@ -27,6 +27,9 @@ impl Mem {
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
+        // Large pages are fewer to fault in and to look up, as those of a drive would be none at all. Only a wish.
+        // SAFETY: the range is the mapping.
+        unsafe { libc::madvise(start, len, libc::MADV_HUGEPAGE) };
         let start = NonNull::new(start.cast()).expect("a mapping is never at address 0");
         Ok(Mem { start, len })
     }

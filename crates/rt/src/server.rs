@@ -1,12 +1,12 @@
 //! A connection from the side that answers: one task per request, bounded by the credits granted.
 
+use crate::executor::{LocalFuture, start};
 use crate::frame::{Frame, FrameReader, FrameWriter};
 use crate::shm::{self, Door};
 use crate::{Buf, Instant, Listener, now, spawn, timeout};
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
@@ -262,22 +262,19 @@ async fn serve_requests<H: Handler>(
         }
         let Frame { envelope, head, body } = frame;
         let request = Request { kind, number: envelope.number(), head, body, one_way };
-        let mut work = Box::pin(handler.clone().handle(peer.clone(), request));
-        if let Some(answer) = poll_once(work.as_mut()).await {
-            if !one_way {
-                send(writer, &envelope, answer);
-            }
-            continue;
-        }
         in_flight.begin(one_way);
+        let (handler, peer) = (handler.clone(), peer.clone());
         let (writer, in_flight) = (writer.clone(), in_flight.clone());
-        spawn(async move {
-            let answer = work.await;
+        let mut work: LocalFuture = Box::pin(async move {
+            let answer = handler.handle(peer, request).await;
             in_flight.end(one_way);
             if !one_way {
                 send(&writer, &envelope, answer);
             }
         });
+        if !poll_once(&mut work).await {
+            start(work);
+        }
     }
 }
 
@@ -303,17 +300,13 @@ impl InFlight {
     }
 }
 
-/// Runs a future up to its first wait: a request that is answered from memory then costs no task. Not under
-/// simulation, where each request is a task from the start, so that the seed picks its turn.
-async fn poll_once<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
+/// Runs a request up to its first wait, and says whether it has ended: one that is answered from memory then costs no
+/// task. Not under simulation, where each request is a task from the start, so that the seed picks its turn.
+async fn poll_once(work: &mut LocalFuture) -> bool {
     if crate::sim::is_simulated() {
-        return None;
+        return false;
     }
-    poll_fn(|cx| match future.as_mut().poll(cx) {
-        Poll::Ready(output) => Poll::Ready(Some(output)),
-        Poll::Pending => Poll::Ready(None),
-    })
-    .await
+    poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx).is_ready())).await
 }
 
 fn send(writer: &FrameWriter, request: &Envelope, answer: Answer) {

@@ -2,6 +2,8 @@
 //!
 //! Nothing here crosses threads or processes. Waiters are served in the order in which they came.
 
+use futures_util::future::JoinAll;
+use pin_project_lite::pin_project;
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::{Future, poll_fn};
@@ -414,31 +416,8 @@ impl<T> Drop for Receiver<T> {
 }
 
 /// Runs all futures at once; their outputs in the given order.
-pub async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
-    /// A future until it is done, then its output.
-    enum Slot<F: Future> {
-        Running(Pin<Box<F>>),
-        Done(F::Output),
-    }
-    let mut slots: Vec<Slot<F>> = futures.into_iter().map(|f| Slot::Running(Box::pin(f))).collect();
-    poll_fn(|cx| {
-        let mut pending = false;
-        for slot in &mut slots {
-            if let Slot::Running(future) = slot {
-                match future.as_mut().poll(cx) {
-                    Poll::Ready(output) => *slot = Slot::Done(output),
-                    Poll::Pending => pending = true,
-                }
-            }
-        }
-        if pending { Poll::Pending } else { Poll::Ready(()) }
-    })
-    .await;
-    let done = |slot| match slot {
-        Slot::Done(output) => output,
-        Slot::Running(_) => unreachable!("every future is done"),
-    };
-    slots.into_iter().map(done).collect()
+pub fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> JoinAll<F> {
+    futures_util::future::join_all(futures)
 }
 
 /// Which of two futures was done first.
@@ -449,17 +428,32 @@ pub enum Either<A, B> {
     Right(B),
 }
 
-/// Runs two futures until one is done; the other is dropped. The first wins a tie.
-pub async fn race<A: Future, B: Future>(a: A, b: B) -> Either<A::Output, B::Output> {
-    let mut a = std::pin::pin!(a);
-    let mut b = std::pin::pin!(b);
-    poll_fn(|cx| {
-        if let Poll::Ready(out) = a.as_mut().poll(cx) {
+pin_project! {
+    /// See [`race`].
+    #[must_use = "futures do nothing unless polled"]
+    pub struct Race<A, B> {
+        #[pin]
+        a: A,
+        #[pin]
+        b: B,
+    }
+}
+
+/// Runs two futures until one is done; the other is dropped with this. The first wins a tie.
+// Not an `async fn`, which would keep room for both futures twice: as they came, and where they are polled.
+pub fn race<A: Future, B: Future>(a: A, b: B) -> Race<A, B> {
+    Race { a, b }
+}
+
+impl<A: Future, B: Future> Future for Race<A, B> {
+    type Output = Either<A::Output, B::Output>;
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        if let Poll::Ready(out) = this.a.poll(cx) {
             return Poll::Ready(Either::Left(out));
         }
-        b.as_mut().poll(cx).map(Either::Right)
-    })
-    .await
+        this.b.poll(cx).map(Either::Right)
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Time: monotonic instants, sleeping, and the wall clock. Virtual under simulation.
 
 use crate::executor::with_core;
+use pin_project_lite::pin_project;
 use std::future::Future;
 use std::ops::{Add, Sub};
 use std::pin::Pin;
@@ -98,18 +99,36 @@ impl Drop for Sleep {
 #[error("timed out")]
 pub struct Elapsed;
 
-/// The future's output, unless the duration passes first; then the future is dropped.
+pin_project! {
+    /// See [`timeout`].
+    #[must_use = "futures do nothing unless polled"]
+    pub struct Timeout<F> {
+        #[pin]
+        future: F,
+        allowed: Duration,
+        // Set when the future is polled for the first time.
+        sleep: Option<Sleep>,
+    }
+}
+
+/// The future's output, unless the duration passes first, counted from when this is polled for the first time. The future
+/// is dropped with this.
 ///
 /// # Errors
 /// [`Elapsed`] if the time passed.
-pub async fn timeout<F: Future>(d: Duration, future: F) -> Result<F::Output, Elapsed> {
-    let mut future = std::pin::pin!(future);
-    let mut sleep = std::pin::pin!(sleep(d));
-    std::future::poll_fn(move |cx| {
-        if let Poll::Ready(out) = future.as_mut().poll(cx) {
+// Not an `async fn`, which would keep room for the future twice: as it came, and where it is polled.
+pub fn timeout<F: Future>(allowed: Duration, future: F) -> Timeout<F> {
+    Timeout { future, allowed, sleep: None }
+}
+
+impl<F: Future> Future for Timeout<F> {
+    type Output = Result<F::Output, Elapsed>;
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let sleep = this.sleep.get_or_insert_with(|| sleep(*this.allowed));
+        if let Poll::Ready(out) = this.future.poll(cx) {
             return Poll::Ready(Ok(out));
         }
-        sleep.as_mut().poll(cx).map(|()| Err(Elapsed))
-    })
-    .await
+        Pin::new(sleep).poll(cx).map(|()| Err(Elapsed))
+    }
 }

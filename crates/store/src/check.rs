@@ -14,10 +14,10 @@ use crate::region::{Place, PlaceRun, RegionMap};
 use crate::store::Store;
 use crate::superblock::{Superblock, TreeRoot};
 use crate::tree;
-use crc32c::crc32c;
 use weft_rt::Drive;
 use weft_types::limits::{CHUNK_BLOCKS, OBJECT_CHUNKS_MAX};
 use weft_types::{BLOCK_SIZE, BlockRange, GroupId};
+use weft_wire::crc32c;
 
 /// Findings of one kind that are told one by one; more are only counted.
 const FINDINGS_MAX: usize = 100;

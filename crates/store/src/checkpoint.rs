@@ -18,14 +18,13 @@ use crate::region::{Place, PlaceRun, ZONE_ENTRY_BYTES};
 use crate::state::{State, ZoneEntry};
 use crate::superblock::{PageRef, Superblock, TreeRoot};
 use crate::tree::{self, TreeBuild};
-use crc32c::crc32c;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::join_all;
 use weft_rt::{Buf, BufMut, Mutation, breathe, mutated};
 use weft_types::BLOCK_SIZE;
-use weft_wire::{DecodeError, Decoder, Encoder};
+use weft_wire::{DecodeError, Decoder, Encoder, crc32c};
 
 /// Bitmap pages that are written at the same time.
 const BITMAP_WRITES_MAX: usize = 16;

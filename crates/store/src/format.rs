@@ -8,10 +8,10 @@ use crate::region::{RegionMap, TINY_BYTES_MIN};
 use crate::request::FormatOptions;
 use crate::state::ZoneEntry;
 use crate::superblock::Superblock;
-use crc32c::crc32c;
 use weft_rt::{Buf, Drive};
 use weft_types::BLOCK_SIZE;
 use weft_types::limits::DRIVE_BYTES_MIN;
+use weft_wire::crc32c;
 
 /// What is overwritten with zeroes at the start and at the end: where other programs keep their signatures,
 /// so that none of them takes the drive for its own again.

@@ -13,10 +13,10 @@ use crate::region::{Place, RegionMap, ZONE_ENTRY_BYTES};
 use crate::state::State;
 use crate::superblock::{PageRef, Superblock};
 use crate::tree;
-use crc32c::crc32c;
 use std::ops::Range;
 use weft_types::{BLOCK_SIZE, DriveId};
 use weft_wire::{Decoder, Encoder};
+use weft_wire::{crc32c, crc32c_of_all};
 
 /// Records as a batch of the log holds them, behind four bytes that say how many there are.
 ///
@@ -247,8 +247,7 @@ fn seal_log(image: &mut [u8], region: &RegionMap) {
         }
         // What passes the end of the ring goes on at its beginning.
         let first = length.min(capacity - at);
-        let crc = crc32c(&image[head + 8..head + first]);
-        let crc = crc32c::crc32c_append(crc, &image[start..start + length - first]);
+        let crc = crc32c_of_all([&image[head + 8..head + first], &image[start..start + length - first]]);
         set_crc(image, head + 4, Some(crc));
     }
 }

@@ -3,10 +3,9 @@
 use crate::StoreError;
 use crate::foreign;
 use crate::region::{Place, RegionMap};
-use crc32c::crc32c;
 use weft_rt::{Buf, BufMut, Drive};
 use weft_types::{BLOCK_SIZE, DriveId, FabricId};
-use weft_wire::{Decoder, Encoder};
+use weft_wire::{Decoder, Encoder, crc32c};
 
 /// The first bytes of a Weft drive, of every format version.
 pub const LABEL_MAGIC: [u8; 8] = *b"WEFTDRIV";

@@ -8,10 +8,9 @@
 use crate::StoreError;
 use crate::record::RECORD_BYTES_MAX;
 use crate::region::{Place, RegionMap};
-use crc32c::crc32c;
 use weft_rt::{BufMut, Drive, Mutation, mutated};
 use weft_types::{BLOCK_SIZE, DriveId};
-use weft_wire::{Decoder, Encoder};
+use weft_wire::{Decoder, Encoder, crc32c};
 
 /// Bytes of the largest batch, padding included: long enough that the header and the flush weigh nothing,
 /// short enough that a damaged one is told from the log's end by looking a little further.

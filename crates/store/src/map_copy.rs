@@ -4,10 +4,9 @@
 use crate::StoreError;
 use crate::label::Label;
 use crate::region::{Place, RegionMap};
-use crc32c::crc32c;
 use weft_rt::{BufMut, Drive};
 use weft_types::BLOCK_SIZE;
-use weft_wire::{Decoder, Encoder};
+use weft_wire::{Decoder, Encoder, crc32c};
 
 const MAGIC: [u8; 8] = *b"WEFTMAPC";
 

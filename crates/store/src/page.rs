@@ -5,12 +5,12 @@ use crate::StoreError;
 use crate::cache::Cache;
 use crate::region::{Place, PlaceRun};
 use crate::superblock::PageRef;
-use crc32c::crc32c;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use weft_rt::sync::join_all;
 use weft_rt::{Buf, BufMut, Drive, JoinHandle, Mutation, mutated};
 use weft_types::BLOCK_SIZE;
+use weft_wire::crc32c;
 
 /// Bytes of a page's header.
 pub(crate) const PAGE_HEADER: usize = 32;

@@ -8,12 +8,12 @@ use crate::region::Place;
 use crate::request::{Extent, ExtentData};
 use crate::state::within;
 use crate::store::Store;
-use crc32c::crc32c;
 use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::join_all;
 use weft_rt::{Buf, Drive, Mutation, mutated};
 use weft_types::limits::REQUEST_BLOCKS_MAX;
 use weft_types::{BLOCK_SIZE, BlockRange, GroupId, ObjectId, Version};
+use weft_wire::crc32c;
 
 /// A run of blocks as the map had it at one instant: one version, one kind, neighbouring places.
 struct Found {

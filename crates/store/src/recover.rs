@@ -20,12 +20,12 @@ use crate::region::{Place, PlaceRun, RegionMap};
 use crate::request::{OpenOptions, OpenReport};
 use crate::state::{State, StateParts, ZoneEntry, places_of};
 use crate::superblock::Superblock;
-use crc32c::crc32c;
 use std::collections::BTreeSet;
 use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::join_all;
 use weft_rt::{BufMut, Drive, Mutation, mutated};
 use weft_types::{BLOCK_SIZE, BlockRange};
+use weft_wire::crc32c;
 
 /// RAM per byte of drive, 1 GiB per TiB, and the least that is of use: a third of it holds the leaves of
 /// several GiB of random writes between two checkpoints.

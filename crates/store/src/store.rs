@@ -277,7 +277,7 @@ fn check_write(write: &Write) -> Result<(), StoreError> {
             return invalid("the data or its checksums do not have the range's length");
         }
         debug_assert!(
-            data.chunks(BLOCK_SIZE).zip(crcs).all(|(block, crc)| crc32c::crc32c(block) == *crc),
+            data.chunks(BLOCK_SIZE).zip(crcs).all(|(block, crc)| weft_wire::crc32c(block) == *crc),
             "the caller has verified the checksums"
         );
     }

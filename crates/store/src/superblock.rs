@@ -3,10 +3,9 @@
 
 use crate::StoreError;
 use crate::region::{Place, RegionMap};
-use crc32c::crc32c;
 use weft_rt::{BufMut, Drive};
 use weft_types::{BLOCK_SIZE, DriveId};
-use weft_wire::{DecodeError, Decoder, Encoder};
+use weft_wire::{DecodeError, Decoder, Encoder, crc32c};
 
 const MAGIC: [u8; 8] = *b"WEFTSUPR";
 const CRC_AT: usize = BLOCK_SIZE - 4;

@@ -74,7 +74,7 @@ fn some_range(most: u32) -> (u64, BlockRange) {
 /// The data of blocks, each said by its writer and its number in the write.
 fn data_of(contents: &[(u64, u32)]) -> Payload {
     let bytes: Vec<u8> = contents.iter().flat_map(|(seed, block)| pattern(*seed, *block)).collect();
-    let crcs = bytes.chunks(BLOCK_SIZE).map(crc32c::crc32c).collect();
+    let crcs = bytes.chunks(BLOCK_SIZE).map(weft_wire::crc32c).collect();
     Payload::Data { data: weft_rt::Buf::from(bytes), crcs }
 }
 

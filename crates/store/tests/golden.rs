@@ -24,7 +24,7 @@ const USED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/drive-v1-u
 /// Blocks of one byte each: they compress well.
 fn plain(byte: u8, count: u32) -> Payload {
     let data = weft_rt::Buf::from(vec![byte; count as usize * BLOCK_SIZE]);
-    let crcs = data.chunks(BLOCK_SIZE).map(crc32c::crc32c).collect();
+    let crcs = data.chunks(BLOCK_SIZE).map(weft_wire::crc32c).collect();
     Payload::Data { data, crcs }
 }
 

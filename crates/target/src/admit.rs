@@ -289,7 +289,7 @@ impl Target {
     /// Refuses a version whose counter no sane clock can have led to. The bound is a wall clock, not the hybrid one:
     /// otherwise a bad client could climb without end, one allowance at a time.
     fn check_version(&self, version: Version) -> Result<(), Refusal> {
-        if version.counter() > self.steady_clock.bound() {
+        if !self.steady_clock.allows(version.counter()) {
             let head = WriteAnswer { clock: self.clock(), verdicts: vec![] }.encode();
             return Err(Refusal::Answer(Answer { status: Status::VersionAhead, head, body: vec![] }));
         }

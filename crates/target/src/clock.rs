@@ -14,12 +14,14 @@ use weft_wire::data::clock_counter;
 pub(crate) struct SteadyClock {
     /// At this moment it was so many microseconds since 1970-01-01T00:00:00Z.
     known: Cell<(Instant, u64)>,
+    /// The bound without this machine's clock when it was last looked at: it only rises.
+    bound_then: Cell<u64>,
 }
 
 impl SteadyClock {
     /// Begins with this machine's clock.
     pub(crate) fn new() -> SteadyClock {
-        SteadyClock { known: Cell::new((now(), wall_clock_us())) }
+        SteadyClock { known: Cell::new((now(), wall_clock_us())), bound_then: Cell::new(0) }
     }
 
     /// The manager's clock is this.
@@ -28,14 +30,26 @@ impl SteadyClock {
     }
 
     fn now_us(&self) -> u64 {
+        wall_clock_us().max(self.known_now_us())
+    }
+
+    fn known_now_us(&self) -> u64 {
         let (at, us) = self.known.get();
         let since = u64::try_from((now() - at).as_micros()).unwrap_or(u64::MAX);
-        wall_clock_us().max(us.saturating_add(since))
+        us.saturating_add(since)
+    }
+
+    /// Whether a version counter is not too far ahead. The clocks are read only for one that was when they last were.
+    pub(crate) fn allows(&self, counter: u64) -> bool {
+        counter <= self.bound_then.get() || counter <= self.bound()
     }
 
     /// The highest version counter that is not too far ahead.
-    pub(crate) fn bound(&self) -> u64 {
-        clock_counter(self.now_us()).saturating_add(VERSION_AHEAD_MAX)
+    fn bound(&self) -> u64 {
+        let bound = |us| clock_counter(us).saturating_add(VERSION_AHEAD_MAX);
+        let known = self.known_now_us();
+        self.bound_then.set(bound(known));
+        bound(known.max(wall_clock_us()))
     }
 }
 
@@ -63,6 +77,7 @@ mod tests {
                 assert!(late.bound() < first, "a process that starts now knows no better");
                 late.heard(wall_clock_us() + DAY_US);
                 assert_eq!(late.bound(), clock.bound());
+                assert!(late.allows(late.bound()) && !late.allows(late.bound() + 1));
                 late.heard(0);
                 assert_eq!(late.bound(), clock.bound(), "a manager whose clock is behind changes nothing");
                 end.set(true);

@@ -62,7 +62,7 @@ fn zeroes_over_a_whole_object_and_several_blocks_in_one_request() {
         let a = Client::new(1, 1);
         let range = BlockRange::new(100, 200);
         let data: Vec<u8> = (0..range.count).flat_map(|i| block(i as u8)).collect();
-        let crcs: Vec<u32> = data.chunks(BLOCK_SIZE).map(crc32c::crc32c).collect();
+        let crcs: Vec<u32> = data.chunks(BLOCK_SIZE).map(weft_wire::crc32c).collect();
         let head = a.head(1, range, a.v(1), Purpose::Client);
         let frame = a.call(1, Kind::Write, head.encode(&crcs), vec![Buf::from(data.clone())]).await.unwrap();
         assert_eq!(Status::from_u16(frame.envelope.status), Status::Ok, "{}", text(&frame));
@@ -89,7 +89,7 @@ fn what_breaks_a_rule_is_refused() {
         let a = Client::new(1, 1);
         let status = |frame: Option<weft_rt::Frame>| Status::from_u16(frame.unwrap().envelope.status);
         let data = block(1);
-        let crc = crc32c::crc32c(&data);
+        let crc = weft_wire::crc32c(&data);
         let head = a.head(1, BlockRange::one(0), a.v(1), Purpose::Client);
         let send = |head: DataRequest, crcs: &[u32], data: Vec<u8>| {
             let (a, bytes) = (a.clone(), head.encode(crcs));

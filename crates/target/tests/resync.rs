@@ -254,7 +254,7 @@ fn what_was_fetched_for_a_write_without_its_data_is_filled_also_after_a_restart(
             let range = |i: u32| BlockRange::new(i * 128, 64);
             for i in 0..120u32 {
                 let data: Vec<u8> = (0..64).flat_map(|b| block((i + b) as u8 | 1)).collect();
-                let crcs: Vec<u32> = data.chunks(BLOCK_SIZE).map(crc32c::crc32c).collect();
+                let crcs: Vec<u32> = data.chunks(BLOCK_SIZE).map(weft_wire::crc32c).collect();
                 let head = a.head(1, range(i), a.v(1 + u64::from(i)), Purpose::Client).encode(&crcs);
                 let written = a.call(1, Kind::Write, head, vec![data.into()]).await;
                 assert_eq!(Status::from_u16(written.expect("it serves").envelope.status), Status::Ok);

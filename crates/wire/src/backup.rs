@@ -77,7 +77,7 @@ pub fn encode_backup(map: &FabricMap, taken_ms: u64) -> Vec<u8> {
     bytes.push(b'\n');
     bytes.extend_from_slice(&body);
     bytes.push(b'\n');
-    let tail = Tail { crc32c: format!("{:08x}", crc32c::crc32c(&bytes)) };
+    let tail = Tail { crc32c: format!("{:08x}", crate::crc32c(&bytes)) };
     bytes.extend(serde_json::to_vec(&tail).expect("a tail serialises"));
     bytes.push(b'\n');
     bytes
@@ -107,7 +107,7 @@ pub fn decode_backup(bytes: &[u8]) -> Result<(BackupHead, FabricMap), BackupErro
     let body_end = body_end.ok_or_else(|| damaged("it is cut off"))?;
     let tail: Tail = serde_json::from_slice(&bytes[body_end + 1..])
         .map_err(|_| damaged("its last line is no checksum"))?;
-    let found = format!("{:08x}", crc32c::crc32c(&bytes[..=body_end]));
+    let found = format!("{:08x}", crate::crc32c(&bytes[..=body_end]));
     if tail.crc32c != found {
         return Err(damaged(&format!("checksum {found}, expected {}", tail.crc32c)));
     }

@@ -10,7 +10,7 @@ use weft_types::{
 /// Whether the data is as many blocks as there are checksums, and each block has its own.
 pub fn is_intact(data: &[u8], crcs: &[u32]) -> bool {
     data.len() == crcs.len() * BLOCK_SIZE
-        && data.chunks_exact(BLOCK_SIZE).zip(crcs).all(|(block, crc)| crc32c::crc32c(block) == *crc)
+        && data.chunks_exact(BLOCK_SIZE).zip(crcs).all(|(block, crc)| crate::crc32c(block) == *crc)
 }
 
 /// What every request on the data path carries for admission, and which blocks it is about.

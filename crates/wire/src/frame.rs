@@ -15,7 +15,7 @@
 //! ```
 //! The body is not covered: data blocks carry a checksum each, in the head, made by the client.
 
-use crate::{DecodeError, Decoder, Encoder};
+use crate::{DecodeError, Decoder, Encoder, crc32c_of_all};
 use weft_types::limits::{FRAME_BODY_MAX, FRAME_HEAD_MAX};
 
 /// "WEFT" in little-endian order.
@@ -65,7 +65,7 @@ impl Envelope {
         let mut e = Encoder(std::mem::take(out));
         e.u32(MAGIC).u16(self.kind).u16(self.status).u64(self.request);
         e.u32(self.head_len).u32(self.body_len).u16(self.flags).u16(0);
-        let crc = crc32c::crc32c_append(crc32c::crc32c(&e.0[start..]), head);
+        let crc = crc32c_of_all([&e.0[start..], head]);
         e.u32(crc).bytes(head);
         *out = e.0;
     }
@@ -107,7 +107,7 @@ impl Envelope {
     /// If they differ: the frame was damaged, and so is everything after it on this connection.
     pub fn verify(bytes: &[u8; ENVELOPE_BYTES], head: &[u8]) -> Result<(), DecodeError> {
         let found = u32::from_le_bytes(bytes[28..32].try_into().expect("4 bytes"));
-        let expected = crc32c::crc32c_append(crc32c::crc32c(&bytes[..28]), head);
+        let expected = crc32c_of_all([&bytes[..28], head]);
         if found != expected {
             return Err(DecodeError::Checksum { found, expected });
         }

@@ -8,6 +8,7 @@
 pub mod backup;
 mod codec;
 pub mod control;
+mod crc;
 pub mod data;
 pub mod frame;
 pub mod handshake;
@@ -16,6 +17,7 @@ pub mod newest;
 mod status;
 
 pub use codec::{DecodeError, Decoder, Encoder};
+pub use crc::{crc32c, crc32c_of_all};
 pub use status::Status;
 
 /// The version of the protocol that this code speaks.

@@ -210,6 +210,12 @@ impl Driver {
         self.spinner.slept(self.now() - began, budget.is_some());
     }
 
+    /// Hands what was started to the kernel and takes what is complete.
+    pub(crate) fn submit_now(&self) {
+        self.submit();
+        self.reap();
+    }
+
     /// Spins until there is something to do; false if the budget ran out first.
     fn spin(&self, began: Instant, budget: Duration, timer: Option<Instant>, remote: &Remote) -> bool {
         let mut looked = began;

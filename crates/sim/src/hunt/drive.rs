@@ -233,7 +233,7 @@ impl Drive {
                 for (block, bytes) in range.blocks().zip(data.chunks_mut(BLOCK_SIZE)) {
                     bytes.copy_from_slice(&pattern(seed, block));
                 }
-                let crcs = data.chunks(BLOCK_SIZE).map(crc32c::crc32c).collect();
+                let crcs = data.chunks(BLOCK_SIZE).map(weft_wire::crc32c).collect();
                 Payload::Data { data: data.freeze(), crcs }
             });
             let kind = WriteKind::Client;

@@ -78,7 +78,7 @@ pub fn fill_at(seed: u64, first: u32, count: u32) -> Payload {
     for i in 0..count {
         data[i as usize * BLOCK_SIZE..][..BLOCK_SIZE].copy_from_slice(&pattern(seed, first + i));
     }
-    let crcs = data.chunks(BLOCK_SIZE).map(crc32c::crc32c).collect();
+    let crcs = data.chunks(BLOCK_SIZE).map(weft_wire::crc32c).collect();
     Payload::Data { data: data.freeze(), crcs }
 }
 

@@ -444,7 +444,7 @@ impl Client {
     ) -> (Status, Option<Verdict>) {
         let data = block(byte);
         let head = self.head(n, BlockRange::one(at), version, purpose);
-        let head = head.encode(&[crc32c::crc32c(&data)]);
+        let head = head.encode(&[weft_wire::crc32c(&data)]);
         let Some(frame) = self.call(n, Kind::Write, head, vec![Buf::from(data)]).await else {
             return (Status::Failed, None);
         };
@@ -479,7 +479,7 @@ impl Client {
         let answer = ReadAnswer::decode(&frame.head).unwrap();
         let x = &answer.extents[0];
         if x.content == Content::Data {
-            assert_eq!(crc32c::crc32c(&frame.body), x.crcs[0]);
+            assert_eq!(weft_wire::crc32c(&frame.body), x.crcs[0]);
         }
         let byte = frame.body.first().copied().unwrap_or(0);
         assert!(frame.body.iter().all(|b| *b == byte), "a torn block");
