@@ -49,8 +49,9 @@ impl Store {
     /// that were never written are zero with [`Version::ZERO`].
     ///
     /// # Errors
-    /// `UnknownGroup`, `Invalid`, a damaged page of the map, or the store has failed. A block that cannot be
-    /// read or does not match its checksum is no error but an extent that is damaged.
+    /// `UnknownGroup`, `Invalid`, a damaged page of the map, or the store has failed; `Gone` if the drive is not there any
+    /// more. A block that cannot be read or does not match its checksum otherwise is no error but an extent that is
+    /// damaged.
     pub async fn read(
         &self,
         group: GroupId,
@@ -196,7 +197,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Turns what was found and read into extents; blocks that do not verify become damaged ones.
+    /// Turns what was found and read into extents; blocks that do not verify become damaged ones, unless the drive is gone.
     async fn verify(
         &self,
         group: GroupId,
@@ -223,6 +224,8 @@ impl Store {
                         Some(buf) => ExtentData::Data { buf, crcs: vec![crc] },
                         None if mutated(Mutation::DamageReadsAsZeroes) => ExtentData::Zero,
                         None => {
+                            // Of a drive that was pulled nothing can be read, and nothing is damaged for that.
+                            self.check_presence().await?;
                             self.remember_damage(group, object, block, version).await?;
                             ExtentData::Damaged
                         }

@@ -209,6 +209,26 @@ fn a_flipped_bit_is_damage_and_a_put_of_the_same_version_heals_it() {
 }
 
 #[test]
+fn a_drive_that_is_gone_is_no_damage_of_blocks() {
+    Sim::new(25).block_on(async {
+        let disk = SimDisk::new("d", 8 << 20);
+        let store = new_store(&disk).await;
+        let range = BlockRange::new(0, 64);
+        store.write(client(OBJECT, range, 5, fill(3, 64))).await.unwrap();
+        disk.pull();
+        let found = store.read(GROUP, OBJECT, range).await;
+        assert!(matches!(found, Err(StoreError::Gone { .. })), "{found:?}");
+        assert_eq!(store.usage().damaged_found, 0);
+        disk.put_back();
+        drop(store);
+        weft_rt::sleep(std::time::Duration::from_millis(50)).await;
+        let (store, _) = Store::open(disk.open().unwrap(), OpenOptions::default()).await.unwrap();
+        let found = store.read(GROUP, OBJECT, range).await.unwrap();
+        assert!(found.iter().all(|x| seed_of(x) == Some(3)));
+    });
+}
+
+#[test]
 fn rot_of_what_was_acknowledged_is_told_from_a_torn_tail() {
     Sim::new(14).block_on(async {
         let disk = SimDisk::new("d", 8 << 20);
