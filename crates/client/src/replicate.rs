@@ -330,7 +330,7 @@ impl Session {
                 applied.fill(false);
             }
             let had_answers = applied.contains(&true);
-            match self.put_once(&entry, ask, &mut applied).await? {
+            match self.put_once(&entry, &ask, &mut applied).await? {
                 Put::Whole => {
                     if had_answers {
                         mark(Path::AnswerKept);
@@ -353,7 +353,7 @@ impl Session {
     async fn put_once(
         &self,
         entry: &Rc<Group>,
-        ask: Ask<'_>,
+        ask: &Ask<'_>,
         applied: &mut [bool],
     ) -> Result<Put, ClientError> {
         let is_repair = ask.purpose == Purpose::Repair;
@@ -441,7 +441,7 @@ impl Session {
         loop {
             let entry = self.entry(at.group).await?;
             let barrier = Ask::read(Kind::Settle, at, Purpose::Repair);
-            let asked = join_all(entry.write_set().map(|drive| self.deliver(&entry, drive, barrier))).await;
+            let asked = join_all(entry.write_set().map(|drive| self.deliver(&entry, drive, &barrier))).await;
             let ends: Vec<Attempt> = asked.into_iter().collect::<Result<_, _>>()?;
             if !ends.iter().all(|end| matches!(end, Attempt::Answer(_))) {
                 continue;
@@ -459,11 +459,11 @@ impl Session {
         &self,
         entry: &Rc<Group>,
         drive: DriveId,
-        ask: Ask<'_>,
+        ask: &Ask<'_>,
     ) -> Result<Option<Frame>, ClientError> {
-        let ask = Ask { purpose: Purpose::Repair, ..ask };
+        let ask = Ask { purpose: Purpose::Repair, ..*ask };
         loop {
-            match self.deliver(entry, drive, ask).await? {
+            match self.deliver(entry, drive, &ask).await? {
                 Attempt::Answer(frame) => return Ok(Some(frame)),
                 Attempt::Changed | Attempt::Ahead(_) => return Ok(None),
                 Attempt::NoSpace => {
@@ -524,13 +524,13 @@ impl Session {
             };
             let ask = Ask::read(Kind::Read, at, Purpose::Client);
             let end = match members[..] {
-                [alone] => self.request(&entry, alone, ask).await?,
+                [alone] => self.request(&entry, alone, &ask).await?,
                 _ => {
                     let preferred = match attempts {
                         0 => self.fabric.nearest(&members, chosen),
                         _ => (chosen + attempts) % members.len(),
                     };
-                    self.request_of_any(&entry, &members, preferred, ask).await?
+                    self.request_of_any(&entry, &members, preferred, &ask).await?
                 }
             };
             match end {
@@ -562,10 +562,11 @@ impl Session {
         entry: &Rc<Group>,
         members: &[DriveId],
         preferred: usize,
-        ask: Ask<'_>,
+        ask: &Ask<'_>,
     ) -> Result<Attempt, ClientError> {
         let sent = Cell::new(None);
-        let mut first = pin!(self.request(entry, members[preferred], Ask { sent: Some(&sent), ..ask }));
+        let first = Ask { sent: Some(&sent), ..*ask };
+        let mut first = pin!(self.request(entry, members[preferred], &first));
         let mut due = Due::new(&sent, READ_PATIENCE);
         let ended = poll_fn(|cx| match first.as_mut().poll(cx) {
             Poll::Ready(end) => Poll::Ready(Some(end)),
@@ -586,13 +587,14 @@ impl Session {
         members: &[DriveId],
         preferred: usize,
         first: Pin<&mut impl Future<Output = Result<Attempt, ClientError>>>,
-        ask: Ask<'_>,
+        ask: &Ask<'_>,
     ) -> Result<Attempt, ClientError> {
         type Running<'f> = Pin<Box<dyn Future<Output = Result<Attempt, ClientError>> + 'f>>;
         mark(Path::ReadElsewhere);
         self.note_trouble(ask.at.group, &format!("drive {} takes long to answer", members[preferred]));
         let order: Vec<usize> = (0..members.len()).map(|i| (preferred + i) % members.len()).collect();
         let sent: Vec<Cell<Option<Instant>>> = members.iter().map(|_| Cell::new(None)).collect();
+        let asks: Vec<Ask<'_>> = sent.iter().map(|sent| Ask { sent: Some(sent), ..*ask }).collect();
         let mut running: Vec<(usize, Running<'_>)> = vec![(preferred, Box::pin(first))];
         let mut idle: VecDeque<usize> = order[1..].iter().copied().collect();
         let mut patience = READ_PATIENCE;
@@ -601,8 +603,7 @@ impl Session {
             if let Some(i) = idle.pop_front() {
                 sent[i].set(None);
                 patience = (patience * 2).min(READ_PATIENCE_LONGEST);
-                let ask = Ask { sent: Some(&sent[i]), ..ask };
-                running.push((i, Box::pin(self.request(entry, members[i], ask))));
+                running.push((i, Box::pin(self.request(entry, members[i], &asks[i]))));
                 due = Some(Due::new(&sent[i], patience));
             }
             let ended = poll_fn(|cx| {
@@ -679,7 +680,7 @@ impl Session {
             let entry = self.entry(at.group).await?;
             let members: Vec<DriveId> = entry.read_set().collect();
             let ask = Ask::read(Kind::Versions, at, Purpose::Repair);
-            let asked = join_all(members.iter().map(|drive| self.deliver(&entry, *drive, ask))).await;
+            let asked = join_all(members.iter().map(|drive| self.deliver(&entry, *drive, &ask))).await;
             let mut holdings = Vec::with_capacity(members.len());
             for (drive, end) in members.iter().zip(asked) {
                 let Attempt::Answer(frame) = end? else { continue 'again };
@@ -729,7 +730,7 @@ impl Session {
             mark(Path::RepairByReader);
             let mut applied = vec![false; at.range.count as usize];
             let ask = Ask::write(at, newest.version, &payload, Purpose::Repair, None);
-            let put = self.put_once(entry, ask, &mut applied).await?;
+            let put = self.put_once(entry, &ask, &mut applied).await?;
             if !matches!(put, Put::Whole) {
                 return Ok(None);
             }
@@ -746,7 +747,7 @@ impl Session {
         for drive in entry.write_set() {
             if let Ok(link) = self.fabric.link(drive).await {
                 let note = Ask { version, ..Ask::read(Kind::Settle, at, Purpose::Repair) };
-                let note = self.head(entry, drive, note);
+                let note = self.head(entry, drive, &note);
                 link.cast(Kind::Settle, &note.encode(&[]));
             }
         }
@@ -759,8 +760,9 @@ impl Session {
         at: Where,
         newest: &Newest,
     ) -> Result<Option<(Buf, Vec<u32>)>, ClientError> {
+        let ask = Ask::read(Kind::Read, at, Purpose::Repair);
         for drive in &newest.intact_on {
-            let end = self.deliver(entry, *drive, Ask::read(Kind::Read, at, Purpose::Repair)).await?;
+            let end = self.deliver(entry, *drive, &ask).await?;
             let Attempt::Answer(frame) = end else { return Ok(None) };
             let answer = ReadAnswer::decode(&frame.head).map_err(|e| self.protocol(&e))?;
             if answer.extents.iter().any(|x| x.version != newest.version) {
@@ -786,7 +788,8 @@ impl Session {
             let entry = self.entry(at.group).await?;
             let members: Vec<DriveId> = entry.read_set().collect();
             let drive = members[random_below(members.len() as u64) as usize];
-            let end = self.deliver(&entry, drive, Ask::read(Kind::Versions, at, Purpose::Client)).await?;
+            let ask = Ask::read(Kind::Versions, at, Purpose::Client);
+            let end = self.deliver(&entry, drive, &ask).await?;
             if let Attempt::Answer(frame) = end {
                 return Ok(ReadAnswer::decode(&frame.head).map_err(|e| self.protocol(&e))?.extents);
             }
@@ -808,7 +811,12 @@ impl Session {
     }
 
     /// Sends one request to one replica, again and again, until it answers or the epoch changes.
-    async fn deliver(&self, entry: &Rc<Group>, drive: DriveId, ask: Ask<'_>) -> Result<Attempt, ClientError> {
+    async fn deliver(
+        &self,
+        entry: &Rc<Group>,
+        drive: DriveId,
+        ask: &Ask<'_>,
+    ) -> Result<Attempt, ClientError> {
         let mut pause = RETRY_FIRST;
         let is_write = ask.trail.is_some() && ask.purpose == Purpose::Client;
         loop {
@@ -834,7 +842,12 @@ impl Session {
     }
 
     /// Sends one request to one replica once. The request is given up when the group's epoch changes.
-    async fn request(&self, entry: &Rc<Group>, drive: DriveId, ask: Ask<'_>) -> Result<Attempt, ClientError> {
+    async fn request(
+        &self,
+        entry: &Rc<Group>,
+        drive: DriveId,
+        ask: &Ask<'_>,
+    ) -> Result<Attempt, ClientError> {
         self.check()?;
         let exchange = async {
             let link = self.fabric.link(drive).await?;
@@ -901,7 +914,7 @@ impl Session {
         }
     }
 
-    fn head(&self, entry: &Group, drive: DriveId, ask: Ask<'_>) -> DataRequest {
+    fn head(&self, entry: &Group, drive: DriveId, ask: &Ask<'_>) -> DataRequest {
         DataRequest {
             drive,
             group: ask.at.group,

@@ -8,10 +8,12 @@ use crate::split::{ObjectPart, split, split_data};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use weft_rt::sync::{Notify, join_all};
-use weft_rt::{Buf, BufMut, JoinHandle, now, slow_request, spawn, timeout};
+use weft_rt::{Buf, BufMut, now, slow_request, spawn, timeout};
 use weft_types::limits::{RANGE_BLOCKS_MAX, REQUEST_BLOCKS_MAX};
 use weft_types::{
     AttachMode, BLOCK_SIZE, BlockCount, Lba, ObjectId, RequestId, SECTOR_SIZE, Striping, with_causes,
@@ -64,26 +66,40 @@ struct Inner {
 #[derive(Clone)]
 pub struct Volume(Rc<Inner>);
 
-/// A write's task, and that somebody waits for it. Dropped before the task has ended, it marks the write as given
+type Running = Pin<Box<dyn Future<Output = Result<(), ClientError>>>>;
+
+/// A write that somebody waits for. Dropped before it has ended, it goes on in a task of its own, and counts as given
 /// up: it still goes to the whole write set in the versions that it has, so that replicas become equal, but a
 /// version that is superseded everywhere is then buried instead of being started again (R5). Started again it
 /// would come after writes that were called, and acknowledged, when this one had failed already.
 ///
-/// The task also holds the write's range. So while the version may still arrive somewhere, nobody reads the
+/// The write also holds its range. So while the version may still arrive somewhere, nobody reads the
 /// block to change a part of it: such a read could see the block without this write, a later read could see it
 /// with it, and the changed block would take it back again. The neighbours' sectors would survive even so: what
 /// another write gets is a higher version, whether this one arrives before its read, between its read and its
 /// write, or after both.
 struct Wanted<'a> {
-    write: JoinHandle<Result<(), ClientError>>,
+    /// Until it has ended.
+    write: Option<Running>,
     session: &'a Session,
     ticket: Ticket,
 }
 
+impl Future for Wanted<'_> {
+    type Output = Result<(), ClientError>;
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let write = self.write.as_mut().expect("a write ends once");
+        let Poll::Ready(written) = write.as_mut().poll(cx) else { return Poll::Pending };
+        self.write = None;
+        Poll::Ready(written)
+    }
+}
+
 impl Drop for Wanted<'_> {
     fn drop(&mut self) {
-        if !self.write.is_finished() {
+        if let Some(write) = self.write.take() {
             self.session.give_up(self.ticket);
+            spawn(write);
         }
     }
 }
@@ -221,7 +237,8 @@ impl Volume {
         let mut zero = BTreeMap::new();
         for part in parts {
             let at = self.place(&part)?;
-            let extents = self.patiently("block status", at, self.0.session.contents(at)).await?;
+            let contents = pin!(self.0.session.contents(at));
+            let extents = self.patiently("block status", at, contents).await?;
             for (place, count) in runs(&part) {
                 for i in 0..count {
                     let block = place.1 + i;
@@ -321,10 +338,8 @@ impl Volume {
         }
         let parts = split(&self.striping()?, Lba(blocks.start), 1, 1);
         let at = self.place(&parts[0])?;
-        self.patiently("wait for an earlier write", at, async {
-            Ok(self.0.partial.acquire(blocks, how).await)
-        })
-        .await
+        let turn = pin!(async { Ok(self.0.partial.acquire(blocks, how).await) });
+        self.patiently("wait for an earlier write", at, turn).await
     }
 
     /// Writes whole blocks: each object's part at once. No data: zeroes. What is held stays so until every
@@ -364,20 +379,20 @@ impl Volume {
             Some(bufs) => ("write", gather(part, bufs), at.range.bytes() as u64),
             None => ("write zeroes", Payload::Zero, BLOCK_SIZE as u64),
         };
-        Ok(self.patiently(what, at, async move {
-            let session = &self.0.session;
-            let operation = session.begin(at.group, bytes).await?;
-            let ticket = operation.ticket();
-            let task = session.clone();
-            // In a task of its own: given up here after a timeout, it still has to reach its end.
-            let write = spawn(async move {
-                let written = task.write_object(operation, at, payload).await;
-                drop(held);
-                written
+        Ok(async move {
+            let write = pin!(async move {
+                let session = &self.0.session;
+                let operation = session.begin(at.group, bytes).await?;
+                let (ticket, writer) = (operation.ticket(), session.clone());
+                let write = Box::pin(async move {
+                    let written = writer.write_object(operation, at, payload).await;
+                    drop(held);
+                    written
+                });
+                Wanted { write: Some(write), session, ticket }.await
             });
-            let mut wanted = Wanted { write, session, ticket };
-            (&mut wanted.write).await.unwrap_or_else(|_| panic!("nobody aborts a write"))
-        }))
+            self.patiently(what, at, write).await
+        })
     }
 
     /// Reads whole blocks.
@@ -388,13 +403,17 @@ impl Volume {
             && part.places.len() == 1
         {
             let at = self.place(part)?;
-            let read = self.patiently("read", at, self.0.session.read_object(at)).await?;
+            let read = pin!(self.0.session.read_object(at));
+            let read = self.patiently("read", at, read).await?;
             return Ok(read.into_iter().map(|(_, buf)| buf).collect());
         }
         let mut reads = Vec::with_capacity(parts.len());
         for part in &parts {
             let at = self.place(part)?;
-            reads.push(self.patiently("read", at, self.0.session.read_object(at)));
+            reads.push(async move {
+                let read = pin!(self.0.session.read_object(at));
+                self.patiently("read", at, read).await
+            });
         }
         let mut bufs = BTreeMap::new();
         for (part, read) in parts.iter().zip(join_all(reads).await) {
@@ -407,12 +426,13 @@ impl Volume {
         Ok(bufs.into_values().flatten().collect())
     }
 
-    /// Goes on trying for as long as the options allow. Tells in the log if it took long or failed.
+    /// Goes on trying for as long as the options allow. Tells in the log if it took long or failed. The work is left where
+    /// it is, because an `async fn` would keep it twice.
     async fn patiently<T>(
         &self,
         what: &'static str,
         at: Where,
-        work: impl Future<Output = Result<T, ClientError>>,
+        work: Pin<&mut impl Future<Output = Result<T, ClientError>>>,
     ) -> Result<T, ClientError> {
         let (waited, begun) = (self.0.options.io_timeout, now());
         let ended = match timeout(waited, work).await {

@@ -5,6 +5,7 @@ use crate::shm::Receiver;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::RefCell;
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -19,8 +20,8 @@ const CLASS_MAX_SHIFT: u32 = 21;
 /// Bytes that one thread keeps for reuse in each size class.
 const KEEP_BYTES_PER_CLASS: usize = 32 * 1024 * 1024;
 
-/// Free blocks by size class.
-type FreeLists = [Vec<NonNull<u8>>; (CLASS_MAX_SHIFT - CLASS_MIN_SHIFT + 1) as usize];
+/// Free blocks by size class, each with the room for counting its users.
+type FreeLists = [Vec<Rc<Block>>; (CLASS_MAX_SHIFT - CLASS_MIN_SHIFT + 1) as usize];
 
 thread_local! {
     static FREE: RefCell<FreeLists> = const { RefCell::new([const { Vec::new() }; 14]) };
@@ -47,18 +48,12 @@ impl Block {
         Layout::from_size_align(capacity, IO_ALIGN.min(capacity)).expect("capacities are powers of two")
     }
 
-    fn allocate(len: usize) -> (Block, bool) {
-        let capacity = len.next_power_of_two().max(1 << CLASS_MIN_SHIFT);
-        let recycled = Self::class(capacity)
-            .and_then(|class| FREE.try_with(|free| free.borrow_mut()[class].pop()).ok().flatten());
-        if let Some(start) = recycled {
-            return (Block { start, capacity, lender: None }, false);
-        }
+    fn allocate(capacity: usize) -> Block {
         let layout = Self::layout(capacity);
         // SAFETY: the layout has a non-zero size (at least 256 bytes).
         let start = unsafe { alloc_zeroed(layout) };
         let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
-        (Block { start, capacity, lender: None }, true)
+        Block { start, capacity, lender: None }
     }
 
     fn class(capacity: usize) -> Option<usize> {
@@ -70,42 +65,73 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         match &self.lender {
-            Some(Lender::Pinned(pinned)) => return pinned.give_back(self.start, self.capacity),
-            Some(Lender::Shared(receiver)) => return receiver.give_back(self.start, self.capacity),
-            None => {}
-        }
-        let kept = Self::class(self.capacity).is_some_and(|class| {
-            FREE.try_with(|free| {
-                let list = &mut free.borrow_mut()[class];
-                let room = list.len() * self.capacity < KEEP_BYTES_PER_CLASS;
-                if room {
-                    list.push(self.start);
-                }
-                room
-            })
-            .unwrap_or(false)
-        });
-        if !kept {
+            Some(Lender::Pinned(pinned)) => pinned.give_back(self.start, self.capacity),
+            Some(Lender::Shared(receiver)) => receiver.give_back(self.start, self.capacity),
             // SAFETY: `start` came from `alloc_zeroed` with this layout and nobody else owns it.
-            unsafe { dealloc(self.start.as_ptr(), Self::layout(self.capacity)) };
+            None => unsafe { dealloc(self.start.as_ptr(), Self::layout(self.capacity)) },
         }
+    }
+}
+
+/// One user of a block. The last one keeps it for whoever needs one of its size next.
+struct Hold(ManuallyDrop<Rc<Block>>);
+
+impl Hold {
+    fn new(block: Block) -> Hold {
+        Hold(ManuallyDrop::new(Rc::new(block)))
+    }
+
+    /// A block for so many bytes without other users, and whether it is fresh.
+    fn take(len: usize) -> (Hold, bool) {
+        let capacity = len.next_power_of_two().max(1 << CLASS_MIN_SHIFT);
+        let recycled = Block::class(capacity)
+            .and_then(|class| FREE.try_with(|free| free.borrow_mut()[class].pop()).ok().flatten());
+        match recycled {
+            Some(block) => (Hold(ManuallyDrop::new(block)), false),
+            None => (Hold::new(Block::allocate(capacity)), true),
+        }
+    }
+}
+
+impl Clone for Hold {
+    fn clone(&self) -> Hold {
+        Hold(self.0.clone())
+    }
+}
+
+impl Deref for Hold {
+    type Target = Block;
+    fn deref(&self) -> &Block {
+        &self.0
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // SAFETY: it is taken here only, and nobody looks at it afterwards.
+        let block = unsafe { ManuallyDrop::take(&mut self.0) };
+        if Rc::strong_count(&block) > 1 || block.lender.is_some() {
+            return;
+        }
+        let Some(class) = Block::class(block.capacity) else { return };
+        // A thread that ends has no lists any more.
+        let _ = FREE.try_with(|free| {
+            let list = &mut free.borrow_mut()[class];
+            if list.len() * block.capacity < KEEP_BYTES_PER_CLASS {
+                list.push(block);
+            }
+        });
     }
 }
 
 /// Gives back what this thread keeps for reuse: one simulation does not inherit the buffers of the one before.
 pub(crate) fn give_back_free() {
-    let lists = FREE.with(|free| std::mem::replace(&mut *free.borrow_mut(), [const { Vec::new() }; 14]));
-    for (class, list) in lists.into_iter().enumerate() {
-        for start in list {
-            // SAFETY: what is in the list of a class came from `alloc_zeroed` with its layout, and nobody owns it.
-            unsafe { dealloc(start.as_ptr(), Block::layout(1 << (class as u32 + CLASS_MIN_SHIFT))) };
-        }
-    }
+    FREE.with(|free| free.take());
 }
 
 /// A buffer with one owner, to be filled.
 pub struct BufMut {
-    block: Block,
+    block: Hold,
     len: usize,
 }
 
@@ -113,13 +139,14 @@ impl BufMut {
     /// A buffer of `len` bytes with unspecified (but initialised) contents. From 4096 bytes on it is aligned
     /// to [`IO_ALIGN`].
     pub fn aligned(len: usize) -> Self {
-        BufMut { block: Block::allocate(len).0, len }
+        BufMut { block: Hold::take(len).0, len }
     }
 
     /// The same, in memory that the kernel knows; `None` if there is none of this length left.
     pub(crate) fn pinned(lender: &Rc<Pinned>, len: usize) -> Option<Self> {
         let (start, capacity) = lender.take(len)?;
-        Some(BufMut { block: Block { start, capacity, lender: Some(Lender::Pinned(lender.clone())) }, len })
+        let block = Block { start, capacity, lender: Some(Lender::Pinned(lender.clone())) };
+        Some(BufMut { block: Hold::new(block), len })
     }
 
     /// Whether it lies in memory that the kernel knows.
@@ -129,7 +156,7 @@ impl BufMut {
 
     /// A buffer of `len` zero bytes, aligned likewise.
     pub fn zeroed(len: usize) -> Self {
-        let (block, fresh) = Block::allocate(len);
+        let (block, fresh) = Hold::take(len);
         let mut buf = BufMut { block, len };
         if !fresh {
             buf.fill(0);
@@ -146,8 +173,7 @@ impl BufMut {
 
     /// Makes it immutable and shareable.
     pub fn freeze(self) -> Buf {
-        let len = self.len;
-        Buf { block: Rc::new(self.block), start: 0, len }
+        Buf { block: self.block, start: 0, len: self.len }
     }
 
     /// Keeps the first `len` bytes.
@@ -175,7 +201,7 @@ impl Deref for BufMut {
 
 impl DerefMut for BufMut {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and `block` has this one owner.
+        // SAFETY: as above, and `block` has this one user.
         unsafe { std::slice::from_raw_parts_mut(self.block.start.as_ptr(), self.len) }
     }
 }
@@ -189,7 +215,7 @@ impl fmt::Debug for BufMut {
 /// An immutable run of bytes; clones and slices share the memory.
 #[derive(Clone)]
 pub struct Buf {
-    block: Rc<Block>,
+    block: Hold,
     start: usize,
     len: usize,
 }
@@ -212,7 +238,7 @@ impl Buf {
     /// the rules, they change: users may copy and sum them, but not rely on two looks being the same.
     pub(crate) unsafe fn lent(receiver: Rc<Receiver>, start: NonNull<u8>, len: usize) -> Buf {
         let block = Block { start, capacity: len, lender: Some(Lender::Shared(receiver)) };
-        Buf { block: Rc::new(block), start: 0, len }
+        Buf { block: Hold::new(block), start: 0, len }
     }
 
     /// A part of it.

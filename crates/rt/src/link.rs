@@ -198,8 +198,11 @@ impl Link {
     ) -> Result<impl Future<Output = Result<Frame, LinkError>> + use<>, LinkError> {
         assert!(head.len() <= FRAME_HEAD_MAX, "a head of {} bytes", head.len());
         let bytes = body.iter().map(|b| b.len() as u64).sum::<u64>().min(self.0.bytes_max);
-        let request = acquire(&self.0.requests, 1).await?;
-        let credit = acquire(&self.0.bytes, bytes).await?;
+        let (request, credit) = match self.credit_at_once(bytes) {
+            Some(both) => both,
+            // Boxed so that waiting, which is rare, does not swell the future of every request.
+            None => Box::pin(self.credit(bytes)).await?,
+        };
         let (answer, answered) = oneshot();
         let id = {
             let serial = self.0.next_serial.get();
@@ -212,6 +215,17 @@ impl Link {
         let envelope = Envelope { kind: kind as u16, request: id, ..Default::default() };
         self.0.writer.send(envelope, head, body);
         Ok(async move { answered.await.ok_or(LinkError::Lost) })
+    }
+
+    /// Credit for one request of so many bytes, if there is some and nobody waits for it.
+    fn credit_at_once(&self, bytes: u64) -> Option<(Permit, Permit)> {
+        Some((self.0.requests.try_acquire(1)?, self.0.bytes.try_acquire(bytes)?))
+    }
+
+    async fn credit(&self, bytes: u64) -> Result<(Permit, Permit), LinkError> {
+        let request = self.0.requests.acquire(1).await.ok_or(LinkError::Lost)?;
+        let credit = self.0.bytes.acquire(bytes).await.ok_or(LinkError::Lost)?;
+        Ok((request, credit))
     }
 
     /// Sends a request that has no answer. It may be lost without notice.
@@ -250,13 +264,6 @@ impl Link {
     /// Bytes sent so far.
     pub fn bytes_sent(&self) -> u64 {
         self.0.writer.bytes_sent()
-    }
-}
-
-async fn acquire(semaphore: &Semaphore, n: u64) -> Result<Permit, LinkError> {
-    match semaphore.try_acquire(n) {
-        Some(permit) => Ok(permit),
-        None => semaphore.acquire(n).await.ok_or(LinkError::Lost),
     }
 }
 

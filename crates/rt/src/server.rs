@@ -4,11 +4,13 @@ use crate::executor::{LocalFuture, start};
 use crate::frame::{Frame, FrameReader, FrameWriter};
 use crate::shm::{self, Door};
 use crate::{Buf, Instant, Listener, now, spawn, timeout};
+use pin_project_lite::pin_project;
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use weft_types::FabricId;
 use weft_types::limits::{CONNECTION_BYTES_MAX, CONNECTION_REQUESTS_MAX};
@@ -263,14 +265,12 @@ async fn serve_requests<H: Handler>(
         let Frame { envelope, head, body } = frame;
         let request = Request { kind, number: envelope.number(), head, body, one_way };
         in_flight.begin(one_way);
-        let (handler, peer) = (handler.clone(), peer.clone());
-        let (writer, in_flight) = (writer.clone(), in_flight.clone());
-        let mut work: LocalFuture = Box::pin(async move {
-            let answer = handler.handle(peer, request).await;
-            in_flight.end(one_way);
-            if !one_way {
-                send(&writer, &envelope, answer);
-            }
+        let mut work: LocalFuture = Box::pin(Answering {
+            work: handler.clone().handle(peer.clone(), request),
+            request: envelope,
+            one_way,
+            writer: writer.clone(),
+            in_flight: in_flight.clone(),
         });
         if !poll_once(&mut work).await {
             start(work);
@@ -297,6 +297,32 @@ impl InFlight {
 
     fn end(&self, one_way: bool) {
         self.of(one_way).set(self.of(one_way).get() - 1);
+    }
+}
+
+pin_project! {
+    // A request that is carried out, until its answer is on its way. Not an `async` block, which would keep what the
+    // handler is called with twice.
+    struct Answering<F> {
+        #[pin]
+        work: F,
+        request: Envelope,
+        one_way: bool,
+        writer: Rc<FrameWriter>,
+        in_flight: Rc<InFlight>,
+    }
+}
+
+impl<F: Future<Output = Answer>> Future for Answering<F> {
+    type Output = ();
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        this.work.poll(cx).map(|answer| {
+            this.in_flight.end(*this.one_way);
+            if !*this.one_way {
+                send(this.writer, this.request, answer);
+            }
+        })
     }
 }
 

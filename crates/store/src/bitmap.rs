@@ -138,7 +138,7 @@ impl Bitmap {
     ///
     /// # Panics
     /// If fewer are free: the caller keeps the reserve, so it knows.
-    pub(crate) fn allocate(&mut self, count: u32, out: &mut Vec<PlaceRun>) {
+    pub(crate) fn allocate(&mut self, count: u32, out: &mut impl Extend<PlaceRun>) {
         assert!(u64::from(count) <= self.free, "{count} blocks are wanted, {} are free", self.free);
         let mut at = self.data_at;
         if count > 1 {
@@ -147,7 +147,7 @@ impl Bitmap {
                 at = run.place.0 + u64::from(run.count);
                 if run.count == count {
                     self.take(run);
-                    out.push(run);
+                    out.extend([run]);
                     self.data_at = at;
                     return;
                 }
@@ -158,7 +158,7 @@ impl Bitmap {
         while left > 0 {
             let run = self.next_free_run(at, left);
             self.take(run);
-            out.push(run);
+            out.extend([run]);
             left -= run.count;
             at = run.place.0 + u64::from(run.count);
         }

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::join_all;
-use weft_rt::{Buf, Drive, JoinHandle, Mutation, mutated};
+use weft_rt::{Buf, Drive, JoinHandle, Mutation, breathe, mutated};
 use weft_types::BLOCK_SIZE;
 use weft_wire::Encoder;
 
@@ -127,6 +127,11 @@ impl Commits {
         }
     }
 
+    /// Whether the open batch has records, and is the next to be written.
+    fn is_gathering(&self) -> bool {
+        self.queue.is_empty() && self.open.count > 0
+    }
+
     /// Closes the open batch, if it has records; returns the newest closed batch.
     pub(crate) fn close(&mut self) -> u64 {
         if self.open.count > 0 {
@@ -199,7 +204,14 @@ impl Commits {
 
 /// The committer: writes batch after batch until the store is stopped or fails.
 pub(crate) async fn run(engine: Rc<Engine>) {
+    // Whether writes come in crowds.
+    let mut crowded = false;
     loop {
+        if crowded && engine.state.borrow().commits.is_gathering() {
+            // One look at what has arrived meanwhile, which then shares one write of the log. A drive that takes its time
+            // has such batches by itself.
+            breathe().await;
+        }
         let next = engine.state.borrow_mut().commits.take();
         let batch = match next {
             Some(batch) => batch,
@@ -209,6 +221,7 @@ pub(crate) async fn run(engine: Rc<Engine>) {
                 Idle::Marker(batch) => batch,
             },
         };
+        crowded = batch.data.len() + batch.started.len() > 1;
         if let Err(error) = commit(&engine, batch).await {
             engine.fail(&error);
             return;

@@ -23,6 +23,16 @@ pub(crate) struct Held {
     bytes: usize,
 }
 
+/// A leaf, and what citing the versions of some of its blocks takes.
+pub(crate) struct Cited<'a> {
+    pub(crate) leaf: &'a Rc<Leaf>,
+    /// The newest batch that changed any of the blocks and may not be durable yet, 0 if none did: who cites them waits
+    /// for it.
+    pub(crate) batch: u64,
+    /// Whether a change makes no further leaf dirty.
+    pub(crate) is_dirty: bool,
+}
+
 /// Bytes that a dirty leaf costs beside itself: its slot in the map.
 const OVERHEAD_BYTES: usize = 128;
 
@@ -77,17 +87,21 @@ impl BlockMap {
         }
     }
 
-    /// The leaf, if it is in RAM, with the newest batch above `durable` that changed any of the blocks, 0 if none
-    /// did: what cites their versions waits for it.
+    /// The leaf, if it is in RAM, with what there is to know about some of its blocks.
     pub(crate) fn cite(
         &mut self,
         key: &LeafKey,
         (first, count): (u8, u8),
         durable: u64,
-    ) -> Option<(&Rc<Leaf>, u64)> {
-        match self.dirty.get(key).or_else(|| self.frozen.get(key)) {
-            Some(held) => Some((&held.leaf, held.newest_batch(first, count, durable))),
-            None => self.clean.get(key).map(|leaf| (leaf, 0)),
+    ) -> Option<Cited<'_>> {
+        let dirty = self.dirty.get(key);
+        let is_dirty = dirty.is_some();
+        match dirty.or_else(|| self.frozen.get(key)) {
+            Some(held) => {
+                let batch = held.newest_batch(first, count, durable);
+                Some(Cited { leaf: &held.leaf, batch, is_dirty })
+            }
+            None => self.clean.get(key).map(|leaf| Cited { leaf, batch: 0, is_dirty }),
         }
     }
 
@@ -230,7 +244,7 @@ mod tests {
         assert!(!map.is_loaded(&key));
         map.insert_clean(key, Leaf::default());
         put(&mut map, key, 1, 7);
-        let mut cited = |blocks, durable| map.cite(&key, blocks, durable).unwrap().1;
+        let mut cited = |blocks, durable| map.cite(&key, blocks, durable).unwrap().batch;
         assert_eq!(cited((5, 10), 6), 7);
         assert_eq!(cited((6, 10), 6), 0, "other blocks");
         assert_eq!(cited((5, 10), 7), 0, "durable");

@@ -14,6 +14,7 @@ use weft_rt::{Buf, Drive, Mutation, mutated};
 use weft_types::limits::REQUEST_BLOCKS_MAX;
 use weft_types::{BLOCK_SIZE, BlockRange, GroupId, ObjectId, Version};
 use weft_wire::crc32c;
+use weft_wire::data::is_intact;
 
 /// A run of blocks as the map had it at one instant: one version, one kind, neighbouring places.
 struct Found {
@@ -26,9 +27,19 @@ struct Found {
 }
 
 impl Found {
+    /// Whether this is what was found: each block of data has its checksum.
+    fn is_whole(&self, data: &[u8]) -> bool {
+        let is_intact = |data: &[u8]| is_intact(data, &self.crcs) || mutated(Mutation::CrcNotChecked);
+        self.kind != Kind::Data || (data.len() == self.range.bytes() && is_intact(data))
+    }
+
     fn without_data(self) -> Extent {
+        self.with_data(Buf::empty())
+    }
+
+    fn with_data(self, buf: Buf) -> Extent {
         let data = match self.kind {
-            Kind::Data => ExtentData::Data { buf: Buf::empty(), crcs: self.crcs },
+            Kind::Data => ExtentData::Data { buf, crcs: self.crcs },
             Kind::Zero => ExtentData::Zero,
             Kind::Damaged => ExtentData::Damaged,
         };
@@ -87,15 +98,13 @@ impl Store {
     ) -> Result<Vec<Extent>, StoreError> {
         let pin = self.engine.pin();
         let found = self.find(group, object, range).await?;
-        let (jobs, datas) =
-            (jobs_of(&found, &is_wanted), found.iter().map(|_| Buf::empty()).collect::<Vec<_>>());
-        let mut datas = datas;
-        let reads = jobs.iter().map(|job| read_job(&self.engine.drive, job));
-        let results: Vec<Option<Buf>> = match jobs.len() {
-            0 => Vec::new(),
-            1 => vec![read_job(&self.engine.drive, &jobs[0]).await],
-            _ => join_all(reads).await,
+        let jobs = jobs_of(&found, &is_wanted);
+        let results: Vec<Option<Buf>> = match &jobs[..] {
+            [] => Vec::new(),
+            [job] => vec![read_job(&self.engine.drive, job).await],
+            jobs => join_all(jobs.iter().map(|job| read_job(&self.engine.drive, job))).await,
         };
+        let mut datas = vec![Buf::empty(); found.len()];
         let mut bytes = 0;
         for (job, data) in jobs.iter().zip(results) {
             bytes += u64::from(job.blocks) * BLOCK_SIZE as u64;
@@ -109,10 +118,12 @@ impl Store {
         self.engine.state.borrow_mut().figures.data_bytes_read += bytes;
         let mut out = Vec::with_capacity(found.len());
         for (found, data) in found.into_iter().zip(datas) {
-            if is_wanted(&found) {
-                self.verify(group, object, found, data, &mut out).await?;
-            } else {
+            if !is_wanted(&found) {
                 out.push(found.without_data());
+            } else if found.is_whole(&data) {
+                out.push(found.with_data(data));
+            } else {
+                Box::pin(self.read_singly(group, object, found, &mut out)).await?;
             }
         }
         drop(pin);
@@ -148,7 +159,7 @@ impl Store {
         for (chunk, part) in range.by_chunk() {
             let key = LeafKey { group, object, chunk };
             while !self.collect(key, part, &mut out, &mut batch)? {
-                self.engine.load(key).await?;
+                Box::pin(self.engine.load(key)).await?;
             }
         }
         if batch > self.engine.state.borrow().commits.durable() {
@@ -176,9 +187,9 @@ impl Store {
         let marks = &state.drive.group(key.group)?.marks;
         let (first, count) = (within(part.first, key.chunk), part.count as u8);
         let durable = state.commits.durable();
-        let Some((leaf, newest)) = state.map.cite(&key, (first, count), durable) else { return Ok(false) };
-        *batch = (*batch).max(newest);
-        for piece in leaf.pieces(first, count) {
+        let Some(cited) = state.map.cite(&key, (first, count), durable) else { return Ok(false) };
+        *batch = (*batch).max(cited.batch);
+        for piece in cited.leaf.pieces(first, count) {
             let base = key.chunk.range().first + u32::from(piece.first);
             let range = BlockRange::new(base, u32::from(piece.count));
             let kind = piece.kind.unwrap_or(Kind::Zero);
@@ -197,42 +208,29 @@ impl Store {
         Ok(true)
     }
 
-    /// Turns what was found and read into extents; blocks that do not verify become damaged ones, unless the drive is gone.
-    async fn verify(
+    /// Reads data that is not whole again, block by block; blocks that do not verify become damaged ones, unless the drive
+    /// is gone.
+    async fn read_singly(
         &self,
         group: GroupId,
         object: ObjectId,
         found: Found,
-        data: Buf,
         out: &mut Vec<Extent>,
     ) -> Result<(), StoreError> {
-        let Found { range, version, open, kind, place, crcs } = found;
-        let extent = |range, data| Extent { range, version, open, data };
-        match kind {
-            Kind::Zero => out.push(extent(range, ExtentData::Zero)),
-            Kind::Damaged => out.push(extent(range, ExtentData::Damaged)),
-            Kind::Data => {
-                let is_good = data.len() == range.bytes()
-                    && data.chunks_exact(BLOCK_SIZE).zip(&crcs).all(|(block, crc)| crc32c(block) == *crc);
-                if is_good || (data.len() == range.bytes() && mutated(Mutation::CrcNotChecked)) {
-                    out.push(extent(range, ExtentData::Data { buf: data, crcs }));
-                    return Ok(());
+        let Found { range, version, open, place, crcs, .. } = found;
+        for (i, crc) in crcs.into_iter().enumerate() {
+            let (block, place) = (BlockRange::one(range.first + i as u32), place.plus(i as u64));
+            let data = match read_block(&self.engine.drive, place, crc).await {
+                Some(buf) => ExtentData::Data { buf, crcs: vec![crc] },
+                None if mutated(Mutation::DamageReadsAsZeroes) => ExtentData::Zero,
+                None => {
+                    // Of a drive that was pulled nothing can be read, and nothing is damaged for that.
+                    self.check_presence().await?;
+                    self.remember_damage(group, object, block, version).await?;
+                    ExtentData::Damaged
                 }
-                for (i, crc) in crcs.into_iter().enumerate() {
-                    let (block, place) = (BlockRange::one(range.first + i as u32), place.plus(i as u64));
-                    let data = match read_block(&self.engine.drive, place, crc).await {
-                        Some(buf) => ExtentData::Data { buf, crcs: vec![crc] },
-                        None if mutated(Mutation::DamageReadsAsZeroes) => ExtentData::Zero,
-                        None => {
-                            // Of a drive that was pulled nothing can be read, and nothing is damaged for that.
-                            self.check_presence().await?;
-                            self.remember_damage(group, object, block, version).await?;
-                            ExtentData::Damaged
-                        }
-                    };
-                    out.push(extent(block, data));
-                }
-            }
+            };
+            out.push(Extent { range: block, version, open, data });
         }
         Ok(())
     }

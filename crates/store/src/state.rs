@@ -562,28 +562,27 @@ impl State {
 /// Data as the runs of its chunks, with the checksums of each.
 pub(crate) fn data_runs<'a>(
     (range, version): (BlockRange, Version),
-    places: &[PlaceRun],
+    places: &'a [PlaceRun],
     crcs: &'a [u32],
-) -> Vec<(ChunkIndex, Run, &'a [u32])> {
-    let mut out = Vec::with_capacity(places.len());
+) -> impl Iterator<Item = (ChunkIndex, Run, &'a [u32])> {
     let mut runs = places.iter().copied();
-    let mut run = runs.next().expect("data has places");
-    for (chunk, part) in range.by_chunk() {
-        let mut at = part.first;
-        while at < part.end() {
-            if run.count == 0 {
-                run = runs.next().expect("the places cover the range");
-            }
-            let count = run.count.min(part.end() - at);
-            let from = (at - range.first) as usize;
-            let first = within(at, chunk);
-            let new = Run { version, place: run.place, first, count: count as u8, kind: Kind::Data };
-            out.push((chunk, new, &crcs[from..from + count as usize]));
-            run = PlaceRun { place: run.place.plus(u64::from(count)), count: run.count - count };
-            at += count;
+    let (mut at, mut run) = (range.first, PlaceRun { place: Place::NONE, count: 0 });
+    std::iter::from_fn(move || {
+        if at == range.end() {
+            return None;
         }
-    }
-    out
+        if run.count == 0 {
+            run = runs.next().expect("the places cover the range");
+        }
+        let chunk = ChunkIndex::of(at);
+        let count = run.count.min(range.end().min(chunk.range().end()) - at);
+        let from = (at - range.first) as usize;
+        let first = within(at, chunk);
+        let new = Run { version, place: run.place, first, count: count as u8, kind: Kind::Data };
+        run = PlaceRun { place: run.place.plus(u64::from(count)), count: run.count - count };
+        at += count;
+        Some((chunk, new, &crcs[from..from + count as usize]))
+    })
 }
 
 /// A block's number inside its chunk.

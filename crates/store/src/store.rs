@@ -19,6 +19,7 @@ use crate::recover;
 use crate::region::PlaceRun;
 use crate::request::*;
 use crate::state::{Room, State, within};
+use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::rc::Rc;
 use weft_rt::coverage::{Path, mark};
@@ -164,7 +165,7 @@ impl Store {
                 judge_and_put(&mut state, &self.engine.drive, write, range, verdicts)?
             };
             match outcome {
-                Outcome::Again => self.engine.load_range(write.group, write.object, range).await?,
+                Outcome::Again => Box::pin(self.engine.load_range(write.group, write.object, range)).await?,
                 Outcome::Done { batch, is_changed } => {
                     if is_changed {
                         self.engine.work.notify_all();
@@ -173,7 +174,7 @@ impl Store {
                 }
                 Outcome::NoRoom { needed_blocks, short } => {
                     attempts += 1;
-                    self.engine.make_room(needed_blocks, short, attempts).await?;
+                    Box::pin(self.engine.make_room(needed_blocks, short, attempts)).await?;
                 }
             }
         }
@@ -321,8 +322,15 @@ enum Judgement {
     Superseded(Version),
 }
 
-/// Runs of blocks and their judgements, in order.
-type Judged = Vec<(BlockRange, Judgement)>;
+/// A part of a write, judged.
+struct Judged {
+    /// Runs of blocks and their judgements, in order.
+    runs: SmallVec<[(BlockRange, Judgement); 1]>,
+    /// The newest batch that the verdicts cite.
+    cited: u64,
+    /// Leaves that become dirty if anything is put.
+    new_leaves: u64,
+}
 
 /// Judges a part of a write and puts it: one instant, no await.
 fn judge_and_put(
@@ -336,14 +344,14 @@ fn judge_and_put(
         // Others were admitted together with this write, and have taken the room since.
         return Ok(Outcome::Again);
     }
-    let Some((judged, cited)) = judge(state, write, range)? else { return Ok(Outcome::Again) };
+    let Some(judged) = judge(state, write, range)? else { return Ok(Outcome::Again) };
     check_open_set(state, write, &judged)?;
-    if let Some(refused) = check_room(state, write, range, &judged) {
+    if let Some(refused) = check_room(state, write, &judged) {
         return Ok(refused);
     }
-    let mut batch = if mutated(Mutation::CitesBeforeDurable) { 0 } else { cited };
+    let mut batch = if mutated(Mutation::CitesBeforeDurable) { 0 } else { judged.cited };
     let mut is_changed = false;
-    for (part, judgement) in judged {
+    for (part, judgement) in judged.runs {
         match judgement {
             Judgement::Known => mark(Path::AppliedAgain),
             Judgement::Heal => mark(Path::DamageHealed),
@@ -371,9 +379,8 @@ fn judge_and_put(
     Ok(Outcome::Done { batch, is_changed })
 }
 
-/// Judges each block of a part (the model's `on_write`), and finds the newest batch that the verdicts cite;
-/// `None` if a leaf is not in RAM.
-fn judge(state: &mut State, write: &Write, range: BlockRange) -> Result<Option<(Judged, u64)>, StoreError> {
+/// Judges each block of a part (the model's `on_write`); `None` if a leaf is not in RAM.
+fn judge(state: &mut State, write: &Write, range: BlockRange) -> Result<Option<Judged>, StoreError> {
     let version = write.version;
     if state.dropping.groups.contains(&write.group) {
         return Err(StoreError::UnknownGroup { group: write.group });
@@ -382,20 +389,20 @@ fn judge(state: &mut State, write: &Write, range: BlockRange) -> Result<Option<(
     let may_be_open = marks.may_hold(write.object, version);
     let is_data = matches!(write.payload, Payload::Data { .. });
     let durable = state.commits.durable();
-    let mut cited = if may_be_open { state.remembered_batch } else { 0 };
-    let mut judged = Judged::with_capacity(1);
-    let mut push = |part: BlockRange, judgement| match judged.last_mut() {
+    let cited = if may_be_open { state.remembered_batch } else { 0 };
+    let mut judged = Judged { runs: SmallVec::new(), cited, new_leaves: 0 };
+    let runs = &mut judged.runs;
+    let mut push = |part: BlockRange, judgement| match runs.last_mut() {
         Some((last, j)) if *j == judgement && last.end() == part.first => last.count += part.count,
-        _ => judged.push((part, judgement)),
+        _ => runs.push((part, judgement)),
     };
     for (chunk, part) in range.by_chunk() {
         let key = LeafKey { group: write.group, object: write.object, chunk };
         let first = within(part.first, chunk);
-        let Some((leaf, newest)) = state.map.cite(&key, (first, part.count as u8), durable) else {
-            return Ok(None);
-        };
-        cited = cited.max(newest);
-        for piece in leaf.pieces(first, part.count as u8) {
+        let Some(cited) = state.map.cite(&key, (first, part.count as u8), durable) else { return Ok(None) };
+        judged.cited = judged.cited.max(cited.batch);
+        judged.new_leaves += u64::from(!cited.is_dirty);
+        for piece in cited.leaf.pieces(first, part.count as u8) {
             let base = chunk.range().first + u32::from(piece.first);
             let blocks = BlockRange::new(base, u32::from(piece.count));
             let held = piece.version;
@@ -419,7 +426,7 @@ fn judge(state: &mut State, write: &Write, range: BlockRange) -> Result<Option<(
             }
         }
     }
-    Ok(Some((judged, cited)))
+    Ok(Some(judged))
 }
 
 /// Refuses what would add to an open set that is full already. A client that keeps to the protocol is far from it.
@@ -430,15 +437,15 @@ fn check_open_set(state: &mut State, write: &Write, judged: &Judged) -> Result<(
         Judgement::Superseded(_) => is_repair,
         Judgement::Heal | Judgement::Known => false,
     };
-    if !judged.iter().any(|(_, j)| opens(j)) {
+    if !judged.runs.iter().any(|(_, j)| opens(j)) {
         return Ok(());
     }
     let limit = if is_repair { OPEN_ENTRIES_REPAIR_MAX } else { OPEN_ENTRIES_MAX };
     let marks = &state.drive.groups[&write.group].marks;
-    if marks.len_of(write.version.slot()) + judged.len() > limit {
+    if marks.len_of(write.version.slot()) + judged.runs.len() > limit {
         return Err(StoreError::Crowded { reason: "the session's watermark is too far behind" });
     }
-    let only_remembers = !judged.iter().any(|(_, j)| *j == Judgement::Take);
+    let only_remembers = !judged.runs.iter().any(|(_, j)| *j == Judgement::Take);
     if only_remembers && !state.has_room_for_mark() {
         state.measure_state();
     }
@@ -449,14 +456,12 @@ fn check_open_set(state: &mut State, write: &Write, judged: &Judged) -> Result<(
 }
 
 /// Whether what is to be put has room, beside what checkpoints need; `None` if it has.
-fn check_room(state: &State, write: &Write, range: BlockRange, judged: &Judged) -> Option<Outcome> {
+fn check_room(state: &State, write: &Write, judged: &Judged) -> Option<Outcome> {
     let is_put = |j: &Judgement| matches!(j, Judgement::Take | Judgement::Heal);
-    let put: u64 = judged.iter().filter(|(_, j)| is_put(j)).map(|(r, _)| u64::from(r.count)).sum();
+    let put: u64 = judged.runs.iter().filter(|(_, j)| is_put(j)).map(|(r, _)| u64::from(r.count)).sum();
     if put == 0 {
         return None;
     }
-    let keys = range.by_chunk().map(|(chunk, _)| LeafKey { group: write.group, object: write.object, chunk });
-    let new_leaves = keys.filter(|key| !state.map.is_dirty(key)).count() as u64;
     let needed_blocks = if matches!(write.payload, Payload::Data { .. }) { put } else { 0 };
     // A repair finishes a write that other replicas took already: room is kept for it when clients' own writes
     // are refused.
@@ -465,7 +470,7 @@ fn check_room(state: &State, write: &Write, range: BlockRange, judged: &Judged) 
         _ => 0,
     };
     let needed_blocks = needed_blocks + kept;
-    match state.room_for(needed_blocks, new_leaves) {
+    match state.room_for(needed_blocks, judged.new_leaves) {
         Room::Enough => None,
         short => Some(Outcome::NoRoom { needed_blocks, short }),
     }
@@ -476,7 +481,7 @@ fn put_data(state: &mut State, drive: &Drive, write: &Write, part: BlockRange, o
     let Payload::Data { data, crcs } = &write.payload else { unreachable!("the caller has looked") };
     let skip = (part.first - write.range.first) as usize;
     let crcs = &crcs[skip..skip + part.count as usize];
-    let mut places: Vec<PlaceRun> = Vec::with_capacity(1);
+    let mut places: SmallVec<[PlaceRun; 1]> = SmallVec::new();
     state.bitmap.allocate(part.count, &mut places);
     let mut at = skip * BLOCK_SIZE;
     for run in &places {

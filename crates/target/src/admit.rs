@@ -147,7 +147,7 @@ impl Target {
                 }
                 Err(Refusal::NewGeneration(drive, to)) => {
                     mark(Path::GenerationRaised);
-                    let raised = drive.store.set_generation(to.volume, to.generation).await;
+                    let raised = Box::pin(drive.store.set_generation(to.volume, to.generation)).await;
                     raised.map_err(|e| drive.refusal(&e))?;
                 }
             }
@@ -164,7 +164,7 @@ impl Target {
             return Ok(());
         }
         mark(Path::RefusedAfterwards);
-        self.admit(claim).await?;
+        Box::pin(self.admit(claim)).await?;
         // The gate was closed, and is open again for the same epoch: what happened in between is not known.
         Err(Answer::error(Status::NotServing, "the group was being changed while the request was under way"))
     }

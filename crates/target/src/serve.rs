@@ -42,7 +42,7 @@ impl Target {
             let member = admitted.member.clone();
             drop(admitted);
             timed = None;
-            if let Err(answer) = self.verify_now(&member, head.object, chunk).await {
+            if let Err(answer) = Box::pin(self.verify_now(&member, head.object, chunk)).await {
                 return answer;
             }
         };

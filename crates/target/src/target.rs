@@ -224,28 +224,32 @@ impl Handler for Target {
         }
     }
 
-    async fn handle(self: Rc<Self>, peer: Rc<Peer>, request: Request) -> Answer {
-        if self.is_stopped() {
-            return Answer::error(Status::NotServing, "this target is being stopped");
-        }
-        match request.kind {
-            Kind::Read | Kind::Versions => {
-                let answer = self.read(&peer, &request).await;
-                self.tell_if_failed(&peer, &request, answer)
+    // Not an `async fn`, which would keep its arguments twice.
+    #[allow(clippy::manual_async_fn)]
+    fn handle(self: Rc<Self>, peer: Rc<Peer>, request: Request) -> impl Future<Output = Answer> {
+        async move {
+            if self.is_stopped() {
+                return Answer::error(Status::NotServing, "this target is being stopped");
             }
-            Kind::Write | Kind::WriteZeroes => {
-                let answer = self.write(&peer, &request).await;
-                self.tell_if_failed(&peer, &request, answer)
-            }
-            Kind::Settle => self.settle(&peer, &request).await,
-            Kind::Watermark => self.take_watermarks(&request),
-            Kind::AdoptEntry => self.answer_entry(&request).await,
-            Kind::Vouch => self.answer_vouch(&request),
-            Kind::Digests | Kind::Marks | Kind::Entries => self.answer_resync(&request).await,
-            Kind::Verify => self.answer_verify(&request).await,
-            Kind::Control => self.command(&peer, request).await,
-            Kind::Hello | Kind::Welcome | Kind::Manage | Kind::Api => {
-                Answer::error(Status::Invalid, format!("a target does not answer {:?}", request.kind))
+            match request.kind {
+                Kind::Read | Kind::Versions => {
+                    let answer = self.read(&peer, &request).await;
+                    self.tell_if_failed(&peer, &request, answer)
+                }
+                Kind::Write | Kind::WriteZeroes => {
+                    let answer = self.write(&peer, &request).await;
+                    self.tell_if_failed(&peer, &request, answer)
+                }
+                Kind::Settle => Box::pin(self.settle(&peer, &request)).await,
+                Kind::Watermark => self.take_watermarks(&request),
+                Kind::AdoptEntry => Box::pin(self.answer_entry(&request)).await,
+                Kind::Vouch => self.answer_vouch(&request),
+                Kind::Digests | Kind::Marks | Kind::Entries => Box::pin(self.answer_resync(&request)).await,
+                Kind::Verify => Box::pin(self.answer_verify(&request)).await,
+                Kind::Control => Box::pin(self.command(&peer, request)).await,
+                Kind::Hello | Kind::Welcome | Kind::Manage | Kind::Api => {
+                    Answer::error(Status::Invalid, format!("a target does not answer {:?}", request.kind))
+                }
             }
         }
     }

@@ -8,10 +8,26 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
+/// Pieces of so many bytes together are brought together first: one sum over bytes that follow each other costs less than
+/// to go on with one.
+const TOGETHER_BYTES: usize = 256;
+
 /// The CRC-32C of several pieces taken as one.
 pub fn crc32c_of_all<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> u32 {
+    let (mut together, mut len) = ([0; TOGETHER_BYTES], 0);
+    let mut pieces = pieces.into_iter();
+    let too_long = loop {
+        let Some(piece) = pieces.next() else { return crc32c(&together[..len]) };
+        match together.get_mut(len..len + piece.len()) {
+            Some(place) => place.copy_from_slice(piece),
+            None => break piece,
+        }
+        len += piece.len();
+    };
     let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
-    pieces.into_iter().for_each(|piece| digest.update(piece));
+    digest.update(&together[..len]);
+    digest.update(too_long);
+    pieces.for_each(|piece| digest.update(piece));
     digest.finalize() as u32
 }
 
@@ -41,12 +57,14 @@ mod tests {
         #[test]
         fn sums_are_those_of_the_polynomial(
             bytes in prop::collection::vec(any::<u8>(), 0..9000),
-            cuts in (0usize..70, 0usize..9000),
+            cuts in (0usize..70, 0usize..400, 0usize..9000),
         ) {
             let part = &bytes[cuts.0.min(bytes.len())..];
-            let (head, tail) = part.split_at(cuts.1.min(part.len()));
+            let (head, rest) = part.split_at(cuts.1.min(part.len()));
+            let (middle, tail) = rest.split_at(cuts.2.min(rest.len()));
             prop_assert_eq!(crc32c(part), slow(part));
-            prop_assert_eq!(crc32c_of_all([head, tail]), slow(part));
+            prop_assert_eq!(crc32c_of_all([head, middle, tail]), slow(part));
+            prop_assert_eq!(crc32c_of_all([head]), slow(head));
         }
     }
 }
