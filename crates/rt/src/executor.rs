@@ -250,6 +250,16 @@ impl Core {
         drop(task);
     }
 
+    /// Drops all tasks, also those that their destructors start. The executor has to be there as long, also after a panic.
+    fn drop_tasks(&self) {
+        loop {
+            let key = self.tasks.borrow().iter().next().map(|(key, _)| key);
+            let Some(key) = key else { break };
+            let task = self.tasks.borrow_mut().remove(key);
+            drop(task);
+        }
+    }
+
     /// Drops every task of a process (not the one that is running now, whose process must be another).
     pub(crate) fn abort_process(&self, process: Process) {
         assert_ne!(process, self.process.get(), "a process cannot kill itself");
@@ -429,9 +439,10 @@ impl Core {
 
 /// Makes an executor with this backend on this thread and runs the future to its end.
 pub(crate) fn run<F: Future + 'static>(backend: Backend, future: F) -> F::Output {
-    struct Guard;
+    struct Guard(Rc<Core>);
     impl Drop for Guard {
         fn drop(&mut self) {
+            self.0.drop_tasks();
             CURRENT_ID.set(0);
             CURRENT.with(|c| c.borrow_mut().take());
         }
@@ -443,7 +454,7 @@ pub(crate) fn run<F: Future + 'static>(backend: Backend, future: F) -> F::Output
     }
     CURRENT_ID.set(core.id);
     CURRENT.with(|c| *c.borrow_mut() = Some(core.clone()));
-    let _guard = Guard;
+    let _guard = Guard(core.clone());
     let mut root = spawn(async move {
         let output = future.await;
         with_core(|core| core.root_over.set(true));
@@ -458,13 +469,7 @@ pub(crate) fn run<F: Future + 'static>(backend: Backend, future: F) -> F::Output
         assert!(alive, "deadlock: no task can run and no timer is set");
         alive = core.turn();
     };
-    // Tasks are dropped while the executor still exists: their destructors may use it.
-    loop {
-        let key = core.tasks.borrow().iter().next().map(|(key, _)| key);
-        let Some(key) = key else { break };
-        let task = core.tasks.borrow_mut().remove(key);
-        drop(task);
-    }
+    core.drop_tasks();
     if let Backend::Uring(driver) = &core.backend {
         driver.shut_down();
     }
