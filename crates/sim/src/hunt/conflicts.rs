@@ -78,6 +78,25 @@ pub async fn taken_and_passed() -> Result<(), String> {
     stage.finish_with_sessions().await
 }
 
+/// One of two members does not get a write, and its writer's connection is lost; then that member is read.
+pub async fn unheard() -> Result<(), String> {
+    let (stage, [a, b], [writer, reader]) = enter(["writer", "reader"]).await;
+    until(&reader.write(0).done).await;
+    reader.be_quiet().await;
+    writer.cut_to(b, true);
+    let before = version(&stage, a, 0).await;
+    let write = writer.write(0);
+    changes(&stage, a, 0, before).await;
+    writer.lose_connection(b);
+    sleep(about_ms(3, 20)).await;
+    reader.reach_only(b);
+    reader.read_now(0..1).await;
+    stage.heal();
+    until(&write.done).await;
+    reader.read_again(0, 3).await;
+    stage.finish_with_sessions().await
+}
+
 /// A reader finds a write on one of two members, and cannot put it on the other one.
 pub async fn put_delayed() -> Result<(), String> {
     let (stage, [a, b], [writer, reader, other, third]) = enter(["writer", "reader", "other", "third"]).await;

@@ -240,6 +240,20 @@ pub async fn back_quietly() -> Result<(), String> {
     stage.finish_with_sessions().await
 }
 
+/// A replica comes back, is verified as a whole, and misses writes again.
+pub async fn back_again() -> Result<(), String> {
+    let (stage, [_, b], [writer, reader]) = enter(["writer", "reader"]).await;
+    for _ in 0..2 {
+        miss_writes(&stage, &writer, b).await;
+        stage.bed.start_node(b);
+        becomes(&stage, b, Role::InSync).await;
+    }
+    reader.reach_only(b);
+    reader.read_now(chunk_blocks()).await;
+    stage.heal();
+    stage.finish_with_sessions().await
+}
+
 /// What a source has sent arrives only after the replica was evicted and came back, and the blocks were written
 /// meanwhile.
 pub async fn reply_of_before() -> Result<(), String> {

@@ -61,6 +61,8 @@ scripts! {
     TakenByOne => conflicts::taken_by_one();
     /// Likewise, and the writer says what is complete before it says anything else.
     TakenAndPassed => conflicts::taken_and_passed();
+    /// One of two members does not get a write, and all that its writer hears of it is that the connection is lost.
+    Unheard => conflicts::unheard();
     /// A reader finds a write on one of two members, and cannot put it on the other one.
     PutDelayed => conflicts::put_delayed();
     /// Of a request of two blocks one meets a newer write.
@@ -85,6 +87,8 @@ scripts! {
     DebrisOfOlder => returns::debris(true);
     /// Nobody writes while a replica comes back.
     BackQuietly => returns::back_quietly();
+    /// Likewise, a second time.
+    BackAgain => returns::back_again();
     /// What a source has sent arrives after the replica was evicted and came back.
     ReplyOfBefore => returns::reply_of_before();
     /// A replica that has verified everything cannot say so, is evicted and comes back.

@@ -22,6 +22,10 @@ pub const VOLUME: &str = "prey";
 /// How long an operation of a sound drive takes at most.
 pub const DISK_LATENCY_HIGH: Duration = Duration::from_micros(100);
 
+/// After how long the log of a drive says of a batch that it is durable: a later batch does, or an empty one once the
+/// store has been idle for 10 ms, and it takes the drive a few operations.
+const DURABLE_SAYS_LOG_AFTER: Duration = Duration::from_millis(12);
+
 /// Virtual time within which operations end once everything is healed: a few connection attempts.
 const OPERATIONS_END_WITHIN: Duration = Duration::from_secs(6);
 
@@ -176,7 +180,8 @@ impl Stage {
         });
     }
 
-    /// Flips a bit of the newest data of a block on a node's disks, and cuts the node's power.
+    /// Flips a bit of the newest data of a block on a node's disks, and cuts the node's power once the log says of that
+    /// data that it was durable: before, it cannot be told from data that never arrived.
     pub async fn rot_something(&self, node: usize) {
         let newest = self.history.fresh_value();
         for value in (newest.saturating_sub(40)..newest).rev() {
@@ -184,6 +189,7 @@ impl Stage {
                 break;
             }
         }
+        sleep(DURABLE_SAYS_LOG_AFTER).await;
         self.bed.kill_node(node, Crash::PowerCut);
         sleep(Duration::from_millis(1)).await;
         self.bed.start_node(node);

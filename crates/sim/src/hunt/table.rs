@@ -179,7 +179,7 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[RetryOnAnySuperseded], Scenario::Script(Script::TakenByOne), 20),
     hunt(&[SupersededSuffices], BEHIND, 40),
     hunt(&[CounterNotRaised], FAR_BEHIND, 40),
-    hunt(&[SilenceIsAnAnswer], CONFLICTS, 40),
+    hunt(&[SilenceIsAnAnswer], Scenario::Script(Script::Unheard), 20),
     hunt(&[NewVersionAfterEpoch], EVICTIONS, 100),
     protected(
         &[AppliedForgotten],
@@ -244,7 +244,7 @@ pub const HUNTS: &[Hunt] = &[
         Scenario::Stranded(Stranded::ByForgetfulPeer),
         "the lease: before it has a new one it vouches for nobody, and with it comes the list of those who are being evicted",
     ),
-    hunt(&[StintKeepsVerified], RESYNCS, 20),
+    hunt(&[StintKeepsVerified], Scenario::Script(Script::BackAgain), 20),
     protected(
         &[StintKeepsMarks],
         Scenario::Script(Script::MarkOfBefore),
