@@ -1,9 +1,9 @@
 //! Buffers: aligned for direct I/O, cheap to share, recycled per thread.
 
 use crate::pinned::Pinned;
-use crate::shm::Receiver;
+use crate::shm::{Receiver, Sender};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut, Range};
@@ -40,7 +40,9 @@ struct Block {
 enum Lender {
     Pinned(Rc<Pinned>),
     /// The receiving end of a connection through shared memory.
-    Shared(Rc<Receiver>),
+    Received(Rc<Receiver>),
+    /// The sending end, and whether it has been sent: then the other end has it.
+    Outgoing(Rc<Sender>, Cell<bool>),
 }
 
 impl Block {
@@ -66,7 +68,9 @@ impl Drop for Block {
     fn drop(&mut self) {
         match &self.lender {
             Some(Lender::Pinned(pinned)) => pinned.give_back(self.start, self.capacity),
-            Some(Lender::Shared(receiver)) => receiver.give_back(self.start, self.capacity),
+            Some(Lender::Received(receiver)) => receiver.give_back(self.start, self.capacity),
+            Some(Lender::Outgoing(_, sent)) if sent.get() => {}
+            Some(Lender::Outgoing(sender, _)) => sender.put_back(self.start),
             // SAFETY: `start` came from `alloc_zeroed` with this layout and nobody else owns it.
             None => unsafe { dealloc(self.start.as_ptr(), Self::layout(self.capacity)) },
         }
@@ -146,6 +150,13 @@ impl BufMut {
     pub(crate) fn pinned(lender: &Rc<Pinned>, len: usize) -> Option<Self> {
         let (start, capacity) = lender.take(len)?;
         let block = Block { start, capacity, lender: Some(Lender::Pinned(lender.clone())) };
+        Some(BufMut { block: Hold::new(block), len })
+    }
+
+    /// The same, in memory that is shared with the other end of a connection; `None` if there is none of this length left.
+    pub(crate) fn outgoing(sender: &Rc<Sender>, len: usize) -> Option<Self> {
+        let lender = Some(Lender::Outgoing(sender.clone(), Cell::new(false)));
+        let block = Block { start: sender.lend(len)?, capacity: len, lender };
         Some(BufMut { block: Hold::new(block), len })
     }
 
@@ -237,7 +248,7 @@ impl Buf {
     /// `len` bytes from `start` must be there as long as the receiver is. Should the other end write to them, against
     /// the rules, they change: users may copy and sum them, but not rely on two looks being the same.
     pub(crate) unsafe fn lent(receiver: Rc<Receiver>, start: NonNull<u8>, len: usize) -> Buf {
-        let block = Block { start, capacity: len, lender: Some(Lender::Shared(receiver)) };
+        let block = Block { start, capacity: len, lender: Some(Lender::Received(receiver)) };
         Buf { block: Hold::new(block), start: 0, len }
     }
 
@@ -254,6 +265,25 @@ impl Buf {
     pub fn is_aligned(&self) -> bool {
         (self.as_ptr() as usize).is_multiple_of(IO_ALIGN)
     }
+}
+
+/// If these, one behind the other, are the beginning of a block that this sender has lent, and nobody else uses that block:
+/// gives it up, so that it can be sent, and says where it is. From here on the other end has it.
+pub(crate) fn hand_over(parts: &[Buf], sender: &Rc<Sender>) -> Option<NonNull<u8>> {
+    let block: &Rc<Block> = &parts.first()?.block.0;
+    let Some(Lender::Outgoing(lender, sent)) = &block.lender else { return None };
+    let mut end = 0;
+    for part in parts {
+        if !Rc::ptr_eq(&part.block.0, block) || part.start != end {
+            return None;
+        }
+        end += part.len;
+    }
+    // Those who look at these bytes while they are sent, and nobody later.
+    if !Rc::ptr_eq(lender, sender) || Rc::strong_count(block) != parts.len() || sent.replace(true) {
+        return None;
+    }
+    Some(block.start)
 }
 
 impl Deref for Buf {

@@ -3,7 +3,7 @@
 use crate::mem::Mem;
 use crate::sim::DiskHandle;
 use crate::uring::DriveFile;
-use crate::{Buf, BufMut, IO_ALIGN};
+use crate::{Buf, BufMut, IO_ALIGN, Landing};
 use std::io;
 use std::rc::Rc;
 
@@ -75,10 +75,22 @@ impl Drive {
     /// # Errors
     /// Those of the drive; `UnexpectedEof` past its end, `InvalidInput` if not aligned.
     pub async fn read(&self, offset: u64, len: usize) -> io::Result<BufMut> {
+        self.read_to(offset, len, &Landing::default()).await
+    }
+
+    /// Reads `len` bytes to where they need not be copied to be sent, if there is room.
+    ///
+    /// # Errors
+    /// As [`Drive::read`].
+    pub async fn read_to(&self, offset: u64, len: usize, landing: &Landing) -> io::Result<BufMut> {
         self.check(offset, len as u64)?;
         match &self.0.medium {
-            Medium::File(file) => file.read(offset, len).await,
-            Medium::Mem(mem) => Ok(mem.read(offset, len)),
+            Medium::File(file) => file.read(offset, landing.buffer(len), len).await,
+            Medium::Mem(mem) => {
+                let mut buf = landing.buffer(len).unwrap_or_else(|| BufMut::aligned(len));
+                mem.read(offset, &mut buf);
+                Ok(buf)
+            }
             Medium::Sim(disk) => disk.read(offset, len).await,
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::shm::{Endpoint, ShmReader, ShmWriter};
 use crate::sync::Notify;
-use crate::{Buf, ByteReader, Stream, spawn};
+use crate::{Buf, ByteReader, Landing, Stream, spawn};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
@@ -267,6 +267,14 @@ impl FrameWriter {
     /// Whether it goes through shared memory.
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self.0, Sink::Shared(_))
+    }
+
+    /// Where to read what is to be sent here.
+    pub(crate) fn landing(&self) -> Landing {
+        match &self.0 {
+            Sink::Stream(_) => Landing::default(),
+            Sink::Shared(shared) => shared.landing(),
+        }
     }
 
     /// Frames sent that the connection has not taken yet.

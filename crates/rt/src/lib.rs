@@ -12,6 +12,7 @@ pub mod coverage;
 mod drive;
 mod executor;
 mod frame;
+mod landing;
 mod link;
 mod mem;
 mod mutation;
@@ -32,6 +33,7 @@ pub use byte_reader::ByteReader;
 pub use drive::{Drive, OpenOptions};
 pub use executor::{Cancelled, JoinHandle, block_on, breathe, spawn, yield_now};
 pub use frame::{Frame, FrameError, FrameReader, FrameWriter};
+pub use landing::Landing;
 pub use link::{Link, LinkError};
 #[cfg(feature = "mutations")]
 pub use mutation::Broken;

@@ -45,12 +45,10 @@ impl Mem {
         unsafe { self.start.as_ptr().add(offset) }
     }
 
-    pub(crate) fn read(&self, offset: u64, len: usize) -> BufMut {
-        let mut buf = BufMut::aligned(len);
-        let from = self.at(offset, len);
-        // SAFETY: `from` has `len` bytes, `buf` too, and they cannot overlap.
-        unsafe { std::ptr::copy_nonoverlapping(from, buf.as_mut_ptr(), len) };
-        buf
+    pub(crate) fn read(&self, offset: u64, buf: &mut BufMut) {
+        let from = self.at(offset, buf.len());
+        // SAFETY: `from` has as many bytes as `buf`, and they cannot overlap.
+        unsafe { std::ptr::copy_nonoverlapping(from, buf.as_mut_ptr(), buf.len()) };
     }
 
     pub(crate) fn write(&self, offset: u64, data: &[Buf]) {

@@ -3,7 +3,7 @@
 use crate::executor::{LocalFuture, start};
 use crate::frame::{Frame, FrameReader, FrameWriter};
 use crate::shm::{self, Door};
-use crate::{Buf, Instant, Listener, now, spawn, timeout};
+use crate::{Buf, Instant, Landing, Listener, now, spawn, timeout};
 use pin_project_lite::pin_project;
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -50,6 +50,8 @@ pub struct Request {
     pub body: Buf,
     /// Whether the peer wants no answer.
     pub one_way: bool,
+    /// Where to read what the answer carries.
+    pub landing: Landing,
 }
 
 /// What is sent back.
@@ -263,7 +265,11 @@ async fn serve_requests<H: Handler>(
             return;
         }
         let Frame { envelope, head, body } = frame;
-        let request = Request { kind, number: envelope.number(), head, body, one_way };
+        let landing = match kind {
+            Kind::Read => writer.landing(),
+            _ => Landing::default(),
+        };
+        let request = Request { kind, number: envelope.number(), head, body, one_way, landing };
         in_flight.begin(one_way);
         let mut work: LocalFuture = Box::pin(Answering {
             work: handler.clone().handle(peer.clone(), request),

@@ -10,7 +10,7 @@ use crate::state::within;
 use crate::store::Store;
 use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::join_all;
-use weft_rt::{Buf, Drive, Mutation, mutated};
+use weft_rt::{Buf, Drive, Landing, Mutation, mutated};
 use weft_types::limits::REQUEST_BLOCKS_MAX;
 use weft_types::{BLOCK_SIZE, BlockRange, GroupId, ObjectId, Version};
 use weft_wire::crc32c;
@@ -69,10 +69,24 @@ impl Store {
         object: ObjectId,
         range: BlockRange,
     ) -> Result<Vec<Extent>, StoreError> {
+        self.read_to(group, object, range, &Landing::default()).await
+    }
+
+    /// Likewise, to where the data need not be copied to be sent.
+    ///
+    /// # Errors
+    /// As [`Store::read`].
+    pub async fn read_to(
+        &self,
+        group: GroupId,
+        object: ObjectId,
+        range: BlockRange,
+        landing: &Landing,
+    ) -> Result<Vec<Extent>, StoreError> {
         if range.count > REQUEST_BLOCKS_MAX {
             return Err(StoreError::Invalid { reason: "the read is longer than one request may be" });
         }
-        self.read_where(group, object, range, |_| true).await
+        self.read_where(group, object, range, landing, |_| true).await
     }
 
     /// Like [`Store::versions`], but with the data of what is open: versions that may be on this drive alone.
@@ -85,7 +99,7 @@ impl Store {
         object: ObjectId,
         range: BlockRange,
     ) -> Result<Vec<Extent>, StoreError> {
-        self.read_where(group, object, range, |found| found.open).await
+        self.read_where(group, object, range, &Landing::default(), |found| found.open).await
     }
 
     /// Reads the data of some of the runs.
@@ -94,6 +108,7 @@ impl Store {
         group: GroupId,
         object: ObjectId,
         range: BlockRange,
+        landing: &Landing,
         is_wanted: impl Fn(&Found) -> bool,
     ) -> Result<Vec<Extent>, StoreError> {
         let pin = self.engine.pin();
@@ -101,8 +116,11 @@ impl Store {
         let jobs = jobs_of(&found, &is_wanted);
         let results: Vec<Option<Buf>> = match &jobs[..] {
             [] => Vec::new(),
-            [job] => vec![read_job(&self.engine.drive, job).await],
-            jobs => join_all(jobs.iter().map(|job| read_job(&self.engine.drive, job))).await,
+            [job] => vec![read_job(&self.engine.drive, job, landing).await],
+            jobs => {
+                let own = Landing::default();
+                join_all(jobs.iter().map(|job| read_job(&self.engine.drive, job, &own))).await
+            }
         };
         let mut datas = vec![Buf::empty(); found.len()];
         let mut bytes = 0;
@@ -281,12 +299,13 @@ fn jobs_of(found: &[Found], is_wanted: impl Fn(&Found) -> bool) -> Vec<Job> {
 }
 
 /// Reads a job's bytes; `None` if the drive cannot.
-async fn read_job(drive: &Drive, job: &Job) -> Option<Buf> {
+async fn read_job(drive: &Drive, job: &Job, landing: &Landing) -> Option<Buf> {
     let len = job.blocks as usize * BLOCK_SIZE;
-    drive.read(job.place.offset(), len).await.ok().map(|data| data.freeze())
+    drive.read_to(job.place.offset(), len, landing).await.ok().map(|data| data.freeze())
 }
 
-/// Reads one block that did not verify as part of a longer read; `None` if it does not verify now either.
+/// Reads one block that did not verify as part of a longer read, to memory of our own; `None` if it does not verify now
+/// either.
 async fn read_block(drive: &Drive, place: Place, crc: u32) -> Option<Buf> {
     let data = drive.read(place.offset(), BLOCK_SIZE).await.ok()?;
     (crc32c(&data) == crc).then(|| data.freeze())

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::Mutex;
-use weft_rt::{Addr, Answer, Buf, BufMut, Handler, Instant, Link, Peer, Request, now, timeout};
+use weft_rt::{Addr, Answer, Buf, BufMut, Handler, Instant, Landing, Link, Peer, Request, now, timeout};
 use weft_types::{DriveId, with_causes};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
@@ -145,7 +145,9 @@ impl Target {
     async fn call_self(&self, kind: Kind, head: Vec<u8>, body: Vec<Buf>) -> Reply {
         let role = PeerRole::Target(self.node().unwrap_or_default());
         let peer = Rc::new(Peer { role, name: self.options.node_name.clone(), since: now() });
-        let request = Request { kind, number: 0, head: Buf::from(head), body: gather(body), one_way: false };
+        let landing = Landing::default();
+        let request =
+            Request { kind, number: 0, head: Buf::from(head), body: gather(body), one_way: false, landing };
         // Boxed, because serving a request may lead to asking a peer again.
         let answer: Answer = Box::pin(self.shared().handle(peer, request)).await;
         Reply { status: answer.status, head: Buf::from(answer.head), body: gather(answer.body) }

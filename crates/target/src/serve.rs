@@ -100,7 +100,7 @@ impl Target {
         // stint, or of a group that was dropped, so it is admitted again before it is answered.
         drop(admitted);
         let extents = match request.kind {
-            Kind::Read => drive.store.read(head.group, head.object, head.range).await,
+            Kind::Read => drive.store.read_to(head.group, head.object, head.range, &request.landing).await,
             _ => drive.store.versions(head.group, head.object, head.range).await,
         };
         let took = start.elapsed();

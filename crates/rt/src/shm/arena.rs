@@ -1,5 +1,6 @@
-//! Which pages of the body area are in use: the sender's own book, which the other end never sees. The lowest free
-//! pages go out first, so that few are ever touched, and those are in the cache.
+//! Which pages of the body area are in use: the sender's own book, which the other end never sees. A piece is taken,
+//! filled, and handed to the other end, which gives it back. The lowest free pages are taken first, so that few are ever
+//! touched, and those are in the cache.
 
 use super::region::PAGES;
 
@@ -11,16 +12,18 @@ pub(super) struct Arena {
     free: [u64; WORDS],
     /// How many pages a piece has, by its first; 0 where none begins.
     pieces: Box<[u16]>,
+    /// A bit for each page: set if a piece begins there that the other end has.
+    handed: [u64; WORDS],
     out: u64,
 }
 
 impl Arena {
     /// All pages are free.
     pub(super) fn new() -> Arena {
-        Arena { free: [u64::MAX; WORDS], pieces: vec![0; PAGES].into(), out: 0 }
+        Arena { free: [u64::MAX; WORDS], pieces: vec![0; PAGES].into(), handed: [0; WORDS], out: 0 }
     }
 
-    /// Pieces that are in use.
+    /// Pieces that the other end has.
     pub(super) fn out(&self) -> u64 {
         self.out
     }
@@ -33,7 +36,6 @@ impl Arena {
             self.free[page / 64] &= !(1 << (page % 64));
         }
         self.pieces[first] = count as u16;
-        self.out += 1;
         Some(first as u32)
     }
 
@@ -60,15 +62,47 @@ impl Arena {
         None
     }
 
-    /// Gives back the piece that begins at a page; false if none does.
+    /// The other end has the piece that begins at a page from now on.
+    ///
+    /// # Panics
+    /// If none that was taken does, or it has it already.
+    pub(super) fn hand_over(&mut self, first: u32) {
+        let first = first as usize;
+        assert!(self.pieces[first] > 0 && !self.is_handed(first), "page {first} is not ours to hand over");
+        self.handed[first / 64] |= 1 << (first % 64);
+        self.out += 1;
+    }
+
+    /// The other end gives back the piece that begins at a page; false if it has none there.
     pub(super) fn give_back(&mut self, first: u32) -> bool {
         let first = first as usize;
-        let Some(count) = self.pieces.get_mut(first).filter(|count| **count > 0) else { return false };
-        for page in first..first + usize::from(std::mem::take(count)) {
+        if first >= PAGES || !self.is_handed(first) {
+            return false;
+        }
+        self.handed[first / 64] &= !(1 << (first % 64));
+        self.out -= 1;
+        self.free(first);
+        true
+    }
+
+    /// A piece that was taken is not needed after all.
+    ///
+    /// # Panics
+    /// If the other end has it, or none that was taken begins there.
+    pub(super) fn put_back(&mut self, first: u32) {
+        let first = first as usize;
+        assert!(self.pieces[first] > 0 && !self.is_handed(first), "page {first} is not ours to put back");
+        self.free(first);
+    }
+
+    fn is_handed(&self, first: usize) -> bool {
+        self.handed[first / 64] & 1 << (first % 64) != 0
+    }
+
+    fn free(&mut self, first: usize) {
+        for page in first..first + usize::from(std::mem::take(&mut self.pieces[first])) {
             self.free[page / 64] |= 1 << (page % 64);
         }
-        self.out -= 1;
-        true
     }
 }
 
@@ -76,7 +110,7 @@ impl Arena {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
     proptest! {
         #[test]
@@ -85,11 +119,17 @@ mod tests {
         ) {
             let mut arena = Arena::new();
             let mut model: BTreeMap<usize, usize> = BTreeMap::new();
+            let mut handed = BTreeSet::new();
             for (count, which, gives) in steps {
                 if gives && !model.is_empty() {
                     let first = *which.get(&model.keys().copied().collect::<Vec<_>>());
                     model.remove(&first);
-                    prop_assert!(arena.give_back(first as u32));
+                    if handed.remove(&first) {
+                        prop_assert!(arena.give_back(first as u32));
+                    } else {
+                        prop_assert!(!arena.give_back(first as u32), "the other end has no such piece");
+                        arena.put_back(first as u32);
+                    }
                     prop_assert!(!arena.give_back(first as u32), "a piece comes back once");
                 } else {
                     let mut gap = 0;
@@ -102,8 +142,12 @@ mod tests {
                     let found = arena.take(count).map(|first| first as usize);
                     prop_assert_eq!(found, fits);
                     found.map(|first| model.insert(first, count));
+                    if let Some(first) = found.filter(|_| count % 3 > 0) {
+                        arena.hand_over(first as u32);
+                        handed.insert(first);
+                    }
                 }
-                prop_assert_eq!(arena.out(), model.len() as u64);
+                prop_assert_eq!(arena.out(), handed.len() as u64);
             }
             prop_assert!(!arena.give_back(PAGES as u32));
         }

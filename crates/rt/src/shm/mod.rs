@@ -17,17 +17,18 @@ mod sender;
 
 pub use door::{Door, connect_door};
 pub(crate) use receiver::Receiver;
+pub(crate) use sender::Sender;
 
 use crate::executor::{JoinHandle, spawn, with_core};
 use crate::frame::{Frame, FrameError};
 use crate::net::Stream;
 use crate::sync::Notify;
 use crate::uring::SocketStream;
-use crate::{Buf, BufMut};
+use crate::{Buf, BufMut, Landing};
 use bell::Bell;
 use receiver::Record;
 use region::Direction;
-use sender::{Outgoing, Sender};
+use sender::Outgoing;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -80,7 +81,7 @@ fn wants(flag: &AtomicU32) -> bool {
 
 /// One end of a connection.
 pub(crate) struct Endpoint {
-    sender: Sender,
+    sender: Rc<Sender>,
     receiver: Rc<Receiver>,
     /// Shows whether the other end is there.
     stream: Stream,
@@ -392,6 +393,11 @@ impl ShmWriter {
         self.end.send(Outgoing::new(front, body));
     }
 
+    /// Where bodies land that need not be copied to be sent here.
+    pub(crate) fn landing(&self) -> Landing {
+        Landing::shared(self.end.sender.clone())
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.end.gone.get()
     }
@@ -499,6 +505,57 @@ mod tests {
         .unwrap();
     }
 
+    /// Bodies that lie in the pages already go out as they are, whole or their beginnings, in parts or not; one that
+    /// somebody else looks at is copied, one of another connection as well, and one that is never sent leaves its pages.
+    #[test]
+    fn what_is_read_to_shared_memory_is_not_copied() {
+        block_on(async {
+            let (left, right, _) = pair();
+            let ((_left, writer), (mut reader, _right)) = (left.clone().split(), right.split());
+            let (other, ..) = pair();
+            let free = |len| left.sender.lend(len).inspect(|at| left.sender.put_back(*at));
+            let lowest = free(PAGE).unwrap();
+            let mut kept = VecDeque::new();
+            for i in 0..3000 {
+                let len = 1 + random_below(5 * PAGE as u64) as usize;
+                let lender = if i % 7 == 0 { &other } else { &left };
+                let mut whole = Landing::shared(lender.sender.clone()).buffer(len).unwrap();
+                whole.copy_from_slice(&body(len, i));
+                let (whole, at) = (whole.freeze(), random_below(len as u64 + 1) as usize);
+                let parts = match i % 4 {
+                    0 => vec![whole.clone()],
+                    1 => vec![whole.slice(0..at), whole.slice(at..len)],
+                    2 => vec![whole.slice(0..at)],
+                    _ => vec![whole.slice(at..len), whole.slice(0..at)],
+                };
+                let sent: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+                let (start, is_kept) = (whole.as_ptr(), i % 5 == 0);
+                if is_kept {
+                    kept.push_back((i, whole.clone()));
+                }
+                drop(whole);
+                if i % 11 > 0 {
+                    send(&writer, Kind::Read, b"", parts);
+                    let found = reader.next().await.unwrap().unwrap().body;
+                    assert_eq!(found[..], sent[..], "frame {i}");
+                    let in_place = i % 7 > 0 && i % 4 < 3 && !is_kept && !found.is_empty();
+                    assert!(found.as_ptr() == start || !in_place, "frame {i} was copied");
+                }
+                if kept.len() > 30 {
+                    let (i, kept) = kept.pop_front().unwrap();
+                    assert_eq!(kept[..], body(kept.len(), i)[..], "what is kept stays as it was");
+                }
+            }
+            kept.clear();
+            left.sender.collect().unwrap();
+            assert_eq!(free(PAGE), Some(lowest), "all pages are free again");
+            assert!(free(PIECE_MAX).is_some() && free(PIECE_MAX + 1).is_none());
+            let lent: Vec<_> = std::iter::from_fn(|| left.sender.lend(PIECE_MAX)).collect();
+            assert_eq!(lent.len(), PAGES * PAGE / PIECE_MAX);
+        })
+        .unwrap();
+    }
+
     #[test]
     fn what_was_sent_before_the_end_is_read_and_then_the_end() {
         block_on(async {
@@ -569,7 +626,7 @@ mod tests {
     fn a_sender_that_is_lied_to_ends_the_connection() {
         // What it says, and frames of which that many use up all room: pages, or the ring.
         type Lie = (&'static str, fn(&Direction), (usize, usize));
-        let lies: [Lie; 3] = [
+        let lies: [Lie; 4] = [
             ("freed more", |d| d.positions().freed.0.store(99, Release), (8, PIECE_MAX)),
             (
                 "frees what was not sent",
@@ -579,11 +636,21 @@ mod tests {
                 },
                 (8, PIECE_MAX),
             ),
+            (
+                "frees what was not sent",
+                |d| {
+                    // A page that was taken for what is to be sent.
+                    d.free_entry(0).store(0, Relaxed);
+                    d.positions().freed.0.store(1, Release);
+                },
+                (8, PIECE_MAX),
+            ),
             ("taken what was not sent", |d| d.positions().taken.0.store(1 << 40, Release), (16 << 10, 0)),
         ];
         for (what, lie, (head, len)) in lies {
             block_on(async move {
                 let (left, _right, region) = pair();
+                let _lent = left.sender.lend(PAGE);
                 let (_reader, writer) = left.split();
                 for _ in 0..20 {
                     send(&writer, Kind::Read, &vec![7; head], vec![body(len, 3)]);

@@ -1,4 +1,5 @@
-//! The end of a direction that sends: bodies into pages, then a record about them into the ring.
+//! The end of a direction that sends: bodies into pages, unless they lie there already, then a record about them into
+//! the ring.
 //!
 //! A record is four numbers of 32 bits (bytes of the front, first page of the piece of body, bytes of the piece, zero)
 //! and the front: envelope and head of a frame, nothing in the record of a later piece. What the other end says of
@@ -8,8 +9,9 @@ use super::arena::Arena;
 use super::bell::Bell;
 use super::region::{Direction, FRONTS_BYTES, PAGE, PIECE_MAX, RECORD_ALIGN};
 use super::{Stranger, wants};
-use crate::Buf;
+use crate::{Buf, buf};
 use std::cell::{Cell, RefCell};
+use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
@@ -38,6 +40,16 @@ impl Outgoing {
         Outgoing { front, body, at: (0, 0), left }
     }
 
+    /// Where the whole body lies, if that is in pages of this sender. They are not ours any more then.
+    fn hand_over(&mut self, sender: &Rc<Sender>) -> Option<NonNull<u8>> {
+        if self.left == 0 || self.left > PIECE_MAX || self.at != (0, 0) {
+            return None;
+        }
+        let start = buf::hand_over(&self.body, sender)?;
+        self.left = 0;
+        Some(start)
+    }
+
     /// Copies the next `len` bytes of the body to `to`.
     ///
     /// # Safety
@@ -58,7 +70,7 @@ impl Outgoing {
 }
 
 /// The sending end.
-pub(super) struct Sender {
+pub(crate) struct Sender {
     direction: Direction,
     bell: Rc<Bell>,
     arena: RefCell<Arena>,
@@ -70,8 +82,8 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    pub(super) fn new(direction: Direction, bell: Rc<Bell>) -> Sender {
-        Sender {
+    pub(super) fn new(direction: Direction, bell: Rc<Bell>) -> Rc<Sender> {
+        Rc::new(Sender {
             direction,
             bell,
             arena: RefCell::new(Arena::new()),
@@ -79,24 +91,48 @@ impl Sender {
             taken: Cell::new(0),
             freed: Cell::new(0),
             before_collection: Cell::new(SENDS_PER_COLLECTION),
+        })
+    }
+
+    /// Pages for `len` bytes that are to be sent from where they are; `None` if there is no room for so many in one piece.
+    pub(crate) fn lend(&self, len: usize) -> Option<NonNull<u8>> {
+        if len == 0 || len > PIECE_MAX {
+            return None;
         }
+        // Should the other end break the rules, a later look finds that again.
+        let page = self.take_pages(len.div_ceil(PAGE)).ok()??;
+        Some(self.direction.page(page as usize, len))
+    }
+
+    /// Takes back pages that were not sent.
+    pub(crate) fn put_back(&self, start: NonNull<u8>) {
+        self.arena.borrow_mut().put_back(self.direction.page_at(start) as u32);
     }
 
     /// Sends as much of a frame as there is room for; whether that was all.
     ///
     /// # Errors
     /// If the other end breaks the rules.
-    pub(super) fn send(&self, frame: &mut Outgoing) -> Result<bool, Stranger> {
+    pub(super) fn send(self: &Rc<Self>, frame: &mut Outgoing) -> Result<bool, Stranger> {
         loop {
             let piece = frame.left.min(PIECE_MAX);
             let record = (FIXED_BYTES + frame.front.len()).next_multiple_of(RECORD_ALIGN);
             if !self.has_room_for(record)? {
                 return Ok(false);
             }
-            let Some(page) = self.take_pages(piece.div_ceil(PAGE))? else { return Ok(false) };
-            let to = self.direction.page(page as usize, piece);
-            // SAFETY: the pages are ours until the other end frees them, and have room for the piece.
-            unsafe { frame.copy(to.as_ptr(), piece) };
+            let page = match frame.hand_over(self) {
+                Some(start) => self.direction.page_at(start) as u32,
+                None => {
+                    let Some(page) = self.take_pages(piece.div_ceil(PAGE))? else { return Ok(false) };
+                    let to = self.direction.page(page as usize, piece);
+                    // SAFETY: the pages are ours until they are handed over, and have room for the piece.
+                    unsafe { frame.copy(to.as_ptr(), piece) };
+                    page
+                }
+            };
+            if piece > 0 {
+                self.arena.borrow_mut().hand_over(page);
+            }
             let mut fixed = [0; FIXED_BYTES];
             let numbers = [frame.front.len() as u32, page, piece as u32];
             for (bytes, number) in fixed.chunks_exact_mut(4).zip(numbers) {
@@ -157,7 +193,7 @@ impl Sender {
     }
 
     /// Takes back what the other end has freed.
-    fn collect(&self) -> Result<(), Stranger> {
+    pub(super) fn collect(&self) -> Result<(), Stranger> {
         self.before_collection.set(SENDS_PER_COLLECTION);
         let freed = self.direction.positions().freed.0.load(Acquire);
         let mut arena = self.arena.borrow_mut();

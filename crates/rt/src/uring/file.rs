@@ -58,8 +58,9 @@ impl DriveFile {
         self.len
     }
 
-    pub(crate) async fn read(&self, offset: u64, len: usize) -> io::Result<BufMut> {
-        let mut buf = with_driver(|driver| driver.buffer(len));
+    /// Reads `len` bytes to a buffer of that length, or to one that is found for them.
+    pub(crate) async fn read(&self, offset: u64, buf: Option<BufMut>, len: usize) -> io::Result<BufMut> {
+        let mut buf = buf.unwrap_or_else(|| with_driver(|driver| driver.buffer(len)));
         let mut done = 0;
         while done < len {
             let n = (len - done).min(OPERATION_BYTES_MAX) as u32;
