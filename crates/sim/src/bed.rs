@@ -734,6 +734,11 @@ impl Bed {
         if let Some((n, at)) = self.to_replace.borrow().iter().find(|(n, _)| !self.nodes[*n].is_lost()) {
             return Err(format!("drive {at} of node {n} is to be replaced"));
         }
+        // The manager may not have heard of it yet.
+        let is_listed = |old: &DriveId| map.groups.values().any(|g| g.slot_of(*old).is_some());
+        if let Some((old, _)) = self.replaced.borrow().iter().find(|(old, _)| is_listed(old)) {
+            return Err(format!("{old} was replaced, and is still a member"));
+        }
         let failed = |d: &DriveId| map.drives.get(d).is_some_and(|d| d.state == DriveState::Failed);
         let present = self.nodes.iter().filter(|n| !n.is_lost()).flat_map(|n| n.drives_now());
         if let Some(drive) = { present }.find(failed) {
