@@ -1,9 +1,11 @@
 //! A cache under a byte budget, with second-chance eviction (the clock algorithm: near to least recently
 //! used, and a hit only sets a bit).
 
-use foldhash::fast::FixedState;
 use std::collections::{HashMap, VecDeque};
-use std::hash::Hash;
+use std::hash::{BuildHasherDefault, DefaultHasher, Hash};
+
+/// A hasher without random keys, so that two runs do the same; the map is never iterated.
+type FixedState = BuildHasherDefault<DefaultHasher>;
 
 /// Bytes that an entry costs beside its value: the map's slot and the queue's.
 const OVERHEAD_BYTES: usize = 96;
@@ -22,7 +24,6 @@ struct Entry<V> {
 
 /// A cache of values that cost bytes.
 pub(crate) struct Cache<K, V> {
-    /// Never iterated. The hash has no random keys, so that two runs do the same.
     map: HashMap<K, Entry<V>, FixedState>,
     queue: VecDeque<(K, u64)>,
     bytes: usize,

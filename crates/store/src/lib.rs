@@ -23,7 +23,6 @@ mod label;
 mod leaf;
 mod locate;
 mod log;
-mod lookup_map;
 mod map;
 mod map_copy;
 mod open_set;

@@ -3,7 +3,6 @@
 
 use crate::cache::Cache;
 use crate::leaf::{Leaf, LeafKey};
-use crate::lookup_map::LookupMap;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -55,8 +54,8 @@ impl Held {
 
 /// The block map as far as it is in RAM.
 pub(crate) struct BlockMap {
-    dirty: LookupMap<LeafKey, Held>,
-    frozen: LookupMap<LeafKey, Held>,
+    dirty: BTreeMap<LeafKey, Held>,
+    frozen: BTreeMap<LeafKey, Held>,
     /// Never holds a key that is dirty or frozen.
     clean: Cache<LeafKey, Rc<Leaf>>,
     dirty_bytes: usize,
@@ -67,8 +66,8 @@ impl BlockMap {
     /// An empty map with this budget for clean leaves.
     pub(crate) fn new(clean_bytes: usize) -> Self {
         BlockMap {
-            dirty: LookupMap::default(),
-            frozen: LookupMap::default(),
+            dirty: BTreeMap::new(),
+            frozen: BTreeMap::new(),
             clean: Cache::new(clean_bytes),
             dirty_bytes: 0,
             frozen_bytes: 0,
@@ -77,7 +76,7 @@ impl BlockMap {
 
     /// Whether the leaf is in RAM.
     pub(crate) fn is_loaded(&self, key: &LeafKey) -> bool {
-        self.dirty.contains(key) || self.frozen.contains(key) || self.clean.contains(key)
+        self.dirty.contains_key(key) || self.frozen.contains_key(key) || self.clean.contains(key)
     }
 
     /// The leaf, if it is in RAM.
@@ -125,14 +124,19 @@ impl BlockMap {
         durable: u64,
         change: impl FnOnce(&mut Leaf) -> T,
     ) -> T {
-        let (frozen, clean) = (&self.frozen, &mut self.clean);
-        let held = self.dirty.get_or_insert_with(key, || match frozen.get(&key) {
-            Some(held) => Held { bytes: 0, ..held.clone() },
-            None => {
-                let leaf = clean.remove(&key).expect("a leaf is loaded before it is changed");
-                Held { leaf, pending: Vec::new(), bytes: 0 }
+        let held = match self.dirty.entry(key) {
+            std::collections::btree_map::Entry::Occupied(slot) => slot.into_mut(),
+            std::collections::btree_map::Entry::Vacant(slot) => {
+                let held = match self.frozen.get(&key) {
+                    Some(held) => Held { bytes: 0, ..held.clone() },
+                    None => {
+                        let leaf = self.clean.remove(&key).expect("a leaf is loaded before it is changed");
+                        Held { leaf, pending: Vec::new(), bytes: 0 }
+                    }
+                };
+                slot.insert(held)
             }
-        });
+        };
         let settled = held.pending.iter().take_while(|p| p.batch <= durable).count();
         held.pending.drain(..settled);
         held.pending.push(Pending { first, count, batch });
@@ -156,8 +160,8 @@ impl BlockMap {
     /// The frozen leaves are on the drive: those that did not change meanwhile become clean.
     pub(crate) fn thaw(&mut self) {
         self.frozen_bytes = 0;
-        for (key, held) in self.frozen.drain() {
-            if !self.dirty.contains(&key) {
+        for (key, held) in std::mem::take(&mut self.frozen) {
+            if !self.dirty.contains_key(&key) {
                 let bytes = held.leaf.ram_bytes();
                 self.clean.insert(key, held.leaf, bytes);
             }
@@ -192,7 +196,7 @@ impl BlockMap {
 
     /// Whether a change to this leaf adds one.
     pub(crate) fn is_dirty(&self, key: &LeafKey) -> bool {
-        self.dirty.contains(key)
+        self.dirty.contains_key(key)
     }
 
     /// How many leaves wait for the next checkpoint.
