@@ -1,6 +1,6 @@
 # Everything that people do with this tree. `make` alone lists it.
 .DEFAULT_GOAL := help
-.PHONY: help build package demo test soak mutations torture fuzz bench bench-repair bench-peers fmt clippy
+.PHONY: help build package demo test soak mutations torture fuzz bench bench-repair bench-where bench-peers fmt clippy
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ bench: ## Measure the data path beside the machine's own limit; writes bench.jso
 
 bench-repair: ## Measure resync, rebuild, scrubs and write amplification; writes repair.json and repair.html
 	@scripts/bench-repair.sh
+
+bench-where: ## Show where the processor time of requests goes, by layer; WHERE='--only 4K' is passed on; writes where.json
+	@scripts/bench-where.sh $(WHERE)
 
 bench-peers: ## Measure Weft beside other storage systems; PEERS='--install --peer NAME' is passed on; writes peers.json
 	@scripts/bench-peers.sh $(PEERS)

@@ -4,7 +4,7 @@
 # again. It starts no service, and changes no default toolchain.
 # For `peers` it installs all systems of bench/peers, some 300 MB, or with --with (several times if need be) those packages.
 #
-# usage: scripts/setup.sh [--for build|test|torture|fuzz|demo|bench|peers] [--with PACKAGE] [--dry-run]
+# usage: scripts/setup.sh [--for build|test|torture|fuzz|demo|bench|where|peers] [--with PACKAGE] [--dry-run]
 set -eu
 
 top=$(cd "$(dirname "$0")/.." && pwd)
@@ -28,7 +28,7 @@ while [ $# -gt 0 ]; do
     --with) with="$with ${2:-}"; shift; [ $# -eq 0 ] || shift ;;
     --dry-run) dry_run=yes; shift ;;
     *)
-      echo "usage: scripts/setup.sh [--for build|test|torture|fuzz|demo|bench|peers] [--with PACKAGE] [--dry-run]" >&2
+      echo "usage: scripts/setup.sh [--for build|test|torture|fuzz|demo|bench|where|peers] [--with PACKAGE] [--dry-run]" >&2
       exit 2
       ;;
   esac
@@ -49,6 +49,11 @@ need curl curl
 [ -f /etc/ssl/certs/ca-certificates.crt ] || want ca-certificates
 case $purpose in
   build | bench) ;;
+  where)
+    need python3 python3
+    # Ubuntu has a perf for each of its kernels, and a package for the newest one.
+    if grep -qx 'ID=ubuntu' /etc/os-release 2>/dev/null; then need perf linux-tools-generic; else need perf linux-perf; fi
+    ;;
   # libFuzzer is C++.
   fuzz) need c++ g++ ;;
   test)
@@ -61,7 +66,7 @@ case $purpose in
     need python3 python3; need fio fio; need ip iproute2; need unshare util-linux; need mount mount
     with=${with:-$peer_packages}
     ;;
-  *) echo "error: unknown purpose '$purpose': expected build, test, torture, fuzz, demo, bench or peers" >&2; exit 2 ;;
+  *) echo "error: unknown purpose '$purpose': expected build, test, torture, fuzz, demo, bench, where or peers" >&2; exit 2 ;;
 esac
 for package in $with; do
   dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q ' installed$' || want "$package"

@@ -3,6 +3,7 @@
 use crate::BenchError;
 use crate::affinity;
 use crate::bed::{Bed, BedOptions, NewVolume};
+use crate::drive_alone;
 use crate::idle;
 use crate::limit::{Limit, Shape};
 use crate::load::{Amount, Load};
@@ -144,6 +145,7 @@ async fn measure(options: &FiguresOptions) -> Result<Figures, BenchError> {
     }
     set_spin(Spin::Adaptive);
     reference.extend(self::reference(&cores, options.duration).await?);
+    let [drive_4k_per_s, drive_64k_per_s] = drive_reads(&cores, options.duration).await?;
     progress("idle fabric of four nodes");
     let idle_percent = idle::percent(&options.program).await?;
     let needed = REFERENCE_PER_S * REFERENCE_TOLERANCE;
@@ -156,6 +158,8 @@ async fn measure(options: &FiguresOptions) -> Result<Figures, BenchError> {
         reference_per_s,
         reference_needed_per_s: needed,
         void: reference_per_s < needed,
+        drive_4k_per_s,
+        drive_64k_per_s,
         idle_percent,
     };
     print!("{}", report::text(&facts, &rows));
@@ -285,6 +289,15 @@ async fn reference(cores: &Cores, duration: Duration) -> Result<Vec<f64>, BenchE
     }
     cores.unpin_client()?;
     Ok(rates)
+}
+
+/// What a drive allows that nobody stands before: reads of 4 and of 64 KiB.
+async fn drive_reads(cores: &Cores, duration: Duration) -> Result<[f64; 2], BenchError> {
+    progress("a drive alone");
+    cores.pin_client()?;
+    let rates = drive_alone::reads_per_s([4 << 10, 64 << 10], duration / 2).await?;
+    cores.unpin_client()?;
+    Ok(rates.map(f64::round))
 }
 
 /// Measures one workload and its limit in turns.

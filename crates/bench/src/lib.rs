@@ -12,6 +12,7 @@ pub mod affinity;
 mod bed;
 mod clients;
 mod compare;
+mod drive_alone;
 mod error;
 mod figures;
 mod findings;

@@ -75,6 +75,10 @@ pub struct RunFacts {
     pub reference_needed_per_s: f64,
     /// Whether it did not: then none of the figures says anything about the code.
     pub void: bool,
+    /// Reads of 4 KiB at random from a `mem:` drive by itself, one after another, per second.
+    pub drive_4k_per_s: f64,
+    /// Likewise, of 64 KiB.
+    pub drive_64k_per_s: f64,
     /// CPU of all processes of an idle fabric, in percent of one core.
     pub idle_percent: f64,
 }
@@ -189,6 +193,12 @@ pub fn text(facts: &RunFacts, rows: &[Row]) -> String {
         "reference exchange (64 B for 4 KiB, 32 in flight): {}/s, needed {}/s",
         grouped(facts.reference_per_s),
         grouped(facts.reference_needed_per_s)
+    );
+    let _ = writeln!(
+        out,
+        "a mem: drive by itself, at random: {}/s of 4 KiB, {}/s of 64 KiB",
+        grouped(facts.drive_4k_per_s),
+        grouped(facts.drive_64k_per_s)
     );
     let _ = writeln!(out, "idle fabric of four nodes: {:.2} % of one core\n", facts.idle_percent);
     out.push_str(&table(rows));
@@ -332,6 +342,8 @@ mod tests {
             reference_per_s: 900_000.0,
             reference_needed_per_s: 400_000.0,
             void,
+            drive_4k_per_s: 800_000.0,
+            drive_64k_per_s: 90_000.0,
             idle_percent: 0.25,
         }
     }

@@ -1,5 +1,5 @@
-//! The comparison with other storage systems (`bench/peers`): its own checks, which need none of these systems, and the
-//! rules of the house for its files.
+//! The tools in Python (`bench`): their own checks, which need none of the systems and tools that they measure with, and the
+//! rules of the house for their files.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,20 +7,20 @@ use std::process::Command;
 use weft_tests::{program, root, tracked_files};
 
 #[test]
-fn the_runner_passes_its_own_checks() {
-    // -B: the tree stays as it is.
-    let mut python = Command::new(program("python3"));
-    let output =
-        python.args(["-B", "bench/peers/test_report.py"]).current_dir(root()).output().expect("python3 runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    assert!(said.contains("\nOK"), "{said}");
+fn the_tools_pass_their_own_checks() {
+    for checks in ["bench/peers/test_report.py", "bench/where/test_layers.py"] {
+        // -B: the tree stays as it is.
+        let mut python = Command::new(program("python3"));
+        let output = python.args(["-B", checks]).current_dir(root()).output().expect("python3 runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{checks}: {said}");
+        assert!(said.contains("\nOK"), "{checks}: {said}");
+    }
 }
 
 #[test]
 fn every_file_says_what_it_owns() {
-    let is_ours =
-        |path: &PathBuf| path.starts_with("bench/peers") && path.extension().is_some_and(|e| e == "py");
+    let is_ours = |path: &PathBuf| path.starts_with("bench") && path.extension().is_some_and(|e| e == "py");
     let files: Vec<PathBuf> = tracked_files().into_iter().filter(is_ours).collect();
     assert!(files.len() > 8, "git lists only {files:?}");
     for path in files {
