@@ -173,6 +173,9 @@ impl Volume {
     /// Writes the buffers, one behind the other, at `offset`. When it completes, the data is durable on every
     /// replica of the write set.
     ///
+    /// It goes on only while it is polled, or after it was dropped: who has begun it, awaits it or drops it. One that is
+    /// left lying half done keeps other writes to these blocks waiting.
+    ///
     /// # Errors
     /// Those of [`Volume::read`], and [`ClientError::ReadOnly`], [`ClientError::NoSpace`]. After
     /// [`ClientError::TimedOut`], or if the future is dropped, the write may go on in the background and still

@@ -154,6 +154,7 @@ impl BufMut {
     }
 
     /// The same, in memory that is shared with the other end of a connection; `None` if there is none of this length left.
+    /// Should the other end write to it, against the rules, it changes, like that of [`Buf::lent`].
     pub(crate) fn outgoing(sender: &Rc<Sender>, len: usize) -> Option<Self> {
         let lender = Some(Lender::Outgoing(sender.clone(), Cell::new(false)));
         let block = Block { start: sender.lend(len)?, capacity: len, lender };
@@ -212,7 +213,7 @@ impl Deref for BufMut {
 
 impl DerefMut for BufMut {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and `block` has this one user.
+        // SAFETY: as above, and `block` has this one user in this process.
         unsafe { std::slice::from_raw_parts_mut(self.block.start.as_ptr(), self.len) }
     }
 }
@@ -289,7 +290,8 @@ pub(crate) fn hand_over(parts: &[Buf], sender: &Rc<Sender>) -> Option<NonNull<u8
 impl Deref for Buf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: `start + len <= capacity`, the bytes are initialised, and nobody can write to a frozen block.
+        // SAFETY: `start + len <= capacity`, the bytes are initialised, and nobody of this process writes
+        // to a frozen block. What another process may do to one in shared memory, `Buf::lent` says.
         unsafe { std::slice::from_raw_parts(self.block.start.as_ptr().add(self.start), self.len) }
     }
 }

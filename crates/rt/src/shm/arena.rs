@@ -1,10 +1,25 @@
 //! Which pages of the body area are in use: the sender's own book, which the other end never sees. A piece is taken,
 //! filled, and handed to the other end, which gives it back. The lowest free pages are taken first, so that few are ever
 //! touched, and those are in the cache.
+//!
+//! Nothing waits for ever. The other end keeps no more than [`KEPT_MAX`] for long, and pieces that are lent, which may wait
+//! for a slow drive or behind other frames, have no more than [`LENT_MAX`]. So [`SPARE`] pages come free whatever happens;
+//! and where so many are, but scattered, what waits goes in smaller pieces.
 
 use super::region::PAGES;
 
 const WORDS: usize = PAGES / 64;
+
+/// Pages that the receiver may use where they lie. Beyond that it copies bodies: its users may keep theirs for long.
+pub(super) const KEPT_MAX: usize = PAGES / 2;
+
+/// Pages that may be lent at a time.
+const LENT_MAX: usize = PAGES / 4;
+
+/// With so many pages free, room is scattered rather than short.
+const SPARE: usize = PAGES / 4;
+
+const _: () = assert!(SPARE > 0 && KEPT_MAX + LENT_MAX + SPARE <= PAGES);
 
 /// The book.
 pub(super) struct Arena {
@@ -15,17 +30,44 @@ pub(super) struct Arena {
     /// A bit for each page: set if a piece begins there that the other end has.
     handed: [u64; WORDS],
     out: u64,
+    /// Pages that are free, and those of pieces that were taken and not handed over.
+    free_pages: usize,
+    lent_pages: usize,
 }
 
 impl Arena {
     /// All pages are free.
     pub(super) fn new() -> Arena {
-        Arena { free: [u64::MAX; WORDS], pieces: vec![0; PAGES].into(), handed: [0; WORDS], out: 0 }
+        Arena {
+            free: [u64::MAX; WORDS],
+            pieces: vec![0; PAGES].into(),
+            handed: [0; WORDS],
+            out: 0,
+            free_pages: PAGES,
+            lent_pages: 0,
+        }
     }
 
     /// Pieces that the other end has.
     pub(super) fn out(&self) -> u64 {
         self.out
+    }
+
+    /// Whether so many pages more may be lent: taken, and kept for a while before they are handed over or put back.
+    pub(super) fn may_lend(&self, count: usize) -> bool {
+        self.lent_pages + count <= LENT_MAX
+    }
+
+    /// Takes up to `count` pages that follow each other, at least one, and says which is the first and how many they are:
+    /// fewer where enough are free, but scattered. `None` if room is short.
+    pub(super) fn take_some(&mut self, mut count: usize) -> Option<(u32, usize)> {
+        loop {
+            match self.take(count) {
+                Some(first) => return Some((first, count)),
+                None if self.free_pages < SPARE => return None,
+                None => count = count.div_ceil(2),
+            }
+        }
     }
 
     /// Takes `count` pages that follow each other, at least one; the first of them, or `None` if there are none.
@@ -36,6 +78,8 @@ impl Arena {
             self.free[page / 64] &= !(1 << (page % 64));
         }
         self.pieces[first] = count as u16;
+        self.free_pages -= count;
+        self.lent_pages += count;
         Some(first as u32)
     }
 
@@ -70,6 +114,7 @@ impl Arena {
         let first = first as usize;
         assert!(self.pieces[first] > 0 && !self.is_handed(first), "page {first} is not ours to hand over");
         self.handed[first / 64] |= 1 << (first % 64);
+        self.lent_pages -= usize::from(self.pieces[first]);
         self.out += 1;
     }
 
@@ -92,6 +137,7 @@ impl Arena {
     pub(super) fn put_back(&mut self, first: u32) {
         let first = first as usize;
         assert!(self.pieces[first] > 0 && !self.is_handed(first), "page {first} is not ours to put back");
+        self.lent_pages -= usize::from(self.pieces[first]);
         self.free(first);
     }
 
@@ -100,9 +146,11 @@ impl Arena {
     }
 
     fn free(&mut self, first: usize) {
-        for page in first..first + usize::from(std::mem::take(&mut self.pieces[first])) {
+        let count = usize::from(std::mem::take(&mut self.pieces[first]));
+        for page in first..first + count {
             self.free[page / 64] |= 1 << (page % 64);
         }
+        self.free_pages += count;
     }
 }
 
@@ -148,6 +196,15 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(arena.out(), handed.len() as u64);
+                prop_assert_eq!(arena.free_pages, PAGES - model.values().sum::<usize>());
+                let lent: usize = model.iter().filter(|(first, _)| !handed.contains(first)).map(|(_, count)| count).sum();
+                prop_assert_eq!(arena.may_lend(1), lent < LENT_MAX);
+                if let Some((first, found)) = arena.take_some(count) {
+                    prop_assert!(found == count || arena.free_pages + found >= SPARE && arena.take(count).is_none());
+                    arena.put_back(first);
+                } else {
+                    prop_assert!(arena.free_pages < SPARE);
+                }
             }
             prop_assert!(!arena.give_back(PAGES as u32));
         }

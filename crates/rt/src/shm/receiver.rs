@@ -1,6 +1,7 @@
 //! The end of a direction that receives. A record is copied before anybody looks at it; a body may be used where it
 //! lies, and its pages go back when the last user is done. All numbers are a stranger's word.
 
+use super::arena::KEPT_MAX;
 use super::bell::Bell;
 use super::region::{Direction, FRONTS_BYTES, PAGE, PAGES, PIECE_MAX, RECORD_ALIGN};
 use super::sender::FIXED_BYTES;
@@ -16,10 +17,6 @@ use weft_wire::frame::ENVELOPE_BYTES;
 
 /// Taken records of so many bytes are told at the latest; as a rule when no more are there.
 const TOLD_LATE_BYTES: u64 = FRONTS_BYTES as u64 / 8;
-
-/// Pages that may be used where they lie. Beyond that bodies are copied, so that the sender always has some: users
-/// may keep theirs for long.
-const LENT_MAX: usize = PAGES / 2;
 
 /// A record that was taken.
 pub(super) struct Record {
@@ -122,7 +119,7 @@ impl Receiver {
     /// the rules: so this is for blocks with checksums, which their users verify and never interpret.
     pub(super) fn lend(self: &Rc<Self>, piece: Piece) -> Buf {
         let pages = piece.len.div_ceil(PAGE);
-        if self.lent.get() + pages > LENT_MAX {
+        if self.lent.get() + pages > KEPT_MAX {
             let mut copy = BufMut::aligned(piece.len);
             self.copy(piece, &mut copy);
             return copy.freeze();

@@ -94,13 +94,15 @@ impl Sender {
         })
     }
 
-    /// Pages for `len` bytes that are to be sent from where they are; `None` if there is no room for so many in one piece.
+    /// Pages for `len` bytes that are to be sent from where they are; `None` if there is no room for so many in one piece,
+    /// or too many are lent already.
     pub(crate) fn lend(&self, len: usize) -> Option<NonNull<u8>> {
-        if len == 0 || len > PIECE_MAX {
+        let count = len.div_ceil(PAGE);
+        if len == 0 || len > PIECE_MAX || !self.arena.borrow().may_lend(count) {
             return None;
         }
         // Should the other end break the rules, a later look finds that again.
-        let page = self.take_pages(len.div_ceil(PAGE)).ok()??;
+        let page = self.take_pages(|arena| arena.take(count)).ok()??;
         Some(self.direction.page(page as usize, len))
     }
 
@@ -115,15 +117,20 @@ impl Sender {
     /// If the other end breaks the rules.
     pub(super) fn send(self: &Rc<Self>, frame: &mut Outgoing) -> Result<bool, Stranger> {
         loop {
-            let piece = frame.left.min(PIECE_MAX);
+            let mut piece = frame.left.min(PIECE_MAX);
             let record = (FIXED_BYTES + frame.front.len()).next_multiple_of(RECORD_ALIGN);
             if !self.has_room_for(record)? {
                 return Ok(false);
             }
             let page = match frame.hand_over(self) {
                 Some(start) => self.direction.page_at(start) as u32,
+                // Any page, of which nothing is used.
+                None if piece == 0 => 0,
                 None => {
-                    let Some(page) = self.take_pages(piece.div_ceil(PAGE))? else { return Ok(false) };
+                    let count = piece.div_ceil(PAGE);
+                    let found = self.take_pages(|arena| arena.take_some(count))?;
+                    let Some((page, count)) = found else { return Ok(false) };
+                    piece = piece.min(count * PAGE);
                     let to = self.direction.page(page as usize, piece);
                     // SAFETY: the pages are ours until they are handed over, and have room for the piece.
                     unsafe { frame.copy(to.as_ptr(), piece) };
@@ -175,21 +182,18 @@ impl Sender {
         Ok(fits(taken))
     }
 
-    /// Pages for a piece of a body; any for one without.
-    fn take_pages(&self, count: usize) -> Result<Option<u32>, Stranger> {
-        if count == 0 {
-            return Ok(Some(0));
-        }
+    /// Takes pages; those as well that have just been freed, if there are too few.
+    fn take_pages<T>(&self, take: impl Fn(&mut Arena) -> Option<T>) -> Result<Option<T>, Stranger> {
         let left = self.before_collection.get() - 1;
         self.before_collection.set(left);
         if left == 0 {
             self.collect()?;
         }
-        if let Some(page) = self.arena.borrow_mut().take(count) {
-            return Ok(Some(page));
+        if let Some(taken) = take(&mut self.arena.borrow_mut()) {
+            return Ok(Some(taken));
         }
         self.collect()?;
-        Ok(self.arena.borrow_mut().take(count))
+        Ok(take(&mut self.arena.borrow_mut()))
     }
 
     /// Takes back what the other end has freed.
