@@ -1,9 +1,9 @@
 # Everything that people do with this tree. `make` alone lists it.
 .DEFAULT_GOAL := help
-.PHONY: help build package demo test soak mutations torture fuzz bench bench-repair bench-where bench-peers fmt clippy
+.PHONY: help build package demo test soak mutations torture fuzz bench bench-repair bench-where bench-instructions bench-peers fmt clippy
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## Build the release binary, target/release/weft
 	@scripts/setup.sh --for build
@@ -40,6 +40,9 @@ bench-repair: ## Measure resync, rebuild, scrubs and write amplification; writes
 
 bench-where: ## Show where the processor time of requests goes, by layer; WHERE='--only 4K' is passed on; writes where.json
 	@scripts/bench-where.sh $(WHERE)
+
+bench-instructions: ## Count the instructions of a request, by layer; COUNT='--only 4K-d1' is passed on; writes instructions.json
+	@scripts/bench-instructions.sh $(COUNT)
 
 bench-peers: ## Measure Weft beside other storage systems; PEERS='--install --peer NAME' is passed on; writes peers.json
 	@scripts/bench-peers.sh $(PEERS)

@@ -50,7 +50,7 @@ need curl curl
 case $purpose in
   build | bench) ;;
   where)
-    need python3 python3
+    need python3 python3; need valgrind valgrind
     # Ubuntu has a perf for each of its kernels, and a package for the newest one.
     if grep -qx 'ID=ubuntu' /etc/os-release 2>/dev/null; then need perf linux-tools-generic; else need perf linux-perf; fi
     ;;

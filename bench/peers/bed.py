@@ -70,11 +70,17 @@ def run(command, mark=None, env=None, timeout_s=START_PATIENCE_S):
 
 
 def free_file(path, size_bytes):
-    """A file on the media with all of its space reserved: its memory is touched before anything is timed."""
+    """A new file on the media with all of its space reserved."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "wb") as file:
-        os.posix_fallocate(file.fileno(), 0, size_bytes)
+    path.write_bytes(b"")
+    reserve(path, size_bytes)
     return path
+
+
+def reserve(path, size_bytes):
+    """Reserves all of a file's space, whatever it holds: its memory is touched before anything is timed."""
+    with open(path, "r+b") as file:
+        os.posix_fallocate(file.fileno(), 0, size_bytes)
 
 
 def available_memory_bytes():

@@ -2,8 +2,11 @@
 
 import os
 
+import bed
 import load
 from system import System, VOLUME_BYTES, first_line
+
+DRIVE_BYTES = 2048 * load.MIB
 
 
 class Weft(System):
@@ -12,7 +15,7 @@ class Weft(System):
     name = "weft"
     title = "Weft, 2 copies on 2 nodes, over NBD"
     copies = 2
-    media_bytes = 2 * 2048 * load.MIB + 256 * load.MIB
+    media_bytes = 2 * DRIVE_BYTES + 256 * load.MIB
 
     def __init__(self, place):
         super().__init__(place)
@@ -24,7 +27,9 @@ class Weft(System):
 
     def start(self):
         self.place.run([self.binary, "up", "--dir", self.fabric, "--nodes", "2", "--drives", "1",
-                        "--drive-size", "2GiB", "--detach"])
+                        "--drive-size", str(DRIVE_BYTES), "--detach"])
+        for drive in self.fabric.glob("nodes/*/drive-*.img"):
+            bed.reserve(drive, DRIVE_BYTES)
         self.place.run([self.binary, "--fabric", self.fabric, "volume", "create", "peers",
                         "--size", str(VOLUME_BYTES), "--copies", "2"])
         self.place.daemon([self.binary, "--fabric", self.fabric, "volume", "serve", "peers",

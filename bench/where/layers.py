@@ -101,3 +101,26 @@ def per_request(stacks, samples_per_s, requests):
     for stack in stacks:
         times[layer_of(stack)] += 1e9 / samples_per_s / requests
     return times
+
+
+def counts_of(lines):
+    """What each function counts by itself, in what callgrind writes: pairs of a name and a number.
+
+    A name is written once, behind a number that stands for it from there on; the line behind `calls=` is what the called
+    function counts, and is in that one's own lines as well.
+    """
+    names, name, is_of_callee = {}, None, False
+    for line in lines:
+        said = re.match(r"(c?fn)=\((\d+)\)(?: (.*))?$", line)
+        if said:
+            kind, number, text = said.groups()
+            if text:
+                names[number] = re.sub(r"'\d+$", "", text)
+            if kind == "fn":
+                name = names[number]
+        elif line.startswith("calls="):
+            is_of_callee = True
+        elif re.match(r"[+-]?\d+ \d+$|\* \d+$", line):
+            if not is_of_callee and name is not None:
+                yield name, int(line.split()[-1])
+            is_of_callee = False

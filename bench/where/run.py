@@ -8,23 +8,18 @@ make of it.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import pathlib
 import shutil
 import signal
-import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
+import fabric
 import layers
-
-# Volume and drives of `weft bench figures`.
-VOLUME, VOLUME_SIZE, DRIVE_BYTES = "where", "512MiB", 1 << 30
 
 # Samples per second of CPU: enough for a percent in a second, few enough that taking them costs little.
 FREQUENCY = 1999
@@ -32,22 +27,12 @@ FREQUENCY = 1999
 # From the start of the load until it is sampled, in seconds: connections, and the load's own warm-up.
 SETTLE_S = 1.0
 
-# How long the volume is written from end to end, and then at random, before anything is measured, so that all memory was
-# touched.
-FILL_S = 4
-
-PATIENCE_S = 30
-
 WORKLOADS = {
     f"{transport}{rw}-{size}-d{depth}": (rw, size, depth, transport == "shm-")
     for transport in ("", "shm-")
     for rw, size, depth in [("read", "4K", 32), ("write", "4K", 32), ("read", "4K", 1), ("write", "4K", 1), ("read", "64K", 8),
                             ("write", "64K", 8)]
 }
-
-
-class Trouble(Exception):
-    """Something did not work; the message is for people."""
 
 
 def main():
@@ -70,9 +55,9 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         if not shutil.which("perf"):
-            raise Trouble("perf is not installed\nhint: apt-get install linux-perf (Debian) or linux-tools-generic (Ubuntu)")
+            raise fabric.Trouble("perf is not installed\nhint: apt-get install linux-perf (Debian) or linux-tools-generic (Ubuntu)")
         results = measure(options.weft, wanted, options.seconds, options.rounds)
-    except Trouble as trouble:
+    except fabric.Trouble as trouble:
         print(f"error: {trouble}", file=sys.stderr)
         return 1
     print(tables(results, options.weft), end="")
@@ -86,48 +71,17 @@ def measure(binaries, workloads, seconds, rounds):
     results = []
     for number in range(rounds):
         for weft in binaries if number % 2 == 0 else reversed(binaries):
-            with fabric(weft) as bed:
+            with fabric.fabric(weft) as bed:
                 for name in workloads:
                     print(f"round {number + 1} of {rounds}: {name} with {weft}", file=sys.stderr)
                     results.append({"binary": weft, "workload": name, **profile(bed, name, seconds)})
     return results
 
 
-@contextlib.contextmanager
-def fabric(weft):
-    """A fabric with a filled volume: how to reach it, and its target's process. It ends with the block."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="weft-where-"))
-    address, started = f"127.0.0.1:{free_port()}", []
-    try:
-        log = open(folder / "log", "w", encoding="utf-8")
-        started.append(start([weft, "manager", "run", "--store", folder / "map.redb", "--listen", address, "--socket",
-                              folder / "manager.sock"], log, 0))
-        await_port(address)
-        drives = ["--drive", f"mem:{DRIVE_BYTES}"] * 2
-        started.append(start([weft, "node", "run", "--name", "node-1", "--manager", address, "--listen",
-                              f"127.0.0.1:{free_port()}", *drives], log, 1))
-        bed = {"weft": weft, "fabric": address, "target": started[1].pid, "folder": folder}
-        until(lambda: call(weft, "volume", "create", VOLUME, "--size", VOLUME_SIZE, "--failure-domain", "drive", "--fabric",
-                           address).returncode == 0, f"no volume could be created, see {folder}/log")
-        for size, pattern in ("1M", "sequential"), ("4K", "random"):
-            filled = finish(load(bed, "write", size, 8, True, FILL_S, ["--pattern", pattern]))
-            if filled["failure"]:
-                raise Trouble(f"the volume cannot be filled: {filled['failure']}")
-        yield bed
-    finally:
-        for process in reversed(started):
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(PATIENCE_S)
-            process.kill()
-            process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def profile(bed, name, seconds):
     """One run: requests per second, mean latency, and nanoseconds per request and layer on either side."""
     rw, size, depth, is_shared = WORKLOADS[name]
-    client = load(bed, rw, size, depth, is_shared, SETTLE_S + seconds + 1, [])
+    client = fabric.load(bed, rw, size, depth, is_shared, SETTLE_S + seconds + 1, [])
     try:
         time.sleep(SETTLE_S)
         sides = {"client": client.pid, "target": bed["target"]}
@@ -136,12 +90,12 @@ def profile(bed, name, seconds):
                                     "-o", files[side], "-p", str(pid), "--", "sleep", str(seconds)], stderr=subprocess.PIPE, text=True)
                   for side, pid in sides.items()]
         for process in taking:
-            _, said = process.communicate(timeout=PATIENCE_S + seconds)
+            _, said = process.communicate(timeout=fabric.PATIENCE_S + seconds)
             if process.returncode != 0:
                 if client.poll() is not None:
-                    finish(client)
-                raise Trouble(f"perf could not sample: {said.strip()}")
-        total = finish(client)["total"]
+                    fabric.finish(client)
+                raise fabric.Trouble(f"perf could not sample: {said.strip()}")
+        total = fabric.finish(client)["total"]
     finally:
         client.kill()
         client.wait()
@@ -155,64 +109,8 @@ def stacks(file):
     done = subprocess.run(["perf", "script", "--no-inline", "-F", "ip,sym,dso", "-i", file], stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
-        raise Trouble(f"perf cannot read what it recorded: {done.stderr.strip()}")
+        raise fabric.Trouble(f"perf cannot read what it recorded: {done.stderr.strip()}")
     return layers.stacks_of(done.stdout.splitlines())
-
-
-def load(bed, rw, size, depth, is_shared, seconds, more):
-    """Starts a load on the volume."""
-    transport = [] if is_shared else ["--no-shared-memory"]
-    return start([bed["weft"], "bench", "run", VOLUME, "--fabric", bed["fabric"], "--rw", rw, "--bs", size, "--depth", str(depth),
-                  "--runtime", f"{seconds * 1000:.0f}ms", "--warm-up", "200ms", "--overwrite", "--json", *transport, *more],
-                 subprocess.PIPE, 0)
-
-
-def finish(process):
-    """What a load said at its end."""
-    said, words = process.communicate(timeout=PATIENCE_S)
-    if process.returncode != 0:
-        raise Trouble(f"the load failed: {words.strip()}")
-    return json.loads(said)
-
-
-def start(command, output, core):
-    """Starts a process on one processor."""
-    errors = subprocess.PIPE if output is subprocess.PIPE else subprocess.STDOUT
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, text=True,
-                            preexec_fn=lambda: os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[core]}))
-
-
-def call(*command):
-    """Runs a command to its end."""
-    return subprocess.run([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
-
-
-def free_port():
-    """A port of loopback that nobody has now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
-def await_port(address):
-    """Waits until somebody listens."""
-    host, port = address.split(":")
-
-    def answers():
-        with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 1):
-            return True
-        return False
-
-    until(answers, f"nobody listens at {address}")
-
-
-def until(is_so, trouble):
-    """Waits until something is so."""
-    end = time.monotonic() + PATIENCE_S
-    while not is_so():
-        if time.monotonic() > end:
-            raise Trouble(trouble)
-        time.sleep(0.1)
 
 
 def tables(results, binaries):

@@ -33,6 +33,29 @@ SCRIPT = """
 \tffffffffffffffff [unknown] ([unknown])
 """
 
+CALLGRIND = """
+version: 1
+positions: line
+events: Ir
+summary: 1234
+
+ob=(1) /opt/weft
+fl=(1) ???
+fn=(7) weft_store::read::collect
+0 30
+cfn=(8) mi_free
+calls=5 0
+0 50
+0 4
+
+fn=(8)
+0 20
+
+fn=(7)
+0 6
+totals: 60
+"""
+
 
 class Layers(unittest.TestCase):
     def test_the_innermost_name_that_says_something_decides(self):
@@ -46,6 +69,11 @@ class Layers(unittest.TestCase):
         self.assertEqual(list(times), layers.LAYERS)
         self.assertAlmostEqual(times[layers.COPY], 1e6 / 4)
         self.assertAlmostEqual(sum(times.values()), len(stacks) * 1e6 / 4)
+
+    def test_what_a_function_calls_is_not_its_own(self):
+        counts = list(layers.counts_of(CALLGRIND.splitlines()))
+        self.assertEqual(counts, [("weft_store::read::collect", 30), ("weft_store::read::collect", 4), ("mi_free", 20),
+                                  ("weft_store::read::collect", 6)])
 
 
 if __name__ == "__main__":
