@@ -265,16 +265,23 @@ async fn serve_requests<H: Handler>(
             return;
         }
         let Frame { envelope, head, body } = frame;
+        let bytes = body.len() as u32;
+        if in_flight.bytes.get() + bytes > CONNECTION_BYTES_MAX {
+            tracing::warn!(peer = peer.name, "more bytes in flight than granted; closing the connection");
+            writer.shutdown();
+            return;
+        }
         let landing = match kind {
             Kind::Read => writer.landing(),
             _ => Landing::default(),
         };
         let request = Request { kind, number: envelope.number(), head, body, one_way, landing };
-        in_flight.begin(one_way);
+        in_flight.begin(one_way, bytes);
         let mut work: LocalFuture = Box::pin(Answering {
             work: handler.clone().handle(peer.clone(), request),
             request: envelope,
             one_way,
+            bytes,
             writer: writer.clone(),
             in_flight: in_flight.clone(),
         });
@@ -290,6 +297,8 @@ struct InFlight {
     /// Those that the credit granted to the peer covers.
     requests: Cell<u32>,
     one_way: Cell<u32>,
+    /// Bytes of their bodies.
+    bytes: Cell<u32>,
 }
 
 impl InFlight {
@@ -297,12 +306,14 @@ impl InFlight {
         if one_way { &self.one_way } else { &self.requests }
     }
 
-    fn begin(&self, one_way: bool) {
+    fn begin(&self, one_way: bool, bytes: u32) {
         self.of(one_way).set(self.of(one_way).get() + 1);
+        self.bytes.set(self.bytes.get() + bytes);
     }
 
-    fn end(&self, one_way: bool) {
+    fn end(&self, one_way: bool, bytes: u32) {
         self.of(one_way).set(self.of(one_way).get() - 1);
+        self.bytes.set(self.bytes.get() - bytes);
     }
 }
 
@@ -314,6 +325,7 @@ pin_project! {
         work: F,
         request: Envelope,
         one_way: bool,
+        bytes: u32,
         writer: Rc<FrameWriter>,
         in_flight: Rc<InFlight>,
     }
@@ -324,7 +336,7 @@ impl<F: Future<Output = Answer>> Future for Answering<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
         this.work.poll(cx).map(|answer| {
-            this.in_flight.end(*this.one_way);
+            this.in_flight.end(*this.one_way, *this.bytes);
             if !*this.one_way {
                 send(this.writer, this.request, answer);
             }
@@ -358,6 +370,7 @@ mod tests {
     use crate::sim::{Sim, reset_connections, spawn_process};
     use crate::{Addr, Link, LinkError, Stream, sleep};
     use std::net::IpAddr;
+    use weft_types::limits::FRAME_BODY_MAX;
     use weft_wire::frame::MAGIC;
 
     struct Reverse;
@@ -476,6 +489,34 @@ mod tests {
             // 4 MiB fit the simulated socket, in answers of 64 KiB; the credit's worth waits behind them.
             let carried_out = counting.requests.get();
             assert!(carried_out < 2 * CONNECTION_REQUESTS_MAX, "{carried_out} answers are held");
+        });
+    }
+
+    /// Whether a peer is still served after so many requests at once with the longest bodies, which nobody answers, and
+    /// one that is answered.
+    async fn is_served_after(long: usize) -> bool {
+        let stream = Stream::connect(&addr()).await.unwrap();
+        let (mut reader, writer) = (FrameReader::new(stream.clone()), FrameWriter::new(stream));
+        let hello = control::encode(&Hello::new(PeerRole::Client, None, "c"));
+        writer.send(Envelope { kind: Kind::Hello as u16, ..Default::default() }, &hello, vec![]);
+        assert_eq!(reader.next().await.unwrap().unwrap().envelope.kind, Kind::Welcome as u16);
+        let ask = |head: &[u8], body: Buf| {
+            let (head_len, body_len) = (head.len() as u32, body.len() as u32);
+            let kind = Kind::Write as u16;
+            writer.send(Envelope { kind, head_len, body_len, ..Default::default() }, head, vec![body]);
+        };
+        (0..long).for_each(|_| ask(b"", Buf::zeroes(FRAME_BODY_MAX)));
+        ask(b"last", Buf::zeroes(4096));
+        matches!(reader.next().await, Ok(Some(frame)) if &frame.head[..] == b"tsal")
+    }
+
+    #[test]
+    fn whoever_sends_more_bytes_than_were_granted_is_sent_away() {
+        Sim::new(9).block_on(async {
+            start().await;
+            let most = CONNECTION_BYTES_MAX as usize / FRAME_BODY_MAX;
+            assert!(is_served_after(most - 1).await);
+            assert!(!is_served_after(most).await);
         });
     }
 

@@ -184,23 +184,30 @@ pub(crate) struct LogReader<'a> {
     /// What was read ahead, and where it begins.
     window: Vec<u8>,
     window_at: u64,
+    /// Up to here nothing is read ahead: something there cannot be read, and need not be anything of the log's.
+    cautious_until: u64,
 }
 
 impl<'a> LogReader<'a> {
     /// A reader that expects this batch at this position.
     pub(crate) fn new(ring: &'a LogRing, drive: &'a Drive, position: u64, sequence: u64) -> Self {
-        LogReader { ring, drive, position, sequence, window: Vec::new(), window_at: position }
+        let (window, window_at, cautious_until) = (Vec::new(), position, 0);
+        LogReader { ring, drive, position, sequence, window, window_at, cautious_until }
     }
 
     /// The next batch; `None` at the log's end.
     ///
     /// # Errors
     /// `LogDamaged` if a batch that was complete once is not there any more, which a later batch proves: one
-    /// behind it, or one of a later round of the ring that has been written over it; those of the drive.
+    /// behind it, or one of a later round of the ring that has been written over it; those of the drive, if what it cannot
+    /// read may be a batch that was complete once.
     pub(crate) async fn next(&mut self) -> Result<Option<FoundBatch>, StoreError> {
         let (sequence, position) = (self.sequence, self.position);
-        let is_next = |b: &FoundBatch| (b.header.sequence, b.header.position) == (sequence, position);
-        if let Some(found) = self.batch_at(position).await?.filter(is_next) {
+        let header = self.header_at(position).await?;
+        let begun = header.filter(|h| h.sequence == sequence);
+        if let Some(header) = begun
+            && let Some(found) = self.batch_of(header).await?
+        {
             self.position += u64::from(found.header.length);
             self.sequence += 1;
             return Ok(Some(found));
@@ -208,8 +215,15 @@ impl<'a> LogReader<'a> {
         let mut at = position;
         let end = position + (2 * self.ring.batch_max()).min(self.ring.capacity);
         while at < end && !mutated(Mutation::LaterBatchNotSought) {
+            let later = match self.header_at(at).await {
+                // Where this batch was not even begun, there is no later one that could have become unreadable.
+                Err(StoreError::Io { .. }) if begun.is_none() => None,
+                other => other?,
+            };
             // Batches of earlier rounds have lower numbers: they are what a log's end usually borders on.
-            if let Some(later) = self.batch_at(at).await?.filter(|b| b.header.sequence > sequence) {
+            if let Some(later) = later.filter(|h| h.sequence > sequence)
+                && let Some(later) = self.batch_of(later).await?
+            {
                 return Err(StoreError::LogDamaged { sequence, position, later: later.header.sequence });
             }
             at += BLOCK_SIZE as u64;
@@ -217,15 +231,16 @@ impl<'a> LogReader<'a> {
         Ok(None)
     }
 
-    /// The complete batch at a position, if one is there: of this round of the ring, or of another.
-    async fn batch_at(&mut self, position: u64) -> Result<Option<FoundBatch>, StoreError> {
+    /// The header of the batch that seems to begin at a position, if one does: of this round of the ring, or of another.
+    async fn header_at(&mut self, position: u64) -> Result<Option<BatchHeader>, StoreError> {
         self.fill(position, BLOCK_SIZE as u64).await?;
-        let Some(header) = self.ring.header(self.bytes(position, BATCH_HEADER as u64), position) else {
-            return Ok(None);
-        };
-        if u64::from(header.length) > self.ring.capacity {
-            return Ok(None);
-        }
+        let header = self.ring.header(self.bytes(position, BATCH_HEADER as u64), position);
+        Ok(header.filter(|h| u64::from(h.length) <= self.ring.capacity))
+    }
+
+    /// The batch that a header speaks of, if it is complete.
+    async fn batch_of(&mut self, header: BatchHeader) -> Result<Option<FoundBatch>, StoreError> {
+        let position = header.position;
         self.fill(position, u64::from(header.length)).await?;
         let bytes = self.bytes(position, u64::from(header.length));
         let crc = u32::from_le_bytes(bytes[4..8].try_into().expect("four bytes"));
@@ -248,7 +263,16 @@ impl<'a> LogReader<'a> {
             return Ok(());
         }
         let ahead = length.max(READ_BYTES).min(self.ring.capacity);
-        self.window = self.ring.read(self.drive, position, ahead).await?;
+        let is_cautious = position < self.cautious_until || ahead == length;
+        let read = |length| self.ring.read(self.drive, position, length);
+        self.window = match read(if is_cautious { length } else { ahead }).await {
+            Err(error) if !is_cautious => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "the log is read piece by piece");
+                self.cautious_until = position + ahead;
+                read(length).await?
+            }
+            other => other?,
+        };
         self.window_at = position;
         Ok(())
     }
@@ -335,6 +359,38 @@ mod tests {
                 }
                 other => panic!("{other:?}"),
             }
+        });
+    }
+
+    /// A block behind the log's end is nothing that anybody needs; one of a batch may be an acknowledged write.
+    #[test]
+    fn what_cannot_be_read_is_refused_only_where_a_batch_may_be() {
+        Sim::new(1).block_on(async {
+            let disk = SimDisk::new("d", 8 << 20);
+            let drive = disk.open().unwrap();
+            let mut ring = ring();
+            let starts = fill(&mut ring, &drive, 200 << 10).await;
+            let last = starts.len() as u64;
+            let block = |position: u64| {
+                let (at, _) = ring.segments(position, 4096).next().unwrap();
+                disk.set_faults(|f| f.unreadable = vec![at..at + 4096]);
+            };
+            for behind in 1..4 {
+                block(ring.head + behind * 4096);
+                assert_eq!(read_from(&ring, &drive, 0, 1).await.unwrap(), last, "{behind} behind the end");
+            }
+            block(starts[2] - 4096);
+            assert_eq!(read_from(&ring, &drive, starts[2], 3).await.unwrap(), last, "before the beginning");
+            for lost in [ring.head, starts[2], starts[2] + 4096, ring.head - 4096] {
+                block(lost);
+                let found = read_from(&ring, &drive, 0, 1).await;
+                assert!(matches!(found, Err(StoreError::Io { .. })), "at {lost}: {found:?}");
+            }
+            // The last batch is torn, and may be rotten as well; what is behind it decides which.
+            let (torn, _) = ring.segments(starts[last as usize - 1], 4096).next().unwrap();
+            disk.flip(torn + 70, 3);
+            block(ring.head + 4096);
+            assert!(matches!(read_from(&ring, &drive, 0, 1).await, Err(StoreError::Io { .. })));
         });
     }
 

@@ -8,13 +8,19 @@ use crate::region::Place;
 use crate::request::{Extent, ExtentData};
 use crate::state::within;
 use crate::store::Store;
+use std::io::ErrorKind;
+use std::time::Duration;
 use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::join_all;
-use weft_rt::{Buf, Drive, Landing, Mutation, mutated};
+use weft_rt::{Buf, Drive, Landing, Mutation, mutated, sleep};
 use weft_types::limits::REQUEST_BLOCKS_MAX;
 use weft_types::{BLOCK_SIZE, BlockRange, GroupId, ObjectId, Version};
 use weft_wire::crc32c;
 use weft_wire::data::is_intact;
+
+/// How often, and after which pauses, a block is read again while the machine is short of memory or the like.
+const SHORTAGE_TRIES: u32 = 20;
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
 
 /// A run of blocks as the map had it at one instant: one version, one kind, neighbouring places.
 struct Found {
@@ -244,7 +250,7 @@ impl Store {
                 None => {
                     // Of a drive that was pulled nothing can be read, and nothing is damaged for that.
                     self.check_presence().await?;
-                    self.remember_damage(group, object, block, version).await?;
+                    self.remember_damage(group, object, block, version, place).await?;
                     ExtentData::Damaged
                 }
             };
@@ -253,14 +259,15 @@ impl Store {
         Ok(())
     }
 
-    /// Marks a block as damaged if it still has the version; logged with the next batch. Losing the mark is
-    /// harmless: the next read finds the damage again.
+    /// Marks a block as damaged if it still has the version and lies where it was read; logged with the next batch. Losing
+    /// the mark is harmless: the next read finds the damage again.
     async fn remember_damage(
         &self,
         group: GroupId,
         object: ObjectId,
         block: BlockRange,
         version: Version,
+        place: Place,
     ) -> Result<(), StoreError> {
         let key = LeafKey { group, object, chunk: weft_types::ChunkIndex::of(block.first) };
         self.engine.load(key).await?;
@@ -272,7 +279,7 @@ impl Store {
             return Ok(());
         }
         let batch = state.commits.open_batch();
-        if state.damage(batch, key, (within(block.first, key.chunk), 1), version) {
+        if state.damage(batch, key, (within(block.first, key.chunk), 1), version, Some(place)) {
             let logged = state.record(|e| Record::Damaged { group, object, range: block, version }.encode(e));
             debug_assert_eq!(batch, logged);
         }
@@ -305,8 +312,20 @@ async fn read_job(drive: &Drive, job: &Job, landing: &Landing) -> Option<Buf> {
 }
 
 /// Reads one block that did not verify as part of a longer read, to memory of our own; `None` if it does not verify now
-/// either.
+/// either. Where the machine is short of something, that says nothing of the block, and it is tried again for a while.
 async fn read_block(drive: &Drive, place: Place, crc: u32) -> Option<Buf> {
-    let data = drive.read(place.offset(), BLOCK_SIZE).await.ok()?;
+    let mut tries = 0..SHORTAGE_TRIES;
+    let data = loop {
+        match drive.read(place.offset(), BLOCK_SIZE).await {
+            Err(error) if is_shortage(error.kind()) && tries.next().is_some() => sleep(SHORTAGE_PAUSE).await,
+            read => break read.ok()?,
+        }
+    };
     (crc32c(&data) == crc).then(|| data.freeze())
+}
+
+/// Whether an error is of the machine, not of the drive.
+fn is_shortage(kind: ErrorKind) -> bool {
+    use ErrorKind::{Interrupted, OutOfMemory, ResourceBusy, WouldBlock};
+    matches!(kind, OutOfMemory | ResourceBusy | WouldBlock | Interrupted)
 }

@@ -346,17 +346,20 @@ impl State {
         self.freed = freed;
     }
 
-    /// Marks data of a version in a part of a chunk as damaged; what has another version stays. Returns
-    /// whether anything changed. The leaf is in RAM.
+    /// Marks data of a version in a part of a chunk as damaged; what has another version stays, and what lies elsewhere
+    /// than at `place`, if one is named: it was healed since that was read. Returns whether anything changed. The leaf is
+    /// in RAM.
     pub(crate) fn damage(
         &mut self,
         batch: u64,
         key: LeafKey,
         (first, count): (u8, u8),
         version: Version,
+        place: Option<Place>,
     ) -> bool {
         let Some(leaf) = self.map.get(&key) else { return false };
-        let hit = leaf.as_damaged(first, count, version);
+        let mut hit = leaf.as_damaged(first, count, version);
+        hit.retain(|(run, _)| place.is_none_or(|place| run.place == place));
         let durable = self.commits.durable();
         for (run, crcs) in &hit {
             // The damaged run keeps the places of the data: nothing is freed.
@@ -450,7 +453,7 @@ impl State {
             Record::Damaged { group, object, range, version } => {
                 for (chunk, part) in range.by_chunk() {
                     let blocks = (within(part.first, chunk), part.count as u8);
-                    self.damage(batch, LeafKey { group, object, chunk }, blocks, version);
+                    self.damage(batch, LeafKey { group, object, chunk }, blocks, version, None);
                 }
             }
             Record::Copy { group, object, chunk, stint, leaf } => {

@@ -208,6 +208,45 @@ fn a_flipped_bit_is_damage_and_a_put_of_the_same_version_heals_it() {
     });
 }
 
+/// A long read finds the old data damaged when it was healed already, elsewhere on the drive.
+#[test]
+fn a_late_look_at_old_data_does_not_undo_a_heal() {
+    Sim::new(26).block_on(async {
+        let disk = SimDisk::new("d", 8 << 20);
+        let store = Rc::new(new_store(&disk).await);
+        let (range, block) = (BlockRange::new(0, 64), BlockRange::one(40));
+        store.write(client(OBJECT, range, 5, fill(3, 64))).await.unwrap();
+        let at = find_block(&disk, &pattern(3, 40));
+        let bad = at..at + 4096;
+        let millisecond = Duration::from_millis(1);
+        disk.set_faults(|f| (f.unreadable, f.latency) = (vec![bad], (millisecond, millisecond)));
+        let reader = store.clone();
+        let late = spawn(async move { reader.read(GROUP, OBJECT, range).await.unwrap() });
+        let found = store.read(GROUP, OBJECT, block).await.unwrap();
+        assert!(matches!(found[0].data, ExtentData::Damaged));
+        let mut repair = client(OBJECT, block, 5, fill_at(3, 40, 1));
+        repair.kind = WriteKind::Repair;
+        store.write(repair).await.unwrap();
+        let found = late.await.unwrap();
+        assert_eq!(found.iter().filter(|x| matches!(x.data, ExtentData::Damaged)).count(), 1, "it came late");
+        let found = store.read(GROUP, OBJECT, range).await.unwrap();
+        assert!(found.iter().all(|x| seed_of(x) == Some(3)), "and nothing is damaged any more");
+    });
+}
+
+#[test]
+fn a_machine_that_is_short_of_memory_is_no_damage_of_blocks() {
+    Sim::new(27).block_on(async {
+        let disk = SimDisk::new("d", 8 << 20);
+        let store = new_store(&disk).await;
+        let range = BlockRange::new(0, 8);
+        store.write(client(OBJECT, range, 5, fill(3, 8))).await.unwrap();
+        disk.set_faults(|f| f.reads_without_memory = 15);
+        let found = store.read(GROUP, OBJECT, range).await.unwrap();
+        assert!(found.iter().all(|x| seed_of(x) == Some(3)));
+    });
+}
+
 #[test]
 fn a_drive_that_is_gone_is_no_damage_of_blocks() {
     Sim::new(25).block_on(async {

@@ -5,12 +5,13 @@ use crate::manager::bind;
 use crate::stop::asked_to_stop;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_cli::{CliError, NodeRunArgs};
 use weft_metrics::{node_page, process_load};
 use weft_rt::sync::{Either, race};
-use weft_rt::{Addr, Drive, Link, Listener, OpenOptions, random_u128, sleep, spawn};
+use weft_rt::{Addr, Drive, Instant, Link, Listener, OpenOptions, now, random_u128, sleep, spawn};
 use weft_store::{FormatOptions, Store, StoreError};
 use weft_target::{Target, TargetOptions};
 use weft_types::{DriveId, FabricId, with_causes};
@@ -18,6 +19,11 @@ use weft_wire::handshake::{Hello, PeerRole};
 
 /// How long to wait before a manager that did not answer is tried again.
 const MANAGER_RETRY: Duration = Duration::from_millis(200);
+
+/// How long a drive may be in use by a process that was killed: the kernel holds on to it until the last request that was
+/// under way is through, and tells nobody when.
+const FORMER_DRIVE_MAX: Duration = Duration::from_secs(10);
+const FORMER_DRIVE_POLL: Duration = Duration::from_millis(50);
 
 /// The stores that are open, with the path of each drive.
 type Stores = Rc<RefCell<Vec<(String, Rc<Store>)>>>;
@@ -67,8 +73,9 @@ async fn serve(
         Some(fabric) => fabric,
         None => ask_fabric(&args.manager, &args.name).await,
     };
+    let former_until = now() + FORMER_DRIVE_MAX;
     for path in &args.drives {
-        match open(path, fabric).await {
+        match open(path, fabric, former_until).await {
             Ok(store) => stores.borrow_mut().push((path.clone(), store)),
             Err(error) => {
                 tracing::error!(path, "drive is left out: {}; hint: {}", error.chain(), error.hint());
@@ -101,6 +108,10 @@ fn serve_metrics(listener: Listener, name: &str, target: &Rc<Target>) {
     }));
 }
 
+fn is_in_use(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
+}
+
 /// Asks the manager which fabric it owns, until it answers.
 async fn ask_fabric(manager: &Addr, name: &str) -> FabricId {
     let mut is_told = false;
@@ -121,9 +132,17 @@ async fn ask_fabric(manager: &Addr, name: &str) -> FabricId {
     }
 }
 
-/// Opens a drive and recovers what is on it; one in memory is formatted first.
-async fn open(path: &str, fabric: FabricId) -> Result<Rc<Store>, CliError> {
-    let drive = Drive::open(path, OpenOptions::default()).await.map_err(open_refusal(path))?;
+/// Opens a drive and recovers what is on it; one in memory is formatted first. One that is in use may be let go until then.
+async fn open(path: &str, fabric: FabricId, former_until: Instant) -> Result<Rc<Store>, CliError> {
+    let mut drive = Drive::open(path, OpenOptions::default()).await;
+    if drive.as_ref().is_err_and(is_in_use) {
+        tracing::info!(path, "waiting for the drive, which a process that has just ended may still hold");
+    }
+    while drive.as_ref().is_err_and(is_in_use) && now() < former_until {
+        sleep(FORMER_DRIVE_POLL).await;
+        drive = Drive::open(path, OpenOptions::default()).await;
+    }
+    let drive = drive.map_err(open_refusal(path))?;
     if path.starts_with("mem:") {
         let options = FormatOptions::new(fabric, DriveId::from_random(random_u128()));
         Store::format(&drive, options).await.map_err(store_refusal(path))?;

@@ -43,6 +43,22 @@ fn a_drive_that_is_pulled_is_missed_and_its_copies_are_rebuilt() {
     assert!(fs::read(bed.path("back")).expect("it was written")[..data.len()] == data[..]);
 }
 
+/// The kernel lets go of a killed process's drive only when the requests that were under way are through.
+#[test]
+fn a_drive_that_is_held_for_a_moment_longer_is_waited_for() {
+    let bed = Bed::new("held");
+    bed.up(3, 1);
+    bed.ok(&["volume", "create", "data", "--size", "32MiB", "--copies", "2"]);
+    bed.ok(&["node", "stop", "node-2", "--kill"]);
+    let drive = fs::File::open(bed.fabric().join("nodes/node-2/drive-1.img")).expect("it is there");
+    wait_until("the former process lets go", || drive.try_lock().is_ok());
+    let start = bed.spawn(&["node", "start", "node-2"]);
+    wait_until("the node finds it in use", || bed.logs().contains("waiting for the drive"));
+    drive.unlock().expect("it is locked");
+    bed.await_health("healthy");
+    drop(start);
+}
+
 #[test]
 fn data_is_where_it_is_said_to_be_also_on_a_drive_in_use() {
     let bed = Bed::new("locate");

@@ -212,16 +212,17 @@ impl Endpoint {
         loop {
             let mut queue = self.queue.borrow_mut();
             let Some(frame) = queue.front_mut() else { break };
-            match self.sender.send(frame) {
+            let sent = self.sender.send(frame).and_then(|sent| match sent || has_asked {
+                true => Ok(sent),
+                false => self.sender.starve().map(|()| sent),
+            });
+            match sent {
                 Ok(true) => {
                     queue.pop_front();
                     has_asked = false;
                 }
                 Ok(false) if has_asked => break,
-                Ok(false) => {
-                    self.sender.starve();
-                    has_asked = true;
-                }
+                Ok(false) => has_asked = true,
                 Err(stranger) => {
                     drop(queue);
                     return self.end_because(stranger);
@@ -617,6 +618,30 @@ mod tests {
                     }
                 }
                 assert_eq!(writer.pending(), 0);
+            })
+            .unwrap();
+        }
+    }
+
+    /// The other end stands still after its first frames: whoever waits for it then sleeps. It is woken by more room.
+    #[test]
+    fn a_sender_that_waits_for_room_sees_no_news_in_old_ones() {
+        // Frames of which so many wait for pages, or for the ring.
+        for (head, len) in [(8, PIECE_MAX), (16 << 10, PAGE), (16 << 10, 0)] {
+            block_on(async move {
+                let (left, right, _) = pair();
+                let ((_left, writer), (mut reader, _right)) = (left.clone().split(), right.split());
+                for i in 0..100 {
+                    send(&writer, Kind::Read, &vec![7; head], vec![body(len, i)]);
+                }
+                for _ in 0..3 {
+                    assert_eq!(reader.next().await.unwrap().unwrap().head.len(), head);
+                    left.hear();
+                    assert!(!left.has_news() && writer.pending() > 0, "{head} + {len}");
+                }
+                while writer.pending() > 0 {
+                    reader.next().await.unwrap();
+                }
             })
             .unwrap();
         }

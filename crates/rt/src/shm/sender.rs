@@ -174,12 +174,17 @@ impl Sender {
         if fits(self.taken.get()) {
             return Ok(true);
         }
+        self.look_at_taken()?;
+        Ok(fits(self.taken.get()))
+    }
+
+    fn look_at_taken(&self) -> Result<(), Stranger> {
         let taken = self.direction.positions().taken.0.load(Acquire);
-        if taken < self.taken.get() || taken > written {
+        if taken < self.taken.get() || taken > self.written.get() {
             return Err(Stranger("it says that it has taken what was not sent"));
         }
         self.taken.set(taken);
-        Ok(fits(taken))
+        Ok(())
     }
 
     /// Takes pages; those as well that have just been freed, if there are too few.
@@ -221,9 +226,15 @@ impl Sender {
             || positions.freed.0.load(Acquire) != self.freed.get()
     }
 
-    /// Asks to be rung for when there is room; look for some once more after this.
-    pub(super) fn starve(&self) {
+    /// Asks to be rung for when there is room, and looks at all that the other end has said so far, so that only what it
+    /// says from now on is news; try once more after this.
+    ///
+    /// # Errors
+    /// If the other end breaks the rules.
+    pub(super) fn starve(&self) -> Result<(), Stranger> {
         self.direction.positions().starved.0.store(1, Relaxed);
         fence(SeqCst);
+        self.look_at_taken()?;
+        self.collect()
     }
 }

@@ -25,6 +25,8 @@ pub struct DiskFaults {
     /// Reads that touch these bytes fail. What is written is readable again, in its old place or on a spare one: that
     /// is what drives do.
     pub unreadable: Vec<Range<u64>>,
+    /// So many reads more fail for want of memory.
+    pub reads_without_memory: u32,
     /// Writes and flushes fail with this error.
     pub write_error: Option<io::ErrorKind>,
     /// Operations do not complete until this is lifted.
@@ -39,6 +41,7 @@ impl Default for DiskFaults {
     fn default() -> Self {
         DiskFaults {
             unreadable: Vec::new(),
+            reads_without_memory: 0,
             write_error: None,
             stuck: false,
             is_gone: false,
@@ -516,9 +519,15 @@ impl DiskHandle {
         self.operate().await?;
         let wanted = offset..offset + len as u64;
         let bad = |r: &Range<u64>| r.start < wanted.end && wanted.start < r.end;
-        if self.disk.faults.borrow().unreadable.iter().any(bad) {
+        let mut faults = self.disk.faults.borrow_mut();
+        if let Some(left) = faults.reads_without_memory.checked_sub(1) {
+            faults.reads_without_memory = left;
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        if faults.unreadable.iter().any(bad) {
             return Err(io::Error::other("unreadable sector"));
         }
+        drop(faults);
         let mut buf = BufMut::aligned(len);
         read_pages(&self.disk.visible.borrow(), offset, &mut buf);
         Ok(buf)

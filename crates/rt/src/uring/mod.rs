@@ -104,6 +104,8 @@ pub(crate) struct Driver {
     gathers: RefCell<Vec<Box<Gather>>>,
     /// Connections through shared memory, which this thread looks at itself.
     watched: RefCell<Vec<Rc<Endpoint>>>,
+    /// Operations did not end: what they may still write to is given up, and what becomes of them is not looked at.
+    gave_up: Cell<bool>,
     pub(crate) signals: Signals,
     pub(crate) helper: RefCell<Option<Helper>>,
 }
@@ -141,6 +143,7 @@ impl Driver {
             pinned: OnceCell::new(),
             gathers: RefCell::default(),
             watched: RefCell::default(),
+            gave_up: Cell::new(false),
             signals: Signals::default(),
             helper: RefCell::default(),
         })
@@ -467,6 +470,9 @@ impl Driver {
 
     /// Cancels every operation that can be, and waits until the kernel has let go of all memory.
     pub(crate) fn shut_down(&self) {
+        if self.gave_up.get() {
+            return;
+        }
         drop(self.helper.take());
         self.signals.forget();
         self.submit();
@@ -484,6 +490,7 @@ impl Driver {
             }
             if self.now() >= deadline {
                 tracing::error!("operations do not end; their memory is given up");
+                self.gave_up.set(true);
                 self.table().leak();
                 std::mem::forget(self.chunks.take());
                 return;
