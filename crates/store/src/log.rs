@@ -373,7 +373,8 @@ mod tests {
             let last = starts.len() as u64;
             let block = |position: u64| {
                 let (at, _) = ring.segments(position, 4096).next().unwrap();
-                disk.set_faults(|f| f.unreadable = vec![at..at + 4096]);
+                let block = at..at + 4096;
+                disk.set_faults(|f| f.unreadable = vec![block]);
             };
             for behind in 1..4 {
                 block(ring.head + behind * 4096);
