@@ -1,6 +1,7 @@
 //! What a result was measured on.
 
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::{fmt, fs};
 use weft_api::Timestamp;
@@ -39,7 +40,7 @@ impl Machine {
         }
     }
 
-    /// With the commit of the working tree in which this process runs: for those who measure their own build.
+    /// With the commit of the working tree that this program lies in: for those who measure their own build.
     pub fn with_commit(mut self) -> Machine {
         self.commit = Some(commit());
         self
@@ -81,9 +82,12 @@ fn cpu_name(cpuinfo: &str) -> String {
     known(name.map_or("", |(_, name)| name))
 }
 
-/// The commit of the working tree in which the benchmark runs, if it is one.
+/// The commit of the working tree that this program lies in, as a build does, if it is one.
 fn commit() -> String {
+    let program = std::env::current_exe().unwrap_or_default();
     let output = Command::new("git")
+        .arg("-C")
+        .arg(program.parent().unwrap_or(Path::new("/")))
         .args(["describe", "--always", "--dirty", "--tags"])
         .stderr(Stdio::null())
         .output();
