@@ -39,6 +39,7 @@ mod stamp;
 mod subprocess;
 mod timeline;
 mod tool;
+mod transport;
 mod workload;
 
 pub use bed::{Bed, BedOptions, NewVolume};

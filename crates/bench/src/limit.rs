@@ -6,7 +6,7 @@
 
 use crate::BenchError;
 use crate::affinity;
-use crate::workload::Transport;
+use crate::transport::Transport;
 use std::io;
 use std::time::Duration;
 use weft_rt::{

@@ -3,6 +3,7 @@
 use crate::limit::Shape;
 use crate::load::{Amount, Load};
 use crate::plan::Pattern;
+use crate::transport::Transport;
 use weft_rt::Spin;
 
 /// Copies of each block in the volume under test.
@@ -28,25 +29,6 @@ pub struct Workload {
     pub transport: Transport,
     /// How both wait.
     pub spin: Spin,
-}
-
-/// How a client and a target of one machine reach each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
-    /// TCP on loopback, as between machines but for the network.
-    Tcp,
-    /// Shared memory.
-    Shared,
-}
-
-impl Transport {
-    /// Its name in tables and files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Transport::Tcp => "tcp",
-            Transport::Shared => "shm",
-        }
-    }
 }
 
 /// The name of a way to wait in tables and files.

@@ -8,8 +8,8 @@ use crate::clients::{ClientPlaces, MeasuredOn, cpu_s};
 use crate::folder::Folder;
 use crate::job::check_empty;
 use crate::machine::Machine;
-use crate::process::{cpu_seconds, last_lines};
-use crate::subprocess::{Ended, LOOKED_AT, Subprocess};
+use crate::process::cpu_seconds;
+use crate::subprocess::{LOOKED_AT, Subprocess};
 use crate::tool::{Tool, not_an_answer};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,9 +19,6 @@ use weft_api::{ApiAnswer, ApiRequest, VolumeInfo};
 use weft_client::{AttachMode, AttachOptions, Fabric};
 use weft_rt::sync::{Either, race};
 use weft_rt::{Addr, signal, sleep, wall_clock_us};
-
-/// How much of what fio says is shown when it fails, in lines.
-const LINES_SHOWN: usize = 4;
 
 /// What to run, on which volume.
 #[derive(Clone, Debug)]
@@ -62,14 +59,16 @@ pub fn fio_on_volume(options: &FioOnVolume) -> Result<FioFigures, BenchError> {
 pub(super) async fn check(job_file: &JobFile) -> Result<(), BenchError> {
     let engine = fio(Path::new("."), &["--enghelp=nbd"])?.end().await?;
     if !engine.status.success() {
-        return Err(FioError::NoEngine { words: in_a_line(&engine) }.into());
+        return Err(FioError::NoEngine { words: said::in_a_line(&engine) }.into());
     }
     let folder = Folder::create(&std::env::temp_dir())?;
     let path = written(job_file, "nbd+unix:///any?socket=/any", &folder)?;
     let parsed = fio(folder.path(), &["--parse-only", &path])?.end().await?;
     match parsed.status.success() {
         true => Ok(()),
-        false => Err(FioError::JobFile { what: format!("is refused by fio: {}", in_a_line(&parsed)) }.into()),
+        false => {
+            Err(FioError::JobFile { what: format!("is refused by fio: {}", said::in_a_line(&parsed)) }.into())
+        }
     }
 }
 
@@ -181,14 +180,6 @@ fn written(job_file: &JobFile, uri: &str, folder: &Folder) -> Result<String, Ben
     let file = |source| BenchError::File { action: "write", path: path.clone(), source };
     std::fs::write(&path, job_file.on(uri)).map_err(file)?;
     Ok(path.to_string_lossy().into_owned())
-}
-
-/// What it said, in a line.
-pub(super) fn in_a_line(ended: &Ended) -> String {
-    // Of requests that fail, it names each.
-    let text = last_lines(ended.words(), LINES_SHOWN);
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    lines.collect::<Vec<_>>().join("; ")
 }
 
 /// CPU seconds of all processes that this one has started and waited for, and of theirs.

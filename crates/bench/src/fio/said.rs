@@ -4,13 +4,16 @@
 //! of a job unless it reports for the group.
 
 use super::FioError;
-use super::on_volume::in_a_line;
 use super::outcome::{Direction, FioJob};
 use crate::clients::Rates;
+use crate::process::last_lines;
 use crate::subprocess::Ended;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io;
+
+/// How much of what fio says is shown when it fails, in lines.
+const LINES_SHOWN: usize = 4;
 
 /// A run of fio.
 #[derive(Debug)]
@@ -119,6 +122,14 @@ impl Side {
             latencies_ns: latencies.counted(),
         }
     }
+}
+
+/// What it said, in a line.
+pub(super) fn in_a_line(ended: &Ended) -> String {
+    // Of requests that fail, it names each.
+    let text = last_lines(ended.words(), LINES_SHOWN);
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

@@ -3,8 +3,9 @@
 //! The kernel counts what a process writes to disks, so drives are files on a real file system, which are written
 //! to directly; nothing of what this measures is the store's own count.
 
+use super::copies::Copies;
 use super::quiet::Voids;
-use super::stage::{Copies, Stage, StagePlan};
+use super::stage::{Stage, StagePlan};
 use super::{RepairOptions, disk_folder};
 use crate::BenchError;
 use crate::load::{Amount, Load};

@@ -1,16 +1,17 @@
 //! A client beside repair: what it feels of a resync and of a rebuild, and how fast they are with and without it.
 
 use super::RepairOptions;
+use super::copies::Copies;
 use super::phases::{PhaseFigures, Recorder, RoundTimeline};
 use super::quiet::Voids;
 use super::raw::{self, RawRates};
-use super::stage::{Copies, Stage, StagePlan};
+use super::stage::{Stage, StagePlan};
 use crate::BenchError;
 use crate::limit::{Limit, Shape};
 use crate::load::{Amount, Load, Ran, Schedule, Watch};
 use crate::progress::progress;
 use crate::report::{median, rounded};
-use crate::workload::Transport;
+use crate::transport::Transport;
 use serde::Serialize;
 use std::rc::Rc;
 use std::sync::Arc;

@@ -6,6 +6,7 @@
 
 mod amplify;
 mod beside;
+mod copies;
 mod outcome;
 mod page;
 mod phases;

@@ -2,8 +2,8 @@
 //!
 //! It judges what it is shown, and keeps the reasons why figures mean nothing; it asks nobody, and waits for nothing.
 
+use super::copies::Copies;
 use super::phases::PhaseFigures;
-use super::stage::Copies;
 use crate::progress::progress;
 use std::cell::RefCell;
 use std::rc::Rc;

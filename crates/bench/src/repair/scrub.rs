@@ -1,9 +1,10 @@
 //! Scrubs: how fast everything is read and verified, alone and beside a client, and what the client feels of it.
 
 use super::beside::Client;
+use super::copies::Copies;
 use super::phases::{PhaseFigures, Recorder};
 use super::quiet::Voids;
-use super::stage::{Copies, Stage, StagePlan};
+use super::stage::{Stage, StagePlan};
 use super::{RepairOptions, beside};
 use crate::BenchError;
 use crate::load::Schedule;

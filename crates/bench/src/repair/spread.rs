@@ -3,8 +3,9 @@
 //! What drives read and write is what the kernel counts for their processes, so drives are files here, and each
 //! process has one.
 
+use super::copies::Copies;
 use super::quiet::Voids;
-use super::stage::{Copies, Stage, StagePlan};
+use super::stage::{Stage, StagePlan};
 use super::{RepairOptions, disk_folder};
 use crate::BenchError;
 use crate::load::data;

@@ -3,6 +3,7 @@
 //! It decides what happens to the fabric, and measures nothing but how long waiting takes.
 
 use super::RepairOptions;
+use super::copies::Copies;
 use super::quiet::{Look, Voids};
 use crate::BenchError;
 use crate::bed::{Bed, BedOptions, NewVolume};
@@ -10,7 +11,7 @@ use crate::load::{Load, Schedule};
 use crate::process::disk_bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use weft_api::{DriveInfo, FailureDomain};
+use weft_api::FailureDomain;
 use weft_client::{AttachOptions, Fabric, Volume};
 use weft_rt::{Spin, now, sleep};
 use weft_types::DriveId;
@@ -54,36 +55,6 @@ pub(crate) struct Stage {
     pub(crate) bed: Bed,
     voids: Voids,
     _fabric: Fabric,
-}
-
-/// How the drives stand in the groups that list them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Copies {
-    /// All are in-sync.
-    Whole,
-    /// Some are out, and none is being brought up to date.
-    Out,
-    /// Some are being brought up to date.
-    Syncing,
-}
-
-impl Copies {
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Copies::Whole => "all in-sync",
-            Copies::Out => "out",
-            Copies::Syncing => "being brought up to date",
-        }
-    }
-
-    fn of(drives: &[DriveInfo]) -> Copies {
-        let sum = |roles: fn(&DriveInfo) -> usize| drives.iter().map(roles).sum::<usize>();
-        match (sum(|d| d.syncing_groups), sum(|d| d.out_groups)) {
-            (0, 0) => Copies::Whole,
-            (0, _) => Copies::Out,
-            _ => Copies::Syncing,
-        }
-    }
 }
 
 impl Stage {

@@ -11,7 +11,6 @@
 //! log/NAME.log            what the members say; what they said before is in NAME.log.1 and so on
 //! ```
 
-use super::stop::running;
 use super::{LocalConfig, LocalError, LocalNode, ProcessId};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -151,11 +150,6 @@ impl Folder {
         let Some(config) = self.config()? else { return Ok(Vec::new()) };
         let tcp = config.manager_addr.parse().ok();
         Ok(self.socket_addr().into_iter().chain(tcp).collect())
-    }
-
-    /// Whether anything of the fabric in the folder runs.
-    pub(crate) fn has_running_member(&self) -> bool {
-        matches!(self.config(), Ok(Some(config)) if !running(self, &config).is_empty())
     }
 
     /// What the fabric consists of; none if there is no fabric in the folder.

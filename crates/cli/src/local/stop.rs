@@ -24,6 +24,13 @@ pub(super) fn running(folder: &Folder, config: &LocalConfig) -> Vec<(String, Pro
     names.filter_map(|name| Some((name.to_owned(), ProcessId::read_alive(&folder.pid_file(name))?))).collect()
 }
 
+impl Folder {
+    /// Whether anything of the fabric in the folder runs.
+    pub(crate) fn has_running_member(&self) -> bool {
+        matches!(self.config(), Ok(Some(config)) if !running(self, &config).is_empty())
+    }
+}
+
 /// The `weft up` in the foreground, if there is one.
 pub(super) fn supervisor(folder: &Folder) -> Option<ProcessId> {
     ProcessId::read_alive(&folder.pid_file(SUPERVISOR))
