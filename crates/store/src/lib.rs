@@ -33,6 +33,7 @@ mod recover;
 mod region;
 mod request;
 mod resync;
+mod shortage;
 mod state;
 mod store;
 mod superblock;

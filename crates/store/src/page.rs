@@ -4,6 +4,7 @@
 use crate::StoreError;
 use crate::cache::Cache;
 use crate::region::{Place, PlaceRun};
+use crate::shortage::read_patiently;
 use crate::superblock::PageRef;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -130,7 +131,8 @@ impl PageReader {
         self.cache.borrow().bytes()
     }
 
-    /// Reads and verifies a page; what does not verify is read once more before it counts as damaged.
+    /// Reads and verifies a page; what does not verify is read once more before it counts as damaged. A shortage of
+    /// the machine is waited out for a while: with a page the whole drive would be given up.
     ///
     /// # Errors
     /// If the page is damaged.
@@ -145,7 +147,7 @@ impl PageReader {
         }
         let mut reason = String::new();
         for _ in 0..2 {
-            match self.drive.read(page.place.offset(), BLOCK_SIZE).await {
+            match read_patiently(&self.drive, page.place.offset(), BLOCK_SIZE).await {
                 Err(e) => reason = e.to_string(),
                 Ok(bytes) => match verify(&bytes, page, kind, level) {
                     Err(r) => reason = r,

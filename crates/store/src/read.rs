@@ -6,21 +6,16 @@ use crate::leaf::{Kind, LeafKey};
 use crate::record::Record;
 use crate::region::Place;
 use crate::request::{Extent, ExtentData};
+use crate::shortage::read_patiently;
 use crate::state::within;
 use crate::store::Store;
-use std::io::ErrorKind;
-use std::time::Duration;
 use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::join_all;
-use weft_rt::{Buf, Drive, Landing, Mutation, mutated, sleep};
+use weft_rt::{Buf, Drive, Landing, Mutation, mutated};
 use weft_types::limits::REQUEST_BLOCKS_MAX;
 use weft_types::{BLOCK_SIZE, BlockRange, GroupId, ObjectId, Version};
 use weft_wire::crc32c;
 use weft_wire::data::is_intact;
-
-/// How often, and after which pauses, a block is read again while the machine is short of memory or the like.
-const SHORTAGE_TRIES: u32 = 20;
-const SHORTAGE_PAUSE: Duration = Duration::from_millis(100);
 
 /// A run of blocks as the map had it at one instant: one version, one kind, neighbouring places.
 struct Found {
@@ -314,18 +309,6 @@ async fn read_job(drive: &Drive, job: &Job, landing: &Landing) -> Option<Buf> {
 /// Reads one block that did not verify as part of a longer read, to memory of our own; `None` if it does not verify now
 /// either. Where the machine is short of something, that says nothing of the block, and it is tried again for a while.
 async fn read_block(drive: &Drive, place: Place, crc: u32) -> Option<Buf> {
-    let mut tries = 0..SHORTAGE_TRIES;
-    let data = loop {
-        match drive.read(place.offset(), BLOCK_SIZE).await {
-            Err(error) if is_shortage(error.kind()) && tries.next().is_some() => sleep(SHORTAGE_PAUSE).await,
-            read => break read.ok()?,
-        }
-    };
+    let data = read_patiently(drive, place.offset(), BLOCK_SIZE).await.ok()?;
     (crc32c(&data) == crc).then(|| data.freeze())
-}
-
-/// Whether an error is of the machine, not of the drive.
-fn is_shortage(kind: ErrorKind) -> bool {
-    use ErrorKind::{Interrupted, OutOfMemory, ResourceBusy, WouldBlock};
-    matches!(kind, OutOfMemory | ResourceBusy | WouldBlock | Interrupted)
 }
