@@ -3,7 +3,7 @@
 //! It owns the arithmetic. It never judges whether a group is well.
 
 use crate::span::group_of;
-use crate::stripe::{address_of, pieces};
+use crate::stripe::pieces;
 use weft_types::{BlockCount, GroupId, Lba, Striping, Volume};
 
 /// How many blocks of a volume lie in groups of which this is so.
@@ -45,13 +45,17 @@ fn blocks_of_last_row(striping: &Striping, size: BlockCount, column: u64) -> u64
     lines * unit + rest.saturating_sub(column * unit).min(unit)
 }
 
-/// The first runs of addresses that lie in groups of which this is so, in order and apart from each other; and
-/// whether there are more.
+/// The first runs of addresses, from the beginning of a row on, that lie in groups of which this is so, in order and
+/// apart from each other; and whether there are more.
+///
+/// However large the volume is: rows of a span in whose groups it is so everywhere, or nowhere, are one step, and among
+/// the others a run ends at least once in as many rows as the span has groups.
 ///
 /// # Panics
 /// As [`blocks_in`].
 pub fn ranges_in(
     volume: &Volume,
+    from: Lba,
     is_affected: impl Fn(GroupId) -> bool,
     most: usize,
 ) -> (Vec<(Lba, BlockCount)>, bool) {
@@ -73,23 +77,39 @@ pub fn ranges_in(
         false
     };
     let in_group = |index: u64| group_of(volume, index).is_some_and(&is_affected);
-    for row in 0..size.0.div_ceil(row_blocks) {
-        let count = row_blocks.min(size.0 - row * row_blocks);
-        let hit: Vec<bool> = (row * width..(row + 1) * width).map(in_group).collect();
-        let first = address_of(striping, row * width, 0).expect("the row begins inside the volume");
-        let has_room = if hit.iter().all(|h| *h) {
-            add(first.0, count)
-        } else if hit.iter().any(|h| *h) {
-            let mut parts = pieces(striping, first, count).filter(|p| hit[(p.object_index % width) as usize]);
-            parts.all(|piece| add(first.0 + piece.at, u64::from(piece.range.count)))
-        } else {
-            true
+    let mut row = from.0.div_ceil(row_blocks);
+    while row < size.0.div_ceil(row_blocks) {
+        let first = row * row_blocks;
+        let uniform = uniform_rows(volume, row, &is_affected);
+        let next = uniform.map_or(row + 1, |(end, _)| end);
+        let has_room = match uniform {
+            Some((_, false)) => true,
+            Some((end, true)) => add(first, end.saturating_mul(row_blocks).min(size.0) - first),
+            None => {
+                let count = row_blocks.min(size.0 - first);
+                let hit: Vec<bool> = (row * width..(row + 1) * width).map(in_group).collect();
+                let in_hit = |index: u64| hit[(index % width) as usize];
+                let mut parts = pieces(striping, Lba(first), count).filter(|p| in_hit(p.object_index));
+                parts.all(|piece| add(first + piece.at, u64::from(piece.range.count)))
+            }
         };
         if !has_room {
             return (runs, true);
         }
+        row = next;
     }
     (runs, false)
+}
+
+/// Where the rows of one span end, from this row on, if it is so in all of its groups, or in none; and which.
+fn uniform_rows(volume: &Volume, row: u64, is_affected: impl Fn(GroupId) -> bool) -> Option<(u64, bool)> {
+    let width = u64::from(volume.striping.width);
+    let after = volume.spans.partition_point(|span| span.first <= row * width);
+    let span = volume.spans.get(after.checked_sub(1)?)?;
+    let end = (span.first + span.count) / width;
+    let hits = span.groups.iter().filter(|g| is_affected(**g)).count();
+    let is_uniform = hits == 0 || hits == span.groups.len();
+    (end > row && is_uniform).then_some((end, hits > 0))
 }
 
 #[cfg(test)]
@@ -140,14 +160,55 @@ mod tests {
                 })
                 .collect();
             prop_assert_eq!(blocks_in(&volume, is_affected).0, slow.len() as u64);
-            let (runs, more) = ranges_in(&volume, is_affected, usize::MAX);
+            let (runs, more) = ranges_in(&volume, Lba(0), is_affected, usize::MAX);
             let named: Vec<u64> = runs.iter().flat_map(|(a, n)| a.0..a.0 + n.0).collect();
-            prop_assert_eq!(named, slow);
+            prop_assert_eq!(&named, &slow);
             prop_assert!(!more);
             prop_assert!(runs.windows(2).all(|w| w[0].0.0 + w[0].1.0 < w[1].0.0), "apart: {:?}", runs);
-            let (few, more) = ranges_in(&volume, is_affected, 2);
+            let (few, more) = ranges_in(&volume, Lba(0), is_affected, 2);
             prop_assert_eq!(&few[..], &runs[..runs.len().min(2)]);
             prop_assert_eq!(more, runs.len() > 2);
+            let row = u64::from(volume.striping.width) * u64::from(volume.striping.object_blocks);
+            let (behind, _) = ranges_in(&volume, Lba(row), is_affected, usize::MAX);
+            let named: Vec<u64> = behind.iter().flat_map(|(a, n)| a.0..a.0 + n.0).collect();
+            let slow: Vec<u64> = slow.into_iter().filter(|lba| *lba >= row).collect();
+            prop_assert_eq!(named, slow);
+        }
+    }
+
+    /// Row by row, this would not end in a lifetime.
+    #[test]
+    fn the_largest_volume_is_looked_at_in_a_few_steps() {
+        let striping = crate::default_striping(300);
+        let size = BlockCount(1 << 51);
+        let all = crate::objects_for(&striping, size);
+        let cut = all / 2 / u64::from(striping.width) * u64::from(striping.width);
+        let groups = |from: u64| (from..from + 256).map(GroupId).collect::<Vec<_>>();
+        let volume = Volume {
+            id: VolumeId(1),
+            name: "v".into(),
+            pool: PoolId(1),
+            size,
+            copies: 2,
+            striping,
+            spans: vec![
+                ObjectSpan { first: 0, count: cut, groups: groups(0) },
+                ObjectSpan { first: cut, count: all - cut, groups: groups(1000) },
+            ],
+            generation: Generation(1),
+            state: VolumeState::Ready,
+            thin: true,
+            created_ms: 0,
+        };
+        let whole = (vec![(Lba(0), size)], false);
+        assert_eq!(ranges_in(&volume, Lba(0), |_| true, 8), whole);
+        assert_eq!(ranges_in(&volume, Lba(0), |_| false, 8), (vec![], false));
+        let (half, more) = ranges_in(&volume, Lba(0), |g| g.0 >= 1000, 8);
+        assert_eq!((half.len(), more), (1, false), "{half:?}");
+        assert_eq!(half[0].1, blocks_in(&volume, |g| g.0 >= 1000));
+        for last in [255, 1255] {
+            let (few, more) = ranges_in(&volume, Lba(0), |g| g == GroupId(last), 256);
+            assert_eq!((few.len(), more), (256, true));
         }
     }
 }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ApiAnswer, ApiError, ErrorCode, LossInfo, LostCopy, LostGroup, LostRange, Timestamp};
-use weft_layout::{group_of, pieces};
+use weft_layout::{blocks_in, group_of, pieces, ranges_in};
 use weft_membership::{AcceptLoss, Change, Reason, Survivor, apply, lost_groups};
 use weft_rt::now;
 use weft_types::limits::CHUNK_BLOCKS;
@@ -64,21 +64,22 @@ impl Manager {
         let lost: Vec<&Group> = lost_groups(&map, &gone).collect();
         check_named(&map, &lost, &volumes)?;
         check_are_members(&lost, &gone)?;
-        {
+        let check_all = || -> Result<(), ApiError> {
             let state = self.state.borrow();
-            for drive in &destroyed {
-                state.check_is_gone(*drive, &lost, self.started)?;
-            }
-            for drive in &older {
-                state.check_is_older(*drive, &lost)?;
-            }
-        }
+            let gone = destroyed.iter().map(|drive| state.check_is_gone(*drive, &lost, self.started));
+            gone.chain(older.iter().map(|drive| state.check_is_older(*drive, &lost))).collect()
+        };
+        check_all()?;
         let counted = self.inventories(lost.iter().map(|g| g.id).collect()).await;
         let unchanged = self.map().version == map.version;
         if !unchanged {
             let text = "the fabric has changed while its drives were looked at";
             return Err(ApiError::new(ErrorCode::Unavailable, text).with_hint("ask again"));
         }
+        // Again, and from here on to the commit nothing happens beside: while the others were looked at, a target may
+        // have come back with the very drive, serve it and have acknowledged writes, all without a new map.
+        self.check_are_lost(&map, &asked, &destroyed, &older, wish.accept_data_loss)?;
+        check_all()?;
         let holdings = holdings_of(&counted);
         let survivors = self.survivors(&map, &lost, &destroyed, &older, &counted, &holdings)?;
         let change = AcceptLoss { destroyed: destroyed.clone(), older: older.clone(), survivors };
@@ -427,17 +428,30 @@ fn uses(volume: &Volume, group: GroupId) -> bool {
     volume.spans.iter().any(|s| s.groups.contains(&group))
 }
 
-/// Adds the parts of a volume that lie in the group, except what is known to be up to date.
+/// Adds the parts of a volume that lie in the group, except what is known to be up to date: the objects below one, and
+/// the chunks below one of that.
 fn add_ranges(
     lost: &mut LostGroup,
     volume: &Volume,
     group: GroupId,
     good_below: Option<(ObjectId, ChunkIndex)>,
 ) {
+    let is_in = |g: GroupId| g == group;
+    // Of the row in which that is so in part, piece by piece. All rows before it are up to date, none behind it is.
+    let (parts, rest) = match good_below {
+        Some((object, _)) if object.volume > volume.id => return,
+        Some(below) if below.0.volume == volume.id => parts_of_row(volume, group, below),
+        _ => (Vec::new(), Lba(0)),
+    };
+    let before = Volume { size: BlockCount(rest.0), ..volume.clone() };
+    let in_parts: u64 = parts.iter().map(|(_, blocks)| blocks.0).sum();
+    let blocks = in_parts + blocks_in(volume, is_in).0 - blocks_in(&before, is_in).0;
+    lost.bytes += blocks * BLOCK_SIZE as u64;
+    let (runs, more) = ranges_in(volume, rest, is_in, RANGES_MAX);
+    lost.ranges_more |= more;
     let mut listed = 0;
-    for (at, blocks) in parts_in(volume, group, good_below) {
-        let (offset_bytes, bytes) = (at.0 * BLOCK_SIZE as u64, blocks * BLOCK_SIZE as u64);
-        lost.bytes += bytes;
+    for (at, blocks) in parts.into_iter().chain(runs) {
+        let (offset_bytes, bytes) = (at.0 * BLOCK_SIZE as u64, blocks.0 * BLOCK_SIZE as u64);
         let last = lost.ranges.last_mut().filter(|r| r.volume == volume.name);
         match last {
             Some(last) if last.offset_bytes + last.bytes == offset_bytes => last.bytes += bytes,
@@ -450,23 +464,29 @@ fn add_ranges(
     }
 }
 
-/// The parts of a volume in a group, in order of address, with their lengths in blocks.
-fn parts_in(
+/// The parts in a group that are not below this object and chunk, of the row that the object is in; in order of address.
+/// And where that row ends.
+fn parts_of_row(
     volume: &Volume,
     group: GroupId,
-    good_below: Option<(ObjectId, ChunkIndex)>,
-) -> impl Iterator<Item = (Lba, u64)> {
-    let BlockCount(size) = volume.size;
-    pieces(&volume.striping, Lba(0), size).filter_map(move |piece| {
+    below: (ObjectId, ChunkIndex),
+) -> (Vec<(Lba, BlockCount)>, Lba) {
+    let (striping, BlockCount(size)) = (&volume.striping, volume.size);
+    let width = u64::from(striping.width);
+    let row_blocks = width * u64::from(striping.object_blocks);
+    let row = below.0.index / width;
+    let begin = row.saturating_mul(row_blocks).min(size);
+    let end = begin.saturating_add(row_blocks).min(size);
+    let parts = pieces(striping, Lba(begin), end - begin).filter_map(|piece| {
         if group_of(volume, piece.object_index) != Some(group) {
             return None;
         }
         let last_block = piece.range.first + piece.range.count - 1;
         let last =
             (ObjectId::new(volume.id, piece.object_index), ChunkIndex((last_block / CHUNK_BLOCKS) as u16));
-        let is_good = good_below.is_some_and(|below| last < below);
-        (!is_good).then_some((Lba(piece.at), u64::from(piece.range.count)))
-    })
+        (last >= below).then_some((Lba(begin + piece.at), BlockCount(u64::from(piece.range.count))))
+    });
+    (parts.collect(), Lba(end))
 }
 
 fn node_name(map: &FabricMap, drive: DriveId) -> String {

@@ -19,7 +19,7 @@ use weft_layout::{blocks_in, ranges_in};
 use weft_membership::{Observations, has_spare_drive};
 use weft_rt::{Instant, now};
 use weft_types::{
-    BLOCK_SIZE, CapacityLevel, Drive, DriveId, DriveState, Group, GroupId, Node, Role, Slot, Volume,
+    BLOCK_SIZE, CapacityLevel, Drive, DriveId, DriveState, Group, GroupId, Lba, Node, Role, Slot, Volume,
 };
 use weft_wire::control::ResyncWait;
 
@@ -115,9 +115,9 @@ impl Look<'_> {
             }
             let (runs, more) = match ranges {
                 0 => (Vec::new(), false),
-                most => ranges_in(volume, |g| groups.contains(&g), most),
+                most => ranges_in(volume, Lba(0), |g| groups.contains(&g), most),
             };
-            let range = |(lba, count): (weft_types::Lba, weft_types::BlockCount)| ByteRange {
+            let range = |(lba, count): (Lba, weft_types::BlockCount)| ByteRange {
                 offset_bytes: lba.0 * BLOCK_SIZE as u64,
                 length_bytes: bytes(count),
             };

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use weft_api::{ApiAnswer, ApiRequest, CheckInfo, CheckSeverity, ErrorCode, SettingsWish};
 use weft_manager::MapStore;
 use weft_rt::sim::Sim;
-use weft_rt::{now, sleep};
+use weft_rt::{now, sleep, spawn};
 use weft_types::{AttachMode, DriveId, DriveState, NodeId, Role, SessionId};
 use weft_wire::Status;
 use weft_wire::control::{self, ManagerRequest};
@@ -103,6 +103,30 @@ fn a_time_before_rebuilds_has_bounds() {
         assert_eq!(service.map().version, before);
         operate(ApiRequest::Settings(SettingsWish::rebuild_after_ms(1_000))).await.unwrap();
         assert_eq!(service.map().durations.rebuild_after_ms, 1_000);
+    });
+}
+
+#[test]
+fn a_drive_that_comes_back_while_the_others_are_looked_at_is_not_destroyed() {
+    Sim::new(11).block_on(async {
+        let (service, targets, _) = fabric(2).await;
+        operate(volume_of("v", 1)).await.unwrap();
+        all_up(&service, &targets).await;
+        targets[0].kill();
+        sleep(ms(10_000)).await;
+        operate(repair(&["v"], &[DriveId(1)], true)).await.expect("it is gone, as far as anyone knows");
+        let version = service.map().version;
+        targets[1].holds_inventory.set(true);
+        let repairing = spawn(operate(repair(&["v"], &[DriveId(1)], false)));
+        sleep(ms(1_000)).await;
+        let _back = targets[0].start();
+        sleep(ms(3_000)).await;
+        assert!(!repairing.is_finished(), "the other drive has not said what it holds");
+        assert_eq!(service.map().version, version, "a drive that comes back as it went needs no new map");
+        targets[1].holds_inventory.set(false);
+        let error = repairing.await.unwrap().unwrap_err();
+        assert!(error.code == ErrorCode::Refused, "it serves: {error:?}");
+        assert_eq!(service.map().drives[&DriveId(1)].state, DriveState::Active);
     });
 }
 

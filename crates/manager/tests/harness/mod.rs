@@ -147,6 +147,8 @@ pub struct FakeTarget {
     pub holds_adoption: Cell<bool>,
     /// Set while a sweep is not to be answered.
     pub holds_sweep: Cell<bool>,
+    /// While set, it does not say what its drives hold.
+    pub holds_inventory: Cell<bool>,
     /// While set, it promises nothing and the manager gets no answer when it asks for that.
     pub holds_promises: Cell<bool>,
     /// Why the last join was refused.
@@ -202,6 +204,7 @@ impl FakeTarget {
             log: RefCell::default(),
             holds_adoption: Cell::new(false),
             holds_sweep: Cell::new(false),
+            holds_inventory: Cell::new(false),
             holds_promises: Cell::new(false),
             refusal: RefCell::new(None),
             incarnation: Cell::new(0),
@@ -532,6 +535,11 @@ impl Process {
                     sleep(ms(10)).await;
                 }
                 self.life.promises.borrow_mut().insert(*victim, now());
+            }
+            TargetRequest::Inventory { .. } => {
+                while self.target.holds_inventory.get() {
+                    sleep(ms(10)).await;
+                }
             }
             TargetRequest::Sweep { .. } => {
                 while self.target.holds_sweep.get() {
