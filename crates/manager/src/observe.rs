@@ -215,10 +215,19 @@ impl State {
             .filter(|(d, m)| m.serves(*d) && !m.is_unreachable)
     }
 
-    /// The members of a group's write set on other nodes whose drives are served by the processes that have joined.
-    fn serving_peers<'a>(&'a self, group: &'a Group, node: NodeId) -> impl Iterator<Item = &'a Member> {
-        let others = group.write_set().filter(move |d| self.node_of(*d) != Some(node));
-        others.filter_map(|d| self.members.get(&self.node_of(d)?).filter(|m| m.serves(d)))
+    /// Whether a process of before on this node can have no vouching any more. One in-sync member on another node that has
+    /// stopped is enough: that process has to ask it, whatever map it knows. Of a syncing one it may never have heard; so
+    /// where only such are left, all of them must have stopped.
+    fn nobody_vouches(&self, group: &Group, node: NodeId, has_stopped: impl Fn(&Member) -> bool) -> bool {
+        let has_stopped = |drive: DriveId| {
+            let member = self.node_of(drive).and_then(|n| self.members.get(&n));
+            member.is_some_and(|m| m.serves(drive) && has_stopped(m))
+        };
+        let is_peer = |d: &DriveId| self.node_of(*d) != Some(node);
+        match group.read_set().any(|d| is_peer(&d)) {
+            true => group.read_set().filter(is_peer).any(has_stopped),
+            false => group.write_set().filter(is_peer).all(has_stopped),
+        }
     }
 
     pub(crate) fn node_of(&self, drive: DriveId) -> Option<NodeId> {
@@ -246,8 +255,8 @@ impl State {
     /// Whose word there is for the eviction of which drive.
     ///
     /// For a drive of a suspected node: of an in-sync member whose promise has outlasted all that it vouched for.
-    /// For a drive that a process of before may still serve: the same, whoever of the write set gave the promise and
-    /// has its drive. One that has not may have a process of before as well, which is not bound by it.
+    /// For a drive that a process of before may still serve: the same, whoever of the in-sync members gave the promise
+    /// and has its drive. One that has not may have a process of before as well, which is not bound by it.
     /// For any other drive whose target is up: of one that has adopted the newest map, which says that the drive
     /// failed; the drive's own target has stopped to serve it.
     fn observe_words(&self, seen: &mut Observations) {
@@ -266,8 +275,7 @@ impl State {
                     let has_word = |m: &Member| is_due(m) || mutated(Mutation::EvictsWithoutWord);
                     self.witnesses(group, node).find(|(_, m)| has_word(m)).map(|(d, _)| d)
                 } else if self.needs_word_of_peers(group, victim) {
-                    let mut peers = self.serving_peers(group, node);
-                    peers.any(is_due).then(with_newest_map).flatten()
+                    self.nobody_vouches(group, node, is_due).then(with_newest_map).flatten()
                 } else if !member.serves(victim) {
                     with_newest_map()
                 } else {
