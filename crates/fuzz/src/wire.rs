@@ -263,7 +263,14 @@ pub(crate) fn control_seeds() -> Vec<Vec<u8>> {
         with(0, &ManagerRequest::Verified { group, drive, stint: Epoch(3) }),
         with(1, &ManagerAnswer::Granted { map: MapVersion(4), suspects: vec![NodeId(2)], clock_us: 5 }),
         with(2, &TargetRequest::Scrub { orders: vec![order] }),
-        with(2, &TargetRequest::Sweep { sessions: vec![(SessionId(12), SessionSlot(3))] }),
+        with(
+            2,
+            &TargetRequest::Sweep {
+                sessions: vec![(SessionId(12), SessionSlot(3))],
+                volume: VolumeId(1),
+                map: MapVersion(4),
+            },
+        ),
         with(3, &TargetAnswer::Status(status)),
         with(3, &TargetAnswer::Load(Box::new(load))),
         with(4, &marks),

@@ -91,7 +91,11 @@ impl Manager {
         if mutated(Mutation::ForgottenUnswept) {
             return Ok(());
         }
-        let processes = self.state.borrow().writing_processes(volume)?;
+        // Of the same instant as the epochs that are compared after the round.
+        let (processes, map) = {
+            let state = self.state.borrow();
+            (state.writing_processes(volume)?, state.map.version)
+        };
         let nodes = processes.keys().copied().collect();
         for part in sessions.chunks(SESSIONS_PER_REQUEST) {
             let end = TargetRequest::EndSessions { sessions: part.iter().map(|(id, _)| *id).collect() };
@@ -100,7 +104,8 @@ impl Manager {
             }
         }
         for part in sessions.chunks(SESSIONS_PER_REQUEST) {
-            self.ask_all(&nodes, &TargetRequest::Sweep { sessions: part.to_vec() }, SWEEP_MAX).await?;
+            let sweep = TargetRequest::Sweep { sessions: part.to_vec(), volume, map };
+            self.ask_all(&nodes, &sweep, SWEEP_MAX).await?;
         }
         // Another process may hold what the one that answered had not.
         match self.state.borrow().writing_processes(volume)? == processes {

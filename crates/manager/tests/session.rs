@@ -19,7 +19,7 @@ fn ended_and_swept(target: &FakeTarget, id: SessionId) -> (Option<Instant>, Opti
         Instant::default(),
         |r| matches!(r, TargetRequest::EndSessions { sessions } if sessions.contains(&id)),
     );
-    let is_sweep = |r: &TargetRequest| matches!(r, TargetRequest::Sweep { sessions } if sessions.iter().any(|s| s.0 == id));
+    let is_sweep = |r: &TargetRequest| matches!(r, TargetRequest::Sweep { sessions, .. } if sessions.iter().any(|s| s.0 == id));
     (ended, target.asked(Instant::default(), is_sweep))
 }
 

@@ -139,6 +139,14 @@ impl GroupState {
         }
         Err(StoreError::StaleStint { group: self.entry.id, found: stint, current: self.stint })
     }
+
+    /// Checks that what a source said is not of before a change of the group (R12).
+    pub(crate) fn check_epoch(&self, epoch: Epoch) -> Result<(), StoreError> {
+        if epoch >= self.entry.epoch || mutated(Mutation::EvictedSourceCopied) {
+            return Ok(());
+        }
+        Err(StoreError::StaleEpoch { group: self.entry.id, found: epoch, current: self.entry.epoch })
+    }
 }
 
 impl DriveState {

@@ -196,9 +196,18 @@ impl Store {
     /// Takes over a source's marks (R14), before its digests are compared. They are durable before, or together with,
     /// whatever is logged after them: a chunk that is verified then, or a cursor. What is held already costs nothing.
     ///
+    /// `epoch` is the group's when the source was asked: marks of a source that may have been evicted since are refused
+    /// in the very step in which they would count.
+    ///
     /// # Errors
-    /// `StaleStint`, `UnknownGroup`, or the store has failed.
-    pub async fn merge_marks(&self, group: GroupId, stint: Epoch, marks: Marks) -> Result<(), StoreError> {
+    /// `StaleStint`, `UnknownGroup`, `StaleEpoch` if this drive has adopted a later one, or the store has failed.
+    pub async fn merge_marks(
+        &self,
+        group: GroupId,
+        stint: Epoch,
+        epoch: Epoch,
+        marks: Marks,
+    ) -> Result<(), StoreError> {
         // Entries first: a watermark that rose at the source meanwhile then removes what it has passed.
         let open = marks.open.chunks(MARKS_PER_RECORD);
         let open = open.map(|part| Marks { open: part.to_vec(), watermarks: Vec::new() });
@@ -208,6 +217,7 @@ impl Store {
             self.log_ahead(|state| {
                 let held = state.drive.group(group)?;
                 held.check_stint(stint)?;
+                held.check_epoch(epoch)?;
                 held.marks.drop_held(&mut marks);
                 let is_new = !marks.open.is_empty() || !marks.watermarks.is_empty();
                 Ok(is_new.then_some(Record::Marks { group, marks }))

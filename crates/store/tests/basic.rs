@@ -244,6 +244,11 @@ fn a_machine_that_is_short_of_memory_is_no_damage_of_blocks() {
         disk.set_faults(|f| f.reads_without_memory = 15);
         let found = store.read(GROUP, OBJECT, range).await.unwrap();
         assert!(found.iter().all(|x| seed_of(x) == Some(3)));
+        // Nor of a page of the map, with which the whole drive would be given up.
+        let store = reopen(&disk, store).await;
+        disk.set_faults(|f| f.reads_without_memory = 15);
+        let found = store.read(GROUP, OBJECT, range).await.unwrap();
+        assert!(found.iter().all(|x| seed_of(x) == Some(3)));
     });
 }
 
@@ -484,7 +489,10 @@ fn a_copy_makes_a_chunk_what_the_source_has() {
         assert!(sink.chunk_is_verified(GROUP, OBJECT, ChunkIndex(1)));
         let marks = source.marks(GROUP, (OBJECT, ChunkIndex(0)), None);
         assert_eq!(marks.open.len(), 3);
-        sink.merge_marks(GROUP, stint, marks).await.unwrap();
+        let before = Epoch(stint.0 - 1);
+        let refused = sink.merge_marks(GROUP, stint, before, marks.clone()).await;
+        assert!(matches!(refused, Err(StoreError::StaleEpoch { .. })), "a source of before: {refused:?}");
+        sink.merge_marks(GROUP, stint, stint, marks).await.unwrap();
         assert_eq!(sink.open_entries_of(GROUP, SessionSlot(1)).len(), 4);
         clean(&sink, 0).await;
     });

@@ -91,7 +91,7 @@ async fn make_used(disk: &SimDisk) -> Rc<Store> {
     };
     let watermarks = vec![(SessionSlot(7), Version::from_bits(77))];
     for marks in [Marks { open: vec![entry_7], watermarks: vec![] }, Marks { open: vec![], watermarks }] {
-        store.merge_marks(GroupId(2), Epoch(7), marks).await.unwrap();
+        store.merge_marks(GroupId(2), Epoch(7), Epoch(7), marks).await.unwrap();
         // A cursor that does not move waits for what was logged before it: a batch for each.
         let start = Cursor::At(ObjectId::default(), ChunkIndex(0));
         store.set_cursor(GroupId(2), Epoch(7), start).await.unwrap();

@@ -44,10 +44,12 @@ impl Target {
                 self.end_sessions(&sessions).await;
                 done()
             }
-            TargetRequest::Sweep { sessions } => match self.sweep(&sessions).await {
-                Ok(()) => done(),
-                Err(why) => Answer::error(Status::NotReady, why),
-            },
+            TargetRequest::Sweep { sessions, volume, map } => {
+                match self.sweep(&sessions, volume, map).await {
+                    Ok(()) => done(),
+                    Err(why) => Answer::error(Status::NotReady, why),
+                }
+            }
             TargetRequest::DropVolume { volume } => self.drop_volume(volume).await,
             TargetRequest::Inventory { detail } => {
                 let found = self.inventory(&detail.into_iter().collect()).await;

@@ -269,7 +269,7 @@ impl Target {
         }
         // The members that were asked must still be all there are.
         if self.current_entry(resync)?.epoch != entry.epoch {
-            return Err(Setback::Source("the epoch changed".into()));
+            return Err(epoch_changed());
         }
         Ok(())
     }
@@ -294,11 +294,17 @@ impl Target {
             is_urgent: ask.is_urgent,
         };
         let reply = accept(self.call_drive(source, ask.kind, request.encode(), vec![]).await)?;
-        let has_changed = self.current_entry(resync)?.epoch != entry.epoch;
-        if has_changed && !mutated(Mutation::EvictedSourceCopied) {
-            return Err(Setback::Source("the epoch changed".into()));
-        }
+        self.check_epoch(resync, entry.epoch)?;
         Ok(reply)
+    }
+
+    /// Refuses what a source said at an epoch that is over: the source may have been evicted meanwhile.
+    fn check_epoch(&self, resync: &Resync, asked_at: Epoch) -> Result<(), Setback> {
+        let has_changed = self.current_entry(resync)?.epoch != asked_at;
+        match has_changed && !mutated(Mutation::EvictedSourceCopied) {
+            true => Err(epoch_changed()),
+            false => Ok(()),
+        }
     }
 
     /// An in-sync member to copy from; another one each time, so that one that is cut off is not asked for ever.
@@ -403,6 +409,7 @@ impl Target {
     /// Compares the chunks from a place on, as many as one answer of a source tells.
     async fn compare(&self, resync: &Resync, from: ChunkKey) -> Result<Stretch, Setback> {
         let (store, group) = (&resync.member.drive.store, resync.member.group);
+        let epoch = self.current_entry(resync)?.epoch;
         let source = self.pick_source(resync)?;
         let mut limit = DIGESTS_MAX;
         let (theirs, marks) = loop {
@@ -415,11 +422,11 @@ impl Target {
         let to = theirs.last().filter(|_| !is_last).and_then(|(object, chunk, _)| after((*object, *chunk)));
         // R14. Watermarks are true whatever a block holds; entries count with the chunk that they belong to.
         let watermarks = Marks { open: vec![], watermarks: marks.watermarks };
-        store.merge_marks(group, resync.stint, watermarks).await.map_err(setback)?;
+        store.merge_marks(group, resync.stint, epoch, watermarks).await.map_err(setback)?;
         self.throttle.turn(Work::Compare, Duration::MAX).await;
         let ours = self.own_digests(resync, from, to).await?;
         let jobs = RefCell::new(jobs(merge(&theirs, &ours), marks.open));
-        Ok(Stretch { source, jobs, to })
+        Ok(Stretch { source, epoch, jobs, to })
     }
 
     /// This replica's digests of a range. What is unverified changes only by being verified, so it does not matter
@@ -465,9 +472,9 @@ impl Target {
                 match pass {
                     Pass::Ahead if resync.is_verified(job.key) => (),
                     Pass::Ahead => {
-                        self.verify_chunk(resync, stretch.source, job, Fetch::Ahead).await?;
+                        self.verify_chunk(resync, stretch, job, Fetch::Ahead).await?;
                     }
-                    Pass::Walk => self.pass_by(resync, stretch.source, job).await?,
+                    Pass::Walk => self.pass_by(resync, stretch, job).await?,
                 }
                 yield_now().await;
             }
@@ -478,9 +485,9 @@ impl Target {
     }
 
     /// Verifies a chunk and fills it: the walk is done with it.
-    async fn pass_by(&self, resync: &Rc<Resync>, source: DriveId, job: Job) -> Result<(), Setback> {
+    async fn pass_by(&self, resync: &Rc<Resync>, stretch: &Stretch, job: Job) -> Result<(), Setback> {
         let key = job.key;
-        let (_turn, may_lack_data) = self.verify_chunk(resync, source, job, Fetch::ForWalk).await?;
+        let (_turn, may_lack_data) = self.verify_chunk(resync, stretch, job, Fetch::ForWalk).await?;
         if may_lack_data {
             self.fill(resync, key).await?;
         }
@@ -494,7 +501,7 @@ impl Target {
     async fn verify_chunk(
         &self,
         resync: &Rc<Resync>,
-        source: DriveId,
+        stretch: &Stretch,
         job: Job,
         fetch: Fetch,
     ) -> Result<(Claimed, bool), Setback> {
@@ -505,7 +512,9 @@ impl Target {
         self.throttle.turn(work, Duration::MAX).await;
         let fetched = match job.is_equal || resync.is_verified(job.key) {
             true => None,
-            false => Some(self.fetch_blocks(resync, source, job.key, job.key.1.range(), fetch).await?),
+            false => {
+                Some(self.fetch_blocks(resync, stretch.source, job.key, job.key.1.range(), fetch).await?)
+            }
         };
         let turn = resync.claim(job.key).await;
         let was_verified = resync.is_verified(job.key);
@@ -519,21 +528,20 @@ impl Target {
                     mark(Path::VersionsAhead);
                 }
             }
-            None if !was_verified => self.take_as_equal(resync, job.key, job.open).await?,
+            None if !was_verified => self.take_as_equal(resync, stretch.epoch, job).await?,
             None => (),
         }
         Ok((turn, was_verified || lacks_data))
     }
 
-    /// A chunk that was equal by digest counts as verified, with the source's marks for what it holds; the caller
-    /// has the chunk's turn.
-    async fn take_as_equal(
-        &self,
-        resync: &Resync,
-        key: ChunkKey,
-        open: Vec<OpenEntry>,
-    ) -> Result<(), Setback> {
-        self.current_entry(resync)?;
+    /// A chunk that was equal by digest at an epoch counts as verified, with the source's marks for what it holds; the
+    /// caller has the chunk's turn.
+    ///
+    /// Not when the epoch is another one by now: the source may have been evicted, and a write that was open only there
+    /// and here be swept without either. The members that are left do not have it, and this chunk is not equal to theirs.
+    async fn take_as_equal(&self, resync: &Resync, epoch: Epoch, job: Job) -> Result<(), Setback> {
+        let Job { key, open, .. } = job;
+        self.check_epoch(resync, epoch)?;
         let _piece = self.throttle.begin(Work::Confirm);
         let (store, group) = (&resync.member.drive.store, resync.member.group);
         let extents = store.versions(group, key.0, key.1.range()).await.map_err(setback)?;
@@ -541,7 +549,7 @@ impl Target {
         let marks = Marks { open: of_held(open, &held), watermarks: vec![] };
         note_brought(&marks);
         mark(Path::EqualByDigest);
-        store.merge_marks(group, resync.stint, marks).await.map_err(setback)?;
+        store.merge_marks(group, resync.stint, epoch, marks).await.map_err(setback)?;
         store.verify_chunk(group, key.0, key.1, resync.stint, vec![], true).await.map_err(setback)?;
         let data = extents.iter().filter(|x| !matches!(x.data, ExtentData::Zero));
         let blocks: u64 = data.map(|x| u64::from(x.range.count)).sum();
@@ -650,10 +658,7 @@ impl Target {
     /// only. The caller has the chunk's turn.
     async fn keep_blocks(&self, resync: &Resync, key: ChunkKey, fetched: Fetched) -> Result<bool, Setback> {
         let Fetched { fetch, blocks: asked, epoch, reply } = fetched;
-        let has_changed = self.current_entry(resync)?.epoch != epoch;
-        if has_changed && !mutated(Mutation::EvictedSourceCopied) {
-            return Err(Setback::Source("the epoch changed".into()));
-        }
+        self.check_epoch(resync, epoch)?;
         let _piece = self.throttle.begin(fetch.work());
         let (store, group) = (&resync.member.drive.store, resync.member.group);
         let (entries, marks) = decode_entries(&reply, asked, fetch)?;
@@ -666,7 +671,7 @@ impl Target {
         let open = of_held(cut(marks.open, key), &held);
         let marks = Marks { open, watermarks: marks.watermarks };
         note_brought(&marks);
-        store.merge_marks(group, resync.stint, marks).await.map_err(setback)?;
+        store.merge_marks(group, resync.stint, epoch, marks).await.map_err(setback)?;
         if asked == key.1.range() {
             store.verify_chunk(group, key.0, key.1, resync.stint, entries, false).await.map_err(setback)?;
         } else {
@@ -801,6 +806,8 @@ enum Progress {
 /// Chunks that were compared.
 struct Stretch {
     source: DriveId,
+    /// The group's epoch when the source was asked.
+    epoch: Epoch,
     /// Those that are left to verify.
     jobs: RefCell<VecDeque<Job>>,
     /// Where the next stretch begins; `None`: there is none.
@@ -923,8 +930,13 @@ fn accept(reply: Result<Reply, String>) -> Result<Reply, Setback> {
     }
 }
 
+fn epoch_changed() -> Setback {
+    Setback::Source("the epoch changed".into())
+}
+
 fn setback(error: StoreError) -> Setback {
     match error {
+        StoreError::StaleEpoch { .. } => epoch_changed(),
         StoreError::StaleStint { .. } | StoreError::UnknownGroup { .. } => Setback::Over,
         other => Setback::Drive(other),
     }

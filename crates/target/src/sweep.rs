@@ -20,8 +20,8 @@ use weft_rt::{Buf, Mutation, mutated, sleep};
 use weft_store::OpenEntry;
 use weft_types::limits::REQUEST_BLOCKS_MAX;
 use weft_types::{
-    BlockRange, DriveId, Generation, Group, GroupId, ObjectId, Role, SessionId, SessionSlot, Version,
-    with_causes,
+    BlockRange, DriveId, Generation, Group, GroupId, MapVersion, ObjectId, Role, SessionId, SessionSlot,
+    Version, VolumeId, with_causes,
 };
 use weft_wire::data::{Content, DataRequest, Extent, Purpose, ReadAnswer, WriteAnswer, is_intact};
 use weft_wire::newest::{Newest, newest_runs};
@@ -76,29 +76,49 @@ impl Target {
         }
     }
 
-    /// Settles every open entry that these sessions have left on drives of this target, then forgets the sessions.
-    /// Groups in which this target's drive is out are passed over: what it holds counts for nothing when it comes
-    /// back. Returns when none is left, however long members are away.
+    /// Settles every open entry that these sessions of a volume have left on drives of this target, then forgets the
+    /// sessions. Groups in which this target's drive is out are passed over: what it holds counts for nothing when it
+    /// comes back; and so is a drive that has failed, unless the volume is on it. Returns when none is left, however long
+    /// members are away.
+    ///
+    /// The map `at_least` is adopted first, so that no copy brings back what a source held that it has evicted: not of a
+    /// write that the members which are left have never seen, and that this sweep cannot find.
     ///
     /// # Errors
-    /// Why some may be left: a drive that may come back has failed, this target stops, or another sweep of one of these
-    /// sessions is under way. Whoever gave that one up asks again, and so does not pile up requests that wait.
-    pub(crate) async fn sweep(&self, sessions: &[(SessionId, SessionSlot)]) -> Result<(), String> {
+    /// Why some may be left: a drive that may come back has failed, this target stops or has an older map, or another
+    /// sweep of one of these sessions is under way. Whoever gave that one up asks again, and so does not pile up requests
+    /// that wait.
+    pub(crate) async fn sweep(
+        &self,
+        sessions: &[(SessionId, SessionSlot)],
+        volume: VolumeId,
+        at_least: MapVersion,
+    ) -> Result<(), String> {
+        let map = self.map().filter(|map| map.version >= at_least);
+        let map = map.ok_or_else(|| format!("map {at_least} is not adopted yet"))?;
+        let listed = map.volumes.get(&volume).ok_or_else(|| format!("volume {volume} is not in the map"))?;
+        let groups: BTreeSet<GroupId> = listed.spans.iter().flat_map(|s| s.groups.iter().copied()).collect();
         let slots: BTreeSet<SessionSlot> = sessions.iter().map(|(_, slot)| *slot).collect();
         if self.sweeps.running.borrow().iter().any(|(_, _, slot)| slots.contains(slot)) {
             return Err("a sweep of these sessions is under way".into());
         }
+        let mut outcome = Ok(());
         for member in self.members() {
+            // Nothing of these sessions is on it, and what became of it must not keep this volume's clients waiting.
+            if member.drive.has_failed() && !groups.contains(&member.group) {
+                continue;
+            }
             for slot in &slots {
                 let key = (member.drive.id, member.group, *slot);
                 while !self.sweeps.running.borrow_mut().insert(key) {
                     self.sweeps.ended.notified().await;
                 }
                 let _running = RunningSweep { sweeps: &self.sweeps, key };
-                self.sweep_member(&member, *slot).await?;
+                // The others are swept all the same: whoever asks again finds less to do.
+                outcome = outcome.and(self.sweep_member(&member, *slot).await);
             }
         }
-        Ok(())
+        outcome
     }
 
     async fn sweep_member(&self, member: &Rc<Member>, slot: SessionSlot) -> Result<(), String> {
@@ -109,10 +129,13 @@ impl Target {
             let Some(entry) = entry else { return Ok(()) };
             if self.is_stopped() || member.drive.has_failed() {
                 // What it holds counts again after a restart, unless it is out by then: a drive that has failed adopts no
-                // entry that says so, but the map does.
-                let listed = self.map().and_then(|map| map.groups.get(&member.group).cloned());
-                let is_writer = |g: Group| g.write_set().any(|drive| drive == member.drive.id);
-                return match listed.is_none_or(is_writer) {
+                // entry that says so, but the map does. Of one that another node has, that node is asked.
+                let map = self.map();
+                let listed = map.as_ref().and_then(|map| map.groups.get(&member.group));
+                let is_writer = |g: &Group| g.write_set().any(|drive| drive == member.drive.id);
+                let node = map.as_ref().and_then(|map| map.drives.get(&member.drive.id)).map(|d| d.node);
+                let is_elsewhere = node.is_some() && node != self.node();
+                return match listed.is_none_or(is_writer) && !is_elsewhere {
                     true => Err(format!("drive {} does not serve now, and may again", member.drive.id)),
                     false => Ok(()),
                 };

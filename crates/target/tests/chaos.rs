@@ -205,7 +205,7 @@ async fn check(fabric: &Rc<Fabric>, complete: &BTreeMap<u32, Version>) {
         assert_eq!(fabric.command(n, &end).await, Some(TargetAnswer::Done));
     }
     for n in 1..=TARGETS {
-        let sweep = TargetRequest::Sweep { sessions: sessions.clone() };
+        let sweep = fabric.sweep_of(&sessions);
         assert_eq!(fabric.command(n, &sweep).await, Some(TargetAnswer::Done));
     }
     for n in 2..=TARGETS {

@@ -372,7 +372,7 @@ fn a_sweep_finishes_or_buries_what_a_session_left() {
             let zeroes = dead.call(3, Kind::WriteZeroes, head, vec![]).await.unwrap();
             assert_eq!(Status::from_u16(zeroes.envelope.status), Status::Ok);
             let end = TargetRequest::EndSessions { sessions: vec![dead.session] };
-            let sweep = TargetRequest::Sweep { sessions: vec![(dead.session, SessionSlot(1))] };
+            let sweep = fabric.sweep_of(&[(dead.session, SessionSlot(1))]);
             for n in [1, 2, 3] {
                 assert_eq!(fabric.command(n, &end).await, Some(TargetAnswer::Done));
             }
@@ -414,7 +414,7 @@ fn a_sweep_waits_for_a_member_that_is_away_and_goes_on_without_it_once_it_is_out
         let swept = {
             let fabric: Rc<Fabric> = fabric.clone();
             spawn(async move {
-                let sweep = TargetRequest::Sweep { sessions: vec![(SessionId(1), SessionSlot(1))] };
+                let sweep = fabric.sweep_of(&[(SessionId(1), SessionSlot(1))]);
                 fabric.command(1, &sweep).await
             })
         };

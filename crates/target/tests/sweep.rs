@@ -28,7 +28,7 @@ fn a_sweep_on_a_syncing_replica_does_not_settle_what_only_it_holds() {
         // The dying client's write reaches the syncing replica only.
         assert_eq!(dead.write(2, 0, dead.v(5), 5).await, OK);
         let end = TargetRequest::EndSessions { sessions: vec![dead.session] };
-        let sweep = TargetRequest::Sweep { sessions: vec![(dead.session, SessionSlot(1))] };
+        let sweep = fabric.sweep_of(&[(dead.session, SessionSlot(1))]);
         for n in [1, 2] {
             assert_eq!(fabric.command(n, &end).await, Some(TargetAnswer::Done));
         }
@@ -59,10 +59,27 @@ fn a_sweep_is_not_done_as_long_as_a_drive_that_counts_has_failed() {
         }
         fabric.disks[0].set_faults(|f| f.write_error = Some(std::io::ErrorKind::Other));
         assert_eq!(live.write(1, 1, live.v(2), 2).await.0, Status::DriveFailed);
-        let sweep = TargetRequest::Sweep { sessions: vec![(dead.session, SessionSlot(1))] };
+        let sweep = fabric.sweep_of(&[(dead.session, SessionSlot(1))]);
         let frame = fabric.order(1, &sweep).await.expect("it answers");
         let status = Status::from_u16(frame.envelope.status);
         assert_eq!(status, Status::NotReady, "after a restart what it holds counts again");
+        // A volume that has nothing on it does not wait for it.
+        fabric.change(|map| {
+            let mut other = map.volumes[&VOLUME].clone();
+            (other.id, other.name) = (VolumeId(2), "other".into());
+            other.spans[0].groups = vec![GroupId(77)];
+            map.volumes.insert(other.id, other);
+        });
+        let TargetRequest::Sweep { sessions, map, .. } = fabric.sweep_of(&[(SessionId(9), SessionSlot(9))])
+        else {
+            unreachable!("it is a sweep")
+        };
+        let of_other = TargetRequest::Sweep { sessions, volume: VolumeId(2), map };
+        let frame = fabric.order(1, &of_other).await.expect("it answers");
+        let text = text(&frame);
+        assert!(text.contains("is not adopted yet"), "a copy of before may still be under way: {text}");
+        fabric.push(&[1, 2]).await;
+        assert_eq!(fabric.command(1, &of_other).await, Some(TargetAnswer::Done), "its drive has failed");
         fabric.set_role(1, Role::Out);
         fabric.push(&[1, 2]).await;
         for n in [1, 2] {

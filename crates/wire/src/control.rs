@@ -186,6 +186,10 @@ pub enum TargetRequest {
     Sweep {
         /// The sessions that are over, with their slots.
         sessions: Vec<(SessionId, SessionSlot)>,
+        /// The volume that they were on: their entries are in its groups.
+        volume: VolumeId,
+        /// The map that has to be adopted first. Copies from a source that an older one has evicted do not count then.
+        map: MapVersion,
     },
     /// Drop every block of a volume that is being deleted.
     DropVolume {

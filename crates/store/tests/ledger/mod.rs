@@ -246,7 +246,8 @@ impl Ledger {
             f.marks.push(Asked { sent, acked: NEVER, what: (stint, version) });
             f.marks.len() - 1
         };
-        store.merge_marks(SYNCING, stint, marks).await.unwrap();
+        let epoch = store.group(SYNCING).expect("it was set").epoch;
+        store.merge_marks(SYNCING, stint, epoch, marks).await.unwrap();
         // A cursor that does not move waits for what was logged before it.
         store.set_cursor(SYNCING, stint, Cursor::At(ObjectId::default(), ChunkIndex(0))).await.unwrap();
         self.facts.borrow_mut().marks[index].acked = self.now();

@@ -268,6 +268,12 @@ impl Fabric {
         epoch
     }
 
+    /// The order to sweep sessions of the volume by the newest map.
+    pub fn sweep_of(&self, sessions: &[(SessionId, SessionSlot)]) -> TargetRequest {
+        let map = self.manager.map.borrow().version;
+        TargetRequest::Sweep { sessions: sessions.to_vec(), volume: VOLUME, map }
+    }
+
     pub fn entry(&self) -> Group {
         self.manager.map.borrow().groups[&GROUP].clone()
     }
