@@ -77,6 +77,7 @@ mutations! {
     SweepForgetsUnsettled, "R10", "sweep-forgets-unsettled", "A target forgets a session without finishing its writes.";
     ForgottenUnswept, "R10", "forgotten-unswept", "The manager forgets a session that no target has swept.";
     SweptBeforeRefused, "R10", "swept-before-refused", "A session is swept before every target refuses it.";
+    SweptBeforeMap, "R10", "swept-before-map", "A target sweeps before it has adopted the map that the sweep is about.";
     EvictsWithoutWord, "R11", "evicts-without-word", "An eviction does not wait for another member's word.";
     LeaseNotWaitedOut, "R11", "lease-not-waited-out", "An eviction does not wait until the victim's lease has run out.";
     PromiseNotWaitedOut, "R11", "promise-not-waited-out", "An eviction does not wait until what a member vouched for has run out.";

@@ -230,6 +230,11 @@ pub const HUNTS: &[Hunt] = &[
         "the map and the generation, which refuse the session already",
     ),
     hunt(&[SweptBeforeRefused, UnlistedSessionServed, GenerationNotChecked], Scenario::Takeover, 60),
+    protected(
+        &[SweptBeforeMap],
+        Scenario::Script(Script::FencedLate),
+        "the refusal of the sessions by every target, and the attach, which waits for the new generation",
+    ),
     hunt(&[EvictsWithoutWord], Scenario::Stranded(Stranded::FromManager), 40),
     protected(
         &[LeaseNotWaitedOut],
@@ -309,9 +314,14 @@ pub const HUNTS: &[Hunt] = &[
         "the sweep of the sessions before, which the same targets have to refuse first, and for which the attach waits too",
     ),
     hunt(
-        &[AttachBeforeGeneration, SweptBeforeRefused, PagesNotCached],
+        &[AttachBeforeGeneration, SweptBeforeRefused, SweptBeforeMap, PagesNotCached],
         Scenario::Script(Script::FencedLate),
         40,
+    ),
+    protected(
+        &[AttachBeforeGeneration, SweptBeforeRefused, PagesNotCached],
+        Scenario::Script(Script::FencedLate),
+        "the sweep, for which every target needs the map with the new generation",
     ),
     protected(
         &[SweptBeforeRefused, PagesNotCached],
