@@ -3,7 +3,9 @@
 mod fabric;
 
 use fabric::*;
+use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 use weft_rt::sim::{Crash, Sim, set_blocked};
 use weft_rt::sync::{Either, race};
 use weft_rt::{random_below, sleep, spawn};
@@ -398,6 +400,66 @@ fn a_sweep_finishes_or_buries_what_a_session_left() {
             }
             assert_eq!(live.digests(1).await, live.digests(2).await);
             assert_eq!(live.digests(1).await, live.digests(3).await);
+        });
+    }
+}
+
+/// What only an evicted source and the replica that compared itself with it hold was swept without either.
+#[test]
+fn chunks_that_were_equal_to_a_source_are_compared_again_once_it_is_evicted() {
+    for seed in 20..26 {
+        Sim::new(seed).block_on(async {
+            let fabric = Fabric::start(3).await;
+            let (dead, live) = (Client::new(1, 1), Client::new(2, 2));
+            let chunks = 16_384 / limits::CHUNK_BLOCKS;
+            for chunk in 0..chunks {
+                let version = live.v(u64::from(chunk) + 1);
+                live.write_all(&[1, 2, 3], chunk * limits::CHUNK_BLOCKS, version, 1).await;
+            }
+            let at = (chunks - 1) * limits::CHUNK_BLOCKS;
+            for n in [1, 3] {
+                assert_eq!(dead.write(n, at, dead.v(600), 6).await, OK);
+            }
+            evict_last(&fabric, 3).await;
+            // With a client there, one chunk after another waits for its turn.
+            let is_there = Rc::new(Cell::new(true));
+            let client = {
+                let (fabric, is_there) = (fabric.clone(), is_there.clone());
+                spawn(async move {
+                    let client = Client::new(3, 3);
+                    for n in 700.. {
+                        client.epoch.set(fabric.entry().epoch.0);
+                        client.write(3, 1, client.v(n), 9).await;
+                        sleep(Duration::from_micros(200)).await;
+                        if !is_there.get() {
+                            return;
+                        }
+                    }
+                })
+            };
+            let stint = rejoin(&fabric, 3).await;
+            sleep(ms(500)).await;
+            let is_verified =
+                |stint| fabric.manager.verified.borrow().contains(&(GROUP, drive(3), Epoch(stint)));
+            assert!(!is_verified(stint), "all is compared, and not all taken yet");
+            fabric.set_role(1, Role::Out);
+            fabric.push(&[2, 3]).await;
+            let end = TargetRequest::EndSessions { sessions: vec![dead.session] };
+            for n in [2, 3] {
+                assert_eq!(fabric.command(n, &end).await, Some(TargetAnswer::Done));
+            }
+            for n in [2, 3] {
+                let sweep = fabric.sweep_of(&[(dead.session, SessionSlot(1))]);
+                assert_eq!(fabric.command(n, &sweep).await, Some(TargetAnswer::Done));
+            }
+            assert!(!is_verified(stint), "the sweep came before the last chunk");
+            is_there.set(false);
+            client.await.unwrap();
+            wait_verified(&fabric, 3, stint).await;
+            live.epoch.set(fabric.set_role(3, Role::InSync).0);
+            fabric.push(&[2, 3]).await;
+            let (two, three) = (live.read(2, at).await.unwrap(), live.read(3, at).await.unwrap());
+            assert_eq!((two.version, two.byte), (three.version, three.byte), "a swept write came back");
         });
     }
 }
