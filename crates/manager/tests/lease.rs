@@ -404,6 +404,32 @@ fn the_word_about_a_missing_drive_is_that_of_a_process_with_its_own() {
 }
 
 #[test]
+fn the_word_of_a_syncing_member_does_not_stand_for_an_in_sync_one() {
+    Sim::new(21).block_on(async {
+        let service = Service::start().await;
+        let targets = [1, 2, 3].map(|n| FakeTarget::new(n, &[u128::from(n)]));
+        targets.iter().for_each(|t| drop(t.start()));
+        all_up(&service, &targets).await;
+        operate(volume_of("v", 3)).await.unwrap();
+        let all = |drive, role| roles(&service.map(), drive).iter().all(|r| *r == role);
+        targets[2].kill();
+        eventually("the third is out", ms(10_000), || all(3, Role::Out)).await;
+        targets[2].start();
+        eventually("it is back", ms(10_000), || all(3, Role::Syncing)).await;
+        sleep(ms(500)).await;
+        targets[1].holds_promises.set(true);
+        targets[0].kill();
+        targets[0].drives.borrow_mut().pop();
+        targets[0].start();
+        sleep(ms(4 * LEASE_WAIT_MS)).await;
+        // A process of before may not have heard that the third is back, and have the second's word.
+        assert!(all(1, Role::InSync) && all(3, Role::Syncing), "{:?}", service.map().groups);
+        targets[1].holds_promises.set(false);
+        eventually("it is out", ms(3 * LEASE_WAIT_MS), || all(1, Role::Out)).await;
+    });
+}
+
+#[test]
 fn a_restarted_manager_waits_before_it_believes_in_anyones_absence() {
     Sim::new(12).block_on(async {
         let (service, targets, views) = fabric(3).await;
