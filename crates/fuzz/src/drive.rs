@@ -149,7 +149,7 @@ async fn use_drive(disk: &SimDisk) -> Result<(), StoreError> {
         settled: true,
     };
     let marks = Marks { open: vec![mark], watermarks: vec![(SessionSlot(7), Version::from_bits(77))] };
-    store.merge_marks(GroupId(2), Epoch(4), Epoch(4), marks).await?;
+    store.merge_marks(GroupId(2), Epoch(4), Epoch(5), marks).await?;
     let Payload::Data { data, crcs } = plain(0x70, 8) else { unreachable!("it is data") };
     let range = BlockRange::new(10, 8);
     let copied =
