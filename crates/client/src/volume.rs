@@ -496,7 +496,7 @@ impl Volume {
         let map = self.0.session.fabric.map();
         let volume = map.volumes.get(&self.0.session.volume);
         let group = volume.and_then(|v| weft_layout::group_of(v, part.object_index));
-        let object = ObjectId::new(self.0.session.volume, part.object_index);
+        let object = ObjectId::of_volume(self.0.session.volume, part.object_index);
         match group {
             Some(group) => {
                 let request = self.0.session.number_request();

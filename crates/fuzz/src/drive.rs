@@ -11,7 +11,7 @@ use weft_types::*;
 
 const SIZE: u64 = 1 << 20;
 const DRIVE: DriveId = DriveId(0xd1);
-const OBJECT: ObjectId = ObjectId::new(VolumeId(7), 3);
+const OBJECT: ObjectId = ObjectId::of_volume(VolumeId(7), 3);
 
 /// A label.
 pub(crate) fn label(bytes: &[u8]) {

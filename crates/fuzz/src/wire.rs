@@ -68,7 +68,7 @@ pub(crate) fn data_request_seeds() -> Vec<Vec<u8>> {
         generation: Generation(1),
         session: SessionId(12),
         watermark: version(1 << 40),
-        object: ObjectId::new(VolumeId(4), 9),
+        object: ObjectId::of_volume(VolumeId(4), 9),
         range: BlockRange::new(16_380, 4),
         version: version(1 << 41),
         purpose: Purpose::Client,
@@ -141,7 +141,7 @@ pub(crate) fn peer(bytes: &[u8]) {
 }
 
 pub(crate) fn peer_seeds() -> Vec<Vec<u8>> {
-    let object = ObjectId::new(VolumeId(4), 9);
+    let object = ObjectId::of_volume(VolumeId(4), 9);
     let request = PeerRequest {
         drive: DriveId::from_random(5),
         group: GroupId(7),
@@ -222,7 +222,7 @@ pub(crate) fn control_seeds() -> Vec<Vec<u8>> {
         [vec![which], control::encode(message)].concat()
     }
     let (drive, group) = (DriveId::from_random(5), GroupId(7));
-    let object = ObjectId::new(VolumeId(4), 9);
+    let object = ObjectId::of_volume(VolumeId(4), 9);
     let report = control::DriveReport {
         id: drive,
         path: "/dev/x".into(),

@@ -18,7 +18,7 @@ use weft_rt::now;
 use weft_types::limits::CHUNK_BLOCKS;
 use weft_types::{
     BLOCK_SIZE, BlockCount, ChunkIndex, DriveId, DriveState, FabricMap, Group, GroupId, Lba, NodeId,
-    ObjectId, Role, Volume, VolumeState, with_causes,
+    ObjectId, Owner, Role, Volume, VolumeState, with_causes,
 };
 use weft_wire::control::Holding;
 use weft_wire::data::CLOCK_STEP_US;
@@ -439,8 +439,8 @@ fn add_ranges(
     let is_in = |g: GroupId| g == group;
     // Of the row in which that is so in part, piece by piece. All rows before it are up to date, none behind it is.
     let (parts, rest) = match good_below {
-        Some((object, _)) if object.volume > volume.id => return,
-        Some(below) if below.0.volume == volume.id => parts_of_row(volume, group, below),
+        Some((object, _)) if object > Owner::Volume(volume.id).objects().last => return,
+        Some(below) if below.0.owner() == Owner::Volume(volume.id) => parts_of_row(volume, group, below),
         _ => (Vec::new(), Lba(0)),
     };
     let before = Volume { size: BlockCount(rest.0), ..volume.clone() };
@@ -474,7 +474,7 @@ fn parts_of_row(
     let (striping, BlockCount(size)) = (&volume.striping, volume.size);
     let width = u64::from(striping.width);
     let row_blocks = width * u64::from(striping.object_blocks);
-    let row = below.0.index / width;
+    let row = below.0.index() / width;
     let begin = row.saturating_mul(row_blocks).min(size);
     let end = begin.saturating_add(row_blocks).min(size);
     let parts = pieces(striping, Lba(begin), end - begin).filter_map(|piece| {
@@ -482,8 +482,10 @@ fn parts_of_row(
             return None;
         }
         let last_block = piece.range.first + piece.range.count - 1;
-        let last =
-            (ObjectId::new(volume.id, piece.object_index), ChunkIndex((last_block / CHUNK_BLOCKS) as u16));
+        let last = (
+            ObjectId::of_volume(volume.id, piece.object_index),
+            ChunkIndex((last_block / CHUNK_BLOCKS) as u16),
+        );
         (last >= below).then_some((Lba(begin + piece.at), BlockCount(u64::from(piece.range.count))))
     });
     (parts.collect(), Lba(end))

@@ -451,7 +451,7 @@ impl Scrubs {
             if finding.kind != ScrubFindingKind::Healed && n < EVENTS_PER_ORDER {
                 let about = Subjects::drives(map, finding.drives.iter().copied());
                 let (what, why) = event(map, group, finding);
-                told.push((what, why, about.and_volume(map, finding.object.volume)));
+                told.push((what, why, about.and_volume(map, finding.object.owner().volume())));
             }
         }
         match status.state {
@@ -565,16 +565,19 @@ fn event(map: &FabricMap, group: GroupId, finding: &ScrubFinding) -> (&'static s
 }
 
 fn volume_name(map: &FabricMap, object: ObjectId) -> String {
-    map.volumes.get(&object.volume).map_or_else(|| object.volume.to_string(), |v| v.name.clone())
+    {
+        let volume = object.owner().volume();
+        map.volumes.get(&volume).map_or_else(|| volume.to_string(), |v| v.name.clone())
+    }
 }
 
 /// Where a run of blocks of an object lies in its volume: runs of LBAs, first and count. A volume that has been
 /// deleted has no places.
 fn places(map: &FabricMap, finding: &ScrubFinding) -> Vec<(u64, u64)> {
-    let Some(volume) = map.volumes.get(&finding.object.volume) else { return Vec::new() };
+    let Some(volume) = map.volumes.get(&finding.object.owner().volume()) else { return Vec::new() };
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for block in finding.range.blocks() {
-        let Some(lba) = address_of(&volume.striping, finding.object.index, block) else { continue };
+        let Some(lba) = address_of(&volume.striping, finding.object.index(), block) else { continue };
         match runs.last_mut() {
             Some((first, count)) if *first + *count == lba.0 => *count += 1,
             _ => runs.push((lba.0, 1)),

@@ -66,7 +66,7 @@ async fn measure(path: &str) -> Result<(), String> {
 /// Fills a chunk so that every block is a run of its own: two versions, block by block in turn.
 async fn write_worst_chunk(store: &Rc<Store>, chunk: u64) -> Result<(), String> {
     let chunks = u64::from(limits::OBJECT_CHUNKS_MAX);
-    let object = ObjectId::new(VolumeId(1), chunk / chunks);
+    let object = ObjectId::of_volume(VolumeId(1), chunk / chunks);
     let first = (chunk % chunks) as u32 * limits::CHUNK_BLOCKS;
     let version = |n| Version::new(chunk * 2 + n, SessionSlot(1));
     let put = |range, version| Write {

@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn a_new_stint_unverifies_everything_even_if_the_drive_never_saw_itself_out() {
         let mut state = DriveState::default();
-        let object = ObjectId::new(VolumeId(1), 0);
+        let object = ObjectId::of_volume(VolumeId(1), 0);
         let version = Version::new(4, SessionSlot(2));
         let group = adopt(&mut state, entry(1, Role::InSync, 1));
         assert!(group.is_verified(object, ChunkIndex(0)), "an in-sync drive has nothing to verify");
@@ -310,7 +310,7 @@ mod tests {
     fn the_state_reads_back() {
         let mut state = DriveState::default();
         let group = adopt(&mut state, entry(3, Role::Syncing, 3));
-        group.mark_verified(ObjectId::new(VolumeId(1), 1), ChunkIndex(9));
+        group.mark_verified(ObjectId::of_volume(VolumeId(1), 1), ChunkIndex(9));
         group.marks.remember(ObjectId::default(), BlockRange::new(3, 4), Version::new(4, SessionSlot(2)));
         state.close_sessions(SessionId(5), &[SessionId(3), SessionId(8)]);
         state.set_generation(VolumeId(2), Generation(4));

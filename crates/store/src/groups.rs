@@ -10,7 +10,7 @@ use crate::store::Store;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use weft_rt::{Mutation, mutated};
-use weft_types::{Generation, Group, GroupId, ObjectId, SessionId, SessionSlot, Version, VolumeId};
+use weft_types::{Generation, Group, GroupId, ObjectRange, SessionId, SessionSlot, Version, VolumeId};
 
 /// Sessions that one record closes at most.
 const SESSIONS_PER_RECORD: usize = 1000;
@@ -83,12 +83,10 @@ impl Store {
     pub async fn drop_objects(&self, volume: VolumeId) -> Result<(), StoreError> {
         self.engine.state.borrow_mut().dropping.volumes.insert(volume);
         for group in self.groups() {
-            let key = |volume| LeafKey { object: ObjectId::new(volume, 0), ..LeafKey::first_of(group) };
-            let end = match volume.0.checked_add(1) {
-                Some(next) => Some(key(VolumeId(next))),
-                None => group.0.checked_add(1).map(|next| LeafKey::first_of(GroupId(next))),
-            };
-            self.drop_chunks(key(volume), end).await?;
+            for objects in ObjectRange::of_entry(volume) {
+                let (first, end) = LeafKey::bounds(group, objects);
+                self.drop_chunks(first, end).await?;
+            }
         }
         self.log(|_| Ok(Some(Record::DropVolume { volume }))).await
     }

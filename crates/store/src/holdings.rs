@@ -6,7 +6,8 @@
 use crate::StoreError;
 use crate::leaf::{Kind, LeafKey};
 use crate::store::Store;
-use weft_types::{GroupId, ObjectId, Version, VolumeId};
+use std::collections::BTreeSet;
+use weft_types::{GroupId, ObjectRange, Version, VolumeId};
 
 /// Leaves that are looked at between two looks at the map.
 const LEAVES_PER_STEP: usize = 512;
@@ -36,20 +37,18 @@ impl Store {
     pub async fn volumes_in(&self, group: GroupId) -> Result<Vec<VolumeId>, StoreError> {
         let end = group.0.checked_add(1).map(|next| LeafKey::first_of(GroupId(next)));
         let mut from = Some(LeafKey::first_of(group));
-        let mut volumes = Vec::new();
+        let mut volumes = BTreeSet::new();
         while let Some(key) = from {
             let (found, more) = self.engine.scan(key, end, 1).await?;
             from = match found.first() {
                 None => more,
                 Some((key, _)) => {
-                    let volume = key.object.volume;
-                    volumes.push(volume);
-                    let next = volume.0.checked_add(1).map(VolumeId);
-                    next.map(|v| LeafKey { object: ObjectId::new(v, 0), ..LeafKey::first_of(group) })
+                    volumes.insert(key.object.owner().volume());
+                    LeafKey::bounds(group, ObjectRange::of_entry_around(key.object)).1
                 }
             };
         }
-        Ok(volumes)
+        Ok(volumes.into_iter().collect())
     }
 
     /// What the drive holds of a group. Takes as long as it takes to read the group's part of the block map.
@@ -80,18 +79,16 @@ impl Store {
     /// If the store has failed, or a page of the map is damaged.
     pub async fn holds_data_of(&self, volume: VolumeId) -> Result<bool, StoreError> {
         for group in self.groups() {
-            let key = |volume| LeafKey { object: ObjectId::new(volume, 0), ..LeafKey::first_of(group) };
-            let end = match volume.0.checked_add(1) {
-                Some(next) => Some(key(VolumeId(next))),
-                None => group.0.checked_add(1).map(|next| LeafKey::first_of(GroupId(next))),
-            };
-            let mut from = Some(key(volume));
-            while let Some(key) = from {
-                let (found, more) = self.engine.scan(key, end, LEAVES_PER_STEP).await?;
-                if found.iter().any(|(_, leaf)| leaf.runs().iter().any(|run| run.kind != Kind::Zero)) {
-                    return Ok(true);
+            for objects in ObjectRange::of_entry(volume) {
+                let (first, end) = LeafKey::bounds(group, objects);
+                let mut from = Some(first);
+                while let Some(key) = from {
+                    let (found, more) = self.engine.scan(key, end, LEAVES_PER_STEP).await?;
+                    if found.iter().any(|(_, leaf)| leaf.runs().iter().any(|run| run.kind != Kind::Zero)) {
+                        return Ok(true);
+                    }
+                    from = more;
                 }
-                from = more;
             }
         }
         Ok(false)

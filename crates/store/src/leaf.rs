@@ -7,7 +7,7 @@
 
 use crate::region::{Place, PlaceRun};
 use weft_types::limits::CHUNK_BLOCKS;
-use weft_types::{ChunkIndex, GroupId, ObjectId, Version, VolumeId};
+use weft_types::{ChunkIndex, GroupId, ObjectId, ObjectRange, Version};
 use weft_wire::{DecodeError, Decoder, Encoder};
 
 /// Where a leaf stands in the block map. Its order is the map's order.
@@ -27,7 +27,16 @@ impl LeafKey {
 
     /// The first key that a group's leaf can have.
     pub fn first_of(group: GroupId) -> LeafKey {
-        LeafKey { group, object: ObjectId::new(VolumeId(0), 0), chunk: ChunkIndex(0) }
+        LeafKey { group, object: ObjectId::FIRST, chunk: ChunkIndex(0) }
+    }
+
+    /// The first key of a run of objects in a group, and the first one behind them. `None`: they are the last of all.
+    pub fn bounds(group: GroupId, objects: ObjectRange) -> (LeafKey, Option<LeafKey>) {
+        let behind = match objects.last.following() {
+            Some(object) => Some(LeafKey { group, object, chunk: ChunkIndex(0) }),
+            None => group.0.checked_add(1).map(|next| LeafKey::first_of(GroupId(next))),
+        };
+        (LeafKey { group, object: objects.first, chunk: ChunkIndex(0) }, behind)
     }
 
     /// The key as bytes, big-endian, so that byte order is key order.

@@ -212,7 +212,7 @@ impl OpenSets {
     /// Forgets the entries of a volume's objects.
     pub(crate) fn drop_volume(&mut self, volume: VolumeId) {
         for session in self.sessions.values_mut() {
-            session.open.retain(|key, _| key.object.volume != volume);
+            session.open.retain(|key, _| key.object.owner().volume() != volume);
         }
     }
 
@@ -319,7 +319,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const OBJECT: ObjectId = ObjectId::new(VolumeId(1), 0);
+    const OBJECT: ObjectId = ObjectId::of_volume(VolumeId(1), 0);
 
     proptest! {
         #[test]

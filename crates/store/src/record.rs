@@ -380,7 +380,7 @@ fn decode_marks(d: &mut Decoder<'_>) -> Result<Marks, DecodeError> {
 #[cfg(test)]
 pub(crate) fn samples() -> Vec<Record> {
     use crate::request::OpenEntry;
-    let (group, object, chunk) = (GroupId(7), ObjectId::new(VolumeId(3), 5), ChunkIndex(2));
+    let (group, object, chunk) = (GroupId(7), ObjectId::of_volume(VolumeId(3), 5), ChunkIndex(2));
     let (range, version, slot) =
         (BlockRange::new(300, 3), Version::new(1 << 40, SessionSlot(9)), SessionSlot(9));
     let places = vec![PlaceRun { place: Place(1 << 40), count: 2 }, PlaceRun { place: Place(77), count: 1 }];

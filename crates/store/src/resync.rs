@@ -12,7 +12,9 @@ use std::ops::Range;
 use weft_rt::coverage::{Path, mark};
 use weft_rt::{Buf, Drive, Mutation, breathe, mutated};
 use weft_types::limits::CHUNK_BLOCKS;
-use weft_types::{BLOCK_SIZE, BlockRange, ChunkIndex, Epoch, GroupId, ObjectId, Version, VolumeId};
+use weft_types::{
+    BLOCK_SIZE, BlockRange, ChunkIndex, Epoch, GroupId, ObjectId, ObjectRange, Version, VolumeId,
+};
 
 /// Leaves that are digested between two looks at the map.
 const LEAVES_PER_STEP: usize = 512;
@@ -134,7 +136,7 @@ impl Store {
                 let Some(leaf) = state.map.get(&key).cloned() else { continue };
                 let was_verified = state.drive.group(group)?.is_verified(object, chunk);
                 // Of a volume that is being dropped here nothing comes back, whatever the source still has.
-                let is_dropped = state.dropping.volumes.contains(&object.volume);
+                let is_dropped = state.dropping.volumes.contains(&object.owner().volume());
                 let source = if is_dropped { &[][..] } else { &source[..] };
                 let plan = plan_copy(chunk, part, &leaf, was_verified, source);
                 let needed = plan.iter().map(Put::data_blocks).sum();
@@ -236,15 +238,15 @@ impl Store {
         group: GroupId,
         volume: VolumeId,
     ) -> Result<Vec<(ObjectId, ChunkIndex)>, StoreError> {
-        let mut next = Some(LeafKey { object: ObjectId::new(volume, 0), ..LeafKey::first_of(group) });
         let mut out = Vec::new();
-        while let Some(from) = next {
-            let end = from.group.0.checked_add(1).map(|g| LeafKey::first_of(GroupId(g)));
-            let (leaves, more) = self.engine.scan(from, end, LEAVES_PER_STEP).await?;
-            let keys = leaves.iter().map(|(key, _)| (key.object, key.chunk));
-            let before = out.len();
-            out.extend(keys.take_while(|(object, _)| object.volume == volume));
-            next = more.filter(|_| out.len() - before == leaves.len());
+        for objects in ObjectRange::of_entry(volume) {
+            let (first, end) = LeafKey::bounds(group, objects);
+            let mut next = Some(first);
+            while let Some(from) = next {
+                let (leaves, more) = self.engine.scan(from, end, LEAVES_PER_STEP).await?;
+                out.extend(leaves.iter().map(|(key, _)| (key.object, key.chunk)));
+                next = more;
+            }
         }
         Ok(out)
     }

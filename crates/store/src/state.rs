@@ -492,7 +492,7 @@ impl State {
             Record::DropVolume { volume } => {
                 for group in self.drive.groups.values_mut() {
                     group.marks.drop_volume(volume);
-                    group.ahead.retain(|(object, _)| object.volume != volume);
+                    group.ahead.retain(|(object, _)| object.owner().volume() != volume);
                 }
             }
             Record::Remember { group, .. }

@@ -517,7 +517,7 @@ mod tests {
     use weft_types::{ChunkIndex, GroupId, ObjectId, Version, VolumeId};
 
     fn key(n: u32) -> LeafKey {
-        let object = ObjectId::new(VolumeId(1), u64::from(n / 8));
+        let object = ObjectId::of_volume(VolumeId(1), u64::from(n / 8));
         LeafKey { group: GroupId(3), object, chunk: ChunkIndex((n % 8) as u16) }
     }
 

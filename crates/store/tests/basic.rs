@@ -12,7 +12,7 @@ use weft_store::*;
 use weft_types::*;
 
 const GROUP: GroupId = GroupId(1);
-const OBJECT: ObjectId = ObjectId::new(VolumeId(7), 3);
+const OBJECT: ObjectId = ObjectId::of_volume(VolumeId(7), 3);
 
 #[test]
 fn what_was_written_is_read_also_after_a_reopen() {
@@ -71,7 +71,7 @@ fn a_full_drive_refuses_changes_nothing_and_heals_by_discards() {
     Sim::new(3).block_on(async {
         let disk = SimDisk::new("d", 4 << 20);
         let mut store = new_store(&disk).await;
-        let object = |i: u64| ObjectId::new(VolumeId(1), i);
+        let object = |i: u64| ObjectId::of_volume(VolumeId(1), i);
         let range = BlockRange::new(5, 7);
         let mut counts = Vec::new();
         for round in 0..4u64 {
@@ -463,7 +463,9 @@ fn a_copy_makes_a_chunk_what_the_source_has() {
         source.write(client(OBJECT, BlockRange::new(20, 5), 7, fill(2, 5))).await.unwrap();
         sink.write(client(OBJECT, BlockRange::new(0, 20), 5, fill(1, 20))).await.unwrap();
         sink.write(client(OBJECT, BlockRange::new(18, 60), 90, fill(4, 60))).await.unwrap();
-        sink.write(client(ObjectId::new(VolumeId(7), 9), BlockRange::one(0), 5, fill(4, 1))).await.unwrap();
+        sink.write(client(ObjectId::of_volume(VolumeId(7), 9), BlockRange::one(0), 5, fill(4, 1)))
+            .await
+            .unwrap();
         let stint = Epoch(4);
         sink.set_group(entry(1, 4, Role::Syncing, 4)).await.unwrap();
         let theirs = source.digests(GROUP, None, 100).await.unwrap();
@@ -475,7 +477,7 @@ fn a_copy_makes_a_chunk_what_the_source_has() {
         sink.verify_chunk(GROUP, OBJECT, ChunkIndex(0), stint, copy.clone(), false).await.unwrap();
         let copied = (sink.usage().data_bytes_written - before) / 4096;
         assert_eq!(copied, 22, "ten of data were there already, two had to be replaced");
-        let other = ObjectId::new(VolumeId(7), 9);
+        let other = ObjectId::of_volume(VolumeId(7), 9);
         sink.verify_chunk(GROUP, other, ChunkIndex(0), stint, Vec::new(), false).await.unwrap();
         assert_eq!(sink.digests(GROUP, None, 100).await.unwrap(), theirs);
         sink.write(client(OBJECT, BlockRange::new(3, 2), 95, fill(8, 2))).await.unwrap();
@@ -582,7 +584,7 @@ fn dropping_a_volume_or_a_group_returns_its_space() {
         for volume in 1..4 {
             for index in 0..90 {
                 let mut write =
-                    client(ObjectId::new(VolumeId(volume), index), BlockRange::one(3), 5, fill(1, 1));
+                    client(ObjectId::of_volume(VolumeId(volume), index), BlockRange::one(3), 5, fill(1, 1));
                 write.group = GroupId(1 + index % 2);
                 store.write(write).await.unwrap();
             }
@@ -593,7 +595,7 @@ fn dropping_a_volume_or_a_group_returns_its_space() {
         for group in [GROUP, GroupId(2)] {
             let left = store.digests(group, None, 1000).await.unwrap();
             assert_eq!(left.len(), 90);
-            assert!(left.iter().all(|(object, _, _)| object.volume != VolumeId(2)));
+            assert!(left.iter().all(|(object, _, _)| object.owner() != VolumeId(2).into()));
         }
         assert_eq!(store.chunks_of(GROUP, VolumeId(3)).await.unwrap().len(), 45);
         store.drop_group(GroupId(2)).await.unwrap();
@@ -616,14 +618,14 @@ fn a_store_stays_in_its_ram_budget() {
         let (store, _) = Store::open(disk.open().unwrap(), open).await.unwrap();
         store.set_group(entry(1, 1, Role::InSync, 1)).await.unwrap();
         for i in 0..4000u64 {
-            let object = ObjectId::new(VolumeId(1), i.wrapping_mul(7919) % 4001);
+            let object = ObjectId::of_volume(VolumeId(1), i.wrapping_mul(7919) % 4001);
             store.write(client(object, BlockRange::one((i % 128) as u32), 5, fill(i, 1))).await.unwrap();
             let usage = store.usage();
             assert!(usage.ram_bytes <= budget + budget / 4, "{usage:?}");
         }
         assert!(store.usage().checkpoints > 3);
         for i in (0..4000u64).rev().step_by(3) {
-            let object = ObjectId::new(VolumeId(1), i.wrapping_mul(7919) % 4001);
+            let object = ObjectId::of_volume(VolumeId(1), i.wrapping_mul(7919) % 4001);
             let found = store.read(GROUP, object, BlockRange::one((i % 128) as u32)).await.unwrap();
             assert_eq!(seed_of(&found[0]), Some(i));
             assert!(store.usage().ram_bytes <= budget + budget / 4, "{:?}", store.usage());
@@ -682,7 +684,7 @@ fn a_burst_of_writers_waits_for_the_log_and_never_overruns_it() {
             // In the second round all are admitted together and then wait for leaves that are not in RAM.
             let writes = (0..6000u64).map(|i| {
                 let range = BlockRange::one((i % 200) as u32);
-                let write = client(ObjectId::new(VolumeId(1), i / 200), range, version, fill(i, 1));
+                let write = client(ObjectId::of_volume(VolumeId(1), i / 200), range, version, fill(i, 1));
                 let store = store.clone();
                 weft_rt::spawn(async move { store.write(write).await.unwrap() })
             });
@@ -744,7 +746,7 @@ fn discards_on_a_full_drive_are_never_refused() {
         Sim::new(seed).block_on(async move {
             let disk = SimDisk::new("d", 16 << 20);
             let store = new_store(&disk).await;
-            let object = |i: u64| ObjectId::new(VolumeId(1), i);
+            let object = |i: u64| ObjectId::of_volume(VolumeId(1), i);
             let all = BlockRange::new(0, limits::OBJECT_BLOCKS_MAX);
             let put = |n: u64| {
                 let at = BlockRange::new((n % 40) as u32 * 128, 1);
@@ -777,7 +779,7 @@ fn an_open_set_has_a_bound_and_a_watermark_gives_room_again() {
         let disk = SimDisk::new("d", 64 << 20);
         let store = new_store(&disk).await;
         let limit = 16 * limits::WATERMARK_LAG_MAX;
-        let at = |i: u64| (ObjectId::new(VolumeId(7), i / 128), BlockRange::one((i % 128) as u32));
+        let at = |i: u64| (ObjectId::of_volume(VolumeId(7), i / 128), BlockRange::one((i % 128) as u32));
         for first in (0..limit).step_by(512) {
             let writes = (first..first + 512).map(|i| store.write(zero(at(i).0, at(i).1, 1 + i)));
             for written in weft_rt::sync::join_all(writes).await {
@@ -809,7 +811,7 @@ fn a_full_drive_takes_discards_until_it_cannot_remember_them_and_never_fails() {
     Sim::new(12).block_on(async {
         let disk = SimDisk::new("d", 8 << 20);
         let store = new_store(&disk).await;
-        let object = |i: u64| ObjectId::new(VolumeId(1), i);
+        let object = |i: u64| ObjectId::of_volume(VolumeId(1), i);
         let mut n = 0;
         while store
             .write(Write { kind: WriteKind::Repair, ..client(object(0), BlockRange::one(n), 1, fill(1, 1)) })
@@ -863,13 +865,13 @@ fn a_copy_under_way_leaves_nothing_of_what_is_dropped() {
                 .collect();
             weft_rt::sleep(std::time::Duration::from_micros(weft_rt::random_below(600))).await;
             store.drop_group(GroupId(2)).await.unwrap();
-            store.drop_objects(OBJECT.volume).await.unwrap();
+            store.drop_objects(OBJECT.owner().volume()).await.unwrap();
             for copy in copies {
                 let _ = copy.await.unwrap();
             }
-            let left = store.chunks_of(GROUP, OBJECT.volume).await.unwrap();
+            let left = store.chunks_of(GROUP, OBJECT.owner().volume()).await.unwrap();
             assert!(left.is_empty(), "seed {seed}: {left:?}");
-            let left = store.chunks_of(GroupId(2), OBJECT.volume).await.unwrap();
+            let left = store.chunks_of(GroupId(2), OBJECT.owner().volume()).await.unwrap();
             assert!(left.is_empty(), "seed {seed}: {left:?}");
             clean(&store, 0).await;
         });

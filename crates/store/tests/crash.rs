@@ -17,7 +17,7 @@ use weft_types::*;
 
 const GROUP: GroupId = GroupId(1);
 const SYNCING: GroupId = GroupId(2);
-const COPIED: ObjectId = ObjectId::new(VolumeId(9), 1);
+const COPIED: ObjectId = ObjectId::of_volume(VolumeId(9), 1);
 const WRITERS: u16 = 4;
 const OBJECTS: u64 = 5;
 const BLOCKS: u32 = 300;
@@ -115,7 +115,7 @@ async fn one_write(store: &Rc<Store>, expected: &Shared, slot: SessionSlot) {
         (version, seed)
     };
     let payload = if is_zero { Payload::Zero } else { fill(seed, count) };
-    let mut write = client(ObjectId::new(VolumeId(1), object), range, 0, payload);
+    let mut write = client(ObjectId::of_volume(VolumeId(1), object), range, 0, payload);
     write.version = version;
     write.kind = if random_below(8) == 0 { WriteKind::Repair } else { WriteKind::Client };
     let verdicts = match store.write(write).await {
@@ -179,7 +179,7 @@ async fn verify(disk: &SimDisk, expected: &Shared) -> OpenReport {
     assert!(store.generation(VolumeId(1)).0 >= expected.borrow().generation);
     for object in 0..OBJECTS {
         for part in [BlockRange::new(0, 150), BlockRange::new(150, 150)] {
-            let found = store.read(GROUP, ObjectId::new(VolumeId(1), object), part).await.unwrap();
+            let found = store.read(GROUP, ObjectId::of_volume(VolumeId(1), object), part).await.unwrap();
             let mut at = part.first;
             for extent in found {
                 assert_eq!(extent.range.first, at);
@@ -231,7 +231,7 @@ async fn check_open_sets(store: &Rc<Store>, expected: &Shared) {
             assert!(
                 entries
                     .iter()
-                    .any(|e| e.version == version && e.object.index == object && e.range.contains(block)),
+                    .any(|e| e.version == version && e.object.index() == object && e.range.contains(block)),
                 "{version} of {object}/{block} was applied and is not in the open set"
             );
         }
@@ -305,7 +305,7 @@ fn a_doubt_that_two_starts_see_differently_costs_no_older_data() {
     Sim::new(9).block_on(async {
         let disk = SimDisk::new("d", 8 << 20);
         let store = new_store(&disk).await;
-        let (object, range) = (ObjectId::new(VolumeId(1), 0), BlockRange::new(0, 8));
+        let (object, range) = (ObjectId::of_volume(VolumeId(1), 0), BlockRange::new(0, 8));
         store.write(client(object, range, 4, fill(1, 8))).await.unwrap();
         store.checkpoint().await.unwrap();
         store.write(client(object, range, 5, fill(2, 8))).await.unwrap();

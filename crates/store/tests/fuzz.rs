@@ -62,7 +62,7 @@ struct Fuzz {
 }
 
 fn object(index: u64) -> ObjectId {
-    ObjectId::new(VolumeId(1), index)
+    ObjectId::of_volume(VolumeId(1), index)
 }
 
 fn some_range(most: u32) -> (u64, BlockRange) {

@@ -14,7 +14,7 @@ use weft_store::*;
 use weft_types::*;
 
 const GROUP: GroupId = GroupId(1);
-const OBJECT: ObjectId = ObjectId::new(VolumeId(7), 3);
+const OBJECT: ObjectId = ObjectId::of_volume(VolumeId(7), 3);
 const SIZE: u64 = 1 << 20;
 const IMAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/drive-v1.txt");
 
@@ -66,7 +66,7 @@ async fn make_used(disk: &SimDisk) -> Rc<Store> {
         let write = client(OBJECT, BlockRange::new(120, 16), 5, plain(0x41 + i, 16));
         store.write(Write { group: GroupId(group), ..write }).await.unwrap();
     }
-    let gone = ObjectId::new(VolumeId(8), 0);
+    let gone = ObjectId::of_volume(VolumeId(8), 0);
     store.write(client(gone, BlockRange::new(0, 4), 5, plain(0x50, 4))).await.unwrap();
     copy(&store, Epoch(4), ChunkIndex(0), 3).await;
     let cursor = Cursor::At(OBJECT, ChunkIndex(1));
@@ -171,7 +171,7 @@ async fn verify_used(store: &Store) {
     assert_eq!(store.watermark(GroupId(2), SessionSlot(7)), Version::from_bits(77));
     let open = store.open_entries_of(GroupId(2), SessionSlot(7));
     assert!(open.len() == 1 && open[0].settled && open[0].range == BlockRange::new(9, 20), "{open:?}");
-    let gone = ObjectId::new(VolumeId(8), 0);
+    let gone = ObjectId::of_volume(VolumeId(8), 0);
     let found = store.versions(GROUP, gone, BlockRange::new(0, 4)).await.unwrap();
     assert!(found.iter().all(|x| x.version == Version::ZERO), "{found:?}");
     assert!(store.session_is_over(SessionId(1)) && store.session_is_over(SessionId(6)));

@@ -237,7 +237,7 @@ impl Matrix {
 
 /// Work on a drive that was cut: new data is put, the drive is dropped and closed, and all is there.
 async fn go_on(disk: &SimDisk, ledger: &Ledger, at: usize) {
-    let object = ObjectId::new(VolumeId(1), 77);
+    let object = ObjectId::of_volume(VolumeId(1), 77);
     let store = open_reusing(disk).await;
     store.set_group(entry(5, 1, Role::InSync, 1)).await.unwrap();
     let mut put = Vec::new();

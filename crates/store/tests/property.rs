@@ -108,7 +108,7 @@ async fn run(ops: Vec<Op>) {
     let disk = SimDisk::new("d", 8 << 20);
     let mut store = new_store(&disk).await;
     let mut replica = Replica::default();
-    let object = |i| ObjectId::new(VolumeId(1), i);
+    let object = |i| ObjectId::of_volume(VolumeId(1), i);
     for (i, op) in ops.into_iter().enumerate() {
         match op {
             Op::Write { object: o, range, version, kind, is_zero } => {
@@ -162,8 +162,8 @@ async fn run(ops: Vec<Op>) {
 async fn compare(store: &Rc<Store>, replica: &Replica) {
     for o in 0..3u64 {
         for part in [BlockRange::new(0, 140), BlockRange::new(140, 140)] {
-            let found = store.read(GROUP, ObjectId::new(VolumeId(1), o), part).await.unwrap();
-            let versions = store.versions(GROUP, ObjectId::new(VolumeId(1), o), part).await.unwrap();
+            let found = store.read(GROUP, ObjectId::of_volume(VolumeId(1), o), part).await.unwrap();
+            let versions = store.versions(GROUP, ObjectId::of_volume(VolumeId(1), o), part).await.unwrap();
             let shape = |x: &Extent| (x.range.first, x.version, x.open);
             let blocks = |all: &[Extent]| -> Vec<_> {
                 all.iter().flat_map(|x| x.range.blocks().map(move |b| (b, shape(x).1, x.open))).collect()
@@ -191,8 +191,8 @@ async fn compare(store: &Rc<Store>, replica: &Replica) {
         assert_eq!(store.watermark(GROUP, slot), mark);
         for e in store.open_entries_of(GROUP, slot) {
             for block in e.range.blocks() {
-                entries.insert((e.object.index, block, e.version));
-                assert_eq!(e.settled, replica.settled.contains(&(e.object.index, block, e.version)));
+                entries.insert((e.object.index(), block, e.version));
+                assert_eq!(e.settled, replica.settled.contains(&(e.object.index(), block, e.version)));
             }
         }
     }
@@ -217,7 +217,7 @@ fn readers_beside_writers_never_see_a_place_reused() {
             let store = open_reusing(&disk).await;
             let latency = (std::time::Duration::from_micros(1), std::time::Duration::from_micros(3000));
             disk.set_faults(|f| f.latency = latency);
-            let object = ObjectId::new(VolumeId(1), 0);
+            let object = ObjectId::of_volume(VolumeId(1), 0);
             let mut tasks = Vec::new();
             for slot in 1..4u16 {
                 let store = store.clone();
@@ -258,7 +258,7 @@ fn a_slow_read_keeps_its_places_from_being_reused() {
         drop(new_store(&disk).await);
         weft_rt::sleep(std::time::Duration::from_millis(50)).await;
         let store = open_reusing(&disk).await;
-        let object = ObjectId::new(VolumeId(1), 0);
+        let object = ObjectId::of_volume(VolumeId(1), 0);
         let range = BlockRange::new(0, 8);
         store.write(client(object, range, 1, fill(1, 8))).await.unwrap();
         let latency = |us| {

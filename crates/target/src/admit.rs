@@ -64,7 +64,7 @@ impl Claim {
             return Err(Answer::error(Status::Invalid, "session 0 is the system's"));
         }
         let attached = Attached {
-            volume: request.object.volume,
+            volume: request.object.owner().volume(),
             generation: request.generation,
             session: request.session,
             slot: request.slot,

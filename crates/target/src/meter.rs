@@ -145,7 +145,7 @@ impl Meters {
         kind: Kind,
         map: Option<&FabricMap>,
     ) -> Metered {
-        let session = self.session((head.session, head.object.volume), map);
+        let session = self.session((head.session, head.object.owner().volume()), map);
         let drive = admitted.drive().clone();
         for meter in [&drive.meter, &*session] {
             meter.in_flight.set(meter.in_flight.get() + 1);

@@ -663,7 +663,7 @@ impl Target {
         let (store, group) = (&resync.member.drive.store, resync.member.group);
         let (entries, marks) = decode_entries(&reply, asked, fetch)?;
         // The source may not have dropped yet what this replica has dropped already.
-        let entries = if self.is_deleted(key.0.volume) { vec![] } else { entries };
+        let entries = if self.is_deleted(key.0.owner().volume()) { vec![] } else { entries };
         let is_data = |x: &&CopyEntry| matches!(x.data, CopyData::Data { .. } | CopyData::Damaged);
         let blocks: u64 = entries.iter().filter(is_data).map(|x| u64::from(x.range.count)).sum();
         let lacks_data = entries.iter().any(|x| matches!(x.data, CopyData::Damaged));
@@ -1007,7 +1007,7 @@ mod tests {
     use super::*;
     use weft_types::{SessionSlot, VolumeId, limits};
 
-    const OBJECT: ObjectId = ObjectId::new(VolumeId(1), 3);
+    const OBJECT: ObjectId = ObjectId::of_volume(VolumeId(1), 3);
 
     fn v(counter: u64) -> Version {
         Version::new(counter, SessionSlot(1))
@@ -1066,9 +1066,9 @@ mod tests {
     fn places_follow_each_other_up_to_the_last() {
         let last = ChunkIndex(limits::OBJECT_CHUNKS_MAX as u16 - 1);
         assert_eq!(after((OBJECT, ChunkIndex(4))), Some((OBJECT, ChunkIndex(5))));
-        assert_eq!(after((OBJECT, last)), Some((ObjectId::new(VolumeId(1), 4), ChunkIndex(0))));
-        let end = ObjectId::new(VolumeId(1), u64::MAX);
-        assert_eq!(after((end, last)), Some((ObjectId::new(VolumeId(2), 0), ChunkIndex(0))));
-        assert_eq!(after((ObjectId::new(VolumeId(u64::MAX), u64::MAX), last)), None);
+        assert_eq!(after((OBJECT, last)), Some((ObjectId::of_volume(VolumeId(1), 4), ChunkIndex(0))));
+        let end = ObjectId::of_volume(VolumeId(1), u64::MAX);
+        assert_eq!(after((end, last)), Some((ObjectId::of_volume(VolumeId(2), 0), ChunkIndex(0))));
+        assert_eq!(after((ObjectId::of_volume(VolumeId(u64::MAX), u64::MAX), last)), None);
     }
 }

@@ -474,7 +474,9 @@ impl Target {
     /// Whether the chunk's volume is being deleted, or gone, by the newest map.
     fn is_being_deleted(&self, key: ChunkKey) -> bool {
         let map = self.map();
-        map.is_some_and(|m| m.volumes.get(&key.0.volume).is_none_or(|v| v.state == VolumeState::Deleting))
+        map.is_some_and(|m| {
+            m.volumes.get(&key.0.owner().volume()).is_none_or(|v| v.state == VolumeState::Deleting)
+        })
     }
 }
 

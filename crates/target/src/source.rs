@@ -21,7 +21,7 @@ use weft_wire::{Kind, Status};
 pub(crate) type ChunkKey = (ObjectId, ChunkIndex);
 
 /// The first place in key order.
-pub(crate) const FIRST: ChunkKey = (ObjectId::new(VolumeId(0), 0), ChunkIndex(0));
+pub(crate) const FIRST: ChunkKey = (ObjectId::of_volume(VolumeId(0), 0), ChunkIndex(0));
 
 /// The place right behind a chunk; `None` behind the last that there can be.
 pub(crate) fn after((object, chunk): ChunkKey) -> Option<ChunkKey> {

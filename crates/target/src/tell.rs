@@ -54,7 +54,7 @@ impl Target {
         let request_id = RequestId { session: head.session, number: request.number };
         let (what, took_ms) = (what(request), took.as_millis() as u64);
         tracing::warn!(
-            %request_id, what, volume = self.volume_name(head.object.volume), group = %head.group,
+            %request_id, what, volume = self.volume_name(head.object.owner().volume()), group = %head.group,
             epoch = head.epoch.0, drive = %head.drive, object = %head.object, range = %head.range,
             client = peer.name, took_ms, "request was slow"
         );
@@ -80,7 +80,7 @@ impl Target {
             Ok((head, _)) => {
                 let request_id = RequestId { session: head.session, number: request.number };
                 tracing::warn!(
-                    %request_id, what, volume = self.volume_name(head.object.volume), group = %head.group,
+                    %request_id, what, volume = self.volume_name(head.object.owner().volume()), group = %head.group,
                     epoch = head.epoch.0, drive = %head.drive, object = %head.object, range = %head.range,
                     client, %status, %error, "request failed"
                 );

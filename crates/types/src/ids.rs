@@ -253,47 +253,6 @@ number_id!(
     "gen"
 );
 
-/// A numbered run of blocks that lives in one group: the owner (volume, later inode) and the index in it.
-///
-/// Persisted and sent as 16 bytes, owner first, both big-endian, so that byte order is key order.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct ObjectId {
-    /// The volume that the object is part of.
-    pub volume: VolumeId,
-    /// The object's number inside the volume.
-    pub index: u64,
-}
-
-impl ObjectId {
-    /// The object of a volume with this index.
-    pub const fn new(volume: VolumeId, index: u64) -> Self {
-        ObjectId { volume, index }
-    }
-
-    /// The 16 bytes as persisted and sent.
-    pub fn to_bytes(self) -> [u8; 16] {
-        (u128::from(self.volume.0) << 64 | u128::from(self.index)).to_be_bytes()
-    }
-
-    /// The object with these 16 bytes.
-    pub fn from_bytes(bytes: [u8; 16]) -> Self {
-        let bits = u128::from_be_bytes(bytes);
-        ObjectId { volume: VolumeId((bits >> 64) as u64), index: bits as u64 }
-    }
-}
-
-impl fmt::Display for ObjectId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.volume, self.index)
-    }
-}
-
-impl fmt::Debug for ObjectId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -325,13 +284,5 @@ mod tests {
         ] {
             assert!(text.parse::<DriveId>().is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn object_bytes_sort_like_objects() {
-        let a = ObjectId::new(VolumeId(1), u64::MAX);
-        let b = ObjectId::new(VolumeId(2), 0);
-        assert!(a < b && a.to_bytes() < b.to_bytes());
-        assert_eq!(ObjectId::from_bytes(a.to_bytes()), a);
     }
 }

@@ -11,6 +11,7 @@ mod ids;
 pub mod limits;
 mod load;
 mod map;
+mod object;
 mod scrub;
 mod version;
 
@@ -18,13 +19,13 @@ pub use block::{BLOCK_SIZE, BlockCount, BlockRange, ChunkIndex, Lba, SECTOR_SIZE
 pub use capacity::{CapacityLevel, CapacityLevels};
 pub use causes::with_causes;
 pub use ids::{
-    DriveId, FabricId, Generation, GroupId, NodeId, ObjectId, ParseIdError, PoolId, RequestId, SessionId,
-    VolumeId,
+    DriveId, FabricId, Generation, GroupId, NodeId, ParseIdError, PoolId, RequestId, SessionId, VolumeId,
 };
 pub use load::{InterfaceLoad, Latencies, MeterReading, ProcessLoad, VolumeLoad};
 pub use map::{
     AttachMode, Drive, DriveState, Durations, FabricMap, Group, MapVersion, Node, ObjectSpan, Pool,
     Relocation, Role, Session, SessionState, Slot, Striping, Volume, VolumeState,
 };
+pub use object::{ObjectId, ObjectRange, Owner};
 pub use scrub::{SCRUB_EVERY_MS, ScrubFindingKind, ScrubPlan, ScrubRecord};
 pub use version::{Epoch, SessionSlot, Version};

@@ -70,7 +70,7 @@ pub(crate) async fn locate(args: DriveLocateArgs, output: Output) -> Result<(), 
         let role = map.groups.get(&group).and_then(|g| g.slot_of(label.drive)).map(|slot| slot.role);
         match role {
             Some(_) => {
-                let object = ObjectId::new(volume.id, piece.object_index);
+                let object = ObjectId::of_volume(volume.id, piece.object_index);
                 wanted.push(Wanted { group, object, range: piece.range });
             }
             None => runs.push(Run {
@@ -159,12 +159,12 @@ fn run(located: &Located, volume: &Volume, map: &FabricMap, label: &Label) -> Ru
         Held::Data { place, is_intact } => ("data", Some(place), is_intact),
         Held::Damaged { place } => ("damaged", place, Some(false)),
     };
-    let lba = address_of(&volume.striping, located.object.index, located.range.first);
+    let lba = address_of(&volume.striping, located.object.index(), located.range.first);
     let role = map.groups.get(&located.group).and_then(|g| g.slot_of(label.drive)).map(|slot| slot.role);
     Run {
         offset_bytes: lba.expect("it was found by its address").0 * BLOCK_SIZE as u64,
         length_bytes: located.range.bytes() as u64,
-        object: located.object.index,
+        object: located.object.index(),
         group: located.group.0,
         role,
         held,

@@ -543,7 +543,14 @@ pub fn decode_map(bytes: &[u8]) -> Result<FabricMap, crate::DecodeError> {
             FabricMap::SCHEMA
         )));
     }
-    map.map_err(document)
+    let map = map.map_err(document)?;
+    match map.volumes.keys().next_back() {
+        Some(last) if last.0 > ObjectId::VOLUME_MAX => Err(crate::DecodeError::Document(format!(
+            "volume {last} has a number that no object can name: the highest is {}",
+            ObjectId::VOLUME_MAX
+        ))),
+        _ => Ok(map),
+    }
 }
 
 /// Any of this module's messages as bytes.

@@ -160,7 +160,7 @@ impl Target {
     /// The version of a block of the first object, and its first byte.
     pub fn holds(&self, block: u32) -> (Version, u8) {
         let blocks = self.blocks.borrow();
-        let held = blocks.get(&(ObjectId::new(VolumeId(1), 0), block));
+        let held = blocks.get(&(ObjectId::of_volume(VolumeId(1), 0), block));
         held.map_or((Version::ZERO, 0), |r| (r.version, r.data.as_ref().map_or(0, |(buf, _)| buf[0])))
     }
 

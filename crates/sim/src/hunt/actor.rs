@@ -216,7 +216,7 @@ pub async fn take_alone(stage: &Rc<Stage>, name: &str) -> Volume {
 pub async fn place(stage: &Stage) -> (Group, ObjectId) {
     let map = stage.bed.map().await;
     let volume = map.volumes.values().next().expect("there is one");
-    (map.groups[&volume.spans[0].groups[0]].clone(), ObjectId::new(volume.id, 0))
+    (map.groups[&volume.spans[0].groups[0]].clone(), ObjectId::of_volume(volume.id, 0))
 }
 
 /// The open store of a node's drive.

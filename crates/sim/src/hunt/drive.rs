@@ -23,7 +23,7 @@ use weft_types::{
 const DRIVE: DriveId = DriveId(0xd1);
 const GROUP: GroupId = GroupId(1);
 const FLEETING: GroupId = GroupId(2);
-const OBJECT: ObjectId = ObjectId::new(VolumeId(1), 0);
+const OBJECT: ObjectId = ObjectId::of_volume(VolumeId(1), 0);
 
 /// Blocks that are written to: some chunks' worth.
 const BLOCKS: u32 = 300;

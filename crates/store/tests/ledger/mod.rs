@@ -14,7 +14,7 @@ use weft_types::*;
 
 pub const GROUP: GroupId = GroupId(1);
 pub const SYNCING: GroupId = GroupId(2);
-pub const COPIED: ObjectId = ObjectId::new(VolumeId(9), 1);
+pub const COPIED: ObjectId = ObjectId::of_volume(VolumeId(9), 1);
 pub const OBJECTS: u64 = 2;
 pub const BLOCKS: u32 = 150;
 
@@ -152,7 +152,7 @@ impl Ledger {
             }
         }
         let payload = if is_zero { Payload::Zero } else { fill(seed, range.count) };
-        let base = client(ObjectId::new(VolumeId(1), object), range, 0, payload);
+        let base = client(ObjectId::of_volume(VolumeId(1), object), range, 0, payload);
         let answer = store.write(Write { version, kind, ..base }).await;
         let now = self.now();
         let mut f = self.facts.borrow_mut();
@@ -181,7 +181,7 @@ impl Ledger {
 
     /// What a read cites is durable.
     pub async fn read(&self, store: &Rc<Store>, object: u64, range: BlockRange) {
-        let found = store.read(GROUP, ObjectId::new(VolumeId(1), object), range).await.unwrap();
+        let found = store.read(GROUP, ObjectId::of_volume(VolumeId(1), object), range).await.unwrap();
         let now = self.now();
         let mut f = self.facts.borrow_mut();
         f.cited.extend(found.iter().map(|x| (now, object, x.range, x.version)));
@@ -195,7 +195,7 @@ impl Ledger {
         }
         let (_, object, range, version) = f.applied[random_below(f.applied.len() as u64) as usize];
         f.settled.push((now, object, range, version));
-        store.settle(GROUP, ObjectId::new(VolumeId(1), object), range, version);
+        store.settle(GROUP, ObjectId::of_volume(VolumeId(1), object), range, version);
     }
 
     /// The watermark rises to the newest version that the session was told of.
@@ -265,7 +265,8 @@ impl Ledger {
             f.lives.push(Asked { sent, acked: NEVER, what: life });
             f.lives.len() - 1
         };
-        let write = client(ObjectId::new(volume, 0), BlockRange::new(126, 5), number + 1, fill(number, 5));
+        let write =
+            client(ObjectId::of_volume(volume, 0), BlockRange::new(126, 5), number + 1, fill(number, 5));
         match store.write(Write { group, ..write }).await {
             Ok(_) => self.facts.borrow_mut().lives[index].acked = self.now(),
             Err(StoreError::NoSpace { .. }) => self.facts.borrow_mut().lives[index].sent = NEVER,
@@ -355,7 +356,7 @@ impl Facts {
         }
         for object in 0..OBJECTS {
             let range = BlockRange::new(0, BLOCKS);
-            let found = store.read(GROUP, ObjectId::new(VolumeId(1), object), range).await.unwrap();
+            let found = store.read(GROUP, ObjectId::of_volume(VolumeId(1), object), range).await.unwrap();
             let mut next = 0;
             for extent in &found {
                 assert_eq!(extent.range.first, next);
@@ -391,7 +392,7 @@ impl Facts {
             let mut open: BTreeMap<(u64, u32, Version), bool> = BTreeMap::new();
             for e in store.open_entries_of(GROUP, slot) {
                 assert!(e.version > found);
-                open.extend(e.range.blocks().map(|b| ((e.object.index, b, e.version), e.settled)));
+                open.extend(e.range.blocks().map(|b| ((e.object.index(), b, e.version), e.settled)));
             }
             for ((object, block, version), settled) in &open {
                 let sent = self.sent.get(&(*object, *block)).and_then(|v| v.get(version));
@@ -461,7 +462,7 @@ impl Facts {
 async fn verify_life(store: &Rc<Store>, at: usize, asked: &Asked<Life>, all: &[Asked<Life>]) {
     let life = asked.what;
     let is_over = life.dropped.1 <= at;
-    let object = ObjectId::new(life.volume, 0);
+    let object = ObjectId::of_volume(life.volume, 0);
     match store.read(life.group, object, BlockRange::new(126, 5)).await {
         Err(StoreError::UnknownGroup { .. }) => {
             let is_dropped = |l: &Asked<Life>| l.what.by_group && l.what.dropped.0 <= at;

@@ -23,7 +23,7 @@ use weft_wire::{Kind, Status};
 pub const FABRIC: FabricId = FabricId(77);
 pub const GROUP: GroupId = GroupId(1);
 pub const VOLUME: VolumeId = VolumeId(1);
-pub const OBJECT: ObjectId = ObjectId::new(VOLUME, 0);
+pub const OBJECT: ObjectId = ObjectId::of_volume(VOLUME, 0);
 /// The lease of the tests' maps.
 pub const LEASE: Duration = Duration::from_secs(2);
 
