@@ -104,7 +104,10 @@ impl Subjects {
                     .and_groups(new, older.iter().chain(emptied).copied())
             }
             Reason::DriveRemoved { drive } => Subjects::drives(old, [*drive]),
-            Reason::Evicted { drives, groups, .. } | Reason::Rejoined { drives, groups } => {
+            Reason::Evicted { drives, groups, .. }
+            | Reason::Demoted { drives, groups, .. }
+            | Reason::Departed { drives, groups }
+            | Reason::Rejoined { drives, groups } => {
                 Subjects::drives(new, drives.iter().copied()).and_groups(new, groups.iter().copied())
             }
             Reason::Promoted { group, drive, .. } => {

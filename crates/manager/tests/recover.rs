@@ -37,7 +37,9 @@ fn taught(old: &FabricMap, new: &FabricMap, drive: DriveId) -> DriveContents {
 
 /// The map after one drive came back as syncing.
 fn rejoin(map: &FabricMap, drive: DriveId) -> FabricMap {
-    apply(map, &Change::Rejoin(Rejoin { drives: BTreeSet::from([drive]) })).unwrap().0
+    apply(map, &Change::Rejoin(Rejoin { drives: BTreeSet::from([drive]), except: BTreeSet::new() }))
+        .unwrap()
+        .0
 }
 
 /// The map after one drive was evicted from everything.

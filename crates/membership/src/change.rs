@@ -4,13 +4,14 @@
 
 use crate::{
     AcceptLoss, AddDrive, BeginDelete, BeginRelocation, CancelRelocation, CloseSession, CreatePool,
-    CreateVolume, DrainDrive, Evict, FailDrive, FinishDelete, FinishRelocation, GrowVolume, HandOver,
-    JoinNode, KeepMember, MoveNode, NoteScrubs, OpenSession, Promote, Reason, Rebuild, Refusal, Rejoin,
-    RemoveDrive, RemoveNode, Replace, RestoreDrive, ScheduleScrub, StopScrub, SweepSession, WantScrub,
+    CreateVolume, Demote, Depart, DrainDrive, Evict, FailDrive, FinishDelete, FinishRelocation, GrowVolume,
+    HandOver, JoinNode, KeepMember, MoveNode, NoteScrubs, OpenSession, Promote, Reason, Rebuild, Refusal,
+    Rejoin, RemoveDrive, RemoveNode, Replace, RestoreDrive, ScheduleScrub, StopScrub, SweepSession,
+    WantScrub,
 };
 use crate::{
-    delete, drive, evict, loss, node, pool, promote, rebuild, rejoin, relocate, replace, resize, scrub,
-    session, volume,
+    delete, demote, drive, evict, loss, node, pool, promote, rebuild, rejoin, relocate, replace, resize,
+    scrub, session, volume,
 };
 use serde::{Deserialize, Serialize};
 use weft_types::{FabricMap, MapVersion};
@@ -39,6 +40,10 @@ pub enum Change {
     RemoveDrive(RemoveDrive),
     /// Drives leave the write sets of their groups.
     Evict(Evict),
+    /// Members that clients cannot reach leave the read sets of their groups.
+    Demote(Demote),
+    /// ... and, once their targets know that, the write sets.
+    Depart(Depart),
     /// Drives that were out come back as syncing.
     Rejoin(Rejoin),
     /// A syncing replica that has verified everything becomes in-sync.
@@ -104,6 +109,8 @@ pub fn apply(map: &FabricMap, change: &Change) -> Result<(FabricMap, Reason), Re
         Change::RestoreDrive(change) => drive::restore(&mut next, change),
         Change::RemoveDrive(change) => drive::remove(&mut next, change),
         Change::Evict(change) => evict::evict(&mut next, change),
+        Change::Demote(change) => demote::demote(&mut next, change),
+        Change::Depart(change) => demote::depart(&mut next, change),
         Change::Rejoin(change) => rejoin::rejoin(&mut next, change),
         Change::Promote(change) => promote::promote(&mut next, change),
         Change::Rebuild(change) => rebuild::rebuild(&mut next, change),

@@ -38,13 +38,12 @@ pub(crate) fn evict(map: &mut FabricMap, change: &Evict) -> Result<Reason, Refus
         }
     }
     let (mut groups, mut skipped) = (Vec::new(), Vec::new());
-    let destroyed = |d: &&Drive| d.state == DriveState::Destroyed;
-    let destroyed: BTreeSet<DriveId> = map.drives.values().filter(destroyed).map(|d| d.id).collect();
+    let destroyed = destroyed(map);
     for group in map.groups.values_mut() {
         if !group.write_set().any(|d| change.drives.contains(&d)) {
             continue;
         }
-        match permit(group, change, &destroyed) {
+        match permit(group, &change.drives, &change.acknowledged, &destroyed) {
             Ok(()) => {
                 leave(group, &change.drives);
                 groups.push(group.id);
@@ -58,15 +57,26 @@ pub(crate) fn evict(map: &mut FabricMap, change: &Evict) -> Result<Reason, Refus
     Ok(Reason::Evicted { drives: change.drives.iter().copied().collect(), groups, skipped })
 }
 
-/// Whether another in-sync member remains that has acknowledged the intent in this very epoch. One that was declared
-/// destroyed is listed still, and is no copy.
-fn permit(group: &Group, change: &Evict, destroyed: &BTreeSet<DriveId>) -> Result<(), SkipCause> {
-    let leaves = |drive| change.drives.contains(&drive) || destroyed.contains(&drive);
+/// The drives that were declared destroyed.
+pub(crate) fn destroyed(map: &FabricMap) -> BTreeSet<DriveId> {
+    let destroyed = |d: &&Drive| d.state == DriveState::Destroyed;
+    map.drives.values().filter(destroyed).map(|d| d.id).collect()
+}
+
+/// Whether another in-sync member than these drives remains that has acknowledged the intent in this very epoch. One
+/// that was declared destroyed is listed still, and is no copy.
+pub(crate) fn permit(
+    group: &Group,
+    drives: &BTreeSet<DriveId>,
+    acknowledged: &BTreeMap<GroupId, Acknowledged>,
+    destroyed: &BTreeSet<DriveId>,
+) -> Result<(), SkipCause> {
+    let leaves = |drive| drives.contains(&drive) || destroyed.contains(&drive);
     let remains = |drive| !leaves(drive) && group.read_set().any(|d| d == drive);
     if !group.read_set().any(remains) {
         return Err(SkipCause::LastInSync);
     }
-    match change.acknowledged.get(&group.id) {
+    match acknowledged.get(&group.id) {
         Some(word) if remains(word.by) && word.epoch == group.epoch => Ok(()),
         _ => Err(SkipCause::NotAcknowledged),
     }

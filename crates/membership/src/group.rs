@@ -7,7 +7,7 @@
 //!    |    |                +------- rejoin ------+  |  |
 //!    |    |                 rebuild, replace        |  |
 //!    |    |                 (with another drive)    |  |
-//!    |    +---- hand over (before it leaves) -------+  |
+//!    |    +-- hand over, demote (before it leaves) --+  |
 //!    +--------------------- promote -------------------+
 //! ```
 //!
@@ -25,12 +25,12 @@ pub(crate) fn is_transition_valid(from: Role, to: Role) -> bool {
     )
 }
 
-/// Takes an in-sync member out of the read set, before it leaves: another drive has its place.
+/// Takes an in-sync member out of the read set, before it leaves the write set.
 ///
 /// # Panics
 /// If the slot is not in-sync.
-pub(crate) fn hand_over(slot: &mut Slot, epoch: Epoch) {
-    assert_eq!(slot.role, Role::InSync, "only an in-sync member hands over");
+pub(crate) fn stand_down(slot: &mut Slot, epoch: Epoch) {
+    assert_eq!(slot.role, Role::InSync, "only an in-sync member stands down");
     slot.role = Role::Syncing;
     slot.since = epoch;
 }

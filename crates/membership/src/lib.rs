@@ -12,6 +12,7 @@ mod capacity;
 mod change;
 mod check;
 mod delete;
+mod demote;
 mod diff;
 mod drive;
 mod evict;
@@ -23,6 +24,7 @@ mod observe;
 mod plan;
 mod pool;
 mod promote;
+mod reach;
 mod reason;
 mod rebuild;
 mod refusal;
@@ -39,6 +41,7 @@ pub use capacity::free_blocks;
 pub use change::{Change, apply};
 pub use check::{Violation, check, check_step};
 pub use delete::{BeginDelete, FinishDelete};
+pub use demote::{Demote, Depart};
 pub use diff::diff;
 pub use drive::{AddDrive, DrainDrive, FailDrive, RemoveDrive, RestoreDrive};
 pub use evict::{Acknowledged, Evict};
@@ -47,11 +50,13 @@ pub use name::{NameFault, validate_name};
 pub use node::{JoinNode, MoveNode, RemoveNode};
 pub use observe::{DriveObservation, NodeObservation, Observations};
 pub use plan::{
-    Intent, has_spare_drive, intents, next_change, next_eviction, next_failure, next_promotion, next_rebuild,
-    next_rejoin, next_release, next_relocation, next_step_of_relocation, plan_evacuation,
+    Intent, has_spare_drive, intents, next_change, next_demotion, next_departure, next_eviction,
+    next_failure, next_promotion, next_rebuild, next_rejoin, next_release, next_relocation,
+    next_step_of_relocation, plan_evacuation,
 };
 pub use pool::CreatePool;
 pub use promote::Promote;
+pub use reach::{Cut, Kept, Reach, ReachReport};
 pub use reason::{Reason, SkipCause, Skipped};
 pub use rebuild::Rebuild;
 pub use refusal::{Kind, Refusal};

@@ -25,6 +25,9 @@ pub struct Observations {
     pub verified: BTreeMap<(GroupId, DriveId), Epoch>,
     /// The stint in which the target of a drive that is to leave its group knows that it serves no reads there.
     pub yielded: BTreeMap<(GroupId, DriveId), Epoch>,
+    /// Members that clients cannot reach, with since when, in milliseconds: they leave their groups, and are not taken
+    /// back before they are not named here any more (`reach.rs`).
+    pub unreached: BTreeMap<(GroupId, DriveId), u64>,
     /// Sessions that closed, or whose client was silent for too long.
     pub ended: BTreeSet<SessionId>,
     /// Sessions that every target refuses durably, and has swept.

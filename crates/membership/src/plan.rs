@@ -6,8 +6,9 @@
 
 use crate::observe::Condition;
 use crate::{
-    Acknowledged, BeginRelocation, CancelRelocation, Change, CloseSession, Evict, FailDrive, FinishDelete,
-    FinishRelocation, HandOver, KeepMember, Observations, Promote, Rebuild, Rejoin, SweepSession, apply,
+    Acknowledged, BeginRelocation, CancelRelocation, Change, CloseSession, Demote, Depart, Evict, FailDrive,
+    FinishDelete, FinishRelocation, HandOver, KeepMember, Observations, Promote, Rebuild, Rejoin,
+    SweepSession, apply,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::{Candidate, FailureDomain, replacement};
@@ -27,6 +28,8 @@ const RELOCATIONS_AT_ONCE: usize = 8;
 pub fn next_change(map: &FabricMap, seen: &Observations) -> Option<Change> {
     next_failure(map, seen)
         .or_else(|| next_eviction(map, seen))
+        .or_else(|| next_departure(map, seen))
+        .or_else(|| next_demotion(map, seen))
         .or_else(|| next_promotion(map, seen))
         .or_else(|| next_step_of_relocation(map, seen))
         .or_else(|| next_rejoin(map, seen))
@@ -110,6 +113,42 @@ pub fn next_eviction(map: &FabricMap, seen: &Observations) -> Option<Change> {
     })
 }
 
+/// The departure of all members that clients cannot reach, serve no reads any more, and know it.
+pub fn next_departure(map: &FabricMap, seen: &Observations) -> Option<Change> {
+    let mut members: BTreeMap<GroupId, BTreeMap<DriveId, Epoch>> = BTreeMap::new();
+    for (id, drive) in seen.unreached.keys() {
+        let Some(group) = map.groups.get(id) else { continue };
+        let Some(slot) = group.slot_of(*drive).filter(|s| s.role == Role::Syncing) else { continue };
+        let knows = seen.yielded.get(&(*id, *drive)) == Some(&slot.since);
+        // Without an in-sync member that serves, nothing is gained, and the member would not be brought up to date.
+        if knows && group.read_set().any(|d| seen.condition(map, d) == Condition::Serving) {
+            members.entry(*id).or_default().insert(*drive, slot.since);
+        }
+    }
+    if members.is_empty() { None } else { applicable(map, Change::Depart(Depart { members })) }
+}
+
+/// The demotion of all in-sync members of one node that clients cannot reach, in the groups in which another in-sync
+/// member has given its word. What has died is evicted instead.
+pub fn next_demotion(map: &FabricMap, seen: &Observations) -> Option<Change> {
+    let mut leaving: BTreeMap<NodeId, (BTreeSet<DriveId>, BTreeMap<GroupId, Acknowledged>)> = BTreeMap::new();
+    for (id, drive) in seen.unreached.keys() {
+        let Some(group) = map.groups.get(id).filter(|g| g.read_set().any(|d| d == *drive)) else { continue };
+        let Some(node) = map.drives.get(drive).map(|d| d.node) else { continue };
+        let is_serving = |drive| seen.condition(map, drive) == Condition::Serving;
+        if let Some(word) = acknowledged(group, *drive, seen).filter(|w| is_serving(w.by))
+            && is_serving(*drive)
+        {
+            let (drives, words) = leaving.entry(node).or_default();
+            drives.insert(*drive);
+            words.insert(*id, word);
+        }
+    }
+    leaving
+        .into_values()
+        .find_map(|(drives, acknowledged)| applicable(map, Change::Demote(Demote { drives, acknowledged })))
+}
+
 /// The promotion of a replica that has verified everything in its present stint.
 pub fn next_promotion(map: &FabricMap, seen: &Observations) -> Option<Change> {
     // The reports of past stints stay in the observations; most are stale, and are passed over cheaply.
@@ -117,6 +156,7 @@ pub fn next_promotion(map: &FabricMap, seen: &Observations) -> Option<Change> {
         let slot = map.groups.get(&group).and_then(|g| g.slot_of(drive));
         slot.is_some_and(|s| s.role == Role::Syncing && s.since == stint)
             && !has_handed_over(map, group, drive)
+            && !seen.unreached.contains_key(&(group, drive))
     };
     (seen.verified.iter()).filter(|&(&(group, drive), &stint)| awaited(group, drive, stint)).find_map(
         |(&(group, drive), &stint)| applicable(map, Change::Promote(Promote { group, drive, stint })),
@@ -135,17 +175,24 @@ pub fn next_rejoin(map: &FabricMap, seen: &Observations) -> Option<Change> {
             back.entry(drive.node).or_default().insert(drive.id);
         }
     }
-    back.into_values().find_map(|drives| applicable(map, Change::Rejoin(Rejoin { drives })))
+    back.into_values().find_map(|drives| {
+        let stays_out = |(_, drive): &&(GroupId, DriveId)| drives.contains(drive);
+        let except = seen.unreached.keys().filter(stays_out).map(|(group, _)| *group).collect();
+        applicable(map, Change::Rejoin(Rejoin { drives, except }))
+    })
 }
 
 /// The rebuild of one lost copy: of a drive marked as failed at once, of one that is gone after
 /// `rebuild_after_ms`; onto the drive that suits best, where an in-sync member serves as the source.
 pub fn next_rebuild(map: &FabricMap, seen: &Observations) -> Option<Change> {
     let serving = |drive| seen.condition(map, drive) == Condition::Serving;
-    let lost =
-        |group: &&Group| group.slots.iter().any(|s| s.role == Role::Out && is_lost(map, s.drive, seen));
+    let is_lost = |group: &Group, slot: &Slot| {
+        let lost = is_lost(map, slot.drive, seen) || is_unreached_for_long(map, group, slot.drive, seen);
+        slot.role == Role::Out && lost
+    };
+    let lost = |group: &&Group| group.slots.iter().any(|s| is_lost(group, s));
     for group in map.groups.values().filter(lost).filter(|g| g.read_set().any(serving)) {
-        for slot in group.slots.iter().filter(|s| s.role == Role::Out && is_lost(map, s.drive, seen)) {
+        for slot in group.slots.iter().filter(|s| is_lost(group, s)) {
             let Some(to) = stand_in(map, group, slot.drive, seen, seen.domain) else { continue };
             let rebuild = Rebuild { group: group.id, from: slot.drive, to, domain: seen.domain };
             if let Some(change) = applicable(map, Change::Rebuild(rebuild)) {
@@ -156,7 +203,14 @@ pub fn next_rebuild(map: &FabricMap, seen: &Observations) -> Option<Change> {
     None
 }
 
-/// The drive that suits best to stand in for a member: active, in service, apart from the others, least loaded.
+/// Whether clients have not reached a member for as long as a drive that is gone is awaited.
+fn is_unreached_for_long(map: &FabricMap, group: &Group, drive: DriveId, seen: &Observations) -> bool {
+    let since_ms = seen.unreached.get(&(group.id, drive));
+    since_ms.is_some_and(|since| seen.now_ms.saturating_sub(*since) >= map.durations.rebuild_after_ms)
+}
+
+/// The drive that suits best to stand in for a member: active, in service, apart from the others, least loaded, and
+/// not on a node whose members of this group clients cannot reach.
 fn stand_in(
     map: &FabricMap,
     group: &Group,
@@ -164,8 +218,12 @@ fn stand_in(
     seen: &Observations,
     domain: FailureDomain,
 ) -> Option<DriveId> {
+    let unreached: BTreeSet<NodeId> = (seen.unreached.keys())
+        .filter(|(id, _)| *id == group.id)
+        .filter_map(|(_, drive)| Some(map.drives.get(drive)?.node))
+        .collect();
     let candidates: Vec<Candidate> = (map.drives.values())
-        .filter(|d| d.pool == group.pool && d.state == DriveState::Active)
+        .filter(|d| d.pool == group.pool && d.state == DriveState::Active && !unreached.contains(&d.node))
         .filter(|d| seen.condition(map, d.id) == Condition::Serving)
         .map(|d| Candidate { drive: d.id, node: d.node, capacity: d.capacity })
         .collect();
@@ -229,7 +287,9 @@ pub fn next_step_of_relocation(map: &FabricMap, seen: &Observations) -> Option<C
             (_, Role::Syncing | Role::Out) => {
                 let state = |drive| map.drives.get(&drive).map(|d| d.state);
                 let is_called_off = state(from.drive) == Some(DriveState::Active);
-                let is_useless = state(to.drive) != Some(DriveState::Active) || is_lost(map, to.drive, seen);
+                let is_useless = state(to.drive) != Some(DriveState::Active)
+                    || is_lost(map, to.drive, seen)
+                    || seen.unreached.contains_key(&(id, to.drive));
                 (is_called_off || is_useless)
                     .then_some(Change::CancelRelocation(CancelRelocation { group: id }))?
             }

@@ -29,6 +29,10 @@ pub enum Reason {
     DriveRemoved { drive: DriveId },
     /// Replicas left their groups; the skipped groups keep theirs.
     Evicted { drives: Vec<DriveId>, groups: Vec<GroupId>, skipped: Vec<Skipped> },
+    /// Replicas left the read sets of these groups; the skipped groups keep theirs.
+    Demoted { drives: Vec<DriveId>, groups: Vec<GroupId>, skipped: Vec<Skipped> },
+    /// Replicas that served no reads left these groups.
+    Departed { drives: Vec<DriveId>, groups: Vec<GroupId> },
     /// Replicas came back as syncing.
     Rejoined { drives: Vec<DriveId>, groups: Vec<GroupId> },
     /// A replica became in-sync.
@@ -101,6 +105,18 @@ impl fmt::Display for Reason {
             Reason::Evicted { drives, groups, skipped } => {
                 write!(f, "evicted {} from {} groups", Shorts(drives), groups.len())?;
                 kept(f, skipped)
+            }
+            Reason::Demoted { drives, groups, skipped } => {
+                write!(
+                    f,
+                    "{} to leave {} groups because clients cannot reach it: serves no reads there any more",
+                    Shorts(drives),
+                    groups.len()
+                )?;
+                kept(f, skipped)
+            }
+            Reason::Departed { drives, groups } => {
+                write!(f, "{} out of {} groups because clients cannot reach it", Shorts(drives), groups.len())
             }
             Reason::Rejoined { drives, groups } => {
                 write!(f, "{} back as syncing in {} groups", Shorts(drives), groups.len())

@@ -7,7 +7,7 @@ use crate::refusal::Kind;
 use crate::{Reason, Refusal};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use weft_types::{DriveId, DriveState, FabricMap, Role};
+use weft_types::{DriveId, DriveState, FabricMap, GroupId, Role};
 
 /// Drives that were out come back as syncing in all their groups.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,6 +15,9 @@ use weft_types::{DriveId, DriveState, FabricMap, Role};
 pub struct Rejoin {
     /// The drives that are back.
     pub drives: BTreeSet<DriveId>,
+    /// Groups that they stay out of all the same.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub except: BTreeSet<GroupId>,
 }
 
 pub(crate) fn rejoin(map: &mut FabricMap, change: &Rejoin) -> Result<Reason, Refusal> {
@@ -30,7 +33,7 @@ pub(crate) fn rejoin(map: &mut FabricMap, change: &Rejoin) -> Result<Reason, Ref
     for group in map.groups.values_mut() {
         let back = |role, drive| role == Role::Out && change.drives.contains(&drive);
         let any = group.slots.iter().any(|s| back(s.role, s.drive));
-        if !any || group.read_set().next().is_none() {
+        if !any || change.except.contains(&group.id) || group.read_set().next().is_none() {
             continue;
         }
         let epoch = group::next_epoch(group);

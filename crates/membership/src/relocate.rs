@@ -110,7 +110,7 @@ pub(crate) fn hand_over(map: &mut FabricMap, change: &HandOver) -> Result<Reason
     let (_, group) = running(map, change.group)?;
     let epoch = group::next_epoch(group);
     let slot = group.slots.iter_mut().find(|s| s.drive == from).expect("its role was checked");
-    group::hand_over(slot, epoch);
+    group::stand_down(slot, epoch);
     Ok(Reason::HandedOver { group: change.group, from, to })
 }
 

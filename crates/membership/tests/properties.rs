@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::FailureDomain;
 use weft_membership::{
     AcceptLoss, Acknowledged, AddDrive, BeginDelete, BeginRelocation, CancelRelocation, Change, CloseSession,
-    CreatePool, DrainDrive, DriveObservation, Evict, FailDrive, FinishDelete, FinishRelocation, HandOver,
-    JoinNode, KeepMember, MoveNode, NodeObservation, Observations, OpenSession, Promote, Rebuild, Rejoin,
-    RemoveDrive, RemoveNode, Replace, ResizeRequest, RestoreDrive, Survivor, SweepSession, VolumeRequest,
-    apply, check, check_step, intents, lost_groups, next_change, plan_resize, plan_volume,
+    CreatePool, Demote, Depart, DrainDrive, DriveObservation, Evict, FailDrive, FinishDelete,
+    FinishRelocation, HandOver, JoinNode, KeepMember, MoveNode, NodeObservation, Observations, OpenSession,
+    Promote, Rebuild, Rejoin, RemoveDrive, RemoveNode, Replace, ResizeRequest, RestoreDrive, Survivor,
+    SweepSession, VolumeRequest, apply, check, check_step, intents, lost_groups, next_change, plan_resize,
+    plan_volume,
 };
 use weft_types::{
     AttachMode, BlockCount, DriveId, DriveState, Epoch, FabricId, FabricMap, Group, GroupId, NodeId, PoolId,
@@ -31,6 +32,8 @@ enum Attempt {
     RemoveDrive(Pick),
     Evict(Vec<Pick>, Pick),
     EvictNode(Pick),
+    Demote(Pick, Pick),
+    Depart(Pick, Pick, u64),
     Rejoin(Pick),
     Promote(Pick, Pick, u64),
     Rebuild(Pick, Pick, Pick, bool),
@@ -60,6 +63,8 @@ fn attempt() -> impl Strategy<Value = Attempt> {
         1 => pick().prop_map(Attempt::RemoveDrive),
         4 => (proptest::collection::vec(pick(), 1..3), pick()).prop_map(|(d, by)| Attempt::Evict(d, by)),
         4 => pick().prop_map(Attempt::EvictNode),
+        2 => (pick(), pick()).prop_map(|(d, by)| Attempt::Demote(d, by)),
+        2 => (pick(), pick(), 0u64..4).prop_map(|(g, s, back)| Attempt::Depart(g, s, back)),
         4 => pick().prop_map(Attempt::Rejoin),
         6 => (pick(), pick(), 0u64..4).prop_map(|(g, s, back)| Attempt::Promote(g, s, back)),
         4 => (pick(), pick(), pick(), any::<bool>()).prop_map(|(g, s, d, n)| Attempt::Rebuild(g, s, d, n)),
@@ -121,7 +126,18 @@ fn change(map: &FabricMap, attempt: &Attempt, serial: u32) -> Option<Change> {
             let acknowledged = words(map, |g| g.read_set().find(|d| !drives.contains(d)));
             Change::Evict(Evict { drives, acknowledged })
         }
-        Attempt::Rejoin(d) => Change::Rejoin(Rejoin { drives: [drive(*d)?].into() }),
+        Attempt::Demote(d, by) => {
+            let acknowledged = words(map, |g| nth(g.slots.iter().map(|s| s.drive), *by));
+            Change::Demote(Demote { drives: [drive(*d)?].into(), acknowledged })
+        }
+        Attempt::Depart(g, s, back) => {
+            let group = group(*g)?;
+            let slot = nth(group.slots.iter(), *s)?;
+            let stint = Epoch(slot.since.0.saturating_sub(back / 2));
+            let members = [(group.id, [(slot.drive, stint)].into())].into();
+            Change::Depart(Depart { members })
+        }
+        Attempt::Rejoin(d) => Change::Rejoin(Rejoin { drives: [drive(*d)?].into(), except: BTreeSet::new() }),
         Attempt::Promote(g, s, back) => {
             let group = group(*g)?;
             let slot = nth(group.slots.iter(), *s)?;

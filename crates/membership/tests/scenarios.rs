@@ -7,6 +7,7 @@
 //! rejoin a | promote a 3 | rebuild a -> c | replace a -> c | fail a | drain a
 //! lose a b -> c            a and b are destroyed, and the group goes on with c; `lose a ~ c`: a is older than it was
 //! relocate a -> c | hand over | finish 4 | cancel
+//! demote a by b | depart a 3       a leaves the read set, and then the write set, in the stint that it knows
 //! = e2 a:out@2 b:in-sync@1 the group's epoch and slots
 //! ! text                   the line before was refused, with this in its text
 //! ```
@@ -14,10 +15,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::FailureDomain;
 use weft_membership::{
-    AcceptLoss, Acknowledged, AddDrive, BeginRelocation, CancelRelocation, Change, CreatePool, DrainDrive,
-    DriveObservation, Evict, FailDrive, FinishRelocation, HandOver, JoinNode, KeepMember, NodeObservation,
-    Observations, Promote, Rebuild, Rejoin, Replace, Survivor, apply, check, check_step, next_change,
-    next_promotion,
+    AcceptLoss, Acknowledged, AddDrive, BeginRelocation, CancelRelocation, Change, CreatePool, Demote,
+    Depart, DrainDrive, DriveObservation, Evict, FailDrive, FinishRelocation, HandOver, JoinNode, KeepMember,
+    NodeObservation, Observations, Promote, Rebuild, Rejoin, Replace, Survivor, apply, check, check_step,
+    next_change, next_promotion,
 };
 use weft_types::{
     BlockCount, DriveId, Epoch, FabricId, FabricMap, Group, GroupId, NodeId, PoolId, Role, Slot,
@@ -97,14 +98,25 @@ impl Script {
         let set = |names: &[&str]| names.iter().map(|n| drive(n)).collect::<BTreeSet<_>>();
         let domain = FailureDomain::Node;
         match *words {
-            ["evict", ref rest @ ..] => {
+            ["depart", name, stint] => {
+                let stint = Epoch(stint.parse().expect("an epoch"));
+                let members = BTreeMap::from([(GROUP, BTreeMap::from([(drive(name), stint)]))]);
+                Change::Depart(Depart { members })
+            }
+            [verb @ ("evict" | "demote"), ref rest @ ..] => {
                 let by = rest.iter().position(|w| *w == "by").unwrap_or(rest.len());
                 let at = rest.iter().position(|w| *w == "at");
                 let epoch = at.map_or(self.group().epoch, |i| Epoch(rest[i + 1].parse().expect("an epoch")));
                 let word = rest.get(by + 1).map(|by| (GROUP, Acknowledged { by: drive(by), epoch }));
-                Change::Evict(Evict { drives: set(&rest[..by]), acknowledged: word.into_iter().collect() })
+                let (drives, acknowledged) = (set(&rest[..by]), word.into_iter().collect());
+                match verb {
+                    "evict" => Change::Evict(Evict { drives, acknowledged }),
+                    _ => Change::Demote(Demote { drives, acknowledged }),
+                }
             }
-            ["rejoin", ref names @ ..] => Change::Rejoin(Rejoin { drives: set(names) }),
+            ["rejoin", ref names @ ..] => {
+                Change::Rejoin(Rejoin { drives: set(names), except: BTreeSet::new() })
+            }
             ["promote", name, stint] => {
                 let stint = Epoch(stint.parse().expect("an epoch"));
                 Change::Promote(Promote { group: GROUP, drive: drive(name), stint })
@@ -389,6 +401,118 @@ fn who_was_to_leave_stays_where_another_member_is_lost() {
     ");
 }
 
+#[test]
+fn a_member_that_clients_cannot_reach_leaves_in_two_steps() {
+    run("
+        drives a@1 b@2 c@3
+        copies 2
+        depart a 1
+        ! is in-sync, expected syncing
+        demote a
+        ! nothing to evict
+        demote a by a
+        ! no in-sync member acknowledged
+        demote a b by b
+        ! no other in-sync member
+        demote a by b
+        = e2 a:syncing@2 b:in-sync@1
+        demote b by a
+        ! no other in-sync member
+        depart a 1
+        ! was about that of
+        depart a 2
+        = e3 a:out@3 b:in-sync@1
+        depart a 3
+        ! is out
+        rejoin a
+        promote a 4
+        = e5 a:in-sync@5 b:in-sync@1
+    ");
+    run("
+        drives a@1 b@2
+        copies 2
+        demote a by b
+        evict a by b
+        = e3 a:out@3 b:in-sync@1
+    ");
+    run("
+        drives a@1 b@2
+        copies 2
+        demote a by b
+        promote a 2
+        depart a 2
+        ! is in-sync, expected syncing
+    ");
+}
+
+/// What the manager sees: all of these drives serve.
+fn all_serve(script: &Script, drives: &str) -> Observations {
+    let mut seen = Observations::default();
+    for name in drives.split_whitespace() {
+        let node = NodeObservation { alive: true, fenced: false, heard_ms: 0 };
+        seen.nodes.insert(script.map.drives[&drive(name)].node, node);
+        let serving = DriveObservation { present: true, failed: None, fenced: false, seen_ms: 0 };
+        seen.drives.insert(drive(name), serving);
+    }
+    seen
+}
+
+#[test]
+fn who_is_not_reached_leaves_stays_out_and_comes_back_when_that_is_over() {
+    let mut script = Script::new("a@1 b@2 c@3", 2);
+    let mut seen = all_serve(&script, "a b c");
+    let next = |script: &mut Script, seen: &Observations| {
+        let change = next_change(&script.map, seen)?;
+        script.apply(&change);
+        assert_eq!(script.refusal, None);
+        Some(script.state())
+    };
+    let word = |script: &Script| Acknowledged { by: drive("b"), epoch: script.group().epoch };
+    seen.unreached.insert((GROUP, drive("a")), 0);
+    assert_eq!(next(&mut script, &seen), None, "nobody has given a word");
+    seen.acknowledged.insert((GROUP, drive("a")), word(&script));
+    assert_eq!(next(&mut script, &seen).as_deref(), Some("e2 a:syncing@2 b:in-sync@1"));
+    seen.verified.insert((GROUP, drive("a")), Epoch(2));
+    assert_eq!(next(&mut script, &seen), None, "its target does not know; and it is not promoted");
+    seen.yielded.insert((GROUP, drive("a")), Epoch(1));
+    assert_eq!(next(&mut script, &seen), None, "it knows of an earlier stint");
+    seen.yielded.insert((GROUP, drive("a")), Epoch(2));
+    assert_eq!(next(&mut script, &seen).as_deref(), Some("e3 a:out@3 b:in-sync@1"));
+    assert_eq!(next(&mut script, &seen), None, "it is not taken back");
+    let rebuild_after_ms = script.map.durations.rebuild_after_ms;
+    let mut late = seen.clone();
+    late.now_ms = rebuild_after_ms;
+    let rebuild = Change::Rebuild(Rebuild {
+        group: GROUP,
+        from: drive("a"),
+        to: drive("c"),
+        domain: FailureDomain::Node,
+    });
+    assert_eq!(next_change(&script.map, &late), Some(rebuild), "it is made anew on a node that is reached");
+    seen.unreached.clear();
+    assert_eq!(next(&mut script, &seen).as_deref(), Some("e4 a:syncing@4 b:in-sync@1"));
+    seen.verified.insert((GROUP, drive("a")), Epoch(4));
+    assert_eq!(next(&mut script, &seen).as_deref(), Some("e5 a:in-sync@5 b:in-sync@1"));
+}
+
+#[test]
+fn a_member_is_taken_back_only_into_groups_in_which_it_is_reached() {
+    let mut script = Script::new("a@1 b@2", 2);
+    let other = GroupId(GROUP.0 + 1);
+    script.map.groups.insert(other, Group { id: other, ..script.group().clone() });
+    script.map.next_id += 1;
+    let acknowledged =
+        [GROUP, other].map(|group| (group, Acknowledged { by: drive("b"), epoch: Epoch(1) })).into();
+    script.apply(&Change::Evict(Evict { drives: [drive("a")].into(), acknowledged }));
+    let mut seen = all_serve(&script, "a b");
+    seen.unreached.insert((GROUP, drive("a")), 0);
+    let change = next_change(&script.map, &seen).expect("the other group takes it back");
+    script.apply(&change);
+    assert_eq!(script.state(), "e2 a:out@2 b:in-sync@1");
+    assert_eq!(script.map.groups[&other].slots[0].role, Role::Syncing);
+    assert_eq!(next_change(&script.map, &seen), None);
+}
+
 /// Three nodes of which one is lost: the two drives of a relocation stand on all that are left.
 #[test]
 fn a_member_that_is_lost_while_another_one_is_passing_does_not_hold_it_up_for_ever() {
@@ -397,13 +521,7 @@ fn a_member_that_is_lost_while_another_one_is_passing_does_not_hold_it_up_for_ev
         script.apply(&script.change(&line.split_whitespace().collect::<Vec<_>>()));
         assert_eq!(script.refusal, None);
     }
-    let mut seen = Observations::default();
-    for name in ["b", "c"] {
-        let node = NodeObservation { alive: true, fenced: false, heard_ms: 0 };
-        seen.nodes.insert(script.map.drives[&drive(name)].node, node);
-        let serving = DriveObservation { present: true, failed: None, fenced: false, seen_ms: 0 };
-        seen.drives.insert(drive(name), serving);
-    }
+    let seen = all_serve(&script, "b c");
     assert_eq!(next_change(&script.map, &seen), None, "it may come back");
     script.apply(&script.change(&["fail", "a"]));
     let keep = Change::KeepMember(KeepMember { group: GROUP, lost: drive("a"), domain: FailureDomain::Node });
