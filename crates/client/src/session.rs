@@ -10,7 +10,7 @@ use std::time::Duration;
 use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::{Notify, join_all};
 use weft_rt::{Instant, LogQuota, Mutation, mutated, now, sleep, sleep_until, spawn};
-use weft_types::limits::WATERMARK_LAG_MAX;
+use weft_types::limits::{GIVEN_UP_BYTES_MAX, WATERMARK_LAG_MAX};
 use weft_types::{AttachMode, DriveId, Generation, GroupId, SessionId, SessionSlot, Version, VolumeId};
 use weft_wire::Kind;
 use weft_wire::data::WatermarkNote;
@@ -22,10 +22,6 @@ const WATERMARK_DELAY: Duration = Duration::from_millis(1);
 /// How long to wait before a target that could not be reached is told again: long beside a connection attempt,
 /// short beside the time that a restart takes.
 const WATERMARK_RETRY: Duration = Duration::from_secs(1);
-
-/// Bytes that writes may hold in memory after their callers gave them up: a few dozen of the largest requests.
-/// A group without replicas would otherwise collect every write that times out on it.
-const GIVEN_UP_BYTES_MAX: u64 = 64 << 20;
 
 /// How long a group issues no versions after one that was too far ahead: others that were given out before it
 /// reach their refusals, so that a lower one is the highest again.

@@ -16,5 +16,5 @@ pub use error::LayoutError;
 pub use placement::{
     Candidate, FailureDomain, GROUPS_PER_DRIVE, groups_wanted, place, replacement, usable_blocks,
 };
-pub use span::{GroupLoad, SPAN_GROUPS_MAX, group_of, span_groups};
+pub use span::{GroupLoad, group_of, span_groups};
 pub use stripe::{Piece, address_of, default_striping, objects_for, pieces, validate};

@@ -5,10 +5,6 @@
 use std::collections::BTreeMap;
 use weft_types::{DriveId, GroupId, Volume};
 
-/// Groups that one span lists at most: 256 groups of two or three copies keep hundreds of drives busy for one
-/// volume, and bound a volume's part of the map to about 2 KiB where a fabric has thousands of groups.
-pub const SPAN_GROUPS_MAX: usize = 256;
-
 /// The group that holds an object of the volume, or `None` where no span covers the object.
 pub fn group_of(volume: &Volume, object_index: u64) -> Option<GroupId> {
     let after = volume.spans.partition_point(|span| span.first <= object_index);

@@ -8,15 +8,13 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
 use weft_rt::Peer;
+use weft_types::limits::ACTOR_CHARS_MAX;
 use weft_wire::handshake::PeerRole;
-
-/// Characters of a name: enough for a user and a host.
-const NAME_CHARS_MAX: usize = 80;
 
 /// Who a peer is, in an event. A person's tool calls itself `USER@HOST PROGRAM[PID]`; the program says nothing.
 pub(crate) fn name_of(peer: &Peer) -> String {
     let escaped = peer.name.chars().flat_map(char::escape_debug);
-    let name: String = escaped.take(NAME_CHARS_MAX).collect();
+    let name: String = escaped.take(ACTOR_CHARS_MAX).collect();
     match peer.role {
         PeerRole::Tool => match name.split_once(' ') {
             Some((person, _)) if person.contains('@') => person.to_owned(),
@@ -70,6 +68,6 @@ mod tests {
         assert_eq!(name(PeerRole::Tool, "some tool"), "some tool");
         assert_eq!(name(PeerRole::Client, "nbd ada@host-1 weft[7]"), "client nbd ada@host-1 weft[7]");
         assert_eq!(name(PeerRole::Tool, "a\nb"), "a\\nb", "no line of a log is made up");
-        assert_eq!(name(PeerRole::Tool, &"x".repeat(1000)).len(), NAME_CHARS_MAX);
+        assert_eq!(name(PeerRole::Tool, &"x".repeat(1000)).len(), ACTOR_CHARS_MAX);
     }
 }

@@ -8,6 +8,7 @@ use crate::manager::{Manager, wall_clock_ms};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use weft_api::{CheckFinding, CheckInfo, CheckSeverity, Timestamp};
+use weft_types::limits::FABRIC_CHECK_FINDINGS_MAX;
 use weft_types::{
     Drive, DriveId, DriveState, FabricMap, GroupId, MapVersion, NodeId, Role, VolumeId, with_causes,
 };
@@ -19,9 +20,6 @@ const CLOCK_WARN_US: u64 = 1_000_000;
 
 /// By how much before it is a fault: far from the hour beyond which targets refuse a client's versions.
 const CLOCK_FAULT_US: u64 = 10 * 60 * 1_000_000;
-
-/// Findings of one kind on one drive that are told one by one; the others are counted.
-const TOLD_MAX: usize = 8;
 
 /// What is found, in the order in which it is.
 #[derive(Default)]
@@ -95,12 +93,14 @@ impl Manager {
     fn check_health(&self, map: &FabricMap, found: &mut Findings) {
         let state = self.state.borrow();
         let lost: Vec<_> = map.groups.values().filter(|g| state.good_copies(g) == 0).collect();
-        if lost.len() > TOLD_MAX {
-            let what =
-                format!("{} further groups have no up-to-date copy that answers", lost.len() - TOLD_MAX);
+        if lost.len() > FABRIC_CHECK_FINDINGS_MAX {
+            let what = format!(
+                "{} further groups have no up-to-date copy that answers",
+                lost.len() - FABRIC_CHECK_FINDINGS_MAX
+            );
             found.fault("groups", what, "see the first of them");
         }
-        for group in lost.into_iter().take(TOLD_MAX) {
+        for group in lost.into_iter().take(FABRIC_CHECK_FINDINGS_MAX) {
             let holders: Vec<String> = group.read_set().map(|d| drive_name(map, d)).collect();
             let what = format!("no up-to-date copy answers; they are on {}", holders.join(" and "));
             let todo =
@@ -312,12 +312,12 @@ fn check_listed(
             Some(_) => continue,
         };
         told += 1;
-        if told <= TOLD_MAX {
+        if told <= FABRIC_CHECK_FINDINGS_MAX {
             found.fault(subject, what, todo);
         }
     }
-    if told > TOLD_MAX {
-        found.fault(subject, format!("so with {} further groups", told - TOLD_MAX), todo);
+    if told > FABRIC_CHECK_FINDINGS_MAX {
+        found.fault(subject, format!("so with {} further groups", told - FABRIC_CHECK_FINDINGS_MAX), todo);
     }
 }
 

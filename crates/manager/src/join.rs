@@ -9,13 +9,10 @@ use crate::manager::{Manager, wall_clock_ms};
 use std::collections::{BTreeMap, BTreeSet};
 use weft_membership::{AddDrive, Change, CreatePool, JoinNode, MoveNode};
 use weft_rt::{Instant, Mutation, mutated, now};
-use weft_types::limits::DRIVES_PER_TARGET_MAX;
+use weft_types::limits::{DRIVE_PATH_BYTES_MAX, DRIVES_PER_TARGET_MAX};
 use weft_types::{DriveId, DriveState, FabricMap, MapVersion, NodeId, PoolId};
 use weft_wire::Status;
 use weft_wire::control::DriveReport;
-
-/// Bytes of a drive's path, which goes into the map: Linux takes no longer one (`PATH_MAX`, limits.h).
-const PATH_BYTES_MAX: usize = 4096;
 
 /// The pool that drives join which nobody has put into another one.
 pub(crate) const DEFAULT_POOL: &str = "default";
@@ -314,7 +311,7 @@ fn check_reports(drives: &[DriveReport]) -> Result<(), Denied> {
         return Err(Denied::new(Status::Refused, text));
     }
     for report in drives {
-        if report.path.len() > PATH_BYTES_MAX {
+        if report.path.len() > DRIVE_PATH_BYTES_MAX {
             let text = format!("drive {}: a path of {} bytes", report.id, report.path.len());
             return Err(Denied::new(Status::Refused, text));
         }

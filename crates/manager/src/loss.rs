@@ -15,16 +15,13 @@ use weft_api::{ApiAnswer, ApiError, ErrorCode, LossInfo, LostCopy, LostGroup, Lo
 use weft_layout::{blocks_in, group_of, pieces, ranges_in};
 use weft_membership::{AcceptLoss, Change, Reason, Survivor, apply, lost_groups};
 use weft_rt::now;
-use weft_types::limits::CHUNK_BLOCKS;
+use weft_types::limits::{CHUNK_BLOCKS, LOSS_RANGES_MAX};
 use weft_types::{
     BLOCK_SIZE, BlockCount, ChunkIndex, DriveId, DriveState, FabricMap, Group, GroupId, Lba, NodeId,
     ObjectId, Owner, Role, Volume, VolumeState, with_causes,
 };
 use weft_wire::control::Holding;
 use weft_wire::data::CLOCK_STEP_US;
-
-/// Parts of one volume that are listed; the others are counted.
-const RANGES_MAX: usize = 256;
 
 /// What a person has said.
 pub(crate) struct Wish {
@@ -447,7 +444,7 @@ fn add_ranges(
     let in_parts: u64 = parts.iter().map(|(_, blocks)| blocks.0).sum();
     let blocks = in_parts + blocks_in(volume, is_in).0 - blocks_in(&before, is_in).0;
     lost.bytes += blocks * BLOCK_SIZE as u64;
-    let (runs, more) = ranges_in(volume, rest, is_in, RANGES_MAX);
+    let (runs, more) = ranges_in(volume, rest, is_in, LOSS_RANGES_MAX);
     lost.ranges_more |= more;
     let mut listed = 0;
     for (at, blocks) in parts.into_iter().chain(runs) {
@@ -455,7 +452,7 @@ fn add_ranges(
         let last = lost.ranges.last_mut().filter(|r| r.volume == volume.name);
         match last {
             Some(last) if last.offset_bytes + last.bytes == offset_bytes => last.bytes += bytes,
-            _ if listed == RANGES_MAX => lost.ranges_more = true,
+            _ if listed == LOSS_RANGES_MAX => lost.ranges_more = true,
             _ => {
                 listed += 1;
                 lost.ranges.push(LostRange { volume: volume.name.clone(), offset_bytes, bytes });

@@ -17,13 +17,11 @@ use weft_api::{
 };
 use weft_membership::{BeginDelete, Change, CloseSession, Reason, Refusal, ResizeRequest, VolumeRequest};
 use weft_membership::{apply, plan_resize, plan_volume};
+use weft_types::limits::NOTE_CHARS_MAX;
 use weft_types::{
     BLOCK_SIZE, CapacityLevels, DriveId, FabricMap, MapVersion, SessionId, SessionState, Striping, Volume,
     VolumeId, VolumeState, with_causes,
 };
-
-/// Characters of a note among the events: it fits a line of a screen, and the legend of a chart.
-const NOTE_CHARS_MAX: usize = 200;
 
 /// How long a copy may be out before it is rebuilt elsewhere: not before its node could as much as restart, since each
 /// rebuild copies everything; and a year is as good as never.

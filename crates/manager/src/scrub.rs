@@ -23,6 +23,7 @@ use weft_membership::{
 };
 use weft_rt::sync::{Notify, join_all, race};
 use weft_rt::{Instant, now, random_u64, sleep};
+use weft_types::limits::{SCRUB_FINDINGS_SHOWN_MAX, SCRUBS_PER_TARGET_MAX};
 use weft_types::{
     BLOCK_SIZE, ChunkIndex, DriveId, FabricMap, GroupId, NodeId, ObjectId, ScrubFindingKind, ScrubRecord,
     with_causes,
@@ -41,15 +42,9 @@ const ASK_IDLE: Duration = Duration::from_secs(10);
 /// How long a target may take to answer: it only has to add up numbers.
 const ASK_MAX: Duration = Duration::from_secs(1);
 
-/// Groups that one target leads at most: its thread reads and compares for all of them.
-const LED_PER_TARGET_MAX: usize = 16;
-
 /// How long finished scrubs wait to be noted together: a note is a new map for everyone. Whatever a dying manager
 /// has not noted is read again.
 const NOTE_AFTER: Duration = Duration::from_secs(10);
-
-/// Findings that are kept for people: a few screens.
-const FINDINGS_MAX: usize = 200;
 
 /// Events about one group's findings; beyond, the totals have to do.
 const EVENTS_PER_ORDER: u32 = 20;
@@ -365,7 +360,7 @@ impl Scrubs {
             let Some(leader) = group.read_set().find(|d| state.is_served(*d)) else { continue };
             let Some(node) = state.map.drives.get(&leader).map(|d| d.node) else { continue };
             let led = self.running.values().filter(|r| r.node == node).count();
-            if drives.iter().any(|d| busy.contains(d)) || led >= LED_PER_TARGET_MAX {
+            if drives.iter().any(|d| busy.contains(d)) || led >= SCRUBS_PER_TARGET_MAX {
                 continue;
             }
             busy.extend(&drives);
@@ -502,7 +497,7 @@ impl Scrubs {
 
     fn keep_findings(&mut self, map: &FabricMap, group: GroupId, finding: &ScrubFinding) {
         for (first, count) in places(map, finding) {
-            if self.findings.len() == FINDINGS_MAX {
+            if self.findings.len() == SCRUB_FINDINGS_SHOWN_MAX {
                 self.findings.pop_front();
             }
             self.findings.push_back(ScrubFindingInfo {

@@ -10,8 +10,8 @@ use crate::relocate::is_slots_step;
 use crate::{VOLUME_BLOCKS_MAX, validate_name};
 use std::collections::BTreeSet;
 use std::fmt;
-use weft_layout::{SPAN_GROUPS_MAX, objects_for, validate};
-use weft_types::limits::COPIES_MAX;
+use weft_layout::{objects_for, validate};
+use weft_types::limits::{COPIES_MAX, SPAN_GROUPS_MAX};
 use weft_types::{
     AttachMode, DriveId, DriveState, FabricMap, Group, Role, Session, SessionSlot, SessionState, Slot,
     Volume, VolumeState,

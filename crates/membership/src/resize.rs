@@ -5,12 +5,9 @@ use crate::volume::{Stock, add_groups, check_size, check_space, check_span_group
 use crate::{Change, NewGroup, Reason, Refusal};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use weft_layout::{FailureDomain, SPAN_GROUPS_MAX, objects_for};
+use weft_layout::{FailureDomain, objects_for};
+use weft_types::limits::{SPAN_GROUPS_MAX, VOLUME_SPANS_MAX};
 use weft_types::{BlockCount, DriveId, FabricMap, GroupId, ObjectSpan, Volume, VolumeId, VolumeState};
-
-/// Spans of one volume, after which the last one goes on for ever: bounds a volume's part of the map however often
-/// it grows. The last one that is made lists as many groups as a span can, so nothing is lost by it.
-const SPANS_MAX: usize = 64;
 
 /// What someone wants of a volume that exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,8 +63,8 @@ pub fn plan_resize(
         let lists_all = last.len() == offered.len().min(SPAN_GROUPS_MAX)
             && last.iter().all(|g| offered.contains(g))
             && stock.new_groups.is_empty();
-        if !lists_all && volume.spans.len() < SPANS_MAX {
-            let is_last_span = volume.spans.len() + 1 == SPANS_MAX;
+        if !lists_all && volume.spans.len() < VOLUME_SPANS_MAX {
+            let is_last_span = volume.spans.len() + 1 == VOLUME_SPANS_MAX;
             change.span_groups = stock.choose(if is_last_span { u64::MAX } else { objects });
             change.new_groups = stock.new_groups;
         }

@@ -12,14 +12,11 @@ use crate::refusal::Kind;
 use crate::{Reason, Refusal};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use weft_types::limits::SESSIONS_MAX;
+use weft_types::limits::{CLIENT_NAME_BYTES_MAX, SESSIONS_MAX};
 use weft_types::{
     AttachMode, FabricMap, Generation, Session, SessionId, SessionSlot, SessionState, Volume, VolumeId,
     VolumeState,
 };
-
-/// Bytes of a client's name: a host name of DNS (RFC 1035, section 2.3.4) and a process beside it.
-const CLIENT_BYTES_MAX: usize = 320;
 
 /// A client attaches a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,8 +57,8 @@ pub(crate) fn open(map: &mut FabricMap, change: &OpenSession) -> Result<Reason, 
     if volume.state == VolumeState::Deleting {
         return Err(Refusal::Deleting { volume: volume.name.clone() });
     }
-    if client.len() > CLIENT_BYTES_MAX {
-        return Err(Refusal::ClientName { bytes: client.len(), limit: CLIENT_BYTES_MAX });
+    if client.len() > CLIENT_NAME_BYTES_MAX {
+        return Err(Refusal::ClientName { bytes: client.len(), limit: CLIENT_NAME_BYTES_MAX });
     }
     let in_the_way = |other| *mode == AttachMode::Exclusive || other == AttachMode::Exclusive;
     let conflict = attached(map, volume, in_the_way);

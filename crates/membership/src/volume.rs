@@ -9,9 +9,9 @@ use crate::refusal::Kind;
 use crate::{Change, Reason, Refusal, validate_name};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use weft_layout::{FailureDomain, GroupLoad, LayoutError, SPAN_GROUPS_MAX};
+use weft_layout::{FailureDomain, GroupLoad, LayoutError};
 use weft_layout::{default_striping, groups_wanted, objects_for, place, span_groups, validate};
-use weft_types::limits::COPIES_MAX;
+use weft_types::limits::{COPIES_MAX, SPAN_GROUPS_MAX};
 use weft_types::{
     BLOCK_SIZE, BlockCount, DriveId, DriveState, Epoch, FabricMap, Generation, Group, GroupId, ObjectSpan,
     PoolId, Role, Slot, Striping, Volume, VolumeId, VolumeState,

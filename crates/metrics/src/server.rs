@@ -9,16 +9,10 @@ use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::{Buf, BufMut, Listener, Stream, sleep, spawn, timeout};
+use weft_types::limits::{METRICS_CONNECTIONS_MAX, METRICS_HEADERS_MAX, METRICS_REQUEST_BYTES_MAX};
 
 /// What the pages are (OpenMetrics 1.0, section 4.2).
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// Connections that are served at the same time: a few servers of Prometheus, and people.
-const CONNECTIONS_MAX: usize = 16;
-
-/// Bytes of a request, and its headers: several times what Prometheus sends.
-const REQUEST_BYTES_MAX: usize = 8 * 1024;
-const HEADERS_MAX: usize = 64;
 
 /// How long a request and its answer may take: the time-out of a scrape is 10 s where nothing else is said.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
@@ -42,7 +36,7 @@ where
                 continue;
             }
         };
-        if open.get() >= CONNECTIONS_MAX {
+        if open.get() >= METRICS_CONNECTIONS_MAX {
             stream.shutdown();
             continue;
         }
@@ -92,7 +86,7 @@ enum Asked {
 
 /// Reads one request; none if the peer has gone.
 async fn read_request(stream: &Stream) -> Option<Asked> {
-    let (mut buf, mut length) = (BufMut::zeroed(REQUEST_BYTES_MAX), 0);
+    let (mut buf, mut length) = (BufMut::zeroed(METRICS_REQUEST_BYTES_MAX), 0);
     loop {
         let (read, back) = stream.read(buf, length).await;
         buf = back;
@@ -111,7 +105,7 @@ async fn read_request(stream: &Stream) -> Option<Asked> {
 
 /// What these bytes ask for; none if the request has not ended.
 fn parse(bytes: &[u8]) -> Option<Asked> {
-    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+    let mut headers = [httparse::EMPTY_HEADER; METRICS_HEADERS_MAX];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(bytes) {
         Ok(httparse::Status::Partial) => return None,

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use weft_client::{AttachMode, ClientError, StatusExtent, Volume};
 use weft_rt::Buf;
 use weft_types::BLOCK_SIZE;
+use weft_types::limits::NBD_STRING_BYTES_MAX;
 
 /// What a server offers: volumes by name. A client that asks for the empty name gets the only export, if there
 /// is only one.
@@ -36,8 +37,8 @@ impl Exports {
     }
 
     pub(crate) fn add_source(&mut self, name: &str, source: Source) -> Result<(), ExportError> {
-        if name.is_empty() || name.len() > STRING_BYTES_MAX {
-            return Err(ExportError::NameLength { bytes: name.len(), bytes_max: STRING_BYTES_MAX });
+        if name.is_empty() || name.len() > NBD_STRING_BYTES_MAX {
+            return Err(ExportError::NameLength { bytes: name.len(), bytes_max: NBD_STRING_BYTES_MAX });
         }
         if self.0.contains_key(name) {
             return Err(ExportError::NameTaken { name: name.to_owned() });
@@ -188,7 +189,7 @@ mod tests {
         exports.add_source("a", source()).unwrap();
         assert!(matches!(exports.add_source("a", source()), Err(ExportError::NameTaken { .. })));
         assert!(matches!(exports.add_source("", source()), Err(ExportError::NameLength { .. })));
-        let long = "x".repeat(STRING_BYTES_MAX + 1);
+        let long = "x".repeat(NBD_STRING_BYTES_MAX + 1);
         assert!(matches!(exports.add_source(&long, source()), Err(ExportError::NameLength { .. })));
     }
 

@@ -10,6 +10,7 @@ use crate::server::NbdServer;
 use std::time::Duration;
 use weft_client::AttachMode;
 use weft_rt::{Buf, ByteReader, Listener, Stream, sleep, spawn};
+use weft_types::limits::NBD_REQUEST_BYTES_MAX;
 
 /// Bytes of the volume behind every export.
 const VOLUME_BYTES: usize = 256 << 10;
@@ -78,7 +79,7 @@ pub fn request(bytes: &[u8]) {
     };
     let range = match Request::parse(&header, &terms) {
         Ok(Request::Read { range, .. } | Request::Write { range }) => {
-            assert!(range.length <= REQUEST_BYTES_MAX);
+            assert!(range.length <= NBD_REQUEST_BYTES_MAX);
             range
         }
         Ok(Request::Trim { range } | Request::WriteZeroes { range } | Request::BlockStatus { range, .. }) => {
@@ -87,7 +88,7 @@ pub fn request(bytes: &[u8]) {
         Ok(Request::Disconnect | Request::Flush | Request::Cache) => return,
         Err(refusal) => {
             if let RefusedPayload::Skip(length) = refusal.payload {
-                assert!(length <= REQUEST_BYTES_MAX);
+                assert!(length <= NBD_REQUEST_BYTES_MAX);
             }
             return;
         }

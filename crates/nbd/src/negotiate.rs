@@ -9,6 +9,7 @@ use crate::export::{Export, Exports};
 use crate::protocol::*;
 use std::rc::Rc;
 use weft_rt::ByteReader;
+use weft_types::limits::{NBD_OPTION_BYTES_MAX, NBD_REQUEST_BYTES_MAX, NBD_STRING_BYTES_MAX};
 use weft_types::with_causes;
 
 /// Bytes of zeroes after the answer to `NBD_OPT_EXPORT_NAME`, unless the client can do without.
@@ -42,7 +43,7 @@ pub(crate) async fn negotiate(
     loop {
         let Some(header) = reader.next::<{ OptionHeader::BYTES }>().await? else { return Ok(None) };
         let header = OptionHeader::parse(&header).map_err(ConnectionError::Magic)?;
-        if header.length > OPTION_BYTES_MAX {
+        if header.length > NBD_OPTION_BYTES_MAX {
             writer.head(|out| {
                 encode_option_reply(header.option, NBD_REP_ERR_TOO_BIG, b"the option is too large", out);
             });
@@ -148,7 +149,7 @@ fn string(fields: &mut Fields) -> Result<String, &'static str> {
 }
 
 fn text(bytes: &[u8]) -> Result<String, &'static str> {
-    if bytes.len() > STRING_BYTES_MAX {
+    if bytes.len() > NBD_STRING_BYTES_MAX {
         return Err("a string is longer than 4096 bytes");
     }
     String::from_utf8(bytes.to_vec()).map_err(|_| "a string is not UTF-8")
@@ -261,7 +262,7 @@ impl Negotiation<'_> {
             info(NBD_INFO_DESCRIPTION, cut_text(&export.description()).as_bytes());
         }
         // Also unasked: a client that does not look at it is no worse off.
-        let sizes = [export.block_min(), export.block_preferred(), REQUEST_BYTES_MAX];
+        let sizes = [export.block_min(), export.block_preferred(), NBD_REQUEST_BYTES_MAX];
         info(NBD_INFO_BLOCK_SIZE, &sizes.map(u32::to_be_bytes).concat());
         reply(NBD_REP_ACK, &[]);
         Some(export)
@@ -446,7 +447,7 @@ mod tests {
             }
         }
         assert!(parse_option(NBD_OPT_GO, &[go("a", &[]), vec![0]].concat()).is_err());
-        assert!(parse_option(NBD_OPT_EXPORT_NAME, &[b'x'; STRING_BYTES_MAX + 1]).is_err());
+        assert!(parse_option(NBD_OPT_EXPORT_NAME, &[b'x'; NBD_STRING_BYTES_MAX + 1]).is_err());
         assert!(parse_option(NBD_OPT_EXPORT_NAME, &[0xff]).is_err());
     }
 

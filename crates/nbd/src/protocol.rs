@@ -3,6 +3,8 @@
 //! Everything on the wire is big-endian (section "Conventions"). Parsing is pure: bytes in, a typed value or a
 //! refusal out; nothing here reads, writes, or knows of volumes.
 
+use weft_types::limits::NBD_ERROR_TEXT_BYTES_MAX;
+
 /// Section "Newstyle negotiation": `INIT_PASSWD`, the first eight bytes of a server.
 pub const NBDMAGIC: u64 = 0x4e42_444d_4147_4943;
 /// Section "Newstyle negotiation": `IHAVEOPT`, before the handshake flags and before each option.
@@ -162,22 +164,6 @@ pub const NBD_EOVERFLOW: Errno = Errno(75);
 /// The server, or the attach behind the export, is over.
 pub const NBD_ESHUTDOWN: Errno = Errno(108);
 
-/// The largest `NBD_CMD_READ` and `NBD_CMD_WRITE`, 32 MiB: the size that section "Block size constraints" lets
-/// every client assume.
-pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
-
-/// The longest string, in bytes: section "Conventions" (4096).
-pub const STRING_BYTES_MAX: usize = 4096;
-
-/// Bytes of an option's data that are taken in: several strings of the longest kind. No client needs more.
-pub const OPTION_BYTES_MAX: u32 = 64 << 10;
-
-/// Bytes of the text in an error, well below [`STRING_BYTES_MAX`]: it ends up in a log line.
-pub const ERROR_TEXT_BYTES_MAX: usize = 1024;
-
-const _: () = assert!(ERROR_TEXT_BYTES_MAX <= STRING_BYTES_MAX);
-const _: () = assert!(STRING_BYTES_MAX * 4 <= OPTION_BYTES_MAX as usize);
-
 /// The bytes at this place are not what the specification puts there; the connection is of no further use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{found:#x} is not the magic number of {what}")]
@@ -305,7 +291,7 @@ pub fn encode_error_chunk(error: Errno, text: &str, cookie: Cookie, out: &mut Ve
 
 /// The beginning of a text, cut at a character so that it fits a message.
 pub fn cut_text(text: &str) -> &str {
-    let mut end = text.len().min(ERROR_TEXT_BYTES_MAX);
+    let mut end = text.len().min(NBD_ERROR_TEXT_BYTES_MAX);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
@@ -364,7 +350,7 @@ mod tests {
         #[test]
         fn a_text_is_cut_at_a_character(text in "\\PC{0,600}") {
             let cut = cut_text(&text);
-            prop_assert!(cut.len() <= ERROR_TEXT_BYTES_MAX && text.starts_with(cut));
+            prop_assert!(cut.len() <= NBD_ERROR_TEXT_BYTES_MAX && text.starts_with(cut));
         }
     }
 

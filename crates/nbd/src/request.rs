@@ -2,6 +2,7 @@
 
 use crate::error::Failure;
 use crate::protocol::*;
+use weft_types::limits::NBD_REQUEST_BYTES_MAX;
 
 /// What a connection has agreed on, as far as it decides which requests are valid.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +80,7 @@ impl Request {
     /// [`Refusal`], with the error number that section "Error values" asks for.
     pub(crate) fn parse(header: &RequestHeader, terms: &Terms) -> Result<Request, Refusal> {
         let payload = match (header.command, header.length) {
-            (NBD_CMD_WRITE, length) if length > REQUEST_BYTES_MAX => RefusedPayload::TooLarge(length),
+            (NBD_CMD_WRITE, length) if length > NBD_REQUEST_BYTES_MAX => RefusedPayload::TooLarge(length),
             (NBD_CMD_WRITE, length) => RefusedPayload::Skip(length),
             _ => RefusedPayload::Skip(0),
         };
@@ -154,8 +155,8 @@ fn check_range(header: &RequestHeader, terms: &Terms) -> Result<ByteRange, Failu
 
 /// Requests that move data are bounded by the largest block size that was advertised.
 fn check_length(range: ByteRange, errno: Errno) -> Result<ByteRange, Failure> {
-    if range.length > REQUEST_BYTES_MAX {
-        let text = format!("{} bytes are more than the {REQUEST_BYTES_MAX} of a request", range.length);
+    if range.length > NBD_REQUEST_BYTES_MAX {
+        let text = format!("{} bytes are more than the {NBD_REQUEST_BYTES_MAX} of a request", range.length);
         return Err(Failure::new(errno, text));
     }
     Ok(range)
@@ -226,8 +227,8 @@ mod tests {
         let payload =
             |length| Request::parse(&header(NBD_CMD_WRITE, 0, 1, length), &TERMS).unwrap_err().payload;
         assert_eq!(payload(4096), RefusedPayload::Skip(4096));
-        assert_eq!(payload(REQUEST_BYTES_MAX), RefusedPayload::Skip(REQUEST_BYTES_MAX));
-        assert_eq!(payload(REQUEST_BYTES_MAX + 1), RefusedPayload::TooLarge(REQUEST_BYTES_MAX + 1));
+        assert_eq!(payload(NBD_REQUEST_BYTES_MAX), RefusedPayload::Skip(NBD_REQUEST_BYTES_MAX));
+        assert_eq!(payload(NBD_REQUEST_BYTES_MAX + 1), RefusedPayload::TooLarge(NBD_REQUEST_BYTES_MAX + 1));
         let trim = Request::parse(&header(NBD_CMD_TRIM, 0, 1, 4096), &TERMS).unwrap_err();
         assert_eq!(trim.payload, RefusedPayload::Skip(0));
     }
@@ -244,7 +245,7 @@ mod tests {
             let offset = if offset & 1 == 0 { offset } else { (offset >> 20) & !u64::from(block_min - 1) };
             match Request::parse(&header(command, flags, offset, length & !(block_min - 1)), &terms) {
                 Ok(Request::Read { range, .. } | Request::Write { range }) => {
-                    prop_assert!(range.length <= REQUEST_BYTES_MAX);
+                    prop_assert!(range.length <= NBD_REQUEST_BYTES_MAX);
                     prop_assert!(range.offset + u64::from(range.length) <= size);
                 }
                 Ok(Request::Trim { range } | Request::WriteZeroes { range }) => {

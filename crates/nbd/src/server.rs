@@ -10,11 +10,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::{Either, Notify, race};
 use weft_rt::{ByteReader, Instant, Listener, Stream, now, sleep, spawn, timeout};
+use weft_types::limits::NBD_CONNECTIONS_MAX;
 use weft_types::with_causes;
-
-/// Connections that one server has open at a time. Each may hold 64 MiB of data in flight, and a client rarely
-/// uses more than 16.
-const CONNECTIONS_MAX: usize = 128;
 
 /// How long a client may take to choose an export: it needs milliseconds, a person typing options a little more.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -107,8 +104,8 @@ impl NbdServer {
         loop {
             match race(shared.stopping(), listener.accept()).await {
                 Either::Left(()) => return,
-                Either::Right(Ok(_)) if shared.connections.get() >= CONNECTIONS_MAX => {
-                    tracing::warn!(max = CONNECTIONS_MAX, "too many NBD connections; closing a new one");
+                Either::Right(Ok(_)) if shared.connections.get() >= NBD_CONNECTIONS_MAX => {
+                    tracing::warn!(max = NBD_CONNECTIONS_MAX, "too many NBD connections; closing a new one");
                 }
                 Either::Right(Ok(stream)) => {
                     shared.connections.set(shared.connections.get() + 1);

@@ -15,12 +15,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::Semaphore;
 use weft_rt::{Buf, ByteReader, spawn};
-
-/// Requests that one connection may have in flight: twice what the Linux driver and fio keep by default (128).
-pub(crate) const CONNECTION_REQUESTS_MAX: u64 = 256;
-
-/// Bytes of data that one connection may have in flight, 64 MiB: two of the largest requests.
-pub(crate) const CONNECTION_BYTES_MAX: u64 = 64 << 20;
+use weft_types::limits::{NBD_CONNECTION_BYTES_MAX, NBD_CONNECTION_REQUESTS_MAX, NBD_STATUS_EXTENTS_MAX};
 
 /// Bytes that a block status request counts for: about what the answers of the targets take.
 const BLOCK_STATUS_COST: u64 = 1 << 20;
@@ -32,9 +27,6 @@ const BLOCK_STATUS_STEP: u64 = 16 << 20;
 /// allows an answer for less). It bounds how long one request takes.
 const BLOCK_STATUS_WALK_MAX: u64 = 256 << 20;
 
-/// Extents in the answer to one block status request, 8 KiB of them.
-const EXTENTS_MAX: usize = 1024;
-
 /// The shortest run of zeroes that is worth a chunk of its own between data: a chunk costs the client a system
 /// call or two, as much as copying some 32 KiB.
 const HOLE_BYTES_MIN: usize = 32 * 1024;
@@ -44,8 +36,6 @@ const ZERO_UNIT: usize = weft_types::BLOCK_SIZE;
 
 /// For how long requests that arrive after the stop are still answered, with `ESHUTDOWN`.
 const STOP_LINGER: Duration = Duration::from_secs(5);
-
-const _: () = assert!(REQUEST_BYTES_MAX as u64 <= CONNECTION_BYTES_MAX, "the largest request must fit");
 
 /// What the tasks of one connection share.
 struct Transmission {
@@ -82,14 +72,14 @@ pub(crate) struct Limits {
 impl Limits {
     pub(crate) fn new() -> Limits {
         Limits {
-            requests: Semaphore::new(CONNECTION_REQUESTS_MAX),
-            bytes: Semaphore::new(CONNECTION_BYTES_MAX),
+            requests: Semaphore::new(NBD_CONNECTION_REQUESTS_MAX),
+            bytes: Semaphore::new(NBD_CONNECTION_BYTES_MAX),
         }
     }
 
     /// Whether nothing is in flight.
     pub(crate) fn is_idle(&self) -> bool {
-        self.requests.free() == CONNECTION_REQUESTS_MAX
+        self.requests.free() == NBD_CONNECTION_REQUESTS_MAX
     }
 
     async fn hold(&self, bytes: u64) -> Held {
@@ -99,7 +89,7 @@ impl Limits {
     }
 
     async fn all_released(&self) {
-        self.requests.acquire(CONNECTION_REQUESTS_MAX).await.expect("limits are never closed");
+        self.requests.acquire(NBD_CONNECTION_REQUESTS_MAX).await.expect("limits are never closed");
     }
 }
 
@@ -245,7 +235,7 @@ impl Transmission {
     }
 
     async fn block_status(&self, range: ByteRange, only_first: bool, cookie: Cookie) -> Result<(), Failure> {
-        let extents_max = if only_first { 1 } else { EXTENTS_MAX };
+        let extents_max = if only_first { 1 } else { NBD_STATUS_EXTENTS_MAX };
         let end = range.offset + u64::from(range.length).min(BLOCK_STATUS_WALK_MAX);
         let mut at = range.offset;
         let mut extents: Vec<(u32, u32)> = Vec::new();

@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
-use weft_types::limits::FRAME_HEAD_MAX;
+use weft_types::limits::{FRAME_HEAD_MAX, LINK_REQUESTS_MAX};
 use weft_wire::frame::{Envelope, FLAG_ANSWER, FLAG_ONE_WAY};
 use weft_wire::handshake::{Hello, Welcome};
 use weft_wire::{Kind, Status, control};
@@ -19,9 +19,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long it may take to get a connection through shared memory from a process that is there.
 const DOOR_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Requests in flight on one connection whatever the peer grants: their places in the table have 16 bits.
-const IN_FLIGHT_MAX: u32 = 1 << 16;
 
 /// Why there is no answer. None of these says whether the request was carried out.
 #[derive(Debug, thiserror::Error)]
@@ -156,7 +153,7 @@ impl Link {
             writer,
             waiting: RefCell::default(),
             next_serial: Cell::new(1),
-            requests: Semaphore::new(u64::from(welcome.requests_max.min(IN_FLIGHT_MAX))),
+            requests: Semaphore::new(u64::from(welcome.requests_max.min(LINK_REQUESTS_MAX))),
             bytes: Semaphore::new(bytes_max),
             bytes_max,
             closed: Cell::new(false),

@@ -13,17 +13,13 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use weft_types::FabricId;
-use weft_types::limits::{CONNECTION_BYTES_MAX, CONNECTION_REQUESTS_MAX};
+use weft_types::limits::{CONNECTION_BYTES_MAX, CONNECTION_REQUESTS_MAX, ONE_WAY_REQUESTS_MAX};
 use weft_wire::frame::{Envelope, FLAG_ANSWER, FLAG_ONE_WAY};
 use weft_wire::handshake::{Hello, PeerRole, Welcome, choose_protocol};
 use weft_wire::{Kind, Status, control};
 
 /// How long a peer may take to say hello: longer than any honest one needs.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// One-way requests of one connection that are carried out at once. No credit covers them; an honest peer sends few,
-/// and loses nothing but a little time when one is dropped.
-const ONE_WAY_MAX: u32 = 64;
 
 /// Who is at the other end.
 #[derive(Debug)]
@@ -255,7 +251,7 @@ async fn serve_requests<H: Handler>(
             }
             continue;
         };
-        if one_way && in_flight.one_way.get() >= ONE_WAY_MAX {
+        if one_way && in_flight.one_way.get() >= ONE_WAY_REQUESTS_MAX {
             tracing::debug!(peer = peer.name, ?kind, "too many one-way requests at once; one is dropped");
             continue;
         }
@@ -464,7 +460,7 @@ mod tests {
             for answer in crate::sync::join_all(calls).await {
                 assert!(answer.is_ok(), "an honest connection was closed");
             }
-            assert_eq!(counting.one_way.get(), ONE_WAY_MAX);
+            assert_eq!(counting.one_way.get(), ONE_WAY_REQUESTS_MAX);
         });
     }
 

@@ -15,12 +15,9 @@ use crate::store::Store;
 use crate::superblock::{Superblock, TreeRoot};
 use crate::tree;
 use weft_rt::Drive;
-use weft_types::limits::{CHUNK_BLOCKS, OBJECT_CHUNKS_MAX};
+use weft_types::limits::{CHUNK_BLOCKS, DRIVE_CHECK_FINDINGS_MAX, OBJECT_CHUNKS_MAX};
 use weft_types::{BLOCK_SIZE, BlockRange, GroupId};
 use weft_wire::crc32c;
-
-/// Findings of one kind that are told one by one; more are only counted.
-const FINDINGS_MAX: usize = 100;
 
 /// Leaves whose data is read between two looks at the map.
 const LEAVES_PER_STEP: usize = 256;
@@ -78,7 +75,7 @@ impl CheckReport {
     }
 
     fn add(&mut self, severity: Severity, place: Option<Place>, what: String, action: &'static str) {
-        if self.findings.len() < FINDINGS_MAX {
+        if self.findings.len() < DRIVE_CHECK_FINDINGS_MAX {
             self.findings.push(Finding { severity, place, what, action });
         } else {
             self.more_findings += 1;

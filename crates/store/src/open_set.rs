@@ -4,16 +4,8 @@
 use crate::request::{Marks, OpenEntry};
 use std::collections::BTreeMap;
 use weft_rt::{Mutation, mutated};
-use weft_types::limits::WATERMARK_LAG_MAX;
 use weft_types::{BlockRange, ObjectId, SessionSlot, Version, VolumeId};
 use weft_wire::{DecodeError, Decoder, Encoder};
-
-/// Entries that a client's own writes may leave open in one group. It is 16 times the versions that a client may run
-/// ahead of its watermark, because a version that meets other writes in its range is kept in several runs.
-pub(crate) const OPEN_ENTRIES_MAX: usize = 16 * WATERMARK_LAG_MAX as usize;
-
-/// Likewise with what readers and sweeps put: what clients leave on each of three replicas fits one.
-pub(crate) const OPEN_ENTRIES_REPAIR_MAX: usize = 4 * OPEN_ENTRIES_MAX;
 
 /// Bytes by which one more entry can make the state longer: the entry, and its session's head.
 pub(crate) const ENTRY_BYTES_MAX: u64 = 48;

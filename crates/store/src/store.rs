@@ -13,7 +13,7 @@ use crate::format;
 use crate::label::Label;
 use crate::leaf::{Kind, LeafKey};
 use crate::map_copy;
-use crate::open_set::{ENTRY_BYTES_MAX, OPEN_ENTRIES_MAX, OPEN_ENTRIES_REPAIR_MAX};
+use crate::open_set::ENTRY_BYTES_MAX;
 use crate::record::{self, Record, Span};
 use crate::recover;
 use crate::region::PlaceRun;
@@ -24,7 +24,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use weft_rt::coverage::{Path, mark};
 use weft_rt::{Drive, JoinHandle, Mutation, mutated};
-use weft_types::limits::{CHUNK_BLOCKS, REQUEST_BLOCKS_MAX};
+use weft_types::limits::{CHUNK_BLOCKS, OPEN_ENTRIES_MAX, OPEN_ENTRIES_REPAIR_MAX, REQUEST_BLOCKS_MAX};
 use weft_types::{BLOCK_SIZE, BlockRange, Version};
 
 /// Blocks of zeroes that are put in one instant: so many leaves are surely in RAM together.

@@ -12,13 +12,9 @@ use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::join_all;
 use weft_rt::{Answer, Mutation, Request, mutated, spawn};
 use weft_store::StoreError;
-use weft_types::limits::COPIES_MAX;
+use weft_types::limits::{COPIES_MAX, EPOCHS_AHEAD_MAX};
 use weft_types::{DriveId, FabricMap, Group, GroupId, Role, SessionId, VolumeId, VolumeState, with_causes};
 use weft_wire::{Status, control};
-
-/// By how many epochs an entry that a client or peer brings may be ahead: more changes than a group can see while
-/// one of its members is away, and far from the end of the numbers, beyond which no map could lead out.
-const EPOCHS_AHEAD_MAX: u64 = 1 << 20;
 
 impl Target {
     /// Answers a peer or client that brings a group's entry: durable before the answer, ignored if not newer.

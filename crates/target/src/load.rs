@@ -4,15 +4,12 @@ use crate::target::Target;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use weft_rt::{now, offload};
+use weft_types::limits::LOAD_SESSIONS_MAX;
 use weft_types::{BLOCK_SIZE, MeterReading, ProcessLoad, VolumeId, VolumeLoad};
 use weft_wire::load::{DriveLoad, SessionLoad, TargetLoad};
 
 /// Reads what the process has used. It may block: it runs on a thread of its own.
 pub type ProcessProbe = fn() -> ProcessLoad;
-
-/// Sessions that are listed: the manager passes the lists of all targets on in one frame of 16 MiB, and an entry has
-/// about a KiB. Beyond, those are listed that asked most.
-const SESSIONS_LISTED_MAX: usize = 128;
 
 impl Target {
     /// Says how to find out what the process has used: an engine looks into no files of the system itself.
@@ -36,7 +33,7 @@ impl Target {
         let mut listed = sessions;
         listed
             .sort_by_key(|(_, meter)| Reverse((meter.in_flight, meter.reads + meter.writes + meter.zeroes)));
-        listed.truncate(SESSIONS_LISTED_MAX);
+        listed.truncate(LOAD_SESSIONS_MAX);
         let name = |id: VolumeId| {
             map.as_ref().and_then(|m| m.volumes.get(&id)).map_or_else(|| id.to_string(), |v| v.name.clone())
         };

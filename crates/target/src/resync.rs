@@ -25,9 +25,10 @@ use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::{Either, Notify, join_all, race};
 use weft_rt::{Answer, Buf, Mutation, mutated, random_below, sleep, spawn, yield_now};
 use weft_store::{CopyData, CopyEntry, Cursor, ExtentData, Marks, OpenEntry, StoreError};
+use weft_types::limits::DIGESTS_MAX;
 use weft_types::{BlockRange, ChunkIndex, DriveId, Epoch, Group, ObjectId, Version, with_causes};
 use weft_wire::control::{self, ManagerRequest, ResyncStatus, ResyncWait};
-use weft_wire::data::{Content, DIGESTS_MAX, DigestsAnswer, PeerRequest, ReadAnswer, is_intact};
+use weft_wire::data::{Content, DigestsAnswer, PeerRequest, ReadAnswer, is_intact};
 use weft_wire::{Kind, Status};
 
 /// Chunks that the walk has in flight while no client is there: enough to keep a drive and a connection busy at

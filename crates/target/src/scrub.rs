@@ -27,13 +27,13 @@ use std::time::Duration;
 use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::{join_all, race};
 use weft_rt::{Instant, now, sleep, sleep_until, yield_now};
-use weft_types::limits::CHUNK_BLOCKS;
+use weft_types::limits::{CHUNK_BLOCKS, DIGESTS_MAX, SCRUB_FINDINGS_HELD_MAX};
 use weft_types::{
     BLOCK_SIZE, BlockRange, ChunkIndex, DriveId, Group, ObjectId, Role, ScrubFindingKind, Version,
     VolumeState, with_causes,
 };
 use weft_wire::control::{DriveDamage, ScrubFinding, ScrubOrder, ScrubReport, ScrubState, ScrubStatus};
-use weft_wire::data::{Content, DIGESTS_MAX, DigestsAnswer, Extent, PeerRequest, ReadAnswer};
+use weft_wire::data::{Content, DigestsAnswer, Extent, PeerRequest, ReadAnswer};
 use weft_wire::{Kind, Status};
 
 /// Bytes per second that a scrub reads from each drive at most while clients are there, beside what `throttle.rs`
@@ -54,10 +54,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// How long to wait before members that could not serve are asked again.
 const RETRY: Duration = Duration::from_millis(100);
-
-/// Findings of one order that are kept for the manager; beyond, they are only counted. A drive that is damaged all
-/// over is to be replaced, and nobody reads a list of every block.
-const FINDINGS_MAX: usize = 1000;
 
 /// Findings in one answer to the manager.
 const FINDINGS_PER_REPORT: usize = 200;
@@ -167,7 +163,7 @@ impl Scrub {
             }
         }
         let mut findings = self.findings.borrow_mut();
-        if findings.len() < FINDINGS_MAX {
+        if findings.len() < SCRUB_FINDINGS_HELD_MAX {
             findings.push(ScrubFinding { kind, object, range, drives });
         }
     }

@@ -11,10 +11,10 @@ use crate::throttle::{PEER_WAIT, Work};
 use std::rc::Rc;
 use weft_rt::{Answer, Buf, Mutation, Request, mutated};
 use weft_store::StoreError;
-use weft_types::limits::{FRAME_BODY_MAX, OBJECT_CHUNKS_MAX};
+use weft_types::limits::{DIGESTS_MAX, FRAME_BODY_MAX, OBJECT_CHUNKS_MAX};
 use weft_types::{ChunkIndex, ObjectId, Version, VolumeId};
 use weft_wire::control::{self, Marks, OpenMark};
-use weft_wire::data::{DIGESTS_MAX, DigestsAnswer, PeerRequest};
+use weft_wire::data::{DigestsAnswer, PeerRequest};
 use weft_wire::{Kind, Status};
 
 /// A chunk's place in key order.

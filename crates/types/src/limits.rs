@@ -29,12 +29,53 @@ pub const CONNECTION_REQUESTS_MAX: u32 = 256;
 /// Bytes of request bodies that one connection may have in flight; granted as credits by the handshake.
 pub const CONNECTION_BYTES_MAX: u32 = 32 * 1024 * 1024;
 
+/// Requests in flight on one connection whatever the peer grants: their places in the table have 16 bits.
+pub const LINK_REQUESTS_MAX: u32 = 1 << 16;
+
+/// One-way requests of one connection that are carried out at once. No credit covers them; an honest peer sends few, and
+/// loses nothing but a little time when one is dropped.
+pub const ONE_WAY_REQUESTS_MAX: u32 = 64;
+
+/// Connections that a listener has taken and that wait for their reader; at so many it stops: a few bursts' worth. The
+/// others stay in the kernel's queue, where a connection costs no descriptor.
+pub const ACCEPTED_CONNECTIONS_MAX: usize = 64;
+
+/// Chunks of 64 KiB that a connection has received and that wait for their reader; at so many it stops: a megabyte, a
+/// reader's largest message. The others stay in the socket's buffer, and hold up the peer.
+pub const RECEIVED_CHUNKS_MAX: usize = 16;
+
+/// Operations of one executor that can be queued between two system calls; more cause one in between.
+pub const SUBMISSIONS_MAX: u32 = 256;
+
+/// Completions that can wait for one executor: what several connections may have in flight. Beyond that the kernel
+/// keeps them aside (IORING_FEAT_NODROP), which is slower.
+pub const COMPLETIONS_MAX: u32 = 4096;
+
+/// Chunks in one answer about digests, 26 bytes each: the answer stays below a frame's head.
+pub const DIGESTS_MAX: usize = 480;
+
 /// How many versions a client may run ahead of its watermark in one group: bounds the open set.
 pub const WATERMARK_LAG_MAX: u64 = 4096;
+
+/// Entries that a session's own writes may leave open in one group on one drive. It is 16 times the versions
+/// that a client may run ahead of its watermark, because a version that meets other writes in its range is
+/// kept in several runs.
+pub const OPEN_ENTRIES_MAX: usize = 16 * WATERMARK_LAG_MAX as usize;
+
+/// The same with what readers and sweeps put: what clients leave on each of three replicas fits one.
+pub const OPEN_ENTRIES_REPAIR_MAX: usize = 4 * OPEN_ENTRIES_MAX;
+
+/// Bytes that writes may hold in memory after their callers gave them up: a few dozen of the largest requests.
+/// A group without replicas would otherwise collect every write that times out on it.
+pub const GIVEN_UP_BYTES_MAX: u64 = 64 << 20;
 
 /// How far above its own clock a target accepts a version's counter: an hour in steps of 16 us (the unit of
 /// `weft_wire::data::clock_counter`). A bad client cannot wedge a block, and no sane clock is off by as much.
 pub const VERSION_AHEAD_MAX: u64 = 3_600_000_000 / 16;
+
+/// By how many epochs an entry that a client or peer brings may be ahead: more changes than a group can see while
+/// one of its members is away, and far from the end of the numbers, beyond which no map could lead out.
+pub const EPOCHS_AHEAD_MAX: u64 = 1 << 20;
 
 /// Replicas of a mirror group.
 pub const COPIES_MAX: usize = 3;
@@ -42,11 +83,25 @@ pub const COPIES_MAX: usize = 3;
 /// Volumes' and nodes' names, in bytes.
 pub const NAME_BYTES_MAX: usize = 63;
 
+/// Bytes of a client's name: a host name of DNS (RFC 1035, section 2.3.4) and a process beside it.
+pub const CLIENT_NAME_BYTES_MAX: usize = 320;
+
+/// Bytes of a drive's path, which goes into the map: Linux takes no longer one (`PATH_MAX`, limits.h).
+pub const DRIVE_PATH_BYTES_MAX: usize = 4096;
+
 /// Sessions that are open or not yet swept, in the whole fabric: the session slot has 16 bits, 0 is nobody's.
 pub const SESSIONS_MAX: usize = 65_535;
 
 /// Objects that a stripe runs over.
 pub const STRIPE_WIDTH_MAX: u32 = 64;
+
+/// Groups that one span lists at most: 256 groups of two or three copies keep hundreds of drives busy for one
+/// volume, and bound a volume's part of the map to about 2 KiB where a fabric has thousands of groups.
+pub const SPAN_GROUPS_MAX: usize = 256;
+
+/// Spans of one volume, after which the last one goes on for ever: bounds a volume's part of the map however often
+/// it grows. The last one that is made lists as many groups as a span can, so nothing is lost by it.
+pub const VOLUME_SPANS_MAX: usize = 64;
 
 /// Events that a manager keeps, the oldest dropped first: some weeks of a small fabric, in a few megabytes of memory
 /// and store. There is no limit by age: a clock that is set forward by mistake would empty the list.
@@ -59,11 +114,78 @@ pub const EVENT_CHARS_MAX: usize = 500;
 /// Volumes, and nodes, and drives, that an event is filed under; its text says how many there are.
 pub const EVENT_SUBJECTS_MAX: usize = 16;
 
+/// Characters of a note among the events: it fits a line of a screen, and the legend of a chart.
+pub const NOTE_CHARS_MAX: usize = 200;
+
+/// Characters of who did something, in an event: enough for a user and a host.
+pub const ACTOR_CHARS_MAX: usize = 80;
+
+/// Sessions that a target lists when it says what load it has: the manager passes the lists of all targets on in one
+/// frame of 16 MiB, and an entry has about a KiB. Beyond, those are listed that asked most.
+pub const LOAD_SESSIONS_MAX: usize = 128;
+
+/// Groups whose scrub one target leads at the same time: its thread reads and compares for all of them.
+pub const SCRUBS_PER_TARGET_MAX: usize = 16;
+
+/// Findings of one scrub that a target keeps for the manager; beyond, they are only counted. A drive that is damaged all
+/// over is to be replaced, and no person reads a list of every block.
+pub const SCRUB_FINDINGS_HELD_MAX: usize = 1000;
+
+/// Findings of scrubs that the manager keeps for people: a few screens.
+pub const SCRUB_FINDINGS_SHOWN_MAX: usize = 200;
+
+/// Findings of one kind that a check of a drive tells one by one; more are only counted.
+pub const DRIVE_CHECK_FINDINGS_MAX: usize = 100;
+
+/// Findings of one kind on one drive that a check of the fabric tells one by one; the others are counted.
+pub const FABRIC_CHECK_FINDINGS_MAX: usize = 8;
+
+/// Parts of one volume that are listed as lost; the others are counted.
+pub const LOSS_RANGES_MAX: usize = 256;
+
 /// Drives that one target serves.
 pub const DRIVES_PER_TARGET_MAX: usize = 64;
 
 /// The smallest drive, 64 MiB: below it the log and the maps would leave no room for data.
 pub const DRIVE_BYTES_MIN: u64 = 64 * 1024 * 1024;
+
+/// Connections that one NBD server has open at a time. Each may hold 64 MiB of data in flight, and a client
+/// rarely uses more than 16.
+pub const NBD_CONNECTIONS_MAX: usize = 128;
+
+/// Requests that one NBD connection may have in flight: twice what the Linux driver and fio keep by default
+/// (128).
+pub const NBD_CONNECTION_REQUESTS_MAX: u64 = 256;
+
+/// Bytes of data that one NBD connection may have in flight, 64 MiB: two of the largest requests.
+pub const NBD_CONNECTION_BYTES_MAX: u64 = 64 << 20;
+
+/// Bytes of the largest `NBD_CMD_READ` and `NBD_CMD_WRITE`, 32 MiB: the size that section "Block size
+/// constraints" of the NBD protocol lets every client assume.
+pub const NBD_REQUEST_BYTES_MAX: u32 = 32 << 20;
+
+/// Bytes of the longest string: section "Conventions" of the NBD protocol (4096).
+pub const NBD_STRING_BYTES_MAX: usize = 4096;
+
+/// Bytes of an NBD option's data that are taken in: several strings of the longest kind. No client needs
+/// more.
+pub const NBD_OPTION_BYTES_MAX: u32 = 64 << 10;
+
+/// Bytes of the text in an NBD error, well below the longest string: it ends up in a log line.
+pub const NBD_ERROR_TEXT_BYTES_MAX: usize = 1024;
+
+/// Extents in the answer to one NBD block status request, 8 KiB of them.
+pub const NBD_STATUS_EXTENTS_MAX: usize = 1024;
+
+/// Connections to one page of metrics that are served at the same time: a few servers of Prometheus, and
+/// people.
+pub const METRICS_CONNECTIONS_MAX: usize = 16;
+
+/// Bytes of a request for metrics: several times what Prometheus sends.
+pub const METRICS_REQUEST_BYTES_MAX: usize = 8 * 1024;
+
+/// Headers of a request for metrics.
+pub const METRICS_HEADERS_MAX: usize = 64;
 
 const _: () = assert!(OBJECT_BLOCKS_MAX.is_multiple_of(CHUNK_BLOCKS));
 const _: () = assert!(REQUEST_BLOCKS_MAX as usize * BLOCK_SIZE <= FRAME_BODY_MAX);
@@ -71,3 +193,24 @@ const _: () = assert!(FRAME_BODY_MAX <= CONNECTION_BYTES_MAX as usize, "one fram
 const _: () = assert!(RANGE_BLOCKS_MAX <= OBJECT_BLOCKS_MAX);
 const _: () = assert!(OBJECT_CHUNKS_MAX <= u16::MAX as u32);
 const _: () = assert!(CHUNK_BLOCKS as usize * 20 + 512 < BLOCK_SIZE, "a full leaf fits one block");
+const _: () =
+    assert!(CONNECTION_REQUESTS_MAX <= LINK_REQUESTS_MAX, "what is granted has a place in the table");
+const _: () = assert!(ONE_WAY_REQUESTS_MAX <= CONNECTION_REQUESTS_MAX);
+const _: () = assert!(SUBMISSIONS_MAX <= COMPLETIONS_MAX, "what is submitted can complete");
+const _: () = assert!(CONNECTION_REQUESTS_MAX <= COMPLETIONS_MAX);
+const _: () = assert!(DIGESTS_MAX * 26 <= FRAME_HEAD_MAX, "an answer about digests is a head");
+const _: () = assert!(WATERMARK_LAG_MAX as usize <= OPEN_ENTRIES_MAX);
+const _: () =
+    assert!(COPIES_MAX * OPEN_ENTRIES_MAX <= OPEN_ENTRIES_REPAIR_MAX, "what all replicas hold fits one");
+const _: () = assert!(GIVEN_UP_BYTES_MAX >= 2 * CONNECTION_BYTES_MAX as u64);
+const _: () = assert!(NAME_BYTES_MAX < CLIENT_NAME_BYTES_MAX && CLIENT_NAME_BYTES_MAX < FRAME_HEAD_MAX);
+const _: () = assert!(DRIVES_PER_TARGET_MAX * DRIVE_PATH_BYTES_MAX < FRAME_BODY_MAX, "a join fits one frame");
+const _: () = assert!(STRIPE_WIDTH_MAX as usize <= SPAN_GROUPS_MAX, "a stripe fits one span");
+const _: () = assert!(NOTE_CHARS_MAX <= EVENT_CHARS_MAX && ACTOR_CHARS_MAX <= EVENT_CHARS_MAX);
+const _: () =
+    assert!(LOAD_SESSIONS_MAX * 1024 * 16 <= FRAME_BODY_MAX, "the lists of 16 targets fit one frame");
+const _: () = assert!(SCRUB_FINDINGS_SHOWN_MAX <= SCRUB_FINDINGS_HELD_MAX);
+const _: () = assert!(NBD_REQUEST_BYTES_MAX as u64 * 2 <= NBD_CONNECTION_BYTES_MAX);
+const _: () = assert!(NBD_STRING_BYTES_MAX * 4 <= NBD_OPTION_BYTES_MAX as usize);
+const _: () = assert!(NBD_ERROR_TEXT_BYTES_MAX <= NBD_STRING_BYTES_MAX);
+const _: () = assert!(NBD_OPTION_BYTES_MAX <= NBD_REQUEST_BYTES_MAX);

@@ -271,9 +271,6 @@ pub const fn clock_counter(wall_clock_us: u64) -> u64 {
     if counter < Version::COUNTER_MAX { counter } else { Version::COUNTER_MAX }
 }
 
-/// Chunks in one answer about digests: 32 bytes each, the answer stays below a frame's head.
-pub const DIGESTS_MAX: usize = 480;
-
 /// A peer's request about a group for resync: digests from a key on, or one chunk's entries, or marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerRequest {
@@ -433,7 +430,6 @@ impl WatermarkNote {
     }
 }
 
-const _: () = assert!(DIGESTS_MAX * 26 <= weft_types::limits::FRAME_HEAD_MAX);
 const _: () = assert!(
     DataRequest::BYTES + 4 * REQUEST_BLOCKS_MAX as usize <= weft_types::limits::FRAME_HEAD_MAX,
     "a write of the largest request fits a head"

@@ -38,13 +38,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Operations that can be queued between two system calls; more cause one in between.
-const SUBMISSIONS_MAX: u32 = 256;
-
-/// Completions that can wait for this thread: what several connections may have in flight. Beyond that the
-/// kernel keeps them aside (IORING_FEAT_NODROP), which is slower.
-const COMPLETIONS_MAX: u32 = 4096;
+use weft_types::limits::{COMPLETIONS_MAX, SUBMISSIONS_MAX};
 
 /// Looks at shared memory between two looks at the clock while spinning: about a microsecond.
 const LOOKS_PER_CLOCK: u32 = 16;

@@ -16,17 +16,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use weft_types::limits::{ACCEPTED_CONNECTIONS_MAX, RECEIVED_CHUNKS_MAX};
 
 /// Connections that wait to be taken: what Linux allows by default (net.core.somaxconn).
 const BACKLOG: i32 = 4096;
-
-/// So many connections that a listener has taken and nobody has asked for stop it: a few bursts' worth. The
-/// others stay in the kernel's queue, where a connection costs no descriptor.
-const ACCEPTED_MAX: usize = 64;
-
-/// So many chunks that a connection has received and nobody has asked for stop it: a megabyte, a reader's
-/// largest message. The others stay in the socket's buffer, and hold up the peer.
-const RECEIVED_MAX: usize = 16;
 
 /// How long a connection may be silent before the kernel asks the peer's machine whether it is there.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(3);
@@ -48,7 +41,7 @@ pub(crate) struct SocketListener {
 enum Accept {
     /// Takes one connection.
     Once(Op),
-    /// Takes connections until it is stopped, at [`ACCEPTED_MAX`] that nobody has asked for
+    /// Takes connections until it is stopped, at [`ACCEPTED_CONNECTIONS_MAX`] that nobody has asked for
     /// (IORING_ACCEPT_MULTISHOT, Linux 5.19).
     Repeating(RepeatingOp),
 }
@@ -134,7 +127,7 @@ impl SocketListener {
                 let entry = opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build();
                 // SAFETY: the entry points to nothing.
                 return Accept::Repeating(unsafe {
-                    driver.start_repeating(entry, &self.socket, Held::Accepted, ACCEPTED_MAX)
+                    driver.start_repeating(entry, &self.socket, Held::Accepted, ACCEPTED_CONNECTIONS_MAX)
                 });
             }
             let (addr, addr_len) = (std::ptr::null_mut(), std::ptr::null_mut());
@@ -378,6 +371,6 @@ fn start_receiving(stream: &SocketStream) -> RepeatingOp {
     let entry = opcode::RecvMulti::new(types::Fd(stream.socket.as_raw_fd()), GROUP).build();
     // SAFETY: the entry points to nothing; the chunks that it fills belong to the driver.
     with_driver(|driver| unsafe {
-        driver.start_repeating(entry, &stream.socket, Held::Nothing, RECEIVED_MAX)
+        driver.start_repeating(entry, &stream.socket, Held::Nothing, RECEIVED_CHUNKS_MAX)
     })
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::{sim, sleep};
 use weft_types::SessionSlot;
-use weft_types::limits::{FRAME_BODY_MAX, WATERMARK_LAG_MAX};
+use weft_types::limits::{FRAME_BODY_MAX, OPEN_ENTRIES_REPAIR_MAX};
 
 /// Virtual time between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -20,9 +20,6 @@ const TASKS_MAX: usize = 20_000;
 
 /// Timers of a whole run; a task has few.
 const TIMERS_MAX: usize = 2 * TASKS_MAX;
-
-/// Open entries of one session in one group: what a store takes of repairs, which may cut them into pieces.
-const OPEN_ENTRIES_MAX: u64 = 64 * WATERMARK_LAG_MAX;
 
 /// What a store may have in RAM beyond its budget: pages in use, and the bitmap.
 const RAM_BEYOND_BUDGET: u64 = 8 << 20;
@@ -73,7 +70,7 @@ impl LimitsCheck {
             for group in store.groups() {
                 for slot in &slots {
                     let open = store.open_entries_of(group, *slot).len() as u64;
-                    within("open entries of a session", open, OPEN_ENTRIES_MAX)?;
+                    within("open entries of a session", open, OPEN_ENTRIES_REPAIR_MAX as u64)?;
                 }
             }
         }

@@ -14,6 +14,7 @@ use weft_rt::{
 };
 use weft_store::{FormatOptions, OpenOptions, Store};
 use weft_target::{Target, TargetOptions};
+use weft_types::limits::DIGESTS_MAX;
 use weft_types::*;
 use weft_wire::control::{self, ManagerAnswer, ManagerRequest, TargetAnswer, TargetRequest, TargetStatus};
 use weft_wire::data::*;
