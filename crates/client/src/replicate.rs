@@ -434,9 +434,9 @@ impl Session {
         });
     }
 
-    /// Settles blocks on the whole write set. First every member of it answers something in the present epoch: what
-    /// was sent in an earlier one and is still under way is refused from then on. What was sent in this epoch has
-    /// been answered.
+    /// Settles blocks on the whole write set. First every member of it answers something in the present epoch, here a
+    /// settle of version 0, which changes nothing: what was sent in an earlier epoch and is still under way is refused
+    /// from then on. What was sent in this epoch has been answered.
     async fn bury(&self, at: Where) -> Result<(), ClientError> {
         loop {
             let entry = self.entry(at.group).await?;

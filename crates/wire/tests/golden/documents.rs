@@ -1,0 +1,316 @@
+//! Documents: the handshake, what members ask of each other, the fabric map, and its backup.
+
+use crate::samples::{
+    FABRIC, blocks, drive, finding_kinds, group, map, meter, objects, process, sessions, version,
+};
+use crate::{Case, Form, case, check, covers, document, documents_of, variants};
+use weft_types::{
+    AttachMode, BlockCount, ChunkIndex, Epoch, Generation, GroupId, MapVersion, NodeId, Role, SessionId,
+    SessionSlot, VolumeId, VolumeLoad,
+};
+use weft_wire::backup::{decode_backup, encode_backup};
+use weft_wire::control::{
+    DriveDamage, DriveInventory, DriveReport, DriveStatus, HeldGroup, Holding, Inventory, ManagerAnswer,
+    ManagerRequest, Marks, OpenMark, ResyncStatus, ResyncWait, ScrubFinding, ScrubOrder, ScrubReport,
+    ScrubState, ScrubStatus, TargetAnswer, TargetRequest, TargetStatus, VouchAnswer, VouchRequest,
+    decode_map, encode_map,
+};
+use weft_wire::handshake::{Hello, PeerRole, Welcome};
+use weft_wire::load::{DriveLoad, SessionLoad, TargetLoad};
+
+variants!(PeerRole { Client, Target, Manager, Tool });
+variants!(ManagerRequest {
+    Join,
+    Renew,
+    Stopped,
+    WatchMap,
+    Verified,
+    DriveFailed,
+    Attach,
+    Detach,
+    Touch,
+    Suspect,
+});
+variants!(ManagerAnswer { Joined, Granted, Map, Attached, Done });
+variants!(TargetRequest {
+    AdoptMap,
+    StopVouching,
+    EndSessions,
+    Sweep,
+    DropVolume,
+    Inventory,
+    HoldsData,
+    Scrub,
+    Status,
+    Load,
+});
+variants!(TargetAnswer { Done, Status, Inventory, HoldsData, Scrubs, Load });
+variants!(ScrubState { Running, Waiting, Interrupted, Done });
+variants!(ResyncWait { Room, Drive, Source });
+
+#[test]
+fn handshakes() {
+    let roles = [PeerRole::Client, PeerRole::Target(NodeId(2)), PeerRole::Manager, PeerRole::Tool];
+    covers(&roles);
+    let hello =
+        |role| Hello { protocol_oldest: 1, protocol_newest: 2, role, fabric: Some(FABRIC), name: "a".into() };
+    let welcome = Welcome {
+        protocol: 1,
+        fabric: Some(FABRIC),
+        requests_max: 256,
+        bytes_max: 33_554_432,
+        door: Some("weft-1".into()),
+    };
+    let mut cases: Vec<Case> =
+        roles.into_iter().map(|role| document(format!("hello of {role:?}"), hello(role))).collect();
+    cases.push(document("hello, fabric unknown", Hello { fabric: None, ..hello(PeerRole::Client) }));
+    cases.push(document("welcome without a door", Welcome { door: None, ..welcome.clone() }));
+    cases.push(document("welcome", welcome));
+    check("handshake.json", Form::Json, &cases);
+}
+
+#[test]
+fn documents_of_groups() {
+    let open = |(settled, object)| OpenMark { version: version(8), object, range: blocks(), settled };
+    let marks = Marks {
+        open: [true, false].into_iter().zip(objects()).map(open).collect(),
+        watermarks: vec![(SessionSlot(0x1234), version(7))],
+    };
+    let vouch = VouchRequest { node: NodeId(2), groups: vec![(GroupId(11), Epoch(7))] };
+    let cases = [
+        document("entry", group()),
+        document("marks", marks),
+        document("vouch", vouch),
+        document("vouch answer", VouchAnswer { groups: vec![GroupId(11)] }),
+    ];
+    check("group.json", Form::Json, &cases);
+}
+
+#[test]
+fn manager_requests() {
+    let report = DriveReport {
+        id: drive(1),
+        path: "/dev/nvme1n1".into(),
+        capacity: BlockCount(1_000_000),
+        map_copy: MapVersion(9),
+        epochs: vec![(GroupId(11), Epoch(7))],
+        commit: 6,
+    };
+    let commits = vec![(drive(1), 6)];
+    let (node, incarnation) = (NodeId(2), 0x0102_0304_0506_0708);
+    let attach = |mode, preempt| ManagerRequest::Attach {
+        volume: "data".into(),
+        mode,
+        preempt,
+        client: "host-a weft[77]".into(),
+    };
+    let requests = vec![
+        ManagerRequest::Join {
+            node: "node-b".into(),
+            addr: "10.0.0.2:7400".into(),
+            incarnation,
+            drives: vec![report],
+        },
+        ManagerRequest::Renew { node, incarnation, adopted: MapVersion(9), commits: commits.clone() },
+        ManagerRequest::Stopped { node, incarnation, commits },
+        ManagerRequest::WatchMap { have: MapVersion(9) },
+        ManagerRequest::Verified { group: GroupId(11), drive: drive(2), stint: Epoch(7) },
+        ManagerRequest::DriveFailed { drive: drive(1), incarnation, cause: "it said \"no\"".into() },
+        attach(AttachMode::Shared, false),
+        attach(AttachMode::Exclusive, true),
+        attach(AttachMode::ReadOnly, false),
+        ManagerRequest::Detach { session: SessionId(30) },
+        ManagerRequest::Touch { sessions: vec![SessionId(30), SessionId(32)] },
+        ManagerRequest::Suspect { node },
+    ];
+    check("manager-request.json", Form::Json, &documents_of(requests));
+}
+
+#[test]
+fn manager_answers() {
+    let attached = |session| ManagerAnswer::Attached {
+        session,
+        generation: Generation(3),
+        clock_us: 1_700_000_000_000_000,
+    };
+    let mut answers = vec![
+        ManagerAnswer::Joined { node: NodeId(2), refused: vec![(drive(3), "it is a copy".into())] },
+        ManagerAnswer::Granted {
+            map: MapVersion(9),
+            suspects: vec![NodeId(5)],
+            clock_us: 1_700_000_000_000_000,
+        },
+        ManagerAnswer::Map { version: MapVersion(9) },
+    ];
+    answers.extend(sessions().into_iter().map(attached));
+    answers.push(ManagerAnswer::Done);
+    check("manager-answer.json", Form::Json, &documents_of(answers));
+}
+
+#[test]
+fn target_requests() {
+    let order = |from| ScrubOrder {
+        order: 0x0102_0304_0506_0708,
+        group: GroupId(11),
+        drive: drive(1),
+        from,
+        findings_seen: 3,
+    };
+    let requests = vec![
+        TargetRequest::AdoptMap { version: MapVersion(9) },
+        TargetRequest::StopVouching { victim: NodeId(5), map: MapVersion(9) },
+        TargetRequest::EndSessions { sessions: vec![SessionId(31)] },
+        TargetRequest::Sweep {
+            sessions: vec![(SessionId(31), SessionSlot(0x1235))],
+            volume: VolumeId(21),
+            map: MapVersion(9),
+        },
+        TargetRequest::DropVolume { volume: VolumeId(22) },
+        TargetRequest::Inventory { detail: vec![GroupId(11)] },
+        TargetRequest::HoldsData { volume: VolumeId(21) },
+        TargetRequest::Scrub { orders: vec![order(None), order(Some((objects()[0], ChunkIndex(2))))] },
+        TargetRequest::Status,
+        TargetRequest::Load,
+    ];
+    check("target-request.json", Form::Json, &documents_of(requests));
+}
+
+#[test]
+fn target_answers() {
+    let answers = vec![
+        TargetAnswer::Done,
+        TargetAnswer::Status(status()),
+        TargetAnswer::Inventory(Box::new(inventory())),
+        TargetAnswer::HoldsData { holds: true },
+        TargetAnswer::Scrubs(scrubs()),
+        TargetAnswer::Load(Box::new(load())),
+    ];
+    check("target-answer.json", Form::Json, &documents_of(answers));
+}
+
+fn status() -> TargetStatus {
+    let drive_status = DriveStatus {
+        id: drive(1),
+        path: "/dev/nvme1n1".into(),
+        capacity_bytes: 1,
+        used_bytes: 2,
+        free_bytes: Some(3),
+        log_bytes_written: 4,
+        data_bytes_written: 5,
+        failed: Some("gone".into()),
+        blocks_damaged: 6,
+        blocks_healed: 7,
+    };
+    let waits = vec![
+        ResyncWait::Room("full".into()),
+        ResyncWait::Drive("failed".into()),
+        ResyncWait::Source("silent".into()),
+    ];
+    covers(&waits);
+    let resync = |waits_for| ResyncStatus {
+        group: GroupId(11),
+        drive: drive(2),
+        chunks_verified: 1,
+        chunks_total: 2,
+        blocks_copied: 3,
+        blocks_held: 4,
+        done: false,
+        waits_for,
+    };
+    TargetStatus {
+        drives: vec![drive_status],
+        resyncs: waits.into_iter().map(Some).chain([None]).map(resync).collect(),
+        serving: true,
+        pace_percent: Some(25),
+    }
+}
+
+fn inventory() -> Inventory {
+    let holding = Holding {
+        chunks: 1,
+        blocks: 2,
+        newest: version(8),
+        verified_below: Some((objects()[0], ChunkIndex(2))),
+    };
+    let held = HeldGroup {
+        group: GroupId(11),
+        epoch: Epoch(7),
+        role: Some(Role::Syncing),
+        since: Some(Epoch(6)),
+        volumes: vec![VolumeId(21)],
+        holding: Some(holding),
+    };
+    let drive = DriveInventory {
+        id: drive(1),
+        path: "/dev/nvme1n1".into(),
+        format: 1,
+        failed: None,
+        map_copy: MapVersion(9),
+        commit: 6,
+        groups: vec![held],
+    };
+    Inventory {
+        software: "0.1.0".into(),
+        clock_us: 1_700_000_000_000_000,
+        map: MapVersion(9),
+        drives: vec![drive],
+    }
+}
+
+fn scrubs() -> ScrubReport {
+    let states = vec![
+        ScrubState::Running,
+        ScrubState::Waiting("clients".into()),
+        ScrubState::Interrupted("the epoch changed".into()),
+        ScrubState::Done,
+    ];
+    covers(&states);
+    let finding =
+        |kind| ScrubFinding { kind, object: objects()[0], range: blocks(), drives: vec![drive(1), drive(2)] };
+    let scrub = |state| ScrubStatus {
+        order: 0x0102_0304_0506_0708,
+        group: GroupId(11),
+        members: vec![drive(1), drive(2)],
+        cursor: Some((objects()[0], ChunkIndex(2))),
+        chunks_done: 1,
+        chunks_total: 2,
+        blocks_read: 3,
+        blocks_healed: 4,
+        blocks_lost: 5,
+        disagreements: 6,
+        findings_total: 7,
+        findings: finding_kinds().into_iter().map(finding).collect(),
+        state,
+    };
+    ScrubReport {
+        scrubs: states.into_iter().map(scrub).collect(),
+        damage: vec![DriveDamage { drive: drive(1), found: 8, healed: 9 }],
+    }
+}
+
+fn load() -> TargetLoad {
+    TargetLoad {
+        incarnation: 0x0102_0304_0506_0708,
+        at_us: 1,
+        drives: vec![DriveLoad { id: drive(1), meter: meter(), data_bytes_written: 2, log_bytes_written: 3 }],
+        volumes: vec![VolumeLoad { id: VolumeId(21), name: "data-21".into(), meter: meter() }],
+        sessions: vec![SessionLoad { id: SessionId(30), volume: VolumeId(21), meter: meter() }],
+        process: Some(process()),
+        leased: true,
+        copied_bytes: 4,
+        slow_requests: 5,
+        failed_requests: 6,
+    }
+}
+
+#[test]
+fn the_map_and_its_backup() {
+    check("map.json", Form::Json, &[case("map", map(), encode_map, decode_map)]);
+    let backup = case(
+        "backup",
+        map(),
+        |map| encode_backup(map, 1_700_000_000_003),
+        |bytes| decode_backup(bytes).map(|(_, map)| map),
+    );
+    check("backup.txt", Form::Text, &[backup]);
+}
