@@ -4,7 +4,7 @@ use crate::{CheckInfo, FabricLoad, LossInfo, ScrubInfo, ScrubRunInfo, Timestamp,
 use serde::{Deserialize, Serialize};
 use weft_types::{
     AttachMode, CapacityLevel, CapacityLevels, DriveId, DriveState, Epoch, FabricId, FabricMap, Generation,
-    GroupId, MapVersion, NodeId, PoolId, Role, SessionId, SessionState, VolumeId, VolumeState,
+    GroupId, MapVersion, NodeId, PoolId, Protection, Role, SessionId, SessionState, VolumeId, VolumeState,
 };
 
 /// The answer to an operation, tagged by `op`.
@@ -297,7 +297,9 @@ pub struct VolumeInfo {
     pub pool: String,
     /// Its size in bytes.
     pub size_bytes: u64,
-    /// Copies of each block.
+    /// How its data is protected.
+    pub protection: Protection,
+    /// Members of its groups: of a mirror the copies of each block.
     pub copies: u8,
     /// Bytes that go to one object before the next one's turn.
     pub stripe_unit_bytes: u64,

@@ -106,7 +106,7 @@ mod tests {
         ApiRequest::VolumeCreate {
             name: "v".into(),
             size_bytes: 4096,
-            copies: 2,
+            protection: weft_types::Protection::mirror(2),
             pool: None,
             stripe_unit_bytes: None,
             width: None,

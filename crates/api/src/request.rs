@@ -1,7 +1,8 @@
 //! What can be asked. It owns the operations and their parameters; names are those of the glossary.
 
 use crate::{EventInfo, Timestamp};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use weft_types::Protection;
 
 /// What must not hold two copies of the same block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,6 +13,20 @@ pub enum FailureDomain {
     Node,
     /// A drive: copies may share a machine. For development, and for single machines.
     Drive,
+}
+
+/// Takes a protection, or the number of copies that the first release named in its place.
+fn protection_or_copies<'de, D: Deserializer<'de>>(d: D) -> Result<Protection, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Either {
+        Copies(u8),
+        Protection(Protection),
+    }
+    Ok(match Either::deserialize(d)? {
+        Either::Copies(copies) => Protection::mirror(copies),
+        Either::Protection(protection) => protection,
+    })
 }
 
 /// A management operation. On the wire: the JSON of this, tagged by `op`.
@@ -97,8 +112,9 @@ pub enum ApiRequest {
         name: String,
         /// Its size in bytes: a multiple of 4096 above 0.
         size_bytes: u64,
-        /// Copies of each block: 1 to 3.
-        copies: u8,
+        /// How its data is protected: `{"mirror":{"copies":2}}`. The first release said `"copies":2`.
+        #[serde(alias = "copies", deserialize_with = "protection_or_copies")]
+        protection: Protection,
         /// The pool's name; none for `default`.
         #[serde(default)]
         pool: Option<String>,

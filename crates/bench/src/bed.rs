@@ -120,7 +120,7 @@ impl Bed {
         let request = ApiRequest::VolumeCreate {
             name: volume.name.to_owned(),
             size_bytes: volume.size_bytes,
-            copies: 2,
+            protection: weft_types::Protection::mirror(2),
             pool: None,
             stripe_unit_bytes: None,
             width: volume.width,

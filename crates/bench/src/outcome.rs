@@ -331,6 +331,7 @@ pub(crate) mod tests {
             name: "data".into(),
             pool: "default".into(),
             size_bytes: 64 << 20,
+            protection: weft_types::Protection::mirror(2),
             copies: 2,
             stripe_unit_bytes: 64 << 10,
             width: 4,

@@ -58,7 +58,7 @@ fn map() -> FabricMap {
             name: "v".into(),
             pool,
             size: BlockCount(VOLUME_BLOCKS),
-            copies: 2,
+            protection: weft_types::Protection::mirror(2),
             striping,
             spans,
             generation: Generation(1),

@@ -208,7 +208,7 @@ async fn create(place: &FabricPlace, args: &VolumeImportArgs, length: Option<u64
     let request = ApiRequest::VolumeCreate {
         name: args.name.clone(),
         size_bytes: size,
-        copies: 2,
+        protection: weft_types::Protection::mirror(2),
         pool: None,
         stripe_unit_bytes: None,
         width: None,

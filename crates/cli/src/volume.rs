@@ -209,7 +209,7 @@ pub(crate) async fn create(
     let request = ApiRequest::VolumeCreate {
         name: args.name,
         size_bytes: args.size.0,
-        copies: args.copies,
+        protection: weft_types::Protection::mirror(args.copies),
         pool: args.pool,
         stripe_unit_bytes: args.stripe_unit.map(|s| s.0),
         width: args.stripe_width,
@@ -303,11 +303,11 @@ fn show_one(connection: &Connection, answer: &ApiAnswer, done: &str, output: Out
     }
     output.show(answer, |_, _| {
         format!(
-            "volume {} {}{done}: {}, {} copies, striped over {} groups in units of {}\n",
+            "volume {} {}{done}: {}, {}, striped over {} groups in units of {}\n",
             volume.name,
             if *dry_run { "would be " } else { "" },
             Size(volume.size_bytes),
-            volume.copies,
+            volume.protection,
             volume.width,
             Size(volume.stripe_unit_bytes)
         )

@@ -73,7 +73,7 @@ fn sound_map() -> FabricMap {
         name: "data".into(),
         pool: PoolId(1),
         size: BlockCount(10_000),
-        copies: 2,
+        protection: weft_types::Protection::mirror(2),
         striping,
         spans: vec![ObjectSpan { first: 0, count: 10, groups: vec![group.id] }],
         generation: Generation(1),
@@ -137,7 +137,7 @@ pub(crate) fn api_seeds() -> Vec<Vec<u8>> {
     let create = ApiRequest::VolumeCreate {
         name: "v".into(),
         size_bytes: 1 << 30,
-        copies: 2,
+        protection: weft_types::Protection::mirror(2),
         pool: Some("default".into()),
         stripe_unit_bytes: Some(65_536),
         width: Some(4),

@@ -136,7 +136,7 @@ mod tests {
                     name: "v".into(),
                     pool: PoolId(1),
                     size: BlockCount(size),
-                    copies: 2,
+                    protection: weft_types::Protection::mirror(2),
                     striping,
                     spans,
                     generation: Generation(1),
@@ -189,7 +189,7 @@ mod tests {
             name: "v".into(),
             pool: PoolId(1),
             size,
-            copies: 2,
+            protection: weft_types::Protection::mirror(2),
             striping,
             spans: vec![
                 ObjectSpan { first: 0, count: cut, groups: groups(0) },

@@ -76,7 +76,7 @@ mod tests {
             name: "v".into(),
             pool: PoolId(1),
             size: BlockCount(1),
-            copies: 2,
+            protection: weft_types::Protection::mirror(2),
             striping: crate::default_striping(1),
             spans,
             generation: Generation(1),

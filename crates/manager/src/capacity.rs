@@ -3,7 +3,7 @@
 //! It owns the figures and the words. The level is judged by `weft_types::CapacityLevels`; space is given and refused
 //! by the drives' stores alone.
 
-use crate::describe::bytes;
+use crate::describe::{bytes, raw_bytes};
 use crate::manager::{Manager, State, wall_clock_ms};
 use crate::status::Usage;
 use std::collections::BTreeMap;
@@ -156,7 +156,7 @@ impl Manager {
         let active = map.drives.values().filter(|d| d.pool == pool.id && d.state == DriveState::Active);
         let raw = active.map(|d| bytes(d.capacity)).fold(0, u64::saturating_add);
         let promised = map.volumes.values().filter(|v| v.pool == pool.id);
-        let promised = promised.map(|v| bytes(v.size).saturating_mul(u64::from(v.copies)));
+        let promised = promised.map(raw_bytes);
         let promised = promised.fold(0, u64::saturating_add);
         let mut warnings = Vec::new();
         if promised > raw {

@@ -13,13 +13,19 @@ use weft_layout::FailureDomain;
 use weft_membership::free_blocks;
 use weft_types::limits::COPIES_MAX;
 use weft_types::{
-    BLOCK_SIZE, BlockCount, Drive, DriveId, DriveState, FabricMap, Group, MapVersion, Node, Role,
+    BLOCK_SIZE, BlockCount, Drive, DriveId, DriveState, FabricMap, Group, MapVersion, Node, Protection, Role,
     SessionState, Volume, VolumeId,
 };
 
 /// Bytes of so many blocks; sizes in a map are far below what 64 bits hold.
 pub(crate) fn bytes(blocks: BlockCount) -> u64 {
     blocks.bytes().unwrap_or(u64::MAX)
+}
+
+/// Bytes on drives that a volume was promised, with all that protects it.
+pub(crate) fn raw_bytes(volume: &Volume) -> u64 {
+    let blocks = volume.protection.raw_blocks(volume.size);
+    bytes(BlockCount(u64::try_from(blocks).unwrap_or(u64::MAX)))
 }
 
 /// A drive's part in each group that lists it.
@@ -139,10 +145,15 @@ impl Manager {
             let drives: Vec<&Drive> = map.drives.values().filter(|d| d.pool == pool.id).collect();
             let active = drives.iter().filter(|d| d.state == DriveState::Active);
             let promised = map.volumes.values().filter(|v| v.pool == pool.id);
-            let promised = promised.map(|v| bytes(v.size).saturating_mul(u64::from(v.copies)));
+            let promised = promised.map(raw_bytes);
             let free = |copies| CapacityAtCopies {
                 copies,
-                free_bytes: bytes(free_blocks(&map, pool.id, copies, FailureDomain::Node)),
+                free_bytes: bytes(free_blocks(
+                    &map,
+                    pool.id,
+                    Protection::mirror(copies),
+                    FailureDomain::Node,
+                )),
             };
             let fill = self.state.borrow().fill_of(pool.id, usage);
             PoolInfo {
@@ -177,7 +188,8 @@ impl Manager {
             name: volume.name.clone(),
             pool: name_or(map.pools.get(&volume.pool), |p| &p.name, volume.pool),
             size_bytes: bytes(volume.size),
-            copies: volume.copies,
+            protection: volume.protection,
+            copies: volume.protection.members() as u8,
             stripe_unit_bytes: u64::from(volume.striping.unit_blocks) * BLOCK_SIZE as u64,
             width: volume.striping.width,
             object_bytes: u64::from(volume.striping.object_blocks) * BLOCK_SIZE as u64,

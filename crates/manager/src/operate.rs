@@ -19,8 +19,8 @@ use weft_membership::{BeginDelete, Change, CloseSession, Reason, Refusal, Resize
 use weft_membership::{apply, plan_resize, plan_volume};
 use weft_types::limits::NOTE_CHARS_MAX;
 use weft_types::{
-    BLOCK_SIZE, CapacityLevels, DriveId, FabricMap, MapVersion, SessionId, SessionState, Striping, Volume,
-    VolumeId, VolumeState, with_causes,
+    BLOCK_SIZE, CapacityLevels, DriveId, FabricMap, MapVersion, Protection, SessionId, SessionState,
+    Striping, Volume, VolumeId, VolumeState, with_causes,
 };
 
 /// How long a copy may be out before it is rebuilt elsewhere: not before its node could as much as restart, since each
@@ -33,7 +33,7 @@ pub(crate) type Outcome = Result<ApiAnswer, ApiError>;
 struct Wish {
     name: String,
     size_bytes: u64,
-    copies: u8,
+    protection: Protection,
     pool: Option<String>,
     stripe_unit_bytes: Option<u64>,
     width: Option<u32>,
@@ -82,7 +82,7 @@ impl Manager {
             ApiRequest::VolumeCreate {
                 name,
                 size_bytes,
-                copies,
+                protection,
                 pool,
                 stripe_unit_bytes,
                 width,
@@ -90,8 +90,16 @@ impl Manager {
                 thin,
                 dry_run,
             } => {
-                let wish =
-                    Wish { name, size_bytes, copies, pool, stripe_unit_bytes, width, failure_domain, thin };
+                let wish = Wish {
+                    name,
+                    size_bytes,
+                    protection,
+                    pool,
+                    stripe_unit_bytes,
+                    width,
+                    failure_domain,
+                    thin,
+                };
                 self.create_volume(wish, dry_run)
             }
             ApiRequest::VolumeList {} => Ok(ApiAnswer::Volumes { volumes: self.volume_infos() }),
@@ -202,7 +210,7 @@ impl Manager {
             name: wish.name.clone(),
             pool,
             size_bytes: wish.size_bytes,
-            copies: wish.copies,
+            protection: wish.protection,
             striping: None,
             domain,
             thin: wish.thin,
@@ -394,7 +402,7 @@ pub(crate) fn refused(map: &FabricMap, refusal: Refusal) -> ApiError {
         Refusal::Name { .. }
         | Refusal::Size { .. }
         | Refusal::TooLarge { .. }
-        | Refusal::Copies { .. }
+        | Refusal::Protection { .. }
         | Refusal::WiderThanPool { .. } => ErrorCode::Invalid,
         Refusal::Layout(
             weft_layout::LayoutError::TooFewNodes { .. } | weft_layout::LayoutError::TooFewDrives { .. },

@@ -107,14 +107,12 @@ pub fn recover(copies: Vec<FabricMap>, drives: &[DriveContents]) -> Result<Recov
     map.version = MapVersion(map.version.max(newest_known).0 + VERSION_MARGIN);
     map.unknown_ids.push((map.next_id, map.next_id + ID_MARGIN));
     map.next_id += ID_MARGIN;
-    for volume in map.volumes.values_mut() {
+    map.volumes.update_each(|volume| {
         let known = drives.iter().filter_map(|d| d.generations.get(&volume.id)).max();
         let newest = known.map_or(volume.generation, |known| volume.generation.max(*known));
         volume.generation = Generation(newest.0 + GENERATION_MARGIN);
-    }
-    for session in map.sessions.values_mut() {
-        session.state = SessionState::Over;
-    }
+    });
+    map.sessions.update_each(|session| session.state = SessionState::Over);
     list_unlisted_sessions(&mut map, drives);
     for drive in map.drives.keys().filter(|d| !drives.iter().any(|found| found.id == **d)) {
         warnings.push(format!(
@@ -142,15 +140,14 @@ pub fn recover(copies: Vec<FabricMap>, drives: &[DriveContents]) -> Result<Recov
             }
         }
     }
-    let listed = &map.drives;
-    for group in map.groups.values_mut() {
-        let unlisted = group.slots.iter().map(|s| s.drive).filter(|d| !listed.contains_key(d));
+    for group in map.groups.values() {
+        let unlisted = group.slots.iter().map(|s| s.drive).filter(|d| !map.drives.contains_key(d));
         let unlisted: Vec<DriveId> = unlisted.collect();
         if !unlisted.is_empty() {
             return Err(RecoverError::UnlistedMembers { group: group.id, unlisted });
         }
-        raise(group);
     }
+    map.groups.update_each(raise);
     match check(&map).first() {
         Some(violation) => Err(RecoverError::Broken(violation.to_string())),
         None => Ok(Recovered { map, warnings }),

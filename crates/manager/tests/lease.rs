@@ -218,7 +218,7 @@ fn out_comes_back_as_syncing_and_is_promoted_by_its_own_stint() {
         })
         .await;
         let link = connect(PeerRole::Client).await;
-        for (id, group) in service.map().groups {
+        for (&id, group) in &service.map().groups {
             let stint = group.slot_of(DriveId(1)).unwrap().since;
             let word = |stint| ManagerRequest::Verified { group: id, drive: DriveId(1), stint };
             let (status, text) = ask(&link, &word(Epoch(stint.0 - 1))).await.unwrap_err();
@@ -248,7 +248,7 @@ fn what_a_former_process_said_of_its_drive_does_not_evict_the_present_one() {
         let late = failure_of(&targets[0], 1);
         targets[0].kill();
         let view = targets[0].start();
-        let group = service.map().groups.into_values().find(|g| g.slot_of(DriveId(1)).is_some());
+        let group = service.map().groups.values().find(|g| g.slot_of(DriveId(1)).is_some()).cloned();
         let group = group.expect("the drive is in one").id;
         eventually("it serves again", ms(2000), || view.serves(group)).await;
         let (status, text) = ask(&link, &late).await.unwrap_err();

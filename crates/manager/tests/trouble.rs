@@ -20,11 +20,11 @@ const DAY_US: i64 = 86_400_000_000;
 
 fn of_size(name: &str, copies: u8, mib: u64) -> ApiRequest {
     match volume_of(name, copies) {
-        ApiRequest::VolumeCreate { name, copies, pool, failure_domain, dry_run, .. } => {
+        ApiRequest::VolumeCreate { name, protection, pool, failure_domain, dry_run, .. } => {
             ApiRequest::VolumeCreate {
                 name,
                 size_bytes: mib * MIB,
-                copies,
+                protection,
                 pool,
                 stripe_unit_bytes: None,
                 width: None,

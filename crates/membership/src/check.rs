@@ -168,7 +168,7 @@ fn check_volume(map: &FabricMap, volume: &Volume, judge: &mut Judge<'_>) {
             match map.groups.get(id) {
                 None => judge.must(false, || format!("no group {id}")),
                 Some(group) => judge.must(
-                    map.copies_of(group) == usize::from(volume.copies) && group.pool == volume.pool,
+                    map.copies_of(group) == volume.protection.members() && group.pool == volume.pool,
                     || format!("{id} has {} copies in pool {}", map.copies_of(group), group.pool),
                 ),
             }
@@ -299,7 +299,9 @@ fn stands_down(before: &Slot, after: &Slot) -> bool {
 fn check_volume_step(old: &Volume, new: &Volume, judge: &mut Judge<'_>) {
     judge.must(new.generation >= old.generation, || format!("{} follows {}", new.generation, old.generation));
     judge.must(new.size >= old.size, || format!("{} became {}", old.size, new.size));
-    judge.must(new.striping == old.striping && new.copies == old.copies, || "the layout changed".into());
+    judge.must(new.striping == old.striping && new.protection == old.protection, || {
+        "the layout changed".into()
+    });
     judge.must(!(old.state == VolumeState::Deleting && new.state == VolumeState::Ready), || {
         "a deleted volume came back".into()
     });

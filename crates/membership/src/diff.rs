@@ -1,6 +1,6 @@
 //! What is different in two maps, for people: one line for each thing. It judges nothing.
 
-use weft_types::{FabricMap, Group, Role};
+use weft_types::{FabricMap, Group, Key, Role, Table};
 
 /// What it takes to come from one map to the other, one sentence each; empty if they say the same. The maps' versions
 /// are not compared.
@@ -24,7 +24,7 @@ pub fn diff(from: &FabricMap, to: &FabricMap) -> Vec<String> {
         lines.push(format!("drive {drive} does not count as removed any more"));
     }
     keyed(&mut lines, "volume", &from.volumes, &to.volumes, |v| {
-        format!("'{}', {} blocks, {} copies, {:?}, {}", v.name, v.size.0, v.copies, v.state, v.generation)
+        format!("'{}', {} blocks, {}, {:?}, {}", v.name, v.size.0, v.protection, v.state, v.generation)
     });
     keyed(&mut lines, "group", &from.groups, &to.groups, members);
     for (id, relocation) in &to.relocations {
@@ -53,11 +53,11 @@ fn members(group: &Group) -> String {
 }
 
 /// Entries that are new, gone, or different.
-fn keyed<K: Ord + std::fmt::Display, V: PartialEq>(
+fn keyed<K: Key + std::fmt::Display, V: Clone + PartialEq>(
     lines: &mut Vec<String>,
     kind: &str,
-    from: &std::collections::BTreeMap<K, V>,
-    to: &std::collections::BTreeMap<K, V>,
+    from: &Table<K, V>,
+    to: &Table<K, V>,
     show: impl Fn(&V) -> String,
 ) {
     for (key, old) in from.iter().filter(|(key, _)| !to.contains_key(key)) {

@@ -39,18 +39,22 @@ pub(crate) fn evict(map: &mut FabricMap, change: &Evict) -> Result<Reason, Refus
     }
     let (mut groups, mut skipped) = (Vec::new(), Vec::new());
     let destroyed = destroyed(map);
-    for group in map.groups.values_mut() {
-        if !group.write_set().any(|d| change.drives.contains(&d)) {
-            continue;
+    let is_written = |group: &Group| group.write_set().any(|d| change.drives.contains(&d));
+    let mut can_leave = |group: &Group| match permit(group, &change.drives, &change.acknowledged, &destroyed)
+    {
+        Ok(()) => true,
+        Err(cause) => {
+            skipped.push(Skipped { group: group.id, cause });
+            false
         }
-        match permit(group, &change.drives, &change.acknowledged, &destroyed) {
-            Ok(()) => {
-                leave(group, &change.drives);
-                groups.push(group.id);
-            }
-            Err(cause) => skipped.push(Skipped { group: group.id, cause }),
-        }
-    }
+    };
+    map.groups.update_where(
+        |group| is_written(group) && can_leave(group),
+        |group| {
+            leave(group, &change.drives);
+            groups.push(group.id);
+        },
+    );
     if groups.is_empty() {
         return Err(Refusal::NothingToEvict { drives: change.drives.len(), skipped });
     }

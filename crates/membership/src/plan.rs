@@ -344,9 +344,7 @@ pub fn plan_evacuation(
     seen: &Observations,
 ) -> Result<Vec<BeginRelocation>, Vec<(GroupId, DriveId)>> {
     let mut ahead = map.clone();
-    for drive in ahead.drives.values_mut().filter(|d| drives.contains(&d.id)) {
-        drive.state = DriveState::Draining;
-    }
+    ahead.drives.update_where(|d| drives.contains(&d.id), |d| d.state = DriveState::Draining);
     let (mut moves, mut stuck) = (Vec::new(), Vec::new());
     for group in map.groups.values() {
         let members = group.slots.iter().map(|s| s.drive).filter(|d| drives.contains(d));

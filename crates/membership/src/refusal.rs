@@ -8,7 +8,7 @@ use std::fmt;
 use weft_layout::LayoutError;
 use weft_types::limits::{COPIES_MAX, SESSIONS_MAX};
 use weft_types::{
-    AttachMode, BlockCount, DriveId, Epoch, GroupId, NodeId, PoolId, Role, SessionId, VolumeId,
+    AttachMode, BlockCount, DriveId, Epoch, GroupId, NodeId, PoolId, Protection, Role, SessionId, VolumeId,
 };
 
 /// The kinds of things in a map, for texts.
@@ -175,21 +175,21 @@ pub enum Refusal {
     /// The size is above every limit.
     #[error("a size of {} is more than any volume can have, {}", Size(*size), Size(*limit))]
     TooLarge { size: BlockCount, limit: BlockCount },
-    /// The number of copies is not possible.
-    #[error("{copies} copies: expected 1 to {COPIES_MAX}")]
-    Copies { copies: u8 },
+    /// The protection is not possible.
+    #[error("{protection}: expected 1 to {COPIES_MAX} copies")]
+    Protection { protection: Protection },
     /// The striping or the placement is not possible.
     #[error("the pool cannot hold this layout")]
     Layout(#[source] LayoutError),
     /// The stripe is wider than there are groups.
-    #[error("a stripe of width {width} needs as many groups, pool {pool} has {groups} with {copies} copies")]
-    WiderThanPool { pool: PoolId, width: u32, groups: usize, copies: u8 },
+    #[error("a stripe of width {width} needs as many groups, pool {pool} has {groups} with {protection}")]
+    WiderThanPool { pool: PoolId, width: u32, groups: usize, protection: Protection },
     /// The pool has not enough unpromised space.
     #[error(
-        "pool {pool} has {} free at {copies} copies, {} more are needed",
+        "pool {pool} has {} free at {protection}, {} more are needed",
         Size(*free), Size(*needed)
     )]
-    NoSpace { pool: PoolId, copies: u8, needed: BlockCount, free: BlockCount },
+    NoSpace { pool: PoolId, protection: Protection, needed: BlockCount, free: BlockCount },
     /// The groups in the change are not those that the map can take.
     #[error("the change was planned for another map: {found}")]
     PlannedElsewhere { found: String },
@@ -328,7 +328,7 @@ mod tests {
     fn a_refusal_says_what_was_found_and_what_to_do() {
         let refusal = Refusal::NoSpace {
             pool: PoolId(1),
-            copies: 2,
+            protection: Protection::mirror(2),
             needed: BlockCount(1 << 20),
             free: BlockCount(256),
         };

@@ -7,7 +7,7 @@ use crate::refusal::Kind;
 use crate::{Reason, Refusal};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use weft_types::{DriveId, DriveState, FabricMap, GroupId, Role};
+use weft_types::{DriveId, DriveState, FabricMap, Group, GroupId, Role, Slot};
 
 /// Drives that were out come back as syncing in all their groups.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,18 +30,18 @@ pub(crate) fn rejoin(map: &mut FabricMap, change: &Rejoin) -> Result<Reason, Ref
         }
     }
     let mut groups = Vec::new();
-    for group in map.groups.values_mut() {
-        let back = |role, drive| role == Role::Out && change.drives.contains(&drive);
-        let any = group.slots.iter().any(|s| back(s.role, s.drive));
-        if !any || change.except.contains(&group.id) || group.read_set().next().is_none() {
-            continue;
-        }
-        let epoch = group::next_epoch(group);
-        for slot in group.slots.iter_mut().filter(|s| back(s.role, s.drive)) {
-            group::set_role(slot, Role::Syncing, epoch);
-        }
-        groups.push(group.id);
-    }
+    let is_back = |s: &Slot| s.role == Role::Out && change.drives.contains(&s.drive);
+    let can_take = |g: &Group| !change.except.contains(&g.id) && g.read_set().next().is_some();
+    map.groups.update_where(
+        |group| can_take(group) && group.slots.iter().any(is_back),
+        |group| {
+            let epoch = group::next_epoch(group);
+            for slot in group.slots.iter_mut().filter(|s| is_back(s)) {
+                group::set_role(slot, Role::Syncing, epoch);
+            }
+            groups.push(group.id);
+        },
+    );
     if groups.is_empty() {
         return Err(Refusal::NothingToRejoin { drives: change.drives.len() });
     }

@@ -57,7 +57,7 @@ pub fn plan_resize(
         span_groups: Vec::new(),
     };
     if objects > 0 {
-        let stock = Stock::plan(map, volume.pool, volume.copies, request.domain, absent)?;
+        let stock = Stock::plan(map, volume.pool, volume.protection, request.domain, absent)?;
         let last = volume.spans.last().map(|s| s.groups.as_slice()).unwrap_or_default();
         let offered: BTreeSet<GroupId> = stock.groups.iter().map(|g| g.id).collect();
         let lists_all = last.len() == offered.len().min(SPAN_GROUPS_MAX)
@@ -76,14 +76,14 @@ pub fn plan_resize(
 pub(crate) fn grow(map: &mut FabricMap, change: &GrowVolume) -> Result<Reason, Refusal> {
     check_size(change.size)?;
     let volume = growing(map, change.volume, change.size)?;
-    let (pool, copies, from, first) = (volume.pool, volume.copies, volume.size, covered(volume));
+    let (pool, protection, from, first) = (volume.pool, volume.protection, volume.size, covered(volume));
     let objects = objects_for(&volume.striping, change.size) - first;
     if !volume.thin {
-        check_space(map, pool, copies, change.domain, BlockCount(change.size.0 - from.0))?;
+        check_space(map, pool, protection, change.domain, BlockCount(change.size.0 - from.0))?;
     }
-    add_groups(map, pool, copies, change.domain, &change.new_groups)?;
+    add_groups(map, pool, protection, change.domain, &change.new_groups)?;
     if !change.span_groups.is_empty() {
-        check_span_groups(map, pool, copies, &change.span_groups)?;
+        check_span_groups(map, pool, protection, &change.span_groups)?;
     }
     let volume = map.volumes.get_mut(&change.volume).expect("it was found above");
     volume.size = change.size;

@@ -201,7 +201,7 @@ mod tests {
             name: "v".into(),
             pool: PoolId(1),
             size_bytes: 16 << 30,
-            copies: 2,
+            protection: weft_types::Protection::mirror(2),
             striping: None,
             domain: FailureDomain::Node,
             thin: true,

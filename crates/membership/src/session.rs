@@ -137,14 +137,15 @@ pub(crate) fn attached(
 
 /// Ends every open session of the volume, and says which.
 pub(crate) fn end_sessions(map: &mut FabricMap, volume: VolumeId) -> Vec<SessionId> {
-    let open = |s: &&mut Session| s.volume == volume && s.state == SessionState::Open;
-    (map.sessions.values_mut())
-        .filter(open)
-        .map(|session| {
+    let mut ended = Vec::new();
+    map.sessions.update_where(
+        |s| s.volume == volume && s.state == SessionState::Open,
+        |session| {
             session.state = SessionState::Over;
-            session.id
-        })
-        .collect()
+            ended.push(session.id);
+        },
+    );
+    ended
 }
 
 /// The slot that belongs to the session's number, or the next free one. Session numbers only rise, so a slot comes

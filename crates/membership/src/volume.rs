@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::{FailureDomain, GroupLoad, LayoutError};
 use weft_layout::{default_striping, groups_wanted, objects_for, place, span_groups, validate};
-use weft_types::limits::{COPIES_MAX, SPAN_GROUPS_MAX};
+use weft_types::limits::SPAN_GROUPS_MAX;
 use weft_types::{
     BLOCK_SIZE, BlockCount, DriveId, DriveState, Epoch, FabricMap, Generation, Group, GroupId, ObjectSpan,
-    PoolId, Role, Slot, Striping, Volume, VolumeId, VolumeState,
+    PoolId, Protection, Role, Slot, Striping, Volume, VolumeId, VolumeState,
 };
 
 /// Blocks of the largest volume: its size in bytes is a signed 64-bit number everywhere in Linux (`loff_t`).
@@ -29,8 +29,8 @@ pub struct VolumeRequest {
     pub pool: PoolId,
     /// Its size in bytes: a multiple of 4096 above 0.
     pub size_bytes: u64,
-    /// Copies of each block: 1 to [`COPIES_MAX`].
-    pub copies: u8,
+    /// How its data is protected.
+    pub protection: Protection,
     /// How its addresses become objects; `None` for the default.
     pub striping: Option<Striping>,
     /// What must not hold two copies.
@@ -51,8 +51,8 @@ pub struct CreateVolume {
     pub pool: PoolId,
     /// Its size.
     pub size: BlockCount,
-    /// Copies of each block.
-    pub copies: u8,
+    /// How its data is protected.
+    pub protection: Protection,
     /// How its addresses become objects.
     pub striping: Striping,
     /// What must not hold two copies.
@@ -79,8 +79,8 @@ pub struct NewGroup {
 
 /// Decides a new volume: how it is striped, which groups are made, and which it uses.
 ///
-/// Groups are made where the pool has fewer than its drives deserve: all of them for its first volume with so many
-/// copies, and further ones after drives were added. No group is made on a drive in `absent`, the drives that do
+/// Groups are made where the pool has fewer than its drives deserve: all of them for its first volume with this
+/// protection, and further ones after drives were added. No group is made on a drive in `absent`, the drives that do
 /// not serve at the moment.
 ///
 /// # Errors
@@ -92,16 +92,16 @@ pub fn plan_volume(
     absent: &BTreeSet<DriveId>,
 ) -> Result<Change, Refusal> {
     let size = size_in_blocks(request.size_bytes)?;
-    check_request(map, &request.name, request.pool, request.copies)?;
-    let stock = Stock::plan(map, request.pool, request.copies, request.domain, absent)?;
+    check_request(map, &request.name, request.pool, request.protection)?;
+    let stock = Stock::plan(map, request.pool, request.protection, request.domain, absent)?;
     let striping = request.striping.unwrap_or_else(|| default_striping(stock.groups.len()));
-    check_striping(&striping, request.pool, request.copies, stock.groups.len())?;
+    check_striping(&striping, request.pool, request.protection, stock.groups.len())?;
     let span_groups = stock.choose(objects_for(&striping, size));
     let change = CreateVolume {
         name: request.name.clone(),
         pool: request.pool,
         size,
-        copies: request.copies,
+        protection: request.protection,
         striping,
         domain: request.domain,
         thin: request.thin,
@@ -115,14 +115,14 @@ pub fn plan_volume(
 }
 
 pub(crate) fn create(map: &mut FabricMap, change: &CreateVolume) -> Result<Reason, Refusal> {
-    check_request(map, &change.name, change.pool, change.copies)?;
+    check_request(map, &change.name, change.pool, change.protection)?;
     check_size(change.size)?;
     if !change.thin {
-        check_space(map, change.pool, change.copies, change.domain, change.size)?;
+        check_space(map, change.pool, change.protection, change.domain, change.size)?;
     }
-    add_groups(map, change.pool, change.copies, change.domain, &change.new_groups)?;
-    check_span_groups(map, change.pool, change.copies, &change.span_groups)?;
-    check_striping(&change.striping, change.pool, change.copies, change.span_groups.len())?;
+    add_groups(map, change.pool, change.protection, change.domain, &change.new_groups)?;
+    check_span_groups(map, change.pool, change.protection, &change.span_groups)?;
+    check_striping(&change.striping, change.pool, change.protection, change.span_groups.len())?;
     let span = ObjectSpan {
         first: 0,
         count: objects_for(&change.striping, change.size),
@@ -134,7 +134,7 @@ pub(crate) fn create(map: &mut FabricMap, change: &CreateVolume) -> Result<Reaso
         name: change.name.clone(),
         pool: change.pool,
         size: change.size,
-        copies: change.copies,
+        protection: change.protection,
         striping: change.striping,
         spans: vec![span],
         generation: Generation(1),
@@ -159,11 +159,11 @@ impl Stock {
     pub(crate) fn plan(
         map: &FabricMap,
         pool: PoolId,
-        copies: u8,
+        protection: Protection,
         domain: FailureDomain,
         absent: &BTreeSet<DriveId>,
     ) -> Result<Self, Refusal> {
-        let same = |g: &&Group| g.pool == pool && map.copies_of(g) == usize::from(copies);
+        let same = |g: &&Group| g.pool == pool && map.copies_of(g) == protection.members();
         let existing: Vec<&Group> = map.groups.values().filter(same).collect();
         let offered = |g: &&&Group| is_offered(map, g, domain);
         let loads = loads(map);
@@ -173,9 +173,9 @@ impl Stock {
             .map(|g| GroupLoad { id: g.id, drives: drives_of(g), load: load(g.id) })
             .collect();
         let candidates = candidates(map, pool, absent);
-        let missing = groups_wanted(candidates.len(), usize::from(copies)).saturating_sub(groups.len());
+        let missing = groups_wanted(candidates.len(), protection.members()).saturating_sub(groups.len());
         let members: Vec<Vec<DriveId>> = existing.iter().map(|g| drives_of(g)).collect();
-        let new = match place(&candidates, &members, usize::from(copies), missing, domain) {
+        let new = match place(&candidates, &members, protection.members(), missing, domain) {
             Ok(new) => new,
             // While too few nodes are there, a volume can still use the groups that exist.
             Err(LayoutError::TooFewDrives { .. } | LayoutError::TooFewNodes { .. }) if !groups.is_empty() => {
@@ -187,7 +187,7 @@ impl Stock {
             (map.next_id..).zip(new).map(|(id, drives)| NewGroup { id: GroupId(id), drives }).collect();
         groups.extend(new_groups.iter().map(|g| GroupLoad { id: g.id, drives: g.drives.clone(), load: 0 }));
         if groups.is_empty() {
-            let (copies, drives) = (usize::from(copies), candidates.len());
+            let (copies, drives) = (protection.members(), candidates.len());
             return Err(Refusal::Layout(LayoutError::TooFewDrives { copies, drives }));
         }
         Ok(Stock { new_groups, groups })
@@ -244,7 +244,7 @@ pub(crate) fn check_size(size: BlockCount) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_request(map: &FabricMap, name: &str, pool: PoolId, copies: u8) -> Result<(), Refusal> {
+fn check_request(map: &FabricMap, name: &str, pool: PoolId, protection: Protection) -> Result<(), Refusal> {
     validate_name(name).map_err(|fault| Refusal::Name {
         kind: Kind::Volume,
         name: name.to_owned(),
@@ -256,16 +256,21 @@ fn check_request(map: &FabricMap, name: &str, pool: PoolId, copies: u8) -> Resul
     if !map.pools.contains_key(&pool) {
         return Err(Refusal::Unknown { kind: Kind::Pool, id: pool.to_string() });
     }
-    if copies == 0 || usize::from(copies) > COPIES_MAX {
-        return Err(Refusal::Copies { copies });
+    if !protection.is_valid() {
+        return Err(Refusal::Protection { protection });
     }
     Ok(())
 }
 
-fn check_striping(striping: &Striping, pool: PoolId, copies: u8, groups: usize) -> Result<(), Refusal> {
+fn check_striping(
+    striping: &Striping,
+    pool: PoolId,
+    protection: Protection,
+    groups: usize,
+) -> Result<(), Refusal> {
     validate(striping).map_err(Refusal::Layout)?;
     if striping.width as usize > groups {
-        return Err(Refusal::WiderThanPool { pool, width: striping.width, groups, copies });
+        return Err(Refusal::WiderThanPool { pool, width: striping.width, groups, protection });
     }
     Ok(())
 }
@@ -274,13 +279,13 @@ fn check_striping(striping: &Striping, pool: PoolId, copies: u8, groups: usize) 
 pub(crate) fn check_space(
     map: &FabricMap,
     pool: PoolId,
-    copies: u8,
+    protection: Protection,
     domain: FailureDomain,
     needed: BlockCount,
 ) -> Result<(), Refusal> {
-    let free = free_blocks(map, pool, copies, domain);
+    let free = free_blocks(map, pool, protection, domain);
     if needed > free {
-        return Err(Refusal::NoSpace { pool, copies, needed, free });
+        return Err(Refusal::NoSpace { pool, protection, needed, free });
     }
     Ok(())
 }
@@ -289,7 +294,7 @@ pub(crate) fn check_space(
 pub(crate) fn add_groups(
     map: &mut FabricMap,
     pool: PoolId,
-    copies: u8,
+    protection: Protection,
     domain: FailureDomain,
     new_groups: &[NewGroup],
 ) -> Result<(), Refusal> {
@@ -308,8 +313,12 @@ pub(crate) fn add_groups(
         }
         let distinct = new.drives.iter().collect::<BTreeSet<_>>().len();
         let apart = if domain == FailureDomain::Node { nodes.len() } else { distinct };
-        if new.drives.len() != usize::from(copies) || distinct != new.drives.len() || apart != distinct {
-            return elsewhere(format!("group {} has no {copies} drives apart by {domain}", new.id));
+        if new.drives.len() != protection.members() || distinct != new.drives.len() || apart != distinct {
+            return elsewhere(format!(
+                "group {} has no {} drives apart by {domain}",
+                new.id,
+                protection.members()
+            ));
         }
         let epoch = Epoch(1);
         let slot = |&drive: &DriveId| Slot { drive, role: Role::InSync, since: epoch };
@@ -323,7 +332,7 @@ pub(crate) fn add_groups(
 pub(crate) fn check_span_groups(
     map: &FabricMap,
     pool: PoolId,
-    copies: u8,
+    protection: Protection,
     groups: &[GroupId],
 ) -> Result<(), Refusal> {
     let elsewhere = |found: String| Err(Refusal::PlannedElsewhere { found });
@@ -335,8 +344,8 @@ pub(crate) fn check_span_groups(
     }
     for id in groups {
         match map.groups.get(id) {
-            Some(g) if g.pool == pool && map.copies_of(g) == usize::from(copies) => {}
-            _ => return elsewhere(format!("{id} is no group of pool {pool} with {copies} copies")),
+            Some(g) if g.pool == pool && map.copies_of(g) == protection.members() => {}
+            _ => return elsewhere(format!("{id} is no group of pool {pool} with {protection}")),
         }
     }
     Ok(())

@@ -26,7 +26,7 @@ fn sound_map() -> FabricMap {
         name: "v".into(),
         pool,
         size_bytes: 1 << 30,
-        copies: 2,
+        protection: weft_types::Protection::mirror(2),
         striping: None,
         domain: FailureDomain::Node,
         thin: false,
@@ -43,15 +43,18 @@ fn sound_map() -> FabricMap {
 }
 
 fn group(map: &mut FabricMap) -> &mut Group {
-    map.groups.values_mut().next().expect("a group")
+    let first = *map.groups.keys().next().expect("a group");
+    map.groups.get_mut(&first).expect("a group")
 }
 
 fn volume(map: &mut FabricMap) -> &mut Volume {
-    map.volumes.values_mut().next().expect("a volume")
+    let first = *map.volumes.keys().next().expect("a volume");
+    map.volumes.get_mut(&first).expect("a volume")
 }
 
 fn session(map: &mut FabricMap) -> &mut Session {
-    map.sessions.values_mut().next().expect("a session")
+    let first = *map.sessions.keys().next().expect("a session");
+    map.sessions.get_mut(&first).expect("a session")
 }
 
 #[test]
@@ -66,22 +69,22 @@ fn a_broken_map_is_noticed() {
         ("1 copies in pool", |m| group(m).slots.truncate(1)),
         ("no drive", |m| drop(m.drives.remove(&DriveId(2)))),
         ("no pool p1", |m| m.pools.clear()),
-        ("no node", |m| drop(m.nodes.pop_last())),
+        ("no node", |m| m.nodes.clear()),
         ("is not below the next number", |m| m.next_id = 5),
         ("is under the number", |m| group(m).id = GroupId(1)),
-        ("two nodes are named", |m| m.nodes.values_mut().for_each(|n| n.name = "x".into())),
+        ("two nodes are named", |m| m.nodes.update_each(|n| n.name = "x".into())),
         ("breaks the rule", |m| volume(m).name = "a/b".into()),
-        ("two nodes listen", |m| m.nodes.values_mut().for_each(|n| n.addr = "h:1".into())),
-        ("has the address", |m| m.nodes.values_mut().for_each(|n| n.addr.clear())),
+        ("two nodes listen", |m| m.nodes.update_each(|n| n.addr = "h:1".into())),
+        ("has the address", |m| m.nodes.update_each(|n| n.addr.clear())),
         ("the spans cover 16 objects, the size needs 20", |m| volume(m).size.0 += 1),
         ("expected 0", |m| volume(m).spans[0].first = 4),
         ("no whole rows", |m| volume(m).spans[0].count = 15),
         ("lists 0 groups", |m| volume(m).spans[0].groups.clear()),
         ("no group g999", |m| volume(m).spans[0].groups[0] = GroupId(999)),
-        ("2 copies in pool", |m| volume(m).copies = 3),
+        ("2 copies in pool", |m| volume(m).protection = weft_types::Protection::mirror(3)),
         ("stripe width of 0", |m| volume(m).striping.width = 0),
         ("slot 0 is nobody's", |m| session(m).slot = SessionSlot(0)),
-        ("is taken twice", |m| m.sessions.values_mut().for_each(|s| s.slot = SessionSlot(9))),
+        ("is taken twice", |m| m.sessions.update_each(|s| s.slot = SessionSlot(9))),
         ("targets refuse below", |m| volume(m).generation = Generation(2)),
         ("open together", |m| session(m).mode = AttachMode::Exclusive),
         ("being deleted", |m| volume(m).state = VolumeState::Deleting),
@@ -132,7 +135,7 @@ fn a_forbidden_step_is_noticed() {
             step(m, None, Role::Syncing);
             group(m).slots[1].role = Role::Out;
         }),
-        ("the group is gone", |m| drop(m.groups.pop_first())),
+        ("the group is gone", |m| m.groups.clear()),
         ("slots became", |m| group(m).slots.truncate(1)),
         ("the next number fell", |m| m.next_id -= 1),
         ("is given again", |m| {

@@ -250,7 +250,7 @@ fn request(name: &str, size_bytes: u64, copies: u8) -> VolumeRequest {
         name: name.into(),
         pool: POOL,
         size_bytes,
-        copies,
+        protection: weft_types::Protection::mirror(copies),
         striping: None,
         domain: FailureDomain::Node,
         thin: false,

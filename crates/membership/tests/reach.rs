@@ -72,7 +72,7 @@ impl Scene {
                 name: format!("v{id}"),
                 pool: PoolId(1),
                 size: BlockCount(1024),
-                copies: 2,
+                protection: weft_types::Protection::mirror(2),
                 striping: Striping { unit_blocks: 16, width: 1, object_blocks: 1024 },
                 spans,
                 generation: Generation(1),

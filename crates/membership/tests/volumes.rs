@@ -51,7 +51,7 @@ fn request(name: &str, size_bytes: u64, copies: u8) -> VolumeRequest {
         name: name.into(),
         pool: POOL,
         size_bytes,
-        copies,
+        protection: weft_types::Protection::mirror(copies),
         striping: None,
         domain: FailureDomain::Node,
         thin: false,
@@ -178,7 +178,10 @@ fn bad_requests_are_refused_with_their_figures() {
 #[test]
 fn space_is_promised_once_and_thin_volumes_may_exceed_it() {
     let mut map = fabric(3);
-    let free = |map: &FabricMap, copies| free_blocks(map, POOL, copies, FailureDomain::Node).0 * 4096 / GIB;
+    let free = |map: &FabricMap, copies| {
+        let protection = weft_types::Protection::mirror(copies);
+        free_blocks(map, POOL, protection, FailureDomain::Node).0 * 4096 / GIB
+    };
     assert_eq!((free(&map, 1), free(&map, 2), free(&map, 3)), (30, 15, 10));
     create(&mut map, &request("a", 9 * GIB, 2));
     assert_eq!((free(&map, 1), free(&map, 2), free(&map, 3)), (12, 6, 4));

@@ -10,7 +10,7 @@ use weft_metrics::{ManagerView, manager_page, node_page, reference};
 use weft_rt::{Addr, Buf, BufMut, Listener, Stream, block_on, spawn};
 use weft_types::{
     CapacityLevel, DriveId, FabricId, FabricMap, GroupId, InterfaceLoad, Latencies, MapVersion, MeterReading,
-    PoolId, ProcessLoad, Role, VolumeId, VolumeLoad,
+    PoolId, ProcessLoad, Role, Table, VolumeId, VolumeLoad,
 };
 use weft_wire::control::{DriveStatus, TargetStatus};
 use weft_wire::load::{DriveLoad, TargetLoad};
@@ -130,7 +130,7 @@ fn manager() -> String {
         resyncs: vec![],
         scrub: None,
     };
-    let map = FabricMap { drives: BTreeMap::new(), ..FabricMap::empty(FabricId(1)) };
+    let map = FabricMap { drives: Table::new(), ..FabricMap::empty(FabricId(1)) };
     let scrub = ScrubInfo {
         every_ms: None,
         next: None,

@@ -598,7 +598,7 @@ impl Bed {
         let request = ApiRequest::VolumeCreate {
             name: name.into(),
             size_bytes,
-            copies,
+            protection: weft_types::Protection::mirror(copies),
             pool: None,
             stripe_unit_bytes: Some(16 << 10),
             width: Some(width),

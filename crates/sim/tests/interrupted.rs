@@ -27,7 +27,7 @@ fn create(name: &str) -> ApiRequest {
     ApiRequest::VolumeCreate {
         name: name.into(),
         size_bytes: 4 << 20,
-        copies: 2,
+        protection: weft_types::Protection::mirror(2),
         pool: None,
         stripe_unit_bytes: Some(16 << 10),
         width: Some(2),

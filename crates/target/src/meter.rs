@@ -233,7 +233,7 @@ mod tests {
             name: "v".into(),
             pool: PoolId(1),
             size: BlockCount(1),
-            copies: 1,
+            protection: weft_types::Protection::mirror(1),
             striping: Striping { unit_blocks: 1, width: 1, object_blocks: 1 },
             spans: vec![],
             generation: Generation(1),

@@ -12,7 +12,9 @@ pub mod limits;
 mod load;
 mod map;
 mod object;
+mod protection;
 mod scrub;
+mod table;
 mod version;
 
 pub use block::{BLOCK_SIZE, BlockCount, BlockRange, ChunkIndex, Lba, SECTOR_SIZE};
@@ -27,5 +29,7 @@ pub use map::{
     Relocation, Role, Session, SessionState, Slot, Striping, Volume, VolumeState,
 };
 pub use object::{ObjectId, ObjectRange, Owner};
+pub use protection::Protection;
 pub use scrub::{SCRUB_EVERY_MS, ScrubFindingKind, ScrubPlan, ScrubRecord};
+pub use table::{Key, Table, TableChange};
 pub use version::{Epoch, SessionSlot, Version};

@@ -5,11 +5,13 @@
 use crate::{
     BlockCount, CapacityLevels, DriveId, Epoch, FabricId, Generation, GroupId, NodeId, PoolId, SessionId,
 };
-use crate::{ScrubPlan, SessionSlot, VolumeId};
+use crate::{Protection, ScrubPlan, SessionSlot, Table, VolumeId};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
+
+mod v1;
 
 /// The version of the whole document; every commit raises it by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -35,23 +37,23 @@ pub struct FabricMap {
     /// Times that all members must agree on.
     pub durations: Durations,
     /// The machines.
-    pub nodes: BTreeMap<NodeId, Node>,
+    pub nodes: Table<NodeId, Node>,
     /// The drives, also those that are lost but still listed by a group.
-    pub drives: BTreeMap<DriveId, Drive>,
+    pub drives: Table<DriveId, Drive>,
     /// Drives that were taken out for good. Formatted anew, a drive has a new identity.
     #[serde(default)]
     pub removed_drives: BTreeSet<DriveId>,
     /// The sets of drives that volumes draw from.
-    pub pools: BTreeMap<PoolId, Pool>,
+    pub pools: Table<PoolId, Pool>,
     /// The sets of drives that hold the same data.
-    pub groups: BTreeMap<GroupId, Group>,
+    pub groups: Table<GroupId, Group>,
     /// Members that are passing to another drive, at most one per group: such a group has one slot more.
     #[serde(default)]
-    pub relocations: BTreeMap<GroupId, Relocation>,
+    pub relocations: Table<GroupId, Relocation>,
     /// The volumes.
-    pub volumes: BTreeMap<VolumeId, Volume>,
+    pub volumes: Table<VolumeId, Volume>,
     /// The sessions that are open, or over and not yet swept everywhere.
-    pub sessions: BTreeMap<SessionId, Session>,
+    pub sessions: Table<SessionId, Session>,
     /// When groups are scrubbed, and how that ended last. Left out while nobody has scrubbed anything.
     #[serde(default, skip_serializing_if = "ScrubPlan::is_default")]
     pub scrub: ScrubPlan,
@@ -77,14 +79,14 @@ impl FabricMap {
             fabric,
             version: MapVersion(1),
             durations: Durations::default(),
-            nodes: BTreeMap::new(),
-            drives: BTreeMap::new(),
+            nodes: Table::new(),
+            drives: Table::new(),
             removed_drives: BTreeSet::new(),
-            pools: BTreeMap::new(),
-            groups: BTreeMap::new(),
-            relocations: BTreeMap::new(),
-            volumes: BTreeMap::new(),
-            sessions: BTreeMap::new(),
+            pools: Table::new(),
+            groups: Table::new(),
+            relocations: Table::new(),
+            volumes: Table::new(),
+            sessions: Table::new(),
             scrub: ScrubPlan::default(),
             capacity: CapacityLevels::default(),
             next_id: 1,
@@ -376,7 +378,7 @@ pub enum VolumeState {
 
 /// A named, sized address space mapped onto objects by its layout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(from = "v1::Volume", into = "v1::Volume")]
 pub struct Volume {
     /// The volume's number.
     pub id: VolumeId,
@@ -386,8 +388,8 @@ pub struct Volume {
     pub pool: PoolId,
     /// Its size.
     pub size: BlockCount,
-    /// Copies of each block: 1 to [`crate::limits::COPIES_MAX`].
-    pub copies: u8,
+    /// How its data is protected against the loss of drives.
+    pub protection: Protection,
     /// How its addresses become objects.
     pub striping: Striping,
     /// Which groups hold its objects; spans are contiguous from object 0 and cover the size.

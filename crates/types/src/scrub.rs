@@ -1,9 +1,9 @@
 //! When each group's data is read and verified as a whole, and how that ended last: the part of the fabric map that
 //! a scrub's schedule lives by. It decides nothing: `weft-membership` says what is due.
 
-use crate::GroupId;
+use crate::{GroupId, Table};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// How often everything is scrubbed unless told otherwise: a week, as is usual. Drives that rot do it over months,
 /// and a second copy must not rot before the first is found.
@@ -24,7 +24,7 @@ pub struct ScrubPlan {
     pub wanted: BTreeSet<GroupId>,
     /// How the last complete scrub of each group ended.
     #[serde(default)]
-    pub done: BTreeMap<GroupId, ScrubRecord>,
+    pub done: Table<GroupId, ScrubRecord>,
 }
 
 impl Default for ScrubPlan {
@@ -33,7 +33,7 @@ impl Default for ScrubPlan {
             every_ms: Some(SCRUB_EVERY_MS),
             rests_until_ms: 0,
             wanted: BTreeSet::new(),
-            done: BTreeMap::new(),
+            done: Table::new(),
         }
     }
 }

@@ -544,7 +544,7 @@ pub fn decode_map(bytes: &[u8]) -> Result<FabricMap, crate::DecodeError> {
         )));
     }
     let map = map.map_err(document)?;
-    match map.volumes.keys().next_back() {
+    match map.volumes.last_key_value().map(|(id, _)| *id) {
         Some(last) if last.0 > ObjectId::VOLUME_MAX => Err(crate::DecodeError::Document(format!(
             "volume {last} has a number that no object can name: the highest is {}",
             ObjectId::VOLUME_MAX

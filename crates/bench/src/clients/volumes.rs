@@ -89,7 +89,7 @@ async fn make(
         let request = ApiRequest::VolumeCreate {
             name: name.clone(),
             size_bytes: bytes,
-            copies: COPIES,
+            protection: weft_types::Protection::mirror(COPIES),
             pool: None,
             stripe_unit_bytes: None,
             width: None,

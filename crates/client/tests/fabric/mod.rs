@@ -67,7 +67,7 @@ fn map(members: usize) -> FabricMap {
         name: "v".into(),
         pool: PoolId(1),
         size: BlockCount(4 * 16_384),
-        copies: members as u8,
+        protection: weft_types::Protection::of_members(members),
         striping: Striping { unit_blocks: 16_384, width: 1, object_blocks: 16_384 },
         spans: vec![ObjectSpan { first: 0, count: 4, groups: vec![GROUP] }],
         generation: Generation(1),

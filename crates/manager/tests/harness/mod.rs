@@ -629,7 +629,7 @@ pub fn volume_of(name: &str, copies: u8) -> ApiRequest {
     ApiRequest::VolumeCreate {
         name: name.into(),
         size_bytes: 64 << 20,
-        copies,
+        protection: weft_types::Protection::mirror(copies),
         pool: None,
         stripe_unit_bytes: None,
         width: None,

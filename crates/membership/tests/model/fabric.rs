@@ -187,7 +187,7 @@ impl World {
             name: "v".into(),
             pool,
             size: BlockCount(1024),
-            copies: scope.groups[0].len() as u8,
+            protection: weft_types::Protection::of_members(scope.groups[0].len()),
             striping: Striping { unit_blocks: 16, width: 1, object_blocks: 1024 },
             domain: FailureDomain::Node,
             thin: false,
@@ -694,9 +694,10 @@ impl World {
 
     /// The map that a manager without one of the rules of the changes would commit.
     fn break_rules(&self, old: &FabricMap, mut next: FabricMap, change: &Change) -> FabricMap {
-        for (id, group) in &mut next.groups {
+        next.groups.update_each(|group| {
+            let id = group.id;
             for slot in &mut group.slots {
-                let was = old.groups[id].slot_of(slot.drive).map(|s| s.role);
+                let was = old.groups[&id].slot_of(slot.drive).map(|s| s.role);
                 let is_back = was == Some(Role::Out) && slot.role == Role::Syncing;
                 if is_back && self.scope.is_broken(Broken::RejoinInSync) {
                     slot.role = Role::InSync;
@@ -705,7 +706,7 @@ impl World {
                     (slot.role, slot.since) = (Role::Out, group.epoch);
                 }
             }
-        }
+        });
         next
     }
 

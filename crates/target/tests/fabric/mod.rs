@@ -338,7 +338,7 @@ fn first_map(n: usize, last: Role) -> FabricMap {
         name: "v".into(),
         pool: PoolId(1),
         size: BlockCount(16_384),
-        copies: n as u8,
+        protection: weft_types::Protection::of_members(n),
         striping: Striping { unit_blocks: 16, width: 1, object_blocks: 16_384 },
         spans: vec![ObjectSpan { first: 0, count: 1, groups: vec![GROUP] }],
         generation: Generation(1),

@@ -1,13 +1,13 @@
 //! Values that the cases are made of: no field has a default, and no two fields the same value where that can be.
 
 use crate::{covers, variants};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use weft_types::{
     AttachMode, BlockCount, BlockRange, CapacityLevels, Drive, DriveId, DriveState, Durations, Epoch,
     FabricId, FabricMap, Generation, Group, GroupId, InterfaceLoad, Latencies, MapVersion, MeterReading,
     Node, NodeId, ObjectId, ObjectSpan, Owner, Pool, PoolId, ProcessLoad, Relocation, Role, ScrubFindingKind,
-    ScrubPlan, ScrubRecord, Session, SessionId, SessionSlot, SessionState, Slot, Striping, Version, Volume,
-    VolumeId, VolumeState,
+    ScrubPlan, ScrubRecord, Session, SessionId, SessionSlot, SessionState, Slot, Striping, Table, Version,
+    Volume, VolumeId, VolumeState,
 };
 
 variants!(Role { InSync, Syncing, Out });
@@ -68,7 +68,7 @@ pub fn sessions() -> Vec<Session> {
     all
 }
 
-fn drives() -> BTreeMap<DriveId, Drive> {
+fn drives() -> Table<DriveId, Drive> {
     let states = [DriveState::Active, DriveState::Draining, DriveState::Failed, DriveState::Destroyed];
     covers(&states);
     let drive = |(n, state): (u128, DriveState)| Drive {
@@ -82,7 +82,7 @@ fn drives() -> BTreeMap<DriveId, Drive> {
     (1..).zip(states).map(drive).map(|drive| (drive.id, drive)).collect()
 }
 
-fn volumes() -> BTreeMap<VolumeId, Volume> {
+fn volumes() -> Table<VolumeId, Volume> {
     let states = [VolumeState::Ready, VolumeState::Deleting];
     covers(&states);
     let volume = |(id, state): (u64, VolumeState)| Volume {
@@ -90,7 +90,7 @@ fn volumes() -> BTreeMap<VolumeId, Volume> {
         name: format!("data-{id}"),
         pool: PoolId(4),
         size: BlockCount(40_000),
-        copies: 3,
+        protection: weft_types::Protection::mirror(3),
         striping: Striping { unit_blocks: 64, width: 1, object_blocks: 16_384 },
         spans: vec![ObjectSpan { first: 0, count: 3, groups: vec![GroupId(11)] }],
         generation: Generation(3),
@@ -122,19 +122,19 @@ pub fn map() -> FabricMap {
             session_ms: 30_000,
             rebuild_after_ms: 600_000,
         },
-        nodes: BTreeMap::from([(node.id, node)]),
+        nodes: Table::from([(node.id, node)]),
         drives: drives(),
         removed_drives: BTreeSet::from([drive(9)]),
-        pools: BTreeMap::from([(PoolId(4), Pool { id: PoolId(4), name: "default".into() })]),
-        groups: BTreeMap::from([(GroupId(11), group())]),
-        relocations: BTreeMap::from([(GroupId(11), Relocation { from: drive(1), to: drive(2) })]),
+        pools: Table::from([(PoolId(4), Pool { id: PoolId(4), name: "default".into() })]),
+        groups: Table::from([(GroupId(11), group())]),
+        relocations: Table::from([(GroupId(11), Relocation { from: drive(1), to: drive(2) })]),
         volumes: volumes(),
         sessions: sessions().into_iter().map(|session| (session.id, session)).collect(),
         scrub: ScrubPlan {
             every_ms: Some(86_400_000),
             rests_until_ms: 1_700_000_000_002,
             wanted: BTreeSet::from([GroupId(11)]),
-            done: BTreeMap::from([(GroupId(11), record)]),
+            done: Table::from([(GroupId(11), record)]),
         },
         capacity: CapacityLevels { warning_percent: 70, critical_percent: 85 },
         next_id: 33,
