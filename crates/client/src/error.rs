@@ -29,19 +29,22 @@ pub enum ClientError {
         /// The name asked for.
         name: String,
     },
-    /// Another client attached the volume exclusively, or it was deleted: this attach is over for good.
-    #[error(
-        "this attach of volume '{volume}' was ended by a newer exclusive attach, or the volume was deleted"
-    )]
+    /// The volume has a newer generation, or is gone: targets refuse all requests of this attach, for good. Another client
+    /// attached exclusively, the volume was deleted, or the fabric's map was recovered.
+    #[error("this attach of volume '{volume}' is over: {why}")]
     Fenced {
         /// The volume's name.
         volume: String,
+        /// What ended it: the manager's words, or what is possible while the manager has not answered.
+        why: String,
     },
-    /// The session was out of touch for too long and is over; attach again.
-    #[error("the session on volume '{volume}' is over: it was out of touch for too long, or was detached")]
+    /// The session is over; attach again.
+    #[error("the session on volume '{volume}' is over: {why}")]
     SessionOver {
         /// The volume's name.
         volume: String,
+        /// What ended it: the manager's words, or what is possible while the manager has not answered.
+        why: String,
     },
     /// The drives of a group are full. Nothing was written; discard or delete something, or add drives.
     #[error("the drives of group {group} are full")]

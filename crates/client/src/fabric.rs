@@ -246,6 +246,13 @@ impl Shared {
         Ok(slot.clone())
     }
 
+    /// A drive with its node, for people.
+    pub(crate) fn drive_in_words(&self, id: DriveId) -> String {
+        let map = self.map.borrow();
+        let node = map.drives.get(&id).and_then(|drive| map.nodes.get(&drive.node));
+        node.map_or_else(|| id.to_string(), |node| format!("{id} of node '{}'", node.name))
+    }
+
     /// Which of these drives to ask first, of which all hold the same: one that can be reached through shared memory,
     /// `chosen` of them by number, as long as there are some.
     pub(crate) fn nearest(&self, drives: &[DriveId], chosen: usize) -> usize {
@@ -295,6 +302,17 @@ impl Shared {
                 .map(|answer| (answer, frame.body))
                 .map_err(|e| Asked::Answered(Status::Failed, e.to_string())),
             status => Err(Asked::Answered(status, String::from_utf8_lossy(&frame.head).into_owned())),
+        }
+    }
+
+    /// Why a session is over, as the manager says; asks until it does.
+    pub(crate) async fn why_over(&self, session: SessionId, pause: Duration) -> String {
+        loop {
+            let asked = self.ask_manager(&ManagerRequest::Touch { sessions: vec![session] }).await;
+            if let Err(Asked::Answered(Status::SessionOver, why)) = asked {
+                return why;
+            }
+            sleep(pause).await;
         }
     }
 

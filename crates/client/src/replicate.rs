@@ -15,8 +15,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::{Either, join_all, race};
-use weft_rt::{Buf, Frame, Instant, Mutation, Sleep, mutated, now, random_below, sleep, sleep_until, spawn};
-use weft_types::limits::REQUEST_BLOCKS_MAX;
+use weft_rt::{Buf, Frame, Instant, Mutation, Sleep, mutated, now, random_below, sleep, sleep_until};
+use weft_rt::{slow_request, spawn};
+use weft_types::limits::{REQUEST_BLOCKS_MAX, REQUEST_WAITS_MAX};
 use weft_types::{BLOCK_SIZE, BlockRange, DriveId, Group, GroupId, Lba, ObjectId, Version, with_causes};
 use weft_wire::data::{Content, DataRequest, Extent, Purpose, ReadAnswer, Verdict, WriteAnswer, is_intact};
 use weft_wire::newest::{Newest, newest_runs};
@@ -524,7 +525,12 @@ impl Session {
             };
             let ask = Ask::read(Kind::Read, at, Purpose::Client);
             let end = match members[..] {
-                [alone] => self.request(&entry, alone, &ask).await?,
+                [alone] => {
+                    let begun = now();
+                    let end = self.request(&entry, alone, &ask).await?;
+                    self.note_wait(at, alone, begun);
+                    end
+                }
                 _ => {
                     let preferred = match attempts {
                         0 => self.fabric.nearest(&members, chosen),
@@ -591,6 +597,7 @@ impl Session {
     ) -> Result<Attempt, ClientError> {
         type Running<'f> = Pin<Box<dyn Future<Output = Result<Attempt, ClientError>> + 'f>>;
         mark(Path::ReadElsewhere);
+        let begun = now();
         self.note_trouble(ask.at.group, &format!("drive {} takes long to answer", members[preferred]));
         let order: Vec<usize> = (0..members.len()).map(|i| (preferred + i) % members.len()).collect();
         let sent: Vec<Cell<Option<Instant>>> = members.iter().map(|_| Cell::new(None)).collect();
@@ -619,6 +626,10 @@ impl Session {
             });
             let Some((at, end)) = ended.await else { continue };
             let (i, _) = running.swap_remove(at);
+            // Those that have not answered by now made the request late; also the one that the next epoch left behind.
+            let is_answer = matches!(end, Ok(Attempt::Answer(_)));
+            let silent = running.iter().map(|(i, _)| *i).chain((!is_answer).then_some(i));
+            silent.for_each(|i| self.note_wait(ask.at, members[i], begun));
             match end {
                 Ok(Attempt::Trouble(text)) if !running.is_empty() => {
                     self.note_trouble(ask.at.group, &text);
@@ -817,9 +828,9 @@ impl Session {
         drive: DriveId,
         ask: &Ask<'_>,
     ) -> Result<Attempt, ClientError> {
-        let mut pause = RETRY_FIRST;
+        let (mut pause, begun) = (RETRY_FIRST, now());
         let is_write = ask.trail.is_some() && ask.purpose == Purpose::Client;
-        loop {
+        let end = loop {
             match self.request(entry, drive, ask).await? {
                 Attempt::Trouble(text) if is_write && mutated(Mutation::SilenceIsAnAnswer) => {
                     return Ok(Attempt::Trouble(text));
@@ -829,16 +840,18 @@ impl Session {
                     // Another replica may have it: this one has to take it when its clock has come so far.
                     self.note_trouble(ask.at.group, &format!("the clock of drive {drive} is far behind"));
                 }
-                end => return Ok(end),
+                end => break end,
             }
             if ask.may_be_dropped() {
-                return Ok(Attempt::Changed);
+                break Attempt::Changed;
             }
             if let Either::Right(()) = race(sleep(pause), self.fabric.epoch_changed(entry)).await {
-                return Ok(Attempt::Changed);
+                break Attempt::Changed;
             }
             pause = (pause * 2).min(RETRY_LONGEST);
-        }
+        };
+        self.note_wait(ask.at, drive, begun);
+        Ok(end)
     }
 
     /// Sends one request to one replica once. The request is given up when the group's epoch changes.
@@ -932,6 +945,24 @@ impl Session {
 
     fn is_full(&self, drive: DriveId) -> bool {
         self.full.borrow().get(&drive).is_some_and(|until| now() < *until)
+    }
+
+    /// Notes for the log that a request has waited for this drive since then, if that is what made it slow: of several, the
+    /// one that it has waited for longest.
+    fn note_wait(&self, at: Where, drive: DriveId, since: Instant) {
+        let waited = since.elapsed();
+        if waited < slow_request() {
+            return;
+        }
+        let mut waits = self.waits.borrow_mut();
+        let longest = waits.entry(at.request).or_insert((drive, waited));
+        if longest.1 < waited {
+            *longest = (drive, waited);
+        }
+        // Requests that nobody waits for any more tell nothing, and leave theirs behind.
+        if waits.len() > REQUEST_WAITS_MAX {
+            waits.pop_first();
+        }
     }
 
     fn note_trouble(&self, group: GroupId, text: &str) {

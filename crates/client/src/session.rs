@@ -9,7 +9,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::{Notify, join_all};
-use weft_rt::{Instant, LogQuota, Mutation, mutated, now, sleep, sleep_until, spawn};
+use weft_rt::{Instant, LogQuota, Mutation, mutated, now, sleep, sleep_until, spawn, timeout};
 use weft_types::limits::{GIVEN_UP_BYTES_MAX, WATERMARK_LAG_MAX};
 use weft_types::{AttachMode, DriveId, Generation, GroupId, SessionId, SessionSlot, Version, VolumeId};
 use weft_wire::Kind;
@@ -27,11 +27,32 @@ const WATERMARK_RETRY: Duration = Duration::from_secs(1);
 /// reach their refusals, so that a lower one is the highest again.
 const AHEAD_PAUSE: Duration = Duration::from_millis(20);
 
+/// How long the manager is asked why a session is over: it knows at once if it can be reached.
+const WHY_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long to wait before it is asked again: it may not have answered, or have restarted.
+const WHY_RETRY: Duration = Duration::from_millis(200);
+
 /// Why a session is of no further use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Fenced,
     Over,
+    /// By this client itself.
+    Detached,
+}
+
+impl Ended {
+    /// What may have ended it, where the manager has not said so.
+    fn guess(self) -> &'static str {
+        match self {
+            Ended::Fenced => {
+                "another client attached the volume exclusively, the volume was deleted, or the fabric's map was recovered"
+            }
+            Ended::Over => "its client was out of touch for too long, or somebody ended it",
+            Ended::Detached => "it was detached",
+        }
+    }
 }
 
 /// The versions of one session in one group.
@@ -82,12 +103,20 @@ pub(crate) struct Session {
     given_up: RefCell<BTreeMap<u64, (GroupId, u64)>>,
     given_up_bytes: Cell<u64>,
     ended: Cell<Option<Ended>>,
+    /// Why, in the manager's words; none if it has not answered in time.
+    why: RefCell<Option<String>>,
+    /// Whether the manager is being asked for them.
+    asks_why: Cell<bool>,
+    /// Whether this client ends it itself, and so need not ask why.
+    pub(crate) is_detaching: Cell<bool>,
     /// A watermark moved, or the session ended.
     moved: Notify,
     telling: Cell<bool>,
     telling_again: Cell<bool>,
     /// Drives that refused a write for want of space, and until when they are asked first.
     pub(crate) full: RefCell<BTreeMap<DriveId, Instant>>,
+    /// The drive that a slow request has waited for, and how long, by the number of the request.
+    pub(crate) waits: RefCell<BTreeMap<u32, (DriveId, Duration)>>,
     /// What the last attempt in a group met, for people.
     pub(crate) trouble: RefCell<BTreeMap<GroupId, String>>,
     this: Weak<Session>,
@@ -118,10 +147,14 @@ impl Session {
             given_up: RefCell::default(),
             given_up_bytes: Cell::new(0),
             ended: Cell::new(None),
+            why: RefCell::default(),
+            asks_why: Cell::new(false),
+            is_detaching: Cell::new(false),
             moved: Notify::default(),
             telling: Cell::new(false),
             telling_again: Cell::new(false),
             full: RefCell::default(),
+            waits: RefCell::default(),
             trouble: RefCell::default(),
             this: this.clone(),
         })
@@ -129,12 +162,45 @@ impl Session {
 
     /// Fails if the session is of no further use.
     pub(crate) fn check(&self) -> Result<(), ClientError> {
-        let volume = || self.volume_name.clone();
-        match self.ended.get() {
-            None => Ok(()),
-            Some(Ended::Fenced) => Err(ClientError::Fenced { volume: volume() }),
-            Some(Ended::Over) => Err(ClientError::SessionOver { volume: volume() }),
+        self.ended.get().map_or(Ok(()), |ended| Err(self.over(ended)))
+    }
+
+    /// The volume is not there for this attach.
+    pub(crate) fn fenced(&self) -> ClientError {
+        self.over(self.ended.get().unwrap_or(Ended::Fenced))
+    }
+
+    fn over(&self, ended: Ended) -> ClientError {
+        let volume = self.volume_name.clone();
+        let why = self.why.borrow().clone().unwrap_or_else(|| ended.guess().to_owned());
+        match ended {
+            Ended::Fenced => ClientError::Fenced { volume, why },
+            Ended::Over | Ended::Detached => ClientError::SessionOver { volume, why },
         }
+    }
+
+    /// Why the session is over, once the manager has said so or has not for [`WHY_PATIENCE`]; none if it is not over.
+    pub(crate) async fn why_over(&self) -> Option<ClientError> {
+        loop {
+            let moved = self.moved.notified();
+            let ended = self.ended.get()?;
+            if !self.asks_why.get() {
+                return Some(self.over(ended));
+            }
+            moved.await;
+        }
+    }
+
+    /// Asks the manager why the session is over: a target only says that it is.
+    fn ask_why(&self) {
+        let Some(session) = self.this.upgrade() else { return };
+        self.asks_why.set(true);
+        spawn(async move {
+            let answer = timeout(WHY_PATIENCE, session.fabric.why_over(session.id, WHY_RETRY)).await;
+            *session.why.borrow_mut() = answer.ok();
+            session.asks_why.set(false);
+            session.moved.notify_all();
+        });
     }
 
     /// The number of a new request, for logs. It is never 0.
@@ -149,6 +215,9 @@ impl Session {
         if self.ended.get().is_none() {
             tracing::info!(session = %self.id, volume = self.volume_name, ?why, "session ends");
             self.ended.set(Some(why));
+            if !self.is_detaching.get() {
+                self.ask_why();
+            }
         }
         self.moved.notify_all();
         self.fabric.changed.notify_all();

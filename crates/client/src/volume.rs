@@ -227,6 +227,12 @@ impl Volume {
         self.0.session.check()
     }
 
+    /// Why this attach is over, in the manager's words if it answers within two seconds. None if it is not over, as far as
+    /// this client knows.
+    pub async fn why_over(&self) -> Option<ClientError> {
+        self.0.session.why_over().await
+    }
+
     /// Which parts of a range hold data, cautiously: what a write in flight may have filled counts as data.
     ///
     /// # Errors
@@ -271,9 +277,10 @@ impl Volume {
         }
         let session = &self.0.session;
         session.tell_watermarks().await;
+        session.is_detaching.set(true);
         // Unreachable, the manager finds out when the session expires.
         let _ = session.fabric.ask_manager(&ManagerRequest::Detach { session: session.id }).await;
-        session.end(Ended::Over);
+        session.end(Ended::Detached);
     }
 
     fn begin(&self) -> InFlight<'_> {
@@ -461,6 +468,7 @@ impl Volume {
         let request_id = RequestId { session: session.id, number };
         let (volume, took_ms) = (&session.volume_name, took.as_millis() as u64);
         let epoch = session.fabric.entry(group).map(|entry| entry.epoch.0);
+        let waited_for = session.waits.borrow_mut().remove(&number);
         match error {
             Some(ClientError::Fenced { .. } | ClientError::SessionOver { .. }) => {}
             Some(error) if session.failed_told.allows() => {
@@ -471,10 +479,15 @@ impl Volume {
                 );
             }
             None if session.slow_told.allows() => {
+                // What went wrong last in the group may have been another drive's, and no fault: it is only worth telling
+                // where the request waited for no drive in particular.
                 let last_trouble = session.trouble.borrow().get(&group).cloned();
+                let last_trouble = last_trouble.filter(|_| waited_for.is_none());
+                let waited_ms = waited_for.map(|(_, waited)| waited.as_millis() as u64);
+                let waited_for = waited_for.map(|(drive, _)| session.fabric.drive_in_words(drive));
                 tracing::warn!(
-                    %request_id, what, volume, %group, epoch, %object, %range, took_ms, last_trouble,
-                    "request was slow"
+                    %request_id, what, volume, %group, epoch, %object, %range, took_ms, waited_for, waited_ms,
+                    last_trouble, "request was slow"
                 );
             }
             _ => {}
@@ -487,7 +500,7 @@ impl Volume {
             Some(volume) => Ok(volume.striping),
             None => {
                 self.0.session.end(Ended::Fenced);
-                Err(ClientError::Fenced { volume: self.name().to_owned() })
+                Err(self.0.session.fenced())
             }
         }
     }
@@ -502,7 +515,7 @@ impl Volume {
                 let request = self.0.session.number_request();
                 Ok(Where { group, object, range: part.range, request })
             }
-            None => Err(ClientError::Fenced { volume: self.name().to_owned() }),
+            None => Err(self.0.session.fenced()),
         }
     }
 }

@@ -5,10 +5,11 @@
 
 use crate::describe::{bytes, raw_bytes};
 use crate::manager::{Manager, State, wall_clock_ms};
+use crate::operate::refused;
 use crate::status::Usage;
 use std::collections::BTreeMap;
-use weft_api::{Advice, DriveFill, Severity, Timestamp, Trouble, TroubleKind};
-use weft_membership::Size;
+use weft_api::{Advice, ApiError, DriveFill, Severity, Timestamp, Trouble, TroubleKind};
+use weft_membership::{Refusal, Size};
 use weft_types::limits::REQUEST_BLOCKS_MAX;
 use weft_types::{BLOCK_SIZE, BlockCount, CapacityLevel, Drive, DriveState, FabricMap, Pool, PoolId, Volume};
 use weft_wire::control::DriveStatus;
@@ -149,6 +150,26 @@ pub(crate) fn advice(level: CapacityLevel) -> Vec<Advice> {
 }
 
 impl Manager {
+    /// A refusal to make or grow a volume. Where there is no room to promise, also what the drives have free: promises,
+    /// which thin volumes may make beyond it, are another thing than data.
+    pub(crate) fn refused_for_room(&self, map: &FabricMap, refusal: Refusal) -> ApiError {
+        let pool = if let Refusal::NoSpace { pool, .. } = &refusal { Some(*pool) } else { None };
+        let mut error = refused(map, refusal);
+        let state = self.state.borrow();
+        let known = state.usage.as_ref().zip(pool);
+        let free = known.map(|((_, usage), pool)| {
+            let active = map.drives.values().filter(|d| d.pool == pool && d.state == DriveState::Active);
+            active.filter_map(|d| usage.drive(d.id)?.free_bytes).fold(0, u64::saturating_add)
+        });
+        if let Some(free) = free.filter(|free| *free > 0) {
+            error.message.push_str(&format!(
+                " (its drives have {} free for all copies: promised to volumes, and not written yet)",
+                size(free)
+            ));
+        }
+        error
+    }
+
     /// What whoever has just made or grown a volume should know of its pool.
     pub(crate) fn warnings_about(&self, map: &FabricMap, volume: &Volume) -> Vec<String> {
         let Some(pool) = map.pools.get(&volume.pool) else { return Vec::new() };

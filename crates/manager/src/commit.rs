@@ -3,6 +3,7 @@
 //! A commit is one step without waiting: apply, compare-and-swap, take over, tell. It never retries: after a store
 //! error nobody knows which map is the true one, so the manager stops.
 
+use crate::ended::ended_by;
 use crate::error::CommitError;
 use crate::event::{Subjects, as_stored};
 use crate::manager::{Manager, wall_clock_ms};
@@ -25,7 +26,13 @@ impl Manager {
         let old = self.map();
         let (next, reason) = apply(&old, change)?;
         let (what, about) = (name_of(change), Subjects::of(&reason, &old, &next));
-        self.commit_map(next, &what, reason.to_string(), about)?;
+        let ended = ended_by(&reason, self.actor().as_deref(), &old, &next);
+        let mut why = reason.to_string();
+        if let (Reason::SessionOver { .. }, [(_, cause)]) = (&reason, &ended[..]) {
+            why.push_str(&format!(": {cause}"));
+        }
+        self.commit_map(next, &what, why, about)?;
+        self.state.borrow_mut().ended.note(ended);
         match &reason {
             Reason::Promoted { .. } => mark(Path::Promoted),
             Reason::Evicted { .. } => mark(Path::Evicted),

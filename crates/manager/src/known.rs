@@ -31,6 +31,9 @@ struct Mark {
     ended: String,
     /// What it is about, for people.
     text: String,
+    /// How many groups it concerned when that was told last.
+    #[serde(default)]
+    groups: usize,
 }
 
 /// The document that is kept.
@@ -99,8 +102,11 @@ impl KnownTroubles {
             let since_ms = old.since.get(&key).copied().unwrap_or(trouble.since.as_millis());
             self.memory.since.insert(key.clone(), since_ms);
             let Some((began, ended)) = names(trouble) else { continue };
-            let mark = Mark { ended: ended.to_owned(), text: trouble.what.clone() };
-            if !old.marks.contains_key(&key) {
+            let groups = trouble.groups;
+            let mark = Mark { ended: ended.to_owned(), text: trouble.what.clone(), groups };
+            // More data that is unavailable is as much news as the first.
+            let is_more = |mark: &Mark| trouble.kind == TroubleKind::DataUnavailable && mark.groups < groups;
+            if old.marks.get(&key).is_none_or(is_more) {
                 told.push(Told { what: began.to_owned(), why: why(trouble), about: about(trouble) });
             }
             self.memory.marks.insert(key, mark);
@@ -134,6 +140,10 @@ impl KnownTroubles {
 /// By what a trouble is known again.
 fn key(trouble: &Trouble) -> String {
     let mut key = trouble.kind.name().to_owned();
+    if trouble.kind == TroubleKind::DataUnavailable {
+        // One for the whole fabric, also when it comes to concern further drives.
+        return key;
+    }
     key.extend(trouble.node.iter().map(|node| format!(" node={node}")));
     key.extend(trouble.drive.iter().map(|drive| format!(" drive={drive}")));
     key.extend(trouble.pool.iter().map(|pool| format!(" pool={pool}")));

@@ -12,6 +12,7 @@ mod check;
 mod commit;
 mod describe;
 mod embedded;
+mod ended;
 mod error;
 mod evacuate;
 mod event;

@@ -56,7 +56,8 @@ impl Manager {
                 volumes.iter().flat_map(|v| v.spans.iter().flat_map(|s| s.groups.iter().copied())).collect()
             }
         };
-        self.check_are_lost(&map, &asked, &destroyed, &older, wish.accept_data_loss)?;
+        let of_names = (&wish.names[..], &asked);
+        self.check_are_lost(&map, of_names, &destroyed, &older, wish.accept_data_loss)?;
         let gone: BTreeSet<DriveId> = destroyed.union(&older).copied().collect();
         let lost: Vec<&Group> = lost_groups(&map, &gone).collect();
         check_named(&map, &lost, &volumes)?;
@@ -75,7 +76,7 @@ impl Manager {
         }
         // Again, and from here on to the commit nothing happens beside: while the others were looked at, a target may
         // have come back with the very drive, serve it and have acknowledged writes, all without a new map.
-        self.check_are_lost(&map, &asked, &destroyed, &older, wish.accept_data_loss)?;
+        self.check_are_lost(&map, of_names, &destroyed, &older, wish.accept_data_loss)?;
         check_all()?;
         let holdings = holdings_of(&counted);
         let survivors = self.survivors(&map, &lost, &destroyed, &older, &counted, &holdings)?;
@@ -112,14 +113,14 @@ impl Manager {
     fn check_are_lost(
         &self,
         map: &FabricMap,
-        groups: &BTreeSet<GroupId>,
+        (names, groups): (&[String], &BTreeSet<GroupId>),
         destroyed: &BTreeSet<DriveId>,
         older: &BTreeSet<DriveId>,
         accept: bool,
     ) -> Result<(), ApiError> {
         let state = self.state.borrow();
-        let mut waiting: BTreeMap<DriveId, usize> = BTreeMap::new();
-        let mut lost = 0;
+        let mut absent: BTreeSet<DriveId> = BTreeSet::new();
+        let (mut waiting, mut lost) = (0, 0);
         for group in groups.iter().filter_map(|g| map.groups.get(g)).filter(|g| state.good_copies(g) == 0) {
             let is_gone = |d: &DriveId| {
                 let declared = map.drives.get(d).is_none_or(|d| d.state == DriveState::Destroyed);
@@ -127,22 +128,11 @@ impl Manager {
             };
             let holders: Vec<DriveId> = group.read_set().filter(|d| !is_gone(d)).collect();
             lost += usize::from(holders.is_empty());
-            holders.into_iter().for_each(|d| *waiting.entry(d).or_default() += 1);
+            waiting += usize::from(!holders.is_empty());
+            absent.extend(holders);
         }
-        if let Some(groups) = waiting.values().max() {
-            let held: Vec<String> = waiting.keys().map(|d| describe_drive(map, *d)).collect();
-            let text = format!(
-                "the last up-to-date copy of {} is on drives that do not answer: {}",
-                count(*groups, "group"),
-                held.join(", ")
-            );
-            let named: Vec<String> = waiting.keys().map(|d| state.how_to_name(*d)).collect();
-            let hint = format!(
-                "bring them back: nothing is lost then. Only if they are gone for good, look at what would be lost with \
-                 --accept-data-loss --dry-run {}",
-                named.join(" ")
-            );
-            return Err(ApiError::new(ErrorCode::Refused, text).with_hint(hint));
+        if waiting > 0 {
+            return Err(state.only_if_gone(names, waiting, &absent, (destroyed, older)));
         }
         if lost == 0 {
             let text =
@@ -280,6 +270,42 @@ impl Manager {
 }
 
 impl State {
+    /// Says that groups wait for drives, and what to say if these and all that were named are gone for good: the command
+    /// names every volume that loses data with them, because one that leaves some out is refused.
+    fn only_if_gone(
+        &self,
+        names: &[String],
+        groups: usize,
+        absent: &BTreeSet<DriveId>,
+        (destroyed, older): (&BTreeSet<DriveId>, &BTreeSet<DriveId>),
+    ) -> ApiError {
+        let map = &self.map;
+        let gone: BTreeSet<DriveId> = absent.union(destroyed).chain(older).copied().collect();
+        let lost: Vec<&Group> = lost_groups(map, &gone).collect();
+        let mut volumes: Vec<&str> = names.iter().map(String::as_str).collect();
+        let others: Vec<&str> = losers(map, &lost).filter(|name| !volumes.contains(name)).collect();
+        volumes.extend(&others);
+        let held: Vec<String> = absent.iter().map(|d| describe_drive(map, *d)).collect();
+        let mut text = format!(
+            "the last up-to-date copy of {} is on drives that do not answer: {}",
+            count(groups, "group"),
+            held.join(", ")
+        );
+        if !others.is_empty() {
+            text.push_str(&format!("; other volumes have data there as well: {}", others.join(", ")));
+        }
+        let said = destroyed.iter().map(|d| format!("--destroyed {d}"));
+        let said = said.chain(older.iter().map(|d| format!("--older {d}")));
+        let named: Vec<String> = said.chain(absent.iter().map(|d| self.how_to_name(*d))).collect();
+        let volumes: String = volumes.iter().map(|name| format!(" {name}")).collect();
+        let hint = format!(
+            "bring them back: nothing is lost then. Only if they are gone for good, look at what would be lost: `weft volume \
+             repair{volumes} --accept-data-loss --dry-run {}`",
+            named.join(" ")
+        );
+        ApiError::new(ErrorCode::Refused, text).with_hint(hint)
+    }
+
     /// Refuses to take a drive for destroyed that is in service, or could be.
     fn check_is_gone(
         &self,
@@ -372,12 +398,16 @@ fn whole_drives(map: &FabricMap, texts: &[String]) -> Result<BTreeSet<DriveId>, 
     texts.iter().map(whole).collect()
 }
 
+/// The volumes that lose something with these groups, by name.
+fn losers<'a>(map: &'a FabricMap, lost: &[&Group]) -> impl Iterator<Item = &'a str> {
+    let ready = map.volumes.values().filter(|v| v.state == VolumeState::Ready);
+    let losers = ready.filter(|v| lost.iter().any(|g| uses(v, g.id)));
+    losers.map(|v| v.name.as_str())
+}
+
 /// Every volume that loses something must have been named.
 fn check_named(map: &FabricMap, lost: &[&Group], named: &[&Volume]) -> Result<(), ApiError> {
-    let touched = map.volumes.values().filter(|v| v.state == VolumeState::Ready);
-    let mut touched = touched.filter(|v| lost.iter().any(|g| uses(v, g.id)));
-    let others: Vec<&str> =
-        touched.by_ref().filter(|v| !named.iter().any(|n| n.id == v.id)).map(|v| v.name.as_str()).collect();
+    let others: Vec<&str> = losers(map, lost).filter(|name| !named.iter().any(|n| n.name == *name)).collect();
     if others.is_empty() {
         return Ok(());
     }

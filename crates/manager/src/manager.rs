@@ -3,6 +3,7 @@
 //! It owns start-up and the main loop: observe, decide, commit, and let background work begin. What the work is,
 //! is in the files beside it. Nothing here waits while it holds state: every commit is one step.
 
+use crate::ended::EndedSessions;
 use crate::error::ManagerError;
 use crate::event::{Events, Subjects};
 use crate::known::KnownTroubles;
@@ -57,6 +58,8 @@ pub(crate) struct State {
     pub(crate) members: BTreeMap<NodeId, Member>,
     /// When each open session was last heard of; the manager's start for those not named.
     pub(crate) touched: BTreeMap<SessionId, Instant>,
+    /// Why the sessions that ended last are over.
+    pub(crate) ended: EndedSessions,
     /// Replicas that say they have verified everything, with the stint.
     pub(crate) verified: BTreeMap<(GroupId, DriveId), Epoch>,
     /// Per drive the newest commit that its target has said to be durable: what the drive must still have when it
@@ -128,6 +131,7 @@ impl Manager {
             map: Rc::new(map),
             members,
             touched: BTreeMap::new(),
+            ended: EndedSessions::default(),
             verified: BTreeMap::new(),
             commits: read_commits(journal.commits.as_deref()),
             commits_kept: (started, false),

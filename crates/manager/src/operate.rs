@@ -217,7 +217,7 @@ impl Manager {
             created_ms: wall_clock_ms(),
         };
         let absent = self.absent_drives();
-        let mut change = plan_volume(&map, &request, &absent).map_err(|r| refused(&map, r))?;
+        let mut change = plan_volume(&map, &request, &absent).map_err(|r| self.refused_for_room(&map, r))?;
         if wish.stripe_unit_bytes.is_some() || wish.width.is_some() {
             // The default depends on the groups that the plan has found; what was named replaces its part.
             let Change::CreateVolume(planned) = &change else { unreachable!("a planned volume is one") };
@@ -227,7 +227,7 @@ impl Manager {
                 width: wish.width.unwrap_or(planned.striping.width),
                 object_blocks: planned.striping.object_blocks,
             });
-            change = plan_volume(&map, &request, &absent).map_err(|r| refused(&map, r))?;
+            change = plan_volume(&map, &request, &absent).map_err(|r| self.refused_for_room(&map, r))?;
         }
         let map = self.carry_out(&change, dry_run)?;
         let volume = find_volume(&map, &wish.name)?;
@@ -243,7 +243,7 @@ impl Manager {
             Ok(change) => self.carry_out(&change, dry_run)?,
             // Said again after a lost answer: it is done.
             Err(Refusal::SameSize { .. }) => map.clone(),
-            Err(refusal) => return Err(refused(&map, refusal)),
+            Err(refusal) => return Err(self.refused_for_room(&map, refusal)),
         };
         let volume = find_volume(&map, name)?;
         let warnings = self.warnings_about(&map, volume);

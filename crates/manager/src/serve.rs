@@ -19,6 +19,9 @@ use weft_wire::{Kind, Status};
 /// connection is noticed before a person wonders.
 const WATCH_MAX: Duration = Duration::from_secs(10);
 
+/// Sessions of one client of which the reasons why they are over fit into one answer.
+const ENDED_NAMED: usize = 8;
+
 /// What goes back: the typed answer, and the map where one belongs to it.
 type Reply = Result<(ManagerAnswer, Option<Buf>), Denied>;
 
@@ -131,16 +134,24 @@ impl Manager {
         }
     }
 
-    /// Notes that clients are alive. Tells a client none of whose sessions is open any more.
+    /// Notes that clients are alive. Tells a client none of whose sessions is open any more, and why: of one, the reason
+    /// alone; of several, each with its number.
     fn touch(&self, sessions: &[weft_types::SessionId]) -> Result<(), Denied> {
         let map = self.map();
         let is_open = |id| map.sessions.get(id).is_some_and(|s| s.state == SessionState::Open);
         let open: Vec<_> = sessions.iter().filter(|id| is_open(id)).collect();
         if open.is_empty() && !sessions.is_empty() {
-            return Err(Denied::new(
-                Status::SessionOver,
-                "none of these sessions is open any more: attach anew",
-            ));
+            let state = self.state.borrow();
+            let text = match sessions {
+                [one] => state.why_ended(*one),
+                several => {
+                    let named = several.iter().take(ENDED_NAMED);
+                    let named: Vec<String> =
+                        named.map(|id| format!("session {id}: {}", state.why_ended(*id))).collect();
+                    named.join("; ")
+                }
+            };
+            return Err(Denied::new(Status::SessionOver, text));
         }
         let mut state = self.state.borrow_mut();
         for id in open {

@@ -29,6 +29,9 @@ const RANGES_NAMED: usize = 8;
 /// Drives that are named in one sentence; the others are counted.
 const DRIVES_NAMED: usize = 4;
 
+/// Sets of drives that are named for the groups that wait for them: the pairs of two nodes with two drives each.
+const HOLDERS_NAMED: usize = 4;
+
 /// What a look goes by.
 struct Look<'a> {
     state: &'a State,
@@ -60,7 +63,7 @@ impl State {
         let spans = self.map.volumes.values().flat_map(|v| &v.spans);
         let in_use = spans.flat_map(|s| &s.groups).copied().collect();
         let look = Look { state: self, usage, seen: self.observations(started), started, in_use };
-        let mut troubles = look.unavailable();
+        let mut troubles = Vec::from_iter(look.unavailable());
         troubles.extend(look.unreadable());
         troubles.extend(self.map.nodes.values().filter_map(|node| look.node(node)));
         troubles.extend(self.map.drives.values().filter_map(|drive| look.drive(drive)));
@@ -136,52 +139,85 @@ impl Look<'_> {
         volumes
     }
 
-    /// Groups without a copy that serves, by the drives whose return brings them back.
-    fn unavailable(&self) -> Vec<Trouble> {
+    /// Groups without a copy that serves, with the drives whose return brings them back. One trouble for all: every two
+    /// drives that are away at the same time may have groups of their own, and the advice is the same.
+    fn unavailable(&self) -> Option<Trouble> {
         let state = self.state;
         let lost = self.groups(|g| state.good_copies(g) == 0);
-        let mut by_holders: BTreeMap<Vec<DriveId>, BTreeSet<GroupId>> = BTreeMap::new();
+        if lost.is_empty() {
+            return None;
+        }
+        let mut by_holders: BTreeMap<Vec<DriveId>, usize> = BTreeMap::new();
         for group in lost.iter().filter_map(|g| state.map.groups.get(g)) {
             let mut holders: Vec<DriveId> = group.read_set().collect();
             holders.sort();
-            by_holders.entry(holders).or_default().insert(group.id);
+            *by_holders.entry(holders).or_default() += 1;
         }
-        by_holders.into_iter().map(|(holders, groups)| self.unavailable_without(&holders, &groups)).collect()
-    }
-
-    fn unavailable_without(&self, holders: &[DriveId], groups: &BTreeSet<GroupId>) -> Trouble {
-        let count = count(groups.len(), "group");
-        let have = if groups.len() == 1 { "has" } else { "have" };
+        let have = if lost.len() == 1 { "has" } else { "have" };
         let what = format!(
-            "{count} {have} no up-to-date copy that answers: what lies there can be neither read nor written, \
-             everything else is served"
+            "{} {have} no up-to-date copy that answers: what lies there can be neither read nor written, everything else \
+             is served",
+            count(lost.len(), "group")
         );
         let mut trouble = self.trouble(TroubleKind::DataUnavailable, Severity::Unavailable, what);
-        trouble.groups = groups.len();
-        trouble.volumes = self.volumes(groups, RANGES_NAMED);
-        let named: Vec<String> = holders.iter().take(DRIVES_NAMED).map(|d| self.drive_in_words(*d)).collect();
-        let verb =
-            if holders.len() == 1 { "the last up-to-date copies are on" } else { "all copies were on" };
-        let rest = holders.len().saturating_sub(DRIVES_NAMED);
-        let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
-        trouble.doing.push(Doing {
-            what: format!(
-                "{verb} {}{rest}: the data comes back with any of them, and only so",
+        trouble.groups = lost.len();
+        trouble.volumes = self.volumes(&lost, RANGES_NAMED);
+        let holders: BTreeSet<DriveId> = by_holders.keys().flatten().copied().collect();
+        trouble.drive = holders.first().copied().filter(|_| holders.len() == 1);
+        let nodes: BTreeSet<String> = holders.iter().map(|d| self.node_name(*d)).collect();
+        trouble.node = nodes.first().cloned().filter(|_| nodes.len() == 1);
+        trouble.doing = self.waits_for_holders(by_holders);
+        let holders: Vec<DriveId> = holders.into_iter().collect();
+        trouble.advice = self.advice_for_holders(&holders, &trouble.volumes);
+        Some(trouble)
+    }
+
+    /// What brings unavailable groups back: the sets of drives with the most groups are named, the others counted.
+    fn waits_for_holders(&self, by_holders: BTreeMap<Vec<DriveId>, usize>) -> Vec<Doing> {
+        let mut sets: Vec<(Vec<DriveId>, usize)> = by_holders.into_iter().collect();
+        sets.sort_by_key(|(_, groups)| std::cmp::Reverse(*groups));
+        let rest = sets.split_off(sets.len().min(HOLDERS_NAMED));
+        let waits = |what, groups| {
+            let waits_for = Some(WaitsFor::LastCopy);
+            Doing { what, groups, waits_for, wait_ms: None, progress: None }
+        };
+        let in_words = |(holders, groups): &(Vec<DriveId>, usize)| {
+            let named: Vec<String> =
+                holders.iter().take(DRIVES_NAMED).map(|d| self.drive_in_words(*d)).collect();
+            let (verb, back) = match holders.len() {
+                1 => ("the last up-to-date copy is on", "with it"),
+                _ => ("all copies were on", "with any of them"),
+            };
+            let more = match holders.len().saturating_sub(DRIVES_NAMED) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let count = count(*groups, "group");
+            waits(
+                format!(
+                    "{count}: {verb} {}{more}: the data comes back {back}, and only so",
+                    named.join(", ")
+                ),
+                *groups,
+            )
+        };
+        let mut doing: Vec<Doing> = sets.iter().map(in_words).collect();
+        if !rest.is_empty() {
+            let groups = rest.iter().map(|(_, groups)| groups).sum();
+            let drives: BTreeSet<DriveId> = rest.iter().flat_map(|(holders, _)| holders).copied().collect();
+            let named: Vec<String> = drives.iter().take(DRIVES_NAMED).map(|d| d.short()).collect();
+            let more = match drives.len().saturating_sub(DRIVES_NAMED) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let text = format!(
+                "{}: on further sets of drives, of {}{more}",
+                count(groups, "group"),
                 named.join(", ")
-            ),
-            groups: groups.len(),
-            waits_for: Some(WaitsFor::LastCopy),
-            wait_ms: None,
-            progress: None,
-        });
-        if let [only] = holders {
-            trouble.drive = Some(*only);
+            );
+            doing.push(waits(text, groups));
         }
-        trouble.node = Some(holders.iter().map(|d| self.node_name(*d)).collect::<BTreeSet<_>>())
-            .filter(|nodes| nodes.len() == 1)
-            .and_then(|nodes| nodes.into_iter().next());
-        trouble.advice = self.advice_for_holders(holders, &trouble.volumes);
-        trouble
+        doing
     }
 
     /// The drive, its node, and why it does not serve.
@@ -475,17 +511,46 @@ impl Look<'_> {
         for node in self.state.map.nodes.values() {
             let Some(member) = self.state.members.get(&node.id) else { continue };
             for (drive, text) in &member.refused {
-                let what = format!("node '{}' has a drive that it must not serve: {text}", node.name);
-                let mut trouble = self.trouble(TroubleKind::DriveRefused, Severity::Degraded, what);
-                (trouble.node, trouble.drive) = (Some(node.name.clone()), Some(*drive));
-                trouble.advice = vec![Advice::plain(
-                    "take one of the two away: the copy, or the drive itself on the node that it has left; then \
-                     restart that target",
-                )];
-                troubles.push(trouble);
+                troubles.push(self.refused_drive(node, *drive, text));
             }
         }
         troubles
+    }
+
+    /// A drive that a node must not serve. What was removed or given up is missed by nobody: only the list of the node's
+    /// drives is not as it should be.
+    fn refused_drive(&self, node: &Node, drive: DriveId, text: &str) -> Trouble {
+        let map = &self.state.map;
+        let is_removed = map.removed_drives.contains(&drive);
+        let is_destroyed = map.drives.get(&drive).is_some_and(|d| d.state == DriveState::Destroyed);
+        let is_older = self.state.members.get(&node.id).is_some_and(|m| m.older.contains(&drive));
+        let (severity, what) = match is_removed {
+            true => {
+                (Severity::Notice, format!("node '{}' still lists a drive that is gone: {text}", node.name))
+            }
+            false => {
+                let what = format!("node '{}' has a drive that it must not serve: {text}", node.name);
+                (Severity::Degraded, what)
+            }
+        };
+        let mut trouble = self.trouble(TroubleKind::DriveRefused, severity, what);
+        (trouble.node, trouble.drive) = (Some(node.name.clone()), Some(drive));
+        let advice = if is_removed || is_destroyed {
+            format!(
+                "take it out of the list of node '{}' (WEFT_DRIVES in /etc/weft/node.env, or --drive of `weft node run`), \
+                 and restart its target",
+                node.name
+            )
+        } else if is_older {
+            "wait: where other copies are up to date, it joins again by itself, as one that is behind"
+                .to_owned()
+        } else {
+            "take one of the two away: the copy, or the drive itself on the node that it has left; then restart that \
+             target"
+                .to_owned()
+        };
+        trouble.advice = vec![Advice::plain(advice)];
+        trouble
     }
 
     /// Groups that are served with fewer copies than they should have.
@@ -495,14 +560,11 @@ impl Look<'_> {
         let is_short = |g: &Group| (1..map.copies_of(g)).contains(&state.good_copies(g));
         let groups = self.groups(is_short);
         let listed: Vec<&Group> = groups.iter().filter_map(|g| map.groups.get(g)).collect();
-        let fewest = listed.iter().map(|g| state.good_copies(g)).min()?;
-        let copies = listed.iter().map(|g| map.copies_of(g)).max()?;
-        let (verb, one) = if groups.len() == 1 { ("has", "") } else { ("have", "as few as ") };
-        let warning = if fewest == 1 { ": another loss there makes data unavailable" } else { "" };
-        let what = format!(
-            "{} {verb} {one}{fewest} of {copies} copies that are up to date and answer{warning}",
-            count(groups.len(), "group")
-        );
+        let mut by_copies: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+        for group in &listed {
+            *by_copies.entry((state.good_copies(group), map.copies_of(group))).or_default() += 1;
+        }
+        let what = missing_in_words(&by_copies)?;
         let mut trouble = self.trouble(TroubleKind::CopiesMissing, Severity::Degraded, what);
         trouble.groups = groups.len();
         trouble.volumes = self.volumes(&groups, 0);
@@ -703,6 +765,41 @@ fn pool_of(state: &State, drive: DriveId) -> Option<String> {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Says of how many groups how many copies are there: by copies that are up to date and answer, and copies that there
+/// should be, how many groups have them. None of no group.
+fn missing_in_words(by_copies: &BTreeMap<(usize, usize), usize>) -> Option<String> {
+    let all: usize = by_copies.values().sum();
+    let last: usize = by_copies.iter().filter(|((good, _), _)| *good == 1).map(|(_, groups)| groups).sum();
+    let has = |groups: usize| if groups == 1 { "has" } else { "have" };
+    let mut parts = by_copies.iter().map(|((good, copies), groups)| (good, copies, *groups));
+    let text = match (parts.next()?, by_copies.len()) {
+        ((good, copies, groups), 1) => {
+            let warning = if last > 0 { ": another loss there makes data unavailable" } else { "" };
+            let count = count(groups, "group");
+            format!(
+                "{count} {} {good} of {copies} copies that are up to date and answer{warning}",
+                has(groups)
+            )
+        }
+        (first, _) => {
+            let parts = std::iter::once(first).chain(parts);
+            let parts: Vec<String> = parts
+                .map(|(good, copies, groups)| format!("{groups} {} {good} of {copies}", has(groups)))
+                .collect();
+            let warning = match last {
+                0 => String::new(),
+                last => format!("; another loss makes data of the {last} with one copy unavailable"),
+            };
+            format!(
+                "{} have fewer copies that are up to date and answer than they should: {}{warning}",
+                count(all, "group"),
+                parts.join(", ")
+            )
+        }
+    };
+    Some(text)
 }
 
 /// A number of things, in words.

@@ -176,6 +176,60 @@ fn nothing_is_declared_destroyed_that_serves_or_is_named_by_half() {
     });
 }
 
+/// What a person is told first leads on: the number of groups, and a command that is not refused.
+#[test]
+fn a_loss_is_counted_in_groups_and_its_hint_names_all_volumes_that_lose_data() {
+    Sim::new(12).block_on(async {
+        let service = Service::start().await;
+        let drives: [&[u128]; 3] = [&[1, 11], &[2, 12], &[3]];
+        let targets: Vec<Rc<FakeTarget>> = (1..).zip(drives).map(|(n, d)| FakeTarget::new(n, d)).collect();
+        targets.iter().for_each(|t| drop(t.start()));
+        all_up(&service, &targets).await;
+        for (name, copies) in [("v", 2), ("w", 2), ("x", 3)] {
+            let mut wish = volume_of(name, copies);
+            if let ApiRequest::VolumeCreate { size_bytes, thin, .. } = &mut wish {
+                (*size_bytes, *thin) = (8 << 30, true);
+            }
+            operate(wish).await.unwrap();
+        }
+        all_up(&service, &targets).await;
+        targets[0].kill();
+        targets[1].kill();
+        sleep(ms(10_000)).await;
+        let map = service.map();
+        let dead = [1, 2, 11, 12].map(DriveId);
+        let lost = |name: &str| {
+            let groups = map.volume_named(name).unwrap().spans.iter().flat_map(|s| &s.groups);
+            let groups: std::collections::BTreeSet<_> = groups.collect();
+            groups.into_iter().filter(|g| map.groups[*g].read_set().all(|d| dead.contains(&d))).count()
+        };
+        assert!(lost("v") > 2 && lost("w") > 2 && lost("x") == 0);
+        let ask = ApiRequest::VolumeRepair {
+            names: vec!["v".into()],
+            accept_data_loss: false,
+            destroyed: vec![],
+            older: vec![],
+            dry_run: false,
+        };
+        let error = operate(ask).await.unwrap_err();
+        let count = format!("the last up-to-date copy of {} groups", lost("v"));
+        assert!(error.message.contains(&count), "{error:?}");
+        assert!(error.message.contains("other volumes") && error.message.contains('w'), "{error:?}");
+        let hint = error.hint.unwrap();
+        let command = "weft volume repair v w --accept-data-loss --dry-run";
+        assert!(hint.contains(command), "{hint}");
+        let named: Vec<DriveId> =
+            dead.into_iter().filter(|d| hint.contains(&format!("--destroyed {d}"))).collect();
+        let Ok(ApiAnswer::Loss(info)) = operate(repair(&["v", "w"], &named, true)).await else {
+            panic!(
+                "the command of the hint was refused: {:?}",
+                operate(repair(&["v", "w"], &named, true)).await
+            )
+        };
+        assert_eq!(info.volumes, ["v", "w"]);
+    });
+}
+
 /// What a target says that was stopped in order, over a connection of its own.
 async fn last_word(target: &FakeTarget, node: NodeId, commits: &[(u128, u64)]) -> Result<(), Status> {
     let link = connect(PeerRole::Target(node)).await;

@@ -238,3 +238,70 @@ fn a_watch_brings_the_next_map_at_once_and_is_let_go_after_ten_seconds() {
         assert!(asked.elapsed() < ms(10));
     });
 }
+
+/// What a client hears of a session of its own that is over.
+async fn why_over(session: &Session) -> String {
+    let (status, text) = touch(&[session.id]).await.unwrap_err();
+    assert_eq!(status, Status::SessionOver);
+    text
+}
+
+#[test]
+fn a_client_hears_why_its_session_is_over() {
+    Sim::new(13).block_on(async {
+        let (service, _targets, _) = fabric(2).await;
+        for name in ["v", "w"] {
+            operate(volume_of(name, 2)).await.unwrap();
+        }
+        let by_hand = attach("v", Shared, false).await.unwrap();
+        operate(ApiRequest::SessionEnd { session: by_hand.id.0, dry_run: false }).await.unwrap();
+        let why = why_over(&by_hand).await;
+        assert!(why.contains("test ended it") && why.contains("weft session end"), "{why}");
+
+        let detached = attach("v", Shared, false).await.unwrap();
+        let link = connect(PeerRole::Client).await;
+        ask(&link, &ManagerRequest::Detach { session: detached.id }).await.unwrap();
+        let why = why_over(&detached).await;
+        assert!(why.contains("detached"), "{why}");
+
+        let first = attach("v", Exclusive, false).await.unwrap();
+        let second = attach("v", Exclusive, true).await.unwrap();
+        let why = why_over(&first).await;
+        assert!(why.contains("client test") && why.contains(&second.id.to_string()), "{why}");
+        sleep(ms(40_000)).await;
+        let why = why_over(&second).await;
+        assert!(why.contains("not heard of") && why.contains("30 s"), "{why}");
+        let why = why_over(&first).await;
+        assert!(why.contains("client test"), "it is remembered after the sweep: {why}");
+
+        let deleted = attach("w", Shared, false).await.unwrap();
+        let delete = ApiRequest::VolumeDelete { name: "w".into(), force: true, dry_run: false };
+        operate(delete).await.unwrap();
+        let why = why_over(&deleted).await;
+        assert!(why.contains("volume 'w' was deleted"), "{why}");
+
+        // What only the process before knew, is in the events.
+        service.restart().await;
+        let why = why_over(&first).await;
+        assert!(why.contains("weft events"), "{why}");
+        assert!(events().await.iter().any(|e| e.what == "close-session" && e.why.contains("test ended it")));
+    });
+}
+
+#[test]
+fn a_client_from_before_a_recovery_hears_of_it() {
+    Sim::new(14).block_on(async {
+        let (service, targets, _) = fabric(2).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        let session = attach("v", Shared, false).await.unwrap();
+        all_up(&service, &targets).await;
+        targets.iter().for_each(|t| t.kill());
+        service.kill();
+        let recovered = weft_manager::recover(vec![service.map()], &[]).unwrap().map;
+        let (before, bytes) = (service.map().version, weft_wire::control::encode_map(&recovered));
+        weft_manager::MapStore::commit(&service.store, before, recovered.version, &bytes).unwrap();
+        service.restart().await;
+        let why = why_over(&session).await;
+        assert!(why.contains("recovered") && why.contains("attach"), "{why}");
+    });
+}

@@ -167,6 +167,109 @@ fn what_two_lost_drives_take_away_is_named_exactly() {
     });
 }
 
+/// The groups that volumes have objects in.
+fn in_use(map: &weft_types::FabricMap) -> Vec<&weft_types::Group> {
+    let used: BTreeSet<_> =
+        map.volumes.values().flat_map(|v| v.spans.iter().flat_map(|s| &s.groups)).collect();
+    map.groups.values().filter(|g| used.contains(&g.id)).collect()
+}
+
+/// Nodes 1 and 2 with two drives each, and others with one.
+async fn fabric_of_pairs(nodes: u8) -> (Service, Vec<Rc<FakeTarget>>) {
+    let service = Service::start().await;
+    let drives = |n: u8| match n {
+        1 | 2 => vec![u128::from(n), u128::from(n) + 10],
+        n => vec![u128::from(n)],
+    };
+    let targets: Vec<Rc<FakeTarget>> = (1..=nodes).map(|n| FakeTarget::new(n, &drives(n))).collect();
+    targets.iter().for_each(|t| drop(t.start()));
+    all_up(&service, &targets).await;
+    (service, targets)
+}
+
+#[test]
+fn two_lost_nodes_are_one_trouble_however_many_pairs_of_drives_they_are() {
+    Sim::new(110).block_on(async {
+        let (service, targets) = fabric_of_pairs(4).await;
+        operate(of_size("v", 2, 900)).await.unwrap();
+        operate(of_size("w", 2, 900)).await.unwrap();
+        sleep(ms(1500)).await;
+        targets[0].kill();
+        targets[1].kill();
+        sleep(ms(8000)).await;
+        let map = service.map();
+        let dead = [1, 2, 11, 12].map(DriveId);
+        let lost: Vec<_> =
+            in_use(&map).into_iter().filter(|g| g.read_set().all(|d| dead.contains(&d))).collect();
+        let pairs: BTreeSet<Vec<DriveId>> = lost.iter().map(|g| g.read_set().collect()).collect();
+        assert!(pairs.len() > 2, "{pairs:?}");
+        let now = status().await;
+        let found = trouble(&now, TroubleKind::DataUnavailable);
+        assert_eq!(found.groups, lost.len());
+        assert!(found.what.starts_with(&format!("{} groups have", lost.len())), "{}", found.what);
+        assert_eq!(found.doing.iter().map(|d| d.groups).sum::<usize>(), lost.len());
+        let words = found.doing.iter().map(|d| d.what.as_str()).collect::<Vec<_>>().join("\n");
+        for drive in dead {
+            assert!(words.contains(&drive.short()), "{words}");
+        }
+        let expected = ["weft node start node-1", "weft node start node-2", "weft volume repair v w"];
+        assert_eq!(commands(found), expected);
+        assert_eq!(told(&events().await, &["data-unavailable", "data-available"]), ["data-unavailable"]);
+    });
+}
+
+#[test]
+fn missing_copies_are_counted_by_how_many_there_should_be() {
+    Sim::new(111).block_on(async {
+        let (service, targets, _) = fabric(4).await;
+        operate(of_size("two", 2, 400)).await.unwrap();
+        operate(of_size("three", 3, 400)).await.unwrap();
+        sleep(ms(1500)).await;
+        targets[0].kill();
+        is_out(&service, 1).await;
+        let map = service.map();
+        let short = |copies| {
+            let is_short =
+                |g: &&weft_types::Group| g.slots.len() == copies && g.slot_of(DriveId(1)).is_some();
+            in_use(&map).into_iter().filter(is_short).count()
+        };
+        let (two, three) = (short(2), short(3));
+        assert!(two > 1 && three > 1);
+        let now = status().await;
+        let what = &trouble(&now, TroubleKind::CopiesMissing).what;
+        assert!(!what.contains("1 of 3"), "{what}");
+        for words in [
+            format!("{} groups have fewer copies", two + three),
+            format!("{two} have 1 of 2"),
+            format!("{three} have 2 of 3"),
+            format!("another loss makes data of the {two} with one copy unavailable"),
+        ] {
+            assert!(what.contains(&words), "'{words}' is not in: {what}");
+        }
+    });
+}
+
+#[test]
+fn a_removed_drive_that_is_still_listed_at_its_node_is_a_notice_that_says_to_take_it_off_the_list() {
+    Sim::new(112).block_on(async {
+        let (service, targets) = fabric_of_pairs(2).await;
+        let id = DriveId(11).to_string();
+        operate(ApiRequest::DriveEvacuate { id: id.clone(), cancel: false, dry_run: false }).await.unwrap();
+        operate(ApiRequest::DriveRemove { id, dry_run: false }).await.unwrap();
+        targets[0].start();
+        let is_refused = || targets[0].leased_from.get().is_some_and(|at| at.elapsed() < ms(1000));
+        sleep(ms(3000)).await;
+        eventually("it is back", ms(5000), is_refused).await;
+        assert!(service.map().removed_drives.contains(&DriveId(11)));
+        let now = status().await;
+        let refused = trouble(&now, TroubleKind::DriveRefused);
+        assert_eq!((refused.severity, now.health), (Severity::Notice, Health::Healthy), "{refused:?}");
+        let advice: Vec<&str> = refused.advice.iter().map(|a| a.what.as_str()).collect();
+        assert!(advice[0].contains("WEFT_DRIVES") && advice[0].contains("node-1"), "{advice:?}");
+        assert!(advice.iter().all(|a| !a.contains("one of the two")), "{advice:?}");
+    });
+}
+
 #[test]
 fn a_rebuild_without_room_says_where_and_what_helps() {
     Sim::new(103).block_on(async {
@@ -234,6 +337,29 @@ fn a_rebuild_without_room_says_where_and_what_helps() {
         let progress = progress.expect("the others are copied");
         assert!(progress.bytes_per_second.is_some_and(|rate| rate > 0), "{progress:?}");
         assert_eq!(progress.eta_ms, None);
+    });
+}
+
+#[test]
+fn promises_are_told_apart_from_what_is_free() {
+    Sim::new(113).block_on(async {
+        let (_service, targets, _) = fabric(3).await;
+        let mut huge = volume_of("huge", 2);
+        if let ApiRequest::VolumeCreate { size_bytes, thin, .. } = &mut huge {
+            (*size_bytes, *thin) = (8 << 40, true);
+        }
+        operate(huge).await.unwrap();
+        for target in &targets {
+            target.room.set(Some((24 * MIB, 1000 * MIB)));
+        }
+        sleep(ms(12_000)).await;
+        status().await;
+        let error = operate(of_size("small", 2, 2)).await.unwrap_err();
+        for words in
+            ["pool 'default' can promise 0 B more at 2 copies", "2 MiB are needed", "have 2.9 GiB free"]
+        {
+            assert!(error.message.contains(words), "'{words}' is not in: {}", error.message);
+        }
     });
 }
 

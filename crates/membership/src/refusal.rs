@@ -186,7 +186,7 @@ pub enum Refusal {
     WiderThanPool { pool: PoolId, width: u32, groups: usize, protection: Protection },
     /// The pool has not enough unpromised space.
     #[error(
-        "pool {pool} has {} free at {protection}, {} more are needed",
+        "pool {pool} can promise {} more at {protection}, {} are needed",
         Size(*free), Size(*needed)
     )]
     NoSpace { pool: PoolId, protection: Protection, needed: BlockCount, free: BlockCount },
@@ -332,7 +332,7 @@ mod tests {
             needed: BlockCount(1 << 20),
             free: BlockCount(256),
         };
-        assert_eq!(refusal.to_string(), "pool p1 has 1 MiB free at 2 copies, 4 GiB more are needed");
+        assert_eq!(refusal.to_string(), "pool p1 can promise 1 MiB more at 2 copies, 4 GiB are needed");
         assert!(refusal.hint().expect("a hint").contains("--thin"));
     }
 

@@ -167,7 +167,10 @@ fn bad_requests_are_refused_with_their_figures() {
     expect(request("v", u64::MAX - 4095, 2), &["more than any volume"]);
     expect(request("v", GIB, 0), &["0 copies", "1 to 3"]);
     expect(request("v", GIB, 3), &["3 copies need 3 drives, found 2", "add drives"]);
-    expect(request("v", 11 * GIB, 2), &["10 GiB free at 2 copies", "11 GiB more", "--thin"]);
+    expect(
+        request("v", 11 * GIB, 2),
+        &["can promise 10 GiB more at 2 copies", "11 GiB are needed", "--thin"],
+    );
     expect(VolumeRequest { pool: PoolId(9), ..request("v", GIB, 2) }, &["no pool p9"]);
     let wide = Striping { unit_blocks: 16, width: 64, object_blocks: 16_384 };
     expect(VolumeRequest { striping: Some(wide), ..request("v", GIB, 2) }, &["width 64", "16 with 2 copies"]);

@@ -102,11 +102,12 @@ mod tests {
     #[test]
     fn what_may_pass_is_told_apart_from_what_is_over() {
         let volume = || "v".to_owned();
+        let why = || "somebody ended it".to_owned();
         let errno = |error: ClientError| Failure::from(error).errno;
         assert_eq!(errno(ClientError::NoSpace { group: GroupId(1) }), NBD_ENOSPC);
         assert_eq!(errno(ClientError::ReadOnly { volume: volume() }), NBD_EPERM);
-        assert_eq!(errno(ClientError::Fenced { volume: volume() }), NBD_ESHUTDOWN);
-        assert_eq!(errno(ClientError::SessionOver { volume: volume() }), NBD_ESHUTDOWN);
+        assert_eq!(errno(ClientError::Fenced { volume: volume(), why: why() }), NBD_ESHUTDOWN);
+        assert_eq!(errno(ClientError::SessionOver { volume: volume(), why: why() }), NBD_ESHUTDOWN);
         let slow =
             ClientError::TimedOut { group: GroupId(1), waited: Duration::from_secs(30), cause: "x".into() };
         let failure = Failure::from(slow);

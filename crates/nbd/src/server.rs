@@ -294,7 +294,8 @@ mod tests {
             assert_eq!((kind, &payload[..4]), (NBD_REPLY_TYPE_ERROR, &NBD_ENOSPC.0.to_be_bytes()[..]));
             let text = String::from_utf8_lossy(&payload[6..]).into_owned();
             assert!(text.contains("are full") && text.contains("hint"), "{text}");
-            *bed.volume.failing.borrow_mut() = Some(|| ClientError::Fenced { volume: "v".into() });
+            *bed.volume.failing.borrow_mut() =
+                Some(|| ClientError::Fenced { volume: "v".into(), why: "it was deleted".into() });
             assert_eq!(client.errno(NBD_CMD_READ, 0, (0, 512), &[]).await, NBD_ESHUTDOWN.0);
             assert_eq!(client.errno(NBD_CMD_FLUSH, 0, (0, 0), &[]).await, NBD_ESHUTDOWN.0);
             let mut late = TestClient::connect(&bed.addr).await;

@@ -92,6 +92,12 @@ pub const DRIVE_PATH_BYTES_MAX: usize = 4096;
 /// Sessions that are open or not yet swept, in the whole fabric: the session slot has 16 bits, 0 is nobody's.
 pub const SESSIONS_MAX: usize = 65_535;
 
+/// Requests of one session of which the client knows what they wait for, for its log: more than are under way at any time.
+pub const REQUEST_WAITS_MAX: usize = 4096;
+
+/// Sessions of which a manager remembers why they ended: their clients ask within seconds.
+pub const ENDED_SESSIONS_MAX: usize = 1024;
+
 /// Objects that a stripe runs over.
 pub const STRIPE_WIDTH_MAX: u32 = 64;
 

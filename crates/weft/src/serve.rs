@@ -122,7 +122,8 @@ async fn all_over(volumes: &[Volume]) -> CliError {
 async fn why_over(volume: &Volume) -> Option<String> {
     // Costs nothing: completed writes are durable, so it only looks at the session.
     match volume.flush().await {
-        Err(error) => Some(with_causes(&error)),
+        // The manager knows why; the first word of it was that of a target or a map.
+        Err(error) => Some(with_causes(&volume.why_over().await.unwrap_or(error))),
         // No volume is that small, so the map does not have it any more.
         Ok(()) if volume.size_bytes() == 0 => Some(format!("volume '{}' was deleted", volume.name())),
         Ok(()) => None,

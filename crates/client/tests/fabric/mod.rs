@@ -113,6 +113,8 @@ impl Handler for Manager {
                 let clock_us = if self.tells_clock { wall_clock_us() } else { 0 };
                 answer(&ManagerAnswer::Attached { session, generation, clock_us }, map())
             }
+            // As of a session that a person has ended; until then, nobody looks at the answer.
+            ManagerRequest::Touch { .. } => Answer::error(Status::SessionOver, "somebody@host ended it"),
             _ => answer(&ManagerAnswer::Done, vec![]),
         }
     }
