@@ -57,7 +57,8 @@ case $purpose in
   # libFuzzer is C++.
   fuzz) need c++ g++ ;;
   test)
-    need fio fio; need qemu-img qemu-utils; need nbdcopy libnbd-bin; need mke2fs e2fsprogs; need jq jq
+    need fio fio; need qemu-img qemu-utils; need nbdcopy libnbd-bin; need nbdsh python3-libnbd
+    need mke2fs e2fsprogs; need jq jq
     need prometheus prometheus; need promtool prometheus; need ip iproute2; need nft nftables; need python3 python3
     ;;
   torture) need fio fio; need ip iproute2; need nft nftables ;;

@@ -10,7 +10,7 @@ use crate::server::NbdServer;
 use std::time::Duration;
 use weft_client::AttachMode;
 use weft_rt::{Buf, ByteReader, Listener, Stream, sleep, spawn};
-use weft_types::limits::NBD_REQUEST_BYTES_MAX;
+use weft_types::limits::{NBD_REFUSED_BYTES_MAX, NBD_REQUEST_BYTES_MAX};
 
 /// Bytes of the volume behind every export.
 const VOLUME_BYTES: usize = 256 << 10;
@@ -88,7 +88,7 @@ pub fn request(bytes: &[u8]) {
         Ok(Request::Disconnect | Request::Flush | Request::Cache) => return,
         Err(refusal) => {
             if let RefusedPayload::Skip(length) = refusal.payload {
-                assert!(length <= NBD_REQUEST_BYTES_MAX);
+                assert!(length <= NBD_REFUSED_BYTES_MAX);
             }
             return;
         }

@@ -2,7 +2,7 @@
 
 use crate::error::Failure;
 use crate::protocol::*;
-use weft_types::limits::NBD_REQUEST_BYTES_MAX;
+use weft_types::limits::{NBD_REFUSED_BYTES_MAX, NBD_REQUEST_BYTES_MAX};
 
 /// What a connection has agreed on, as far as it decides which requests are valid.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +80,7 @@ impl Request {
     /// [`Refusal`], with the error number that section "Error values" asks for.
     pub(crate) fn parse(header: &RequestHeader, terms: &Terms) -> Result<Request, Refusal> {
         let payload = match (header.command, header.length) {
-            (NBD_CMD_WRITE, length) if length > NBD_REQUEST_BYTES_MAX => RefusedPayload::TooLarge(length),
+            (NBD_CMD_WRITE, length) if length > NBD_REFUSED_BYTES_MAX => RefusedPayload::TooLarge(length),
             (NBD_CMD_WRITE, length) => RefusedPayload::Skip(length),
             _ => RefusedPayload::Skip(0),
         };
@@ -228,7 +228,8 @@ mod tests {
             |length| Request::parse(&header(NBD_CMD_WRITE, 0, 1, length), &TERMS).unwrap_err().payload;
         assert_eq!(payload(4096), RefusedPayload::Skip(4096));
         assert_eq!(payload(NBD_REQUEST_BYTES_MAX), RefusedPayload::Skip(NBD_REQUEST_BYTES_MAX));
-        assert_eq!(payload(NBD_REQUEST_BYTES_MAX + 1), RefusedPayload::TooLarge(NBD_REQUEST_BYTES_MAX + 1));
+        assert_eq!(payload(NBD_REFUSED_BYTES_MAX), RefusedPayload::Skip(NBD_REFUSED_BYTES_MAX));
+        assert_eq!(payload(NBD_REFUSED_BYTES_MAX + 1), RefusedPayload::TooLarge(NBD_REFUSED_BYTES_MAX + 1));
         let trim = Request::parse(&header(NBD_CMD_TRIM, 0, 1, 4096), &TERMS).unwrap_err();
         assert_eq!(trim.payload, RefusedPayload::Skip(0));
     }

@@ -203,8 +203,8 @@ mod tests {
     use crate::protocol::*;
     use crate::talk::{Bed, Reply, TestClient};
     use weft_client::{AttachMode, ClientError};
-    use weft_rt::random_below;
     use weft_rt::sim::Sim;
+    use weft_rt::{Buf, random_below};
     use weft_types::GroupId;
 
     const SIZE: usize = 16 << 20;
@@ -301,6 +301,72 @@ mod tests {
             let mut late = TestClient::connect(&bed.addr).await;
             late.option(NBD_OPT_GO, &[0; 6]).await;
             assert_eq!(late.option_reply().await.0, NBD_REP_ERR_SHUTDOWN);
+        });
+    }
+
+    /// libnbd and others look for the request that a reply belongs to among those that they have sent in full, and end
+    /// the connection if it is not there.
+    async fn refused_after_its_data(client: &mut TestClient, at: (u64, u32)) -> u32 {
+        const PART: usize = 4096;
+        let header =
+            RequestHeader { flags: 0, command: NBD_CMD_WRITE, cookie: Cookie(5), offset: at.0, length: at.1 };
+        let data = vec![1; at.1 as usize];
+        client.send(&[&header.encode()[..], &data[PART..]].concat()).await;
+        let stream = client.stream.clone();
+        let rest = spawn(async move {
+            sleep(Duration::from_secs(1)).await;
+            stream.write(vec![Buf::from(&data[..PART])]).await
+        });
+        let reply = client.reply().await.expect("a reply");
+        assert!(rest.is_finished(), "{reply:?} came before the data of the write was sent");
+        match reply {
+            Reply::Simple { cookie: 5, error } => error,
+            Reply::Chunk { cookie: 5, kind: NBD_REPLY_TYPE_ERROR, is_last: true, payload } => {
+                u32::from_be_bytes(payload[..4].try_into().expect("four bytes"))
+            }
+            other => panic!("{other:?} is no refusal"),
+        }
+    }
+
+    #[test]
+    fn a_refused_write_is_answered_after_its_data() {
+        Sim::new(11).block_on(async {
+            let end = SIZE as u64;
+            for structured in [false, true] {
+                let bed = Bed::start(SIZE, AttachMode::Shared);
+                let mut client = bed.client(structured).await;
+                for (at, errno) in [
+                    ((512, 1 << 20), NBD_EINVAL),
+                    ((end - 4096, 1 << 20), NBD_ENOSPC),
+                    ((end, 4 << 20), NBD_ENOSPC),
+                    // More than was advertised, and little enough to read past.
+                    ((0, 33 << 20), NBD_ENOSPC),
+                    ((512, 64 << 20), NBD_EINVAL),
+                ] {
+                    assert_eq!(refused_after_its_data(&mut client, at).await, errno.0, "{at:?}");
+                }
+                assert_eq!(client.errno(NBD_CMD_FLUSH, 0, (0, 0), &[]).await, 0);
+                let read_only = Bed::start(SIZE, AttachMode::ReadOnly);
+                let mut client = read_only.client(structured).await;
+                assert_eq!(refused_after_its_data(&mut client, (0, 1 << 20)).await, NBD_EPERM.0);
+                assert_eq!(client.errno(NBD_CMD_FLUSH, 0, (0, 0), &[]).await, 0);
+            }
+        });
+    }
+
+    #[test]
+    fn a_stopping_server_refuses_a_write_after_its_data() {
+        Sim::new(12).block_on(async {
+            let bed = Bed::start(SIZE, AttachMode::Exclusive);
+            let mut client = bed.client(true).await;
+            let server = bed.server.clone();
+            let stopping = spawn(async move { server.stop().await });
+            sleep(Duration::from_millis(10)).await;
+            // The rest of its data is a second away: the connection does not count as idle until it is there.
+            assert_eq!(refused_after_its_data(&mut client, (0, 1 << 20)).await, NBD_ESHUTDOWN.0);
+            assert!(client.is_closed().await);
+            assert_eq!(stopping.await, Ok(()));
+            assert!(bed.volume.bytes.borrow().iter().all(|b| *b == 0));
         });
     }
 

@@ -118,13 +118,15 @@ async fn take_requests(
             }
             Err(refusal) => {
                 let held = limits.hold(0).await;
+                // The data first: libnbd takes a reply to a request that it is still sending for a reply to none, and
+                // ends the connection. Held meanwhile, so that a server that stops does not take the client for idle.
+                if let RefusedPayload::Skip(length) = refusal.payload {
+                    reader.skip(length as usize).await?;
+                }
                 shared.fail(cookie, &refusal.failure);
                 shared.writer.release(held);
-                match refusal.payload {
-                    RefusedPayload::Skip(length) => reader.skip(length as usize).await?,
-                    RefusedPayload::TooLarge(length) => {
-                        return Err(ConnectionError::WriteTooLarge { length });
-                    }
+                if let RefusedPayload::TooLarge(length) = refusal.payload {
+                    return Err(ConnectionError::WriteTooLarge { length });
                 }
             }
         }

@@ -344,6 +344,45 @@ fn a_read_only_export_refuses_writes_and_a_shared_one_takes_them_from_two_server
     }
 }
 
+/// A client of libnbd that reads the reply before it has sent all of a request finds no request that the reply belongs to,
+/// and the connection is of no more use. Over a Unix socket, which holds little, that was so for most.
+const REFUSED_WRITES: &str = "
+import errno
+h.set_strict_mode(0)
+h.connect_uri(uri)
+MIB = 1 << 20
+size = h.get_size()
+read_only = h.is_read_only()
+for length, offset, expected in [(MIB, 100, errno.EINVAL), (MIB, size - 4096, errno.ENOSPC), (4 * MIB, size, errno.ENOSPC),
+                                 (33 * MIB, 0, errno.EINVAL), (64 * MIB, 0, errno.EINVAL)] * 5:
+    try:
+        h.pwrite(bytes(length), offset)
+        raise SystemExit(f'{length} bytes at {offset} were taken')
+    except nbd.Error as error:
+        assert error.errnum == (errno.EPERM if read_only else expected), (length, offset, error.string)
+    assert h.pread(4096, 0) == bytes(4096)
+print('refused, and connected')
+";
+
+#[test]
+fn libnbd_stays_connected_when_its_writes_are_refused() {
+    let fabric = Fabric::shared();
+    let volume = fabric.volume("64MiB");
+    for options in [&[][..], &["--read-only"][..]] {
+        let socket = fabric.file(format!("{volume}.sock"));
+        let served = Served::start(&fabric, &volume, &format!("unix:{}", socket.display()), options);
+        let mut nbdsh = client("nbdsh");
+        // The module belongs to the distribution's Python, which need not be the first one.
+        nbdsh
+            .env("PATH", "/usr/bin:/bin")
+            .arg("-c")
+            .arg(format!("uri = {:?}", served.uri))
+            .args(["-c", REFUSED_WRITES]);
+        assert_eq!(run(&mut nbdsh), "refused, and connected\n");
+        served.stop();
+    }
+}
+
 #[test]
 fn an_image_is_converted_in_and_out() {
     let fabric = Fabric::shared();

@@ -170,6 +170,11 @@ pub const NBD_CONNECTION_BYTES_MAX: u64 = 64 << 20;
 /// constraints" of the NBD protocol lets every client assume.
 pub const NBD_REQUEST_BYTES_MAX: u32 = 32 << 20;
 
+/// Bytes of a refused NBD write's data that are read and thrown away, 64 MiB: as much as libnbd sends in one request.
+/// Behind a larger write the connection ends, which section "Block size constraints" allows for all above the advertised
+/// size.
+pub const NBD_REFUSED_BYTES_MAX: u32 = 64 << 20;
+
 /// Bytes of the longest string: section "Conventions" of the NBD protocol (4096).
 pub const NBD_STRING_BYTES_MAX: usize = 4096;
 
@@ -217,6 +222,7 @@ const _: () =
     assert!(LOAD_SESSIONS_MAX * 1024 * 16 <= FRAME_BODY_MAX, "the lists of 16 targets fit one frame");
 const _: () = assert!(SCRUB_FINDINGS_SHOWN_MAX <= SCRUB_FINDINGS_HELD_MAX);
 const _: () = assert!(NBD_REQUEST_BYTES_MAX as u64 * 2 <= NBD_CONNECTION_BYTES_MAX);
+const _: () = assert!(NBD_REQUEST_BYTES_MAX <= NBD_REFUSED_BYTES_MAX);
 const _: () = assert!(NBD_STRING_BYTES_MAX * 4 <= NBD_OPTION_BYTES_MAX as usize);
 const _: () = assert!(NBD_ERROR_TEXT_BYTES_MAX <= NBD_STRING_BYTES_MAX);
 const _: () = assert!(NBD_OPTION_BYTES_MAX <= NBD_REQUEST_BYTES_MAX);
