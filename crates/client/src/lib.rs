@@ -29,5 +29,5 @@ mod volume;
 
 pub use error::ClientError;
 pub use fabric::Fabric;
-pub use volume::{AttachOptions, StatusExtent, Volume};
+pub use volume::{AttachOptions, IO_TIMEOUT, StatusExtent, Volume};
 pub use weft_types::AttachMode;

@@ -33,10 +33,13 @@ pub struct AttachOptions {
     pub io_timeout: Duration,
 }
 
+/// How long an operation goes on trying unless told otherwise: several evictions' worth, and what disk drivers allow before
+/// they reset a device.
+pub const IO_TIMEOUT: Duration = Duration::from_secs(30);
+
 impl Default for AttachOptions {
-    /// 30 s: several evictions' worth, and what disk drivers allow before they reset a device.
     fn default() -> Self {
-        AttachOptions { mode: AttachMode::Exclusive, preempt: false, io_timeout: Duration::from_secs(30) }
+        AttachOptions { mode: AttachMode::Exclusive, preempt: false, io_timeout: IO_TIMEOUT }
     }
 }
 

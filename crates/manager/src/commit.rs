@@ -50,7 +50,7 @@ impl Manager {
     ///
     /// # Panics
     /// If the map breaks a rule: a bug, and a map like that must never reach the store.
-    pub(crate) fn commit_map(
+    fn commit_map(
         &self,
         next: FabricMap,
         what: &str,

@@ -137,7 +137,8 @@ impl Subjects {
             | Reason::ScrubWanted { .. }
             | Reason::ScrubStopped { .. }
             | Reason::ScrubScheduled { .. }
-            | Reason::Scrubbed { .. } => none,
+            | Reason::Scrubbed { .. }
+            | Reason::SettingsChanged { .. } => none,
         }
     }
 }

@@ -10,13 +10,10 @@ use crate::member::Member;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use weft_layout::FailureDomain;
-use weft_membership::{Acknowledged, Change, DriveObservation, NodeObservation, Observations};
-use weft_membership::{next_change, next_rebuild};
+use weft_membership::{Acknowledged, DriveObservation, NodeObservation, Observations, next_change};
 use weft_rt::coverage::{Path, mark};
 use weft_rt::{Instant, Mutation, mutated, now};
-use weft_types::{
-    DriveId, Epoch, FabricMap, Group, GroupId, NodeId, Role, SessionId, SessionState, with_causes,
-};
+use weft_types::{DriveId, Epoch, Group, GroupId, NodeId, Role, SessionId, SessionState, with_causes};
 use weft_wire::Status;
 
 /// A member that renews its lease but does not give its word within so many leases does not hold up an eviction
@@ -94,10 +91,7 @@ impl Manager {
                 state.observe(self.started)
             };
             let map = self.map();
-            let Some(change) = next_change(&map, &seen).or_else(|| next_rebuild_on_one_node(&map, &seen))
-            else {
-                return due;
-            };
+            let Some(change) = next_change(&map, &seen) else { return due };
             if let Err(error) = self.commit(&change) {
                 // The rules have offered it for this very map, so only the store or the size can be in the way.
                 tracing::error!(error = with_causes(&error), "a change was not committed");
@@ -316,17 +310,6 @@ impl State {
 /// Whether the word of an older stint counts.
 fn takes_stale() -> bool {
     mutated(Mutation::StaleStintPromoted)
-}
-
-/// Groups whose copies were put on one node on purpose are rebuilt on such drives as well; the others keep their
-/// copies on different nodes, and wait for a drive where that is possible.
-fn next_rebuild_on_one_node(map: &FabricMap, seen: &Observations) -> Option<Change> {
-    if !map.groups.values().any(|g| g.is_degraded() && map.shares_a_node(g)) {
-        return None;
-    }
-    let mut such = map.clone();
-    such.groups.retain(|_, group| map.shares_a_node(group));
-    next_rebuild(&such, &Observations { domain: FailureDomain::Drive, ..seen.clone() })
 }
 
 /// Milliseconds on the executor's clock.

@@ -10,22 +10,19 @@ use crate::loss;
 use crate::manager::{Manager, wall_clock_ms};
 use crate::scrub_info::groups_of;
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
 use std::rc::Rc;
 use weft_api::{
     ApiAnswer, ApiError, ApiRequest, ErrorCode, EventFilter, FailureDomain, SettingsInfo, SettingsWish,
 };
-use weft_membership::{BeginDelete, Change, CloseSession, Reason, Refusal, ResizeRequest, VolumeRequest};
+use weft_membership::{
+    BeginDelete, Change, ChangeSettings, CloseSession, Reason, Refusal, ResizeRequest, VolumeRequest,
+};
 use weft_membership::{apply, plan_resize, plan_volume};
 use weft_types::limits::NOTE_CHARS_MAX;
 use weft_types::{
-    BLOCK_SIZE, CapacityLevels, DriveId, FabricMap, MapVersion, Protection, SessionId, SessionState,
-    Striping, Volume, VolumeId, VolumeState, with_causes,
+    BLOCK_SIZE, DriveId, FabricMap, Protection, SessionId, SessionState, Striping, Volume, VolumeId,
+    VolumeState, with_causes,
 };
-
-/// How long a copy may be out before it is rebuilt elsewhere: not before its node could as much as restart, since each
-/// rebuild copies everything; and a year is as good as never.
-const REBUILD_AFTER_MS: RangeInclusive<u64> = 1_000..=365 * 24 * 3_600_000;
 
 pub(crate) type Outcome = Result<ApiAnswer, ApiError>;
 
@@ -294,41 +291,12 @@ impl Manager {
     }
 
     fn settings(&self, wanted: SettingsWish) -> Outcome {
-        let old = self.map();
-        if let Some(ms) = wanted.rebuild_after_ms.filter(|ms| !REBUILD_AFTER_MS.contains(ms)) {
-            let text = format!(
-                "copies cannot be rebuilt elsewhere after {ms} ms: expected {} (a second) to {} (a year)",
-                REBUILD_AFTER_MS.start(),
-                REBUILD_AFTER_MS.end()
-            );
-            let hint = "a node that only reboots should be back by then: minutes, usually";
-            return Err(ApiError::new(ErrorCode::Invalid, text).with_hint(hint));
-        }
-        let mut next = (*old).clone();
-        next.version = MapVersion(old.version.0 + 1);
-        let mut why = Vec::new();
-        if let Some(ms) = wanted.rebuild_after_ms.filter(|ms| *ms != old.durations.rebuild_after_ms) {
-            next.durations.rebuild_after_ms = ms;
-            why.push(format!("copies that are out for {ms} ms are rebuilt elsewhere from now on"));
-        }
-        next.capacity.warning_percent =
-            wanted.capacity_warning_percent.unwrap_or(old.capacity.warning_percent);
-        next.capacity.critical_percent =
-            wanted.capacity_critical_percent.unwrap_or(old.capacity.critical_percent);
-        let CapacityLevels { warning_percent, critical_percent } = next.capacity;
-        if !next.capacity.is_valid() {
-            let text = format!("a warning at {warning_percent} % and critical at {critical_percent} %");
-            return Err(ApiError::new(ErrorCode::Invalid, text)
-                .with_hint("the warning comes first: 1 to 98 %, and critical above it, at most 99 %"));
-        }
-        if next.capacity != old.capacity {
-            why.push(format!(
-                "pools are told to be filling up at {warning_percent} %, critical at {critical_percent} %"
-            ));
-        }
-        if !why.is_empty() {
-            let committed = self.commit_map(next, "settings", why.join("; "), Subjects::default());
-            committed.map_err(|e| uncommitted(&self.map(), e))?;
+        let SettingsWish { rebuild_after_ms, capacity_warning_percent, capacity_critical_percent } = wanted;
+        let change = ChangeSettings { rebuild_after_ms, capacity_warning_percent, capacity_critical_percent };
+        match self.commit(&Change::Settings(change)) {
+            // Asked for what there is, or said again after a lost answer.
+            Ok(_) | Err(CommitError::Refused(Refusal::SameSettings)) => {}
+            Err(error) => return Err(uncommitted(&self.map(), error)),
         }
         Ok(ApiAnswer::Settings { settings: SettingsInfo::of(&self.map()) })
     }
@@ -403,6 +371,8 @@ pub(crate) fn refused(map: &FabricMap, refusal: Refusal) -> ApiError {
         | Refusal::Size { .. }
         | Refusal::TooLarge { .. }
         | Refusal::Protection { .. }
+        | Refusal::RebuildAfter { .. }
+        | Refusal::CapacityLevels { .. }
         | Refusal::WiderThanPool { .. } => ErrorCode::Invalid,
         Refusal::Layout(
             weft_layout::LayoutError::TooFewNodes { .. } | weft_layout::LayoutError::TooFewDrives { .. },

@@ -3,15 +3,15 @@
 //! It owns the list and the map's version. What a change does is in the file of its name.
 
 use crate::{
-    AcceptLoss, AddDrive, BeginDelete, BeginRelocation, CancelRelocation, CloseSession, CreatePool,
-    CreateVolume, Demote, Depart, DrainDrive, Evict, FailDrive, FinishDelete, FinishRelocation, GrowVolume,
-    HandOver, JoinNode, KeepMember, MoveNode, NoteScrubs, OpenSession, Promote, Reason, Rebuild, Refusal,
-    Rejoin, RemoveDrive, RemoveNode, Replace, RestoreDrive, ScheduleScrub, StopScrub, SweepSession,
+    AcceptLoss, AddDrive, BeginDelete, BeginRelocation, CancelRelocation, ChangeSettings, CloseSession,
+    CreatePool, CreateVolume, Demote, Depart, DrainDrive, Evict, FailDrive, FinishDelete, FinishRelocation,
+    GrowVolume, HandOver, JoinNode, KeepMember, MoveNode, NoteScrubs, OpenSession, Promote, Reason, Rebuild,
+    Refusal, Rejoin, RemoveDrive, RemoveNode, Replace, RestoreDrive, ScheduleScrub, StopScrub, SweepSession,
     WantScrub,
 };
 use crate::{
     delete, demote, drive, evict, loss, node, pool, promote, rebuild, rejoin, relocate, replace, resize,
-    scrub, session, volume,
+    scrub, session, settings, volume,
 };
 use serde::{Deserialize, Serialize};
 use weft_types::{FabricMap, MapVersion};
@@ -86,6 +86,8 @@ pub enum Change {
     ScheduleScrub(ScheduleScrub),
     /// Groups were scrubbed to their end.
     NoteScrubs(NoteScrubs),
+    /// Settings of the whole fabric change.
+    Settings(ChangeSettings),
 }
 
 /// The map after a change, and what the change did.
@@ -132,6 +134,7 @@ pub fn apply(map: &FabricMap, change: &Change) -> Result<(FabricMap, Reason), Re
         Change::StopScrub(change) => scrub::stop(&mut next, change),
         Change::ScheduleScrub(change) => scrub::schedule(&mut next, change),
         Change::NoteScrubs(change) => scrub::note(&mut next, change),
+        Change::Settings(change) => settings::set(&mut next, change),
     }?;
     Ok((next, reason))
 }

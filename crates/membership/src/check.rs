@@ -271,7 +271,7 @@ fn check_group_step(old: &Group, new: &Group, judge: &mut Judge<'_>) {
     if old.slots.len() == new.slots.len() {
         for (before, after) in old.slots.iter().zip(&new.slots).filter(|(before, after)| before != after) {
             judge.must(after.since == new.epoch, || format!("the stint of drive {} is not new", after.drive));
-            judge.must(stands_down(before, after) || is_slot_step(before, after), || {
+            judge.must(is_slot_step(before, after), || {
                 format!("drive {} {} became drive {} {}", before.drive, before.role, after.drive, after.role)
             });
         }
@@ -285,15 +285,10 @@ fn check_group_step(old: &Group, new: &Group, judge: &mut Judge<'_>) {
 }
 
 /// Whether a slot may change so: the same drive along the arrows of the roles, another one only from out to syncing.
+/// That a member stays in-sync is looked at for every step.
 fn is_slot_step(before: &Slot, after: &Slot) -> bool {
     let replaced = before.role == Role::Out && after.role == Role::Syncing;
     if before.drive == after.drive { is_transition_valid(before.role, after.role) } else { replaced }
-}
-
-/// An in-sync member leaves the read set, before it leaves the write set. That another one stays in-sync is looked at
-/// for every step.
-fn stands_down(before: &Slot, after: &Slot) -> bool {
-    before.drive == after.drive && before.role == Role::InSync && after.role == Role::Syncing
 }
 
 fn check_volume_step(old: &Volume, new: &Volume, judge: &mut Judge<'_>) {

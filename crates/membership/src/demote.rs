@@ -11,7 +11,7 @@
 //! It owns the two steps. It never decides who leaves: `reach.rs` does.
 
 use crate::evict::{destroyed, permit};
-use crate::group;
+use crate::group::{self, Step};
 use crate::refusal::Kind;
 use crate::{Acknowledged, Reason, Refusal, Skipped};
 use serde::{Deserialize, Serialize};
@@ -54,7 +54,7 @@ pub(crate) fn demote(map: &mut FabricMap, change: &Demote) -> Result<Reason, Ref
         }
         let epoch = group::next_epoch(group);
         let leaving = |s: &&mut weft_types::Slot| s.role == Role::InSync && change.drives.contains(&s.drive);
-        group.slots.iter_mut().filter(leaving).for_each(|slot| group::stand_down(slot, epoch));
+        group.slots.iter_mut().filter(leaving).for_each(|slot| group::take(slot, Step::StandDown, epoch));
         groups.push(*id);
     }
     if groups.is_empty() {
@@ -79,7 +79,7 @@ pub(crate) fn depart(map: &mut FabricMap, change: &Depart) -> Result<Reason, Ref
                 let found = slot.since;
                 return Err(Refusal::StaleStint { group: *id, drive, reported: stint, found });
             }
-            group::set_role(slot, Role::Out, epoch);
+            group::take(slot, Step::Leave, epoch);
             drives.insert(drive);
         }
     }

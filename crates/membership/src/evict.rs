@@ -3,7 +3,7 @@
 //! It owns the rule that data never loses its last listed copy. It never waits: the caller has stopped the
 //! victims' leases and waited them out, or has their own word, before it commits.
 
-use crate::group;
+use crate::group::{self, Step};
 use crate::refusal::Kind;
 use crate::{Reason, Refusal, SkipCause, Skipped};
 use serde::{Deserialize, Serialize};
@@ -90,7 +90,7 @@ fn leave(group: &mut Group, drives: &BTreeSet<DriveId>) {
     let epoch = group::next_epoch(group);
     for slot in &mut group.slots {
         if slot.role != Role::Out && drives.contains(&slot.drive) {
-            group::set_role(slot, Role::Out, epoch);
+            group::take(slot, Step::Leave, epoch);
         }
     }
     assert!(group.read_set().next().is_some(), "group {} keeps an in-sync member", group.id);

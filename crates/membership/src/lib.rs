@@ -34,6 +34,7 @@ mod replace;
 mod resize;
 mod scrub;
 mod session;
+mod settings;
 mod size;
 mod volume;
 
@@ -51,8 +52,8 @@ pub use node::{JoinNode, MoveNode, RemoveNode};
 pub use observe::{DriveObservation, NodeObservation, Observations};
 pub use plan::{
     Intent, has_spare_drive, intents, next_change, next_demotion, next_departure, next_eviction,
-    next_failure, next_promotion, next_rebuild, next_rejoin, next_release, next_relocation,
-    next_step_of_relocation, plan_evacuation,
+    next_failure, next_promotion, next_rebuild, next_rebuild_on_one_node, next_rejoin, next_release,
+    next_relocation, next_step_of_relocation, plan_evacuation,
 };
 pub use pool::CreatePool;
 pub use promote::Promote;
@@ -68,5 +69,6 @@ pub use scrub::{
     NoteScrubs, SCRUB_REST_MS, ScheduleScrub, StopScrub, WantScrub, due_for_scrub, next_scrub_ms,
 };
 pub use session::{CloseSession, OpenSession, SweepSession, exclusive_over};
+pub use settings::{ChangeSettings, REBUILD_AFTER_MS};
 pub use size::Size;
 pub use volume::{CreateVolume, NewGroup, VOLUME_BLOCKS_MAX, VolumeRequest, plan_volume};

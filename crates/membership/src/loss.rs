@@ -6,7 +6,7 @@
 //! named. It never decides that data is lost: a person does, and the manager has made sure that no lost member can
 //! still serve.
 
-use crate::group;
+use crate::group::{self, Step};
 use crate::rebuild::{active_drive, check_place};
 use crate::refusal::Kind;
 use crate::session::end_sessions;
@@ -108,7 +108,7 @@ fn go_on_with(map: &mut FabricMap, id: GroupId, drive: DriveId) -> Result<(), Re
     let group = map.groups.get_mut(&id).expect("the caller has it");
     let epoch = group.epoch;
     let slot = group.slots.iter_mut().find(|s| s.drive == drive).expect("it is a member");
-    (slot.role, slot.since) = (Role::InSync, epoch);
+    group::take(slot, Step::Survive, epoch);
     Ok(())
 }
 
@@ -128,7 +128,8 @@ fn begin_anew(map: &mut FabricMap, id: GroupId, drive: DriveId) -> Result<(), Re
     let group = map.groups.get_mut(&id).expect("the caller has it");
     let epoch = group.epoch;
     let slot = group.slots.iter_mut().find(|s| s.drive == keep).expect("it was kept");
-    (slot.drive, slot.role, slot.since) = (drive, Role::InSync, epoch);
+    group::take(slot, Step::Survive, epoch);
+    slot.drive = drive;
     Ok(())
 }
 
@@ -150,8 +151,12 @@ fn demote(map: &mut FabricMap, id: GroupId) {
     let group = map.groups.get_mut(&id).expect("the caller has it");
     let epoch = group::next_epoch(group);
     for slot in group.slots.iter_mut().filter(|s| s.role != Role::Out) {
-        slot.role = if gone.contains(&slot.drive) { Role::Out } else { Role::Syncing };
-        slot.since = epoch;
+        let step = match slot.role {
+            _ if gone.contains(&slot.drive) => Step::Leave,
+            Role::InSync => Step::StandDown,
+            _ => Step::BeginAgain,
+        };
+        group::take(slot, step, epoch);
     }
 }
 

@@ -36,6 +36,7 @@ pub fn next_change(map: &FabricMap, seen: &Observations) -> Option<Change> {
         .or_else(|| next_rebuild(map, seen))
         .or_else(|| next_relocation(map, seen))
         .or_else(|| next_release(map, seen))
+        .or_else(|| next_rebuild_on_one_node(map, seen))
 }
 
 /// A drive that its target reported as failed is marked, so that it is not forgotten over a restart.
@@ -185,16 +186,32 @@ pub fn next_rejoin(map: &FabricMap, seen: &Observations) -> Option<Change> {
 /// The rebuild of one lost copy: of a drive marked as failed at once, of one that is gone after
 /// `rebuild_after_ms`; onto the drive that suits best, where an in-sync member serves as the source.
 pub fn next_rebuild(map: &FabricMap, seen: &Observations) -> Option<Change> {
+    rebuild_in(map, seen, seen.domain, |_| true)
+}
+
+/// The rebuild of one lost copy in a group whose copies were put on one node on purpose: on such a drive as well. The
+/// other groups keep their copies on different nodes, and wait for a drive where that is possible.
+pub fn next_rebuild_on_one_node(map: &FabricMap, seen: &Observations) -> Option<Change> {
+    rebuild_in(map, seen, FailureDomain::Drive, |group| map.shares_a_node(group))
+}
+
+/// The next rebuild in groups of this kind, with what must not hold two copies.
+fn rebuild_in(
+    map: &FabricMap,
+    seen: &Observations,
+    domain: FailureDomain,
+    is_meant: impl Fn(&Group) -> bool,
+) -> Option<Change> {
     let serving = |drive| seen.condition(map, drive) == Condition::Serving;
     let is_lost = |group: &Group, slot: &Slot| {
         let lost = is_lost(map, slot.drive, seen) || is_unreached_for_long(map, group, slot.drive, seen);
         slot.role == Role::Out && lost
     };
-    let lost = |group: &&Group| group.slots.iter().any(|s| is_lost(group, s));
+    let lost = |group: &&Group| group.slots.iter().any(|s| is_lost(group, s)) && is_meant(group);
     for group in map.groups.values().filter(lost).filter(|g| g.read_set().any(serving)) {
         for slot in group.slots.iter().filter(|s| is_lost(group, s)) {
-            let Some(to) = stand_in(map, group, slot.drive, seen, seen.domain) else { continue };
-            let rebuild = Rebuild { group: group.id, from: slot.drive, to, domain: seen.domain };
+            let Some(to) = stand_in(map, group, slot.drive, seen, domain) else { continue };
+            let rebuild = Rebuild { group: group.id, from: slot.drive, to, domain };
             if let Some(change) = applicable(map, Change::Rebuild(rebuild)) {
                 return Some(change);
             }

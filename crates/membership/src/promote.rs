@@ -2,7 +2,7 @@
 //!
 //! It owns the check of the stint. It never judges whether all is verified: that is the replica's word.
 
-use crate::group;
+use crate::group::{self, Step};
 use crate::refusal::Kind;
 use crate::{Reason, Refusal};
 use serde::{Deserialize, Serialize};
@@ -34,6 +34,6 @@ pub(crate) fn promote(map: &mut FabricMap, change: &Promote) -> Result<Reason, R
         return Err(Refusal::StaleStint { group: id, drive, reported: stint, found: slot.since });
     }
     let epoch = group::next_epoch(group);
-    group::set_role(&mut group.slots[at], Role::InSync, epoch);
+    group::take(&mut group.slots[at], Step::Promote, epoch);
     Ok(Reason::Promoted { group: id, drive, stint })
 }

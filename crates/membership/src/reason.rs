@@ -79,6 +79,8 @@ pub enum Reason {
     ScrubStopped { wanted: usize },
     /// Groups are scrubbed so often from now on.
     ScrubScheduled { every_ms: Option<u64> },
+    /// Settings changed: those that are named.
+    SettingsChanged { rebuild_after_ms: Option<u64>, capacity_percent: Option<(u8, u8)> },
     /// Groups were scrubbed.
     Scrubbed { groups: usize, chunks: u64, healed: u64, lost: u64, disagreements: u64 },
 }
@@ -184,6 +186,9 @@ impl fmt::Display for Reason {
             Reason::ScrubScheduled { every_ms: None } => {
                 write!(f, "groups are scrubbed only when somebody asks from now on")
             }
+            Reason::SettingsChanged { rebuild_after_ms, capacity_percent } => {
+                f.write_str(&settings_in_words(*rebuild_after_ms, *capacity_percent))
+            }
             Reason::Scrubbed { groups, chunks, healed, lost, disagreements } => write!(
                 f,
                 "{groups} groups scrubbed: {chunks} chunks read, {healed} blocks healed, {lost} lost, \
@@ -191,6 +196,15 @@ impl fmt::Display for Reason {
             ),
         }
     }
+}
+
+fn settings_in_words(rebuild_after_ms: Option<u64>, capacity_percent: Option<(u8, u8)>) -> String {
+    let rebuild = rebuild_after_ms
+        .map(|ms| format!("copies that are out for {ms} ms are rebuilt elsewhere from now on"));
+    let capacity = capacity_percent.map(|(warning, critical)| {
+        format!("pools are told to be filling up at {warning} %, critical at {critical} %")
+    });
+    rebuild.into_iter().chain(capacity).collect::<Vec<_>>().join("; ")
 }
 
 /// A group that a change had to leave as it was.

@@ -3,7 +3,7 @@
 //! It owns the texts. A refusal never means that something is broken, and the map is unchanged by it.
 
 use crate::size::Size;
-use crate::{NameFault, Skipped};
+use crate::{NameFault, REBUILD_AFTER_MS, Skipped};
 use std::fmt;
 use weft_layout::LayoutError;
 use weft_types::limits::{COPIES_MAX, SESSIONS_MAX};
@@ -199,6 +199,19 @@ pub enum Refusal {
     /// The volume has this size.
     #[error("volume '{volume}' already has {}", Size(*size))]
     SameSize { volume: String, size: BlockCount },
+    /// No node can be back so soon, or it would wait for ever.
+    #[error(
+        "copies cannot be rebuilt elsewhere after {ms} ms: expected {} (a second) to {} (a year)",
+        REBUILD_AFTER_MS.start(),
+        REBUILD_AFTER_MS.end()
+    )]
+    RebuildAfter { ms: u64 },
+    /// The levels are not in order, or out of range.
+    #[error("a warning at {warning} % and critical at {critical} %")]
+    CapacityLevels { warning: u8, critical: u8 },
+    /// Nothing would change.
+    #[error("the settings are so already")]
+    SameSettings,
     /// The volume is being deleted.
     #[error("volume '{volume}' is being deleted")]
     Deleting { volume: String },
@@ -241,6 +254,12 @@ impl Refusal {
             Refusal::AddressTaken { .. } => "every target needs an address of its own".into(),
             Refusal::DuplicateDrive { .. } => {
                 "one of the two is a copy of the other: unplug it, or format it anew".into()
+            }
+            Refusal::RebuildAfter { .. } => {
+                "a node that only reboots should be back by then: minutes, usually".into()
+            }
+            Refusal::CapacityLevels { .. } => {
+                "the warning comes first: 1 to 98 %, and critical above it, at most 99 %".into()
             }
             Refusal::DriveInUse { .. } => {
                 "empty it first with `weft drive evacuate`, or wait until its groups are rebuilt elsewhere".into()

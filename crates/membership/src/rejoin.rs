@@ -2,7 +2,7 @@
 //!
 //! It owns the new stint. A drive that restarted without having been evicted keeps its role and needs no change.
 
-use crate::group;
+use crate::group::{self, Step};
 use crate::refusal::Kind;
 use crate::{Reason, Refusal};
 use serde::{Deserialize, Serialize};
@@ -37,7 +37,7 @@ pub(crate) fn rejoin(map: &mut FabricMap, change: &Rejoin) -> Result<Reason, Ref
         |group| {
             let epoch = group::next_epoch(group);
             for slot in group.slots.iter_mut().filter(|s| is_back(s)) {
-                group::set_role(slot, Role::Syncing, epoch);
+                group::take(slot, Step::Begin, epoch);
             }
             groups.push(group.id);
         },

@@ -16,7 +16,7 @@
 //! like any other member: an old drive that is out can leave at once, a new one that is out makes room for another.
 //! It never chooses the drive: the plan does, or a person.
 
-use crate::group;
+use crate::group::{self, Step};
 use crate::rebuild::{active_drive, check_place};
 use crate::refusal::Kind;
 use crate::{Reason, Refusal};
@@ -110,7 +110,7 @@ pub(crate) fn hand_over(map: &mut FabricMap, change: &HandOver) -> Result<Reason
     let (_, group) = running(map, change.group)?;
     let epoch = group::next_epoch(group);
     let slot = group.slots.iter_mut().find(|s| s.drive == from).expect("its role was checked");
-    group::stand_down(slot, epoch);
+    group::take(slot, Step::StandDown, epoch);
     Ok(Reason::HandedOver { group: change.group, from, to })
 }
 

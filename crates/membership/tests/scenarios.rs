@@ -18,7 +18,7 @@ use weft_membership::{
     AcceptLoss, Acknowledged, AddDrive, BeginRelocation, CancelRelocation, Change, CreatePool, Demote,
     Depart, DrainDrive, DriveObservation, Evict, FailDrive, FinishRelocation, HandOver, JoinNode, KeepMember,
     NodeObservation, Observations, Promote, Rebuild, Rejoin, Replace, Survivor, apply, check, check_step,
-    next_change, next_promotion,
+    next_change, next_promotion, next_rebuild_on_one_node,
 };
 use weft_types::{
     BlockCount, DriveId, Epoch, FabricId, FabricMap, Group, GroupId, NodeId, PoolId, Role, Slot,
@@ -493,6 +493,31 @@ fn who_is_not_reached_leaves_stays_out_and_comes_back_when_that_is_over() {
     assert_eq!(next(&mut script, &seen).as_deref(), Some("e4 a:syncing@4 b:in-sync@1"));
     seen.verified.insert((GROUP, drive("a")), Epoch(4));
     assert_eq!(next(&mut script, &seen).as_deref(), Some("e5 a:in-sync@5 b:in-sync@1"));
+}
+
+#[test]
+fn copies_that_were_put_on_one_node_are_rebuilt_there_and_others_wait_for_a_node() {
+    let gone = |script: &Script| {
+        let mut seen = all_serve(script, "a b c");
+        seen.now_ms = script.map.durations.rebuild_after_ms;
+        let lost = DriveObservation { present: false, failed: None, fenced: true, seen_ms: 0 };
+        seen.drives.insert(drive("a"), lost);
+        seen
+    };
+    // The only other drive is on the node of the copy that is left.
+    for (drives, rebuilt) in [("a@1 b@1 c@1", true), ("a@1 b@2 c@2", false)] {
+        let mut script = Script::new(drives, 2);
+        let word = Acknowledged { by: drive("b"), epoch: Epoch(1) };
+        let evict = Evict { drives: [drive("a")].into(), acknowledged: [(GROUP, word)].into() };
+        script.apply(&Change::Evict(evict));
+        let before = script.map.clone();
+        let next = next_change(&script.map, &gone(&script));
+        assert_eq!(next, next_rebuild_on_one_node(&script.map, &gone(&script)), "{drives}");
+        assert_eq!(script.map, before);
+        let domain = FailureDomain::Drive;
+        let rebuild = Rebuild { group: GROUP, from: drive("a"), to: drive("c"), domain };
+        assert_eq!(next, rebuilt.then_some(Change::Rebuild(rebuild)), "{drives}");
+    }
 }
 
 #[test]

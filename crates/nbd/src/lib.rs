@@ -40,4 +40,4 @@ mod transmit;
 
 pub use error::ExportError;
 pub use export::Exports;
-pub use server::NbdServer;
+pub use server::{NbdServer, STOP_MAX};

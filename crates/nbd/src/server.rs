@@ -8,6 +8,7 @@ use crate::transmit::{Limits, transmit};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
+use weft_client::IO_TIMEOUT;
 use weft_rt::sync::{Either, Notify, race};
 use weft_rt::{ByteReader, Instant, Listener, Stream, now, sleep, spawn, timeout};
 use weft_types::limits::NBD_CONNECTIONS_MAX;
@@ -19,9 +20,17 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a client must have been quiet, after the stop, before its connection counts as idle and is closed.
 const STOP_QUIET: Duration = Duration::from_millis(200);
 
-/// How long a connection may take to finish after the stop: an operation that meets a failed node tries for
-/// 30 s before it gives up.
+/// How long a connection may take to finish after the stop: longer than an operation that meets a failed node goes on
+/// trying.
 const STOP_GRACE: Duration = Duration::from_secs(40);
+
+/// How long a stop takes at most, if no operation takes longer than [`STOP_GRACE`]: then every connection is shut, and
+/// with it ends the wait for a client that does not read its replies.
+pub const STOP_MAX: Duration = Duration::from_secs(45);
+
+const _: () = assert!(IO_TIMEOUT.as_millis() < STOP_GRACE.as_millis());
+// The clock is looked at after each pause of `STOP_QUIET`.
+const _: () = assert!(STOP_GRACE.as_millis() + STOP_QUIET.as_millis() <= STOP_MAX.as_millis());
 
 /// How long the last replies may take to leave when a connection ends.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -120,8 +129,8 @@ impl NbdServer {
     }
 
     /// Stops: no new connections; requests in flight are finished, later ones answered with `ESHUTDOWN`;
-    /// connections are closed when they are idle. Returns when all have ended, after 45 s at most. Afterwards
-    /// nothing uses the volumes any more, and they can be detached.
+    /// connections are closed when they are idle. Returns when all have ended, after [`STOP_MAX`] at most; only an
+    /// operation that takes longer is waited for. Afterwards nothing uses the volumes any more, and they can be detached.
     pub async fn stop(&self) {
         let shared = &self.0;
         if shared.stop.get().is_none() {
@@ -487,6 +496,22 @@ mod tests {
             assert!(bed.volume.in_flight.get().1 <= 2, "{:?}", bed.volume.in_flight.get());
             drop(client);
             bed.server.stop().await;
+        });
+    }
+
+    #[test]
+    fn a_stop_ends_within_its_time_though_a_client_reads_no_reply() {
+        Sim::new(11).block_on(async {
+            let bed = Bed::start(64 << 20, AttachMode::Exclusive);
+            let client = bed.client(false).await;
+            for cookie in 0..8 {
+                client.request(NBD_CMD_READ, 0, cookie, (0, 32 << 20), &[]).await;
+            }
+            sleep(Duration::from_secs(1)).await;
+            let begun = now();
+            bed.server.stop().await;
+            assert!((STOP_GRACE..=STOP_MAX).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+            drop(client);
         });
     }
 

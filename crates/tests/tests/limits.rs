@@ -46,6 +46,8 @@ enum Bounds {
 #[rustfmt::skip]
 const OTHERS: &[(&str, &str, Bounds)] = &[
     ("types/src/version.rs", "COUNTER_MAX", Bounds::Derived), // 48 bits
+    ("types/src/object.rs", "VOLUME_MAX", Bounds::Derived), // 63 bits
+    ("types/src/object.rs", "FILE_SYSTEM_MAX", Bounds::Derived), // 31 bits
     ("wire/src/data.rs", "NOTES_MAX", Bounds::Derived), // notes that fit a head
     ("membership/src/volume.rs", "VOLUME_BLOCKS_MAX", Bounds::Given), // loff_t
     ("membership/src/node.rs", "HOST_BYTES_MAX", Bounds::Given), // DNS
