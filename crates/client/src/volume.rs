@@ -33,8 +33,8 @@ pub struct AttachOptions {
     pub io_timeout: Duration,
 }
 
-/// How long an operation goes on trying unless told otherwise: several evictions' worth, and what disk drivers allow before
-/// they reset a device.
+/// How long an operation goes on trying unless told otherwise: several evictions' worth, and what disk
+/// drivers allow before they reset a device.
 pub const IO_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Default for AttachOptions {

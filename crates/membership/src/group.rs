@@ -9,9 +9,9 @@
 //!
 //!   accepted loss:  in-sync, syncing -- leave, stand down, begin again --> out, syncing -- survive --> in-sync
 //! ```
-//! The diagram is the table [`ARROWS`], which the setter reads. A new drive begins as syncing in a slot of its own; with
-//! `begin`, another drive may take the slot of one that is out. It owns the diagram. It never decides that a role
-//! changes: the changes that are named at the steps do.
+//! The diagram is the table [`ARROWS`], which the setter reads. A new drive begins as syncing in a slot of
+//! its own; with `begin`, another drive may take the slot of one that is out. It owns the diagram. It never
+//! decides that a role changes: the changes that are named at the steps do.
 
 use weft_types::{DriveId, Epoch, Group, Role, Slot};
 
@@ -20,12 +20,13 @@ use weft_types::{DriveId, Epoch, Group, Role, Slot};
 pub(crate) enum Step {
     /// A member leaves the write set: `Evict`, `Depart`; or it is gone: `AcceptLoss`.
     Leave,
-    /// A member that was out takes part again (`Rejoin`), or another drive in its slot (`Rebuild`, `Replace`).
+    /// A member that was out takes part again (`Rejoin`), or another drive in its slot (`Rebuild`,
+    /// `Replace`).
     Begin,
     /// All is verified: `Promote`.
     Promote,
-    /// A member leaves the read set, before it leaves the write set: `HandOver`, `Demote`; or what it holds counts no
-    /// more: `AcceptLoss`.
+    /// A member leaves the read set, before it leaves the write set: `HandOver`, `Demote`; or what it holds
+    /// counts no more: `AcceptLoss`.
     StandDown,
     /// What a syncing member compared itself with is gone: `AcceptLoss`.
     BeginAgain,

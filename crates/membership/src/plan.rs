@@ -189,8 +189,8 @@ pub fn next_rebuild(map: &FabricMap, seen: &Observations) -> Option<Change> {
     rebuild_in(map, seen, seen.domain, |_| true)
 }
 
-/// The rebuild of one lost copy in a group whose copies were put on one node on purpose: on such a drive as well. The
-/// other groups keep their copies on different nodes, and wait for a drive where that is possible.
+/// The rebuild of one lost copy in a group whose copies were put on one node on purpose: on such a drive as
+/// well. The other groups keep their copies on different nodes, and wait for a drive where that is possible.
 pub fn next_rebuild_on_one_node(map: &FabricMap, seen: &Observations) -> Option<Change> {
     rebuild_in(map, seen, FailureDomain::Drive, |group| map.shares_a_node(group))
 }

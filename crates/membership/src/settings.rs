@@ -1,15 +1,15 @@
 //! Settings of the whole fabric: how long a copy may be out, and at which fill people are told.
 //!
-//! It owns their ranges. Leases and sessions are not among them: clients and targets count by these, and a change
-//! would have to be waited out.
+//! It owns their ranges. Leases and sessions are not among them: clients and targets count by these, and a
+//! change would have to be waited out.
 
 use crate::{Reason, Refusal};
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 use weft_types::FabricMap;
 
-/// How long a copy may be out before it is rebuilt elsewhere, in milliseconds: a second to a year. No node restarts
-/// within less than a second, and each rebuild copies everything; a year is as good as never.
+/// How long a copy may be out before it is rebuilt elsewhere, in milliseconds: a second to a year. No node
+/// restarts within less than a second, and each rebuild copies everything; a year is as good as never.
 pub const REBUILD_AFTER_MS: RangeInclusive<u64> = 1_000..=365 * 24 * 3_600_000;
 
 /// Settings that change; what is none stays as it is.

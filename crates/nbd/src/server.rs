@@ -20,12 +20,12 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a client must have been quiet, after the stop, before its connection counts as idle and is closed.
 const STOP_QUIET: Duration = Duration::from_millis(200);
 
-/// How long a connection may take to finish after the stop: longer than an operation that meets a failed node goes on
-/// trying.
+/// How long a connection may take to finish after the stop: longer than an operation that meets a failed
+/// node goes on trying.
 const STOP_GRACE: Duration = Duration::from_secs(40);
 
-/// How long a stop takes at most, if no operation takes longer than [`STOP_GRACE`]: then every connection is shut, and
-/// with it ends the wait for a client that does not read its replies.
+/// How long a stop takes at most, if no operation takes longer than [`STOP_GRACE`]: then every connection is
+/// shut, and with it ends the wait for a client that does not read its replies.
 pub const STOP_MAX: Duration = Duration::from_secs(45);
 
 const _: () = assert!(IO_TIMEOUT.as_millis() < STOP_GRACE.as_millis());
@@ -129,8 +129,9 @@ impl NbdServer {
     }
 
     /// Stops: no new connections; requests in flight are finished, later ones answered with `ESHUTDOWN`;
-    /// connections are closed when they are idle. Returns when all have ended, after [`STOP_MAX`] at most; only an
-    /// operation that takes longer is waited for. Afterwards nothing uses the volumes any more, and they can be detached.
+    /// connections are closed when they are idle. Returns when all have ended, after [`STOP_MAX`] at most;
+    /// only an operation that takes longer is waited for. Afterwards nothing uses the volumes any more, and
+    /// they can be detached.
     pub async fn stop(&self) {
         let shared = &self.0;
         if shared.stop.get().is_none() {

@@ -5,9 +5,10 @@
 //! processes that can be killed at any await point. Engines see neither: they call the functions and types
 //! of this crate, which act on the executor of the current thread. It never decides anything about data.
 //!
-//! This crate knows frames, and little of the messages in them: which kinds carry blocks, because their bodies can lie in
-//! memory that is shared with the peer (`shm`, `server`). It also holds two lists about the crates above it, for the
-//! simulation: the paths of the protocol (`coverage`), and the rules that can be broken on purpose (`mutation`).
+//! This crate knows frames, and little of the messages in them: which kinds carry blocks, because their
+//! bodies can lie in memory that is shared with the peer (`shm`, `server`). It also holds two lists about
+//! the crates above it, for the simulation: the paths of the protocol (`coverage`), and the rules that can
+//! be broken on purpose (`mutation`).
 
 mod buf;
 mod byte_reader;

@@ -1,6 +1,6 @@
-//! Blocking work, away from the executor's thread: system calls that the ring does not have, copies of the manager's
-//! store, and what is read from `/proc`. The commits of the manager's embedded store do not come here: they block the
-//! executor of the manager, which serves no data.
+//! Blocking work, away from the executor's thread: system calls that the ring does not have, copies of the
+//! manager's store, and what is read from `/proc`. The commits of the manager's embedded store do not come
+//! here: they block the executor of the manager, which serves no data.
 
 use crate::executor::with_core;
 use std::future::Future;

@@ -1,7 +1,8 @@
-//! The documents tell the truth, as far as a machine can tell: rules that are cited are defined and hunted, symbols and
-//! files that are named exist where the text says so.
+//! The documents tell the truth, as far as a machine can tell: rules that are cited are defined and hunted,
+//! symbols and files that are named exist where the text says so.
 //!
-//! It reads the tree as text. It never judges whether a sentence is true, only whether what it names is there.
+//! It reads the tree as text. It never judges whether a sentence is true, only whether what it names is
+//! there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,7 +12,8 @@ use weft_tests::{root, tracked_files};
 /// The home of the rules.
 const PROTOCOL: &str = "docs/protocol.md";
 
-/// Letters of rules: mirrored writes, and those that are reserved for later designs. The page says what each means.
+/// Letters of rules: mirrored writes, and those that are reserved for later designs. The page says what each
+/// means.
 const LETTERS: &str = "RCPFSEN";
 
 /// The crates that carry the rules out; a rule that none of them cites is only a promise.

@@ -1,12 +1,59 @@
 //! Rules of the house that a machine can check: on sources, on decisions, and on what is taken from outside.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use weft_tests::{root, tracked_files};
 
 /// Lines after which a file has to be split.
 const LINES_MAX: usize = 1500;
+
+/// Columns of a line, comments included: what `rustfmt` allows for code.
+const COLUMNS_MAX: usize = 110;
+
+/// Lines of a function that still read as one thing.
+const FUNCTION_LINES_MAX: usize = 70;
+
+/// Lines that are wider, by crate. A ratchet: the numbers may only fall.
+const WIDE_LINES: &[(&str, usize)] = &[
+    ("api", 18),
+    ("bench", 132),
+    ("cli", 130),
+    ("client", 55),
+    ("fuzz", 28),
+    ("layout", 30),
+    ("manager", 218),
+    ("membership", 130),
+    ("metrics", 13),
+    ("nbd", 26),
+    ("report", 13),
+    ("rt", 206),
+    ("sim", 151),
+    ("store", 108),
+    ("target", 167),
+    ("tests", 18),
+    ("torture", 15),
+    ("types", 27),
+    ("weft", 105),
+    ("wire", 37),
+];
+
+/// Functions that are longer, with their lines. A ratchet: none may be added, and none may grow.
+const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[
+    ("bench/src/repair/outcome.rs", "figures", 87),
+    ("manager/src/lease.rs", "renew", 78),
+    ("manager/src/loss.rs", "repair_volumes", 71),
+    ("manager/src/operate.rs", "operate", 94),
+    ("membership/src/reason.rs", "fmt", 110),
+    ("membership/tests/model/fabric.rs", "take", 72),
+    ("membership/tests/properties.rs", "change", 133),
+    ("sim/src/faults/strike.rs", "strike", 175),
+    ("sim/src/hunt/stranded.rs", "run", 105),
+    ("sim/src/run.rs", "scenario", 74),
+    ("store/tests/basic.rs", "a_verified_chunk_is_filled_in_parts", 73),
+    ("weft/tests/package.rs", "the_package_holds_what_it_should", 93),
+    ("weft/tests/status.rs", "a_dead_node_a_dead_manager_and_what_is_said_of_them", 81),
+];
 
 /// Words of unfinished work. They are put together here, so that this file does not hold them itself.
 const UNFINISHED: &[&str] =
@@ -151,6 +198,96 @@ fn engines_are_noticed_that_leave_the_simulation() {
         let text = format!("//! X\n{line}\n");
         assert_eq!(complaints(Path::new("crates/store/src/x.rs"), &text), Vec::<String>::new());
     }
+}
+
+/// The functions of a source that are too long: their names and lines. It reads what `rustfmt` has laid out:
+/// a function ends with the first brace that stands as far in as its beginning.
+fn long_functions(text: &str) -> Vec<(&str, usize)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let indent = &line[..line.len() - line.trim_start().len()];
+        let Some(name) = function_name(line.trim_start()) else { continue };
+        let is_end = |l: &&str| {
+            l.strip_prefix(indent).is_some_and(|rest| {
+                rest == "}" || rest.starts_with(") -> ") && rest.ends_with(';') || rest == ");"
+            })
+        };
+        let is_on_one_line = line.ends_with(['}', ';']);
+        let length =
+            if is_on_one_line { 1 } else { lines[at..].iter().position(is_end).map_or(1, |n| n + 1) };
+        if length > FUNCTION_LINES_MAX {
+            found.push((name, length));
+        }
+    }
+    found
+}
+
+/// The name of the function whose definition begins with this line.
+fn function_name(line: &str) -> Option<&str> {
+    let (before, rest) = line.split_once("fn ")?;
+    let is_modifier = |word: &str| {
+        matches!(word, "pub" | "const" | "async" | "unsafe" | "default")
+            || word.starts_with("pub(")
+            || word.ends_with(')')
+            || word == "extern"
+            || word == "\"C\""
+    };
+    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_')?;
+    before.split_whitespace().all(is_modifier).then_some(&rest[..end]).filter(|name| !name.is_empty())
+}
+
+/// The crate of a path: `crates/NAME/...`.
+fn crate_of(path: &Path) -> Option<&str> {
+    path.strip_prefix("crates").ok()?.iter().next()?.to_str()
+}
+
+#[test]
+fn lines_do_not_get_wider_nor_functions_longer() {
+    let mut wide: BTreeMap<String, usize> = BTreeMap::new();
+    let mut found = Vec::new();
+    for path in tracked_files().iter().filter(|p| p.extension().is_some_and(|e| e == "rs")) {
+        let text = fs::read_to_string(root().join(path)).expect("sources are UTF-8");
+        let Some(name) = crate_of(path) else { continue };
+        *wide.entry(name.to_owned()).or_default() +=
+            text.lines().filter(|line| line.chars().count() > COLUMNS_MAX).count();
+        for (function, lines) in long_functions(&text) {
+            let is_path = |p: &str| *path == Path::new("crates").join(p);
+            let known = LONG_FUNCTIONS.iter().find(|(p, f, _)| is_path(p) && *f == function);
+            if known.is_none_or(|(_, _, most)| lines > *most) {
+                found.push(format!("{}: {function} has {lines} lines: split it", path.display()));
+            }
+        }
+    }
+    for (path, function, _) in LONG_FUNCTIONS {
+        let text = fs::read_to_string(root().join("crates").join(path)).unwrap_or_default();
+        if !long_functions(&text).iter().any(|(name, _)| name == function) {
+            found.push(format!("crates/{path}: {function} is not long any more: unlist it"));
+        }
+    }
+    for (name, lines) in wide {
+        let most = WIDE_LINES.iter().find(|(known, _)| *known == name).map_or(0, |(_, most)| *most);
+        if lines > most {
+            found.push(format!("crates/{name}: {lines} lines of over {COLUMNS_MAX} columns, at most {most}"));
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn long_functions_are_found() {
+    let body = |lines| "        x();\n".repeat(lines);
+    let long = format!(
+        "impl X {{\n    pub(crate) async fn y(\n        z: u8,\n    ) -> u8 {{\n{}    }}\n}}\n",
+        body(70)
+    );
+    assert_eq!(long_functions(&long), [("y", 74)]);
+    let short = format!("fn y() {{\n{}}}\nfn one() {{}}\n{}", body(68), body(80));
+    assert_eq!(long_functions(&short), []);
+    let declared = format!("trait X {{\n    fn y(\n        z: u8,\n    ) -> u8;\n{}}}\n", body(80));
+    assert_eq!(long_functions(&declared), []);
+    assert_eq!(function_name("let fn_name = \"fn x\";"), None);
+    assert_eq!(crate_of(Path::new("crates/rt/src/x.rs")), Some("rt"));
 }
 
 /// What is wrong with the names of the decisions' files: they are `NNNN-title.md`, numbered from 1 without gaps.

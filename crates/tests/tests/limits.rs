@@ -1,8 +1,10 @@
-//! Limits are in one file: a constant `…_MAX` that bounds a queue or a message is in `crates/types/src/limits.rs`.
+//! Limits are in one file: a constant `…_MAX` that bounds a queue or a message is in
+//! `crates/types/src/limits.rs`.
 //!
-//! The rule that a machine can check: in the crates that daemons are made of, every `…_MAX` that counts something (its
-//! type is an integer) is there, or in the list below with what it bounds instead. Durations and shares bound neither a
-//! queue nor a message. No other crate, tools and tests included, has a constant of the same name as a limit.
+//! The rule that a machine can check: in the crates that daemons are made of, every `…_MAX` that counts
+//! something (its type is an integer) is there, or in the list below with what it bounds instead. Durations
+//! and shares bound neither a queue nor a message. No other crate, tools and tests included, has a constant
+//! of the same name as a limit.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,8 +12,8 @@ use weft_tests::{root, tracked_files};
 
 const LIMITS: &str = "crates/types/src/limits.rs";
 
-/// The crates that daemons are made of. Programs that a person runs (`cli`, `bench`), pages (`report`) and what only
-/// tests have limits of their own.
+/// The crates that daemons are made of. Programs that a person runs (`cli`, `bench`), pages (`report`) and
+/// what only tests have limits of their own.
 const CRATES: &[&str] = &[
     "types",
     "wire",

@@ -32,23 +32,23 @@ pub const CONNECTION_BYTES_MAX: u32 = 32 * 1024 * 1024;
 /// Requests in flight on one connection whatever the peer grants: their places in the table have 16 bits.
 pub const LINK_REQUESTS_MAX: u32 = 1 << 16;
 
-/// One-way requests of one connection that are carried out at once. No credit covers them; an honest peer sends few, and
-/// loses nothing but a little time when one is dropped.
+/// One-way requests of one connection that are carried out at once. No credit covers them; an honest peer
+/// sends few, and loses nothing but a little time when one is dropped.
 pub const ONE_WAY_REQUESTS_MAX: u32 = 64;
 
-/// Connections that a listener has taken and that wait for their reader; at so many it stops: a few bursts' worth. The
-/// others stay in the kernel's queue, where a connection costs no descriptor.
+/// Connections that a listener has taken and that wait for their reader; at so many it stops: a few bursts'
+/// worth. The others stay in the kernel's queue, where a connection costs no descriptor.
 pub const ACCEPTED_CONNECTIONS_MAX: usize = 64;
 
-/// Chunks of 64 KiB that a connection has received and that wait for their reader; at so many it stops: a megabyte, a
-/// reader's largest message. The others stay in the socket's buffer, and hold up the peer.
+/// Chunks of 64 KiB that a connection has received and that wait for their reader; at so many it stops: a
+/// megabyte, a reader's largest message. The others stay in the socket's buffer, and hold up the peer.
 pub const RECEIVED_CHUNKS_MAX: usize = 16;
 
 /// Operations of one executor that can be queued between two system calls; more cause one in between.
 pub const SUBMISSIONS_MAX: u32 = 256;
 
-/// Completions that can wait for one executor: what several connections may have in flight. Beyond that the kernel
-/// keeps them aside (IORING_FEAT_NODROP), which is slower.
+/// Completions that can wait for one executor: what several connections may have in flight. Beyond that the
+/// kernel keeps them aside (IORING_FEAT_NODROP), which is slower.
 pub const COMPLETIONS_MAX: u32 = 4096;
 
 /// Chunks in one answer about digests, 26 bytes each: the answer stays below a frame's head.
@@ -65,16 +65,17 @@ pub const OPEN_ENTRIES_MAX: usize = 16 * WATERMARK_LAG_MAX as usize;
 /// The same with what readers and sweeps put: what clients leave on each of three replicas fits one.
 pub const OPEN_ENTRIES_REPAIR_MAX: usize = 4 * OPEN_ENTRIES_MAX;
 
-/// Bytes that writes may hold in memory after their callers gave them up: a few dozen of the largest requests.
-/// A group without replicas would otherwise collect every write that times out on it.
+/// Bytes that writes may hold in memory after their callers gave them up: a few dozen of the largest
+/// requests. A group without replicas would otherwise collect every write that times out on it.
 pub const GIVEN_UP_BYTES_MAX: u64 = 64 << 20;
 
 /// How far above its own clock a target accepts a version's counter: an hour in steps of 16 us (the unit of
 /// `weft_wire::data::clock_counter`). A bad client cannot wedge a block, and no sane clock is off by as much.
 pub const VERSION_AHEAD_MAX: u64 = 3_600_000_000 / 16;
 
-/// By how many epochs an entry that a client or peer brings may be ahead: more changes than a group can see while
-/// one of its members is away, and far from the end of the numbers, beyond which no map could lead out.
+/// By how many epochs an entry that a client or peer brings may be ahead: more changes than a group can see
+/// while one of its members is away, and far from the end of the numbers, beyond which no map could lead
+/// out.
 pub const EPOCHS_AHEAD_MAX: u64 = 1 << 20;
 
 /// Replicas of a mirror group.
@@ -92,7 +93,8 @@ pub const DRIVE_PATH_BYTES_MAX: usize = 4096;
 /// Sessions that are open or not yet swept, in the whole fabric: the session slot has 16 bits, 0 is nobody's.
 pub const SESSIONS_MAX: usize = 65_535;
 
-/// Requests of one session of which the client knows what they wait for, for its log: more than are under way at any time.
+/// Requests of one session of which the client knows what they wait for, for its log: more than are under
+/// way at any time.
 pub const REQUEST_WAITS_MAX: usize = 4096;
 
 /// Sessions of which a manager remembers why they ended: their clients ask within seconds.
@@ -105,12 +107,13 @@ pub const STRIPE_WIDTH_MAX: u32 = 64;
 /// volume, and bound a volume's part of the map to about 2 KiB where a fabric has thousands of groups.
 pub const SPAN_GROUPS_MAX: usize = 256;
 
-/// Spans of one volume, after which the last one goes on for ever: bounds a volume's part of the map however often
-/// it grows. The last one that is made lists as many groups as a span can, so nothing is lost by it.
+/// Spans of one volume, after which the last one goes on for ever: bounds a volume's part of the map however
+/// often it grows. The last one that is made lists as many groups as a span can, so nothing is lost by it.
 pub const VOLUME_SPANS_MAX: usize = 64;
 
-/// Events that a manager keeps, the oldest dropped first: some weeks of a small fabric, in a few megabytes of memory
-/// and store. There is no limit by age: a clock that is set forward by mistake would empty the list.
+/// Events that a manager keeps, the oldest dropped first: some weeks of a small fabric, in a few megabytes
+/// of memory and store. There is no limit by age: a clock that is set forward by mistake would empty the
+/// list.
 pub const EVENTS_MAX: usize = 5_000;
 
 /// Characters of an event's text: an eviction names each group that it had to leave alone, and there may be
@@ -126,15 +129,15 @@ pub const NOTE_CHARS_MAX: usize = 200;
 /// Characters of who did something, in an event: enough for a user and a host.
 pub const ACTOR_CHARS_MAX: usize = 80;
 
-/// Sessions that a target lists when it says what load it has: the manager passes the lists of all targets on in one
-/// frame of 16 MiB, and an entry has about a KiB. Beyond, those are listed that asked most.
+/// Sessions that a target lists when it says what load it has: the manager passes the lists of all targets
+/// on in one frame of 16 MiB, and an entry has about a KiB. Beyond, those are listed that asked most.
 pub const LOAD_SESSIONS_MAX: usize = 128;
 
 /// Groups whose scrub one target leads at the same time: its thread reads and compares for all of them.
 pub const SCRUBS_PER_TARGET_MAX: usize = 16;
 
-/// Findings of one scrub that a target keeps for the manager; beyond, they are only counted. A drive that is damaged all
-/// over is to be replaced, and no person reads a list of every block.
+/// Findings of one scrub that a target keeps for the manager; beyond, they are only counted. A drive that is
+/// damaged all over is to be replaced, and no person reads a list of every block.
 pub const SCRUB_FINDINGS_HELD_MAX: usize = 1000;
 
 /// Findings of scrubs that the manager keeps for people: a few screens.
@@ -170,9 +173,9 @@ pub const NBD_CONNECTION_BYTES_MAX: u64 = 64 << 20;
 /// constraints" of the NBD protocol lets every client assume.
 pub const NBD_REQUEST_BYTES_MAX: u32 = 32 << 20;
 
-/// Bytes of a refused NBD write's data that are read and thrown away, 64 MiB: as much as libnbd sends in one request.
-/// Behind a larger write the connection ends, which section "Block size constraints" allows for all above the advertised
-/// size.
+/// Bytes of a refused NBD write's data that are read and thrown away, 64 MiB: as much as libnbd sends in one
+/// request. Behind a larger write the connection ends, which section "Block size constraints" allows for all
+/// above the advertised size.
 pub const NBD_REFUSED_BYTES_MAX: u32 = 64 << 20;
 
 /// Bytes of the longest string: section "Conventions" of the NBD protocol (4096).

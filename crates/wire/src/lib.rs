@@ -42,9 +42,9 @@ pub enum Kind {
     Write = 18,
     /// Make a run of blocks read as zeroes.
     WriteZeroes = 19,
-    /// A version of a run of blocks is on the whole write set (R8). One-way from a reader: it may be lost. With version 0 it
-    /// settles nothing, and its sender relies on the empty answer: the request was admitted at its epoch, so the target
-    /// refuses whatever an older epoch still has on the way.
+    /// A version of a run of blocks is on the whole write set (R8). One-way from a reader: it may be lost.
+    /// With version 0 it settles nothing, and its sender relies on the empty answer: the request was
+    /// admitted at its epoch, so the target refuses whatever an older epoch still has on the way.
     Settle = 20,
     /// A session's watermarks for some groups, when there was nothing else to send them with.
     Watermark = 21,

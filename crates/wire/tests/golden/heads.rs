@@ -1,4 +1,5 @@
-//! Heads with fixed bytes: frames, the data path, requests among targets, and the numbers of kinds and statuses.
+//! Heads with fixed bytes: frames, the data path, requests among targets, and the numbers of kinds and
+//! statuses.
 
 use crate::samples::{blocks, drive, objects, version};
 use crate::{Case, Form, case, check, covers, variants};

@@ -1,9 +1,9 @@
 //! Golden bytes: every head and every document of this crate, as text that people can read in a diff.
 //!
-//! Both directions: what is written today is what the file says, and what the file says reads back as the value. A
-//! message of which no case is here does not compile, or fails. `WEFT_GOLDEN=write cargo test -p weft-wire --test golden`
-//! writes the files anew; what has changed in them is what has changed between processes, and `docs/format/wire.md`
-//! says what it means.
+//! Both directions: what is written today is what the file says, and what the file says reads back as the
+//! value. A message of which no case is here does not compile, or fails.
+//! `WEFT_GOLDEN=write cargo test -p weft-wire --test golden` writes the files anew; what has changed in them
+//! is what has changed between processes, and `docs/format/wire.md` says what it means.
 
 mod documents;
 mod heads;

@@ -1,4 +1,5 @@
-//! Values that the cases are made of: no field has a default, and no two fields the same value where that can be.
+//! Values that the cases are made of: no field has a default, and no two fields the same value where that
+//! can be.
 
 use crate::{covers, variants};
 use std::collections::BTreeSet;
