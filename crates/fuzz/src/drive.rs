@@ -48,10 +48,12 @@ pub(crate) fn state(bytes: &[u8]) {
     fuzzing::state(bytes);
 }
 
-/// The first bytes of a block of the image that begins with a magic number, for each such block.
+/// The first bytes of a block of the images, of each format, that begins with a magic number, for each
+/// such block.
 fn parts(magic: &[u8], skip: usize, length: usize) -> Vec<Vec<u8>> {
-    let image = used_image();
-    let blocks = image.chunks(BLOCK_SIZE).filter(|block| block.starts_with(magic));
+    let images = [used_image(), old_image()];
+    let blocks = images.iter().flat_map(|image| image.chunks(BLOCK_SIZE));
+    let blocks = blocks.filter(|block| block.starts_with(magic));
     blocks.map(|block| block[skip..skip + length].to_vec()).collect()
 }
 
@@ -60,7 +62,7 @@ pub(crate) fn label_seeds() -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn superblock_seeds() -> Vec<Vec<u8>> {
-    parts(b"WEFTSUPR", 8, 72)
+    [parts(b"WEFTSUPR", 8, 72), parts(b"WEFTSUP2", 8, 96)].concat()
 }
 
 pub(crate) fn zone_table_seeds() -> Vec<Vec<u8>> {
@@ -93,9 +95,9 @@ pub(crate) fn page_seeds() -> Vec<Vec<u8>> {
 
 pub(crate) fn leaf_seeds() -> Vec<Vec<u8>> {
     let of = |page: Vec<u8>| {
-        let body = page.get(8..)?;
-        let length = usize::from(u16::from_le_bytes([*body.get(26)?, *body.get(27)?]));
-        body.get(28..28 + length).map(<[u8]>::to_vec)
+        let (body, key) = (page.get(8..)?, if page[4] == 0 { 26 } else { 33 });
+        let length = usize::from(u16::from_le_bytes([*body.get(key)?, *body.get(key + 1)?]));
+        body.get(key + 2..key + 2 + length).map(<[u8]>::to_vec)
     };
     pages(0).into_iter().filter_map(of).collect()
 }
@@ -198,9 +200,41 @@ fn change(image: &mut [u8], bytes: &[u8]) {
     }
 }
 
+/// A drive that a program of format 1 left, as its store's tests have it: lines of 32 bytes that are not
+/// zero, each with its offset and how often it repeats.
+const OLD: &str = include_str!("../../store/tests/golden/drive-v1-used.txt");
+
+thread_local! {
+    static OLD_IMAGE: RefCell<Option<Rc<Vec<u8>>>> = const { RefCell::new(None) };
+}
+
+/// The image of format 1.
+fn old_image() -> Rc<Vec<u8>> {
+    let number = |text: &str, radix| usize::from_str_radix(text, radix).expect("a number");
+    let make = || {
+        let mut image = vec![0; SIZE as usize];
+        for line in OLD.lines().skip(1) {
+            let fields: Vec<&str> = line.split(' ').collect();
+            let (at, times) = (number(fields[0], 16), number(fields[1], 10));
+            let bytes: Vec<u8> = (0..32).map(|i| number(&fields[2][2 * i..2 * i + 2], 16) as u8).collect();
+            image[at..at + 32 * times].copy_from_slice(&bytes.repeat(times));
+        }
+        Rc::new(image)
+    };
+    OLD_IMAGE.with_borrow_mut(|image| image.get_or_insert_with(make).clone())
+}
+
 /// A whole small drive: inspected, checked, opened, read, written to, checkpointed and closed.
 pub(crate) fn image(bytes: &[u8]) {
-    let mut image = Vec::clone(&used_image());
+    try_image(Vec::clone(&used_image()), bytes);
+}
+
+/// The same with a drive of format 1: opening it converts it.
+pub(crate) fn image_of_format_1(bytes: &[u8]) {
+    try_image(Vec::clone(&old_image()), bytes);
+}
+
+fn try_image(mut image: Vec<u8>, bytes: &[u8]) {
     change(&mut image, bytes);
     fuzzing::seal(&mut image);
     Sim::new(1).block_on(async move {

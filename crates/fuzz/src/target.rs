@@ -65,6 +65,7 @@ pub const TARGETS: &[Target] = &[
     Target::new("page", 50_000, drive::page, drive::page_seeds),
     Target::new("state", 50_000, drive::state, drive::state_seeds),
     Target::new("image", 800, drive::image, drive::image_seeds).with_scene(64 << 20),
+    Target::new("image-format-1", 400, drive::image_of_format_1, drive::image_seeds).with_scene(64 << 20),
     Target::new("value", 50_000, cli::value, cli::value_seeds),
     Target::new("local-config", 10_000, cli::local_config, cli::local_config_seeds),
     Target::new("watch-record", 600, cli::watch_record, cli::watch_record_seeds).with_scene(32 << 20),

@@ -92,8 +92,8 @@ fn set_bit(image: &mut [u8], label: &Label, place: u64, is_used: bool) {
 fn leaf_at(image: &[u8], superblock: &Superblock) -> (u64, usize) {
     let root = superblock.root.unwrap();
     assert_eq!(root.level, 0);
-    // Header 32, key 26, length 2, number of runs 2; first, count, kind 3; version 8; then the place.
-    let at = root.page.place.offset() as usize + 32 + 26 + 2 + 2 + 3 + 8;
+    // Header 32, key 33, length 2, number of runs 2; first, count, kind 3; version 8; then the place.
+    let at = root.page.place.offset() as usize + 32 + 33 + 2 + 2 + 3 + 8;
     (u64::from_le_bytes(image[at..at + 8].try_into().unwrap()), at)
 }
 

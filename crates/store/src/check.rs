@@ -5,7 +5,7 @@ use crate::StoreError;
 use crate::bitmap::Bitmap;
 use crate::checkpoint;
 use crate::group_state::DriveState;
-use crate::label::Label;
+use crate::label::{FORMAT_VERSION, Label};
 use crate::leaf::{Kind, Leaf, LeafKey};
 use crate::log::{LogReader, LogRing};
 use crate::page::PageReader;
@@ -13,7 +13,7 @@ use crate::recover::{read_bitmap, read_zone_table};
 use crate::region::{Place, PlaceRun, RegionMap};
 use crate::store::Store;
 use crate::superblock::{Superblock, TreeRoot};
-use crate::tree;
+use crate::tree::{self, Visited};
 use weft_rt::Drive;
 use weft_types::limits::{CHUNK_BLOCKS, DRIVE_CHECK_FINDINGS_MAX, OBJECT_CHUNKS_MAX};
 use weft_types::{BLOCK_SIZE, BlockRange, GroupId};
@@ -60,10 +60,16 @@ pub struct CheckReport {
     pub leaves: u64,
     /// Pages of the block map.
     pub pages: u64,
+    /// Pages of the block map that are of an older format. An open store rewrites them, some with
+    /// each checkpoint.
+    pub old_pages: u64,
     /// Blocks of data.
     pub data_blocks: u64,
     /// Blocks of data that were read and verified.
     pub verified_blocks: u64,
+    /// Whether something was found that only a newer program knows: then nothing of the drive may be
+    /// given up.
+    pub needs_upgrade: bool,
     /// Batches in the log behind the checkpoint.
     pub log_batches: u64,
 }
@@ -87,12 +93,19 @@ impl CheckReport {
             StoreError::MetadataDamaged { place, .. } => Some(*place),
             _ => None,
         };
-        self.add(Severity::Fatal, place, error.to_string(), RESYNC);
+        let action = match error {
+            StoreError::Unknown { .. } | StoreError::NewerFormat { .. } => UPGRADE,
+            _ => RESYNC,
+        };
+        self.needs_upgrade |= action == UPGRADE;
+        self.add(Severity::Fatal, place, error.to_string(), action);
     }
 }
 
 const RESYNC: &str = "format the drive anew and let it resync from its peers";
+const UPGRADE: &str = "leave the drive as it is, and upgrade this node's weft";
 const HEAL: &str = "let the fabric heal the block from a peer";
+const REPORT: &str = "no data is lost: format the drive again and let it resync; please report this";
 const OPEN: &str = "nothing: opening the drive mends it";
 const LEAK: &str = "the space is lost until the drive is formatted anew; please report this";
 
@@ -119,6 +132,10 @@ pub async fn check(drive: &Drive, deep: bool) -> Result<CheckReport, StoreError>
             superblock
         }
     };
+    if let Err(error) = superblock.check_is_known() {
+        report.fatal(&error);
+        return Ok(report);
+    }
     check_log(drive, &label, &superblock, &mut report).await;
     match load_bitmap(drive, &label.region, &superblock).await {
         Err(error) => report.fatal(&error),
@@ -238,10 +255,10 @@ async fn check_pages(
         Err(error) => report.fatal(&error),
         Ok((bytes, pages)) => {
             if !bytes.is_empty()
-                && let Err(error) = DriveState::decode(&bytes)
+                && let Err(fault) = DriveState::decode(&bytes)
             {
                 let place = pages.first().map_or(Place::NONE, |p| p.place);
-                report.fatal(&StoreError::damaged("the state", place, error.to_string()));
+                report.fatal(&fault.in_structure("the state", place));
             }
             for run in tree::places(&pages) {
                 use_run(&mut bitmap, run, "a page of the state", report);
@@ -250,14 +267,15 @@ async fn check_pages(
     }
     if let Some(root) = superblock.root {
         let mut last: Option<LeafKey> = None;
-        let mut visit = |node: TreeRoot, found: Result<Vec<(LeafKey, Leaf)>, StoreError>| {
+        let mut visit = |node: TreeRoot, found: Result<Visited, StoreError>| {
             report.pages += 1;
             let run = PlaceRun { place: node.page.place, count: 1 };
             let is_new = use_run(&mut bitmap, run, "a page of the block map", report);
             match found {
                 Err(error) => report.fatal(&error),
-                Ok(leaves) => {
-                    for (key, leaf) in leaves {
+                Ok(found) => {
+                    check_newest(node, &found, report);
+                    for (key, leaf) in found.leaves {
                         if last.replace(key).is_some_and(|last| last >= key) {
                             let what = "the block map's keys are not in order".to_owned();
                             report.add(Severity::Fatal, Some(node.page.place), what, RESYNC);
@@ -281,6 +299,16 @@ async fn check_pages(
                 LEAK,
             );
         }
+    }
+}
+
+/// Compares what a page holds with what refers to it says of versions.
+fn check_newest(node: TreeRoot, found: &Visited, report: &mut CheckReport) {
+    report.old_pages += u64::from(found.format < FORMAT_VERSION);
+    if found.newest != node.newest {
+        let (held, noted) = (found.newest, node.newest);
+        let what = format!("the newest version below a page is {held}, the page above says {noted}");
+        report.add(Severity::Damage, Some(node.page.place), what, REPORT);
     }
 }
 

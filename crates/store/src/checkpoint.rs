@@ -12,6 +12,7 @@
 use crate::StoreError;
 use crate::bitmap::{self, ZoneBits};
 use crate::engine::Engine;
+use crate::label::FORMAT_VERSION;
 use crate::leaf::{Leaf, LeafKey};
 use crate::page::{PAGE_ROOM, PageDraft, PageKind, PageReader, PageWriter};
 use crate::region::{Place, PlaceRun, ZONE_ENTRY_BYTES};
@@ -75,6 +76,8 @@ struct Frozen {
     replaced: Vec<PlaceRun>,
     root: Option<TreeRoot>,
     state_pages: Vec<PageRef>,
+    /// Pages of format 1 that are rewritten beside.
+    conversions: usize,
 }
 
 /// What a checkpoint has written beside the superblock.
@@ -83,6 +86,8 @@ struct Written {
     state_pages: Vec<PageRef>,
     /// Pages that only the older checkpoint reaches.
     retired: Vec<PageRef>,
+    /// How many of them were of format 1.
+    converted: u64,
     taken: Vec<PlaceRun>,
     zones: Vec<(u64, ZoneEntry)>,
     bytes: u64,
@@ -105,6 +110,7 @@ pub(crate) async fn take(engine: &Engine) -> Result<(), StoreError> {
         engine.flush().await?;
     }
     let superblock = Superblock {
+        format: FORMAT_VERSION,
         drive: engine.label.drive,
         checkpoint: frozen.number,
         batch: frozen.batch,
@@ -113,6 +119,8 @@ pub(crate) async fn take(engine: &Engine) -> Result<(), StoreError> {
         state: written.state_pages.first().copied(),
         table_copy,
         table_crc,
+        must_know: 0,
+        may_ignore: 0,
     };
     let slot = if mutated(Mutation::SuperblockInPlace) { 0 } else { frozen.number };
     let at = Superblock::slot(slot).offset();
@@ -139,6 +147,7 @@ fn freeze(state: &mut State) -> Frozen {
         replaced: state.frees.runs(),
         root: state.superblock.root,
         state_pages: state.state_pages.clone(),
+        conversions: state.conversions(),
     }
 }
 
@@ -146,12 +155,18 @@ fn freeze(state: &mut State) -> Frozen {
 async fn write_pages(engine: &Engine, frozen: &Frozen) -> Result<Written, StoreError> {
     let allocate = || engine.state.borrow_mut().bitmap.allocate_page();
     let writer = PageWriter::new(engine.drive.clone(), &allocate);
-    let mut build =
-        TreeBuild { reader: &engine.reader, writer, checkpoint: frozen.number, retired: Vec::new() };
+    let mut build = TreeBuild {
+        reader: &engine.reader,
+        writer,
+        checkpoint: frozen.number,
+        conversions: frozen.conversions,
+        converted: 0,
+        retired: Vec::new(),
+    };
     let root = build.apply(frozen.root, &frozen.leaves).await?;
     let state_pages = write_state(&mut build.writer, frozen.number, &frozen.state).await?;
     build.writer.finish().await?;
-    let mut retired = build.retired;
+    let (mut retired, converted) = (build.retired, build.converted);
     retired.extend(&frozen.state_pages);
     let (taken, bytes) = (build.writer.taken, build.writer.bytes.get());
     if mutated(Mutation::RetiredReusedEarly) {
@@ -159,7 +174,7 @@ async fn write_pages(engine: &Engine, frozen: &Frozen) -> Result<Written, StoreE
             let _ = engine.state.borrow_mut().bitmap.release(PlaceRun { place: page.place, count: 1 });
         }
     }
-    Ok(Written { root, state_pages, retired, taken, zones: Vec::new(), bytes })
+    Ok(Written { root, state_pages, retired, converted, taken, zones: Vec::new(), bytes })
 }
 
 /// Pages that the older checkpoint reached are in use as long as it holds; the bitmap, read from the same drive, has
@@ -355,6 +370,7 @@ fn switch(
     state.bitmap.thaw();
     state.map.thaw();
     state.checkpoints_done = state.checkpoints_begun;
+    state.figures.pages_converted += written.converted;
     state.figures.metadata_bytes_written += written.bytes + BLOCK_SIZE as u64;
     state.trim(engine.reader.cached_bytes() as u64);
     Ok(())

@@ -272,6 +272,7 @@ async fn commit(engine: &Rc<Engine>, mut batch: Batch) -> Result<(), StoreError>
             length: length as u32,
             record_bytes: batch.records.0.len() as u32,
             count: batch.count,
+            must_know: 0,
         };
         let bytes = state.ring.encode(&header, &batch.records.0).freeze();
         let mut done = 0;

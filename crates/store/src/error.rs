@@ -4,6 +4,7 @@ use crate::region::Place;
 use std::io;
 use std::rc::Rc;
 use weft_types::{DriveId, Epoch, FabricId, GroupId};
+use weft_wire::DecodeError;
 
 /// Why the store refused or could not do something.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -157,6 +158,14 @@ pub enum StoreError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The drive is used in a way that a newer Weft has begun, and that this one would break.
+    #[error("{what} has {found}, which this program does not know: use a newer Weft")]
+    Unknown {
+        /// Which structure.
+        what: &'static str,
+        /// What is not known of it.
+        found: String,
+    },
     /// A document does not fit the region that is set aside for it.
     #[error("{what} has {found_bytes} bytes, at most {limit_bytes} fit")]
     TooLarge {
@@ -167,6 +176,39 @@ pub enum StoreError {
         /// The region's size.
         limit_bytes: u64,
     },
+}
+
+/// Why bytes of a drive are not what they should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// They contradict themselves, for this reason.
+    Damaged(String),
+    /// They are of a newer program, which has put this there.
+    Unknown(String),
+}
+
+impl Fault {
+    /// The error, with where it was found.
+    pub(crate) fn in_structure(self, what: &'static str, place: Place) -> StoreError {
+        match self {
+            Fault::Damaged(reason) => StoreError::damaged(what, place, reason),
+            Fault::Unknown(found) => StoreError::Unknown { what, found },
+        }
+    }
+
+    /// The same fault, found in this part.
+    pub(crate) fn in_part(self, part: impl std::fmt::Display) -> Fault {
+        match self {
+            Fault::Damaged(reason) => Fault::Damaged(format!("{part}: {reason}")),
+            Fault::Unknown(found) => Fault::Unknown(format!("{found} ({part})")),
+        }
+    }
+}
+
+impl From<DecodeError> for Fault {
+    fn from(error: DecodeError) -> Fault {
+        Fault::Damaged(error.to_string())
+    }
 }
 
 impl StoreError {

@@ -85,6 +85,7 @@ async fn write_empty_checkpoint(drive: &Drive, label: &Label) -> Result<(), Stor
     let pristine = ZoneEntry { crc: 0, free: 0, slot: ZoneEntry::PRISTINE };
     let table = encode_zone_table(&vec![pristine; label.region.zones as usize]);
     let superblock = Superblock {
+        format: FORMAT_VERSION,
         drive: label.drive,
         checkpoint: 1,
         batch: 0,
@@ -93,6 +94,8 @@ async fn write_empty_checkpoint(drive: &Drive, label: &Label) -> Result<(), Stor
         state: None,
         table_copy: 0,
         table_crc: crc32c(&table),
+        must_know: 0,
+        may_ignore: 0,
     };
     write(drive, label.region.zone_table(0).offset(), table).await?;
     write(drive, Superblock::slot(0).offset(), Buf::zeroes(BLOCK_SIZE)).await?;

@@ -4,15 +4,15 @@
 
 use crate::checkpoint::{decode_zone_table, encode_zone_table};
 use crate::group_state::DriveState;
-use crate::label::{LABEL_MAGIC, Label};
+use crate::label::{FORMAT_VERSION, LABEL_MAGIC, Label};
 use crate::leaf::{Leaf, LeafKey};
 use crate::log::BATCH_HEADER;
-use crate::page::{PAGE_HEADER, PageKind};
+use crate::page::{FORMAT_AT, PAGE_HEADER, PageKind};
 use crate::record::Record;
 use crate::region::{Place, RegionMap, ZONE_ENTRY_BYTES};
 use crate::state::State;
-use crate::superblock::{PageRef, Superblock};
-use crate::tree;
+use crate::superblock::{self, Superblock};
+use crate::{tree, v1};
 use std::ops::Range;
 use weft_types::{BLOCK_SIZE, DriveId};
 use weft_wire::{Decoder, Encoder};
@@ -64,13 +64,15 @@ fn check_leaf(bytes: &[u8]) {
     assert_eq!(freed, leaf.places().collect::<Vec<_>>());
 }
 
-/// A page of the block map, from the count in its header on: two bytes, and the body.
+/// A page of the block map in each format, from the count in its header on: two bytes, and the body.
 ///
 /// # Panics
 /// Never, whatever the bytes are.
 pub fn page(bytes: &[u8]) {
     let Some((count, body)) = bytes.split_first_chunk::<2>() else { return };
-    tree::decode_any(u16::from_le_bytes(*count), body);
+    for format in [0, FORMAT_VERSION as u8] {
+        tree::decode_any(format, u16::from_le_bytes(*count), body);
+    }
 }
 
 /// What a drive knows beside its blocks.
@@ -95,15 +97,18 @@ pub fn label(bytes: &[u8]) {
     assert!(region.data_first < region.data_end() && region.map_slot_blocks > 1);
 }
 
-/// A superblock, its checksum made right.
+/// A superblock of each format, its checksum made right.
 ///
 /// # Panics
 /// If a superblock that decodes does not read back.
 pub fn superblock(bytes: &[u8]) {
-    let block = sealed_block(bytes, b"WEFTSUPR");
-    let drive = DriveId::from_bytes(block[8..24].try_into().expect("16 bytes"));
-    let Some(found) = Superblock::decode(&block, drive) else { return };
-    assert_eq!(Superblock::decode(&found.encode(), drive), Some(found));
+    for magic in [v1::SUPERBLOCK_MAGIC, superblock::MAGIC] {
+        let block = sealed_block(bytes, &magic);
+        let drive = DriveId::from_bytes(block[8..24].try_into().expect("16 bytes"));
+        let Some(found) = Superblock::decode(&block, drive) else { continue };
+        let found = Superblock { format: found.format.max(FORMAT_VERSION), ..found };
+        assert_eq!(Superblock::decode(&found.encode(), drive), Some(found));
+    }
 }
 
 /// A zone table.
@@ -177,7 +182,7 @@ fn set_crc(image: &mut [u8], at: usize, crc: Option<u32>) {
 /// Places of the fields that hold checksums; see docs/format/drive.md.
 fn seal_superblock(image: &mut [u8], region: &RegionMap, slot: u64) {
     let at = RegionMap::SUPERBLOCK.plus(slot).0 as usize * BLOCK_SIZE;
-    if image[at..at + 8] != *b"WEFTSUPR" {
+    if ![v1::SUPERBLOCK_MAGIC, superblock::MAGIC].iter().any(|magic| image[at..at + 8] == *magic) {
         return;
     }
     let mut left = PAGES_MAX;
@@ -206,9 +211,12 @@ fn seal_page(image: &mut [u8], place: u64, level: u8, left: &mut usize) -> Optio
     *left = left.checked_sub(1)?;
     if level > 0 {
         let count = u16::from_le_bytes([image[block.start + 26], image[block.start + 27]]);
-        let child_bytes = LeafKey::BYTES + PageRef::BYTES;
+        let (key_bytes, child_bytes) = match image[block.start + FORMAT_AT] {
+            0 => (v1::KEY_BYTES, v1::CHILD_BYTES),
+            _ => (LeafKey::BYTES, tree::CHILD_BYTES),
+        };
         for child in 0..usize::from(count).min((BLOCK_SIZE - PAGE_HEADER) / child_bytes) {
-            let at = block.start + PAGE_HEADER + child * child_bytes + LeafKey::BYTES;
+            let at = block.start + PAGE_HEADER + child * child_bytes + key_bytes;
             let crc = seal_page(image, number(image, at), level - 1, left);
             set_crc(image, at + 8, crc);
         }

@@ -2,19 +2,21 @@
 //! generations of volumes. Pure state; the store logs every change before anyone may rely on it.
 
 use crate::StoreError;
+use crate::error::Fault;
 use crate::open_set::OpenSets;
 use crate::record::{Record, decode_cursor, decode_group, encode_cursor, encode_group};
 use crate::request::{Cursor, Marks, VerifyState};
+use crate::v1;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use weft_rt::{Mutation, mutated};
 use weft_types::{
-    ChunkIndex, DriveId, Epoch, Generation, Group, GroupId, ObjectId, Role, SessionId, VolumeId,
+    ChunkIndex, DriveId, Epoch, Generation, Group, GroupId, ObjectId, Role, SessionId, Version, VolumeId,
 };
-use weft_wire::{DecodeError, Decoder, Encoder};
+use weft_wire::{Decoder, Encoder};
 
 /// The format of the state blob, in its first bytes.
-const STATE_FORMAT: u16 = 1;
+const STATE_FORMAT: u16 = 2;
 
 /// What a drive knows of one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub(crate) struct GroupState {
     pub(crate) ahead: BTreeSet<(ObjectId, ChunkIndex)>,
     /// Open sets and watermarks.
     pub(crate) marks: OpenSets,
+    /// No session has a write below this version open any more (R7); zero while that is not known.
+    pub(crate) floor: Version,
 }
 
 /// Everything that a drive knows beside its blocks.
@@ -46,13 +50,14 @@ pub(crate) struct DriveState {
 impl GroupState {
     /// A group that is not known yet: nothing verified is not "never syncing", so its end is decided by the
     /// first entry's role.
-    fn new(entry: Rc<Group>) -> Self {
+    pub(crate) fn new(entry: Rc<Group>) -> Self {
         GroupState {
             entry,
             stint: None,
             cursor: Cursor::End,
             ahead: BTreeSet::new(),
             marks: OpenSets::default(),
+            floor: Version::ZERO,
         }
     }
 
@@ -93,6 +98,7 @@ impl GroupState {
             }
             Record::Cursor { stint, cursor, .. } if self.stint == Some(stint) => self.raise_cursor(cursor),
             Record::Marks { marks, .. } => self.merge_marks(&marks),
+            Record::Floor { version, .. } => self.floor = version.max(self.floor),
             _ => {}
         }
     }
@@ -120,6 +126,7 @@ impl GroupState {
         if !mutated(Mutation::StintKeepsMarks) {
             self.marks = OpenSets::default();
         }
+        self.floor = Version::ZERO;
     }
 
     /// How far it is verified.
@@ -219,6 +226,7 @@ impl DriveState {
         e.u32(self.groups.len() as u32);
         for state in self.groups.values() {
             encode_group(&mut e, &state.entry);
+            e.u64(state.floor.to_bits());
             e.u8(u8::from(state.stint.is_some())).u64(state.stint.unwrap_or_default().0);
             encode_cursor(&mut e, state.cursor);
             e.u32(state.ahead.len() as u32);
@@ -227,19 +235,30 @@ impl DriveState {
             }
             state.marks.encode(&mut e);
         }
+        // The number of sections: no section exists yet.
+        e.u16(0);
         e.0
     }
 
     /// Reads the state.
     ///
     /// # Errors
-    /// If the bytes are not a state of this format.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<DriveState, DecodeError> {
+    /// If the bytes are not a state of this format or the one before; `Unknown` if a newer program has
+    /// put something into it that has to be known.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<DriveState, Fault> {
         let mut d = Decoder::new(bytes);
-        let format = d.u16()?;
-        if format != STATE_FORMAT {
-            return Err(DecodeError::Invalid { field: "state format", value: u64::from(format) });
-        }
+        let state = match d.u16()? {
+            v1::FORMAT => v1::decode_state(&mut d)?,
+            STATE_FORMAT => Self::decode_body(&mut d)?,
+            0 => return Err(Fault::Damaged("it has format 0".to_owned())),
+            newer => return Err(Fault::Unknown(format!("format {newer}"))),
+        };
+        d.finish()?;
+        Ok(state)
+    }
+
+    /// Reads what stands behind the number of the format.
+    fn decode_body(d: &mut Decoder<'_>) -> Result<DriveState, Fault> {
         let mut state = DriveState { session_floor: SessionId(d.u64()?), ..Default::default() };
         for _ in 0..d.u32()? {
             state.closed.insert(SessionId(d.u64()?));
@@ -248,19 +267,32 @@ impl DriveState {
             state.generations.insert(VolumeId(d.u64()?), Generation(d.u64()?));
         }
         for _ in 0..d.u32()? {
-            let entry = decode_group(&mut d)?;
-            let mut group = GroupState::new(Rc::new(entry));
+            let mut group = GroupState::new(Rc::new(decode_group(d)?));
+            group.floor = Version::from_bits(d.u64()?);
             let (has_stint, stint) = (d.u8()? != 0, Epoch(d.u64()?));
             group.stint = has_stint.then_some(stint);
-            group.cursor = decode_cursor(&mut d)?;
+            group.cursor = decode_cursor(d)?;
             for _ in 0..d.u32()? {
                 group.ahead.insert((ObjectId::from_bytes(d.array()?), ChunkIndex(d.u16()?)));
             }
-            group.marks = OpenSets::decode(&mut d)?;
+            group.marks = OpenSets::decode(d)?;
             state.groups.insert(group.entry.id, group);
         }
-        d.finish()?;
+        for _ in 0..d.u16()? {
+            skip_section(d)?;
+        }
         Ok(state)
+    }
+}
+
+/// Passes over a section, which a newer program has written: its kind, whether it has to be known, its
+/// length, its bytes.
+fn skip_section(d: &mut Decoder<'_>) -> Result<(), Fault> {
+    let (kind, must_know, len) = (d.u16()?, d.u8()? != 0, d.u32()?);
+    d.bytes(len as usize)?;
+    match must_know {
+        false => Ok(()),
+        true => Err(Fault::Unknown(format!("a section of kind {kind}"))),
     }
 }
 
@@ -321,5 +353,27 @@ mod tests {
         let bytes = state.encode();
         assert_eq!(DriveState::decode(&bytes).unwrap(), state);
         assert!(DriveState::decode(&bytes[..bytes.len() - 1]).is_err());
+        let version = Version::new(9, SessionSlot(3));
+        state.groups.get_mut(&GroupId(1)).unwrap().apply(Record::Floor { group: GroupId(1), version });
+        let found = DriveState::decode(&state.encode()).unwrap();
+        assert_eq!((found.groups[&GroupId(1)].floor, found), (version, state));
+    }
+
+    #[test]
+    fn a_section_of_a_newer_program_is_passed_over_unless_it_has_to_be_known() {
+        let mut state = DriveState::default();
+        adopt(&mut state, entry(3, Role::Syncing, 3));
+        let with = |must_know: u8| {
+            let mut bytes = state.encode();
+            bytes.truncate(bytes.len() - 2);
+            let mut e = Encoder(bytes);
+            e.u16(2).u16(7).u8(0).u32(3).bytes(b"one").u16(8).u8(must_know).u32(0);
+            DriveState::decode(&e.0)
+        };
+        assert_eq!(with(0), Ok(state.clone()));
+        assert_eq!(with(1), Err(Fault::Unknown("a section of kind 8".to_owned())));
+        let mut newer = state.encode();
+        newer[0] = 3;
+        assert_eq!(DriveState::decode(&newer), Err(Fault::Unknown("format 3".to_owned())));
     }
 }

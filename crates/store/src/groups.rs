@@ -10,7 +10,7 @@ use crate::store::Store;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use weft_rt::{Mutation, mutated};
-use weft_types::{Generation, Group, GroupId, ObjectRange, SessionId, SessionSlot, Version, VolumeId};
+use weft_types::{Generation, Group, GroupId, ObjectRange, Owner, SessionId, SessionSlot, Version, VolumeId};
 
 /// Sessions that one record closes at most.
 const SESSIONS_PER_RECORD: usize = 1000;
@@ -88,7 +88,7 @@ impl Store {
                 self.drop_chunks(first, end).await?;
             }
         }
-        self.log(|_| Ok(Some(Record::DropVolume { volume }))).await
+        self.log(|_| Ok(Some(Record::DropOwner { owner: Owner::Volume(volume) }))).await
     }
 
     /// Removes the chunks from `from` on, below `end`.

@@ -1,4 +1,6 @@
-//! The label: who a drive is, in its first and its last block. It never changes after format.
+//! The label: who a drive is, in its first and its last block. After format only its format version
+//! changes, and only up: before anything of a newer format is written, so that older programs refuse the
+//! drive.
 
 use crate::StoreError;
 use crate::foreign;
@@ -11,7 +13,7 @@ use weft_wire::{Decoder, Encoder, crc32c};
 pub const LABEL_MAGIC: [u8; 8] = *b"WEFTDRIV";
 
 /// The format that this program writes; it refuses newer ones. History: docs/format/drive.md.
-pub const FORMAT_VERSION: u16 = 1;
+pub const FORMAT_VERSION: u16 = 2;
 
 /// The checksum's place, the block's last four bytes, in every format version.
 const CRC_AT: usize = BLOCK_SIZE - 4;
@@ -103,6 +105,10 @@ impl Label {
         let second = Self::read_at(drive, last).await;
         match (first, second) {
             (Ok(a), Ok(b)) if a == b => Ok((a, Vec::new())),
+            // The first is raised before the last.
+            (Ok(a), Ok(b)) if b == (Label { format: b.format, ..a }) && b.format > a.format => {
+                Ok((b, vec![RegionMap::LABEL_A]))
+            }
             (Ok(a), Ok(_) | Err(_)) => Ok((a, vec![last])),
             (Err(LabelFault::Newer(found)), _) | (_, Err(LabelFault::Newer(found))) => {
                 Err(StoreError::NewerFormat { found, known: FORMAT_VERSION })

@@ -5,6 +5,8 @@
 //! that follow each other) are one run, and the checksums of all data blocks stand behind, one each. A
 //! block that no run covers was never written.
 
+use crate::error::Fault;
+use crate::layer::Layer;
 use crate::region::{Place, PlaceRun};
 use weft_types::limits::CHUNK_BLOCKS;
 use weft_types::{ChunkIndex, GroupId, ObjectId, ObjectRange, Version};
@@ -22,8 +24,11 @@ pub struct LeafKey {
 }
 
 impl LeafKey {
-    /// Bytes of an encoded key.
-    pub const BYTES: usize = 26;
+    /// Bytes that name a chunk.
+    pub const CHUNK_BYTES: usize = 26;
+
+    /// Bytes of an encoded key: the chunk, and the layer of the leaf.
+    pub const BYTES: usize = Self::CHUNK_BYTES + Layer::BYTES;
 
     /// The first key that a group's leaf can have.
     pub fn first_of(group: GroupId) -> LeafKey {
@@ -39,17 +44,39 @@ impl LeafKey {
         (LeafKey { group, object: objects.first, chunk: ChunkIndex(0) }, behind)
     }
 
-    /// The key as bytes, big-endian, so that byte order is key order.
+    /// The key as bytes, big-endian, so that byte order is key order. Every leaf is a live one.
     pub(crate) fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
+        bytes[..Self::CHUNK_BYTES].copy_from_slice(&self.chunk_bytes());
+        bytes[Self::CHUNK_BYTES..].copy_from_slice(&Layer::Live.to_bytes());
+        bytes
+    }
+
+    /// The key with these bytes.
+    ///
+    /// # Errors
+    /// `Unknown` if it names another layer than the live one: a newer program has put the leaf there.
+    pub(crate) fn from_bytes(bytes: &[u8; Self::BYTES]) -> Result<LeafKey, Fault> {
+        let (chunk, layer) = bytes.split_first_chunk().expect("a key is longer than a chunk's name");
+        let layer: [u8; Layer::BYTES] = layer.try_into().expect("the rest is the layer");
+        match Layer::from_bytes(layer) {
+            Some(Layer::Live) => Ok(LeafKey::from_chunk_bytes(chunk)),
+            Some(other) => Err(Fault::Unknown(format!("a leaf of layer {other:?}"))),
+            None => Err(Fault::Unknown(format!("a leaf of layer {layer:02x?}"))),
+        }
+    }
+
+    /// The bytes that name the chunk, in key order.
+    fn chunk_bytes(self) -> [u8; Self::CHUNK_BYTES] {
+        let mut bytes = [0; Self::CHUNK_BYTES];
         bytes[..8].copy_from_slice(&self.group.0.to_be_bytes());
         bytes[8..24].copy_from_slice(&self.object.to_bytes());
         bytes[24..].copy_from_slice(&self.chunk.0.to_be_bytes());
         bytes
     }
 
-    /// The key with these bytes.
-    pub(crate) fn from_bytes(bytes: &[u8; Self::BYTES]) -> LeafKey {
+    /// The key of the chunk with this name.
+    pub(crate) fn from_chunk_bytes(bytes: &[u8; Self::CHUNK_BYTES]) -> LeafKey {
         LeafKey {
             group: GroupId(u64::from_be_bytes(bytes[..8].try_into().expect("8 bytes"))),
             object: ObjectId::from_bytes(bytes[8..24].try_into().expect("16 bytes")),
@@ -59,12 +86,12 @@ impl LeafKey {
 
     /// The key that follows this one directly, or `None` at the end of all keys.
     pub(crate) fn next(self) -> Option<LeafKey> {
-        let mut bytes = self.to_bytes();
+        let mut bytes = self.chunk_bytes();
         for byte in bytes.iter_mut().rev() {
             let (sum, overflow) = byte.overflowing_add(1);
             *byte = sum;
             if !overflow {
-                return Some(LeafKey::from_bytes(&bytes));
+                return Some(LeafKey::from_chunk_bytes(&bytes));
             }
         }
         None
@@ -161,8 +188,11 @@ pub struct Piece<'a> {
 const RUNS_MAX: usize = CHUNK_BLOCKS as usize;
 const RUN_BYTES: usize = 19;
 
+/// Where the runs of an encoded leaf begin.
+const RUNS_AT: usize = 2;
+
 /// Bytes of the largest encoded leaf: every block a run of its own.
-pub const LEAF_BYTES_MAX: usize = 2 + RUNS_MAX * (RUN_BYTES + 4);
+pub const LEAF_BYTES_MAX: usize = RUNS_AT + RUNS_MAX * (RUN_BYTES + 4);
 
 /// What one chunk holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -396,6 +426,19 @@ impl Leaf {
         Ok(leaf)
     }
 
+    /// The newest version of a leaf.
+    pub(crate) fn newest(&self) -> Version {
+        self.runs.iter().map(|run| run.version).max().unwrap_or(Version::ZERO)
+    }
+
+    /// The newest version of an encoded leaf; `None` if the bytes end before its runs do.
+    pub(crate) fn newest_of(bytes: &[u8]) -> Option<Version> {
+        let runs = bytes.get(RUNS_AT..RUNS_AT + usize::from(*bytes.first()?) * RUN_BYTES)?;
+        let version =
+            |run: &[u8]| Version::from_bits(u64::from_le_bytes(*run[3..].first_chunk().expect("8 bytes")));
+        Some(runs.chunks_exact(RUN_BYTES).map(version).max().unwrap_or(Version::ZERO))
+    }
+
     /// Bytes of RAM behind the leaf.
     pub(crate) fn ram_bytes(&self) -> usize {
         self.runs.capacity() * size_of::<Run>() + self.crcs.capacity() * 4 + size_of::<Leaf>() + 16
@@ -533,6 +576,8 @@ mod tests {
             let mut e = Encoder::default();
             leaf.encode(&mut e);
             prop_assert!(e.0.len() == leaf.encoded_len() && e.0.len() <= LEAF_BYTES_MAX);
+            prop_assert_eq!(Leaf::newest_of(&e.0), Some(leaf.newest()));
+            prop_assert_eq!(Leaf::newest_of(&e.0[..1]), None);
             prop_assert_eq!(Leaf::decode(&e.0).unwrap(), leaf);
         }
 

@@ -109,6 +109,7 @@ async fn look_for(
     verify: bool,
 ) -> Result<Vec<Located>, StoreError> {
     let (superblock, _) = Superblock::read(drive, label.drive).await?;
+    superblock.check_is_known()?;
     let mut leaves = BTreeMap::new();
     let reader = PageReader::new(drive.clone(), CACHE_BYTES);
     for key in wanted.iter().flat_map(keys_of) {
@@ -186,7 +187,8 @@ async fn follow_log(
             let is_durable = next.as_ref().is_some_and(|n| n.header.durable >= batch.header.sequence);
             let damaged =
                 |reason: String| StoreError::damaged("the log", Place(label.region.log_first), reason);
-            for record in State::decode_records(&batch.records, batch.header.count).map_err(damaged)? {
+            let place = Place(label.region.log_first);
+            for record in batch.decode().map_err(|fault| fault.in_structure("the log", place))? {
                 if !State::leaves_of(&record).iter().any(|key| leaves.contains_key(key)) {
                     continue;
                 }

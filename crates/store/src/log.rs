@@ -6,8 +6,10 @@
 //! the drive is in doubt, and every header names the newest batch that was durable when it was written.
 
 use crate::StoreError;
-use crate::record::RECORD_BYTES_MAX;
+use crate::error::Fault;
+use crate::record::{RECORD_BYTES_MAX, Record};
 use crate::region::{Place, RegionMap};
+use crate::state::State;
 use weft_rt::{BufMut, Drive, Mutation, mutated};
 use weft_types::{BLOCK_SIZE, DriveId};
 use weft_wire::{Decoder, Encoder, crc32c};
@@ -42,6 +44,8 @@ pub(crate) struct BatchHeader {
     pub(crate) record_bytes: u32,
     /// How many records.
     pub(crate) count: u32,
+    /// What of the batch a program has to know to replay it, a bit each. No such bit exists yet.
+    pub(crate) must_know: u32,
 }
 
 /// A batch as found on the drive.
@@ -61,6 +65,20 @@ pub(crate) struct LogRing {
     pub(crate) head: u64,
     /// What lies before is in a checkpoint.
     pub(crate) tail: u64,
+}
+
+impl FoundBatch {
+    /// Its records.
+    ///
+    /// # Errors
+    /// If they are no records; `Unknown` if a newer program has written them.
+    pub(crate) fn decode(&self) -> Result<Vec<Record>, Fault> {
+        let decoded = match self.header.must_know {
+            0 => State::decode_records(&self.records, self.header.count),
+            features => Err(Fault::Unknown(format!("features {features:#x}"))),
+        };
+        decoded.map_err(|fault| fault.in_part(format_args!("batch {}", self.header.sequence)))
+    }
 }
 
 impl LogRing {
@@ -108,7 +126,7 @@ impl LogRing {
         let mut e = Encoder::with_capacity(BATCH_HEADER);
         e.u32(MAGIC).u32(0).bytes(&self.drive_id.to_bytes());
         e.u64(header.sequence).u64(header.position).u64(header.durable);
-        e.u32(header.length).u32(header.record_bytes).u32(header.count).u32(0);
+        e.u32(header.length).u32(header.record_bytes).u32(header.count).u32(header.must_know);
         batch[..BATCH_HEADER].copy_from_slice(&e.0);
         batch[BATCH_HEADER..BATCH_HEADER + records.len()].copy_from_slice(records);
         batch[BATCH_HEADER + records.len()..].fill(0);
@@ -159,6 +177,7 @@ impl LogRing {
         let (magic, _, drive) = (d.u32().ok()?, d.u32().ok()?, DriveId::from_bytes(d.array().ok()?));
         let (sequence, found_position, durable) = (d.u64().ok()?, d.u64().ok()?, d.u64().ok()?);
         let (length, record_bytes, count) = (d.u32().ok()?, d.u32().ok()?, d.u32().ok()?);
+        let must_know = d.u32().ok()?;
         let is_whole = (length as usize).is_multiple_of(BLOCK_SIZE)
             && u64::from(length) <= LOG_BATCH_MAX.max(self.batch_max())
             && BATCH_HEADER + record_bytes as usize <= length as usize;
@@ -170,6 +189,7 @@ impl LogRing {
             length,
             record_bytes,
             count,
+            must_know,
         })
     }
 }
@@ -297,8 +317,15 @@ mod tests {
             ring.tail = ring.head;
             let position = ring.take(u64::from(length));
             let record_bytes = records.len() as u32;
-            let header =
-                BatchHeader { sequence, position, durable: sequence - 1, length, record_bytes, count: 1 };
+            let header = BatchHeader {
+                sequence,
+                position,
+                durable: sequence - 1,
+                length,
+                record_bytes,
+                count: 1,
+                must_know: 0,
+            };
             ring.write(drive, position, ring.encode(&header, &records).freeze()).await.unwrap();
             starts.push(position);
         }

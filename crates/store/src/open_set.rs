@@ -4,7 +4,7 @@
 use crate::request::{Marks, OpenEntry};
 use std::collections::BTreeMap;
 use weft_rt::{Mutation, mutated};
-use weft_types::{BlockRange, ObjectId, SessionSlot, Version, VolumeId};
+use weft_types::{BlockRange, ObjectId, Owner, SessionSlot, Version};
 use weft_wire::{DecodeError, Decoder, Encoder};
 
 /// Bytes by which one more entry can make the state longer: the entry, and its session's head.
@@ -201,10 +201,10 @@ impl OpenSets {
         self.sessions.remove(&slot);
     }
 
-    /// Forgets the entries of a volume's objects.
-    pub(crate) fn drop_volume(&mut self, volume: VolumeId) {
+    /// Forgets the entries of an owner's objects.
+    pub(crate) fn drop_owner(&mut self, owner: Owner) {
         for session in self.sessions.values_mut() {
-            session.open.retain(|key, _| key.object.owner().volume() != volume);
+            session.open.retain(|key, _| !is_part_of(key.object, owner));
         }
     }
 
@@ -241,6 +241,15 @@ impl OpenSets {
             sets.sessions.insert(slot, session);
         }
         Ok(sets)
+    }
+}
+
+/// Whether an object goes when its owner is dropped. A volume names its entry of the table of volumes:
+/// with a file system go the objects of all of its inodes.
+pub(crate) fn is_part_of(object: ObjectId, dropped: Owner) -> bool {
+    match dropped {
+        Owner::Volume(volume) => object.owner().volume() == volume,
+        inode @ Owner::Inode { .. } => object.owner() == inode,
     }
 }
 
@@ -310,6 +319,7 @@ impl SessionMarks {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use weft_types::VolumeId;
 
     const OBJECT: ObjectId = ObjectId::of_volume(VolumeId(1), 0);
 

@@ -3,9 +3,11 @@
 
 use crate::StoreError;
 use crate::cache::Cache;
+use crate::label::FORMAT_VERSION;
 use crate::region::{Place, PlaceRun};
 use crate::shortage::read_patiently;
 use crate::superblock::PageRef;
+use crate::v1;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use weft_rt::sync::join_all;
@@ -20,6 +22,9 @@ pub(crate) const PAGE_HEADER: usize = 32;
 pub(crate) const PAGE_ROOM: usize = BLOCK_SIZE - PAGE_HEADER;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"WPAG");
+
+/// The byte of the header that says the page's format: the drive's of then, 0 for format 1.
+pub(crate) const FORMAT_AT: usize = 28;
 
 /// Pages that one write of the writer gathers at most, 256 KiB, and writes that it keeps in flight: enough
 /// to keep a drive busy beside the foreground, no more.
@@ -52,6 +57,11 @@ pub(crate) struct Page {
 }
 
 impl Page {
+    /// The format of the body.
+    pub(crate) fn format(&self) -> u16 {
+        u16::from(self.bytes[FORMAT_AT]).max(v1::FORMAT)
+    }
+
     /// How many items the body has.
     pub(crate) fn count(&self) -> usize {
         usize::from(u16::from_le_bytes([self.bytes[26], self.bytes[27]]))
@@ -59,9 +69,11 @@ impl Page {
 
     /// The page that a draft would be at some place, for fuzzing.
     #[cfg(any(test, feature = "fuzzing"))]
-    pub(crate) fn drafted(draft: &PageDraft<'_>) -> (Page, PageRef) {
+    pub(crate) fn drafted(draft: &PageDraft<'_>, format: u8) -> (Page, PageRef) {
         let (bytes, from) = draft.encode(Place(1));
-        (Page { bytes }, from)
+        let mut bytes = BufMut::copy_of(&bytes);
+        bytes[FORMAT_AT] = format;
+        (Page { bytes: bytes.freeze() }, from)
     }
 
     /// What stands behind the header.
@@ -90,6 +102,7 @@ impl PageDraft<'_> {
         page[24] = self.level;
         page[25] = self.kind as u8;
         page[26..28].copy_from_slice(&self.count.to_le_bytes());
+        page[FORMAT_AT] = FORMAT_VERSION as u8;
         page[PAGE_HEADER..PAGE_HEADER + self.body.len()].copy_from_slice(self.body);
         let crc = crc32c(&page[8..]);
         page[4..8].copy_from_slice(&crc.to_le_bytes());
@@ -110,6 +123,9 @@ fn verify(bytes: &[u8], page: PageRef, kind: PageKind, level: u8) -> Result<(), 
     let place = u64::from_le_bytes(bytes[8..16].try_into().expect("eight bytes"));
     if place != page.place.0 || bytes[24] != level || bytes[25] != kind as u8 {
         return Err(format!("it says that it is level {} at place {place}", bytes[24]));
+    }
+    if u16::from(bytes[FORMAT_AT]) > FORMAT_VERSION {
+        return Err(format!("it has format {}", bytes[FORMAT_AT]));
     }
     Ok(())
 }

@@ -2,14 +2,17 @@
 //!
 //! A record tells a decision that was taken, not a request: replaying it judges nothing again.
 
+use crate::error::Fault;
+use crate::layer::Layer;
 use crate::leaf::LEAF_BYTES_MAX;
 use crate::open_set::{ENTRY_BYTES_MAX, decode_entry, encode_entry};
 use crate::region::{Place, PlaceRun};
 use crate::request::{Cursor, Marks};
+use crate::v1;
 use weft_types::limits::OBJECT_CHUNKS_MAX;
 use weft_types::{
-    BlockRange, ChunkIndex, DriveId, Epoch, Generation, Group, GroupId, ObjectId, PoolId, Role, SessionId,
-    SessionSlot, Slot, Version, VolumeId,
+    BlockRange, ChunkIndex, DriveId, Epoch, Generation, Group, GroupId, ObjectId, Owner, PoolId, Role,
+    SessionId, SessionSlot, Slot, Version, VolumeId,
 };
 use weft_wire::{DecodeError, Decoder, Encoder};
 
@@ -56,11 +59,15 @@ pub(crate) enum Record {
     SetGeneration { volume: VolumeId, generation: Generation },
     /// A chunk was removed.
     DropChunk { group: GroupId, object: ObjectId, chunk: ChunkIndex },
-    /// A volume's open entries were forgotten, its chunks dropped before.
-    DropVolume { volume: VolumeId },
+    /// The open entries of an owner of objects were forgotten, its chunks dropped before. A volume
+    /// stands for its entry of the table of volumes.
+    DropOwner { owner: Owner },
+    /// No session has a write below this version open in the group any more (R7).
+    Floor { group: GroupId, version: Version },
 }
 
-/// The numbers by which records are told apart on the drive. Never reused.
+/// The numbers by which records are told apart on the drive. Never reused; those of format 1 alone are
+/// in `v1`.
 mod kind {
     pub(super) const WRITE: u8 = 1;
     pub(super) const HEAL: u8 = 2;
@@ -69,17 +76,18 @@ mod kind {
     pub(super) const SETTLE: u8 = 5;
     pub(super) const ADVANCE: u8 = 6;
     pub(super) const DAMAGED: u8 = 7;
-    pub(super) const COPY: u8 = 8;
     pub(super) const VERIFIED: u8 = 9;
     pub(super) const CURSOR: u8 = 10;
-    pub(super) const SET_GROUP: u8 = 11;
     pub(super) const DROP_GROUP: u8 = 12;
     pub(super) const MARKS: u8 = 13;
     pub(super) const FORGET_SESSION: u8 = 14;
     pub(super) const CLOSE_SESSIONS: u8 = 15;
     pub(super) const SET_GENERATION: u8 = 16;
-    pub(super) const DROP_CHUNK: u8 = 17;
-    pub(super) const DROP_VOLUME: u8 = 18;
+    pub(super) const DROP_OWNER: u8 = 19;
+    pub(super) const FLOOR: u8 = 20;
+    pub(super) const COPY: u8 = 21;
+    pub(super) const SET_GROUP: u8 = 22;
+    pub(super) const DROP_CHUNK: u8 = 23;
 }
 
 /// Open entries that one record of marks carries at most; more are cut into several records.
@@ -152,7 +160,7 @@ impl Record {
             Record::Settle { .. } => 2 * ENTRY_BYTES_MAX,
             Record::Advance { .. } | Record::SetGeneration { .. } => 16,
             Record::Verified { .. } => 32,
-            Record::SetGroup { entry, .. } => 64 + 32 * entry.slots.len() as u64,
+            Record::SetGroup { entry, .. } => 96 + 32 * entry.slots.len() as u64,
             Record::Marks { marks, .. } => {
                 2 * ENTRY_BYTES_MAX * marks.open.len() as u64 + 16 * marks.watermarks.len() as u64
             }
@@ -187,7 +195,7 @@ impl Record {
                 e.u8(kind::ADVANCE).u64(group.0).u16(slot.0).u64(watermark.to_bits());
             }
             Copy { group, object, chunk, stint, leaf } => {
-                encode_chunk(e, kind::COPY, *group, *object, *chunk);
+                encode_live(e, kind::COPY, *group, *object, *chunk);
                 e.u64(stint.0).u16(leaf.len() as u16).bytes(leaf);
             }
             Verified { group, object, chunk, stint } => {
@@ -222,10 +230,13 @@ impl Record {
                 e.u8(kind::SET_GENERATION).u64(volume.0).u64(generation.0);
             }
             DropChunk { group, object, chunk } => {
-                encode_chunk(e, kind::DROP_CHUNK, *group, *object, *chunk);
+                encode_live(e, kind::DROP_CHUNK, *group, *object, *chunk);
             }
-            DropVolume { volume } => {
-                e.u8(kind::DROP_VOLUME).u64(volume.0);
+            DropOwner { owner } => {
+                e.u8(kind::DROP_OWNER).bytes(&ObjectId::new(*owner, 0).to_bytes());
+            }
+            Floor { group, version } => {
+                e.u8(kind::FLOOR).u64(group.0).u64(version.to_bits());
             }
         }
     }
@@ -233,11 +244,12 @@ impl Record {
     /// Reads the next record.
     ///
     /// # Errors
-    /// If the bytes are not a record of this format.
-    pub(crate) fn decode(d: &mut Decoder<'_>) -> Result<Record, DecodeError> {
+    /// If the bytes are not a record of this format or an older one; `Unknown` if they are one of a
+    /// newer program.
+    pub(crate) fn decode(d: &mut Decoder<'_>) -> Result<Record, Fault> {
         let number = d.u8()?;
         if let kind::WRITE..=kind::SETTLE | kind::DAMAGED = number {
-            return Self::decode_spanned(number, d);
+            return Ok(Self::decode_spanned(number, d)?);
         }
         Ok(match number {
             kind::ADVANCE => Record::Advance {
@@ -245,22 +257,21 @@ impl Record {
                 slot: SessionSlot(d.u16()?),
                 watermark: Version::from_bits(d.u64()?),
             },
-            kind::COPY | kind::VERIFIED | kind::DROP_CHUNK => {
-                let group = GroupId(d.u64()?);
-                let object = ObjectId::from_bytes(d.array()?);
-                let chunk = ChunkIndex(d.u16()?);
-                if u32::from(chunk.0) >= OBJECT_CHUNKS_MAX {
-                    return Err(DecodeError::Invalid { field: "chunk", value: u64::from(chunk.0) });
-                }
-                if number == kind::DROP_CHUNK {
-                    return Ok(Record::DropChunk { group, object, chunk });
-                }
+            kind::VERIFIED => {
+                let (group, object, chunk) = decode_chunk(d)?;
+                Record::Verified { group, object, chunk, stint: Epoch(d.u64()?) }
+            }
+            kind::COPY => {
+                let (group, object, chunk) = decode_chunk(d)?;
+                check_layer(d)?;
                 let stint = Epoch(d.u64()?);
-                if number == kind::VERIFIED {
-                    return Ok(Record::Verified { group, object, chunk, stint });
-                }
                 let len = usize::from(d.u16()?);
                 Record::Copy { group, object, chunk, stint, leaf: d.bytes(len)?.to_vec() }
+            }
+            kind::DROP_CHUNK => {
+                let (group, object, chunk) = decode_chunk(d)?;
+                check_layer(d)?;
+                Record::DropChunk { group, object, chunk }
             }
             kind::CURSOR => {
                 Record::Cursor { group: GroupId(d.u64()?), stint: Epoch(d.u64()?), cursor: decode_cursor(d)? }
@@ -284,8 +295,13 @@ impl Record {
             kind::SET_GENERATION => {
                 Record::SetGeneration { volume: VolumeId(d.u64()?), generation: Generation(d.u64()?) }
             }
-            kind::DROP_VOLUME => Record::DropVolume { volume: VolumeId(d.u64()?) },
-            n => return Err(DecodeError::Invalid { field: "record", value: u64::from(n) }),
+            kind::DROP_OWNER => Record::DropOwner { owner: decode_owner(d)? },
+            kind::FLOOR => Record::Floor { group: GroupId(d.u64()?), version: Version::from_bits(d.u64()?) },
+            v1::kind::COPY | v1::kind::SET_GROUP | v1::kind::DROP_CHUNK | v1::kind::DROP_VOLUME => {
+                return v1::decode_record(number, d);
+            }
+            0 => return Err(Fault::Damaged("a record has the number 0".to_owned())),
+            n => return Err(Fault::Unknown(format!("a record with the number {n}"))),
         })
     }
 
@@ -317,6 +333,39 @@ fn encode_chunk(e: &mut Encoder, kind: u8, group: GroupId, object: ObjectId, chu
     e.u8(kind).u64(group.0).bytes(&object.to_bytes()).u16(chunk.0);
 }
 
+/// Appends the beginning of a record about the live leaf of a chunk.
+fn encode_live(e: &mut Encoder, kind: u8, group: GroupId, object: ObjectId, chunk: ChunkIndex) {
+    encode_chunk(e, kind, group, object, chunk);
+    e.bytes(&Layer::Live.to_bytes());
+}
+
+pub(crate) fn decode_chunk(d: &mut Decoder<'_>) -> Result<(GroupId, ObjectId, ChunkIndex), DecodeError> {
+    let (group, object) = (GroupId(d.u64()?), ObjectId::from_bytes(d.array()?));
+    let chunk = ChunkIndex(d.u16()?);
+    if u32::from(chunk.0) >= OBJECT_CHUNKS_MAX {
+        return Err(DecodeError::Invalid { field: "chunk", value: u64::from(chunk.0) });
+    }
+    Ok((group, object, chunk))
+}
+
+/// Reads the layer of a leaf, which is the live one.
+fn check_layer(d: &mut Decoder<'_>) -> Result<(), Fault> {
+    let bytes = d.array()?;
+    match Layer::from_bytes(bytes) {
+        Some(Layer::Live) => Ok(()),
+        _ => Err(Fault::Unknown(format!("a record about a leaf of layer {bytes:02x?}"))),
+    }
+}
+
+/// Reads an owner of objects: the identifier of its object 0.
+fn decode_owner(d: &mut Decoder<'_>) -> Result<Owner, DecodeError> {
+    let first = ObjectId::from_bytes(d.array()?);
+    match first.index() {
+        0 => Ok(first.owner()),
+        value => Err(DecodeError::Invalid { field: "owner", value }),
+    }
+}
+
 pub(crate) fn encode_cursor(e: &mut Encoder, cursor: Cursor) {
     match cursor {
         Cursor::At(object, chunk) => e.u8(0).bytes(&object.to_bytes()).u16(chunk.0),
@@ -330,20 +379,37 @@ pub(crate) fn decode_cursor(d: &mut Decoder<'_>) -> Result<Cursor, DecodeError> 
     Ok(if is_end { Cursor::End } else { Cursor::At(object, chunk) })
 }
 
+/// Uses of a group that this program knows, of those that who does not know them must not serve it for.
+/// No such use exists yet.
+const KNOWN_USES: u16 = 0;
+
+/// The column of a slot whose drive holds every block of the group.
+const WHOLE: u8 = 0;
+
+/// Appends a group's entry: uses that have to be known and uses that may be ignored, a bit each, are
+/// behind its epoch.
 pub(crate) fn encode_group(e: &mut Encoder, group: &Group) {
-    e.u64(group.id.0).u32(group.pool.0).u64(group.epoch.0).u8(group.slots.len() as u8);
+    e.u64(group.id.0).u32(group.pool.0).u64(group.epoch.0).u16(0).u16(0).u8(group.slots.len() as u8);
     for slot in &group.slots {
         let role = match slot.role {
             Role::InSync => 0,
             Role::Syncing => 1,
             Role::Out => 2,
         };
-        e.bytes(&slot.drive.to_bytes()).u8(role).u64(slot.since.0);
+        e.bytes(&slot.drive.to_bytes()).u8(role).u64(slot.since.0).u8(WHOLE);
     }
 }
 
-pub(crate) fn decode_group(d: &mut Decoder<'_>) -> Result<Group, DecodeError> {
+/// Reads a group's entry.
+///
+/// # Errors
+/// If it is impossible; `Unknown` if the group is used in a way that this program does not know.
+pub(crate) fn decode_group(d: &mut Decoder<'_>) -> Result<Group, Fault> {
     let (id, pool, epoch) = (GroupId(d.u64()?), PoolId(d.u32()?), Epoch(d.u64()?));
+    let (must_know, _may_ignore) = (d.u16()?, d.u16()?);
+    if must_know & !KNOWN_USES != 0 {
+        return Err(Fault::Unknown(format!("group {id} with features {must_know:#x}")));
+    }
     let mut slots = Vec::new();
     for _ in 0..d.u8()? {
         let drive = DriveId::from_bytes(d.array()?);
@@ -351,9 +417,13 @@ pub(crate) fn decode_group(d: &mut Decoder<'_>) -> Result<Group, DecodeError> {
             0 => Role::InSync,
             1 => Role::Syncing,
             2 => Role::Out,
-            n => return Err(DecodeError::Invalid { field: "role", value: u64::from(n) }),
+            n => return Err(DecodeError::Invalid { field: "role", value: u64::from(n) }.into()),
         };
-        slots.push(Slot { drive, role, since: Epoch(d.u64()?) });
+        let since = Epoch(d.u64()?);
+        match d.u8()? {
+            WHOLE => slots.push(Slot { drive, role, since }),
+            column => return Err(Fault::Unknown(format!("group {id} with a drive for column {column}"))),
+        }
     }
     Ok(Group { id, pool, epoch, slots })
 }
@@ -423,7 +493,9 @@ pub(crate) fn samples() -> Vec<Record> {
         Record::CloseSessions { floor: SessionId(3), sessions: vec![SessionId(8), SessionId(9)] },
         Record::SetGeneration { volume: VolumeId(3), generation: Generation(2) },
         Record::DropChunk { group, object, chunk },
-        Record::DropVolume { volume: VolumeId(3) },
+        Record::DropOwner { owner: Owner::Volume(VolumeId(3)) },
+        Record::DropOwner { owner: Owner::Inode { file_system: VolumeId(3), inode: u64::MAX } },
+        Record::Floor { group, version },
     ]
 }
 
@@ -458,9 +530,32 @@ mod tests {
         assert!(e.0.len() <= 64, "{}", e.0.len());
     }
 
+    #[test]
+    fn what_a_newer_program_logs_is_unknown_and_not_damaged() {
+        let unknown = |change: &dyn Fn(&mut Vec<u8>), record: Record| {
+            let mut e = Encoder::default();
+            record.encode(&mut e);
+            change(&mut e.0);
+            let found = Record::decode(&mut Decoder::new(&e.0));
+            assert!(matches!(found, Err(Fault::Unknown(_))), "{found:?}");
+        };
+        let (group, object, chunk) = (GroupId(7), ObjectId::of_volume(VolumeId(3), 5), ChunkIndex(2));
+        let layer = 1 + 8 + 16 + 2;
+        unknown(&|bytes| bytes[0] = 99, Record::DropGroup { group });
+        unknown(&|bytes| bytes[layer] = 0x40, Record::DropChunk { group, object, chunk });
+        let set_group =
+            || samples().into_iter().find(|r| matches!(r, Record::SetGroup { .. })).expect("a sample");
+        unknown(&|bytes| bytes[22] |= 1, set_group());
+        unknown(&|bytes| *bytes.last_mut().expect("bytes") = 2, set_group());
+        let mut e = Encoder::default();
+        set_group().encode(&mut e);
+        e.0[24] |= 1;
+        assert_eq!(Record::decode(&mut Decoder::new(&e.0)), Ok(set_group()), "a use that may be ignored");
+    }
+
     proptest! {
         #[test]
-        fn any_bytes_decode_or_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..120), kind in 0u8..20) {
+        fn any_bytes_decode_or_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..120), kind in 0u8..30) {
             let mut all = vec![kind];
             all.extend(bytes);
             let _ = Record::decode(&mut Decoder::new(&all));

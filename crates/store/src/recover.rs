@@ -9,9 +9,10 @@
 use crate::StoreError;
 use crate::bitmap::{self, Bitmap};
 use crate::checkpoint::{self, decode_zone_table};
+use crate::convert;
 use crate::engine::Engine;
 use crate::group_state::DriveState;
-use crate::label::Label;
+use crate::label::{FORMAT_VERSION, Label};
 use crate::leaf::{Kind, Leaf};
 use crate::log::{FoundBatch, LogReader, LogRing};
 use crate::page::PageReader;
@@ -51,6 +52,7 @@ pub(crate) async fn open(drive: Drive, options: &OpenOptions) -> Result<(Engine,
         report.label_repaired = true;
     }
     let (superblock, is_other_damaged) = Superblock::read(&drive, label.drive).await?;
+    superblock.check_is_known()?;
     report.superblock_fallback = is_other_damaged;
     let zones = read_zone_table(&drive, &label.region, &superblock).await?;
     let mut bitmap = read_bitmap(&drive, &label.region, &zones).await?;
@@ -63,7 +65,7 @@ pub(crate) async fn open(drive: Drive, options: &OpenOptions) -> Result<(Engine,
         DriveState::default()
     } else {
         let place = superblock.state.map_or(Place::NONE, |p| p.place);
-        DriveState::decode(&state).map_err(|e| StoreError::damaged("the state", place, e.to_string()))?
+        DriveState::decode(&state).map_err(|fault| fault.in_structure("the state", place))?
     };
     let budget = (label.size_bytes / BUDGET_SHARE).max(BUDGET_BYTES_MIN);
     let ring = LogRing::new(label.drive, &label.region, superblock.log_position);
@@ -76,15 +78,19 @@ pub(crate) async fn open(drive: Drive, options: &OpenOptions) -> Result<(Engine,
         state_pages,
         budget_bytes: options.ram_budget_bytes.unwrap_or(budget),
         capacity_blocks: label.region.data_blocks(),
+        conversions_max: options.conversions,
     });
-    let engine = Engine::new(drive, label, state);
-    replay_log(&engine, &mut report).await?;
+    // From here on the drive is one of the present format; `replay_log` makes it so.
+    let label_format = label.format;
+    let engine = Engine::new(drive, Label { format: FORMAT_VERSION, ..label }, state);
+    replay_log(&engine, label_format, &mut report).await?;
     report.took_us = (weft_rt::now() - began).as_micros() as u64;
     Ok((engine, report))
 }
 
-/// Applies the log behind the checkpoint, and takes a checkpoint if there was anything.
-async fn replay_log(engine: &Engine, report: &mut OpenReport) -> Result<(), StoreError> {
+/// Applies the log behind the checkpoint, and takes a checkpoint if there was anything, or if the drive
+/// gets a newer format. `label_format` is that of its labels.
+async fn replay_log(engine: &Engine, label_format: u16, report: &mut OpenReport) -> Result<(), StoreError> {
     let (ring, sequence) = {
         let mut state = engine.state.borrow_mut();
         state.is_replaying = true;
@@ -110,8 +116,9 @@ async fn replay_log(engine: &Engine, report: &mut OpenReport) -> Result<(), Stor
         state.commits.resume(log.sequence - 1, log.position);
     }
     report.was_clean = report.records_replayed == 0 && report.blocks_dropped == 0;
+    report.converted = convert::begin(engine, label_format).await?;
     // Batches without records change nothing, but a ring that is full of them has no room for the next one.
-    let is_settled = report.was_clean || mutated(Mutation::DoubtNotSettled);
+    let is_settled = (report.was_clean && !report.converted) || mutated(Mutation::DoubtNotSettled);
     if !is_settled || engine.state.borrow().is_checkpoint_due() {
         // What was read may still be in a volatile cache; nothing that it replaced may be written over before
         // it is durable.
@@ -132,7 +139,7 @@ async fn replay_batch(
     let number = batch.header.sequence;
     let place = Place(engine.label.region.log_first);
     let damaged = |reason: String| StoreError::damaged("the log", place, format!("batch {number}: {reason}"));
-    let records = State::decode_records(&batch.records, batch.header.count).map_err(damaged)?;
+    let records = batch.decode().map_err(|fault| fault.in_structure("the log", place))?;
     report.batches_replayed += 1;
     mark(Path::LogReplayed);
     for record in records {

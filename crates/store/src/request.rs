@@ -34,6 +34,8 @@ pub struct OpenOptions {
     pub ram_budget_bytes: Option<u64>,
     /// Refuse the drive unless its label names this fabric.
     pub fabric: Option<FabricId>,
+    /// For tests: pages of an older format that one checkpoint converts at most.
+    pub conversions: Option<u64>,
     /// For tests: take the places first that were returned last, so that one that is returned too early does
     /// harm that shows.
     pub reuse_at_once: bool,
@@ -52,6 +54,8 @@ pub struct OpenReport {
     pub blocks_dropped: u64,
     /// A copy of the label was damaged and has been rewritten from the other.
     pub label_repaired: bool,
+    /// The drive had an older format: it has the present one from now on, and an older program refuses it.
+    pub converted: bool,
     /// The newer superblock was damaged; the older one and the log were used.
     pub superblock_fallback: bool,
     /// Microseconds that it took.
@@ -231,6 +235,8 @@ pub struct Usage {
     pub data_bytes_written: u64,
     /// Bytes of map pages, bitmaps and state written since the store was opened.
     pub metadata_bytes_written: u64,
+    /// Pages of an older format that were rewritten since the store was opened.
+    pub pages_converted: u64,
     /// Bytes of data read since the store was opened.
     pub data_bytes_read: u64,
     /// Batches committed since the store was opened.

@@ -6,15 +6,18 @@ use crate::StoreError;
 use crate::bitmap::{Bitmap, Unowned};
 use crate::checkpoint::STATE_ROOM;
 use crate::commit::Commits;
+use crate::error::Fault;
 use crate::frees::Frees;
 use crate::group_state::DriveState;
 use crate::leaf::{Kind, Leaf, LeafKey, Run};
 use crate::log::LogRing;
 use crate::map::BlockMap;
+use crate::open_set::is_part_of;
 use crate::record::{RECORD_BYTES_MAX, RECORD_BYTES_MIN, Record};
 use crate::region::{Place, PlaceRun};
 use crate::request::Usage;
 use crate::superblock::{PageRef, Superblock};
+use crate::tree::UNKNOWN;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use weft_rt::{Mutation, mutated};
@@ -29,6 +32,14 @@ const PAGES_PER_LEAF: u64 = 5;
 /// cut in two; and what the pages from there to the root may cost beside.
 const PAGES_PER_BARE_LEAF: u64 = 2;
 const PAGES_OF_ROOT: u64 = 8;
+
+/// A page of format 1 becomes two when it was full, because keys and children have become longer.
+const PAGES_PER_OLD_PAGE: u64 = 2;
+
+/// Pages of format 1 that one checkpoint rewrites beside what it has to write, 8 MiB; and at most
+/// this share of what is free, so that they never take what checkpoints need.
+const CONVERSIONS_AT_ONCE: u64 = 2048;
+const CONVERSIONS_SHARE: u64 = 8;
 
 /// Blocks kept back for checkpoints whatever is dirty: this many, and this share of the drive.
 const RESERVE_BLOCKS: u64 = 64;
@@ -107,6 +118,7 @@ pub(crate) struct State {
     pub(crate) budget_bytes: u64,
     pub(crate) figures: Usage,
     capacity_blocks: u64,
+    conversions_max: u64,
     freed: Vec<PlaceRun>,
     /// The first place that the log gives up during the recovery, and that nothing can have owned.
     contradiction: Option<Unowned>,
@@ -131,6 +143,7 @@ pub(crate) struct StateParts {
     pub(crate) state_pages: Vec<PageRef>,
     pub(crate) budget_bytes: u64,
     pub(crate) capacity_blocks: u64,
+    pub(crate) conversions_max: Option<u64>,
 }
 
 impl State {
@@ -165,6 +178,7 @@ impl State {
             budget_bytes: parts.budget_bytes,
             figures: Usage::default(),
             capacity_blocks: parts.capacity_blocks,
+            conversions_max: parts.conversions_max.unwrap_or(CONVERSIONS_AT_ONCE),
             freed: Vec::new(),
             contradiction: None,
         }
@@ -230,8 +244,23 @@ impl State {
 
     /// What the next checkpoint needs at the very least, with leaves that only got tombstones: they stay as large as
     /// they were, so that each leaf costs its page and a part of those above it.
-    fn bare_need(&self, leaves: u64) -> u64 {
-        self.next_state_pages() + PAGES_PER_BARE_LEAF * leaves + PAGES_OF_ROOT
+    pub(crate) fn bare_need(&self, leaves: u64) -> u64 {
+        let pages = PAGES_PER_BARE_LEAF * leaves + PAGES_OF_ROOT;
+        self.next_state_pages() + if self.is_converting() { PAGES_PER_OLD_PAGE * pages } else { pages }
+    }
+
+    /// Whether the block map on the drive has pages of format 1.
+    pub(crate) fn is_converting(&self) -> bool {
+        self.superblock.root.is_some_and(|root| root.newest == UNKNOWN)
+    }
+
+    /// How many pages of format 1 the next checkpoint may rewrite beside what it has to write.
+    pub(crate) fn conversions(&self) -> usize {
+        if !self.is_converting() {
+            return 0;
+        }
+        let spare = self.bitmap.free().saturating_sub(self.reserve(0));
+        (spare / CONVERSIONS_SHARE).min(self.conversions_max) as usize
     }
 
     /// Whether the next checkpoint may need more than is free, and gets it when reads end: places that they keep.
@@ -489,10 +518,10 @@ impl State {
             Record::DropGroup { group } => drop(self.drive.groups.remove(&group)),
             Record::CloseSessions { floor, sessions } => self.drive.close_sessions(floor, &sessions),
             Record::SetGeneration { volume, generation } => self.drive.set_generation(volume, generation),
-            Record::DropVolume { volume } => {
+            Record::DropOwner { owner } => {
                 for group in self.drive.groups.values_mut() {
-                    group.marks.drop_volume(volume);
-                    group.ahead.retain(|(object, _)| object.owner().volume() != volume);
+                    group.marks.drop_owner(owner);
+                    group.ahead.retain(|(object, _)| !is_part_of(*object, owner));
                 }
             }
             Record::Remember { group, .. }
@@ -501,6 +530,7 @@ impl State {
             | Record::Verified { group, .. }
             | Record::Cursor { group, .. }
             | Record::Marks { group, .. }
+            | Record::Floor { group, .. }
             | Record::ForgetSession { group, .. } => {
                 if let Ok(state) = self.drive.group_mut(group) {
                     state.apply(record);
@@ -515,20 +545,24 @@ impl State {
     }
 
     /// Reads a batch's records.
-    pub(crate) fn decode_records(bytes: &[u8], count: u32) -> Result<Vec<Record>, String> {
+    ///
+    /// # Errors
+    /// If they are no records; `Unknown` if a newer program has written one.
+    pub(crate) fn decode_records(bytes: &[u8], count: u32) -> Result<Vec<Record>, Fault> {
         let most = bytes.len() / RECORD_BYTES_MIN;
         if count as usize > most {
-            return Err(format!(
+            return Err(Fault::Damaged(format!(
                 "it says that it has {count} records, its {} bytes hold {most}",
                 bytes.len()
-            ));
+            )));
         }
         let mut d = Decoder::new(bytes);
         let mut out = Vec::with_capacity(count as usize);
         for i in 0..count {
-            out.push(Record::decode(&mut d).map_err(|e| format!("record {i} does not decode: {e}"))?);
+            let record = Record::decode(&mut d);
+            out.push(record.map_err(|fault| fault.in_part(format_args!("record {i}")))?);
         }
-        d.finish().map_err(|e| e.to_string())?;
+        d.finish()?;
         Ok(out)
     }
 

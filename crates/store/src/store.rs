@@ -8,6 +8,7 @@
 use crate::StoreError;
 use crate::checkpoint;
 use crate::commit;
+use crate::convert;
 use crate::engine::Engine;
 use crate::format;
 use crate::label::Label;
@@ -62,10 +63,13 @@ impl Store {
     pub async fn open(drive: Drive, options: OpenOptions) -> Result<(Rc<Store>, OpenReport), StoreError> {
         let (engine, report) = recover::open(drive, &options).await?;
         let engine = Rc::new(engine);
-        let tasks = vec![
+        let mut tasks = vec![
             weft_rt::spawn(commit::run(engine.clone())),
             weft_rt::spawn(checkpoint::run(engine.clone())),
         ];
+        if engine.state.borrow().is_converting() {
+            tasks.push(weft_rt::spawn(convert::run(engine.clone())));
+        }
         Ok((Rc::new(Store { engine, tasks: RefCell::new(tasks) }), report))
     }
 

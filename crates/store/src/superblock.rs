@@ -2,12 +2,17 @@
 //! good until the newer one is durable.
 
 use crate::StoreError;
+use crate::label::FORMAT_VERSION;
 use crate::region::{Place, RegionMap};
+use crate::tree::UNKNOWN;
+use crate::v1;
 use weft_rt::{BufMut, Drive};
-use weft_types::{BLOCK_SIZE, DriveId};
+use weft_types::{BLOCK_SIZE, DriveId, Version};
 use weft_wire::{DecodeError, Decoder, Encoder, crc32c};
 
-const MAGIC: [u8; 8] = *b"WEFTSUPR";
+/// The first bytes of a superblock that names its format. A program that knows format 1 alone takes it
+/// for damaged.
+pub(crate) const MAGIC: [u8; 8] = *b"WEFTSUP2";
 const CRC_AT: usize = BLOCK_SIZE - 4;
 
 /// Counters, and bytes of the log's stream, that no drive reaches: a million batches a second take 36,000 years.
@@ -41,11 +46,19 @@ pub struct TreeRoot {
     pub page: PageRef,
     /// Its level.
     pub level: u8,
+    /// The newest version below it; that with all bits set while any page below is of format 1.
+    pub newest: Version,
 }
+
+/// Uses of the drive that this program knows, of those that who does not know them must not open it for.
+/// No such use exists yet.
+const KNOWN_FEATURES: u64 = 0;
 
 /// One checkpoint: everything on the drive is reached from here, and from the log behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
+    /// The format that the checkpoint is written in; what it reaches may be of an older one.
+    pub format: u16,
     /// The drive that it belongs to.
     pub drive: DriveId,
     /// Counts checkpoints from 1; the newer of two good slots is the one that holds.
@@ -62,6 +75,11 @@ pub struct Superblock {
     pub table_copy: u8,
     /// The checksum of that copy's entries.
     pub table_crc: u32,
+    /// Uses of the drive, a bit each: a program that does not know one of them must not open the drive.
+    pub must_know: u64,
+    /// Uses of the drive that a program that does not know them leaves alone; its next checkpoint takes
+    /// the bit away, so that who set it sees that what it stands for was not kept up.
+    pub may_ignore: u64,
 }
 
 impl Superblock {
@@ -77,9 +95,10 @@ impl Superblock {
         e.u64(self.checkpoint).u64(self.batch).u64(self.log_position);
         let none = PageRef { place: Place::NONE, crc: 0 };
         self.root.map_or(none, |r| r.page).encode(&mut e);
-        e.u8(self.root.map_or(0, |r| r.level)).u8(self.table_copy).u16(0);
+        e.u8(self.root.map_or(0, |r| r.level)).u8(self.table_copy).u16(self.format);
         self.state.unwrap_or(none).encode(&mut e);
-        e.u32(self.table_crc);
+        e.u32(self.table_crc).u64(self.root.map_or(0, |r| r.newest.to_bits()));
+        e.u64(self.must_know).u64(self.may_ignore);
         let mut block = BufMut::zeroed(BLOCK_SIZE);
         block[..e.0.len()].copy_from_slice(&e.0);
         let crc = crc32c(&block[..CRC_AT]);
@@ -90,7 +109,8 @@ impl Superblock {
     /// Reads a slot of the drive; `None` if it holds no good superblock of this drive.
     pub(crate) fn decode(block: &[u8], drive: DriveId) -> Option<Superblock> {
         let crc = u32::from_le_bytes(block.get(CRC_AT..)?.try_into().ok()?);
-        if block[..8] != MAGIC || crc32c(&block[..CRC_AT]) != crc {
+        let is_old = block[..8] == v1::SUPERBLOCK_MAGIC;
+        if !(is_old || block[..8] == MAGIC) || crc32c(&block[..CRC_AT]) != crc {
             return None;
         }
         let mut d = Decoder::new(&block[8..CRC_AT]);
@@ -99,21 +119,43 @@ impl Superblock {
         let (checkpoint, batch, log_position) = (d.u64().ok()?, d.u64().ok()?, d.u64().ok()?);
         let root = page(&mut d)?;
         let (level, table_copy) = (d.u8().ok()?, d.u8().ok()?);
-        d.u16().ok()?;
+        let format = d.u16().ok()?;
         let state = page(&mut d)?;
-        let table_crc = d.u32().ok()?;
+        let (table_crc, newest) = (d.u32().ok()?, Version::from_bits(d.u64().ok()?));
+        let (must_know, may_ignore) = (d.u64().ok()?, d.u64().ok()?);
+        let (format, newest) = if is_old { (v1::FORMAT, UNKNOWN) } else { (format, newest) };
         let is_possible = [checkpoint, batch, log_position].iter().all(|n| *n < COUNTER_END)
-            && log_position.is_multiple_of(BLOCK_SIZE as u64);
+            && log_position.is_multiple_of(BLOCK_SIZE as u64)
+            && (is_old || format > v1::FORMAT);
         (found == drive && table_copy < 2 && is_possible).then_some(Superblock {
+            format,
             drive,
             checkpoint,
             batch,
             log_position,
-            root: (root.place != Place::NONE).then_some(TreeRoot { page: root, level }),
+            root: (root.place != Place::NONE).then_some(TreeRoot { page: root, level, newest }),
             state: (state.place != Place::NONE).then_some(state),
             table_copy,
             table_crc,
+            must_know: if is_old { 0 } else { must_know },
+            may_ignore: if is_old { 0 } else { may_ignore },
         })
+    }
+
+    /// Refuses what a newer program has made of the drive.
+    ///
+    /// # Errors
+    /// `NewerFormat`, or `Unknown` for a use of the drive that this program does not know.
+    pub(crate) fn check_is_known(&self) -> Result<(), StoreError> {
+        if self.format > FORMAT_VERSION {
+            return Err(StoreError::NewerFormat { found: self.format, known: FORMAT_VERSION });
+        }
+        match self.must_know & !KNOWN_FEATURES {
+            0 => Ok(()),
+            unknown => {
+                Err(StoreError::Unknown { what: "the drive", found: format!("features {unknown:#x}") })
+            }
+        }
     }
 
     /// Reads both slots; the newer good one comes with whether the other slot is damaged. An older slot that
@@ -146,14 +188,17 @@ mod tests {
         let drive = DriveId::from_random(7);
         let page = PageRef { place: Place(900), crc: 5 };
         let full = Superblock {
+            format: FORMAT_VERSION,
             drive,
             checkpoint: 3,
             batch: 77,
             log_position: 1 << 33,
-            root: Some(TreeRoot { page, level: 2 }),
+            root: Some(TreeRoot { page, level: 2, newest: Version::from_bits(99) }),
             state: Some(page),
             table_copy: 1,
             table_crc: 9,
+            must_know: 0,
+            may_ignore: 6,
         };
         for s in [full, Superblock { root: None, state: None, ..full }] {
             assert_eq!(Superblock::decode(&s.encode(), drive), Some(s));
@@ -168,12 +213,39 @@ mod tests {
             Superblock { log_position: u64::MAX - 4095, ..full },
             Superblock { log_position: 1 << 33 | 8, ..full },
             Superblock {
-                root: Some(TreeRoot { page: PageRef { place: Place(u64::MAX), ..page }, level: 1 }),
+                root: full.root.map(|r| TreeRoot { page: PageRef { place: Place(u64::MAX), ..page }, ..r }),
                 ..full
             },
             Superblock { state: Some(PageRef { place: Place(1 << 52), ..page }), ..full },
         ] {
             assert_eq!(Superblock::decode(&impossible.encode(), drive), None, "{impossible:?}");
         }
+    }
+
+    #[test]
+    fn what_a_newer_program_has_made_of_a_drive_is_refused_and_no_damage() {
+        let drive = DriveId::from_random(7);
+        let known = Superblock {
+            format: FORMAT_VERSION,
+            drive,
+            checkpoint: 3,
+            batch: 0,
+            log_position: 0,
+            root: None,
+            state: None,
+            table_copy: 0,
+            table_crc: 0,
+            must_know: 0,
+            may_ignore: u64::MAX,
+        };
+        let read = |superblock: Superblock| {
+            let found = Superblock::decode(&superblock.encode(), drive).expect("it is good");
+            found.check_is_known()
+        };
+        assert!(read(known).is_ok(), "what may be ignored is");
+        let feature = read(Superblock { must_know: 1 << 40, ..known });
+        assert!(matches!(feature, Err(StoreError::Unknown { .. })), "{feature:?}");
+        let newer = read(Superblock { format: FORMAT_VERSION + 1, ..known });
+        assert!(matches!(newer, Err(StoreError::NewerFormat { .. })), "{newer:?}");
     }
 }

@@ -1,27 +1,40 @@
 //! The block map on the drive: an immutable copy-on-write B+tree of leaves. A checkpoint makes a new root
 //! that shares every page that it did not touch; nothing is ever changed in place.
 //!
-//! Leaf pages (level 0) hold keys and encoded leaves; inner pages hold, per child, the first key below it,
-//! its place and its checksum. So a page that verifies is the page that was meant, all the way down.
+//! Leaf pages (level 0) hold keys and encoded leaves; inner pages hold, per child, the first key below
+//! it, its place, its checksum and the newest version below it. So a page that verifies is the page that
+//! was meant, all the way down; and who looks for what changed since a version passes over pages that
+//! hold nothing newer.
+//!
+//! Pages of format 1, which say nothing of versions, are read as they are and rewritten in the
+//! present format.
 
 use crate::StoreError;
+use crate::error::Fault;
 use crate::leaf::{LEAF_BYTES_MAX, Leaf, LeafKey};
 use crate::page::{PAGE_ROOM, Page, PageDraft, PageKind, PageReader, PageWriter};
 use crate::region::PlaceRun;
 use crate::superblock::{PageRef, TreeRoot};
+use crate::v1;
 use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 use weft_rt::breathe;
+use weft_types::Version;
 use weft_types::limits::OBJECT_CHUNKS_MAX;
 use weft_wire::{Decoder, Encoder};
 
 /// Bytes before each encoded leaf: key and length.
-const ITEM_HEADER: usize = LeafKey::BYTES + 2;
+const ITEM_HEADER: usize = LeafKey::BYTES + LENGTH_BYTES;
+const LENGTH_BYTES: usize = 2;
 const _: () = assert!(ITEM_HEADER + LEAF_BYTES_MAX <= PAGE_ROOM, "any leaf fits a page");
 
-/// Bytes of a child in an inner page: key, place, checksum.
-const CHILD_BYTES: usize = LeafKey::BYTES + PageRef::BYTES;
+/// Bytes of a child in an inner page: key, place, checksum, newest version.
+pub(crate) const CHILD_BYTES: usize = LeafKey::BYTES + PageRef::BYTES + size_of::<Version>();
+
+/// What stands for the newest version below a page of format 1, and below any page that reaches one: no
+/// version is newer, so nothing that looks for changes passes over it.
+pub(crate) const UNKNOWN: Version = Version::from_bits(u64::MAX);
 
 /// Children that are read ahead together when a checkpoint rewrites an inner page.
 const READ_AHEAD: usize = 16;
@@ -29,8 +42,11 @@ const READ_AHEAD: usize = 16;
 /// Leaf pages that are read or rewritten in a row while other work waits: a tenth of a millisecond.
 const PAGES_PER_BREATH: usize = 8;
 
-/// A tree of more levels than this is not one: 106 children per page give far more leaves than any drive has.
+/// A tree of more levels than this is not one: 76 children per page give far more leaves than any drive has.
 const LEVEL_MAX: u8 = 12;
+
+/// What errors call a page.
+const PAGE: &str = "a page of the block map";
 
 /// A future of a recursive step.
 type Step<'f, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + 'f>>;
@@ -42,6 +58,8 @@ pub(crate) struct Child {
     pub(crate) key: LeafKey,
     /// Its page.
     pub(crate) page: PageRef,
+    /// The newest version of all leaves below it, or [`UNKNOWN`].
+    pub(crate) newest: Version,
 }
 
 /// Finds a leaf.
@@ -53,7 +71,7 @@ pub(crate) async fn lookup(
     root: Option<TreeRoot>,
     key: LeafKey,
 ) -> Result<Option<Leaf>, StoreError> {
-    let Some(TreeRoot { mut page, mut level }) = root else { return Ok(None) };
+    let Some(TreeRoot { mut page, mut level, .. }) = root else { return Ok(None) };
     while level > 0 {
         let children = children(&*read(reader, page, level).await?, page)?;
         let after = children.partition_point(|c| c.key <= key);
@@ -122,18 +140,29 @@ fn scan_page<'f>(
             if i % PAGES_PER_BREATH == PAGES_PER_BREATH - 1 {
                 breathe().await;
             }
-            let below = TreeRoot { page: child.page, level: node.level - 1 };
+            let below = child.root(node.level - 1);
             scan_page(reader, below, from, end, limit, out).await?;
         }
         Ok(())
     })
 }
 
-/// What a walk calls for each page: the page and its level, and the leaves of a leaf page. It says whether the pages
-/// below are to be visited too.
-pub(crate) type Visit<'v> = dyn FnMut(TreeRoot, Result<Vec<(LeafKey, Leaf)>, StoreError>) -> bool + 'v;
+/// What a walk has found in a page.
+pub(crate) struct Visited {
+    /// The leaves of a leaf page.
+    pub(crate) leaves: Vec<(LeafKey, Leaf)>,
+    /// The newest version that the page itself tells of, or [`UNKNOWN`]: what stands above it has to say
+    /// the same.
+    pub(crate) newest: Version,
+    /// The format of the page.
+    pub(crate) format: u16,
+}
 
-/// Calls `visit` for every page with its level and, for leaf pages, the leaves. For checks.
+/// What a walk calls for each page: how it is referred to, and what is in it. It says whether the pages
+/// below are to be visited too.
+pub(crate) type Visit<'v> = dyn FnMut(TreeRoot, Result<Visited, StoreError>) -> bool + 'v;
+
+/// Calls `visit` for every page with what refers to it and what is in it. For checks.
 ///
 /// # Errors
 /// What `visit` returns; damage is given to `visit` as an error in place of the leaves.
@@ -151,13 +180,7 @@ pub(crate) fn walk<'f>(
             }
         };
         if node.level == 0 {
-            let leaves = Items::new(&found, node.page)
-                .map(|item| {
-                    let (key, bytes) = item?;
-                    Ok((key, decode_leaf(&found.body()[bytes], node.page)?))
-                })
-                .collect();
-            visit(node, leaves);
+            visit(node, visited(&found, node.page));
             return;
         }
         match children(&found, node.page) {
@@ -165,20 +188,48 @@ pub(crate) fn walk<'f>(
                 visit(node, Err(e));
             }
             Ok(children) => {
-                if !visit(node, Ok(Vec::new())) {
+                let (newest, format) = (newest_of(&children), found.format());
+                if !visit(node, Ok(Visited { leaves: Vec::new(), newest, format })) {
                     return;
                 }
                 for child in children {
-                    walk(reader, TreeRoot { page: child.page, level: node.level - 1 }, visit).await;
+                    walk(reader, child.root(node.level - 1), visit).await;
                 }
             }
         }
     })
 }
 
+/// What is in a leaf page.
+fn visited(found: &Page, from: PageRef) -> Result<Visited, StoreError> {
+    let leaves = Items::new(found, from)
+        .map(|item| {
+            let (key, bytes) = item?;
+            Ok((key, decode_leaf(&found.body()[bytes], from)?))
+        })
+        .collect::<Result<Vec<(LeafKey, Leaf)>, StoreError>>()?;
+    let newest = match found.format() {
+        v1::FORMAT => UNKNOWN,
+        _ => leaves.iter().map(|(_, leaf)| leaf.newest()).max().unwrap_or(Version::ZERO),
+    };
+    Ok(Visited { leaves, newest, format: found.format() })
+}
+
+/// The newest version below any of the children.
+fn newest_of(children: &[Child]) -> Version {
+    children.iter().map(|child| child.newest).max().unwrap_or(Version::ZERO)
+}
+
+impl Child {
+    /// The child as the root of what lies below it.
+    fn root(&self, level: u8) -> TreeRoot {
+        TreeRoot { page: self.page, level, newest: self.newest }
+    }
+}
+
 async fn read(reader: &PageReader, page: PageRef, level: u8) -> Result<Rc<Page>, StoreError> {
     if level > LEVEL_MAX {
-        return Err(StoreError::damaged("a page of the block map", page.place, format!("level {level}")));
+        return Err(StoreError::damaged(PAGE, page.place, format!("level {level}")));
     }
     reader.read(page, PageKind::Tree, level).await
 }
@@ -186,6 +237,7 @@ async fn read(reader: &PageReader, page: PageRef, level: u8) -> Result<Rc<Page>,
 /// The items of a leaf page: key, and where in the body its leaf lies.
 struct Items<'a> {
     page: &'a Page,
+    key_bytes: usize,
     at: usize,
     left: usize,
     from: PageRef,
@@ -193,7 +245,27 @@ struct Items<'a> {
 
 impl<'a> Items<'a> {
     fn new(page: &'a Page, from: PageRef) -> Self {
-        Items { page, at: 0, left: page.count(), from }
+        let key_bytes = if page.format() == v1::FORMAT { v1::KEY_BYTES } else { LeafKey::BYTES };
+        Items { page, key_bytes, at: 0, left: page.count(), from }
+    }
+}
+
+impl Items<'_> {
+    /// The item at the place that the walk has come to.
+    fn item(&self) -> Result<(LeafKey, Range<usize>), Fault> {
+        let (body, start) = (self.page.body(), self.at + self.key_bytes + LENGTH_BYTES);
+        let ends = || Fault::Damaged(format!("its items end at byte {}", self.at));
+        let head = body.get(self.at..start).ok_or_else(ends)?;
+        let (key, length) = head.split_at(self.key_bytes);
+        let key = match key.try_into() {
+            Ok(key) => LeafKey::from_bytes(key)?,
+            Err(_) => LeafKey::from_chunk_bytes(key.try_into().expect("a key of format 1")),
+        };
+        if u32::from(key.chunk.0) >= OBJECT_CHUNKS_MAX {
+            return Err(Fault::Damaged(format!("it names chunk {}, which no object has", key.chunk.0)));
+        }
+        let end = start + usize::from(u16::from_le_bytes(length.try_into().expect("two bytes")));
+        if end > body.len() { Err(ends()) } else { Ok((key, start..end)) }
     }
 }
 
@@ -202,49 +274,55 @@ impl Iterator for Items<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
-        let body = self.page.body();
-        let item = body.get(self.at..self.at + ITEM_HEADER).and_then(|head| {
-            let key = LeafKey::from_bytes(head[..LeafKey::BYTES].try_into().ok()?);
-            let len = usize::from(u16::from_le_bytes(head[LeafKey::BYTES..].try_into().ok()?));
-            let start = self.at + ITEM_HEADER;
-            let is_possible = u32::from(key.chunk.0) < OBJECT_CHUNKS_MAX;
-            (is_possible && start + len <= body.len()).then_some((key, start..start + len))
-        });
-        match item {
-            Some((key, bytes)) => {
+        match self.item() {
+            Ok((key, bytes)) => {
                 self.at = bytes.end;
                 Some(Ok((key, bytes)))
             }
-            None => {
+            Err(fault) => {
                 self.left = 0;
-                let reason = format!("its items end at byte {}, or name a chunk that no object has", self.at);
-                Some(Err(StoreError::damaged("a page of the block map", self.from.place, reason)))
+                Some(Err(fault.in_structure(PAGE, self.from.place)))
             }
         }
     }
 }
 
 fn children(page: &Page, from: PageRef) -> Result<Vec<Child>, StoreError> {
-    let damaged = |reason: &str| StoreError::damaged("a page of the block map", from.place, reason);
-    if page.count() > page.body().len() / CHILD_BYTES {
-        return Err(damaged("it says that it has more children than a page holds"));
+    let damaged = |reason: String| StoreError::damaged(PAGE, from.place, reason);
+    let is_old = page.format() == v1::FORMAT;
+    let most = page.body().len() / if is_old { v1::CHILD_BYTES } else { CHILD_BYTES };
+    if page.count() > most {
+        return Err(damaged("it says that it has more children than a page holds".to_owned()));
     }
     let mut d = Decoder::new(page.body());
     let mut out = Vec::with_capacity(page.count());
     for _ in 0..page.count() {
-        let key = d.array().map_err(|_| damaged("its children pass its end"))?;
-        let page = PageRef::decode(&mut d).map_err(|_| damaged("a child of it lies beyond every drive"))?;
-        out.push(Child { key: LeafKey::from_bytes(&key), page });
+        let child = match is_old {
+            true => v1::decode_child(&mut d).map_err(Fault::from),
+            false => decode_child(&mut d),
+        };
+        out.push(child.map_err(|fault| fault.in_part("a child of it").in_structure(PAGE, from.place))?);
     }
     if out.is_empty() || !out.is_sorted_by(|a, b| a.key < b.key) {
-        return Err(damaged("its children are not in order"));
+        return Err(damaged("its children are not in order".to_owned()));
     }
     Ok(out)
 }
 
+fn encode_child(e: &mut Encoder, child: &Child) {
+    e.bytes(&child.key.to_bytes());
+    child.page.encode(e);
+    e.u64(child.newest.to_bits());
+}
+
+fn decode_child(d: &mut Decoder<'_>) -> Result<Child, Fault> {
+    let key = LeafKey::from_bytes(&d.array()?)?;
+    Ok(Child { key, page: PageRef::decode(d)?, newest: Version::from_bits(d.u64()?) })
+}
+
 /// Decodes a page's body in both ways, for fuzzing.
 #[cfg(any(test, feature = "fuzzing"))]
-pub(crate) fn decode_any(count: u16, body: &[u8]) {
+pub(crate) fn decode_any(format: u8, count: u16, body: &[u8]) {
     let draft = PageDraft {
         kind: PageKind::Tree,
         level: 0,
@@ -252,7 +330,7 @@ pub(crate) fn decode_any(count: u16, body: &[u8]) {
         checkpoint: 1,
         body: &body[..body.len().min(PAGE_ROOM)],
     };
-    let (page, from) = Page::drafted(&draft);
+    let (page, from) = Page::drafted(&draft, format);
     let mut found = 0;
     for item in Items::new(&page, from) {
         found += 1;
@@ -268,8 +346,7 @@ pub(crate) fn decode_any(count: u16, body: &[u8]) {
 }
 
 fn decode_leaf(bytes: &[u8], from: PageRef) -> Result<Leaf, StoreError> {
-    Leaf::decode(bytes)
-        .map_err(|e| StoreError::damaged("a page of the block map", from.place, format!("leaf: {e}")))
+    Leaf::decode(bytes).map_err(|e| StoreError::damaged(PAGE, from.place, format!("leaf: {e}")))
 }
 
 /// Changes to the map, sorted by key; an empty leaf removes its key.
@@ -280,12 +357,17 @@ pub(crate) struct TreeBuild<'a> {
     pub(crate) reader: &'a PageReader,
     pub(crate) writer: PageWriter<'a>,
     pub(crate) checkpoint: u64,
+    /// How many more pages of format 1 may be rewritten although nothing changes in them.
+    pub(crate) conversions: usize,
+    /// How many pages of format 1 were.
+    pub(crate) converted: u64,
     /// Pages of the old root that the new one does not reach.
     pub(crate) retired: Vec<PageRef>,
 }
 
 impl TreeBuild<'_> {
-    /// Makes the root of the map with the updates, writing only pages that they touch.
+    /// Makes the root of the map with the updates, writing only pages that they touch, and pages of
+    /// format 1 as far as `conversions` goes.
     ///
     /// # Errors
     /// If a page that has to be read is damaged, or one cannot be written.
@@ -295,13 +377,14 @@ impl TreeBuild<'_> {
         updates: &Updates,
     ) -> Result<Option<TreeRoot>, StoreError> {
         debug_assert!(updates.is_sorted_by(|a, b| a.0 < b.0));
-        if updates.is_empty() {
+        let is_converting = root.is_some_and(|root| root.newest == UNKNOWN) && self.conversions > 0;
+        if updates.is_empty() && !is_converting {
             return Ok(root);
         }
         let (mut nodes, mut level) = match root {
             None => (self.rewrite_leaf_page(None, updates).await?, 0),
-            Some(TreeRoot { page, level: 0 }) => (self.rewrite_leaf_page(Some(page), updates).await?, 0),
-            Some(TreeRoot { page, level }) => {
+            Some(TreeRoot { page, level: 0, .. }) => (self.rewrite_leaf_page(Some(page), updates).await?, 0),
+            Some(TreeRoot { page, level, .. }) => {
                 (self.rewrite_children(page, level, updates).await?.0, level - 1)
             }
         };
@@ -309,11 +392,22 @@ impl TreeBuild<'_> {
             level += 1;
             nodes = self.write_inner(&nodes, level, false).await?;
         }
-        Ok(nodes.first().map(|c| TreeRoot { page: c.page, level }))
+        Ok(nodes.first().map(|child| child.root(level)))
     }
 
-    /// Rewrites what the updates touch below an inner page; returns its new children, and whether only its
-    /// last child was touched.
+    /// The new root does not reach the page, but what takes its place.
+    fn retire(&mut self, page: PageRef, found: &Page) {
+        self.retired.push(page);
+        self.converted += u64::from(found.format() == v1::FORMAT);
+    }
+
+    /// Whether a page is rewritten although nothing changes in it.
+    fn converts(&self, child: &Child) -> bool {
+        child.newest == UNKNOWN && self.conversions > 0
+    }
+
+    /// Rewrites what the updates touch below an inner page, and what is converted there; returns its new
+    /// children, and whether the updates touched only its last child.
     fn rewrite_children<'f>(
         &'f mut self,
         page: PageRef,
@@ -321,18 +415,25 @@ impl TreeBuild<'_> {
         updates: &'f Updates,
     ) -> Step<'f, (Vec<Child>, bool)> {
         Box::pin(async move {
-            let old = children(&*read(self.reader, page, level).await?, page)?;
-            self.retired.push(page);
+            let found = read(self.reader, page, level).await?;
+            let old = children(&found, page)?;
+            self.retire(page, &found);
             let parts = partition(&old, updates);
+            let updated = parts.iter().filter(|part| !part.is_empty()).count();
+            let is_at_end = updated == 1 && parts.last().is_some_and(|p| !p.is_empty());
+            let is_touched =
+                |(part, child): &(&Range<usize>, &Child)| !part.is_empty() || self.converts(child);
             let touched: Vec<PageRef> =
-                parts.iter().zip(&old).filter(|(p, _)| !p.is_empty()).map(|(_, c)| c.page).collect();
-            let is_at_end = touched.len() == 1 && parts.last().is_some_and(|p| !p.is_empty());
+                parts.iter().zip(&old).filter(is_touched).map(|(_, c)| c.page).collect();
             let (mut new, mut ahead) = (Vec::with_capacity(old.len() + 1), touched.chunks(READ_AHEAD));
             let mut seen = 0;
             for (child, part) in old.iter().zip(parts) {
-                if part.is_empty() {
+                if part.is_empty() && !self.converts(child) {
                     new.push(*child);
                     continue;
+                }
+                if part.is_empty() {
+                    self.conversions -= 1;
                 }
                 if seen % READ_AHEAD == 0 && touched.len() > 1 {
                     let next = ahead.next().expect("one window per started run of touched children");
@@ -362,24 +463,27 @@ impl TreeBuild<'_> {
     ) -> Result<Vec<Child>, StoreError> {
         let old = match page {
             Some(page) => {
-                self.retired.push(page);
-                Some((read(self.reader, page, 0).await?, page))
+                let found = read(self.reader, page, 0).await?;
+                self.retire(page, &found);
+                Some((found, page))
             }
             None => None,
         };
         let (items, is_at_end) = merge(old.as_ref().map(|(p, r)| (&**p, *r)), updates)?;
-        let sizes: Vec<usize> = items.items.iter().map(|(_, bytes)| bytes.len()).collect();
+        let sizes: Vec<usize> = items.items.iter().map(|item| item.bytes.len()).collect();
         let mut out = Vec::new();
         for part in split(&sizes, is_at_end) {
-            let bytes = items.items[part.start].1.start..items.items[part.end - 1].1.end;
+            let part = &items.items[part];
+            let (first, last) = (&part[0], &part[part.len() - 1]);
             let draft = PageDraft {
                 kind: PageKind::Tree,
                 level: 0,
                 count: part.len() as u16,
                 checkpoint: self.checkpoint,
-                body: &items.bytes[bytes],
+                body: &items.bytes[first.bytes.start..last.bytes.end],
             };
-            out.push(Child { key: items.items[part.start].0, page: self.writer.write(&draft).await? });
+            let newest = part.iter().map(|item| item.newest).max().unwrap_or(Version::ZERO);
+            out.push(Child { key: first.key, page: self.writer.write(&draft).await?, newest });
         }
         Ok(out)
     }
@@ -396,8 +500,7 @@ impl TreeBuild<'_> {
             let part = &children[part];
             let mut e = Encoder::with_capacity(part.len() * CHILD_BYTES);
             for child in part {
-                e.bytes(&child.key.to_bytes());
-                child.page.encode(&mut e);
+                encode_child(&mut e, child);
             }
             let draft = PageDraft {
                 kind: PageKind::Tree,
@@ -406,7 +509,8 @@ impl TreeBuild<'_> {
                 checkpoint: self.checkpoint,
                 body: &e.0,
             };
-            out.push(Child { key: part[0].key, page: self.writer.write(&draft).await? });
+            let newest = newest_of(part);
+            out.push(Child { key: part[0].key, page: self.writer.write(&draft).await?, newest });
         }
         Ok(out)
     }
@@ -424,20 +528,35 @@ fn partition(children: &[Child], updates: &Updates) -> Vec<Range<usize>> {
     parts
 }
 
+/// An item as it will stand in a page.
+struct MergedItem {
+    key: LeafKey,
+    /// Where it lies in the bytes, its header included.
+    bytes: Range<usize>,
+    /// The newest version of its leaf.
+    newest: Version,
+}
+
 /// Items one behind the other as they will stand in pages.
 struct Merged {
     bytes: Vec<u8>,
-    /// Key, and where in `bytes` the item lies, its header included.
-    items: Vec<(LeafKey, Range<usize>)>,
+    items: Vec<MergedItem>,
 }
 
 impl Merged {
-    fn push_old(&mut self, key: LeafKey, leaf: &[u8]) {
+    /// Adds a leaf as it stands in a page.
+    ///
+    /// # Errors
+    /// If the leaf is shorter than it says.
+    fn push_old(&mut self, key: LeafKey, leaf: &[u8]) -> Result<(), Fault> {
+        let newest =
+            Leaf::newest_of(leaf).ok_or_else(|| Fault::Damaged("a leaf of it is too short".to_owned()))?;
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&key.to_bytes());
         self.bytes.extend_from_slice(&(leaf.len() as u16).to_le_bytes());
         self.bytes.extend_from_slice(leaf);
-        self.items.push((key, start..self.bytes.len()));
+        self.items.push(MergedItem { key, bytes: start..self.bytes.len(), newest });
+        Ok(())
     }
 
     fn push_new(&mut self, key: LeafKey, leaf: &Leaf) {
@@ -449,7 +568,7 @@ impl Merged {
         e.bytes(&key.to_bytes()).u16(leaf.encoded_len() as u16);
         leaf.encode(&mut e);
         self.bytes = e.0;
-        self.items.push((key, start..self.bytes.len()));
+        self.items.push(MergedItem { key, bytes: start..self.bytes.len(), newest: leaf.newest() });
     }
 }
 
@@ -469,7 +588,8 @@ fn merge(old: Option<(&Page, PageRef)>, updates: &Updates) -> Result<(Merged, bo
                 merged.push_new(key, &updates[next].1);
                 next += 1;
             } else {
-                merged.push_old(key, &page.body()[bytes]);
+                let pushed = merged.push_old(key, &page.body()[bytes]);
+                pushed.map_err(|fault| fault.in_structure(PAGE, from.place))?;
             }
             last_old = Some(key);
         }
@@ -551,7 +671,7 @@ mod tests {
                         round.into_iter().map(|(n, (runs, v))| (key(n), leaf(runs, v))).collect();
                     let writer = PageWriter::new(reader.drive().clone(), &allocate);
                     let mut build = TreeBuild {
-                        reader: &reader, writer, checkpoint: i as u64, retired: Vec::new(),
+                        reader: &reader, writer, checkpoint: i as u64, conversions: 0, converted: 0, retired: Vec::new(),
                     };
                     root = build.apply(root, &updates).await.unwrap();
                     for page in std::mem::take(&mut build.retired) {
@@ -567,13 +687,15 @@ mod tests {
                     assert!(all.iter().zip(&model).all(|(a, b)| a.0 == *b.0 && a.1 == **b.1));
                     let mut reached = std::collections::BTreeSet::new();
                     if let Some(root) = root {
-                        walk(&reader, root, &mut |node, leaves| {
-                            leaves.unwrap();
+                        walk(&reader, root, &mut |node, found| {
+                            assert_eq!(found.unwrap().newest, node.newest, "the newest version below a page");
                             assert!(reached.insert(node.page.place));
                             true
                         }).await;
                     }
                     assert_eq!(reached, live, "pages are neither lost nor shared");
+                    let newest = model.values().map(|leaf| leaf.newest()).max();
+                    assert_eq!(root.map(|root| root.newest), newest);
                 }
                 for n in (0..900).step_by(7) {
                     let found = lookup(&reader, root, key(n)).await.unwrap();

@@ -1,8 +1,8 @@
-//! Pins the drive format: an image made by format version 1 must open, read back and check for ever, and
-//! what is written today must have the same bytes as what was written then.
+//! Pins the drive format: an image made by each format version must open, read back and check for ever, and
+//! what is written today must have the same bytes as what the present version wrote first.
 //!
-//! `WEFT_BLESS=1 cargo test -p weft-store --test golden` writes the image anew: only together with a new format
-//! version and an entry in docs/format/drive.md.
+//! `WEFT_BLESS=1 cargo test -p weft-store --test golden` makes the images of the present version again:
+//! only together with a new format version and an entry in docs/format/drive.md.
 
 mod model;
 
@@ -16,10 +16,19 @@ use weft_types::*;
 const GROUP: GroupId = GroupId(1);
 const OBJECT: ObjectId = ObjectId::of_volume(VolumeId(7), 3);
 const SIZE: u64 = 1 << 20;
-const IMAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/drive-v1.txt");
 
-/// What a drive comes to hold in use: after two checkpoints, and with a log to replay.
-const USED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/drive-v1-used.txt");
+/// The format that is written today.
+const FORMAT: u16 = 2;
+
+/// The image that a format's program has made.
+fn image(format: u16) -> String {
+    format!("{}/tests/golden/drive-v{format}.txt", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The same for what a drive comes to hold in use: after two checkpoints, and with a log to replay.
+fn used(format: u16) -> String {
+    format!("{}/tests/golden/drive-v{format}-used.txt", env!("CARGO_MANIFEST_DIR"))
+}
 
 /// Blocks of one byte each: they compress well.
 fn plain(byte: u8, count: u32) -> Payload {
@@ -255,44 +264,64 @@ fn without_labels(text: &str) -> String {
     text.lines().skip(1).filter(|line| !is_label(line)).map(|line| format!("{line}\n")).collect()
 }
 
+async fn verify_image(image: String, format: u16) {
+    let disk = SimDisk::new("golden", SIZE);
+    load(&disk, &image);
+    let seen = inspect(&disk.open().unwrap()).await.unwrap();
+    assert_eq!((seen.label.format, seen.label.drive, seen.damaged_labels), (format, DRIVE, 0));
+    assert_eq!(seen.map_copy, Some((42, 12)));
+    assert_eq!(seen.superblock.unwrap().checkpoint, 2);
+    assert_eq!((seen.groups.len(), seen.log_damage.clone()), (2, None));
+    let report = check(&disk.open().unwrap(), true).await.unwrap();
+    assert!(report.is_clean(), "{report:#?}");
+    let (store, report) = Store::open(disk.open().unwrap(), OpenOptions::default()).await.unwrap();
+    assert!(!report.was_clean && report.records_replayed == 4, "{report:?}");
+    assert_eq!(report.converted, format < FORMAT);
+    verify(&store, &image).await;
+    let store = reopen(&disk, store).await;
+    verify(&store, &image).await;
+    clean(&store, 0).await;
+    assert_eq!(inspect(&disk.copy("closed").open().unwrap()).await.unwrap().label.format, FORMAT);
+}
+
 #[test]
-fn the_image_of_format_1_opens_and_todays_bytes_are_the_same() {
+fn the_image_of_every_format_opens_and_todays_bytes_are_the_same() {
     let made = Sim::new(1).block_on(async {
         let disk = SimDisk::new("made", SIZE);
         let store = make(&disk).await;
         digests(&store).await + &dump(&disk)
     });
     if std::env::var_os("WEFT_BLESS").is_some() {
-        std::fs::write(IMAGE, &made).unwrap();
+        std::fs::write(image(FORMAT), &made).unwrap();
     }
-    let golden = std::fs::read_to_string(IMAGE).unwrap();
-    let image = golden.clone();
-    Sim::new(2).block_on(async move {
-        let disk = SimDisk::new("golden", SIZE);
-        load(&disk, &image);
-        let seen = inspect(&disk.open().unwrap()).await.unwrap();
-        assert_eq!((seen.label.format, seen.label.drive, seen.damaged_labels), (1, DRIVE, 0));
-        assert_eq!(seen.map_copy, Some((42, 12)));
-        assert_eq!(seen.superblock.unwrap().checkpoint, 2);
-        assert_eq!((seen.groups.len(), seen.log_damage.clone()), (2, None));
-        let report = check(&disk.open().unwrap(), true).await.unwrap();
-        assert!(report.is_clean(), "{report:#?}");
-        let (store, report) = Store::open(disk.open().unwrap(), OpenOptions::default()).await.unwrap();
-        assert!(!report.was_clean && report.records_replayed == 4, "{report:?}");
-        verify(&store, &image).await;
-        let store = reopen(&disk, store).await;
-        verify(&store, &image).await;
-        clean(&store, 0).await;
-    });
+    for format in 1..=FORMAT {
+        let golden = std::fs::read_to_string(image(format)).unwrap();
+        Sim::new(2).block_on(verify_image(golden, format));
+    }
     assert_eq!(
         without_labels(&made),
-        without_labels(&golden),
+        without_labels(&std::fs::read_to_string(image(FORMAT)).unwrap()),
         "the format has changed: see the top of this file"
     );
 }
 
+async fn verify_used_image(image: String, format: u16) {
+    let disk = SimDisk::new("golden", SIZE);
+    load(&disk, &image);
+    let report = check(&disk.open().unwrap(), false).await.unwrap();
+    assert!(report.is_clean() && report.log_batches > 5, "{report:#?}");
+    let (store, report) = Store::open(disk.open().unwrap(), OpenOptions::default()).await.unwrap();
+    assert!(!report.was_clean && report.blocks_dropped == 0, "{report:?}");
+    assert_eq!(report.converted, format < FORMAT);
+    verify_used(&store).await;
+    let store = reopen(&disk, store).await;
+    verify_used(&store).await;
+    // The block that rotted, and the runs that came damaged with the copies.
+    clean(&store, 3).await;
+}
+
 #[test]
-fn the_image_of_a_used_drive_opens_and_todays_bytes_are_the_same() {
+fn the_image_of_a_used_drive_of_every_format_opens_and_todays_bytes_are_the_same() {
     let made = Sim::new(1).block_on(async {
         let disk = SimDisk::new("made", SIZE);
         let store = make_used(&disk).await;
@@ -300,26 +329,15 @@ fn the_image_of_a_used_drive_opens_and_todays_bytes_are_the_same() {
         format!("used\n{}", dump(&disk))
     });
     if std::env::var_os("WEFT_BLESS").is_some() {
-        std::fs::write(USED, &made).unwrap();
+        std::fs::write(used(FORMAT), &made).unwrap();
     }
-    let golden = std::fs::read_to_string(USED).unwrap();
-    let image = golden.clone();
-    Sim::new(2).block_on(async move {
-        let disk = SimDisk::new("golden", SIZE);
-        load(&disk, &image);
-        let report = check(&disk.open().unwrap(), false).await.unwrap();
-        assert!(report.is_clean() && report.log_batches > 5, "{report:#?}");
-        let (store, report) = Store::open(disk.open().unwrap(), OpenOptions::default()).await.unwrap();
-        assert!(!report.was_clean && report.blocks_dropped == 0, "{report:?}");
-        verify_used(&store).await;
-        let store = reopen(&disk, store).await;
-        verify_used(&store).await;
-        // The block that rotted, and the runs that came damaged with the copies.
-        clean(&store, 3).await;
-    });
+    for format in 1..=FORMAT {
+        let golden = std::fs::read_to_string(used(format)).unwrap();
+        Sim::new(2).block_on(verify_used_image(golden, format));
+    }
     assert_eq!(
         without_labels(&made),
-        without_labels(&golden),
+        without_labels(&std::fs::read_to_string(used(FORMAT)).unwrap()),
         "the format has changed: see the top of this file"
     );
 }

@@ -9,14 +9,15 @@ mod model;
 use image::*;
 use model::*;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::rc::Rc;
 use weft_rt::sim::{Sim, SimDisk};
-use weft_rt::spawn;
+use weft_rt::sync::join_all;
 use weft_store::*;
 use weft_types::*;
 
 /// The format that the present program writes.
-const FORMAT: u16 = 1;
+const FORMAT: u16 = 2;
 
 /// What each image is a case of.
 const NAMES: &[&str] = &["used", "deep", "full", "fresh"];
@@ -177,17 +178,17 @@ async fn fill_log(store: &Rc<Store>) {
 
 /// Three changes in one batch, which nothing says was durable; the data of two of them has not arrived.
 async fn end_in_doubt(store: &Rc<Store>, disk: &SimDisk) {
-    let writes = [(200, 0x71, 3), (300, 0x72, 130)].map(|(first, byte, count)| {
-        let write = by(2, 95, client(OBJECT, at(first, count), 0, plain(byte, count)));
-        let store = store.clone();
-        spawn(async move { store.write(write).await.map(|_| ()) })
-    });
-    let copied = store.clone();
-    let copied = spawn(async move { copy(&copied, 4, 3, 8).await });
-    for write in writes {
-        write.await.unwrap().unwrap();
+    // With their leaves in RAM, and begun in one step, they are one batch.
+    for (group, range) in [(1, at(200, 230)), (2, ChunkIndex(3).range())] {
+        store.versions(GroupId(group), OBJECT, range).await.unwrap();
     }
-    copied.await.unwrap();
+    let mut all: Vec<Pin<Box<dyn Future<Output = ()> + '_>>> = Vec::new();
+    for (first, byte, count) in [(200, 0x71, 3), (300, 0x72, 130)] {
+        let write = by(2, 95, client(OBJECT, at(first, count), 0, plain(byte, count)));
+        all.push(Box::pin(put(store, 1, write)));
+    }
+    all.push(Box::pin(copy(store, 4, 3, 8)));
+    join_all(all).await;
     for byte in [0x72, 0x78] {
         let lost = find_block(disk, &[byte; BLOCK_SIZE]);
         disk.poke(lost, &[0; BLOCK_SIZE]);

@@ -5,9 +5,11 @@
 //!
 //! `WEFT_STORE_FACTOR=n` tries n workloads and n times the subsets; `-- --nocapture` shows what was tried.
 
+mod cuts;
 mod ledger;
 mod model;
 
+use cuts::*;
 use ledger::*;
 use model::*;
 use std::cell::RefCell;
@@ -17,7 +19,6 @@ use weft_rt::{random_below, spawn};
 use weft_store::*;
 use weft_types::*;
 
-const SECTOR: usize = 512;
 /// Subsets of one cut that are tried; when there are no more, then all of them.
 const SUBSETS: u64 = 20;
 /// Likewise for a cut in the middle of a recovery.
@@ -25,115 +26,6 @@ const SUBSETS_AGAIN: u64 = 8;
 /// One in so many images sees its recovery cut as well.
 const CUT_AGAIN_EVERY: u64 = 70;
 const SIZE: u64 = 3 << 19;
-
-/// What was tried, by depth: a cut of the workload, of its recovery, of that one's recovery.
-#[derive(Clone, Copy, Debug, Default)]
-struct Tried {
-    cuts: u64,
-    exhausted: u64,
-    images: u64,
-    torn: u64,
-    reordered: u64,
-    replayed: u64,
-    dropped_blocks: u64,
-    unflushed_most: u64,
-    went_on: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Lost,
-    Kept,
-    Torn,
-}
-
-struct Unflushed {
-    serial: u64,
-    offset: u64,
-    data: Vec<u8>,
-}
-
-/// A small generator of its own: what is tried does not depend on what is simulated.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) % n
-    }
-
-    fn fate(&mut self) -> Fate {
-        [Fate::Lost, Fate::Kept, Fate::Torn][self.below(3) as usize]
-    }
-}
-
-/// The fates of the unflushed writes that are tried at one cut, and whether these are all. Those in which the
-/// newest write is lost were tried at the cut before it.
-fn fates_of(n: usize, is_newest_a_write: bool, limit: u64, dice: &mut Dice) -> (Vec<Vec<Fate>>, bool) {
-    let all = [Fate::Kept, Fate::Torn, Fate::Lost];
-    let total = 3u64.checked_pow(n as u32).unwrap_or(u64::MAX);
-    let is_new = |fates: &Vec<Fate>| !is_newest_a_write || fates.last() != Some(&Fate::Lost);
-    if total <= limit {
-        let nth = |mut i: u64| -> Vec<Fate> {
-            let digit = |i: &mut u64| {
-                let digit = *i % 3;
-                *i /= 3;
-                all[digit as usize]
-            };
-            (0..n).map(|_| digit(&mut i)).collect()
-        };
-        return ((0..total).map(nth).filter(is_new).collect(), true);
-    }
-    let mut out = vec![vec![Fate::Lost; n], vec![Fate::Kept; n]];
-    for _ in 0..limit / 4 {
-        // One arrived before all others, one not at all, one torn among good ones.
-        for (most, one) in [(Fate::Lost, Fate::Kept), (Fate::Kept, Fate::Lost), (Fate::Kept, Fate::Torn)] {
-            let mut fates = vec![most; n];
-            fates[dice.below(n as u64) as usize] = one;
-            out.push(fates);
-        }
-    }
-    while (out.len() as u64) < limit {
-        out.push((0..n).map(|_| dice.fate()).collect());
-    }
-    (out, false)
-}
-
-/// What a cut leaves: the durable bytes, and of the unflushed writes what their fates say, in any order.
-fn image_of(
-    durable: &SimDisk,
-    unflushed: &[Unflushed],
-    fates: &[Fate],
-    dice: &mut Dice,
-    tried: &mut Tried,
-) -> SimDisk {
-    let image = durable.copy("cut");
-    let mut order: Vec<usize> = (0..unflushed.len()).collect();
-    for i in (1..order.len()).rev() {
-        order.swap(i, dice.below(i as u64 + 1) as usize);
-    }
-    tried.reordered += u64::from(!order.is_sorted());
-    tried.torn += u64::from(fates.contains(&Fate::Torn));
-    for i in order {
-        let (write, fate) = (&unflushed[i], fates[i]);
-        // A tear keeps a part of the sectors: from the front, from the back, or here and there.
-        let sectors = write.data.len().div_ceil(SECTOR) as u64;
-        let (style, at) = (dice.below(3), 1 + dice.below(sectors.max(2) - 1));
-        for (s, bytes) in write.data.chunks(SECTOR).enumerate() {
-            let is_kept = match (fate, style) {
-                (Fate::Kept, _) => true,
-                (Fate::Lost, _) => false,
-                (Fate::Torn, 0) => (s as u64) < at,
-                (Fate::Torn, 1) => s as u64 >= at,
-                (Fate::Torn, _) => dice.below(2) == 0,
-            };
-            if is_kept {
-                image.poke(write.offset + (s * SECTOR) as u64, bytes);
-            }
-        }
-    }
-    image
-}
 
 /// What the whole exploration goes by.
 struct Matrix {
@@ -153,19 +45,7 @@ impl Matrix {
         let limit = self.factor * if depth == 0 { SUBSETS } else { SUBSETS_AGAIN };
         for at in 0..=events.len() {
             if let Some(event) = at.checked_sub(1).map(|i| &events[i]) {
-                match event {
-                    DiskEvent::Write { serial, offset, data } => {
-                        let (serial, offset, data) = (*serial, *offset, data.clone());
-                        unflushed.push(Unflushed { serial, offset, data });
-                    }
-                    DiskEvent::Flushed { serials } => unflushed.retain(|w| {
-                        let stays = serials.binary_search(&w.serial).is_ok();
-                        if stays {
-                            durable.poke(w.offset, &w.data);
-                        }
-                        !stays
-                    }),
-                }
+                follow(event, &durable, &mut unflushed);
             }
             let is_write =
                 at > 0 && matches!(events[at - 1], DiskEvent::Write { .. }) && !unflushed.is_empty();

@@ -17,6 +17,8 @@ struct Report {
     more_findings: u64,
     leaves: u64,
     pages: u64,
+    /// Pages of an older format, which an open store rewrites.
+    old_pages: u64,
     data_bytes: u64,
     verified_bytes: u64,
     log_batches: u64,
@@ -45,6 +47,9 @@ pub(crate) async fn check(path: PathBuf, deep: bool, output: Output) -> Result<(
     Err(CliError::Failed {
         message: format!("{spec} is not sound"),
         hint: match worst {
+            _ if found.needs_upgrade => {
+                "leave it as it is, and upgrade weft here: a newer one has used the drive"
+            }
             Some(Severity::Fatal) => "format it anew with --force: the data comes back from the other copies",
             _ => "each finding above says what to do",
         }
@@ -74,6 +79,7 @@ fn report(path: PathBuf, found: &CheckReport) -> Report {
         more_findings: found.more_findings,
         leaves: found.leaves,
         pages: found.pages,
+        old_pages: found.old_pages,
         data_bytes: found.data_blocks * BLOCK_SIZE as u64,
         verified_bytes: found.verified_blocks * BLOCK_SIZE as u64,
         log_batches: found.log_batches,
@@ -90,8 +96,12 @@ fn describe(report: &Report) -> String {
         text.push_str(&format!("and {} more\n", report.more_findings));
     }
     let verdict = if report.is_clean { "sound" } else { "NOT sound" };
+    let old = match report.old_pages {
+        0 => String::new(),
+        pages => format!(" ({pages} of an older format)"),
+    };
     text.push_str(&format!(
-        "{} is {verdict}: {} of data, {} of it read, in {} leaves on {} pages; {} batches in the log\n",
+        "{} is {verdict}: {} of data, {} of it read, in {} leaves on {} pages{old}; {} batches in the log\n",
         report.path.display(),
         Size(report.data_bytes),
         Size(report.verified_bytes),

@@ -173,7 +173,9 @@ fn store_hint(error: &StoreError) -> &'static str {
             "check that it is the right drive; --force overwrites it, and all that is on it is lost"
         }
         StoreError::NotWeft { .. } => "check the path; `weft drive format` makes it a drive of a fabric",
-        StoreError::NewerFormat { .. } => "use the version of weft that formatted it, or a newer one",
+        StoreError::NewerFormat { .. } | StoreError::Unknown { .. } => {
+            "use the version of weft that wrote it last, or a newer one"
+        }
         StoreError::Truncated { .. } => {
             "restore its full size if the rest still exists; otherwise format it anew, and it is resynced"
         }
