@@ -25,8 +25,9 @@ pub use ids::{
 };
 pub use load::{InterfaceLoad, Latencies, MeterReading, ProcessLoad, VolumeLoad};
 pub use map::{
-    AttachMode, Drive, DriveState, Durations, FabricMap, Group, MapVersion, Node, ObjectSpan, Pool,
-    Relocation, Role, Session, SessionState, Slot, Striping, Volume, VolumeState,
+    AttachMode, Delta, DeltaError, Drive, DriveState, Durations, FabricMap, Group, MapSettings, MapVersion,
+    Node, ObjectSpan, Piece, PieceKey, Pool, Relocation, Role, Session, SessionState, Slot, Striping, Volume,
+    VolumeState,
 };
 pub use object::{ObjectId, ObjectRange, Owner};
 pub use protection::Protection;

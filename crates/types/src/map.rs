@@ -11,7 +11,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
+mod piece;
 mod v1;
+
+pub use piece::{Delta, DeltaError, MapSettings, Piece, PieceKey};
 
 /// The version of the whole document; every commit raises it by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

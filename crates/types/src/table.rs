@@ -30,6 +30,15 @@ pub enum TableChange<'a, K, V> {
     Removed(&'a K),
 }
 
+impl<'a, K, V> TableChange<'a, K, V> {
+    /// The entry's key.
+    pub fn key(&self) -> &'a K {
+        match self {
+            TableChange::Put(key, _) | TableChange::Removed(key) => key,
+        }
+    }
+}
+
 impl<K: Key, V: Clone> Table<K, V> {
     /// A table without entries.
     pub fn new() -> Self {

@@ -1,0 +1,440 @@
+//! The map in pieces, and what one commit changed.
+//!
+//! A piece is a part of the fabric map with its own key. A delta is the pieces that one map has and the map before it
+//! had not, and the keys of those that are gone. Pure: it knows no store and no connection.
+
+use super::{Drive, Durations, FabricMap, Group, MapVersion, Node, Pool, Relocation, Session, Volume};
+use crate::{
+    CapacityLevels, DriveId, FabricId, GroupId, Key, NodeId, PoolId, ScrubPlan, ScrubRecord, SessionId,
+    Table, TableChange, VolumeId,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// What is written with the map and belongs to no entry of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MapSettings {
+    /// Times that all members must agree on.
+    pub durations: Durations,
+    /// How full pools may become before people are told.
+    pub capacity: CapacityLevels,
+    /// How often every group is scrubbed, in milliseconds; `None`: only when somebody asks.
+    pub scrub_every_ms: Option<u64>,
+    /// Until when the schedule of scrubs rests, in milliseconds since 1970-01-01T00:00:00Z.
+    pub scrub_rests_until_ms: u64,
+    /// Groups that somebody wants scrubbed, and that have not been since.
+    pub scrub_wanted: BTreeSet<GroupId>,
+    /// Half-open ranges of numbers that may have been given out by versions of the map that were lost.
+    pub unknown_ids: Vec<(u64, u64)>,
+}
+
+impl MapSettings {
+    /// The settings of a map.
+    fn of(map: &FabricMap) -> MapSettings {
+        MapSettings {
+            durations: map.durations,
+            capacity: map.capacity,
+            scrub_every_ms: map.scrub.every_ms,
+            scrub_rests_until_ms: map.scrub.rests_until_ms,
+            scrub_wanted: map.scrub.wanted.clone(),
+            unknown_ids: map.unknown_ids.clone(),
+        }
+    }
+
+    fn put_into(self, map: &mut FabricMap) {
+        let done = std::mem::take(&mut map.scrub.done);
+        map.durations = self.durations;
+        map.capacity = self.capacity;
+        map.scrub = ScrubPlan {
+            every_ms: self.scrub_every_ms,
+            rests_until_ms: self.scrub_rests_until_ms,
+            wanted: self.scrub_wanted,
+            done,
+        };
+        map.unknown_ids = self.unknown_ids;
+    }
+}
+
+/// A part of the map with a key of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Piece {
+    /// What belongs to no entry of a table.
+    Settings(MapSettings),
+    /// A machine.
+    Node(Node),
+    /// A drive.
+    Drive(Drive),
+    /// A drive that was taken out for good.
+    RemovedDrive(DriveId),
+    /// A pool.
+    Pool(Pool),
+    /// A group.
+    Group(Group),
+    /// A member of a group that is passing to another drive.
+    Relocation {
+        /// The group.
+        group: GroupId,
+        /// From which drive to which.
+        relocation: Relocation,
+    },
+    /// A volume.
+    Volume(Volume),
+    /// A session.
+    Session(Session),
+    /// How the last complete scrub of a group ended.
+    Scrubbed {
+        /// The group.
+        group: GroupId,
+        /// How it ended.
+        record: ScrubRecord,
+    },
+}
+
+/// What a piece is found by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PieceKey {
+    /// Of [`Piece::Settings`]; there is one.
+    Settings,
+    /// Of [`Piece::Node`].
+    Node(NodeId),
+    /// Of [`Piece::Drive`].
+    Drive(DriveId),
+    /// Of [`Piece::RemovedDrive`].
+    RemovedDrive(DriveId),
+    /// Of [`Piece::Pool`].
+    Pool(PoolId),
+    /// Of [`Piece::Group`].
+    Group(GroupId),
+    /// Of [`Piece::Relocation`].
+    Relocation(GroupId),
+    /// Of [`Piece::Volume`].
+    Volume(VolumeId),
+    /// Of [`Piece::Session`].
+    Session(SessionId),
+    /// Of [`Piece::Scrubbed`].
+    Scrubbed(GroupId),
+}
+
+impl Piece {
+    /// What the piece is found by.
+    pub fn key(&self) -> PieceKey {
+        match self {
+            Piece::Settings(_) => PieceKey::Settings,
+            Piece::Node(node) => PieceKey::Node(node.id),
+            Piece::Drive(drive) => PieceKey::Drive(drive.id),
+            Piece::RemovedDrive(drive) => PieceKey::RemovedDrive(*drive),
+            Piece::Pool(pool) => PieceKey::Pool(pool.id),
+            Piece::Group(group) => PieceKey::Group(group.id),
+            Piece::Relocation { group, .. } => PieceKey::Relocation(*group),
+            Piece::Volume(volume) => PieceKey::Volume(volume.id),
+            Piece::Session(session) => PieceKey::Session(session.id),
+            Piece::Scrubbed { group, .. } => PieceKey::Scrubbed(*group),
+        }
+    }
+
+    fn put_into(self, map: &mut FabricMap) {
+        match self {
+            Piece::Settings(settings) => settings.put_into(map),
+            Piece::Node(node) => drop(map.nodes.insert(node.id, node)),
+            Piece::Drive(drive) => drop(map.drives.insert(drive.id, drive)),
+            Piece::RemovedDrive(drive) => drop(map.removed_drives.insert(drive)),
+            Piece::Pool(pool) => drop(map.pools.insert(pool.id, pool)),
+            Piece::Group(group) => drop(map.groups.insert(group.id, group)),
+            Piece::Relocation { group, relocation } => drop(map.relocations.insert(group, relocation)),
+            Piece::Volume(volume) => drop(map.volumes.insert(volume.id, volume)),
+            Piece::Session(session) => drop(map.sessions.insert(session.id, session)),
+            Piece::Scrubbed { group, record } => drop(map.scrub.done.insert(group, record)),
+        }
+    }
+}
+
+impl PieceKey {
+    /// Takes the piece with this key out of a map. Says whether it was there; the settings always are, and stay.
+    fn take_from(self, map: &mut FabricMap) -> bool {
+        match self {
+            PieceKey::Settings => false,
+            PieceKey::Node(id) => map.nodes.remove(&id).is_some(),
+            PieceKey::Drive(id) => map.drives.remove(&id).is_some(),
+            PieceKey::RemovedDrive(id) => map.removed_drives.remove(&id),
+            PieceKey::Pool(id) => map.pools.remove(&id).is_some(),
+            PieceKey::Group(id) => map.groups.remove(&id).is_some(),
+            PieceKey::Relocation(id) => map.relocations.remove(&id).is_some(),
+            PieceKey::Volume(id) => map.volumes.remove(&id).is_some(),
+            PieceKey::Session(id) => map.sessions.remove(&id).is_some(),
+            PieceKey::Scrubbed(id) => map.scrub.done.remove(&id).is_some(),
+        }
+    }
+}
+
+/// What leads from one version of a map to a later one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delta {
+    /// The fabric of both maps.
+    pub fabric: FabricId,
+    /// The version that it leads from.
+    pub from: MapVersion,
+    /// The version that it leads to.
+    pub to: MapVersion,
+    /// The next number for any identifier made from a counter, in the later map.
+    pub next_id: u64,
+    /// Pieces that are new or different, in key order.
+    pub put: Vec<Piece>,
+    /// Keys of pieces that are gone, in key order.
+    pub removed: Vec<PieceKey>,
+}
+
+/// Why a delta does not fit a map. The map must be fetched whole then.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DeltaError {
+    /// It is about another fabric.
+    #[error("the change is of fabric {found}, the map of {expected}")]
+    Fabric {
+        /// The fabric of the map.
+        expected: FabricId,
+        /// The fabric of the delta.
+        found: FabricId,
+    },
+    /// It does not begin where the map is.
+    #[error("the change leads from {found}, the map is at {expected}")]
+    Gap {
+        /// The version of the map.
+        expected: MapVersion,
+        /// The version that the delta leads from.
+        found: MapVersion,
+    },
+    /// It takes out what is not there: the maps have gone different ways.
+    #[error("the change takes out {key:?}, which the map does not have")]
+    Missing {
+        /// The key.
+        key: PieceKey,
+    },
+}
+
+impl FabricMap {
+    /// What leads from an older version of this map to this one. Costs what differs if the two have a common origin.
+    pub fn delta_from(&self, old: &FabricMap) -> Delta {
+        let mut delta = Delta {
+            fabric: self.fabric,
+            from: old.version,
+            to: self.version,
+            next_id: self.next_id,
+            put: Vec::new(),
+            removed: Vec::new(),
+        };
+        let settings = MapSettings::of(self);
+        if settings != MapSettings::of(old) {
+            delta.put.push(Piece::Settings(settings));
+        }
+        delta.add(&old.nodes, &self.nodes, PieceKey::Node, |_, n| Piece::Node(n.clone()));
+        delta.add(&old.drives, &self.drives, PieceKey::Drive, |_, d| Piece::Drive(d.clone()));
+        delta
+            .put
+            .extend(self.removed_drives.difference(&old.removed_drives).map(|d| Piece::RemovedDrive(*d)));
+        let back = old.removed_drives.difference(&self.removed_drives);
+        delta.removed.extend(back.map(|d| PieceKey::RemovedDrive(*d)));
+        delta.add(&old.pools, &self.pools, PieceKey::Pool, |_, p| Piece::Pool(p.clone()));
+        delta.add(&old.groups, &self.groups, PieceKey::Group, |_, g| Piece::Group(g.clone()));
+        delta.add(&old.relocations, &self.relocations, PieceKey::Relocation, |group, relocation| {
+            Piece::Relocation { group, relocation: *relocation }
+        });
+        delta.add(&old.volumes, &self.volumes, PieceKey::Volume, |_, v| Piece::Volume(v.clone()));
+        delta.add(&old.sessions, &self.sessions, PieceKey::Session, |_, s| Piece::Session(s.clone()));
+        delta.add(&old.scrub.done, &self.scrub.done, PieceKey::Scrubbed, |group, record| Piece::Scrubbed {
+            group,
+            record: *record,
+        });
+        delta
+    }
+
+    /// The later map that the delta leads to.
+    ///
+    /// # Errors
+    /// If the delta is of another fabric, does not begin at this version, or takes out what is not there.
+    pub fn apply_delta(&self, delta: &Delta) -> Result<FabricMap, DeltaError> {
+        if delta.fabric != self.fabric {
+            return Err(DeltaError::Fabric { expected: self.fabric, found: delta.fabric });
+        }
+        if delta.from != self.version {
+            return Err(DeltaError::Gap { expected: self.version, found: delta.from });
+        }
+        let mut map = FabricMap { version: delta.to, next_id: delta.next_id, ..self.clone() };
+        for key in &delta.removed {
+            if !key.take_from(&mut map) {
+                return Err(DeltaError::Missing { key: *key });
+            }
+        }
+        for piece in &delta.put {
+            piece.clone().put_into(&mut map);
+        }
+        Ok(map)
+    }
+
+    /// All pieces of the map, in key order: what leads to it from an empty one of the same fabric.
+    pub fn pieces(&self) -> Vec<Piece> {
+        let mut pieces = self.delta_from(&FabricMap::empty(self.fabric)).put;
+        if !matches!(pieces.first(), Some(Piece::Settings(_))) {
+            pieces.insert(0, Piece::Settings(MapSettings::of(self)));
+        }
+        pieces
+    }
+}
+
+impl Delta {
+    fn add<K: Key, V: Clone + PartialEq>(
+        &mut self,
+        old: &Table<K, V>,
+        new: &Table<K, V>,
+        key_of: impl Fn(K) -> PieceKey,
+        piece_of: impl Fn(K, &V) -> Piece,
+    ) {
+        for change in new.changes(old) {
+            match change {
+                TableChange::Put(key, value) => self.put.push(piece_of(*key, value)),
+                TableChange::Removed(key) => self.removed.push(key_of(*key)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        AttachMode, BlockCount, DriveState, Epoch, Generation, ObjectSpan, Protection, Role, SessionSlot,
+        SessionState, Slot, Striping, VolumeState,
+    };
+    use proptest::prelude::*;
+
+    /// A piece out of few numbers, so that two maps have much in common.
+    fn piece() -> impl Strategy<Value = Piece> {
+        (0u8..10, 0u64..6, 0u64..4).prop_map(|(kind, id, value)| {
+            let group = GroupId(id);
+            let drive = DriveId(u128::from(id));
+            match kind {
+                0 => {
+                    Piece::Node(Node { id: NodeId(id as u32), name: format!("n{value}"), addr: "h:1".into() })
+                }
+                1 => Piece::Drive(Drive {
+                    id: drive,
+                    node: NodeId(value as u32),
+                    pool: PoolId(1),
+                    path: "/dev/x".into(),
+                    capacity: BlockCount(7),
+                    state: DriveState::Active,
+                }),
+                2 => Piece::RemovedDrive(drive),
+                3 => Piece::Pool(Pool { id: PoolId(id as u32), name: format!("p{value}") }),
+                4 => Piece::Group(Group {
+                    id: group,
+                    pool: PoolId(1),
+                    epoch: Epoch(value),
+                    slots: vec![Slot { drive, role: Role::InSync, since: Epoch(1) }],
+                }),
+                5 => Piece::Relocation {
+                    group,
+                    relocation: Relocation { from: drive, to: DriveId(value.into()) },
+                },
+                6 => Piece::Volume(Volume {
+                    id: VolumeId(id),
+                    name: format!("v{id}"),
+                    pool: PoolId(1),
+                    size: BlockCount(value),
+                    protection: Protection::mirror(2),
+                    striping: Striping { unit_blocks: 1, width: 1, object_blocks: 1 },
+                    spans: vec![ObjectSpan { first: 0, count: 1, groups: vec![group] }],
+                    generation: Generation(1),
+                    state: VolumeState::Ready,
+                    thin: false,
+                    created_ms: 5,
+                }),
+                7 => Piece::Session(Session {
+                    id: SessionId(id),
+                    slot: SessionSlot(value as u16),
+                    volume: VolumeId(1),
+                    mode: AttachMode::Shared,
+                    generation: Generation(1),
+                    client: "c".into(),
+                    state: SessionState::Open,
+                }),
+                8 => {
+                    Piece::Scrubbed { group, record: ScrubRecord { chunks: value, ..ScrubRecord::default() } }
+                }
+                _ => Piece::Settings(MapSettings {
+                    scrub_rests_until_ms: value,
+                    unknown_ids: vec![(id, id + 1)],
+                    ..MapSettings::of(&FabricMap::empty(FabricId(1)))
+                }),
+            }
+        })
+    }
+
+    /// Puts pieces in, and takes out those that are to go.
+    fn run(mut map: FabricMap, steps: &[(Piece, bool)]) -> FabricMap {
+        for (piece, stays) in steps {
+            match stays {
+                true => piece.clone().put_into(&mut map),
+                false => drop(piece.key().take_from(&mut map)),
+            }
+        }
+        map.version = MapVersion(map.version.0 + 1);
+        map.next_id += steps.len() as u64;
+        map
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<(Piece, bool)>> {
+        proptest::collection::vec((piece(), any::<bool>()), 0..40)
+    }
+
+    proptest! {
+        #[test]
+        fn a_delta_leads_from_the_old_map_to_the_new(first in steps(), then in steps()) {
+            let old = run(FabricMap::empty(FabricId(1)), &first);
+            let new = run(old.clone(), &then);
+            let delta = new.delta_from(&old);
+            prop_assert_eq!(&old.apply_delta(&delta), &Ok(new.clone()));
+            // Nothing is in it that is the same in both, and each key once.
+            let all = old.pieces();
+            prop_assert!(delta.put.iter().all(|piece| !all.contains(piece)));
+            let mut keys: Vec<_> = delta.put.iter().map(Piece::key).chain(delta.removed.clone()).collect();
+            keys.sort_unstable();
+            prop_assert!(keys.windows(2).all(|two| two[0] < two[1]));
+            // It means the same after a way as a document.
+            let text = serde_json::to_string(&delta).expect("it serialises");
+            prop_assert_eq!(&serde_json::from_str::<Delta>(&text).expect("it reads back"), &delta);
+            prop_assert_eq!(
+                new.apply_delta(&delta),
+                Err(DeltaError::Gap { expected: new.version, found: old.version })
+            );
+        }
+
+        #[test]
+        fn a_map_is_its_pieces(steps in steps()) {
+            let map = run(FabricMap::empty(FabricId(1)), &steps);
+            let mut made = FabricMap { version: map.version, next_id: map.next_id, ..FabricMap::empty(FabricId(1)) };
+            map.pieces().into_iter().for_each(|piece| piece.put_into(&mut made));
+            prop_assert_eq!(made, map);
+        }
+
+        #[test]
+        fn what_two_deltas_do_one_after_the_other_one_does(a in steps(), b in steps(), c in steps()) {
+            let first = run(FabricMap::empty(FabricId(1)), &a);
+            let second = run(first.clone(), &b);
+            let third = run(second.clone(), &c);
+            let by_two = first.apply_delta(&second.delta_from(&first)).expect("it fits");
+            prop_assert_eq!(by_two.apply_delta(&third.delta_from(&second)), Ok(third.clone()));
+            prop_assert_eq!(first.apply_delta(&third.delta_from(&first)), Ok(third));
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let map = FabricMap::empty(FabricId(1));
+        let delta = Delta { removed: vec![PieceKey::Group(GroupId(3))], ..map.delta_from(&map) };
+        assert_eq!(map.apply_delta(&delta), Err(DeltaError::Missing { key: PieceKey::Group(GroupId(3)) }));
+        let other = Delta { fabric: FabricId(2), ..map.delta_from(&map) };
+        let (expected, found) = (FabricId(1), FabricId(2));
+        assert_eq!(map.apply_delta(&other), Err(DeltaError::Fabric { expected, found }));
+    }
+}
