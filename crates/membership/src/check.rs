@@ -8,13 +8,13 @@ use crate::loss;
 use crate::node::is_address;
 use crate::relocate::is_slots_step;
 use crate::{VOLUME_BLOCKS_MAX, validate_name};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use weft_layout::{objects_for, validate};
 use weft_types::limits::{COPIES_MAX, SPAN_GROUPS_MAX};
 use weft_types::{
-    AttachMode, DriveId, DriveState, FabricMap, Group, Role, Session, SessionSlot, SessionState, Slot,
-    Volume, VolumeState,
+    AttachMode, Drive, DriveId, DriveState, FabricMap, Group, GroupId, Key, Relocation, Role, Session,
+    SessionId, SessionSlot, SessionState, Slot, Table, TableChange, Volume, VolumeId, VolumeState,
 };
 
 /// Something in a map, or between two maps, that must not be.
@@ -50,19 +50,13 @@ impl Judge<'_> {
 /// Everything that must not be in this map; empty for every map that this crate makes.
 pub fn check(map: &FabricMap) -> Vec<Violation> {
     let mut found = Vec::new();
-    check_numbers(map, &mut found);
-    check_names(map, &mut found);
+    check_numbers(map, &mut found, None);
+    check_names(map, &mut found, None);
     for drive in map.drives.values() {
-        let mut judge = Judge { place: format!("drive {}", drive.id), found: &mut found };
-        judge.must(map.nodes.contains_key(&drive.node), || format!("no node {}", drive.node));
-        judge.must(map.pools.contains_key(&drive.pool), || format!("no pool {}", drive.pool));
-        judge.must(drive.capacity.0 > 0, || "no capacity".into());
+        check_drive(map, drive, &mut Judge { place: format!("drive {}", drive.id), found: &mut found });
     }
     for (id, relocation) in &map.relocations {
-        let mut judge = Judge { place: id.to_string(), found: &mut found };
-        let member = |d| map.groups.get(id).is_some_and(|g| g.slot_of(d).is_some());
-        let both = member(relocation.from) && member(relocation.to) && relocation.from != relocation.to;
-        judge.must(both, || "a drive passes to another one, and not both are members".into());
+        check_relocation(map, *id, relocation, &mut Judge { place: id.to_string(), found: &mut found });
     }
     for group in map.groups.values() {
         check_group(map, group, &mut Judge { place: group.id.to_string(), found: &mut found });
@@ -83,41 +77,152 @@ pub fn check(map: &FabricMap) -> Vec<Violation> {
     found
 }
 
+/// Everything that must not be in a map whose predecessor was sound, found by looking at what differs between the two.
+///
+/// Finds something exactly if [`check`] does. Costs what differs; and all entries of a kind where one changes that
+/// others refer to in a way that no change of this crate makes often: a node or pool that is removed, a drive that
+/// is removed, declared destroyed, or moved to another pool.
+pub fn check_changed(old: &FabricMap, new: &FabricMap) -> Vec<Violation> {
+    let is_removed = |d: &Drive| {
+        let next = new.drives.get(&d.id);
+        let is_destroyed = |d: &Drive| d.state == DriveState::Destroyed;
+        next.is_none_or(|n| n.pool != d.pool || is_destroyed(n) != is_destroyed(d))
+    };
+    let is_wide = changed(&old.nodes, &new.nodes).any(|n| !new.nodes.contains_key(&n.id))
+        || changed(&old.pools, &new.pools).any(|p| !new.pools.contains_key(&p.id))
+        || changed(&old.drives, &new.drives).any(is_removed)
+        || changed(&old.groups, &new.groups).any(|g| is_other_kind(old, new, g))
+        || new.next_id < old.next_id
+        || new.schema != old.schema
+        || new.scrub.wanted != old.scrub.wanted
+        || new.unknown_ids != old.unknown_ids;
+    if is_wide {
+        return check(new);
+    }
+    let mut found = Vec::new();
+    check_numbers(new, &mut found, Some(old));
+    check_names(new, &mut found, Some(old));
+    for drive in now(&old.drives, &new.drives) {
+        check_drive(new, drive, &mut Judge { place: format!("drive {}", drive.id), found: &mut found });
+    }
+    let passing = new.relocations.changes(&old.relocations).map(|change| *change.key());
+    let groups: BTreeSet<GroupId> = now(&old.groups, &new.groups).map(|g| g.id).chain(passing).collect();
+    for id in groups {
+        let mut judge = Judge { place: id.to_string(), found: &mut found };
+        if let Some(group) = new.groups.get(&id) {
+            check_group(new, group, &mut judge);
+        }
+        if let Some(relocation) = new.relocations.get(&id) {
+            check_relocation(new, id, relocation, &mut judge);
+        }
+    }
+    for volume in now(&old.volumes, &new.volumes) {
+        check_volume(new, volume, &mut Judge { place: volume.id.to_string(), found: &mut found });
+    }
+    check_changed_sessions(old, new, &mut found);
+    let mut judge = Judge { place: "scrub".into(), found: &mut found };
+    for group in added(&old.scrub.done, &new.scrub.done) {
+        judge.must(new.groups.contains_key(&group), || format!("no group {group}"));
+    }
+    judge.must(new.scrub.every_ms != Some(0), || "scheduled without a pause".into());
+    found
+}
+
+/// Whether the group, as it was, is of another kind now, so that volumes that list it have to be looked at.
+fn is_other_kind(old: &FabricMap, new: &FabricMap, group: &Group) -> bool {
+    let next = new.groups.get(&group.id);
+    next.is_none_or(|next| next.pool != group.pool || new.copies_of(next) != old.copies_of(group))
+}
+
+/// Sessions that differ, and those on volumes that differ.
+fn check_changed_sessions(old: &FabricMap, new: &FabricMap, found: &mut Vec<Violation>) {
+    let sessions: BTreeSet<SessionId> = now(&old.sessions, &new.sessions).map(|s| s.id).collect();
+    let volumes = new.volumes.changes(&old.volumes).map(|change| *change.key());
+    let volumes: BTreeSet<VolumeId> =
+        volumes.chain(sessions.iter().filter_map(|id| Some(new.sessions.get(id)?.volume))).collect();
+    if volumes.is_empty() {
+        return;
+    }
+    let mut slots = BTreeMap::new();
+    let mut open: BTreeMap<VolumeId, Vec<&Session>> = BTreeMap::new();
+    for session in new.sessions.values() {
+        let mut judge = Judge { place: session.id.to_string(), found: &mut *found };
+        let twin = slots.insert(session.slot, session.id);
+        judge.must(twin.is_none(), || format!("slot {} is taken twice", session.slot.0));
+        if volumes.contains(&session.volume) || sessions.contains(&session.id) {
+            check_session(new, session, &mut judge);
+            if session.state == SessionState::Open {
+                open.entry(session.volume).or_default().push(session);
+            }
+        }
+    }
+    for sessions in open.values() {
+        let mut judge = Judge { place: sessions[0].volume.to_string(), found: &mut *found };
+        check_open_together(sessions, &mut judge);
+    }
+}
+
 /// Every entry is under its own number, and numbers made from the counter are below it.
-fn check_numbers(map: &FabricMap, found: &mut Vec<Violation>) {
+fn check_numbers(map: &FabricMap, found: &mut Vec<Violation>, since: Option<&FabricMap>) {
+    let nothing = FabricMap::empty(map.fabric);
+    let old = since.unwrap_or(&nothing);
     let mut judge = Judge { place: "map".into(), found };
     judge.must(map.schema == FabricMap::SCHEMA, || format!("schema {}", map.schema));
     let mut below = |kind: &str, key: u64, id: u64| {
         judge.must(key == id, || format!("{kind} {id} is under the number {key}"));
         judge.must(id < map.next_id, || format!("{kind} {id} is not below the next number {}", map.next_id));
     };
-    map.nodes.iter().for_each(|(k, n)| below("node", u64::from(k.0), u64::from(n.id.0)));
-    map.pools.iter().for_each(|(k, p)| below("pool", u64::from(k.0), u64::from(p.id.0)));
-    map.groups.iter().for_each(|(k, g)| below("group", k.0, g.id.0));
-    map.volumes.iter().for_each(|(k, v)| below("volume", k.0, v.id.0));
-    map.sessions.iter().for_each(|(k, s)| below("session", k.0, s.id.0));
-    for (key, drive) in &map.drives {
+    put(&old.nodes, &map.nodes).for_each(|(k, n)| below("node", u64::from(k.0), u64::from(n.id.0)));
+    put(&old.pools, &map.pools).for_each(|(k, p)| below("pool", u64::from(k.0), u64::from(p.id.0)));
+    put(&old.groups, &map.groups).for_each(|(k, g)| below("group", k.0, g.id.0));
+    put(&old.volumes, &map.volumes).for_each(|(k, v)| below("volume", k.0, v.id.0));
+    put(&old.sessions, &map.sessions).for_each(|(k, s)| below("session", k.0, s.id.0));
+    for (key, drive) in put(&old.drives, &map.drives) {
         judge.must(*key == drive.id, || format!("drive {} is under the number {key}", drive.id));
     }
 }
 
-fn check_names(map: &FabricMap, found: &mut Vec<Violation>) {
+/// Names and addresses follow the rules, and each is there once. Where nothing got another name since then, nothing
+/// is looked at.
+fn check_names(map: &FabricMap, found: &mut Vec<Violation>, since: Option<&FabricMap>) {
     let mut judge = Judge { place: "map".into(), found };
-    let mut check = |kind: &str, names: Vec<&str>| {
+    let mut check = |kind: &str, names: &mut dyn Iterator<Item = &str>| {
         let mut seen = BTreeSet::new();
         for name in names {
             judge.must(validate_name(name).is_ok(), || format!("{kind} name {name:?} breaks the rule"));
             judge.must(seen.insert(name), || format!("two {kind}s are named '{name}'"));
         }
     };
-    check("node", map.nodes.values().map(|n| n.name.as_str()).collect());
-    check("pool", map.pools.values().map(|p| p.name.as_str()).collect());
-    check("volume", map.volumes.values().map(|v| v.name.as_str()).collect());
+    let of_volume = |old: &FabricMap, v: &Volume| old.volumes.get(&v.id).is_some_and(|o| o.name == v.name);
+    if since.is_none_or(|old| now(&old.nodes, &map.nodes).next().is_some()) {
+        check("node", &mut map.nodes.values().map(|n| n.name.as_str()));
+    }
+    if since.is_none_or(|old| now(&old.pools, &map.pools).next().is_some()) {
+        check("pool", &mut map.pools.values().map(|p| p.name.as_str()));
+    }
+    if since.is_none_or(|old| !now(&old.volumes, &map.volumes).all(|v| of_volume(old, v))) {
+        check("volume", &mut map.volumes.values().map(|v| v.name.as_str()));
+    }
+    if since.is_some_and(|old| now(&old.nodes, &map.nodes).next().is_none()) {
+        return;
+    }
     let mut addrs = BTreeSet::new();
     for node in map.nodes.values() {
         judge.must(is_address(&node.addr), || format!("{} has the address {:?}", node.id, node.addr));
         judge.must(addrs.insert(&node.addr), || format!("two nodes listen at {}", node.addr));
     }
+}
+
+fn check_drive(map: &FabricMap, drive: &Drive, judge: &mut Judge<'_>) {
+    judge.must(map.nodes.contains_key(&drive.node), || format!("no node {}", drive.node));
+    judge.must(map.pools.contains_key(&drive.pool), || format!("no pool {}", drive.pool));
+    judge.must(drive.capacity.0 > 0, || "no capacity".into());
+}
+
+fn check_relocation(map: &FabricMap, group: GroupId, relocation: &Relocation, judge: &mut Judge<'_>) {
+    let member = |d| map.groups.get(&group).is_some_and(|g| g.slot_of(d).is_some());
+    let both = member(relocation.from) && member(relocation.to) && relocation.from != relocation.to;
+    judge.must(both, || "a drive passes to another one, and not both are members".into());
 }
 
 fn check_group(map: &FabricMap, group: &Group, judge: &mut Judge<'_>) {
@@ -180,38 +285,51 @@ fn check_volume(map: &FabricMap, volume: &Volume, judge: &mut Judge<'_>) {
 
 fn check_sessions(map: &FabricMap, found: &mut Vec<Violation>) {
     let mut slots = BTreeSet::new();
+    let mut open: BTreeMap<VolumeId, Vec<&Session>> = BTreeMap::new();
     for session in map.sessions.values() {
         let mut judge = Judge { place: session.id.to_string(), found: &mut *found };
-        let slot = session.slot;
-        judge.must(slot != SessionSlot(0), || "slot 0 is nobody's".into());
-        judge.must(slots.insert(slot), || format!("slot {} is taken twice", slot.0));
-        let Some(volume) = map.volumes.get(&session.volume) else {
-            judge.must(false, || format!("no volume {}", session.volume));
-            continue;
-        };
-        judge.must(session.generation <= volume.generation, || {
-            format!("{} is above the volume's {}", session.generation, volume.generation)
-        });
-        if session.state == SessionState::Over {
-            continue;
+        check_session(map, session, &mut judge);
+        judge.must(slots.insert(session.slot), || format!("slot {} is taken twice", session.slot.0));
+        if session.state == SessionState::Open {
+            open.entry(session.volume).or_default().push(session);
         }
-        judge.must(volume.state == VolumeState::Ready, || "open on a volume that is being deleted".into());
-        // A shared session may be older than a later raise only if that raise ended it.
-        judge.must(session.generation == volume.generation, || {
-            format!("open at {}, targets refuse below {}", session.generation, volume.generation)
-        });
-        let exclusive =
-            |s: &&Session| s.mode == AttachMode::Exclusive || session.mode == AttachMode::Exclusive;
-        let beside = (map.sessions.values())
-            .filter(|s| s.id != session.id && s.volume == session.volume && s.state == SessionState::Open)
-            .find(exclusive);
-        judge.must(beside.is_none(), || {
-            format!("{} and {:?} are open together", session.mode, beside.map(|s| s.id))
-        });
+    }
+    for sessions in open.values() {
+        let mut judge = Judge { place: sessions[0].volume.to_string(), found: &mut *found };
+        check_open_together(sessions, &mut judge);
     }
 }
 
-/// Everything that must not be between a map and the one that follows it by one change.
+/// Whatever must hold of a session by itself.
+fn check_session(map: &FabricMap, session: &Session, judge: &mut Judge<'_>) {
+    judge.must(session.slot != SessionSlot(0), || "slot 0 is nobody's".into());
+    let Some(volume) = map.volumes.get(&session.volume) else {
+        judge.must(false, || format!("no volume {}", session.volume));
+        return;
+    };
+    judge.must(session.generation <= volume.generation, || {
+        format!("{} is above the volume's {}", session.generation, volume.generation)
+    });
+    if session.state == SessionState::Over {
+        return;
+    }
+    judge.must(volume.state == VolumeState::Ready, || "open on a volume that is being deleted".into());
+    // A shared session may be older than a later raise only if that raise ended it.
+    judge.must(session.generation == volume.generation, || {
+        format!("open at {}, targets refuse below {}", session.generation, volume.generation)
+    });
+}
+
+/// An exclusive session is the only one that is open on its volume.
+fn check_open_together(open: &[&Session], judge: &mut Judge<'_>) {
+    let exclusive = open.iter().find(|s| s.mode == AttachMode::Exclusive);
+    judge.must(exclusive.is_none() || open.len() == 1, || {
+        let ids: Vec<String> = open.iter().map(|s| s.id.to_string()).collect();
+        format!("an exclusive session is open together with others: {}", ids.join(", "))
+    });
+}
+
+/// Everything that must not be between a map and the one that follows it by one change. Costs what differs.
 pub fn check_step(old: &FabricMap, new: &FabricMap) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut judge = Judge { place: "map".into(), found: &mut found };
@@ -219,15 +337,14 @@ pub fn check_step(old: &FabricMap, new: &FabricMap) -> Vec<Violation> {
     judge.must(new.fabric == old.fabric, || format!("fabric {} became {}", old.fabric, new.fabric));
     judge.must(new.unknown_ids == old.unknown_ids, || "numbers that maps were lost with changed".into());
     judge.must(new.next_id >= old.next_id, || format!("the next number fell to {}", new.next_id));
-    let reused = |fresh: bool, id: u64| fresh && id < old.next_id;
-    let numbers = (new.groups.keys().map(|g| (!old.groups.contains_key(g), g.0)))
-        .chain(new.volumes.keys().map(|v| (!old.volumes.contains_key(v), v.0)))
-        .chain(new.sessions.keys().map(|s| (!old.sessions.contains_key(s), s.0)))
-        .chain(new.nodes.keys().map(|n| (!old.nodes.contains_key(n), u64::from(n.0))));
-    for (fresh, id) in numbers {
-        judge.must(!reused(fresh, id), || format!("the number {id} is given again"));
+    let fresh = (added(&old.groups, &new.groups).map(|g| g.0))
+        .chain(added(&old.volumes, &new.volumes).map(|v| v.0))
+        .chain(added(&old.sessions, &new.sessions).map(|s| s.0))
+        .chain(added(&old.nodes, &new.nodes).map(|n| u64::from(n.0)));
+    for id in fresh {
+        judge.must(id >= old.next_id, || format!("the number {id} is given again"));
     }
-    for group in old.groups.values() {
+    for group in changed(&old.groups, &new.groups) {
         let mut judge = Judge { place: group.id.to_string(), found: &mut found };
         match new.groups.get(&group.id) {
             Some(next) if next != group && loss::is_accepted(old, new, group) => {
@@ -239,26 +356,66 @@ pub fn check_step(old: &FabricMap, new: &FabricMap) -> Vec<Violation> {
             None => judge.must(false, || "the group is gone".into()),
         }
     }
-    for drive in old.drives.values().filter(|d| d.state == DriveState::Destroyed) {
+    for drive in changed(&old.drives, &new.drives).filter(|d| d.state == DriveState::Destroyed) {
         let is_back = new.drives.get(&drive.id).is_some_and(|d| d.state != DriveState::Destroyed);
         let mut judge = Judge { place: format!("drive {}", drive.id), found: &mut found };
         judge.must(!is_back, || "back after it was declared destroyed".into());
         let is_forgotten = !new.drives.contains_key(&drive.id) && !new.removed_drives.contains(&drive.id);
         judge.must(!is_forgotten, || "forgotten after it was declared destroyed".into());
     }
-    for volume in old.volumes.values() {
+    for volume in changed(&old.volumes, &new.volumes) {
         let mut judge = Judge { place: volume.id.to_string(), found: &mut found };
         match new.volumes.get(&volume.id) {
             Some(next) => check_volume_step(volume, next, &mut judge),
             None => judge.must(volume.state == VolumeState::Deleting, || "gone while it was in use".into()),
         }
     }
-    for session in old.sessions.values() {
+    for session in changed(&old.sessions, &new.sessions) {
         let next = new.sessions.get(&session.id);
         let mut judge = Judge { place: session.id.to_string(), found: &mut found };
         check_session_step(session, next, &mut judge);
     }
     found
+}
+
+/// The keys that only the new table has.
+fn added<'a, K: Key, V: Clone + PartialEq>(
+    old: &'a Table<K, V>,
+    new: &'a Table<K, V>,
+) -> impl Iterator<Item = K> + use<'a, K, V> {
+    new.changes(old).filter_map(|change| match change {
+        TableChange::Put(key, _) => (!old.contains_key(key)).then_some(*key),
+        TableChange::Removed(_) => None,
+    })
+}
+
+/// The entries of the new table that are new or different, with their keys.
+fn put<'a, K: Key, V: Clone + PartialEq>(
+    old: &'a Table<K, V>,
+    new: &'a Table<K, V>,
+) -> impl Iterator<Item = (&'a K, &'a V)> + use<'a, K, V> {
+    new.changes(old).filter_map(|change| match change {
+        TableChange::Put(key, value) => Some((key, value)),
+        TableChange::Removed(_) => None,
+    })
+}
+
+/// The entries of the new table that are new or different.
+fn now<'a, K: Key, V: Clone + PartialEq>(
+    old: &'a Table<K, V>,
+    new: &'a Table<K, V>,
+) -> impl Iterator<Item = &'a V> + use<'a, K, V> {
+    put(old, new).map(|(_, value)| value)
+}
+
+/// The entries of the old table that are gone or different in the new one, as they were.
+fn changed<'a, K: Key, V: Clone + PartialEq>(
+    old: &'a Table<K, V>,
+    new: &'a Table<K, V>,
+) -> impl Iterator<Item = &'a V> + use<'a, K, V> {
+    new.changes(old).filter_map(|change| match change {
+        TableChange::Put(key, _) | TableChange::Removed(key) => old.get(key),
+    })
 }
 
 fn check_group_step(old: &Group, new: &Group, judge: &mut Judge<'_>) {

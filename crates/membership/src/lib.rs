@@ -40,7 +40,7 @@ mod volume;
 
 pub use capacity::free_blocks;
 pub use change::{Change, apply};
-pub use check::{Violation, check, check_step};
+pub use check::{Violation, check, check_changed, check_step};
 pub use delete::{BeginDelete, FinishDelete};
 pub use demote::{Demote, Depart};
 pub use diff::diff;

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use weft_layout::FailureDomain;
 use weft_membership::{
-    AddDrive, Change, CreatePool, JoinNode, OpenSession, VolumeRequest, apply, check, check_step, plan_volume,
+    AddDrive, Change, CreatePool, JoinNode, OpenSession, VolumeRequest, apply, check, check_changed,
+    check_step, plan_volume,
 };
 use weft_types::{
     AttachMode, BlockCount, DriveId, Epoch, FabricId, FabricMap, Generation, Group, GroupId, MapVersion,
@@ -94,6 +95,8 @@ fn a_broken_map_is_noticed() {
         damage(&mut map);
         let found: Vec<String> = check(&map).iter().map(ToString::to_string).collect();
         assert!(found.iter().any(|f| f.contains(fault)), "expected '{fault}', found {found:?}");
+        let found: Vec<String> = check_changed(&sound, &map).iter().map(ToString::to_string).collect();
+        assert!(found.iter().any(|f| f.contains(fault)), "by what differs: '{fault}', found {found:?}");
     }
 }
 

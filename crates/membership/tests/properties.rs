@@ -9,8 +9,8 @@ use weft_membership::{
     CreatePool, Demote, Depart, DrainDrive, DriveObservation, Evict, FailDrive, FinishDelete,
     FinishRelocation, HandOver, JoinNode, KeepMember, MoveNode, NodeObservation, Observations, OpenSession,
     Promote, Rebuild, Rejoin, RemoveDrive, RemoveNode, Replace, ResizeRequest, RestoreDrive, Survivor,
-    SweepSession, VolumeRequest, apply, check, check_step, intents, lost_groups, next_change, plan_resize,
-    plan_volume,
+    SweepSession, VolumeRequest, apply, check, check_changed, check_step, intents, lost_groups, next_change,
+    plan_resize, plan_volume,
 };
 use weft_types::{
     AttachMode, BlockCount, DriveId, DriveState, Epoch, FabricId, FabricMap, Group, GroupId, NodeId, PoolId,
@@ -297,6 +297,7 @@ proptest! {
             match result {
                 Ok((next, reason)) => {
                     prop_assert_eq!(check(&next), vec![], "after {:?}", &change);
+                    prop_assert_eq!(check_changed(&map, &next), vec![], "after {:?}", &change);
                     prop_assert_eq!(check_step(&map, &next), vec![], "by {:?}", &change);
                     prop_assert!(!reason.to_string().is_empty());
                     // What travels is the change: another member that applies it gets the same map.
