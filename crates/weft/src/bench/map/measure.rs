@@ -1,0 +1,355 @@
+//! The measurements: one manager on its embedded store, asked as targets, clients and people ask it.
+//!
+//! Nothing waits between two requests, so no background work of the manager runs in between, and what is timed is the
+//! request alone.
+
+use super::shape::Shape;
+use crate::manager::refused;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Instant;
+use weft_api::{ApiAnswer, ApiRequest, Outcome, SettingsWish};
+use weft_cli::{CliError, Step};
+use weft_manager::{EmbeddedStore, Manager, ManagerError, ManagerOptions, MapStore};
+use weft_membership::{Acknowledged, Change, CloseSession, Evict, SweepSession};
+use weft_metrics::process_load;
+use weft_rt::{Buf, Handler, Landing, Peer, Request};
+use weft_types::{AttachMode, DriveId, FabricMap, MapVersion, NodeId, Role};
+use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest};
+use weft_wire::handshake::PeerRole;
+use weft_wire::{Kind, Status};
+
+/// How often each request is timed; the median counts.
+const ROUNDS: usize = 11;
+
+/// Renewals are timed in a row, because one takes less than a clock tells well.
+const RENEWALS: u32 = 200;
+
+/// What something costs, or why it is not done for a map of this size.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum Cost {
+    /// In the unit of the field's name.
+    Value(u64),
+    /// The manager's reason.
+    Refused(String),
+}
+
+/// What was measured. Times are medians.
+#[derive(Debug, Serialize)]
+pub(super) struct Measured {
+    /// Machines.
+    pub(super) nodes: u32,
+    /// Drives of the fabric.
+    pub(super) drives: usize,
+    /// Groups.
+    pub(super) groups: usize,
+    /// Volumes.
+    pub(super) volumes: usize,
+    /// Open sessions.
+    pub(super) sessions: usize,
+    /// Bytes of the map in the store.
+    pub(super) map_bytes: u64,
+    /// From a closed store to a manager that answers.
+    pub(super) load_ms: u64,
+    /// Memory that the process gained by that.
+    pub(super) resident_mib: u64,
+    /// A change that touches nothing but settings.
+    pub(super) commit_us: Cost,
+    /// All drives of a node leave all of their groups, in one commit.
+    pub(super) eviction_us: Cost,
+    /// A target asks for its lease.
+    pub(super) renewal_us: Cost,
+    /// A volume is created, from the request to the answer.
+    pub(super) create_volume_us: Cost,
+    /// A shared attach, its detach, and the session's end: three commits.
+    pub(super) attach_us: Cost,
+    /// Bytes written to the store and to drives and sent to targets and the client for these three.
+    pub(super) attach_bytes: Cost,
+    /// What a client is sent when the map has changed.
+    pub(super) client_refresh_bytes: u64,
+    /// What a target is sent when the map has changed.
+    pub(super) target_refresh_bytes: u64,
+}
+
+impl Measured {
+    /// Why what was refused was refused, each reason once.
+    pub(super) fn refusals(&self) -> BTreeSet<&str> {
+        let costs =
+            [&self.commit_us, &self.eviction_us, &self.renewal_us, &self.create_volume_us, &self.attach_us];
+        let reason = |cost| match cost {
+            &Cost::Refused(ref why) => Some(why.as_str()),
+            &Cost::Value(_) => None,
+        };
+        costs.into_iter().filter_map(reason).collect()
+    }
+}
+
+/// Makes a map of this shape and a store with it.
+pub(super) fn write_store(file: &Path, shape: Shape) -> Result<(), CliError> {
+    let store = EmbeddedStore::open(file).map_err(|e| refused(&ManagerError::from(e)))?;
+    let map = shape.map();
+    let bytes = control::encode_map(&map);
+    store.commit(MapVersion(0), map.version, &bytes).map_err(|e| refused(&ManagerError::from(e)))
+}
+
+/// Measures a manager on this store.
+pub(super) fn measure(file: &Path, shape: Shape) -> Result<Measured, CliError> {
+    let file = file.to_owned();
+    weft_rt::block_on(async move { Bench::start(&file, shape)?.measure().await })?
+}
+
+struct Bench {
+    manager: Rc<Manager>,
+    shape: Shape,
+    load_ms: u64,
+    resident_mib: u64,
+}
+
+impl Bench {
+    fn start(file: &Path, shape: Shape) -> Result<Bench, CliError> {
+        let step = Step::new();
+        step.says("loading the map");
+        let (before, began) = (process_load().resident_bytes, Instant::now());
+        let store = EmbeddedStore::open(file).map_err(|e| refused(&ManagerError::from(e)))?;
+        let manager = Manager::start(store, ManagerOptions::default()).map_err(|e| refused(&e))?;
+        let load_ms = began.elapsed().as_millis() as u64;
+        let resident_mib = process_load().resident_bytes.saturating_sub(before) >> 20;
+        Ok(Bench { manager, shape, load_ms, resident_mib })
+    }
+
+    async fn measure(self) -> Result<Measured, CliError> {
+        let step = Step::new();
+        let map = self.manager.map();
+        let map_bytes = control::encode_map(&map).len() as u64;
+        step.says("targets join");
+        self.join_all().await?;
+        step.says("renewals");
+        let renewal_us = self.renewal().await;
+        step.says("commits");
+        let commit_us = self.commit().await;
+        step.says("volumes");
+        let create_volume_us = self.create_volume().await;
+        step.says("sessions");
+        let attach_us = self.attach().await;
+        step.says("evictions");
+        let eviction_us = self.eviction();
+        let (drives, nodes) = (map.drives.len() as u64, map.nodes.len() as u64);
+        // Each commit is written to the store and to every drive, and sent to every target; the client gets it once.
+        let attach_bytes = match &attach_us {
+            Cost::Value(_) => Cost::Value(3 * map_bytes * (1 + drives + nodes) + map_bytes),
+            Cost::Refused(why) => Cost::Refused(why.clone()),
+        };
+        Ok(Measured {
+            nodes: self.shape.nodes,
+            drives: map.drives.len(),
+            groups: map.groups.len(),
+            volumes: map.volumes.len(),
+            sessions: map.sessions.len(),
+            map_bytes,
+            load_ms: self.load_ms,
+            resident_mib: self.resident_mib,
+            commit_us,
+            eviction_us,
+            renewal_us,
+            create_volume_us,
+            attach_us,
+            attach_bytes,
+            client_refresh_bytes: map_bytes,
+            target_refresh_bytes: map_bytes,
+        })
+    }
+
+    /// Every target joins, so that the manager awaits nobody when one asks for its lease.
+    async fn join_all(&self) -> Result<(), CliError> {
+        let map = self.manager.map();
+        let mut drives: BTreeMap<NodeId, Vec<DriveReport>> = BTreeMap::new();
+        for drive in map.drives.values() {
+            drives.entry(drive.node).or_default().push(DriveReport {
+                id: drive.id,
+                path: drive.path.clone(),
+                capacity: drive.capacity,
+                map_copy: MapVersion(1),
+                epochs: Vec::new(),
+                commit: 1,
+            });
+        }
+        for node in map.nodes.values() {
+            let drives = drives.remove(&node.id).unwrap_or_default();
+            let join = ManagerRequest::Join {
+                node: node.name.clone(),
+                addr: node.addr.clone(),
+                incarnation: u64::from(node.id.0),
+                drives,
+            };
+            self.manage(PeerRole::Target(node.id), &join).await.map_err(|why| CliError::Failed {
+                message: format!("'{}' cannot join: {why}", node.name),
+                hint: "this is a fault of the measurement: say so".into(),
+            })?;
+        }
+        Ok(())
+    }
+
+    async fn renewal(&self) -> Cost {
+        let node = NodeId(1);
+        let renew = ManagerRequest::Renew {
+            node,
+            incarnation: u64::from(node.0),
+            adopted: self.manager.map().version,
+            commits: Vec::new(),
+        };
+        let mut times = Vec::new();
+        for _ in 0..ROUNDS {
+            let began = Instant::now();
+            for _ in 0..RENEWALS {
+                if let Err(why) = self.manage(PeerRole::Target(node), &renew).await {
+                    return Cost::Refused(why);
+                }
+            }
+            times.push(began.elapsed().as_micros() as u64 / u64::from(RENEWALS));
+        }
+        Cost::Value(median(times))
+    }
+
+    async fn commit(&self) -> Cost {
+        let mut times = Vec::new();
+        for round in 0..ROUNDS {
+            let capacity_warning_percent = Some(50 + round as u8);
+            let wish = SettingsWish { capacity_warning_percent, ..SettingsWish::default() };
+            let began = Instant::now();
+            match self.operate(&ApiRequest::Settings(wish)).await {
+                Ok(_) => times.push(began.elapsed().as_micros() as u64),
+                Err(why) => return Cost::Refused(why),
+            }
+        }
+        Cost::Value(median(times))
+    }
+
+    async fn create_volume(&self) -> Cost {
+        let mut times = Vec::new();
+        for round in 0..ROUNDS {
+            let create = ApiRequest::VolumeCreate {
+                name: format!("measured-{round}"),
+                size_bytes: 1 << 30,
+                protection: self.shape.protection,
+                pool: None,
+                stripe_unit_bytes: None,
+                width: None,
+                failure_domain: Default::default(),
+                thin: true,
+                dry_run: false,
+            };
+            let began = Instant::now();
+            match self.operate(&create).await {
+                Ok(_) => times.push(began.elapsed().as_micros() as u64),
+                Err(why) => return Cost::Refused(why),
+            }
+        }
+        Cost::Value(median(times))
+    }
+
+    async fn attach(&self) -> Cost {
+        let Some(volume) = self.manager.map().volumes.values().next().map(|v| v.name.clone()) else {
+            return Cost::Refused("there is no volume".into());
+        };
+        let mut times = Vec::new();
+        for _ in 0..ROUNDS {
+            let began = Instant::now();
+            let attach = ManagerRequest::Attach {
+                volume: volume.clone(),
+                mode: AttachMode::Shared,
+                preempt: false,
+                client: "measurement".into(),
+            };
+            let session = match self.manage(PeerRole::Client, &attach).await {
+                Ok(ManagerAnswer::Attached { session, .. }) => session.id,
+                Ok(other) => return Cost::Refused(format!("an unexpected answer: {other:?}")),
+                Err(why) => return Cost::Refused(why),
+            };
+            for end in [
+                Change::CloseSession(CloseSession { session }),
+                Change::SweepSession(SweepSession { session }),
+            ] {
+                if let Err(why) = self.manager.commit_planned(&end) {
+                    return Cost::Refused(why);
+                }
+            }
+            times.push(began.elapsed().as_micros() as u64);
+        }
+        Cost::Value(median(times))
+    }
+
+    fn eviction(&self) -> Cost {
+        let mut times = Vec::new();
+        for round in 0..ROUNDS.min(self.shape.nodes as usize - 1) {
+            let map = self.manager.map();
+            let evict = evict(&map, NodeId(1 + round as u32));
+            let began = Instant::now();
+            match self.manager.commit_planned(&Change::Evict(evict)) {
+                Ok(()) => times.push(began.elapsed().as_micros() as u64),
+                Err(why) => return Cost::Refused(why),
+            }
+        }
+        match times.is_empty() {
+            true => Cost::Refused("the only node cannot be evicted".into()),
+            false => Cost::Value(median(times)),
+        }
+    }
+
+    async fn manage(&self, role: PeerRole, request: &ManagerRequest) -> Result<ManagerAnswer, String> {
+        let (head, body) = control::encode_request(request);
+        let answer = self.ask(role, Kind::Manage, head, body).await?;
+        control::decode(&answer.head).map_err(|e| e.to_string())
+    }
+
+    async fn operate(&self, request: &ApiRequest) -> Result<ApiAnswer, String> {
+        let answer = self.ask(PeerRole::Tool, Kind::Api, weft_api::encode_request(request), None).await?;
+        let body = answer.body.first().ok_or("the answer has no body")?;
+        match weft_api::decode_reply(body).map_err(|e| e.to_string())?.outcome {
+            Outcome::Answer(answer) => Ok(answer),
+            Outcome::Error(error) => Err(error.message),
+        }
+    }
+
+    async fn ask(
+        &self,
+        role: PeerRole,
+        kind: Kind,
+        head: Vec<u8>,
+        body: Option<Vec<u8>>,
+    ) -> Result<weft_rt::Answer, String> {
+        let peer = Peer { role, name: "measurement".into(), since: weft_rt::now() };
+        let request = Request {
+            kind,
+            number: 0,
+            head: Buf::from(head),
+            body: Buf::from(body.unwrap_or_default()),
+            one_way: false,
+            landing: Landing::default(),
+        };
+        let answer = self.manager.clone().handle(Rc::new(peer), request).await;
+        match answer.status {
+            Status::Ok => Ok(answer),
+            status => Err(format!("{status}: {}", String::from_utf8_lossy(&answer.head))),
+        }
+    }
+}
+
+/// The eviction of a node from every group that has another in-sync member, by that member's word.
+fn evict(map: &FabricMap, node: NodeId) -> Evict {
+    let drives: BTreeSet<DriveId> = map.drives.values().filter(|d| d.node == node).map(|d| d.id).collect();
+    let is_written = |d: &DriveId| drives.contains(d);
+    let groups = map.groups.values().filter(|g| g.write_set().any(|d| is_written(&d)));
+    let word = groups.filter_map(|group| {
+        let others = group.slots.iter().filter(|s| s.role == Role::InSync && !is_written(&s.drive));
+        others.map(|s| (group.id, Acknowledged { by: s.drive, epoch: group.epoch })).next()
+    });
+    Evict { acknowledged: word.collect(), drives: drives.clone() }
+}
+
+fn median(mut values: Vec<u64>) -> u64 {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or(0)
+}

@@ -1,0 +1,172 @@
+//! A fabric map of any size, made without a fabric: what the manager has to carry, for measurements.
+//!
+//! It owns how such a map looks. Each drive is in as many groups as placement gives it, each group on different nodes,
+//! each volume over as many groups as a span lists at most.
+
+use weft_layout::groups_wanted;
+use weft_types::limits::SPAN_GROUPS_MAX;
+use weft_types::{
+    AttachMode, BlockCount, Drive, DriveId, DriveState, Durations, Epoch, FabricId, FabricMap, Generation,
+    Group, GroupId, MapVersion, Node, NodeId, ObjectSpan, Pool, PoolId, Protection, Role, Session, SessionId,
+    SessionSlot, SessionState, Slot, Striping, Volume, VolumeId, VolumeState,
+};
+
+/// 4 TiB, as a drive of today has, in blocks.
+const DRIVE_BLOCKS: u64 = 1 << 30;
+
+/// 100 GiB in blocks: 1,600 objects, so that a volume's list of groups is as long as it may be.
+const VOLUME_BLOCKS: u64 = 25 << 20;
+
+/// Blocks of an object, 64 MiB.
+const OBJECT_BLOCKS: u32 = 16_384;
+
+/// How large a map is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// Machines.
+    pub(super) nodes: u32,
+    /// Drives of each machine.
+    pub(super) drives: u32,
+    /// Volumes of 100 GiB, thin.
+    pub(super) volumes: u64,
+    /// Open sessions, spread over the volumes.
+    pub(super) sessions: u64,
+    /// How the volumes are protected.
+    pub(super) protection: Protection,
+}
+
+impl Shape {
+    /// The name of a node.
+    pub(super) fn node_name(node: u32) -> String {
+        format!("node-{node}")
+    }
+
+    /// Where a node's target would listen: an address of its own on this machine, where nobody does.
+    pub(super) fn node_addr(node: u32) -> String {
+        format!("127.{}.{}.{}:4810", 100 + (node >> 16), node >> 8 & 0xff, node & 0xff)
+    }
+
+    /// Where a drive would be on its node.
+    pub(super) fn drive_path(drive: u32) -> String {
+        format!("/dev/disk/by-id/nvme-{drive}")
+    }
+
+    /// The drives in an order in which neighbours are on different nodes: drive `i` is on node `1 + i % nodes`.
+    fn drive_ids(self) -> impl Iterator<Item = (DriveId, NodeId, u32)> {
+        (0..self.nodes * self.drives).map(move |i| {
+            // Random bits of the kind that labels have, the same in each run.
+            let bits = u128::from(i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+            (DriveId::from_random(bits), NodeId(1 + i % self.nodes), i / self.nodes)
+        })
+    }
+
+    /// The map. Its numbers are given out in the order nodes and drives, groups, volumes, sessions.
+    pub(super) fn map(self) -> FabricMap {
+        let mut map = FabricMap::empty(FabricId::from_random(7));
+        let pool = PoolId(1);
+        map.durations = Durations::default();
+        map.pools.insert(pool, Pool { id: pool, name: "default".into() });
+        for n in 1..=self.nodes {
+            let id = NodeId(n);
+            map.nodes.insert(id, Node { id, name: Shape::node_name(n), addr: Shape::node_addr(n) });
+        }
+        let drives: Vec<DriveId> = self.drive_ids().map(|(id, ..)| id).collect();
+        map.drives.extend(self.drive_ids().map(|(id, node, index)| {
+            let path = Shape::drive_path(index);
+            let capacity = BlockCount(DRIVE_BLOCKS);
+            (id, Drive { id, node, pool, path, capacity, state: DriveState::Active })
+        }));
+        map.next_id = u64::from(self.nodes) + 2;
+        let groups = self.groups(&mut map, pool, &drives);
+        let volumes = self.volumes(&mut map, pool, &groups);
+        self.sessions(&mut map, &volumes);
+        map.version = MapVersion(1000);
+        map
+    }
+
+    fn groups(self, map: &mut FabricMap, pool: PoolId, drives: &[DriveId]) -> Vec<GroupId> {
+        let (members, total) = (self.protection.members(), drives.len());
+        let others = (self.nodes as usize).saturating_sub(1).max(1);
+        let mut ids = Vec::new();
+        for g in 0..groups_wanted(total, members) {
+            let (first, round) = (g * members % total, g * members / total);
+            // A step that is no multiple of the number of nodes leads to another node, and each member's to another.
+            let step = |member: usize| member * (1 + (round * 7 + g) % others.div_ceil(members).max(1));
+            let id = GroupId(map.next_id);
+            let slot =
+                |m| Slot { drive: drives[(first + step(m)) % total], role: Role::InSync, since: Epoch(1) };
+            let slots = (0..members).map(slot).collect();
+            map.groups.insert(id, Group { id, pool, epoch: Epoch(1), slots });
+            map.next_id += 1;
+            ids.push(id);
+        }
+        ids
+    }
+
+    fn volumes(self, map: &mut FabricMap, pool: PoolId, groups: &[GroupId]) -> Vec<VolumeId> {
+        let striping =
+            Striping { unit_blocks: 16, width: 4.min(groups.len() as u32), object_blocks: OBJECT_BLOCKS };
+        let listed = groups.len().min(SPAN_GROUPS_MAX);
+        let mut ids = Vec::new();
+        for v in 0..self.volumes {
+            let id = VolumeId(map.next_id);
+            let at = |i: usize| groups[(v as usize * 97 + i * (groups.len() / listed)) % groups.len()];
+            let span = ObjectSpan {
+                first: 0,
+                count: VOLUME_BLOCKS / u64::from(OBJECT_BLOCKS),
+                groups: (0..listed).map(at).collect(),
+            };
+            let volume = Volume {
+                id,
+                name: format!("volume-{v}"),
+                pool,
+                size: BlockCount(VOLUME_BLOCKS),
+                protection: self.protection,
+                striping,
+                spans: vec![span],
+                generation: Generation(1),
+                state: VolumeState::Ready,
+                thin: true,
+                created_ms: 1_700_000_000_000,
+            };
+            map.volumes.insert(id, volume);
+            map.next_id += 1;
+            ids.push(id);
+        }
+        ids
+    }
+
+    fn sessions(self, map: &mut FabricMap, volumes: &[VolumeId]) {
+        for s in 0..self.sessions.min(u64::from(u16::MAX) - 1) {
+            let id = SessionId(map.next_id);
+            let session = Session {
+                id,
+                slot: SessionSlot(s as u16 + 1),
+                volume: volumes[s as usize % volumes.len()],
+                mode: AttachMode::Shared,
+                generation: Generation(1),
+                client: format!("host-{s}[4711]"),
+                state: SessionState::Open,
+            };
+            map.sessions.insert(id, session);
+            map.next_id += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_of_every_shape_keep_the_rules() {
+        for (nodes, drives, copies) in [(1, 1, 1), (2, 1, 2), (3, 2, 3), (4, 3, 2), (5, 8, 3), (24, 8, 2)] {
+            let protection = Protection::mirror(copies);
+            let map = Shape { nodes, drives, volumes: 20, sessions: 50, protection }.map();
+            assert_eq!(weft_membership::check(&map), [], "{nodes} nodes x {drives} drives, {protection}");
+            let wanted = groups_wanted((nodes * drives) as usize, usize::from(copies));
+            assert_eq!((map.groups.len(), map.volumes.len(), map.sessions.len()), (wanted, 20, 50));
+            assert!(map.groups.values().all(|g| !map.shares_a_node(g)));
+        }
+    }
+}
