@@ -132,6 +132,7 @@ mutations! {
     ReaderNotWaitedFor, "store", "reader-not-waited-for", "A place is reused while a read of it is under way.";
     BatchCrcNotChecked, "store", "batch-crc-not-checked", "Recovery does not check a batch's checksum.";
     LaterBatchNotSought, "store", "later-batch-not-sought", "Recovery takes a damaged batch for the log's end, whatever lies behind it.";
+    FoundNotFlushed, "store", "found-not-flushed", "Recovery does not flush what it has found, which a killed process may have left in a cache.";
     DoubtNotSettled, "store", "doubt-not-settled", "Recovery takes no checkpoint of what it has replayed.";
     CursorBeforeChunks, "store", "cursor-before-chunks", "A resync's cursor passes chunks before they are durable.";
     PagesNotCached, "store", "pages-not-cached", "A drive's map is read from the drive each time: no rule is broken.";

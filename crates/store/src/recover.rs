@@ -3,8 +3,10 @@
 //! Records of a batch that a later batch names as durable are applied as they are. The last batch is in
 //! doubt: its data is read, and what does not match its checksum never happened, because nobody can have
 //! been told of it. What cannot be read at all is no such proof: it may have been acknowledged, and so the block is at
-//! that version, and damaged until it can be read or is put again. When anything was replayed, a checkpoint is taken
-//! before the store serves, so that the doubt is settled once and for all.
+//! that version, and damaged until it can be read or is put again. What was found is flushed before
+//! anything rests on it: a process that was killed may have left it in the drive's volatile cache. When
+//! anything was replayed, a checkpoint is taken before the store serves, so that the doubt is settled once
+//! and for all.
 
 use crate::StoreError;
 use crate::bitmap::{self, Bitmap};
@@ -116,13 +118,16 @@ async fn replay_log(engine: &Engine, label_format: u16, report: &mut OpenReport)
         state.commits.resume(log.sequence - 1, log.position);
     }
     report.was_clean = report.records_replayed == 0 && report.blocks_dropped == 0;
+    if !mutated(Mutation::FoundNotFlushed) {
+        // What was read may still be in a volatile cache: batches, markers, and the superblock of a process
+        // that was killed before its flush. The next batch names them as durable, and what they replaced
+        // may be written over.
+        engine.flush().await?;
+    }
     report.converted = convert::begin(engine, label_format).await?;
     // Batches without records change nothing, but a ring that is full of them has no room for the next one.
     let is_settled = (report.was_clean && !report.converted) || mutated(Mutation::DoubtNotSettled);
     if !is_settled || engine.state.borrow().is_checkpoint_due() {
-        // What was read may still be in a volatile cache; nothing that it replaced may be written over before
-        // it is durable.
-        engine.flush().await?;
         checkpoint::take(engine).await?;
         let mut state = engine.state.borrow_mut();
         state.checkpoints_wanted = state.checkpoints_begun;

@@ -362,3 +362,60 @@ fn a_killed_process_loses_nothing_even_if_the_power_goes_later() {
         }
     }
 }
+
+/// What a killed process wrote and did not flush is found by the next one, and only the drive's volatile
+/// cache has it: a checkpoint's superblock, or a marker behind a checkpoint. What rests on it must not
+/// outlive it.
+#[test]
+fn what_only_the_cache_holds_is_flushed_before_anything_rests_on_it() {
+    for seed in 0..400 {
+        Sim::new(7_000 + seed).block_on(async move {
+            let disk = SimDisk::new("d", 5 << 19);
+            let (object, range) = (ObjectId::of_volume(VolumeId(1), 0), BlockRange::new(0, 8));
+            new_store(&disk).await.close().await.unwrap();
+            // The process is killed in the middle of a checkpoint, beside which it is long enough idle for
+            // a marker.
+            let used = disk.clone();
+            let process = spawn_process(IpAddr::from([10, 0, 0, 1]), "first", async move {
+                let store = open_reusing(&used).await;
+                store.write(client(object, range, 3, fill(1, 8))).await.unwrap();
+                store.checkpoint().await.unwrap();
+                store.write(client(object, range, 4, fill(2, 8))).await.unwrap();
+                used.set_faults(|f| f.latency = (ms(2), ms(6)));
+                used.cut_power_after(random_below(16));
+                store.checkpoint().await.unwrap();
+                std::future::pending::<()>().await;
+            });
+            race(disk.cut(), weft_rt::sleep(ms(1_000))).await;
+            weft_rt::sleep(ms(10)).await;
+            kill(process, Crash::Process);
+            disk.restore_power();
+            disk.set_faults(|f| f.latency = (ms(0), ms(1)));
+            // The next one begins to write, and then the power goes.
+            let (used, cut) = (disk.clone(), random_below(12));
+            let process = spawn_process(IpAddr::from([10, 0, 0, 1]), "second", async move {
+                let store = open_reusing(&used).await;
+                used.cut_power_after(cut);
+                // At once, so that they take every place that is free in one batch.
+                let others = (1..200).map(|i| ObjectId::of_volume(VolumeId(1), i));
+                let writes = others.map(|other| store.write(client(other, range, 5, fill(3, 8))));
+                weft_rt::sync::join_all(writes).await;
+            });
+            race(disk.cut(), weft_rt::sleep(ms(1_000))).await;
+            weft_rt::sleep(ms(random_below(3))).await;
+            kill(process, Crash::PowerCut);
+            disk.restore_power();
+            let opened = Store::open(disk.open().unwrap(), OpenOptions::default()).await;
+            let (store, _) = opened.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            for extent in store.read(GROUP, object, range).await.unwrap() {
+                let is_whole = matches!(extent.data, ExtentData::Data { .. });
+                assert!(is_whole && extent.version >= version(4), "seed {seed}: {extent:?}");
+            }
+            clean(&store, 0).await;
+        });
+    }
+}
+
+fn ms(n: u64) -> std::time::Duration {
+    std::time::Duration::from_millis(n)
+}

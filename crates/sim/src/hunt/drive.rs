@@ -46,6 +46,9 @@ pub struct Drive {
     pub rot_log: bool,
     /// Whether its recovery is cut, too.
     pub cut_recovery: bool,
+    /// Whether half of the cuts only kill the process: what it had written and not flushed stays in the
+    /// drive's cache, until the power goes the next time.
+    pub kills: bool,
     /// How often a writer takes a checkpoint: one time in so many.
     pub checkpoint_every: u64,
     /// Bytes of its log.
@@ -62,6 +65,7 @@ pub const CUT: Drive = Drive {
     latency_us: 100,
     rot_log: false,
     cut_recovery: false,
+    kills: false,
     checkpoint_every: 30,
     log_bytes: 128 << 10,
     slow_reads: false,
@@ -121,13 +125,14 @@ impl Drive {
                 sim::kill(process, Crash::PowerCut);
             }
             // Now and then it goes straight on.
-            if random_below(3) > 0 {
+            if !self.kills && random_below(3) > 0 {
                 verify(&disk, &facts).await?;
             }
             let (used, known) = (disk.clone(), facts.clone());
             let process = start(async move { self.live(used, known).await });
             sleep(Duration::from_micros(500 + random_below(self.life_ms * 1000))).await;
-            sim::kill(process, Crash::PowerCut);
+            let only_killed = self.kills && random_below(2) == 0;
+            sim::kill(process, if only_killed { Crash::Process } else { Crash::PowerCut });
             if let Some(wrong) = facts.borrow_mut().wrong.take() {
                 return Err(wrong);
             }

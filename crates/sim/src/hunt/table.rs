@@ -145,6 +145,10 @@ pub const HUNTS: &[Hunt] = &[
     protected(
         &[NewerEpochAdmitted],
         UNAWARE,
+/// A drive whose process is killed as often as its power goes.
+const KILLED: Scenario =
+    Scenario::Drive(Drive { kills: true, checkpoint_every: 6, cuts: 12, life_ms: 6, ..CUT });
+
         "leases: a target that can have missed its own eviction serves nobody, and every other member's entry leads to \
          the same blocks (R13 has the members taught before anything is copied)",
     ),
@@ -260,6 +264,7 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[CopyOverwritesNewer], Scenario::Script(Script::WritesMeetCopy), 20),
     hunt(&[DigestsNotCompared], Scenario::Script(Script::BackQuietly), 20),
     hunt(&[HollowNotFilled], Scenario::Script(Script::SourceLost), 20),
+    hunt(&[LastWordFirst], STOPS, 60),
     protected(
         &[EvictedSourceCopied],
         Scenario::Script(Script::ReplyOfBefore),
@@ -416,3 +421,4 @@ pub const HUNTS: &[Hunt] = &[
         "nothing needs to: it is slow, and right",
     ),
 ];
+    hunt(&[FoundNotFlushed], KILLED, 600),
