@@ -58,17 +58,35 @@ impl Store {
     /// # Errors
     /// If the store has failed, or a page of the map is damaged.
     pub async fn drop_group(&self, group: GroupId) -> Result<(), StoreError> {
+        self.drop_group_unless(group, || false).await.map(|_| ())
+    }
+
+    /// Like [`Store::drop_group`], until the group is wanted after all: that is asked before each chunk, and before the group
+    /// itself is removed. Says whether the group was dropped; if not, it is still there, with fewer chunks, and takes writes
+    /// and copies again.
+    ///
+    /// # Errors
+    /// As [`Store::drop_group`].
+    pub async fn drop_group_unless(
+        &self,
+        group: GroupId,
+        is_wanted: impl Fn() -> bool,
+    ) -> Result<bool, StoreError> {
         let end = group.0.checked_add(1).map(|next| LeafKey::first_of(GroupId(next)));
         self.engine.state.borrow_mut().dropping.groups.insert(group);
         let dropped = async {
             if mutated(Mutation::GroupDroppedFirst) {
                 self.log(|_| Ok(Some(Record::DropGroup { group }))).await?;
             }
-            self.drop_chunks(LeafKey::first_of(group), end).await?;
+            self.drop_chunks(LeafKey::first_of(group), end, &is_wanted).await?;
+            let mut is_dropped = true;
             self.log(|state| {
-                Ok(state.drive.groups.contains_key(&group).then_some(Record::DropGroup { group }))
+                is_dropped = !is_wanted();
+                let is_known = state.drive.groups.contains_key(&group);
+                Ok((is_dropped && is_known).then_some(Record::DropGroup { group }))
             })
-            .await
+            .await?;
+            Ok(is_dropped)
         }
         .await;
         self.engine.state.borrow_mut().dropping.groups.remove(&group);
@@ -85,18 +103,26 @@ impl Store {
         for group in self.groups() {
             for objects in ObjectRange::of_entry(volume) {
                 let (first, end) = LeafKey::bounds(group, objects);
-                self.drop_chunks(first, end).await?;
+                self.drop_chunks(first, end, || false).await?;
             }
         }
         self.log(|_| Ok(Some(Record::DropOwner { owner: Owner::Volume(volume) }))).await
     }
 
-    /// Removes the chunks from `from` on, below `end`.
-    async fn drop_chunks(&self, from: LeafKey, end: Option<LeafKey>) -> Result<(), StoreError> {
+    /// Removes the chunks from `from` on, below `end`, until they are wanted after all.
+    async fn drop_chunks(
+        &self,
+        from: LeafKey,
+        end: Option<LeafKey>,
+        is_wanted: impl Fn() -> bool,
+    ) -> Result<(), StoreError> {
         let mut next = Some(from);
-        while let Some(from) = next {
+        while let Some(from) = next.filter(|_| !is_wanted()) {
             let (found, more) = self.engine.scan(from, end, CHUNKS_PER_STEP).await?;
             for (key, _) in found {
+                if is_wanted() {
+                    return Ok(());
+                }
                 self.drop_chunk(key).await?;
             }
             next = more;

@@ -92,6 +92,10 @@ impl Target {
         if entry.epoch <= member.epoch() || member.is_gone() {
             return Ok(());
         }
+        if entry.slot_of(member.drive.id).is_some() {
+            // What is dropped from here on would be of the new stint.
+            member.end_drop().await;
+        }
         // First nothing older is admitted, then what was admitted finishes, then the entry is durable.
         let gate = member.close_gate();
         if member.is_busy() {
@@ -282,22 +286,28 @@ impl Target {
         }
     }
 
-    /// Drops what the drive holds of a group, unless the drive has come back to it meanwhile. The epoch of a group
+    /// Drops what the drive holds of a group, unless the drive comes back to it meanwhile. The epoch of a group
     /// that goes on without this drive stays known in this process, so nothing older is ever admitted again; one
     /// that was removed is known by the map, which does not list its number any more.
     async fn drop_group(&self, member: Rc<Member>, removed: bool) {
-        let _turn = member.turn.lock().await;
-        if removed {
-            member.leave();
-        } else if member.slot().is_some() {
-            return;
-        }
+        let dropping = {
+            let _turn = member.turn.lock().await;
+            if removed {
+                member.leave();
+            } else if member.slot().is_some() {
+                return;
+            }
+            let Some(dropping) = member.begin_drop() else { return };
+            dropping
+        };
         member.drain().await;
-        match member.drive.store.drop_group(member.group).await {
-            Ok(()) => tracing::info!(group = %member.group, drive = %member.drive.id, "group dropped"),
-            Err(error) => return member.drive.note(&error),
+        let (group, drive) = (member.group, &member.drive);
+        match drive.store.drop_group_unless(group, || dropping.is_called_off()).await {
+            Ok(true) => tracing::info!(%group, drive = %drive.id, "group dropped"),
+            Ok(false) => tracing::info!(%group, drive = %drive.id, "group kept: the drive is back in it"),
+            Err(error) => return drive.note(&error),
         }
-        if removed {
+        if member.is_gone() {
             self.forget_member(&member);
         }
     }

@@ -25,8 +25,13 @@ pub(crate) struct Member {
     gate_closed: Cell<bool>,
     /// The group is not in the map any more: ids are never reused, so it never comes back.
     gone: Cell<bool>,
-    /// The turn of whoever adopts an entry, or drops the group.
+    /// The turn of whoever adopts an entry, or begins to drop the group.
     pub(crate) turn: Mutex<()>,
+    /// What the drive holds of the group is being dropped.
+    is_dropping: Cell<bool>,
+    /// The drive is to be in the group again: that ends the dropping.
+    is_wanted: Cell<bool>,
+    drop_ended: Notify,
     /// Mutations that were admitted and have not finished, by the phase in which they began.
     running: RefCell<VecDeque<(u64, u32)>>,
     phase: Cell<u64>,
@@ -45,6 +50,9 @@ impl Member {
             gate_closed: Cell::new(false),
             gone: Cell::new(false),
             turn: Mutex::new(()),
+            is_dropping: Cell::new(false),
+            is_wanted: Cell::new(false),
+            drop_ended: Notify::default(),
             running: RefCell::default(),
             phase: Cell::new(0),
             drained: Notify::default(),
@@ -110,6 +118,28 @@ impl Member {
         self.changed.notify_all();
     }
 
+    /// Begins to drop what the drive holds of the group, until the guard is dropped; none if that is under way already. Asked
+    /// by whoever has the turn, and done without it: a large group takes minutes, and an adoption must not wait for so long.
+    pub(crate) fn begin_drop(self: &Rc<Self>) -> Option<Dropping> {
+        if self.is_dropping.replace(true) {
+            return None;
+        }
+        // Whoever had called an earlier one off may have been given up while it waited.
+        self.is_wanted.set(false);
+        Some(Dropping(self.clone()))
+    }
+
+    /// Ends the dropping, as soon as the chunk that is being dropped is through. Asked by whoever has the turn, so that no
+    /// other one begins.
+    pub(crate) async fn end_drop(&self) {
+        self.is_wanted.set(true);
+        while self.is_dropping.get() {
+            let ended = self.drop_ended.notified();
+            ended.await;
+        }
+        self.is_wanted.set(false);
+    }
+
     /// A mutation has been admitted; it is running until the guard is dropped.
     pub(crate) fn begin(self: &Rc<Self>) -> Running {
         let phase = self.phase.get();
@@ -137,6 +167,23 @@ impl Member {
             }
             drained.await;
         }
+    }
+}
+
+/// What a drive holds of a group that it has left is being dropped.
+pub(crate) struct Dropping(Rc<Member>);
+
+impl Dropping {
+    /// Whether the drive is to be in the group again.
+    pub(crate) fn is_called_off(&self) -> bool {
+        self.0.is_wanted.get()
+    }
+}
+
+impl Drop for Dropping {
+    fn drop(&mut self) {
+        self.0.is_dropping.set(false);
+        self.0.drop_ended.notify_all();
     }
 }
 

@@ -562,3 +562,49 @@ fn damage_at_the_source_does_not_stop_a_resync() {
         assert_eq!(a.read(2, 0).await.unwrap().byte, 0xe1);
     });
 }
+
+/// Dropping a large group takes as long as it takes to read its part of the map; the drive may be back before it is over.
+#[test]
+fn a_group_that_is_being_dropped_holds_no_map_up_and_is_kept_when_its_drive_is_back() {
+    Sim::new(40).block_on(async {
+        let fabric = Fabric::start(2).await;
+        let a = Client::new(1, 1);
+        // Every other block, so that little of the map fits a page.
+        for i in 0..120 * 64 {
+            a.write_all(&[1, 2], i * 2, a.v(1 + u64::from(i)), i as u8).await;
+        }
+        // So that nothing of the map is in memory.
+        fabric.stop_target(2).await;
+        fabric.start_target(2);
+        fabric.wait_serving().await;
+        let slot = fabric.entry().slots[1];
+        fabric.change(|map| {
+            let group = map.groups.get_mut(&GROUP).unwrap();
+            group.epoch = group.epoch.next();
+            group.slots.truncate(1);
+        });
+        fabric.disks[1].set_faults(|f| f.latency = (ms(150), ms(150)));
+        fabric.push(&[1, 2]).await;
+        sleep(ms(500)).await;
+        // Twice: a map that does not name the drive either, and one that does.
+        fabric.change(|map| {
+            let group = map.groups.get_mut(&GROUP).unwrap();
+            group.epoch = group.epoch.next();
+        });
+        fabric.push(&[1, 2]).await;
+        fabric.change(|map| {
+            let group = map.groups.get_mut(&GROUP).unwrap();
+            group.epoch = group.epoch.next();
+            group.slots.push(Slot { role: Role::Syncing, since: group.epoch, ..slot });
+        });
+        let stint = fabric.entry().epoch;
+        fabric.push(&[1, 2]).await;
+        assert!(fabric.is_serving(2), "its lease did not run out meanwhile");
+        fabric.disks[1].set_faults(|f| f.latency = (ms(0), ms(1)));
+        a.epoch.set(stint.0);
+        wait_verified(&fabric, 2, stint.0).await;
+        a.epoch.set(promote(&fabric, 2).await);
+        assert_eq!(a.digests(1).await, a.digests(2).await);
+        assert_eq!(a.digests(2).await.len(), 120);
+    });
+}
