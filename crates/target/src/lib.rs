@@ -30,6 +30,7 @@ mod tell;
 mod throttle;
 mod verify;
 mod vouch;
+mod watermark;
 
 pub use load::ProcessProbe;
 pub use target::{Target, TargetOptions};

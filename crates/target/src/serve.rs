@@ -3,16 +3,14 @@
 //!
 //! It never decides who is a member, and never looks at a byte of data but to check it against its checksum.
 
-use crate::admit::{Admitted, Claim, Need, Refusal, SYSTEM_SESSION};
+use crate::admit::{Admitted, Claim, Need, SYSTEM_SESSION};
 use crate::target::Target;
 use weft_rt::coverage::{self, Path, ServedRead, mark};
 use weft_rt::{Answer, Buf, Mutation, Peer, Request, mutated, now, slow_request};
 use weft_store::{Extent, ExtentData, Payload, Verdict, Write, WriteKind};
 use weft_types::limits::{FRAME_HEAD_MAX, RANGE_BLOCKS_MAX, REQUEST_BLOCKS_MAX};
 use weft_types::{BlockRange, ChunkIndex, ObjectId, Role, Version};
-use weft_wire::data::{
-    self, Content, DataRequest, Purpose, ReadAnswer, WatermarkNote, WriteAnswer, is_intact,
-};
+use weft_wire::data::{self, Content, DataRequest, Purpose, ReadAnswer, WriteAnswer, is_intact};
 use weft_wire::{Kind, Status};
 
 impl Target {
@@ -145,34 +143,6 @@ impl Target {
             Err(answer) => answer,
         }
     }
-
-    /// Watermarks that came alone. What is refused is dropped: it only leaves entries open a little longer. One that meets
-    /// a closed gate waits for it: its client may be idle from then on, and say it no more.
-    pub(crate) fn take_watermarks(&self, request: &Request) -> Answer {
-        let notes = match WatermarkNote::decode_all(&request.head) {
-            Ok(notes) => notes,
-            Err(error) => return Answer::error(Status::Invalid, error.to_string()),
-        };
-        for note in notes {
-            if note.session == SYSTEM_SESSION {
-                continue;
-            }
-            let claim = Claim::of_note(&note);
-            match self.check(&claim) {
-                Ok(admitted) => advance_to(&admitted, &note),
-                Err(Refusal::Answer(_)) => {}
-                Err(Refusal::GateClosed(_) | Refusal::NewGeneration(..)) => {
-                    let target = self.shared();
-                    self.background(async move {
-                        if let Ok(admitted) = target.admit(&claim).await {
-                            advance_to(&admitted, &note);
-                        }
-                    });
-                }
-            }
-        }
-        Answer::ok(vec![], vec![])
-    }
 }
 
 /// Parses a write fully: head, bounds, checksums against the body.
@@ -243,11 +213,6 @@ fn advance(admitted: &Admitted, head: &DataRequest) {
     if head.session != SYSTEM_SESSION && head.watermark != Version::ZERO {
         admitted.drive().store.advance(head.group, head.slot, head.watermark);
     }
-}
-
-/// Raises the watermark that an admitted note names.
-fn advance_to(admitted: &Admitted, note: &WatermarkNote) {
-    admitted.drive().store.advance(note.group, note.watermark.slot(), note.watermark);
 }
 
 /// Verdicts as an answer; very many runs travel in the body, behind an empty head.

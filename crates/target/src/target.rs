@@ -15,6 +15,7 @@ use crate::sweep::Sweeps;
 use crate::tell::Told;
 use crate::throttle::Throttle;
 use crate::vouch::Vouches;
+use crate::watermark::WaitingWatermarks;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
@@ -59,6 +60,7 @@ pub struct Target {
     pub(crate) throttle: Throttle,
     pub(crate) meters: Meters,
     pub(crate) told: Told,
+    pub(crate) waiting_watermarks: WaitingWatermarks,
     /// Blocks that resyncs have copied since the process started.
     pub(crate) copied_blocks: Cell<u64>,
     pub(crate) process_probe: Cell<Option<ProcessProbe>>,
@@ -111,6 +113,7 @@ impl Target {
             throttle: Throttle::default(),
             meters: Meters::default(),
             told: Told::default(),
+            waiting_watermarks: WaitingWatermarks::default(),
             copied_blocks: Cell::new(0),
             process_probe: Cell::new(None),
             steady_clock: SteadyClock::new(),
@@ -158,6 +161,12 @@ impl Target {
         let mut background = self.background.borrow_mut();
         background.retain(|task| !task.is_finished());
         background.push(spawn(work));
+    }
+
+    /// How many tasks of that work have not ended.
+    #[cfg(test)]
+    pub(crate) fn background_tasks(&self) -> usize {
+        self.background.borrow().iter().filter(|task| !task.is_finished()).count()
     }
 
     /// The target, for work that outlives a call.

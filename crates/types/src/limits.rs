@@ -78,6 +78,10 @@ pub const VERSION_AHEAD_MAX: u64 = 3_600_000_000 / 16;
 /// out.
 pub const EPOCHS_AHEAD_MAX: u64 = 1 << 20;
 
+/// Watermarks that came alone and wait for a gate to open, in one target: the newest of each session, group and drive.
+/// A task and some hundred bytes each. What is beyond is dropped, which leaves entries open a little longer.
+pub const WATERMARKS_WAITING_MAX: usize = 4096;
+
 /// Replicas of a mirror group.
 pub const COPIES_MAX: usize = 3;
 
