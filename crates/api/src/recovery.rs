@@ -106,7 +106,7 @@ pub struct LostCopy {
     pub destroyed: bool,
     /// Whether its target serves the drive.
     pub present: bool,
-    /// Bytes that it holds; none while it does not answer.
+    /// Bytes of data that it holds and that can be read; none while it does not answer.
     pub bytes: Option<u64>,
     /// When the newest write was made that it holds, by the clock of whoever wrote; none if it holds nothing.
     pub newest: Option<Timestamp>,

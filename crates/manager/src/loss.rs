@@ -1,8 +1,8 @@
 //! `volume-repair`: groups whose last up-to-date copies are gone, and what a person can have done about it.
 //!
 //! It owns the checks before a loss is accepted: nothing that can still serve is declared destroyed, every volume that
-//! is touched was named, and what is left was looked at. It never accepts a loss by itself, and never chooses an
-//! older copy while a newer one is known to exist.
+//! is touched was named, and what is left was looked at. It never accepts a loss by itself, and never lets a
+//! group go on with less before all copies of it that are left were counted.
 
 use crate::inventory::Counted;
 use crate::manager::{Manager, State};
@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ApiAnswer, ApiError, ErrorCode, LossInfo, LostCopy, LostGroup, LostRange, Timestamp};
 use weft_layout::{blocks_in, group_of, pieces, ranges_in};
-use weft_membership::{AcceptLoss, Change, Reason, Survivor, apply, lost_groups};
+use weft_membership::{AcceptLoss, Change, HeldCopy, Reason, Survivor, apply, best_copy, lost_groups};
 use weft_rt::now;
 use weft_types::limits::{CHUNK_BLOCKS, LOSS_RANGES_MAX};
 use weft_types::{
@@ -149,7 +149,7 @@ impl Manager {
         Ok(())
     }
 
-    /// What each group goes on with: the copy with the newest write, or a drive that holds nothing of it.
+    /// What each group goes on with: the best copy that is left, or a drive that holds nothing of it.
     fn survivors(
         &self,
         map: &FabricMap,
@@ -181,8 +181,8 @@ impl Manager {
                 );
                 return Err(ApiError::new(ErrorCode::Refused, text).with_hint(hint));
             }
-            let newest = |d: &DriveId| holdings.get(&(*d, group.id)).map(|h| (h.newest, h.blocks));
-            if let Some(unread) = left.iter().find(|d| newest(d).is_none()) {
+            let unread = left.iter().find(|d| !holdings.contains_key(&(**d, group.id)));
+            if let Some(unread) = unread {
                 let text = format!(
                     "{} does not say what it holds of group {}",
                     describe_drive(map, *unread),
@@ -192,8 +192,10 @@ impl Manager {
                     ApiError::new(ErrorCode::Unavailable, text).with_hint("ask again in a few seconds")
                 );
             }
-            let survivor = match left.iter().max_by_key(|d| newest(d)) {
-                Some(drive) => Survivor::Older(*drive),
+            let held = left.iter().filter_map(|d| Some(held_copy(*d, holdings.get(&(*d, group.id))?)));
+            let held: Vec<HeldCopy> = held.collect();
+            let survivor = match best_copy(&held) {
+                Some(drive) => Survivor::Older(drive),
                 None => {
                     let free = drives_without(counted, group.id);
                     let fits = |d: &&DriveId| {
@@ -235,7 +237,7 @@ impl Manager {
                 role: slot.role,
                 destroyed: destroyed.contains(&slot.drive),
                 present: state.is_served(slot.drive),
-                bytes: held.map(|h| h.blocks * BLOCK_SIZE as u64),
+                bytes: held.map(|h| h.readable.unwrap_or(h.blocks) * BLOCK_SIZE as u64),
                 newest: held.filter(|h| h.chunks > 0).map(|h| Timestamp::from_millis(clock_ms(h))),
             }
         });
@@ -449,6 +451,13 @@ fn holdings_of(counted: &BTreeMap<NodeId, Result<Counted, String>>) -> Holdings 
         }
     }
     holdings
+}
+
+/// What a drive holds, for the choice of the best copy. A target of an older release does not say what of
+/// it can be read.
+fn held_copy(drive: DriveId, held: &Holding) -> HeldCopy {
+    let blocks = held.readable.unwrap_or(held.blocks).saturating_add(held.zeroes.unwrap_or(0));
+    HeldCopy { drive, blocks, newest: held.newest }
 }
 
 fn uses(volume: &Volume, group: GroupId) -> bool {

@@ -8,9 +8,9 @@ use weft_api::{ApiAnswer, ApiRequest, CheckInfo, CheckSeverity, ErrorCode, Setti
 use weft_manager::MapStore;
 use weft_rt::sim::Sim;
 use weft_rt::{now, sleep, spawn};
-use weft_types::{AttachMode, DriveId, DriveState, NodeId, Role, SessionId};
+use weft_types::{AttachMode, DriveId, DriveState, NodeId, Role, SessionId, SessionSlot, Version};
 use weft_wire::Status;
-use weft_wire::control::{self, ManagerRequest};
+use weft_wire::control::{self, Holding, ManagerRequest};
 use weft_wire::handshake::PeerRole;
 
 async fn check() -> CheckInfo {
@@ -227,6 +227,41 @@ fn a_loss_is_counted_in_groups_and_its_hint_names_all_volumes_that_lose_data() {
             )
         };
         assert_eq!(info.volumes, ["v", "w"]);
+    });
+}
+
+/// Versions go ahead of the data when a copy is made: the copy with the newest may hold next to nothing.
+#[test]
+fn a_group_goes_on_with_the_copy_that_has_the_data_not_with_the_one_that_has_the_versions() {
+    Sim::new(5).block_on(async {
+        let (service, targets, _) = fabric(3).await;
+        operate(volume_of("v", 3)).await.unwrap();
+        all_up(&service, &targets).await;
+        targets[1].kill();
+        targets[2].kill();
+        let is_out = |drive| roles(&service.map(), drive).iter().all(|r| *r == Role::Out);
+        eventually("two drives are behind", ms(6_000), || is_out(2) && is_out(3)).await;
+        for (target, readable, newest) in [(&targets[1], 3_000, 7), (&targets[2], 40, 9)] {
+            let drive = target.drives.borrow()[0];
+            let held = Holding {
+                chunks: 100,
+                blocks: 3_000,
+                readable: Some(readable),
+                zeroes: Some(0),
+                newest: Version::new(newest, SessionSlot(1)),
+                verified_below: None,
+            };
+            target.holdings.borrow_mut().insert(drive, held);
+            target.start();
+        }
+        let is_back = |drive| roles(&service.map(), drive).iter().all(|r| *r == Role::Syncing);
+        eventually("they come back", ms(6_000), || is_back(2) && is_back(3)).await;
+        targets[0].kill();
+        sleep(ms(6_000)).await;
+        let Ok(ApiAnswer::Loss(info)) = operate(repair(&["v"], &[DriveId(1)], true)).await else { panic!() };
+        assert!(!info.groups.is_empty() && info.groups.iter().all(|g| g.survivor == DriveId(2)), "{info:?}");
+        let hollow = info.groups[0].copies.iter().find(|c| c.drive == DriveId(3)).unwrap();
+        assert_eq!(hollow.bytes, Some(40 * 4096), "what can be read");
     });
 }
 

@@ -46,7 +46,7 @@ pub use demote::{Demote, Depart};
 pub use diff::diff;
 pub use drive::{AddDrive, DrainDrive, FailDrive, RemoveDrive, RestoreDrive};
 pub use evict::{Acknowledged, Evict};
-pub use loss::{AcceptLoss, Survivor, lost_groups};
+pub use loss::{AcceptLoss, HeldCopy, Survivor, best_copy, lost_groups};
 pub use name::{NameFault, validate_name};
 pub use node::{JoinNode, MoveNode, RemoveNode};
 pub use observe::{DriveObservation, NodeObservation, Observations};

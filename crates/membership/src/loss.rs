@@ -4,7 +4,8 @@
 //! It owns the one way in which a group goes on without any of its in-sync members, and what belongs to it: the drives
 //! never come back, every session that may have seen what is lost is over, and no group is lost by it that was not
 //! named. It never decides that data is lost: a person does, and the manager has made sure that no lost member can
-//! still serve.
+//! still serve. Which of the copies that are left a group goes on with is decided here as well
+//! ([`best_copy`]).
 
 use crate::group::{self, Step};
 use crate::rebuild::{active_drive, check_place};
@@ -14,7 +15,7 @@ use crate::{Reason, Refusal};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::FailureDomain;
-use weft_types::{DriveId, DriveState, FabricMap, Generation, Group, GroupId, Role, VolumeId};
+use weft_types::{DriveId, DriveState, FabricMap, Generation, Group, GroupId, Role, Version, VolumeId};
 
 /// Drives are declared destroyed, and groups whose last up-to-date copies were on them go on without.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +39,30 @@ pub enum Survivor {
     Older(DriveId),
     /// No member is left: this drive, which holds nothing of the group, begins it anew as zeroes.
     Empty(DriveId),
+}
+
+/// What a member that is behind holds of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldCopy {
+    /// The member.
+    pub drive: DriveId,
+    /// Blocks of which it knows what is in them: data that can be read, or that they were discarded.
+    pub blocks: u64,
+    /// Its newest version.
+    pub newest: Version,
+}
+
+/// One part in so many of the fullest copy may be missing from a newer one: a few damaged blocks, or writes
+/// of which it has not heard. A copy that was being made lacks more, unless it was nearly done.
+const MISSING_PART: u128 = 64;
+
+/// The copy that a group goes on with whose up-to-date copies are all gone: of those that hold nearly as
+/// much as the fullest, the newest. Versions go ahead of the data when a copy is made (R12), so the newest
+/// may hold next to nothing.
+pub fn best_copy(copies: &[HeldCopy]) -> Option<DriveId> {
+    let most = copies.iter().map(|c| u128::from(c.blocks)).max()?;
+    let is_nearly_full = |c: &&HeldCopy| (most - u128::from(c.blocks)) * MISSING_PART <= most;
+    copies.iter().filter(is_nearly_full).max_by_key(|c| (c.newest, c.blocks, c.drive)).map(|c| c.drive)
 }
 
 /// The groups without an in-sync member once these drives are gone as well.
@@ -212,4 +237,50 @@ pub(crate) fn step_faults(old_map: &FabricMap, new_map: &FabricMap, old: &Group,
     };
     must({ of_group }.all(raised), "a volume's generation was not raised");
     faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use weft_types::SessionSlot;
+
+    fn copy(drive: u128, blocks: u64, newest: u64) -> HeldCopy {
+        HeldCopy { drive: DriveId(drive), blocks, newest: Version::new(newest, SessionSlot(1)) }
+    }
+
+    #[test]
+    fn a_copy_with_the_data_is_better_than_one_with_the_newest_versions() {
+        assert_eq!(best_copy(&[]), None);
+        let (complete, hollow, empty) = (copy(1, 6400, 5), copy(2, 500, 9), copy(3, 0, 0));
+        assert_eq!(best_copy(&[hollow, complete, empty]), Some(DriveId(1)));
+        assert_eq!(best_copy(&[empty, hollow]), Some(DriveId(2)));
+        let (few_damaged, more_damaged) = (copy(4, 6300, 7), copy(5, 6299, 8));
+        assert_eq!(
+            best_copy(&[complete, few_damaged, more_damaged]),
+            Some(DriveId(4)),
+            "1 in 64 may be missing"
+        );
+        assert_eq!(
+            best_copy(&[copy(6, 10, 5), copy(7, 10, 6)]),
+            Some(DriveId(7)),
+            "the newer of two that are as full"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_copy_with_much_more_data_and_no_newer_one_with_as_much_is_passed_over(
+            held in proptest::collection::vec((0u64..2_000, 0u64..8), 1..6)
+        ) {
+            let copies: Vec<HeldCopy> =
+                (1..).zip(&held).map(|(drive, (blocks, newest))| copy(drive, *blocks, *newest)).collect();
+            let best = best_copy(&copies).expect("there is a copy");
+            let best = copies.iter().find(|c| c.drive == best).expect("it is one of them");
+            for other in &copies {
+                prop_assert!(other.blocks * 63 <= best.blocks * 64 + 63, "{other:?} has more than {best:?}");
+                prop_assert!(other.blocks < best.blocks || other.newest <= best.newest, "{other:?}, not {best:?}");
+            }
+        }
+    }
 }

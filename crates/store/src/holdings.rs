@@ -17,8 +17,13 @@ const LEAVES_PER_STEP: usize = 512;
 pub struct Holding {
     /// Chunks in which something was written or discarded.
     pub chunks: u64,
-    /// Blocks that hold data.
+    /// Blocks that hold data, or should: what a copy left out (R12) and what was found damaged are among
+    /// them.
     pub blocks: u64,
+    /// Those of them that hold it, as far as was noticed.
+    pub readable: u64,
+    /// Blocks that were discarded or zeroed.
+    pub zeroes: u64,
     /// The newest version of all.
     pub newest: Version,
 }
@@ -65,7 +70,15 @@ impl Store {
                 holding.chunks += 1;
                 for run in leaf.runs() {
                     holding.newest = holding.newest.max(run.version);
-                    holding.blocks += if run.kind == Kind::Zero { 0 } else { u64::from(run.count) };
+                    let blocks = u64::from(run.count);
+                    match run.kind {
+                        Kind::Zero => holding.zeroes += blocks,
+                        Kind::Damaged => holding.blocks += blocks,
+                        Kind::Data => {
+                            holding.blocks += blocks;
+                            holding.readable += blocks;
+                        }
+                    }
                 }
             }
             from = more;

@@ -76,6 +76,8 @@ async fn fill(
             held.holding = Some(Holding {
                 chunks: found.chunks,
                 blocks: found.blocks,
+                readable: Some(found.readable),
+                zeroes: Some(found.zeroes),
                 newest: found.newest,
                 verified_below: verified,
             });

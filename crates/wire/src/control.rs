@@ -308,9 +308,15 @@ pub struct HeldGroup {
 pub struct Holding {
     /// Chunks in which something was written or discarded.
     pub chunks: u64,
-    /// Blocks that hold data.
+    /// Blocks that hold data, or should: what a copy left out and what was found damaged are among them.
     pub blocks: u64,
     /// The newest version.
+    /// Those of them that hold it, as far as was noticed; none from a target of an older release.
+    #[serde(default)]
+    pub readable: Option<u64>,
+    /// Blocks that were discarded or zeroed; none from a target of an older release.
+    #[serde(default)]
+    pub zeroes: Option<u64>,
     pub newest: Version,
     /// What is below was compared with an up-to-date copy in the present stint; none: everything, or never.
     pub verified_below: Option<(ObjectId, ChunkIndex)>,

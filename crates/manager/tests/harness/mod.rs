@@ -164,6 +164,8 @@ pub struct FakeTarget {
     pub room: Cell<Option<(u64, u64)>>,
     /// Blocks found damaged and healed on each of its drives.
     pub damage: Cell<(u64, u64)>,
+    /// What its drives hold of each group; nothing of those not named.
+    pub holdings: RefCell<BTreeMap<DriveId, Holding>>,
     /// What it says of how far its drives have come.
     pub commits: RefCell<BTreeMap<DriveId, u64>>,
     process: Cell<Option<ProcessId>>,
@@ -213,6 +215,7 @@ impl FakeTarget {
             resyncs: RefCell::default(),
             room: Cell::new(None),
             damage: Cell::new((0, 0)),
+            holdings: RefCell::default(),
             commits: RefCell::default(),
             process: Cell::new(None),
         })
@@ -275,24 +278,28 @@ impl FakeTarget {
         self.commits.borrow().iter().map(|(drive, commit)| (*drive, *commit)).collect()
     }
 
-    /// What its drives know, by the map that it has adopted; they hold no data.
+    /// What its drives know, by the map that it has adopted, and hold.
     fn inventory(&self, detail: &[GroupId]) -> Inventory {
         let map = self.map.borrow();
         let groups = |drive: DriveId| {
             let groups = map.iter().flat_map(|m| m.groups.values());
             let of_drive = groups.filter_map(move |g| Some((g, *g.slot_of(drive)?)));
             let held = of_drive.map(|(g, slot)| HeldGroup {
+            let nothing = Holding {
+                chunks: 0,
+                blocks: 0,
+                readable: Some(0),
+                zeroes: Some(0),
+                newest: weft_types::Version::ZERO,
+                verified_below: None,
+            };
+            let held = self.holdings.borrow().get(&drive).copied().unwrap_or(nothing);
                 group: g.id,
                 epoch: g.epoch,
                 role: Some(slot.role),
                 since: Some(slot.since),
                 volumes: vec![],
-                holding: detail.contains(&g.id).then_some(Holding {
-                    chunks: 0,
-                    blocks: 0,
-                    newest: weft_types::Version::ZERO,
-                    verified_below: None,
-                }),
+                holding: detail.contains(&g.id).then_some(held),
             });
             held.collect()
         };

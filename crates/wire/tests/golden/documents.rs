@@ -230,6 +230,8 @@ fn inventory() -> Inventory {
         chunks: 1,
         blocks: 2,
         newest: version(8),
+        readable: Some(1),
+        zeroes: Some(3),
         verified_below: Some((objects()[0], ChunkIndex(2))),
     };
     let held = HeldGroup {
