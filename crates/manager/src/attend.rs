@@ -223,9 +223,8 @@ impl Manager {
 impl State {
     /// What to do for a node next: first a connection, then promises, then the map.
     fn duty(&self, node: NodeId) -> Duty {
-        let Some(member) = self.members.get(&node).filter(|m| m.incarnation.is_some()) else {
-            return Duty::Wait;
-        };
+        let is_there = |m: &&Member| m.incarnation.is_some() && !m.has_stopped();
+        let Some(member) = self.members.get(&node).filter(is_there) else { return Duty::Wait };
         if member.open_link().is_none() {
             return Duty::Connect;
         }

@@ -130,10 +130,9 @@ impl Manager {
         let unknown = || {
             Denied::new(Status::NotFound, format!("this target of node {node} has not joined: join first"))
         };
-        let member = state.members.get_mut(&node).ok_or_else(unknown)?;
-        if member.incarnation != Some(incarnation) {
-            return Err(unknown());
-        }
+        let is_joined = |m: &&mut Member| m.incarnation == Some(incarnation);
+        let member = state.members.get_mut(&node).filter(is_joined).ok_or_else(unknown)?;
+        check_goes_on(node, member)?;
         if state.can_take_back(node) {
             return Err(Denied::new(
                 Status::NotFound,
@@ -196,8 +195,13 @@ impl Manager {
         Ok(ManagerAnswer::Granted { map: version, suspects, clock_us: self.steady_clock_us() })
     }
 
-    /// Takes note of how far the drives of a target have come that was stopped in order; durable when it returns. Also
-    /// from one that this manager has not heard of since it started: a drive has at least what is said here.
+    /// Takes note of how far the drives of a target have come that is stopped in order; durable when it
+    /// returns. Also from one that this manager has not heard of since it started: a drive has at least
+    /// what is said here.
+    ///
+    /// The process serves nothing any more: it refuses what comes, and what it had admitted has finished.
+    /// So its drives leave their groups as soon as an in-sync member of each, elsewhere, has promised not
+    /// to vouch for it (R11); there is no lease to wait for.
     ///
     /// # Errors
     /// If another process of the node's target has joined since: that one knows better. If the store refuses, or another
@@ -224,6 +228,12 @@ impl Manager {
             if let Some(member) = state.members.get_mut(&node) {
                 member.stopped = Some(incarnation);
             }
+        }
+        let has_stopped = self.state.borrow().members.get(&node).is_some_and(Member::has_stopped);
+        if has_stopped {
+            self.suspect(node, "it was stopped in order".to_owned());
+            // It may have been suspected before, and waited for.
+            self.changed.notify_all();
         }
         self.keep_commits(Duration::ZERO).map_err(|error| {
             Denied::new(Status::Failed, format!("the manager could not keep it: {}", with_causes(&error)))
@@ -292,5 +302,17 @@ impl Manager {
                     .suspect(node, format!("a client could not reach it, and it does not answer: {error}"));
             }
         });
+    }
+}
+
+/// Refuses a renewal of a process that has said its last word: it was on its way for longer than that, and must
+/// not end the suspicion.
+fn check_goes_on(node: NodeId, member: &Member) -> Result<(), Denied> {
+    match member.has_stopped() {
+        true => {
+            let text = format!("this process of node {node} has stopped, as it said");
+            Err(Denied::new(Status::NotReady, text))
+        }
+        false => Ok(()),
     }
 }

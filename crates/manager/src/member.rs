@@ -108,7 +108,12 @@ impl Member {
 
     /// Whether it holds a lease and nothing speaks against it.
     pub(crate) fn is_up(&self) -> bool {
-        self.granted && self.suspicion.is_none()
+        self.granted && self.suspicion.is_none() && !self.has_stopped()
+    }
+
+    /// Whether the process that has joined has said that it serves nothing any more.
+    pub(crate) fn has_stopped(&self) -> bool {
+        self.stopped.is_some() && self.stopped == self.incarnation
     }
 
     /// Since when it is taken for gone, if it is.

@@ -7,7 +7,7 @@
 use crate::error::Denied;
 use crate::manager::{Manager, State};
 use crate::member::Member;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use weft_layout::FailureDomain;
 use weft_membership::{Acknowledged, DriveObservation, NodeObservation, Observations, next_change};
@@ -23,6 +23,10 @@ const WORD_LEASES_MAX: u32 = 2;
 impl Manager {
     /// Notes that a replica has verified everything in a stint (R15).
     ///
+/// Likewise where a node was stopped in order: this part of a lease, since clients of all its groups wait,
+/// and a word that comes later still counts.
+const STOP_WORD_PART: u32 = 8;
+
     /// # Errors
     /// If the word is not about the replica's present stint.
     pub(crate) fn note_verified(&self, group: GroupId, drive: DriveId, stint: Epoch) -> Result<(), Denied> {
@@ -168,7 +172,7 @@ impl State {
             due = now();
         }
         let suspected = member.suspicion.as_ref().map_or(now(), |s| s.since);
-        let still_awaited = now() - suspected < self.map.durations.lease() * WORD_LEASES_MAX;
+        let still_awaited = now() - suspected < patience;
         let is_word_needed = |_: &&Group| !mutated(Mutation::EvictsWithoutWord);
         for group in self.groups_written_on(node).filter(is_word_needed) {
             let mut witnesses = self.witnesses(group, node).peekable();
@@ -190,6 +194,27 @@ impl State {
             true => self.map.durations.lease(),
             false => self.map.durations.lease_wait(),
         }
+        self.after_words(node, member, due, wait, self.map.durations.lease() * WORD_LEASES_MAX)
+    }
+
+    /// Likewise, for the drives with which a process has joined that has said its last word: it serves
+    /// nothing any more, by a lease or by what others vouched for, so neither is waited out. The words are
+    /// needed all the same, of members that are there and know of the eviction.
+    fn fence_of_stopped(&self, node: NodeId, member: &Member) -> Option<Instant> {
+        let patience = self.map.durations.lease() / STOP_WORD_PART;
+        self.after_words(node, member, Instant::default(), Duration::ZERO, patience)
+    }
+
+    /// When the node is fenced that is fenced at `due`, once each group that can spare it has a word that
+    /// has lasted for `wait`; none while one is awaited, which is no longer than `patience`.
+    fn after_words(
+        &self,
+        node: NodeId,
+        member: &Member,
+        mut due: Instant,
+        wait: Duration,
+        patience: Duration,
+    ) -> Option<Instant> {
     }
 
     /// The groups with a drive of this node in their write set.
@@ -229,8 +254,9 @@ impl State {
     }
 
     /// Drives of targets that have joined. One that its target reported as failed is fenced by that report, since
-    /// the target stops to serve it first; one that its restarted target did not find is fenced once the lease of
-    /// the target's former self is over.
+    /// the target stops to serve it first, and so are all with which a target has joined that has stopped;
+    /// one that its restarted target did not find is fenced once the lease of the target's former self is
+    /// over.
     fn observe_drives(&self, seen: &mut Observations) {
         let wait = self.map.durations.lease_wait();
         for drive in self.map.drives.values() {
@@ -240,7 +266,8 @@ impl State {
             let present = member.drives.contains(&drive.id);
             let failed = member.failed.get(&drive.id).cloned();
             let seen_at = if present { member.heard_at } else { member.joined_at };
-            let fenced = failed.is_some() || (!present && now() >= member.joined_at + wait);
+            let stopped = present && stopped.contains(&drive.node);
+            let fenced = failed.is_some() || stopped || (!present && now() >= member.joined_at + wait);
             let observed = DriveObservation { present, failed, fenced, seen_ms: to_ms(seen_at) };
             seen.drives.insert(drive.id, observed);
         }
@@ -248,14 +275,21 @@ impl State {
 
     /// Whose word there is for the eviction of which drive.
     ///
-    /// For a drive of a suspected node: of an in-sync member whose promise has outlasted all that it vouched for.
-    /// For a drive that a process of before may still serve: the same, whoever of the in-sync members gave the promise
-    /// and has its drive. One that has not may have a process of before as well, which is not bound by it.
-    /// For any other drive whose target is up: of one that has adopted the newest map, which says that the drive
-    /// failed; the drive's own target has stopped to serve it.
+    /// For a drive of a suspected node: of an in-sync member whose promise has outlasted all that it
+    /// vouched for. Where the node's process has said its last word, and has the drive, its promise is
+    /// enough: nobody is vouched for any more. For a drive that a process of before may still serve: the
+    /// same, whoever of the in-sync members gave the promise and has its drive. One that has not may have a
+    /// process of before as well, which is not bound by it. For any other drive whose target is up: of one
+    /// that has adopted the newest map, which says that the drive failed; the drive's own target has
+    /// stopped to serve it.
     fn observe_words(&self, seen: &mut Observations) {
         let wait = self.lease_wait();
         let mut words: BTreeMap<(GroupId, DriveId), Acknowledged> = BTreeMap::new();
+        let is_over = |id: NodeId, m: &Member| {
+            m.has_stopped() && self.fence_of_stopped(id, m).is_some_and(|due| due <= now())
+        };
+        let stopped = self.members.iter().filter(|(id, m)| is_over(**id, m));
+        let stopped: BTreeSet<NodeId> = stopped.map(|(id, _)| *id).collect();
         for group in self.map.groups.values() {
             for victim in group.write_set() {
                 let Some(node) = self.node_of(victim) else { continue };
@@ -289,6 +323,9 @@ impl State {
             let slot = self.map.groups.get(group)?.slot_of(relocation.from)?;
             let knows = slot.role == Role::Syncing && self.has_newest_map(slot.drive);
             knows.then_some(((*group, slot.drive), slot.since))
+                    let has_stopped = member.has_stopped() && member.drives.contains(&victim);
+                    let wait = if has_stopped { Duration::ZERO } else { wait };
+                    let is_due = |m: &Member| m.promise_due(node, wait).is_some_and(|due| due <= now());
         })
     }
 

@@ -83,6 +83,7 @@ mutations! {
     PromiseNotWaitedOut, "R11", "promise-not-waited-out", "An eviction does not wait until what a member vouched for has run out.";
     PromiseIgnored, "R11", "promise-ignored", "A target vouches for a member in spite of its promise.";
     PromiseOutlivesRestart, "R11", "promise-outlives-restart", "The manager counts a promise of a process that was restarted since.";
+    LastWordFirst, "R11", "last-word-first", "A target says its last word while it still serves.";
     StintKeepsVerified, "R12", "stint-keeps-verified", "A replica that comes back counts what it held as verified.";
     StintKeepsMarks, "R12", "stint-keeps-marks", "A replica that comes back keeps its open sets and watermarks.";
     MergesByVersion, "R12", "merges-by-version", "A copy leaves newer versions of before the stint in place.";
@@ -132,7 +133,7 @@ mutations! {
     ReaderNotWaitedFor, "store", "reader-not-waited-for", "A place is reused while a read of it is under way.";
     BatchCrcNotChecked, "store", "batch-crc-not-checked", "Recovery does not check a batch's checksum.";
     LaterBatchNotSought, "store", "later-batch-not-sought", "Recovery takes a damaged batch for the log's end, whatever lies behind it.";
-    FoundNotFlushed, "store", "found-not-flushed", "Recovery does not flush what it has found, which a killed process may have left in a cache.";
+    FoundNotFlushed, "store", "found-not-flushed", "Recovery does not flush what it has found.";
     DoubtNotSettled, "store", "doubt-not-settled", "Recovery takes no checkpoint of what it has replayed.";
     CursorBeforeChunks, "store", "cursor-before-chunks", "A resync's cursor passes chunks before they are durable.";
     PagesNotCached, "store", "pages-not-cached", "A drive's map is read from the drive each time: no rule is broken.";

@@ -1,7 +1,13 @@
-//! The last word of a target that was stopped in order: how far its drives have come in the end.
+//! The last words of a target that is stopped in order: that it serves nothing any more, and how far its
+//! drives have come in the end.
+//!
+//! The manager is told twice. First once the target refuses everything and what it had admitted has
+//! finished: then its drives can leave their groups at once (R11), and clients go on with the others while
+//! the stores are being closed. Again once they are closed: this word lets the manager tell a drive from an
+//! older copy of itself.
 //!
 //! It owns how long the manager is tried. It never holds a stop up for longer than that, and nothing that was
-//! acknowledged depends on it: the word only lets the manager tell a drive from an older copy of itself.
+//! acknowledged depends on it: a manager that has heard nothing waits the lease out.
 
 use crate::lease::Silent;
 use crate::target::Target;
@@ -9,6 +15,10 @@ use std::time::Duration;
 use weft_rt::{Link, now, sleep, timeout};
 use weft_types::with_causes;
 use weft_wire::control::{ManagerAnswer, ManagerRequest};
+
+/// How long the manager is tried with the first word, over the connection that is there: many times what it
+/// needs. It is said again with the second one.
+const FIRST_WORD_MAX: Duration = Duration::from_millis(200);
 
 /// How long the manager is tried in all: as long as a process that is started anew at the same time needs, and short
 /// beside the 10 seconds after which `weft down` kills a node.
@@ -18,6 +28,17 @@ const LAST_WORD_MAX: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(100);
 
 impl Target {
+    /// Tells the manager that this target serves nothing any more, once that is so.
+    pub(crate) async fn say_first_word(&self) {
+        let (Some(node), Some(link)) = (self.node(), self.peers.manager()) else { return };
+        let request =
+            ManagerRequest::Stopped { node, incarnation: self.incarnation, commits: self.commits() };
+        let heard = timeout(FIRST_WORD_MAX, self.ask(&link, &request)).await;
+        if !matches!(heard, Ok(Ok((ManagerAnswer::Done, _)))) {
+            tracing::debug!("the manager has not heard at once that this target serves nothing any more");
+        }
+    }
+
     /// Tells the manager how far the drives have come, after [`Target::stop`] and once their stores are closed:
     /// renewals have not told it what was made durable since the last one. Without this word a copy of a drive that
     /// lacks no more than that could be put in its place unnoticed. Returns within two seconds; what was not heard is

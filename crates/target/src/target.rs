@@ -20,7 +20,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use weft_rt::sync::{Mutex, Notify};
-use weft_rt::{Addr, Answer, Handler, JoinHandle, Listener, Peer, Request, Server, random_u64, spawn};
+use weft_rt::{
+    Addr, Answer, Handler, JoinHandle, Listener, Mutation, Peer, Request, Server, mutated, random_u64, sleep,
+    spawn,
+};
 use weft_store::Store;
 use weft_types::{DriveId, FabricId, FabricMap, GroupId, MapVersion, NodeId};
 use weft_wire::handshake::Hello;
@@ -137,18 +140,27 @@ impl Target {
     }
 
     /// Stops serving: every request is refused from now on, and what was admitted has finished on return. The
-    /// stores can be closed then.
+    /// stores can be closed then. The manager was told, if it answered at once: it has the target's drives
+    /// leave their groups where others are up to date, so that clients wait for neither the lease nor the
+    /// closing of the stores.
     pub async fn stop(&self) {
+        if mutated(Mutation::LastWordFirst) {
+            self.say_first_word().await;
+            sleep(self.durations().lease()).await;
+        }
         self.stopped.set(true);
         for task in self.background.borrow_mut().drain(..) {
             task.abort();
         }
         self.resyncs.borrow_mut().clear();
-        let _no_map = self.adopting.lock().await;
-        for member in self.members() {
-            let _no_entry = member.turn.lock().await;
-            member.drain().await;
+        {
+            let _no_map = self.adopting.lock().await;
+            for member in self.members() {
+                let _no_entry = member.turn.lock().await;
+                member.drain().await;
+            }
         }
+        self.say_first_word().await;
     }
 
     /// Whether [`Target::stop`] was called.

@@ -35,9 +35,10 @@ pub enum ManagerRequest {
         #[serde(default)]
         commits: Vec<(DriveId, u64)>,
     },
-    /// A target was stopped in order, its drives are closed, and this is how far they have come in the end. Answered
-    /// once that is durable: a drive that is seen next with less is an older copy of itself. It says nothing about who
-    /// serves: the lease runs out as it would have.
+    /// A target is stopped in order: it refuses every request, and those that it had admitted have
+    /// finished. This is how far its drives have come. Answered once that is durable: a drive that is seen
+    /// next with less is an older copy of itself. Said once it serves nothing any more, and again once its
+    /// drives are closed; a target of an older release says it only then.
     Stopped {
         /// The node.
         node: NodeId,
@@ -310,13 +311,13 @@ pub struct Holding {
     pub chunks: u64,
     /// Blocks that hold data, or should: what a copy left out and what was found damaged are among them.
     pub blocks: u64,
-    /// The newest version.
     /// Those of them that hold it, as far as was noticed; none from a target of an older release.
     #[serde(default)]
     pub readable: Option<u64>,
     /// Blocks that were discarded or zeroed; none from a target of an older release.
     #[serde(default)]
     pub zeroes: Option<u64>,
+    /// The newest version.
     pub newest: Version,
     /// What is below was compared with an up-to-date copy in the present stint; none: everything, or never.
     pub verified_below: Option<(ObjectId, ChunkIndex)>,

@@ -4,6 +4,7 @@
 //! by: the history of each block, a fabric that becomes whole, replicas that are equal, and drives without damage.
 
 use super::stage::Stage;
+use crate::bed::STOP_PATIENCE;
 use crate::clients::client_host;
 use crate::workload::{fill_block, read_value};
 use std::rc::Rc;
@@ -41,6 +42,8 @@ pub struct Crowd {
     pub reset: u64,
     /// A node starts again at once.
     pub restart: u64,
+    /// A node is stopped in order, and starts again.
+    pub stop: u64,
     /// A node stays away until it is evicted.
     pub evict: u64,
     /// What a client sends to a node arrives a little later, or what a node answers.
@@ -84,6 +87,7 @@ pub const CALM: Crowd = Crowd {
     reset: 0,
     late: 0,
     restart: 0,
+    stop: 0,
     evict: 0,
     cut: 0,
     isolate: 0,
@@ -104,6 +108,7 @@ impl Crowd {
             (self.reset, Fault::Reset),
             (self.late, Fault::Late),
             (self.restart, Fault::Restart),
+            (self.stop, Fault::Stop),
             (self.evict, Fault::Evict),
             (self.cut, Fault::Cut),
             (self.isolate, Fault::Isolate),
@@ -205,6 +210,7 @@ enum Fault {
     Reset,
     Late,
     Restart,
+    Stop,
     Evict,
     Cut,
     Isolate,
@@ -236,6 +242,11 @@ fn strike(fault: Fault, stage: &Rc<Stage>, node: usize, client: usize) {
             });
         }
         Fault::Restart => drop(spawn(async move { stage.restart(node, some_ms(0, 12)).await })),
+        Fault::Stop => drop(spawn(async move {
+            stage.bed.stop_node(node, STOP_PATIENCE).await;
+            sleep(some_ms(10, 300)).await;
+            stage.bed.start_node(node);
+        })),
         Fault::Evict => drop(spawn(async move {
             stage.restart(node, some_ms(230, 400)).await;
             // It comes back slowly, so that much happens meanwhile.

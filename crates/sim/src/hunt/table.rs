@@ -89,6 +89,17 @@ const UNAWARE: Scenario = Scenario::Crowd(Crowd {
     ..CALM
 });
 
+/// Nodes that are stopped in order, and clients who do not hear of the maps that come of it.
+const STOPS: Scenario = Scenario::Crowd(Crowd {
+    copies: 2,
+    faults: 14,
+    pause_ms: 250,
+    stop: 3,
+    unaware: 4,
+    think_us: 2_000,
+    ..CALM
+});
+
 /// All power is cut, again and again, under slow drives.
 const BLACKOUTS: Scenario = Scenario::Crowd(Crowd {
     faults: 16,
@@ -134,6 +145,10 @@ const SMALL_LOG: Scenario =
 /// A drive that does little beside checkpoints.
 const CHECKPOINTS: Scenario = Scenario::Drive(Drive { checkpoint_every: 4, ..CUT });
 
+/// A drive whose process is killed as often as its power goes.
+const KILLED: Scenario =
+    Scenario::Drive(Drive { kills: true, checkpoint_every: 6, cuts: 12, life_ms: 6, ..CUT });
+
 /// Why what happens while a request waits for its drive does not happen.
 const IN_RAM: &str =
     "nothing: but the drives' maps of these fabrics are in RAM, so that admission and effect are one step";
@@ -145,10 +160,6 @@ pub const HUNTS: &[Hunt] = &[
     protected(
         &[NewerEpochAdmitted],
         UNAWARE,
-/// A drive whose process is killed as often as its power goes.
-const KILLED: Scenario =
-    Scenario::Drive(Drive { kills: true, checkpoint_every: 6, cuts: 12, life_ms: 6, ..CUT });
-
         "leases: a target that can have missed its own eviction serves nobody, and every other member's entry leads to \
          the same blocks (R13 has the members taught before anything is copied)",
     ),
@@ -253,6 +264,7 @@ const KILLED: Scenario =
         Scenario::Stranded(Stranded::ByForgetfulPeer),
         "the lease: before it has a new one it vouches for nobody, and with it comes the list of those who are being evicted",
     ),
+    hunt(&[LastWordFirst], STOPS, 60),
     hunt(&[StintKeepsVerified], Scenario::Script(Script::BackAgain), 20),
     protected(
         &[StintKeepsMarks],
@@ -264,7 +276,6 @@ const KILLED: Scenario =
     hunt(&[CopyOverwritesNewer], Scenario::Script(Script::WritesMeetCopy), 20),
     hunt(&[DigestsNotCompared], Scenario::Script(Script::BackQuietly), 20),
     hunt(&[HollowNotFilled], Scenario::Script(Script::SourceLost), 20),
-    hunt(&[LastWordFirst], STOPS, 60),
     protected(
         &[EvictedSourceCopied],
         Scenario::Script(Script::ReplyOfBefore),
@@ -412,6 +423,7 @@ const KILLED: Scenario =
     hunt(&[ReaderNotWaitedFor], Scenario::Drive(Drive { slow_reads: true, life_ms: 40, ..CUT }), 60),
     hunt(&[BatchCrcNotChecked], CROWDED_DRIVE, 60),
     hunt(&[LaterBatchNotSought], Scenario::Drive(Drive { rot_log: true, checkpoint_every: 200, ..CUT }), 60),
+    hunt(&[FoundNotFlushed], KILLED, 600),
     hunt(&[DoubtNotSettled], Scenario::Drive(Drive { cut_recovery: true, ..CUT }), 400),
     hunt(&[CursorBeforeChunks], Scenario::Interrupted, 60),
     hunt(&[GroupDroppedFirst], DRIVE, 40),
@@ -421,4 +433,3 @@ const KILLED: Scenario =
         "nothing needs to: it is slow, and right",
     ),
 ];
-    hunt(&[FoundNotFlushed], KILLED, 600),
