@@ -49,6 +49,7 @@ fn node() -> String {
         blocks_damaged: 3,
         blocks_healed: 2,
         failed: None,
+        vanished: None,
     };
     let status = TargetStatus { drives: vec![drive], serving: true, ..Default::default() };
     let load = TargetLoad {

@@ -2,8 +2,10 @@
 
 use crate::mem::Mem;
 use crate::sim::DiskHandle;
+use crate::sync::{Either, Notify, race};
 use crate::uring::DriveFile;
 use crate::{Buf, BufMut, IO_ALIGN, Landing};
+use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
 
@@ -27,6 +29,47 @@ enum Medium {
 struct Inner {
     path: String,
     medium: Medium,
+    watch: Watch,
+}
+
+/// Whether operations complete.
+#[derive(Default)]
+struct Watch {
+    under_way: Cell<u64>,
+    completed: Cell<u64>,
+    is_given_up: Cell<bool>,
+    given_up: Notify,
+}
+
+/// How a drive's reads, writes and flushes get on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Operations that have begun and that somebody waits for.
+    pub under_way: u64,
+    /// Operations that have completed since the drive was opened, well or with an error.
+    pub completed: u64,
+}
+
+/// An operation that somebody waits for.
+struct UnderWay<'a>(&'a Watch);
+
+impl Watch {
+    fn begin(&self) -> UnderWay<'_> {
+        self.under_way.set(self.under_way.get() + 1);
+        UnderWay(self)
+    }
+}
+
+impl UnderWay<'_> {
+    fn complete(self) {
+        self.0.completed.set(self.0.completed.get() + 1);
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.set(self.0.under_way.get() - 1);
+    }
 }
 
 /// An open drive. Clones share it; it is closed when the last is dropped.
@@ -47,12 +90,12 @@ impl Drive {
             Some(size) => Medium::Mem(Mem::new(parse_size(size)?)?),
             None => Medium::File(DriveFile::open(spec, &options).await?),
         };
-        Ok(Drive(Rc::new(Inner { path: spec.to_owned(), medium })))
+        Ok(Drive(Rc::new(Inner { path: spec.to_owned(), medium, watch: Watch::default() })))
     }
 
     /// A drive on a simulated disk.
     pub(crate) fn simulated(path: String, disk: DiskHandle) -> Drive {
-        Drive(Rc::new(Inner { path, medium: Medium::Sim(disk) }))
+        Drive(Rc::new(Inner { path, medium: Medium::Sim(disk), watch: Watch::default() }))
     }
 
     /// The drive's size in bytes, rounded down to [`IO_ALIGN`].
@@ -85,13 +128,13 @@ impl Drive {
     pub async fn read_to(&self, offset: u64, len: usize, landing: &Landing) -> io::Result<BufMut> {
         self.check(offset, len as u64)?;
         match &self.0.medium {
-            Medium::File(file) => file.read(offset, landing.buffer(len), len).await,
+            Medium::File(file) => self.watched(file.read(offset, landing.buffer(len), len)).await,
             Medium::Mem(mem) => {
                 let mut buf = landing.buffer(len).unwrap_or_else(|| BufMut::aligned(len));
                 mem.read(offset, &mut buf);
                 Ok(buf)
             }
-            Medium::Sim(disk) => disk.read(offset, len).await,
+            Medium::Sim(disk) => self.watched(disk.read(offset, len)).await,
         }
     }
 
@@ -115,13 +158,13 @@ impl Drive {
                 if data.iter().any(|b| !b.is_aligned() || b.len() % IO_ALIGN != 0) {
                     data = vec![gather(&data, len)];
                 }
-                file.write(offset, data).await
+                self.watched(file.write(offset, data)).await
             }
             Medium::Mem(mem) => {
                 mem.write(offset, &data);
                 Ok(())
             }
-            Medium::Sim(disk) => disk.write(offset, &data).await,
+            Medium::Sim(disk) => self.watched(disk.write(offset, &data)).await,
         }
     }
 
@@ -131,9 +174,9 @@ impl Drive {
     /// Those of the drive; then nothing is known of the writes since the last flush that succeeded.
     pub async fn flush(&self) -> io::Result<()> {
         match &self.0.medium {
-            Medium::File(file) => file.flush().await,
+            Medium::File(file) => self.watched(file.flush()).await,
             Medium::Mem(_) => Ok(()),
-            Medium::Sim(disk) => disk.flush().await,
+            Medium::Sim(disk) => self.watched(disk.flush()).await,
         }
     }
 
@@ -166,6 +209,37 @@ impl Drive {
         }
     }
 
+    /// How its reads, writes and flushes get on. A drive that completes nothing while some are under way
+    /// may hang: who judges that has to look more than once.
+    pub fn progress(&self) -> Progress {
+        let watch = &self.0.watch;
+        Progress { under_way: watch.under_way.get(), completed: watch.completed.get() }
+    }
+
+    /// Gives the drive up, with all of its clones: what is under way, and all that is asked of it from now
+    /// on, fails with `TimedOut`. Nobody learns what completes later; a write may still reach the drive.
+    pub fn give_up(&self) {
+        self.0.watch.is_given_up.set(true);
+        self.0.watch.given_up.notify_all();
+    }
+
+    /// Waits for an operation, until the drive is given up.
+    async fn watched<T>(&self, operation: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+        let watch = &self.0.watch;
+        let given_up = watch.given_up.notified();
+        if watch.is_given_up.get() {
+            return Err(is_given_up());
+        }
+        let under_way = watch.begin();
+        match race(operation, given_up).await {
+            Either::Left(done) => {
+                under_way.complete();
+                done
+            }
+            Either::Right(()) => Err(is_given_up()),
+        }
+    }
+
     fn check(&self, offset: u64, len: u64) -> io::Result<()> {
         let align = IO_ALIGN as u64;
         if !offset.is_multiple_of(align) || !len.is_multiple_of(align) || len == 0 {
@@ -182,6 +256,11 @@ impl Drive {
         }
         Ok(())
     }
+}
+
+/// What is said of a drive that was given up.
+fn is_given_up() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the drive did not answer, and was given up")
 }
 
 /// Parts as one aligned buffer; one that is that already is not copied.
@@ -234,6 +313,33 @@ impl std::fmt::Debug for Drive {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::{Sim, SimDisk};
+    use crate::{sleep, spawn};
+    use std::time::Duration;
+
+    #[test]
+    fn a_drive_that_is_given_up_ends_what_is_under_way_and_late_completions_count_for_nothing() {
+        Sim::new(1).block_on(async {
+            let disk = SimDisk::new("d", 1 << 20);
+            let drive = disk.open().unwrap();
+            drive.write(0, Buf::zeroes(4096)).await.unwrap();
+            assert_eq!(drive.progress(), Progress { under_way: 0, completed: 1 });
+            disk.set_faults(|f| f.stuck = true);
+            let (reading, flushing) = (drive.clone(), drive.clone());
+            let read = spawn(async move { reading.read(0, 4096).await.map(|_| ()) });
+            let flush = spawn(async move { flushing.flush().await });
+            sleep(Duration::from_secs(60)).await;
+            assert_eq!(drive.progress(), Progress { under_way: 2, completed: 1 });
+            drive.give_up();
+            for ended in [read.await, flush.await] {
+                assert_eq!(ended.unwrap().unwrap_err().kind(), io::ErrorKind::TimedOut);
+            }
+            disk.set_faults(|f| f.stuck = false);
+            sleep(Duration::from_secs(1)).await;
+            assert_eq!(drive.progress(), Progress { under_way: 0, completed: 1 });
+            assert_eq!(drive.read(0, 4096).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        });
+    }
 
     #[test]
     fn sizes_read_with_suffix() {

@@ -34,7 +34,7 @@ mod uring;
 
 pub use buf::{Buf, BufMut, IO_ALIGN};
 pub use byte_reader::ByteReader;
-pub use drive::{Drive, OpenOptions};
+pub use drive::{Drive, OpenOptions, Progress};
 pub use executor::{Cancelled, JoinHandle, block_on, breathe, spawn, yield_now};
 pub use frame::{Frame, FrameError, FrameReader, FrameWriter};
 pub use landing::Landing;

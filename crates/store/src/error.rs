@@ -35,6 +35,12 @@ pub enum StoreError {
         #[source]
         source: Rc<io::Error>,
     },
+    /// The drive completes nothing any more, and reports no error.
+    #[error("the drive hangs: nothing that was asked of it has completed for {seconds} s")]
+    Hangs {
+        /// For how long.
+        seconds: u64,
+    },
     /// The store was closed.
     #[error("the store is closed")]
     Closed,

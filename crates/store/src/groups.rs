@@ -61,9 +61,9 @@ impl Store {
         self.drop_group_unless(group, || false).await.map(|_| ())
     }
 
-    /// Like [`Store::drop_group`], until the group is wanted after all: that is asked before each chunk, and before the group
-    /// itself is removed. Says whether the group was dropped; if not, it is still there, with fewer chunks, and takes writes
-    /// and copies again.
+    /// Like [`Store::drop_group`], until the group is wanted after all: that is asked before each chunk,
+    /// and before the group itself is removed. Says whether the group was dropped; if not, it is still
+    /// there, with fewer chunks, and takes writes and copies again.
     ///
     /// # Errors
     /// As [`Store::drop_group`].

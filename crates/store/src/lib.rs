@@ -41,6 +41,7 @@ mod store;
 mod superblock;
 mod tree;
 mod v1;
+mod watch;
 
 pub use check::{CheckReport, Finding, Severity, check};
 pub use error::StoreError;

@@ -20,10 +20,12 @@ use crate::recover;
 use crate::region::PlaceRun;
 use crate::request::*;
 use crate::state::{Room, State, within};
+use crate::watch;
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::rc::Rc;
 use weft_rt::coverage::{Path, mark};
+use weft_rt::sync::{Either, race};
 use weft_rt::{Drive, JoinHandle, Mutation, mutated};
 use weft_types::limits::{CHUNK_BLOCKS, OPEN_ENTRIES_MAX, OPEN_ENTRIES_REPAIR_MAX, REQUEST_BLOCKS_MAX};
 use weft_types::{BLOCK_SIZE, BlockRange, Version};
@@ -36,6 +38,8 @@ const ZERO_BLOCKS_AT_ONCE: u32 = 16 * CHUNK_BLOCKS;
 pub struct Store {
     pub(crate) engine: Rc<Engine>,
     tasks: RefCell<Vec<JoinHandle<()>>>,
+    /// Looks whether the drive still answers, also while the store is being closed.
+    watch: JoinHandle<()>,
 }
 
 impl Store {
@@ -59,10 +63,19 @@ impl Store {
     /// log's size.
     ///
     /// # Errors
-    /// If the drive is not Weft's, or its structures are damaged: then it has to be formatted anew and resynced.
+    /// If the drive is not Weft's, or its structures are damaged: then it has to be formatted anew and
+    /// resynced. `Hangs` if it does not answer.
     pub async fn open(drive: Drive, options: OpenOptions) -> Result<(Rc<Store>, OpenReport), StoreError> {
-        let (engine, report) = recover::open(drive, &options).await?;
+        let opened = race(recover::open(drive.clone(), &options), watch::hangs(&drive)).await;
+        let (engine, report) = match opened {
+            Either::Left(opened) => opened?,
+            Either::Right(hangs) => {
+                drive.give_up();
+                return Err(hangs);
+            }
+        };
         let engine = Rc::new(engine);
+        let watch = weft_rt::spawn(watch::run(engine.clone()));
         let mut tasks = vec![
             weft_rt::spawn(commit::run(engine.clone())),
             weft_rt::spawn(checkpoint::run(engine.clone())),
@@ -70,7 +83,7 @@ impl Store {
         if engine.state.borrow().is_converting() {
             tasks.push(weft_rt::spawn(convert::run(engine.clone())));
         }
-        Ok((Rc::new(Store { engine, tasks: RefCell::new(tasks) }), report))
+        Ok((Rc::new(Store { engine, tasks: RefCell::new(tasks), watch }), report))
     }
 
     /// Ends all work: refuses new requests, takes a checkpoint, and stops. The next open finds an empty log.
@@ -93,6 +106,7 @@ impl Store {
         for task in tasks {
             let _ = task.await;
         }
+        self.watch.abort();
         done
     }
 
@@ -261,6 +275,7 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
+        self.watch.abort();
         self.stop();
     }
 }

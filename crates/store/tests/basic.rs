@@ -7,8 +7,9 @@ use model::*;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sim::{DiskFaults, Sim, SimDisk};
-use weft_rt::{sleep, spawn};
+use weft_rt::{sleep, spawn, timeout};
 use weft_store::*;
+use weft_types::limits::DRIVE_SILENCE_SECONDS_MAX;
 use weft_types::*;
 
 const GROUP: GroupId = GroupId(1);
@@ -939,5 +940,77 @@ fn blocks_are_located_on_a_drive_that_is_in_use() {
         store.checkpoint().await.unwrap();
         let found = look(&disk, BlockRange::one(200), true).await;
         assert_eq!(found[0].held, Held::Damaged { place: Some(place) });
+    });
+}
+
+/// Longer than any drive may be silent.
+const LONG: Duration = Duration::from_secs(DRIVE_SILENCE_SECONDS_MAX + 3);
+
+#[test]
+fn a_drive_that_hangs_fails_and_what_waits_for_it_ends() {
+    for is_idle in [false, true] {
+        Sim::new(31).block_on(async move {
+            let disk = SimDisk::new("d", 8 << 20);
+            let store = new_store(&disk).await;
+            let (object, range) = (ObjectId::of_volume(VolumeId(1), 0), BlockRange::new(0, 1));
+            store.write(client(object, range, 4, fill(1, 1))).await.unwrap();
+            disk.set_faults(|f| f.stuck = true);
+            let writer = store.clone();
+            let write = (!is_idle)
+                .then(|| spawn(async move { writer.write(client(object, range, 5, fill(2, 1))).await }));
+            sleep(Duration::from_secs(DRIVE_SILENCE_SECONDS_MAX - 1)).await;
+            assert!(store.failure().is_none());
+            sleep(LONG - Duration::from_secs(DRIVE_SILENCE_SECONDS_MAX - 1)).await;
+            let cause = store.failure().expect("it has failed");
+            assert!(cause.contains("hangs"), "{cause}");
+            if let Some(write) = write {
+                assert!(write.await.unwrap().is_err());
+            }
+            disk.set_faults(|f| f.stuck = false);
+            sleep(Duration::from_secs(1)).await;
+            let after = store.write(client(object, range, 6, fill(3, 1))).await;
+            assert!(
+                matches!(after, Err(StoreError::Failed { .. })),
+                "a late answer changes nothing: {after:?}"
+            );
+            store.close().await.unwrap_err();
+        });
+    }
+}
+
+#[test]
+fn a_drive_that_is_slow_and_completes_something_does_not_fail() {
+    Sim::new(32).block_on(async {
+        let disk = SimDisk::new("d", 8 << 20);
+        let store = new_store(&disk).await;
+        let (object, range) = (ObjectId::of_volume(VolumeId(1), 0), BlockRange::new(0, 1));
+        let slow = Duration::from_secs(DRIVE_SILENCE_SECONDS_MAX - 2);
+        disk.set_faults(|f| f.latency = (slow, slow));
+        for i in 0..4 {
+            store.write(client(object, range, 4 + i, fill(1, 1))).await.unwrap();
+        }
+        sleep(LONG * 3).await;
+        assert!(store.failure().is_none());
+        disk.set_faults(|f| f.latency = (Duration::ZERO, Duration::from_millis(1)));
+        store.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_drive_that_hangs_while_it_is_opened_or_closed_holds_nobody_up() {
+    Sim::new(33).block_on(async {
+        let disk = SimDisk::new("d", 8 << 20);
+        let store = new_store(&disk).await;
+        let (object, range) = (ObjectId::of_volume(VolumeId(1), 0), BlockRange::new(0, 1));
+        store.write(client(object, range, 4, fill(1, 1))).await.unwrap();
+        disk.set_faults(|f| f.stuck = true);
+        assert!(timeout(LONG, store.close()).await.expect("it ends").is_err());
+        drop(store);
+        sleep(Duration::from_millis(1)).await;
+        let opened = timeout(LONG, Store::open(disk.open().unwrap(), OpenOptions::default())).await;
+        assert!(matches!(opened.expect("it ends"), Err(StoreError::Hangs { .. })));
+        disk.set_faults(|f| f.stuck = false);
+        let store = open(&disk).await;
+        assert_eq!(store.read(GroupId(1), object, range).await.unwrap()[0].version, version(4));
     });
 }

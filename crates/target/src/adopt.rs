@@ -137,7 +137,8 @@ impl Target {
     /// Adopts a map: epochs, roles, stints and generations of everything that concerns this target are durable on
     /// return, and whatever older epochs and generations had admitted has finished. An older map has no effect.
     ///
-    /// A drive that fails on the way is out of service from then on, and does not keep the others from adopting.
+    /// A drive that fails on the way is out of service from then on, and does not keep the others from
+    /// adopting; nor does one that hangs, once it counts as failed.
     ///
     /// `bytes` is the map as it came.
     pub(crate) async fn adopt_map(&self, map: FabricMap, bytes: &[u8]) -> Result<(), Answer> {
@@ -150,8 +151,12 @@ impl Target {
         if map.version <= self.map_version() {
             return Ok(());
         }
-        for drive in self.drives.values().filter(|d| !d.has_failed()) {
-            if let Err(error) = self.adopt_map_on(drive, &map, bytes).await {
+        // All at once: one that is slow, or hangs until it counts as failed, does not add its time to that
+        // of the others.
+        let served: Vec<_> = self.drives.values().filter(|d| !d.has_failed()).collect();
+        let adopted = join_all(served.iter().map(|drive| self.adopt_map_on(drive, &map, bytes))).await;
+        for (drive, adopted) in served.iter().zip(adopted) {
+            if let Err(error) = adopted {
                 drive.note(&error);
             }
         }
@@ -286,9 +291,9 @@ impl Target {
         }
     }
 
-    /// Drops what the drive holds of a group, unless the drive comes back to it meanwhile. The epoch of a group
-    /// that goes on without this drive stays known in this process, so nothing older is ever admitted again; one
-    /// that was removed is known by the map, which does not list its number any more.
+    /// Drops what the drive holds of a group, unless the drive comes back to it meanwhile. The epoch of a
+    /// group that goes on without this drive stays known in this process, so nothing older is ever admitted
+    /// again; one that was removed is known by the map, which does not list its number any more.
     async fn drop_group(&self, member: Rc<Member>, removed: bool) {
         let dropping = {
             let _turn = member.turn.lock().await;

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use weft_rt::{Answer, sync::Notify};
 use weft_store::{Store, StoreError};
-use weft_types::{DriveId, with_causes};
+use weft_types::{DriveId, GroupId, with_causes};
 use weft_wire::Status;
 
 /// A drive and its store.
@@ -22,6 +22,8 @@ pub(crate) struct ServedDrive {
     failed: RefCell<Option<String>>,
     /// Why the manager refuses it: its place is on another node.
     refused: RefCell<Option<String>>,
+    /// What has become of the drive, if it is gone and serves all the same.
+    vanished: RefCell<Option<String>>,
     /// A drive of this target has failed; shared by all of them.
     failures: Rc<Notify>,
 }
@@ -36,6 +38,7 @@ impl ServedDrive {
             meter: Meter::default(),
             failed: RefCell::new(None),
             refused: RefCell::new(None),
+            vanished: RefCell::new(None),
             failures,
         }
     }
@@ -84,6 +87,24 @@ impl ServedDrive {
     /// Whether the drive has failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.failure().is_some()
+    }
+
+    /// Notes that the drive is gone, and goes on serving: it has the last up-to-date copy of this group,
+    /// and perhaps of others. The manager sees it in the status, and has them copied to other drives.
+    pub(crate) fn vanish(&self, cause: String, group: GroupId) {
+        if self.vanished.borrow().is_none() {
+            tracing::error!(
+                drive = %self.id, path = self.path, %group, cause,
+                "drive is gone, and serves until its last up-to-date copies are on other drives: all that is on it is lost \
+                 when this process ends; hint: do not stop it before `weft status` says that the drive has failed"
+            );
+        }
+        *self.vanished.borrow_mut() = Some(cause);
+    }
+
+    /// What has become of the drive, if it is gone and serves all the same.
+    pub(crate) fn vanished(&self) -> Option<String> {
+        self.vanished.borrow().clone()
     }
 
     /// Takes the drive out of service for good; the manager is told by the lease loop.

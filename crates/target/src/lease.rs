@@ -10,6 +10,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
+use weft_rt::sync::{Notify, join_all};
 use weft_rt::{Buf, Instant, Link, Mutation, mutated, now, sleep, timeout};
 use weft_types::{BlockCount, DriveId, Durations, MapVersion, NodeId, with_causes};
 use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest};
@@ -25,9 +26,6 @@ const RETRY: Duration = Duration::from_millis(100);
 /// The longest wait while a manager goes on refusing: somebody has to mend something first, and each refusal is
 /// an event.
 const RETRY_LONGEST: Duration = Duration::from_secs(3);
-
-/// How often drives are looked for: a rebuild takes minutes at best, so a second more does not matter.
-const PRESENCE_EVERY: Duration = Duration::from_secs(1);
 
 /// What is known of this target's right to serve.
 #[derive(Default)]
@@ -195,11 +193,9 @@ impl Target {
     }
 
     async fn join(&self, link: &Link) -> Result<(), Silent> {
-        let mut drives = Vec::new();
         // What was refused once may be taken this time.
-        for drive in self.drives.values().filter(|d| d.breakage().is_none()) {
-            drives.push(self.report(drive).await);
-        }
+        let sound = self.drives.values().filter(|d| d.breakage().is_none());
+        let drives = join_all(sound.map(|drive| self.report(drive))).await;
         let reported: Vec<DriveId> = drives.iter().map(|d| d.id).collect();
         let request = ManagerRequest::Join {
             node: self.options.node_name.clone(),
@@ -219,13 +215,28 @@ impl Target {
         }
         self.set_node(node);
         if !mutated(Mutation::JoinWithoutMap) || self.map().is_none() {
-            self.adopt_body(&body).await?;
+            self.adopt_soon(body).await?;
         }
         let taken = reported.iter().filter(|id| !refused.contains_key(id));
         for drive in taken.filter_map(|id| self.drives.get(id)).filter(|d| d.is_refused()) {
             self.take_back(drive).await;
         }
         Ok(())
+    }
+
+    /// Adopts the map that came with a join. A drive that hangs may hold that up until it counts as failed;
+    /// after some time it goes on in the background, so that the lease is renewed meanwhile. It counts once
+    /// the map is adopted.
+    async fn adopt_soon(&self, body: Buf) -> Result<(), Silent> {
+        let (outcome, done) = (Rc::new(RefCell::new(Ok(()))), Rc::new(Notify::default()));
+        let (target, told, adopted) = (self.shared(), outcome.clone(), done.clone());
+        let waiting = done.notified();
+        self.background(async move {
+            *told.borrow_mut() = target.adopt_body(&body).await;
+            adopted.notify_all();
+        });
+        let _ = timeout(self.durations().lease() / RENEWALS_PER_LEASE, waiting).await;
+        outcome.replace(Ok(()))
     }
 
     async fn renew(&self, link: &Link) -> Result<(), Silent> {
@@ -329,12 +340,17 @@ impl Target {
     /// adopted any: a manager with an older store shall hear of it.
     async fn report(&self, drive: &ServedDrive) -> DriveReport {
         let store = &drive.store;
-        let copy = match store.map_copy().await {
-            Ok(copy) => copy.map_or(MapVersion(0), |(version, _)| MapVersion(version)),
-            Err(error) => {
-                drive.note(&error);
-                MapVersion(0)
-            }
+        let copy = match self.map() {
+            // What the drive has is no newer: nothing of it is read, and one that hangs keeps no join
+            // waiting.
+            Some(_) => MapVersion(0),
+            None => match store.map_copy().await {
+                Ok(copy) => copy.map_or(MapVersion(0), |(version, _)| MapVersion(version)),
+                Err(error) => {
+                    drive.note(&error);
+                    MapVersion(0)
+                }
+            },
         };
         let epochs = store.groups().into_iter().filter_map(|g| Some((g, store.group(g)?.epoch))).collect();
         DriveReport {
@@ -344,20 +360,6 @@ impl Target {
             map_copy: self.map_version().max(copy),
             epochs,
             commit: store.durable_commit(),
-        }
-    }
-
-    /// Looks again and again whether each drive is still there. A drive that was pulled while nobody asks it for
-    /// anything would be missed only when it is needed; a file that was deleted works on, and is lost at the
-    /// process's end with all that was acknowledged.
-    pub(crate) async fn watch_drives(self: Rc<Self>) {
-        loop {
-            sleep(PRESENCE_EVERY).await;
-            for drive in self.drives.values().filter(|d| d.breakage().is_none()) {
-                if let Err(error) = drive.store.check_presence().await {
-                    drive.note(&error);
-                }
-            }
         }
     }
 

@@ -19,6 +19,7 @@ mod load;
 mod member;
 mod meter;
 mod peer;
+mod presence;
 mod resync;
 mod scrub;
 mod serve;

@@ -118,8 +118,9 @@ impl Member {
         self.changed.notify_all();
     }
 
-    /// Begins to drop what the drive holds of the group, until the guard is dropped; none if that is under way already. Asked
-    /// by whoever has the turn, and done without it: a large group takes minutes, and an adoption must not wait for so long.
+    /// Begins to drop what the drive holds of the group, until the guard is dropped; none if that is under
+    /// way already. Asked by whoever has the turn, and done without it: a large group takes minutes, and an
+    /// adoption must not wait for so long.
     pub(crate) fn begin_drop(self: &Rc<Self>) -> Option<Dropping> {
         if self.is_dropping.replace(true) {
             return None;
@@ -129,8 +130,8 @@ impl Member {
         Some(Dropping(self.clone()))
     }
 
-    /// Ends the dropping, as soon as the chunk that is being dropped is through. Asked by whoever has the turn, so that no
-    /// other one begins.
+    /// Ends the dropping, as soon as the chunk that is being dropped is through. Asked by whoever has the
+    /// turn, so that no other one begins.
     pub(crate) async fn end_drop(&self) {
         self.is_wanted.set(true);
         while self.is_dropping.get() {

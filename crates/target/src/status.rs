@@ -31,6 +31,7 @@ fn drive_status(drive: &ServedDrive) -> DriveStatus {
         log_bytes_written: usage.log_bytes_written,
         data_bytes_written: usage.data_bytes_written,
         failed: drive.failure(),
+        vanished: drive.vanished(),
         blocks_damaged: usage.damaged_found,
         blocks_healed: usage.damaged_healed,
     }

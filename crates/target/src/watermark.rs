@@ -1,7 +1,8 @@
 //! Watermarks that came alone and met a closed gate: they wait until it is open.
 //!
-//! It owns how many wait: of each session in each group on each drive the newest, and no more than a limit in all. What is
-//! beyond it is dropped, as is what is refused: it only leaves entries open a little longer. It never judges a note.
+//! It owns how many wait: of each session in each group on each drive the newest, and no more than a limit
+//! in all. What is beyond it is dropped, as is what is refused: it only leaves entries open a little
+//! longer. It never judges a note.
 
 use crate::admit::{Admitted, Claim, Refusal, SYSTEM_SESSION};
 use crate::target::Target;
@@ -26,8 +27,8 @@ fn key_of(note: &WatermarkNote) -> NoteKey {
 pub(crate) struct WaitingWatermarks(RefCell<BTreeMap<NoteKey, WatermarkNote>>);
 
 impl WaitingWatermarks {
-    /// Keeps a note until its gate is open. Whether it needs a task that waits: not if an older note of its kind has one,
-    /// whose place it takes, and not if it is dropped.
+    /// Keeps a note until its gate is open. Whether it needs a task that waits: not if an older note of its
+    /// kind has one, whose place it takes, and not if it is dropped.
     fn keep(&self, note: WatermarkNote) -> bool {
         let mut waiting = self.0.borrow_mut();
         let is_full = waiting.len() >= WATERMARKS_WAITING_MAX;
@@ -60,8 +61,9 @@ impl WaitingWatermarks {
 }
 
 impl Target {
-    /// Takes watermarks that came alone. A note that is refused is dropped: it only leaves entries open a little longer. A
-    /// note that meets a closed gate waits for it: its client may be idle from then on, and not repeat it.
+    /// Takes watermarks that came alone. A note that is refused is dropped: it only leaves entries open a
+    /// little longer. A note that meets a closed gate waits for it: its client may be idle from then on,
+    /// and not repeat it.
     pub(crate) fn take_watermarks(&self, request: &Request) -> Answer {
         let notes = match WatermarkNote::decode_all(&request.head) {
             Ok(notes) => notes,

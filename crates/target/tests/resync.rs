@@ -563,7 +563,8 @@ fn damage_at_the_source_does_not_stop_a_resync() {
     });
 }
 
-/// Dropping a large group takes as long as it takes to read its part of the map; the drive may be back before it is over.
+/// Dropping a large group takes as long as it takes to read its part of the map; the drive may be back
+/// before it is over.
 #[test]
 fn a_group_that_is_being_dropped_holds_no_map_up_and_is_kept_when_its_drive_is_back() {
     Sim::new(40).block_on(async {

@@ -78,8 +78,9 @@ pub const VERSION_AHEAD_MAX: u64 = 3_600_000_000 / 16;
 /// out.
 pub const EPOCHS_AHEAD_MAX: u64 = 1 << 20;
 
-/// Watermarks that came alone and wait for a gate to open, in one target: the newest of each session, group and drive.
-/// A task and some hundred bytes each. What is beyond is dropped, which leaves entries open a little longer.
+/// Watermarks that came alone and wait for a gate to open, in one target: the newest of each session, group
+/// and drive. A task and some hundred bytes each. What is beyond is dropped, which leaves entries open a
+/// little longer.
 pub const WATERMARKS_WAITING_MAX: usize = 4096;
 
 /// Replicas of a mirror group.
@@ -158,6 +159,11 @@ pub const LOSS_RANGES_MAX: usize = 256;
 
 /// Drives that one target serves.
 pub const DRIVES_PER_TARGET_MAX: usize = 64;
+
+/// How long a drive may complete nothing while something is asked of it, in seconds: then it hangs, and has
+/// failed. Many times what a disk needs that tries a bad sector again and again (7 s is usual for drives in
+/// arrays, minutes for others, which are better replaced than waited for).
+pub const DRIVE_SILENCE_SECONDS_MAX: u64 = 10;
 
 /// The smallest drive, 64 MiB: below it the log and the maps would leave no room for data.
 pub const DRIVE_BYTES_MIN: u64 = 64 * 1024 * 1024;

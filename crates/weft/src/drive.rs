@@ -183,6 +183,9 @@ fn store_hint(error: &StoreError) -> &'static str {
         StoreError::Io { .. } | StoreError::Failed { .. } => {
             "the drive reports errors: look at the kernel's log, and replace the drive if they persist"
         }
+        StoreError::Hangs { .. } => {
+            "look at the kernel's log and at the cable, and restart the node once it answers, or replace it"
+        }
         StoreError::LabelDamaged
         | StoreError::SuperblockDamaged
         | StoreError::LogDamaged { .. }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_cli::{CliError, NodeRunArgs};
 use weft_metrics::{node_page, process_load};
-use weft_rt::sync::{Either, race};
+use weft_rt::sync::{Either, join_all, race};
 use weft_rt::{Addr, Drive, Instant, Link, Listener, OpenOptions, now, random_u128, sleep, spawn};
 use weft_store::{FormatOptions, Store, StoreError};
 use weft_target::{Target, TargetOptions};
@@ -74,14 +74,16 @@ async fn serve(
         None => ask_fabric(&args.manager, &args.name).await,
     };
     let former_until = now() + FORMER_DRIVE_MAX;
-    for path in &args.drives {
+    // At once: one that hangs, until it is left out, holds up none of the others.
+    let opening = args.drives.iter().map(|path| async move {
         match open(path, fabric, former_until).await {
             Ok(store) => stores.borrow_mut().push((path.clone(), store)),
             Err(error) => {
                 tracing::error!(path, "drive is left out: {}; hint: {}", error.chain(), error.hint());
             }
         }
-    }
+    });
+    join_all(opening).await;
     leave_out_twins(stores).await;
     if stores.borrow().is_empty() {
         tracing::error!(node = args.name, "no drive could be opened: this node serves nothing");

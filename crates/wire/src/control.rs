@@ -344,6 +344,10 @@ pub struct DriveStatus {
     pub data_bytes_written: u64,
     /// What broke, if the store is latched.
     pub failed: Option<String>,
+    /// What has become of the drive, if it is gone and serves all the same, because it has last up-to-date
+    /// copies.
+    #[serde(default)]
+    pub vanished: Option<String>,
     /// Blocks found damaged since the target started.
     #[serde(default)]
     pub blocks_damaged: u64,

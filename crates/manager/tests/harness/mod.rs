@@ -268,6 +268,7 @@ impl FakeTarget {
             log_bytes_written: 0,
             data_bytes_written: 0,
             failed: None,
+            vanished: None,
             blocks_damaged,
             blocks_healed,
         };
@@ -284,7 +285,6 @@ impl FakeTarget {
         let groups = |drive: DriveId| {
             let groups = map.iter().flat_map(|m| m.groups.values());
             let of_drive = groups.filter_map(move |g| Some((g, *g.slot_of(drive)?)));
-            let held = of_drive.map(|(g, slot)| HeldGroup {
             let nothing = Holding {
                 chunks: 0,
                 blocks: 0,
@@ -294,6 +294,7 @@ impl FakeTarget {
                 verified_below: None,
             };
             let held = self.holdings.borrow().get(&drive).copied().unwrap_or(nothing);
+            let held = of_drive.map(|(g, slot)| HeldGroup {
                 group: g.id,
                 epoch: g.epoch,
                 role: Some(slot.role),

@@ -305,6 +305,16 @@ pub const KINDS_BESIDE: &[Kind] = &[
             Some(Fault::PulledDrive { node, drive, lasts: dice.ms_log(10, 4_000) })
         },
     },
+    Kind {
+        name: "hung-drive",
+        says: "a drive completes nothing for so long that it counts as failed, and then everything",
+        budget: 1,
+        weight: 1,
+        draw: |dice, scene| {
+            let (node, drive) = a_drive(dice, scene);
+            Some(Fault::HungDrive { node, drive, lasts: dice.ms(11_000, 16_000) })
+        },
+    },
 ];
 
 /// How many faults of those kinds a run has, at least and at most.

@@ -148,6 +148,7 @@ fn disturbs(bed: &Bed, fault: &Fault) -> Vec<usize> {
         | Fault::Stall { who: Who::Node(node), .. }
         | Fault::SlowDrive { node, .. }
         | Fault::StuckDrive { node, .. }
+        | Fault::HungDrive { node, .. }
         | Fault::MissingDrive { node, .. }
         | Fault::PulledDrive { node, .. }
         | Fault::DriveError { node, .. }

@@ -145,6 +145,15 @@ pub enum Fault {
         /// For how long.
         lasts: Duration,
     },
+    /// Operations of a drive do not complete any more, until somebody restores it.
+    HungDrive {
+        /// The node.
+        node: usize,
+        /// Its drive.
+        drive: usize,
+        /// How long until somebody does.
+        lasts: Duration,
+    },
     /// A node starts again and does not find one of its drives, which somebody then puts in order.
     MissingDrive {
         /// The node.
@@ -257,6 +266,7 @@ impl Fault {
             Fault::ClockStep { .. } => "clock-step",
             Fault::SlowDrive { .. } => "slow-drive",
             Fault::StuckDrive { .. } => "stuck-drive",
+            Fault::HungDrive { .. } => "hung-drive",
             Fault::MissingDrive { .. } => "missing-drive",
             Fault::PulledDrive { .. } => "pulled-drive",
             Fault::DriveError { .. } => "drive-error",
@@ -286,6 +296,7 @@ impl Fault {
             | Fault::Stall { lasts, .. }
             | Fault::SlowDrive { lasts, .. }
             | Fault::StuckDrive { lasts, .. }
+            | Fault::HungDrive { lasts, .. }
             | Fault::DriveError { lasts, .. }
             | Fault::Full { lasts } => *lasts,
             Fault::Unreadable { scrub_after, .. } | Fault::Rot { scrub_after, .. } => *scrub_after,
@@ -320,6 +331,7 @@ impl Fault {
             | Fault::Stall { lasts, .. }
             | Fault::SlowDrive { lasts, .. }
             | Fault::StuckDrive { lasts, .. }
+            | Fault::HungDrive { lasts, .. }
             | Fault::PulledDrive { lasts, .. }
             | Fault::DriveError { lasts, .. }
             | Fault::Full { lasts } => *lasts /= by,

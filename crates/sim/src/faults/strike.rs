@@ -199,6 +199,7 @@ async fn strike(bed: &Rc<Bed>, guard: &Rc<Guard>, fault: &Fault, clients: &[Proc
             disk.set_faults(|f| f.stuck = true);
             after(lasts, move || disk.set_faults(|f| f.stuck = false));
         }
+        Fault::HungDrive { node, drive, lasts } => hang(this, node, drive, lasts),
         Fault::MissingDrive { node, drive, in_order, away, lasts } => {
             if !bed.is_running(node) || !bed.nodes[node].has_drive(drive) {
                 return false;
@@ -279,11 +280,24 @@ async fn strike(bed: &Rc<Bed>, guard: &Rc<Guard>, fault: &Fault, clients: &[Proc
                 }
             });
         }
-        Fault::Full { lasts } => {
-            spawn(filler::fill(this, lasts));
-        }
+        Fault::Full { lasts } => drop(spawn(filler::fill(this, lasts))),
     }
     true
+}
+
+/// A drive completes nothing for a while, and then everything; later somebody has its node start again.
+fn hang(bed: Rc<Bed>, node: usize, drive: usize, lasts: Duration) {
+    let disk = bed.nodes[node].disks()[drive].clone();
+    disk.set_faults(|f| f.stuck = true);
+    bed.nodes[node].set_unsound(drive);
+    after(lasts, move || {
+        // Late completions come first.
+        disk.set_faults(|f| f.stuck = false);
+        after(RESTART_PATIENCE, move || {
+            bed.kill_node(node, Crash::Process);
+            bed.start_node(node);
+        });
+    });
 }
 
 /// Puts a drive back that was away, has its node start again so that it is found, and tells the fabric that it is sound, as

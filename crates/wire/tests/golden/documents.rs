@@ -198,6 +198,7 @@ fn status() -> TargetStatus {
         log_bytes_written: 4,
         data_bytes_written: 5,
         failed: Some("gone".into()),
+        vanished: Some("deleted".into()),
         blocks_damaged: 6,
         blocks_healed: 7,
     };
@@ -229,9 +230,9 @@ fn inventory() -> Inventory {
     let holding = Holding {
         chunks: 1,
         blocks: 2,
-        newest: version(8),
         readable: Some(1),
         zeroes: Some(3),
+        newest: version(8),
         verified_below: Some((objects()[0], ChunkIndex(2))),
     };
     let held = HeldGroup {
