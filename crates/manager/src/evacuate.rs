@@ -181,8 +181,8 @@ impl Manager {
                     names.join(", "),
                     if stuck.len() > NAMED { ", ..." } else { "" }
                 );
-                let hint = "a copy needs a drive in service of the same pool, on a node without another copy of \
-                            the group: add a drive or a node, or bring one back";
+                let hint = "a copy needs a drive in service of the same pool that is not nearly full, on a node without \
+                            another copy of the group: add a drive or a node, or bring one back";
                 Err(ApiError::new(ErrorCode::Refused, text).with_hint(hint))
             }
         }

@@ -10,23 +10,26 @@ use crate::member::Member;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use weft_layout::FailureDomain;
-use weft_membership::{Acknowledged, DriveObservation, NodeObservation, Observations, next_change};
+use weft_membership::{Acknowledged, DriveObservation, NodeObservation, Observations, Room, next_change};
 use weft_rt::coverage::{Path, mark};
 use weft_rt::{Instant, Mutation, mutated, now};
-use weft_types::{DriveId, Epoch, Group, GroupId, NodeId, Role, SessionId, SessionState, with_causes};
+use weft_types::{
+    BLOCK_SIZE, BlockCount, DriveId, Epoch, Group, GroupId, NodeId, Role, SessionId, SessionState,
+    with_causes,
+};
 use weft_wire::Status;
 
 /// A member that renews its lease but does not give its word within so many leases does not hold up an eviction
 /// any longer: its groups are left alone, the others go on.
 const WORD_LEASES_MAX: u32 = 2;
 
-impl Manager {
-    /// Notes that a replica has verified everything in a stint (R15).
-    ///
 /// Likewise where a node was stopped in order: this part of a lease, since clients of all its groups wait,
 /// and a word that comes later still counts.
 const STOP_WORD_PART: u32 = 8;
 
+impl Manager {
+    /// Notes that a replica has verified everything in a stint (R15).
+    ///
     /// # Errors
     /// If the word is not about the replica's present stint.
     pub(crate) fn note_verified(&self, group: GroupId, drive: DriveId, stint: Epoch) -> Result<(), Denied> {
@@ -149,11 +152,31 @@ impl State {
             let syncing = slots.filter(|(_, s)| s.role == Role::Syncing);
             seen.verified.extend(syncing.map(|(group, s)| ((group, s.drive), s.since)));
         }
+        seen.room = self.room();
+        seen.vanished = self.vanished();
         self.observe_drives(&mut seen);
         self.observe_words(&mut seen);
         seen.yielded = self.yielded().collect();
         seen.ended = self.ended_sessions(started).collect();
         (seen, next_due)
+    }
+
+    /// Drives whose targets say that they are gone and serve all the same.
+    fn vanished(&self) -> BTreeSet<DriveId> {
+        let Some((_, usage)) = &self.usage else { return BTreeSet::new() };
+        let is_gone = |id: &&DriveId| usage.drive(**id).is_some_and(|d| d.vanished.is_some());
+        self.map.drives.keys().filter(is_gone).copied().collect()
+    }
+
+    /// How full drives are, as their targets said last; nothing of those whose targets say nothing of it.
+    pub(crate) fn room(&self) -> BTreeMap<DriveId, Room> {
+        let Some((_, usage)) = &self.usage else { return BTreeMap::new() };
+        let blocks = |bytes: u64| BlockCount(bytes / BLOCK_SIZE as u64);
+        let room_of = |id: &DriveId| {
+            let status = usage.drive(*id)?;
+            Some((*id, Room { used: blocks(status.used_bytes), free: blocks(status.free_bytes?) }))
+        };
+        self.map.drives.keys().filter_map(room_of).collect()
     }
 
     /// All observations.
@@ -171,6 +194,27 @@ impl State {
         if mutated(Mutation::LeaseNotWaitedOut) {
             due = now();
         }
+        self.after_words(node, member, due, wait, self.map.durations.lease() * WORD_LEASES_MAX)
+    }
+
+    /// Likewise, for the drives with which a process has joined that has said its last word: it serves
+    /// nothing any more, by a lease or by what others vouched for, so neither is waited out. The words are
+    /// needed all the same, of members that are there and know of the eviction.
+    fn fence_of_stopped(&self, node: NodeId, member: &Member) -> Option<Instant> {
+        let patience = self.map.durations.lease() / STOP_WORD_PART;
+        self.after_words(node, member, Instant::default(), Duration::ZERO, patience)
+    }
+
+    /// When the node is fenced that is fenced at `due`, once each group that can spare it has a word that
+    /// has lasted for `wait`; none while one is awaited, which is no longer than `patience`.
+    fn after_words(
+        &self,
+        node: NodeId,
+        member: &Member,
+        mut due: Instant,
+        wait: Duration,
+        patience: Duration,
+    ) -> Option<Instant> {
         let suspected = member.suspicion.as_ref().map_or(now(), |s| s.since);
         let still_awaited = now() - suspected < patience;
         let is_word_needed = |_: &&Group| !mutated(Mutation::EvictsWithoutWord);
@@ -194,27 +238,6 @@ impl State {
             true => self.map.durations.lease(),
             false => self.map.durations.lease_wait(),
         }
-        self.after_words(node, member, due, wait, self.map.durations.lease() * WORD_LEASES_MAX)
-    }
-
-    /// Likewise, for the drives with which a process has joined that has said its last word: it serves
-    /// nothing any more, by a lease or by what others vouched for, so neither is waited out. The words are
-    /// needed all the same, of members that are there and know of the eviction.
-    fn fence_of_stopped(&self, node: NodeId, member: &Member) -> Option<Instant> {
-        let patience = self.map.durations.lease() / STOP_WORD_PART;
-        self.after_words(node, member, Instant::default(), Duration::ZERO, patience)
-    }
-
-    /// When the node is fenced that is fenced at `due`, once each group that can spare it has a word that
-    /// has lasted for `wait`; none while one is awaited, which is no longer than `patience`.
-    fn after_words(
-        &self,
-        node: NodeId,
-        member: &Member,
-        mut due: Instant,
-        wait: Duration,
-        patience: Duration,
-    ) -> Option<Instant> {
     }
 
     /// The groups with a drive of this node in their write set.
@@ -259,6 +282,11 @@ impl State {
     /// over.
     fn observe_drives(&self, seen: &mut Observations) {
         let wait = self.map.durations.lease_wait();
+        let is_over = |id: NodeId, m: &Member| {
+            m.has_stopped() && self.fence_of_stopped(id, m).is_some_and(|due| due <= now())
+        };
+        let stopped = self.members.iter().filter(|(id, m)| is_over(**id, m));
+        let stopped: BTreeSet<NodeId> = stopped.map(|(id, _)| *id).collect();
         for drive in self.map.drives.values() {
             let Some(member) = self.members.get(&drive.node).filter(|m| m.incarnation.is_some()) else {
                 continue;
@@ -285,11 +313,6 @@ impl State {
     fn observe_words(&self, seen: &mut Observations) {
         let wait = self.lease_wait();
         let mut words: BTreeMap<(GroupId, DriveId), Acknowledged> = BTreeMap::new();
-        let is_over = |id: NodeId, m: &Member| {
-            m.has_stopped() && self.fence_of_stopped(id, m).is_some_and(|due| due <= now())
-        };
-        let stopped = self.members.iter().filter(|(id, m)| is_over(**id, m));
-        let stopped: BTreeSet<NodeId> = stopped.map(|(id, _)| *id).collect();
         for group in self.map.groups.values() {
             for victim in group.write_set() {
                 let Some(node) = self.node_of(victim) else { continue };
@@ -300,6 +323,9 @@ impl State {
                     up.find(|d| self.has_newest_map(*d))
                 };
                 let by = if member.suspicion.is_some() {
+                    let has_stopped = member.has_stopped() && member.drives.contains(&victim);
+                    let wait = if has_stopped { Duration::ZERO } else { wait };
+                    let is_due = |m: &Member| m.promise_due(node, wait).is_some_and(|due| due <= now());
                     let has_word = |m: &Member| is_due(m) || mutated(Mutation::EvictsWithoutWord);
                     self.witnesses(group, node).find(|(_, m)| has_word(m)).map(|(d, _)| d)
                 } else if self.needs_word_of_peers(group, victim) {
@@ -323,9 +349,6 @@ impl State {
             let slot = self.map.groups.get(group)?.slot_of(relocation.from)?;
             let knows = slot.role == Role::Syncing && self.has_newest_map(slot.drive);
             knows.then_some(((*group, slot.drive), slot.since))
-                    let has_stopped = member.has_stopped() && member.drives.contains(&victim);
-                    let wait = if has_stopped { Duration::ZERO } else { wait };
-                    let is_due = |m: &Member| m.promise_due(node, wait).is_some_and(|due| due <= now());
         })
     }
 

@@ -14,10 +14,11 @@ use std::rc::Rc;
 use weft_api::{
     ApiAnswer, ApiError, ApiRequest, ErrorCode, EventFilter, FailureDomain, SettingsInfo, SettingsWish,
 };
+use weft_layout::LayoutError;
 use weft_membership::{
     BeginDelete, Change, ChangeSettings, CloseSession, Reason, Refusal, ResizeRequest, VolumeRequest,
 };
-use weft_membership::{apply, plan_resize, plan_volume};
+use weft_membership::{apply, nearly_full, plan_resize, plan_volume};
 use weft_types::limits::NOTE_CHARS_MAX;
 use weft_types::{
     BLOCK_SIZE, DriveId, FabricMap, Protection, SessionId, SessionState, Striping, Volume, VolumeId,
@@ -213,8 +214,8 @@ impl Manager {
             thin: wish.thin,
             created_ms: wall_clock_ms(),
         };
-        let absent = self.absent_drives();
-        let mut change = plan_volume(&map, &request, &absent).map_err(|r| self.refused_for_room(&map, r))?;
+        let unfit = self.unfit_drives();
+        let mut change = plan_volume(&map, &request, &unfit).map_err(|r| self.refused_place(&map, r))?;
         if wish.stripe_unit_bytes.is_some() || wish.width.is_some() {
             // The default depends on the groups that the plan has found; what was named replaces its part.
             let Change::CreateVolume(planned) = &change else { unreachable!("a planned volume is one") };
@@ -224,7 +225,7 @@ impl Manager {
                 width: wish.width.unwrap_or(planned.striping.width),
                 object_blocks: planned.striping.object_blocks,
             });
-            change = plan_volume(&map, &request, &absent).map_err(|r| self.refused_for_room(&map, r))?;
+            change = plan_volume(&map, &request, &unfit).map_err(|r| self.refused_place(&map, r))?;
         }
         let map = self.carry_out(&change, dry_run)?;
         let volume = find_volume(&map, &wish.name)?;
@@ -236,15 +237,41 @@ impl Manager {
         let map = self.map();
         let volume = find_volume(&map, name)?;
         let request = ResizeRequest { volume: volume.id, size_bytes, domain: domain_of(&map, volume) };
-        let map = match plan_resize(&map, &request, &self.absent_drives()) {
+        let map = match plan_resize(&map, &request, &self.unfit_drives()) {
             Ok(change) => self.carry_out(&change, dry_run)?,
             // Said again after a lost answer: it is done.
             Err(Refusal::SameSize { .. }) => map.clone(),
-            Err(refusal) => return Err(self.refused_for_room(&map, refusal)),
+            Err(refusal) => return Err(self.refused_place(&map, refusal)),
         };
         let volume = find_volume(&map, name)?;
         let warnings = self.warnings_about(&map, volume);
         Ok(ApiAnswer::Volume { volume: self.volume_info(&map, volume), warnings, dry_run })
+    }
+
+    /// Drives that no new group is placed on: those that do not serve, and those that are nearly full.
+    fn unfit_drives(&self) -> BTreeSet<DriveId> {
+        let state = self.state.borrow();
+        let full = nearly_full(&state.map, &state.room());
+        drop(state);
+        self.absent_drives().union(&full).copied().collect()
+    }
+
+    /// A refusal; where there are too few drives, says which are left out because they are nearly full.
+    fn refused_place(&self, map: &FabricMap, refusal: Refusal) -> ApiError {
+        let is_short = matches!(
+            refusal,
+            Refusal::Layout(LayoutError::TooFewNodes { .. } | LayoutError::TooFewDrives { .. })
+        );
+        let error = self.refused_for_room(map, refusal);
+        let full = nearly_full(map, &self.state.borrow().room());
+        if !is_short || full.is_empty() {
+            return error;
+        }
+        let named: Vec<String> = full.iter().map(|drive| drive.short().to_string()).collect();
+        let message =
+            format!("{}; drives that are nearly full are left out: {}", error.message, named.join(", "));
+        ApiError::new(error.code, message)
+            .with_hint("add drives, or discard or delete what is not needed: see `weft drive list`")
     }
 
     fn delete_volume(&self, name: &str, force: bool, dry_run: bool) -> Outcome {
@@ -374,9 +401,9 @@ pub(crate) fn refused(map: &FabricMap, refusal: Refusal) -> ApiError {
         | Refusal::RebuildAfter { .. }
         | Refusal::CapacityLevels { .. }
         | Refusal::WiderThanPool { .. } => ErrorCode::Invalid,
-        Refusal::Layout(
-            weft_layout::LayoutError::TooFewNodes { .. } | weft_layout::LayoutError::TooFewDrives { .. },
-        ) => ErrorCode::Refused,
+        Refusal::Layout(LayoutError::TooFewNodes { .. } | LayoutError::TooFewDrives { .. }) => {
+            ErrorCode::Refused
+        }
         Refusal::Layout(_) => ErrorCode::Invalid,
         _ => ErrorCode::Refused,
     };

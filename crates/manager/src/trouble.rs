@@ -376,10 +376,35 @@ impl Look<'_> {
         if member.is_up() && !member.drives.contains(&drive.id) {
             return Some(self.absent(drive));
         }
+        if let Some(cause) = self.usage.drive(drive.id).and_then(|d| d.vanished.clone()) {
+            return Some(self.vanished(drive, &cause));
+        }
         if drive.state == DriveState::Draining {
             return Some(self.draining(drive));
         }
         self.damaged(drive)
+    }
+
+    /// A drive that is gone and serves all the same, until its last copies are elsewhere.
+    fn vanished(&self, drive: &Drive, cause: &str) -> Trouble {
+        let (node, draining) = (self.node_name(drive.id), self.draining(drive));
+        let what = format!(
+            "drive {} ({}) of node '{node}' is gone ({cause}), and serves all the same: it has last up-to-date copies. All \
+             that is on it is lost when its target ends: {}",
+            drive.id.short(),
+            drive.path,
+            draining.what
+        );
+        let mut advice = vec![Advice::plain(format!(
+            "do not stop or restart the target of node '{node}' before this is over"
+        ))];
+        advice.extend(
+            draining
+                .advice
+                .into_iter()
+                .filter(|a| !a.command.as_ref().is_some_and(|c| c.contains("--cancel"))),
+        );
+        Trouble { kind: TroubleKind::DriveFailed, severity: Severity::Degraded, what, advice, ..draining }
     }
 
     fn about(&self, trouble: Trouble, drive: &Drive) -> Trouble {
@@ -724,7 +749,7 @@ fn no_drive(groups: usize, pools: &str) -> Doing {
     let of = if pools.is_empty() { String::new() } else { format!(" of pool {pools}") };
     Doing {
         what: format!(
-            "{}: no drive{of} can take it: every drive in service is on a node that has a copy already",
+            "{}: no drive{of} can take it: every drive in service is on a node that has a copy already, or nearly full",
             count(groups, "copy")
         ),
         groups,
@@ -752,7 +777,8 @@ fn restore(drive: &Drive, node: &str) -> Option<Advice> {
 fn more_drives() -> [Advice; 2] {
     [
         Advice::plain(
-            "add a node with drives, or bring one back: each copy of a group is on a node of its own",
+            "add a node with drives, or bring one back: each copy of a group is on a node of its own, on a drive with \
+             room for it",
         ),
         Advice::command("see what there is", "weft drive list"),
     ]

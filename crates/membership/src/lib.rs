@@ -32,6 +32,7 @@ mod rejoin;
 mod relocate;
 mod replace;
 mod resize;
+mod room;
 mod scrub;
 mod session;
 mod settings;
@@ -51,7 +52,7 @@ pub use name::{NameFault, validate_name};
 pub use node::{JoinNode, MoveNode, RemoveNode};
 pub use observe::{DriveObservation, NodeObservation, Observations};
 pub use plan::{
-    Intent, has_spare_drive, intents, next_change, next_demotion, next_departure, next_eviction,
+    Intent, has_spare_drive, intents, next_change, next_demotion, next_departure, next_drain, next_eviction,
     next_failure, next_promotion, next_rebuild, next_rebuild_on_one_node, next_rejoin, next_release,
     next_relocation, next_step_of_relocation, plan_evacuation,
 };
@@ -65,6 +66,7 @@ pub use rejoin::Rejoin;
 pub use relocate::{BeginRelocation, CancelRelocation, FinishRelocation, HandOver, KeepMember};
 pub use replace::Replace;
 pub use resize::{GrowVolume, ResizeRequest, plan_resize};
+pub use room::{Room, nearly_full};
 pub use scrub::{
     NoteScrubs, SCRUB_REST_MS, ScheduleScrub, StopScrub, WantScrub, due_for_scrub, next_scrub_ms,
 };

@@ -3,7 +3,7 @@
 //! It owns the shape, and how a drive's condition follows from it. It never observes by itself. What is not in it is
 //! not known, and nothing is planned about it.
 
-use crate::Acknowledged;
+use crate::{Acknowledged, Room};
 use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::FailureDomain;
 use weft_types::{DriveId, Epoch, FabricMap, GroupId, NodeId, SessionId, VolumeId};
@@ -19,6 +19,11 @@ pub struct Observations {
     pub nodes: BTreeMap<NodeId, NodeObservation>,
     /// The drives.
     pub drives: BTreeMap<DriveId, DriveObservation>,
+    /// Drives that are gone and serve all the same, because they have last up-to-date copies: these are to
+    /// be made elsewhere.
+    pub vanished: BTreeSet<DriveId>,
+    /// How full drives are; nothing of those whose targets do not say.
+    pub room: BTreeMap<DriveId, Room>,
     /// Who acknowledged the intent to evict this drive from this group, and in which epoch.
     pub acknowledged: BTreeMap<(GroupId, DriveId), Acknowledged>,
     /// The stint in which this replica has verified everything.

@@ -5,9 +5,10 @@
 //! space. It never changes a map: every plan is a [`Change`] that `apply` judges by its own rules.
 
 use crate::observe::Condition;
+use crate::room::full_for_copies;
 use crate::{
-    Acknowledged, BeginRelocation, CancelRelocation, Change, CloseSession, Demote, Depart, Evict, FailDrive,
-    FinishDelete, FinishRelocation, HandOver, KeepMember, Observations, Promote, Rebuild, Rejoin,
+    Acknowledged, BeginRelocation, CancelRelocation, Change, CloseSession, Demote, Depart, DrainDrive, Evict,
+    FailDrive, FinishDelete, FinishRelocation, HandOver, KeepMember, Observations, Promote, Rebuild, Rejoin,
     SweepSession, apply,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +31,7 @@ pub fn next_change(map: &FabricMap, seen: &Observations) -> Option<Change> {
         .or_else(|| next_eviction(map, seen))
         .or_else(|| next_departure(map, seen))
         .or_else(|| next_demotion(map, seen))
+        .or_else(|| next_drain(map, seen))
         .or_else(|| next_promotion(map, seen))
         .or_else(|| next_step_of_relocation(map, seen))
         .or_else(|| next_rejoin(map, seen))
@@ -46,6 +48,13 @@ pub fn next_failure(map: &FabricMap, seen: &Observations) -> Option<Change> {
         let cause = observed.failed.clone()?;
         Some(Change::FailDrive(FailDrive { drive, cause }))
     })
+}
+
+/// A drive that is gone and serves its last copies all the same is to be emptied before its process ends.
+pub fn next_drain(map: &FabricMap, seen: &Observations) -> Option<Change> {
+    let is_active = |d: &&DriveId| map.drives.get(d).is_some_and(|d| d.state == DriveState::Active);
+    let drive = *seen.vanished.iter().find(is_active)?;
+    Some(Change::DrainDrive(DrainDrive { drive, on: true }))
 }
 
 /// An eviction that the manager should prepare: it asks the drives' targets to acknowledge the intent, and waits
@@ -226,8 +235,8 @@ fn is_unreached_for_long(map: &FabricMap, group: &Group, drive: DriveId, seen: &
     since_ms.is_some_and(|since| seen.now_ms.saturating_sub(*since) >= map.durations.rebuild_after_ms)
 }
 
-/// The drive that suits best to stand in for a member: active, in service, apart from the others, least loaded, and
-/// not on a node whose members of this group clients cannot reach.
+/// The drive that suits best to stand in for a member: active, in service, with room, apart from the
+/// others, least loaded, and not on a node whose members of this group clients cannot reach.
 fn stand_in(
     map: &FabricMap,
     group: &Group,
@@ -239,8 +248,10 @@ fn stand_in(
         .filter(|(id, _)| *id == group.id)
         .filter_map(|(_, drive)| Some(map.drives.get(drive)?.node))
         .collect();
+    let full = full_for_copies(map, &seen.room);
     let candidates: Vec<Candidate> = (map.drives.values())
         .filter(|d| d.pool == group.pool && d.state == DriveState::Active && !unreached.contains(&d.node))
+        .filter(|d| !full.contains(&d.id))
         .filter(|d| seen.condition(map, d.id) == Condition::Serving)
         .map(|d| Candidate { drive: d.id, node: d.node, capacity: d.capacity })
         .collect();
@@ -252,14 +263,16 @@ fn stand_in(
     replacement(&candidates, &existing, &keep, member, domain)
 }
 
-/// Whether a drive could take a member's place in a group now: one that is active, in service, of the pool, and on a
-/// node without another copy, or anywhere for a group whose copies share a node. Room is not looked at.
+/// Whether a drive could take a member's place in a group now: one that is active, in service, of the pool,
+/// with room, and on a node without another copy, or anywhere for a group whose copies share a node.
 pub fn has_spare_drive(map: &FabricMap, group: &Group, member: DriveId, seen: &Observations) -> bool {
     let may_share = map.shares_a_node(group);
     let others: Vec<&Drive> =
         group.slots.iter().filter(|s| s.drive != member).filter_map(|s| map.drives.get(&s.drive)).collect();
+    let full = full_for_copies(map, &seen.room);
     let fits = |d: &Drive| {
         d.pool == group.pool
+            && !full.contains(&d.id)
             && d.state == DriveState::Active
             && d.id != member
             && others.iter().all(|o| o.id != d.id && (may_share || o.node != d.node))

@@ -81,7 +81,7 @@ pub struct NewGroup {
 ///
 /// Groups are made where the pool has fewer than its drives deserve: all of them for its first volume with this
 /// protection, and further ones after drives were added. No group is made on a drive in `absent`, the drives that do
-/// not serve at the moment.
+/// not serve at the moment, or have no room ([`crate::nearly_full`]).
 ///
 /// # Errors
 /// Whatever is wrong with the request, as [`crate::apply`] would say; or [`Refusal::Layout`] where the pool has no
