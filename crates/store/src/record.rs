@@ -131,6 +131,10 @@ pub(crate) fn encode_zero(e: &mut Encoder, span: &Span) {
     encode_span(e, kind::ZERO, span);
 }
 
+fn span_of(group: &GroupId, object: &ObjectId, range: &BlockRange, version: &Version) -> Span {
+    Span { group: *group, object: *object, range: *range, version: *version }
+}
+
 fn encode_span(e: &mut Encoder, kind: u8, span: &Span) {
     e.u8(kind).u64(span.group.0).bytes(&span.object.to_bytes());
     e.u16(span.range.first as u16).u16(span.range.count as u16).u64(span.version.to_bits());
@@ -150,7 +154,6 @@ fn decode_span(d: &mut Decoder<'_>) -> Result<Span, DecodeError> {
 }
 
 impl Record {
-    /// Appends the record.
     /// Bytes by which the state can become longer with this record, at most. Those about blocks are left out: what
     /// they open is counted where it is opened.
     pub(crate) fn state_growth(&self) -> u64 {
@@ -169,27 +172,22 @@ impl Record {
         }
     }
 
+    /// Appends the record.
     pub(crate) fn encode(&self, e: &mut Encoder) {
         use Record::*;
-        let span = |group: &GroupId, object: &ObjectId, range: &BlockRange, version: &Version| Span {
-            group: *group,
-            object: *object,
-            range: *range,
-            version: *version,
-        };
         match self {
             Write { group, object, range, version, opens, places, crcs } => {
-                encode_write(e, &span(group, object, range, version), *opens, places, crcs);
+                encode_write(e, &span_of(group, object, range, version), *opens, places, crcs);
             }
-            Zero { group, object, range, version } => encode_zero(e, &span(group, object, range, version)),
+            Zero { group, object, range, version } => encode_zero(e, &span_of(group, object, range, version)),
             Remember { group, object, range, version } => {
-                encode_span(e, kind::REMEMBER, &span(group, object, range, version));
+                encode_span(e, kind::REMEMBER, &span_of(group, object, range, version));
             }
             Settle { group, object, range, version } => {
-                encode_span(e, kind::SETTLE, &span(group, object, range, version));
+                encode_span(e, kind::SETTLE, &span_of(group, object, range, version));
             }
             Damaged { group, object, range, version } => {
-                encode_span(e, kind::DAMAGED, &span(group, object, range, version));
+                encode_span(e, kind::DAMAGED, &span_of(group, object, range, version));
             }
             Advance { group, slot, watermark } => {
                 e.u8(kind::ADVANCE).u64(group.0).u16(slot.0).u64(watermark.to_bits());
