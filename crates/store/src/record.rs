@@ -227,9 +227,7 @@ impl Record {
             SetGeneration { volume, generation } => {
                 e.u8(kind::SET_GENERATION).u64(volume.0).u64(generation.0);
             }
-            DropChunk { group, object, chunk } => {
-                encode_live(e, kind::DROP_CHUNK, *group, *object, *chunk);
-            }
+            DropChunk { group, object, chunk } => encode_live(e, kind::DROP_CHUNK, *group, *object, *chunk),
             DropOwner { owner } => {
                 e.u8(kind::DROP_OWNER).bytes(&ObjectId::new(*owner, 0).to_bytes());
             }
