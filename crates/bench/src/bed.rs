@@ -317,6 +317,7 @@ impl Bed {
 
 fn start_manager(options: &BedOptions, addr: &str, folder: &Path) -> Result<Daemon, BenchError> {
     let path = |name: &str| folder.join(name).display().to_string();
+    make_fabric(&options.program, &path("map.redb"))?;
     let arguments = vec![
         "manager".into(),
         "run".into(),
@@ -343,20 +344,27 @@ fn node_arguments(name: &str, manager: &str, port: u16, drives: &[String], spin:
     arguments
 }
 
+/// Makes a fabric, in a store of its own.
+fn make_fabric(program: &Path, store: &str) -> Result<(), BenchError> {
+    run(program, &["fabric", "init", store])
+}
+
 /// Makes a file a drive of the fabric; its space is reserved, so that figures are not those of allocation.
 fn format(program: &Path, path: &Path, bytes: u64, fabric: &str) -> Result<(), BenchError> {
-    let output = Command::new(program)
-        .args(["drive", "format", "--fabric-id", fabric, "--size", &bytes.to_string()])
-        .arg(path)
-        .stdin(Stdio::null())
-        .output();
+    let (path, bytes) = (path.display().to_string(), bytes.to_string());
+    run(program, &["drive", "format", "--fabric-id", fabric, "--size", &bytes, &path])
+}
+
+/// Runs a command of `weft` to its end.
+fn run(program: &Path, arguments: &[&str]) -> Result<(), BenchError> {
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
     let output =
         output.map_err(|source| BenchError::File { action: "start", path: program.to_owned(), source })?;
     if output.status.success() {
         return Ok(());
     }
     Err(BenchError::Died {
-        name: format!("`weft drive format {}`", path.display()),
+        name: format!("`weft {}`", arguments.join(" ")),
         how: output.status.to_string(),
         log: String::from_utf8_lossy(&output.stderr).trim_end().to_owned(),
     })

@@ -12,6 +12,16 @@ use weft_types::{FabricId, MapVersion};
 /// The fabric as a whole
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum FabricCommand {
+    /// Make a new fabric: its identity, and the store of its manager
+    ///
+    /// A fabric is made once, before its manager is started for the first time; `weft manager run` never makes one. It
+    /// has no nodes, drives and volumes yet: what to do next is printed.
+    ///
+    /// Refused where there is a store, or where backups of a map lie beside it: then there was a fabric, whose drives may
+    /// hold data, and a new one would not know them. `weft up` makes its own fabric without this command.
+    #[command(after_long_help = "Examples:\n  weft fabric init\n  weft fabric init /srv/weft/map.redb\n  \
+        weft fabric init --json | jq -r .fabric")]
+    Init(FabricInitArgs),
     /// Show the fabric's identity and settings
     #[command(after_long_help = "Examples:\n  weft fabric show\n  weft fabric show --json")]
     Show,
@@ -42,6 +52,23 @@ pub enum FabricCommand {
                            weft fabric set --capacity-warning 70% --capacity-critical 85%")]
     Set(FabricSetArgs),
 }
+
+/// Arguments of `weft fabric init`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct FabricInitArgs {
+    /// The file to make, which will hold the fabric map: that of `weft manager run --store`
+    #[arg(value_name = "STORE", default_value = STORE_DEFAULT)]
+    pub store: PathBuf,
+    /// The identity of the fabric, which its drives carry [default: a random one]
+    #[arg(long, value_name = "UUID")]
+    pub fabric_id: Option<FabricId>,
+    /// Go through all checks, say what would be made, and make nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Where the manager's store is on a machine that runs the unit of the package (scripts/package/weft-manager.service).
+const STORE_DEFAULT: &str = "/var/lib/weft/map.redb";
 
 /// Arguments of `weft fabric set`.
 #[derive(Clone, Debug, clap::Args)]

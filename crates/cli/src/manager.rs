@@ -29,6 +29,9 @@ pub enum ManagerCommand {
     },
     /// Run the manager
     ///
+    /// The store must hold a fabric: `weft fabric init` makes a new one. Where the store is missing or empty, the manager
+    /// refuses to start with exit code 4, because there may have been one.
+    ///
     /// Runs in the foreground until SIGTERM or SIGINT. While it is stopped, reads and writes go on; only a
     /// further failure has to wait for it.
     ///
@@ -41,7 +44,7 @@ pub enum ManagerCommand {
 /// Arguments of `weft manager run`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ManagerRunArgs {
-    /// The file that holds the fabric map; made if there is none
+    /// The file that holds the fabric map; `weft fabric init` makes it
     #[arg(long, value_name = "FILE")]
     pub store: PathBuf,
     /// Where to listen for nodes and clients, as IP:PORT
@@ -50,7 +53,7 @@ pub struct ManagerRunArgs {
     /// Where to listen for tools of this machine, a Unix socket
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
-    /// The identity of the fabric if there is none yet in the store [default: a random one]
+    /// The fabric that the store must hold [default: whichever it holds]
     #[arg(long, value_name = "UUID")]
     pub fabric_id: Option<FabricId>,
     /// Where to serve metrics for Prometheus, as IP:PORT: http://ADDR/metrics [default: nowhere]

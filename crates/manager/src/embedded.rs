@@ -64,12 +64,27 @@ impl EmbeddedStore {
     /// Opens the store, or makes an empty one where there is no file; the folder must exist.
     ///
     /// # Errors
-    /// If the file is in use, damaged, foreign, of a newer format, or the operating system refuses.
+    /// Those of [`EmbeddedStore::open`], but [`StoreError::Missing`].
+    pub fn open_or_make(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        let path = path.as_ref();
+        match fs::exists(path) {
+            Ok(true) => {}
+            Ok(false) => make(path)?,
+            Err(source) => return Err(io_error("look for", path, source)),
+        }
+        Self::open(path)
+    }
+
+    /// Opens the store that is there.
+    ///
+    /// # Errors
+    /// [`StoreError::Missing`] if there is no file. If the file is in use, damaged, foreign, of a newer format, or the
+    /// operating system refuses.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let path = path.as_ref().to_owned();
         match fs::exists(&path) {
             Ok(true) => check_magic(&path)?,
-            Ok(false) => make(&path)?,
+            Ok(false) => return Err(StoreError::Missing { place: path.display().to_string() }),
             Err(source) => return Err(io_error("look for", &path, source)),
         }
         guard(&path, || {
@@ -373,7 +388,7 @@ mod tests {
     }
 
     fn filled(folder: &Folder) {
-        let store = EmbeddedStore::open(folder.file()).expect("it is made");
+        let store = EmbeddedStore::open_or_make(folder.file()).expect("it is made");
         store.commit(MapVersion(0), MapVersion(1), b"the first").expect("it is empty");
         store.commit(MapVersion(1), MapVersion(2), b"the second").expect("version 1 is there");
     }
@@ -381,7 +396,7 @@ mod tests {
     #[test]
     fn what_was_committed_is_there_after_opening_again() {
         let folder = Folder::new("again");
-        assert!(EmbeddedStore::open(folder.file()).expect("made").load().expect("readable").is_none());
+        assert!(EmbeddedStore::open_or_make(folder.file()).expect("made").load().expect("readable").is_none());
         filled(&folder);
         let store = EmbeddedStore::open(folder.file()).expect("it opens");
         assert_eq!(store.load().expect("readable"), Some((MapVersion(2), b"the second".to_vec())));
@@ -447,7 +462,7 @@ mod tests {
     #[test]
     fn a_store_that_was_not_closed_holds_every_commit() {
         let folder = Folder::new("killed");
-        let store = EmbeddedStore::open(folder.file()).expect("it is made");
+        let store = EmbeddedStore::open_or_make(folder.file()).expect("it is made");
         for version in 0..20u64 {
             let map = vec![version as u8; 5000 * version as usize];
             store.commit(MapVersion(version), MapVersion(version + 1), &map).expect("in order");
@@ -462,7 +477,7 @@ mod tests {
     #[test]
     fn two_managers_cannot_use_one_store() {
         let folder = Folder::new("locked");
-        let _first = EmbeddedStore::open(folder.file()).expect("it is made");
+        let _first = EmbeddedStore::open_or_make(folder.file()).expect("it is made");
         let second = EmbeddedStore::open(folder.file());
         assert!(matches!(second.err(), Some(StoreError::Locked { .. })));
     }

@@ -2,7 +2,7 @@
 
 use crate::StoreError;
 use weft_membership::Refusal;
-use weft_types::{FabricId, with_causes};
+use weft_types::{FabricId, MapVersion, with_causes};
 use weft_wire::{DecodeError, Status};
 
 /// Why a manager does not start.
@@ -21,6 +21,17 @@ pub enum ManagerError {
         first: String,
         /// How many are.
         count: usize,
+    },
+    /// Nothing was ever committed to the store.
+    #[error("the manager's store holds no fabric: nothing was ever written to it")]
+    NoFabric,
+    /// A fabric was to be made where there is one.
+    #[error("the store holds fabric {fabric} already, with map {version}")]
+    FabricThere {
+        /// The fabric in the store.
+        fabric: FabricId,
+        /// The version of its map.
+        version: MapVersion,
     },
     /// The store belongs to another fabric.
     #[error("the manager's store belongs to fabric {found}, expected {expected}")]
@@ -42,6 +53,11 @@ impl ManagerError {
         match self {
             ManagerError::Store(error) => error.hint(),
             ManagerError::Map(_) | ManagerError::Broken { .. } => Some(RECOVER_HINT),
+            ManagerError::NoFabric => Some(
+                "`weft fabric init` makes a new fabric; if there was one, its drives hold copies of the map: \
+                 `weft fabric recover`",
+            ),
+            ManagerError::FabricThere { .. } => Some("start its manager, or name another file for a new fabric"),
             ManagerError::OtherFabric { .. } => {
                 Some("name the store of this fabric, or leave the fabric's id out")
             }

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::{Notify, race};
-use weft_rt::{Buf, Instant, Listener, Server, now, random_u128, sleep_until, spawn};
+use weft_rt::{Buf, Instant, Listener, Server, now, sleep_until, spawn};
 use weft_types::{
     DriveId, Durations, Epoch, FabricId, FabricMap, GroupId, MapVersion, NodeId, SessionId, VolumeId,
     with_causes,
@@ -34,17 +34,15 @@ const COMMITS_KEPT_EVERY: Duration = Duration::from_secs(5);
 /// How a manager starts.
 #[derive(Clone, Debug)]
 pub struct ManagerOptions {
-    /// The fabric that it must own; none to take what the store holds, or to make a new one.
+    /// The fabric that the store must hold; none to serve the one that it holds.
     pub fabric: Option<FabricId>,
-    /// Times for a fabric that is made; one that exists keeps its own.
-    pub durations: Durations,
     /// Its name, for people: targets show it.
     pub name: String,
 }
 
 impl Default for ManagerOptions {
     fn default() -> Self {
-        ManagerOptions { fabric: None, durations: Durations::default(), name: "manager".into() }
+        ManagerOptions { fabric: None, name: "manager".into() }
     }
 }
 
@@ -104,24 +102,23 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Takes the map out of the store, or makes a new fabric where the store is empty, and begins to watch over it.
-    /// The manager lives as long as its executor.
+    /// Takes the map out of the store, and begins to watch over it. The manager lives as long as its executor.
     ///
     /// # Errors
-    /// If the store cannot be used, or holds no sound map of the fabric asked for.
+    /// If the store cannot be used, or holds no sound map of the fabric asked for. [`ManagerError::NoFabric`] if it holds
+    /// none at all: only [`found`] makes a fabric, because an empty store may be what is left of one that was lost.
     pub fn start(
         store: impl MapStore + 'static,
         options: ManagerOptions,
     ) -> Result<Rc<Manager>, ManagerError> {
         // From here on no other manager grants or commits anything, so a full wait from now outlasts all that it granted.
         let term = store.take_over()?;
-        let (map, is_new) = match store.load()? {
-            Some((version, bytes)) => (read_map(version, &bytes, options.fabric)?, false),
-            None => (new_map(&store, &options)?, true),
-        };
+        let (version, bytes) = store.load()?.ok_or(ManagerError::NoFabric)?;
+        let map = read_map(version, &bytes, options.fabric)?;
         let (started, wall_ms) = (now(), wall_clock_ms());
         let members = map.nodes.keys().map(|&id| (id, Member::unknown(started, wall_ms))).collect();
         let journal = store.load_journal()?;
+        let is_new = map.version == FabricMap::empty(map.fabric).version && journal.events.is_empty();
         let mut events = Events::kept(&journal.events);
         let what = if is_new { "fabric-made" } else { "manager-started" };
         let why = format!("manager '{}' serves fabric {}", options.name, map.fabric);
@@ -286,9 +283,20 @@ fn read_commits(kept: Option<&[u8]>) -> BTreeMap<DriveId, u64> {
     }
 }
 
-fn new_map(store: &impl MapStore, options: &ManagerOptions) -> Result<FabricMap, ManagerError> {
-    let fabric = options.fabric.unwrap_or_else(|| FabricId::from_random(random_u128()));
-    let map = FabricMap { durations: options.durations, ..FabricMap::empty(fabric) };
+/// Makes a new fabric in a store that holds none: its first map, without nodes, drives and volumes. Durable on return.
+///
+/// # Errors
+/// [`ManagerError::FabricThere`] if the store holds a fabric; nothing has changed then. If the store cannot be used.
+pub fn found(
+    store: &impl MapStore,
+    fabric: FabricId,
+    durations: Durations,
+) -> Result<FabricMap, ManagerError> {
+    if let Some((version, bytes)) = store.load()? {
+        let found = read_map(version, &bytes, None)?;
+        return Err(ManagerError::FabricThere { fabric: found.fabric, version });
+    }
+    let map = FabricMap { durations, ..FabricMap::empty(fabric) };
     store.commit(MapVersion(0), map.version, &control::encode_map(&map))?;
     Ok(map)
 }

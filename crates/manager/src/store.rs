@@ -22,6 +22,12 @@ pub enum StoreError {
         /// The version that is there.
         found: MapVersion,
     },
+    /// It is not there.
+    #[error("there is no manager's store at {place}")]
+    Missing {
+        /// Where it was looked for.
+        place: String,
+    },
     /// Another process has it open.
     #[error("{place} is in use by another manager")]
     Locked {
@@ -74,7 +80,7 @@ impl StoreError {
         match self {
             StoreError::Conflict { .. } => Some("make sure that only one manager runs, and start it again"),
             StoreError::Locked { .. } => Some("stop the other manager, or give this one a folder of its own"),
-            StoreError::Corrupt { .. } => Some(RECOVER_HINT),
+            StoreError::Missing { .. } | StoreError::Corrupt { .. } => Some(RECOVER_HINT),
             StoreError::Foreign { .. } => {
                 Some("name another file; if this one was the store, see `weft fabric recover`")
             }

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 use weft_api::{ApiAnswer, ApiRequest};
-use weft_manager::{EmbeddedStore, Manager, ManagerError, ManagerOptions};
+use weft_manager::{EmbeddedStore, Manager, ManagerError, ManagerOptions, StoreError, found};
 use weft_rt::{Addr, Link, Listener, block_on, spawn};
-use weft_types::{BlockCount, DriveId, FabricId};
+use weft_types::{BlockCount, DriveId, Durations, FabricId};
 use weft_wire::control::{self, DriveReport, ManagerRequest};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
@@ -74,8 +74,23 @@ async fn nodes(addr: &Addr) -> Vec<String> {
 fn what_one_process_has_committed_the_next_one_serves() {
     let folder = Folder::new();
     let path = folder.0.clone();
+    let empty = block_on(async move {
+        let store = EmbeddedStore::open(path.join("map.redb"));
+        assert!(matches!(store.err(), Some(StoreError::Missing { .. })));
+        let store = EmbeddedStore::open_or_make(path.join("map.redb")).unwrap();
+        Manager::start(store, ManagerOptions::default()).err()
+    })
+    .unwrap();
+    assert!(matches!(empty, Some(ManagerError::NoFabric)), "no fabric is made unasked: {empty:?}");
+    let path = folder.0.clone();
     let fabric = block_on(async move {
+        let store = EmbeddedStore::open(path.join("map.redb")).unwrap();
+        let made = found(&store, FabricId(7), Durations::default()).unwrap().fabric;
+        let again = found(&store, FabricId(8), Durations::default());
+        assert!(matches!(again, Err(ManagerError::FabricThere { fabric: FabricId(7), .. })), "{again:?}");
+        drop(store);
         let (manager, tcp, unix) = start(path).await;
+        assert_eq!(manager.map().fabric, made);
         join(&tcp).await;
         assert_eq!(nodes(&unix).await, ["one"]);
         manager.map().fabric

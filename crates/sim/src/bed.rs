@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ApiAnswer, ApiReply, ApiRequest, FailureDomain};
-use weft_manager::{Journal, Manager, ManagerOptions, MapStore, MemStore, StoreError};
+use weft_manager::{Journal, Manager, ManagerOptions, MapStore, MemStore, StoreError, found};
 use weft_rt::sim::{self, Crash, ProcessId, SimDisk, spawn_process};
 use weft_rt::sync::{Notify, race};
 use weft_rt::{Addr, Link, Listener, now, random_below, random_u128, sleep, timeout};
@@ -317,11 +317,13 @@ impl Bed {
                 stop: RefCell::default(),
             });
         }
+        let map_store = MemStore::new();
+        found(&map_store, fabric, shape.durations).expect("an empty store takes a fabric");
         let bed = Rc::new(Bed {
             shape,
             nodes,
             fabric,
-            map_store: MemStore::new(),
+            map_store,
             running_managers: RefCell::default(),
             manager_hosts: if has_second_manager {
                 vec![manager_host(), second_manager_host()]
@@ -379,11 +381,7 @@ impl Bed {
 
     fn start_manager_on(self: &Rc<Self>, host: IpAddr) {
         let store = self.map_store.clone();
-        let options = ManagerOptions {
-            fabric: Some(self.fabric),
-            durations: self.shape.durations,
-            ..ManagerOptions::default()
-        };
+        let options = ManagerOptions { fabric: Some(self.fabric), ..ManagerOptions::default() };
         let name = if host == manager_host() { "manager" } else { "manager-2" };
         let forgets = self.forgets_terms.get();
         let (halted, is_halted) = (Rc::new(Notify::default()), Rc::new(Cell::new(false)));

@@ -120,6 +120,7 @@ impl Fabric {
         let host = world.host("manager", 1)?;
         let address = format!("{}:4800", host.ip);
         let store = dir.join("map.redb").display().to_string();
+        run(&weft.display().to_string(), &["fabric", "init", &store])?;
         let socket = dir.join("manager.sock").display().to_string();
         let args = ["manager", "run", "--store", &store, "--listen", &address, "--socket", &socket];
         let manager = member(host, &args.map(String::from), &log);

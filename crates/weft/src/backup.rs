@@ -53,6 +53,11 @@ impl BackupFolder {
         Ok(())
     }
 
+    /// The newest backup that is there.
+    pub(crate) fn newest(&self) -> Option<PathBuf> {
+        self.files().ok()?.0.pop()
+    }
+
     /// The backups, oldest first, and those that were never finished. Whatever else is there is left alone.
     fn files(&self) -> io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
         let (mut kept, mut unfinished) = (Vec::new(), Vec::new());

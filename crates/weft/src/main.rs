@@ -9,6 +9,7 @@ mod check;
 mod drive;
 #[cfg(test)]
 mod examples;
+mod init;
 mod inspect;
 mod locate;
 mod logging;
@@ -26,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tracing_subscriber::filter::LevelFilter;
 use weft_cli::{
-    CliError, DriveFormatArgs, DriveLocateArgs, Engines, Exit, FabricPlace, FabricRecoverArgs, Globals,
+    CliError, DriveFormatArgs, DriveLocateArgs, Engines, Exit, FabricInitArgs, FabricPlace, FabricRecoverArgs, Globals,
     ManagerRunArgs, MapRestoreArgs, NodeRunArgs, Output, VolumeServeArgs,
 };
 
@@ -107,6 +108,10 @@ impl Engines for Whole {
 
     fn drive_check(&self, path: PathBuf, deep: bool, output: Output) -> Result<(), CliError> {
         weft_cli::block_on(check::check(path, deep, output))
+    }
+
+    fn fabric_init(&self, args: FabricInitArgs, output: Output) -> Result<(), CliError> {
+        weft_cli::block_on(init::init(args, output))
     }
 
     fn fabric_recover(&self, args: FabricRecoverArgs, output: Output) -> Result<(), CliError> {

@@ -1,6 +1,7 @@
 //! `weft manager run`: the manager as a process.
 
 use crate::backup::BackupFolder;
+use crate::init::{check_is_there, no_fabric, open_store};
 use crate::stop::asked_to_stop;
 use std::cell::RefCell;
 use std::fs;
@@ -9,7 +10,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_cli::{CliError, ManagerRunArgs};
-use weft_manager::{EmbeddedStore, Manager, ManagerError, ManagerOptions};
+use weft_manager::{Manager, ManagerError, ManagerOptions};
 use weft_metrics::{ManagerView, manager_page, process_load};
 use weft_rt::sync::{Either, race};
 use weft_rt::{Addr, Listener, now, offload, sleep, spawn};
@@ -32,19 +33,23 @@ pub(crate) async fn run(args: ManagerRunArgs) -> Result<(), CliError> {
 }
 
 async fn serve(args: ManagerRunArgs, running: &RefCell<Option<Rc<Manager>>>) -> Result<(), CliError> {
+    // Before anything is made: where a disk is not mounted, nothing shall lie in its place.
+    check_is_there(&args.store, args.fabric_id)?;
     let mut listeners = vec![bind(&args.listen, "--listen").await?];
     if let Some(path) = &args.socket {
         make_parent(path)?;
         listeners.push(bind(&Addr::Unix(path.clone()), "--socket").await?);
     }
-    make_parent(&args.store)?;
-    let store = EmbeddedStore::open(&args.store).map_err(|e| refused(&ManagerError::from(e)))?;
+    let store = open_store(&args.store, args.fabric_id)?;
     let options = ManagerOptions { fabric: args.fabric_id, ..ManagerOptions::default() };
     let metrics = match &args.metrics {
         Some(addr) => Some(bind(addr, "--metrics").await?),
         None => None,
     };
-    let manager = Manager::start(store, options).map_err(|e| refused(&e))?;
+    let manager = Manager::start(store, options).map_err(|error| match error {
+        ManagerError::NoFabric => no_fabric(&args.store, args.fabric_id),
+        error => refused(&error),
+    })?;
     *running.borrow_mut() = Some(manager.clone());
     tracing::info!(fabric = %manager.map().fabric, map = %manager.map().version, "manager serves");
     for listener in listeners {

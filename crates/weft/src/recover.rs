@@ -3,7 +3,7 @@
 use crate::drive::{open_refusal, spec, store_refusal};
 use crate::manager::refused;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use weft_cli::{CliError, FabricRecoverArgs, Folder, Output, note};
 use weft_manager::{DriveContents, EmbeddedStore, ManagerError, MapStore, Recovered};
@@ -34,7 +34,7 @@ struct Copy {
 
 pub(crate) async fn recover(args: FabricRecoverArgs, output: Output) -> Result<(), CliError> {
     let store = store_file(&args.dir)?;
-    check_is_free(&store)?;
+    check_target(&store, &args.drives)?;
     let (mut maps, mut contents, mut copies, mut warnings) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for path in &args.drives {
         let DriveReading { map, contents: found, .. } = read(path, &mut warnings).await?;
@@ -52,7 +52,10 @@ pub(crate) async fn recover(args: FabricRecoverArgs, output: Output) -> Result<(
         hint: "name all drives of this fabric, and only those, with --drives".into(),
     })?;
     warnings.extend(recovered.warnings.iter().cloned());
-    let kept = if args.dry_run { None } else { write(&store, &recovered)? };
+    let kept = keep_as(&store);
+    if !args.dry_run {
+        write(&store, &recovered, kept.as_deref())?;
+    }
     let report = Report {
         store,
         kept,
@@ -69,28 +72,54 @@ pub(crate) async fn recover(args: FabricRecoverArgs, output: Output) -> Result<(
     output.show(&report, |r, _| describe(r))
 }
 
-/// The store's file: that of a local fabric's folder, one in another folder, or the file named.
+/// The store's file: that of a local fabric's folder, one in another folder, or the file named, which may exist.
 pub(crate) fn store_file(named: &Path) -> Result<PathBuf, CliError> {
+    if !named.is_dir() {
+        return Ok(named.to_owned());
+    }
     let folder = Folder::at(named);
-    match (folder.config()?, named.is_dir()) {
-        (Some(_), _) => Ok(folder.map_file()),
-        (None, true) => Ok(named.join("map.redb")),
-        (None, false) => Ok(named.to_owned()),
+    match folder.config()? {
+        Some(_) => Ok(folder.map_file()),
+        None => Ok(named.join("map.redb")),
     }
 }
 
-/// Refuses while a manager uses the store. One that is damaged or missing is what this command is for.
-pub(crate) fn check_is_free(store: &Path) -> Result<(), CliError> {
+/// Refuses to write a store in the place of something that is none, or of one that a manager uses. One that is damaged
+/// or missing is what recovery is for.
+pub(crate) fn check_target(store: &Path, drives: &[PathBuf]) -> Result<(), CliError> {
+    let parent = store.parent().filter(|p| !p.as_os_str().is_empty());
+    if let Some(parent) = parent.filter(|p| p.exists() && !p.is_dir()) {
+        return Err(CliError::Failed {
+            message: format!("cannot write {}: {} is a file", store.display(), parent.display()),
+            hint: "name the store's file, or the folder in which it belongs".into(),
+        });
+    }
     if !store.exists() {
         return Ok(());
     }
+    let refused = |message: String, hint: &str| Err(CliError::Refused { message, hint: hint.into() });
+    if !store.is_file() {
+        let hint = "name the store's file, or the folder in which it belongs";
+        return refused(format!("{} is no file", store.display()), hint);
+    }
+    if drives.iter().any(|drive| is_same_file(store, drive)) {
+        let hint = "name STORE first, and the drives behind --drives";
+        return refused(format!("{} is one of the drives", store.display()), hint);
+    }
     match EmbeddedStore::open(store) {
-        Err(error @ weft_manager::StoreError::Locked { .. }) => Err(CliError::Refused {
-            message: error.to_string(),
-            hint: "stop the manager and all nodes first, for a local fabric with `weft down`".into(),
-        }),
-        Err(weft_manager::StoreError::Io { .. }) | Ok(_) => Ok(()),
-        Err(_) => Ok(()),
+        Err(error @ weft_manager::StoreError::Locked { .. }) => refused(
+            error.to_string(),
+            "stop the manager and all nodes first, for a local fabric with `weft down`",
+        ),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+/// Whether two paths lead to the same file.
+pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
+    match (fs::canonicalize(one), fs::canonicalize(other)) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => false,
     }
 }
 
@@ -152,31 +181,41 @@ async fn contents(drive: Drive, path: &Path, version: u64) -> Result<(FabricId, 
     Ok((fabric, contents))
 }
 
-/// Writes the new store beside the old one, keeps the old one under another name, and takes its place.
-pub(crate) fn write(store: &Path, recovered: &Recovered) -> Result<Option<PathBuf>, CliError> {
-    if let Some(parent) = store.parent().filter(|p| !p.as_os_str().is_empty()) {
-        fs::create_dir_all(parent).map_err(CliError::file("create the folder", parent))?;
+/// The name under which a store that is there is kept; none if there is no store.
+pub(crate) fn keep_as(store: &Path) -> Option<PathBuf> {
+    if !store.exists() {
+        return None;
     }
+    let seconds = wall_clock_us() / 1_000_000;
+    let names = (0..).map(|n| match n {
+        0 => format!("old-{seconds}"),
+        n => format!("old-{seconds}-{n}"),
+    });
+    names.map(|name| beside(store, &name)).find(|path| !path.exists())
+}
+
+/// Writes the new store beside the old one, keeps the old one under another name, and takes its place. Durable on return.
+pub(crate) fn write(store: &Path, recovered: &Recovered, kept: Option<&Path>) -> Result<(), CliError> {
+    let folder = store.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::create_dir_all(folder).map_err(CliError::file("create the folder", folder))?;
     let fresh = beside(store, "new");
     if fresh.exists() {
         fs::remove_file(&fresh).map_err(CliError::file("remove", &fresh))?;
     }
     {
-        let written = EmbeddedStore::open(&fresh)
+        let written = EmbeddedStore::open_or_make(&fresh)
             .and_then(|s| s.commit(MapVersion(0), recovered.map.version, &encode_map(&recovered.map)));
         written.map_err(|e| refused(&ManagerError::from(e)))?;
     }
-    let mut kept = None;
-    if store.exists() {
-        let old = beside(store, &format!("old-{}", wall_clock_us() / 1_000_000));
-        fs::rename(store, &old).map_err(CliError::file("rename", store))?;
-        kept = Some(old);
+    if let Some(kept) = kept {
+        fs::rename(store, kept).map_err(CliError::file("rename", store))?;
     }
     fs::rename(&fresh, store).map_err(CliError::file("rename", &fresh))?;
-    Ok(kept)
+    File::open(folder).and_then(|f| f.sync_all()).map_err(CliError::file("write", folder))
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+/// The path with something behind its name.
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".");
     name.push(suffix);
@@ -196,8 +235,12 @@ fn describe(report: &Report) -> String {
         if report.volumes.is_empty() { "(none)".to_owned() } else { report.volumes.join(", ") },
         report.store.display()
     ));
-    if let Some(kept) = &report.kept {
-        text.push_str(&format!("the old store is kept as {}\n", kept.display()));
-    }
+    text.push_str(&say_kept(report.kept.as_deref(), report.dry_run));
     text
+}
+
+/// Where the store that was there is, or would be; nothing where there was none.
+pub(crate) fn say_kept(kept: Option<&Path>, dry_run: bool) -> String {
+    let verb = if dry_run { "would be" } else { "is" };
+    kept.map_or_else(String::new, |kept| format!("the old store {verb} kept as {}\n", kept.display()))
 }

@@ -4,7 +4,7 @@
 //! `weft fabric recover`; a backup that is older than what a drive knows is never gone back to, because it could
 //! bring back replicas that were evicted since.
 
-use crate::recover::{DriveReading, check_is_free, read, store_file, write};
+use crate::recover::{DriveReading, check_target, is_same_file, keep_as, read, say_kept, store_file, write};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,13 @@ pub(crate) async fn restore(args: MapRestoreArgs, output: Output) -> Result<(), 
         });
     }
     let store = store_file(&args.dir)?;
-    check_is_free(&store)?;
+    if is_same_file(&store, &args.file) {
+        return Err(CliError::Refused {
+            message: format!("{} is the backup itself", store.display()),
+            hint: "name the backup first, then the store to write".into(),
+        });
+    }
+    check_target(&store, &args.drives)?;
     let current = current(&store);
     if let Some(current) = &current {
         check_current(&store, current, &backup)?;
@@ -72,9 +78,13 @@ pub(crate) async fn restore(args: MapRestoreArgs, output: Output) -> Result<(), 
     })?;
     warnings.extend(recovered.warnings.iter().cloned());
     let from = current.clone().unwrap_or_else(|| FabricMap::empty(backup.fabric));
+    let kept = keep_as(&store);
+    if !args.dry_run {
+        write(&store, &recovered, kept.as_deref())?;
+    }
     let report = Report {
-        kept: if args.dry_run { None } else { write(&store, &recovered)? },
         store,
+        kept,
         fabric: backup.fabric,
         backup: backup.version,
         taken: Timestamp::from_millis(head.taken_ms),
@@ -231,8 +241,6 @@ fn describe(report: &Report) -> String {
         report.taken,
         report.store.display()
     ));
-    if let Some(kept) = &report.kept {
-        text.push_str(&format!("the old store is kept as {}\n", kept.display()));
-    }
+    text.push_str(&say_kept(report.kept.as_deref(), report.dry_run));
     text
 }

@@ -89,6 +89,9 @@ fn errors_read_well() {
         &["node", "stop", "node-1"],
         &["drive", "inspect", "/nowhere/drive.img"],
         &["fabric", "recover", "/nowhere", "--drives", "/nowhere/drive.img"],
+        &["fabric", "init", "/etc/passwd"],
+        &["fabric", "init", "/dev/null/map.redb"],
+        &["manager", "run", "--store", "/nowhere/map.redb", "--listen", "127.0.0.1:0"],
         &["up", "--drives", "65"],
         &["up", "--port", "0"],
         &["manager", "start"],
@@ -133,6 +136,7 @@ fn a_port_in_use_is_told_by_the_daemons() {
         assert!(said.err.contains(&format!("cannot listen at {addr}")), "{said:?}");
         assert!(said.err.contains("choose another --listen"), "{said:?}");
     };
+    bed.ok(&["fabric", "init", "m/map.redb"]);
     fails(&["manager", "run", "--store", "m/map.redb", "--listen", &addr]);
     fails(&[
         "node",

@@ -121,6 +121,71 @@ fn what_the_manager_backs_up_by_itself_restores() {
     assert!(fs::read(bed.path("back")).expect("read")[..data.len()] == data[..], "the data is there");
 }
 
+/// `weft fabric recover` or `weft map restore`, to the store's own file.
+fn recover_file(bed: &Bed, words: &[&str], more: &[&str]) -> bed::Said {
+    let store = bed.fabric().join("manager/map.redb").display().to_string();
+    let drives = drives(bed);
+    let drives: Vec<&str> = drives.iter().map(String::as_str).collect();
+    bed.weft(&[words, &[&store, "--drives"], &drives, more].concat())
+}
+
+/// The files beside the store's own, by name.
+fn beside_the_store(bed: &Bed) -> Vec<String> {
+    let entries = fs::read_dir(bed.fabric().join("manager")).expect("it is there");
+    let mut names: Vec<String> =
+        entries.map(|e| e.expect("readable").file_name().to_string_lossy().into_owned()).collect();
+    names.retain(|name| name != "map.redb" && name != "backups");
+    names.sort();
+    names
+}
+
+#[test]
+fn a_damaged_store_is_replaced_where_it_is_and_kept_under_another_name() {
+    let bed = Bed::new("replace");
+    bed.up(3, 1);
+    bed.ok(&["volume", "create", "data", "--size", "8MiB"]);
+    bed.ok(&["map", "backup", "now.weftmap"]);
+    bed.ok(&["down"]);
+    let store = bed.fabric().join("manager/map.redb");
+    let sound = fs::read(&store).expect("read");
+    let mut damaged = sound.clone();
+    damaged[4096..].fill(0x5a);
+    for (words, found) in [
+        (&["fabric", "recover"][..], &damaged),
+        (&["fabric", "recover"], &sound),
+        (&["fabric", "recover"], &Vec::new()),
+        (&["fabric", "recover"], &b"something else".to_vec()),
+        (&["map", "restore", "now.weftmap"], &damaged),
+    ] {
+        fs::write(&store, found).expect("written");
+        let before = beside_the_store(&bed);
+        let rehearsal = recover_file(&bed, words, &["--dry-run"]);
+        assert_eq!(rehearsal.code, 0, "{words:?}: {rehearsal:?}");
+        assert!(rehearsal.out.contains("would be written to"), "{rehearsal:?}");
+        assert!(rehearsal.out.contains("the old store would be kept as "), "{rehearsal:?}");
+        assert!(fs::read(&store).expect("read") == *found && beside_the_store(&bed) == before, "untouched");
+        let done = recover_file(&bed, words, &[]);
+        assert_eq!(done.code, 0, "{words:?}: {done:?}");
+        let kept = done.out.lines().find_map(|line| line.strip_prefix("the old store is kept as "));
+        let kept = kept.unwrap_or_else(|| panic!("where it is, is said: {done:?}"));
+        assert!(fs::read(kept).expect("it is there") == *found, "{words:?}: what was there is kept");
+        assert_eq!(beside_the_store(&bed).len(), before.len() + 1, "nothing is overwritten, nothing left over");
+    }
+    bed.ok(&["up", "--detach"]);
+    bed.await_health("healthy");
+    bed.ok(&["volume", "show", "data"]);
+    bed.ok(&["down"]);
+
+    // What is no store and must not be moved away.
+    let one = drives(&bed).remove(0);
+    bed.weft(&["fabric", "recover", &one, "--drives", &one]).fails(4, &["is one of the drives", "STORE"]);
+    bed.weft(&["map", "restore", "now.weftmap", "now.weftmap", "--drives", &one])
+        .fails(4, &["is the backup itself"]);
+    bed.weft(&["fabric", "recover", "/dev/null", "--drives", &one]).fails(4, &["is no file"]);
+    let under = store.join("map.redb").display().to_string();
+    bed.weft(&["fabric", "recover", &under, "--drives", &one]).fails(1, &["map.redb is a file", "folder"]);
+}
+
 #[test]
 fn a_drive_file_from_before_is_noticed_and_brought_up_to_date() {
     let bed = Bed::new("older");

@@ -183,6 +183,14 @@ pub enum LocalError {
         /// What is missing.
         reason: String,
     },
+    /// The fabric could not be made in the manager's store.
+    #[error("cannot make the fabric in {}: {reason}", store.display())]
+    Init {
+        /// The store.
+        store: PathBuf,
+        /// What the command said.
+        reason: String,
+    },
     /// A drive could not be formatted.
     #[error("cannot format {}: {reason}", path.display())]
     Format {
@@ -277,6 +285,7 @@ impl LocalError {
                  ended, run the command again"
             ),
             LocalError::NotHealthy { .. } => "see `weft status`, and the logs in the fabric's folder log/".into(),
+            LocalError::Init { .. } => "check the folder's permissions, then run `weft up` again".into(),
             LocalError::Format { .. } => "remove the file if nothing on it is needed, then run `weft up` again".into(),
         }
     }

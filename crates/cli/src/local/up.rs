@@ -226,6 +226,7 @@ async fn bring_up(
     folder.write_config(&config)?;
     if !config.is_formatted {
         format_drives(folder, &config, &step).await?;
+        make_fabric(folder, &config)?;
     }
     step.says("starting the manager");
     let mut members = vec![start_manager(folder, &config, supervisor).await?];
@@ -241,6 +242,24 @@ async fn bring_up(
     }
     let status = await_health(folder, &config, &mut members, is_new, &step).await?;
     Ok((config, members, status))
+}
+
+/// Makes the fabric in the manager's store.
+fn make_fabric(folder: &Folder, config: &LocalConfig) -> Result<(), LocalError> {
+    let mut command = program()?;
+    command.args(["fabric", "init"]).arg(folder.map_file());
+    command.arg("--fabric-id").arg(config.fabric.to_string());
+    let start = |source| LocalError::Start { name: "weft fabric init".into(), source };
+    let done = command.stdin(Stdio::null()).output().map_err(start)?;
+    match done.status.success() {
+        true => Ok(()),
+        false => Err(LocalError::Init { store: folder.map_file(), reason: one_line(&done.stderr) }),
+    }
+}
+
+/// What a command said, on one line.
+fn one_line(said: &[u8]) -> String {
+    String::from_utf8_lossy(said).lines().map(str::trim).collect::<Vec<_>>().join("; ")
 }
 
 /// Makes and formats all drive files, each by a process of its own.
@@ -285,9 +304,8 @@ async fn await_format(path: PathBuf, mut child: Child) -> Result<(), LocalError>
             Ok(Some(_)) | Err(_) => break,
         }
     }
-    let said = child.wait_with_output().map(|o| String::from_utf8_lossy(&o.stderr).into_owned());
+    let said = child.wait_with_output().map(|o| one_line(&o.stderr));
     let reason = said.unwrap_or_else(|e| e.to_string());
-    let reason = reason.lines().map(str::trim).collect::<Vec<_>>().join("; ");
     Err(LocalError::Format { path, reason })
 }
 

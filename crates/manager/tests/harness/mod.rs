@@ -12,13 +12,13 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ApiAnswer, ApiError, ApiRequest, EventFilter, EventInfo, FabricStatus, Trouble, TroubleKind};
-use weft_manager::{Manager, ManagerOptions, MemStore};
+use weft_manager::{Manager, ManagerOptions, MemStore, found};
 use weft_rt::sim::{Crash, ProcessId, kill, spawn_process};
 use weft_rt::{
     Addr, Answer, Buf, Handler, Instant, Link, Listener, Peer, Request, Server, now, sleep, spawn, timeout,
 };
 use weft_types::{
-    BlockCount, DriveId, Epoch, FabricId, FabricMap, Group, GroupId, MapVersion, NodeId, Role, SessionId,
+    BlockCount, DriveId, Durations, Epoch, FabricId, FabricMap, Group, GroupId, MapVersion, NodeId, Role, SessionId,
 };
 use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest, TargetAnswer, TargetRequest};
 use weft_wire::control::{DriveInventory, HeldGroup, Holding, Inventory};
@@ -78,6 +78,7 @@ impl Service {
             process: Cell::new(None),
             skew_us: Cell::new(0),
         };
+        found(&service.store, FABRIC, Durations::default()).unwrap();
         service.restart().await;
         service
     }
