@@ -50,6 +50,12 @@ pub enum TroubleKind {
     DriveAbsent,
     /// A node has a drive that it must not serve.
     DriveRefused,
+    /// A node of another fabric asks this manager.
+    NodeForeign,
+    /// A node has drives of another fabric.
+    DriveForeign,
+    /// A node has not opened a drive that it was to serve, and that the map does not list.
+    DriveLeftOut,
     /// Damage was found on a drive since its target started.
     DriveDamaged,
     /// Groups miss copies.
@@ -64,7 +70,7 @@ pub enum TroubleKind {
 
 impl TroubleKind {
     /// All of them.
-    pub const ALL: [TroubleKind; 12] = [
+    pub const ALL: [TroubleKind; 15] = [
         TroubleKind::ManagerStopped,
         TroubleKind::DataUnavailable,
         TroubleKind::BlocksUnreadable,
@@ -72,6 +78,9 @@ impl TroubleKind {
         TroubleKind::NodeGone,
         TroubleKind::DriveAbsent,
         TroubleKind::DriveRefused,
+        TroubleKind::NodeForeign,
+        TroubleKind::DriveForeign,
+        TroubleKind::DriveLeftOut,
         TroubleKind::DriveDamaged,
         TroubleKind::CopiesMissing,
         TroubleKind::Copying,
@@ -89,6 +98,9 @@ impl TroubleKind {
             TroubleKind::NodeGone => "node-gone",
             TroubleKind::DriveAbsent => "drive-absent",
             TroubleKind::DriveRefused => "drive-refused",
+            TroubleKind::NodeForeign => "node-foreign",
+            TroubleKind::DriveForeign => "drive-foreign",
+            TroubleKind::DriveLeftOut => "drive-left-out",
             TroubleKind::DriveDamaged => "drive-damaged",
             TroubleKind::CopiesMissing => "copies-missing",
             TroubleKind::Copying => "copying",

@@ -231,11 +231,19 @@ pub(crate) fn control_seeds() -> Vec<Vec<u8>> {
         epochs: vec![(group, Epoch(3))],
         commit: 9,
     };
+    let left_out = control::DriveLeftOut {
+        path: "/dev/y".into(),
+        id: Some(drive),
+        fabric: Some(weft_types::FabricId(3)),
+        why: "w".into(),
+        hint: "h".into(),
+    };
     let join = ManagerRequest::Join {
         node: "n".into(),
         addr: "127.0.0.1:1".into(),
         incarnation: 1,
         drives: vec![report],
+        left_out: vec![left_out],
     };
     let order =
         control::ScrubOrder { order: 8, group, drive, from: Some((object, ChunkIndex(3))), findings_seen: 2 };

@@ -12,7 +12,7 @@ use weft_types::limits::FABRIC_CHECK_FINDINGS_MAX;
 use weft_types::{
     Drive, DriveId, DriveState, FabricMap, GroupId, MapVersion, NodeId, Role, VolumeId, with_causes,
 };
-use weft_wire::control::{self, DriveInventory, HeldGroup};
+use weft_wire::control::{self, DriveInventory, DriveLeftOut, HeldGroup};
 
 /// By how much a node's clock may differ before people should know: conflicts between writers get less rare, and
 /// times in logs cannot be compared.
@@ -53,7 +53,9 @@ impl Manager {
             check_node(&map, *node, answer, &mut found);
         }
         check_programs(&map, &counted, &mut found);
-        let held = check_drives(&map, &counted, &mut found);
+        self.check_left_out(&map, &mut found);
+        let why_absent = |drive: &Drive| self.state.borrow().why_left_out(drive).cloned();
+        let held = check_drives(&map, &counted, &why_absent, &mut found);
         found.0.sort_by_key(|f| f.severity);
         CheckInfo {
             fabric: map.fabric,
@@ -86,6 +88,27 @@ impl Manager {
         }
         if let Some(reason) = self.halted.borrow().as_ref() {
             found.fault("manager", format!("it has stopped: {reason}"), "see what it says");
+        }
+    }
+
+    /// What nodes have and this manager does not serve.
+    fn check_left_out(&self, map: &FabricMap, found: &mut Findings) {
+        let state = self.state.borrow();
+        for (name, fabric) in state.foreign_nodes() {
+            let what = format!("it belongs to fabric {fabric}, this manager serves {}", map.fabric);
+            let todo = "name the manager of its own fabric to it; if that should be this one, its store is a wrong one: see \
+                        `weft fabric recover`";
+            found.fault(&format!("node '{name}'"), what, todo);
+        }
+        for node in map.nodes.values() {
+            let subject = format!("node '{}'", node.name);
+            let (foreign, others) = state.left_out_of(node.id);
+            for drive in foreign {
+                found.fault(&subject, format!("it has left out {}: {}", drive.path, drive.why), &drive.hint);
+            }
+            for drive in others {
+                found.warning(&subject, format!("it has left out {}: {}", drive.path, drive.why), &drive.hint);
+            }
         }
     }
 
@@ -201,6 +224,7 @@ fn check_programs(
 fn check_drives(
     map: &FabricMap,
     counted: &BTreeMap<NodeId, Result<Counted, String>>,
+    why_absent: &dyn Fn(&Drive) -> Option<DriveLeftOut>,
     found: &mut Findings,
 ) -> usize {
     let mut compared = 0;
@@ -209,8 +233,11 @@ fn check_drives(
         let seen: BTreeSet<DriveId> = counted.inventory.drives.iter().map(|d| d.id).collect();
         for drive in map.drives.values().filter(|d| d.node == *node && !seen.contains(&d.id)) {
             if drive.state != DriveState::Destroyed {
-                let what = format!("its node's target has not found it at {}", drive.path);
+                let left_out = why_absent(drive);
+                let why = left_out.as_ref().map_or_else(String::new, |left_out| format!(": {}", left_out.why));
+                let what = format!("its node's target has not found it at {}{why}", drive.path);
                 let todo = "look at the node's log for why; put the drive back, or see `weft drive replace`";
+                let todo = left_out.as_ref().map_or(todo, |left_out| left_out.hint.as_str());
                 found.fault(&drive_name(map, drive.id), what, todo);
             }
         }

@@ -164,6 +164,9 @@ fn names(trouble: &Trouble) -> Option<(&'static str, &'static str)> {
     match trouble.kind {
         TroubleKind::DataUnavailable => Some(("data-unavailable", "data-available")),
         TroubleKind::DriveAbsent => Some(("drive-absent", "drive-back")),
+        TroubleKind::NodeForeign => Some(("node-foreign", "node-foreign-gone")),
+        TroubleKind::DriveForeign => Some(("drive-foreign", "drive-foreign-gone")),
+        TroubleKind::DriveLeftOut => Some(("drive-left-out", "drive-left-out-over")),
         TroubleKind::Copying if waits_for_room(trouble) => {
             Some(("rebuild-waits-for-room", "rebuild-goes-on"))
         }

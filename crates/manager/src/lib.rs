@@ -20,6 +20,7 @@ mod inventory;
 mod join;
 mod known;
 mod lease;
+mod left_out;
 mod load;
 mod loss;
 mod manager;

@@ -7,6 +7,7 @@ use crate::ended::EndedSessions;
 use crate::error::ManagerError;
 use crate::event::{Events, Subjects};
 use crate::known::KnownTroubles;
+use crate::left_out::ForeignNode;
 use crate::member::Member;
 use crate::scrub::Scrubbing;
 use crate::status::Usage;
@@ -65,6 +66,8 @@ pub(crate) struct State {
     pub(crate) commits: BTreeMap<DriveId, u64>,
     /// When they were kept last, and whether they have changed since.
     pub(crate) commits_kept: (Instant, bool),
+    /// Nodes of another fabric that have asked lately, by name.
+    pub(crate) foreign_nodes: BTreeMap<String, ForeignNode>,
     /// Nodes with a task that attends to them.
     pub(crate) attended: BTreeSet<NodeId>,
     /// Volumes whose sessions are being swept.
@@ -132,6 +135,7 @@ impl Manager {
             verified: BTreeMap::new(),
             commits: read_commits(journal.commits.as_deref()),
             commits_kept: (started, false),
+            foreign_nodes: BTreeMap::new(),
             attended: BTreeSet::new(),
             sweeping: BTreeSet::new(),
             emptying: BTreeSet::new(),

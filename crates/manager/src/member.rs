@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use weft_rt::{Instant, Link, Mutation, mutated};
 use weft_types::{DriveId, MapVersion, NodeId};
+use weft_wire::control::DriveLeftOut;
 
 /// Why a target is taken for gone.
 #[derive(Clone, Debug)]
@@ -61,6 +62,8 @@ pub(crate) struct Member {
     pub(crate) refused: BTreeMap<DriveId, String>,
     /// Those among them that hold less than they had acknowledged.
     pub(crate) older: BTreeSet<DriveId>,
+    /// The drives that it was to serve and has not opened.
+    pub(crate) left_out: Vec<DriveLeftOut>,
     /// Whether another process of this target may have served before the one that joined.
     pub(crate) had_former: bool,
     /// The drives that it reported as failed, and why.
@@ -94,6 +97,7 @@ impl Member {
             adopted: MapVersion(0),
             drives: BTreeSet::new(),
             refused: BTreeMap::new(),
+            left_out: Vec::new(),
             older: BTreeSet::new(),
             had_former: true,
             failed: BTreeMap::new(),

@@ -4,6 +4,7 @@
 
 use crate::actor::name_of;
 use crate::error::Denied;
+use crate::left_out::within_bounds;
 use crate::manager::Manager;
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use weft_rt::{Answer, Buf, Handler, Peer, Request, now, timeout};
 use weft_types::limits::FRAME_BODY_MAX;
 use weft_types::{FabricId, MapVersion, SessionState, with_causes};
 use weft_wire::control::{self, ManagerAnswer, ManagerRequest};
-use weft_wire::handshake::Hello;
+use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
 
 /// How long a watch is held open when there is nothing new: long enough to cost nothing, short enough that a dead
@@ -28,14 +29,15 @@ type Reply = Result<(ManagerAnswer, Option<Buf>), Denied>;
 impl Handler for Manager {
     fn greet(&self, hello: &Hello) -> Result<Option<FabricId>, String> {
         let fabric = self.map().fabric;
-        match hello.fabric {
-            Some(other) if other != fabric => Err(format!(
-                "'{}' belongs to fabric {other}, this manager serves fabric {fabric}: \
-                 name the manager of its own fabric, or format its drives anew for this one",
-                hello.name
-            )),
-            _ => Ok(Some(fabric)),
+        let Some(other) = hello.fabric.filter(|other| *other != fabric) else { return Ok(Some(fabric)) };
+        if matches!(hello.role, PeerRole::Target(_)) {
+            self.note_foreign_node(&hello.name, other);
         }
+        Err(format!(
+            "'{}' belongs to fabric {other}, this manager serves fabric {fabric}: \
+             name the manager of its own fabric, or format its drives anew for this one",
+            hello.name
+        ))
     }
 
     async fn handle(self: Rc<Self>, peer: Rc<Peer>, request: Request) -> Answer {
@@ -80,8 +82,11 @@ impl Manager {
     async fn manage(self: &Rc<Self>, peer: &Peer, request: ManagerRequest) -> Reply {
         let done = |()| (ManagerAnswer::Done, None);
         match request {
-            ManagerRequest::Join { node, addr, incarnation, drives } => {
+            ManagerRequest::Join { node, addr, incarnation, drives, left_out } => {
                 let (node, refused) = self.join(&node, &addr, (incarnation, peer.since), drives)?;
+                if let Some(member) = self.state.borrow_mut().members.get_mut(&node) {
+                    member.left_out = within_bounds(left_out);
+                }
                 let map = self.state.borrow().bytes.clone();
                 Ok((ManagerAnswer::Joined { node, refused }, Some(map)))
             }

@@ -68,6 +68,7 @@ impl State {
         troubles.extend(self.map.nodes.values().filter_map(|node| look.node(node)));
         troubles.extend(self.map.drives.values().filter_map(|drive| look.drive(drive)));
         troubles.extend(look.refused());
+        troubles.extend(self.left_out());
         troubles.extend(look.copies());
         troubles.extend(look.copying());
         troubles.extend(self.pools_that_fill(usage));
@@ -76,21 +77,26 @@ impl State {
     }
 }
 
+/// A trouble that begins now, and of which nothing else is known.
+pub(crate) fn new_trouble(kind: TroubleKind, severity: Severity, what: String) -> Trouble {
+    Trouble {
+        kind,
+        severity,
+        what,
+        since: Timestamp::from_millis(wall_clock_ms()),
+        node: None,
+        drive: None,
+        pool: None,
+        groups: 0,
+        volumes: vec![],
+        doing: vec![],
+        advice: vec![],
+    }
+}
+
 impl Look<'_> {
     fn trouble(&self, kind: TroubleKind, severity: Severity, what: String) -> Trouble {
-        Trouble {
-            kind,
-            severity,
-            what,
-            since: Timestamp::from_millis(wall_clock_ms()),
-            node: None,
-            drive: None,
-            pool: None,
-            groups: 0,
-            volumes: vec![],
-            doing: vec![],
-            advice: vec![],
-        }
+        new_trouble(kind, severity, what)
     }
 
     fn node_name(&self, drive: DriveId) -> String {
@@ -446,16 +452,22 @@ impl Look<'_> {
 
     fn absent(&self, drive: &Drive) -> Trouble {
         let (node, short) = (self.node_name(drive.id), drive.id.short());
-        let what = format!("node '{node}' is up without its drive {short} ({})", drive.path);
+        let left_out = self.state.why_left_out(drive);
+        let why = left_out.map_or_else(String::new, |left_out| format!(": {}", left_out.why));
+        let what = format!("node '{node}' is up without its drive {short} ({}){why}", drive.path);
         let severity = if self.is_listed(drive.id) { Severity::Degraded } else { Severity::Warning };
         let mut trouble = self.about(self.trouble(TroubleKind::DriveAbsent, severity, what), drive);
         self.name_what_is_on(&mut trouble, &BTreeSet::from([drive.id]));
-        trouble.advice = vec![
-            Advice::plain(format!(
-                "look whether {} is there and can be opened (the log of node '{node}' says why it was left out), \
-                 then restart its target",
+        let look = match left_out {
+            Some(left_out) => format!("{}; then restart its target", left_out.hint),
+            None => format!(
+                "look whether {} is there, can be opened, and is among the drives of node '{node}', then restart its \
+                 target",
                 drive.path
-            )),
+            ),
+        };
+        trouble.advice = vec![
+            Advice::plain(look),
             Advice::command(
                 "if it is gone for good, have its copies rebuilt elsewhere without waiting",
                 format!("weft drive evacuate {short}"),

@@ -4,13 +4,13 @@ mod harness;
 
 use harness::*;
 use std::rc::Rc;
-use weft_api::{ApiAnswer, ApiRequest, Health, Presence, SettingsWish, TroubleKind};
+use weft_api::{ApiAnswer, ApiRequest, Health, Presence, SettingsWish, Severity, TroubleKind};
 use weft_manager::MapStore;
 use weft_rt::sim::{Sim, heal_network, reset_connections, set_blocked, trace_hash};
 use weft_rt::{Link, now, random_below, sleep, spawn};
 use weft_types::limits::DRIVES_PER_TARGET_MAX;
 use weft_types::{BlockCount, DriveId, DriveState, Epoch, FabricId, GroupId, MapVersion, NodeId, Role};
-use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest, TargetRequest};
+use weft_wire::control::{self, DriveLeftOut, DriveReport, ManagerAnswer, ManagerRequest, TargetRequest};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
 
@@ -671,6 +671,7 @@ fn a_copy_of_a_drive_is_refused_and_the_drives_beside_it_serve() {
             addr: "10.0.0.3:4801".into(),
             incarnation: 1,
             drives: vec![report(2, 0), report(33, 0)],
+            left_out: vec![],
         };
         let (answer, _) = ask(&connect(PeerRole::Client).await, &join).await.unwrap();
         let ManagerAnswer::Joined { node, refused } = answer else { panic!("{answer:?}") };
@@ -685,6 +686,81 @@ fn a_copy_of_a_drive_is_refused_and_the_drives_beside_it_serve() {
         let events = operate(ApiRequest::Events { after: 0, limit: None, filter: Default::default() }).await;
         let Ok(ApiAnswer::Events { events }) = events else { panic!("{events:?}") };
         assert!(events.iter().any(|e| e.what == "drive-refused"));
+    });
+}
+
+/// What a target says of a drive that it has not opened.
+fn left_out(path: &str, id: Option<u128>, fabric: Option<FabricId>) -> DriveLeftOut {
+    let (why, hint) = (format!("{path}: it is not to be"), "mend it".into());
+    DriveLeftOut { path: path.into(), id: id.map(DriveId), fabric, why, hint }
+}
+
+#[test]
+fn a_manager_that_sees_drives_of_another_fabric_only_is_not_healthy() {
+    Sim::new(21).block_on(async {
+        let service = Service::start().await;
+        let other = FabricId(0xbad);
+        let target = FakeTarget::new(1, &[]);
+        *target.left_out.borrow_mut() = vec![left_out("/dev/a", Some(7), Some(other))];
+        target.start();
+        // A node that has run on since before asks under its own fabric.
+        let foreign = FakeTarget::new(2, &[2]);
+        foreign.fabric.set(other);
+        foreign.start();
+        eventually("it joins", ms(1000), || service.map().node_named("node-1").is_some()).await;
+        sleep(ms(500)).await;
+        let status = status().await;
+        assert_eq!(status.health, Health::Unavailable, "{:?}", status.reasons);
+        let drive = status.troubles.iter().find(|t| t.kind == TroubleKind::DriveForeign).expect("it is told");
+        let named = [DriveId(7).short(), other.to_string(), FABRIC.to_string(), "'node-1'".into()];
+        assert!(named.iter().all(|name| drive.what.contains(name)), "{}", drive.what);
+        assert_eq!((drive.node.as_deref(), drive.drive), (Some("node-1"), Some(DriveId(7))));
+        assert!(drive.advice.iter().any(|a| a.command.as_ref().is_some_and(|c| c.contains("fabric recover"))));
+        let node = status.troubles.iter().find(|t| t.kind == TroubleKind::NodeForeign).expect("it is told");
+        assert_eq!(node.node.as_deref(), Some("node-2"));
+        assert!(node.what.contains(&other.to_string()) && node.what.contains(&FABRIC.to_string()));
+        let Ok(ApiAnswer::Check(check)) = operate(ApiRequest::FabricCheck {}).await else { panic!("a check") };
+        assert!(!check.sound, "{check:?}");
+        foreign.kill();
+        target.left_out.borrow_mut().clear();
+        target.start();
+        sleep(ms(20_000)).await;
+        let left = troubles_told().await;
+        assert!(left.iter().all(|kind| !matches!(kind, TroubleKind::DriveForeign | TroubleKind::NodeForeign)));
+    });
+}
+
+async fn troubles_told() -> Vec<TroubleKind> {
+    status().await.troubles.iter().map(|t| t.kind).collect()
+}
+
+#[test]
+fn a_drive_that_was_left_out_is_told_with_the_reason() {
+    Sim::new(22).block_on(async {
+        let (service, targets, _) = fabric(2).await;
+        let path = service.map().drives[&DriveId(2)].path.clone();
+        targets[1].kill();
+        let without = FakeTarget::new(2, &[]);
+        *without.left_out.borrow_mut() =
+            vec![left_out(&path, None, None), left_out("/dev/new", None, None), left_out("/dev/b", None, Some(FabricId(9)))];
+        without.start();
+        let is_told = async || status().await.troubles.iter().any(|t| t.kind == TroubleKind::DriveAbsent);
+        for _ in 0..100 {
+            if is_told().await {
+                break;
+            }
+            sleep(ms(100)).await;
+        }
+        let status = status().await;
+        let find = |kind| status.troubles.iter().filter(|t| t.kind == kind).collect::<Vec<_>>();
+        let absent = find(TroubleKind::DriveAbsent);
+        assert!(absent.len() == 1 && absent[0].what.contains("it is not to be"), "{:?}", status.troubles);
+        assert!(absent[0].advice[0].what.contains("mend it"));
+        let others = find(TroubleKind::DriveLeftOut);
+        assert!(others.len() == 1 && others[0].severity == Severity::Warning, "{:?}", status.troubles);
+        assert!(others[0].what.contains("/dev/new") && !others[0].what.contains(&path), "{}", others[0].what);
+        let foreign = find(TroubleKind::DriveForeign);
+        assert!(foreign.len() == 1 && foreign[0].severity == Severity::Degraded, "{:?}", status.troubles);
     });
 }
 
@@ -717,6 +793,7 @@ fn a_join_may_be_longer_than_the_head_of_a_frame() {
             addr: "10.0.0.7:4801".into(),
             incarnation: 1,
             drives: (0..drives).map(|d| report(1000 + d, groups)).collect(),
+            left_out: vec![],
         };
         let most = DRIVES_PER_TARGET_MAX as u128;
         let (answer, _) = ask(&link, &join(most, 625)).await.unwrap();

@@ -55,6 +55,7 @@ async fn join(addr: &Addr) {
         addr: "127.0.0.1:1".into(),
         incarnation: 1,
         drives: vec![drive],
+        left_out: vec![],
     };
     let frame = link.call(Kind::Manage, &control::encode(&request), vec![]).await.unwrap();
     assert_eq!(Status::from_u16(frame.envelope.status), Status::Ok);

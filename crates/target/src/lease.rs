@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::{Notify, join_all};
-use weft_rt::{Buf, Instant, Link, Mutation, mutated, now, sleep, timeout};
+use weft_rt::{Buf, Instant, Link, LinkError, Mutation, mutated, now, sleep, timeout};
 use weft_types::{BlockCount, DriveId, Durations, MapVersion, NodeId, with_causes};
 use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest};
 use weft_wire::{Kind, Status};
@@ -155,6 +155,8 @@ impl Target {
             let addr = &self.options.managers[at % self.options.managers.len()];
             let silent = match Link::connect(addr, &self.hello()).await {
                 Ok(link) => self.serve_under(&link).await,
+                // It answers, so somebody has to mend something: this may be the manager of another fabric.
+                Err(error @ LinkError::Refused { .. }) => Silent::Refused(with_causes(&error)),
                 Err(error) => Silent::Lost(with_causes(&error)),
             };
             at += 1;
@@ -202,6 +204,7 @@ impl Target {
             addr: self.options.listen.to_string(),
             incarnation: self.incarnation,
             drives,
+            left_out: self.left_out.borrow().clone(),
         };
         let (answer, body) = self.ask(link, &request).await?;
         let ManagerAnswer::Joined { node, refused } = answer else {

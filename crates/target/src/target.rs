@@ -26,6 +26,7 @@ use weft_rt::{
 };
 use weft_store::Store;
 use weft_types::{DriveId, FabricId, FabricMap, GroupId, MapVersion, NodeId};
+use weft_wire::control::DriveLeftOut;
 use weft_wire::handshake::Hello;
 use weft_wire::{Kind, Status};
 
@@ -71,6 +72,8 @@ pub struct Target {
     pub(crate) steady_clock: SteadyClock,
     /// The highest version counter that was admitted here.
     pub(crate) highest_counter: Cell<u64>,
+    /// The drives that this process was to serve and has not opened.
+    pub(crate) left_out: RefCell<Vec<DriveLeftOut>>,
     /// A drive has failed.
     pub(crate) failures: Rc<Notify>,
     /// A map was adopted, or an entry of one.
@@ -121,6 +124,7 @@ impl Target {
             process_probe: Cell::new(None),
             steady_clock: SteadyClock::new(),
             highest_counter: Cell::new(0),
+            left_out: RefCell::default(),
             failures,
             adopted: Notify::default(),
             stopped: Cell::new(false),
@@ -132,6 +136,12 @@ impl Target {
         target.background(target.clone().report_failures());
         target.background(target.clone().watch_drives());
         target
+    }
+
+    /// Says which drives it was to serve and are not among its stores: the manager shows them to people from the next join
+    /// on. To be called before the caller waits for anything.
+    pub fn set_left_out(&self, left_out: Vec<DriveLeftOut>) {
+        *self.left_out.borrow_mut() = left_out;
     }
 
     /// Serves every connection that the listener takes, for ever.

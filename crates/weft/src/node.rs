@@ -15,6 +15,7 @@ use weft_rt::{Addr, Drive, Instant, Link, Listener, OpenOptions, now, random_u12
 use weft_store::{FormatOptions, Store, StoreError};
 use weft_target::{Target, TargetOptions};
 use weft_types::{DriveId, FabricId, with_causes};
+use weft_wire::control::DriveLeftOut;
 use weft_wire::handshake::{Hello, PeerRole};
 
 /// How long to wait before a manager that did not answer is tried again.
@@ -77,20 +78,25 @@ async fn serve(
     // At once: one that hangs, until it is left out, holds up none of the others.
     let opening = args.drives.iter().map(|path| async move {
         match open(path, fabric, former_until).await {
-            Ok(store) => stores.borrow_mut().push((path.clone(), store)),
-            Err(error) => {
-                tracing::error!(path, "drive is left out: {}; hint: {}", error.chain(), error.hint());
+            Ok(store) => {
+                stores.borrow_mut().push((path.clone(), store));
+                None
+            }
+            Err(drive) => {
+                tracing::error!(path, "drive is left out: {}; hint: {}", drive.why, drive.hint);
+                Some(*drive)
             }
         }
     });
-    join_all(opening).await;
-    leave_out_twins(stores).await;
+    let mut left_out: Vec<DriveLeftOut> = join_all(opening).await.into_iter().flatten().collect();
+    left_out.extend(leave_out_twins(stores).await);
     if stores.borrow().is_empty() {
         tracing::error!(node = args.name, "no drive could be opened: this node serves nothing");
     }
     let options =
         TargetOptions { node_name: args.name.clone(), fabric, listen, managers: vec![args.manager.clone()] };
     let target = Target::start(options, stores.borrow().clone());
+    target.set_left_out(left_out);
     target.set_process_probe(process_load);
     *running.borrow_mut() = Some(target.clone());
     if let Some(listener) = metrics {
@@ -135,7 +141,14 @@ async fn ask_fabric(manager: &Addr, name: &str) -> FabricId {
 }
 
 /// Opens a drive and recovers what is on it; one in memory is formatted first. One that is in use may be let go until then.
-async fn open(path: &str, fabric: FabricId, former_until: Instant) -> Result<Rc<Store>, CliError> {
+///
+/// # Errors
+/// Why it is left out.
+async fn open(path: &str, fabric: FabricId, former_until: Instant) -> Result<Rc<Store>, Box<DriveLeftOut>> {
+    let left_out = |error: CliError| {
+        let (why, hint) = (error.chain(), error.hint());
+        Box::new(DriveLeftOut { path: path.to_owned(), id: None, fabric: None, why, hint })
+    };
     let mut drive = Drive::open(path, OpenOptions::default()).await;
     if drive.as_ref().is_err_and(is_in_use) {
         tracing::info!(path, "waiting for the drive, which a process that has just ended may still hold");
@@ -144,38 +157,42 @@ async fn open(path: &str, fabric: FabricId, former_until: Instant) -> Result<Rc<
         sleep(FORMER_DRIVE_POLL).await;
         drive = Drive::open(path, OpenOptions::default()).await;
     }
-    let drive = drive.map_err(open_refusal(path))?;
+    let drive = drive.map_err(|e| left_out(open_refusal(path)(e)))?;
     if path.starts_with("mem:") {
         let options = FormatOptions::new(fabric, DriveId::from_random(random_u128()));
-        Store::format(&drive, options).await.map_err(store_refusal(path))?;
+        Store::format(&drive, options).await.map_err(|e| left_out(store_refusal(path)(e)))?;
     }
     let options = weft_store::OpenOptions { fabric: Some(fabric), ..Default::default() };
     let (store, report) = Store::open(drive, options).await.map_err(|error| match error {
-        StoreError::FormattedAlready { fabric: found, drive } => CliError::Refused {
-            message: format!("{path}: drive {drive} belongs to fabric {found}, not to {fabric}"),
+        StoreError::FormattedAlready { fabric: found, drive } => Box::new(DriveLeftOut {
+            path: path.to_owned(),
+            id: Some(drive),
+            fabric: Some(found),
+            why: format!("{path}: drive {drive} belongs to fabric {found}, not to {fabric}"),
             hint: "put the drive of this fabric back, or start the node of the other one with it".into(),
-        },
-        error => store_refusal(path)(error),
+        }),
+        error => left_out(store_refusal(path)(error)),
     })?;
     tracing::info!(path, drive = %store.label().drive, ?report, "drive is open");
     Ok(store)
 }
 
 /// Closes drives that carry the same identity: one is a copy of the other, and nobody can tell which one holds
-/// the acknowledged writes.
-async fn leave_out_twins(stores: &Stores) {
+/// the acknowledged writes. Returns them.
+async fn leave_out_twins(stores: &Stores) -> Vec<DriveLeftOut> {
     let mut paths: BTreeMap<DriveId, Vec<String>> = BTreeMap::new();
     for (path, store) in stores.borrow().iter() {
         paths.entry(store.label().drive).or_default().push(path.clone());
     }
     let twins: BTreeMap<DriveId, Vec<String>> = paths.into_iter().filter(|(_, p)| p.len() > 1).collect();
+    let hint = "keep the one that was in use last, and format the other one anew";
+    let mut told = Vec::new();
     for (drive, paths) in &twins {
-        tracing::error!(
-            %drive,
-            "drives are left out: {} carry the same identity, so one is a copy of the other; hint: keep the one that was \
-             in use last, and format the other one anew",
-            paths.join(" and ")
-        );
+        let why =
+            format!("{} carry the same identity, so one is a copy of the other", paths.join(" and "));
+        tracing::error!(%drive, "drives are left out: {why}; hint: {hint}");
+        let path = paths.first().cloned().unwrap_or_default();
+        told.push(DriveLeftOut { path, id: Some(*drive), fabric: None, why, hint: hint.into() });
     }
     let all = std::mem::take(&mut *stores.borrow_mut());
     let (left_out, kept) =
@@ -186,4 +203,5 @@ async fn leave_out_twins(stores: &Stores) {
             tracing::error!(path, error = with_causes(&error), "the drive was not closed in order");
         }
     }
+    told
 }

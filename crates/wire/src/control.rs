@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use weft_types::limits::FRAME_HEAD_MAX;
 use weft_types::{
-    AttachMode, BlockCount, BlockRange, ChunkIndex, DriveId, Epoch, FabricMap, Generation, Group, GroupId,
+    AttachMode, BlockCount, BlockRange, ChunkIndex, DriveId, Epoch, FabricId, FabricMap, Generation, Group, GroupId,
     MapVersion, NodeId, ObjectId, ScrubFindingKind, Session, SessionId, SessionSlot, Version, VolumeId,
 };
 
@@ -22,6 +22,9 @@ pub enum ManagerRequest {
         incarnation: u64,
         /// The drives that it opened.
         drives: Vec<DriveReport>,
+        /// The drives that it was to serve and has not opened; none from a target of an older release.
+        #[serde(default)]
+        left_out: Vec<DriveLeftOut>,
     },
     /// A target asks for its lease. It counts the lease from when it sent this.
     Renew {
@@ -116,6 +119,23 @@ pub struct DriveReport {
     /// The newest commit that is durable on it; 0 if its target does not say.
     #[serde(default)]
     pub commit: u64,
+}
+
+/// A drive that a target was to serve, and has left out. For people: nothing is decided by it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriveLeftOut {
+    /// Where on the node.
+    pub path: String,
+    /// From the label, where that could be read.
+    #[serde(default)]
+    pub id: Option<DriveId>,
+    /// The fabric in the label, if it is another one than the target's.
+    #[serde(default)]
+    pub fabric: Option<FabricId>,
+    /// Why, in a sentence that names the path.
+    pub why: String,
+    /// What to do about it.
+    pub hint: String,
 }
 
 /// The manager's answers. A refusal is a frame with another status and a text.

@@ -21,7 +21,7 @@ use weft_types::{
     BlockCount, DriveId, Durations, Epoch, FabricId, FabricMap, Group, GroupId, MapVersion, NodeId, Role, SessionId,
 };
 use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest, TargetAnswer, TargetRequest};
-use weft_wire::control::{DriveInventory, HeldGroup, Holding, Inventory};
+use weft_wire::control::{DriveInventory, DriveLeftOut, HeldGroup, Holding, Inventory};
 use weft_wire::control::{DriveStatus, ResyncStatus, TargetStatus, VouchAnswer, VouchRequest};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
@@ -169,6 +169,8 @@ pub struct FakeTarget {
     pub holdings: RefCell<BTreeMap<DriveId, Holding>>,
     /// What it says of how far its drives have come.
     pub commits: RefCell<BTreeMap<DriveId, u64>>,
+    /// What it says that it has left out, when it joins.
+    pub left_out: RefCell<Vec<DriveLeftOut>>,
     process: Cell<Option<ProcessId>>,
 }
 
@@ -218,6 +220,7 @@ impl FakeTarget {
             damage: Cell::new((0, 0)),
             holdings: RefCell::default(),
             commits: RefCell::default(),
+            left_out: RefCell::default(),
             process: Cell::new(None),
         })
     }
@@ -329,6 +332,7 @@ impl FakeTarget {
             addr: self.addr().to_string(),
             incarnation: self.incarnation.get(),
             drives: self.reports(),
+            left_out: self.left_out.borrow().clone(),
         }
     }
 
