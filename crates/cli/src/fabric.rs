@@ -14,11 +14,12 @@ use weft_types::{FabricId, MapVersion};
 pub enum FabricCommand {
     /// Make a new fabric: its identity, and the store of its manager
     ///
-    /// A fabric is made once, before its manager is started for the first time; `weft manager run` never makes one. It
-    /// has no nodes, drives and volumes yet: what to do next is printed.
+    /// A fabric is made once, before its manager is started for the first time; `weft manager run` never
+    /// makes one. It has no nodes, drives and volumes yet: what to do next is printed.
     ///
-    /// Refused where there is a store, or where backups of a map lie beside it: then there was a fabric, whose drives may
-    /// hold data, and a new one would not know them. `weft up` makes its own fabric without this command.
+    /// Refused where there is a store, or where backups of a map lie beside it: then there was a fabric,
+    /// whose drives may hold data, and a new one would not know them. `weft up` makes its own fabric
+    /// without this command.
     #[command(after_long_help = "Examples:\n  weft fabric init\n  weft fabric init /srv/weft/map.redb\n  \
         weft fabric init --json | jq -r .fabric")]
     Init(FabricInitArgs),
@@ -35,6 +36,19 @@ pub enum FabricCommand {
     #[command(after_long_help = "Examples:\n  weft fabric check\n  \
         weft fabric check --json | jq -r '.findings[].what'")]
     Check,
+    /// Write down what the drives of this machine know, for a recovery on another machine
+    ///
+    /// For when the manager's store is lost and the drives are on several machines: run it on each of them,
+    /// take the files to the machine of the manager, and name them to `weft fabric recover --from` or `weft
+    /// map restore --from`. A file holds the copies of the fabric map on the drives, and what the drives
+    /// know of groups, volumes and sessions; no data of volumes.
+    ///
+    /// The nodes must be stopped, and stay so until the manager is back: what their drives learn later is
+    /// not in the file.
+    #[command(after_long_help = "Examples:\n  weft fabric collect node-2.weftdrives --drives /dev/nvme0n1 \
+                           /dev/nvme1n1\n  \
+        ssh node-2 weft fabric collect - --drives /dev/nvme0n1 > node-2.weftdrives")]
+    Collect(FabricCollectArgs),
     /// Make the manager's store anew, from the copies of the fabric map on the drives
     ///
     /// For when the manager's store is lost or damaged. Every drive holds a copy of the fabric map; the
@@ -42,10 +56,14 @@ pub enum FabricCommand {
     /// drive has seen. All sessions are over afterwards: clients attach again.
     ///
     /// The manager and all nodes must be stopped. Name all drives of the fabric: one that is left out may
-    /// hold the newest copy. An existing store is kept beside the new one.
+    /// hold the newest copy. Where they are on several machines, run `weft fabric collect` on each of the
+    /// others, and name the files with --from. A store that exists, damaged or not, is kept under another
+    /// name, which is printed.
     #[command(after_long_help = "Examples:\n  weft fabric recover ./weft-fabric --drives \
         ./weft-fabric/nodes/*/drive-*.img --dry-run\n  weft fabric recover ./weft-fabric --drives \
-        ./weft-fabric/nodes/*/drive-*.img")]
+        ./weft-fabric/nodes/*/drive-*.img\n  weft fabric recover /var/lib/weft/map.redb --drives \
+        /dev/nvme0n1 --from \
+        node-2.weftdrives node-3.weftdrives")]
     Recover(FabricRecoverArgs),
     /// Show or change the fabric's settings
     #[command(after_long_help = "Examples:\n  weft fabric set --rebuild-after-ms 60000\n  \
@@ -67,7 +85,8 @@ pub struct FabricInitArgs {
     pub dry_run: bool,
 }
 
-/// Where the manager's store is on a machine that runs the unit of the package (scripts/package/weft-manager.service).
+/// Where the manager's store is on a machine that runs the unit of the package
+/// (scripts/package/weft-manager.service).
 const STORE_DEFAULT: &str = "/var/lib/weft/map.redb";
 
 /// Arguments of `weft fabric set`.
@@ -100,14 +119,48 @@ impl std::str::FromStr for Percent {
     }
 }
 
+/// Arguments of `weft fabric collect`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct FabricCollectArgs {
+    /// The file to write, or - for the standard output
+    pub file: PathBuf,
+    /// The drives of the fabric on this machine
+    #[arg(long, value_name = "PATH", required = true, num_args = 1..)]
+    pub drives: Vec<PathBuf>,
+    /// Overwrite a file that exists
+    #[arg(long)]
+    pub force: bool,
+    /// Read and say what would be written, and write nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// What a recovery goes by.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DriveSources {
+    /// The drives of the fabric on this machine
+    #[arg(long, value_name = "PATH", required_unless_present = "from", num_args = 1..)]
+    pub drives: Vec<PathBuf>,
+    /// Files that `weft fabric collect` has written on the other machines, one of each
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub from: Vec<PathBuf>,
+    /// Take files that were written more than a day ago
+    ///
+    /// What their drives have learnt since is not known. It is safe only if no node has run on that machine
+    /// since then.
+    #[arg(long, requires = "from")]
+    pub accept_old: bool,
+}
+
 /// Arguments of `weft fabric recover`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct FabricRecoverArgs {
     /// The folder of a local fabric, or the file to write the manager's store to
+    #[arg(value_name = "STORE")]
     pub dir: PathBuf,
-    /// The drives of the fabric
-    #[arg(long, value_name = "PATH", required = true, num_args = 1..)]
-    pub drives: Vec<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "clap would take it for the help of the command")]
+    pub sources: DriveSources,
     /// Read and say what would be done, and write nothing
     #[arg(long)]
     pub dry_run: bool,

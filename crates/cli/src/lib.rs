@@ -52,7 +52,9 @@ pub use connection::{Connection, client_name};
 pub use drive::{DriveCommand, DriveFormatArgs, DriveLocateArgs};
 pub use error::{CliError, Exit};
 pub use events::{EventsArgs, Since};
-pub use fabric::{FabricCommand, FabricInitArgs, FabricRecoverArgs, FabricSetArgs, Percent};
+pub use fabric::{
+    DriveSources, FabricCollectArgs, FabricCommand, FabricInitArgs, FabricRecoverArgs, FabricSetArgs, Percent,
+};
 pub use local::{DownArgs, Folder, LocalConfig, LocalError, LocalNode, ProcessId, UpArgs};
 pub use locate::FabricPlace;
 pub use log::{LogArgs, LogFormat};
@@ -197,6 +199,7 @@ pub trait Engines {
     fn drive_facts(&self, path: &Path) -> Result<serde_json::Value, CliError>;
     fn drive_check(&self, path: PathBuf, deep: bool, output: Output) -> Result<(), CliError>;
     fn fabric_init(&self, args: FabricInitArgs, output: Output) -> Result<(), CliError>;
+    fn fabric_collect(&self, args: FabricCollectArgs, output: Output) -> Result<(), CliError>;
     fn fabric_recover(&self, args: FabricRecoverArgs, output: Output) -> Result<(), CliError>;
     fn map_restore(&self, args: MapRestoreArgs, output: Output) -> Result<(), CliError>;
     fn volume_serve(&self, args: VolumeServeArgs, place: FabricPlace, output: Output)
@@ -217,6 +220,7 @@ pub fn run(globals: &Globals, command: Command, engines: &dyn Engines) -> Result
         Command::Drive(DriveCommand::Locate(args)) => engines.drive_locate(args, output),
         Command::Drive(DriveCommand::Check { path, deep }) => engines.drive_check(path, deep, output),
         Command::Fabric(FabricCommand::Init(args)) => engines.fabric_init(args, output),
+        Command::Fabric(FabricCommand::Collect(args)) => engines.fabric_collect(args, output),
         Command::Fabric(FabricCommand::Recover(args)) => engines.fabric_recover(args, output),
         Command::SupportBundle(args) => bundle::bundle(&args, &place, engines, output),
         Command::Map(MapCommand::Restore(args)) => engines.map_restore(args, output),

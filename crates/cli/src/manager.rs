@@ -29,8 +29,8 @@ pub enum ManagerCommand {
     },
     /// Run the manager
     ///
-    /// The store must hold a fabric: `weft fabric init` makes a new one. Where the store is missing or empty, the manager
-    /// refuses to start with exit code 4, because there may have been one.
+    /// The store must hold a fabric: `weft fabric init` makes a new one. Where the store is missing or
+    /// empty, the manager refuses to start with exit code 4, because there may have been one.
     ///
     /// Runs in the foreground until SIGTERM or SIGINT. While it is stopped, reads and writes go on; only a
     /// further failure has to wait for it.

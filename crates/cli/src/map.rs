@@ -2,6 +2,7 @@
 
 use crate::connection::Connection;
 use crate::error::CliError;
+use crate::fabric::DriveSources;
 use crate::output::Output;
 use serde::Serialize;
 use std::fs::{self, File};
@@ -59,8 +60,9 @@ pub enum MapCommand {
     ///
     /// For when the store is lost. Refused where a drive, or the store that is there, knows anything that the
     /// backup does not: an older map could bring back copies that have missed writes. So all drives with
-    /// copies must be named. What clients and targets compare by number is raised, as `weft fabric recover`
-    /// does, and all sessions are over afterwards. An existing store is kept beside the new one.
+    /// copies must be named, those of other machines by files of `weft fabric collect`. What clients and
+    /// targets compare by number is raised, as `weft fabric recover` does, and all sessions are over
+    /// afterwards. A store that exists, damaged or not, is kept under another name, which is printed.
     ///
     /// The manager and all nodes must be stopped. Where a backup is refused because it is too old,
     /// `weft fabric recover` makes a newer map from the drives.
@@ -76,10 +78,11 @@ pub struct MapRestoreArgs {
     /// The backup
     pub file: PathBuf,
     /// The folder of a local fabric, or the file to write the manager's store to
+    #[arg(value_name = "STORE")]
     pub dir: PathBuf,
-    /// The drives of the fabric
-    #[arg(long, value_name = "PATH", required = true, num_args = 1..)]
-    pub drives: Vec<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "clap would take it for the help of the command")]
+    pub sources: DriveSources,
     /// Read and say what would be changed, and write nothing
     #[arg(long)]
     pub dry_run: bool,

@@ -7,6 +7,7 @@ use weft_types::{
     VolumeState,
 };
 use weft_wire::backup::{decode_backup, encode_backup};
+use weft_wire::collected::{Collected, CollectedDrive, DriveContents, decode_collected, encode_collected};
 use weft_wire::control::{decode_map, encode_map};
 
 /// A fabric map: what decodes reads back, can be judged, and can be used where it is judged to be sound.
@@ -92,15 +93,20 @@ pub(crate) fn map_seeds() -> Vec<Vec<u8>> {
     vec![encode_map(&FabricMap::empty(FabricId(1))), encode_map(&sound_map())]
 }
 
-/// A backup of a map; its last line is made right where it begins as it should.
+/// A backup of a map.
 pub(crate) fn backup(bytes: &[u8]) {
-    check_backup(bytes);
+    with_right_checksum(bytes, check_backup);
+}
+
+/// Tries the bytes as they are, and with the last line made right where it begins as it should.
+fn with_right_checksum(bytes: &[u8], check: fn(&[u8])) {
+    check(bytes);
     let mut sealed = bytes.to_vec();
     if let Some(at) = sealed.windows(11).rposition(|w| w == b"{\"crc32c\":\"") {
         let crc = format!("{:08x}\"}}\n", weft_wire::crc32c(&sealed[..at]));
         sealed.truncate(at + 11);
         sealed.extend(crc.bytes());
-        check_backup(&sealed);
+        check(&sealed);
     }
 }
 
@@ -115,6 +121,42 @@ fn check_backup(bytes: &[u8]) {
 
 pub(crate) fn backup_seeds() -> Vec<Vec<u8>> {
     vec![encode_backup(&sound_map(), 1_700_000_000_000)]
+}
+
+/// What the drives of a machine know, as a file.
+pub(crate) fn collected(bytes: &[u8]) {
+    with_right_checksum(bytes, check_collected);
+}
+
+fn check_collected(bytes: &[u8]) {
+    let Ok((head, found)) = decode_collected(bytes) else { return };
+    let again = encode_collected(head.fabric, &head.machine, head.taken_ms, &found);
+    let (same, again) = decode_collected(&again).expect("it was just made");
+    assert_eq!((same.fabric, same.machine, same.taken_ms), (head.fabric, head.machine, head.taken_ms));
+    assert_eq!(again, found);
+}
+
+pub(crate) fn collected_seeds() -> Vec<Vec<u8>> {
+    let map = sound_map();
+    let contents = DriveContents {
+        id: weft_types::DriveId(3),
+        map_copy: map.version,
+        entries: map.groups.values().cloned().collect(),
+        generations: map.volumes.values().map(|v| (v.id, v.generation)).collect(),
+        slots: [(weft_types::SessionSlot(2), map.groups.keys().copied().collect())].into(),
+    };
+    let drive = CollectedDrive {
+        path: "/dev/a".into(),
+        map_copy: Some(map.version),
+        commit: 7,
+        contents: Some(contents),
+        warning: None,
+    };
+    let broken =
+        CollectedDrive { contents: None, warning: Some("its log is damaged".into()), ..drive.clone() };
+    let fabric = map.fabric;
+    let collected = Collected { maps: vec![map], drives: vec![drive, broken] };
+    vec![encode_collected(fabric, "node-1", 1_700_000_000_000, &collected)]
 }
 
 /// What management is asked, and its answers; the first byte says which.

@@ -217,6 +217,17 @@ pub(crate) fn control(bytes: &[u8]) {
     }
 }
 
+/// A drive of another fabric.
+fn left_out(drive: DriveId) -> control::DriveLeftOut {
+    control::DriveLeftOut {
+        path: "/dev/y".into(),
+        id: Some(drive),
+        fabric: Some(weft_types::FabricId(3)),
+        why: "w".into(),
+        hint: "h".into(),
+    }
+}
+
 pub(crate) fn control_seeds() -> Vec<Vec<u8>> {
     fn with<T: Serialize>(which: u8, message: &T) -> Vec<u8> {
         [vec![which], control::encode(message)].concat()
@@ -231,19 +242,12 @@ pub(crate) fn control_seeds() -> Vec<Vec<u8>> {
         epochs: vec![(group, Epoch(3))],
         commit: 9,
     };
-    let left_out = control::DriveLeftOut {
-        path: "/dev/y".into(),
-        id: Some(drive),
-        fabric: Some(weft_types::FabricId(3)),
-        why: "w".into(),
-        hint: "h".into(),
-    };
     let join = ManagerRequest::Join {
         node: "n".into(),
         addr: "127.0.0.1:1".into(),
         incarnation: 1,
         drives: vec![report],
-        left_out: vec![left_out],
+        left_out: vec![left_out(drive)],
     };
     let order =
         control::ScrubOrder { order: 8, group, drive, from: Some((object, ChunkIndex(3))), findings_seen: 2 };

@@ -96,7 +96,8 @@ impl Manager {
         let state = self.state.borrow();
         for (name, fabric) in state.foreign_nodes() {
             let what = format!("it belongs to fabric {fabric}, this manager serves {}", map.fabric);
-            let todo = "name the manager of its own fabric to it; if that should be this one, its store is a wrong one: see \
+            let todo = "name the manager of its own fabric to it; if that should be this one, its store \
+                        is a wrong one: see \
                         `weft fabric recover`";
             found.fault(&format!("node '{name}'"), what, todo);
         }
@@ -107,7 +108,11 @@ impl Manager {
                 found.fault(&subject, format!("it has left out {}: {}", drive.path, drive.why), &drive.hint);
             }
             for drive in others {
-                found.warning(&subject, format!("it has left out {}: {}", drive.path, drive.why), &drive.hint);
+                found.warning(
+                    &subject,
+                    format!("it has left out {}: {}", drive.path, drive.why),
+                    &drive.hint,
+                );
             }
         }
     }
@@ -234,7 +239,8 @@ fn check_drives(
         for drive in map.drives.values().filter(|d| d.node == *node && !seen.contains(&d.id)) {
             if drive.state != DriveState::Destroyed {
                 let left_out = why_absent(drive);
-                let why = left_out.as_ref().map_or_else(String::new, |left_out| format!(": {}", left_out.why));
+                let why =
+                    left_out.as_ref().map_or_else(String::new, |left_out| format!(": {}", left_out.why));
                 let what = format!("its node's target has not found it at {}{why}", drive.path);
                 let todo = "look at the node's log for why; put the drive back, or see `weft drive replace`";
                 let todo = left_out.as_ref().map_or(todo, |left_out| left_out.hint.as_str());

@@ -19,8 +19,8 @@
 
 use crate::{Journal, MapStore, StoreError};
 use redb::{
-    Database, DatabaseError, ReadableDatabase, ReadableTable, ReadableTableMetadata, StorageError,
-    TableDefinition, TableError, WriteTransaction,
+    Database, DatabaseError, ReadOnlyDatabase, ReadableDatabase, ReadableTable, ReadableTableMetadata,
+    StorageError, TableDefinition, TableError, WriteTransaction,
 };
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -78,8 +78,8 @@ impl EmbeddedStore {
     /// Opens the store that is there.
     ///
     /// # Errors
-    /// [`StoreError::Missing`] if there is no file. If the file is in use, damaged, foreign, of a newer format, or the
-    /// operating system refuses.
+    /// [`StoreError::Missing`] if there is no file. If the file is in use, damaged, foreign, of a newer
+    /// format, or the operating system refuses.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let path = path.as_ref().to_owned();
         match fs::exists(&path) {
@@ -99,6 +99,14 @@ impl EmbeddedStore {
             store.read()?;
             Ok(store)
         })
+    }
+
+    /// Whether a process has the store open. The file is not changed, also where it is damaged: it may be
+    /// all that is left of a fabric.
+    pub fn is_in_use(path: impl AsRef<Path>) -> bool {
+        let path = path.as_ref();
+        let opened = guard(path, || ReadOnlyDatabase::open(path).map_err(|e| open_error(path, e)));
+        matches!(opened, Err(StoreError::Locked { .. }))
     }
 
     fn place(&self) -> String {
@@ -396,7 +404,9 @@ mod tests {
     #[test]
     fn what_was_committed_is_there_after_opening_again() {
         let folder = Folder::new("again");
-        assert!(EmbeddedStore::open_or_make(folder.file()).expect("made").load().expect("readable").is_none());
+        assert!(
+            EmbeddedStore::open_or_make(folder.file()).expect("made").load().expect("readable").is_none()
+        );
         filled(&folder);
         let store = EmbeddedStore::open(folder.file()).expect("it opens");
         assert_eq!(store.load().expect("readable"), Some((MapVersion(2), b"the second".to_vec())));
@@ -480,6 +490,21 @@ mod tests {
         let _first = EmbeddedStore::open_or_make(folder.file()).expect("it is made");
         let second = EmbeddedStore::open(folder.file());
         assert!(matches!(second.err(), Some(StoreError::Locked { .. })));
+        assert!(EmbeddedStore::is_in_use(folder.file()));
+    }
+
+    #[test]
+    fn whether_a_store_is_in_use_is_seen_without_changing_it() {
+        let folder = Folder::new("untouched");
+        filled(&folder);
+        let sound = fs::read(folder.file()).expect("readable");
+        let mut damaged = sound.clone();
+        damaged[4096..].fill(0x5a);
+        for content in [sound, damaged, b"other bytes".to_vec(), Vec::new()] {
+            fs::write(folder.file(), &content).expect("writable");
+            assert!(!EmbeddedStore::is_in_use(folder.file()));
+            assert!(fs::read(folder.file()).expect("readable") == content);
+        }
     }
 
     #[test]

@@ -57,7 +57,9 @@ impl ManagerError {
                 "`weft fabric init` makes a new fabric; if there was one, its drives hold copies of the map: \
                  `weft fabric recover`",
             ),
-            ManagerError::FabricThere { .. } => Some("start its manager, or name another file for a new fabric"),
+            ManagerError::FabricThere { .. } => {
+                Some("start its manager, or name another file for a new fabric")
+            }
             ManagerError::OtherFabric { .. } => {
                 Some("name the store of this fabric, or leave the fabric's id out")
             }

@@ -1,8 +1,8 @@
-//! What nodes have and this manager does not serve: drives that could not be opened or belong to another fabric, and
-//! nodes of another fabric that ask this manager.
+//! What nodes have and this manager does not serve: drives that could not be opened or belong to another
+//! fabric, and nodes of another fabric that ask this manager.
 //!
-//! It owns the words about them. A manager on a wrong store sees nothing else of the fabric that it should serve: without
-//! these its fabric would be called healthy.
+//! It owns the words about them. A manager on a wrong store sees nothing else of the fabric that it should
+//! serve: without these its fabric would be called healthy.
 
 use crate::manager::{Manager, State};
 use crate::trouble::{count, new_trouble};
@@ -14,11 +14,12 @@ use weft_types::limits::{DRIVES_PER_TARGET_MAX, EVENT_CHARS_MAX, FOREIGN_NODES_M
 use weft_types::{Drive, FabricId, Node, NodeId};
 use weft_wire::control::DriveLeftOut;
 
-/// How long after its last attempt a node of another fabric counts as there: several times what it waits in between.
+/// How long after its last attempt a node of another fabric counts as there: several times what it waits in
+/// between.
 const FOREIGN_NODE_FRESH: Duration = Duration::from_secs(15);
 
 /// Drives that one sentence names; the others are counted.
-const NAMED_MAX: usize = 4;
+const DRIVES_NAMED: usize = 4;
 
 /// A node that has asked this manager, and belongs to another fabric.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +29,7 @@ pub(crate) struct ForeignNode {
 }
 
 /// What a target says that it has left out, within bounds.
-pub(crate) fn within_bounds(mut left_out: Vec<DriveLeftOut>) -> Vec<DriveLeftOut> {
+fn within_bounds(mut left_out: Vec<DriveLeftOut>) -> Vec<DriveLeftOut> {
     left_out.truncate(DRIVES_PER_TARGET_MAX);
     for drive in &mut left_out {
         for text in [&mut drive.path, &mut drive.why, &mut drive.hint] {
@@ -46,6 +47,15 @@ fn cut(text: &mut String) {
 }
 
 impl Manager {
+    /// Notes what a target that has joined says that it has left out.
+    pub(crate) fn note_left_out(&self, name: &str, node: NodeId, left_out: Vec<DriveLeftOut>) {
+        let mut state = self.state.borrow_mut();
+        state.foreign_nodes.remove(name);
+        if let Some(member) = state.members.get_mut(&node) {
+            member.left_out = within_bounds(left_out);
+        }
+    }
+
     /// Notes that a node of another fabric has asked. Only the newest are remembered.
     pub(crate) fn note_foreign_node(&self, name: &str, fabric: FabricId) {
         let mut name = name.to_owned();
@@ -112,7 +122,8 @@ impl State {
         }
         vec![
             Advice::plain(
-                "this manager's fabric has no drive, so its store is most likely a wrong or a new one: stop it, and start \
+                "this manager's fabric has no drive, so its store is most likely a wrong or a new one: \
+                 stop it, and start \
                  it with the store of the other fabric",
             ),
             Advice::command(
@@ -123,12 +134,14 @@ impl State {
     }
 
     fn foreign_node(&self, name: &str, fabric: FabricId) -> Trouble {
-        let what = format!("node '{name}' belongs to fabric {fabric}, this manager serves {}", self.map.fabric);
+        let what =
+            format!("node '{name}' belongs to fabric {fabric}, this manager serves {}", self.map.fabric);
         let mut trouble = new_trouble(TroubleKind::NodeForeign, self.severity(), what);
         trouble.node = Some(name.to_owned());
         trouble.advice = self.advice(|| {
             vec![Advice::plain(
-                "name the manager of its own fabric to the node, or give it drives of this one, and restart it",
+                "name the manager of its own fabric to the node, or give it drives of this one, and \
+                 restart it",
             )]
         });
         trouble
@@ -159,7 +172,8 @@ impl State {
             let path = foreign.first().map_or("DRIVE", |d| d.path.as_str());
             vec![
                 Advice::plain(format!(
-                    "bring them to a node of their own fabric, take them out of the drives of node '{}', and restart it",
+                    "bring them to a node of their own fabric, take them out of the drives of node '{}', \
+                     and restart it",
                     node.name
                 )),
                 Advice::command(
@@ -174,8 +188,8 @@ impl State {
 
 /// A node's drives that its target could not open, and that no drive of the map stands for.
 fn unopened(node: &Node, left_out: &[&DriveLeftOut]) -> Trouble {
-    let reasons: Vec<&str> = left_out.iter().take(NAMED_MAX).map(|l| l.why.as_str()).collect();
-    let more = left_out.len().saturating_sub(NAMED_MAX);
+    let reasons: Vec<&str> = left_out.iter().take(DRIVES_NAMED).map(|l| l.why.as_str()).collect();
+    let more = left_out.len().saturating_sub(DRIVES_NAMED);
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
     let what = format!(
         "node '{}' has left out {}: {}{more}",
@@ -190,7 +204,7 @@ fn unopened(node: &Node, left_out: &[&DriveLeftOut]) -> Trouble {
     }
     let mut hints: Vec<&str> = left_out.iter().map(|l| l.hint.as_str()).collect();
     hints.dedup();
-    trouble.advice = hints.into_iter().take(NAMED_MAX).map(Advice::plain).collect();
+    trouble.advice = hints.into_iter().take(DRIVES_NAMED).map(Advice::plain).collect();
     trouble.advice.push(Advice::plain(format!(
         "then restart node '{}'; a drive that it shall not have is taken out of its list of drives",
         node.name
@@ -204,8 +218,8 @@ fn named(drives: &[&DriveLeftOut]) -> String {
         Some(id) => format!("drive {} ({})", id.short(), l.path),
         None => l.path.clone(),
     };
-    let names: Vec<String> = drives.iter().take(NAMED_MAX).map(|l| name(l)).collect();
-    match drives.len().saturating_sub(NAMED_MAX) {
+    let names: Vec<String> = drives.iter().take(DRIVES_NAMED).map(name).collect();
+    match drives.len().saturating_sub(DRIVES_NAMED) {
         0 => names.join(", "),
         more => format!("{} and {more} more", names.join(", ")),
     }

@@ -41,5 +41,5 @@ mod volume;
 pub use embedded::EmbeddedStore;
 pub use error::ManagerError;
 pub use manager::{Manager, ManagerOptions, found};
-pub use recover::{DriveContents, RecoverError, Recovered, recover};
+pub use recover::{RecoverError, Recovered, recover};
 pub use store::{Journal, MapStore, MemStore, StoreError};

@@ -105,11 +105,13 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Takes the map out of the store, and begins to watch over it. The manager lives as long as its executor.
+    /// Takes the map out of the store, and begins to watch over it. The manager lives as long as its
+    /// executor.
     ///
     /// # Errors
-    /// If the store cannot be used, or holds no sound map of the fabric asked for. [`ManagerError::NoFabric`] if it holds
-    /// none at all: only [`found`] makes a fabric, because an empty store may be what is left of one that was lost.
+    /// If the store cannot be used, or holds no sound map of the fabric asked for.
+    /// [`ManagerError::NoFabric`] if it holds none at all: only [`found`] makes a fabric, because an empty
+    /// store may be what is left of one that was lost.
     pub fn start(
         store: impl MapStore + 'static,
         options: ManagerOptions,
@@ -287,10 +289,12 @@ fn read_commits(kept: Option<&[u8]>) -> BTreeMap<DriveId, u64> {
     }
 }
 
-/// Makes a new fabric in a store that holds none: its first map, without nodes, drives and volumes. Durable on return.
+/// Makes a new fabric in a store that holds none: its first map, without nodes, drives and volumes. Durable
+/// on return.
 ///
 /// # Errors
-/// [`ManagerError::FabricThere`] if the store holds a fabric; nothing has changed then. If the store cannot be used.
+/// [`ManagerError::FabricThere`] if the store holds a fabric; nothing has changed then. If the store cannot
+/// be used.
 pub fn found(
     store: &impl MapStore,
     fabric: FabricId,

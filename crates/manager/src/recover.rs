@@ -15,8 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_membership::{Violation, check};
 use weft_types::{
     AttachMode, DriveId, Epoch, FabricId, FabricMap, Generation, Group, GroupId, MapVersion, Relocation,
-    Role, Session, SessionId, SessionSlot, SessionState, Slot, Volume, VolumeId,
+    Role, Session, SessionId, SessionSlot, SessionState, Slot, Volume,
 };
+use weft_wire::collected::DriveContents;
 
 /// How many maps may have been committed since the newest copy. Copies are written before a map is acknowledged, so
 /// the drives at hand miss only what was committed while all of them were away.
@@ -61,21 +62,6 @@ pub enum RecoverError {
     Broken(String),
 }
 
-/// What was found on a drive.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DriveContents {
-    /// The drive.
-    pub id: DriveId,
-    /// The version of its copy of the map.
-    pub map_copy: MapVersion,
-    /// The newest entry that it has adopted of each group that it knows, durably.
-    pub entries: Vec<Group>,
-    /// The generation that it has adopted of each volume that it knows, durably: it refuses older ones for good.
-    pub generations: BTreeMap<VolumeId, Generation>,
-    /// The session slots of which it holds open entries or a watermark, and in which groups: they were not swept.
-    pub slots: BTreeMap<SessionSlot, BTreeSet<GroupId>>,
-}
-
 /// A map to go on with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovered {
@@ -114,10 +100,13 @@ pub fn recover(copies: Vec<FabricMap>, drives: &[DriveContents]) -> Result<Recov
     });
     map.sessions.update_each(|session| session.state = SessionState::Over);
     list_unlisted_sessions(&mut map, drives);
-    for drive in map.drives.keys().filter(|d| !drives.iter().any(|found| found.id == **d)) {
+    for drive in map.drives.values().filter(|d| !drives.iter().any(|found| found.id == d.id)) {
+        let node = map.nodes.get(&drive.node).map_or_else(String::new, |n| format!(" of node '{}'", n.name));
         warnings.push(format!(
-            "drive {drive} is not at hand: if it has taken writes while the drives at hand were away, they are \
-             lost; bring it if it exists"
+            "drive {}{node} ({}) is not at hand: if it has taken writes while the drives at hand were \
+             away, they are \
+             lost; bring it if it exists",
+            drive.id, drive.path
         ));
     }
     for (id, entry) in newest_entries(drives) {

@@ -4,7 +4,6 @@
 
 use crate::actor::name_of;
 use crate::error::Denied;
-use crate::left_out::within_bounds;
 use crate::manager::Manager;
 use std::rc::Rc;
 use std::time::Duration;
@@ -83,10 +82,9 @@ impl Manager {
         let done = |()| (ManagerAnswer::Done, None);
         match request {
             ManagerRequest::Join { node, addr, incarnation, drives, left_out } => {
-                let (node, refused) = self.join(&node, &addr, (incarnation, peer.since), drives)?;
-                if let Some(member) = self.state.borrow_mut().members.get_mut(&node) {
-                    member.left_out = within_bounds(left_out);
-                }
+                let name = node;
+                let (node, refused) = self.join(&name, &addr, (incarnation, peer.since), drives)?;
+                self.note_left_out(&name, node, left_out);
                 let map = self.state.borrow().bytes.clone();
                 Ok((ManagerAnswer::Joined { node, refused }, Some(map)))
             }

@@ -461,7 +461,8 @@ impl Look<'_> {
         let look = match left_out {
             Some(left_out) => format!("{}; then restart its target", left_out.hint),
             None => format!(
-                "look whether {} is there, can be opened, and is among the drives of node '{node}', then restart its \
+                "look whether {} is there, can be opened, and is among the drives of node '{node}', then \
+                 restart its \
                  target",
                 drive.path
             ),

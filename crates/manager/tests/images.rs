@@ -111,7 +111,7 @@ fn make(file: &Path) {
         ((version, map, service.store.load_journal().unwrap()), service.map())
     });
     let (version, map, journal) = store;
-    let embedded = EmbeddedStore::open(file).unwrap();
+    let embedded = EmbeddedStore::open_or_make(file).unwrap();
     embedded.commit(MapVersion(0), version, &map).unwrap();
     embedded.write_down(&journal).unwrap();
     drop(embedded);

@@ -715,18 +715,24 @@ fn a_manager_that_sees_drives_of_another_fabric_only_is_not_healthy() {
         let named = [DriveId(7).short(), other.to_string(), FABRIC.to_string(), "'node-1'".into()];
         assert!(named.iter().all(|name| drive.what.contains(name)), "{}", drive.what);
         assert_eq!((drive.node.as_deref(), drive.drive), (Some("node-1"), Some(DriveId(7))));
-        assert!(drive.advice.iter().any(|a| a.command.as_ref().is_some_and(|c| c.contains("fabric recover"))));
+        assert!(
+            drive.advice.iter().any(|a| a.command.as_ref().is_some_and(|c| c.contains("fabric recover")))
+        );
         let node = status.troubles.iter().find(|t| t.kind == TroubleKind::NodeForeign).expect("it is told");
         assert_eq!(node.node.as_deref(), Some("node-2"));
         assert!(node.what.contains(&other.to_string()) && node.what.contains(&FABRIC.to_string()));
-        let Ok(ApiAnswer::Check(check)) = operate(ApiRequest::FabricCheck {}).await else { panic!("a check") };
+        let Ok(ApiAnswer::Check(check)) = operate(ApiRequest::FabricCheck {}).await else {
+            panic!("a check")
+        };
         assert!(!check.sound, "{check:?}");
         foreign.kill();
         target.left_out.borrow_mut().clear();
         target.start();
         sleep(ms(20_000)).await;
         let left = troubles_told().await;
-        assert!(left.iter().all(|kind| !matches!(kind, TroubleKind::DriveForeign | TroubleKind::NodeForeign)));
+        assert!(
+            left.iter().all(|kind| !matches!(kind, TroubleKind::DriveForeign | TroubleKind::NodeForeign))
+        );
     });
 }
 
@@ -741,8 +747,11 @@ fn a_drive_that_was_left_out_is_told_with_the_reason() {
         let path = service.map().drives[&DriveId(2)].path.clone();
         targets[1].kill();
         let without = FakeTarget::new(2, &[]);
-        *without.left_out.borrow_mut() =
-            vec![left_out(&path, None, None), left_out("/dev/new", None, None), left_out("/dev/b", None, Some(FabricId(9)))];
+        *without.left_out.borrow_mut() = vec![
+            left_out(&path, None, None),
+            left_out("/dev/new", None, None),
+            left_out("/dev/b", None, Some(FabricId(9))),
+        ];
         without.start();
         let is_told = async || status().await.troubles.iter().any(|t| t.kind == TroubleKind::DriveAbsent);
         for _ in 0..100 {

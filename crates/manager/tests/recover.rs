@@ -5,11 +5,12 @@ mod harness;
 use harness::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use weft_manager::{DriveContents, RecoverError, recover};
+use weft_manager::{RecoverError, recover};
 use weft_membership::{Acknowledged, Change, Evict, OpenSession, Promote, Rejoin, apply, check};
 use weft_membership::{BeginRelocation, FinishRelocation, HandOver};
 use weft_rt::sim::Sim;
 use weft_types::{AttachMode, DriveId, Epoch, FabricId, FabricMap, GroupId, Role, SessionSlot, SessionState};
+use weft_wire::collected::DriveContents;
 
 /// A map with three nodes and two volumes, as a manager makes it.
 fn sample() -> FabricMap {

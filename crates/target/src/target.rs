@@ -138,8 +138,8 @@ impl Target {
         target
     }
 
-    /// Says which drives it was to serve and are not among its stores: the manager shows them to people from the next join
-    /// on. To be called before the caller waits for anything.
+    /// Says which drives it was to serve and are not among its stores: the manager shows them to people
+    /// from the next join on. To be called before the caller waits for anything.
     pub fn set_left_out(&self, left_out: Vec<DriveLeftOut>) {
         *self.left_out.borrow_mut() = left_out;
     }

@@ -157,7 +157,8 @@ pub const FABRIC_CHECK_FINDINGS_MAX: usize = 8;
 /// Parts of one volume that are listed as lost; the others are counted.
 pub const LOSS_RANGES_MAX: usize = 256;
 
-/// Nodes of another fabric that a manager remembers to have asked it: for people, who see from a few what is wrong.
+/// Nodes of another fabric that a manager remembers to have asked it: for people, who see from a few what
+/// is wrong.
 pub const FOREIGN_NODES_MAX: usize = 32;
 
 /// Drives that one target serves.

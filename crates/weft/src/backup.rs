@@ -76,7 +76,8 @@ impl BackupFolder {
     }
 }
 
-fn write_whole(fresh: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Writes a file durably under another name first, and then gives it its own.
+pub(crate) fn write_whole(fresh: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = File::create(fresh)?;
     file.write_all(bytes)?;
     file.sync_all()?;

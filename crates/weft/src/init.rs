@@ -1,7 +1,8 @@
-//! `weft fabric init`: a new fabric, as the store of its manager. Also what is said where a manager finds none.
+//! `weft fabric init`: a new fabric, as the store of its manager. Also what is said where a manager finds
+//! none.
 //!
-//! It owns the refusals on both sides: no fabric is made where there may have been one, and no manager goes on without
-//! the one that it should have.
+//! It owns the refusals on both sides: no fabric is made where there may have been one, and no manager goes
+//! on without the one that it should have.
 
 use crate::backup::BackupFolder;
 use crate::manager::refused;
@@ -42,22 +43,24 @@ fn check_is_new(store: &Path) -> Result<(), CliError> {
     let place = store.display();
     if fs::symlink_metadata(store).is_ok() {
         let hint = format!(
-            "start its manager with `weft manager run --store {place}`; if what it held is lost, `weft fabric recover \
+            "start its manager with `weft manager run --store {place}`; if what it held is lost, `weft \
+             fabric recover \
              {place}` makes it from the drives; for a new fabric name another file"
         );
         return Err(CliError::Refused { message: format!("{place} exists already"), hint });
     }
     let Some(backup) = BackupFolder::beside(store).newest() else { return Ok(()) };
     let hint = format!(
-        "if that fabric is to come back: `weft fabric recover {place}` makes its store from the drives; for a new one name \
+        "if that fabric is to come back: `weft fabric recover {place}` makes its store from the drives; \
+         for a new one name \
          a store in another folder, or move the backups away"
     );
     let message = format!("there was a fabric: its map is backed up in {}", backup.display());
     Err(CliError::Refused { message, hint })
 }
 
-/// Makes the store with its first map under another name, and then gives it its own: whole, or not there. Durable on
-/// return.
+/// Makes the store with its first map under another name, and then gives it its own: whole, or not there.
+/// Durable on return.
 fn make(store: &Path, fabric: FabricId) -> Result<MapVersion, CliError> {
     let folder = store.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(folder).map_err(CliError::file("create the folder", folder))?;
@@ -73,7 +76,8 @@ fn make(store: &Path, fabric: FabricId) -> Result<MapVersion, CliError> {
         let made = opened.and_then(|store| found(&store, fabric, Durations::default()));
         made.map_err(|e| refused(&e))?
     };
-    // A link never replaces what somebody else has made meanwhile, as a rename would; not every file system has links.
+    // A link never replaces what somebody else has made meanwhile, as a rename would; not every file system
+    // has links.
     match fs::hard_link(&fresh, store) {
         Ok(()) => fs::remove_file(&fresh).map_err(CliError::file("remove", &fresh))?,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -94,7 +98,8 @@ fn describe(made: &Made) -> String {
     format!(
         "fabric {fabric} made, in {store}\n\nNext:\n  \
          weft manager run --store {store} --listen IP:PORT\n      \
-         start its manager; where the package is installed, set WEFT_LISTEN (and WEFT_STORE, if it is not the usual \
+         start its manager; where the package is installed, set WEFT_LISTEN (and WEFT_STORE, if it is not \
+         the usual \
          one)\n      in /etc/weft/manager.env, then: systemctl enable --now weft-manager\n  \
          weft drive format DRIVE --fabric-id {fabric}\n      \
          make each drive one of this fabric\n  \
@@ -103,10 +108,12 @@ fn describe(made: &Made) -> String {
     )
 }
 
-/// Opens the store of a manager that is to start. Its fabric was made by [`init`], or has come back by a recovery.
+/// Opens the store of a manager that is to start. Its fabric was made by [`init`], or has come back by a
+/// recovery.
 ///
 /// # Errors
-/// A refusal with what there is instead, where the store is missing or empty; the store's own errors otherwise.
+/// A refusal with what there is instead, where the store is missing or empty; the store's own errors
+/// otherwise.
 pub(crate) fn open_store(store: &Path, expected: Option<FabricId>) -> Result<EmbeddedStore, CliError> {
     check_is_there(store, expected)?;
     EmbeddedStore::open(store).map_err(|e| refused(&ManagerError::from(e)))
@@ -142,8 +149,10 @@ fn without_fabric(store: &Path, expected: Option<FabricId>, what: &str) -> CliEr
     CliError::Refused {
         message: format!("{what}{expected}"),
         hint: format!(
-            "{is_mounted}a fabric that was there comes back with `weft fabric recover {place} --drives DRIVE...`, from the \
-             copies of its map on the drives, or with `weft map restore {backup} {place} --drives DRIVE...`; a new one \
+            "{is_mounted}a fabric that was there comes back with `weft fabric recover {place} --drives \
+             DRIVE...`, from the \
+             copies of its map on the drives, or with `weft map restore {backup} {place} --drives \
+             DRIVE...`; a new one \
              begins with `weft fabric init {place}`{moved}"
         ),
     }

@@ -6,11 +6,13 @@
 mod backup;
 mod bench;
 mod check;
+mod collect;
 mod drive;
 #[cfg(test)]
 mod examples;
 mod init;
 mod inspect;
+mod known;
 mod locate;
 mod logging;
 mod manager;
@@ -27,8 +29,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tracing_subscriber::filter::LevelFilter;
 use weft_cli::{
-    CliError, DriveFormatArgs, DriveLocateArgs, Engines, Exit, FabricInitArgs, FabricPlace, FabricRecoverArgs, Globals,
-    ManagerRunArgs, MapRestoreArgs, NodeRunArgs, Output, VolumeServeArgs,
+    CliError, DriveFormatArgs, DriveLocateArgs, Engines, Exit, FabricCollectArgs, FabricInitArgs,
+    FabricPlace, FabricRecoverArgs, Globals, ManagerRunArgs, MapRestoreArgs, NodeRunArgs, Output,
+    VolumeServeArgs,
 };
 
 /// Requests are many small pieces of memory, taken and given back by one thread: this allocator spends a fraction of the
@@ -112,6 +115,10 @@ impl Engines for Whole {
 
     fn fabric_init(&self, args: FabricInitArgs, output: Output) -> Result<(), CliError> {
         weft_cli::block_on(init::init(args, output))
+    }
+
+    fn fabric_collect(&self, args: FabricCollectArgs, output: Output) -> Result<(), CliError> {
+        weft_cli::block_on(collect::collect(args, output))
     }
 
     fn fabric_recover(&self, args: FabricRecoverArgs, output: Output) -> Result<(), CliError> {

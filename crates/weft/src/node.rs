@@ -188,8 +188,7 @@ async fn leave_out_twins(stores: &Stores) -> Vec<DriveLeftOut> {
     let hint = "keep the one that was in use last, and format the other one anew";
     let mut told = Vec::new();
     for (drive, paths) in &twins {
-        let why =
-            format!("{} carry the same identity, so one is a copy of the other", paths.join(" and "));
+        let why = format!("{} carry the same identity, so one is a copy of the other", paths.join(" and "));
         tracing::error!(%drive, "drives are left out: {why}; hint: {hint}");
         let path = paths.first().cloned().unwrap_or_default();
         told.push(DriveLeftOut { path, id: Some(*drive), fabric: None, why, hint: hint.into() });

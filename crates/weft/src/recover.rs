@@ -1,16 +1,15 @@
-//! `weft fabric recover`: the manager's store anew, from the copies of the fabric map on the drives.
+//! `weft fabric recover`: the manager's store anew, from the copies of the fabric map on the drives, of this
+//! machine and of others.
 
-use crate::drive::{open_refusal, spec, store_refusal};
+use crate::known::{Copy, Known, gather};
 use crate::manager::refused;
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use weft_cli::{CliError, FabricRecoverArgs, Folder, Output, note};
-use weft_manager::{DriveContents, EmbeddedStore, ManagerError, MapStore, Recovered};
-use weft_rt::{Drive, OpenOptions, wall_clock_us};
-use weft_store::Store;
-use weft_types::{FabricId, FabricMap, Group, GroupId, MapVersion, SessionSlot, with_causes};
-use weft_wire::control::{decode_map, encode_map};
+use weft_cli::{CliError, DriveSources, FabricRecoverArgs, Folder, Output, note};
+use weft_manager::{EmbeddedStore, ManagerError, MapStore, Recovered, StoreError};
+use weft_rt::wall_clock_us;
+use weft_types::{MapVersion, with_causes};
+use weft_wire::control::encode_map;
 
 /// What was, or would be, recovered.
 #[derive(serde::Serialize)]
@@ -25,31 +24,15 @@ struct Report {
     dry_run: bool,
 }
 
-/// A copy of the map that was found.
-#[derive(serde::Serialize)]
-struct Copy {
-    drive: PathBuf,
-    map: MapVersion,
-}
-
 pub(crate) async fn recover(args: FabricRecoverArgs, output: Output) -> Result<(), CliError> {
     let store = store_file(&args.dir)?;
-    check_target(&store, &args.drives)?;
-    let (mut maps, mut contents, mut copies, mut warnings) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for path in &args.drives {
-        let DriveReading { map, contents: found, .. } = read(path, &mut warnings).await?;
-        match map {
-            Some(map) => {
-                copies.push(Copy { drive: path.clone(), map: map.version });
-                maps.push(map);
-            }
-            None => warnings.push(format!("{} holds no copy of the fabric map", path.display())),
-        }
-        contents.extend(found);
-    }
+    check_target(&store, &args.sources)?;
+    let Known { maps, contents, copies, mut warnings, .. } = gather(&args.sources).await?;
     let recovered = weft_manager::recover(maps, &contents).map_err(|e| CliError::Failed {
         message: format!("cannot recover the fabric map: {}", with_causes(&e)),
-        hint: "name all drives of this fabric, and only those, with --drives".into(),
+        hint: "name all drives of this fabric, and only those: with --drives, or with --from for those of \
+               other machines"
+            .into(),
     })?;
     warnings.extend(recovered.warnings.iter().cloned());
     let kept = keep_as(&store);
@@ -72,7 +55,8 @@ pub(crate) async fn recover(args: FabricRecoverArgs, output: Output) -> Result<(
     output.show(&report, |r, _| describe(r))
 }
 
-/// The store's file: that of a local fabric's folder, one in another folder, or the file named, which may exist.
+/// The store's file: that of a local fabric's folder, one in another folder, or the file named, which may
+/// exist.
 pub(crate) fn store_file(named: &Path) -> Result<PathBuf, CliError> {
     if !named.is_dir() {
         return Ok(named.to_owned());
@@ -84,9 +68,9 @@ pub(crate) fn store_file(named: &Path) -> Result<PathBuf, CliError> {
     }
 }
 
-/// Refuses to write a store in the place of something that is none, or of one that a manager uses. One that is damaged
-/// or missing is what recovery is for.
-pub(crate) fn check_target(store: &Path, drives: &[PathBuf]) -> Result<(), CliError> {
+/// Refuses to write a store in the place of something that is none, or of one that a manager uses. One that
+/// is damaged or missing is what recovery is for.
+pub(crate) fn check_target(store: &Path, sources: &DriveSources) -> Result<(), CliError> {
     let parent = store.parent().filter(|p| !p.as_os_str().is_empty());
     if let Some(parent) = parent.filter(|p| p.exists() && !p.is_dir()) {
         return Err(CliError::Failed {
@@ -102,17 +86,21 @@ pub(crate) fn check_target(store: &Path, drives: &[PathBuf]) -> Result<(), CliEr
         let hint = "name the store's file, or the folder in which it belongs";
         return refused(format!("{} is no file", store.display()), hint);
     }
-    if drives.iter().any(|drive| is_same_file(store, drive)) {
+    if sources.drives.iter().any(|drive| is_same_file(store, drive)) {
         let hint = "name STORE first, and the drives behind --drives";
         return refused(format!("{} is one of the drives", store.display()), hint);
     }
-    match EmbeddedStore::open(store) {
-        Err(error @ weft_manager::StoreError::Locked { .. }) => refused(
-            error.to_string(),
-            "stop the manager and all nodes first, for a local fabric with `weft down`",
-        ),
-        Ok(_) | Err(_) => Ok(()),
+    if sources.from.iter().any(|file| is_same_file(store, file)) {
+        let hint = "name STORE first, and the files behind --from";
+        return refused(format!("{} is one of the files to recover from", store.display()), hint);
     }
+    if EmbeddedStore::is_in_use(store) {
+        return refused(
+            StoreError::Locked { place: store.display().to_string() }.to_string(),
+            "stop the manager and all nodes first, for a local fabric with `weft down`",
+        );
+    }
+    Ok(())
 }
 
 /// Whether two paths lead to the same file.
@@ -121,64 +109,6 @@ pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
         (Ok(one), Ok(other)) => one == other,
         _ => false,
     }
-}
-
-/// What a drive says.
-pub(crate) struct DriveReading {
-    /// The fabric that it belongs to.
-    pub(crate) fabric: FabricId,
-    /// Its copy of the map.
-    pub(crate) map: Option<FabricMap>,
-    /// What it knows of its groups, if it is sound otherwise.
-    pub(crate) contents: Option<DriveContents>,
-}
-
-/// The copy of the map on a drive, and what the drive knows of its groups if it is sound otherwise.
-pub(crate) async fn read(path: &Path, warnings: &mut Vec<String>) -> Result<DriveReading, CliError> {
-    let spec = spec(path)?;
-    let drive = Drive::open(spec, OpenOptions::default()).await.map_err(open_refusal(spec))?;
-    let found = Store::read_map_copy(&drive).await.map_err(store_refusal(spec))?;
-    let mut map = None;
-    if let Some((_, bytes)) = &found {
-        map = Some(decode_map(bytes).map_err(|e| CliError::Failed {
-            message: format!("the copy of the fabric map on {spec} cannot be read: {e}"),
-            hint: "use the version of weft that wrote it, or a newer one".into(),
-        })?);
-    }
-    let version = found.map_or(0, |(version, _)| version);
-    match contents(drive, path, version).await {
-        Ok((fabric, contents)) => Ok(DriveReading { fabric, map, contents: Some(contents) }),
-        Err(error) => match map {
-            Some(map) => {
-                warnings.push(format!("{}; only its copy of the map is used", error.chain()));
-                Ok(DriveReading { fabric: map.fabric, map: Some(map), contents: None })
-            }
-            None => Err(error),
-        },
-    }
-}
-
-/// Opens the drive as a node would: it is locked meanwhile, so no node uses it.
-async fn contents(drive: Drive, path: &Path, version: u64) -> Result<(FabricId, DriveContents), CliError> {
-    let spec = spec(path)?;
-    let opened = Store::open(drive, weft_store::OpenOptions::default()).await;
-    let (store, _) = opened.map_err(store_refusal(spec))?;
-    let mut slots: BTreeMap<SessionSlot, BTreeSet<GroupId>> = BTreeMap::new();
-    for group in store.groups() {
-        for slot in store.slots_in(group) {
-            slots.entry(slot).or_default().insert(group);
-        }
-    }
-    let contents = DriveContents {
-        id: store.label().drive,
-        map_copy: MapVersion(version),
-        entries: store.groups().into_iter().filter_map(|g| Some(Group::clone(&*store.group(g)?))).collect(),
-        generations: store.generations(),
-        slots,
-    };
-    let fabric = store.label().fabric;
-    store.close().await.map_err(store_refusal(spec))?;
-    Ok((fabric, contents))
 }
 
 /// The name under which a store that is there is kept; none if there is no store.
@@ -194,7 +124,8 @@ pub(crate) fn keep_as(store: &Path) -> Option<PathBuf> {
     names.map(|name| beside(store, &name)).find(|path| !path.exists())
 }
 
-/// Writes the new store beside the old one, keeps the old one under another name, and takes its place. Durable on return.
+/// Writes the new store beside the old one, keeps the old one under another name, and takes its place.
+/// Durable on return.
 pub(crate) fn write(store: &Path, recovered: &Recovered, kept: Option<&Path>) -> Result<(), CliError> {
     let folder = store.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(folder).map_err(CliError::file("create the folder", folder))?;
@@ -225,7 +156,7 @@ pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
 fn describe(report: &Report) -> String {
     let mut text = String::new();
     for copy in &report.copies {
-        text.push_str(&format!("{}: {}\n", copy.drive.display(), copy.map));
+        text.push_str(&format!("{}: {}\n", copy.place(), copy.map));
     }
     let done = if report.dry_run { "would be written" } else { "written" };
     text.push_str(&format!(

@@ -4,16 +4,18 @@
 //! `weft fabric recover`; a backup that is older than what a drive knows is never gone back to, because it could
 //! bring back replicas that were evicted since.
 
-use crate::recover::{DriveReading, check_target, is_same_file, keep_as, read, say_kept, store_file, write};
+use crate::known::{Known, gather};
+use crate::recover::{beside, check_target, is_same_file, keep_as, say_kept, store_file, write};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use weft_api::Timestamp;
 use weft_cli::{CliError, MapRestoreArgs, Output, note};
-use weft_manager::{DriveContents, EmbeddedStore, MapStore};
+use weft_manager::{EmbeddedStore, MapStore};
 use weft_membership::diff;
 use weft_types::{DriveId, DriveState, FabricId, FabricMap, MapVersion};
 use weft_wire::backup::{BackupError, decode_backup};
+use weft_wire::collected::DriveContents;
 use weft_wire::control::decode_map;
 
 /// What was, or would be, restored.
@@ -47,29 +49,17 @@ pub(crate) async fn restore(args: MapRestoreArgs, output: Output) -> Result<(), 
             hint: "name the backup first, then the store to write".into(),
         });
     }
-    check_target(&store, &args.drives)?;
-    let current = current(&store);
+    check_target(&store, &args.sources)?;
+    let current = current(&store)?;
     if let Some(current) = &current {
         check_current(&store, current, &backup)?;
     }
-    let (mut copies, mut contents, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
-    for path in &args.drives {
-        match read(path, &mut warnings).await? {
-            DriveReading { fabric, .. } if fabric != backup.fabric => {
-                return Err(CliError::Refused {
-                    message: format!(
-                        "{} belongs to fabric {fabric}, the backup to {}",
-                        path.display(),
-                        backup.fabric
-                    ),
-                    hint: "name the drives of this fabric, and only those".into(),
-                });
-            }
-            DriveReading { map, contents: found, .. } => {
-                copies.extend(map);
-                contents.extend(found);
-            }
-        }
+    let Known { fabric, maps: copies, contents, mut warnings, .. } = gather(&args.sources).await?;
+    if fabric != backup.fabric {
+        return Err(CliError::Refused {
+            message: format!("the drives belong to fabric {fabric}, the backup to {}", backup.fabric),
+            hint: "name the drives of the backup's fabric, or a backup of theirs".into(),
+        });
     }
     check_drives(&backup, &copies, &contents)?;
     let recovered = weft_manager::recover(vec![backup.clone()], &contents).map_err(|e| CliError::Failed {
@@ -115,13 +105,17 @@ fn unusable(file: &Path, error: &BackupError) -> CliError {
     }
 }
 
-/// The map that the store holds, if it can be read.
-fn current(store: &Path) -> Option<FabricMap> {
+/// The map that the store holds, if it can be read. A copy of the file is looked into: to open a store is
+/// to change it, and this one may be all that is left.
+fn current(store: &Path) -> Result<Option<FabricMap>, CliError> {
     if !store.exists() {
-        return None;
+        return Ok(None);
     }
-    let (_, bytes) = EmbeddedStore::open(store).ok()?.load().ok()??;
-    decode_map(&bytes).ok()
+    let copy = beside(store, "copy");
+    fs::copy(store, &copy).map_err(CliError::file("copy the store to", &copy))?;
+    let held = EmbeddedStore::open(&copy).and_then(|copied| copied.load());
+    fs::remove_file(&copy).map_err(CliError::file("remove", &copy))?;
+    Ok(held.ok().flatten().and_then(|(_, bytes)| decode_map(&bytes).ok()))
 }
 
 /// Refuses to go back behind what the store holds. A store that was made by mistake, with nothing in it, is none.
@@ -221,8 +215,9 @@ fn check_drives(
             missing.len(),
             missing.join(", ")
         ),
-        hint: "name them all with --drives; if some are gone for good, `weft fabric recover` goes on without them, and \
-               says what that can cost"
+        hint: "name them all with --drives, or with --from those of other machines; if some are gone for \
+               good, `weft fabric \
+               recover` goes on without them, and says what that can cost"
             .into(),
     })
 }

@@ -52,10 +52,8 @@ fn a_manager_without_its_store_makes_no_fabric() {
     fs::remove_file(bed.path("lib/map.redb")).expect("removed");
     drop(EmbeddedStore::open_or_make(bed.path("lib/map.redb")).expect("made"));
     let id = "0f6c3a52-7c5e-4f6b-9d0e-1a2b3c4d5e6f";
-    run(&bed, "lib/map.redb", &["--fabric-id", id]).fails(
-        4,
-        &["lib/map.redb holds no fabric", &format!("fabric {id} is expected"), "weft fabric init"],
-    );
+    run(&bed, "lib/map.redb", &["--fabric-id", id])
+        .fails(4, &["lib/map.redb holds no fabric", &format!("fabric {id} is expected"), "weft fabric init"]);
     bed.weft(&["fabric", "init", "lib/map.redb"]).fails(4, &["exists already", "weft fabric recover"]);
 }
 

@@ -244,6 +244,16 @@ fn the_package_comes_and_goes() {
     assert_eq!(left.collect::<Vec<_>>(), ["others.service"]);
 }
 
+/// Makes the fabric whose manager the unit runs; before, there is none. Returns its identity.
+fn make_fabric(bed: &Bed, root: &Path, manager: &[(&str, String)]) -> String {
+    // The store may be on a disk that is mounted later: it is tried again, and nothing is made in its place.
+    let code = exec_start(root, UNITS[0].0, "", manager).status().expect("it runs").code();
+    assert_eq!(code, Some(4));
+    let store = root.join("var/lib/weft/map.redb");
+    let made = bed.json(&["fabric", "init", store.to_str().expect("a name")]);
+    made["fabric"].as_str().expect("its identity").to_owned()
+}
+
 #[test]
 fn a_fabric_comes_up_from_what_the_units_run() {
     if is_missing("dpkg-deb") {
@@ -266,17 +276,13 @@ fn a_fabric_comes_up_from_what_the_units_run() {
     let addr = |n: u16| format!("127.0.0.1:{}", bed.port + n);
     let fabric = addr(0);
     let manager = [("WEFT_LISTEN", fabric.clone()), ("WEFT_OPTIONS", format!("--metrics {}", addr(1)))];
-    // No store: it may be on a disk that is mounted later, so it is tried again, and nothing is made in its place.
-    let code = exec_start(&root, UNITS[0].0, "", &manager).status().expect("it runs").code();
-    assert_eq!(code, Some(4));
-    let store = root.join("var/lib/weft/map.redb");
-    let made = bed.json(&["fabric", "init", store.to_str().expect("a name")]);
+    let made = make_fabric(&bed, &root, &manager);
     let manager = Running(exec_start(&root, UNITS[0].0, "", &manager).spawn().expect("it runs"));
     let is_well = |args: &[&str]| bed.weft(&[args, &["--fabric", &fabric]].concat()).code == 0;
     wait_until("the manager serves", || is_well(&["fabric", "show"]));
     let shown = bed.json(&["fabric", "show", "--fabric", &fabric]);
     let id = shown["fabric"].as_str().expect("its identity").to_owned();
-    assert_eq!(made["fabric"], *id);
+    assert_eq!(made, id);
     let node = |n: u16| {
         let drives: Vec<PathBuf> = (0..2).map(|d| bed.path(&format!("drive-{n}-{d}"))).collect();
         for drive in &drives {

@@ -4,6 +4,7 @@ mod bed;
 
 use bed::{Bed, sample, wait_until};
 use std::fs;
+use weft_wire::collected::{decode_collected, encode_collected};
 
 const MIB: usize = 1 << 20;
 
@@ -169,7 +170,11 @@ fn a_damaged_store_is_replaced_where_it_is_and_kept_under_another_name() {
         let kept = done.out.lines().find_map(|line| line.strip_prefix("the old store is kept as "));
         let kept = kept.unwrap_or_else(|| panic!("where it is, is said: {done:?}"));
         assert!(fs::read(kept).expect("it is there") == *found, "{words:?}: what was there is kept");
-        assert_eq!(beside_the_store(&bed).len(), before.len() + 1, "nothing is overwritten, nothing left over");
+        assert_eq!(
+            beside_the_store(&bed).len(),
+            before.len() + 1,
+            "nothing is overwritten, nothing left over"
+        );
     }
     bed.ok(&["up", "--detach"]);
     bed.await_health("healthy");
@@ -184,6 +189,107 @@ fn a_damaged_store_is_replaced_where_it_is_and_kept_under_another_name() {
     bed.weft(&["fabric", "recover", "/dev/null", "--drives", &one]).fails(4, &["is no file"]);
     let under = store.join("map.redb").display().to_string();
     bed.weft(&["fabric", "recover", &under, "--drives", &one]).fails(1, &["map.redb is a file", "folder"]);
+}
+
+/// The file that `weft fabric collect` writes about one drive.
+fn collect(bed: &Bed, file: &str, drive: &str) {
+    let said = bed.ok(&["fabric", "collect", file, "--drives", drive, "--force"]);
+    assert!(said.contains(&format!("written to {file}")) && said.contains("--from FILE"), "{said}");
+}
+
+/// What was collected, as if at another time.
+fn at_time(bed: &Bed, file: &str, taken_ms: u64) {
+    let (head, found) = decode_collected(&fs::read(bed.path(file)).expect("read")).expect("it is one");
+    let bytes = encode_collected(head.fabric, &head.machine, taken_ms, &found);
+    fs::write(bed.path(file), bytes).expect("written");
+}
+
+/// Files that are damaged, foreign, mixed or out of date, and drives that are missing.
+fn recovery_refuses_what_it_cannot_use(bed: &Bed, drives: &[String]) {
+    let recover = |more: &[&str]| bed.weft(&[&["fabric", "recover", "new/map.redb"], more].concat());
+    recover(&[]).fails_as_usage("--drives");
+    recover(&["--drives", &drives[2], "--from", "one", "old-one"]).fails(4, &["old-one is out of date"]);
+    recover(&["--drives", &drives[0], "--from", "old-one"]).fails(4, &["old-one is out of date", "collect"]);
+    let behind = recover(&["--drives", &drives[2], "--from", "one", "old-two", "--dry-run"]);
+    assert!(behind.code == 0 && behind.err.contains("warning: old-two knows map"), "{behind:?}");
+    let without = recover(&["--drives", &drives[2], "--from", "one", "--dry-run"]);
+    assert!(
+        without.err.contains("of node 'node-2'") && without.err.contains("is not at hand"),
+        "{without:?}"
+    );
+    let mut damaged = fs::read(bed.path("one")).expect("read");
+    damaged[300] ^= 1;
+    fs::write(bed.path("damaged"), &damaged).expect("written");
+    recover(&["--from", "damaged", "two"])
+        .fails(1, &["damaged cannot be used: it is damaged", "copy it once more"]);
+    recover(&["--from", "now.weftmap"]).fails(1, &["does not hold what `weft fabric collect` writes"]);
+    bed.ok(&[
+        "drive",
+        "format",
+        "other",
+        "--fabric-id",
+        "0f6c3a52-7c5e-4f6b-9d0e-1a2b3c4d5e6f",
+        "--size",
+        "128MiB",
+    ]);
+    recover(&["--drives", "other", "--from", "one"])
+        .fails(4, &["other belongs to fabric 0f6c3a52", "only those"]);
+    bed.weft(&["fabric", "collect", "mixed", "--drives", "other", &drives[0]])
+        .fails(4, &["belongs to fabric"]);
+    fs::copy(bed.path("two"), bed.path("aged")).expect("copied");
+    at_time(bed, "aged", 1_700_000_000_000);
+    recover(&["--from", "one", "aged"]).fails(4, &["aged was written on", "--accept-old"]);
+    assert_eq!(recover(&["--from", "one", "aged", "--accept-old", "--dry-run"]).code, 0);
+    assert!(!bed.path("new").exists(), "nothing was written");
+}
+
+#[test]
+fn drives_on_several_machines_are_recovered_one_after_the_other() {
+    let bed = Bed::new("several");
+    bed.up(3, 1);
+    bed.ok(&["volume", "create", "data", "--size", "32MiB"]);
+    let data = sample(16 * MIB, 5);
+    fs::write(bed.path("file"), &data).expect("written");
+    bed.ok(&["volume", "import", "data", "file"]);
+    let drives = drives(&bed);
+    bed.weft(&["fabric", "collect", "one", "--drives", &drives[0]])
+        .fails(1, &["stop the node that serves it"]);
+    bed.ok(&["down"]);
+    collect(&bed, "old-one", &drives[0]);
+    collect(&bed, "old-two", &drives[1]);
+    bed.ok(&["up", "--detach"]);
+    bed.await_health("healthy");
+    bed.ok(&["volume", "create", "more", "--size", "8MiB"]);
+    wait_until("sessions are swept", || bed.json(&["session", "list"])["sessions"] == serde_json::json!([]));
+    bed.ok(&["map", "backup", "now.weftmap"]);
+    bed.ok(&["down"]);
+
+    let rehearsal = bed.ok(&["fabric", "collect", "one", "--drives", &drives[0], "--dry-run"]);
+    assert!(rehearsal.contains("would be written to one") && !bed.path("one").exists(), "{rehearsal}");
+    collect(&bed, "one", &drives[0]);
+    bed.weft(&["fabric", "collect", "one", "--drives", &drives[0]]).fails(4, &["one exists", "--force"]);
+    let two = bed.weft(&["fabric", "collect", "-", "--drives", &drives[1]]);
+    assert_eq!(two.code, 0, "{two:?}");
+    fs::write(bed.path("two"), two.out).expect("written");
+
+    recovery_refuses_what_it_cannot_use(&bed, &drives);
+    // The store of a machine that has none of the other drives.
+    let recover = |more: &[&str]| bed.weft(&[&["fabric", "recover", "new/map.redb"], more].concat());
+    let all = ["--drives", &drives[2], "--from", "one", "two"];
+    let rehearsal = recover(&[&all[..], &["--dry-run"]].concat());
+    assert!(rehearsal.code == 0 && !rehearsal.err.contains("not at hand"), "{rehearsal:?}");
+    let restored = bed.weft(&[&["map", "restore", "now.weftmap", "new/map.redb"], &all[..]].concat());
+    assert!(restored.code == 0 && restored.out.contains("written to new/map.redb"), "{restored:?}");
+    let done = recover(&all);
+    assert!(done.code == 0 && done.out.contains("volumes data, more written"), "{done:?}");
+    assert!(done.out.contains("the old store is kept as"), "{done:?}");
+
+    fs::copy(bed.path("new/map.redb"), bed.fabric().join("manager/map.redb")).expect("copied");
+    bed.ok(&["up", "--detach"]);
+    bed.await_health("healthy");
+    bed.ok(&["volume", "export", "data", "back"]);
+    assert!(fs::read(bed.path("back")).expect("read")[..data.len()] == data[..], "the data is there");
+    wait_until("the fabric is sound", || bed.weft(&["fabric", "check"]).code == 0);
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! It owns the bytes. Whether a backup may be gone back to is not decided here.
 
 use crate::control::{decode_map, encode_map};
+use crate::lines::{self, LinesError};
 use serde::{Deserialize, Serialize};
 use weft_types::{FabricId, FabricMap, MapVersion};
 
@@ -36,11 +37,6 @@ pub struct BackupHead {
     map_bytes: usize,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Tail {
-    crc32c: String,
-}
-
 /// Why a file is no backup that can be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackupError {
@@ -58,6 +54,16 @@ pub enum BackupError {
     Damaged(String),
 }
 
+impl From<LinesError> for BackupError {
+    fn from(error: LinesError) -> Self {
+        match error {
+            LinesError::Foreign => BackupError::Foreign,
+            LinesError::Newer(found) => BackupError::Newer { found },
+            LinesError::Damaged(why) => BackupError::Damaged(why),
+        }
+    }
+}
+
 /// A backup of this map.
 ///
 /// # Panics
@@ -73,14 +79,7 @@ pub fn encode_backup(map: &FabricMap, taken_ms: u64) -> Vec<u8> {
         software: env!("CARGO_PKG_VERSION").into(),
         map_bytes: body.len(),
     };
-    let mut bytes = serde_json::to_vec(&head).expect("a head serialises");
-    bytes.push(b'\n');
-    bytes.extend_from_slice(&body);
-    bytes.push(b'\n');
-    let tail = Tail { crc32c: format!("{:08x}", crate::crc32c(&bytes)) };
-    bytes.extend(serde_json::to_vec(&tail).expect("a tail serialises"));
-    bytes.push(b'\n');
-    bytes
+    lines::encode(&head, &body)
 }
 
 /// What a backup holds.
@@ -88,30 +87,9 @@ pub fn encode_backup(map: &FabricMap, taken_ms: u64) -> Vec<u8> {
 /// # Errors
 /// If the bytes are not exactly what was written as a backup once.
 pub fn decode_backup(bytes: &[u8]) -> Result<(BackupHead, FabricMap), BackupError> {
-    #[derive(Deserialize)]
-    struct Shape {
-        format: String,
-        format_version: u32,
-    }
     let damaged = |why: &str| BackupError::Damaged(why.to_owned());
-    let end = bytes.iter().position(|b| *b == b'\n').unwrap_or(bytes.len());
-    let shape: Shape = serde_json::from_slice(&bytes[..end]).map_err(|_| BackupError::Foreign)?;
-    if shape.format != FORMAT {
-        return Err(BackupError::Foreign);
-    }
-    if shape.format_version > FORMAT_VERSION {
-        return Err(BackupError::Newer { found: shape.format_version });
-    }
-    let head: BackupHead = serde_json::from_slice(&bytes[..end]).map_err(|e| damaged(&e.to_string()))?;
-    let body_end = (end + 1).checked_add(head.map_bytes).filter(|e| *e < bytes.len());
-    let body_end = body_end.ok_or_else(|| damaged("it is cut off"))?;
-    let tail: Tail = serde_json::from_slice(&bytes[body_end + 1..])
-        .map_err(|_| damaged("its last line is no checksum"))?;
-    let found = format!("{:08x}", crate::crc32c(&bytes[..=body_end]));
-    if tail.crc32c != found {
-        return Err(damaged(&format!("checksum {found}, expected {}", tail.crc32c)));
-    }
-    let map = decode_map(&bytes[end + 1..body_end]).map_err(|e| damaged(&e.to_string()))?;
+    let (head, body) = lines::decode(bytes, FORMAT, FORMAT_VERSION, |head: &BackupHead| head.map_bytes)?;
+    let map = decode_map(body).map_err(|e| damaged(&e.to_string()))?;
     if map.fabric != head.fabric || map.version != head.map {
         return Err(damaged("its first line is about another map"));
     }

@@ -4,8 +4,9 @@
 use serde::{Deserialize, Serialize};
 use weft_types::limits::FRAME_HEAD_MAX;
 use weft_types::{
-    AttachMode, BlockCount, BlockRange, ChunkIndex, DriveId, Epoch, FabricId, FabricMap, Generation, Group, GroupId,
-    MapVersion, NodeId, ObjectId, ScrubFindingKind, Session, SessionId, SessionSlot, Version, VolumeId,
+    AttachMode, BlockCount, BlockRange, ChunkIndex, DriveId, Epoch, FabricId, FabricMap, Generation, Group,
+    GroupId, MapVersion, NodeId, ObjectId, ScrubFindingKind, Session, SessionId, SessionSlot, Version,
+    VolumeId,
 };
 
 /// What targets and clients ask of the manager.

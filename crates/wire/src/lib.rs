@@ -7,11 +7,13 @@
 
 pub mod backup;
 mod codec;
+pub mod collected;
 pub mod control;
 mod crc;
 pub mod data;
 pub mod frame;
 pub mod handshake;
+mod lines;
 pub mod load;
 pub mod newest;
 mod status;

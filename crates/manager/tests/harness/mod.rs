@@ -18,7 +18,8 @@ use weft_rt::{
     Addr, Answer, Buf, Handler, Instant, Link, Listener, Peer, Request, Server, now, sleep, spawn, timeout,
 };
 use weft_types::{
-    BlockCount, DriveId, Durations, Epoch, FabricId, FabricMap, Group, GroupId, MapVersion, NodeId, Role, SessionId,
+    BlockCount, DriveId, Durations, Epoch, FabricId, FabricMap, Group, GroupId, MapVersion, NodeId, Role,
+    SessionId,
 };
 use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest, TargetAnswer, TargetRequest};
 use weft_wire::control::{DriveInventory, DriveLeftOut, HeldGroup, Holding, Inventory};

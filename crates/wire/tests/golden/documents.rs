@@ -5,15 +5,16 @@ use crate::samples::{
 };
 use crate::{Case, Form, case, check, covers, document, documents_of, variants};
 use weft_types::{
-    AttachMode, BlockCount, ChunkIndex, Epoch, Generation, GroupId, MapVersion, NodeId, Role, SessionId,
-    SessionSlot, VolumeId, VolumeLoad,
+    AttachMode, BlockCount, ChunkIndex, Epoch, FabricId, Generation, GroupId, MapVersion, NodeId, Role,
+    SessionId, SessionSlot, VolumeId, VolumeLoad,
 };
 use weft_wire::backup::{decode_backup, encode_backup};
+use weft_wire::collected::{Collected, CollectedDrive, DriveContents, decode_collected, encode_collected};
 use weft_wire::control::{
-    DriveDamage, DriveInventory, DriveReport, DriveStatus, HeldGroup, Holding, Inventory, ManagerAnswer,
-    ManagerRequest, Marks, OpenMark, ResyncStatus, ResyncWait, ScrubFinding, ScrubOrder, ScrubReport,
-    ScrubState, ScrubStatus, TargetAnswer, TargetRequest, TargetStatus, VouchAnswer, VouchRequest,
-    decode_map, encode_map,
+    DriveDamage, DriveInventory, DriveLeftOut, DriveReport, DriveStatus, HeldGroup, Holding, Inventory,
+    ManagerAnswer, ManagerRequest, Marks, OpenMark, ResyncStatus, ResyncWait, ScrubFinding, ScrubOrder,
+    ScrubReport, ScrubState, ScrubStatus, TargetAnswer, TargetRequest, TargetStatus, VouchAnswer,
+    VouchRequest, decode_map, encode_map,
 };
 use weft_wire::handshake::{Hello, PeerRole, Welcome};
 use weft_wire::load::{DriveLoad, SessionLoad, TargetLoad};
@@ -96,6 +97,13 @@ fn manager_requests() {
         epochs: vec![(GroupId(11), Epoch(7))],
         commit: 6,
     };
+    let left_out = DriveLeftOut {
+        path: "/dev/nvme2n1".into(),
+        id: Some(drive(4)),
+        fabric: Some(FabricId(0x0a0b_0c0d_0e0f_4001_8203_0405_0607_0809)),
+        why: "/dev/nvme2n1: it belongs to another fabric".into(),
+        hint: "put it back".into(),
+    };
     let commits = vec![(drive(1), 6)];
     let (node, incarnation) = (NodeId(2), 0x0102_0304_0506_0708);
     let attach = |mode, preempt| ManagerRequest::Attach {
@@ -110,6 +118,7 @@ fn manager_requests() {
             addr: "10.0.0.2:7400".into(),
             incarnation,
             drives: vec![report],
+            left_out: vec![left_out],
         },
         ManagerRequest::Renew { node, incarnation, adopted: MapVersion(9), commits: commits.clone() },
         ManagerRequest::Stopped { node, incarnation, commits },
@@ -316,4 +325,39 @@ fn the_map_and_its_backup() {
         |bytes| decode_backup(bytes).map(|(_, map)| map),
     );
     check("backup.txt", Form::Text, &[backup]);
+}
+
+#[test]
+fn collected_drives() {
+    let map = map();
+    let contents = DriveContents {
+        id: drive(1),
+        map_copy: map.version,
+        entries: vec![group()],
+        generations: [(VolumeId(20), Generation(3))].into(),
+        slots: [(SessionSlot(0x1234), [GroupId(11)].into())].into(),
+    };
+    let path = |name: &str| format!("/dev/disk/by-id/{name}");
+    let sound = CollectedDrive {
+        path: path("a"),
+        map_copy: Some(map.version),
+        commit: 6,
+        contents: Some(contents),
+        warning: None,
+    };
+    let broken = CollectedDrive {
+        path: path("b"),
+        commit: 0,
+        contents: None,
+        warning: Some("its log is damaged".into()),
+        ..sound.clone()
+    };
+    let collected = Collected { maps: vec![map], drives: vec![sound, broken] };
+    let case = case(
+        "collected",
+        collected,
+        |collected| encode_collected(FABRIC, "node-b", 1_700_000_000_004, collected),
+        |bytes| decode_collected(bytes).map(|(_, collected)| collected),
+    );
+    check("collected.txt", Form::Text, &[case]);
 }

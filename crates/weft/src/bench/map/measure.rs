@@ -89,7 +89,7 @@ impl Measured {
 
 /// Makes a map of this shape and a store with it.
 pub(super) fn write_store(file: &Path, shape: Shape) -> Result<(), CliError> {
-    let store = EmbeddedStore::open(file).map_err(|e| refused(&ManagerError::from(e)))?;
+    let store = EmbeddedStore::open_or_make(file).map_err(|e| refused(&ManagerError::from(e)))?;
     let map = shape.map();
     let bytes = control::encode_map(&map);
     store.commit(MapVersion(0), map.version, &bytes).map_err(|e| refused(&ManagerError::from(e)))
@@ -183,6 +183,7 @@ impl Bench {
                 addr: node.addr.clone(),
                 incarnation: u64::from(node.id.0),
                 drives,
+                left_out: Vec::new(),
             };
             self.manage(PeerRole::Target(node.id), &join).await.map_err(|why| CliError::Failed {
                 message: format!("'{}' cannot join: {why}", node.name),
