@@ -293,6 +293,11 @@ impl RunReport {
     }
 }
 
+/// A number of things, in words.
+pub(crate) fn count(n: usize, one: &str) -> String {
+    if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") }
+}
+
 /// Bytes in the largest unit that divides them.
 pub(crate) fn size_text(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];

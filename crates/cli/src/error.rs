@@ -151,8 +151,8 @@ impl CliError {
             CliError::Answer { .. } => "use the same version of weft on this side and for the manager".into(),
             CliError::Api(error) => error.hint.clone().unwrap_or_else(|| api_hint(error.code).into()),
             CliError::Client(ClientError::Refused { .. }) => {
-                "`weft session list` shows who has which volumes attached; one whose process has died is over \
-                 within a minute"
+                "`weft session list` shows who has which volumes attached; `weft volume serve` can wait for \
+                 them (--wait) or take the volume from them (--preempt)"
                     .into()
             }
             CliError::Client(error) => error

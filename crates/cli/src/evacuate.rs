@@ -56,7 +56,7 @@ pub(crate) async fn remove_drive(
 ) -> Result<(), CliError> {
     let DriveRemoveArgs { id, dry_run, yes } = args;
     let request = |dry_run| ApiRequest::DriveRemove { id: id.clone(), dry_run };
-    remove(connection, request, format!("drive {id}"), &id, dry_run, yes, output).await
+    remove(connection, request, (format!("drive {id}"), false), &id, dry_run, yes, output).await
 }
 
 pub(crate) async fn remove_node(
@@ -67,13 +67,14 @@ pub(crate) async fn remove_node(
     output: Output,
 ) -> Result<(), CliError> {
     let request = |dry_run| ApiRequest::NodeRemove { name: name.clone(), dry_run };
-    remove(connection, request, format!("node '{name}' and its drives"), &name, dry_run, yes, output).await
+    let what = format!("node '{name}' and its drives");
+    remove(connection, request, (what, true), &name, dry_run, yes, output).await
 }
 
 async fn remove(
     connection: &Connection,
     request: impl Fn(bool) -> ApiRequest,
-    what: String,
+    (what, names_drives): (String, bool),
     word: &str,
     dry_run: bool,
     yes: bool,
@@ -91,10 +92,12 @@ async fn remove(
     let would = if *dry_run { "would be " } else { "" };
     output.show(&answer, |_, _| {
         let ids: Vec<String> = drives.iter().map(|d| d.short()).collect();
-        format!(
-            "{what} {would}removed: {}\n",
-            if ids.is_empty() { "no drives".into() } else { ids.join(", ") }
-        )
+        match (names_drives, ids.is_empty()) {
+            (false, _) => format!("drive {} {would}removed\n", ids.join(", ")),
+            (true, true) => format!("{what} {would}removed: it had none\n"),
+            // Which drives they are, nobody has said.
+            (true, false) => format!("{what} {would}removed: {}\n", ids.join(", ")),
+        }
     })
 }
 

@@ -170,6 +170,8 @@ pub struct FabricRecoverArgs {
 #[derive(Serialize)]
 struct Identity {
     fabric: FabricId,
+    /// The same, under the name that options and other documents have for it.
+    fabric_id: FabricId,
     map: MapVersion,
     nodes: usize,
     drives: usize,
@@ -185,6 +187,7 @@ pub(crate) async fn show(connection: &Connection, output: Output) -> Result<(), 
     };
     let identity = Identity {
         fabric: map.fabric,
+        fabric_id: map.fabric,
         map: map.version,
         nodes: map.nodes.len(),
         drives: map.drives.len(),

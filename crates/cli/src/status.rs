@@ -64,10 +64,15 @@ fn describe(status: &FabricStatus, place: &FabricPlace, paint: Paint) -> String 
     };
     let up = status.nodes.iter().filter(|n| n.presence == Presence::Up).count();
     let warnings = status.troubles.iter().filter(|t| t.severity == Severity::Warning).count();
+    let is_new = status.nodes.is_empty() && status.health == Health::Healthy;
+    let health = match is_new {
+        // Nothing is wrong with what is not there, but it is not what people mean by healthy.
+        true => format!("has {}", paint.text(Tone::Warning, "no nodes yet")),
+        false => format!("is {}", paint.text(tone, name)),
+    };
     let mut text = format!(
-        "Fabric {} is {}{}: {up} of {} nodes up, {}, {}, {}, map {}\n",
+        "Fabric {} {health}{}: {up} of {} nodes up, {}, {}, {}, map {}\n",
         status.fabric.short(),
-        paint.text(tone, name),
         if warnings > 0 { format!(", with {}", count(warnings, "warning")) } else { String::new() },
         status.nodes.len(),
         count(status.volumes, "volume"),
@@ -75,6 +80,13 @@ fn describe(status: &FabricStatus, place: &FabricPlace, paint: Paint) -> String 
         count(status.groups, "group"),
         status.map,
     );
+    if is_new {
+        text.push_str(&format!(
+            "format drives for it (`weft drive format PATH --fabric-id {}`) and start nodes with them \
+             (`weft node run`)\n",
+            status.fabric
+        ));
+    }
     for trouble in status.troubles.iter().take(TROUBLES_SHOWN) {
         text.push_str(&format!("\n{}", describe_trouble(trouble, status.time, place, paint)));
     }
@@ -298,6 +310,19 @@ mod tests {
         status.troubles[0].since = Timestamp::from_millis(1000);
         let text = describe(&status, &FabricPlace::new(None), Paint::off());
         assert!(text.contains("which is to come: the manager's clock was set back"), "{text}");
+    }
+
+    #[test]
+    fn a_fabric_without_nodes_is_not_called_healthy() {
+        let mut status = status();
+        (status.health, status.troubles, status.nodes) = (Health::Healthy, vec![], vec![]);
+        let text = describe(&status, &FabricPlace::new(None), Paint::off());
+        let first = text.lines().next().expect("a line");
+        assert!(
+            first.starts_with("Fabric 3f2a9c1e has no nodes yet") && !first.contains("healthy"),
+            "{text}"
+        );
+        assert!(text.contains("weft node run"), "{text}");
     }
 
     #[test]

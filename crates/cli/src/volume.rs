@@ -193,6 +193,10 @@ pub struct VolumeServeArgs {
     /// End attaches of other clients that are in the way: they lose access at once
     #[arg(long)]
     pub preempt: bool,
+    /// Wait while a volume cannot be attached, such as for the end of another client, instead of
+    /// giving up
+    #[arg(long, conflicts_with = "preempt")]
+    pub wait: bool,
     #[command(flatten)]
     #[allow(missing_docs, reason = "clap would take it for the help of the command")]
     pub transport: TransportArgs,

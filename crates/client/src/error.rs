@@ -29,8 +29,9 @@ pub enum ClientError {
         /// The name asked for.
         name: String,
     },
-    /// The volume has a newer generation, or is gone: targets refuse all requests of this attach, for good. Another client
-    /// attached exclusively, the volume was deleted, or the fabric's map was recovered.
+    /// The volume has a newer generation, or is gone: targets refuse all requests of this attach,
+    /// for good. Another client attached exclusively, the volume was deleted, or the fabric's map
+    /// was recovered.
     #[error("this attach of volume '{volume}' is over: {why}")]
     Fenced {
         /// The volume's name.

@@ -626,7 +626,8 @@ impl Session {
             });
             let Some((at, end)) = ended.await else { continue };
             let (i, _) = running.swap_remove(at);
-            // Those that have not answered by now made the request late; also the one that the next epoch left behind.
+            // Those that have not answered by now made the request late; also the one that the next
+            // epoch left behind.
             let is_answer = matches!(end, Ok(Attempt::Answer(_)));
             let silent = running.iter().map(|(i, _)| *i).chain((!is_answer).then_some(i));
             silent.for_each(|i| self.note_wait(ask.at, members[i], begun));
@@ -947,8 +948,8 @@ impl Session {
         self.full.borrow().get(&drive).is_some_and(|until| now() < *until)
     }
 
-    /// Notes for the log that a request has waited for this drive since then, if that is what made it slow: of several, the
-    /// one that it has waited for longest.
+    /// Notes for the log that a request has waited for this drive since then, if that is what made
+    /// it slow: of several, the one that it has waited for longest.
     fn note_wait(&self, at: Where, drive: DriveId, since: Instant) {
         let waited = since.elapsed();
         if waited < slow_request() {

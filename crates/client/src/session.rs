@@ -47,7 +47,8 @@ impl Ended {
     fn guess(self) -> &'static str {
         match self {
             Ended::Fenced => {
-                "another client attached the volume exclusively, the volume was deleted, or the fabric's map was recovered"
+                "another client attached the volume exclusively, the volume was deleted, or the fabric's \
+                 map was recovered"
             }
             Ended::Over => "its client was out of touch for too long, or somebody ended it",
             Ended::Detached => "it was detached",
@@ -179,7 +180,8 @@ impl Session {
         }
     }
 
-    /// Why the session is over, once the manager has said so or has not for [`WHY_PATIENCE`]; none if it is not over.
+    /// Why the session is over, once the manager has said so or has not for [`WHY_PATIENCE`]; none
+    /// if it is not over.
     pub(crate) async fn why_over(&self) -> Option<ClientError> {
         loop {
             let moved = self.moved.notified();

@@ -230,8 +230,8 @@ impl Volume {
         self.0.session.check()
     }
 
-    /// Why this attach is over, in the manager's words if it answers within two seconds. None if it is not over, as far as
-    /// this client knows.
+    /// Why this attach is over, in the manager's words if it answers within two seconds. None if it
+    /// is not over, as far as this client knows.
     pub async fn why_over(&self) -> Option<ClientError> {
         self.0.session.why_over().await
     }
@@ -482,8 +482,8 @@ impl Volume {
                 );
             }
             None if session.slow_told.allows() => {
-                // What went wrong last in the group may have been another drive's, and no fault: it is only worth telling
-                // where the request waited for no drive in particular.
+                // What went wrong last in the group may have been another drive's, and no fault: it
+                // is only worth telling where the request waited for no drive in particular.
                 let last_trouble = session.trouble.borrow().get(&group).cloned();
                 let last_trouble = last_trouble.filter(|_| waited_for.is_none());
                 let waited_ms = waited_for.map(|(_, waited)| waited.as_millis() as u64);

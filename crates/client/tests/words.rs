@@ -65,8 +65,8 @@ fn a_client_learns_from_the_manager_why_its_session_is_over() {
     });
 }
 
-/// One drive hangs until the group goes on without it; another one, which answered at once, is not ready for a moment
-/// afterwards.
+/// One drive hangs until the group goes on without it; another one, which answered at once, is not
+/// ready for a moment afterwards.
 #[test]
 fn a_slow_request_blames_the_drive_that_had_not_answered() {
     let lines = Lines::default();

@@ -150,8 +150,8 @@ pub(crate) fn advice(level: CapacityLevel) -> Vec<Advice> {
 }
 
 impl Manager {
-    /// A refusal to make or grow a volume. Where there is no room to promise, also what the drives have free: promises,
-    /// which thin volumes may make beyond it, are another thing than data.
+    /// A refusal to make or grow a volume. Where there is no room to promise, also what the drives
+    /// have free: promises, which thin volumes may make beyond it, are another thing than data.
     pub(crate) fn refused_for_room(&self, map: &FabricMap, refusal: Refusal) -> ApiError {
         let pool = if let Refusal::NoSpace { pool, .. } = &refusal { Some(*pool) } else { None };
         let mut error = refused(map, refusal);

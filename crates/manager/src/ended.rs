@@ -1,7 +1,7 @@
 //! Why sessions are over: what a client hears that asks after its own.
 //!
-//! It owns the words, and remembers them for the sessions that ended last. A manager that has started since does not know
-//! them any more; the events of the time do.
+//! It owns the words, and remembers them for the sessions that ended last. A manager that has
+//! started since does not know them any more; the events of the time do.
 
 use crate::manager::State;
 use std::collections::BTreeMap;
@@ -69,8 +69,8 @@ impl State {
         }
         let is_from_before = |(_, below): &(u64, u64)| session.0 < *below;
         if self.map.unknown_ids.iter().any(is_from_before) {
-            return "the fabric's map was recovered from its drives or from a backup since it began, which ends every \
-                    session: attach again"
+            return "the fabric's map was recovered from its drives or from a backup since it began, which \
+                    ends every session: attach again"
                 .to_owned();
         }
         "this manager does not know why, it has started since: `weft events` may tell".to_owned()

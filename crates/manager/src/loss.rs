@@ -272,8 +272,9 @@ impl Manager {
 }
 
 impl State {
-    /// Says that groups wait for drives, and what to say if these and all that were named are gone for good: the command
-    /// names every volume that loses data with them, because one that leaves some out is refused.
+    /// Says that groups wait for drives, and what to say if these and all that were named are gone
+    /// for good: the command names every volume that loses data with them, because one that leaves
+    /// some out is refused.
     fn only_if_gone(
         &self,
         names: &[String],
@@ -301,8 +302,8 @@ impl State {
         let named: Vec<String> = said.chain(absent.iter().map(|d| self.how_to_name(*d))).collect();
         let volumes: String = volumes.iter().map(|name| format!(" {name}")).collect();
         let hint = format!(
-            "bring them back: nothing is lost then. Only if they are gone for good, look at what would be lost: `weft volume \
-             repair{volumes} --accept-data-loss --dry-run {}`",
+            "bring them back: nothing is lost then. Only if they are gone for good, look at what would be \
+             lost: `weft volume repair{volumes} --accept-data-loss --dry-run {}`",
             named.join(" ")
         );
         ApiError::new(ErrorCode::Refused, text).with_hint(hint)

@@ -137,8 +137,8 @@ impl Manager {
         }
     }
 
-    /// Notes that clients are alive. Tells a client none of whose sessions is open any more, and why: of one, the reason
-    /// alone; of several, each with its number.
+    /// Notes that clients are alive. Tells a client none of whose sessions is open any more, and
+    /// why: of one, the reason alone; of several, each with its number.
     fn touch(&self, sessions: &[weft_types::SessionId]) -> Result<(), Denied> {
         let map = self.map();
         let is_open = |id| map.sessions.get(id).is_some_and(|s| s.state == SessionState::Open);

@@ -105,9 +105,11 @@ impl Manager {
     }
 
     /// Why an attach is refused. Of a session that is in the way, people must know whether its client lives, and what
-    /// to do if it does not.
+    /// to do if it does not. What they can do if it lives is in the hint of whoever asks.
     fn why_not_attached(&self, error: CommitError) -> Denied {
-        let CommitError::Refused(Refusal::Attached { first, .. }) = &error else { return error.into() };
+        let CommitError::Refused(refusal @ Refusal::Attached { first, .. }) = &error else {
+            return error.into();
+        };
         let first = *first;
         let (silent, term) = {
             let state = self.state.borrow();
@@ -115,15 +117,13 @@ impl Manager {
             (heard.elapsed(), Duration::from_millis(u64::from(state.map.durations.session_ms)))
         };
         let left = term.saturating_sub(silent);
-        let mut denied = Denied::from(error);
-        denied.text = format!(
-            "{}; the client of session {first} was heard of {:.1} s ago: if it has died, the session is over in {:.1} s by \
-             itself, and at once with `weft session end {first}`",
-            denied.text,
+        let text = format!(
+            "{refusal}, heard of {:.1} s ago: if it has died, the session is over in {:.1} s by itself, and \
+             at once with `weft session end {first}`",
             silent.as_secs_f64(),
             left.as_secs_f64()
         );
-        denied
+        Denied::new(Status::Refused, text)
     }
 
     /// Completes when every target of the volume has adopted this map, and every session of it that was over before

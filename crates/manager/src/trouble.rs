@@ -29,7 +29,8 @@ const RANGES_NAMED: usize = 8;
 /// Drives that are named in one sentence; the others are counted.
 const DRIVES_NAMED: usize = 4;
 
-/// Sets of drives that are named for the groups that wait for them: the pairs of two nodes with two drives each.
+/// Sets of drives that are named for the groups that wait for them: the pairs of two nodes with two
+/// drives each.
 const HOLDERS_NAMED: usize = 4;
 
 /// What a look goes by.
@@ -145,8 +146,9 @@ impl Look<'_> {
         volumes
     }
 
-    /// Groups without a copy that serves, with the drives whose return brings them back. One trouble for all: every two
-    /// drives that are away at the same time may have groups of their own, and the advice is the same.
+    /// Groups without a copy that serves, with the drives whose return brings them back. One
+    /// trouble for all: every two drives that are away at the same time may have groups of their
+    /// own, and the advice is the same.
     fn unavailable(&self) -> Option<Trouble> {
         let state = self.state;
         let lost = self.groups(|g| state.good_copies(g) == 0);
@@ -161,8 +163,8 @@ impl Look<'_> {
         }
         let have = if lost.len() == 1 { "has" } else { "have" };
         let what = format!(
-            "{} {have} no up-to-date copy that answers: what lies there can be neither read nor written, everything else \
-             is served",
+            "{} {have} no up-to-date copy that answers: what lies there can be neither read nor written, \
+             everything else is served",
             count(lost.len(), "group")
         );
         let mut trouble = self.trouble(TroubleKind::DataUnavailable, Severity::Unavailable, what);
@@ -178,7 +180,8 @@ impl Look<'_> {
         Some(trouble)
     }
 
-    /// What brings unavailable groups back: the sets of drives with the most groups are named, the others counted.
+    /// What brings unavailable groups back: the sets of drives with the most groups are named, the
+    /// others counted.
     fn waits_for_holders(&self, by_holders: BTreeMap<Vec<DriveId>, usize>) -> Vec<Doing> {
         let mut sets: Vec<(Vec<DriveId>, usize)> = by_holders.into_iter().collect();
         sets.sort_by_key(|(_, groups)| std::cmp::Reverse(*groups));
@@ -555,8 +558,8 @@ impl Look<'_> {
         troubles
     }
 
-    /// A drive that a node must not serve. What was removed or given up is missed by nobody: only the list of the node's
-    /// drives is not as it should be.
+    /// A drive that a node must not serve. What was removed or given up is missed by nobody: only
+    /// the list of the node's drives is not as it should be.
     fn refused_drive(&self, node: &Node, drive: DriveId, text: &str) -> Trouble {
         let map = &self.state.map;
         let is_removed = map.removed_drives.contains(&drive);
@@ -575,16 +578,16 @@ impl Look<'_> {
         (trouble.node, trouble.drive) = (Some(node.name.clone()), Some(drive));
         let advice = if is_removed || is_destroyed {
             format!(
-                "take it out of the list of node '{}' (WEFT_DRIVES in /etc/weft/node.env, or --drive of `weft node run`), \
-                 and restart its target",
+                "take it out of the list of node '{}' (WEFT_DRIVES in /etc/weft/node.env, or --drive of `weft \
+                 node run`), and restart its target",
                 node.name
             )
         } else if is_older {
             "wait: where other copies are up to date, it joins again by itself, as one that is behind"
                 .to_owned()
         } else {
-            "take one of the two away: the copy, or the drive itself on the node that it has left; then restart that \
-             target"
+            "take one of the two away: the copy, or the drive itself on the node that it has left; then \
+             restart that target"
                 .to_owned()
         };
         trouble.advice = vec![Advice::plain(advice)];
@@ -806,8 +809,8 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Says of how many groups how many copies are there: by copies that are up to date and answer, and copies that there
-/// should be, how many groups have them. None of no group.
+/// Says of how many groups how many copies are there: by copies that are up to date and answer, and
+/// copies that there should be, how many groups have them. None of no group.
 fn missing_in_words(by_copies: &BTreeMap<(usize, usize), usize>) -> Option<String> {
     let all: usize = by_copies.values().sum();
     let last: usize = by_copies.iter().filter(|((good, _), _)| *good == 1).map(|(_, groups)| groups).sum();

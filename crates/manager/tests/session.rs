@@ -39,7 +39,10 @@ fn an_exclusive_attach_waits_for_adoption_and_for_the_sweep() {
         let first = attach("v", Exclusive, false).await.unwrap();
         assert_eq!(first.generation, Generation(2));
         let (status, text) = attach("v", Exclusive, false).await.unwrap_err();
-        assert!(status == Status::Refused && text.contains("preempt"), "{text}");
+        assert!(
+            status == Status::Refused && text.contains(&format!("weft session end {}", first.id)),
+            "{text}"
+        );
         targets[0].holds_adoption.set(true);
         targets[1].holds_sweep.set(true);
         let second = spawn(attach("v", Exclusive, true));

@@ -248,7 +248,9 @@ impl Refusal {
     /// What to do about it, where there is something that people can do.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            Refusal::Name { .. } => "use 1 to 63 of A-Z a-z 0-9 . _ -, beginning with a letter or digit".into(),
+            Refusal::Name { .. } => {
+                "use 1 to 63 of A-Z a-z 0-9 . _ -, beginning with a letter or digit".into()
+            }
             Refusal::NameTaken { kind, .. } => format!("choose another name for the {kind}"),
             Refusal::Address { .. } => "for example 10.0.0.7:4420 or [fd00::7]:4420".into(),
             Refusal::AddressTaken { .. } => "every target needs an address of its own".into(),
@@ -262,7 +264,8 @@ impl Refusal {
                 "the warning comes first: 1 to 98 %, and critical above it, at most 99 %".into()
             }
             Refusal::DriveInUse { .. } => {
-                "empty it first with `weft drive evacuate`, or wait until its groups are rebuilt elsewhere".into()
+                "empty it first with `weft drive evacuate`, or wait until its groups are rebuilt elsewhere"
+                    .into()
             }
             Refusal::DriveRemoved { .. } => {
                 "`weft drive format --force` makes it a new drive, with nothing on it".into()
@@ -271,7 +274,9 @@ impl Refusal {
                 "`weft drive format --force` makes it a new drive, with nothing on it".into()
             }
             Refusal::DriveDraining { .. } => "`weft drive evacuate --cancel` lets it take part again".into(),
-            Refusal::NotDraining { .. } | Refusal::NotFailed { .. } => "see `weft drive list` for what is going on".into(),
+            Refusal::NotDraining { .. } | Refusal::NotFailed { .. } => {
+                "see `weft drive list` for what is going on".into()
+            }
             Refusal::NodeInUse { .. } => "empty it first with `weft node evacuate`".into(),
             Refusal::BeingRelocated { .. } => "wait until it is done: see `weft status`".into(),
             Refusal::DriveFailed { .. } => {
@@ -282,7 +287,8 @@ impl Refusal {
             }
             Refusal::NoSource { .. } => "bring one of the group's in-sync drives back".into(),
             Refusal::SharedNode { .. } => {
-                "choose a drive of another node, or accept copies on one node with --failure-domain drive".into()
+                "choose a drive of another node, or accept copies on one node with --failure-domain drive"
+                    .into()
             }
             Refusal::WrongRole { expected: Role::Out, .. } | Refusal::NothingToReplace { .. } => {
                 "a drive is replaced only after it was evicted".into()
@@ -292,7 +298,8 @@ impl Refusal {
                 None => "choose a smaller size".into(),
             },
             Refusal::Layout(LayoutError::TooFewNodes { .. }) => {
-                "add nodes, ask for fewer copies, or accept copies on one node with --failure-domain drive".into()
+                "add nodes, ask for fewer copies, or accept copies on one node with --failure-domain drive"
+                    .into()
             }
             Refusal::Layout(LayoutError::TooFewDrives { .. }) => "add drives, or ask for fewer copies".into(),
             Refusal::WiderThanPool { groups, .. } => format!("ask for a width of at most {groups}"),
@@ -302,8 +309,8 @@ impl Refusal {
             Refusal::PlannedElsewhere { .. } => "plan it again for the newest map".into(),
             Refusal::Shrink { .. } => "create a smaller volume and copy the data".into(),
             Refusal::Attached { .. } => {
-                "end the clients first (`weft session list` names them); or take it from them with --preempt of \
-                 `weft volume serve` or --force of `weft volume delete`: they lose access at once"
+                "end the clients first (`weft session list` names them), or take it from them with --force: \
+                 they lose access at once"
                     .into()
             }
             Refusal::TooManySessions => "detach clients that are not needed".into(),

@@ -314,8 +314,8 @@ mod tests {
         });
     }
 
-    /// libnbd and others look for the request that a reply belongs to among those that they have sent in full, and end
-    /// the connection if it is not there.
+    /// libnbd and others look for the request that a reply belongs to among those that they have
+    /// sent in full, and end the connection if it is not there.
     async fn refused_after_its_data(client: &mut TestClient, at: (u64, u32)) -> u32 {
         const PART: usize = 4096;
         let header =
@@ -372,7 +372,8 @@ mod tests {
             let server = bed.server.clone();
             let stopping = spawn(async move { server.stop().await });
             sleep(Duration::from_millis(10)).await;
-            // The rest of its data is a second away: the connection does not count as idle until it is there.
+            // The rest of its data is a second away: the connection does not count as idle until it
+            // is there.
             assert_eq!(refused_after_its_data(&mut client, (0, 1 << 20)).await, NBD_ESHUTDOWN.0);
             assert!(client.is_closed().await);
             assert_eq!(stopping.await, Ok(()));

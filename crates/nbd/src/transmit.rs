@@ -118,8 +118,9 @@ async fn take_requests(
             }
             Err(refusal) => {
                 let held = limits.hold(0).await;
-                // The data first: libnbd takes a reply to a request that it is still sending for a reply to none, and
-                // ends the connection. Held meanwhile, so that a server that stops does not take the client for idle.
+                // The data first: libnbd takes a reply to a request that it is still sending for a
+                // reply to none, and ends the connection. Held meanwhile, so that a server that
+                // stops does not take the client for idle.
                 if let RefusedPayload::Skip(length) = refusal.payload {
                     reader.skip(length as usize).await?;
                 }

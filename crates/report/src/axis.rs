@@ -114,6 +114,11 @@ impl Axis {
         value.abs() <= VALUE_MAX && (self.scale == Scale::Linear || value >= VALUE_MAX.recip())
     }
 
+    /// The smallest step from tick to tick: things that are counted have no parts.
+    fn step_min(&self) -> f64 {
+        if self.unit == Unit::Count { 1.0 } else { 0.0 }
+    }
+
     /// From where to where it goes to show all of these, and its ticks. `is_tight`: it ends where the values end,
     /// not at a tick.
     pub(crate) fn fit(&self, values: impl Iterator<Item = f64>, is_tight: bool) -> Fitted {
@@ -124,7 +129,7 @@ impl Axis {
             high = high.max(value);
         }
         let (range, ticks) = match self.scale {
-            Scale::Linear => linear(low.min(0.0), high, is_tight),
+            Scale::Linear => linear(low.min(0.0), high, is_tight, self.step_min()),
             Scale::Log if low <= high => log(low, high),
             Scale::Log => log(1.0, 1.0),
         };
@@ -175,14 +180,14 @@ impl ValueFormatter<f64> for Fitted {
     }
 }
 
-/// Steps of 1, 2 or 5 times a power of ten.
-fn linear(low: f64, high: f64, is_tight: bool) -> (Range<f64>, Vec<f64>) {
+/// Steps of 1, 2 or 5 times a power of ten, and none below `step_min`.
+fn linear(low: f64, high: f64, is_tight: bool, step_min: f64) -> (Range<f64>, Vec<f64>) {
     let low = if low.is_finite() { low } else { 0.0 };
     let high = if high - low >= VALUE_MAX.recip() { high } else { low + low.abs().max(1.0) };
     let rough = (high - low) / TICKS as f64;
     let power = 10f64.powf(rough.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].map(|m| m * power).into_iter().find(|step| *step >= rough * 0.999);
-    let step = step.unwrap_or(10.0 * power);
+    let step = step.unwrap_or(10.0 * power).max(step_min);
     let first = (low / step).floor() * step;
     let count = ((high - first) / step - 1e-9).ceil() as usize;
     let end = if is_tight { high } else { first + count as f64 * step };
@@ -223,6 +228,17 @@ mod tests {
     fn fit(scale: Scale, values: &[f64], is_tight: bool) -> (Range<f64>, Vec<f64>) {
         let fitted = Axis::new("x", Unit::Seconds, scale).fit(values.iter().copied(), is_tight);
         (fitted.range, fitted.ticks)
+    }
+
+    #[test]
+    fn there_are_no_parts_of_things_that_are_counted() {
+        let ticks = |most: f64| {
+            let axis = Axis::new("clients", Unit::Count, Scale::Linear);
+            axis.fit([1.0, most].into_iter(), true).ticks
+        };
+        assert_eq!(ticks(1.0), [0.0, 1.0]);
+        assert_eq!(ticks(2.0), [0.0, 1.0, 2.0]);
+        assert_eq!(ticks(24.0), [0.0, 5.0, 10.0, 15.0, 20.0]);
     }
 
     #[test]

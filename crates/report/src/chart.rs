@@ -18,6 +18,10 @@ const Y_LABELS: u32 = 90;
 const MARKS: u32 = 18;
 const MARGIN: u32 = 14;
 
+/// Room to the right: half of the label of the last tick stands beyond the end of its axis, such as
+/// that of `500 ms`.
+const RIGHT: u32 = 36;
+
 /// Height of the lines of labels, and of the names of axes; the letters are a fifth smaller.
 const FONT_LABEL: u32 = 17;
 const FONT_TITLE: u32 = 18;
@@ -187,6 +191,7 @@ impl Chart {
         let mut chart = ChartBuilder::on(&root)
             .margin(MARGIN)
             .margin_top(MARGIN + head)
+            .margin_right(RIGHT)
             .x_label_area_size(X_LABELS)
             .y_label_area_size(Y_LABELS)
             .build_cartesian_2d(x.clone(), y.clone())?;
@@ -232,7 +237,7 @@ impl Chart {
 
     /// Where the events stand across the drawing, roughly, in its units.
     fn marks(&self, x: &Fitted) -> Vec<f64> {
-        let width = f64::from(WIDTH - Y_LABELS - 2 * MARGIN);
+        let width = f64::from(WIDTH - Y_LABELS - MARGIN - RIGHT);
         self.markers.iter().map(|m| x.part(m.at) * width).collect()
     }
 }
@@ -322,6 +327,21 @@ mod tests {
         }
         let (killed, back) = (html.find("killed &amp; gone"), html.find("is back"));
         assert!(killed.is_some() && killed < back, "events are in their order");
+    }
+
+    /// The label of the last tick is centred under the end of the axis: half of it stands beyond.
+    #[test]
+    fn the_last_label_of_an_axis_is_inside_the_drawing() {
+        let x = Axis::new("latency", Unit::Microseconds, Scale::Log);
+        let y = Axis::new("share", Unit::Percent, Scale::Linear);
+        let series = Series::new("reads", Unit::Percent, vec![(100.0, 50.0), (30_000.0, 50.0)]);
+        let svg = Chart::new("Latencies", x, y, vec![series]).svg();
+        let mut lines = svg.lines();
+        let place = lines.by_ref().take_while(|line| *line != "30 ms").last().expect("the label has a place");
+        let x = place.split("x=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("it has an x");
+        let half = "30 ms".len() as f64 * DIGIT / 2.0;
+        let x: f64 = x.parse().expect("a number");
+        assert!(x > f64::from(WIDTH) / 2.0 && x + half <= f64::from(WIDTH), "{place}");
     }
 
     #[test]

@@ -344,8 +344,9 @@ fn a_read_only_export_refuses_writes_and_a_shared_one_takes_them_from_two_server
     }
 }
 
-/// A client of libnbd that reads the reply before it has sent all of a request finds no request that the reply belongs to,
-/// and the connection is of no more use. Over a Unix socket, which holds little, that was so for most.
+/// A client of libnbd that reads the reply before it has sent all of a request finds no request
+/// that the reply belongs to, and the connection is of no more use. Over a Unix socket, which holds
+/// little, that was so for most.
 const REFUSED_WRITES: &str = "
 import errno
 h.set_strict_mode(0)
@@ -353,7 +354,8 @@ h.connect_uri(uri)
 MIB = 1 << 20
 size = h.get_size()
 read_only = h.is_read_only()
-for length, offset, expected in [(MIB, 100, errno.EINVAL), (MIB, size - 4096, errno.ENOSPC), (4 * MIB, size, errno.ENOSPC),
+for length, offset, expected in [(MIB, 100, errno.EINVAL), (MIB, size - 4096, errno.ENOSPC),
+                                 (4 * MIB, size, errno.ENOSPC),
                                  (33 * MIB, 0, errno.EINVAL), (64 * MIB, 0, errno.EINVAL)] * 5:
     try:
         h.pwrite(bytes(length), offset)

@@ -98,7 +98,19 @@ pub(crate) async fn locate(args: DriveLocateArgs, output: Output) -> Result<(), 
         size_bytes: args.size.0,
         runs,
     };
-    output.show(&report, describe)
+    let damaged = report.runs.iter().filter(|run| run.is_intact == Some(false)).count();
+    output.show(&report, describe)?;
+    match damaged {
+        0 => Ok(()),
+        _ => Err(CliError::Failed {
+            message: format!(
+                "{damaged} {} of blocks on this drive {} not match their checksums",
+                if damaged == 1 { "run" } else { "runs" },
+                if damaged == 1 { "does" } else { "do" }
+            ),
+            hint: format!("have them healed from another copy: weft scrub start {}", report.volume),
+        }),
+    }
 }
 
 async fn map_of(drive: &Drive, spec: &str) -> Result<FabricMap, CliError> {

@@ -4,7 +4,7 @@ use crate::manager::bind;
 use crate::stop::asked_to_stop;
 use std::time::Duration;
 use weft_cli::{CliError, Connection, FabricPlace, Output, VolumeServeArgs, client_name, note};
-use weft_client::{AttachMode, AttachOptions, Fabric, Volume};
+use weft_client::{AttachMode, AttachOptions, ClientError, Fabric, Volume};
 use weft_nbd::{Exports, NbdServer};
 use weft_rt::sync::{Either, race};
 use weft_rt::{Addr, sleep};
@@ -12,6 +12,10 @@ use weft_types::with_causes;
 
 /// How often it is looked whether the sessions go on: soon enough for whoever waits for the server to end.
 const SESSIONS_LOOKED_AT: Duration = Duration::from_millis(500);
+
+/// How long to wait before a volume that is in use is asked for again: short for a person, long for
+/// the manager.
+const ATTACH_RETRY: Duration = Duration::from_secs(1);
 
 /// What is served, for programs.
 #[derive(serde::Serialize)]
@@ -72,7 +76,7 @@ async fn run(
     let mut served = Served { mode, exports: Vec::new() };
     for name in &args.names {
         let options = AttachOptions { mode, preempt: args.preempt, ..AttachOptions::default() };
-        let volume = fabric.attach(name, options).await?;
+        let volume = attach(&fabric, name, options, args.wait).await?;
         volumes.push(volume.clone());
         served.exports.push(Export {
             volume: name.clone(),
@@ -88,6 +92,28 @@ async fn run(
     match race(server.run(listener), all_over(volumes)).await {
         Either::Left(()) => Ok(()),
         Either::Right(error) => Err(error),
+    }
+}
+
+/// Attaches a volume. With `waits`, it tries again for as long as the manager refuses, and says why
+/// it waits.
+async fn attach(
+    fabric: &Fabric,
+    name: &str,
+    options: AttachOptions,
+    waits: bool,
+) -> Result<Volume, ClientError> {
+    let mut told = false;
+    loop {
+        match fabric.attach(name, options.clone()).await {
+            Err(ClientError::Refused { message }) if waits => {
+                if !std::mem::replace(&mut told, true) {
+                    note(&format!("waiting: {message}"));
+                }
+                sleep(ATTACH_RETRY).await;
+            }
+            other => return other,
+        }
     }
 }
 

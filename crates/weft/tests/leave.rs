@@ -86,6 +86,6 @@ fn a_drive_takes_the_place_of_another_and_is_asked_for_clearly() {
     };
     assert_eq!(copies(&drive(&old)), 0);
     assert!(copies(&drive(&new)) > 0);
-    bed.ok(&["drive", "remove", &old, "--yes"]);
+    assert_eq!(bed.ok(&["drive", "remove", &old, "--yes"]), format!("drive {} removed\n", &old[..8]));
     assert_holds(&bed, &data);
 }

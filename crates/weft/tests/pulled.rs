@@ -92,6 +92,18 @@ fn data_is_where_it_is_said_to_be_also_on_a_drive_in_use() {
     assert!(wrong.is_empty(), "blocks that are not on two drives: {wrong:?}");
 
     let drive = "fabric/nodes/node-1/drive-1.img";
+    let find = || bed.json(&["drive", "locate", drive, "data", "--size", "16MiB"]);
+    let rotten = find()["runs"].as_array().expect("a list").iter().find(|r| r["held"] == "data").cloned();
+    let place = rotten.expect("it holds some")["drive_byte"].as_u64().expect("a place");
+    let file = fs::OpenOptions::new().write(true).open(bed.path(drive)).expect("it is a file");
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0; 64], place).expect("written");
+    let checked = bed.weft(&["drive", "locate", drive, "data", "--size", "16MiB", "--verify"]);
+    assert!(checked.code == 1 && checked.out.contains("DAMAGED"), "{checked:?}");
+    assert!(
+        checked.err.contains("1 run of blocks") && checked.err.contains("weft scrub start data"),
+        "{checked:?}"
+    );
+
     let said = bed.ok(&["drive", "locate", drive, "data", "--offset", "8MiB", "--size", "1MiB"]);
     assert!(said.contains("1 MiB of volume data from 8 MiB on") && said.contains("DRIVE BYTE"), "{said}");
     let locate = |rest: &[&str]| bed.weft(&[&["drive", "locate", drive], rest].concat());

@@ -107,7 +107,29 @@ fn a_server_whose_session_is_ended_says_so_and_ends() {
     let (code, said) = ended(server);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("nothing is left to serve") && said.contains("'data'"), "{said}");
+    assert!(said.contains("ended it (`weft session end`)"), "the reason is the true one: {said}");
     let mut server = bed.spawn(&["volume", "serve", "data", "--nbd", &nbd]);
     server.await_line("nbd://");
     server.end("TERM");
+}
+
+#[test]
+fn a_volume_in_use_is_refused_in_few_words_or_waited_for() {
+    let bed = Bed::new("session-wait");
+    bed.up(2, 1);
+    bed.ok(&["volume", "create", "data", "--size", "8MiB"]);
+    let nbd = |n: u16| format!("127.0.0.1:{}", bed.port + n);
+    let mut first = bed.spawn(&["volume", "serve", "data", "--nbd", &nbd(12)]);
+    first.await_line("nbd://");
+    let [session] = open_sessions(&bed).try_into().expect("one client");
+    let refused = bed.weft(&["volume", "serve", "data", "--nbd", &nbd(13)]);
+    refused.fails(4, &["'data'", &format!("weft session end {session}"), "--preempt", "--wait"]);
+    assert!(!refused.err.contains("weft volume delete"), "that is no way to serve it: {}", refused.err);
+    assert!(refused.err.split_whitespace().count() < 70, "{}", refused.err);
+    let mut second = bed.spawn(&["volume", "serve", "data", "--nbd", &nbd(13), "--wait"]);
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert!(second.0.try_wait().expect("it is a child").is_none(), "it waits");
+    first.end("TERM");
+    second.await_line("nbd://");
+    second.end("TERM");
 }

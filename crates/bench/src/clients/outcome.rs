@@ -46,7 +46,7 @@ impl Rates {
     }
 
     /// The columns of [`Rates::cells`].
-    pub(crate) const HEAD: [&str; 7] = ["iops", "MB/s", "mean us", "p50", "p99", "p99.9", "max"];
+    pub(crate) const HEAD: [&str; 7] = ["iops", "MB/s", "mean us", "p50 us", "p99 us", "p99.9 us", "max us"];
 
     /// As cells of a table.
     pub(crate) fn cells(&self) -> [String; 7] {

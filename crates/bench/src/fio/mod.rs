@@ -16,6 +16,7 @@ pub use outcome::{Direction, FioFigures, FioJob};
 
 use crate::BenchError;
 use crate::clients::{Begin, COPIES, ClientPlaces, Clients, MeasuredOn, cpu_s, with_own_volumes};
+use crate::outcome::count;
 use crate::progress::progress;
 use crate::tool::Tool;
 use outcome::FioRun;
@@ -56,7 +57,7 @@ async fn measure(
     volumes: &[String],
 ) -> Result<FioFigures, BenchError> {
     let on = MeasuredOn::look(tool, &options.places, COPIES).await?;
-    progress(&format!("fio on {} clients", options.clients));
+    progress(&format!("fio on {}", count(options.clients as usize, "client")));
     let begin = Begin::soon();
     let words = volumes.iter().map(|volume| {
         let begin_at = begin.at_ms.to_string();

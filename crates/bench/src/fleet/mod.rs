@@ -8,6 +8,7 @@ pub use outcome::FleetFigures;
 
 use crate::BenchError;
 use crate::clients::{COPIES, ClientPlaces, MeasuredOn, Order, Together, run_together, with_own_volumes};
+use crate::outcome::count;
 use crate::plan::Pattern;
 use crate::progress::progress;
 use crate::run::refusal;
@@ -102,7 +103,11 @@ async fn measure(
         warm_up: options.warm_up,
         seed: (n as u64) << 32,
     };
-    progress(&format!("{} clients for {} s", options.clients, options.duration.as_secs_f64()));
+    progress(&format!(
+        "{} for {} s",
+        count(options.clients as usize, "client"),
+        options.duration.as_secs_f64()
+    ));
     let span = (options.warm_up, options.duration);
     let orders = volumes.iter().enumerate().map(order);
     let (results, target_cores) = run_together(tool, &options.places, orders, span).await?;

@@ -3,7 +3,7 @@
 use super::{FleetLoad, FleetOptions};
 use crate::clients::{MeasuredOn, Together};
 use crate::findings::Findings;
-use crate::outcome::size_text;
+use crate::outcome::{count, size_text};
 use crate::report::aligned;
 use serde::Serialize;
 use weft_report::{Part, Section, page};
@@ -42,9 +42,12 @@ impl FleetFigures {
 
     /// What was done, in a line.
     fn what(&self) -> String {
+        let clients = match self.together.clients.len() {
+            1 => "1 client,".to_owned(),
+            many => format!("{many} clients, each"),
+        };
         format!(
-            "{} clients, each on a volume of {}: {}, for {} s",
-            self.together.clients.len(),
+            "{clients} on a volume of {}: {}, for {} s",
             size_text(self.volume_bytes),
             self.load.what(),
             self.duration_s
@@ -70,8 +73,9 @@ impl FleetLoad {
     /// In a line.
     pub(crate) fn what(&self) -> String {
         let FleetLoad { block_bytes, threads, outstanding, write_percent, pattern } = self;
+        let threads = count(*threads as usize, "thread");
         format!(
-            "{} {}, {write_percent} % writes, {threads} threads x {outstanding} outstanding",
+            "{} {}, {write_percent} % writes, {threads} x {outstanding} outstanding",
             size_text(*block_bytes),
             pattern.word()
         )
@@ -107,6 +111,16 @@ pub(crate) mod tests {
         let results = vec![result(1000, 1.0, 100), result(500, 1.0, 100), result(1000, 1.0, 300)];
         let volumes = ["a", "b", "c"].map(str::to_owned);
         FleetFigures::new(measured_on(&[]), &options, Together::new(&places, &volumes, results, 0.5))
+    }
+
+    #[test]
+    fn one_client_and_one_thread_are_called_so() {
+        let mut figures = figures();
+        figures.load.threads = 1;
+        figures.together.clients.truncate(1);
+        let text = figures.text();
+        assert!(text.contains("1 client, on a volume of 1 GiB: "), "{text}");
+        assert!(text.contains(" 1 thread x 8 outstanding"), "{text}");
     }
 
     #[test]

@@ -139,11 +139,15 @@ pub(crate) mod tests {
     use crate::clients::order::tests::result;
 
     pub(crate) fn figures() -> MatrixFigures {
+        figures_of(&[1, 2, 4])
+    }
+
+    pub(crate) fn figures_of(numbers: &[u32]) -> MatrixFigures {
         let options = super::super::tests::options();
         let mut cells = Vec::new();
         for is_read in [true, false] {
             for load in MATRIX_LOADS {
-                for clients in [1, 2, 4] {
+                for &clients in numbers {
                     let client = result(10_000, 1.0, 100 * u64::from(clients));
                     let results = vec![client; clients as usize];
                     let run = ClientsRun::new(&results, 0.5);
@@ -160,6 +164,7 @@ pub(crate) mod tests {
         let figures = figures();
         let text = figures.text();
         assert_eq!(text.lines().count(), 4 + 1 + figures.cells.len(), "{text}");
+        assert!(text.contains("p50 us") && text.contains("max us"), "{text}");
         assert!(text.contains("read 4 KiB private") && text.contains("write 1 MiB private"), "{text}");
     }
 }

@@ -69,10 +69,39 @@ impl SortColumn {
             SortColumn::Cpu => b.cpu_percent.unwrap_or(0.0).total_cmp(&a.cpu_percent.unwrap_or(0.0)),
             SortColumn::Errors => b.errors.cmp(&a.errors),
         };
-        // Shorter names first, so that node-10 comes after node-2.
-        let name = |row: &Row| (row.of.clone(), row.name.len(), row.name.clone());
-        down.then_with(|| name(a).cmp(&name(b)))
+        down.then_with(|| a.of.cmp(&b.of)).then_with(|| by_name(&a.name, &b.name))
     }
+}
+
+/// The order of names for people: by letters, and by numbers where both have digits, so that
+/// node-10 comes after node-2.
+fn by_name(a: &str, b: &str) -> Ordering {
+    let (mut left, mut right) = (a, b);
+    loop {
+        let (number, other) = (leading_number(left), leading_number(right));
+        if let (Some((digits, rest)), Some((others, rest_of_other))) = (number, other) {
+            // Without leading zeroes, the longer number is the larger one.
+            match digits.len().cmp(&others.len()).then_with(|| digits.cmp(others)) {
+                Ordering::Equal => (left, right) = (rest, rest_of_other),
+                order => return order,
+            }
+            continue;
+        }
+        let (mut letters, mut others) = (left.chars(), right.chars());
+        match (letters.next(), others.next()) {
+            (None, None) => return a.cmp(b),
+            (one, other) if one != other => return one.cmp(&other),
+            _ => (left, right) = (letters.as_str(), others.as_str()),
+        }
+    }
+}
+
+/// The digits with which a text begins, without leading zeroes, and what follows them; none if it
+/// begins with another letter.
+fn leading_number(text: &str) -> Option<(&str, &str)> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, rest) = text.split_at(end);
+    (end > 0).then_some((digits.trim_start_matches('0'), rest))
 }
 
 /// The word that a value has on the command line.
@@ -139,7 +168,7 @@ fn cells(row: &Row, has_of: bool, has_cpu: bool) -> Vec<Cell> {
 fn network(interfaces: &[InterfaceRow]) -> Table {
     let mut busy: Vec<&InterfaceRow> =
         interfaces.iter().filter(|i| i.received_bytes_per_s + i.sent_bytes_per_s > 0).collect();
-    busy.sort_by_key(|i| (i.node.len(), i.node.clone(), i.name.clone()));
+    busy.sort_by(|a, b| by_name(&a.node, &b.node).then_with(|| by_name(&a.name, &b.name)));
     let mut table = Table::new(&["NODE", "INTERFACE", ">IN MiB/s", ">OUT MiB/s"]);
     for interface in busy {
         table.row(vec![
@@ -209,6 +238,18 @@ mod tests {
         assert_eq!(names(SortColumn::Reads), ["b2", "a", "b10"]);
         assert_eq!(names(SortColumn::ReadP99), ["b10", "a", "b2"]);
         assert_eq!(names(SortColumn::Errors), ["a", "b2", "b10"], "equal rows are sorted by name");
+    }
+
+    #[test]
+    fn names_are_in_the_order_of_the_alphabet_and_of_their_numbers() {
+        let mut rates = rates();
+        let row = |name: &str| Row { name: name.into(), ..Row::default() };
+        rates.volumes =
+            ["t64m", "node-10", "db", "t1m", "data", "node-2", "node-2b", "7", "t064m"].map(row).into();
+        let text = render(&rates, By::Volume, SortColumn::Name, Paint::off());
+        let names: Vec<&str> = text.lines().skip(1).filter_map(|line| line.split(' ').next()).collect();
+        let expected = ["7", "data", "db", "node-2", "node-2b", "node-10", "t1m", "t064m", "t64m"];
+        assert_eq!(names, expected);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use weft_cli::{CliError, FabricPlace, Output, Size, Span};
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct MatrixArgs {
     /// Numbers of clients, such as 1,2,4 [default: 1, 2, 4 and so on up to the number of machines given with --on, or of
-    /// half of the processors here]
+    /// half of the processors here; with --quick at least 1,2]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=CLIENTS_MAX))]
     clients: Vec<u32>,
     #[command(flatten)]
@@ -21,7 +21,8 @@ pub(crate) struct MatrixArgs {
     /// Only reads or writes
     #[arg(long, value_enum)]
     rw: Option<Only>,
-    /// Which volumes clients use: each its own, all the same one, or first the one and then the other
+    /// Which volumes clients use: each its own, all the same one, or first the one and then the
+    /// other, which for a single client are the same
     #[arg(long, value_enum, default_value_t = On::Both)]
     volumes: On,
     /// Runs of each load; medians are told [default: 3, with --quick 1]
@@ -74,12 +75,13 @@ impl MatrixArgs {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let usual = |quick, otherwise| if self.quick { quick } else { otherwise };
         let time = |span: Option<Span>, otherwise| span.map_or(otherwise, |span| span.0);
+        let clients = match self.clients.is_empty() {
+            // A single number of clients makes no line.
+            true => up_to(self.places.clients_usual().max(if self.quick { 2 } else { 1 })),
+            false => self.numbers(),
+        };
         Ok(MatrixOptions {
             places: self.places.places(place)?,
-            clients: match self.clients.is_empty() {
-                true => up_to(self.places.clients_usual()),
-                false => self.numbers(),
-            },
             loads: self.loads(processors as u32)?,
             directions: match self.rw {
                 None => vec![true, false],
@@ -88,8 +90,10 @@ impl MatrixArgs {
             volumes: match self.volumes {
                 On::Private => vec![Volumes::Private],
                 On::Shared => vec![Volumes::Shared],
+                On::Both if clients == [1] => vec![Volumes::Private],
                 On::Both => vec![Volumes::Private, Volumes::Shared],
             },
+            clients,
             runs: self.runs.unwrap_or(usual(1, 3)) as usize,
             runtime: time(self.runtime, Duration::from_millis(usual(2_000, 60_000))),
             warm_up: time(self.warm_up, Duration::from_millis(usual(500, 5_000))),
@@ -130,6 +134,24 @@ fn up_to(most: u32) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_quick_matrix_has_two_numbers_of_clients_at_least() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            args: MatrixArgs,
+        }
+        let options = |line: &str| {
+            let line = <Line as clap::Parser>::try_parse_from(line.split(' ')).expect("it is valid");
+            line.args.options(&FabricPlace::new(Some("127.0.0.1:1"))).expect("they fit together")
+        };
+        assert_eq!(options("matrix --quick").clients[..2], [1, 2]);
+        assert_eq!(options("matrix --quick --clients 1").clients, [1]);
+        let alone = options("matrix --quick --clients 1").volumes;
+        assert_eq!(alone, [Volumes::Private], "one client's own volume is the one of all");
+        assert_eq!(options("matrix --quick").volumes.len(), 2);
+    }
 
     #[test]
     fn numbers_of_clients_double() {
