@@ -46,6 +46,8 @@ pub enum TroubleKind {
     DriveFailed,
     /// A node's target does not answer, or is down.
     NodeGone,
+    /// Clients cannot reach a node that the manager reaches.
+    ClientCutOff,
     /// A node is up without one of its drives.
     DriveAbsent,
     /// A node has a drive that it must not serve.
@@ -70,12 +72,13 @@ pub enum TroubleKind {
 
 impl TroubleKind {
     /// All of them.
-    pub const ALL: [TroubleKind; 15] = [
+    pub const ALL: [TroubleKind; 16] = [
         TroubleKind::ManagerStopped,
         TroubleKind::DataUnavailable,
         TroubleKind::BlocksUnreadable,
         TroubleKind::DriveFailed,
         TroubleKind::NodeGone,
+        TroubleKind::ClientCutOff,
         TroubleKind::DriveAbsent,
         TroubleKind::DriveRefused,
         TroubleKind::NodeForeign,
@@ -96,6 +99,7 @@ impl TroubleKind {
             TroubleKind::BlocksUnreadable => "blocks-unreadable",
             TroubleKind::DriveFailed => "drive-failed",
             TroubleKind::NodeGone => "node-gone",
+            TroubleKind::ClientCutOff => "client-cut-off",
             TroubleKind::DriveAbsent => "drive-absent",
             TroubleKind::DriveRefused => "drive-refused",
             TroubleKind::NodeForeign => "node-foreign",

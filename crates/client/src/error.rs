@@ -53,14 +53,14 @@ pub enum ClientError {
         /// The group.
         group: GroupId,
     },
-    /// A group had no replica that could serve within the time allowed.
-    #[error("group {group} had no replica that could serve within {waited:?}: {cause}")]
+    /// Not all replicas of a group that were needed have answered within the time allowed.
+    #[error("not every answer that was needed of group {group} came within {waited:?}: {cause}")]
     TimedOut {
         /// The group.
         group: GroupId,
         /// How long was tried.
         waited: Duration,
-        /// What the last attempt met.
+        /// Which members have not answered, or what the last attempt met.
         cause: String,
     },
     /// No replica has a good copy of a block.
@@ -117,7 +117,9 @@ impl ClientError {
             ClientError::NoSuchVolume { .. } => Some("`weft volume list` shows the volumes"),
             ClientError::Fenced { .. } | ClientError::SessionOver { .. } => Some("attach again"),
             ClientError::NoSpace { .. } => Some("delete or discard data, or add drives"),
-            ClientError::TimedOut { .. } => Some("`weft status` says which nodes and drives are missing"),
+            ClientError::TimedOut { .. } => {
+                Some("`weft status` says which nodes and drives are missing, and who cannot reach a node")
+            }
             ClientError::Damaged { .. } => {
                 Some("restore the block by writing it, or bring back the missing drive")
             }

@@ -1,6 +1,7 @@
 //! The fabric as a client sees it: the newest map, connections to targets and to a manager.
 
 use crate::error::ClientError;
+use crate::reach::{Contact, watch_targets};
 use crate::session::{Ended, Session};
 use crate::volume::{AttachOptions, Volume};
 use std::cell::{Cell, RefCell};
@@ -26,14 +27,16 @@ const TOUCHES_PER_EXPIRY: u32 = 6;
 pub struct Fabric(pub(crate) Rc<Shared>);
 
 /// A target's connection, and the turn of whoever connects.
-struct TargetLink {
-    addr: String,
+pub(crate) struct TargetLink {
+    pub(crate) addr: String,
     link: RefCell<Option<Link>>,
     connecting: Mutex<()>,
+    /// Whether it answers.
+    pub(crate) contact: Contact,
 }
 
 pub(crate) struct Shared {
-    name: String,
+    pub(crate) name: String,
     managers: Vec<Addr>,
     manager: RefCell<Option<Link>>,
     map: RefCell<Rc<FabricMap>>,
@@ -41,11 +44,13 @@ pub(crate) struct Shared {
     entries: RefCell<BTreeMap<GroupId, Rc<Group>>>,
     /// The map or an entry has changed.
     pub(crate) changed: Notify,
-    targets: RefCell<BTreeMap<String, Rc<TargetLink>>>,
+    pub(crate) targets: RefCell<BTreeMap<String, Rc<TargetLink>>>,
     /// The target of each drive that was asked for since the map changed.
-    drives: RefCell<BTreeMap<DriveId, Rc<TargetLink>>>,
-    sessions: RefCell<BTreeMap<SessionId, Weak<Session>>>,
+    pub(crate) drives: RefCell<BTreeMap<DriveId, Rc<TargetLink>>>,
+    pub(crate) sessions: RefCell<BTreeMap<SessionId, Weak<Session>>>,
     bytes_sent_by_closed_links: Cell<u64>,
+    /// The manager is being told which nodes answer.
+    pub(crate) is_reporting: Cell<bool>,
     this: Weak<Shared>,
 }
 
@@ -76,12 +81,14 @@ impl Fabric {
             drives: RefCell::default(),
             sessions: RefCell::default(),
             bytes_sent_by_closed_links: Cell::new(0),
+            is_reporting: Cell::new(false),
             this: this.clone(),
         });
         let (_, body) = shared.ask_manager(&ManagerRequest::WatchMap { have: MapVersion(0) }).await?;
         shared.adopt_bytes(&body);
         spawn(watch_map(Rc::downgrade(&shared)));
         spawn(keep_sessions_alive(Rc::downgrade(&shared)));
+        spawn(watch_targets(Rc::downgrade(&shared)));
         Ok(Fabric(shared))
     }
 
@@ -229,6 +236,7 @@ impl Shared {
         if let Some(link) = slot.open() {
             return Ok(link);
         }
+        slot.contact.want();
         // Boxed so that connecting, which is rare, does not swell the future of every request.
         Box::pin(self.connect(&slot)).await
     }
@@ -240,7 +248,7 @@ impl Shared {
         let mut targets = self.targets.borrow_mut();
         let slot = targets.entry(addr).or_insert_with_key(|addr| {
             let (link, connecting) = (RefCell::new(None), Mutex::new(()));
-            Rc::new(TargetLink { addr: addr.clone(), link, connecting })
+            Rc::new(TargetLink { addr: addr.clone(), link, connecting, contact: Contact::default() })
         });
         self.drives.borrow_mut().insert(drive, slot.clone());
         Ok(slot.clone())
@@ -278,7 +286,9 @@ impl Shared {
         }
         let to: Addr = slot.addr.parse().map_err(|e| format!("{e}"))?;
         let hello = Hello::new(PeerRole::Client, Some(self.map.borrow().fabric), self.name.clone());
+        let _attempt = slot.contact.connect();
         let link = Link::connect(&to, &hello).await.map_err(|e| with_causes(&e))?;
+        slot.contact.hear();
         *slot.link.borrow_mut() = Some(link.clone());
         spawn(watch_link(self.this.clone(), link.clone()));
         Ok(link)
@@ -308,7 +318,13 @@ impl Shared {
     /// Why a session is over, as the manager says; asks until it does.
     pub(crate) async fn why_over(&self, session: SessionId, pause: Duration) -> String {
         loop {
-            let asked = self.ask_manager(&ManagerRequest::Touch { sessions: vec![session] }).await;
+            let asked = self
+                .ask_manager(&ManagerRequest::Touch {
+                    sessions: vec![session],
+                    silent: vec![],
+                    heard: vec![],
+                })
+                .await;
             if let Err(Asked::Answered(Status::SessionOver, why)) = asked {
                 return why;
             }
@@ -341,7 +357,7 @@ impl Shared {
 }
 
 impl TargetLink {
-    fn open(&self) -> Option<Link> {
+    pub(crate) fn open(&self) -> Option<Link> {
         self.link.borrow().as_ref().filter(|l| !l.is_closed()).cloned()
     }
 }
@@ -383,24 +399,12 @@ async fn watch_map(shared: Weak<Shared>) {
     }
 }
 
-/// Tells the manager which sessions are alive.
+/// Tells the manager which sessions are alive, and which nodes this client reaches.
 async fn keep_sessions_alive(shared: Weak<Shared>) {
     loop {
         let Some(fabric) = shared.upgrade() else { return };
         let expiry = Duration::from_millis(u64::from(fabric.map.borrow().durations.session_ms));
-        let alive: Vec<Rc<Session>> = {
-            let mut sessions = fabric.sessions.borrow_mut();
-            sessions.retain(|_, s| s.strong_count() > 0);
-            sessions.values().filter_map(Weak::upgrade).collect()
-        };
-        let ids: Vec<SessionId> = alive.iter().map(|s| s.id).collect();
-        if !ids.is_empty() {
-            let asked = fabric.ask_manager(&ManagerRequest::Touch { sessions: ids }).await;
-            if let Err(Asked::Answered(status, message)) = asked {
-                tracing::debug!(%status, message, "the manager does not know a session any more");
-            }
-        }
-        drop(alive);
+        fabric.touch().await;
         drop(fabric);
         sleep(expiry / TOUCHES_PER_EXPIRY).await;
     }

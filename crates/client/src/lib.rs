@@ -16,11 +16,13 @@
 //!
 //! The way of a request: [`Volume`] splits it at object boundaries (`split.rs`), `replicate.rs` holds the write
 //! protocol and the read path, `session.rs` keeps versions (`version_clock.rs`) and watermarks, `fabric.rs` the map and the
-//! connections. This crate never decides who is a member of a group, and never touches a drive.
+//! connections, `reach.rs` says which nodes do not answer. This crate never decides who is a member of
+//! a group, and never touches a drive.
 
 mod error;
 mod fabric;
 mod range_lock;
+mod reach;
 mod replicate;
 mod session;
 mod split;

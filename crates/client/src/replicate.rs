@@ -536,6 +536,7 @@ impl Session {
                         0 => self.fabric.nearest(&members, chosen),
                         _ => (chosen + attempts) % members.len(),
                     };
+                    let preferred = self.past_the_silent(&members, preferred);
                     self.request_of_any(&entry, &members, preferred, &ask).await?
                 }
             };
@@ -560,6 +561,12 @@ impl Session {
             }
             attempts += 1;
         }
+    }
+
+    /// The preferred member, or the next one that is not known to be silent.
+    fn past_the_silent(&self, members: &[DriveId], preferred: usize) -> usize {
+        let order = (0..members.len()).map(|i| (preferred + i) % members.len());
+        { order }.find(|i| !self.fabric.is_silent(members[*i])).unwrap_or(preferred)
     }
 
     /// Asks one replica, and others beside it if it takes long: the first end but trouble.

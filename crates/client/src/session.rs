@@ -100,6 +100,7 @@ pub(crate) struct Session {
     next_request: Cell<u32>,
     pub(crate) slow_told: LogQuota,
     pub(crate) failed_told: LogQuota,
+    pub(crate) stuck_told: LogQuota,
     /// Operations under way that their callers gave up: their group, and the bytes that they hold.
     given_up: RefCell<BTreeMap<u64, (GroupId, u64)>>,
     given_up_bytes: Cell<u64>,
@@ -145,6 +146,7 @@ impl Session {
             next_request: Cell::new(1),
             slow_told: LogQuota::new("slow requests"),
             failed_told: LogQuota::new("failed requests"),
+            stuck_told: LogQuota::new("stuck requests"),
             given_up: RefCell::default(),
             given_up_bytes: Cell::new(0),
             ended: Cell::new(None),

@@ -2,6 +2,7 @@
 
 use crate::error::ClientError;
 use crate::range_lock::{Held, RangeLock, Use};
+use crate::reach::STUCK_AFTER;
 use crate::replicate::{Payload, Where, cut};
 use crate::session::{Ended, Session, Ticket};
 use crate::split::{ObjectPart, split, split_data};
@@ -448,19 +449,47 @@ impl Volume {
         work: Pin<&mut impl Future<Output = Result<T, ClientError>>>,
     ) -> Result<T, ClientError> {
         let (waited, begun) = (self.0.options.io_timeout, now());
-        let ended = match timeout(waited, work).await {
-            Ok(result) => result,
-            Err(_) => {
-                let trouble = self.0.session.trouble.borrow().get(&at.group).cloned();
-                let cause = trouble.unwrap_or_else(|| "no answer".to_owned());
-                Err(ClientError::TimedOut { group: at.group, waited, cause })
-            }
+        let mut work = work;
+        let mut ended = timeout(waited.min(STUCK_AFTER), work.as_mut()).await.ok();
+        if ended.is_none() && waited > STUCK_AFTER {
+            self.tell_stuck(what, at, waited);
+            ended = timeout(waited.saturating_sub(STUCK_AFTER), work).await.ok();
+        }
+        let timed_out = || {
+            let cause = self.waits_for(at);
+            Err(ClientError::TimedOut { group: at.group, waited, cause })
         };
+        let ended = ended.unwrap_or_else(timed_out);
         let took = begun.elapsed();
         if took >= slow_request() || ended.is_err() {
             self.tell(what, at, took, ended.as_ref().err());
         }
         ended
+    }
+
+    /// Which members a request waits for, as far as is known, or what its last attempt met.
+    fn waits_for(&self, at: Where) -> String {
+        let session = &self.0.session;
+        let silence = session.fabric.entry(at.group).and_then(|entry| session.fabric.silence_in(&entry));
+        let trouble = || session.trouble.borrow().get(&at.group).cloned();
+        silence.or_else(trouble).unwrap_or_else(|| "no answer".to_owned())
+    }
+
+    /// Tells of a request that goes on for long, before it fails.
+    #[cold]
+    fn tell_stuck(&self, what: &'static str, at: Where, fails_after: Duration) {
+        let session = &self.0.session;
+        if !session.stuck_told.allows() {
+            return;
+        }
+        let Where { group, object, range, request: number } = at;
+        let request_id = RequestId { session: session.id, number };
+        let (volume, waits_for) = (&session.volume_name, self.waits_for(at));
+        let (took_ms, fails_after_ms) = (STUCK_AFTER.as_millis() as u64, fails_after.as_millis() as u64);
+        tracing::warn!(
+            %request_id, what, volume, %group, %object, %range, took_ms, fails_after_ms, waits_for,
+            "request is stuck"
+        );
     }
 
     /// Tells of a request that was slow or failed. That a session is over is told once, when it ends.

@@ -38,6 +38,8 @@ impl Manager {
         match &reason {
             Reason::Promoted { .. } => mark(Path::Promoted),
             Reason::Evicted { .. } => mark(Path::Evicted),
+            Reason::Demoted { .. } => mark(Path::Demoted),
+            Reason::Departed { .. } => mark(Path::Departed),
             Reason::Relocated { .. } => mark(Path::Relocated),
             Reason::Rebuilding { .. } => mark(Path::Rebuilt),
             _ => {}
@@ -100,6 +102,7 @@ impl Manager {
             }
             state.members.retain(|node, _| next.nodes.contains_key(node));
             state.touched.retain(|session, _| next.sessions.contains_key(session));
+            state.reports.retain(|session, _| next.sessions.contains_key(session));
             state.map = Rc::new(next);
             state.bytes = Buf::from(bytes);
             state.events.add(event);

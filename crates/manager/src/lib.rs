@@ -27,6 +27,7 @@ mod manager;
 mod member;
 mod observe;
 mod operate;
+mod reach;
 mod recover;
 mod scrub;
 mod scrub_info;

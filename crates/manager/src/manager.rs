@@ -16,6 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
+use weft_membership::{Reach, ReachReport};
 use weft_rt::sync::{Notify, race};
 use weft_rt::{Buf, Instant, Listener, Server, now, sleep_until, spawn};
 use weft_types::{
@@ -59,6 +60,10 @@ pub(crate) struct State {
     pub(crate) touched: BTreeMap<SessionId, Instant>,
     /// Why the sessions that ended last are over.
     pub(crate) ended: EndedSessions,
+    /// What the client of each open session said last of the nodes that it talks to.
+    pub(crate) reports: BTreeMap<SessionId, ReachReport>,
+    /// Which nodes clients cannot reach, and what follows.
+    pub(crate) reach: Reach,
     /// Replicas that say they have verified everything, with the stint.
     pub(crate) verified: BTreeMap<(GroupId, DriveId), Epoch>,
     /// Per drive the newest commit that its target has said to be durable: what the drive must still have when it
@@ -134,6 +139,8 @@ impl Manager {
             members,
             touched: BTreeMap::new(),
             ended: EndedSessions::default(),
+            reports: BTreeMap::new(),
+            reach: Reach::default(),
             verified: BTreeMap::new(),
             commits: read_commits(journal.commits.as_deref()),
             commits_kept: (started, false),

@@ -92,6 +92,7 @@ impl Manager {
             if self.halted.borrow().is_some() {
                 return None;
             }
+            self.look_at_reach();
             let (seen, due) = {
                 let mut state = self.state.borrow_mut();
                 state.drop_stale_words();
@@ -154,9 +155,10 @@ impl State {
         }
         seen.room = self.room();
         seen.vanished = self.vanished();
+        seen.unreached = self.reach.members();
         self.observe_drives(&mut seen);
         self.observe_words(&mut seen);
-        seen.yielded = self.yielded().collect();
+        seen.yielded = self.yielded(&seen.unreached).collect();
         seen.ended = self.ended_sessions(started).collect();
         (seen, next_due)
     }
@@ -309,7 +311,7 @@ impl State {
     /// same, whoever of the in-sync members gave the promise and has its drive. One that has not may have a
     /// process of before as well, which is not bound by it. For any other drive whose target is up: of one
     /// that has adopted the newest map, which says that the drive failed; the drive's own target has
-    /// stopped to serve it.
+    /// stopped to serve it. For one that clients cannot reach: the same, of one that they can.
     fn observe_words(&self, seen: &mut Observations) {
         let wait = self.lease_wait();
         let mut words: BTreeMap<(GroupId, DriveId), Acknowledged> = BTreeMap::new();
@@ -319,8 +321,9 @@ impl State {
                 let Some(member) = self.members.get(&node) else { continue };
                 let is_due = |m: &Member| m.promise_due(node, wait).is_some_and(|due| due <= now());
                 let with_newest_map = || {
-                    let mut up = group.read_set().filter(|d| *d != victim);
-                    up.find(|d| self.has_newest_map(*d))
+                    let is_other =
+                        |d: &DriveId| *d != victim && !seen.unreached.contains_key(&(group.id, *d));
+                    group.read_set().filter(is_other).find(|d| self.has_newest_map(*d))
                 };
                 let by = if member.suspicion.is_some() {
                     let has_stopped = member.has_stopped() && member.drives.contains(&victim);
@@ -330,7 +333,7 @@ impl State {
                     self.witnesses(group, node).find(|(_, m)| has_word(m)).map(|(d, _)| d)
                 } else if self.needs_word_of_peers(group, victim) {
                     self.nobody_vouches(group, node, is_due).then(with_newest_map).flatten()
-                } else if !member.serves(victim) {
+                } else if !member.serves(victim) || seen.unreached.contains_key(&(group.id, victim)) {
                     with_newest_map()
                 } else {
                     None
@@ -343,12 +346,17 @@ impl State {
         seen.acknowledged = words;
     }
 
-    /// The stints of members that have handed over and whose targets have made that durable.
-    fn yielded(&self) -> impl Iterator<Item = ((GroupId, DriveId), Epoch)> {
-        self.map.relocations.iter().filter_map(|(group, relocation)| {
-            let slot = self.map.groups.get(group)?.slot_of(relocation.from)?;
-            let knows = slot.role == Role::Syncing && self.has_newest_map(slot.drive);
-            knows.then_some(((*group, slot.drive), slot.since))
+    /// The stints of members that are to leave their groups, serve no reads any more, and whose targets
+    /// have made that durable: those that have handed over, and those that clients cannot reach.
+    fn yielded(
+        &self,
+        unreached: &BTreeMap<(GroupId, DriveId), u64>,
+    ) -> impl Iterator<Item = ((GroupId, DriveId), Epoch)> {
+        let passing = self.map.relocations.iter().map(|(group, relocation)| (*group, relocation.from));
+        passing.chain(unreached.keys().copied()).filter_map(|(group, drive)| {
+            let slot = self.map.groups.get(&group)?.slot_of(drive)?;
+            let knows = self.has_newest_map(drive) || mutated(Mutation::DepartsUnawares);
+            (slot.role == Role::Syncing && knows).then_some(((group, drive), slot.since))
         })
     }
 

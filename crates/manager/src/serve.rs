@@ -10,8 +10,8 @@ use std::time::Duration;
 use weft_api::{ApiError, ErrorCode};
 use weft_rt::{Answer, Buf, Handler, Peer, Request, now, timeout};
 use weft_types::limits::FRAME_BODY_MAX;
-use weft_types::{FabricId, MapVersion, SessionState, with_causes};
-use weft_wire::control::{self, ManagerAnswer, ManagerRequest};
+use weft_types::{FabricId, MapVersion, SessionId, SessionState, with_causes};
+use weft_wire::control::{self, ManagerAnswer, ManagerRequest, NodeAge};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
 
@@ -108,7 +108,9 @@ impl Manager {
                 Ok((ManagerAnswer::Attached { session, generation, clock_us }, Some(map)))
             }
             ManagerRequest::Detach { session } => self.detach(session).map(done),
-            ManagerRequest::Touch { sessions } => self.touch(&sessions).map(done),
+            ManagerRequest::Touch { sessions, silent, heard } => {
+                self.touch(&sessions, &silent, &heard).map(done)
+            }
             ManagerRequest::Suspect { node } => {
                 self.probe(node);
                 Ok((ManagerAnswer::Done, None))
@@ -137,9 +139,14 @@ impl Manager {
         }
     }
 
-    /// Notes that clients are alive. Tells a client none of whose sessions is open any more, and
-    /// why: of one, the reason alone; of several, each with its number.
-    fn touch(&self, sessions: &[weft_types::SessionId]) -> Result<(), Denied> {
+    /// Notes that clients are alive, and which nodes they reach. Tells a client none of whose sessions
+    /// is open any more, and why: of one, the reason alone; of several, each with its number.
+    fn touch(
+        self: &Rc<Self>,
+        sessions: &[SessionId],
+        silent: &[NodeAge],
+        heard: &[NodeAge],
+    ) -> Result<(), Denied> {
         let map = self.map();
         let is_open = |id| map.sessions.get(id).is_some_and(|s| s.state == SessionState::Open);
         let open: Vec<_> = sessions.iter().filter(|id| is_open(id)).collect();
@@ -156,10 +163,13 @@ impl Manager {
             };
             return Err(Denied::new(Status::SessionOver, text));
         }
-        let mut state = self.state.borrow_mut();
-        for id in open {
-            state.touched.insert(*id, now());
+        {
+            let mut state = self.state.borrow_mut();
+            for id in &open {
+                state.touched.insert(**id, now());
+            }
         }
+        self.note_reach(open.into_iter().copied(), silent, heard);
         Ok(())
     }
 }

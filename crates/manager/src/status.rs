@@ -352,20 +352,23 @@ impl State {
             Role::Syncing if is_served => usage.repair(group.id, slot.drive),
             Role::InSync if self.good_copies(group) == 0 => Repair::AwaitingLastCopy,
             Role::InSync | Role::Syncing => Repair::Evicting,
-            Role::Out => match self.rebuild_in_ms(slot.drive) {
+            Role::Out => match self.rebuild_in_ms(group.id, slot.drive) {
                 0 => Repair::NoSpareDrive,
                 rebuild_in_ms => Repair::AwaitingReturn { rebuild_in_ms },
             },
         }
     }
 
-    /// How long the drive is still awaited before its copies are rebuilt elsewhere.
-    pub(crate) fn rebuild_in_ms(&self, drive: DriveId) -> u64 {
+    /// How long the drive is still awaited before its copy of a group is rebuilt elsewhere.
+    pub(crate) fn rebuild_in_ms(&self, group: GroupId, drive: DriveId) -> u64 {
         let after = self.map.durations.rebuild_after_ms;
         let Some(listed) = self.map.drives.get(&drive).filter(|d| d.state == DriveState::Active) else {
             return 0;
         };
         let Some(member) = self.members.get(&listed.node) else { return after };
+        if let Some(since_ms) = self.reach.members().get(&(group, drive)).filter(|_| member.is_up()) {
+            return after.saturating_sub(to_ms(now()).saturating_sub(*since_ms));
+        }
         let gone_at = if member.is_up() && !member.drives.contains(&drive) {
             member.joined_at
         } else {

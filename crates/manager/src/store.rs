@@ -199,12 +199,22 @@ pub struct MemStore {
     term: Rc<Cell<u64>>,
     broken: Rc<Cell<bool>>,
     breaks_at: Rc<Cell<Option<(u64, bool)>>>,
+    observer: Rc<RefCell<Option<Observer>>>,
 }
+
+/// Is shown the document before a commit, the one after it, and what is written down with it.
+type Observer = Rc<dyn Fn(&[u8], &[u8], &Journal)>;
 
 impl MemStore {
     /// An empty store.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Has every further commit shown, when it is there: the document before, the one after, and what
+    /// is written down.
+    pub fn observe(&self, observer: impl Fn(&[u8], &[u8], &Journal) + 'static) {
+        *self.observer.borrow_mut() = Some(Rc::new(observer));
     }
 
     /// How many commits it has taken.
@@ -286,8 +296,11 @@ impl MapStore for MemStore {
         let number = self.commits.get() + 1;
         let breaks = self.breaks_at.get().filter(|(at, _)| *at == number);
         if breaks.is_none_or(|(_, is_written)| is_written) {
-            *held = Some((new, bytes.to_vec()));
+            let before = held.replace((new, bytes.to_vec()));
             self.commits.set(number);
+            if let (Some((_, before)), Some(observer)) = (before, &*self.observer.borrow()) {
+                observer(&before, bytes, journal);
+            }
         }
         if breaks.is_some() {
             self.breaks_at.set(None);

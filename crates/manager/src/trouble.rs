@@ -8,6 +8,7 @@ use crate::capacity::{advice as room_advice, percent, size};
 use crate::describe::{bytes, presence};
 use crate::manager::{State, wall_clock_ms};
 use crate::member::Member;
+use crate::observe::to_ms;
 use crate::status::Usage;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,7 +17,7 @@ use weft_api::{
     WaitsFor,
 };
 use weft_layout::{blocks_in, ranges_in};
-use weft_membership::{Observations, has_spare_drive};
+use weft_membership::{Cut, Kept, Observations, has_spare_drive};
 use weft_rt::{Instant, now};
 use weft_types::{
     BLOCK_SIZE, CapacityLevel, Drive, DriveId, DriveState, Group, GroupId, Lba, Node, Role, Slot, Volume,
@@ -32,6 +33,9 @@ const DRIVES_NAMED: usize = 4;
 /// Sets of drives that are named for the groups that wait for them: the pairs of two nodes with two
 /// drives each.
 const HOLDERS_NAMED: usize = 4;
+
+/// Clients that are named in one sentence; the others are counted.
+const CLIENTS_NAMED: usize = 4;
 
 /// What a look goes by.
 struct Look<'a> {
@@ -70,6 +74,7 @@ impl State {
         troubles.extend(self.map.drives.values().filter_map(|drive| look.drive(drive)));
         troubles.extend(look.refused());
         troubles.extend(self.left_out());
+        troubles.extend(look.cut_off());
         troubles.extend(look.copies());
         troubles.extend(look.copying());
         troubles.extend(self.pools_that_fill(usage));
@@ -358,7 +363,7 @@ impl Look<'_> {
                     continue;
                 }
                 let has_spare = has_spare_drive(&self.state.map, group, slot.drive, &self.seen);
-                match self.state.rebuild_in_ms(slot.drive) {
+                match self.state.rebuild_in_ms(group.id, slot.drive) {
                     0 if !has_spare => {
                         pools.insert(group.pool);
                         missing.no_drive += 1;
@@ -594,6 +599,92 @@ impl Look<'_> {
         trouble
     }
 
+    /// Nodes that clients cannot reach although the manager does, or that stay out of groups because of that.
+    fn cut_off(&self) -> Vec<Trouble> {
+        let cuts = self.state.reach.cuts();
+        cuts.filter_map(|(node, cut)| self.cut_off_from(self.state.map.nodes.get(&node)?, cut)).collect()
+    }
+
+    fn cut_off_from(&self, node: &Node, cut: &Cut) -> Option<Trouble> {
+        // Of a node that nobody reaches another trouble tells.
+        self.state.members.get(&node.id).filter(|m| m.is_up())?;
+        let Node { name, addr, .. } = node;
+        let what = match cut.ended_ms {
+            None => format!(
+                "{} cannot reach node '{name}' ({addr}), which the manager reaches",
+                named_clients(&cut.clients)
+            ),
+            Some(_) => format!("clients could not reach node '{name}' ({addr}), and do again"),
+        };
+        let severity = if cut.ended_ms.is_none() { Severity::Degraded } else { Severity::Warning };
+        let mut trouble = self.trouble(TroubleKind::ClientCutOff, severity, what);
+        let age_ms = to_ms(now()).saturating_sub(cut.since_ms);
+        trouble.since = Timestamp::from_millis(wall_clock_ms().saturating_sub(age_ms));
+        trouble.node = Some(name.clone());
+        let concerned: BTreeSet<GroupId> =
+            cut.members.keys().map(|(group, _)| *group).chain(cut.kept.keys().copied()).collect();
+        trouble.groups = concerned.len();
+        trouble.volumes = self.volumes(&concerned, 0);
+        trouble.doing = self.done_about(cut);
+        if cut.ended_ms.is_none() {
+            let way = format!(
+                "look at the way between the clients' machines and {addr}: cable, switch port, firewall, MTU"
+            );
+            trouble.advice = vec![
+                Advice::plain(way),
+                Advice::command("see which volumes these clients use", "weft session list"),
+            ];
+        }
+        Some(trouble)
+    }
+
+    /// What becomes of the copies on a node that clients cannot reach.
+    fn done_about(&self, cut: &Cut) -> Vec<Doing> {
+        let left_ms = |at_ms: u64| at_ms.saturating_sub(to_ms(now()));
+        let doing = |what, groups, waits_for, wait_ms| Doing {
+            what,
+            groups,
+            waits_for: Some(waits_for),
+            wait_ms,
+            progress: None,
+        };
+        let mut doings = Vec::new();
+        let copies = count(cut.members.len(), "copy");
+        match (cut.members.values().min(), self.state.reach.back_ms(&self.state.map, cut)) {
+            (Some(_), Some(back_ms)) => {
+                let what = format!("{copies} taken back if the node stays reachable");
+                doings.push(doing(what, cut.members.len(), WaitsFor::Turn, Some(left_ms(back_ms))));
+            }
+            (Some(first_ms), None) => {
+                let what = format!(
+                    "{copies} left out, so that these clients go on with the others: taken back when the \
+                     node is reached again, and rebuilt elsewhere if it is not"
+                );
+                let due_ms = first_ms.saturating_add(self.state.map.durations.rebuild_after_ms);
+                doings.push(doing(what, cut.members.len(), WaitsFor::Return, Some(left_ms(due_ms))));
+            }
+            (None, _) if left_ms(cut.due_ms) > 0 => {
+                let why = match cut.is_alone {
+                    true => "; only this client has the trouble, as far as is known",
+                    false => "",
+                };
+                let what = format!("writes of these clients wait, until the node's copies are left out{why}");
+                doings.push(doing(what, 0, WaitsFor::Turn, Some(left_ms(cut.due_ms))));
+            }
+            (None, _) => {}
+        }
+        let mut kept: BTreeMap<Kept, usize> = BTreeMap::new();
+        cut.kept.values().for_each(|why| *kept.entry(*why).or_default() += 1);
+        for (why, groups) in kept {
+            let what = format!(
+                "writes of these clients to {} wait, and fail when their time is over: {why}",
+                count(groups, "group")
+            );
+            doings.push(doing(what, groups, WaitsFor::People, None));
+        }
+        doings
+    }
+
     /// Groups that are served with fewer copies than they should have.
     fn copies(&self) -> Option<Trouble> {
         let state = self.state;
@@ -759,6 +850,15 @@ impl Missing {
         }
         doings
     }
+}
+
+/// Clients by their names; of many only some.
+pub(crate) fn named_clients(clients: &BTreeSet<String>) -> String {
+    let named: Vec<String> = clients.iter().take(CLIENTS_NAMED).map(|c| format!("'{c}'")).collect();
+    let word = if clients.len() == 1 { "client" } else { "clients" };
+    let more = clients.len().saturating_sub(CLIENTS_NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{word} {}{more}", named.join(", "))
 }
 
 fn no_drive(groups: usize, pools: &str) -> Doing {

@@ -5,7 +5,7 @@
 //! ([`ReachReport`]); this file decides whose members leave which groups, and when they may come back:
 //!
 //! ```text
-//!              silent for 1 lease, or 5 if         reports end            quiet for the hold-down
+//!            silent for 1 1/4 leases, or 5 if       reports end            quiet for the hold-down
 //!   reported -------------------------------> out -------------> held down ------------------------> back
 //!              only this client has the trouble     <-----------
 //!                                                    a new report
@@ -20,13 +20,15 @@ use weft_types::{AttachMode, DriveId, FabricMap, Group, GroupId, NodeId, Role, S
 /// Leases for which a report counts if it is not repeated. A client repeats it twice per lease.
 const EXPIRES_LEASES: u64 = 3;
 
-/// Leases of silence after which a node counts as unreachable: as long as the manager waits for a renewal.
-const PATIENCE_LEASES: u64 = 1;
+/// Quarters of a lease of silence after which a node counts as unreachable. The manager itself takes a
+/// node for gone after four; so a node that is gone for everybody is known as such first, and is not
+/// held down when it is back.
+const PATIENCE_QUARTERS: u64 = 5;
 
 /// The same where other clients reach the node, or it is not known whether they do. Their volumes lose a copy for the
 /// sake of one client, so a cut that heals soon must not do that. It is a third of the time after which a client's
 /// request fails, with the usual durations.
-const ALONE_LEASES: u64 = 5;
+const ALONE_QUARTERS: u64 = 20;
 
 /// Leases for which a member is held down after the last report has ended: the first time, and at most. It doubles from
 /// one time to the next, so a way that comes and goes does not have the member copied again and again.
@@ -170,9 +172,7 @@ impl Reach {
             let complaining: Vec<Voice<'_>> =
                 look.voices().filter(|v| v.report.silent.contains_key(&node)).collect();
             let mut cut = self.cuts.remove(&node).unwrap_or_default();
-            cut.members.retain(|(group, drive), _| {
-                map.groups.get(group).is_some_and(|g| g.slot_of(*drive).is_some())
-            });
+            cut.members.retain(|(group, drive), _| look.is_concerned(*group, *drive));
             match complaining.is_empty() || !map.nodes.contains_key(&node) {
                 true => cut.quieten(&look),
                 false => self.judge(&mut cut, &look, node, &complaining),
@@ -192,12 +192,12 @@ impl Reach {
         cut.kept.clear();
         // One that misses most of what it talks to says more of its own network than of the node.
         let able: Vec<&Voice<'_>> = complaining.iter().filter(|v| !v.is_cut_off(cut.since_ms)).collect();
-        let waited =
-            |v: &&&Voice<'_>| look.now_ms.saturating_sub(since(v)) >= PATIENCE_LEASES * look.lease_ms;
+        let least_ms = PATIENCE_QUARTERS * look.lease_ms / 4;
+        let waited = |v: &&&Voice<'_>| look.now_ms.saturating_sub(since(v)) >= least_ms;
         let clients: BTreeSet<&str> = able.iter().filter(waited).map(|v| v.client()).collect();
         cut.is_alone = clients.len() < 2 && !look.is_only_one(node, complaining, cut.since_ms);
-        let patience = if cut.is_alone { ALONE_LEASES } else { PATIENCE_LEASES };
-        cut.due_ms = cut.since_ms + patience * look.lease_ms;
+        let quarters = if cut.is_alone { ALONE_QUARTERS } else { PATIENCE_QUARTERS };
+        cut.due_ms = cut.since_ms + quarters * look.lease_ms / 4;
         let all: Vec<&Voice<'_>> = complaining.iter().collect();
         let is_known = able.iter().any(|v| v.report.heard.contains_key(&node));
         let general = match () {
@@ -214,7 +214,10 @@ impl Reach {
                 match kept {
                     _ if cut.members.contains_key(&key) => {}
                     Some(kept) => drop(cut.kept.insert(group.id, kept)),
-                    None if look.now_ms >= cut.due_ms => drop(leaving.insert(key, look.now_ms)),
+                    // One that is gone for the manager, too, is evicted without this.
+                    None if look.now_ms >= cut.due_ms && (look.serves)(drive) => {
+                        leaving.insert(key, look.now_ms);
+                    }
                     None => {}
                 }
             }
@@ -308,6 +311,12 @@ impl<'a> Look<'a> {
             let has_heard = report.and_then(|r| r.heard.get(&node)).is_some_and(|at| *at >= from);
             has_said && !has_heard
         })
+    }
+
+    /// Whether a member that was left out is still listed, and did not die before it had left.
+    fn is_concerned(&self, group: GroupId, drive: DriveId) -> bool {
+        let slot = self.map.groups.get(&group).and_then(|g| g.slot_of(drive));
+        slot.is_some_and(|s| s.role != Role::InSync || (self.serves)(drive))
     }
 
     fn node_of(&self, drive: DriveId) -> Option<NodeId> {

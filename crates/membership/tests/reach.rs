@@ -11,6 +11,8 @@ use weft_types::{
 
 /// The usual lease, in milliseconds.
 const LEASE: u64 = 2_000;
+/// After how long clients are believed.
+const PATIENCE: u64 = LEASE * 5 / 4;
 /// When the cut begins.
 const CUT: u64 = 100_000;
 
@@ -130,22 +132,23 @@ impl Scene {
 }
 
 #[test]
-fn the_only_client_is_believed_after_a_lease() {
+fn the_only_client_is_believed_after_a_lease_and_a_quarter() {
     let mut scene = Scene::new(4, &[&[1, 2], &[3, 4], &[4, 1]]);
     scene.open(1, "nbd a weft[1]", 100);
     scene.says(1, CUT + 1_000, &[1]);
     assert_eq!(scene.look(CUT + 1_000), []);
     let cut = scene.reach.cuts().next().expect("it is noted").1.clone();
-    assert_eq!((cut.since_ms, cut.due_ms, cut.is_alone), (CUT, CUT + LEASE, false));
+    assert_eq!((cut.since_ms, cut.due_ms, cut.is_alone), (CUT, CUT + PATIENCE, false));
     assert!(cut.clients.contains("nbd a weft[1]"));
-    assert_eq!(scene.look(CUT + LEASE), [member(10, 1), member(12, 1)], "not of the other group");
+    assert_eq!(scene.look(CUT + PATIENCE - 1), []);
+    assert_eq!(scene.look(CUT + PATIENCE), [member(10, 1), member(12, 1)], "not of the other group");
 }
 
 #[test]
-fn two_clients_are_believed_after_a_lease_whatever_others_say() {
+fn two_clients_are_believed_as_soon_whatever_others_say() {
     let mut scene = Scene::new(4, &[&[1, 2]]);
     (1..=3).for_each(|id| scene.open(id, &format!("host-{id} weft[7]"), 100));
-    let now = CUT + LEASE;
+    let now = CUT + PATIENCE;
     scene.says(1, now, &[1]);
     scene.says(2, now, &[1]);
     scene.says(3, now, &[]);
@@ -158,7 +161,7 @@ fn two_processes_of_one_machine_are_one_client() {
     scene.open(1, "nbd root@a weft[17]", 100);
     scene.open(2, "nbd root@a weft[18]", 100);
     scene.open(3, "nbd root@b weft[17]", 100);
-    let now = CUT + LEASE;
+    let now = CUT + PATIENCE;
     scene.says(1, now, &[1]);
     scene.says(2, now, &[1]);
     scene.says(3, now, &[]);
@@ -189,11 +192,13 @@ fn a_client_that_has_not_been_heard_of_since_might_reach_it() {
     let mut scene = Scene::new(4, &[&[1, 2]]);
     scene.open(1, "a", 100);
     scene.open(2, "b", 100);
-    scene.says(1, CUT + LEASE, &[1]);
-    assert_eq!(scene.look(CUT + LEASE), [], "it spoke before");
-    scene.says(1, CUT + LEASE + 10, &[1]);
-    scene.reports.insert(SessionId(2), ReachReport { said_ms: CUT + LEASE + 10, ..ReachReport::default() });
-    assert_eq!(scene.look(CUT + LEASE + 10), [member(10, 1)], "it has not tried");
+    scene.says(1, CUT + PATIENCE, &[1]);
+    assert_eq!(scene.look(CUT + PATIENCE), [], "it spoke before");
+    scene.says(1, CUT + PATIENCE + 10, &[1]);
+    scene
+        .reports
+        .insert(SessionId(2), ReachReport { said_ms: CUT + PATIENCE + 10, ..ReachReport::default() });
+    assert_eq!(scene.look(CUT + PATIENCE + 10), [member(10, 1)], "it has not tried");
 }
 
 #[test]
@@ -202,8 +207,8 @@ fn the_last_member_that_is_reached_stays() {
     scene.open(1, "a", 100);
     scene.set_role(member(11, 3), Role::Syncing);
     scene.down.insert(DriveId(2));
-    scene.says(1, CUT + LEASE, &[1]);
-    assert_eq!(scene.look(CUT + LEASE), []);
+    scene.says(1, CUT + PATIENCE, &[1]);
+    assert_eq!(scene.look(CUT + PATIENCE), []);
     assert_eq!(scene.kept(1), [(GroupId(10), Kept::LastReached), (GroupId(11), Kept::LastReached)]);
     scene.down.clear();
     // Its word of the other one is old.
@@ -240,7 +245,7 @@ fn a_client_alone_that_came_with_its_fault_costs_others_nothing() {
 fn no_more_nodes_leave_at_once_than_one_in_four() {
     let mut scene = Scene::new(7, &[&[1, 2], &[3, 4], &[1, 3, 5]]);
     scene.open(1, "a", 100);
-    let now = CUT + LEASE;
+    let now = CUT + PATIENCE;
     scene.says(1, now, &[1, 3]);
     assert_eq!(scene.look(now), [member(10, 1), member(12, 1)]);
     assert!(scene.kept(3).contains(&(GroupId(11), Kept::TooManyNodes)));
@@ -250,12 +255,12 @@ fn no_more_nodes_leave_at_once_than_one_in_four() {
 fn readers_and_sessions_that_are_over_do_not_count() {
     let mut scene = Scene::new(4, &[&[1, 2]]);
     scene.open(1, "a", 100);
-    scene.says(1, CUT + LEASE, &[1]);
+    scene.says(1, CUT + PATIENCE, &[1]);
     scene.map.sessions.get_mut(&SessionId(1)).expect("it is open").mode = AttachMode::ReadOnly;
-    assert_eq!(scene.look(CUT + LEASE), []);
+    assert_eq!(scene.look(CUT + PATIENCE), []);
     let session = scene.map.sessions.get_mut(&SessionId(1)).expect("it is open");
     (session.mode, session.state) = (AttachMode::Shared, SessionState::Over);
-    assert_eq!(scene.look(CUT + LEASE), []);
+    assert_eq!(scene.look(CUT + PATIENCE), []);
     assert_eq!(scene.reach.cuts().count(), 0);
 }
 
@@ -265,7 +270,7 @@ fn what_was_left_out_comes_back_after_a_hold_down_that_grows() {
     scene.open(1, "a", 100);
     let mut now = CUT;
     for hold_leases in [5, 10, 20, 40, 80, 150, 150] {
-        now += LEASE;
+        now += PATIENCE;
         scene.says(1, now, &[1]);
         assert_eq!(scene.look(now), [member(10, 1)]);
         scene.set_role(member(10, 1), Role::Out);
@@ -297,10 +302,10 @@ fn what_was_left_out_comes_back_after_a_hold_down_that_grows() {
 fn a_report_that_is_not_repeated_expires() {
     let mut scene = Scene::new(4, &[&[1, 2]]);
     scene.open(1, "a", 100);
-    scene.says(1, CUT + LEASE, &[1]);
-    scene.look(CUT + LEASE);
+    scene.says(1, CUT + PATIENCE, &[1]);
+    scene.look(CUT + PATIENCE);
     assert_eq!(scene.reach.cuts().next().expect("it stands").1.ended_ms, None);
-    let later = CUT + LEASE + 3 * LEASE + 1;
+    let later = CUT + PATIENCE + 3 * LEASE + 1;
     assert_eq!(scene.look(later), [member(10, 1)]);
     assert_eq!(scene.reach.cuts().next().expect("it is held down").1.ended_ms, Some(later));
 }
@@ -309,9 +314,22 @@ fn a_report_that_is_not_repeated_expires() {
 fn a_member_that_was_made_anew_elsewhere_is_no_matter_any_more() {
     let mut scene = Scene::new(4, &[&[1, 2]]);
     scene.open(1, "a", 100);
-    scene.says(1, CUT + LEASE, &[1]);
-    assert_eq!(scene.look(CUT + LEASE), [member(10, 1)]);
+    scene.says(1, CUT + PATIENCE, &[1]);
+    assert_eq!(scene.look(CUT + PATIENCE), [member(10, 1)]);
     scene.map.groups.get_mut(&GroupId(10)).expect("it is there").slots[0].drive = DriveId(3);
     scene.says(1, CUT + 2 * LEASE, &[1]);
     assert_eq!(scene.look(CUT + 2 * LEASE), []);
+}
+
+#[test]
+fn a_node_that_is_gone_for_the_manager_too_is_not_held_down() {
+    let mut scene = Scene::new(4, &[&[1, 2]]);
+    scene.open(1, "a", 100);
+    scene.down.insert(DriveId(1));
+    scene.says(1, CUT + PATIENCE, &[1]);
+    assert_eq!(scene.look(CUT + PATIENCE), [], "it is evicted as ever");
+    scene.down.clear();
+    assert_eq!(scene.look(CUT + PATIENCE), [member(10, 1)]);
+    scene.down.insert(DriveId(1));
+    assert_eq!(scene.look(CUT + PATIENCE), [], "it died before it had left");
 }

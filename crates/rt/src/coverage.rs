@@ -83,6 +83,8 @@ paths! {
     LogReplayed "log-replayed" "Recovery applies what was logged since the last checkpoint."
     CheckpointTaken "checkpoint-taken" "A store takes a checkpoint."
     Evicted "evicted" "A replica is evicted (R11)."
+    Demoted "demoted" "A member that clients cannot reach leaves the read set (R11)."
+    Departed "departed" "... and, once its target knows that, the write set (R11)."
     PeerPromised "peer-promised" "A member promises not to vouch for one that is to be evicted (R11)."
     SuspicionEnded "suspicion-ended" "A target that was taken for gone renews its lease."
     GrantRefused "grant-refused" "A new manager grants nothing before all have joined."

@@ -65,6 +65,8 @@ struct Inner {
     writer: FrameWriter,
     waiting: RefCell<Slab<Waiting>>,
     next_serial: Cell<u16>,
+    /// Answers received so far.
+    answers: Cell<u64>,
     requests: Semaphore,
     bytes: Semaphore,
     bytes_max: u64,
@@ -153,6 +155,7 @@ impl Link {
             writer,
             waiting: RefCell::default(),
             next_serial: Cell::new(1),
+            answers: Cell::new(0),
             requests: Semaphore::new(u64::from(welcome.requests_max.min(LINK_REQUESTS_MAX))),
             bytes: Semaphore::new(bytes_max),
             bytes_max,
@@ -258,6 +261,16 @@ impl Link {
         self.0.writer.is_shared()
     }
 
+    /// Answers received so far.
+    pub fn answers(&self) -> u64 {
+        self.0.answers.get()
+    }
+
+    /// Whether an answer is awaited.
+    pub fn is_waiting(&self) -> bool {
+        !self.0.waiting.borrow().is_empty()
+    }
+
     /// Bytes sent so far.
     pub fn bytes_sent(&self) -> u64 {
         self.0.writer.bytes_sent()
@@ -277,6 +290,7 @@ async fn receive(link: Weak<Inner>, mut reader: FrameReader) {
                 return inner.close();
             }
         };
+        inner.answers.set(inner.answers.get() + 1);
         let request = frame.envelope.request;
         let (key, serial) = (usize::from(request as u16), (request >> 16) as u16);
         let waiting = {

@@ -57,6 +57,7 @@ mutations! {
     SupersededSuffices, "R5", "superseded-suffices", "A write that no replica took counts as done.";
     CounterNotRaised, "R5", "counter-not-raised", "A write that starts again does not raise its counter above what it has seen.";
     SilenceIsAnAnswer, "R6", "silence-is-an-answer", "A replica that gives no answer counts as one that has answered.";
+    ReportsUnheeded, "R6", "reports-unheeded", "What clients say of nodes out of their reach is ignored.";
     NewVersionAfterEpoch, "R6", "new-version-after-epoch", "A write goes to a new write set with another version.";
     AppliedForgotten, "R6", "applied-forgotten", "An applied that was collected in an earlier epoch does not count.";
     BlocksJudgedTogether, "R6", "blocks-judged-together", "Several blocks in one request count as one register.";
@@ -84,6 +85,7 @@ mutations! {
     PromiseIgnored, "R11", "promise-ignored", "A target vouches for a member in spite of its promise.";
     PromiseOutlivesRestart, "R11", "promise-outlives-restart", "The manager counts a promise of a process that was restarted since.";
     LastWordFirst, "R11", "last-word-first", "A target says its last word while it still serves.";
+    DepartsUnawares, "R11", "departs-unawares", "A demoted member departs before its target knows of it.";
     StintKeepsVerified, "R12", "stint-keeps-verified", "A replica that comes back counts what it held as verified.";
     StintKeepsMarks, "R12", "stint-keeps-marks", "A replica that comes back keeps its open sets and watermarks.";
     MergesByVersion, "R12", "merges-by-version", "A copy leaves newer versions of before the stint in place.";

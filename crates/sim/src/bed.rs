@@ -12,7 +12,7 @@ use weft_rt::sync::{Notify, race};
 use weft_rt::{Addr, Link, Listener, now, random_below, random_u128, sleep, timeout};
 use weft_store::{FormatOptions, OpenOptions, Store};
 use weft_target::{Target, TargetOptions};
-use weft_types::{DriveId, DriveState, Durations, FabricId, FabricMap, MapVersion, Role};
+use weft_types::{DriveId, DriveState, Durations, Epoch, FabricId, FabricMap, GroupId, MapVersion, Role};
 use weft_wire::Kind;
 use weft_wire::handshake::{Hello, PeerRole};
 
@@ -125,6 +125,9 @@ pub struct Bed {
     skews: RefCell<BTreeMap<IpAddr, i64>>,
     /// The map in the manager's store as it was looked at last.
     truth: RefCell<Option<Rc<FabricMap>>>,
+    /// Members that left the read set of their group and stayed in its write set, with the epoch in
+    /// which they did.
+    demoted: Rc<RefCell<BTreeSet<(GroupId, DriveId, Epoch)>>>,
 }
 
 /// A store that does not say who has taken it over.
@@ -152,6 +155,23 @@ impl MapStore for Forgetful {
     fn write_down(&self, journal: &Journal) -> Result<(), StoreError> {
         self.0.write_down(journal)
     }
+}
+
+/// What an event about a demotion has in it.
+const DEMOTION: &str = "\"demote\"";
+
+/// The members that are in the write set in both maps, and in the read set in the first one only.
+fn demotions(before: &[u8], after: &[u8]) -> Vec<(GroupId, DriveId, Epoch)> {
+    let read = |bytes: &[u8]| weft_wire::control::decode_map(bytes).expect("it is a map");
+    let (before, after) = (read(before), read(after));
+    let mut found = Vec::new();
+    for group in after.groups.values() {
+        let was_in_sync =
+            |drive| before.groups.get(&group.id).is_some_and(|g| g.read_set().any(|d| d == drive));
+        let demoted = group.slots.iter().filter(|s| s.role == Role::Syncing && was_in_sync(s.drive));
+        found.extend(demoted.map(|s| (group.id, s.drive, s.since)));
+    }
+    found
 }
 
 /// The manager's host.
@@ -337,6 +357,16 @@ impl Bed {
             failures: RefCell::default(),
             skews: RefCell::default(),
             truth: RefCell::default(),
+            demoted: Rc::default(),
+        });
+        let demoted = bed.demoted.clone();
+        bed.map_store.observe(move |before, after, journal| {
+            // Events are documents. What they are called is looked at first, since maps are large.
+            let is_demotion =
+                |event: &[u8]| event.windows(DEMOTION.len()).any(|part| part == DEMOTION.as_bytes());
+            if journal.events.iter().any(|(_, event)| is_demotion(event)) {
+                demoted.borrow_mut().extend(demotions(before, after));
+            }
         });
         bed.start_manager();
         for n in 0..bed.nodes.len() {
@@ -638,6 +668,12 @@ impl Bed {
         let map = Rc::new(weft_wire::control::decode_map(&bytes).expect("it is a map"));
         *self.truth.borrow_mut() = Some(map.clone());
         map
+    }
+
+    /// Whether a member went from in-sync to syncing with this epoch: it takes part in every write, and
+    /// may answer reads until its target has heard of it.
+    pub fn was_demoted(&self, group: GroupId, drive: DriveId, since: Epoch) -> bool {
+        self.demoted.borrow().contains(&(group, drive, since))
     }
 
     /// The node that has a drive in one of its places now.

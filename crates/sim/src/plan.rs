@@ -1,6 +1,7 @@
 //! What a seed decides before anything runs: the fabric, the clients, and what goes wrong when.
 
 use crate::bed::BedShape;
+use crate::check::cut::CalmCut;
 use crate::clients::Habits;
 use crate::dice::Dice;
 use crate::faults::{Planned, Scene, draw};
@@ -9,6 +10,10 @@ use weft_types::Durations;
 
 /// Faults per run, at least and at most, and a few beside them.
 const FAULTS: (u64, u64) = (10, 16);
+
+/// In how many runs clients are cut off from a node while nothing else is wrong: it takes as long as
+/// some faults.
+const CALM_CUT_ONCE_IN: u64 = 3;
 
 /// How much faster or slower the monotonic clock of a host runs, at most, in millionths: two such clocks differ by
 /// less than the bound on drift that leases are granted with.
@@ -36,6 +41,8 @@ pub struct Plan {
     pub habits: Habits,
     /// What goes wrong.
     pub faults: Vec<Planned>,
+    /// Whom clients are cut off from when everything else has healed.
+    pub calm_cut: Option<CalmCut>,
 }
 
 impl Plan {
@@ -78,7 +85,11 @@ impl Plan {
         };
         let count = FAULTS.0 + dice.below(FAULTS.1 - FAULTS.0 + 1);
         let faults = draw(&mut dice, count as usize, &scene);
-        Plan { seed, shape, rates, sharers, loners, habits, faults }
+        let calm_cut = dice.once_in(CALM_CUT_ONCE_IN).then(|| {
+            let (to, from) = dice.one_of(&[(true, true), (true, false), (false, true)]);
+            CalmCut { node: dice.index(shape.nodes), clients: 1 + dice.index(2), to, from }
+        });
+        Plan { seed, shape, rates, sharers, loners, habits, faults, calm_cut }
     }
 
     /// The same run with only these of its faults, each over so many times sooner: as in `3,7/4,9`.

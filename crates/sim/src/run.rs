@@ -1,7 +1,9 @@
 //! One run, from the empty fabric to the verdict: faults first, then everything heals and must converge.
 
 use crate::bed::{Bed, manager_host, second_manager_host};
-use crate::check::{durable, equal, lease::LeaseCheck, limits::LimitsCheck, linearizable, progress, sound};
+use crate::check::{
+    cut, durable, equal, lease::LeaseCheck, limits::LimitsCheck, linearizable, progress, sound,
+};
 use crate::clients::{self, Party, client_host};
 use crate::coverage::Coverage;
 use crate::faults::{self, Fault, Guard};
@@ -166,12 +168,12 @@ async fn scenario(plan: Plan, covered: Rc<RefCell<Option<Coverage>>>) -> Result<
     sleep(AFTERMATH).await;
 
     scrubs.abort();
+    cut::check(&bed, &parties[0].0, plan.calm_cut).await?;
     let healed = now();
     parties.iter().for_each(|(party, _)| party.is_over.set(true));
-    let operations = |parties: &[(Party, usize)]| parties.iter().map(|(p, _)| p.history.completed()).sum();
     progress::finish(&running).await?;
     let converged_after = progress::converge(&bed, &guard, healed).await?;
-    let done: u64 = operations(&parties);
+    let done: u64 = parties.iter().map(|(p, _)| p.history.completed()).sum();
     for (party, _) in &parties {
         durable::check(&party.managers, &party.volume, &party.history).await?;
     }

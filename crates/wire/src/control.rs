@@ -92,16 +92,33 @@ pub enum ManagerRequest {
         /// The session.
         session: SessionId,
     },
-    /// A client is alive.
+    /// A client is alive, and says which nodes' targets answer it. Each time says all there is: a node
+    /// that is not named any more is not silent any more.
     Touch {
         /// Its sessions.
         sessions: Vec<SessionId>,
+        /// Nodes whose targets do not answer, with how long it has waited in vain; at most
+        /// [`weft_types::limits::REACH_NODES_MAX`].
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        silent: Vec<NodeAge>,
+        /// Nodes whose targets have answered, with how long ago they did last; at most as many.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        heard: Vec<NodeAge>,
     },
     /// A client or target could not reach a drive's target: a hint to look, no proof.
     Suspect {
         /// The node that does not answer.
         node: NodeId,
     },
+}
+
+/// A node, and for how long something has been so, by the sender's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeAge {
+    /// The node.
+    pub node: NodeId,
+    /// For how long, in milliseconds.
+    pub ms: u64,
 }
 
 /// A drive as its target found it.
@@ -616,6 +633,20 @@ pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, crate::Decod
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_touch_without_words_of_nodes_is_that_of_an_older_release() {
+        let touch = |silent: Vec<NodeAge>| ManagerRequest::Touch {
+            sessions: vec![SessionId(7)],
+            silent,
+            heard: vec![],
+        };
+        let old = br#"{"op":"touch","sessions":[7]}"#;
+        assert_eq!(decode::<ManagerRequest>(old), Ok(touch(vec![])));
+        assert_eq!(encode(&touch(vec![])), old);
+        let new = touch(vec![NodeAge { node: NodeId(1), ms: 2_000 }]);
+        assert_eq!(decode::<ManagerRequest>(&encode(&new)), Ok(new));
+    }
 
     #[test]
     fn every_answer_of_a_target_reads_back() {

@@ -13,7 +13,7 @@ use weft_rt::sim::{set_wall_skew, spawn_process};
 use weft_rt::{Addr, Answer, Buf, Handler, Listener, Peer, Request, Server, sleep, wall_clock_us};
 use weft_types::limits::VERSION_AHEAD_MAX;
 use weft_types::*;
-use weft_wire::control::{self, ManagerAnswer, ManagerRequest};
+use weft_wire::control::{self, ManagerAnswer, ManagerRequest, NodeAge, VouchAnswer};
 use weft_wire::data::*;
 use weft_wire::handshake::Hello;
 use weft_wire::{Kind, Status};
@@ -114,10 +114,24 @@ impl Handler for Manager {
                 answer(&ManagerAnswer::Attached { session, generation, clock_us }, map())
             }
             // As of a session that a person has ended; until then, nobody looks at the answer.
-            ManagerRequest::Touch { .. } => Answer::error(Status::SessionOver, "somebody@host ended it"),
+            ManagerRequest::Touch { silent, heard, .. } => {
+                WORDS.with(|words| words.borrow_mut().push((silent, heard)));
+                Answer::error(Status::SessionOver, "somebody@host ended it")
+            }
             _ => answer(&ManagerAnswer::Done, vec![]),
         }
     }
+}
+
+thread_local! {
+    /// Which nodes the client of this test said that it misses, and hears of.
+    static WORDS: RefCell<Vec<(Vec<NodeAge>, Vec<NodeAge>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What the client has said of nodes since this was asked last: those that it misses, and those that it
+/// hears of.
+pub fn words() -> Vec<(Vec<NodeAge>, Vec<NodeAge>)> {
+    WORDS.with(RefCell::take)
 }
 
 /// What a target does with a request.
@@ -226,6 +240,10 @@ impl Handler for Target {
     }
 
     async fn handle(self: Rc<Self>, _: Rc<Peer>, request: Request) -> Answer {
+        // A probe.
+        if request.kind == Kind::Vouch {
+            return Answer::ok(control::encode(&VouchAnswer { groups: vec![] }), vec![]);
+        }
         self.requests.set(self.requests.get() + 1);
         if request.kind == Kind::Watermark {
             for note in WatermarkNote::decode_all(&request.head).unwrap() {

@@ -21,6 +21,7 @@ use weft_types::{
     BlockCount, DriveId, Durations, Epoch, FabricId, FabricMap, Group, GroupId, MapVersion, NodeId, Role,
     SessionId,
 };
+use weft_wire::control::NodeAge;
 use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest, TargetAnswer, TargetRequest};
 use weft_wire::control::{DriveInventory, DriveLeftOut, HeldGroup, Holding, Inventory};
 use weft_wire::control::{DriveStatus, ResyncStatus, TargetStatus, VouchAnswer, VouchRequest};
@@ -689,8 +690,19 @@ pub async fn attach(
 }
 
 pub async fn touch(sessions: &[SessionId]) -> Result<(), (Status, String)> {
+    tell_reach(sessions, &[], &[]).await
+}
+
+/// Says which nodes have not answered for how many milliseconds, and which have answered so long ago.
+pub async fn tell_reach(
+    sessions: &[SessionId],
+    silent: &[(u32, u64)],
+    heard: &[(u32, u64)],
+) -> Result<(), (Status, String)> {
     let link = connect(PeerRole::Client).await;
-    ask(&link, &ManagerRequest::Touch { sessions: sessions.to_vec() }).await.map(|_| ())
+    let ages = |ages: &[(u32, u64)]| ages.iter().map(|&(n, ms)| NodeAge { node: NodeId(n), ms }).collect();
+    let (silent, heard) = (ages(silent), ages(heard));
+    ask(&link, &ManagerRequest::Touch { sessions: sessions.to_vec(), silent, heard }).await.map(|_| ())
 }
 
 /// A manager and nodes 1 to n with one drive each, all up and with the newest map.

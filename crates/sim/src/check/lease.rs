@@ -2,7 +2,8 @@
 //!
 //! That is what leases are for (R1, R11): an eviction commits only when the evicted cannot serve any more. The target's
 //! own view plays no part here: the map is looked at behind everybody's back. A member that passes its copy on to another
-//! drive may answer until it has heard of that: it is in the write set, so no newer write is complete before it has.
+//! drive, or that clients cannot reach, may answer until it has heard of that: it is in the write set,
+//! so no newer write is complete before it has.
 
 use crate::bed::Bed;
 use std::cell::{Cell, RefCell};
@@ -56,7 +57,7 @@ impl Seen {
         let passes_on = map.relocations.get(&read.group).is_some_and(|r| r.from == read.drive);
         let is_right = slot.is_some_and(|s| match s.role {
             Role::InSync => s.since <= read.epoch,
-            Role::Syncing => passes_on,
+            Role::Syncing => passes_on || bed.was_demoted(read.group, read.drive, s.since),
             Role::Out => false,
         });
         if !is_right && self.wrong.borrow().is_none() {

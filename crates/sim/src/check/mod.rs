@@ -1,5 +1,6 @@
 //! What must hold: while a run goes on, when everything has healed, and of all that was seen.
 
+pub mod cut;
 pub mod durable;
 pub mod equal;
 pub mod lease;

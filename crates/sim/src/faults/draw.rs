@@ -296,6 +296,17 @@ pub const KINDS_BESIDE: &[Kind] = &[
         },
     },
     Kind {
+        name: "client-cut",
+        says: "a client and a node do not hear each other, one way or both, for many leases",
+        budget: 2,
+        weight: 2,
+        draw: |dice, scene| {
+            let (client, node) = (client_host(dice.index(scene.clients)), node_host(dice.index(scene.nodes)));
+            let (to, from) = dice.one_of(&[(true, true), (true, false), (false, true)]);
+            Some(Fault::ClientCut { client, node, to, from, lasts: dice.ms_log(300, 10_000) })
+        },
+    },
+    Kind {
         name: "pulled-drive",
         says: "a drive is pulled out of a node that runs, and put back with what it held",
         budget: 2,

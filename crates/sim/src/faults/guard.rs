@@ -161,6 +161,7 @@ fn disturbs(bed: &Bed, fault: &Fault) -> Vec<usize> {
         Fault::Partition { from, to, .. } | Fault::Flap { from, to, .. } => {
             [from, to].into_iter().filter_map(at).collect()
         }
+        Fault::ClientCut { node, .. } => at(node).into_iter().collect(),
         Fault::Manager { .. }
         | Fault::SecondManager {}
         | Fault::Reset { .. }

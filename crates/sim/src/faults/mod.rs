@@ -79,6 +79,19 @@ pub enum Fault {
         /// For how long.
         lasts: Duration,
     },
+    /// A client and a node do not hear each other, in one direction or both, for many leases.
+    ClientCut {
+        /// The client's host.
+        client: IpAddr,
+        /// The node's host.
+        node: IpAddr,
+        /// What the client sends is lost.
+        to: bool,
+        /// What the node sends is lost.
+        from: bool,
+        /// For how long.
+        lasts: Duration,
+    },
     /// The way between two hosts is cut and mended again and again.
     Flap {
         /// One host.
@@ -256,6 +269,7 @@ impl Fault {
             Fault::SecondManager {} => "second-manager",
             Fault::Partition { both: true, .. } => "partition",
             Fault::Partition { both: false, .. } => "partition-one-way",
+            Fault::ClientCut { .. } => "client-cut",
             Fault::Flap { .. } => "flapping",
             Fault::Reset { .. } => "reset",
             Fault::Delay { .. } => "delay",
@@ -292,6 +306,7 @@ impl Fault {
             Fault::PulledDrive { lasts, .. } => *lasts + RESTART_PATIENCE,
             Fault::Blackout { manager, nodes } => nodes.iter().copied().fold(*manager, Duration::max),
             Fault::Partition { lasts, .. }
+            | Fault::ClientCut { lasts, .. }
             | Fault::Delay { lasts, .. }
             | Fault::Stall { lasts, .. }
             | Fault::SlowDrive { lasts, .. }
@@ -327,6 +342,7 @@ impl Fault {
                 nodes.iter_mut().for_each(|node| *node /= by);
             }
             Fault::Partition { lasts, .. }
+            | Fault::ClientCut { lasts, .. }
             | Fault::Delay { lasts, .. }
             | Fault::Stall { lasts, .. }
             | Fault::SlowDrive { lasts, .. }

@@ -6,6 +6,7 @@ use super::{Fault, Guard, Planned, RESTART_PATIENCE, Who};
 use crate::bed::Bed;
 use crate::filler;
 use crate::workload::fill_block;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_api::ApiRequest;
@@ -141,14 +142,8 @@ async fn strike(bed: &Rc<Bed>, guard: &Rc<Guard>, fault: &Fault, clients: &[Proc
             after(away, move || this.start_manager());
         }
         Fault::SecondManager {} => return bed.start_second_manager(),
-        Fault::Partition { from, to, both, lasts } => {
-            sim::set_blocked(from, to, true);
-            sim::set_blocked(to, from, both);
-            after(lasts, move || {
-                sim::set_blocked(from, to, false);
-                sim::set_blocked(to, from, false);
-            });
-        }
+        Fault::Partition { from, to, both, lasts } => cut(from, to, (true, both), lasts),
+        Fault::ClientCut { client, node, to, from, lasts } => cut(client, node, (to, from), lasts),
         Fault::Flap { from, to, both, period, times } => {
             spawn(async move {
                 for _ in 0..times {
@@ -297,6 +292,17 @@ fn hang(bed: Rc<Bed>, node: usize, drive: usize, lasts: Duration) {
             bed.kill_node(node, Crash::Process);
             bed.start_node(node);
         });
+    });
+}
+
+/// Cuts the way from one host to another, and the way back, each where it is to be, and opens both after a while.
+fn cut(a: IpAddr, b: IpAddr, (there, back): (bool, bool), lasts: Duration) {
+    sim::set_blocked(a, b, there);
+    sim::set_blocked(b, a, back);
+    spawn(async move {
+        sleep(lasts).await;
+        sim::set_blocked(a, b, false);
+        sim::set_blocked(b, a, false);
     });
 }
 

@@ -9,6 +9,7 @@
 mod actor;
 mod conflicts;
 mod crowd;
+mod cut;
 mod drive;
 mod endings;
 mod interrupted;

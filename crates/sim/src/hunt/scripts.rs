@@ -7,7 +7,7 @@ use super::actor::{
     about_ms, becomes, changes, enter, fast, leave, place, slow, start_cold, store, until, version,
 };
 use super::stage::chunk_block;
-use super::{Scenario, conflicts, endings, returns, rot, run_seed};
+use super::{Scenario, conflicts, cut, endings, returns, rot, run_seed};
 use crate::coverage::Coverage;
 use std::time::Duration;
 use weft_rt::sim::{self, Crash};
@@ -103,6 +103,10 @@ scripts! {
     FencedOnceAlone => endings::fenced_once(true);
     /// A client that was fenced writes to a node that has not come to the newest map yet.
     FencedLate => endings::fenced_late();
+    /// A client loses its way to one of two members, and stays cut off.
+    CutOff => cut::cut_off();
+    /// Two clients miss a member that does not hear that it is to leave; another client reads there.
+    DepartsUnheard => cut::departs_unawares();
     /// A block that has rotted on one drive is read, and then the other drive is lost.
     HealedByReads => rot::healed_by_reads();
     /// A block that has rotted in the log, and a power cut.

@@ -195,6 +195,7 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[SupersededSuffices], BEHIND, 40),
     hunt(&[CounterNotRaised], FAR_BEHIND, 40),
     hunt(&[SilenceIsAnAnswer], Scenario::Script(Script::Unheard), 20),
+    hunt(&[ReportsUnheeded], Scenario::Script(Script::CutOff), 20),
     hunt(&[NewVersionAfterEpoch], EVICTIONS, 100),
     protected(
         &[AppliedForgotten],
@@ -258,6 +259,7 @@ pub const HUNTS: &[Hunt] = &[
     ),
     hunt(&[PromiseNotWaitedOut], Scenario::Stranded(Stranded::FromManager), 40),
     hunt(&[LeaseNotWaitedOut, PromiseNotWaitedOut], Scenario::Stranded(Stranded::FromAll), 40),
+    hunt(&[DepartsUnawares], Scenario::Script(Script::DepartsUnheard), 100),
     hunt(&[PromiseIgnored], Scenario::Stranded(Stranded::FromManager), 40),
     protected(
         &[PromiseOutlivesRestart],

@@ -12,8 +12,8 @@ use weft_wire::backup::{decode_backup, encode_backup};
 use weft_wire::collected::{Collected, CollectedDrive, DriveContents, decode_collected, encode_collected};
 use weft_wire::control::{
     DriveDamage, DriveInventory, DriveLeftOut, DriveReport, DriveStatus, HeldGroup, Holding, Inventory,
-    ManagerAnswer, ManagerRequest, Marks, OpenMark, ResyncStatus, ResyncWait, ScrubFinding, ScrubOrder,
-    ScrubReport, ScrubState, ScrubStatus, TargetAnswer, TargetRequest, TargetStatus, VouchAnswer,
+    ManagerAnswer, ManagerRequest, Marks, NodeAge, OpenMark, ResyncStatus, ResyncWait, ScrubFinding,
+    ScrubOrder, ScrubReport, ScrubState, ScrubStatus, TargetAnswer, TargetRequest, TargetStatus, VouchAnswer,
     VouchRequest, decode_map, encode_map,
 };
 use weft_wire::handshake::{Hello, PeerRole, Welcome};
@@ -129,7 +129,12 @@ fn manager_requests() {
         attach(AttachMode::Exclusive, true),
         attach(AttachMode::ReadOnly, false),
         ManagerRequest::Detach { session: SessionId(30) },
-        ManagerRequest::Touch { sessions: vec![SessionId(30), SessionId(32)] },
+        ManagerRequest::Touch {
+            sessions: vec![SessionId(30), SessionId(32)],
+            silent: vec![NodeAge { node, ms: 2_500 }],
+            heard: vec![NodeAge { node: NodeId(3), ms: 12 }],
+        },
+        ManagerRequest::Touch { sessions: vec![SessionId(30)], silent: vec![], heard: vec![] },
         ManagerRequest::Suspect { node },
     ];
     check("manager-request.json", Form::Json, &documents_of(requests));

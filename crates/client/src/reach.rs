@@ -1,0 +1,311 @@
+//! Which nodes answer this client, and which do not.
+//!
+//! A write waits for every member of its group. The manager evicts a member that is gone, but cannot
+//! know that a node which it reaches itself is out of this client's reach: so the client says so. It
+//! owns the looks at connections, the probes of nodes that are silent, and what is said to the manager
+//! and in the log. It never decides who leaves a group.
+
+use crate::fabric::{Shared, TargetLink};
+use crate::session::Session;
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+use weft_rt::{Addr, Instant, Link, now, sleep, spawn, timeout};
+use weft_types::limits::{FRAME_HEAD_MAX, REACH_NODES_MAX};
+use weft_types::{DriveId, Group, NodeId, Volume};
+use weft_wire::Kind;
+use weft_wire::control::{self, ManagerRequest, NodeAge, VouchRequest};
+use weft_wire::handshake::{Hello, PeerRole};
+
+/// How often connections are looked at within a lease: a silence is noticed an eighth of a lease late
+/// at most.
+const LOOKS_PER_LEASE: u32 = 8;
+
+/// A node that has not answered for so much of a lease is probed and, if that is in vain too, reported;
+/// a report is repeated as often.
+const REPORT_PART: u32 = 2;
+
+/// How long a request goes on before the log says that it is stuck: a few evictions, and early enough
+/// for people to do something before it fails.
+pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(5);
+
+/// Bytes of a probe: more than the largest packet that networks carry (9,000 bytes), because a path
+/// that loses only large packets lets a small probe pass.
+const PROBE_BYTES: usize = 12 * 1024;
+
+const _: () = assert!(PROBE_BYTES < FRAME_HEAD_MAX);
+
+/// What is known of the way to a target.
+#[derive(Default)]
+pub(crate) struct Contact {
+    /// Answers on the present connection, at the last look.
+    answers: Cell<u64>,
+    /// Somebody has asked for a connection since the last look.
+    wanted: Cell<bool>,
+    /// Connection attempts under way.
+    connecting: Cell<u32>,
+    /// When it answered last, as far as was looked.
+    heard: Cell<Option<Instant>>,
+    /// Since when an answer is awaited in vain.
+    silent: Cell<Option<Instant>>,
+    /// Whether the manager and the log have been told of the silence.
+    is_reported: Cell<bool>,
+    /// A probe is under way.
+    is_probed: Cell<bool>,
+    /// When the last probe began.
+    probed: Cell<Option<Instant>>,
+}
+
+/// A connection attempt, while it is under way.
+pub(crate) struct Connecting<'a>(&'a Contact);
+
+impl Drop for Connecting<'_> {
+    fn drop(&mut self) {
+        self.0.connecting.set(self.0.connecting.get() - 1);
+    }
+}
+
+impl Contact {
+    /// Somebody needs a connection, and there is none.
+    pub(crate) fn want(&self) {
+        self.wanted.set(true);
+    }
+
+    /// A connection attempt begins.
+    pub(crate) fn connect(&self) -> Connecting<'_> {
+        self.connecting.set(self.connecting.get() + 1);
+        Connecting(self)
+    }
+
+    /// The target has answered.
+    pub(crate) fn hear(&self) {
+        self.heard.set(Some(now()));
+        self.silent.set(None);
+    }
+
+    /// Since when the target has not answered although something was asked of it.
+    fn silence(&self) -> Option<Duration> {
+        self.silent.get().map(|since| since.elapsed())
+    }
+
+    /// Looks whether something was heard of the target since the last look, or is awaited. A silence
+    /// that was reported ends only when the target is heard of, also if nothing is asked of it any more.
+    fn look(&self, link: Option<&Link>) {
+        let answers = link.map_or(0, Link::answers);
+        let has_answered = answers != self.answers.replace(answers) && answers > 0;
+        let is_awaited =
+            self.wanted.replace(false) || self.connecting.get() > 0 || link.is_some_and(Link::is_waiting);
+        match (has_answered, is_awaited) {
+            (true, _) => self.hear(),
+            (false, true) if self.silent.get().is_none() => self.silent.set(Some(now())),
+            (false, false) if !self.is_reported.get() => self.silent.set(None),
+            (false, _) => {}
+        }
+    }
+}
+
+impl Shared {
+    /// The nodes whose targets have been silent for at least this long, with their names and for how long.
+    fn silent_nodes(&self, least: Duration) -> BTreeMap<NodeId, (String, Duration)> {
+        let map = self.map();
+        let targets = self.targets.borrow();
+        let silence = |addr: &str| targets.get(addr)?.contact.silence().filter(|s| *s >= least);
+        let nodes = map.nodes.values();
+        let of_node = |node: &weft_types::Node| {
+            let silence = silence(&node.addr)?;
+            Some((node.id, (format!("node '{}' ({})", node.name, node.addr), silence)))
+        };
+        nodes.filter_map(of_node).collect()
+    }
+
+    /// Whether the target of a drive does not answer, as far as is known.
+    pub(crate) fn is_silent(&self, drive: DriveId) -> bool {
+        let known = self.drives.borrow();
+        known.get(&drive).is_some_and(|t| t.contact.is_reported.get() && t.contact.silent.get().is_some())
+    }
+
+    /// Which members of a group's write set do not answer, in words; none if all do.
+    pub(crate) fn silence_in(&self, group: &Group) -> Option<String> {
+        let map = self.map();
+        let silent = self.silent_nodes(self.lease() / LOOKS_PER_LEASE);
+        let members: BTreeSet<NodeId> =
+            group.write_set().filter_map(|d| Some(map.drives.get(&d)?.node)).collect();
+        let words: Vec<String> = (silent.iter().filter(|(node, _)| members.contains(node)))
+            .map(|(_, (name, silence))| {
+                format!("{name} has not answered this client for {:.1} s", silence.as_secs_f64())
+            })
+            .collect();
+        (!words.is_empty()).then(|| words.join(", "))
+    }
+
+    pub(crate) fn lease(&self) -> Duration {
+        self.map().durations.lease()
+    }
+
+    /// Tells the manager which sessions are alive, and which nodes this client reaches. Nothing, if
+    /// there are none.
+    pub(crate) async fn touch(&self) {
+        let sessions: Vec<Rc<Session>> = {
+            let mut sessions = self.sessions.borrow_mut();
+            sessions.retain(|_, s| s.strong_count() > 0);
+            sessions.values().filter_map(Weak::upgrade).collect()
+        };
+        if sessions.is_empty() {
+            return;
+        }
+        let (silent, heard) = self.reached();
+        let request =
+            ManagerRequest::Touch { sessions: sessions.iter().map(|s| s.id).collect(), silent, heard };
+        drop(sessions);
+        if let Err(crate::fabric::Asked::Answered(status, message)) = self.ask_manager(&request).await {
+            tracing::debug!(%status, message, "the manager does not know a session any more");
+        }
+    }
+
+    /// The nodes that do not answer, and those that do, for the manager.
+    fn reached(&self) -> (Vec<NodeAge>, Vec<NodeAge>) {
+        let ms = |since: Instant| u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let map = self.map();
+        let targets = self.targets.borrow();
+        let (mut silent, mut heard) = (Vec::new(), Vec::new());
+        for node in map.nodes.values() {
+            let Some(contact) = targets.get(&node.addr).map(|t| &t.contact) else { continue };
+            if let Some(since) = contact.silent.get().filter(|_| contact.is_reported.get()) {
+                silent.push(NodeAge { node: node.id, ms: ms(since) });
+            }
+            heard.extend(contact.heard.get().map(|at| NodeAge { node: node.id, ms: ms(at) }));
+        }
+        // Of more of them the longest silences and the newest answers say most.
+        silent.sort_by_key(|age| std::cmp::Reverse(age.ms));
+        heard.sort_by_key(|age| age.ms);
+        silent.truncate(REACH_NODES_MAX);
+        heard.truncate(REACH_NODES_MAX);
+        (silent, heard)
+    }
+
+    /// Looks at all connections, probes what must be probed, and says whether the manager has to hear
+    /// of it now.
+    fn look_at_targets(self: &Rc<Self>) -> bool {
+        let lease = self.lease();
+        let targets: Vec<Rc<TargetLink>> = self.targets.borrow().values().cloned().collect();
+        targets.iter().for_each(|t| t.contact.look(t.open().as_ref()));
+        let is_calm = |t: &Rc<TargetLink>| t.contact.silent.get().is_none() && !t.contact.is_reported.get();
+        if targets.iter().all(is_calm) {
+            return false;
+        }
+        let used = self.addrs_used();
+        let mut is_news = false;
+        for target in &targets {
+            let contact = &target.contact;
+            if !used.contains(&target.addr) {
+                contact.silent.set(None);
+            }
+            // A probe has as long again for its answer, so a slow drive is not taken for a lost path.
+            if contact.silence().is_some_and(|s| s >= lease / REPORT_PART / 2) {
+                self.probe(target, lease / REPORT_PART);
+            }
+            let is_silent = contact.silence().is_some_and(|s| s >= lease / REPORT_PART);
+            if contact.is_reported.replace(is_silent) != is_silent {
+                is_news = true;
+                self.tell_of(target, is_silent);
+            }
+        }
+        if targets.iter().any(|t| t.contact.is_reported.get()) {
+            // What is said of the others has to be as new.
+            let is_old = |at: Instant| at.elapsed() >= lease / REPORT_PART;
+            let others = targets.iter().filter(|t| used.contains(&t.addr));
+            let others = others.filter(|t| t.contact.heard.get().is_none_or(is_old));
+            others.for_each(|target| self.probe(target, lease / REPORT_PART));
+        }
+        is_news
+    }
+
+    /// The addresses of the targets with a copy of something that this client has attached.
+    fn addrs_used(&self) -> BTreeSet<String> {
+        let map = self.map();
+        let sessions: Vec<Rc<Session>> = self.sessions.borrow().values().filter_map(Weak::upgrade).collect();
+        let volumes: Vec<&Volume> = sessions.iter().filter_map(|s| map.volumes.get(&s.volume)).collect();
+        let groups: BTreeSet<_> =
+            volumes.iter().flat_map(|v| &v.spans).flat_map(|s| &s.groups).copied().collect();
+        let slots = groups.iter().filter_map(|g| map.groups.get(g)).flat_map(|g| &g.slots);
+        slots.filter_map(|s| map.drive_addr(s.drive).map(str::to_owned)).collect()
+    }
+
+    /// Asks a target something on a connection of its own, unless that was done so shortly before.
+    fn probe(&self, target: &Rc<TargetLink>, every: Duration) {
+        let contact = &target.contact;
+        let is_due = contact.probed.get().is_none_or(|at| at.elapsed() >= every);
+        if contact.is_probed.get() || !is_due {
+            return;
+        }
+        contact.is_probed.set(true);
+        contact.probed.set(Some(now()));
+        let hello = Hello::new(PeerRole::Client, Some(self.map().fabric), self.name.clone());
+        let target = target.clone();
+        spawn(async move {
+            if let Ok(Some(())) = timeout(every, answers(&target.addr, &hello)).await {
+                target.contact.hear();
+            }
+            target.contact.is_probed.set(false);
+        });
+    }
+
+    /// Says in the log that a node does not answer, or does again.
+    fn tell_of(&self, target: &TargetLink, is_silent: bool) {
+        let map = self.map();
+        let node = map.nodes.values().find(|n| n.addr == target.addr).map(|n| n.name.clone());
+        let sessions: Vec<Rc<Session>> = self.sessions.borrow().values().filter_map(Weak::upgrade).collect();
+        let volumes: BTreeSet<String> = sessions.iter().map(|s| s.volume_name.clone()).collect();
+        let volumes = volumes.into_iter().collect::<Vec<_>>().join(", ");
+        let (addr, silence) = (&target.addr, target.contact.silence().unwrap_or_default());
+        let silent_ms = silence.as_millis() as u64;
+        match is_silent {
+            true => tracing::warn!(
+                node,
+                addr,
+                silent_ms,
+                volumes,
+                "node does not answer this client: writes that need it wait; the manager is told"
+            ),
+            false => tracing::warn!(node, addr, volumes, "node answers this client again"),
+        }
+    }
+}
+
+/// Whether a target answers a small question in a large frame, on a new connection.
+async fn answers(addr: &str, hello: &Hello) -> Option<()> {
+    let to: Addr = addr.parse().ok()?;
+    let link = Link::connect(&to, hello).await.ok()?;
+    // Every release answers this without a look at a drive. What follows a document is blank.
+    let mut question = control::encode(&VouchRequest { node: NodeId(0), groups: vec![] });
+    question.resize(PROBE_BYTES, b' ');
+    let answer = link.call(Kind::Vouch, &question, vec![]).await;
+    link.close();
+    answer.ok().map(|_| ())
+}
+
+/// Follows which nodes answer for as long as somebody uses the fabric, and tells the manager when one
+/// does not, or does again: at once, and while one does not, again and again, so that the report does
+/// not expire.
+pub(crate) async fn watch_targets(shared: Weak<Shared>) {
+    let mut said = now();
+    loop {
+        let Some(fabric) = shared.upgrade() else { return };
+        let lease = fabric.lease();
+        let is_news = fabric.look_at_targets();
+        let is_standing = fabric.targets.borrow().values().any(|t| t.contact.is_reported.get());
+        let is_due = is_news || (is_standing && said.elapsed() >= lease / REPORT_PART);
+        if is_due && !fabric.is_reporting.replace(true) {
+            said = now();
+            let fabric = fabric.clone();
+            spawn(async move {
+                // The manager may be silent too.
+                let _ = timeout(lease, fabric.touch()).await;
+                fabric.is_reporting.set(false);
+            });
+        }
+        drop(fabric);
+        sleep(lease / LOOKS_PER_LEASE).await;
+    }
+}

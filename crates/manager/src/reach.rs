@@ -1,0 +1,116 @@
+//! What clients say of the nodes that they reach, and the events about it.
+//!
+//! It owns the way from a client's words to `weft_membership::Reach`, which decides. What a client says
+//! counts from when it arrives: its own clock only tells for how long something has been so.
+
+use crate::event::Subjects;
+use crate::manager::{Manager, State};
+use crate::observe::to_ms;
+use crate::trouble::named_clients;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use weft_membership::ReachReport;
+use weft_rt::{Mutation, mutated, now};
+use weft_types::limits::REACH_NODES_MAX;
+use weft_types::{FabricMap, NodeId, SessionId};
+use weft_wire::control::NodeAge;
+
+impl Manager {
+    /// Takes note of which nodes the client of these sessions reaches, and looks after those that it
+    /// does not.
+    pub(crate) fn note_reach(
+        self: &Rc<Self>,
+        sessions: impl Iterator<Item = SessionId>,
+        silent: &[NodeAge],
+        heard: &[NodeAge],
+    ) {
+        let (map, now_ms) = (self.map(), to_ms(now()));
+        let since = |ages: &[NodeAge]| -> BTreeMap<NodeId, u64> {
+            let known = ages.iter().take(REACH_NODES_MAX).filter(|age| map.nodes.contains_key(&age.node));
+            known.map(|age| (age.node, now_ms.saturating_sub(age.ms))).collect()
+        };
+        let report = ReachReport { said_ms: now_ms, silent: since(silent), heard: since(heard) };
+        let is_news = {
+            let mut state = self.state.borrow_mut();
+            let mut is_news = false;
+            for session in sessions {
+                let before = state.reports.insert(session, report.clone());
+                is_news |= before.is_some_and(|r| !r.silent.is_empty()) || !report.silent.is_empty();
+            }
+            is_news
+        };
+        for node in report.silent.keys() {
+            self.probe(*node);
+        }
+        if is_news {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Judges by now what clients have said, and tells who begins to miss which node, and who does no more.
+    pub(crate) fn look_at_reach(&self) {
+        if mutated(Mutation::ReportsUnheeded) {
+            return;
+        }
+        let told = {
+            let mut state = self.state.borrow_mut();
+            let before = state.complaints();
+            state.judge_reach();
+            state.news_of_reach(&before)
+        };
+        for (what, why, about) in told {
+            self.tell(what, why, about);
+        }
+    }
+}
+
+impl State {
+    fn judge_reach(&mut self) {
+        let mut reach = std::mem::take(&mut self.reach);
+        reach.look(&self.map, &self.reports, &|drive| self.is_served(drive), to_ms(now()));
+        self.reach = reach;
+    }
+
+    /// The nodes that clients miss now, and who they are.
+    fn complaints(&self) -> BTreeMap<NodeId, BTreeSet<String>> {
+        let standing = self.reach.cuts().filter(|(_, cut)| cut.ended_ms.is_none());
+        standing.map(|(node, cut)| (node, cut.clients.clone())).collect()
+    }
+
+    /// What has begun and what has ended since.
+    fn news_of_reach(
+        &self,
+        before: &BTreeMap<NodeId, BTreeSet<String>>,
+    ) -> Vec<(&'static str, String, Subjects)> {
+        let mut news = Vec::new();
+        for (node, cut) in self.reach.cuts().filter(|(_, cut)| cut.ended_ms.is_none()) {
+            let known = before.get(&node);
+            let new: BTreeSet<String> =
+                cut.clients.iter().filter(|c| !known.is_some_and(|k| k.contains(*c))).cloned().collect();
+            if !new.is_empty() {
+                let (name, since) = (name_of(&self.map, node), to_ms(now()).saturating_sub(cut.since_ms));
+                let who = named_clients(&new);
+                let why = format!("{who} cannot reach node '{name}': no answer for {since} ms");
+                news.push(("client-cut-off", why, Subjects::node(&name)));
+            }
+        }
+        let now_ms = to_ms(now());
+        let standing = self.complaints();
+        for (node, clients) in before.iter().filter(|(node, _)| !standing.contains_key(node)) {
+            let name = name_of(&self.map, *node);
+            let cut = self.reach.cuts().find(|(n, _)| n == node).map(|(_, cut)| cut);
+            let back_ms = cut.and_then(|cut| self.reach.back_ms(&self.map, cut));
+            let then = back_ms.map_or_else(String::new, |at| {
+                format!("; its copies are taken back in {} ms if it stays so", at.saturating_sub(now_ms))
+            });
+            let who = named_clients(clients);
+            let why = format!("{who} can reach node '{name}' again, or gave it up{then}");
+            news.push(("client-reaches-again", why, Subjects::node(&name)));
+        }
+        news
+    }
+}
+
+fn name_of(map: &FabricMap, node: NodeId) -> String {
+    map.nodes.get(&node).map_or_else(|| node.to_string(), |n| n.name.clone())
+}
