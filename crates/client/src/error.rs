@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 use weft_rt::LinkError;
-use weft_types::{GroupId, Lba};
+use weft_types::{DriveId, GroupId, Lba};
 
 /// Why an operation on a volume failed. A write that failed may or may not have taken effect, unless the
 /// variant says otherwise.
@@ -100,10 +100,12 @@ pub enum ClientError {
         volume: String,
     },
     /// A target broke the protocol or refused a well-formed request.
-    #[error("target at {addr}: {message}")]
+    #[error("target at {addr}, drive {drive}: {message}")]
     Protocol {
         /// Where it listens.
         addr: String,
+        /// The drive that it was asked about.
+        drive: DriveId,
         /// What happened.
         message: String,
     },

@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) name: String,
     managers: Vec<Addr>,
     manager: RefCell<Option<Link>>,
+    /// The manager that is asked first.
+    manager_turn: Cell<usize>,
     map: RefCell<Rc<FabricMap>>,
     /// The newest entry known of each group: from the map, or from a refused request.
     entries: RefCell<BTreeMap<GroupId, Rc<Group>>>,
@@ -74,6 +76,7 @@ impl Fabric {
             name: name.to_owned(),
             managers: managers.to_vec(),
             manager: RefCell::new(None),
+            manager_turn: Cell::new(0),
             map: RefCell::new(Rc::new(FabricMap::empty(Default::default()))),
             entries: RefCell::default(),
             changed: Notify::default(),
@@ -110,8 +113,9 @@ impl Fabric {
             Asked::Answered(Status::NotFound, _) => ClientError::NoSuchVolume { name: volume.to_owned() },
             other => other.into(),
         })?;
-        let ManagerAnswer::Attached { session, generation, clock_us } = answer else {
-            return Err(ClientError::Refused { message: "the manager's answer to an attach is none".into() });
+        let (session, generation, clock_us) = match answer {
+            ManagerAnswer::Attached { session, generation, clock_us } => (session, generation, clock_us),
+            other => return Err(ClientError::Refused { message: other.unexpected("attach", "attached") }),
         };
         self.0.adopt_bytes(&body);
         let session = Session::new(self.0.clone(), &session, generation, volume, clock_us);
@@ -302,8 +306,24 @@ impl Shared {
         target.is_some_and(|t| t.open().is_some())
     }
 
-    /// Asks a manager, trying each in turn.
+    /// Asks a manager. One that cannot be reached, or says that it is not ready, is passed over for the next.
     pub(crate) async fn ask_manager(&self, request: &ManagerRequest) -> Result<(ManagerAnswer, Buf), Asked> {
+        let mut not_ready = None;
+        for _ in &self.managers {
+            match self.ask_one_manager(request).await {
+                Err(Asked::Answered(Status::NotReady, text)) => {
+                    self.pass_manager();
+                    not_ready.get_or_insert(text);
+                }
+                // What the one said that answers is of more use than that others do not.
+                Err(Asked::Failed(_)) if not_ready.is_some() => break,
+                other => return other,
+            }
+        }
+        Err(Asked::Answered(Status::NotReady, not_ready.unwrap_or_default()))
+    }
+
+    async fn ask_one_manager(&self, request: &ManagerRequest) -> Result<(ManagerAnswer, Buf), Asked> {
         let link = self.manager_link().await.map_err(Asked::Failed)?;
         let frame = link.call(Kind::Manage, &control::encode(request), vec![]).await;
         let frame = frame.map_err(|source| Asked::Failed(self.no_manager(source)))?;
@@ -343,7 +363,8 @@ impl Shared {
         }
         let fabric = Some(self.map.borrow().fabric).filter(|f| f.0 != 0);
         let mut last = LinkError::Lost;
-        for addr in &self.managers {
+        for _ in 0..self.managers.len() {
+            let addr = &self.managers[self.manager_turn.get()];
             match Link::connect(addr, &Hello::new(PeerRole::Client, fabric, self.name.clone())).await {
                 Ok(link) => {
                     *self.manager.borrow_mut() = Some(link.clone());
@@ -351,8 +372,26 @@ impl Shared {
                 }
                 Err(error) => last = error,
             }
+            self.pass_manager();
         }
         Err(self.no_manager(last))
+    }
+
+    /// The next manager is asked from now on. Who still waits for an answer of this one may: the
+    /// connection ends with the last of them.
+    fn pass_manager(&self) {
+        self.manager_turn.set((self.manager_turn.get() + 1) % self.managers.len().max(1));
+        self.manager.borrow_mut().take();
+    }
+
+    /// Likewise, of a manager that gives no answer: where there is another one, nobody waits for this
+    /// one any more.
+    pub(crate) fn give_manager_up(&self) {
+        let silent = self.manager.borrow().clone();
+        if self.managers.len() > 1 {
+            self.pass_manager();
+            silent.iter().for_each(Link::close);
+        }
     }
 }
 
@@ -391,7 +430,10 @@ async fn watch_map(shared: Weak<Shared>) {
             Some(frame) if Status::from_u16(frame.envelope.status) == Status::Ok => {
                 fabric.adopt_bytes(&frame.body);
             }
-            _ => {
+            unanswered => {
+                if unanswered.is_some_and(|f| Status::from_u16(f.envelope.status) == Status::NotReady) {
+                    fabric.pass_manager();
+                }
                 drop(fabric);
                 sleep(MANAGER_RETRY).await;
             }
@@ -404,8 +446,9 @@ async fn keep_sessions_alive(shared: Weak<Shared>) {
     loop {
         let Some(fabric) = shared.upgrade() else { return };
         let expiry = Duration::from_millis(u64::from(fabric.map.borrow().durations.session_ms));
-        fabric.touch().await;
+        let every = expiry / TOUCHES_PER_EXPIRY;
+        fabric.touch(every).await;
         drop(fabric);
-        sleep(expiry / TOUCHES_PER_EXPIRY).await;
+        sleep(every).await;
     }
 }

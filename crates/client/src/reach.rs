@@ -5,18 +5,19 @@
 //! owns the looks at connections, the probes of nodes that are silent, and what is said to the manager
 //! and in the log. It never decides who leaves a group.
 
-use crate::fabric::{Shared, TargetLink};
+use crate::fabric::{Asked, Shared, TargetLink};
 use crate::session::Session;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
+use weft_rt::sync::join_all;
 use weft_rt::{Addr, Instant, Link, now, sleep, spawn, timeout};
 use weft_types::limits::{FRAME_HEAD_MAX, REACH_NODES_MAX};
 use weft_types::{DriveId, Group, NodeId, Volume};
-use weft_wire::Kind;
 use weft_wire::control::{self, ManagerRequest, NodeAge, VouchRequest};
 use weft_wire::handshake::{Hello, PeerRole};
+use weft_wire::{Kind, Status};
 
 /// How often connections are looked at within a lease: a silence is noticed an eighth of a lease late
 /// at most.
@@ -144,8 +145,9 @@ impl Shared {
     }
 
     /// Tells the manager which sessions are alive, and which nodes this client reaches. Nothing, if
-    /// there are none.
-    pub(crate) async fn touch(&self) {
+    /// there are none. Where no manager hears it within so long, targets are shown that the sessions are
+    /// alive: the manager asks them before it ends one that it does not hear.
+    pub(crate) async fn touch(&self, patience: Duration) {
         let sessions: Vec<Rc<Session>> = {
             let mut sessions = self.sessions.borrow_mut();
             sessions.retain(|_, s| s.strong_count() > 0);
@@ -157,9 +159,19 @@ impl Shared {
         let (silent, heard) = self.reached();
         let request =
             ManagerRequest::Touch { sessions: sessions.iter().map(|s| s.id).collect(), silent, heard };
-        drop(sessions);
-        if let Err(crate::fabric::Asked::Answered(status, message)) = self.ask_manager(&request).await {
-            tracing::debug!(%status, message, "the manager does not know a session any more");
+        match timeout(patience, self.ask_manager(&request)).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(Asked::Answered(status, message))) if status != Status::NotReady => {
+                tracing::debug!(%status, message, "the manager does not know a session any more");
+            }
+            unheard => {
+                tracing::debug!("no manager hears that the sessions are alive");
+                if unheard.is_err() {
+                    self.give_manager_up();
+                }
+                let telling = join_all(sessions.iter().map(|session| session.show_life()));
+                let _ = timeout(patience, telling).await;
+            }
         }
     }
 
@@ -301,7 +313,7 @@ pub(crate) async fn watch_targets(shared: Weak<Shared>) {
             let fabric = fabric.clone();
             spawn(async move {
                 // The manager may be silent too.
-                let _ = timeout(lease, fabric.touch()).await;
+                let _ = timeout(lease, fabric.touch(lease)).await;
                 fabric.is_reporting.set(false);
             });
         }

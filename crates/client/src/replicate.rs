@@ -228,7 +228,7 @@ impl Trail<'_> {
 
 /// How one exchange with one replica ended.
 enum Attempt {
-    Answer(Frame),
+    Answer(DriveId, Frame),
     /// The group has a newer epoch: begin again with it.
     Changed,
     /// The drive is full; nothing was done.
@@ -375,9 +375,9 @@ impl Session {
             let (mut changed, mut ahead, mut error) = (false, None, None);
             for (drive, end) in wave.iter().zip(ends) {
                 match end {
-                    Ok(Attempt::Answer(frame)) => {
+                    Ok(Attempt::Answer(_, frame)) => {
                         self.full.borrow_mut().remove(drive);
-                        error = self.judge(ask.at, &frame, applied).err().or(error);
+                        error = self.judge(ask.at, *drive, &frame, applied).err().or(error);
                     }
                     Ok(Attempt::Changed) => changed = true,
                     Ok(Attempt::NoSpace) => {
@@ -410,7 +410,7 @@ impl Session {
             // Others took it, so this one must: a repair may use the reserve that a full drive keeps.
             let delivered = Box::pin(self.deliver_from_reserve(entry, drive, ask));
             match delivered.await? {
-                Some(frame) => self.judge(ask.at, &frame, applied)?,
+                Some(frame) => self.judge(ask.at, drive, &frame, applied)?,
                 None => return Ok(Put::Changed),
             }
         }
@@ -444,7 +444,7 @@ impl Session {
             let barrier = Ask::read(Kind::Settle, at, Purpose::Repair);
             let asked = join_all(entry.write_set().map(|drive| self.deliver(&entry, drive, &barrier))).await;
             let ends: Vec<Attempt> = asked.into_iter().collect::<Result<_, _>>()?;
-            if !ends.iter().all(|end| matches!(end, Attempt::Answer(_))) {
+            if !ends.iter().all(|end| matches!(end, Attempt::Answer(..))) {
                 continue;
             }
             // Zeroes may be more blocks than versions are asked of at once.
@@ -465,7 +465,7 @@ impl Session {
         let ask = Ask { purpose: Purpose::Repair, ..*ask };
         loop {
             match self.deliver(entry, drive, &ask).await? {
-                Attempt::Answer(frame) => return Ok(Some(frame)),
+                Attempt::Answer(_, frame) => return Ok(Some(frame)),
                 Attempt::Changed | Attempt::Ahead(_) => return Ok(None),
                 Attempt::NoSpace => {
                     self.note_trouble(ask.at.group, &format!("drive {drive} is full"));
@@ -477,16 +477,22 @@ impl Session {
     }
 
     /// Takes a replica's verdicts: which blocks it applied, and which versions it holds.
-    fn judge(&self, at: Where, frame: &Frame, applied: &mut [bool]) -> Result<(), ClientError> {
+    fn judge(
+        &self,
+        at: Where,
+        drive: DriveId,
+        frame: &Frame,
+        applied: &mut [bool],
+    ) -> Result<(), ClientError> {
         // An answer with very many runs travels in the body.
         let bytes = if frame.head.is_empty() { &frame.body } else { &frame.head };
-        let answer = WriteAnswer::decode(bytes).map_err(|e| self.protocol(&e))?;
+        let answer = WriteAnswer::decode(bytes).map_err(|e| self.protocol(drive, &e))?;
         self.clock.saw(answer.clock);
         let mut next = at.range.first;
         for (range, verdict) in answer.verdicts {
             let fits = range.first == next && range.count > 0 && range.count <= at.range.end() - next;
             if !fits {
-                return Err(self.protocol(&"verdicts that do not cover the request"));
+                return Err(self.protocol(drive, &"verdicts that do not cover the request"));
             }
             next = range.end();
             match verdict {
@@ -503,12 +509,12 @@ impl Session {
                         let first = (range.first - at.range.first) as usize;
                         applied[first..first + range.count as usize].fill(false);
                     }
-                    self.saw_version(at.group, newest).map_err(|e| self.protocol(&e))?;
+                    self.saw_version(at.group, newest).map_err(|e| self.protocol(drive, &e))?;
                 }
             }
         }
         if next != at.range.end() {
-            return Err(self.protocol(&"verdicts that do not cover the request"));
+            return Err(self.protocol(drive, &"verdicts that do not cover the request"));
         }
         Ok(())
     }
@@ -541,8 +547,8 @@ impl Session {
                 }
             };
             match end {
-                Attempt::Answer(frame) => {
-                    let (mut parts, slow) = self.take_extents(at, &frame)?;
+                Attempt::Answer(drive, frame) => {
+                    let (mut parts, slow) = self.take_extents(at, drive, &frame)?;
                     for range in slow {
                         // Boxed so that the rare path does not swell the future of every read.
                         parts.extend(Box::pin(self.read_slowly(at.part(range))).await?);
@@ -551,9 +557,7 @@ impl Session {
                     return Ok(parts);
                 }
                 Attempt::Changed => {}
-                Attempt::NoSpace | Attempt::Ahead(_) => {
-                    return Err(self.protocol(&"a read that was refused like a write"));
-                }
+                Attempt::NoSpace | Attempt::Ahead(_) => unreachable!("a read has no such end"),
                 Attempt::Trouble(text) => {
                     self.note_trouble(at.group, &text);
                     race(sleep(RETRY_FIRST), self.fabric.epoch_changed(&entry)).await;
@@ -635,7 +639,7 @@ impl Session {
             let (i, _) = running.swap_remove(at);
             // Those that have not answered by now made the request late; also the one that the next
             // epoch left behind.
-            let is_answer = matches!(end, Ok(Attempt::Answer(_)));
+            let is_answer = matches!(end, Ok(Attempt::Answer(..)));
             let silent = running.iter().map(|(i, _)| *i).chain((!is_answer).then_some(i));
             silent.for_each(|i| self.note_wait(ask.at, members[i], begun));
             match end {
@@ -654,16 +658,17 @@ impl Session {
     fn take_extents(
         &self,
         at: Where,
+        drive: DriveId,
         frame: &Frame,
     ) -> Result<(Vec<(BlockRange, Buf)>, Vec<BlockRange>), ClientError> {
-        let answer = ReadAnswer::decode(&frame.head).map_err(|e| self.protocol(&e))?;
+        let answer = ReadAnswer::decode(&frame.head).map_err(|e| self.protocol(drive, &e))?;
         self.clock.saw(answer.clock);
         let (mut parts, mut slow) = (Vec::with_capacity(answer.extents.len()), Vec::new());
         let (mut next, mut offset) = (at.range.first, 0);
         for extent in answer.extents {
             let range = extent.range;
             if range.first != next || range.count > at.range.end() - next {
-                return Err(self.protocol(&"extents that do not cover the request"));
+                return Err(self.protocol(drive, &"extents that do not cover the request"));
             }
             next = range.end();
             let data = match extent.content {
@@ -671,7 +676,7 @@ impl Session {
                 Content::Damaged => None,
                 Content::Data => {
                     if frame.body.len() - offset < range.bytes() {
-                        return Err(self.protocol(&"less data than its extents say"));
+                        return Err(self.protocol(drive, &"less data than its extents say"));
                     }
                     let data = frame.body.slice(offset..offset + range.bytes());
                     offset += range.bytes();
@@ -685,7 +690,7 @@ impl Session {
             }
         }
         if next != at.range.end() {
-            return Err(self.protocol(&"extents that do not cover the request"));
+            return Err(self.protocol(drive, &"extents that do not cover the request"));
         }
         Ok((parts, slow))
     }
@@ -702,14 +707,17 @@ impl Session {
             let asked = join_all(members.iter().map(|drive| self.deliver(&entry, *drive, &ask))).await;
             let mut holdings = Vec::with_capacity(members.len());
             for (drive, end) in members.iter().zip(asked) {
-                let Attempt::Answer(frame) = end? else { continue 'again };
-                let answer = ReadAnswer::decode(&frame.head).map_err(|e| self.protocol(&e))?;
+                let Attempt::Answer(_, frame) = end? else { continue 'again };
+                let answer = ReadAnswer::decode(&frame.head).map_err(|e| self.protocol(*drive, &e))?;
                 self.clock.saw(answer.clock);
                 holdings.push((*drive, answer.extents));
             }
             let mut parts = Vec::new();
             for newest in newest_runs(at.range, &holdings) {
-                self.saw_version(at.group, newest.version).map_err(|e| self.protocol(&e))?;
+                let says_so =
+                    |(_, held): &&(DriveId, Vec<Extent>)| held.iter().any(|x| x.version == newest.version);
+                let holder = holdings.iter().find(says_so).map_or(members[0], |(drive, _)| *drive);
+                self.saw_version(at.group, newest.version).map_err(|e| self.protocol(holder, &e))?;
                 match self.settle_run(&entry, at.part(newest.range), &newest).await? {
                     Some(data) => parts.push((newest.range, data)),
                     None => {
@@ -782,8 +790,8 @@ impl Session {
         let ask = Ask::read(Kind::Read, at, Purpose::Repair);
         for drive in &newest.intact_on {
             let end = self.deliver(entry, *drive, &ask).await?;
-            let Attempt::Answer(frame) = end else { return Ok(None) };
-            let answer = ReadAnswer::decode(&frame.head).map_err(|e| self.protocol(&e))?;
+            let Attempt::Answer(_, frame) = end else { return Ok(None) };
+            let answer = ReadAnswer::decode(&frame.head).map_err(|e| self.protocol(*drive, &e))?;
             if answer.extents.iter().any(|x| x.version != newest.version) {
                 return Ok(None);
             }
@@ -809,8 +817,8 @@ impl Session {
             let drive = members[random_below(members.len() as u64) as usize];
             let ask = Ask::read(Kind::Versions, at, Purpose::Client);
             let end = self.deliver(&entry, drive, &ask).await?;
-            if let Attempt::Answer(frame) = end {
-                return Ok(ReadAnswer::decode(&frame.head).map_err(|e| self.protocol(&e))?.extents);
+            if let Attempt::Answer(_, frame) = end {
+                return Ok(ReadAnswer::decode(&frame.head).map_err(|e| self.protocol(drive, &e))?.extents);
             }
         }
     }
@@ -892,7 +900,10 @@ impl Session {
         let status = Status::from_u16(frame.envelope.status);
         let trouble = |text: String| Ok(Attempt::Trouble(format!("drive {drive}: {text}")));
         match status {
-            Status::Ok => Ok(Attempt::Answer(frame)),
+            Status::Ok => Ok(Attempt::Answer(drive, frame)),
+            Status::NoSpace | Status::VersionAhead if matches!(ask.kind, Kind::Read | Kind::Versions) => {
+                Err(self.protocol(drive, &format!("unexpected answer to a read: '{status}'")))
+            }
             Status::NoSpace => Ok(Attempt::NoSpace),
             Status::VersionAhead => match WriteAnswer::decode(&frame.head) {
                 Ok(answer) => Ok(Attempt::Ahead(answer.clock)),
@@ -923,7 +934,7 @@ impl Session {
             _ if status.is_retryable() || status == Status::NotFound || status == Status::Failed => {
                 trouble(format!("{status} {}", String::from_utf8_lossy(&frame.head)))
             }
-            _ => Err(self.protocol(&format!("{status}: {}", String::from_utf8_lossy(&frame.head)))),
+            _ => Err(self.protocol(drive, &format!("{status}: {}", String::from_utf8_lossy(&frame.head)))),
         }
     }
 
@@ -978,8 +989,11 @@ impl Session {
         self.trouble.borrow_mut().insert(group, text.to_owned());
     }
 
-    fn protocol(&self, what: &dyn std::fmt::Display) -> ClientError {
-        ClientError::Protocol { addr: self.volume_name.clone(), message: what.to_string() }
+    /// An answer that breaks the protocol, of the target that serves this drive.
+    fn protocol(&self, drive: DriveId, what: &dyn std::fmt::Display) -> ClientError {
+        let map = self.fabric.map();
+        let addr = map.drive_addr(drive).unwrap_or("an unknown address").to_owned();
+        ClientError::Protocol { addr, drive, message: what.to_string() }
     }
 }
 

@@ -396,6 +396,33 @@ impl Session {
         }
     }
 
+    /// Tells targets that the client is alive: it asks nothing of them at present, and cannot reach a
+    /// manager. The watermark of one group goes to the members of its write set once more.
+    pub(crate) async fn show_life(&self) {
+        if self.check().is_err() {
+            return;
+        }
+        let map = self.fabric.map();
+        let mut of_volume =
+            map.volumes.get(&self.volume).into_iter().flat_map(|v| &v.spans).flat_map(|s| &s.groups);
+        let Some(entry) = of_volume.find_map(|group| self.fabric.entry(*group)) else { return };
+        let watermark = self.groups.borrow().get(&entry.id).map_or(0, |g| g.watermark);
+        let telling = entry.write_set().map(async |drive| {
+            let Ok(link) = self.fabric.link(drive).await else { return };
+            let note = WatermarkNote {
+                drive,
+                group: entry.id,
+                epoch: entry.epoch,
+                volume: self.volume,
+                generation: self.generation,
+                session: self.id,
+                watermark: Version::new(watermark, self.slot),
+            };
+            link.cast(Kind::Watermark, &WatermarkNote::encode_all(&[note]));
+        });
+        join_all(telling).await;
+    }
+
     /// The watermarks of these groups that the drive has not been sent; from now on it has.
     fn notes(&self, drive: DriveId, groups: &[GroupId]) -> Vec<WatermarkNote> {
         let mut notes = Vec::with_capacity(groups.len());

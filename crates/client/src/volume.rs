@@ -17,7 +17,8 @@ use weft_rt::sync::{Notify, join_all};
 use weft_rt::{Buf, BufMut, now, slow_request, spawn, timeout};
 use weft_types::limits::{RANGE_BLOCKS_MAX, REQUEST_BLOCKS_MAX};
 use weft_types::{
-    AttachMode, BLOCK_SIZE, BlockCount, Lba, ObjectId, RequestId, SECTOR_SIZE, Striping, with_causes,
+    AttachMode, BLOCK_SIZE, BlockCount, Lba, ObjectId, RequestId, SECTOR_SIZE, SessionId, Striping,
+    with_causes,
 };
 use weft_wire::control::ManagerRequest;
 use weft_wire::data::Content;
@@ -134,6 +135,11 @@ impl Volume {
     /// The volume's name.
     pub fn name(&self) -> &str {
         &self.0.session.volume_name
+    }
+
+    /// The session of this attach.
+    pub fn session_id(&self) -> SessionId {
+        self.0.session.id
     }
 
     /// What this attach may do.

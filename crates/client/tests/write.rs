@@ -10,7 +10,7 @@ use weft_client::ClientError;
 use weft_rt::sim::Sim;
 use weft_rt::sync::join_all;
 use weft_rt::{Buf, now, sleep, spawn, wall_clock_us};
-use weft_types::{BLOCK_SIZE, Epoch, Version};
+use weft_types::{BLOCK_SIZE, DriveId, Epoch, Version};
 use weft_wire::data::{Purpose, Verdict, WriteAnswer, clock_counter};
 use weft_wire::{Kind, Status};
 
@@ -77,6 +77,8 @@ fn a_write_with_a_strange_end_does_not_hold_the_watermark() {
         let volume = attach(Duration::from_secs(60)).await;
         let written = volume.write(0, block(5)).await;
         assert!(matches!(written, Err(ClientError::Protocol { .. })), "{written:?}");
+        let (text, second) = (written.unwrap_err().to_string(), DriveId(2));
+        assert!(text.contains("target at 10.0.0.2:4800") && text.contains(&second.to_string()), "{text}");
         sleep(Duration::from_secs(2)).await;
         assert_eq!(targets[0].holds(0), targets[1].holds(0), "it is on all or on none");
         volume.write(bytes(1), block(6)).await.unwrap();

@@ -37,8 +37,8 @@ pub(crate) enum AskError {
     /// It answered that it does not.
     #[error("it answered '{0}': {1}")]
     Status(Status, String),
-    /// It answered something else than was asked.
-    #[error("its answer is none: {0}")]
+    /// Its answer is no message of the protocol.
+    #[error("its answer cannot be read: {0}")]
     Answer(String),
 }
 
@@ -181,7 +181,9 @@ impl Manager {
             Err(error) => return Err(AskError::Address { addr, cause: with_causes(&error) }),
         };
         let hello = Hello::new(PeerRole::Manager, Some(fabric), self.options.name.clone());
+        let begun = now();
         let result = Link::connect(&to, &hello).await;
+        let has_stalled = self.has_stalled_since(begun);
         let mut state = self.state.borrow_mut();
         let member = state.members.get_mut(&node).filter(|m| m.incarnation == Some(incarnation));
         let Some(member) = member else { return Err(AskError::NotJoined) };
@@ -196,7 +198,7 @@ impl Manager {
                 Ok(link)
             }
             Err(error) => {
-                let is_lost = had_link && !member.is_unreachable;
+                let is_lost = had_link && !member.is_unreachable && !has_stalled;
                 member.is_unreachable = true;
                 member.link = None;
                 drop(state);

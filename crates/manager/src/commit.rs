@@ -33,7 +33,8 @@ impl Manager {
         if let (Reason::SessionOver { .. }, [(_, cause)]) = (&reason, &ended[..]) {
             why.push_str(&format!(": {cause}"));
         }
-        self.commit_map(next, &what, why, about)?;
+        let bytes_max = if change.grows_map() { self.options.map_bytes_max } else { FRAME_BODY_MAX };
+        self.commit_map(next, &what, why, about, bytes_max)?;
         self.state.borrow_mut().ended.note(ended);
         match &reason {
             Reason::Promoted { .. } => mark(Path::Promoted),
@@ -55,7 +56,7 @@ impl Manager {
         self.commit(change).map(drop).map_err(|error| with_causes(&error))
     }
 
-    /// Makes a map durable and wakes everyone who waits for it.
+    /// Makes a map of so many bytes at most durable and wakes everyone who waits for it.
     ///
     /// # Errors
     /// If it is too large to be sent, or the manager has stopped.
@@ -68,6 +69,7 @@ impl Manager {
         what: &str,
         why: String,
         about: Subjects,
+        bytes_max: usize,
     ) -> Result<(), CommitError> {
         if let Err(reason) = self.check_term() {
             return Err(CommitError::Halted(self.why_over().unwrap_or_else(|| self.halt(reason))));
@@ -78,8 +80,8 @@ impl Manager {
         assert_eq!(check(&next), [], "what differs was looked at, and is sound");
         assert!(broken.is_empty(), "{what} would break the map: {broken:?}");
         let bytes = control::encode_map(&next);
-        if bytes.len() > FRAME_BODY_MAX {
-            return Err(CommitError::TooLarge { bytes: bytes.len(), limit: FRAME_BODY_MAX });
+        if bytes.len() > bytes_max {
+            return Err(CommitError::TooLarge { bytes: bytes.len(), limit: bytes_max });
         }
         let (event, events) = {
             let events = &self.state.borrow().events;
@@ -103,6 +105,9 @@ impl Manager {
             state.members.retain(|node, _| next.nodes.contains_key(node));
             state.touched.retain(|session, _| next.sessions.contains_key(session));
             state.reports.retain(|session, _| next.sessions.contains_key(session));
+            state.served.retain(|session, _| next.sessions.contains_key(session));
+            state.silent.retain(|session| next.sessions.contains_key(session));
+            state.changed_in.note(&old, &next);
             state.map = Rc::new(next);
             state.bytes = Buf::from(bytes);
             state.events.add(event);

@@ -51,9 +51,15 @@ impl State {
         group.read_set().filter(|d| self.is_served(*d)).count()
     }
 
+    /// Whether a node is still reporting that has an up-to-date copy of the group.
+    pub(crate) fn is_awaited(&self, group: &Group) -> bool {
+        let member = |d: DriveId| self.node_of(d).and_then(|n| self.members.get(&n));
+        group.read_set().any(|d| member(d).is_some_and(Member::is_reporting))
+    }
+
     /// How well one group is: unavailable without a copy that serves, or while a silent member holds up writes.
     pub(crate) fn group_health(&self, group: &Group) -> Health {
-        if self.good_copies(group) == 0 {
+        if self.good_copies(group) == 0 && !self.is_awaited(group) {
             Health::Unavailable
         } else if !self.map.is_whole(group) || !group.write_set().all(|d| self.is_served(d)) {
             Health::Degraded
@@ -209,8 +215,7 @@ impl Manager {
         let state = self.state.borrow();
         let wanted = map.sessions.values().filter(|s| only.is_none_or(|volume| s.volume == volume));
         let info = |s: &weft_types::Session| {
-            let touched = state.touched.get(&s.id).copied().unwrap_or(self.started);
-            let idle_ms = u64::try_from(touched.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let idle_ms = u64::try_from(state.touched_at(s.id).elapsed().as_millis()).unwrap_or(u64::MAX);
             SessionInfo {
                 id: s.id,
                 volume: name_or(map.volumes.get(&s.volume), |v| &v.name, s.volume),

@@ -43,6 +43,10 @@ pub enum ManagerError {
     },
 }
 
+/// What to do where the map is as large as it may be.
+pub(crate) const TOO_LARGE_HINT: &str = "the rest is kept for what has to fit always, such as \
+     evictions and deletions: delete volumes that nobody needs";
+
 /// What to do where the map is lost or cannot be trusted: the drives hold copies of it.
 pub(crate) const RECOVER_HINT: &str =
     "the drives hold copies of the map: stop the manager and run `weft fabric recover`";
@@ -73,8 +77,8 @@ pub(crate) enum CommitError {
     /// The rules forbid it; nothing has changed.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The map would not fit a message any more; nothing has changed.
-    #[error("the fabric map would have {bytes} bytes, more than the {limit} that can be sent")]
+    /// The map would be larger than it may be for this change; nothing has changed.
+    #[error("the fabric map would have {bytes} bytes, and may have {limit} after such a change")]
     TooLarge { bytes: usize, limit: usize },
     /// The manager has stopped: whether the change is in the store is not known.
     #[error("the manager has stopped: {0}")]
@@ -103,7 +107,8 @@ impl From<CommitError> for Denied {
         };
         let hint = match &error {
             CommitError::Refused(refusal) => refusal.hint(),
-            _ => None,
+            CommitError::TooLarge { .. } => Some(TOO_LARGE_HINT.to_owned()),
+            CommitError::Halted(_) => None,
         };
         let mut text = with_causes(&error);
         if let Some(hint) = hint {

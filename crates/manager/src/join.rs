@@ -46,10 +46,13 @@ impl Manager {
             drives.into_iter().partition(|d| refused.contains_key(&d.id));
         let is_older =
             |r: &&DriveReport| refused.get(&r.id) == self.why_older(&map, name, incarnation, r).as_ref();
-        let older = left_out.iter().filter(is_older).map(|r| r.id).collect();
+        let older: BTreeSet<DriveId> = left_out.iter().filter(is_older).map(|r| r.id).collect();
+        let had_failed = |r: &&DriveReport| refused.get(&r.id) == self.why_failed(r).as_ref();
+        let failed_before = left_out.iter().filter(had_failed).map(|r| r.id).collect();
         let node = self.enter_node(&map, name, addr)?;
         self.enter_drives(node, &drives)?;
-        let is_restart = self.note_join(node, (incarnation, hello), &drives, refused.clone(), older);
+        let is_restart =
+            self.note_join(node, (incarnation, hello), &drives, refused.clone(), (older, failed_before));
         let verb = if is_restart { "is back with" } else { "is there with" };
         self.tell(
             "target-joined",
@@ -133,7 +136,9 @@ impl Manager {
                 member.and_then(|m| m.refused.get(&report.id)) != Some(&why)
             };
             if is_news {
-                self.tell("drive-refused", why.clone(), Subjects::node(name).and_drives(map, [report.id]));
+                let had_failed = self.state.borrow().is_to_leave(report.id);
+                let what = if had_failed { "failed-drive-refused" } else { "drive-refused" };
+                self.tell(what, why.clone(), Subjects::node(name).and_drives(map, [report.id]));
             }
             refused.insert(report.id, why);
         }
@@ -157,7 +162,7 @@ impl Manager {
             ));
         }
         match map.nodes.get(&listed.node).filter(|n| n.name != name) {
-            None => self.why_older(map, name, incarnation, report),
+            None => self.why_older(map, name, incarnation, report).or_else(|| self.why_failed(report)),
             Some(node) => {
                 let is_up = self.state.borrow().members.get(&node.id).is_some_and(|m| m.serves(id));
                 let (found, hint) = if is_up {
@@ -211,6 +216,19 @@ impl Manager {
         ))
     }
 
+    /// Whether a drive is marked as failed, and other copies of what it holds are served. It was
+    /// reported, and nobody was to trust it again before somebody says that it is sound: its target was
+    /// just quicker than its eviction.
+    fn why_failed(&self, report: &DriveReport) -> Option<String> {
+        self.state.borrow().is_to_leave(report.id).then(|| {
+            format!(
+                "drive {} found as {} is marked as failed: it is taken out of the groups that have another \
+                 copy; once it is sound, `weft drive restore` has it brought up to date",
+                report.id, report.path
+            )
+        })
+    }
+
     fn enter_node(&self, map: &FabricMap, name: &str, addr: &str) -> Result<NodeId, CommitError> {
         let (name, addr) = (name.to_owned(), addr.to_owned());
         match map.node_named(&name) {
@@ -257,7 +275,7 @@ impl Manager {
         (incarnation, hello): (u64, Instant),
         drives: &[DriveReport],
         refused: BTreeMap<DriveId, String>,
-        older: BTreeSet<DriveId>,
+        (older, failed_before): (BTreeSet<DriveId>, BTreeSet<DriveId>),
     ) -> bool {
         let mut state = self.state.borrow_mut();
         for report in drives {
@@ -277,6 +295,7 @@ impl Manager {
         member.had_former |= is_restart;
         member.refused = refused;
         member.older = older;
+        member.failed_before = failed_before;
         let now = now();
         if !member.is_up() {
             member.since_ms = wall_clock_ms();

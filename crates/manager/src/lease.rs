@@ -12,12 +12,23 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::coverage::{Path, mark};
 use weft_rt::{Mutation, mutated, now, spawn};
-use weft_types::{DriveId, FabricMap, Group, MapVersion, NodeId, Role, with_causes};
+use weft_types::{DriveId, DriveState, FabricMap, Group, MapVersion, NodeId, Role, with_causes};
 use weft_wire::Status;
 use weft_wire::control::{ManagerAnswer, TargetRequest};
 
 /// A target that a client could not reach has so much of a lease to answer the manager.
 const PROBE_PART: u32 = 4;
+
+/// What a sign of life has changed.
+#[derive(Default)]
+struct Heard {
+    /// The suspicion that it has ended.
+    ended: Option<Suspicion>,
+    /// Whether the target was up before.
+    was_up: bool,
+    /// Whether it has adopted a newer map than was known.
+    caught_up: bool,
+}
 
 impl State {
     /// The nodes that must not be vouched for: those that are taken for gone, and those of which another process
@@ -70,8 +81,26 @@ impl State {
     /// more, or was accepted by a person as it is.
     fn can_take_back(&self, node: NodeId) -> bool {
         let is_trusted = |d: DriveId| self.map.groups.values().any(|g| g.write_set().any(|w| w == d));
-        let older = self.members.get(&node).into_iter().flat_map(|m| &m.older);
-        older.copied().any(|d| !self.commits.contains_key(&d) || !is_trusted(d))
+        let Some(member) = self.members.get(&node) else { return false };
+        let mut older = member.older.iter().copied();
+        older.any(|d| !self.commits.contains_key(&d) || !is_trusted(d))
+            || member.failed_before.iter().any(|d| !self.is_to_leave(*d))
+    }
+
+    /// Whether a drive that is marked as failed is up to date in a group that other copies serve: then
+    /// it leaves that group before anybody serves it again. Where it is the only copy that is left, it
+    /// may serve.
+    pub(crate) fn is_to_leave(&self, drive: DriveId) -> bool {
+        let is_failed = self.map.drives.get(&drive).is_some_and(|d| d.state == DriveState::Failed);
+        let has_another = |g: &Group| g.read_set().any(|d| d != drive && self.is_served(d));
+        is_failed && (self.map.groups.values()).any(|g| g.write_set().any(|d| d == drive) && has_another(g))
+    }
+
+    /// A drive that this node serves although it has to leave its groups: others have come since that
+    /// have its data.
+    fn served_and_to_leave(&self, node: NodeId) -> Option<DriveId> {
+        let member = self.members.get(&node)?;
+        member.drives.iter().copied().find(|d| !member.failed.contains_key(d) && self.is_to_leave(*d))
     }
 
     /// Notes how far drives have come. A number only rises while its drive is served.
@@ -83,6 +112,84 @@ impl State {
                 self.commits_kept.1 = true;
             }
         }
+    }
+
+    /// Whether this process of a node's target may ask for a lease as things are.
+    ///
+    /// # Errors
+    /// If it has to join first, or to join again: another process has joined, or one of its drives may
+    /// be served now that was refused, or must not be served any more.
+    fn check_may_renew(&self, node: NodeId, incarnation: u64) -> Result<(), Denied> {
+        let not_joined = |text| Err(Denied::new(Status::NotFound, text));
+        let Some(member) = self.members.get(&node).filter(|m| m.incarnation == Some(incarnation)) else {
+            return not_joined(format!("this target of node {node} has not joined: join first"));
+        };
+        check_goes_on(node, member)?;
+        if self.can_take_back(node) {
+            return not_joined(format!(
+                "a drive of node {node} was refused and can be taken now: join again"
+            ));
+        }
+        match self.served_and_to_leave(node) {
+            Some(drive) => not_joined(format!(
+                "drive {drive} had failed, and other copies are served by now: join again without it"
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes how far the drives have come with which a node's target has joined.
+    fn note_commits_of(&mut self, node: NodeId, commits: &[(DriveId, u64)]) {
+        let Some(member) = self.members.get(&node) else { return };
+        let joined: Vec<_> = commits.iter().filter(|(d, _)| member.drives.contains(d)).copied().collect();
+        self.note_commits(&joined);
+    }
+
+    /// Notes a sign of life of a target that has adopted this version of the map.
+    fn hear(&mut self, node: NodeId, adopted: MapVersion) -> Heard {
+        let Some(member) = self.members.get_mut(&node) else { return Heard::default() };
+        let was_up = member.is_up();
+        let ended = member.suspicion.take_if(|s| s.evicted_in <= adopted);
+        if member.suspicion.is_none() {
+            member.heard_at = now();
+        }
+        let caught_up = adopted > member.adopted;
+        member.adopted = member.adopted.max(adopted);
+        if ended.is_some() {
+            mark(Path::SuspicionEnded);
+            self.forget_promises_about(node);
+        }
+        Heard { ended, was_up, caught_up }
+    }
+
+    /// Whether this manager may grant leases to a node.
+    ///
+    /// # Errors
+    /// If it has just started, and a node that may know more has not joined yet.
+    fn check_awaits_nobody(&self, node: NodeId) -> Result<(), Denied> {
+        let awaited = self.awaited(node, self.hears_from.elapsed());
+        if awaited.is_empty() {
+            return Ok(());
+        }
+        mark(Path::GrantRefused);
+        let text = format!(
+            "this manager has just started: nodes {} may know more, and are awaited first",
+            awaited.join(", ")
+        );
+        Err(Denied::new(Status::NotReady, text))
+    }
+
+    /// Grants a lease from now on; says whom its target must not vouch for.
+    fn grant(&mut self, node: NodeId, was_up: bool) -> Vec<NodeId> {
+        let suspects = self.suspects();
+        let Some(member) = self.members.get_mut(&node) else { return suspects };
+        (member.granted_at, member.granted) = (now(), true);
+        // The target ends its promises about those who are not named to it.
+        member.promises.retain(|victim, _| suspects.contains(victim));
+        if !was_up && member.is_up() {
+            member.since_ms = wall_clock_ms();
+        }
+        suspects
     }
 
     /// Notes for the suspicions which commit took drives out because of them.
@@ -125,25 +232,12 @@ impl Manager {
         commits: &[(DriveId, u64)],
     ) -> Result<ManagerAnswer, Denied> {
         self.check_term().map_err(|reason| Denied::new(Status::NotReady, reason))?;
+        // What was granted counts by the clock; what was heard, by the time in which this process could hear.
+        self.is_catching_up();
         let mut state = self.state.borrow_mut();
         let (map, version) = (state.map.clone(), state.map.version);
-        let unknown = || {
-            Denied::new(Status::NotFound, format!("this target of node {node} has not joined: join first"))
-        };
-        let is_joined = |m: &&mut Member| m.incarnation == Some(incarnation);
-        let member = state.members.get_mut(&node).filter(is_joined).ok_or_else(unknown)?;
-        check_goes_on(node, member)?;
-        if state.can_take_back(node) {
-            return Err(Denied::new(
-                Status::NotFound,
-                format!("a drive of node {node} was refused and can be taken now: join again"),
-            ));
-        }
-        let joined =
-            |(d, _): &&(DriveId, u64)| state.members.get(&node).is_some_and(|m| m.drives.contains(d));
-        let joined: Vec<_> = commits.iter().filter(joined).copied().collect();
-        state.note_commits(&joined);
-        let member = state.members.get_mut(&node).ok_or_else(unknown)?;
+        state.check_may_renew(node, incarnation)?;
+        state.note_commits_of(node, commits);
         if adopted > version {
             let text = format!(
                 "node {node} has adopted map {adopted}, this manager is at {version}: the manager's store is older \
@@ -152,47 +246,26 @@ impl Manager {
             drop(state);
             return Err(Denied::new(Status::NotReady, self.halt_as_stale(text)));
         }
-        let was_up = member.is_up();
-        let suspicion = member.suspicion.take_if(|s| s.evicted_in <= adopted);
-        if member.suspicion.is_none() {
-            member.heard_at = now();
-        }
-        let caught_up = adopted > member.adopted;
-        member.adopted = member.adopted.max(adopted);
-        if suspicion.is_some() {
-            mark(Path::SuspicionEnded);
-            state.forget_promises_about(node);
-        }
-        let awaited = state.awaited(node, self.started.elapsed());
-        if !awaited.is_empty() {
-            mark(Path::GrantRefused);
-            let text = format!(
-                "this manager has just started: nodes {} may know more, and are awaited first",
-                awaited.join(", ")
-            );
-            return Err(Denied::new(Status::NotReady, text));
-        }
-        let suspects = state.suspects();
-        let member = state.members.get_mut(&node).ok_or_else(unknown)?;
-        (member.granted_at, member.granted) = (now(), true);
-        // The target ends its promises about those who are not named to it.
-        member.promises.retain(|victim, _| suspects.contains(victim));
-        if !was_up && member.is_up() {
-            member.since_ms = wall_clock_ms();
-        }
+        let heard = state.hear(node, adopted);
+        state.check_awaits_nobody(node)?;
+        let suspects = state.grant(node, heard.was_up);
         drop(state);
-        if let Some(suspicion) = suspicion {
-            let name = map.nodes.get(&node).map_or_else(String::new, |n| n.name.clone());
-            let silent_ms = suspicion.since.elapsed().as_millis();
-            self.tell(
-                "suspicion-ended",
-                format!("node '{name}' renewed its lease {silent_ms} ms after: {}", suspicion.why),
-                Subjects::node(&name),
-            );
-        } else if caught_up || !was_up {
-            self.changed.notify_all();
+        match heard.ended {
+            Some(suspicion) => self.tell_end_of_suspicion(&map, node, &suspicion),
+            None if heard.caught_up || !heard.was_up => self.changed.notify_all(),
+            None => {}
         }
         Ok(ManagerAnswer::Granted { map: version, suspects, clock_us: self.steady_clock_us() })
+    }
+
+    fn tell_end_of_suspicion(&self, map: &FabricMap, node: NodeId, suspicion: &Suspicion) {
+        let name = map.nodes.get(&node).map_or_else(String::new, |n| n.name.clone());
+        let silent_ms = suspicion.since.elapsed().as_millis();
+        self.tell(
+            "suspicion-ended",
+            format!("node '{name}' renewed its lease {silent_ms} ms after: {}", suspicion.why),
+            Subjects::node(&name),
+        );
     }
 
     /// Takes note of how far the drives of a target have come that is stopped in order; durable when it
@@ -260,6 +333,9 @@ impl Manager {
     /// Suspects every target that has not renewed for one lease. One that has not joined since this process
     /// started has a full wait, since it must find this process first.
     pub(crate) fn suspect_the_silent(&self) {
+        if self.is_catching_up() {
+            return;
+        }
         let silent: Vec<(NodeId, String)> = {
             let state = self.state.borrow();
             let durations = state.map.durations;
@@ -292,12 +368,14 @@ impl Manager {
         }
         let manager = self.clone();
         spawn(async move {
-            let patience = manager.lease() / PROBE_PART;
+            let (patience, begun) = (manager.lease() / PROBE_PART, now());
             let answer = manager.ask(node, &TargetRequest::Status, None, patience).await;
             if let Some(member) = manager.state.borrow_mut().members.get_mut(&node) {
                 member.is_probed = false;
             }
-            if let Err(error) = answer {
+            if let Err(error) = answer
+                && !manager.has_stalled_since(begun)
+            {
                 manager
                     .suspect(node, format!("a client could not reach it, and it does not answer: {error}"));
             }

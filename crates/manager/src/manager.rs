@@ -3,6 +3,7 @@
 //! It owns start-up and the main loop: observe, decide, commit, and let background work begin. What the work is,
 //! is in the files beside it. Nothing here waits while it holds state: every commit is one step.
 
+use crate::changed_in::ChangedIn;
 use crate::ended::EndedSessions;
 use crate::error::ManagerError;
 use crate::event::{Events, Subjects};
@@ -10,6 +11,7 @@ use crate::known::KnownTroubles;
 use crate::left_out::ForeignNode;
 use crate::member::Member;
 use crate::scrub::Scrubbing;
+use crate::stall::Watch;
 use crate::status::Usage;
 use crate::store::{MapStore, StoreError};
 use std::cell::{Cell, RefCell};
@@ -19,6 +21,7 @@ use std::time::Duration;
 use weft_membership::{Reach, ReachReport};
 use weft_rt::sync::{Notify, race};
 use weft_rt::{Buf, Instant, Listener, Server, now, sleep_until, spawn};
+use weft_types::limits::MAP_BYTES_GROWN_MAX;
 use weft_types::{
     DriveId, Durations, Epoch, FabricId, FabricMap, GroupId, MapVersion, NodeId, SessionId, VolumeId,
     with_causes,
@@ -27,7 +30,7 @@ use weft_wire::control;
 
 /// The main loop looks at least so often per lease, so that a silence is noticed an eighth of a lease late at
 /// most; targets renew four times per lease.
-const LOOKS_PER_LEASE: u32 = 8;
+pub(crate) const LOOKS_PER_LEASE: u32 = 8;
 
 /// How often the store learns how far each drive has come, while they go on: an older copy that is put in a drive's
 /// place is told from it if it is that much older. Each time costs one small write.
@@ -40,11 +43,13 @@ pub struct ManagerOptions {
     pub fabric: Option<FabricId>,
     /// Its name, for people: targets show it.
     pub name: String,
+    /// Bytes of the map up to which it takes what makes the map larger; tests lower it.
+    pub map_bytes_max: usize,
 }
 
 impl Default for ManagerOptions {
     fn default() -> Self {
-        ManagerOptions { fabric: None, name: "manager".into() }
+        ManagerOptions { fabric: None, name: "manager".into(), map_bytes_max: MAP_BYTES_GROWN_MAX }
     }
 }
 
@@ -54,9 +59,14 @@ pub(crate) struct State {
     pub(crate) map: Rc<FabricMap>,
     /// The map as it travels.
     pub(crate) bytes: Buf,
+    /// In which version each group and drive changed last, as far as that was since this process started.
+    pub(crate) changed_in: ChangedIn,
     /// Per node of the map what is known of its target.
     pub(crate) members: BTreeMap<NodeId, Member>,
-    /// When each open session was last heard of; the manager's start for those not named.
+    /// From when silence counts of those whom this process has not heard of: its start, without the
+    /// time in which it stood still.
+    pub(crate) hears_from: Instant,
+    /// When each open session was last heard of, as far as it was.
     pub(crate) touched: BTreeMap<SessionId, Instant>,
     /// Why the sessions that ended last are over.
     pub(crate) ended: EndedSessions,
@@ -64,6 +74,12 @@ pub(crate) struct State {
     pub(crate) reports: BTreeMap<SessionId, ReachReport>,
     /// Which nodes clients cannot reach, and what follows.
     pub(crate) reach: Reach,
+    /// When targets served a session last that was not heard of itself, by their word.
+    pub(crate) served: BTreeMap<SessionId, Instant>,
+    /// Sessions about which targets are being asked.
+    pub(crate) asked_about: BTreeSet<SessionId>,
+    /// Sessions of which neither this process nor targets have heard for a term.
+    pub(crate) silent: BTreeSet<SessionId>,
     /// Replicas that say they have verified everything, with the stint.
     pub(crate) verified: BTreeMap<(GroupId, DriveId), Epoch>,
     /// Per drive the newest commit that its target has said to be durable: what the drive must still have when it
@@ -105,6 +121,7 @@ pub struct Manager {
     pub(crate) is_stale: Cell<bool>,
     pub(crate) polling: Cell<bool>,
     pub(crate) scrubbing: Scrubbing,
+    pub(crate) watch: Watch,
     /// On whose request the code that runs now acts; nobody's: of its own accord.
     pub(crate) acting: RefCell<Option<Rc<str>>>,
 }
@@ -135,12 +152,17 @@ impl Manager {
         events.add(events.next(None, map.version, what, &why, Subjects::default()));
         let state = State {
             bytes: Buf::from(control::encode_map(&map)),
+            changed_in: ChangedIn::before(map.version),
             map: Rc::new(map),
             members,
+            hears_from: started,
             touched: BTreeMap::new(),
             ended: EndedSessions::default(),
             reports: BTreeMap::new(),
             reach: Reach::default(),
+            served: BTreeMap::new(),
+            asked_about: BTreeSet::new(),
+            silent: BTreeSet::new(),
             verified: BTreeMap::new(),
             commits: read_commits(journal.commits.as_deref()),
             commits_kept: (started, false),
@@ -165,6 +187,7 @@ impl Manager {
             is_stale: Cell::new(false),
             polling: Cell::new(false),
             scrubbing: Scrubbing::default(),
+            watch: Watch::starting(),
             acting: RefCell::new(None),
         });
         spawn(manager.clone().watch_over());
@@ -205,8 +228,10 @@ impl Manager {
     async fn watch_over(self: Rc<Self>) {
         // Whoever has followed another manager asks that one, so this one has to find out by itself.
         while self.why_over().is_none() {
+            self.begin_look().await;
             let changed = self.changed.notified();
             self.suspect_the_silent();
+            self.ask_about_the_silent();
             let due = self.commit_what_is_due();
             self.attend_to_nodes();
             self.sweep_what_is_over();

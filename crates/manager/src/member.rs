@@ -64,6 +64,8 @@ pub(crate) struct Member {
     pub(crate) older: BTreeSet<DriveId>,
     /// The drives that it was to serve and has not opened.
     pub(crate) left_out: Vec<DriveLeftOut>,
+    /// Those among them that had failed, and that are taken out of their groups first.
+    pub(crate) failed_before: BTreeSet<DriveId>,
     /// Whether another process of this target may have served before the one that joined.
     pub(crate) had_former: bool,
     /// The drives that it reported as failed, and why.
@@ -99,6 +101,7 @@ impl Member {
             refused: BTreeMap::new(),
             left_out: Vec::new(),
             older: BTreeSet::new(),
+            failed_before: BTreeSet::new(),
             had_former: true,
             failed: BTreeMap::new(),
             suspicion: None,
@@ -118,6 +121,11 @@ impl Member {
     /// Whether the process that has joined has said that it serves nothing any more.
     pub(crate) fn has_stopped(&self) -> bool {
         self.stopped.is_some() && self.stopped == self.incarnation
+    }
+
+    /// Whether nothing is known of it yet: it has no lease, and has not had the time to get one.
+    pub(crate) fn is_reporting(&self) -> bool {
+        !self.granted && self.suspicion.is_none()
     }
 
     /// Since when it is taken for gone, if it is.

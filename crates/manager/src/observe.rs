@@ -10,12 +10,13 @@ use crate::member::Member;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use weft_layout::FailureDomain;
-use weft_membership::{Acknowledged, DriveObservation, NodeObservation, Observations, Room, next_change};
+use weft_membership::{
+    Acknowledged, Change, DriveObservation, FailDrive, NodeObservation, Observations, Room, next_change,
+};
 use weft_rt::coverage::{Path, mark};
 use weft_rt::{Instant, Mutation, mutated, now};
 use weft_types::{
-    BLOCK_SIZE, BlockCount, DriveId, Epoch, Group, GroupId, NodeId, Role, SessionId, SessionState,
-    with_causes,
+    BLOCK_SIZE, BlockCount, DriveId, DriveState, Epoch, Group, GroupId, MapVersion, NodeId, Role, with_causes,
 };
 use weft_wire::Status;
 
@@ -76,7 +77,12 @@ impl Manager {
                     format!("this target of node {node} has not joined: join first"),
                 ));
             };
-            member.failed.entry(drive).or_insert(cause);
+            member.failed.entry(drive).or_insert_with(|| cause.clone());
+        }
+        // At once: a process that starts now and finds the drive sound must not make the word of it
+        // forgotten.
+        if map.drives.get(&drive).is_some_and(|d| d.state == DriveState::Active) {
+            self.of_own_accord(|| self.commit(&Change::FailDrive(FailDrive { drive, cause })))?;
         }
         self.changed.notify_all();
         Ok(())
@@ -89,7 +95,7 @@ impl Manager {
 
     fn commit_all_that_is_due(&self) -> Option<Instant> {
         loop {
-            if self.halted.borrow().is_some() {
+            if self.halted.borrow().is_some() || self.is_catching_up() {
                 return None;
             }
             self.look_at_reach();
@@ -159,7 +165,7 @@ impl State {
         self.observe_drives(&mut seen);
         self.observe_words(&mut seen);
         seen.yielded = self.yielded(&seen.unreached).collect();
-        seen.ended = self.ended_sessions(started).collect();
+        seen.ended = self.silent_sessions().collect();
         (seen, next_due)
     }
 
@@ -310,8 +316,9 @@ impl State {
     /// enough: nobody is vouched for any more. For a drive that a process of before may still serve: the
     /// same, whoever of the in-sync members gave the promise and has its drive. One that has not may have a
     /// process of before as well, which is not bound by it. For any other drive whose target is up: of one
-    /// that has adopted the newest map, which says that the drive failed; the drive's own target has
-    /// stopped to serve it. For one that clients cannot reach: the same, of one that they can.
+    /// that has adopted the group as it is now, and that the drive failed; the drive's own target has
+    /// stopped to serve it. For one that clients cannot reach: the same, of one that they can. Changes of
+    /// other groups make that word no older.
     fn observe_words(&self, seen: &mut Observations) {
         let wait = self.lease_wait();
         let mut words: BTreeMap<(GroupId, DriveId), Acknowledged> = BTreeMap::new();
@@ -320,10 +327,11 @@ impl State {
                 let Some(node) = self.node_of(victim) else { continue };
                 let Some(member) = self.members.get(&node) else { continue };
                 let is_due = |m: &Member| m.promise_due(node, wait).is_some_and(|due| due <= now());
-                let with_newest_map = || {
+                let who_knows = || {
+                    let version = self.changed_in.of(group.id, victim);
                     let is_other =
                         |d: &DriveId| *d != victim && !seen.unreached.contains_key(&(group.id, *d));
-                    group.read_set().filter(is_other).find(|d| self.has_newest_map(*d))
+                    group.read_set().filter(is_other).find(|d| self.has_adopted(*d, version))
                 };
                 let by = if member.suspicion.is_some() {
                     let has_stopped = member.has_stopped() && member.drives.contains(&victim);
@@ -332,9 +340,9 @@ impl State {
                     let has_word = |m: &Member| is_due(m) || mutated(Mutation::EvictsWithoutWord);
                     self.witnesses(group, node).find(|(_, m)| has_word(m)).map(|(d, _)| d)
                 } else if self.needs_word_of_peers(group, victim) {
-                    self.nobody_vouches(group, node, is_due).then(with_newest_map).flatten()
+                    self.nobody_vouches(group, node, is_due).then(who_knows).flatten()
                 } else if !member.serves(victim) || seen.unreached.contains_key(&(group.id, victim)) {
-                    with_newest_map()
+                    who_knows()
                 } else {
                     None
                 };
@@ -355,23 +363,16 @@ impl State {
         let passing = self.map.relocations.iter().map(|(group, relocation)| (*group, relocation.from));
         passing.chain(unreached.keys().copied()).filter_map(|(group, drive)| {
             let slot = self.map.groups.get(&group)?.slot_of(drive)?;
-            let knows = self.has_newest_map(drive) || mutated(Mutation::DepartsUnawares);
+            let version = self.changed_in.of(group, drive);
+            let knows = self.has_adopted(drive, version) || mutated(Mutation::DepartsUnawares);
             (slot.role == Role::Syncing && knows).then_some(((group, drive), slot.since))
         })
     }
 
-    /// Whether the drive's target is up, serves it, and has adopted the newest map.
-    fn has_newest_map(&self, drive: DriveId) -> bool {
+    /// Whether the drive's target is up, serves it, and has adopted this version of the map, or a later one.
+    fn has_adopted(&self, drive: DriveId, version: MapVersion) -> bool {
         let member = self.node_of(drive).and_then(|n| self.members.get(&n));
-        member.is_some_and(|m| m.serves(drive) && m.adopted >= self.map.version)
-    }
-
-    /// Open sessions whose client was silent for too long. A new manager process gives each of them a full term.
-    fn ended_sessions(&self, started: Instant) -> impl Iterator<Item = SessionId> {
-        let term = std::time::Duration::from_millis(u64::from(self.map.durations.session_ms));
-        let open = self.map.sessions.values().filter(|s| s.state == SessionState::Open);
-        let touched = move |id: &SessionId| self.touched.get(id).copied().unwrap_or(started);
-        open.map(|s| s.id).filter(move |id| touched(id).elapsed() >= term)
+        member.is_some_and(|m| m.serves(drive) && m.adopted >= version)
     }
 }
 

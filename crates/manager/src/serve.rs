@@ -167,6 +167,7 @@ impl Manager {
             let mut state = self.state.borrow_mut();
             for id in &open {
                 state.touched.insert(**id, now());
+                state.silent.remove(id);
             }
         }
         self.note_reach(open.into_iter().copied(), silent, heard);

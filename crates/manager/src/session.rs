@@ -6,7 +6,6 @@
 use crate::error::{CommitError, Denied};
 use crate::manager::{Manager, State};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 use weft_membership::{Change, CloseSession, OpenSession, Reason, Refusal, exclusive_over};
 use weft_rt::{Buf, Mutation, mutated, now, timeout};
 use weft_types::{AttachMode, DriveId, MapVersion, NodeId, Session, SessionId, SessionState, VolumeId};
@@ -72,10 +71,12 @@ impl Manager {
         preempt: bool,
         client: String,
     ) -> Result<(Session, Buf), Denied> {
-        let map = self.map();
         let unknown =
             || Denied::new(Status::NotFound, format!("there is no volume '{volume}' in the fabric"));
-        let id = map.volume_named(volume).ok_or_else(unknown)?.id;
+        let id = self.map().volume_named(volume).ok_or_else(unknown)?.id;
+        self.make_way(id, mode);
+        let map = self.map();
+        let term = map.durations.session();
         // Its client may not know that it is over, and change parts of blocks as if nobody else wrote.
         let follows_exclusive = exclusive_over(&map, id).next().is_some();
         let open = Change::OpenSession(OpenSession { volume: id, mode, client, preempt });
@@ -86,8 +87,12 @@ impl Manager {
         self.state.borrow_mut().touched.insert(session, now());
         if mode == AttachMode::Exclusive || !ended.is_empty() || follows_exclusive {
             let version = self.map().version;
-            let term = Duration::from_millis(u64::from(map.durations.session_ms));
-            if timeout(term, self.settled(id, session, version)).await.is_err() {
+            let mut begun = now();
+            while timeout(term, self.settled(id, session, version)).await.is_err() {
+                if self.has_stalled_since(begun) {
+                    begun = now();
+                    continue;
+                }
                 let text = self.why_unsettled(volume, id, version);
                 // If it is gone already, somebody else has ended it.
                 let _ = self.commit(&Change::CloseSession(CloseSession { session }));
@@ -113,8 +118,8 @@ impl Manager {
         let first = *first;
         let (silent, term) = {
             let state = self.state.borrow();
-            let heard = state.touched.get(&first).copied().unwrap_or(self.started);
-            (heard.elapsed(), Duration::from_millis(u64::from(state.map.durations.session_ms)))
+            let heard = state.touched_at(first);
+            (heard.elapsed(), state.map.durations.session())
         };
         let left = term.saturating_sub(silent);
         let text = format!(

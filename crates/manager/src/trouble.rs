@@ -27,6 +27,9 @@ use weft_wire::control::ResyncWait;
 /// Runs of addresses that are named per volume; of the rest it is said that they are there.
 const RANGES_NAMED: usize = 8;
 
+/// Nodes that are named in one sentence; the others are counted.
+const NODES_NAMED: usize = 8;
+
 /// Drives that are named in one sentence; the others are counted.
 const DRIVES_NAMED: usize = 4;
 
@@ -70,6 +73,7 @@ impl State {
         let look = Look { state: self, usage, seen: self.observations(started), started, in_use };
         let mut troubles = Vec::from_iter(look.unavailable());
         troubles.extend(look.unreadable());
+        troubles.extend(look.reporting());
         troubles.extend(self.map.nodes.values().filter_map(|node| look.node(node)));
         troubles.extend(self.map.drives.values().filter_map(|drive| look.drive(drive)));
         troubles.extend(look.refused());
@@ -156,7 +160,7 @@ impl Look<'_> {
     /// own, and the advice is the same.
     fn unavailable(&self) -> Option<Trouble> {
         let state = self.state;
-        let lost = self.groups(|g| state.good_copies(g) == 0);
+        let lost = self.groups(|g| state.good_copies(g) == 0 && !state.is_awaited(g));
         if lost.is_empty() {
             return None;
         }
@@ -290,9 +294,48 @@ impl Look<'_> {
         Some(trouble)
     }
 
+    /// Nodes of which nothing is known yet, because the manager or they have just started. What they
+    /// hold is neither lost nor sound before they have said so, or had the time to.
+    fn reporting(&self) -> Option<Trouble> {
+        let member = |node: &Node| self.state.members.get(&node.id);
+        let is_reporting = |node: &&Node| member(node).is_some_and(Member::is_reporting);
+        let mut nodes: Vec<&Node> = self.state.map.nodes.values().filter(is_reporting).collect();
+        // Those that have joined wait for the others, as long as there are some.
+        let has_joined = |node: &Node| member(node).is_some_and(|m| m.incarnation.is_some());
+        if !nodes.iter().all(|node| has_joined(node)) {
+            nodes.retain(|node| !has_joined(node));
+        }
+        let named: Vec<String> = nodes.iter().take(NODES_NAMED).map(|n| format!("'{}'", n.name)).collect();
+        let rest = match nodes.len() - named.len() {
+            0 => String::new(),
+            rest => format!(" and {rest} more"),
+        };
+        let what = match nodes.len() {
+            0 => return None,
+            1 => format!("node {} is still reporting: what it holds is not known yet", named[0]),
+            _ => format!(
+                "nodes {}{rest} are still reporting: what they hold is not known yet",
+                named.join(", ")
+            ),
+        };
+        let mut trouble = self.trouble(TroubleKind::NodeGone, Severity::Degraded, what);
+        if let [only] = nodes[..] {
+            trouble.node = Some(only.name.clone());
+        }
+        let patience = self.state.map.durations.lease_wait();
+        trouble.doing.push(Doing {
+            what: "waits for them; who has not joined by then is taken for gone".into(),
+            groups: self.groups(|g| self.state.is_awaited(g)).len(),
+            waits_for: Some(WaitsFor::Return),
+            wait_ms: Some(millis(patience.saturating_sub(self.state.hears_from.elapsed()))),
+            progress: None,
+        });
+        Some(trouble)
+    }
+
     /// A node whose target does not take part.
     fn node(&self, node: &Node) -> Option<Trouble> {
-        let member = self.state.members.get(&node.id)?;
+        let member = self.state.members.get(&node.id).filter(|m| !m.is_reporting())?;
         let map = &self.state.map;
         let why = member.suspicion.as_ref().map_or("its target has not joined yet", |s| s.why.as_str());
         let what = match presence(map, node, member) {
@@ -556,7 +599,9 @@ impl Look<'_> {
         let mut troubles = Vec::new();
         for node in self.state.map.nodes.values() {
             let Some(member) = self.state.members.get(&node.id) else { continue };
-            for (drive, text) in &member.refused {
+            // Of one that has failed it is said that it has.
+            let refused = member.refused.iter().filter(|(drive, _)| !member.failed_before.contains(*drive));
+            for (drive, text) in refused {
                 troubles.push(self.refused_drive(node, *drive, text));
             }
         }
@@ -689,7 +734,8 @@ impl Look<'_> {
     fn copies(&self) -> Option<Trouble> {
         let state = self.state;
         let map = &state.map;
-        let is_short = |g: &Group| (1..map.copies_of(g)).contains(&state.good_copies(g));
+        let is_short =
+            |g: &Group| (1..map.copies_of(g)).contains(&state.good_copies(g)) && !state.is_awaited(g);
         let groups = self.groups(is_short);
         let listed: Vec<&Group> = groups.iter().filter_map(|g| map.groups.get(g)).collect();
         let mut by_copies: BTreeMap<(usize, usize), usize> = BTreeMap::new();

@@ -9,7 +9,9 @@ use weft_manager::MapStore;
 use weft_rt::sim::{Sim, heal_network, reset_connections, set_blocked, trace_hash};
 use weft_rt::{Link, now, random_below, sleep, spawn};
 use weft_types::limits::DRIVES_PER_TARGET_MAX;
-use weft_types::{BlockCount, DriveId, DriveState, Epoch, FabricId, GroupId, MapVersion, NodeId, Role};
+use weft_types::{
+    AttachMode, BlockCount, DriveId, DriveState, Epoch, FabricId, GroupId, MapVersion, NodeId, Role,
+};
 use weft_wire::control::{self, DriveLeftOut, DriveReport, ManagerAnswer, ManagerRequest, TargetRequest};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
@@ -314,6 +316,77 @@ fn the_failure_of_a_drive_that_is_in_no_map_is_taken_note_of() {
         let link = connect(PeerRole::Client).await;
         let (answer, _) = ask(&link, &failure_of(&targets[0], 99)).await.unwrap();
         assert_eq!(answer, ManagerAnswer::Done);
+    });
+}
+
+/// Clients come and go all the time, and no target ever has the newest map.
+#[test]
+fn a_failed_drive_is_evicted_while_other_changes_follow_each_other() {
+    Sim::new(23).block_on(async {
+        let (service, targets, _) = fabric(3).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        operate(volume_of("busy", 2)).await.unwrap();
+        sleep(ms(500)).await;
+        targets.iter().for_each(|t| t.adoption_takes_ms.set(20));
+        for _ in 0..4 {
+            spawn(async {
+                loop {
+                    let session = attach("busy", AttachMode::Shared, false).await.unwrap();
+                    let link = connect(PeerRole::Client).await;
+                    ask(&link, &ManagerRequest::Detach { session: session.id }).await.unwrap();
+                }
+            });
+        }
+        sleep(ms(500)).await;
+        let version = service.map().version;
+        sleep(ms(100)).await;
+        assert!(service.map().version.0 > version.0 + 50, "changes follow each other");
+        let link = connect(PeerRole::Client).await;
+        ask(&link, &failure_of(&targets[0], 1)).await.unwrap();
+        let is_away = || roles(&service.map(), 1).iter().all(|r| *r == Role::Out);
+        eventually("it is evicted", ms(500), is_away).await;
+    });
+}
+
+#[test]
+fn a_failed_drive_that_is_served_again_before_it_was_evicted_is_evicted_all_the_same() {
+    Sim::new(24).block_on(async {
+        let (service, targets, _) = fabric(3).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        sleep(ms(500)).await;
+        let link = connect(PeerRole::Client).await;
+        // Nobody hears of it in time.
+        targets[1..].iter().for_each(|t| t.holds_adoption.set(true));
+        ask(&link, &failure_of(&targets[0], 1)).await.unwrap();
+        assert_eq!(service.map().drives[&DriveId(1)].state, DriveState::Failed, "it is not forgotten");
+        targets[0].start();
+        sleep(ms(1000)).await;
+        targets[1..].iter().for_each(|t| t.holds_adoption.set(false));
+        let is_away = || roles(&service.map(), 1).iter().all(|r| *r == Role::Out);
+        eventually("it is evicted", ms(8000), is_away).await;
+        // Once a person has said that it is sound it comes back, and is compared from its first block
+        // to its last.
+        sleep(ms(1000)).await;
+        assert!(roles(&service.map(), 1).iter().all(|r| *r == Role::Out));
+        operate(ApiRequest::DriveRestore { id: DriveId(1).to_string(), dry_run: false }).await.unwrap();
+        let is_back = || roles(&service.map(), 1).iter().all(|r| *r == Role::Syncing);
+        eventually("it is brought up to date", ms(5000), is_back).await;
+    });
+}
+
+#[test]
+fn a_failed_drive_with_the_last_copy_serves_again_when_its_target_has_opened_it() {
+    Sim::new(25).block_on(async {
+        let (service, targets, _) = fabric(1).await;
+        operate(volume_of("v", 1)).await.unwrap();
+        sleep(ms(500)).await;
+        let link = connect(PeerRole::Client).await;
+        ask(&link, &failure_of(&targets[0], 1)).await.unwrap();
+        let view = targets[0].start();
+        let group = *service.map().groups.keys().next().unwrap();
+        eventually("it serves", ms(3000), || view.serves(group)).await;
+        sleep(ms(3000)).await;
+        assert!(view.serves(group));
     });
 }
 

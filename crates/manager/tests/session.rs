@@ -5,13 +5,13 @@ mod harness;
 use harness::*;
 use std::rc::Rc;
 use weft_api::{ApiAnswer, ApiRequest};
-use weft_rt::sim::Sim;
+use weft_rt::sim::{Sim, heal_network, set_blocked};
 use weft_rt::{Instant, Link, now, sleep, spawn};
 use weft_types::AttachMode::{Exclusive, ReadOnly, Shared};
-use weft_types::{Generation, MapVersion, Role, Session, SessionId};
+use weft_types::{Generation, MapVersion, Role, Session, SessionId, SessionState};
 use weft_wire::Status;
 use weft_wire::control::{ManagerAnswer, ManagerRequest, TargetRequest};
-use weft_wire::handshake::PeerRole;
+use weft_wire::handshake::{Hello, PeerRole};
 
 /// When a target was first asked to end, and to sweep, this session.
 fn ended_and_swept(target: &FakeTarget, id: SessionId) -> (Option<Instant>, Option<Instant>) {
@@ -306,5 +306,113 @@ fn a_client_from_before_a_recovery_hears_of_it() {
         service.restart().await;
         let why = why_over(&session).await;
         assert!(why.contains("recovered") && why.contains("attach"), "{why}");
+    });
+}
+
+/// A client that says again and again that its sessions are alive, to whichever manager takes connections.
+async fn keep_touching(id: SessionId) {
+    loop {
+        let hello = Hello::new(PeerRole::Client, None, "client");
+        if let Ok(link) = Link::connect(&manager_addr(), &hello).await {
+            let touch = ManagerRequest::Touch { sessions: vec![id], silent: vec![], heard: vec![] };
+            let _ = ask(&link, &touch).await;
+        }
+        sleep(ms(5_000)).await;
+    }
+}
+
+fn is_open(service: &Service, id: SessionId) -> bool {
+    service.map().sessions.get(&id).is_some_and(|s| s.state == SessionState::Open)
+}
+
+#[test]
+fn a_manager_that_stood_still_ends_no_session_and_suspects_nobody() {
+    Sim::new(5).block_on(async {
+        let (service, targets, _) = fabric(3).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        let alive = attach("v", Shared, false).await.unwrap();
+        let dead = attach("v", Shared, false).await.unwrap();
+        spawn(keep_touching(alive.id));
+        sleep(ms(12_000)).await;
+        for stands_still_ms in [1_000, 3_000, 45_000, 90_000] {
+            service.pause();
+            sleep(ms(stands_still_ms)).await;
+            service.resume();
+            sleep(ms(3_000)).await;
+            assert!(is_open(&service, alive.id), "after {stands_still_ms} ms");
+            assert!(roles(&service.map(), 1).iter().all(|role| *role == Role::InSync));
+        }
+        let told = events().await;
+        assert!(told.iter().all(|e| e.what != "node-suspected"), "{told:#?}");
+        assert!(told.iter().any(|e| e.what == "manager-stalled"), "{told:#?}");
+        // It has heard of nobody for all that time, and still counts silence.
+        let is_over = || !service.map().sessions.contains_key(&dead.id);
+        eventually("the silent session is over", ms(31_000), is_over).await;
+        assert!(is_open(&service, alive.id));
+        service.pause();
+        sleep(ms(10_000)).await;
+        targets[0].kill();
+        sleep(ms(10_000)).await;
+        service.resume();
+        eventually("the dead node is evicted", ms(6_000), || roles(&service.map(), 1).contains(&Role::Out))
+            .await;
+    });
+}
+
+#[test]
+fn a_client_that_only_targets_hear_keeps_its_session_while_nobody_needs_it_gone() {
+    Sim::new(6).block_on(async {
+        let (service, targets, _) = fabric(3).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        let session = attach("v", Exclusive, false).await.unwrap();
+        let serve = |serves: bool| {
+            let last = (!serves).then(now);
+            for target in &targets {
+                target.serves_sessions.borrow_mut().insert(session.id, last);
+            }
+        };
+        serve(true);
+        sleep(ms(20_000)).await;
+        assert_eq!(
+            attach("v", Exclusive, false).await.unwrap_err().0,
+            Status::Refused,
+            "its term is not over"
+        );
+        sleep(ms(60_000)).await;
+        assert!(is_open(&service, session.id), "targets serve it");
+        serve(false);
+        sleep(ms(25_000)).await;
+        assert!(is_open(&service, session.id), "they did until a moment ago");
+        let is_over = || !service.map().sessions.contains_key(&session.id);
+        eventually("nobody has heard of it for a term", ms(10_000), is_over).await;
+
+        // One that the manager has not heard of for a term gives way to an attach that it is in the way of.
+        let session = attach("v", Exclusive, false).await.unwrap();
+        for target in &targets {
+            target.serves_sessions.borrow_mut().insert(session.id, None);
+        }
+        sleep(ms(32_000)).await;
+        assert!(is_open(&service, session.id));
+        let next = attach("v", Exclusive, false).await.unwrap();
+        assert!(next.generation > session.generation && !service.map().sessions.contains_key(&session.id));
+    });
+}
+
+#[test]
+fn no_session_ends_for_silence_while_no_target_can_say_whether_it_serves_it() {
+    Sim::new(7).block_on(async {
+        let (service, targets, _) = fabric(2).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        let session = attach("v", Shared, false).await.unwrap();
+        sleep(ms(20_000)).await;
+        for target in &targets {
+            set_blocked(target.host, manager_host(), true);
+            set_blocked(manager_host(), target.host, true);
+        }
+        sleep(ms(60_000)).await;
+        assert!(is_open(&service, session.id), "the manager may be cut off from everybody");
+        heal_network();
+        let is_over = || !service.map().sessions.contains_key(&session.id);
+        eventually("they say that they do not", ms(10_000), is_over).await;
     });
 }

@@ -503,6 +503,46 @@ fn events_and_beginnings_outlive_the_manager() {
     });
 }
 
+/// Nobody has joined yet, and so nothing is known: neither that data is unavailable, nor that all is well.
+#[test]
+fn a_manager_that_has_just_started_says_who_is_still_reporting() {
+    Sim::new(108).block_on(async {
+        let (service, targets, _) = fabric(3).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        sleep(ms(6000)).await;
+        targets[2].kill();
+        service.restart().await;
+        let early = status().await;
+        assert_eq!(early.health, Health::Degraded, "{:#?}", early.troubles);
+        assert_eq!(early.troubles.len(), 1, "{:#?}", early.troubles);
+        let reporting = trouble(&early, TroubleKind::NodeGone);
+        for name in ["node-1", "node-2", "node-3", "still reporting"] {
+            assert!(reporting.what.contains(name), "{}", reporting.what);
+        }
+        // The two others have joined, and get no lease before the manager has waited for the third.
+        sleep(ms(1000)).await;
+        let later = status().await;
+        let reporting = trouble(&later, TroubleKind::NodeGone);
+        assert!(
+            reporting.what.contains("node-3") && !reporting.what.contains("node-1"),
+            "{}",
+            reporting.what
+        );
+        assert!(reporting.what.contains("still reporting"), "{}", reporting.what);
+        assert!(
+            later.troubles.iter().all(|t| t.kind != TroubleKind::DataUnavailable),
+            "{:#?}",
+            later.troubles
+        );
+        sleep(ms(3000)).await;
+        let gone = status().await;
+        assert!(trouble(&gone, TroubleKind::NodeGone).what.contains("it has not joined since"), "{gone:#?}");
+        targets[0].kill();
+        sleep(ms(5000)).await;
+        assert_eq!(status().await.health, Health::Unavailable, "two of three nodes are gone");
+    });
+}
+
 /// Nothing of what the manager does rests on its wall clock.
 #[test]
 fn a_clock_that_is_set_back_a_day_disturbs_nobody() {

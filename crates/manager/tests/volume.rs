@@ -8,8 +8,8 @@ use weft_api::{ApiAnswer, ApiRequest, ErrorCode, Health, Repair};
 use weft_rt::sim::Sim;
 use weft_rt::{Link, sleep, spawn};
 use weft_types::AttachMode::Shared;
-use weft_types::{Role, VolumeState};
-use weft_wire::control::{ResyncStatus, TargetRequest};
+use weft_types::{AttachMode, DriveId, Role, VolumeState};
+use weft_wire::control::{self, ManagerRequest, ResyncStatus, TargetRequest};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
 
@@ -239,5 +239,47 @@ fn status_tells_of_a_resync_and_when_it_is_done() {
             }
             sleep(ms(1001)).await;
         }
+    });
+}
+
+/// The map is as large as it may become: nothing is added, and whatever else there is to be done goes on.
+#[test]
+fn a_map_that_is_full_takes_evictions_returns_sweeps_and_deletions() {
+    Sim::new(40).block_on(async {
+        let (service, targets, _) = fabric(3).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        operate(volume_of("w", 3)).await.unwrap();
+        let session = attach("v", AttachMode::Shared, false).await.unwrap();
+        service.map_bytes_max.set(control::encode_map(&service.map()).len());
+        service.restart().await;
+        all_up(&service, &targets).await;
+        let refused = operate(volume_of("x", 2)).await.unwrap_err();
+        assert!(refused.code == ErrorCode::Refused && refused.message.contains("bytes"), "{refused:?}");
+        assert!(refused.hint.is_some_and(|hint| hint.contains("delete")));
+        let (status, text) = attach("v", AttachMode::Shared, false).await.unwrap_err();
+        assert!(status == Status::Refused && text.contains("bytes"), "{text}");
+        let stranger = FakeTarget::new(4, &[4]);
+        stranger.start();
+        sleep(ms(500)).await;
+        assert!(service.map().node_named("node-4").is_none() && stranger.refusal.borrow().is_some());
+
+        targets[0].kill();
+        eventually("it is evicted", ms(6_000), || roles(&service.map(), 1).contains(&Role::Out)).await;
+        targets[0].start();
+        eventually("it comes back", ms(6_000), || roles(&service.map(), 1).contains(&Role::Syncing)).await;
+        let link = connect(PeerRole::Client).await;
+        for entry in service.map().groups.values() {
+            let Some(slot) = entry.slot_of(DriveId(1)) else { continue };
+            let verified = ManagerRequest::Verified { group: entry.id, drive: DriveId(1), stint: slot.since };
+            ask(&link, &verified).await.unwrap();
+        }
+        assert!(roles(&service.map(), 1).iter().all(|role| *role == Role::InSync), "it is promoted");
+        ask(&link, &ManagerRequest::Detach { session: session.id }).await.unwrap();
+        let is_swept = || service.map().sessions.is_empty();
+        eventually("the session is swept", ms(3_000), is_swept).await;
+        let delete = ApiRequest::VolumeDelete { name: "w".into(), force: false, dry_run: false };
+        operate(delete).await.unwrap();
+        eventually("it is gone", ms(6_000), || service.map().volume_named("w").is_none()).await;
+        attach("v", AttachMode::Shared, false).await.expect("there is room again");
     });
 }

@@ -90,6 +90,51 @@ pub enum Change {
     Settings(ChangeSettings),
 }
 
+impl Change {
+    /// Whether it makes the map larger for long. Near the map's limit such changes are refused, so that
+    /// all others fit: those that let writes go on, bring back copies, or free something.
+    pub fn grows_map(&self) -> bool {
+        match self {
+            Change::JoinNode(_)
+            | Change::CreatePool(_)
+            | Change::CreateVolume(_)
+            | Change::GrowVolume(_)
+            | Change::OpenSession(_)
+            | Change::WantScrub(_)
+            | Change::NoteScrubs(_) => true,
+            // A node that comes with its drives must not be kept out because of one more.
+            Change::AddDrive(_)
+            | Change::MoveNode(_)
+            | Change::RemoveNode(_)
+            | Change::DrainDrive(_)
+            | Change::FailDrive(_)
+            | Change::RestoreDrive(_)
+            | Change::RemoveDrive(_)
+            | Change::Evict(_)
+            | Change::Demote(_)
+            | Change::Depart(_)
+            | Change::Rejoin(_)
+            | Change::Promote(_)
+            | Change::Rebuild(_)
+            | Change::Replace(_)
+            // A few at a time: what they add is gone when they are over.
+            | Change::BeginRelocation(_)
+            | Change::HandOver(_)
+            | Change::FinishRelocation(_)
+            | Change::CancelRelocation(_)
+            | Change::KeepMember(_)
+            | Change::AcceptLoss(_)
+            | Change::BeginDelete(_)
+            | Change::FinishDelete(_)
+            | Change::CloseSession(_)
+            | Change::SweepSession(_)
+            | Change::StopScrub(_)
+            | Change::ScheduleScrub(_)
+            | Change::Settings(_) => false,
+        }
+    }
+}
+
 /// The map after a change, and what the change did.
 ///
 /// The version is raised by exactly one; the epoch of each group that changed is raised by one. Applying the same

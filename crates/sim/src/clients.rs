@@ -1,5 +1,6 @@
 //! Clients of a run: some share a volume, one after another attaches another volume for itself alone.
 
+use crate::check::sessions::SessionsCheck;
 use crate::history::History;
 use crate::workload;
 use std::cell::Cell;
@@ -41,6 +42,8 @@ pub struct Party {
     pub habits: Habits,
     /// What they saw.
     pub history: History,
+    /// The sessions that they hold.
+    pub sessions: Rc<SessionsCheck>,
     /// Whether they are to come to an end.
     pub is_over: Rc<Cell<bool>>,
 }
@@ -52,9 +55,11 @@ pub async fn run(name: String, party: Party, done: Rc<Cell<bool>>) {
         sim::tell(|| format!("{name} is attached"));
         // Whoever has a volume for itself gives it back, or has it taken away, after a while.
         let is_alone = party.mode == AttachMode::Exclusive;
+        let held = (!is_alone).then(|| party.sessions.hold(volume.session_id(), &name));
         let turn = Rc::new(Cell::new(if is_alone { 1 + random_below(200) } else { u64::MAX }));
         let lanes = (0..party.habits.depth).map(|_| lane(&name, &party, &volume, turn.clone()));
         join_all(lanes).await;
+        drop(held);
         if !is_alone || random_below(2) == 0 {
             volume.detach().await;
         }

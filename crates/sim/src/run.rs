@@ -1,6 +1,7 @@
 //! One run, from the empty fabric to the verdict: faults first, then everything heals and must converge.
 
 use crate::bed::{Bed, manager_host, second_manager_host};
+use crate::check::sessions::SessionsCheck;
 use crate::check::{
     cut, durable, equal, lease::LeaseCheck, limits::LimitsCheck, linearizable, progress, sound,
 };
@@ -134,7 +135,9 @@ async fn scenario(plan: Plan, covered: Rc<RefCell<Option<Coverage>>>) -> Result<
     let limits = Rc::new(LimitsCheck::default());
     let limits_task = spawn(limits.clone().watch(bed.clone()));
 
-    let parties = parties(&plan, &bed);
+    let sessions = Rc::new(SessionsCheck::default());
+    let sessions_task = spawn(sessions.clone().watch(bed.clone()));
+    let parties = parties(&plan, &bed, &sessions);
     let mut running: Vec<progress::Finishing> = Vec::new();
     for (party, count) in &parties {
         for _ in 0..*count {
@@ -155,7 +158,7 @@ async fn scenario(plan: Plan, covered: Rc<RefCell<Option<Coverage>>>) -> Result<
         }
     });
     let processes: Vec<_> = running.iter().map(|(_, process, _)| *process).collect();
-    let (struck, spared) = faults::play(&bed, &guard, &plan.faults, &processes).await;
+    let (struck, spared) = faults::play(&bed, &guard, &plan.faults, &processes, &sessions).await;
     *covered.borrow_mut() = Some(Coverage::of_pairs(&struck));
     // Time in which faults still overlap with whatever they caused.
     sleep(Duration::from_millis(random_below(2_000))).await;
@@ -188,6 +191,8 @@ async fn scenario(plan: Plan, covered: Rc<RefCell<Option<Coverage>>>) -> Result<
         linearizable::check(&party.volume, &party.history)?;
     }
     limits_task.abort();
+    sessions_task.abort();
+    sessions.verdict()?;
     Ok(Outcome {
         trace: sim::trace_hash(),
         operations: done,
@@ -225,13 +230,14 @@ async fn start(plan: &Plan) -> Rc<Bed> {
 }
 
 /// The clients of each volume, and how many of them.
-fn parties(plan: &Plan, bed: &Bed) -> Vec<(Party, usize)> {
+fn parties(plan: &Plan, bed: &Bed, sessions: &Rc<SessionsCheck>) -> Vec<(Party, usize)> {
     let party = |volume: &str, mode| Party {
         managers: bed.managers(),
         volume: volume.into(),
         mode,
         habits: plan.habits.clone(),
         history: History::default(),
+        sessions: sessions.clone(),
         is_over: Rc::default(),
     };
     let mut parties = vec![(party("shared", AttachMode::Shared), plan.sharers)];

@@ -206,6 +206,13 @@ impl Target {
         }
     }
 
+    /// Whether the adopted map lists the session behind a claim as open.
+    pub(crate) fn is_listed(&self, claim: &Claim) -> bool {
+        let Some((attached, map)) = claim.attached.zip(self.map()) else { return false };
+        let listed = map.sessions.get(&attached.session).filter(|s| s.state == SessionState::Open);
+        listed.is_some_and(|s| (s.slot, s.volume) == (attached.slot, attached.volume))
+    }
+
     /// The volume's generation, and sessions that this drive knows to be over (R16, R10). A client may bring a
     /// generation before the map does, but a drive takes it from the map only: it refuses everything older for
     /// good, so a client's word is not enough.

@@ -61,6 +61,9 @@ impl Target {
                 Err(error) => Answer::error(Status::DriveFailed, with_causes(&error)),
             },
             TargetRequest::Scrub { orders } => answer(&TargetAnswer::Scrubs(self.take_scrubs(orders))),
+            TargetRequest::HeardOf { sessions } => {
+                answer(&TargetAnswer::HeardOf { heard: self.meters.heard_of(&sessions) })
+            }
             TargetRequest::Status => answer(&TargetAnswer::Status(self.status())),
             TargetRequest::Load => {
                 let load = TargetAnswer::Load(Box::new(self.load().await));

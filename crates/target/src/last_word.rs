@@ -78,7 +78,7 @@ impl Target {
             match link {
                 Ok(link) => match self.ask(&link, request).await {
                     Ok((ManagerAnswer::Done, _)) => return true,
-                    Ok((other, _)) => *why = format!("the answer is none: {other:?}"),
+                    Ok((other, _)) => *why = other.unexpected("stopped", "done"),
                     Err(Silent::Refused(text)) => {
                         *why = text;
                         return false;

@@ -27,6 +27,11 @@ const RETRY: Duration = Duration::from_millis(100);
 /// an event.
 const RETRY_LONGEST: Duration = Duration::from_secs(3);
 
+/// For so many leases a manager that has let this target join, and is not ready to grant anything, is
+/// waited for before the next one is asked: one that has just started waits for a lease and a little
+/// more.
+const NOT_READY_LEASES: u32 = 2;
+
 /// What is known of this target's right to serve.
 #[derive(Default)]
 pub(crate) struct Lease {
@@ -160,7 +165,13 @@ impl Target {
                 Err(error) => Silent::Lost(with_causes(&error)),
             };
             at += 1;
+            let is_round = at % self.options.managers.len() == 0;
             pause = match silent {
+                // Another manager may be ready: it is asked before this one is given time.
+                Silent::Refused(reason) | Silent::NotReady(reason) if !is_round => {
+                    tracing::debug!(%addr, reason, "manager refuses");
+                    RETRY
+                }
                 Silent::Lost(reason) => {
                     tracing::debug!(%addr, reason, "manager is silent");
                     RETRY
@@ -180,11 +191,15 @@ impl Target {
             return silent;
         }
         self.peers.set_manager(Some(link.clone()));
+        let mut granted_at = now();
         let silent = loop {
             let sent = now();
             match self.renew(link).await {
-                Ok(()) => {}
-                Err(Silent::NotReady(reason)) => tracing::debug!(reason, "manager grants nothing yet"),
+                Ok(()) => granted_at = now(),
+                // One that has just started grants nothing for about a lease.
+                Err(Silent::NotReady(reason)) if self.has_patience(granted_at) => {
+                    tracing::debug!(reason, "manager grants nothing yet");
+                }
                 Err(silent) => break silent,
             }
             let pause = self.durations().lease() / RENEWALS_PER_LEASE;
@@ -192,6 +207,13 @@ impl Target {
         };
         self.peers.set_manager(None);
         silent
+    }
+
+    /// Whether a manager that has granted nothing since this instant is still given time: always where
+    /// there is no other.
+    fn has_patience(&self, since: Instant) -> bool {
+        let patience = self.durations().lease() * NOT_READY_LEASES;
+        self.options.managers.len() == 1 || since.elapsed() < patience
     }
 
     async fn join(&self, link: &Link) -> Result<(), Silent> {
@@ -207,8 +229,9 @@ impl Target {
             left_out: self.left_out.borrow().clone(),
         };
         let (answer, body) = self.ask(link, &request).await?;
-        let ManagerAnswer::Joined { node, refused } = answer else {
-            return Err(Silent::Refused("the answer to a join is none".into()));
+        let (node, refused) = match answer {
+            ManagerAnswer::Joined { node, refused } => (node, refused),
+            other => return Err(Silent::Refused(other.unexpected("join", "joined"))),
         };
         let refused: BTreeMap<DriveId, String> = refused.into_iter().collect();
         for (id, cause) in &refused {
@@ -249,8 +272,9 @@ impl Target {
         let request = ManagerRequest::Renew { node, incarnation, adopted, commits };
         let sent = now();
         let (answer, _) = self.ask(link, &request).await?;
-        let ManagerAnswer::Granted { map, suspects, clock_us } = answer else {
-            return Err(Silent::Refused("the answer to a renewal is none".into()));
+        let (map, suspects, clock_us) = match answer {
+            ManagerAnswer::Granted { map, suspects, clock_us } => (map, suspects, clock_us),
+            other => return Err(Silent::Refused(other.unexpected("renew", "granted"))),
         };
         self.steady_clock.heard(clock_us);
         self.lease.grant(sent, self.lease_by_own_clock(), map, suspects, self.map_version());

@@ -13,6 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
+use weft_rt::{Instant, now};
 use weft_types::{FabricMap, Latencies, MeterReading, SessionId, SessionState, VolumeId};
 use weft_wire::Kind;
 use weft_wire::data::DataRequest;
@@ -76,6 +77,8 @@ pub(crate) struct Meter {
     in_flight: Cell<u64>,
     read_times: Times,
     write_times: Times,
+    /// When it was heard of last.
+    heard_at: Cell<Instant>,
 }
 
 impl Meter {
@@ -137,15 +140,17 @@ pub(crate) struct Metered {
 }
 
 impl Meters {
-    /// A request begins to be carried out.
+    /// A request that arrived at this instant begins to be carried out.
     pub(crate) fn begin(
         &self,
         admitted: &Admitted,
         head: &DataRequest,
         kind: Kind,
+        at: Instant,
         map: Option<&FabricMap>,
     ) -> Metered {
         let session = self.session((head.session, head.object.owner().volume()), map);
+        session.heard_at.set(at);
         let drive = admitted.drive().clone();
         for meter in [&drive.meter, &*session] {
             meter.in_flight.set(meter.in_flight.get() + 1);
@@ -182,6 +187,22 @@ impl Meters {
             stays
         });
         former.retain(|volume, _| map.volumes.contains_key(volume));
+    }
+
+    /// A session that is open has said something that is no request.
+    pub(crate) fn hear(&self, session: SessionId, volume: VolumeId, map: Option<&FabricMap>) {
+        self.session((session, volume), map).heard_at.set(now());
+    }
+
+    /// Which of these sessions were heard of, and how many milliseconds ago.
+    pub(crate) fn heard_of(&self, sessions: &[SessionId]) -> Vec<(SessionId, u64)> {
+        let meters = self.sessions.borrow();
+        let heard = |id: &SessionId| {
+            let of_session = meters.range((*id, VolumeId(0))..=(*id, VolumeId(u64::MAX)));
+            let last = of_session.map(|(_, meter)| meter.heard_at.get()).max()?;
+            Some((*id, u64::try_from(last.elapsed().as_millis()).unwrap_or(u64::MAX)))
+        };
+        sessions.iter().filter_map(heard).collect()
     }
 
     /// Per session what it has asked.

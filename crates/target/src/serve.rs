@@ -34,7 +34,7 @@ impl Target {
                 Ok(admitted) => admitted,
                 Err(answer) => return answer,
             };
-            let begin = || self.meters.begin(&admitted, &head, request.kind, self.map().as_deref());
+            let begin = || self.meters.begin(&admitted, &head, request.kind, start, self.map().as_deref());
             metered.get_or_insert_with(begin);
             let Some(chunk) = unverified_chunk(&admitted, head.object, head.range) else { break admitted };
             let member = admitted.member.clone();
@@ -92,7 +92,7 @@ impl Target {
         };
         advance(&admitted, &head);
         let timed = self.throttle.request(start);
-        let metered = self.meters.begin(&admitted, &head, request.kind, self.map().as_deref());
+        let metered = self.meters.begin(&admitted, &head, request.kind, start, self.map().as_deref());
         let drive = admitted.drive().clone();
         // A read changes nothing, so a newer epoch need not wait for it; but what it finds then may be of another
         // stint, or of a group that was dropped, so it is admitted again before it is answered.

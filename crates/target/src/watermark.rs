@@ -70,7 +70,12 @@ impl Target {
             Err(error) => return Answer::error(Status::Invalid, error.to_string()),
         };
         for note in notes.into_iter().filter(|note| note.session != SYSTEM_SESSION) {
-            match self.check(&Claim::of_note(&note)) {
+            let claim = Claim::of_note(&note);
+            // Refused or not, one of an open session says that its client is alive.
+            if self.is_listed(&claim) {
+                self.meters.hear(note.session, note.volume, self.map().as_deref());
+            }
+            match self.check(&claim) {
                 Ok(admitted) => advance_to(&admitted, &note),
                 Err(Refusal::Answer(_)) => {}
                 Err(Refusal::GateClosed(_) | Refusal::NewGeneration(..)) => {

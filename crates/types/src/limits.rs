@@ -23,6 +23,11 @@ pub const FRAME_HEAD_MAX: usize = 16 * 1024;
 /// Bytes of a frame's body: the largest request, or a document such as the fabric map.
 pub const FRAME_BODY_MAX: usize = 16 * 1024 * 1024;
 
+/// Bytes of the fabric map up to which volumes, groups, sessions and nodes are added. What is left to
+/// [`FRAME_BODY_MAX`] is for changes that have to fit always: evictions, returns, promotions, sweeps,
+/// deletions, and drives that are found.
+pub const MAP_BYTES_GROWN_MAX: usize = 12 * 1024 * 1024;
+
 /// Requests that one connection may have in flight; granted as credits by the handshake.
 pub const CONNECTION_REQUESTS_MAX: u32 = 256;
 
@@ -221,6 +226,7 @@ pub const METRICS_HEADERS_MAX: usize = 64;
 
 const _: () = assert!(OBJECT_BLOCKS_MAX.is_multiple_of(CHUNK_BLOCKS));
 const _: () = assert!(REQUEST_BLOCKS_MAX as usize * BLOCK_SIZE <= FRAME_BODY_MAX);
+const _: () = assert!(MAP_BYTES_GROWN_MAX < FRAME_BODY_MAX);
 const _: () = assert!(FRAME_BODY_MAX <= CONNECTION_BYTES_MAX as usize, "one frame must fit the credit");
 const _: () = assert!(RANGE_BLOCKS_MAX <= OBJECT_BLOCKS_MAX);
 const _: () = assert!(OBJECT_CHUNKS_MAX <= u16::MAX as u32);

@@ -194,6 +194,11 @@ impl Durations {
         Duration::from_millis(u64::from(self.lease_ms))
     }
 
+    /// How long a client session may be out of touch before it is over.
+    pub fn session(&self) -> Duration {
+        Duration::from_millis(u64::from(self.session_ms))
+    }
+
     /// How long the granter waits before it takes a lease for expired: lease x (1 + drift bound).
     pub fn lease_wait(&self) -> Duration {
         let ms = u64::from(self.lease_ms);

@@ -199,6 +199,24 @@ pub enum ManagerAnswer {
     Done,
 }
 
+impl ManagerAnswer {
+    /// Its kind, as on the wire.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            ManagerAnswer::Joined { .. } => "joined",
+            ManagerAnswer::Granted { .. } => "granted",
+            ManagerAnswer::Map { .. } => "map",
+            ManagerAnswer::Attached { .. } => "attached",
+            ManagerAnswer::Done => "done",
+        }
+    }
+
+    /// What to say of an answer of another kind than belongs to the request.
+    pub fn unexpected(&self, request: &str, expected: &str) -> String {
+        format!("unexpected reply to {request}: kind '{}', expected '{expected}'", self.kind())
+    }
+}
+
 /// What the manager asks of a target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case")]
@@ -251,6 +269,12 @@ pub enum TargetRequest {
         /// The scrubs, each told from others by its order.
         orders: Vec<ScrubOrder>,
     },
+    /// Say which of these sessions it has served lately: a client that the manager does not hear may be
+    /// alive.
+    HeardOf {
+        /// The sessions.
+        sessions: Vec<SessionId>,
+    },
     /// Report usage and resync progress.
     Status,
     /// Report what was asked since the process started.
@@ -271,6 +295,12 @@ pub enum TargetAnswer {
     HoldsData {
         /// Whether a drive does.
         holds: bool,
+    },
+    /// To `HeardOf`: those of the sessions of which a request was admitted since the process started,
+    /// and how many milliseconds ago the last one was.
+    HeardOf {
+        /// The sessions.
+        heard: Vec<(SessionId, u64)>,
     },
     /// To `Scrub`. Travels in the body, with an empty head, where it passes what a head may be.
     Scrubs(ScrubReport),
@@ -649,6 +679,22 @@ mod tests {
     }
 
     #[test]
+    fn the_kind_of_an_answer_is_the_one_on_the_wire() {
+        let answers = [
+            ManagerAnswer::Joined { node: NodeId(1), refused: vec![] },
+            ManagerAnswer::Granted { map: MapVersion(1), suspects: vec![], clock_us: 0 },
+            ManagerAnswer::Map { version: MapVersion(1) },
+            ManagerAnswer::Done,
+        ];
+        for answer in answers {
+            let op = format!("\"op\":\"{}\"", answer.kind());
+            assert!(String::from_utf8(encode(&answer)).unwrap().contains(&op), "{answer:?}");
+        }
+        let text = ManagerAnswer::Done.unexpected("join", "joined");
+        assert_eq!(text, "unexpected reply to join: kind 'done', expected 'joined'");
+    }
+
+    #[test]
     fn every_answer_of_a_target_reads_back() {
         let inventory = Inventory { software: "1".into(), clock_us: 2, map: MapVersion(3), drives: vec![] };
         let answers = [
@@ -657,6 +703,7 @@ mod tests {
             TargetAnswer::Scrubs(ScrubReport::default()),
             TargetAnswer::Inventory(Box::new(inventory)),
             TargetAnswer::HoldsData { holds: true },
+            TargetAnswer::HeardOf { heard: vec![(SessionId(4), 5)] },
         ];
         for answer in answers {
             assert_eq!(decode::<TargetAnswer>(&encode(&answer)), Ok(answer));

@@ -35,7 +35,7 @@ pub fn client_host() -> IpAddr {
     IpAddr::from([127, 0, 0, 1])
 }
 
-fn manager_addr() -> Addr {
+pub fn manager_addr() -> Addr {
     "10.0.0.100:4700".parse().unwrap()
 }
 
@@ -314,8 +314,36 @@ async fn start_with(manager: Manager, members: usize) -> Vec<Rc<Target>> {
     targets
 }
 
+/// A manager that has stopped, or follows another one: it says of everything that it is not ready.
+/// Where it listens.
+pub fn start_unready_manager() -> Addr {
+    struct Unready;
+
+    impl Handler for Unready {
+        fn greet(&self, _: &Hello) -> Result<Option<FabricId>, String> {
+            Ok(Some(FABRIC))
+        }
+
+        async fn handle(self: Rc<Self>, _: Rc<Peer>, _: Request) -> Answer {
+            Answer::error(Status::NotReady, "this manager has stopped")
+        }
+    }
+
+    let addr: Addr = "10.0.0.101:4700".parse().unwrap();
+    let listens_at = addr.clone();
+    spawn_process(host(101), "unready", async move {
+        Server::run(Listener::bind(&listens_at).unwrap(), Rc::new(Unready)).await;
+    });
+    addr
+}
+
 pub async fn attach(io_timeout: Duration) -> Volume {
-    let fabric = Fabric::connect(&[manager_addr()], "client").await.unwrap();
+    attach_by(&[manager_addr()], io_timeout).await
+}
+
+/// Likewise, by the first of these managers that is ready.
+pub async fn attach_by(managers: &[Addr], io_timeout: Duration) -> Volume {
+    let fabric = Fabric::connect(managers, "client").await.unwrap();
     let options = AttachOptions { mode: AttachMode::Shared, preempt: false, io_timeout };
     fabric.attach("v", options).await.unwrap()
 }

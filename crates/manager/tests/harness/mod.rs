@@ -70,6 +70,8 @@ pub struct Service {
     manager: Rc<RefCell<Option<Rc<Manager>>>>,
     process: Cell<Option<ProcessId>>,
     skew_us: Cell<i64>,
+    /// Bytes of the map up to which processes that are started from now on take what makes it larger.
+    pub map_bytes_max: Cell<usize>,
 }
 
 impl Service {
@@ -79,17 +81,29 @@ impl Service {
             manager: Rc::default(),
             process: Cell::new(None),
             skew_us: Cell::new(0),
+            map_bytes_max: Cell::new(ManagerOptions::default().map_bytes_max),
         };
         found(&service.store, FABRIC, Durations::default()).unwrap();
         service.restart().await;
         service
     }
 
+    /// Stops the process where it is, as SIGSTOP does.
+    pub fn pause(&self) {
+        weft_rt::sim::pause(self.process.get().expect("it runs"));
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        weft_rt::sim::resume(self.process.get().expect("it runs"));
+    }
+
     /// Starts the process (again).
     pub async fn restart(&self) {
         self.kill();
         let (store, slot) = (self.store.clone(), self.manager.clone());
-        let options = ManagerOptions { fabric: Some(FABRIC), ..ManagerOptions::default() };
+        let map_bytes_max = self.map_bytes_max.get();
+        let options = ManagerOptions { fabric: Some(FABRIC), map_bytes_max, ..ManagerOptions::default() };
         self.process.set(Some(spawn_process(manager_host(), "manager", async move {
             let manager = Manager::start(store, options).unwrap();
             *slot.borrow_mut() = Some(manager.clone());
@@ -148,6 +162,8 @@ pub struct FakeTarget {
     pub log: RefCell<Vec<(Instant, TargetRequest)>>,
     /// While set, maps are not adopted and the manager gets no answer.
     pub holds_adoption: Cell<bool>,
+    /// How long it takes to adopt a map at least, in milliseconds.
+    pub adoption_takes_ms: Cell<u64>,
     /// Set while a sweep is not to be answered.
     pub holds_sweep: Cell<bool>,
     /// While set, it does not say what its drives hold.
@@ -169,6 +185,8 @@ pub struct FakeTarget {
     pub damage: Cell<(u64, u64)>,
     /// What its drives hold of each group; nothing of those not named.
     pub holdings: RefCell<BTreeMap<DriveId, Holding>>,
+    /// Sessions that it has served, and when it did last; none: it does all the time.
+    pub serves_sessions: RefCell<BTreeMap<SessionId, Option<Instant>>>,
     /// What it says of how far its drives have come.
     pub commits: RefCell<BTreeMap<DriveId, u64>>,
     /// What it says that it has left out, when it joins.
@@ -210,6 +228,7 @@ impl FakeTarget {
             map: RefCell::new(None),
             log: RefCell::default(),
             holds_adoption: Cell::new(false),
+            adoption_takes_ms: Cell::new(0),
             holds_sweep: Cell::new(false),
             holds_inventory: Cell::new(false),
             holds_promises: Cell::new(false),
@@ -221,6 +240,7 @@ impl FakeTarget {
             room: Cell::new(None),
             damage: Cell::new((0, 0)),
             holdings: RefCell::default(),
+            serves_sessions: RefCell::default(),
             commits: RefCell::default(),
             left_out: RefCell::default(),
             process: Cell::new(None),
@@ -542,7 +562,8 @@ impl Process {
                 while self.target.holds_adoption.get() {
                     sleep(ms(10)).await;
                 }
-                sleep(Duration::from_micros(weft_rt::random_below(5000))).await;
+                let least = ms(self.target.adoption_takes_ms.get());
+                sleep(least + Duration::from_micros(weft_rt::random_below(5000))).await;
                 self.adopt(body);
             }
             TargetRequest::StopVouching { victim, .. } => {
@@ -574,6 +595,12 @@ impl Process {
                 TargetAnswer::Inventory(Box::new(self.target.inventory(detail)))
             }
             TargetRequest::HoldsData { .. } => TargetAnswer::HoldsData { holds: false },
+            TargetRequest::HeardOf { sessions } => {
+                let serves = self.target.serves_sessions.borrow();
+                let ago_ms = |at: &Option<Instant>| at.map_or(0, |at| at.elapsed().as_millis() as u64);
+                let heard = sessions.iter().filter_map(|id| Some((*id, ago_ms(serves.get(id)?)))).collect();
+                TargetAnswer::HeardOf { heard }
+            }
             _ => TargetAnswer::Done,
         };
         self.target.log.borrow_mut().push((now(), request));

@@ -7,4 +7,5 @@ pub mod lease;
 pub mod limits;
 pub mod linearizable;
 pub mod progress;
+pub mod sessions;
 pub mod sound;

@@ -127,10 +127,11 @@ pub const KINDS: &[Kind] = &[
     },
     Kind {
         name: "manager-stall",
-        says: "the manager stands still, so that targets serve by the word of their peers, or not at all",
+        says: "the manager stands still, often for longer than a session lives: targets serve by their \
+               peers' word, or not at all",
         budget: 2,
         weight: 2,
-        draw: |dice, _| Some(Fault::Stall { who: Who::Manager, lasts: dice.ms_log(20, 4_000) }),
+        draw: |dice, _| Some(Fault::Stall { who: Who::Manager, lasts: dice.ms_log(20, 12_000) }),
     },
     Kind {
         name: "client-stall",

@@ -4,6 +4,7 @@ use super::guard::destroys;
 use super::mend::usual_latency;
 use super::{Fault, Guard, Planned, RESTART_PATIENCE, Who};
 use crate::bed::Bed;
+use crate::check::sessions::SessionsCheck;
 use crate::filler;
 use crate::workload::fill_block;
 use std::net::IpAddr;
@@ -48,6 +49,7 @@ struct Play<'a> {
     bed: &'a Rc<Bed>,
     guard: &'a Rc<Guard>,
     clients: &'a [ProcessId],
+    sessions: &'a SessionsCheck,
     struck: Vec<Struck>,
 }
 
@@ -58,9 +60,10 @@ pub async fn play(
     guard: &Rc<Guard>,
     planned: &[Planned],
     clients: &[ProcessId],
+    sessions: &SessionsCheck,
 ) -> (Vec<Struck>, usize) {
     let began = now();
-    let mut play = Play { bed, guard, clients, struck: Vec::new() };
+    let mut play = Play { bed, guard, clients, sessions, struck: Vec::new() };
     let (mut put_off, mut spared) = (Vec::new(), 0);
     for planned in planned {
         let at = began + planned.at;
@@ -98,6 +101,14 @@ impl Play<'_> {
             return false;
         }
         sim::tell(|| format!("fault {number}: {fault:?}"));
+        match fault {
+            Fault::Stall { who: Who::Client(n), lasts } => {
+                self.sessions.note_unheard(Some(format!("client-{}", n + 1)), *lasts);
+            }
+            // A message of before may arrive so late after the end.
+            Fault::Delay { latency, lasts } => self.sessions.note_unheard(None, *lasts + *latency),
+            _ => {}
+        }
         self.struck.push(Struck { name: fault.name(), from: now(), to: now() + fault.lasts() });
         true
     }

@@ -16,6 +16,7 @@ mod interrupted;
 mod returns;
 mod rot;
 mod scripts;
+mod silence;
 mod stage;
 mod stranded;
 mod table;

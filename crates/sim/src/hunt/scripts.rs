@@ -7,7 +7,7 @@ use super::actor::{
     about_ms, becomes, changes, enter, fast, leave, place, slow, start_cold, store, until, version,
 };
 use super::stage::chunk_block;
-use super::{Scenario, conflicts, cut, endings, returns, rot, run_seed};
+use super::{Scenario, conflicts, cut, endings, returns, rot, run_seed, silence};
 use crate::coverage::Coverage;
 use std::time::Duration;
 use weft_rt::sim::{self, Crash};
@@ -113,6 +113,10 @@ scripts! {
     RottenInLog => rot::rotten_in_log();
     /// Blocks that have rotted on one of two members are copied from there.
     RottenSource => rot::rotten_source();
+    /// The manager stands still for longer than a session's term, while a client goes on.
+    ManagerStandsStill => silence::manager_stands_still();
+    /// A client is cut off from the manager for longer than a session's term.
+    HeardByTargetsOnly => silence::heard_by_targets_only();
 }
 
 impl Script {

@@ -411,6 +411,13 @@ pub const HUNTS: &[Hunt] = &[
         Scenario::Stranded(Stranded::WithNewManager),
         60,
     ),
+    hunt(&[StallUnnoticed, SilentUnasked], Scenario::Script(Script::ManagerStandsStill), 5),
+    protected(
+        &[StallUnnoticed],
+        Scenario::Script(Script::ManagerStandsStill),
+        "the targets' word: one that is served is not over, whatever the manager has missed",
+    ),
+    hunt(&[SilentUnasked], Scenario::Script(Script::HeardByTargetsOnly), 5),
     hunt(&[VouchedByAny], Scenario::Stranded(Stranded::ByOnePeer), 40),
     hunt(&[CommitWithoutFlush], DRIVE, 20),
     hunt(&[DataNotAwaited], SLOW_DRIVE, 40),

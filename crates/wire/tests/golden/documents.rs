@@ -41,11 +41,12 @@ variants!(TargetRequest {
     DropVolume,
     Inventory,
     HoldsData,
+    HeardOf,
     Scrub,
     Status,
     Load,
 });
-variants!(TargetAnswer { Done, Status, Inventory, HoldsData, Scrubs, Load });
+variants!(TargetAnswer { Done, Status, Inventory, HoldsData, HeardOf, Scrubs, Load });
 variants!(ScrubState { Running, Waiting, Interrupted, Done });
 variants!(ResyncWait { Room, Drive, Source });
 
@@ -182,6 +183,7 @@ fn target_requests() {
         TargetRequest::DropVolume { volume: VolumeId(22) },
         TargetRequest::Inventory { detail: vec![GroupId(11)] },
         TargetRequest::HoldsData { volume: VolumeId(21) },
+        TargetRequest::HeardOf { sessions: vec![SessionId(31)] },
         TargetRequest::Scrub { orders: vec![order(None), order(Some((objects()[0], ChunkIndex(2))))] },
         TargetRequest::Status,
         TargetRequest::Load,
@@ -196,6 +198,7 @@ fn target_answers() {
         TargetAnswer::Status(status()),
         TargetAnswer::Inventory(Box::new(inventory())),
         TargetAnswer::HoldsData { holds: true },
+        TargetAnswer::HeardOf { heard: vec![(SessionId(31), 4)] },
         TargetAnswer::Scrubs(scrubs()),
         TargetAnswer::Load(Box::new(load())),
     ];
