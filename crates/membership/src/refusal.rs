@@ -308,16 +308,16 @@ impl Refusal {
             }
             Refusal::PlannedElsewhere { .. } => "plan it again for the newest map".into(),
             Refusal::Shrink { .. } => "create a smaller volume and copy the data".into(),
-            Refusal::Attached { .. } => {
-                "end the clients first (`weft session list` names them), or take it from them with --force: \
-                 they lose access at once"
-                    .into()
-            }
+            Refusal::Attached { .. } => HINT_ATTACHED.into(),
             Refusal::TooManySessions => "detach clients that are not needed".into(),
             _ => return None,
         })
     }
 }
+
+/// What to do about clients that are in the way.
+const HINT_ATTACHED: &str = "end the clients first (`weft session list` names them), or take it from them with \
+                             --force: they lose access at once";
 
 /// A number of clients, in words.
 fn clients(n: usize) -> String {

@@ -359,8 +359,18 @@ impl Bed {
             truth: RefCell::default(),
             demoted: Rc::default(),
         });
-        let demoted = bed.demoted.clone();
-        bed.map_store.observe(move |before, after, journal| {
+        bed.note_demotions();
+        bed.start_manager();
+        for n in 0..bed.nodes.len() {
+            bed.start_node(n);
+        }
+        bed
+    }
+
+    /// Notes each member that leaves its group because clients cannot reach it.
+    fn note_demotions(&self) {
+        let demoted = self.demoted.clone();
+        self.map_store.observe(move |before, after, journal| {
             // Events are documents. What they are called is looked at first, since maps are large.
             let is_demotion =
                 |event: &[u8]| event.windows(DEMOTION.len()).any(|part| part == DEMOTION.as_bytes());
@@ -368,11 +378,6 @@ impl Bed {
                 demoted.borrow_mut().extend(demotions(before, after));
             }
         });
-        bed.start_manager();
-        for n in 0..bed.nodes.len() {
-            bed.start_node(n);
-        }
-        bed
     }
 
     /// Where the managers listen.

@@ -3,16 +3,17 @@
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A level that was reached ends only this far below where it began, in thousandths: a pool that hovers around a
-/// level is told about once, not with every block.
+/// A level that was reached ends only this far below where it began, in thousandths: a pool that
+/// hovers around a level is told about once, not with every block.
 const HYSTERESIS_PERMILLE: u32 = 20;
 
 /// At which part of its capacity a pool's fullest drive is worth a word.
 ///
-/// At 80 % there is time: a fabric that grows by one percent a day has ten days to the next level, and drives can be
-/// ordered. It is also about where the other copies of a lost drive stop fitting on the rest of a pool of five drives
-/// (the 80 % of one are 20 % of each of the four others). At 90 % there is none: a rebuild or a night's load fills the rest, the store
-/// keeps some percent for itself, and free space is in pieces. Both are what most storage systems warn at.
+/// At 80 % there is time: a fabric that grows by one percent a day has ten days to the next level,
+/// and drives can be ordered. It is also about where the other copies of a lost drive stop fitting
+/// on the rest of a pool of five drives (the 80 % of one are 20 % of each of the four others). At
+/// 90 % there is none: a rebuild or a night's load fills the rest, the store keeps some percent for
+/// itself, and free space is in pieces. Both are what most storage systems warn at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CapacityLevels {
@@ -41,8 +42,8 @@ impl CapacityLevels {
             && self.critical_percent < 100
     }
 
-    /// The level of something that is so full, in thousandths, or that takes no more writes; `before` is the level
-    /// that it had, which ends only some way below where it began.
+    /// The level of something that is so full, in thousandths, or that takes no more writes;
+    /// `before` is the level that it had, which ends only some way below where it began.
     pub fn level(&self, used_permille: u32, is_full: bool, before: CapacityLevel) -> CapacityLevel {
         if is_full {
             return CapacityLevel::Full;

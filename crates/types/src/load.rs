@@ -1,7 +1,9 @@
-//! Load as it is counted and passed on: what was asked of a drive, a volume or a session, and how long it took.
+//! Load as it is counted and passed on: what was asked of a drive, a volume or a session, and how
+//! long it took.
 //!
-//! It owns the shapes of the counters, and taking one reading from another. Counters only rise while a process lives,
-//! so a watcher that keeps the last reading finds what happened in between. It never counts anything itself.
+//! It owns the shapes of the counters, and taking one reading from another. Counters only rise
+//! while a process lives, so a watcher that keeps the last reading finds what happened in between.
+//! It never counts anything itself.
 
 use crate::VolumeId;
 use serde::{Deserialize, Serialize};
@@ -71,8 +73,8 @@ impl MeterReading {
 /// How long requests took: a histogram of which only the buckets that hold something are kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Latencies {
-    /// Per bucket the longest time in it, in microseconds, and how many requests it holds; ascending. Buckets are
-    /// narrow: a time is at most a sixteenth below its bucket's.
+    /// Per bucket the longest time in it, in microseconds, and how many requests it holds;
+    /// ascending. Buckets are narrow: a time is at most a sixteenth below its bucket's.
     pub buckets: Vec<(u64, u64)>,
     /// The sum of all times, in microseconds.
     pub sum_us: u64,
@@ -108,7 +110,8 @@ impl Latencies {
         self.sum_us = self.sum_us.saturating_add(other.sum_us);
     }
 
-    /// The time in microseconds that this share of the requests (0 to 1) did not exceed; none without requests.
+    /// The time in microseconds that this share of the requests (0 to 1) did not exceed; none
+    /// without requests.
     pub fn quantile_us(&self, share: f64) -> Option<u64> {
         let count = self.count();
         // The rank of the request that is asked for: of 1,000 requests, p99.9 is the 999th.

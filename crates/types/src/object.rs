@@ -6,8 +6,8 @@ use std::fmt;
 
 /// What an object belongs to.
 ///
-/// A file system is an entry in the fabric map's table of volumes. So each owner belongs to one such entry, and
-/// sessions, generation and deletion go by that entry: see [`Owner::volume`].
+/// A file system is an entry in the fabric map's table of volumes. So each owner belongs to one
+/// such entry, and sessions, generation and deletion go by that entry: see [`Owner::volume`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Owner {
     /// A block volume. Its id is below 2^63.
@@ -22,8 +22,8 @@ pub enum Owner {
 }
 
 impl Owner {
-    /// The entry of the fabric map's table of volumes that the owner is part of: the volume itself, or the file
-    /// system of the inode.
+    /// The entry of the fabric map's table of volumes that the owner is part of: the volume itself,
+    /// or the file system of the inode.
     pub const fn volume(self) -> VolumeId {
         match self {
             Owner::Volume(volume) => volume,
@@ -58,8 +58,9 @@ impl fmt::Display for Owner {
 
 /// A numbered run of blocks that lives in one group: its owner, and its index among the owner's objects.
 ///
-/// Persisted and sent as 16 bytes, big-endian, so that byte order is key order. The highest bit says what the rest
-/// is: 0, volume 63 bits, index 64 bits; or 1, file system 31 bits, inode 64 bits, index 32 bits.
+/// Persisted and sent as 16 bytes, big-endian, so that byte order is key order. The highest bit
+/// says what the rest is: 0, volume 63 bits, index 64 bits; or 1, file system 31 bits, inode 64
+/// bits, index 32 bits.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId(u128);
 
@@ -86,8 +87,8 @@ impl ObjectId {
     /// The object of an owner with this index.
     ///
     /// # Panics
-    /// If a part does not fit its bits: a volume of 2^63 or more, a file system of 2^31 or more, or the index of an
-    /// inode's object of 2^32 or more. The manager gives out no such ids.
+    /// If a part does not fit its bits: a volume of 2^63 or more, a file system of 2^31 or more, or
+    /// the index of an inode's object of 2^32 or more. The manager gives out no such ids.
     pub const fn new(owner: Owner, index: u64) -> Self {
         match owner {
             Owner::Volume(volume) => {
@@ -162,8 +163,9 @@ pub struct ObjectRange {
 }
 
 impl ObjectRange {
-    /// The objects of an entry of the table of volumes: those of the volume, and those of all inodes if it is a file
-    /// system. An entry is one or the other, and its number is never used again.
+    /// The objects of an entry of the table of volumes: those of the volume, and those of all
+    /// inodes if it is a file system. An entry is one or the other, and its number is never used
+    /// again.
     pub fn of_entry(volume: VolumeId) -> impl Iterator<Item = ObjectRange> {
         let is_file_system = volume.0 <= ObjectId::FILE_SYSTEM_MAX;
         let inode = is_file_system.then(|| ObjectId::new(Owner::Inode { file_system: volume, inode: 0 }, 0));

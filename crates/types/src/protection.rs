@@ -49,7 +49,8 @@ impl Protection {
         }
     }
 
-    /// Blocks on drives that so many blocks of data take. 128 bits hold the product of any two 64-bit numbers.
+    /// Blocks on drives that so many blocks of data take. 128 bits hold the product of any two
+    /// 64-bit numbers.
     pub fn raw_blocks(self, data: BlockCount) -> u128 {
         match self {
             Protection::Mirror { copies } => u128::from(data.0) * u128::from(copies),

@@ -15,9 +15,9 @@ impl<K: Copy + Ord> Key for K {}
 
 /// A sorted map from keys to entries.
 ///
-/// A clone costs nothing that depends on the number of entries: it shares them, and a change copies only what leads
-/// to the entry. So the map before a commit and the map after it are both at hand, and [`Table::changes`] finds what
-/// differs at a cost of what differs.
+/// A clone costs nothing that depends on the number of entries: it shares them, and a change copies
+/// only what leads to the entry. So the map before a commit and the map after it are both at hand,
+/// and [`Table::changes`] finds what differs at a cost of what differs.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Table<K: Key, V: Clone>(OrdMap<K, V>);
 

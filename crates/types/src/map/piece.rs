@@ -1,7 +1,8 @@
 //! The map in pieces, and what one commit changed.
 //!
-//! A piece is a part of the fabric map with its own key. A delta is the pieces that one map has and the map before it
-//! had not, and the keys of those that are gone. Pure: it knows no store and no connection.
+//! A piece is a part of the fabric map with its own key. A delta is the pieces that one map has and
+//! the map before it had not, and the keys of those that are gone. Pure: it knows no store and no
+//! connection.
 
 use super::{Drive, Durations, FabricMap, Group, MapVersion, Node, Pool, Relocation, Session, Volume};
 use crate::{
@@ -151,7 +152,8 @@ impl Piece {
 }
 
 impl PieceKey {
-    /// Takes the piece with this key out of a map. Says whether it was there; the settings always are, and stay.
+    /// Takes the piece with this key out of a map. Says whether it was there; the settings always
+    /// are, and stay.
     fn take_from(self, map: &mut FabricMap) -> bool {
         match self {
             PieceKey::Settings => false,
@@ -213,7 +215,8 @@ pub enum DeltaError {
 }
 
 impl FabricMap {
-    /// What leads from an older version of this map to this one. Costs what differs if the two have a common origin.
+    /// What leads from an older version of this map to this one. Costs what differs if the two have
+    /// a common origin.
     pub fn delta_from(&self, old: &FabricMap) -> Delta {
         let mut delta = Delta {
             fabric: self.fabric,

@@ -1,7 +1,8 @@
 //! `weft bench map`: what a fabric map of any size costs its manager, and those who follow it.
 //!
-//! The map is made, not grown: no target, drive or client exists. The manager and its store are the real ones; requests
-//! come to it as they would from connections. What is sent to others is counted, not sent.
+//! The map is made, not grown: no target, drive or client exists. The manager and its store are the
+//! real ones; requests come to it as they would from connections. What is sent to others is
+//! counted, not sent.
 
 mod measure;
 mod shape;
@@ -31,7 +32,8 @@ pub(crate) struct MapArgs {
     /// Copies of each block
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=3))]
     copies: u8,
-    /// Where the store is made, in a folder of its own that is removed; the folder for temporary files if left out
+    /// Where the store is made, in a folder of its own that is removed; the folder for temporary
+    /// files if left out
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
     /// Make the map and its store in this file, and measure nothing

@@ -29,17 +29,18 @@ use weft_types::with_causes;
 pub(crate) enum BenchCommand {
     /// Put a load on a volume and measure it
     ///
-    /// Keeps requests in flight on a volume of any fabric for a while, and reports requests and bytes per second
-    /// and latencies, as a whole and for each second. On a terminal a line per second shows how it goes; Ctrl-C
-    /// ends it early, with the report of what ran.
+    /// Keeps requests in flight on a volume of any fabric for a while, and reports requests and
+    /// bytes per second and latencies, as a whole and for each second. On a terminal a line per
+    /// second shows how it goes; Ctrl-C ends it early, with the report of what ran.
     ///
-    /// A load that writes destroys what the volume holds: a volume that holds data is refused, unless --overwrite
-    /// is given. Reading a volume that nothing was written to measures little: unwritten blocks are not read from
-    /// any drive. Run a sequential write over it first.
+    /// A load that writes destroys what the volume holds: a volume that holds data is refused,
+    /// unless --overwrite is given. Reading a volume that nothing was written to measures little:
+    /// unwritten blocks are not read from any drive. Run a sequential write over it first.
     ///
-    /// With --verify each block that is written bears its address, a generation and a checksum, and what is read is
-    /// checked against what was acknowledged before; what was written is read back at the end. A block that is not
-    /// what it should be is named with its LBA, and the exit code is 1.
+    /// With --verify each block that is written bears its address, a generation and a checksum, and
+    /// what is read is checked against what was acknowledged before; what was written is read back
+    /// at the end. A block that is not what it should be is named with its LBA, and the exit code
+    /// is 1.
     #[command(after_long_help = "Examples:\n  \
         weft bench run scratch --rw write --pattern sequential --bs 1MiB --depth 4 --runtime 1m\n  \
         weft bench run scratch --html report.html\n  \
@@ -56,21 +57,24 @@ pub(crate) enum BenchCommand {
     Figures(FiguresArgs),
     /// Measure what repair costs a client, and how fast it is
     ///
-    /// Starts fabrics of its own on loopback and measures four parts: a client's latencies beside a resync and a rebuild
-    /// and their rates with and without it (beside), how evenly a rebuild spreads over the drives that are left
-    /// (spread), scrubs with and without a client (scrub), and the bytes that drives write per byte of data (amplify).
+    /// Starts fabrics of its own on loopback and measures four parts: a client's latencies beside a
+    /// resync and a rebuild and their rates with and without it (beside), how evenly a rebuild
+    /// spreads over the drives that are left (spread), scrubs with and without a client (scrub),
+    /// and the bytes that drives write per byte of data (amplify).
     ///
-    /// Drives are in memory; with --drives they are files in that folder, removed afterwards. What drives write is
-    /// always measured on files, for which 2 GiB are needed there, or where temporary files are kept.
+    /// Drives are in memory; with --drives they are files in that folder, removed afterwards. What
+    /// drives write is always measured on files, for which 2 GiB are needed there, or where
+    /// temporary files are kept.
     #[command(after_long_help = "Examples:\n  weft bench repair --out repair.json --html repair.html\n  \
                                  weft bench repair --drives /mnt/scratch --only beside --rounds 5")]
     Repair(RepairArgs),
     /// Measure loads of 4 KiB to 1 MiB from one client to many, on volumes of their own and on a shared one
     ///
-    /// Makes volumes of two copies on the fabric and writes all of them, then has clients read and write at random: 4 KiB
-    /// and 8 KiB with 64 jobs of 64 requests in flight each, 64 KiB with 64 of 8, 1 MiB with 8 of 4. All clients begin at
-    /// the same time, each a process of its own, here or on the machines that --on names. What they do is added up, and
-    /// their latencies taken together. The volumes, weft-bench-1 and so on, are deleted in the end.
+    /// Makes volumes of two copies on the fabric and writes all of them, then has clients read and
+    /// write at random: 4 KiB and 8 KiB with 64 jobs of 64 requests in flight each, 64 KiB with 64
+    /// of 8, 1 MiB with 8 of 4. All clients begin at the same time, each a process of its own, here
+    /// or on the machines that --on names. What they do is added up, and their latencies taken
+    /// together. The volumes, weft-bench-1 and so on, are deleted in the end.
     ///
     /// `fairness` is the rate of the slowest client over that of the fastest.
     #[command(after_long_help = "Examples:\n  weft bench matrix --quick --html matrix.html\n  \
@@ -79,16 +83,17 @@ pub(crate) enum BenchCommand {
     Matrix(MatrixArgs),
     /// Put one load on the fabric from many clients at once, in DISKSPD's terms
     ///
-    /// Makes a volume of two copies for each client and writes all of it, then has all clients begin at the same time, each
-    /// a process of its own, here or on the machines that --on names. Their requests are added up, and their latencies
-    /// taken together; each client is a row, with what it did in each second on the page of --html. The volumes,
-    /// weft-bench-1 and so on, are deleted in the end, also after Ctrl-C.
+    /// Makes a volume of two copies for each client and writes all of it, then has all clients
+    /// begin at the same time, each a process of its own, here or on the machines that --on names.
+    /// Their requests are added up, and their latencies taken together; each client is a row, with
+    /// what it did in each second on the page of --html. The volumes, weft-bench-1 and so on, are
+    /// deleted in the end, also after Ctrl-C.
     ///
-    /// Options are those of DISKSPD, with its defaults: `-b4K -o32 -t8 -w100 -r -d60` is taken as it is there. Sizes are
-    /// powers of two, and volumes take the place of files.
+    /// Options are those of DISKSPD, with its defaults: `-b4K -o32 -t8 -w100 -r -d60` is taken as
+    /// it is there. Sizes are powers of two, and volumes take the place of files.
     ///
-    /// `cores` are processors that clients kept busy, `targets'` those of the targets, by their own count, over the middle
-    /// eight tenths of the time; `iops/core` is over both.
+    /// `cores` are processors that clients kept busy, `targets'` those of the targets, by their own
+    /// count, over the middle eight tenths of the time; `iops/core` is over both.
     #[command(
         after_long_help = "Examples:\n  weft bench start-workload -b 4K -o 32 -t 8 -w 100 -r -d 60\n  \
         weft bench start-workload -b 4K -o 32 -t 4 -r -c 10G --clients 8 --html workload.html\n  \
@@ -98,19 +103,22 @@ pub(crate) enum BenchCommand {
     StartWorkload(StartWorkloadArgs),
     /// Run a job file of fio on many clients at once, over NBD, and add up what they measure
     ///
-    /// Makes a volume of two copies for each client and writes all of it, then has fio run the job file on all clients at the
-    /// same time, here or on the machines that --on names, each on a volume that `weft volume serve` serves to it at a Unix
-    /// socket. The volumes, weft-bench-1 and so on, are deleted in the end, also after Ctrl-C. With --volume it runs here, on
-    /// a volume of yours: one that holds data is refused if a job writes, unless --overwrite is given.
+    /// Makes a volume of two copies for each client and writes all of it, then has fio run the job
+    /// file on all clients at the same time, here or on the machines that --on names, each on a
+    /// volume that `weft volume serve` serves to it at a Unix socket. The volumes, weft-bench-1 and
+    /// so on, are deleted in the end, also after Ctrl-C. With --volume it runs here, on a volume of
+    /// yours: one that holds data is refused if a job writes, unless --overwrite is given.
     ///
-    /// Of the job file only what says where the data is and how it is reached is replaced (ioengine, filename, directory
-    /// and the like). All else is fio's: sections are jobs, and what a job does not say has fio's default. fio runs in a
-    /// folder that is removed, so other files need absolute paths. It has to be installed where clients run, version 3
-    /// with its engine for NBD.
+    /// Of the job file only what says where the data is and how it is reached is replaced
+    /// (ioengine, filename, directory and the like). All else is fio's: sections are jobs, and what
+    /// a job does not say has fio's default. fio runs in a folder that is removed, so other files
+    /// need absolute paths. It has to be installed where clients run, version 3 with its engine for
+    /// NBD.
     ///
-    /// Processes of a job, and the same job of all clients, are taken together: rates are added up, latencies are of all
-    /// their requests. `cores` are processors that fio and what serves it kept busy, `targets'` those of the targets, by
-    /// their own count; `iops/core` is over both, and over all jobs.
+    /// Processes of a job, and the same job of all clients, are taken together: rates are added up,
+    /// latencies are of all their requests. `cores` are processors that fio and what serves it kept
+    /// busy, `targets'` those of the targets, by their own count; `iops/core` is over both, and
+    /// over all jobs.
     #[command(
         after_long_help = "Examples:\n  weft bench fio jobs.fio --clients 4 --size 10GiB --html fio.html\n  \
         weft bench fio jobs.fio --on 'ssh host1' --on 'ssh host2' --fabric 10.0.0.1:4800 --out after.json\n  \
@@ -121,18 +129,19 @@ pub(crate) enum BenchCommand {
     Fio(FioArgs),
     /// Measure what a fabric map of any size costs the manager, and those who follow it
     ///
-    /// Makes a map of so many nodes, drives, volumes and sessions, puts it into an embedded store, and starts a manager on it.
-    /// Then it asks what targets, clients and people ask, one request at a time: memory and time to load the map, to
-    /// commit a small change, to evict a node, to renew a lease, to create a volume, to attach and detach. There are no
-    /// targets and drives: what would be sent to them is counted. Times are medians. Needs some memory and disk: for 1,000
-    /// nodes with 24 drives and 100,000 volumes about 2 GiB of each.
+    /// Makes a map of so many nodes, drives, volumes and sessions, puts it into an embedded store,
+    /// and starts a manager on it. Then it asks what targets, clients and people ask, one request
+    /// at a time: memory and time to load the map, to commit a small change, to evict a node, to
+    /// renew a lease, to create a volume, to attach and detach. There are no targets and drives:
+    /// what would be sent to them is counted. Times are medians. Needs some memory and disk: for
+    /// 1,000 nodes with 24 drives and 100,000 volumes about 2 GiB of each.
     #[command(after_long_help = "Examples:\n  weft bench map --nodes 24 --drives 8 --volumes 500\n  \
         weft bench map --nodes 1000 --drives 24 --volumes 100000 --sessions 10000 --json")]
     Map(MapArgs),
     /// Compare two results of the same benchmark
     ///
-    /// Takes what `weft bench matrix`, `weft bench start-workload` or `weft bench fio` wrote with --out, and puts side by side what both have:
-    /// the same load from as many clients.
+    /// Takes what `weft bench matrix`, `weft bench start-workload` or `weft bench fio` wrote with
+    /// --out, and puts side by side what both have: the same load from as many clients.
     #[command(after_long_help = "Examples:\n  weft bench compare before.json after.json")]
     Compare(CompareArgs),
 }

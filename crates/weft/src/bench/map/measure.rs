@@ -1,7 +1,7 @@
 //! The measurements: one manager on its embedded store, asked as targets, clients and people ask it.
 //!
-//! Nothing waits between two requests, so no background work of the manager runs in between, and what is timed is the
-//! request alone.
+//! Nothing waits between two requests, so no background work of the manager runs in between, and
+//! what is timed is the request alone.
 
 use super::shape::Shape;
 use crate::manager::refused;
@@ -137,7 +137,8 @@ impl Bench {
         step.says("evictions");
         let eviction_us = self.eviction();
         let (drives, nodes) = (map.drives.len() as u64, map.nodes.len() as u64);
-        // Each commit is written to the store and to every drive, and sent to every target; the client gets it once.
+        // Each commit is written to the store and to every drive, and sent to every target; the
+        // client gets it once.
         let attach_bytes = match &attach_us {
             Cost::Value(_) => Cost::Value(3 * map_bytes * (1 + drives + nodes) + map_bytes),
             Cost::Refused(why) => Cost::Refused(why.clone()),

@@ -1,7 +1,7 @@
 //! A fabric map of any size, made without a fabric: what the manager has to carry, for measurements.
 //!
-//! It owns how such a map looks. Each drive is in as many groups as placement gives it, each group on different nodes,
-//! each volume over as many groups as a span lists at most.
+//! It owns how such a map looks. Each drive is in as many groups as placement gives it, each group
+//! on different nodes, each volume over as many groups as a span lists at most.
 
 use weft_layout::groups_wanted;
 use weft_types::limits::SPAN_GROUPS_MAX;
@@ -51,7 +51,8 @@ impl Shape {
         format!("/dev/disk/by-id/nvme-{drive}")
     }
 
-    /// The drives in an order in which neighbours are on different nodes: drive `i` is on node `1 + i % nodes`.
+    /// The drives in an order in which neighbours are on different nodes: drive `i` is on node `1 +
+    /// i % nodes`.
     fn drive_ids(self) -> impl Iterator<Item = (DriveId, NodeId, u32)> {
         (0..self.nodes * self.drives).map(move |i| {
             // Random bits of the kind that labels have, the same in each run.
@@ -90,7 +91,8 @@ impl Shape {
         let mut ids = Vec::new();
         for g in 0..groups_wanted(total, members) {
             let (first, round) = (g * members % total, g * members / total);
-            // A step that is no multiple of the number of nodes leads to another node, and each member's to another.
+            // A step that is no multiple of the number of nodes leads to another node, and each
+            // member's to another.
             let step = |member: usize| member * (1 + (round * 7 + g) % others.div_ceil(members).max(1));
             let id = GroupId(map.next_id);
             let slot =
