@@ -19,8 +19,8 @@ impl Target {
     /// Looks again and again whether each drive is still there, and whether its store has failed while
     /// nobody asked it for anything.
     pub(crate) async fn watch_drives(self: Rc<Self>) {
-        for drive in self.drives.values().cloned() {
-            let target = self.clone();
+        for drive in self.drives.values() {
+            let (target, drive) = (self.clone(), drive.clone());
             // Each by itself: a look at a drive that hangs may take for ever.
             self.background(async move {
                 while drive.breakage().is_none() {

@@ -37,6 +37,16 @@ pub(super) enum Cost {
     Refused(String),
 }
 
+impl Cost {
+    /// The manager's reason, if it refused.
+    fn refusal(&self) -> Option<&str> {
+        match self {
+            Cost::Refused(why) => Some(why),
+            Cost::Value(_) => None,
+        }
+    }
+}
+
 /// What was measured. Times are medians.
 #[derive(Debug, Serialize)]
 pub(super) struct Measured {
@@ -79,11 +89,7 @@ impl Measured {
     pub(super) fn refusals(&self) -> BTreeSet<&str> {
         let costs =
             [&self.commit_us, &self.eviction_us, &self.renewal_us, &self.create_volume_us, &self.attach_us];
-        let reason = |cost| match cost {
-            &Cost::Refused(ref why) => Some(why.as_str()),
-            &Cost::Value(_) => None,
-        };
-        costs.into_iter().filter_map(reason).collect()
+        costs.into_iter().filter_map(Cost::refusal).collect()
     }
 }
 
