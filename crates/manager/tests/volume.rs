@@ -91,7 +91,7 @@ fn what_cannot_be_is_refused_with_a_hint() {
             (with("v", 5000, 1), ErrorCode::Invalid, "multiple of 4096"),
             (with("v", 4096, 3), ErrorCode::Refused, ""),
             (with("v", 4096, 9), ErrorCode::Invalid, "9 copies"),
-            (with("v", 8 << 30, 2), ErrorCode::Refused, "free"),
+            (with("v", 8 << 30, 2), ErrorCode::Refused, "can promise"),
             (ApiRequest::VolumeShow { name: "none".into() }, ErrorCode::NotFound, "no volume 'none'"),
             (ApiRequest::NodeShow { name: "none".into() }, ErrorCode::NotFound, "no node"),
             (ApiRequest::DriveShow { id: "00000000".into() }, ErrorCode::Invalid, "several"),

@@ -121,7 +121,7 @@ mutations! {
     JoinWithoutMap, "lease", "join-without-map", "A target that joins does not adopt the map that comes with the answer.";
     LeaderDoesNotWait, "lease", "leader-does-not-wait", "A new manager does not wait for the leases of the one before.";
     GrantsUnawaited, "lease", "grants-unawaited", "A new manager grants leases before all that may know more have joined.";
-    StallUnnoticed, "lease", "stall-unnoticed", "A manager that stood still takes what it did not hear meanwhile for silence.";
+    StallUnnoticed, "lease", "stall-unnoticed", "What a manager that stood still missed counts as silence.";
     SilentUnasked, "lease", "silent-unasked", "A session ends for silence although targets serve its client.";
     VouchedByAny, "lease", "vouched-by-any", "The word of some member is enough, where that of all is needed.";
     CommitWithoutFlush, "store", "commit-without-flush", "A batch counts as durable before the drive was flushed.";

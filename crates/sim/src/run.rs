@@ -138,15 +138,7 @@ async fn scenario(plan: Plan, covered: Rc<RefCell<Option<Coverage>>>) -> Result<
     let sessions = Rc::new(SessionsCheck::default());
     let sessions_task = spawn(sessions.clone().watch(bed.clone()));
     let parties = parties(&plan, &bed, &sessions);
-    let mut running: Vec<progress::Finishing> = Vec::new();
-    for (party, count) in &parties {
-        for _ in 0..*count {
-            let (name, done) = (format!("client-{}", running.len() + 1), Rc::new(Cell::new(false)));
-            let run = clients::run(name.clone(), party.clone(), done.clone());
-            let process = spawn_process(client_host(running.len()), &name, run);
-            running.push((name, process, done));
-        }
-    }
+    let running = start_clients(&parties);
     sleep(Duration::from_millis(300)).await;
 
     // Scrubs run into every fault, and must not take one for damage.
@@ -204,6 +196,20 @@ async fn scenario(plan: Plan, covered: Rc<RefCell<Option<Coverage>>>) -> Result<
         converged_after,
         virtual_time: now() - began,
     })
+}
+
+/// Starts the clients of each party, each a process on a machine of its own.
+fn start_clients(parties: &[(Party, usize)]) -> Vec<progress::Finishing> {
+    let mut running: Vec<progress::Finishing> = Vec::new();
+    for (party, count) in parties {
+        for _ in 0..*count {
+            let (name, done) = (format!("client-{}", running.len() + 1), Rc::new(Cell::new(false)));
+            let run = clients::run(name.clone(), party.clone(), done.clone());
+            let process = spawn_process(client_host(running.len()), &name, run);
+            running.push((name, process, done));
+        }
+    }
+    running
 }
 
 async fn start(plan: &Plan) -> Rc<Bed> {
