@@ -123,8 +123,8 @@ impl Manager {
         };
         let left = term.saturating_sub(silent);
         let text = format!(
-            "{refusal}, heard of {:.1} s ago: if it has died, the session is over in {:.1} s by itself, and \
-             at once with `weft session end {first}`",
+            "{refusal}, heard of {:.1} s ago: if it has died, it is over in {:.1} s, or at once \
+             with `weft session end {first}`",
             silent.as_secs_f64(),
             left.as_secs_f64()
         );

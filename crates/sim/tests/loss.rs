@@ -295,13 +295,9 @@ async fn old_copy_of_a_moment_ago(manager_dies: bool) {
     }
     bed.nodes[0].put_disk(0, old);
     bed.start_node(0);
-    let (drive, began) = (bed.nodes[0].drives()[0], now());
-    while !status(&bed).await.reasons.join("\n").contains("holds less than it had acknowledged") {
-        assert!(began.elapsed() < WITHIN, "it is not told that {drive} is an older copy");
-        sleep(Duration::from_millis(20)).await;
-    }
+    let drive = bed.nodes[0].drives()[0];
+    // Its node has handed over, so no group trusts what it holds: nothing of it is read before it is brought up to date.
     read_all(&bed, &history).await;
-    evicted(&bed, drive, &[drive]).await;
     whole(&bed).await;
     assert!(takes_part(&bed.map().await, drive), "it is brought up to date, and takes part again");
     bed.scrub().await.unwrap();
@@ -310,7 +306,7 @@ async fn old_copy_of_a_moment_ago(manager_dies: bool) {
 }
 
 #[test]
-fn an_older_copy_that_lacks_only_the_last_moment_before_a_stop_is_noticed() {
+fn an_older_copy_that_lacks_only_the_last_moment_before_a_stop_is_brought_up_to_date() {
     for seed in 50..52 {
         Sim::new(seed).block_on(old_copy_of_a_moment_ago(seed % 2 == 0));
     }

@@ -8,7 +8,7 @@
 mod model;
 
 use model::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::random_below;
@@ -58,6 +58,8 @@ struct Counts {
 struct Fuzz {
     blocks: BTreeMap<(u64, u32), Block>,
     next: u64,
+    /// Versions that were sent, whatever has become of them: one that is sent again is answered by the open set.
+    sent: BTreeSet<Version>,
     counts: Counts,
 }
 
@@ -100,7 +102,7 @@ impl Fuzz {
         let (o, range) = some_range(if random_below(4) == 0 { 100 } else { 12 });
         self.next += 1;
         let version = Version::new(self.next + random_below(6), SessionSlot(1 + random_below(3) as u16));
-        if self.blocks.values().any(|b| b.version == version) {
+        if !self.sent.insert(version) {
             return;
         }
         let is_zero = random_below(5) == 0;

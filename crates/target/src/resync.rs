@@ -1070,6 +1070,6 @@ mod tests {
         assert_eq!(after((OBJECT, last)), Some((ObjectId::of_volume(VolumeId(1), 4), ChunkIndex(0))));
         let end = ObjectId::of_volume(VolumeId(1), u64::MAX);
         assert_eq!(after((end, last)), Some((ObjectId::of_volume(VolumeId(2), 0), ChunkIndex(0))));
-        assert_eq!(after((ObjectId::of_volume(VolumeId(u64::MAX), u64::MAX), last)), None);
+        assert_eq!(after((ObjectId::from_bytes([0xff; 16]), last)), None);
     }
 }

@@ -124,7 +124,7 @@ fn bad_volumes_are_refused_with_what_to_do() {
     create("a/b", "1MiB").fails(2, &["a/b"]);
     create(&"x".repeat(300), "1MiB").fails(2, &["name"]);
     create("odd", "1000").fails(2, &["1000"]);
-    create("big", "1TiB").fails(4, &["free", "--thin"]);
+    create("big", "1TiB").fails(4, &["can promise", "--thin"]);
     bed.ok(&["volume", "create", "big", "--size", "1TiB", "--thin"]);
     create("big", "1MiB").fails(1, &["already"]);
     bed.weft(&["volume", "create", "c3", "--size", "1MiB", "--copies", "3"]).fails(4, &["3 copies need 3"]);
@@ -300,7 +300,7 @@ fn what_is_asked_of_a_node_names_the_address_as_wrong() {
     bed.weft(&["volume", "list", "--fabric", &node]).fails(1, &["is that the manager's address"]);
     // A pool is told by its name.
     let create = ["volume", "create", "big", "--copies", "1", "--size", "1TiB"];
-    bed.weft(&create).fails(4, &["pool 'default' has"]);
+    bed.weft(&create).fails(4, &["pool 'default' can promise"]);
 }
 
 #[test]

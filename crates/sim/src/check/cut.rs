@@ -17,8 +17,9 @@ use weft_types::Role;
 const HOSTS_FROM: usize = 100;
 
 /// Leases within which a write completes: five of silence until one client alone is believed, one until
-/// the silence is noticed, reported and probed, and one for what follows from it.
-const LEASES: u32 = 7;
+/// the silence is noticed, reported and probed, and six for what follows from it, beside faults: a write
+/// may wait for two evictions, one after the other.
+const LEASES: u32 = 12;
 
 /// Virtual time in which all copies are in-sync before the cut.
 const IN_SYNC_WITHIN: Duration = Duration::from_secs(150);
