@@ -24,7 +24,7 @@ const STOP_QUIET: Duration = Duration::from_millis(200);
 /// node goes on trying.
 const STOP_GRACE: Duration = Duration::from_secs(40);
 
-/// How long a stop takes at most, if no operation takes longer than [`STOP_GRACE`]: then every connection is
+/// How long a stop takes at most, if no operation takes longer than `STOP_GRACE`: then every connection is
 /// shut, and with it ends the wait for a client that does not read its replies.
 pub const STOP_MAX: Duration = Duration::from_secs(45);
 

@@ -296,7 +296,8 @@ async fn old_copy_of_a_moment_ago(manager_dies: bool) {
     bed.nodes[0].put_disk(0, old);
     bed.start_node(0);
     let drive = bed.nodes[0].drives()[0];
-    // Its node has handed over, so no group trusts what it holds: nothing of it is read before it is brought up to date.
+    // Its node has handed over, so no group trusts what it holds: nothing of it is read before it is brought
+    // up to date.
     read_all(&bed, &history).await;
     whole(&bed).await;
     assert!(takes_part(&bed.map().await, drive), "it is brought up to date, and takes part again");
