@@ -77,7 +77,7 @@ fn a_refused_attach_says_until_when_and_how_to_end_it_earlier() {
         assert_eq!(status, Status::Refused);
         let end = format!("weft session end {}", dead.id);
         assert!(
-            text.contains(&end) && text.contains("10.0 s ago") && text.contains("20.0 s by itself"),
+            text.contains(&end) && text.contains("10.0 s ago") && text.contains("it is over in 20.0 s"),
             "{text}"
         );
         let ask = |session: SessionId, dry_run| ApiRequest::SessionEnd { session: session.0, dry_run };

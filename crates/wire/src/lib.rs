@@ -16,6 +16,7 @@ pub mod handshake;
 mod lines;
 pub mod load;
 pub mod newest;
+pub mod pieces;
 mod status;
 
 pub use codec::{DecodeError, Decoder, Encoder};
