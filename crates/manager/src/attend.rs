@@ -8,7 +8,7 @@ use crate::member::Member;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::{Addr, Buf, Instant, Link, LinkError, now, sleep, spawn, timeout};
-use weft_types::{FabricMap, MapVersion, NodeId, with_causes};
+use weft_types::{MapVersion, NodeId, with_causes};
 use weft_wire::control::{self, TargetAnswer, TargetRequest};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
@@ -235,17 +235,18 @@ impl State {
             member.promises.get(victim).is_some_and(|p| p.map >= map && p.since > member.joined_at)
         };
         let suspects = self.suspects().into_iter().filter(|victim| *victim != node);
-        match { suspects }.find(|v| !promised(v) && is_concerned(&self.map, node, *v)) {
+        match { suspects }.find(|v| !promised(v) && self.is_concerned(node, *v)) {
             Some(victim) => Duty::Promise { victim, map },
             None if member.adopted < map => Duty::Push { version: map, bytes: self.bytes.clone() },
             None => Duty::Wait,
         }
     }
-}
 
-/// Whether the node has a member of a group that the victim is to leave: as long as all of them vouch for it, it may
-/// serve.
-fn is_concerned(map: &FabricMap, node: NodeId, victim: NodeId) -> bool {
-    let on = |drive, node| map.drives.get(&drive).is_some_and(|d| d.node == node);
-    map.groups.values().any(|g| g.write_set().any(|d| on(d, victim)) && g.write_set().any(|d| on(d, node)))
+    /// Whether the node has a member of a group that the victim is to leave: as long as all of them vouch for it, it
+    /// may serve.
+    fn is_concerned(&self, node: NodeId, victim: NodeId) -> bool {
+        let is_on = |drive, node| self.node_of(drive) == Some(node);
+        let mut written = self.index.drives_of(node).flat_map(|d| self.groups_written_by(d));
+        written.any(|g| g.write_set().any(|d| is_on(d, victim)))
+    }
 }

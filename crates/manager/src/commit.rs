@@ -6,7 +6,7 @@
 use crate::ended::ended_by;
 use crate::error::CommitError;
 use crate::event::{Subjects, as_stored};
-use crate::manager::{Manager, wall_clock_ms};
+use crate::manager::{Manager, State, wall_clock_ms};
 use crate::member::Member;
 use crate::store::Journal;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use weft_membership::{Change, Reason, apply, check_changed, check_step};
 use weft_rt::coverage::{Path, mark};
 use weft_rt::{Buf, now};
 use weft_types::limits::FRAME_BODY_MAX;
-use weft_types::{FabricMap, MapVersion, with_causes};
+use weft_types::{FabricMap, MapVersion, SessionId, TableChange, with_causes};
 use weft_wire::control;
 
 impl Manager {
@@ -54,6 +54,12 @@ impl Manager {
     /// Why it was not committed.
     pub fn commit_planned(&self, change: &Change) -> Result<(), String> {
         self.commit(change).map(drop).map_err(|error| with_causes(&error))
+    }
+
+    /// Decides by what is known now and commits what is due, as each look of the main loop does; for
+    /// `weft bench map`.
+    pub fn decide(&self) {
+        self.commit_what_is_due();
     }
 
     /// Makes a map of so many bytes at most durable and wakes everyone who waits for it.
@@ -99,20 +105,10 @@ impl Manager {
         }
         {
             let mut state = self.state.borrow_mut();
-            for node in next.nodes.keys() {
-                state.members.entry(*node).or_insert_with(|| Member::unknown(now(), wall_clock_ms()));
-            }
-            state.members.retain(|node, _| next.nodes.contains_key(node));
-            state.touched.retain(|session, _| next.sessions.contains_key(session));
-            state.reports.retain(|session, _| next.sessions.contains_key(session));
-            state.served.retain(|session, _| next.sessions.contains_key(session));
-            state.silent.retain(|session| next.sessions.contains_key(session));
-            state.changed_in.note(&old, &next);
-            state.map = Rc::new(next);
+            state.follow(&old, next);
             state.bytes = Buf::from(bytes);
             state.events.add(event);
             state.events.note_written();
-            state.note_evictions(&old);
         }
         self.changed.notify_all();
         Ok(())
@@ -187,6 +183,45 @@ impl Manager {
     pub(crate) fn newer_map(&self, have: MapVersion) -> Option<(MapVersion, Buf)> {
         let state = self.state.borrow();
         (state.map.version > have).then(|| (state.map.version, state.bytes.clone()))
+    }
+}
+
+impl State {
+    /// Takes over a map that was committed. Costs what differs from the one before it.
+    fn follow(&mut self, old: &FabricMap, next: FabricMap) {
+        for change in next.nodes.changes(&old.nodes) {
+            match change {
+                TableChange::Put(node, _) => {
+                    let unknown = || Member::unknown(now(), wall_clock_ms());
+                    self.members.entry(*node).or_insert_with(unknown);
+                }
+                TableChange::Removed(node) => {
+                    self.members.remove(node);
+                    self.suspected.remove(node);
+                }
+            }
+        }
+        for change in next.sessions.changes(&old.sessions) {
+            if let TableChange::Removed(session) = change {
+                self.forget_session(session);
+            }
+        }
+        self.changed_in.note(old, &next);
+        self.index.note(old, &next);
+        self.map = Rc::new(next);
+        let map = self.map.clone();
+        for change in map.drives.changes(&old.drives) {
+            self.note_presence(*change.key());
+        }
+        self.note_evictions(old);
+    }
+
+    /// Forgets what was heard of a session and from its client.
+    fn forget_session(&mut self, session: &SessionId) {
+        self.touched.remove(session);
+        self.reports.remove(session);
+        self.served.remove(session);
+        self.silent.remove(session);
     }
 }
 

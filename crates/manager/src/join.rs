@@ -203,7 +203,7 @@ impl Manager {
         if has_joined {
             return None;
         }
-        let is_trusted = map.groups.values().any(|g| g.write_set().any(|d| d == report.id));
+        let is_trusted = self.state.borrow().groups_written_by(report.id).next().is_some();
         // A target of an older release does not say.
         if report.commit == 0 || report.commit >= known || !is_trusted {
             return None;
@@ -319,6 +319,7 @@ impl Manager {
             member.suspicion = None;
             state.forget_promises_about(node);
         }
+        state.note_member(node);
         is_restart
     }
 }

@@ -7,12 +7,12 @@ use crate::error::{Denied, RECOVER_HINT};
 use crate::event::Subjects;
 use crate::manager::{Manager, State, wall_clock_ms};
 use crate::member::{Member, Suspicion};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::coverage::{Path, mark};
 use weft_rt::{Mutation, mutated, now, spawn};
-use weft_types::{DriveId, DriveState, FabricMap, Group, MapVersion, NodeId, Role, with_causes};
+use weft_types::{DriveId, DriveState, FabricMap, Group, MapVersion, NodeId, Role, TableChange, with_causes};
 use weft_wire::Status;
 use weft_wire::control::{ManagerAnswer, TargetRequest};
 
@@ -34,18 +34,69 @@ impl State {
     /// The nodes that must not be vouched for: those that are taken for gone, and those of which another process
     /// may still serve drives that the present one does not have.
     pub(crate) fn suspects(&self) -> Vec<NodeId> {
-        let mut suspects: BTreeSet<NodeId> =
-            self.members.iter().filter(|(_, m)| m.suspicion.is_some()).map(|(id, _)| *id).collect();
+        let mut suspects = self.suspected.clone();
         // Hardly ever is a drive missing: then no group needs to be looked at.
-        let missing = self.map.drives.values().filter(|d| self.is_left_behind(d.id));
-        let missing: BTreeMap<DriveId, NodeId> = missing.map(|d| (d.id, d.node)).collect();
-        if !missing.is_empty() {
-            for group in self.map.groups.values() {
-                let left = group.write_set().filter(|d| self.needs_word_of_peers(group, *d));
-                suspects.extend(left.filter_map(|d| missing.get(&d)));
+        for drive in self.lacking.iter().copied().filter(|d| self.is_left_behind(*d)) {
+            let mut written = self.groups_written_by(drive);
+            if written.any(|group| self.needs_word_of_peers(group, drive)) {
+                suspects.extend(self.node_of(drive));
             }
         }
+        #[cfg(debug_assertions)]
+        assert_eq!(suspects, self.suspects_of_all(), "what was noted is what the whole map says");
         suspects.into_iter().collect()
+    }
+
+    /// The same as [`State::suspects`], from all members, drives and groups.
+    #[cfg(debug_assertions)]
+    fn suspects_of_all(&self) -> BTreeSet<NodeId> {
+        let is_lacking = |d: &weft_types::Drive| !self.is_present(d.id);
+        let lacking: BTreeSet<DriveId> =
+            self.map.drives.values().filter(|d| is_lacking(d)).map(|d| d.id).collect();
+        assert_eq!(self.lacking, lacking, "what was noted of each drive is what its node's member says");
+        let mut suspects: BTreeSet<NodeId> =
+            self.members.iter().filter(|(_, m)| m.suspicion.is_some()).map(|(id, _)| *id).collect();
+        for group in self.map.groups.values() {
+            let left = group.write_set().filter(|d| self.needs_word_of_peers(group, *d));
+            suspects.extend(left.filter_map(|d| self.node_of(d)));
+        }
+        suspects
+    }
+
+    /// Whether the process that has joined for the drive's node has the drive, as far as is known.
+    fn is_present(&self, drive: DriveId) -> bool {
+        let member = self.node_of(drive).and_then(|n| self.members.get(&n));
+        member.is_some_and(|m| m.has_drive(drive))
+    }
+
+    /// Notes whether the drive's target has it; after each change of its entry in the map, or of what is known of
+    /// the target.
+    pub(crate) fn note_presence(&mut self, drive: DriveId) {
+        match self.map.drives.contains_key(&drive) && !self.is_present(drive) {
+            true => self.lacking.insert(drive),
+            false => self.lacking.remove(&drive),
+        };
+    }
+
+    /// Notes of all drives of a node whether its target has them, and whether the node is taken for gone; after
+    /// each change of either.
+    pub(crate) fn note_member(&mut self, node: NodeId) {
+        let drives: Vec<DriveId> = self.index.drives_of(node).collect();
+        drives.into_iter().for_each(|drive| self.note_presence(drive));
+        match self.members.get(&node).is_some_and(|m| m.suspicion.is_some()) {
+            true => self.suspected.insert(node),
+            false => self.suspected.remove(&node),
+        };
+    }
+
+    /// The groups that list a drive, in any role.
+    pub(crate) fn groups_of(&self, drive: DriveId) -> impl Iterator<Item = &Group> {
+        self.index.groups_of(drive).filter_map(|id| self.map.groups.get(&id))
+    }
+
+    /// The groups whose writes go to a drive.
+    pub(crate) fn groups_written_by(&self, drive: DriveId) -> impl Iterator<Item = &Group> {
+        self.groups_of(drive).filter(move |g| g.write_set().any(|d| d == drive))
     }
 
     /// Whether the drive's target was restarted, perhaps elsewhere, and does not have the drive: the process of
@@ -66,21 +117,19 @@ impl State {
     /// Who must have joined before this node is granted a lease: while this process is younger than a
     /// lease, every node with a replica, since each of them may know that the map here is an old one.
     fn awaited(&self, node: NodeId, age: Duration) -> Vec<String> {
-        let of_groups = |g: &Group| g.slots.iter().filter_map(|s| self.node_of(s.drive)).collect::<Vec<_>>();
-        let holders: BTreeSet<NodeId> = self.map.groups.values().flat_map(of_groups).collect();
         let is_old = age >= self.map.durations.lease_wait() || mutated(Mutation::GrantsUnawaited);
-        if is_old || !holders.contains(&node) {
+        if is_old || !self.index.has_groups(node) {
             return Vec::new();
         }
-        let is_unheard = |n: &NodeId| self.members.get(n).is_some_and(|m| m.incarnation.is_none());
+        let unheard = self.members.iter().filter(|(_, m)| m.incarnation.is_none()).map(|(id, _)| *id);
         let named = |n: NodeId| self.map.nodes.get(&n).map(|n| n.name.clone());
-        holders.into_iter().filter(is_unheard).filter_map(named).collect()
+        unheard.filter(|n| self.index.has_groups(*n)).filter_map(named).collect()
     }
 
     /// Whether a drive of the node that was refused, because it holds less than it should, is trusted by no group any
     /// more, or was accepted by a person as it is.
     fn can_take_back(&self, node: NodeId) -> bool {
-        let is_trusted = |d: DriveId| self.map.groups.values().any(|g| g.write_set().any(|w| w == d));
+        let is_trusted = |d: DriveId| self.groups_written_by(d).next().is_some();
         let Some(member) = self.members.get(&node) else { return false };
         let mut older = member.older.iter().copied();
         older.any(|d| !self.commits.contains_key(&d) || !is_trusted(d))
@@ -93,7 +142,7 @@ impl State {
     pub(crate) fn is_to_leave(&self, drive: DriveId) -> bool {
         let is_failed = self.map.drives.get(&drive).is_some_and(|d| d.state == DriveState::Failed);
         let has_another = |g: &Group| g.read_set().any(|d| d != drive && self.is_served(d));
-        is_failed && (self.map.groups.values()).any(|g| g.write_set().any(|d| d == drive) && has_another(g))
+        is_failed && self.groups_written_by(drive).any(has_another)
     }
 
     /// A drive that this node serves although it has to leave its groups: others have come since that
@@ -157,6 +206,7 @@ impl State {
         member.adopted = member.adopted.max(adopted);
         if ended.is_some() {
             mark(Path::SuspicionEnded);
+            self.note_member(node);
             self.forget_promises_about(node);
         }
         Heard { ended, was_up, caught_up }
@@ -195,7 +245,8 @@ impl State {
     /// Notes for the suspicions which commit took drives out because of them.
     pub(crate) fn note_evictions(&mut self, old: &FabricMap) {
         let map = self.map.clone();
-        for (id, group) in &map.groups {
+        for change in map.groups.changes(&old.groups) {
+            let TableChange::Put(id, group) = change else { continue };
             let was_member = |d: DriveId| {
                 old.groups.get(id).and_then(|g| g.slot_of(d)).is_some_and(|s| s.role != Role::Out)
             };
@@ -324,6 +375,7 @@ impl Manager {
             }
             member.suspicion = Some(Suspicion { why: why.clone(), since: now(), evicted_in: MapVersion(0) });
             member.since_ms = wall_clock_ms();
+            state.note_member(node);
             let name = map.nodes.get(&node).map_or("", |n| n.name.as_str());
             (name.to_owned(), format!("node '{name}' is taken for gone: {why}"))
         };

@@ -7,6 +7,7 @@ use crate::changed_in::ChangedIn;
 use crate::ended::EndedSessions;
 use crate::error::ManagerError;
 use crate::event::{Events, Subjects};
+use crate::index::Index;
 use crate::known::KnownTroubles;
 use crate::left_out::ForeignNode;
 use crate::member::Member;
@@ -20,7 +21,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_membership::{Reach, ReachReport};
 use weft_rt::sync::{Notify, race};
-use weft_rt::{Buf, Instant, Listener, Server, now, sleep_until, spawn};
+use weft_rt::{Buf, Instant, Listener, Server, now, sleep, sleep_until, spawn};
 use weft_types::limits::MAP_BYTES_GROWN_MAX;
 use weft_types::{
     DriveId, Durations, Epoch, FabricId, FabricMap, GroupId, MapVersion, NodeId, SessionId, VolumeId,
@@ -57,6 +58,12 @@ impl Default for ManagerOptions {
 pub(crate) struct State {
     /// The map as it is in the store.
     pub(crate) map: Rc<FabricMap>,
+    /// Look-ups into it.
+    pub(crate) index: Index,
+    /// Drives of the map that the targets of their nodes do not have, as far as is known.
+    pub(crate) lacking: BTreeSet<DriveId>,
+    /// Nodes that are taken for gone.
+    pub(crate) suspected: BTreeSet<NodeId>,
     /// The map as it travels.
     pub(crate) bytes: Buf,
     /// In which version each group and drive changed last, as far as that was since this process started.
@@ -153,6 +160,9 @@ impl Manager {
         let state = State {
             bytes: Buf::from(control::encode_map(&map)),
             changed_in: ChangedIn::before(map.version),
+            index: Index::of(&map),
+            lacking: map.drives.keys().copied().collect(),
+            suspected: BTreeSet::new(),
             map: Rc::new(map),
             members,
             hears_from: started,
@@ -230,6 +240,7 @@ impl Manager {
         while self.why_over().is_none() {
             self.begin_look().await;
             let changed = self.changed.notified();
+            let began = now();
             self.suspect_the_silent();
             self.ask_about_the_silent();
             let due = self.commit_what_is_due();
@@ -241,7 +252,12 @@ impl Manager {
             if let Err(error) = self.keep_commits(COMMITS_KEPT_EVERY) {
                 tracing::warn!(error = with_causes(&error), "how far drives have come was not kept");
             }
-            let look = now() + self.lease() / LOOKS_PER_LEASE;
+            let (took, look_every) = (began.elapsed(), self.lease() / LOOKS_PER_LEASE);
+            let look = now() + look_every;
+            // A look sees every drive, and each commit and many a renewal asks for one: of all time it takes half.
+            if !took.is_zero() {
+                sleep(took.min(look_every)).await;
+            }
             // Whatever is due now was not possible; the next look decides anew.
             let next = due.filter(|d| *d > now()).map_or(look, |d| d.min(look));
             race(changed, sleep_until(next)).await;

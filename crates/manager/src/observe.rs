@@ -78,6 +78,7 @@ impl Manager {
                 ));
             };
             member.failed.entry(drive).or_insert_with(|| cause.clone());
+            state.note_presence(drive);
         }
         // At once: a process that starts now and finds the drive sound must not make the word of it
         // forgotten.
@@ -250,7 +251,10 @@ impl State {
 
     /// The groups with a drive of this node in their write set.
     fn groups_written_on(&self, node: NodeId) -> impl Iterator<Item = &Group> {
-        self.map.groups.values().filter(move |g| g.write_set().any(|d| self.node_of(d) == Some(node)))
+        let listing: BTreeSet<GroupId> =
+            self.index.drives_of(node).flat_map(|d| self.index.groups_of(d)).collect();
+        let groups = listing.into_iter().filter_map(|id| self.map.groups.get(&id));
+        groups.filter(move |g| g.write_set().any(|d| self.node_of(d) == Some(node)))
     }
 
     /// The in-sync members of a group on other nodes that serve and can be asked, with their drives.
@@ -322,7 +326,7 @@ impl State {
     fn observe_words(&self, seen: &mut Observations) {
         let wait = self.lease_wait();
         let mut words: BTreeMap<(GroupId, DriveId), Acknowledged> = BTreeMap::new();
-        for group in self.map.groups.values() {
+        for group in self.groups_in_question(seen).iter().filter_map(|id| self.map.groups.get(id)) {
             for victim in group.write_set() {
                 let Some(node) = self.node_of(victim) else { continue };
                 let Some(member) = self.members.get(&node) else { continue };
@@ -352,6 +356,15 @@ impl State {
             }
         }
         seen.acknowledged = words;
+    }
+
+    /// The groups of which a member may have to leave: on a node whose target does not serve, on a drive that its
+    /// target does not have, or out of clients' reach.
+    fn groups_in_question(&self, seen: &Observations) -> BTreeSet<GroupId> {
+        let is_down = |(_, m): &(&NodeId, &Member)| !m.is_up();
+        let down = self.members.iter().filter(is_down).flat_map(|(id, _)| self.index.drives_of(*id));
+        let groups = down.chain(self.lacking.iter().copied()).flat_map(|d| self.index.groups_of(d));
+        groups.chain(seen.unreached.keys().map(|(group, _)| *group)).collect()
     }
 
     /// The stints of members that are to leave their groups, serve no reads any more, and whose targets

@@ -138,10 +138,8 @@ impl Manager {
             let changed = self.changed.notified();
             {
                 let state = self.state.borrow();
-                let older =
-                    |s: &Session| s.volume == volume && s.id < session && s.state == SessionState::Over;
                 let is_known = state.behind(volume, version).is_empty();
-                let is_swept = !state.map.sessions.values().any(older);
+                let is_swept = state.index.over_of(volume).all(|over| over >= session);
                 if (is_known || mutated(Mutation::AttachBeforeGeneration))
                     && (is_swept || mutated(Mutation::AttachBeforeSweep))
                 {

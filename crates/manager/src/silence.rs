@@ -41,7 +41,8 @@ impl State {
 
     /// Open sessions of which neither this manager nor a target that was asked has heard for a term.
     pub(crate) fn silent_sessions(&self) -> impl Iterator<Item = SessionId> {
-        self.open_sessions().map(|s| s.id).filter(|id| self.silent.contains(id))
+        let is_open = |s: &Session| s.state == SessionState::Open;
+        self.silent.iter().copied().filter(move |id| self.map.sessions.get(id).is_some_and(is_open))
     }
 
     /// Open sessions that this manager has not heard of for a term, as far as it knows, and about which

@@ -13,7 +13,7 @@ use std::time::Duration;
 use weft_membership::{Change, SweepSession};
 use weft_rt::sync::join_all;
 use weft_rt::{Mutation, mutated, sleep, spawn};
-use weft_types::{Epoch, GroupId, NodeId, SessionId, SessionSlot, SessionState, VolumeId, with_causes};
+use weft_types::{Epoch, GroupId, NodeId, SessionId, SessionSlot, VolumeId, with_causes};
 use weft_wire::control::TargetRequest;
 
 /// Sessions in one request: it has to fit the head of a frame.
@@ -36,8 +36,8 @@ impl State {
 
     /// Sessions of the volume that are over and not yet swept.
     fn over(&self, volume: VolumeId) -> Vec<(SessionId, SessionSlot)> {
-        let over = |s: &&weft_types::Session| s.volume == volume && s.state == SessionState::Over;
-        self.map.sessions.values().filter(over).map(|s| (s.id, s.slot)).collect()
+        let sessions = self.index.over_of(volume).filter_map(|id| self.map.sessions.get(&id));
+        sessions.map(|s| (s.id, s.slot)).collect()
     }
 }
 
@@ -46,8 +46,7 @@ impl Manager {
     pub(crate) fn sweep_what_is_over(self: &Rc<Self>) {
         let volumes: Vec<VolumeId> = {
             let mut state = self.state.borrow_mut();
-            let over = state.map.sessions.values().filter(|s| s.state == SessionState::Over);
-            let volumes: BTreeSet<VolumeId> = over.map(|s| s.volume).collect();
+            let volumes = state.index.volumes_with_over();
             volumes.into_iter().filter(|volume| state.sweeping.insert(*volume)).collect()
         };
         for volume in volumes {

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_membership::{Change, FinishDelete};
 use weft_rt::{sleep, spawn};
-use weft_types::{VolumeId, VolumeState, with_causes};
+use weft_types::{VolumeId, with_causes};
 use weft_wire::control::TargetRequest;
 
 /// How long a target may take to drop a volume before it is asked again: it is a record per object.
@@ -27,8 +27,7 @@ impl Manager {
     pub(crate) fn empty_what_is_deleted(self: &Rc<Self>) {
         let volumes: Vec<VolumeId> = {
             let mut state = self.state.borrow_mut();
-            let deleting = state.map.volumes.values().filter(|v| v.state == VolumeState::Deleting);
-            let volumes: Vec<VolumeId> = deleting.map(|v| v.id).collect();
+            let volumes: Vec<VolumeId> = state.index.deleting().collect();
             volumes.into_iter().filter(|volume| state.emptying.insert(*volume)).collect()
         };
         for volume in volumes {
@@ -69,8 +68,8 @@ impl Manager {
             let changed = self.changed.notified();
             {
                 let state = self.state.borrow();
-                let unswept = state.map.sessions.values().any(|s| s.volume == volume);
-                if !unswept && state.behind(volume, version).is_empty() {
+                let is_swept = state.index.sessions_of(volume).next().is_none();
+                if is_swept && state.behind(volume, version).is_empty() {
                     return;
                 }
             }

@@ -14,8 +14,8 @@ use crate::{
 use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::{Candidate, FailureDomain, replacement};
 use weft_types::{
-    Drive, DriveId, DriveState, Epoch, FabricMap, Group, GroupId, NodeId, Role, SessionState, Slot,
-    VolumeState,
+    Drive, DriveId, DriveState, Epoch, FabricMap, Group, GroupId, NodeId, Role, SessionId, SessionState,
+    Slot, VolumeState,
 };
 
 /// Members that pass from one drive to others at the same time: enough for all of the others to take part, few
@@ -213,8 +213,8 @@ fn rebuild_in(
 ) -> Option<Change> {
     let serving = |drive| seen.condition(map, drive) == Condition::Serving;
     let is_lost = |group: &Group, slot: &Slot| {
-        let lost = is_lost(map, slot.drive, seen) || is_unreached_for_long(map, group, slot.drive, seen);
-        slot.role == Role::Out && lost
+        slot.role == Role::Out
+            && (is_lost(map, slot.drive, seen) || is_unreached_for_long(map, group, slot.drive, seen))
     };
     let lost = |group: &&Group| group.slots.iter().any(|s| is_lost(group, s)) && is_meant(group);
     for group in map.groups.values().filter(lost).filter(|g| g.read_set().any(serving)) {
@@ -330,7 +330,13 @@ pub fn next_step_of_relocation(map: &FabricMap, seen: &Observations) -> Option<C
 
 /// The beginning of the next relocation of a member on a drive that is being emptied.
 pub fn next_relocation(map: &FabricMap, seen: &Observations) -> Option<Change> {
-    let is_draining = |d: &DriveId| map.drives.get(d).is_some_and(|d| d.state == DriveState::Draining);
+    let draining = map.drives.values().filter(|d| d.state == DriveState::Draining);
+    let draining: BTreeSet<DriveId> = draining.map(|d| d.id).collect();
+    // Hardly ever is a drive being emptied: then no group needs to be looked at.
+    if draining.is_empty() {
+        return None;
+    }
+    let is_draining = |d: &DriveId| draining.contains(d);
     let mut running: BTreeMap<DriveId, usize> = BTreeMap::new();
     for relocation in map.relocations.values() {
         *running.entry(relocation.from).or_default() += 1;
@@ -398,11 +404,12 @@ pub fn plan_evacuation(
 
 /// What can be let go: a session that ended, one that was swept, a deleted volume that is empty.
 pub fn next_release(map: &FabricMap, seen: &Observations) -> Option<Change> {
-    let in_state = |state| map.sessions.values().filter(move |s| s.state == state).map(|s| s.id);
-    let over = in_state(SessionState::Open).find(|s| seen.ended.contains(s));
-    let swept = in_state(SessionState::Over).find(|s| seen.swept.contains(s));
-    let emptied = (map.volumes.values())
-        .filter(|v| v.state == VolumeState::Deleting && seen.emptied.contains(&v.id))
+    let is_in = |state| move |id: &SessionId| map.sessions.get(id).is_some_and(|s| s.state == state);
+    let over = seen.ended.iter().copied().find(is_in(SessionState::Open));
+    let swept = seen.swept.iter().copied().find(is_in(SessionState::Over));
+    let emptied = (seen.emptied.iter())
+        .filter_map(|id| map.volumes.get(id))
+        .filter(|v| v.state == VolumeState::Deleting)
         .find_map(|v| applicable(map, Change::FinishDelete(FinishDelete { volume: v.id })));
     over.map(|session| Change::CloseSession(CloseSession { session }))
         .or_else(|| swept.map(|session| Change::SweepSession(SweepSession { session })))

@@ -120,6 +120,7 @@ fn table(measured: &Measured) -> Table {
     row("commit", cost(&measured.commit_us), "us");
     row("eviction of a node", cost(&measured.eviction_us), "us");
     row("renewal of a lease", cost(&measured.renewal_us), "us");
+    row("look at all nodes and drives", cost(&measured.look_us), "us");
     row("volume created", cost(&measured.create_volume_us), "us");
     row("attach, detach and sweep", cost(&measured.attach_us), "us");
     row("sent for these, in all", cost(&measured.attach_bytes), "bytes");

@@ -72,6 +72,8 @@ pub(super) struct Measured {
     pub(super) eviction_us: Cost,
     /// A target asks for its lease.
     pub(super) renewal_us: Cost,
+    /// The manager looks at what it knows of all nodes and drives, and finds nothing to do.
+    pub(super) look_us: Cost,
     /// A volume is created, from the request to the answer.
     pub(super) create_volume_us: Cost,
     /// A shared attach, its detach, and the session's end: three commits.
@@ -134,6 +136,8 @@ impl Bench {
         self.join_all().await?;
         step.says("renewals");
         let renewal_us = self.renewal().await;
+        step.says("looks");
+        let look_us = self.look().await;
         step.says("commits");
         let commit_us = self.commit().await;
         step.says("volumes");
@@ -161,6 +165,7 @@ impl Bench {
             commit_us,
             eviction_us,
             renewal_us,
+            look_us,
             create_volume_us,
             attach_us,
             attach_bytes,
@@ -217,6 +222,25 @@ impl Bench {
                 }
             }
             times.push(began.elapsed().as_micros() as u64 / u64::from(RENEWALS));
+        }
+        Cost::Value(median(times))
+    }
+
+    /// All nodes are up, so that nothing is out of order.
+    async fn look(&self) -> Cost {
+        let map = self.manager.map();
+        for node in map.nodes.keys() {
+            let (incarnation, adopted) = (u64::from(node.0), map.version);
+            let renew = ManagerRequest::Renew { node: *node, incarnation, adopted, commits: Vec::new() };
+            if let Err(why) = self.manage(PeerRole::Target(*node), &renew).await {
+                return Cost::Refused(why);
+            }
+        }
+        let mut times = Vec::new();
+        for _ in 0..ROUNDS {
+            let began = Instant::now();
+            self.manager.decide();
+            times.push(began.elapsed().as_micros() as u64);
         }
         Cost::Value(median(times))
     }

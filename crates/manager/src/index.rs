@@ -1,0 +1,259 @@
+//! What follows from the map and is asked for with each renewal, attach and look, kept at a cost of what a commit
+//! changes.
+//!
+//! It owns the look-ups from drives to groups, from nodes to drives, and from volumes to sessions. It decides
+//! nothing, and knows nothing that the map does not say: [`Index::of`] computes the same from any map.
+
+use std::collections::{BTreeMap, BTreeSet};
+use weft_types::{
+    DriveId, FabricMap, Group, GroupId, Key, NodeId, Session, SessionId, SessionState, Table, Volume,
+    VolumeId, VolumeState,
+};
+
+/// Look-ups into one version of the map.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Index {
+    /// The groups that list a drive, in any role. A drive that no group lists is not there.
+    groups: BTreeMap<DriveId, BTreeSet<GroupId>>,
+    /// The drives of a node. A node without drives is not there.
+    drives: BTreeMap<NodeId, BTreeSet<DriveId>>,
+    /// The sessions of a volume in any state. A volume without sessions is not there.
+    sessions: BTreeMap<VolumeId, BTreeSet<SessionId>>,
+    /// The sessions that are over and not yet swept, by volume.
+    over: BTreeSet<(VolumeId, SessionId)>,
+    /// The volumes that are being deleted.
+    deleting: BTreeSet<VolumeId>,
+}
+
+impl Index {
+    /// The index of a map. Costs the whole map.
+    pub(crate) fn of(map: &FabricMap) -> Index {
+        let mut index = Index::default();
+        index.note(&FabricMap::empty(map.fabric), map);
+        index
+    }
+
+    /// Follows the map from the version that the index is of to another one. Costs what differs.
+    pub(crate) fn note(&mut self, old: &FabricMap, new: &FabricMap) {
+        for (before, after) in differences(&old.groups, &new.groups) {
+            let drives = |group: &Group| group.slots.iter().map(|s| s.drive).collect::<BTreeSet<_>>();
+            let (left, joined) = (before.map(drives), after.map(drives));
+            for drive in left.iter().flatten().filter(|d| !joined.as_ref().is_some_and(|j| j.contains(d))) {
+                leave(&mut self.groups, drive, before.map(|g| g.id));
+            }
+            for drive in joined.iter().flatten() {
+                self.groups.entry(*drive).or_default().extend(after.map(|g| g.id));
+            }
+        }
+        for (before, after) in differences(&old.drives, &new.drives) {
+            if let Some(drive) = before {
+                leave(&mut self.drives, &drive.node, Some(drive.id));
+            }
+            if let Some(drive) = after {
+                self.drives.entry(drive.node).or_default().insert(drive.id);
+            }
+        }
+        for (before, after) in differences(&old.sessions, &new.sessions) {
+            let is_over = |s: &&Session| s.state == SessionState::Over;
+            if let Some(session) = before {
+                leave(&mut self.sessions, &session.volume, Some(session.id));
+            }
+            if let Some(session) = before.filter(is_over) {
+                self.over.remove(&(session.volume, session.id));
+            }
+            if let Some(session) = after {
+                self.sessions.entry(session.volume).or_default().insert(session.id);
+            }
+            self.over.extend(after.filter(is_over).map(|s| (s.volume, s.id)));
+        }
+        for (before, after) in differences(&old.volumes, &new.volumes) {
+            let is_deleting = |v: &&Volume| v.state == VolumeState::Deleting;
+            if let Some(volume) = before.filter(is_deleting) {
+                self.deleting.remove(&volume.id);
+            }
+            self.deleting.extend(after.filter(is_deleting).map(|v| v.id));
+        }
+    }
+
+    /// The groups that list this drive in any role, in the order of their numbers.
+    pub(crate) fn groups_of(&self, drive: DriveId) -> impl Iterator<Item = GroupId> {
+        self.groups.get(&drive).into_iter().flatten().copied()
+    }
+
+    /// The drives that the map lists on this node.
+    pub(crate) fn drives_of(&self, node: NodeId) -> impl Iterator<Item = DriveId> {
+        self.drives.get(&node).into_iter().flatten().copied()
+    }
+
+    /// Whether a group lists a drive of this node, in any role.
+    pub(crate) fn has_groups(&self, node: NodeId) -> bool {
+        self.drives_of(node).any(|drive| self.groups.contains_key(&drive))
+    }
+
+    /// The sessions of this volume in any state.
+    pub(crate) fn sessions_of(&self, volume: VolumeId) -> impl Iterator<Item = SessionId> {
+        self.sessions.get(&volume).into_iter().flatten().copied()
+    }
+
+    /// The sessions of this volume that are over and not yet swept.
+    pub(crate) fn over_of(&self, volume: VolumeId) -> impl Iterator<Item = SessionId> {
+        self.over.range((volume, SessionId(0))..=(volume, SessionId(u64::MAX))).map(|(_, session)| *session)
+    }
+
+    /// The volumes with sessions that are over and not yet swept.
+    pub(crate) fn volumes_with_over(&self) -> BTreeSet<VolumeId> {
+        self.over.iter().map(|(volume, _)| *volume).collect()
+    }
+
+    /// The volumes that are being deleted.
+    pub(crate) fn deleting(&self) -> impl Iterator<Item = VolumeId> {
+        self.deleting.iter().copied()
+    }
+}
+
+/// The entries that are not the same in two versions of a table: as they were, and as they are.
+fn differences<'a, K: Key, V: Clone + PartialEq>(
+    old: &'a Table<K, V>,
+    new: &'a Table<K, V>,
+) -> impl Iterator<Item = (Option<&'a V>, Option<&'a V>)> {
+    new.changes(old).map(|change| (old.get(change.key()), new.get(change.key())))
+}
+
+/// Takes a member out, and its set once that is empty.
+fn leave<K: Ord, V: Ord>(sets: &mut BTreeMap<K, BTreeSet<V>>, key: &K, member: Option<V>) {
+    let (Some(set), Some(member)) = (sets.get_mut(key), member) else { return };
+    set.remove(&member);
+    if set.is_empty() {
+        sets.remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use weft_types::{
+        AttachMode, BlockCount, Drive, DriveState, Epoch, FabricId, Generation, PoolId, Protection, Role,
+        SessionSlot, Slot, Striping,
+    };
+
+    /// Puts or removes an entry of one of the four kinds, with small numbers so that steps meet.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Group(u64, Option<Vec<(u8, bool)>>),
+        Drive(u8, Option<u32>),
+        Session(u64, Option<(u64, bool)>),
+        Volume(u64, Option<bool>),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let slots = prop::collection::vec((0u8..5, any::<bool>()), 1..4);
+        let step = prop_oneof![
+            (0u64..4, prop::option::of(slots)).prop_map(|(g, s)| Step::Group(g, s)),
+            (0u8..5, prop::option::of(0u32..3)).prop_map(|(d, n)| Step::Drive(d, n)),
+            (0u64..6, prop::option::of((0u64..3, any::<bool>()))).prop_map(|(s, v)| Step::Session(s, v)),
+            (0u64..3, prop::option::of(any::<bool>())).prop_map(|(v, s)| Step::Volume(v, s)),
+        ];
+        prop::collection::vec(step, 0..12)
+    }
+
+    fn put<K: Key, V: Clone>(table: &mut Table<K, V>, key: K, value: Option<V>) {
+        match value {
+            Some(value) => drop(table.insert(key, value)),
+            None => drop(table.remove(&key)),
+        }
+    }
+
+    fn take(map: &mut FabricMap, step: &Step) {
+        match step {
+            Step::Group(id, slots) => {
+                let slot = |(drive, is_out): &(u8, bool)| Slot {
+                    drive: DriveId(u128::from(*drive)),
+                    role: if *is_out { Role::Out } else { Role::InSync },
+                    since: Epoch(1),
+                };
+                let slots = slots.as_ref().map(|slots| slots.iter().map(slot).collect());
+                let group =
+                    slots.map(|slots| Group { id: GroupId(*id), pool: PoolId(1), epoch: Epoch(1), slots });
+                put(&mut map.groups, GroupId(*id), group);
+            }
+            Step::Drive(id, node) => {
+                let id = DriveId(u128::from(*id));
+                let drive = node.map(|node| Drive {
+                    id,
+                    node: NodeId(node),
+                    pool: PoolId(1),
+                    path: String::new(),
+                    capacity: BlockCount(1),
+                    state: DriveState::Active,
+                });
+                put(&mut map.drives, id, drive);
+            }
+            Step::Session(id, session) => {
+                let session = session.map(|(volume, is_over)| Session {
+                    id: SessionId(*id),
+                    slot: SessionSlot(1),
+                    volume: VolumeId(volume),
+                    mode: AttachMode::Shared,
+                    generation: Generation(1),
+                    client: String::new(),
+                    state: if is_over { SessionState::Over } else { SessionState::Open },
+                });
+                put(&mut map.sessions, SessionId(*id), session);
+            }
+            Step::Volume(id, is_deleting) => {
+                let volume = is_deleting.map(|is_deleting| Volume {
+                    id: VolumeId(*id),
+                    name: String::new(),
+                    pool: PoolId(1),
+                    size: BlockCount(1),
+                    protection: Protection::mirror(2),
+                    striping: Striping { unit_blocks: 1, width: 1, object_blocks: 1 },
+                    spans: Vec::new(),
+                    generation: Generation(1),
+                    state: if is_deleting { VolumeState::Deleting } else { VolumeState::Ready },
+                    thin: true,
+                    created_ms: 0,
+                });
+                put(&mut map.volumes, VolumeId(*id), volume);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn an_index_that_followed_equals_one_that_is_computed(commits in prop::collection::vec(steps(), 1..6)) {
+            let mut map = FabricMap::empty(FabricId(1));
+            let mut index = Index::of(&map);
+            for commit in commits {
+                let mut next = map.clone();
+                commit.iter().for_each(|step| take(&mut next, step));
+                index.note(&map, &next);
+                map = next;
+                prop_assert_eq!(&index, &Index::of(&map));
+            }
+            // Computed another way than by the index's own code.
+            for drive in (0..5).map(DriveId) {
+                let lists = |g: &&Group| g.slot_of(drive).is_some();
+                let groups: Vec<GroupId> = map.groups.values().filter(lists).map(|g| g.id).collect();
+                prop_assert_eq!(index.groups_of(drive).collect::<Vec<_>>(), groups);
+            }
+            for node in (0..3).map(NodeId) {
+                let of_node = map.drives.values().filter(|d| d.node == node).map(|d| d.id);
+                let drives: Vec<DriveId> = of_node.collect();
+                let holds = map.groups.values().any(|g| g.slots.iter().any(|s| drives.contains(&s.drive)));
+                prop_assert_eq!(index.drives_of(node).collect::<Vec<_>>(), drives);
+                prop_assert_eq!(index.has_groups(node), holds);
+            }
+            for volume in (0..3).map(VolumeId) {
+                let sessions = || map.sessions.values().filter(|s| s.volume == volume);
+                let over = sessions().filter(|s| s.state == SessionState::Over).map(|s| s.id);
+                prop_assert_eq!(index.over_of(volume).collect::<Vec<_>>(), over.collect::<Vec<_>>());
+                let all = sessions().map(|s| s.id).collect::<Vec<_>>();
+                prop_assert_eq!(index.sessions_of(volume).collect::<Vec<_>>(), all);
+            }
+            let deleting = map.volumes.values().filter(|v| v.state == VolumeState::Deleting).map(|v| v.id);
+            prop_assert_eq!(index.deleting().collect::<Vec<_>>(), deleting.collect::<Vec<_>>());
+        }
+    }
+}
