@@ -2,7 +2,7 @@
 //!
 //! It owns the look-up and the choice. It never makes groups (`placement`) and never changes a volume.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use weft_types::{DriveId, GroupId, Volume};
 
 /// The group that holds an object of the volume, or `None` where no span covers the object.
@@ -43,18 +43,31 @@ pub fn span_groups(groups: &[GroupLoad], count: usize) -> Vec<GroupId> {
 }
 
 /// Takes `count` groups one by one: of the lowest rank, whose drives were taken longest ago, least loaded, first
-/// in the input.
+/// in the input. The rank is the load, or the same for all.
+///
+/// In this order a group whose drives were not taken at all is the best of its rank, so the search ends
+/// there: in a pool with many more drives than are taken it does not see the whole pool each time.
 fn spread(mut pool: Vec<&GroupLoad>, count: usize, rank: fn(&GroupLoad) -> u64) -> Vec<&GroupLoad> {
+    pool.sort_by_key(|group| group.load);
     let mut taken: Vec<&GroupLoad> = Vec::with_capacity(count);
-    let mut last_used: BTreeMap<DriveId, u64> = BTreeMap::new();
+    let mut last_used: HashMap<DriveId, u64> = HashMap::new();
     while taken.len() < count && !pool.is_empty() {
         let rest = |group: &GroupLoad| {
             let uses = group.drives.iter().map(|d| last_used.get(d).copied().unwrap_or(0));
             (uses.clone().max().unwrap_or(0), uses.sum::<u64>())
         };
-        let next = (0..pool.len())
-            .min_by_key(|&i| (rank(pool[i]), rest(pool[i]), pool[i].load, i))
-            .expect("the pool is not empty");
+        let lowest = rank(pool[0]);
+        let mut best: Option<((u64, u64), usize)> = None;
+        for (i, group) in pool.iter().enumerate().take_while(|(_, group)| rank(group) == lowest) {
+            let rest = rest(group);
+            if best.is_none_or(|(least, _)| rest < least) {
+                best = Some((rest, i));
+            }
+            if rest == (0, 0) {
+                break;
+            }
+        }
+        let (_, next) = best.expect("the pool is not empty");
         let group = pool.remove(next);
         taken.push(group);
         for &drive in &group.drives {
@@ -67,7 +80,9 @@ fn spread(mut pool: Vec<&GroupLoad>, count: usize, rank: fn(&GroupLoad) -> u64) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection::{btree_set, vec};
     use proptest::prelude::*;
+    use std::collections::{BTreeMap, BTreeSet};
     use weft_types::{BlockCount, Generation, ObjectSpan, PoolId, VolumeId, VolumeState};
 
     fn volume(spans: Vec<ObjectSpan>) -> Volume {
@@ -125,7 +140,41 @@ mod tests {
         assert_eq!(span_groups(&groups, 9).first(), Some(&GroupId(2)), "the first object is the fullest");
     }
 
+    /// The rule of [`spread`] in one line: the best of all groups that are left, each time.
+    fn spread_by_seeing_all(pool: &[GroupLoad], count: usize, rank: fn(&GroupLoad) -> u64) -> Vec<GroupId> {
+        let mut pool: Vec<&GroupLoad> = pool.iter().collect();
+        let (mut taken, mut last_used) = (Vec::new(), BTreeMap::<DriveId, u64>::new());
+        while taken.len() < count && !pool.is_empty() {
+            let uses = |g: &GroupLoad| -> Vec<u64> {
+                g.drives.iter().map(|d| last_used.get(d).copied().unwrap_or(0)).collect()
+            };
+            let rest = |g: &GroupLoad| (uses(g).into_iter().max().unwrap_or(0), uses(g).iter().sum::<u64>());
+            let best = |&i: &usize| (rank(pool[i]), rest(pool[i]), pool[i].load, i);
+            let group = pool.remove((0..pool.len()).min_by_key(best).expect("the pool is not empty"));
+            taken.push(group.id);
+            last_used.extend(group.drives.iter().map(|d| (*d, taken.len() as u64)));
+        }
+        taken
+    }
+
     proptest! {
+        #[test]
+        fn the_search_that_ends_early_takes_the_same_groups(
+            groups in vec((btree_set(0u128..12, 1..4), 0u64..3), 0..40),
+            count in 0usize..20,
+        ) {
+            let group = |(id, (drives, load)): (u64, &(BTreeSet<u128>, u64))| GroupLoad {
+                id: GroupId(id),
+                drives: drives.iter().map(|d| DriveId(*d)).collect(),
+                load: *load,
+            };
+            let groups: Vec<GroupLoad> = (0..).zip(&groups).map(group).collect();
+            for rank in [|g: &GroupLoad| g.load, |_: &GroupLoad| 0] {
+                let taken = spread(groups.iter().collect(), count, rank).into_iter().map(|g| g.id);
+                prop_assert_eq!(taken.collect::<Vec<_>>(), spread_by_seeing_all(&groups, count, rank));
+            }
+        }
+
         #[test]
         fn a_choice_has_no_group_twice_and_ignores_the_order_of_its_input(
             loads in proptest::collection::vec((0u64..3, 0u128..6, 0u128..6), 0..20),

@@ -174,8 +174,13 @@ impl Stock {
             .collect();
         let candidates = candidates(map, pool, absent);
         let missing = groups_wanted(candidates.len(), protection.members()).saturating_sub(groups.len());
-        let members: Vec<Vec<DriveId>> = existing.iter().map(|g| drives_of(g)).collect();
-        let new = match place(&candidates, &members, protection.members(), missing, domain) {
+        let members = || existing.iter().map(|g| drives_of(g)).collect::<Vec<_>>();
+        let new = match missing {
+            // There is something to offer, and nothing to place.
+            0 if !groups.is_empty() => Ok(Vec::new()),
+            _ => place(&candidates, &members(), protection.members(), missing, domain),
+        };
+        let new = match new {
             Ok(new) => new,
             // While too few nodes are there, a volume can still use the groups that exist.
             Err(LayoutError::TooFewDrives { .. } | LayoutError::TooFewNodes { .. }) if !groups.is_empty() => {
