@@ -207,6 +207,7 @@ impl Events {
     /// Adds an event; the oldest one leaves if there are too many.
     pub(crate) fn add(&mut self, event: EventInfo) {
         tracing::info!(map = %event.map, who = event.who, what = event.what, why = event.why, "event");
+        weft_rt::sim::tell(|| format!("{} {}: {}", event.map, event.what, event.why));
         if self.ring.len() == EVENTS_MAX {
             self.ring.pop_front();
         }

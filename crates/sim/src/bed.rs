@@ -752,6 +752,15 @@ impl Bed {
     /// Whether every replica is in-sync and no session waits to be swept.
     pub async fn is_whole(&self) -> Result<(), String> {
         let map = self.map().await;
+        self.has_all_copies(&map)?;
+        match map.sessions.values().next() {
+            Some(session) => Err(format!("session {} of {} is left", session.id, session.client)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether every replica of this map is in-sync, on a drive that is in its place.
+    pub fn has_all_copies(&self, map: &FabricMap) -> Result<(), String> {
         for group in map.groups.values() {
             if let Some(slot) = group.slots.iter().find(|s| s.role != Role::InSync) {
                 let all: Vec<String> =
@@ -783,10 +792,7 @@ impl Bed {
         if let Some(drive) = { present }.find(failed) {
             return Err(format!("{drive} is marked as failed"));
         }
-        match map.sessions.values().next() {
-            Some(session) => Err(format!("session {} of {} is left", session.id, session.client)),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// Flips a bit wherever a node's disks hold exactly this block, behind the process's back. Whether they did.

@@ -163,7 +163,7 @@ async fn scenario(plan: Plan, covered: Rc<RefCell<Option<Coverage>>>) -> Result<
     sleep(AFTERMATH).await;
 
     scrubs.abort();
-    cut::check(&bed, &parties[0].0, plan.calm_cut).await?;
+    cut::check(&bed, &guard, &parties[0].0, plan.calm_cut).await?;
     let healed = now();
     parties.iter().for_each(|(party, _)| party.is_over.set(true));
     progress::finish(&running).await?;

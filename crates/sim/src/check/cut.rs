@@ -3,6 +3,7 @@
 
 use crate::bed::Bed;
 use crate::clients::{Party, client_host};
+use crate::faults::{self, Guard};
 use crate::workload;
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
@@ -11,7 +12,6 @@ use std::time::Duration;
 use weft_client::AttachMode;
 use weft_rt::sim::{self, spawn_process};
 use weft_rt::{Instant, now, random_below, sleep};
-use weft_types::Role;
 
 /// The first of the hosts of these clients: others are below.
 const HOSTS_FROM: usize = 100;
@@ -23,6 +23,9 @@ const LEASES: u32 = 12;
 
 /// Virtual time in which all copies are in-sync before the cut.
 const IN_SYNC_WITHIN: Duration = Duration::from_secs(150);
+
+/// Leases within which a node that has died is missed.
+const MISSED_WITHIN_LEASES: u32 = 3;
 
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -56,11 +59,11 @@ struct Writer {
 ///
 /// # Errors
 /// Who has waited for too long.
-pub async fn check(bed: &Rc<Bed>, party: &Party, cut: Option<CalmCut>) -> Result<(), String> {
+pub async fn check(bed: &Rc<Bed>, guard: &Guard, party: &Party, cut: Option<CalmCut>) -> Result<(), String> {
     let is_lost = bed.nodes.iter().any(|n| n.is_lost());
     let Some(cut) = cut.filter(|_| !is_lost) else { return Ok(()) };
     let bound = bed.shape.durations.lease() * LEASES;
-    await_in_sync(bed).await?;
+    await_in_sync(bed, guard).await?;
     let hosts: Vec<IpAddr> = (0..cut.clients).map(|n| client_host(HOSTS_FROM + n)).collect();
     let writers: Vec<Rc<Writer>> = hosts.iter().map(|_| Rc::default()).collect();
     for (n, (host, writer)) in hosts.iter().zip(&writers).enumerate() {
@@ -98,20 +101,21 @@ pub async fn check(bed: &Rc<Bed>, party: &Party, cut: Option<CalmCut>) -> Result
     wrong.map_or(found, Err)
 }
 
-/// Waits until every copy is in-sync: a group that misses one has none to spare.
-async fn await_in_sync(bed: &Rc<Bed>) -> Result<(), String> {
-    let from = now();
-    loop {
-        let map = bed.truth();
-        let mut slots = map.groups.values().flat_map(|g| &g.slots);
-        if slots.all(|s| s.role == Role::InSync) && map.relocations.is_empty() {
-            return Ok(());
-        }
-        if from.elapsed() > IN_SYNC_WITHIN {
-            return Err(format!("copies are missing {IN_SYNC_WITHIN:?} after everything healed"));
+/// Does what people do until every copy is in-sync, on a drive that is in its place: a group that misses one
+/// has none to spare. It must stay so for some leases, since a node that has just died may not be missed yet.
+async fn await_in_sync(bed: &Rc<Bed>, guard: &Guard) -> Result<(), String> {
+    let (from, mut since) = (now(), now());
+    while since.elapsed() < bed.shape.durations.lease() * MISSED_WITHIN_LEASES {
+        if let Err(what) = bed.has_all_copies(&bed.truth()) {
+            if from.elapsed() > IN_SYNC_WITHIN {
+                return Err(format!("copies are missing {IN_SYNC_WITHIN:?} after everything healed: {what}"));
+            }
+            faults::mend(bed, guard).await;
+            since = now();
         }
         sleep(LOOK_EVERY).await;
     }
+    Ok(())
 }
 
 /// Writes and reads, one request after another, until it is over.
