@@ -237,7 +237,7 @@ impl State {
         // The target ends its promises about those who are not named to it.
         member.promises.retain(|victim, _| suspects.contains(victim));
         if !was_up && member.is_up() {
-            member.since_ms = wall_clock_ms();
+            (member.since_ms, member.up_since) = (wall_clock_ms(), now());
         }
         suspects
     }

@@ -54,6 +54,8 @@ pub(crate) struct Member {
     pub(crate) granted_at: Instant,
     /// Whether it has been granted a lease since it joined.
     pub(crate) granted: bool,
+    /// When it was last granted a lease without having been up before; the manager's start before that.
+    pub(crate) up_since: Instant,
     /// The newest map that it has adopted durably.
     pub(crate) adopted: MapVersion,
     /// The drives that it has opened.
@@ -96,6 +98,7 @@ impl Member {
             heard_at: now,
             granted_at: now,
             granted: false,
+            up_since: now,
             adopted: MapVersion(0),
             drives: BTreeSet::new(),
             refused: BTreeMap::new(),

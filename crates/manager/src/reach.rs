@@ -67,7 +67,8 @@ impl Manager {
 impl State {
     fn judge_reach(&mut self) {
         let mut reach = std::mem::take(&mut self.reach);
-        reach.look(&self.map, &self.reports, &|drive| self.is_served(drive), to_ms(now()));
+        let up_since = |node: NodeId| self.members.get(&node).map_or(0, |m| to_ms(m.up_since));
+        reach.look(&self.map, &self.reports, &|drive| self.is_served(drive), &up_since, to_ms(now()));
         self.reach = reach;
     }
 

@@ -136,6 +136,7 @@ struct Look<'a> {
     map: &'a FabricMap,
     reports: &'a BTreeMap<weft_types::SessionId, ReachReport>,
     serves: &'a dyn Fn(DriveId) -> bool,
+    up_since: &'a dyn Fn(NodeId) -> u64,
     now_ms: u64,
     lease_ms: u64,
 }
@@ -157,15 +158,18 @@ impl Reach {
         Some(cut.ended_ms? + hold_ms(u64::from(map.durations.lease_ms), cut.times))
     }
 
-    /// Takes account of what clients have said by now. `serves` tells whether a drive's target is up and serves it.
+    /// Takes account of what clients have said by now. `serves` tells whether a drive's target is up and serves it,
+    /// `up_since` since when a node's target is up: a silence of before says nothing of the way to it.
     pub fn look(
         &mut self,
         map: &FabricMap,
         reports: &BTreeMap<weft_types::SessionId, ReachReport>,
         serves: &dyn Fn(DriveId) -> bool,
+        up_since: &dyn Fn(NodeId) -> u64,
         now_ms: u64,
     ) {
-        let look = Look { map, reports, serves, now_ms, lease_ms: u64::from(map.durations.lease_ms) };
+        let lease_ms = u64::from(map.durations.lease_ms);
+        let look = Look { map, reports, serves, up_since, now_ms, lease_ms };
         let mut nodes: BTreeSet<NodeId> = self.cuts.keys().copied().collect();
         nodes.extend(look.voices().flat_map(|v| v.report.silent.keys().copied()));
         for node in nodes {
@@ -185,7 +189,8 @@ impl Reach {
 
     /// Clients complain of the node: its members leave as soon as, and where, they may.
     fn judge(&self, cut: &mut Cut, look: &Look<'_>, node: NodeId, complaining: &[Voice<'_>]) {
-        let since = |v: &Voice<'_>| v.report.silent.get(&node).copied().unwrap_or(look.now_ms);
+        let up_since = (look.up_since)(node);
+        let since = |v: &Voice<'_>| v.report.silent.get(&node).map_or(look.now_ms, |at| up_since.max(*at));
         cut.since_ms = complaining.iter().map(since).min().unwrap_or(look.now_ms);
         cut.clients = complaining.iter().map(|v| v.session.client.clone()).collect();
         cut.ended_ms = None;

@@ -22,6 +22,7 @@ struct Scene {
     reports: BTreeMap<SessionId, ReachReport>,
     reach: Reach,
     down: BTreeSet<DriveId>,
+    up_since: BTreeMap<NodeId, u64>,
 }
 
 fn node(n: u64) -> NodeId {
@@ -59,8 +60,13 @@ impl Scene {
             map.groups.insert(id, Group { id, pool: PoolId(1), epoch: Epoch(1), slots });
         }
         let all: Vec<GroupId> = map.groups.keys().copied().collect();
-        let mut scene =
-            Scene { map, reports: BTreeMap::new(), reach: Reach::default(), down: BTreeSet::new() };
+        let mut scene = Scene {
+            map,
+            reports: BTreeMap::new(),
+            reach: Reach::default(),
+            down: BTreeSet::new(),
+            up_since: BTreeMap::new(),
+        };
         scene.volume(100, &all);
         scene
     }
@@ -115,8 +121,10 @@ impl Scene {
     }
 
     fn look(&mut self, now: u64) -> Vec<(GroupId, DriveId)> {
-        let down = &self.down;
-        self.reach.look(&self.map, &self.reports, &|drive| !down.contains(&drive), now);
+        let (down, up_since) = (&self.down, &self.up_since);
+        let serves = |drive| !down.contains(&drive);
+        let up_since = |node| up_since.get(&node).copied().unwrap_or(0);
+        self.reach.look(&self.map, &self.reports, &serves, &up_since, now);
         self.reach.members().into_keys().collect()
     }
 
@@ -142,6 +150,21 @@ fn the_only_client_is_believed_after_a_lease_and_a_quarter() {
     assert!(cut.clients.contains("nbd a weft[1]"));
     assert_eq!(scene.look(CUT + PATIENCE - 1), []);
     assert_eq!(scene.look(CUT + PATIENCE), [member(10, 1), member(12, 1)], "not of the other group");
+}
+
+#[test]
+fn a_silence_of_before_the_node_was_up_does_not_count() {
+    let mut scene = Scene::new(4, &[&[1, 2]]);
+    scene.open(1, "a[1]", 100);
+    scene.set_role(member(10, 1), Role::Syncing);
+    // It was dead, and is back just now: the client has not had the time to connect again.
+    let back = CUT + 10 * LEASE;
+    scene.up_since.insert(node(1), back);
+    scene.says(1, back, &[1]);
+    assert_eq!(scene.look(back), []);
+    assert_eq!(scene.look(back + PATIENCE - 1), []);
+    scene.says(1, back + PATIENCE, &[1]);
+    assert_eq!(scene.look(back + PATIENCE), [member(10, 1)], "it is out of reach");
 }
 
 #[test]
