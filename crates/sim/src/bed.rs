@@ -549,6 +549,16 @@ impl Bed {
         }
     }
 
+    /// Opens and closes the drives of a node that does not run: the next process finds everything in its place, and
+    /// nothing in the log.
+    pub async fn close_drives(&self, n: usize) {
+        for (disk, id) in self.nodes[n].disks().into_iter().zip(self.nodes[n].drives_now()) {
+            if let Some((_, store)) = open(&disk, || self.nodes[n].unsound.borrow().contains(&id)).await {
+                store.close().await.expect("its disk is sound");
+            }
+        }
+    }
+
     fn note_failures(&self, n: usize) {
         let failed = |store: &Rc<Store>| Some((store.label().drive, store.failure()?.to_string()));
         self.failures.borrow_mut().extend(self.nodes[n].stores().iter().filter_map(failed));

@@ -2,7 +2,6 @@
 
 use super::crowd;
 use super::stage::{Stage, chunk_block};
-use crate::bed::STOP_PATIENCE;
 use crate::clients::client_host;
 use crate::history::Value;
 use crate::manager_host;
@@ -308,9 +307,10 @@ pub async fn leave(stage: &Stage, node: usize) {
     becomes(stage, node, Role::Out).await;
 }
 
-/// A node starts again in order, with nothing in RAM.
+/// A node starts again in order, with nothing in RAM, before anybody has missed it: it stays a member of its groups.
 pub async fn start_cold(stage: &Stage, node: usize) {
-    stage.bed.stop_node(node, STOP_PATIENCE).await;
+    stage.bed.kill_node(node, Crash::Process);
+    stage.bed.close_drives(node).await;
     stage.bed.start_node(node);
     sleep(Duration::from_millis(30)).await;
     becomes(stage, node, Role::InSync).await;

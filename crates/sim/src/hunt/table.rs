@@ -314,7 +314,12 @@ pub const HUNTS: &[Hunt] = &[
         Scenario::Script(Script::WritesFollowCopy),
         "the copy, which brings no such marks, and the stint, which begins without any",
     ),
-    hunt(&[MarksOfUnheld, MarkAboveHeldCounts], Scenario::Script(Script::WritesFollowCopy), 20),
+    // The writer is cut off from the copy, which is to stay.
+    hunt(
+        &[MarksOfUnheld, MarkAboveHeldCounts, ReportsUnheeded],
+        Scenario::Script(Script::WritesFollowCopy),
+        20,
+    ),
     hunt(&[PromotedUnverified], RESYNCS, 40),
     protected(
         &[GenerationNotDurable],
@@ -360,7 +365,12 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[DoubtNotChecked], DRIVE, 20),
     hunt(&[DurableUnhappens], Scenario::Script(Script::RottenInLog), 20),
     hunt(&[WatermarkPassesOpen], CONFLICTS, 40),
-    hunt(&[WatermarkPassesRestart, RetryOnAnySuperseded], Scenario::Script(Script::TakenAndPassed), 60),
+    // Clients are cut off from one copy each, and both are to stay.
+    hunt(
+        &[WatermarkPassesRestart, RetryOnAnySuperseded, ReportsUnheeded],
+        Scenario::Script(Script::TakenAndPassed),
+        60,
+    ),
     protected(
         &[WatermarkPassesRestart],
         Scenario::Script(Script::TakenAndPassed),
