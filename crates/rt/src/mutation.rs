@@ -43,6 +43,7 @@ mutations! {
     NoDrain, "R1", "no-drain", "An epoch is acknowledged while requests that an older one admitted still run.";
     ReadNotAdmittedAgain, "R1", "read-not-admitted-again", "A read that outlived its epoch is answered all the same.";
     EpochNotDurable, "R2", "epoch-not-durable", "An epoch is acknowledged before it is durable.";
+    LaggingServes, "R2", "lagging-serves", "A drive serves that has not adopted the map in force yet.";
     RestartForgetsEpoch, "R2", "restart-forgets-epoch", "What a group's entry says is not logged, so a restart forgets it.";
     RestartServesAtOnce, "R2", "restart-serves-at-once", "A restarted target serves before it has a new lease.";
     RestartVouches, "R2", "restart-vouches", "A restarted target vouches for others before it has a lease of its own.";

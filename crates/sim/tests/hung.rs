@@ -1,17 +1,23 @@
 //! A drive that hangs without an error: it counts as failed after a stated time, and holds up nobody but
 //! itself until then.
 
+use std::cell::Cell;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ApiAnswer, ApiRequest};
-use weft_rt::sim::Sim;
-use weft_rt::{now, sleep};
-use weft_sim::{Bed, BedShape};
+use weft_client::AttachMode;
+use weft_rt::sim::{Sim, spawn_process};
+use weft_rt::{Buf, now, sleep, timeout};
+use weft_sim::{Bed, BedShape, workload};
 use weft_types::limits::DRIVE_SILENCE_SECONDS_MAX;
-use weft_types::{DriveId, DriveState, Durations, FabricMap, Role};
+use weft_types::{BLOCK_SIZE, DriveId, DriveState, Durations, FabricMap, Role};
 
 /// Within so long a drive that hangs has left its groups: looks, a report, and a commit come on top.
 const EVICTED_WITHIN: Duration = Duration::from_secs(DRIVE_SILENCE_SECONDS_MAX + 4);
+
+/// The longest that clients of other drives may notice: two leases.
+const STALL_MAX: Duration = Duration::from_millis(1_000);
 
 async fn fabric() -> Rc<Bed> {
     let durations =
@@ -51,12 +57,13 @@ fn a_drive_that_hangs_is_evicted_and_holds_up_no_other_drive_of_its_node() {
             }
             while takes_part(&bed.truth(), hung) {
                 assert!(began.elapsed() < EVICTED_WITHIN, "{hung} is still a member");
+                assert!(is_in_sync(&bed.truth(), other), "the other drive of its node has left a group");
                 sleep(Duration::from_millis(50)).await;
             }
             assert_eq!(bed.truth().drives[&hung].state, DriveState::Failed);
             sleep(Duration::from_secs(1)).await;
             let map = bed.truth();
-            assert!(is_in_sync(&map, other), "the other drive of its node stays, or is back");
+            assert!(is_in_sync(&map, other), "the other drive of its node stays");
             let ApiAnswer::Status(status) = bed.api(ApiRequest::Status {}).await else { panic!() };
             assert!(
                 status.nodes.iter().all(|n| n.adopted == Some(map.version)),
@@ -69,6 +76,57 @@ fn a_drive_that_hangs_is_evicted_and_holds_up_no_other_drive_of_its_node() {
             assert!(!takes_part(&bed.truth(), hung));
         });
     }
+}
+
+/// A volume with its only copy on one drive, and none on another: no other node vouches for this one.
+async fn volume_on(bed: &Bed, on: DriveId, not_on: DriveId) -> String {
+    for n in 0.. {
+        let name = format!("narrow-{n}");
+        bed.create_volume(&name, 1, 1).await;
+        let map = bed.truth();
+        let volume = map.volumes.values().find(|v| v.name == name).expect("it was made");
+        let groups: Vec<_> =
+            volume.spans.iter().flat_map(|s| s.groups.iter()).map(|g| &map.groups[g]).collect();
+        let has = |drive| groups.iter().any(|g| g.slot_of(drive).is_some());
+        if has(on) && !has(not_on) {
+            return name;
+        }
+    }
+    unreachable!("drives have their share of the groups")
+}
+
+#[test]
+fn what_hangs_stops_no_writes_to_the_other_drive_of_its_node() {
+    Sim::new(520).block_on(async {
+        let bed = fabric().await;
+        let (hung, other) = (bed.nodes[0].drive_at(0), bed.nodes[0].drive_at(1));
+        let (name, managers) = (volume_on(&bed, other, hung).await, bed.managers());
+        let (longest, noted) = (Rc::new(Cell::new(Duration::ZERO)), Rc::new(Cell::new(0)));
+        let (slowest, count) = (longest.clone(), noted.clone());
+        spawn_process(IpAddr::from([10, 0, 2, 1]), "client", async move {
+            let volume = workload::attach(&managers, &name, "client", AttachMode::Shared).await;
+            loop {
+                let began = now();
+                volume.write(0, vec![Buf::zeroes(BLOCK_SIZE)]).await.expect("it is written");
+                slowest.set(slowest.get().max(began.elapsed()));
+                count.set(count.get() + 1);
+                sleep(Duration::from_millis(20)).await;
+            }
+        });
+        sleep(Duration::from_secs(1)).await;
+        bed.nodes[0].set_unsound(0);
+        bed.nodes[0].disks()[0].set_faults(|f| f.stuck = true);
+        (longest.set(Duration::ZERO), noted.set(0));
+        // Maps that all have to adopt meanwhile.
+        for n in 0..8 {
+            let name = format!("w-{n}");
+            let _ = timeout(Duration::from_secs(1), bed.create_volume(&name, 2, 1)).await;
+            sleep(Duration::from_millis(500)).await;
+        }
+        assert!(noted.get() > 50, "{} writes", noted.get());
+        let stall = longest.get();
+        assert!(stall < STALL_MAX, "a write has taken {stall:?}");
+    });
 }
 
 #[test]

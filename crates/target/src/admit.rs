@@ -246,6 +246,10 @@ impl Target {
         if let Some(cause) = drive.failure() {
             return Err(refused(Status::DriveFailed, cause));
         }
+        if self.lags(drive) && !mutated(Mutation::LaggingServes) {
+            let text = format!("the drive has not adopted map {} yet", self.map_version());
+            return Err(refused(Status::NotServing, text));
+        }
         let member = self.member(claim.drive, claim.group);
         if self.is_stopped() || !self.holds_lease(member.as_deref()) {
             mark(Path::RefusedNoLease);

@@ -10,11 +10,17 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::join_all;
-use weft_rt::{Answer, Mutation, Request, mutated, spawn};
+use weft_rt::{Answer, Mutation, Request, mutated, spawn, timeout};
 use weft_store::StoreError;
 use weft_types::limits::{COPIES_MAX, EPOCHS_AHEAD_MAX};
-use weft_types::{DriveId, FabricMap, Group, GroupId, Role, SessionId, VolumeId, VolumeState, with_causes};
+use weft_types::{
+    DriveId, FabricMap, Group, GroupId, MapVersion, Role, SessionId, VolumeId, VolumeState, with_causes,
+};
 use weft_wire::{Status, control};
+
+/// A drive that has not adopted a map within so much of a lease lags: the others go on without it. A grant that waits
+/// for the map holds for a lease.
+const LAGS_AFTER_PART: u32 = 2;
 
 impl Target {
     /// Answers a peer or client that brings a group's entry: durable before the answer, ignored if not newer.
@@ -137,11 +143,31 @@ impl Target {
     /// Adopts a map: epochs, roles, stints and generations of everything that concerns this target are durable on
     /// return, and whatever older epochs and generations had admitted has finished. An older map has no effect.
     ///
-    /// A drive that fails on the way is out of service from then on, and does not keep the others from
-    /// adopting; nor does one that hangs, once it counts as failed.
+    /// A drive that is slow, or hangs, does not keep the others from serving under the map: it lags, and serves
+    /// nothing until it has adopted the map as well. This returns once each drive has, or has failed.
     ///
     /// `bytes` is the map as it came.
+    ///
+    /// # Errors
+    /// The map is of another fabric.
     pub(crate) async fn adopt_map(&self, map: FabricMap, bytes: &[u8]) -> Result<(), Answer> {
+        let version = map.version;
+        self.put_into_force(map, bytes).await?;
+        while self.adopted_version() < version {
+            let adopted = self.adopted.notified();
+            if self.adopted_version() < version {
+                adopted.await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a map into force, unless it is an older one: as soon as all drives have adopted it, or all but those
+    /// that lag by then.
+    ///
+    /// # Errors
+    /// The map is of another fabric.
+    pub(crate) async fn put_into_force(&self, map: FabricMap, bytes: &[u8]) -> Result<(), Answer> {
         if map.fabric != self.options.fabric {
             let text =
                 format!("this target belongs to fabric {}, the map to {}", self.options.fabric, map.fabric);
@@ -151,21 +177,23 @@ impl Target {
         if map.version <= self.map_version() {
             return Ok(());
         }
-        // All at once: one that is slow, or hangs until it counts as failed, does not add its time to that
-        // of the others.
-        let served: Vec<_> = self.drives.values().filter(|d| !d.has_failed()).collect();
-        let adopted = join_all(served.iter().map(|drive| self.adopt_map_on(drive, &map, bytes))).await;
-        for (drive, adopted) in served.iter().zip(adopted) {
-            if let Err(error) = adopted {
-                drive.note(&error);
-            }
+        let (map, bytes) = (Rc::new(map), Rc::<[u8]>::from(bytes));
+        let all = || self.drives.values().filter(|d| !d.has_failed());
+        for drive in all() {
+            self.start_adopting(drive, &map, &bytes);
         }
-        // Requests of older generations, and of sessions that are over, may be under way in groups whose epoch has
-        // not changed.
-        for member in self.members().iter().filter(|_| !mutated(Mutation::MapNotDrained)) {
+        let have_all = async {
+            while all().any(|drive| drive.adopted() < map.version) {
+                let adopted = self.adopted.notified();
+                if all().any(|drive| drive.adopted() < map.version) {
+                    adopted.await;
+                }
+            }
+        };
+        let _ = timeout(self.durations().lease() / LAGS_AFTER_PART, have_all).await;
+        for member in self.members().iter().filter(|m| m.drive.has_failed()) {
             member.drain().await;
         }
-        let map = Rc::new(map);
         let is_first = self.map().is_none();
         self.set_map(map.clone());
         if is_first {
@@ -175,11 +203,65 @@ impl Target {
         self.adopted.notify_all();
         self.lease.map_adopted(map.version);
         tracing::info!(version = %map.version, "map adopted");
+        // One that has caught up with the map before this one while the others adopted this one.
+        for drive in all().filter(|d| self.lags(d)) {
+            tracing::warn!(drive = %drive.id, path = drive.path, "drive lags: it has not adopted the map in time");
+            self.start_adopting(drive, &map, &bytes);
+        }
         self.drop_left_groups(&map);
         for member in self.members() {
             self.resync_if_needed(&member);
         }
         Ok(())
+    }
+
+    /// Whether the drive has not adopted the map in force yet. It serves nothing then.
+    pub(crate) fn lags(&self, drive: &ServedDrive) -> bool {
+        drive.adopted() < self.map_version()
+    }
+
+    /// The version of the map up to which each drive that works has adopted everything.
+    pub(crate) fn adopted_version(&self) -> MapVersion {
+        let working = self.drives.values().filter(|d| !d.has_failed());
+        working.map(|d| d.adopted()).fold(self.map_version(), MapVersion::min)
+    }
+
+    /// Has a drive adopt a map, and whatever comes into force meanwhile, unless it is at that already.
+    fn start_adopting(&self, drive: &Rc<ServedDrive>, map: &Rc<FabricMap>, bytes: &Rc<[u8]>) {
+        let Some(adopting) = drive.begin_adopting() else { return };
+        let (target, drive) = (self.shared(), drive.clone());
+        let (map, bytes) = (map.clone(), bytes.clone());
+        self.background(async move {
+            target.adopt_until_newest(&drive, map, bytes).await;
+            drop(adopting);
+            target.adopted.notify_all();
+        });
+    }
+
+    async fn adopt_until_newest(&self, drive: &Rc<ServedDrive>, mut map: Rc<FabricMap>, mut bytes: Rc<[u8]>) {
+        loop {
+            if let Err(error) = self.adopt_map_on(drive, &map, &bytes).await {
+                drive.note(&error);
+            }
+            // Requests of older generations, and of sessions that are over, may be under way in groups whose epoch has
+            // not changed.
+            let own = self.members().into_iter().filter(|m| m.drive.id == drive.id);
+            for member in own.filter(|_| !mutated(Mutation::MapNotDrained)) {
+                member.drain().await;
+            }
+            let was_late = self.lags(drive);
+            drive.note_adopted(map.version);
+            match self.map().filter(|newest| newest.version > map.version && !drive.has_failed()) {
+                Some(newest) => (map, bytes) = (newest.clone(), control::encode_map(&newest).into()),
+                None if !was_late => return,
+                None => break,
+            }
+        }
+        tracing::info!(drive = %drive.id, path = drive.path, version = %map.version, "drive lags no more");
+        self.drop_left_groups(&map);
+        for member in self.members().iter().filter(|m| m.drive.id == drive.id) {
+            self.resync_if_needed(member);
+        }
     }
 
     /// Serves a drive that was refused before: it adopts the newest map first, whose epochs and generations passed it
@@ -188,6 +270,7 @@ impl Target {
         let _turn = self.adopting.lock().await;
         let Some(map) = self.map() else { return };
         let adopted = self.adopt_map_on(drive, &map, &control::encode_map(&map)).await;
+        drive.note_adopted(map.version);
         drive.take_back();
         if let Err(error) = adopted {
             // The manager counts on it already, and has to hear that it does not serve.

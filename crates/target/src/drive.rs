@@ -4,11 +4,11 @@
 //! retries what the store refused.
 
 use crate::meter::Meter;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use weft_rt::{Answer, sync::Notify};
 use weft_store::{Store, StoreError};
-use weft_types::{DriveId, GroupId, with_causes};
+use weft_types::{DriveId, GroupId, MapVersion, with_causes};
 use weft_wire::Status;
 
 /// A drive and its store.
@@ -24,8 +24,21 @@ pub(crate) struct ServedDrive {
     refused: RefCell<Option<String>>,
     /// What has become of the drive, if it is gone and serves all the same.
     vanished: RefCell<Option<String>>,
+    /// The newest map of which everything is durable here; 0 before the first.
+    adopted: Cell<MapVersion>,
+    /// A map is being adopted.
+    is_adopting: Cell<bool>,
     /// A drive of this target has failed; shared by all of them.
     failures: Rc<Notify>,
+}
+
+/// A drive adopts a map, while this lives.
+pub(crate) struct Adopting(Rc<ServedDrive>);
+
+impl Drop for Adopting {
+    fn drop(&mut self) {
+        self.0.is_adopting.set(false);
+    }
 }
 
 impl ServedDrive {
@@ -39,8 +52,25 @@ impl ServedDrive {
             failed: RefCell::new(None),
             refused: RefCell::new(None),
             vanished: RefCell::new(None),
+            adopted: Cell::new(MapVersion(0)),
+            is_adopting: Cell::new(false),
             failures,
         }
+    }
+
+    /// Begins to adopt a map; none while it adopts another one.
+    pub(crate) fn begin_adopting(self: &Rc<Self>) -> Option<Adopting> {
+        (!self.is_adopting.replace(true)).then(|| Adopting(self.clone()))
+    }
+
+    /// The newest map of which everything is durable here.
+    pub(crate) fn adopted(&self) -> MapVersion {
+        self.adopted.get()
+    }
+
+    /// Everything of this map is durable here.
+    pub(crate) fn note_adopted(&self, version: MapVersion) {
+        self.adopted.set(self.adopted.get().max(version));
     }
 
     /// Takes a drive out of service that is not this node's, or is not what it was, until the manager takes it in a

@@ -30,7 +30,7 @@ impl Target {
         Inventory {
             software: env!("CARGO_PKG_VERSION").to_owned(),
             clock_us: wall_clock_us(),
-            map: self.map_version(),
+            map: self.adopted_version(),
             drives,
         }
     }

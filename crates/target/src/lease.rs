@@ -267,7 +267,7 @@ impl Target {
 
     async fn renew(&self, link: &Link) -> Result<(), Silent> {
         let node = self.node().expect("a target renews after it has joined");
-        let adopted = self.map_version();
+        let adopted = self.adopted_version();
         let (incarnation, commits) = (self.incarnation, self.commits());
         let request = ManagerRequest::Renew { node, incarnation, adopted, commits };
         let sent = now();
@@ -311,14 +311,14 @@ impl Target {
         });
     }
 
-    /// Adopts a map that came in the body of an answer; an empty body is none.
+    /// Puts a map into force that came in the body of an answer; an empty body is none.
     async fn adopt_body(&self, body: &Buf) -> Result<(), Silent> {
         if body.is_empty() {
             return Ok(());
         }
         let map = control::decode_map(body).map_err(|e| Silent::Refused(e.to_string()))?;
-        let adopted = self.adopt_map(map, body).await;
-        adopted.map_err(|answer| Silent::Refused(String::from_utf8_lossy(&answer.head).into_owned()))
+        let in_force = self.put_into_force(map, body).await;
+        in_force.map_err(|answer| Silent::Refused(String::from_utf8_lossy(&answer.head).into_owned()))
     }
 
     /// Asks the manager. An answer that takes longer than half a lease is none: the connection may be dead without

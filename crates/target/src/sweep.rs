@@ -20,8 +20,8 @@ use weft_rt::{Buf, Mutation, mutated, sleep};
 use weft_store::OpenEntry;
 use weft_types::limits::REQUEST_BLOCKS_MAX;
 use weft_types::{
-    BlockRange, DriveId, FabricMap, Generation, Group, GroupId, MapVersion, ObjectId, Role, SessionId,
-    SessionSlot, Version, VolumeId, with_causes,
+    BlockRange, DriveId, Generation, Group, GroupId, MapVersion, ObjectId, Role, SessionId, SessionSlot,
+    Version, VolumeId, with_causes,
 };
 use weft_wire::data::{Content, DataRequest, Extent, Purpose, ReadAnswer, WriteAnswer, is_intact};
 use weft_wire::newest::{Newest, newest_runs};
@@ -94,8 +94,8 @@ impl Target {
         volume: VolumeId,
         at_least: MapVersion,
     ) -> Result<(), String> {
-        let has_it = |map: &Rc<FabricMap>| map.version >= at_least || mutated(Mutation::SweptBeforeMap);
-        let map = self.map().filter(has_it);
+        let has_it = self.adopted_version() >= at_least || mutated(Mutation::SweptBeforeMap);
+        let map = self.map().filter(|_| has_it);
         let map = map.ok_or_else(|| format!("map {at_least} is not adopted yet"))?;
         let listed = map.volumes.get(&volume).ok_or_else(|| format!("volume {volume} is not in the map"))?;
         let groups: BTreeSet<GroupId> = listed.spans.iter().flat_map(|s| s.groups.iter().copied()).collect();

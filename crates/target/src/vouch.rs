@@ -155,7 +155,8 @@ impl Target {
 
     /// Whether this target, itself a member of the group in this very epoch, knows the node as one.
     fn knows_as_member(&self, map: &FabricMap, node: NodeId, group: GroupId, epoch: Epoch) -> bool {
-        let own = self.drives.values().filter(|d| !d.has_failed()).filter_map(|d| self.member(d.id, group));
+        let working = self.drives.values().filter(|d| !d.has_failed() && !self.lags(d));
+        let own = working.filter_map(|d| self.member(d.id, group));
         own.filter(|m| !m.gate_is_closed() && !m.is_gone()).any(|member| {
             let Some(entry) = member.entry().filter(|e| e.epoch == epoch) else { return false };
             entry.write_set().any(|d| d == member.drive.id)

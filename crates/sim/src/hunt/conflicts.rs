@@ -8,7 +8,7 @@ use super::stage::Stage;
 use crate::manager_host;
 use std::rc::Rc;
 use std::time::Duration;
-use weft_rt::{sim, sleep};
+use weft_rt::{sim, sleep, spawn};
 use weft_types::Role;
 
 /// Connections that a client loses until it waits for as long as it ever does before it asks again.
@@ -166,6 +166,38 @@ pub async fn slow_read() -> Result<(), String> {
     drop(reads);
     stage.heal();
     stage.finish_with_sessions().await
+}
+
+/// A member's drive takes long over a map that says nothing new of it. Meanwhile the member is taken out, a write
+/// goes past it, and its target has a lease again.
+pub async fn lags_behind() -> Result<(), String> {
+    let (stage, [_, b], [writer, reader]) = enter(["writer", "reader"]).await;
+    until(&writer.write(0).done).await;
+    writer.be_quiet().await;
+    reader.hear_of_nothing(true);
+    reader.reach_only(b);
+    let bed = stage.bed.clone();
+    let begin = || spawn(async move { bed.create_volume("another", 2, 1).await });
+    let _created = with_slow_operation(&stage, b, Duration::from_millis(900), begin).await;
+    leave_alone(&stage, b, true);
+    becomes(&stage, b, Role::Out).await;
+    until(&writer.write(0).done).await;
+    writer.be_quiet().await;
+    leave_alone(&stage, b, false);
+    for _ in 0..6 {
+        sleep(Duration::from_millis(20)).await;
+        reader.read_now(0..1).await;
+    }
+    stage.heal();
+    stage.finish_with_sessions().await
+}
+
+/// Cuts a node off from the manager and all other nodes, or ends that.
+fn leave_alone(stage: &Stage, node: usize, blocked: bool) {
+    cut_off(stage, node, blocked);
+    for other in (0..stage.bed.nodes.len()).filter(|n| *n != node) {
+        stage.cut(stage.host(other), stage.host(node), blocked);
+    }
 }
 
 /// A member knows that it is not in-sync any more, loses power, and starts again where nobody tells it. `at_last`: its

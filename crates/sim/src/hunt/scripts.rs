@@ -57,6 +57,8 @@ scripts! {
     KnewBetter => conflicts::knew_better(false);
     /// Likewise, at the very moment at which the fabric takes for granted that it knows.
     KnewAtLast => conflicts::knew_better(true);
+    /// A member does not get to the map that takes it out, because its drive is busy with the map before.
+    LagsBehind => conflicts::lags_behind();
     /// One of two members takes a write, the other one holds a newer one, and the one after the other is seen.
     TakenByOne => conflicts::taken_by_one();
     /// Likewise, and the writer says what is complete before it says anything else.

@@ -176,6 +176,7 @@ pub const HUNTS: &[Hunt] = &[
     ),
     hunt(&[EpochNotDurable, RestartServesAtOnce], Scenario::Script(Script::KnewAtLast), 200),
     protected(&[RestartForgetsEpoch], EVICTIONS, "the lease: it counts with the map that came with it only"),
+    hunt(&[LaggingServes], Scenario::Script(Script::LagsBehind), 20),
     hunt(&[RestartForgetsEpoch, RestartServesAtOnce], Scenario::Script(Script::KnewBetter), 20),
     hunt(&[RestartServesAtOnce], Scenario::Stranded(Stranded::Restarted), 20),
     protected(
@@ -245,7 +246,7 @@ pub const HUNTS: &[Hunt] = &[
         Scenario::Takeover,
         "the map and the generation, which refuse the session already",
     ),
-    hunt(&[SweptBeforeRefused, UnlistedSessionServed, GenerationNotChecked], Scenario::Takeover, 60),
+    hunt(&[SweptBeforeRefused, UnlistedSessionServed, GenerationNotChecked], Scenario::Takeover, 400),
     protected(
         &[SweptBeforeMap],
         Scenario::Script(Script::FencedLate),
@@ -266,7 +267,7 @@ pub const HUNTS: &[Hunt] = &[
         Scenario::Stranded(Stranded::ByForgetfulPeer),
         "the lease: before it has a new one it vouches for nobody, and with it comes the list of those who are being evicted",
     ),
-    hunt(&[LastWordFirst], STOPS, 60),
+    hunt(&[LastWordFirst], STOPS, 400),
     hunt(&[StintKeepsVerified], Scenario::Script(Script::BackAgain), 20),
     protected(
         &[StintKeepsMarks],
