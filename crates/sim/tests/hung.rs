@@ -116,7 +116,8 @@ fn what_hangs_stops_no_writes_to_the_other_drive_of_its_node() {
         sleep(Duration::from_secs(1)).await;
         bed.nodes[0].set_unsound(0);
         bed.nodes[0].disks()[0].set_faults(|f| f.stuck = true);
-        (longest.set(Duration::ZERO), noted.set(0));
+        longest.set(Duration::ZERO);
+        noted.set(0);
         // Maps that all have to adopt meanwhile.
         for n in 0..8 {
             let name = format!("w-{n}");
