@@ -549,8 +549,8 @@ impl Bed {
         }
     }
 
-    /// Opens and closes the drives of a node that does not run: the next process finds everything in its place, and
-    /// nothing in the log.
+    /// Opens and closes the drives of a node that does not run: the next process finds everything in its place,
+    /// and nothing in the log.
     pub async fn close_drives(&self, n: usize) {
         for (disk, id) in self.nodes[n].disks().into_iter().zip(self.nodes[n].drives_now()) {
             if let Some((_, store)) = open(&disk, || self.nodes[n].unsound.borrow().contains(&id)).await {

@@ -2,6 +2,7 @@
 
 use super::crowd;
 use super::stage::{Stage, chunk_block};
+use crate::bed::STOP_PATIENCE;
 use crate::clients::client_host;
 use crate::history::Value;
 use crate::manager_host;
@@ -273,8 +274,8 @@ pub fn slow(stage: &Stage, node: usize, latency: Duration) {
     }
 }
 
-/// Makes a node's disks slow, begins something, and makes them fast again once an operation of theirs is under way:
-/// that one takes its time.
+/// Makes a node's disks slow, begins something, and makes them fast again once an operation of theirs is under
+/// way: that one takes its time.
 pub async fn with_slow_operation<T>(
     stage: &Stage,
     node: usize,
@@ -307,10 +308,20 @@ pub async fn leave(stage: &Stage, node: usize) {
     becomes(stage, node, Role::Out).await;
 }
 
-/// A node starts again in order, with nothing in RAM, before anybody has missed it: it stays a member of its groups.
+/// A node starts again in order, with nothing in RAM.
 pub async fn start_cold(stage: &Stage, node: usize) {
+    stage.bed.stop_node(node, STOP_PATIENCE).await;
+    start_and_wait(stage, node).await;
+}
+
+/// A node starts again with nothing in RAM, before anybody has missed it: it stays a member of its groups.
+pub async fn start_unmissed(stage: &Stage, node: usize) {
     stage.bed.kill_node(node, Crash::Process);
     stage.bed.close_drives(node).await;
+    start_and_wait(stage, node).await;
+}
+
+async fn start_and_wait(stage: &Stage, node: usize) {
     stage.bed.start_node(node);
     sleep(Duration::from_millis(30)).await;
     becomes(stage, node, Role::InSync).await;

@@ -1,8 +1,8 @@
 //! Scripts about writes that meet, and about readers who see one halfway (R1, R3, R5, R6, R8).
 
 use super::actor::{
-    Actor, Begun, about_ms, becomes, changes, cut_off, enter, fast, leave, slow, start_cold, until, version,
-    with_slow_operation,
+    Actor, Begun, about_ms, becomes, changes, cut_off, enter, fast, leave, slow, start_cold, start_unmissed,
+    until, version, with_slow_operation,
 };
 use super::stage::Stage;
 use crate::manager_host;
@@ -148,7 +148,7 @@ pub async fn slow_read() -> Result<(), String> {
     changes(&stage, b, 0, before).await;
     sleep(Duration::from_millis(2)).await;
     writer.cut_to(b, true);
-    start_cold(&stage, b).await;
+    start_unmissed(&stage, b).await;
     reader.hear_of_nothing(true);
     reader.reach_only(b);
     let begin = || (0..8).map(|_| reader.read(0)).collect::<Vec<_>>();
@@ -168,8 +168,8 @@ pub async fn slow_read() -> Result<(), String> {
     stage.finish_with_sessions().await
 }
 
-/// A member's drive takes long over a map that says nothing new of it. Meanwhile the member is taken out, a write
-/// goes past it, and its target has a lease again.
+/// A member's drive takes long over a map that says nothing new of it. Meanwhile the member is taken out, a
+/// write goes past it, and its target has a lease again.
 pub async fn lags_behind() -> Result<(), String> {
     let (stage, [_, b], [writer, reader]) = enter(["writer", "reader"]).await;
     until(&writer.write(0).done).await;
@@ -200,8 +200,8 @@ fn leave_alone(stage: &Stage, node: usize, blocked: bool) {
     }
 }
 
-/// A member knows that it is not in-sync any more, loses power, and starts again where nobody tells it. `at_last`: its
-/// drive has been slow, and it loses power as soon as the fabric counts on what it knows.
+/// A member knows that it is not in-sync any more, loses power, and starts again where nobody tells it.
+/// `at_last`: its drive has been slow, and it loses power as soon as the fabric counts on what it knows.
 pub async fn knew_better(at_last: bool) -> Result<(), String> {
     let (stage, [a, b], [writer, reader]) = enter(["writer", "reader"]).await;
     until(&writer.write(0).done).await;

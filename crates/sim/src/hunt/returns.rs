@@ -2,8 +2,8 @@
 //! (R4, R12 to R14).
 
 use super::actor::{
-    Actor, about_ms, becomes, changes, cut_off, enter, fast, leave, place, slow, start_cold, store, until,
-    version,
+    Actor, about_ms, becomes, changes, cut_off, enter, fast, leave, place, slow, start_unmissed, store,
+    until, version,
 };
 use super::stage::{Stage, chunk_block};
 use std::rc::Rc;
@@ -129,7 +129,7 @@ pub async fn open_while_read() -> Result<(), String> {
     let (stage, [a, b, c], [writer, reader, other, hurry]) =
         enter(["writer", "reader", "other", "hurry"]).await;
     miss_writes(&stage, &reader, b).await;
-    start_cold(&stage, a).await;
+    start_unmissed(&stage, a).await;
     [b, c].iter().for_each(|n| writer.cut_to(*n, true));
     [a, c].iter().for_each(|n| hurry.cut_to(*n, true));
     slow(&stage, a, Duration::from_millis(8));

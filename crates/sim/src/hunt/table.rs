@@ -166,7 +166,7 @@ pub const HUNTS: &[Hunt] = &[
     protected(&[OutServes], UNAWARE, "the epoch: who asks a member that is out has an older one"),
     hunt(&[OutServes, StaleEpochAdmitted], UNAWARE, 100),
     protected(&[NoDrain], Scenario::Script(Script::SlowAdmission), IN_RAM),
-    hunt(&[NoDrain, PagesNotCached], Scenario::Script(Script::SlowAdmission), 20),
+    hunt(&[NoDrain, PagesNotCached, LaggingServes], Scenario::Script(Script::SlowAdmission), 20),
     protected(&[ReadNotAdmittedAgain], Scenario::Script(Script::SlowRead), IN_RAM),
     hunt(&[ReadNotAdmittedAgain, PagesNotCached], Scenario::Script(Script::SlowRead), 20),
     protected(
