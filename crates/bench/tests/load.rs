@@ -76,6 +76,9 @@ impl Everything {
         let body = vec![Buf::from(control::encode_map(&map))];
         let request: ManagerRequest = control::decode(head).expect("a client's request");
         let (answer, body) = match request {
+            ManagerRequest::Follow { .. } => {
+                return Answer::error(Status::Invalid, "unknown variant `follow`");
+            }
             ManagerRequest::WatchMap { have } if have < map.version => {
                 (ManagerAnswer::Map { version: map.version }, body)
             }
@@ -93,7 +96,10 @@ impl Everything {
                     client,
                     state: SessionState::Open,
                 };
-                (ManagerAnswer::Attached { session, generation: Generation(1), clock_us: 0 }, body)
+                let mut map = map;
+                map.sessions.insert(session.id, session.clone());
+                let body = vec![Buf::from(control::encode_map(&map))];
+                (ManagerAnswer::Attached { session, generation: Generation(1), clock_us: 0, nonce: 0 }, body)
             }
             _ => (ManagerAnswer::Done, vec![]),
         };

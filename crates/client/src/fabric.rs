@@ -1,8 +1,9 @@
-//! The fabric as a client sees it: the newest map, connections to targets and to a manager.
+//! The fabric as a client sees it: its part of the newest map, connections to targets and to a manager.
 
 use crate::error::ClientError;
+use crate::follow::{Followed, follow_map};
 use crate::reach::{Contact, watch_targets};
-use crate::session::{Ended, Session};
+use crate::session::Session;
 use crate::volume::{AttachOptions, Volume};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -10,14 +11,14 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 use weft_rt::sync::{Mutex, Notify};
 use weft_rt::{Addr, Buf, Link, LinkError, sleep, spawn};
-use weft_types::{DriveId, FabricMap, Group, GroupId, MapVersion, SessionId, SessionState, with_causes};
+use weft_types::{DriveId, FabricMap, Group, GroupId, SessionId, with_causes};
 use weft_wire::control::{self, ManagerAnswer, ManagerRequest};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
 
 /// How long to wait before a manager that did not answer is tried again: short beside a lease, long beside a
 /// connection attempt on a local network.
-const MANAGER_RETRY: Duration = Duration::from_millis(200);
+pub(crate) const MANAGER_RETRY: Duration = Duration::from_millis(200);
 
 /// How often sessions are kept alive, as a part of the time after which they are over.
 const TOUCHES_PER_EXPIRY: u32 = 6;
@@ -42,6 +43,10 @@ pub(crate) struct Shared {
     /// The manager that is asked first.
     manager_turn: Cell<usize>,
     map: RefCell<Rc<FabricMap>>,
+    /// Which part of it that is.
+    pub(crate) followed: RefCell<Followed>,
+    /// Another part is followed from now on.
+    pub(crate) follows_other: Rc<Notify>,
     /// The newest entry known of each group: from the map, or from a refused request.
     entries: RefCell<BTreeMap<GroupId, Rc<Group>>>,
     /// The map or an entry has changed.
@@ -66,7 +71,7 @@ impl Drop for Shared {
 }
 
 impl Fabric {
-    /// Connects to the first manager that answers, and fetches the fabric map. The name is for people: it is
+    /// Connects to the first manager that answers, and begins to follow the fabric map. The name is for people: it is
     /// shown as the client of its attaches.
     ///
     /// # Errors
@@ -78,6 +83,8 @@ impl Fabric {
             manager: RefCell::new(None),
             manager_turn: Cell::new(0),
             map: RefCell::new(Rc::new(FabricMap::empty(Default::default()))),
+            followed: RefCell::default(),
+            follows_other: Rc::default(),
             entries: RefCell::default(),
             changed: Notify::default(),
             targets: RefCell::default(),
@@ -87,9 +94,8 @@ impl Fabric {
             is_reporting: Cell::new(false),
             this: this.clone(),
         });
-        let (_, body) = shared.ask_manager(&ManagerRequest::WatchMap { have: MapVersion(0) }).await?;
-        shared.adopt_bytes(&body);
-        spawn(watch_map(Rc::downgrade(&shared)));
+        shared.fetch_map().await?;
+        spawn(follow_map(Rc::downgrade(&shared)));
         spawn(keep_sessions_alive(Rc::downgrade(&shared)));
         spawn(watch_targets(Rc::downgrade(&shared)));
         Ok(Fabric(shared))
@@ -103,27 +109,32 @@ impl Fabric {
     /// # Errors
     /// If there is no such volume, another attach is in the way, or no manager answers.
     pub async fn attach(&self, volume: &str, options: AttachOptions) -> Result<Volume, ClientError> {
+        let follows = self.0.follows();
         let request = ManagerRequest::Attach {
             volume: volume.to_owned(),
             mode: options.mode,
             preempt: options.preempt,
             client: self.0.name.clone(),
+            follows: Some(follows.clone()),
         };
         let (answer, body) = self.0.ask_manager(&request).await.map_err(|e| match e {
             Asked::Answered(Status::NotFound, _) => ClientError::NoSuchVolume { name: volume.to_owned() },
             other => other.into(),
         })?;
-        let (session, generation, clock_us) = match answer {
-            ManagerAnswer::Attached { session, generation, clock_us } => (session, generation, clock_us),
+        let (session, generation, clock_us, nonce) = match answer {
+            ManagerAnswer::Attached { session, generation, clock_us, nonce } => {
+                (session, generation, clock_us, nonce)
+            }
             other => return Err(ClientError::Refused { message: other.unexpected("attach", "attached") }),
         };
-        self.0.adopt_bytes(&body);
+        self.0.take_attached(&body, nonce, follows, &session).await?;
         let session = Session::new(self.0.clone(), &session, generation, volume, clock_us);
         self.0.sessions.borrow_mut().insert(session.id, Rc::downgrade(&session));
+        self.0.end_what_is_over(&self.0.map());
         Ok(Volume::new(session, options))
     }
 
-    /// The newest map that this client has.
+    /// The newest map that this client has: what concerns its sessions, as [`weft_types::Slice`] says.
     pub fn map(&self) -> Rc<FabricMap> {
         self.0.map()
     }
@@ -175,20 +186,15 @@ impl Shared {
         }
     }
 
-    fn adopt_bytes(&self, bytes: &Buf) {
-        if bytes.is_empty() {
-            return;
-        }
-        match control::decode_map(bytes) {
-            Ok(map) => self.adopt(map),
-            Err(error) => tracing::warn!(%error, "the manager sent a map that cannot be read"),
-        }
+    /// Holds this version of the map from now on.
+    pub(crate) fn set_map(&self, map: FabricMap) -> Rc<FabricMap> {
+        let map = Rc::new(map);
+        *self.map.borrow_mut() = map.clone();
+        map
     }
 
-    fn adopt(&self, map: FabricMap) {
-        if map.version <= self.map.borrow().version && map.fabric == self.map.borrow().fabric {
-            return;
-        }
+    /// Goes by this map from now on, apart from entries of groups that are newer already.
+    pub(crate) fn adopt(&self, map: FabricMap) {
         {
             let mut entries = self.entries.borrow_mut();
             entries.retain(|id, _| map.groups.contains_key(id));
@@ -198,25 +204,10 @@ impl Shared {
                 }
             }
         }
-        let map = Rc::new(map);
-        *self.map.borrow_mut() = map.clone();
+        let map = self.set_map(map);
         self.drives.borrow_mut().clear();
         self.end_what_is_over(&map);
         self.changed.notify_all();
-    }
-
-    /// Ends the sessions that a map no longer lists as open, so that also one that asks for nothing hears of it.
-    fn end_what_is_over(&self, map: &FabricMap) {
-        let sessions: Vec<Rc<Session>> = self.sessions.borrow().values().filter_map(Weak::upgrade).collect();
-        for session in sessions {
-            let listed = map.sessions.get(&session.id);
-            if listed.is_some_and(|s| s.state == SessionState::Open) {
-                continue;
-            }
-            let is_newer = |v: &weft_types::Volume| v.generation > session.generation;
-            let fenced = map.volumes.get(&session.volume).is_some_and(is_newer);
-            session.end(if fenced { Ended::Fenced } else { Ended::Over });
-        }
     }
 
     /// Completes when the newest entry of the group has another epoch than this.
@@ -357,7 +348,7 @@ impl Shared {
         ClientError::NoManager { addrs: addrs.join(", "), source }
     }
 
-    async fn manager_link(&self) -> Result<Link, ClientError> {
+    pub(crate) async fn manager_link(&self) -> Result<Link, ClientError> {
         if let Some(link) = self.manager.borrow().as_ref().filter(|l| !l.is_closed()) {
             return Ok(link.clone());
         }
@@ -379,7 +370,7 @@ impl Shared {
 
     /// The next manager is asked from now on. Who still waits for an answer of this one may: the
     /// connection ends with the last of them.
-    fn pass_manager(&self) {
+    pub(crate) fn pass_manager(&self) {
         self.manager_turn.set((self.manager_turn.get() + 1) % self.managers.len().max(1));
         self.manager.borrow_mut().take();
     }
@@ -407,38 +398,6 @@ async fn watch_link(shared: Weak<Shared>, link: Link) {
     let Some(fabric) = shared.upgrade() else { return };
     let sessions: Vec<Rc<Session>> = fabric.sessions.borrow().values().filter_map(Weak::upgrade).collect();
     sessions.iter().for_each(|session| session.connection_ended());
-}
-
-/// Follows the map for as long as somebody uses the fabric.
-async fn watch_map(shared: Weak<Shared>) {
-    loop {
-        let Some(fabric) = shared.upgrade() else { return };
-        let have = fabric.map.borrow().version;
-        // Without holding the fabric: the wait may be long, and must not keep it alive.
-        let link = fabric.manager_link().await;
-        drop(fabric);
-        let answered = match &link {
-            Ok(link) => link
-                .call(Kind::Manage, &control::encode(&ManagerRequest::WatchMap { have }), vec![])
-                .await
-                .ok(),
-            Err(_) => None,
-        };
-        drop(link);
-        let Some(fabric) = shared.upgrade() else { return };
-        match answered {
-            Some(frame) if Status::from_u16(frame.envelope.status) == Status::Ok => {
-                fabric.adopt_bytes(&frame.body);
-            }
-            unanswered => {
-                if unanswered.is_some_and(|f| Status::from_u16(f.envelope.status) == Status::NotReady) {
-                    fabric.pass_manager();
-                }
-                drop(fabric);
-                sleep(MANAGER_RETRY).await;
-            }
-        }
-    }
 }
 
 /// Tells the manager which sessions are alive, and which nodes this client reaches.

@@ -21,6 +21,7 @@
 
 mod error;
 mod fabric;
+mod follow;
 mod range_lock;
 mod reach;
 mod replicate;

@@ -106,6 +106,8 @@ impl Manager {
         {
             let mut state = self.state.borrow_mut();
             state.follow(&old, next);
+            let newest = state.map.clone();
+            state.recent.add(newest);
             state.bytes = Buf::from(bytes);
             state.events.add(event);
             state.events.note_written();

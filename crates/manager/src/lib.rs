@@ -17,6 +17,7 @@ mod ended;
 mod error;
 mod evacuate;
 mod event;
+mod follow;
 mod index;
 mod inventory;
 mod join;

@@ -7,6 +7,7 @@ use crate::changed_in::ChangedIn;
 use crate::ended::EndedSessions;
 use crate::error::ManagerError;
 use crate::event::{Events, Subjects};
+use crate::follow::RecentMaps;
 use crate::index::Index;
 use crate::known::KnownTroubles;
 use crate::left_out::ForeignNode;
@@ -15,7 +16,7 @@ use crate::scrub::Scrubbing;
 use crate::stall::Watch;
 use crate::status::Usage;
 use crate::store::{MapStore, StoreError};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
@@ -66,6 +67,8 @@ pub(crate) struct State {
     pub(crate) suspected: BTreeSet<NodeId>,
     /// The map as it travels.
     pub(crate) bytes: Buf,
+    /// The newest versions of the map, with this one.
+    pub(crate) recent: RecentMaps,
     /// In which version each group and drive changed last, as far as that was since this process started.
     pub(crate) changed_in: ChangedIn,
     /// Per node of the map what is known of its target.
@@ -116,6 +119,8 @@ pub struct Manager {
     pub(crate) store: Box<dyn MapStore>,
     /// The term in which this process leads.
     pub(crate) term: u64,
+    /// See [`Manager::nonce`]; drawn when somebody follows.
+    pub(crate) nonce: OnceCell<u64>,
     pub(crate) started: Instant,
     /// What the clock was then at least: as it is on this machine, or as it was written down if that is later.
     started_us: u64,
@@ -157,13 +162,15 @@ impl Manager {
         let what = if is_new { "fabric-made" } else { "manager-started" };
         let why = format!("manager '{}' serves fabric {}", options.name, map.fabric);
         events.add(events.next(None, map.version, what, &why, Subjects::default()));
+        let map = Rc::new(map);
         let state = State {
             bytes: Buf::from(control::encode_map(&map)),
             changed_in: ChangedIn::before(map.version),
             index: Index::of(&map),
             lacking: map.drives.keys().copied().collect(),
             suspected: BTreeSet::new(),
-            map: Rc::new(map),
+            recent: RecentMaps::starting(map.clone()),
+            map,
             members,
             hears_from: started,
             touched: BTreeMap::new(),
@@ -189,6 +196,7 @@ impl Manager {
             options,
             store: Box::new(store),
             term,
+            nonce: OnceCell::new(),
             started,
             started_us: weft_rt::wall_clock_us().max(noted_ms * 1000),
             state: RefCell::new(state),

@@ -17,7 +17,7 @@ use weft_wire::{Kind, Status};
 
 /// How long a watch is held open when there is nothing new: long enough to cost nothing, short enough that a dead
 /// connection is noticed before a person wonders.
-const WATCH_MAX: Duration = Duration::from_secs(10);
+pub(crate) const WATCH_MAX: Duration = Duration::from_secs(10);
 
 /// Sessions of one client of which the reasons why they are over fit into one answer.
 const ENDED_NAMED: usize = 8;
@@ -95,17 +95,19 @@ impl Manager {
                 self.hear_last_word(node, incarnation, &commits).map(done)
             }
             ManagerRequest::WatchMap { have } => Ok(self.watch_map(have).await),
+            ManagerRequest::Follow { version, nonce, slice } => Ok(self.follow(version, nonce, &slice).await),
             ManagerRequest::Verified { group, drive, stint } => {
                 self.note_verified(group, drive, stint).map(done)
             }
             ManagerRequest::DriveFailed { drive, incarnation, cause } => {
                 self.note_failure(drive, incarnation, cause).map(done)
             }
-            ManagerRequest::Attach { volume, mode, preempt, client } => {
-                let (session, map) = self.attach(&volume, mode, preempt, client).await?;
+            ManagerRequest::Attach { volume, mode, preempt, client, follows } => {
+                let session = self.attach(&volume, mode, preempt, client).await?;
+                let (nonce, map) = self.attached_map(&session, follows);
                 let generation = session.generation;
                 let clock_us = self.steady_clock_us();
-                Ok((ManagerAnswer::Attached { session, generation, clock_us }, Some(map)))
+                Ok((ManagerAnswer::Attached { session, generation, clock_us, nonce }, Some(map)))
             }
             ManagerRequest::Detach { session } => self.detach(session).map(done),
             ManagerRequest::Touch { sessions, silent, heard } => {
@@ -118,11 +120,7 @@ impl Manager {
         }
     }
 
-    /// Waits for a map newer than the peer's.
-    ///
-    /// No map is held back from a target that has promised not to vouch for a node: its promise does not end with a
-    /// map, but with the adoption of a grant's map that comes without that node among the suspects. And a suspected
-    /// node needs the map that evicted it to come back.
+    /// Waits for a map newer than the peer's; of peers of the release before, which do not follow.
     async fn watch_map(&self, have: MapVersion) -> (ManagerAnswer, Option<Buf>) {
         let newer = async {
             loop {

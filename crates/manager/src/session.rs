@@ -7,7 +7,7 @@ use crate::error::{CommitError, Denied};
 use crate::manager::{Manager, State};
 use std::collections::{BTreeMap, BTreeSet};
 use weft_membership::{Change, CloseSession, OpenSession, Reason, Refusal, exclusive_over};
-use weft_rt::{Buf, Mutation, mutated, now, timeout};
+use weft_rt::{Mutation, mutated, now, timeout};
 use weft_types::{AttachMode, DriveId, MapVersion, NodeId, Session, SessionId, SessionState, VolumeId};
 use weft_wire::Status;
 
@@ -59,7 +59,7 @@ impl State {
 }
 
 impl Manager {
-    /// Opens a session. Returns it with the newest map, once everything that the mode asks for is done.
+    /// Opens a session. Returns it once everything that the mode asks for is done.
     ///
     /// # Errors
     /// If there is no such volume, sessions are in the way, or a target that must know of it does not answer; the
@@ -70,7 +70,7 @@ impl Manager {
         mode: AttachMode,
         preempt: bool,
         client: String,
-    ) -> Result<(Session, Buf), Denied> {
+    ) -> Result<Session, Denied> {
         let unknown =
             || Denied::new(Status::NotFound, format!("there is no volume '{volume}' in the fabric"));
         let id = self.map().volume_named(volume).ok_or_else(unknown)?.id;
@@ -106,7 +106,7 @@ impl Manager {
             return Err(Denied::new(Status::SessionOver, text));
         };
         state.touched.insert(session, now());
-        Ok((entry, state.bytes.clone()))
+        Ok(entry)
     }
 
     /// Why an attach is refused. Of a session that is in the way, people must know whether its client lives, and what

@@ -160,6 +160,7 @@ fn one_client_of_two_is_believed_later_than_both() {
                 mode: AttachMode::Shared,
                 preempt: false,
                 client: "other".into(),
+                follows: None,
             };
             let Ok((weft_wire::control::ManagerAnswer::Attached { session, .. }, _)) =
                 ask(&link, &request).await

@@ -23,6 +23,11 @@ pub const FRAME_HEAD_MAX: usize = 16 * 1024;
 /// Bytes of a frame's body: the largest request, or a document such as the fabric map.
 pub const FRAME_BODY_MAX: usize = 16 * 1024 * 1024;
 
+/// Versions of the map that a manager keeps, to say what has changed since: a follower that is
+/// further behind is sent its whole slice. They share what they have in common; followers are
+/// behind by the few that came during one answer.
+pub const MAP_VERSIONS_KEPT_MAX: usize = 64;
+
 /// Bytes of the fabric map up to which volumes, groups, sessions and nodes are added. What is left to
 /// [`FRAME_BODY_MAX`] is for changes that have to fit always: evictions, returns, promotions, sweeps,
 /// deletions, and drives that are found.

@@ -12,9 +12,11 @@ use std::fmt;
 use std::time::Duration;
 
 mod piece;
+mod slice;
 mod v1;
 
 pub use piece::{Delta, DeltaError, MapSettings, Piece, PieceKey};
+pub use slice::Slice;
 
 /// The version of the whole document; every commit raises it by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use weft_types::limits::FRAME_HEAD_MAX;
 use weft_types::{
     AttachMode, BlockCount, BlockRange, ChunkIndex, DriveId, Epoch, FabricId, FabricMap, Generation, Group,
-    GroupId, MapVersion, NodeId, ObjectId, ScrubFindingKind, Session, SessionId, SessionSlot, Version,
+    GroupId, MapVersion, NodeId, ObjectId, ScrubFindingKind, Session, SessionId, SessionSlot, Slice, Version,
     VolumeId,
 };
 
@@ -51,10 +51,22 @@ pub enum ManagerRequest {
         /// Per drive the newest commit that is durable there.
         commits: Vec<(DriveId, u64)>,
     },
-    /// Answers once the map is newer than this one, or with no map after a while.
+    /// Answers once the map is newer than this one, or with no map after a while. From a member of the
+    /// release before; all others send `Follow`.
     WatchMap {
         /// The version that the sender has; 0 for none.
         have: MapVersion,
+    },
+    /// Answers with what has changed in a slice of the map since a version, once something has; with
+    /// nothing after a while. At once with the whole slice if the answering manager cannot say what
+    /// changed since.
+    Follow {
+        /// The version of the slice that the sender has; 0 for none.
+        version: MapVersion,
+        /// The nonce with which that came: the same version of another nonce may say something else.
+        nonce: u64,
+        /// What is followed: the slice that the sender has at that version.
+        slice: Slice,
     },
     /// Every block of this replica is verified in this stint (R15).
     Verified {
@@ -86,6 +98,11 @@ pub enum ManagerRequest {
         preempt: bool,
         /// Who asks, for people.
         client: String,
+        /// What the client follows already: the answer brings that and what concerns the new session,
+        /// and nothing else. From a client of an older release there is none, and the answer brings the
+        /// whole map.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        follows: Option<Slice>,
     },
     /// A client is done; its session is over and can be swept.
     Detach {
@@ -185,7 +202,17 @@ pub enum ManagerAnswer {
         /// The version of the map.
         version: MapVersion,
     },
-    /// To `Attach`: the map travels in the body.
+    /// To `Follow`. The body is a delta that leads from one version of the slice to the other, or the whole
+    /// slice as a map. No body: the slice is the same in both.
+    Followed {
+        /// The version that it leads from: the one in the request; 0: the body is the whole slice.
+        from: MapVersion,
+        /// The version that it leads to.
+        version: MapVersion,
+        /// To be sent with that version.
+        nonce: u64,
+    },
+    /// To `Attach`: the map travels in the body, or the slice that was asked for.
     Attached {
         /// The session.
         session: Session,
@@ -194,9 +221,17 @@ pub enum ManagerAnswer {
         /// The manager's wall clock, as in `Granted`: no version of the session starts far ahead of it.
         #[serde(default)]
         clock_us: u64,
+        /// To be sent with the version of the slice in the body, when that is followed; 0 with a whole
+        /// map.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        nonce: u64,
     },
     /// Done.
     Done,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl ManagerAnswer {
@@ -206,6 +241,7 @@ impl ManagerAnswer {
             ManagerAnswer::Joined { .. } => "joined",
             ManagerAnswer::Granted { .. } => "granted",
             ManagerAnswer::Map { .. } => "map",
+            ManagerAnswer::Followed { .. } => "followed",
             ManagerAnswer::Attached { .. } => "attached",
             ManagerAnswer::Done => "done",
         }
@@ -623,12 +659,20 @@ pub fn decode_map(bytes: &[u8]) -> Result<FabricMap, crate::DecodeError> {
         )));
     }
     let map = map.map_err(document)?;
-    match map.volumes.last_key_value().map(|(id, _)| *id) {
-        Some(last) if last.0 > ObjectId::VOLUME_MAX => Err(crate::DecodeError::Document(format!(
-            "volume {last} has a number that no object can name: the highest is {}",
+    match map.volumes.last_key_value() {
+        Some((last, _)) => check_volume(*last).map(|()| map),
+        None => Ok(map),
+    }
+}
+
+/// Refuses a volume that no object can name.
+pub(crate) fn check_volume(volume: VolumeId) -> Result<(), crate::DecodeError> {
+    match volume.0 > ObjectId::VOLUME_MAX {
+        true => Err(crate::DecodeError::Document(format!(
+            "volume {volume} has a number that no object can name: the highest is {}",
             ObjectId::VOLUME_MAX
         ))),
-        _ => Ok(map),
+        false => Ok(()),
     }
 }
 
@@ -684,6 +728,7 @@ mod tests {
             ManagerAnswer::Joined { node: NodeId(1), refused: vec![] },
             ManagerAnswer::Granted { map: MapVersion(1), suspects: vec![], clock_us: 0 },
             ManagerAnswer::Map { version: MapVersion(1) },
+            ManagerAnswer::Followed { from: MapVersion(0), version: MapVersion(1), nonce: 2 },
             ManagerAnswer::Done,
         ];
         for answer in answers {

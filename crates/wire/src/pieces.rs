@@ -1,6 +1,7 @@
 //! Pieces of the map and what a commit changed, as documents: bodies of frames, values of the manager's store.
 
 use crate::DecodeError;
+use crate::control::check_volume;
 use serde::de::DeserializeOwned;
 use weft_types::{Delta, Piece};
 
@@ -15,9 +16,15 @@ pub fn encode_delta(delta: &Delta) -> Vec<u8> {
 /// Reads what a commit changed.
 ///
 /// # Errors
-/// If the bytes are no delta.
+/// If the bytes are no delta, or it puts in a volume with a number that no object can name.
 pub fn decode_delta(bytes: &[u8]) -> Result<Delta, DecodeError> {
-    read(bytes)
+    let delta: Delta = read(bytes)?;
+    for piece in &delta.put {
+        if let Piece::Volume(volume) = piece {
+            check_volume(volume.id)?;
+        }
+    }
+    Ok(delta)
 }
 
 /// Pieces of the map, as a document.

@@ -95,6 +95,8 @@ impl Handler for Manager {
         let answer = |a: &ManagerAnswer, body| Answer::ok(control::encode(a), body);
         let map = || vec![Buf::from(control::encode_map(&self.map))];
         match control::decode(&request.head).unwrap() {
+            // As one of the release before, which does not know slices.
+            ManagerRequest::Follow { .. } => Answer::error(Status::Invalid, "unknown variant `follow`"),
             ManagerRequest::WatchMap { have } if have < self.map.version => {
                 answer(&ManagerAnswer::Map { version: self.map.version }, map())
             }
@@ -111,7 +113,10 @@ impl Handler for Manager {
                     state: SessionState::Open,
                 };
                 let clock_us = if self.tells_clock { wall_clock_us() } else { 0 };
-                answer(&ManagerAnswer::Attached { session, generation, clock_us }, map())
+                let mut map = self.map.clone();
+                map.sessions.insert(session.id, session.clone());
+                let body = vec![Buf::from(control::encode_map(&map))];
+                answer(&ManagerAnswer::Attached { session, generation, clock_us, nonce: 0 }, body)
             }
             // As of a session that a person has ended; until then, nobody looks at the answer.
             ManagerRequest::Touch { silent, heard, .. } => {

@@ -709,7 +709,8 @@ pub async fn attach(
     preempt: bool,
 ) -> Result<weft_types::Session, (Status, String)> {
     let link = connect(PeerRole::Client).await;
-    let request = ManagerRequest::Attach { volume: volume.into(), mode, preempt, client: "test".into() };
+    let request =
+        ManagerRequest::Attach { volume: volume.into(), mode, preempt, client: "test".into(), follows: None };
     match ask(&link, &request).await? {
         (ManagerAnswer::Attached { session, .. }, _) => Ok(session),
         other => panic!("{other:?}"),

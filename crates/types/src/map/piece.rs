@@ -302,7 +302,7 @@ impl Delta {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::{
         AttachMode, BlockCount, DriveState, Epoch, Generation, ObjectSpan, Protection, Role, SessionSlot,
@@ -311,7 +311,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// A piece out of few numbers, so that two maps have much in common.
-    fn piece() -> impl Strategy<Value = Piece> {
+    pub(in crate::map) fn piece() -> impl Strategy<Value = Piece> {
         (0u8..10, 0u64..6, 0u64..4).prop_map(|(kind, id, value)| {
             let group = GroupId(id);
             let drive = DriveId(u128::from(id));
@@ -333,7 +333,9 @@ mod tests {
                     id: group,
                     pool: PoolId(1),
                     epoch: Epoch(value),
-                    slots: vec![Slot { drive, role: Role::InSync, since: Epoch(1) }],
+                    slots: [drive, DriveId(u128::from(value) + 2)]
+                        .map(|drive| Slot { drive, role: Role::InSync, since: Epoch(1) })
+                        .to_vec(),
                 }),
                 5 => Piece::Relocation {
                     group,
@@ -374,7 +376,7 @@ mod tests {
     }
 
     /// Puts pieces in, and takes out those that are to go.
-    fn run(mut map: FabricMap, steps: &[(Piece, bool)]) -> FabricMap {
+    pub(in crate::map) fn run(mut map: FabricMap, steps: &[(Piece, bool)]) -> FabricMap {
         for (piece, stays) in steps {
             match stays {
                 true => piece.clone().put_into(&mut map),
@@ -386,7 +388,7 @@ mod tests {
         map
     }
 
-    fn steps() -> impl Strategy<Value = Vec<(Piece, bool)>> {
+    pub(in crate::map) fn steps() -> impl Strategy<Value = Vec<(Piece, bool)>> {
         proptest::collection::vec((piece(), any::<bool>()), 0..40)
     }
 

@@ -124,6 +124,7 @@ fn table(measured: &Measured) -> Table {
     row("volume created", cost(&measured.create_volume_us), "us");
     row("attach, detach and sweep", cost(&measured.attach_us), "us");
     row("sent for these, in all", cost(&measured.attach_bytes), "bytes");
+    row("client's slice", measured.client_slice_bytes.to_string(), "bytes");
     row("client's refresh", measured.client_refresh_bytes.to_string(), "bytes");
     row("target's refresh", measured.target_refresh_bytes.to_string(), "bytes");
     for why in measured.refusals() {

@@ -4,9 +4,10 @@ use crate::samples::{
     FABRIC, blocks, drive, finding_kinds, group, map, meter, objects, process, sessions, version,
 };
 use crate::{Case, Form, case, check, covers, document, documents_of, variants};
+use std::collections::BTreeSet;
 use weft_types::{
     AttachMode, BlockCount, ChunkIndex, Epoch, FabricId, Generation, GroupId, MapVersion, NodeId, Role,
-    SessionId, SessionSlot, VolumeId, VolumeLoad,
+    SessionId, SessionSlot, Slice, VolumeId, VolumeLoad,
 };
 use weft_wire::backup::{decode_backup, encode_backup};
 use weft_wire::collected::{Collected, CollectedDrive, DriveContents, decode_collected, encode_collected};
@@ -25,6 +26,7 @@ variants!(ManagerRequest {
     Renew,
     Stopped,
     WatchMap,
+    Follow,
     Verified,
     DriveFailed,
     Attach,
@@ -32,7 +34,7 @@ variants!(ManagerRequest {
     Touch,
     Suspect,
 });
-variants!(ManagerAnswer { Joined, Granted, Map, Attached, Done });
+variants!(ManagerAnswer { Joined, Granted, Map, Followed, Attached, Done });
 variants!(TargetRequest {
     AdoptMap,
     StopVouching,
@@ -112,7 +114,13 @@ fn manager_requests() {
         mode,
         preempt,
         client: "host-a weft[77]".into(),
+        follows: None,
     };
+    let client = Slice::Client {
+        volumes: BTreeSet::from([VolumeId(21)]),
+        sessions: BTreeSet::from([SessionId(30), SessionId(32)]),
+    };
+    let follow = |slice| ManagerRequest::Follow { version: MapVersion(9), nonce: incarnation, slice };
     let requests = vec![
         ManagerRequest::Join {
             node: "node-b".into(),
@@ -137,6 +145,16 @@ fn manager_requests() {
         },
         ManagerRequest::Touch { sessions: vec![SessionId(30)], silent: vec![], heard: vec![] },
         ManagerRequest::Suspect { node },
+        follow(Slice::Whole),
+        follow(Slice::Target(node)),
+        follow(client.clone()),
+        ManagerRequest::Attach {
+            volume: "data".into(),
+            mode: AttachMode::Shared,
+            preempt: false,
+            client: "host-a weft[77]".into(),
+            follows: Some(client),
+        },
     ];
     check("manager-request.json", Form::Json, &documents_of(requests));
 }
@@ -147,6 +165,7 @@ fn manager_answers() {
         session,
         generation: Generation(3),
         clock_us: 1_700_000_000_000_000,
+        nonce: 0,
     };
     let mut answers = vec![
         ManagerAnswer::Joined { node: NodeId(2), refused: vec![(drive(3), "it is a copy".into())] },
@@ -159,6 +178,14 @@ fn manager_answers() {
     ];
     answers.extend(sessions().into_iter().map(attached));
     answers.push(ManagerAnswer::Done);
+    let nonce = 0x0102_0304_0506_0708;
+    answers.push(ManagerAnswer::Followed { from: MapVersion(9), version: MapVersion(12), nonce });
+    answers.push(ManagerAnswer::Attached {
+        session: sessions().remove(0),
+        generation: Generation(3),
+        clock_us: 1_700_000_000_000_000,
+        nonce,
+    });
     check("manager-answer.json", Form::Json, &documents_of(answers));
 }
 

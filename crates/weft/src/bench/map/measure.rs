@@ -16,9 +16,10 @@ use weft_manager::{EmbeddedStore, Manager, ManagerError, ManagerOptions, MapStor
 use weft_membership::{Acknowledged, Change, CloseSession, Evict, SweepSession};
 use weft_metrics::process_load;
 use weft_rt::{Buf, Handler, Landing, Peer, Request};
-use weft_types::{AttachMode, DriveId, FabricMap, MapVersion, NodeId, Role};
+use weft_types::{AttachMode, DriveId, FabricMap, MapVersion, NodeId, Role, Slice};
 use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest};
 use weft_wire::handshake::PeerRole;
+use weft_wire::pieces::encode_delta;
 use weft_wire::{Kind, Status};
 
 /// How often each request is timed; the median counts.
@@ -80,7 +81,9 @@ pub(super) struct Measured {
     pub(super) attach_us: Cost,
     /// Bytes written to the store and to drives and sent to targets and the client for these three.
     pub(super) attach_bytes: Cost,
-    /// What a client is sent when the map has changed.
+    /// What a client is sent that attaches one volume.
+    pub(super) client_slice_bytes: u64,
+    /// What a client is sent when one group of its volume has changed; nothing for what is not its volume's.
     pub(super) client_refresh_bytes: u64,
     /// What a target is sent when the map has changed.
     pub(super) target_refresh_bytes: u64,
@@ -107,6 +110,14 @@ pub(super) fn write_store(file: &Path, shape: Shape) -> Result<(), CliError> {
 pub(super) fn measure(file: &Path, shape: Shape) -> Result<Measured, CliError> {
     let file = file.to_owned();
     weft_rt::block_on(async move { Bench::start(&file, shape)?.measure().await })?
+}
+
+/// Bytes that a follower is sent.
+struct Refresh {
+    /// All of its slice.
+    whole: u64,
+    /// What has changed in it.
+    change: u64,
 }
 
 struct Bench {
@@ -147,10 +158,11 @@ impl Bench {
         step.says("evictions");
         let eviction_us = self.eviction();
         let (drives, nodes) = (map.drives.len() as u64, map.nodes.len() as u64);
+        let client_refresh_bytes = client_refresh(&map);
         // Each commit is written to the store and to every drive, and sent to every target; the
-        // client gets it once.
+        // client gets its slice once.
         let attach_bytes = match &attach_us {
-            Cost::Value(_) => Cost::Value(3 * map_bytes * (1 + drives + nodes) + map_bytes),
+            Cost::Value(_) => Cost::Value(3 * map_bytes * (1 + drives + nodes) + client_refresh_bytes.whole),
             Cost::Refused(why) => Cost::Refused(why.clone()),
         };
         Ok(Measured {
@@ -169,7 +181,8 @@ impl Bench {
             create_volume_us,
             attach_us,
             attach_bytes,
-            client_refresh_bytes: map_bytes,
+            client_slice_bytes: client_refresh_bytes.whole,
+            client_refresh_bytes: client_refresh_bytes.change,
             target_refresh_bytes: map_bytes,
         })
     }
@@ -294,6 +307,7 @@ impl Bench {
                 mode: AttachMode::Shared,
                 preempt: false,
                 client: "measurement".into(),
+                follows: None,
             };
             let session = match self.manage(PeerRole::Client, &attach).await {
                 Ok(ManagerAnswer::Attached { session, .. }) => session.id,
@@ -367,6 +381,23 @@ impl Bench {
             status => Err(format!("{status}: {}", String::from_utf8_lossy(&answer.head))),
         }
     }
+}
+
+/// What the client of the first session is sent, at first and when a group of its volume has changed.
+fn client_refresh(map: &FabricMap) -> Refresh {
+    let session = map.sessions.values().next();
+    let slice = Slice::Client {
+        volumes: session.map(|s| s.volume).into_iter().collect(),
+        sessions: session.map(|s| s.id).into_iter().collect(),
+    };
+    let held = map.slice(&slice);
+    let mut next = map.clone();
+    next.version.0 += 1;
+    if let Some(group) = held.groups.keys().next().and_then(|id| next.groups.get_mut(id)) {
+        group.epoch.0 += 1;
+    }
+    let change = encode_delta(&next.slice(&slice).delta_from(&held)).len() as u64;
+    Refresh { whole: control::encode_map(&held).len() as u64, change }
 }
 
 /// The eviction of a node from every group that has another in-sync member, by that member's word.

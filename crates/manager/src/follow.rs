@@ -1,0 +1,179 @@
+//! How the map travels: what has changed in a slice of it, to those who follow that.
+//!
+//! It owns the versions of the map that were there lately, and the answers to `Follow`. It decides nothing.
+
+use crate::manager::Manager;
+use crate::serve::WATCH_MAX;
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use weft_rt::{Buf, random_u64, timeout};
+use weft_types::limits::{FRAME_BODY_MAX, MAP_VERSIONS_KEPT_MAX};
+use weft_types::{Delta, FabricMap, MapVersion, Session, Slice};
+use weft_wire::control::{self, ManagerAnswer};
+use weft_wire::pieces::encode_delta;
+
+/// The newest versions of the map, oldest first.
+pub(crate) struct RecentMaps(VecDeque<Rc<FabricMap>>);
+
+impl RecentMaps {
+    pub(crate) fn starting(map: Rc<FabricMap>) -> RecentMaps {
+        RecentMaps(VecDeque::from([map]))
+    }
+
+    /// Adds the version after the newest.
+    pub(crate) fn add(&mut self, map: Rc<FabricMap>) {
+        if self.0.len() == MAP_VERSIONS_KEPT_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(map);
+    }
+
+    fn get(&self, version: MapVersion) -> Option<Rc<FabricMap>> {
+        let at = self.0.binary_search_by_key(&version, |map| map.version).ok()?;
+        Some(self.0[at].clone())
+    }
+}
+
+impl Manager {
+    /// Random, never 0: tells versions of the map that this process sends from the same ones of
+    /// another process, whose store may say something else.
+    fn nonce(&self) -> u64 {
+        *self.nonce.get_or_init(|| random_u64() | 1)
+    }
+
+    /// Waits until something has changed in the slice since that version, and says what.
+    ///
+    /// No map is held back from a target that has promised not to vouch for a node: its promise
+    /// does not end with a map, but with the adoption of a grant's map that comes without that node
+    /// among the suspects. And a suspected node needs the map that evicted it to come back.
+    pub(crate) async fn follow(
+        &self,
+        version: MapVersion,
+        nonce: u64,
+        slice: &Slice,
+    ) -> (ManagerAnswer, Option<Buf>) {
+        let known = match nonce == self.nonce() {
+            true => self.state.borrow().recent.get(version),
+            false => None,
+        };
+        match known {
+            Some(map) => self.follow_on(&map, slice).await,
+            None => self.follow_from_elsewhere(version, nonce, slice).await,
+        }
+    }
+
+    /// Waits until the slice is not what it was in this map.
+    async fn follow_on(&self, known: &FabricMap, slice: &Slice) -> (ManagerAnswer, Option<Buf>) {
+        let held = known.slice(slice);
+        let looked_at = Cell::new(known.version);
+        let changed = async {
+            let mut last = Rc::new(known.clone());
+            loop {
+                let changed = self.changed.notified();
+                let map = self.map();
+                if map.version > last.version && slice.may_change(&held, &map.delta_from(&last)) {
+                    let delta = map.slice(slice).delta_from(&held);
+                    if !delta.is_empty() || delta.next_id != held.next_id {
+                        return (map, delta);
+                    }
+                }
+                looked_at.set(map.version);
+                last = map;
+                changed.await;
+            }
+        };
+        match timeout(WATCH_MAX, changed).await {
+            Ok((map, delta)) => self.what_changed(&map, slice, &delta),
+            Err(_) => self.followed(known.version, looked_at.get(), None),
+        }
+    }
+
+    /// Of one who has a version that this manager cannot compare with: all of the slice, as soon as
+    /// it is not older.
+    async fn follow_from_elsewhere(
+        &self,
+        version: MapVersion,
+        nonce: u64,
+        slice: &Slice,
+    ) -> (ManagerAnswer, Option<Buf>) {
+        let reached = async {
+            loop {
+                let changed = self.changed.notified();
+                if self.map().version >= version {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        match timeout(WATCH_MAX, reached).await {
+            Ok(()) => self.whole_slice(slice),
+            Err(_) => (ManagerAnswer::Followed { from: version, version, nonce }, None),
+        }
+    }
+
+    /// The delta of a slice that leads to this map; the slice itself where the delta is too long to be sent.
+    fn what_changed(&self, map: &FabricMap, slice: &Slice, delta: &Delta) -> (ManagerAnswer, Option<Buf>) {
+        let bytes = encode_delta(delta);
+        match bytes.len() > FRAME_BODY_MAX {
+            true => self.whole_slice(slice),
+            false => self.followed(delta.from, map.version, Some(bytes)),
+        }
+    }
+
+    fn whole_slice(&self, slice: &Slice) -> (ManagerAnswer, Option<Buf>) {
+        let version = self.map().version;
+        let answer = ManagerAnswer::Followed { from: MapVersion(0), version, nonce: self.nonce() };
+        (answer, Some(self.slice_bytes(slice)))
+    }
+
+    fn followed(
+        &self,
+        from: MapVersion,
+        version: MapVersion,
+        delta: Option<Vec<u8>>,
+    ) -> (ManagerAnswer, Option<Buf>) {
+        (ManagerAnswer::Followed { from, version, nonce: self.nonce() }, delta.map(Buf::from))
+    }
+
+    /// What a client is sent that has attached: what it follows already and what concerns the
+    /// session, or the whole map, if it is of an older release.
+    pub(crate) fn attached_map(&self, session: &Session, follows: Option<Slice>) -> (u64, Buf) {
+        match follows {
+            Some(Slice::Client { mut volumes, mut sessions }) => {
+                volumes.insert(session.volume);
+                sessions.insert(session.id);
+                (self.nonce(), self.slice_bytes(&Slice::Client { volumes, sessions }))
+            }
+            Some(slice) => (self.nonce(), self.slice_bytes(&slice)),
+            None => (0, self.state.borrow().bytes.clone()),
+        }
+    }
+
+    /// A slice of the newest map, as it travels.
+    fn slice_bytes(&self, slice: &Slice) -> Buf {
+        match slice {
+            Slice::Whole => self.state.borrow().bytes.clone(),
+            part => Buf::from(control::encode_map(&self.map().slice(part))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_types::FabricId;
+
+    #[test]
+    fn the_newest_versions_are_kept() {
+        let map =
+            |version| Rc::new(FabricMap { version: MapVersion(version), ..FabricMap::empty(FabricId(1)) });
+        let mut recent = RecentMaps::starting(map(5));
+        let last = 5 + MAP_VERSIONS_KEPT_MAX as u64;
+        (6..=last).for_each(|version| recent.add(map(version)));
+        assert!(recent.get(MapVersion(5)).is_none() && recent.get(MapVersion(last + 1)).is_none());
+        for version in 6..=last {
+            assert_eq!(recent.get(MapVersion(version)).map(|m| m.version), Some(MapVersion(version)));
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! Slices: the part of the map that concerns one receiver.
+//!
+//! Pure. A slice of a map is a map as well, so all that is looked up in a map is looked up in its slice.
+//! A slice says nothing of what it does not list: it has no `next_id`, and so takes no number for used
+//! up. What a slice has to list, and does not, is gone: for a client what it names, for a target the
+//! entries that belong to a listed one.
+
+use super::{Delta, Drive, FabricMap, Group, Piece, PieceKey, Volume};
+use crate::{DriveId, GroupId, NodeId, SessionId, Table, VolumeId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// Which part of the map a receiver follows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Slice {
+    /// All of it: for tools, and for targets.
+    Whole,
+    /// What concerns the target of this node: its drives; the groups that they are members of, with the
+    /// members' drives and nodes, and relocations; the volumes that have objects in those groups, and
+    /// the sessions of these volumes.
+    Target(NodeId),
+    /// What concerns a client: these volumes and sessions, the groups of the volumes with their drives
+    /// and nodes, and relocations.
+    Client {
+        /// Volumes that it has attached.
+        volumes: BTreeSet<VolumeId>,
+        /// Its sessions.
+        sessions: BTreeSet<SessionId>,
+    },
+}
+
+impl Slice {
+    /// The slice of a client that has attached nothing: times that all members agree on.
+    pub fn of_nothing() -> Slice {
+        Slice::Client { volumes: BTreeSet::new(), sessions: BTreeSet::new() }
+    }
+
+    /// Whether it lists a session, if the map does.
+    pub fn names_session(&self, session: SessionId, volume: VolumeId) -> bool {
+        match self {
+            Slice::Whole => true,
+            Slice::Target(_) => false,
+            Slice::Client { volumes, sessions } => sessions.contains(&session) && volumes.contains(&volume),
+        }
+    }
+
+    /// Whether all that `other` names is named by this one.
+    pub fn covers(&self, other: &Slice) -> bool {
+        match (self, other) {
+            (Slice::Whole, _) => true,
+            (
+                Slice::Client { volumes, sessions },
+                Slice::Client { volumes: other_volumes, sessions: other_sessions },
+            ) => volumes.is_superset(other_volumes) && sessions.is_superset(other_sessions),
+            _ => self == other,
+        }
+    }
+
+    /// Whether the slice may change with `delta`, which leads on from the map whose slice is `held`. Where
+    /// this says no, it stays as it is but for its version. Costs what the delta has, and looks through
+    /// the slice only for drives, nodes and groups that it does not have.
+    pub fn may_change(&self, held: &FabricMap, delta: &Delta) -> bool {
+        matches!(self, Slice::Whole)
+            || delta.put.iter().any(|piece| self.takes(held, piece))
+            || delta.removed.iter().any(|key| has(held, *key))
+    }
+
+    fn takes(&self, held: &FabricMap, piece: &Piece) -> bool {
+        let is_node = |id: NodeId| *self == Slice::Target(id);
+        has(held, piece.key())
+            || match piece {
+                Piece::Settings(s) => s.durations != held.durations || s.unknown_ids != held.unknown_ids,
+                Piece::Node(node) => {
+                    is_node(node.id) || held.drives.values().any(|drive| drive.node == node.id)
+                }
+                Piece::Drive(drive) => {
+                    is_node(drive.node) || held.groups.values().any(|g| g.slot_of(drive.id).is_some())
+                }
+                Piece::Group(group) => {
+                    let node = |drive| held.drives.get(drive).map(|d: &Drive| d.node);
+                    match self {
+                        Slice::Target(_) => group.slots.iter().filter_map(|s| node(&s.drive)).any(is_node),
+                        _ => held.volumes.values().any(|v| groups_of(v).any(|id| id == group.id)),
+                    }
+                }
+                Piece::Relocation { group, .. } => held.groups.contains_key(group),
+                Piece::Volume(volume) => match self {
+                    Slice::Client { volumes, .. } => volumes.contains(&volume.id),
+                    _ => groups_of(volume).any(|id| held.groups.contains_key(&id)),
+                },
+                Piece::Session(session) => match self {
+                    Slice::Client { sessions, .. } => sessions.contains(&session.id),
+                    _ => held.volumes.contains_key(&session.volume),
+                },
+                Piece::RemovedDrive(_) | Piece::Pool(_) | Piece::Scrubbed { .. } => false,
+            }
+    }
+}
+
+/// Whether the slice has the piece with this key.
+fn has(slice: &FabricMap, key: PieceKey) -> bool {
+    match key {
+        PieceKey::Node(id) => slice.nodes.contains_key(&id),
+        PieceKey::Drive(id) => slice.drives.contains_key(&id),
+        PieceKey::Group(id) => slice.groups.contains_key(&id),
+        PieceKey::Relocation(id) => slice.relocations.contains_key(&id),
+        PieceKey::Volume(id) => slice.volumes.contains_key(&id),
+        PieceKey::Session(id) => slice.sessions.contains_key(&id),
+        PieceKey::Settings | PieceKey::RemovedDrive(_) | PieceKey::Pool(_) | PieceKey::Scrubbed(_) => false,
+    }
+}
+
+/// The groups that hold a volume's objects, some of them more than once.
+fn groups_of(volume: &Volume) -> impl Iterator<Item = GroupId> {
+    volume.spans.iter().flat_map(|span| span.groups.iter().copied())
+}
+
+impl FabricMap {
+    /// The slice of this map. What differs between the slices of two versions is
+    /// [`FabricMap::delta_from`] of the one to the other: what enters or leaves a slice may be touched by
+    /// no change of the map, such as a drive whose last group with this target has moved away.
+    ///
+    /// Costs what is in the slice for a client, and a look at every group and volume for a target.
+    pub fn slice(&self, slice: &Slice) -> FabricMap {
+        match slice {
+            Slice::Whole => self.clone(),
+            Slice::Target(node) => self.slice_of_target(*node),
+            Slice::Client { volumes, sessions } => self.slice_of_client(volumes, sessions),
+        }
+    }
+
+    fn slice_of_target(&self, node: NodeId) -> FabricMap {
+        let is_own = |id: &DriveId| self.drives.get(id).is_some_and(|drive| drive.node == node);
+        let is_member = |group: &&Group| group.slots.iter().any(|slot| is_own(&slot.drive));
+        let groups: Table<GroupId, Group> =
+            self.groups.values().filter(is_member).map(|group| (group.id, group.clone())).collect();
+        let volumes: Table<VolumeId, Volume> = (self.volumes.iter())
+            .filter(|(_, volume)| groups_of(volume).any(|id| groups.contains_key(&id)))
+            .map(|(id, volume)| (*id, volume.clone()))
+            .collect();
+        let own_drives = self.drives.values().filter(|drive| drive.node == node);
+        let sessions = self.sessions.iter().filter(|(_, s)| volumes.contains_key(&s.volume));
+        FabricMap {
+            drives: own_drives.map(|drive| (drive.id, drive.clone())).collect(),
+            nodes: self.nodes.get(&node).map(|own| (node, own.clone())).into_iter().collect(),
+            sessions: sessions.map(|(id, session)| (*id, session.clone())).collect(),
+            groups,
+            volumes,
+            ..self.bare()
+        }
+        .with_members_of(self)
+    }
+
+    fn slice_of_client(&self, volumes: &BTreeSet<VolumeId>, sessions: &BTreeSet<SessionId>) -> FabricMap {
+        let volumes: Table<VolumeId, Volume> =
+            volumes.iter().filter_map(|id| Some((*id, self.volumes.get(id)?.clone()))).collect();
+        let groups: BTreeSet<GroupId> = volumes.values().flat_map(groups_of).collect();
+        FabricMap {
+            groups: groups.iter().filter_map(|id| Some((*id, self.groups.get(id)?.clone()))).collect(),
+            sessions: sessions.iter().filter_map(|id| Some((*id, self.sessions.get(id)?.clone()))).collect(),
+            volumes,
+            ..self.bare()
+        }
+        .with_members_of(self)
+    }
+
+    /// What is in every slice.
+    fn bare(&self) -> FabricMap {
+        FabricMap {
+            schema: self.schema,
+            version: self.version,
+            durations: self.durations,
+            unknown_ids: self.unknown_ids.clone(),
+            next_id: 0,
+            ..FabricMap::empty(self.fabric)
+        }
+    }
+
+    /// Adds what belongs to the groups that are there: relocations, members' drives, and their nodes.
+    fn with_members_of(mut self, map: &FabricMap) -> FabricMap {
+        let drives: BTreeSet<DriveId> =
+            self.groups.values().flat_map(|group| &group.slots).map(|slot| slot.drive).collect();
+        self.drives.extend(drives.iter().filter_map(|id| Some((*id, map.drives.get(id)?.clone()))));
+        let nodes: BTreeSet<NodeId> = self.drives.values().map(|drive| drive.node).collect();
+        self.nodes.extend(nodes.iter().filter_map(|id| Some((*id, map.nodes.get(id)?.clone()))));
+        let groups = self.groups.keys();
+        self.relocations = groups.filter_map(|id| Some((*id, *map.relocations.get(id)?))).collect();
+        self
+    }
+}
+
+impl Delta {
+    /// Whether nothing is in it but versions.
+    pub fn is_empty(&self) -> bool {
+        self.put.is_empty() && self.removed.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::piece::tests::{run, steps};
+    use super::*;
+    use crate::{
+        AttachMode, BlockCount, DriveState, Epoch, FabricId, Generation, MapVersion, Node, ObjectSpan,
+        PoolId, Protection, Role, Session, SessionSlot, SessionState, Slot, Striping, VolumeState,
+    };
+    use proptest::prelude::*;
+
+    fn any_slice() -> impl Strategy<Value = Slice> {
+        let numbers = || proptest::collection::btree_set(0u64..6, 0..3);
+        prop_oneof![
+            Just(Slice::Whole),
+            (0u32..6).prop_map(|node| Slice::Target(NodeId(node))),
+            (numbers(), numbers()).prop_map(|(volumes, sessions)| Slice::Client {
+                volumes: volumes.into_iter().map(VolumeId).collect(),
+                sessions: sessions.into_iter().map(SessionId).collect(),
+            }),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn the_delta_of_a_slice_leads_to_the_slice(first in steps(), then in steps(), slice in any_slice()) {
+            let old = run(FabricMap::empty(FabricId(1)), &first);
+            let new = run(old.clone(), &then);
+            let (was, is) = (old.slice(&slice), new.slice(&slice));
+            prop_assert_eq!(was.apply_delta(&is.delta_from(&was)), Ok(is));
+        }
+
+        #[test]
+        fn what_may_not_change_a_slice_does_not(
+            first in steps(),
+            then in proptest::collection::vec((super::super::piece::tests::piece(), any::<bool>()), 0..4),
+            slice in any_slice(),
+        ) {
+            let old = run(FabricMap::empty(FabricId(1)), &first);
+            let new = run(old.clone(), &then);
+            let (was, is) = (old.slice(&slice), new.slice(&slice));
+            if !slice.may_change(&was, &new.delta_from(&old)) {
+                prop_assert!(is.delta_from(&was).is_empty());
+                prop_assert_eq!(FabricMap { version: new.version, ..was }, is);
+            }
+        }
+
+        /// Admission, resync and scrub of a target begin at a drive of its own; whatever they look
+        /// up from there is what the whole map says.
+        #[test]
+        fn a_target_finds_in_its_slice_what_the_map_says(first in steps(), node in 0u32..6) {
+            let map = run(FabricMap::empty(FabricId(1)), &first);
+            let node = NodeId(node);
+            let slice = map.slice(&Slice::Target(node));
+            prop_assert_eq!(slice.nodes.get(&node), map.nodes.get(&node));
+            for drive in map.drives.values().filter(|d| d.node == node) {
+                prop_assert_eq!(slice.drives.get(&drive.id), Some(drive));
+                for group in map.groups.values().filter(|g| g.slot_of(drive.id).is_some()) {
+                    prop_assert_eq!(slice.groups.get(&group.id), Some(group));
+                    prop_assert_eq!(slice.relocations.get(&group.id), map.relocations.get(&group.id));
+                    for slot in &group.slots {
+                        prop_assert_eq!(slice.drives.get(&slot.drive), map.drives.get(&slot.drive));
+                        prop_assert_eq!(slice.drive_addr(slot.drive), map.drive_addr(slot.drive));
+                    }
+                    let volumes = map.volumes.values().filter(|v| groups_of(v).any(|id| id == group.id));
+                    for volume in volumes {
+                        prop_assert_eq!(slice.volumes.get(&volume.id), Some(volume));
+                        let of_volume = |map: &FabricMap| -> Vec<_> {
+                            map.sessions.values().filter(|s| s.volume == volume.id).cloned().collect()
+                        };
+                        prop_assert_eq!(of_volume(&slice), of_volume(&map));
+                    }
+                }
+            }
+        }
+
+        /// The data path of a client begins at its volume and its session.
+        #[test]
+        fn a_client_finds_in_its_slice_what_the_map_says(first in steps(), slice in any_slice()) {
+            let map = run(FabricMap::empty(FabricId(1)), &first);
+            let sliced = map.slice(&slice);
+            prop_assert_eq!(sliced.durations, map.durations);
+            let Slice::Client { volumes, sessions } = &slice else { return Ok(()) };
+            for id in volumes {
+                prop_assert_eq!(sliced.volumes.get(id), map.volumes.get(id));
+                for group in map.volumes.get(id).into_iter().flat_map(groups_of) {
+                    prop_assert_eq!(sliced.groups.get(&group), map.groups.get(&group));
+                    for slot in map.groups.get(&group).iter().flat_map(|g| &g.slots) {
+                        prop_assert_eq!(sliced.drives.get(&slot.drive), map.drives.get(&slot.drive));
+                        prop_assert_eq!(sliced.drive_addr(slot.drive), map.drive_addr(slot.drive));
+                    }
+                }
+            }
+            for id in sessions {
+                prop_assert_eq!(sliced.sessions.get(id), map.sessions.get(id));
+            }
+            let others = sliced.sessions.values().filter(|s| !sessions.contains(&s.id));
+            prop_assert_eq!(others.count(), 0, "it hears of no other client's session");
+        }
+
+        #[test]
+        fn a_slice_takes_nothing_for_gone_that_it_does_not_list(first in steps(), slice in any_slice()) {
+            let map = run(FabricMap::empty(FabricId(1)), &first);
+            let sliced = map.slice(&slice);
+            let is_gone = |map: &FabricMap, id| map.was_removed(GroupId(id)) || map.was_deleted(VolumeId(id));
+            for id in 0..6 {
+                let expected = slice == Slice::Whole && is_gone(&map, id);
+                prop_assert_eq!(is_gone(&sliced, id), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn a_slice_covers_what_it_names() {
+        let of = |volumes: &[u64], sessions: &[u64]| Slice::Client {
+            volumes: volumes.iter().copied().map(VolumeId).collect(),
+            sessions: sessions.iter().copied().map(SessionId).collect(),
+        };
+        assert!(Slice::Whole.covers(&of(&[1], &[2])) && of(&[1, 3], &[2]).covers(&of(&[1], &[2])));
+        assert!(!of(&[1], &[2]).covers(&of(&[1, 3], &[2])) && !of(&[1], &[2]).covers(&Slice::Whole));
+        assert!(of(&[1], &[2]).names_session(SessionId(2), VolumeId(1)));
+        assert!(!of(&[], &[2]).names_session(SessionId(2), VolumeId(1)));
+        assert!(!Slice::of_nothing().names_session(SessionId(2), VolumeId(1)));
+    }
+
+    /// Two nodes with a drive each, and a volume of one group whose only member is on the drive
+    /// with this number.
+    fn two_nodes(member: u64) -> FabricMap {
+        let drive = |id: u64| Drive {
+            id: DriveId(id.into()),
+            node: NodeId(id as u32),
+            pool: PoolId(1),
+            path: "/dev/x".into(),
+            capacity: BlockCount(7),
+            state: DriveState::Active,
+        };
+        let node = |id: u32| Node { id: NodeId(id), name: format!("n{id}"), addr: "h:1".into() };
+        let slot = Slot { drive: DriveId(member.into()), role: Role::InSync, since: Epoch(member) };
+        let group = Group { id: GroupId(3), pool: PoolId(1), epoch: Epoch(member), slots: vec![slot] };
+        let volume = Volume {
+            id: VolumeId(4),
+            name: "v".into(),
+            pool: PoolId(1),
+            size: BlockCount(1),
+            protection: Protection::mirror(1),
+            striping: Striping { unit_blocks: 1, width: 1, object_blocks: 1 },
+            spans: vec![ObjectSpan { first: 0, count: 1, groups: vec![group.id] }],
+            generation: Generation(1),
+            state: VolumeState::Ready,
+            thin: false,
+            created_ms: 5,
+        };
+        let session = Session {
+            id: SessionId(5),
+            slot: SessionSlot(1),
+            volume: volume.id,
+            mode: AttachMode::Shared,
+            generation: Generation(1),
+            client: "c".into(),
+            state: SessionState::Open,
+        };
+        FabricMap {
+            nodes: [1, 2].map(|id| (NodeId(id), node(id))).into(),
+            drives: [1, 2].map(|id| (DriveId(id.into()), drive(id))).into(),
+            groups: [(group.id, group)].into(),
+            volumes: [(volume.id, volume)].into(),
+            sessions: [(session.id, session)].into(),
+            ..FabricMap::empty(FabricId(1))
+        }
+    }
+
+    #[test]
+    fn what_enters_or_leaves_a_slice_may_be_touched_by_no_change() {
+        // The volume and its session are as they were; a group of the volume has got a member on node 2.
+        let map = two_nodes(1);
+        let moved = FabricMap { version: MapVersion(2), ..two_nodes(2) };
+        let slice = Slice::Target(NodeId(2));
+        let (was, is) = (map.slice(&slice), moved.slice(&slice));
+        let delta = is.delta_from(&was);
+        assert!(delta.put.iter().any(|p| matches!(p, Piece::Volume(_))), "{delta:?}");
+        assert!(delta.put.iter().any(|p| matches!(p, Piece::Session(_))), "{delta:?}");
+        assert!(slice.may_change(&was, &moved.delta_from(&map)));
+    }
+}
