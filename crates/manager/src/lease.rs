@@ -7,7 +7,6 @@ use crate::error::{Denied, RECOVER_HINT};
 use crate::event::Subjects;
 use crate::manager::{Manager, State, wall_clock_ms};
 use crate::member::{Member, Suspicion};
-use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::coverage::{Path, mark};
@@ -49,7 +48,8 @@ impl State {
 
     /// The same as [`State::suspects`], from all members, drives and groups.
     #[cfg(debug_assertions)]
-    fn suspects_of_all(&self) -> BTreeSet<NodeId> {
+    fn suspects_of_all(&self) -> std::collections::BTreeSet<NodeId> {
+        use std::collections::BTreeSet;
         let is_lacking = |d: &weft_types::Drive| !self.is_present(d.id);
         let lacking: BTreeSet<DriveId> =
             self.map.drives.values().filter(|d| is_lacking(d)).map(|d| d.id).collect();
