@@ -106,12 +106,12 @@ impl Everything {
         Answer::ok(control::encode(&answer), body)
     }
 
-    async fn serve(&self, request: Request) -> Answer {
+    async fn serve(&self, peer: &Peer, request: Request) -> Answer {
         self.seen.in_flight.set(self.seen.in_flight.get() + 1);
         self.seen.most_in_flight.set(self.seen.most_in_flight.get().max(self.seen.in_flight.get()));
         sleep(Duration::from_micros(100)).await;
         self.seen.in_flight.set(self.seen.in_flight.get() - 1);
-        let (asked, _) = DataRequest::decode(&request.head).expect("a client's request");
+        let (asked, _) = DataRequest::decode(peer.protocol, &request.head).expect("a client's request");
         if request.kind == Kind::Write {
             self.seen.writes.set(self.seen.writes.get() + 1);
             let verdicts = vec![(asked.range, Verdict::Applied)];
@@ -137,10 +137,10 @@ impl Handler for Everything {
         Ok(Some(FabricId(7)))
     }
 
-    async fn handle(self: Rc<Self>, _: Rc<Peer>, request: Request) -> Answer {
+    async fn handle(self: Rc<Self>, peer: Rc<Peer>, request: Request) -> Answer {
         match request.kind {
             Kind::Manage => self.manage(&request.head).await,
-            Kind::Read | Kind::Write => self.serve(request).await,
+            Kind::Read | Kind::Write => self.serve(&peer, request).await,
             _ => Answer::ok(vec![], vec![]),
         }
     }

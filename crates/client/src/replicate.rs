@@ -19,7 +19,9 @@ use weft_rt::{Buf, Frame, Instant, Mutation, Sleep, mutated, now, random_below, 
 use weft_rt::{slow_request, spawn};
 use weft_types::limits::{REQUEST_BLOCKS_MAX, REQUEST_WAITS_MAX};
 use weft_types::{BLOCK_SIZE, BlockRange, DriveId, Group, GroupId, Lba, ObjectId, Version, with_causes};
-use weft_wire::data::{Content, DataRequest, Extent, Purpose, ReadAnswer, Verdict, WriteAnswer, is_intact};
+use weft_wire::data::{
+    Content, DataRequest, Extent, Purpose, ReadAnswer, Scope, Verdict, WriteAnswer, is_intact,
+};
 use weft_wire::newest::{Newest, newest_runs};
 use weft_wire::{Kind, Status, control};
 
@@ -775,7 +777,7 @@ impl Session {
             if let Ok(link) = self.fabric.link(drive).await {
                 let note = Ask { version, ..Ask::read(Kind::Settle, at, Purpose::Repair) };
                 let note = self.head(entry, drive, &note);
-                link.cast(Kind::Settle, &note.encode(&[]));
+                link.cast(Kind::Settle, &note.encode(link.protocol(), &[]));
             }
         }
     }
@@ -883,7 +885,7 @@ impl Session {
             if ask.may_be_dropped() {
                 return Err("given up".to_owned());
             }
-            let head = self.head(entry, drive, ask).encode(ask.crcs);
+            let head = self.head(entry, drive, ask).encode(link.protocol(), ask.crcs);
             let lost = |e| format!("drive {drive}: {}", with_causes(&e));
             let answer = link.send(ask.kind, ask.at.request, &head, ask.bufs.to_vec()).await.map_err(lost)?;
             ask.trail.inspect(|trail| trail.sent());
@@ -959,6 +961,7 @@ impl Session {
             version: ask.version,
             purpose: ask.purpose,
             slot: self.slot,
+            scope: Scope::default(),
         }
     }
 

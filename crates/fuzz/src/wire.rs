@@ -9,12 +9,12 @@ use weft_types::{
 };
 use weft_wire::control::{self, ManagerAnswer, ManagerRequest, TargetAnswer, TargetRequest};
 use weft_wire::data::{
-    Content, DataRequest, DigestsAnswer, Extent, PeerRequest, Purpose, ReadAnswer, Verdict, WatermarkNote,
-    WriteAnswer,
+    Content, DataRequest, DigestsAnswer, Extent, PeerRequest, Purpose, ReadAnswer, SCOPE_PROTOCOL, Scope,
+    Verdict, WatermarkNote, WriteAnswer,
 };
 use weft_wire::frame::{ENVELOPE_BYTES, Envelope};
 use weft_wire::handshake::{Hello, PeerRole, Welcome, choose_protocol};
-use weft_wire::{Kind, Status};
+use weft_wire::{Kind, PROTOCOL, PROTOCOL_OLDEST, Status};
 
 /// An envelope and its head.
 pub(crate) fn frame(bytes: &[u8]) {
@@ -50,10 +50,14 @@ pub(crate) fn frame_seeds() -> Vec<Vec<u8>> {
 
 /// The head of a request on the data path, with checksums.
 pub(crate) fn data_request(bytes: &[u8]) {
-    let Ok((request, crcs)) = DataRequest::decode(bytes) else { return };
-    assert!(request.range.is_valid());
-    request.range.by_chunk().for_each(drop);
-    assert_eq!(DataRequest::decode(&request.encode(&crcs)), Ok((request, crcs)));
+    for protocol in PROTOCOL_OLDEST..=PROTOCOL {
+        let Ok((request, crcs)) = DataRequest::decode(protocol, bytes) else { continue };
+        assert!(request.range.is_valid());
+        request.range.by_chunk().for_each(drop);
+        // What has no place in the protocol reads as nothing, so that it is never sent on.
+        assert!(protocol >= SCOPE_PROTOCOL || request.scope.is_default());
+        assert_eq!(DataRequest::decode(protocol, &request.encode(protocol, &crcs)), Ok((request, crcs)));
+    }
 }
 
 fn version(counter: u64) -> Version {
@@ -73,8 +77,16 @@ pub(crate) fn data_request_seeds() -> Vec<Vec<u8>> {
         version: version(1 << 41),
         purpose: Purpose::Client,
         slot: SessionSlot(3),
+        scope: Scope::default(),
     };
-    vec![request.encode(&[]), DataRequest { purpose: Purpose::Repair, ..request }.encode(&[1, 2, 3, 4])]
+    let repair = DataRequest { purpose: Purpose::Repair, ..request };
+    let scope = Scope { column: 2, cut: version(1 << 42), bound: version(1 << 43) };
+    vec![
+        request.encode(1, &[]),
+        repair.encode(1, &[1, 2, 3, 4]),
+        DataRequest { scope, ..request }.encode(2, &[]),
+        DataRequest { scope, ..repair }.encode(2, &[1, 2, 3, 4]),
+    ]
 }
 
 /// Answers of the data path; the first byte says which.
@@ -120,11 +132,13 @@ pub(crate) fn peer(bytes: &[u8]) {
     let Some((which, bytes)) = bytes.split_first() else { return };
     match which % 3 {
         0 => {
-            let Ok(request) = PeerRequest::decode(bytes) else { return };
-            assert!(request.chunk.range().is_valid());
-            let (chunk, blocks) = (request.chunk.range(), request.blocks);
-            assert!(blocks.is_valid() && blocks.first >= chunk.first && blocks.end() <= chunk.end());
-            assert_eq!(PeerRequest::decode(&request.encode()), Ok(request));
+            for protocol in PROTOCOL_OLDEST..=PROTOCOL {
+                let Ok(request) = PeerRequest::decode(protocol, bytes) else { continue };
+                assert!(request.chunk.range().is_valid());
+                let (chunk, blocks) = (request.chunk.range(), request.blocks);
+                assert!(blocks.is_valid() && blocks.first >= chunk.first && blocks.end() <= chunk.end());
+                assert_eq!(PeerRequest::decode(protocol, &request.encode(protocol)), Ok(request));
+            }
         }
         1 => {
             let Ok(answer) = DigestsAnswer::decode(bytes) else { return };
@@ -151,6 +165,7 @@ pub(crate) fn peer_seeds() -> Vec<Vec<u8>> {
         blocks: ChunkIndex(127).range(),
         limit: 480,
         is_urgent: true,
+        scope: Scope { column: 1, cut: version(8), bound: version(9) },
     };
     let note = WatermarkNote {
         drive: DriveId::from_random(5),
@@ -165,7 +180,8 @@ pub(crate) fn peer_seeds() -> Vec<Vec<u8>> {
         DigestsAnswer { digests: vec![(object, ChunkIndex(0), 1), (object, ChunkIndex(5), u64::MAX)] };
     let with = |which: u8, bytes: Vec<u8>| [vec![which], bytes].concat();
     vec![
-        with(0, request.encode()),
+        with(0, request.encode(PROTOCOL)),
+        with(0, PeerRequest { scope: Scope::default(), ..request }.encode(1)),
         with(1, answer.encode()),
         with(2, WatermarkNote::encode_all(&[note, note])),
     ]
@@ -290,6 +306,9 @@ pub(crate) fn control_seeds() -> Vec<Vec<u8>> {
         with(6, &control::VouchAnswer { groups: vec![group] }),
         with(7, &entry),
         with(8, &Hello::new(PeerRole::Client, None, "c")),
-        with(9, &Welcome { protocol: 1, fabric: None, requests_max: 256, bytes_max: 1 << 20, door: None }),
+        with(
+            9,
+            &Welcome { protocol: PROTOCOL, fabric: None, requests_max: 256, bytes_max: 1 << 20, door: None },
+        ),
     ]
 }

@@ -62,8 +62,10 @@ mod tests {
 
     #[test]
     fn people_are_named_by_user_and_host() {
-        let name =
-            |role, name: &str| name_of(&Peer { role, name: name.to_owned(), since: Instant::default() });
+        let name = |role, name: &str| {
+            let (name, since) = (name.to_owned(), Instant::default());
+            name_of(&Peer { role, name, protocol: weft_wire::PROTOCOL, since })
+        };
         assert_eq!(name(PeerRole::Tool, "ada@host-1 weft[7]"), "ada@host-1");
         assert_eq!(name(PeerRole::Tool, "some tool"), "some tool");
         assert_eq!(name(PeerRole::Client, "nbd ada@host-1 weft[7]"), "client nbd ada@host-1 weft[7]");

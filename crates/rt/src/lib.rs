@@ -44,7 +44,7 @@ pub use mutation::Broken;
 pub use mutation::{Mutation, mutated};
 pub use net::{Addr, Listener, ParseAddrError, Stream};
 pub use offload::{Offload, offload};
-pub use server::{Answer, Handler, Peer, Request, Server};
+pub use server::{Answer, Handler, Peer, Request, Server, protocol_newest};
 pub use shm::{Door, connect_door, set_shared_memory};
 pub use time::{Elapsed, Instant, Sleep, now, sleep, sleep_until, timeout, wall_clock_us};
 pub use told::{LogQuota, set_slow_request, slow_request};

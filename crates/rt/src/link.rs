@@ -142,7 +142,8 @@ impl Link {
     ) -> Result<Link, LinkError> {
         let broken = |source| LinkError::Handshake { addr: addr.to_string(), source };
         let envelope = Envelope { kind: Kind::Hello as u16, ..Default::default() };
-        writer.send(envelope, &control::encode(hello), vec![]);
+        let protocol_newest = hello.protocol_newest.min(crate::protocol_newest());
+        writer.send(envelope, &control::encode(&Hello { protocol_newest, ..hello.clone() }), vec![]);
         let frame = reader.next().await.map_err(|e| broken(Some(e)))?.ok_or_else(|| broken(None))?;
         if Status::from_u16(frame.envelope.status) != Status::Ok {
             let reason = String::from_utf8_lossy(&frame.head).into_owned();
@@ -150,6 +151,13 @@ impl Link {
         }
         let welcome: Welcome =
             control::decode(&frame.head).map_err(|e| broken(Some(FrameError::Decode(e))))?;
+        if !(hello.protocol_oldest..=protocol_newest).contains(&welcome.protocol) {
+            let reason = format!(
+                "it chose protocol {}, this side offered {} to {protocol_newest}",
+                welcome.protocol, hello.protocol_oldest
+            );
+            return Err(LinkError::Refused { addr: addr.to_string(), reason });
+        }
         let bytes_max = u64::from(welcome.bytes_max);
         let inner = Rc::new(Inner {
             writer,
@@ -249,6 +257,11 @@ impl Link {
     /// Ends the connection; requests without an answer fail.
     pub fn close(&self) {
         self.0.close();
+    }
+
+    /// The protocol that both sides speak: heads of requests are written by this one.
+    pub fn protocol(&self) -> u16 {
+        self.0.welcome.protocol
     }
 
     /// What the peer said at the handshake.

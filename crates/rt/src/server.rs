@@ -1,6 +1,6 @@
 //! A connection from the side that answers: one task per request, bounded by the credits granted.
 
-use crate::executor::{LocalFuture, start};
+use crate::executor::{LocalFuture, start, with_core};
 use crate::frame::{Frame, FrameReader, FrameWriter};
 use crate::shm::{self, Door};
 use crate::{Buf, Instant, Landing, Listener, now, spawn, timeout};
@@ -16,7 +16,7 @@ use weft_types::FabricId;
 use weft_types::limits::{CONNECTION_BYTES_MAX, CONNECTION_REQUESTS_MAX, ONE_WAY_REQUESTS_MAX};
 use weft_wire::frame::{Envelope, FLAG_ANSWER, FLAG_ONE_WAY};
 use weft_wire::handshake::{Hello, PeerRole, Welcome, choose_protocol};
-use weft_wire::{Kind, Status, control};
+use weft_wire::{Kind, PROTOCOL, Status, control};
 
 /// How long a peer may take to say hello: longer than any honest one needs.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -28,9 +28,18 @@ pub struct Peer {
     pub role: PeerRole,
     /// Its name, for people.
     pub name: String,
+    /// The protocol that both sides speak: its requests are read, and answered, by this one.
+    pub protocol: u16,
     /// When it said hello. Its first request is later, since that waits for the welcome: so of two processes that follow
     /// each other, whatever the former still has on the way is from an earlier hello than any of the latter.
     pub since: Instant,
+}
+
+/// The newest protocol that this process speaks: what the code has, or less under simulation
+/// ([`crate::sim::set_protocol_newest`]).
+pub fn protocol_newest() -> u16 {
+    let limit = with_core(|core| core.world().map(|world| world.protocol_newest(core.process())));
+    limit.unwrap_or(PROTOCOL)
 }
 
 /// A request as it arrived.
@@ -187,7 +196,7 @@ async fn greet<H: Handler>(
         }
     };
     let welcome = control::decode::<Hello>(&frame.head).map_err(|e| e.to_string()).and_then(|hello| {
-        let protocol = choose_protocol(&hello)?;
+        let protocol = choose_protocol(&hello)?.min(protocol_newest());
         let fabric = handler.greet(&hello)?;
         let welcome = Welcome {
             protocol,
@@ -206,8 +215,9 @@ async fn greet<H: Handler>(
     };
     match welcome {
         Ok((hello, welcome)) => {
+            let protocol = welcome.protocol;
             writer.send(envelope(Status::Ok), &control::encode(&welcome), vec![]);
-            Some(Rc::new(Peer { role: hello.role, name: hello.name, since: now() }))
+            Some(Rc::new(Peer { role: hello.role, name: hello.name, protocol, since: now() }))
         }
         Err(reason) => {
             let answer = Answer::error(Status::Refused, reason);
@@ -363,7 +373,7 @@ fn send(writer: &FrameWriter, request: &Envelope, answer: Answer) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::{Sim, reset_connections, spawn_process};
+    use crate::sim::{Sim, reset_connections, set_protocol_newest, spawn_process};
     use crate::{Addr, Link, LinkError, Stream, sleep};
     use std::net::IpAddr;
     use weft_types::limits::FRAME_BODY_MAX;
@@ -559,6 +569,30 @@ mod tests {
             reset_connections(IpAddr::from([127, 0, 0, 1]), IpAddr::from([10, 0, 0, 1]));
             assert!(matches!(call.await, Ok(Some(LinkError::Lost))));
             link.closed().await;
+        });
+    }
+
+    #[test]
+    fn the_newest_protocol_that_both_sides_speak_is_spoken() {
+        Sim::new(8).block_on(async {
+            start().await;
+            let hello = Hello::new(PeerRole::Client, None, "c");
+            let newest = Link::connect(&addr(), &hello).await.unwrap();
+            assert_eq!(newest.protocol(), PROTOCOL);
+            let former = Hello { protocol_newest: 1, ..hello.clone() };
+            assert_eq!(Link::connect(&addr(), &former).await.unwrap().protocol(), 1);
+            let next = Hello { protocol_newest: PROTOCOL + 7, ..hello.clone() };
+            assert_eq!(Link::connect(&addr(), &next).await.unwrap().protocol(), PROTOCOL);
+            // A server of the former release.
+            let host = IpAddr::from([10, 0, 0, 9]);
+            let at: Addr = "10.0.0.9:4800".parse().unwrap();
+            let listens = at.clone();
+            let process = spawn_process(host, "former", async move {
+                Server::run(Listener::bind(&listens).unwrap(), Rc::new(Reverse)).await;
+            });
+            set_protocol_newest(process, 1);
+            sleep(Duration::from_millis(1)).await;
+            assert_eq!(Link::connect(&at, &hello).await.unwrap().protocol(), 1);
         });
     }
 

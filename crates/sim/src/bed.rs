@@ -13,11 +13,21 @@ use weft_rt::{Addr, Link, Listener, now, random_below, random_u128, sleep, timeo
 use weft_store::{FormatOptions, OpenOptions, Store};
 use weft_target::{Target, TargetOptions};
 use weft_types::{DriveId, DriveState, Durations, Epoch, FabricId, FabricMap, GroupId, MapVersion, Role};
-use weft_wire::Kind;
 use weft_wire::handshake::{Hello, PeerRole};
+use weft_wire::{Kind, PROTOCOL, PROTOCOL_OLDEST};
 
 /// How long a node has to stop in order before it is killed: as long as `weft down` gives it.
 pub const STOP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Lets the process speak one of the protocols that this code knows, as in a fabric that is being upgraded,
+/// where each start may be of another release. The choice follows from what has happened so far, and takes no
+/// random number.
+pub fn speak_some_protocol(process: ProcessId) {
+    let choices = u64::from(PROTOCOL - PROTOCOL_OLDEST) + 1;
+    let protocol = PROTOCOL_OLDEST + (sim::trace_hash() % choices) as u16;
+    sim::tell(|| format!("speaks protocols up to {protocol}"));
+    sim::set_protocol_newest(process, protocol);
+}
 
 /// How large the fabric is.
 #[derive(Clone, Debug)]
@@ -537,6 +547,7 @@ impl Bed {
         });
         sim::set_clock_rate(process, self.rate(node.host));
         sim::set_wall_skew(process, self.skew(node.host));
+        speak_some_protocol(process);
         node.process.set(Some(process));
     }
 

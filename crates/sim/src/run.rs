@@ -1,6 +1,6 @@
 //! One run, from the empty fabric to the verdict: faults first, then everything heals and must converge.
 
-use crate::bed::{Bed, manager_host, second_manager_host};
+use crate::bed::{Bed, manager_host, second_manager_host, speak_some_protocol};
 use crate::check::sessions::SessionsCheck;
 use crate::check::{
     cut, durable, equal, lease::LeaseCheck, limits::LimitsCheck, linearizable, progress, sound,
@@ -206,6 +206,7 @@ fn start_clients(parties: &[(Party, usize)]) -> Vec<progress::Finishing> {
             let (name, done) = (format!("client-{}", running.len() + 1), Rc::new(Cell::new(false)));
             let run = clients::run(name.clone(), party.clone(), done.clone());
             let process = spawn_process(client_host(running.len()), &name, run);
+            speak_some_protocol(process);
             running.push((name, process, done));
         }
     }

@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::Mutex;
-use weft_rt::{Addr, Answer, Buf, BufMut, Handler, Instant, Landing, Link, Peer, Request, now, timeout};
+use weft_rt::{
+    Addr, Answer, Buf, BufMut, Handler, Instant, Landing, Link, Peer, Request, now, protocol_newest, timeout,
+};
 use weft_types::{DriveId, with_causes};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
@@ -60,7 +62,7 @@ impl Peers {
 }
 
 impl Target {
-    /// Asks whoever serves the drive.
+    /// Asks whoever serves the drive. The head is written by the protocol that is spoken there.
     ///
     /// # Errors
     /// Why there is no answer, for people; whether the request was carried out is not known.
@@ -68,11 +70,11 @@ impl Target {
         &self,
         drive: DriveId,
         kind: Kind,
-        head: Vec<u8>,
+        head: impl Fn(u16) -> Vec<u8>,
         body: Vec<Buf>,
     ) -> Result<Reply, String> {
         if self.serves(drive) {
-            return Ok(self.call_self(kind, head, body).await);
+            return Ok(self.call_self(kind, head(protocol_newest()), body).await);
         }
         let addr = self.map().and_then(|map| map.drive_addr(drive).map(str::to_owned));
         let addr = addr.ok_or_else(|| format!("drive {drive} is not in the map"))?;
@@ -87,11 +89,11 @@ impl Target {
         &self,
         addr: &str,
         kind: Kind,
-        head: Vec<u8>,
+        head: impl Fn(u16) -> Vec<u8>,
         body: Vec<Buf>,
     ) -> Result<Reply, String> {
         let link = self.link(addr).await?;
-        match timeout(PATIENCE, link.call(kind, &head, body)).await {
+        match timeout(PATIENCE, link.call(kind, &head(link.protocol()), body)).await {
             Ok(Ok(frame)) => Ok(Reply {
                 status: Status::from_u16(frame.envelope.status),
                 head: frame.head,
@@ -144,7 +146,12 @@ impl Target {
     /// Asks a drive of this very target, through the same admission as everyone.
     async fn call_self(&self, kind: Kind, head: Vec<u8>, body: Vec<Buf>) -> Reply {
         let role = PeerRole::Target(self.node().unwrap_or_default());
-        let peer = Rc::new(Peer { role, name: self.options.node_name.clone(), since: now() });
+        let peer = Rc::new(Peer {
+            role,
+            name: self.options.node_name.clone(),
+            protocol: protocol_newest(),
+            since: now(),
+        });
         let landing = Landing::default();
         let request =
             Request { kind, number: 0, head: Buf::from(head), body: gather(body), one_way: false, landing };

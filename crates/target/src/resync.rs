@@ -28,7 +28,7 @@ use weft_store::{CopyData, CopyEntry, Cursor, ExtentData, Marks, OpenEntry, Stor
 use weft_types::limits::DIGESTS_MAX;
 use weft_types::{BlockRange, ChunkIndex, DriveId, Epoch, Group, ObjectId, Version, with_causes};
 use weft_wire::control::{self, ManagerRequest, ResyncStatus, ResyncWait};
-use weft_wire::data::{Content, DigestsAnswer, PeerRequest, ReadAnswer, is_intact};
+use weft_wire::data::{Content, DigestsAnswer, PeerRequest, ReadAnswer, Scope, is_intact};
 use weft_wire::{Kind, Status};
 
 /// Chunks that the walk has in flight while no client is there: enough to keep a drive and a connection busy at
@@ -259,7 +259,7 @@ impl Target {
         }
         let head = control::encode(&*entry);
         let told = join_all(
-            entry.read_set().map(|drive| self.call_drive(drive, Kind::AdoptEntry, head.clone(), vec![])),
+            entry.read_set().map(|drive| self.call_drive(drive, Kind::AdoptEntry, |_| head.clone(), vec![])),
         )
         .await;
         if told.is_empty() {
@@ -293,8 +293,10 @@ impl Target {
             blocks: ask.blocks,
             limit: ask.limit as u16,
             is_urgent: ask.is_urgent,
+            scope: Scope::default(),
         };
-        let reply = accept(self.call_drive(source, ask.kind, request.encode(), vec![]).await)?;
+        let reply =
+            accept(self.call_drive(source, ask.kind, |protocol| request.encode(protocol), vec![]).await)?;
         self.check_epoch(resync, entry.epoch)?;
         Ok(reply)
     }

@@ -33,7 +33,7 @@ use weft_types::{
     VolumeState, with_causes,
 };
 use weft_wire::control::{DriveDamage, ScrubFinding, ScrubOrder, ScrubReport, ScrubState, ScrubStatus};
-use weft_wire::data::{Content, DigestsAnswer, Extent, PeerRequest, ReadAnswer};
+use weft_wire::data::{Content, DigestsAnswer, Extent, PeerRequest, ReadAnswer, Scope};
 use weft_wire::{Kind, Status};
 
 /// Bytes per second that a scrub reads from each drive at most while clients are there, beside what `throttle.rs`
@@ -328,7 +328,8 @@ impl Target {
     ) -> Result<Option<(Vec<ChunkKey>, Option<ChunkKey>)>, Setback> {
         let (_, entry) = scrub.stands()?;
         let asked = join_all(entry.read_set().map(|drive| async move {
-            let head = ask(entry, drive, from, limit, true).encode();
+            let asked = ask(entry, drive, from, limit, true);
+            let head = |protocol| asked.encode(protocol);
             (drive, self.call_drive(drive, Kind::Digests, head, vec![]).await)
         }))
         .await;
@@ -436,7 +437,8 @@ impl Target {
     ) -> Result<Vec<(DriveId, Vec<Extent>)>, Setback> {
         let asked = join_all(entry.read_set().map(|drive| async move {
             // The leader has had its own turn already.
-            let head = ask(entry, drive, key, 1, drive == scrub.order.drive).encode();
+            let asked = ask(entry, drive, key, 1, drive == scrub.order.drive);
+            let head = |protocol| asked.encode(protocol);
             (drive, self.call_drive(drive, Kind::Verify, head, vec![]).await)
         }))
         .await;
@@ -486,6 +488,7 @@ fn ask(entry: &Group, drive: DriveId, key: ChunkKey, limit: usize, is_urgent: bo
         blocks: key.1.range(),
         limit: limit as u16,
         is_urgent,
+        scope: Scope::default(),
     }
 }
 

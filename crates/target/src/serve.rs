@@ -10,13 +10,15 @@ use weft_rt::{Answer, Buf, Mutation, Peer, Request, mutated, now, slow_request};
 use weft_store::{Extent, ExtentData, Payload, Verdict, Write, WriteKind};
 use weft_types::limits::{FRAME_HEAD_MAX, RANGE_BLOCKS_MAX, REQUEST_BLOCKS_MAX};
 use weft_types::{BlockRange, ChunkIndex, ObjectId, Role, Version};
-use weft_wire::data::{self, Content, DataRequest, Purpose, ReadAnswer, WriteAnswer, is_intact};
+use weft_wire::data::{
+    self, Content, DataRequest, PeerRequest, Purpose, ReadAnswer, Scope, WriteAnswer, is_intact,
+};
 use weft_wire::{Kind, Status};
 
 impl Target {
     /// A write of data or zeroes (R3, R4): answered when the blocks' versions are durable here.
     pub(crate) async fn write(&self, peer: &Peer, request: &Request) -> Answer {
-        let (head, payload) = match parse_write(request) {
+        let (head, payload) = match parse_write(peer, request) {
             Ok(parsed) => parsed,
             Err(answer) => return answer,
         };
@@ -77,7 +79,7 @@ impl Target {
 
     /// A read of data, or of versions only (R8).
     pub(crate) async fn read(&self, peer: &Peer, request: &Request) -> Answer {
-        let head = match parse_plain(request, REQUEST_BLOCKS_MAX) {
+        let head = match parse_plain(peer, request, REQUEST_BLOCKS_MAX) {
             Ok(head) => head,
             Err(answer) => return answer,
         };
@@ -125,7 +127,7 @@ impl Target {
 
     /// A version is on the whole write set: spares the next reader the slow path.
     pub(crate) async fn settle(&self, peer: &Peer, request: &Request) -> Answer {
-        let head = match parse_plain(request, RANGE_BLOCKS_MAX) {
+        let head = match parse_plain(peer, request, RANGE_BLOCKS_MAX) {
             Ok(head) => head,
             Err(answer) => return answer,
         };
@@ -145,11 +147,40 @@ impl Target {
     }
 }
 
-/// Parses a write fully: head, bounds, checksums against the body.
-fn parse_write(request: &Request) -> Result<(DataRequest, Payload), Answer> {
-    let invalid = |text: String| Answer::error(Status::Invalid, text);
-    let (head, crcs) = DataRequest::decode(&request.head).map_err(|e| invalid(e.to_string()))?;
+/// The head of a request, and the checksums behind it, as the peer's protocol has them.
+fn parse_head(peer: &Peer, request: &Request) -> Result<(DataRequest, Vec<u32>), Answer> {
+    let parsed = DataRequest::decode(peer.protocol, &request.head);
+    let (head, crcs) = parsed.map_err(|e| Answer::error(Status::Invalid, e.to_string()))?;
+    check_scope(head.scope)?;
     check_slots(&head)?;
+    Ok((head, crcs))
+}
+
+/// The head of a peer's request about a group.
+pub(crate) fn parse_peer(peer: &Peer, request: &Request) -> Result<PeerRequest, Answer> {
+    let parsed = PeerRequest::decode(peer.protocol, &request.head);
+    let asked = parsed.map_err(|e| Answer::error(Status::Invalid, e.to_string()))?;
+    check_scope(asked.scope)?;
+    Ok(asked)
+}
+
+/// Refuses what this release cannot serve: it would answer with the newest version of the whole group, which
+/// is something else than what was asked.
+fn check_scope(scope: Scope) -> Result<(), Answer> {
+    if scope.is_default() {
+        return Ok(());
+    }
+    let text = format!(
+        "column {}, cut {}, bound {}: this target serves no snapshots and no erasure codes; upgrade it",
+        scope.column, scope.cut, scope.bound
+    );
+    Err(Answer::error(Status::Unsupported, text))
+}
+
+/// Parses a write fully: head, bounds, checksums against the body.
+fn parse_write(peer: &Peer, request: &Request) -> Result<(DataRequest, Payload), Answer> {
+    let invalid = |text: String| Answer::error(Status::Invalid, text);
+    let (head, crcs) = parse_head(peer, request)?;
     if head.version == Version::ZERO {
         return Err(invalid("a write needs a version".into()));
     }
@@ -177,10 +208,9 @@ fn parse_write(request: &Request) -> Result<(DataRequest, Payload), Answer> {
 }
 
 /// Parses a request that carries no data.
-fn parse_plain(request: &Request, blocks_max: u32) -> Result<DataRequest, Answer> {
+fn parse_plain(peer: &Peer, request: &Request, blocks_max: u32) -> Result<DataRequest, Answer> {
     let invalid = |text: String| Answer::error(Status::Invalid, text);
-    let (head, crcs) = DataRequest::decode(&request.head).map_err(|e| invalid(e.to_string()))?;
-    check_slots(&head)?;
+    let (head, crcs) = parse_head(peer, request)?;
     if head.range.count > blocks_max {
         return Err(invalid(format!("{} blocks in one request, at most {blocks_max}", head.range.count)));
     }

@@ -5,11 +5,11 @@
 
 use crate::admit::{Claim, Need};
 use crate::drive::ServedDrive;
-use crate::serve::read_answer;
+use crate::serve::{parse_peer, read_answer};
 use crate::target::Target;
 use crate::throttle::{PEER_WAIT, Work};
 use std::rc::Rc;
-use weft_rt::{Answer, Buf, Mutation, Request, mutated};
+use weft_rt::{Answer, Buf, Mutation, Peer, Request, mutated};
 use weft_store::StoreError;
 use weft_types::limits::{DIGESTS_MAX, FRAME_BODY_MAX, OBJECT_CHUNKS_MAX};
 use weft_types::{ChunkIndex, ObjectId, Version, VolumeId};
@@ -34,10 +34,10 @@ pub(crate) fn after((object, chunk): ChunkKey) -> Option<ChunkKey> {
 
 impl Target {
     /// Answers a replica that verifies itself. Only an in-sync member does, at the same epoch.
-    pub(crate) async fn answer_resync(&self, request: &Request) -> Answer {
-        let asked = match PeerRequest::decode(&request.head) {
+    pub(crate) async fn answer_resync(&self, peer: &Peer, request: &Request) -> Answer {
+        let asked = match parse_peer(peer, request) {
             Ok(asked) => asked,
-            Err(error) => return Answer::error(Status::Invalid, error.to_string()),
+            Err(answer) => return answer,
         };
         let claim = Claim {
             drive: asked.drive,

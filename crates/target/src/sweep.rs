@@ -23,7 +23,7 @@ use weft_types::{
     BlockRange, DriveId, Generation, Group, GroupId, MapVersion, ObjectId, Role, SessionId, SessionSlot,
     Version, VolumeId, with_causes,
 };
-use weft_wire::data::{Content, DataRequest, Extent, Purpose, ReadAnswer, WriteAnswer, is_intact};
+use weft_wire::data::{Content, DataRequest, Extent, Purpose, ReadAnswer, Scope, WriteAnswer, is_intact};
 use weft_wire::newest::{Newest, newest_runs};
 use weft_wire::{Kind, Status};
 
@@ -202,7 +202,7 @@ impl Target {
         let members: Vec<DriveId> = entry.read_set().collect();
         let asked = join_all(members.iter().map(|drive| {
             let head = head(entry, *drive, object, range, Version::ZERO);
-            self.call_drive(*drive, Kind::Versions, head.encode(&[]), vec![])
+            self.call_drive(*drive, Kind::Versions, move |protocol| head.encode(protocol, &[]), vec![])
         }))
         .await;
         let mut holdings = Vec::new();
@@ -258,7 +258,7 @@ impl Target {
         // A note that is lost only leaves the next reader the slow path.
         join_all(entry.write_set().map(|drive| {
             let note = head(entry, drive, open.object, newest.range, newest.version);
-            self.call_drive(drive, Kind::Settle, note.encode(&[]), vec![])
+            self.call_drive(drive, Kind::Settle, move |protocol| note.encode(protocol, &[]), vec![])
         }))
         .await;
         Ok(())
@@ -296,8 +296,9 @@ impl Target {
             (Kind::Write, vec![data], crcs)
         };
         let puts = join_all(entry.write_set().map(|drive| {
-            let head = head(entry, drive, object, newest.range, newest.version).encode(&crcs);
-            let data = data.clone();
+            let head = head(entry, drive, object, newest.range, newest.version);
+            let (data, crcs) = (data.clone(), &crcs);
+            let head = move |protocol| head.encode(protocol, crcs);
             async move { (drive, self.call_drive(drive, kind, head, data).await) }
         }))
         .await;
@@ -326,7 +327,8 @@ impl Target {
             (extents, gather(body))
         } else {
             let head = head(entry, drive, object, newest.range, Version::ZERO);
-            let reply = self.call_drive(drive, Kind::Read, head.encode(&[]), vec![]).await;
+            let reply =
+                self.call_drive(drive, Kind::Read, |protocol| head.encode(protocol, &[]), vec![]).await;
             let reply = accept(drive, reply)?;
             let answer = ReadAnswer::decode(&reply.head).map_err(|e| Again(e.to_string()))?;
             (answer.extents, reply.body)
@@ -360,6 +362,7 @@ fn head(entry: &Group, drive: DriveId, object: ObjectId, range: BlockRange, vers
         version,
         purpose: Purpose::Repair,
         slot: SessionSlot(0),
+        scope: Scope::default(),
     }
 }
 

@@ -275,8 +275,10 @@ impl Handler for Target {
                 Kind::Watermark => self.take_watermarks(&request),
                 Kind::AdoptEntry => Box::pin(self.answer_entry(&request)).await,
                 Kind::Vouch => self.answer_vouch(&request),
-                Kind::Digests | Kind::Marks | Kind::Entries => Box::pin(self.answer_resync(&request)).await,
-                Kind::Verify => Box::pin(self.answer_verify(&request)).await,
+                Kind::Digests | Kind::Marks | Kind::Entries => {
+                    Box::pin(self.answer_resync(&peer, &request)).await
+                }
+                Kind::Verify => Box::pin(self.answer_verify(&peer, &request)).await,
                 Kind::Control => Box::pin(self.command(&peer, request)).await,
                 Kind::Hello | Kind::Welcome | Kind::Manage | Kind::Api => {
                     Answer::error(Status::Invalid, format!("a target does not answer {:?}", request.kind))

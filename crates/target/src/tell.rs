@@ -76,7 +76,7 @@ impl Target {
         }
         let (what, client, error) = (what(request), &peer.name, String::from_utf8_lossy(&answer.head));
         let status = answer.status;
-        match DataRequest::decode(&request.head) {
+        match DataRequest::decode(peer.protocol, &request.head) {
             Ok((head, _)) => {
                 let request_id = RequestId { session: head.session, number: request.number };
                 tracing::warn!(
@@ -110,6 +110,11 @@ fn what(request: &Request) -> &'static str {
 fn is_failure(status: Status) -> bool {
     matches!(
         status,
-        Status::NoSpace | Status::Invalid | Status::DriveFailed | Status::DamagedOnTheWay | Status::Failed
+        Status::NoSpace
+            | Status::Invalid
+            | Status::DriveFailed
+            | Status::DamagedOnTheWay
+            | Status::Failed
+            | Status::Unsupported
     )
 }

@@ -4,20 +4,18 @@
 //! are enough to see whether members hold the same, at a thousandth of the bytes.
 
 use crate::admit::{Claim, Need};
-use crate::serve::read_answer;
+use crate::serve::{parse_peer, read_answer};
 use crate::target::Target;
 use crate::throttle::{PEER_WAIT, Work};
-use weft_rt::{Answer, Request};
+use weft_rt::{Answer, Peer, Request};
 use weft_types::Version;
-use weft_wire::Status;
-use weft_wire::data::PeerRequest;
 
 impl Target {
     /// Answers the member that leads a scrub. Only an in-sync member does, at the same epoch.
-    pub(crate) async fn answer_verify(&self, request: &Request) -> Answer {
-        let asked = match PeerRequest::decode(&request.head) {
+    pub(crate) async fn answer_verify(&self, peer: &Peer, request: &Request) -> Answer {
+        let asked = match parse_peer(peer, request) {
             Ok(asked) => asked,
-            Err(error) => return Answer::error(Status::Invalid, error.to_string()),
+            Err(answer) => return answer,
         };
         if !asked.is_urgent {
             self.throttle.turn(Work::Verify, PEER_WAIT).await;

@@ -115,7 +115,7 @@ impl Target {
         for part in asked.chunks(GROUPS_PER_REQUEST) {
             let request = VouchRequest { node: own, groups: part.to_vec() };
             let sent = now();
-            let reply = self.call_addr(addr, Kind::Vouch, control::encode(&request), vec![]).await;
+            let reply = self.call_addr(addr, Kind::Vouch, |_| control::encode(&request), vec![]).await;
             let Ok(reply) = reply else { return };
             if reply.status != Status::Ok {
                 continue;

@@ -5,12 +5,13 @@ mod fabric;
 use fabric::*;
 use std::time::Duration;
 use weft_rt::sim::{Crash, Sim, set_blocked};
-use weft_rt::{Buf, sleep};
+use weft_rt::{Buf, Link, sleep};
 use weft_store::{OpenOptions, Store};
 use weft_types::*;
 use weft_wire::control::{TargetAnswer, TargetRequest};
 use weft_wire::data::*;
-use weft_wire::{Kind, Status, control};
+use weft_wire::handshake::{Hello, PeerRole};
+use weft_wire::{Kind, PROTOCOL, Status, control};
 
 const OK: (Status, Option<Verdict>) = (Status::Ok, Some(Verdict::Applied));
 
@@ -64,16 +65,19 @@ fn zeroes_over_a_whole_object_and_several_blocks_in_one_request() {
         let data: Vec<u8> = (0..range.count).flat_map(|i| block(i as u8)).collect();
         let crcs: Vec<u32> = data.chunks(BLOCK_SIZE).map(weft_wire::crc32c).collect();
         let head = a.head(1, range, a.v(1), Purpose::Client);
-        let frame = a.call(1, Kind::Write, head.encode(&crcs), vec![Buf::from(data.clone())]).await.unwrap();
+        let frame = a
+            .call(1, Kind::Write, head.encode(PROTOCOL, &crcs), vec![Buf::from(data.clone())])
+            .await
+            .unwrap();
         assert_eq!(Status::from_u16(frame.envelope.status), Status::Ok, "{}", text(&frame));
-        let read = a.head(1, range, Version::ZERO, Purpose::Client).encode(&[]);
+        let read = a.head(1, range, Version::ZERO, Purpose::Client).encode(PROTOCOL, &[]);
         let frame = a.call(1, Kind::Read, read.clone(), vec![]).await.unwrap();
         assert!(frame.body[..] == data[..], "the blocks come back in order");
         let versions = a.call(1, Kind::Versions, read.clone(), vec![]).await.unwrap();
         assert!(versions.body.is_empty());
         assert_eq!(ReadAnswer::decode(&versions.head).unwrap().extents[0].version, a.v(1));
         let whole = BlockRange::new(0, limits::OBJECT_BLOCKS_MAX);
-        let head = a.head(1, whole, a.v(2), Purpose::Client).encode(&[]);
+        let head = a.head(1, whole, a.v(2), Purpose::Client).encode(PROTOCOL, &[]);
         let frame = a.call(1, Kind::WriteZeroes, head, vec![]).await.unwrap();
         assert_eq!(Status::from_u16(frame.envelope.status), Status::Ok, "{}", text(&frame));
         let frame = a.call(1, Kind::Read, read, vec![]).await.unwrap();
@@ -92,7 +96,7 @@ fn what_breaks_a_rule_is_refused() {
         let crc = weft_wire::crc32c(&data);
         let head = a.head(1, BlockRange::one(0), a.v(1), Purpose::Client);
         let send = |head: DataRequest, crcs: &[u32], data: Vec<u8>| {
-            let (a, bytes) = (a.clone(), head.encode(crcs));
+            let (a, bytes) = (a.clone(), head.encode(PROTOCOL, crcs));
             async move { status(a.call(1, Kind::Write, bytes, vec![Buf::from(data)]).await) }
         };
         assert_eq!(send(head, &[crc ^ 1], data.clone()).await, Status::DamagedOnTheWay);
@@ -119,6 +123,78 @@ fn what_breaks_a_rule_is_refused() {
 }
 
 #[test]
+fn peers_of_protocol_1_are_served_by_their_heads() {
+    Sim::new(4).block_on(async {
+        let _fabric = Fabric::start(1).await;
+        let a = Client::new(1, 1);
+        let former = Hello {
+            protocol_newest: 1,
+            ..Hello::new(PeerRole::Client, Some(FABRIC), "of the former release")
+        };
+        let link = Link::connect(&addr(1), &former).await.unwrap();
+        let data = block(7);
+        let write = a.head(1, BlockRange::one(0), a.v(1), Purpose::Client);
+        let call = |kind, head: Vec<u8>, body| {
+            let link = link.clone();
+            async move { Status::from_u16(link.call(kind, &head, body).await.unwrap().envelope.status) }
+        };
+        let crcs = [weft_wire::crc32c(&data)];
+        assert_eq!(call(Kind::Write, write.encode(1, &crcs), vec![Buf::from(data)]).await, Status::Ok);
+        assert_eq!(a.read(1, 0).await.unwrap().byte, 7, "a peer of protocol 2 reads it");
+        let read = a.head(1, BlockRange::one(0), Version::ZERO, Purpose::Client);
+        assert_eq!(call(Kind::Read, read.encode(1, &[]), vec![]).await, Status::Ok);
+        assert_eq!(call(Kind::Settle, write.encode(1, &[]), vec![]).await, Status::Ok);
+        // The head of another protocol than the one that is spoken has another length.
+        assert_eq!(call(Kind::Versions, read.encode(2, &[])[..91].to_vec(), vec![]).await, Status::Invalid);
+    });
+}
+
+#[test]
+fn a_cut_a_bound_or_a_column_that_cannot_be_served_is_refused() {
+    Sim::new(4).block_on(async {
+        let _fabric = Fabric::start(1).await;
+        let a = Client::new(1, 1);
+        let scopes = [
+            Scope { column: 1, ..Scope::default() },
+            Scope { cut: a.v(5), ..Scope::default() },
+            Scope { bound: a.v(5), ..Scope::default() },
+        ];
+        let data = block(3);
+        for scope in scopes {
+            let write = DataRequest { scope, ..a.head(1, BlockRange::one(0), a.v(1), Purpose::Client) };
+            let write = write.encode(PROTOCOL, &[weft_wire::crc32c(&data)]);
+            let plain = DataRequest { scope, ..a.head(1, BlockRange::one(0), a.v(1), Purpose::Client) };
+            let plain = plain.encode(PROTOCOL, &[]);
+            for (kind, head, body) in [
+                (Kind::Write, write, vec![Buf::from(data.clone())]),
+                (Kind::WriteZeroes, plain.clone(), vec![]),
+                (Kind::Read, plain.clone(), vec![]),
+                (Kind::Versions, plain.clone(), vec![]),
+                (Kind::Settle, plain, vec![]),
+            ] {
+                let frame = a.call(1, kind, head, body).await.unwrap();
+                assert_eq!(
+                    Status::from_u16(frame.envelope.status),
+                    Status::Unsupported,
+                    "{kind:?} {scope:?}"
+                );
+                assert!(text(&frame).contains("upgrade"), "{}", text(&frame));
+            }
+            for kind in [Kind::Digests, Kind::Entries, Kind::Verify] {
+                let asked = PeerRequest { scope, ..a.chunk(1, 0) }.encode(PROTOCOL);
+                let frame = a.call(1, kind, asked, vec![]).await.unwrap();
+                assert_eq!(
+                    Status::from_u16(frame.envelope.status),
+                    Status::Unsupported,
+                    "{kind:?} {scope:?}"
+                );
+            }
+        }
+        assert_eq!(a.read(1, 0).await.unwrap().version, Version::ZERO, "nothing was done");
+    });
+}
+
+#[test]
 fn epochs_only_rise_and_older_ones_are_refused() {
     Sim::new(5).block_on(async {
         let fabric = Fabric::start(2).await;
@@ -132,7 +208,7 @@ fn epochs_only_rise_and_older_ones_are_refused() {
         assert_eq!(a.teach(1, &fabric.entry()).await, Status::Ok);
         assert_eq!(a.write(1, 0, a.v(2), 2).await, OK);
         a.epoch.set(1);
-        let head = a.head(1, BlockRange::one(0), Version::ZERO, Purpose::Client).encode(&[]);
+        let head = a.head(1, BlockRange::one(0), Version::ZERO, Purpose::Client).encode(PROTOCOL, &[]);
         let frame = a.call(1, Kind::Read, head, vec![]).await.unwrap();
         assert_eq!(Status::from_u16(frame.envelope.status), Status::StaleEpoch);
         assert_eq!(control::decode::<Group>(&frame.head).unwrap(), fabric.entry(), "the entry comes along");

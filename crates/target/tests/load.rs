@@ -8,7 +8,7 @@ use weft_types::*;
 use weft_wire::control::{TargetAnswer, TargetRequest};
 use weft_wire::data::*;
 use weft_wire::load::TargetLoad;
-use weft_wire::{Kind, Status};
+use weft_wire::{Kind, PROTOCOL, Status};
 
 async fn load(fabric: &Fabric, n: usize) -> TargetLoad {
     match fabric.command(n, &TargetRequest::Load).await {
@@ -56,10 +56,10 @@ fn zeroes_and_probes_are_told_apart_and_refusals_are_nobodys() {
     Sim::new(2).block_on(async {
         let fabric = Fabric::start(1).await;
         let a = Client::new(1, 1);
-        let head = a.head(1, BlockRange::new(0, 1000), a.v(1), Purpose::Client).encode(&[]);
+        let head = a.head(1, BlockRange::new(0, 1000), a.v(1), Purpose::Client).encode(PROTOCOL, &[]);
         let frame = a.call(1, Kind::WriteZeroes, head, vec![]).await.unwrap();
         assert_eq!(Status::from_u16(frame.envelope.status), Status::Ok);
-        let head = a.head(1, BlockRange::one(0), Version::ZERO, Purpose::Client).encode(&[]);
+        let head = a.head(1, BlockRange::one(0), Version::ZERO, Purpose::Client).encode(PROTOCOL, &[]);
         let frame = a.call(1, Kind::Versions, head, vec![]).await.unwrap();
         assert_eq!(Status::from_u16(frame.envelope.status), Status::Ok);
         let stale = Client::new(9, 9);
@@ -87,10 +87,10 @@ fn what_nobody_should_meet_counts_as_failed_and_what_a_newer_map_makes_good_does
         assert!(before.leased, "the manager's word holds");
         assert_eq!((before.failed_requests, before.slow_requests), (0, 0));
         // A checksum that is not that of the block, and a write without a version.
-        let head = a.head(1, BlockRange::one(0), a.v(1), Purpose::Client).encode(&[1]);
+        let head = a.head(1, BlockRange::one(0), a.v(1), Purpose::Client).encode(PROTOCOL, &[1]);
         let frame = a.call(1, Kind::Write, head, vec![block(7).into()]).await.unwrap();
         assert_eq!(Status::from_u16(frame.envelope.status), Status::DamagedOnTheWay);
-        let head = a.head(1, BlockRange::one(0), Version::ZERO, Purpose::Client).encode(&[]);
+        let head = a.head(1, BlockRange::one(0), Version::ZERO, Purpose::Client).encode(PROTOCOL, &[]);
         let frame = a.call(1, Kind::WriteZeroes, head, vec![]).await.unwrap();
         assert_eq!(Status::from_u16(frame.envelope.status), Status::Invalid);
         assert_eq!(load(&fabric, 1).await.failed_requests, 2);

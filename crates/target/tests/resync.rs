@@ -12,7 +12,7 @@ use weft_rt::{random_below, sleep, spawn};
 use weft_types::*;
 use weft_wire::control::{TargetAnswer, TargetRequest};
 use weft_wire::data::*;
-use weft_wire::{Kind, Status};
+use weft_wire::{Kind, PROTOCOL, Status};
 
 const OK: (Status, Option<Verdict>) = (Status::Ok, Some(Verdict::Applied));
 
@@ -257,7 +257,8 @@ fn what_was_fetched_for_a_write_without_its_data_is_filled_also_after_a_restart(
             for i in 0..120u32 {
                 let data: Vec<u8> = (0..64).flat_map(|b| block((i + b) as u8 | 1)).collect();
                 let crcs: Vec<u32> = data.chunks(BLOCK_SIZE).map(weft_wire::crc32c).collect();
-                let head = a.head(1, range(i), a.v(1 + u64::from(i)), Purpose::Client).encode(&crcs);
+                let head =
+                    a.head(1, range(i), a.v(1 + u64::from(i)), Purpose::Client).encode(PROTOCOL, &crcs);
                 let written = a.call(1, Kind::Write, head, vec![data.into()]).await;
                 assert_eq!(Status::from_u16(written.expect("it serves").envelope.status), Status::Ok);
             }
@@ -370,7 +371,8 @@ fn a_sweep_finishes_or_buries_what_a_session_left() {
             assert_eq!(dead.write(1, 1, dead.v(2), 2).await, OK, "on one replica only");
             assert_eq!(dead.write(2, 2, dead.v(3), 3).await, OK);
             live.write_all(&[1, 2, 3], 2, live.v(9), 9).await;
-            let head = dead.head(3, BlockRange::new(300, 1000), dead.v(4), Purpose::Client).encode(&[]);
+            let head =
+                dead.head(3, BlockRange::new(300, 1000), dead.v(4), Purpose::Client).encode(PROTOCOL, &[]);
             let zeroes = dead.call(3, Kind::WriteZeroes, head, vec![]).await.unwrap();
             assert_eq!(Status::from_u16(zeroes.envelope.status), Status::Ok);
             let end = TargetRequest::EndSessions { sessions: vec![dead.session] };

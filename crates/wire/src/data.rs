@@ -13,9 +13,59 @@ pub fn is_intact(data: &[u8], crcs: &[u32]) -> bool {
         && data.chunks_exact(BLOCK_SIZE).zip(crcs).all(|(block, crc)| crate::crc32c(block) == *crc)
 }
 
+/// The first protocol whose requests carry a [`Scope`].
+pub const SCOPE_PROTOCOL: u16 = 2;
+
+/// Which column and which past a request means: snapshots and erasure codes need it.
+///
+/// Requests of protocol 1 have no room for it. Nothing sets it yet, and a target of this release refuses a
+/// request with any other scope than the default with [`crate::Status::Unsupported`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scope {
+    /// The column of a coded group that is meant, counted from 1; 0: the group is not coded.
+    pub column: u8,
+    /// The newest cut of the volume that the sender knows, as the first version that is not before the cut;
+    /// zero: none. A target that does not know the cut has to make it durable before it judges a write.
+    pub cut: Version,
+    /// Only versions below this one count; zero: all do.
+    pub bound: Version,
+}
+
+impl Scope {
+    /// Bytes of cut and bound; the column has room in both protocols.
+    const BYTES: usize = 8 + 8;
+
+    /// Whether the request is one that protocol 1 has too.
+    pub fn is_default(&self) -> bool {
+        *self == Scope::default()
+    }
+
+    /// # Panics
+    /// If the protocol has no room for what the scope says.
+    fn check_room(&self, protocol: u16) {
+        assert!(
+            protocol >= SCOPE_PROTOCOL || self.is_default(),
+            "a scope for a peer that speaks protocol {protocol}"
+        );
+    }
+
+    fn encode(&self, protocol: u16, e: &mut Encoder) {
+        if protocol >= SCOPE_PROTOCOL {
+            e.u64(self.cut.to_bits()).u64(self.bound.to_bits());
+        }
+    }
+
+    fn decode(protocol: u16, column: u8, d: &mut Decoder<'_>) -> Result<Scope, DecodeError> {
+        if protocol < SCOPE_PROTOCOL {
+            return Ok(Scope::default());
+        }
+        Ok(Scope { column, cut: Version::from_bits(d.u64()?), bound: Version::from_bits(d.u64()?) })
+    }
+}
+
 /// What every request on the data path carries for admission, and which blocks it is about.
 ///
-/// 92 bytes; the checksums of a write follow.
+/// 92 bytes in protocol 1, 108 in protocol 2; the checksums of a write follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataRequest {
     /// The drive that is asked.
@@ -40,6 +90,8 @@ pub struct DataRequest {
     pub purpose: Purpose,
     /// The session's slot, for watermarks of zero.
     pub slot: SessionSlot,
+    /// Which column and which past are meant.
+    pub scope: Scope,
 }
 
 /// How a data request is meant.
@@ -53,29 +105,34 @@ pub enum Purpose {
 }
 
 impl DataRequest {
-    /// Bytes of the fixed part.
-    pub const BYTES: usize = 16 + 8 * 5 + 16 + 8 + 8 + 1 + 1 + 2;
+    /// Bytes of the fixed part in the newest protocol.
+    pub const BYTES: usize = 16 + 8 * 5 + 16 + 8 + 8 + 1 + 1 + 2 + Scope::BYTES;
 
-    /// The fixed part, then the checksums (none unless it is a write).
-    pub fn encode(&self, crcs: &[u32]) -> Vec<u8> {
+    /// The fixed part as a peer of this protocol reads it, then the checksums (none unless it is a write).
+    ///
+    /// # Panics
+    /// If there is a scope, and the protocol has no room for it.
+    pub fn encode(&self, protocol: u16, crcs: &[u32]) -> Vec<u8> {
+        self.scope.check_room(protocol);
         let mut e = Encoder::with_capacity(Self::BYTES + 4 * crcs.len());
         e.bytes(&self.drive.to_bytes()).u64(self.group.0).u64(self.epoch.0).u64(self.generation.0);
         e.u64(self.session.0).u64(self.watermark.to_bits()).bytes(&self.object.to_bytes());
         e.u32(self.range.first).u32(self.range.count).u64(self.version.to_bits());
-        e.u8(self.purpose as u8).u8(0).u16(self.slot.0);
+        e.u8(self.purpose as u8).u8(self.scope.column).u16(self.slot.0);
+        self.scope.encode(protocol, &mut e);
         for crc in crcs {
             e.u32(*crc);
         }
         e.0
     }
 
-    /// Reads the fixed part and the checksums.
+    /// Reads the fixed part, as a peer of this protocol writes it, and the checksums.
     ///
     /// # Errors
     /// If the bytes are too few or too many, or the range is empty or passes the largest object.
-    pub fn decode(head: &[u8]) -> Result<(DataRequest, Vec<u32>), DecodeError> {
+    pub fn decode(protocol: u16, head: &[u8]) -> Result<(DataRequest, Vec<u32>), DecodeError> {
         let mut d = Decoder::new(head);
-        let request = DataRequest {
+        let mut request = DataRequest {
             drive: DriveId::from_bytes(d.array()?),
             group: GroupId(d.u64()?),
             epoch: Epoch(d.u64()?),
@@ -90,11 +147,10 @@ impl DataRequest {
                 1 => Purpose::Repair,
                 other => return Err(DecodeError::Invalid { field: "purpose", value: u64::from(other) }),
             },
-            slot: {
-                d.u8()?;
-                SessionSlot(d.u16()?)
-            },
+            scope: Scope { column: d.u8()?, ..Scope::default() },
+            slot: SessionSlot(d.u16()?),
         };
+        request.scope = Scope::decode(protocol, request.scope.column, &mut d)?;
         if !request.range.is_valid() {
             return Err(DecodeError::Invalid { field: "range", value: u64::from(request.range.count) });
         }
@@ -290,26 +346,40 @@ pub struct PeerRequest {
     pub limit: u16,
     /// A client waits for what this leads to: the one who is asked does not make it wait its turn.
     pub is_urgent: bool,
+    /// Which column and which past are meant.
+    pub scope: Scope,
 }
 
 impl PeerRequest {
-    /// The request as 55 bytes; the blocks are counted from the chunk's first.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut e = Encoder::with_capacity(55);
+    /// Bytes in the newest protocol.
+    pub const BYTES: usize = 16 + 8 + 8 + 16 + 2 + 2 + 2 + 1 + 1 + Scope::BYTES;
+
+    /// The request as a peer of this protocol reads it: 55 bytes in protocol 1, 72 in protocol 2. The blocks
+    /// are counted from the chunk's first.
+    ///
+    /// # Panics
+    /// If there is a scope, and the protocol has no room for it.
+    pub fn encode(&self, protocol: u16) -> Vec<u8> {
+        self.scope.check_room(protocol);
+        let mut e = Encoder::with_capacity(Self::BYTES);
         e.bytes(&self.drive.to_bytes()).u64(self.group.0).u64(self.epoch.0);
         e.bytes(&self.object.to_bytes()).u16(self.chunk.0);
         let first = self.blocks.first.saturating_sub(self.chunk.range().first);
         e.u8(first as u8).u8(self.blocks.count as u8);
         e.u16(self.limit).u8(self.is_urgent.into());
+        if protocol >= SCOPE_PROTOCOL {
+            e.u8(self.scope.column);
+        }
+        self.scope.encode(protocol, &mut e);
         e.0
     }
 
-    /// Reads a request.
+    /// Reads a request of a peer of this protocol.
     ///
     /// # Errors
     /// If the bytes are too few or too many, the chunk passes the largest object, the blocks are none or pass the
     /// chunk, or a flag is neither 0 nor 1.
-    pub fn decode(head: &[u8]) -> Result<PeerRequest, DecodeError> {
+    pub fn decode(protocol: u16, head: &[u8]) -> Result<PeerRequest, DecodeError> {
         let wrong = |field, value: u32| DecodeError::Invalid { field, value: u64::from(value) };
         let mut d = Decoder::new(head);
         let (drive, group, epoch) = (DriveId::from_bytes(d.array()?), GroupId(d.u64()?), Epoch(d.u64()?));
@@ -327,8 +397,10 @@ impl PeerRequest {
             value @ (0 | 1) => value == 1,
             value => return Err(wrong("is_urgent", value.into())),
         };
+        let column = if protocol >= SCOPE_PROTOCOL { d.u8()? } else { 0 };
+        let scope = Scope::decode(protocol, column, &mut d)?;
         d.finish()?;
-        Ok(PeerRequest { drive, group, epoch, object, chunk, blocks, limit, is_urgent })
+        Ok(PeerRequest { drive, group, epoch, object, chunk, blocks, limit, is_urgent, scope })
     }
 }
 

@@ -23,8 +23,8 @@ pub use codec::{DecodeError, Decoder, Encoder};
 pub use crc::{crc32c, crc32c_of_all};
 pub use status::Status;
 
-/// The version of the protocol that this code speaks.
-pub const PROTOCOL: u16 = 1;
+/// The newest version of the protocol that this code speaks. What each has is in `docs/format/wire.md`.
+pub const PROTOCOL: u16 = 2;
 
 /// The oldest version of the protocol that this code still speaks.
 pub const PROTOCOL_OLDEST: u16 = 1;

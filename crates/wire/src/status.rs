@@ -36,6 +36,9 @@ pub enum Status {
     Failed = 13,
     /// The peer is not the leading manager, or is not ready; try another or later. A write may have happened in part.
     NotReady = 14,
+    /// The request asks for something that this release cannot serve; the head says what. Nothing was done:
+    /// upgrade the side that refuses, then send again. Protocol 2.
+    Unsupported = 15,
 }
 
 impl Status {
@@ -58,6 +61,7 @@ impl Status {
             Refused,
             Failed,
             NotReady,
+            Unsupported,
         ]
         .into_iter()
         .find(|s| *s as u16 == n)
@@ -93,6 +97,7 @@ impl fmt::Display for Status {
             Refused => "refused",
             Failed => "failed",
             NotReady => "not ready",
+            Unsupported => "not supported by this release",
         })
     }
 }

@@ -244,7 +244,7 @@ impl Handler for Target {
         Ok(Some(FABRIC))
     }
 
-    async fn handle(self: Rc<Self>, _: Rc<Peer>, request: Request) -> Answer {
+    async fn handle(self: Rc<Self>, peer: Rc<Peer>, request: Request) -> Answer {
         // A probe.
         if request.kind == Kind::Vouch {
             return Answer::ok(control::encode(&VouchAnswer { groups: vec![] }), vec![]);
@@ -256,7 +256,7 @@ impl Handler for Target {
             }
             return Answer::ok(vec![], vec![]);
         }
-        let (head, crcs) = DataRequest::decode(&request.head).unwrap();
+        let (head, crcs) = DataRequest::decode(peer.protocol, &request.head).unwrap();
         let is_write = matches!(request.kind, Kind::Write | Kind::WriteZeroes);
         if is_write && head.purpose == Purpose::Client {
             self.asked.borrow_mut().insert(head.version);

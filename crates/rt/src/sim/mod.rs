@@ -48,6 +48,8 @@ struct ProcessState {
     /// The true time.
     began: u64,
     wall_skew_us: i64,
+    /// The newest protocol that it speaks.
+    protocol_newest: u16,
     disks: Vec<DiskRef>,
 }
 
@@ -199,6 +201,10 @@ impl World {
         self.0.trace.set(h);
     }
 
+    pub(crate) fn protocol_newest(&self, process: Process) -> u16 {
+        self.0.processes.borrow().get(&process).map_or(weft_wire::PROTOCOL, |p| p.protocol_newest)
+    }
+
     fn host(&self, process: Process) -> IpAddr {
         let harness = IpAddr::from([127, 0, 0, 1]);
         self.0.processes.borrow().get(&process).map_or(harness, |p| p.host)
@@ -269,6 +275,7 @@ pub fn spawn_process<F: Future<Output = ()> + 'static>(host: IpAddr, name: &str,
             name: name.to_owned(),
             began: world.0.clock.get(),
             wall_skew_us: 0,
+            protocol_newest: weft_wire::PROTOCOL,
             disks: Vec::new(),
         },
     );
@@ -301,6 +308,15 @@ pub fn is_alive(process: ProcessId) -> bool {
 pub fn set_wall_skew(process: ProcessId, skew_us: i64) {
     if let Some(p) = world().0.processes.borrow_mut().get_mut(&process.0) {
         p.wall_skew_us = skew_us;
+    }
+}
+
+/// Lets the process speak no newer protocol than this, as one of a former release does. Connections that it
+/// has already keep theirs.
+pub fn set_protocol_newest(process: ProcessId, protocol: u16) {
+    assert!((weft_wire::PROTOCOL_OLDEST..=weft_wire::PROTOCOL).contains(&protocol), "protocol {protocol}");
+    if let Some(p) = world().0.processes.borrow_mut().get_mut(&process.0) {
+        p.protocol_newest = protocol;
     }
 }
 

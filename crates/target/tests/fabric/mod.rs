@@ -19,7 +19,7 @@ use weft_types::*;
 use weft_wire::control::{self, ManagerAnswer, ManagerRequest, TargetAnswer, TargetRequest, TargetStatus};
 use weft_wire::data::*;
 use weft_wire::handshake::{Hello, PeerRole};
-use weft_wire::{Kind, Status};
+use weft_wire::{Kind, PROTOCOL, Status};
 
 pub const FABRIC: FabricId = FabricId(77);
 pub const GROUP: GroupId = GroupId(1);
@@ -433,6 +433,7 @@ impl Client {
             version,
             purpose,
             slot: SessionSlot(self.slot),
+            scope: Scope::default(),
         }
     }
 
@@ -451,7 +452,7 @@ impl Client {
     ) -> (Status, Option<Verdict>) {
         let data = block(byte);
         let head = self.head(n, BlockRange::one(at), version, purpose);
-        let head = head.encode(&[weft_wire::crc32c(&data)]);
+        let head = head.encode(PROTOCOL, &[weft_wire::crc32c(&data)]);
         let Some(frame) = self.call(n, Kind::Write, head, vec![Buf::from(data)]).await else {
             return (Status::Failed, None);
         };
@@ -474,7 +475,7 @@ impl Client {
     }
 
     pub async fn read(&self, n: usize, at: u32) -> Result<Found, Status> {
-        let head = self.head(n, BlockRange::one(at), Version::ZERO, Purpose::Client).encode(&[]);
+        let head = self.head(n, BlockRange::one(at), Version::ZERO, Purpose::Client).encode(PROTOCOL, &[]);
         let frame = self.call(n, Kind::Read, head, vec![]).await.ok_or(Status::Failed)?;
         match Status::from_u16(frame.envelope.status) {
             Status::Ok => {}
@@ -494,7 +495,7 @@ impl Client {
     }
 
     pub async fn settle(&self, n: usize, at: u32, version: Version) -> Status {
-        let head = self.head(n, BlockRange::one(at), version, Purpose::Repair).encode(&[]);
+        let head = self.head(n, BlockRange::one(at), version, Purpose::Repair).encode(PROTOCOL, &[]);
         let frame = self.call(n, Kind::Settle, head, vec![]).await;
         frame.map_or(Status::Failed, |f| Status::from_u16(f.envelope.status))
     }
@@ -505,19 +506,25 @@ impl Client {
         frame.map_or(Status::Failed, |f| Status::from_u16(f.envelope.status))
     }
 
-    /// All digests of the group on a target's drive.
-    pub async fn digests(&self, n: usize) -> Vec<(ObjectId, ChunkIndex, u64)> {
-        let request = PeerRequest {
+    /// A peer's request about the group from a chunk of its first object on.
+    pub fn chunk(&self, n: usize, chunk: u16) -> PeerRequest {
+        PeerRequest {
             drive: drive(n),
             group: GROUP,
             epoch: Epoch(self.epoch.get()),
             object: ObjectId::default(),
-            chunk: ChunkIndex(0),
-            blocks: ChunkIndex(0).range(),
+            chunk: ChunkIndex(chunk),
+            blocks: ChunkIndex(chunk).range(),
             limit: DIGESTS_MAX as u16,
             is_urgent: false,
-        };
-        let frame = self.call(n, Kind::Digests, request.encode(), vec![]).await.unwrap();
+            scope: Scope::default(),
+        }
+    }
+
+    /// All digests of the group on a target's drive.
+    pub async fn digests(&self, n: usize) -> Vec<(ObjectId, ChunkIndex, u64)> {
+        let request = self.chunk(n, 0);
+        let frame = self.call(n, Kind::Digests, request.encode(PROTOCOL), vec![]).await.unwrap();
         assert_eq!(Status::from_u16(frame.envelope.status), Status::Ok, "{}", text(&frame));
         DigestsAnswer::decode(&frame.head).unwrap().digests
     }

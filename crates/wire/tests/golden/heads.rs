@@ -7,8 +7,8 @@ use weft_types::{
     BlockRange, ChunkIndex, Epoch, Generation, GroupId, SessionId, SessionSlot, Version, VolumeId,
 };
 use weft_wire::data::{
-    Content, DataRequest, DigestsAnswer, Extent, PeerRequest, Purpose, ReadAnswer, Verdict, WatermarkNote,
-    WriteAnswer,
+    Content, DataRequest, DigestsAnswer, Extent, PeerRequest, Purpose, ReadAnswer, Scope, Verdict,
+    WatermarkNote, WriteAnswer,
 };
 use weft_wire::frame::{ENVELOPE_BYTES, Envelope, FLAG_ANSWER, FLAG_ONE_WAY};
 use weft_wire::{DecodeError, Kind, PROTOCOL, PROTOCOL_OLDEST, Status};
@@ -48,6 +48,7 @@ variants!(Status {
     Refused,
     Failed,
     NotReady,
+    Unsupported,
 });
 variants!(Purpose { Client, Repair });
 variants!(Verdict { Applied, Superseded });
@@ -100,11 +101,17 @@ fn data_request(purpose: Purpose) -> DataRequest {
         version: version(0x00b1_b2b3_b4b5),
         purpose,
         slot: SessionSlot(0x1234),
+        scope: Scope::default(),
     }
 }
 
-fn data_case(name: &str, request: DataRequest, crcs: Vec<u32>) -> Case {
-    case(name, (request, crcs), |(request, crcs)| request.encode(crcs), DataRequest::decode)
+fn scope() -> Scope {
+    Scope { column: 5, cut: version(0x00d1_d2d3_d4d5), bound: version(0x00e1_e2e3_e4e5) }
+}
+
+fn data_case(protocol: u16, name: &str, request: DataRequest, crcs: Vec<u32>) -> Case {
+    let encode = move |(request, crcs): &(DataRequest, Vec<u32>)| request.encode(protocol, crcs);
+    case(name, (request, crcs), encode, move |bytes| DataRequest::decode(protocol, bytes))
 }
 
 #[test]
@@ -113,12 +120,18 @@ fn data_requests() {
     let write = data_request(Purpose::Client);
     let settle = data_request(Purpose::Repair);
     covers([&read, &write, &settle].map(|request| &request.purpose));
+    let crcs = || vec![0x0102_0304, 0x0506_0708];
+    let inode = DataRequest { object: objects()[1], ..read };
     let cases = [
-        data_case("read or versions", read, vec![]),
-        data_case("write", write, vec![0x0102_0304, 0x0506_0708]),
-        data_case("write zeroes", write, vec![]),
-        data_case("settle", settle, vec![]),
-        data_case("of an inode's object", DataRequest { object: objects()[1], ..read }, vec![]),
+        data_case(1, "read or versions", read, vec![]),
+        data_case(1, "write", write, crcs()),
+        data_case(1, "write zeroes", write, vec![]),
+        data_case(1, "settle", settle, vec![]),
+        data_case(1, "of an inode's object", inode, vec![]),
+        data_case(2, "read or versions, protocol 2", read, vec![]),
+        data_case(2, "write, protocol 2", write, crcs()),
+        data_case(2, "read with a scope, protocol 2", DataRequest { scope: scope(), ..read }, vec![]),
+        data_case(2, "write with a scope, protocol 2", DataRequest { scope: scope(), ..write }, crcs()),
     ];
     check("data-request.txt", Form::Hex, &cases);
 }
@@ -187,8 +200,13 @@ fn peer_requests() {
         blocks: blocks(),
         limit,
         is_urgent,
+        scope: Scope::default(),
     };
-    let peer = |name, request| case(name, request, PeerRequest::encode, PeerRequest::decode);
+    let peer_of = |protocol, name, request: PeerRequest| {
+        let encode = move |request: &PeerRequest| request.encode(protocol);
+        case(name, request, encode, move |bytes| PeerRequest::decode(protocol, bytes))
+    };
+    let peer = |name, request| peer_of(1, name, request);
     let cases = [
         peer(
             "digests, marks or verify",
@@ -196,6 +214,8 @@ fn peer_requests() {
         ),
         peer("entries with all data", request(1, false)),
         peer("entries hollow, urgent", request(0, true)),
+        peer_of(2, "entries with all data, protocol 2", request(1, false)),
+        peer_of(2, "entries with a scope, protocol 2", PeerRequest { scope: scope(), ..request(1, true) }),
     ];
     check("peer-request.txt", Form::Hex, &cases);
 }
@@ -273,7 +293,7 @@ fn kinds_and_statuses() {
     let statuses: Vec<Status> = (0..u16::MAX)
         .map(Status::from_u16)
         .take_while(|s| *s != Status::Failed)
-        .chain([Status::Failed, Status::NotReady])
+        .chain([Status::Failed, Status::NotReady, Status::Unsupported])
         .collect();
     let protocols = case(
         "protocols",

@@ -366,7 +366,8 @@ impl Bench {
         head: Vec<u8>,
         body: Option<Vec<u8>>,
     ) -> Result<weft_rt::Answer, String> {
-        let peer = Peer { role, name: "measurement".into(), since: weft_rt::now() };
+        let peer =
+            Peer { role, name: "measurement".into(), protocol: weft_wire::PROTOCOL, since: weft_rt::now() };
         let request = Request {
             kind,
             number: 0,
