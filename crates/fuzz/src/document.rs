@@ -9,6 +9,7 @@ use weft_types::{
 use weft_wire::backup::{decode_backup, encode_backup};
 use weft_wire::collected::{Collected, CollectedDrive, DriveContents, decode_collected, encode_collected};
 use weft_wire::control::{decode_map, encode_map};
+use weft_wire::pieces::{decode_delta, decode_pieces, encode_delta, encode_pieces};
 
 /// A fabric map: what decodes reads back, can be judged, and can be used where it is judged to be sound.
 pub(crate) fn map(bytes: &[u8]) {
@@ -121,6 +122,25 @@ fn check_backup(bytes: &[u8]) {
 
 pub(crate) fn backup_seeds() -> Vec<Vec<u8>> {
     vec![encode_backup(&sound_map(), 1_700_000_000_000)]
+}
+
+/// Pieces of the map, or what a commit changed: what decodes reads back, and is applied or refused.
+pub(crate) fn pieces(bytes: &[u8]) {
+    if let Ok(pieces) = decode_pieces(bytes) {
+        assert_eq!(decode_pieces(&encode_pieces(&pieces)).as_ref(), Ok(&pieces));
+    }
+    if let Ok(delta) = decode_delta(bytes) {
+        assert_eq!(decode_delta(&encode_delta(&delta)).as_ref(), Ok(&delta));
+        let _ = sound_map().apply_delta(&delta);
+    }
+}
+
+pub(crate) fn pieces_seeds() -> Vec<Vec<u8>> {
+    let map = sound_map();
+    let mut later = map.clone();
+    later.version.0 += 1;
+    later.volumes.clear();
+    vec![encode_pieces(&map.pieces()), encode_delta(&later.delta_from(&map))]
 }
 
 /// What the drives of a machine know, as a file.

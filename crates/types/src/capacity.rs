@@ -15,7 +15,6 @@ const HYSTERESIS_PERMILLE: u32 = 20;
 /// 90 % there is none: a rebuild or a night's load fills the rest, the store keeps some percent for
 /// itself, and free space is in pieces. Both are what most storage systems warn at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct CapacityLevels {
     /// From here on it is a warning, in percent: 1 to 98.
     pub warning_percent: u8,

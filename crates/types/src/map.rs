@@ -30,10 +30,13 @@ impl fmt::Display for MapVersion {
 }
 
 /// The whole fabric, as one document.
+///
+/// Two adjacent releases read each other's documents: fields of a later release are passed over, and those of
+/// an earlier one have defaults. Where passing over would be wrong, `schema` rises, and readers of the
+/// earlier release refuse it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct FabricMap {
-    /// The version of the document's shape; readers refuse a newer one.
+    /// The version of what a reader has to understand of the document; readers refuse a newer one.
     pub schema: u32,
     /// The fabric's identity, also in every drive's label.
     pub fabric: FabricId,
@@ -170,7 +173,6 @@ impl FabricMap {
 
 /// Times that all members must agree on, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Durations {
     /// How long a target may serve after it sent the request that was granted.
     pub lease_ms: u32,
@@ -210,7 +212,6 @@ impl Durations {
 
 /// A machine in the fabric.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Node {
     /// The node's number.
     pub id: NodeId,
@@ -222,7 +223,6 @@ pub struct Node {
 
 /// One block device, or file, formatted for Weft.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Drive {
     /// The drive's identity, from its label.
     pub id: DriveId,
@@ -263,7 +263,6 @@ impl DriveState {
 /// A member that passes from one drive to another without a copy less on the way: both are listed by the group
 /// until the new one is in-sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Relocation {
     /// The drive that is to leave the group.
     pub from: DriveId,
@@ -273,7 +272,6 @@ pub struct Relocation {
 
 /// A set of drives that volumes draw from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Pool {
     /// The pool's number.
     pub id: PoolId,
@@ -305,7 +303,6 @@ impl fmt::Display for Role {
 
 /// A member slot of a group: the drive in it changes only by epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Slot {
     /// The drive in the slot.
     pub drive: DriveId,
@@ -317,7 +314,6 @@ pub struct Slot {
 
 /// A set of drives, fixed within one epoch, that hold the same data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Group {
     /// The group's number.
     pub id: GroupId,
@@ -354,7 +350,6 @@ impl Group {
 
 /// How a volume's addresses become objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Striping {
     /// Blocks that go to one object before the next one's turn; a power of two, divides `object_blocks`.
     pub unit_blocks: u32,
@@ -366,7 +361,6 @@ pub struct Striping {
 
 /// Which groups hold a run of a volume's objects; fixed when that range of the volume is created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ObjectSpan {
     /// The first object of the run.
     pub first: u64,
@@ -449,7 +443,6 @@ pub enum SessionState {
 
 /// A client's attach to a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Session {
     /// The session's number; monotone.
     pub id: SessionId,

@@ -11,7 +11,6 @@ pub const SCRUB_EVERY_MS: u64 = 7 * 24 * 3_600_000;
 
 /// The schedule, what people have asked for, and what was done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ScrubPlan {
     /// How often every group is scrubbed, in milliseconds; none: only when somebody asks.
     pub every_ms: Option<u64>,
@@ -47,7 +46,6 @@ impl ScrubPlan {
 
 /// How a scrub of one group ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct ScrubRecord {
     /// When, in milliseconds since 1970-01-01T00:00:00Z.
     pub finished_ms: u64,

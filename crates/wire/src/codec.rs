@@ -37,6 +37,17 @@ pub enum DecodeError {
         /// The checksum that its bytes have.
         expected: u32,
     },
+    /// A document has a form of a later release.
+    #[error("the document has version {found}, this release reads up to {newest}: upgrade what reads it")]
+    Version {
+        /// Its version.
+        found: u32,
+        /// The newest that is read.
+        newest: u32,
+    },
+    /// A document uses features of a later release that its reader has to know.
+    #[error("the document has features {0:#x}, which this release does not know: upgrade what reads it")]
+    Features(u32),
     /// A document does not parse.
     #[error("document does not parse: {0}")]
     Document(String),

@@ -709,6 +709,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn fields_of_a_later_release_are_passed_over_and_a_later_schema_is_refused() {
+        let map = FabricMap::empty(FabricId(7));
+        let text = String::from_utf8(encode_map(&map)).expect("JSON is text");
+        let later = text.replacen('{', r#"{"later":[1],"#, 1).replacen(
+            r#""durations":{"#,
+            r#""durations":{"later_ms":1,"#,
+            1,
+        );
+        assert_ne!(later, text);
+        assert_eq!(decode_map(later.as_bytes()), Ok(map));
+        let newer = later.replacen(r#""schema":1"#, r#""schema":2"#, 1);
+        assert!(decode_map(newer.as_bytes()).unwrap_err().to_string().contains("upgrade"));
+    }
+
+    #[test]
     fn a_touch_without_words_of_nodes_is_that_of_an_older_release() {
         let touch = |silent: Vec<NodeAge>| ManagerRequest::Touch {
             sessions: vec![SessionId(7)],

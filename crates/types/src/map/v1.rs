@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 /// A volume: all volumes were mirrors.
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Volume {
     id: VolumeId,
     name: String,

@@ -6,8 +6,8 @@ use crate::samples::{
 use crate::{Case, Form, case, check, covers, document, documents_of, variants};
 use std::collections::BTreeSet;
 use weft_types::{
-    AttachMode, BlockCount, ChunkIndex, Epoch, FabricId, Generation, GroupId, MapVersion, NodeId, Role,
-    SessionId, SessionSlot, Slice, VolumeId, VolumeLoad,
+    AttachMode, BlockCount, ChunkIndex, Epoch, FabricId, FabricMap, Generation, GroupId, MapVersion, NodeId,
+    Role, SessionId, SessionSlot, Slice, VolumeId, VolumeLoad,
 };
 use weft_wire::backup::{decode_backup, encode_backup};
 use weft_wire::collected::{Collected, CollectedDrive, DriveContents, decode_collected, encode_collected};
@@ -19,6 +19,7 @@ use weft_wire::control::{
 };
 use weft_wire::handshake::{Hello, PeerRole, Welcome};
 use weft_wire::load::{DriveLoad, SessionLoad, TargetLoad};
+use weft_wire::pieces::{decode_delta, decode_pieces, encode_delta, encode_pieces};
 
 variants!(PeerRole { Client, Target, Manager, Tool });
 variants!(ManagerRequest {
@@ -360,6 +361,21 @@ fn the_map_and_its_backup() {
         |bytes| decode_backup(bytes).map(|(_, map)| map),
     );
     check("backup.txt", Form::Text, &[backup]);
+}
+
+#[test]
+fn pieces_of_the_map() {
+    let map = map();
+    let pieces = case("every piece of a map", map.pieces(), |p| encode_pieces(p), decode_pieces);
+    let mut before = map.clone();
+    (before.version, before.next_id) = (MapVersion(8), 30);
+    before.nodes.clear();
+    before.volumes.clear();
+    let forth = case("what a commit put", map.delta_from(&before), encode_delta, decode_delta);
+    let mut after = FabricMap::empty(map.fabric);
+    (after.version, after.next_id) = (MapVersion(10), 34);
+    let back = case("what a commit took out", after.delta_from(&map), encode_delta, decode_delta);
+    check("pieces.txt", Form::Hex, &[pieces, forth, back]);
 }
 
 #[test]

@@ -1,0 +1,667 @@
+//! The second form of the map's documents: messages in the encoding of protocol buffers, and what they mean.
+//!
+//! Version 1 is the JSON of a whole map (`weft_types`, `map/v1.rs`). Tags are never used twice. What a later
+//! release adds gets a tag of its own here; a reader that does not know the tag skips it. Where skipping it
+//! would be wrong, the writer sets a bit that must be understood ([`super::Header`]).
+//!
+//! A drive's identity has 16 bytes, and a group names it in each slot. So a document begins with a list of the
+//! drives that it names, and names them by their place there.
+
+use super::invalid;
+use crate::DecodeError;
+use prost::{Message, Oneof};
+use std::collections::BTreeMap;
+use weft_types::{
+    AttachMode, BlockCount, CapacityLevels, DriveId, DriveState, Durations, Epoch, FabricId, Generation,
+    GroupId, MapSettings, MapVersion, NodeId, ObjectSpan, PieceKey, PoolId, Protection, Role, ScrubRecord,
+    SessionId, SessionSlot, SessionState, Striping, VolumeId, VolumeState,
+};
+
+/// Pieces alone, or what a commit changed.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Document {
+    /// Identities of the drives that are named, 16 bytes each.
+    #[prost(bytes = "vec", tag = "1")]
+    drives: Vec<u8>,
+    #[prost(message, repeated, tag = "2")]
+    put: Vec<Piece>,
+    #[prost(message, repeated, tag = "3")]
+    removed: Vec<Key>,
+    /// Only of what a commit changed.
+    #[prost(message, optional, tag = "4")]
+    step: Option<Step>,
+}
+
+/// From where to where a delta leads.
+#[derive(Clone, PartialEq, Message)]
+struct Step {
+    #[prost(bytes = "vec", tag = "1")]
+    fabric: Vec<u8>,
+    #[prost(uint64, tag = "2")]
+    from: u64,
+    #[prost(uint64, tag = "3")]
+    to: u64,
+    #[prost(uint64, tag = "4")]
+    next_id: u64,
+}
+
+/// A piece. One of a kind that this release does not know has none, and is left out.
+#[derive(Clone, PartialEq, Message)]
+struct Piece {
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    kind: Option<Kind>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+enum Kind {
+    #[prost(message, tag = "1")]
+    Settings(Settings),
+    #[prost(message, tag = "2")]
+    Node(Node),
+    #[prost(message, tag = "3")]
+    Drive(Drive),
+    #[prost(uint32, tag = "4")]
+    RemovedDrive(u32),
+    #[prost(message, tag = "5")]
+    Pool(Pool),
+    #[prost(message, tag = "6")]
+    Group(Group),
+    #[prost(message, tag = "7")]
+    Relocation(Relocation),
+    #[prost(message, tag = "8")]
+    Volume(Volume),
+    #[prost(message, tag = "9")]
+    Session(Session),
+    #[prost(message, tag = "10")]
+    Scrubbed(Scrubbed),
+}
+
+/// What a piece is found by. One of an unknown kind has none, and is left out.
+#[derive(Clone, PartialEq, Message)]
+struct Key {
+    #[prost(oneof = "KeyKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    kind: Option<KeyKind>,
+}
+
+/// The tags are those of [`Kind`].
+#[derive(Clone, PartialEq, Oneof)]
+enum KeyKind {
+    #[prost(bool, tag = "1")]
+    Settings(bool),
+    #[prost(uint32, tag = "2")]
+    Node(u32),
+    #[prost(uint32, tag = "3")]
+    Drive(u32),
+    #[prost(uint32, tag = "4")]
+    RemovedDrive(u32),
+    #[prost(uint32, tag = "5")]
+    Pool(u32),
+    #[prost(uint64, tag = "6")]
+    Group(u64),
+    #[prost(uint64, tag = "7")]
+    Relocation(u64),
+    #[prost(uint64, tag = "8")]
+    Volume(u64),
+    #[prost(uint64, tag = "9")]
+    Session(u64),
+    #[prost(uint64, tag = "10")]
+    Scrubbed(u64),
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Settings {
+    #[prost(uint32, tag = "1")]
+    lease_ms: u32,
+    #[prost(uint32, tag = "2")]
+    drift_per_mille: u32,
+    #[prost(uint32, tag = "3")]
+    session_ms: u32,
+    #[prost(uint64, tag = "4")]
+    rebuild_after_ms: u64,
+    #[prost(uint32, tag = "5")]
+    warning_percent: u32,
+    #[prost(uint32, tag = "6")]
+    critical_percent: u32,
+    #[prost(uint64, optional, tag = "7")]
+    scrub_every_ms: Option<u64>,
+    #[prost(uint64, tag = "8")]
+    scrub_rests_until_ms: u64,
+    #[prost(uint64, repeated, tag = "9")]
+    scrub_wanted: Vec<u64>,
+    /// Pairs: from, and below.
+    #[prost(uint64, repeated, tag = "10")]
+    unknown_ids: Vec<u64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Node {
+    #[prost(uint32, tag = "1")]
+    id: u32,
+    #[prost(string, tag = "2")]
+    name: String,
+    #[prost(string, tag = "3")]
+    addr: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Drive {
+    #[prost(uint32, tag = "1")]
+    id: u32,
+    #[prost(uint32, tag = "2")]
+    node: u32,
+    #[prost(uint32, tag = "3")]
+    pool: u32,
+    #[prost(string, tag = "4")]
+    path: String,
+    #[prost(uint64, tag = "5")]
+    capacity: u64,
+    #[prost(uint32, tag = "6")]
+    state: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Pool {
+    #[prost(uint32, tag = "1")]
+    id: u32,
+    #[prost(string, tag = "2")]
+    name: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Group {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(uint32, tag = "2")]
+    pool: u32,
+    #[prost(uint64, tag = "3")]
+    epoch: u64,
+    #[prost(message, repeated, tag = "4")]
+    slots: Vec<Slot>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Slot {
+    #[prost(uint32, tag = "1")]
+    drive: u32,
+    #[prost(uint32, tag = "2")]
+    role: u32,
+    #[prost(uint64, tag = "3")]
+    since: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Relocation {
+    #[prost(uint64, tag = "1")]
+    group: u64,
+    #[prost(uint32, tag = "2")]
+    from: u32,
+    #[prost(uint32, tag = "3")]
+    to: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Volume {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(string, tag = "2")]
+    name: String,
+    #[prost(uint32, tag = "3")]
+    pool: u32,
+    #[prost(uint64, tag = "4")]
+    size: u64,
+    /// Copies of a mirror. Absent: protected in a way that this release does not know.
+    #[prost(uint32, optional, tag = "5")]
+    copies: Option<u32>,
+    #[prost(uint32, tag = "6")]
+    unit_blocks: u32,
+    #[prost(uint32, tag = "7")]
+    width: u32,
+    #[prost(uint32, tag = "8")]
+    object_blocks: u32,
+    #[prost(message, repeated, tag = "9")]
+    spans: Vec<Span>,
+    #[prost(uint64, tag = "10")]
+    generation: u64,
+    #[prost(uint32, tag = "11")]
+    state: u32,
+    #[prost(bool, tag = "12")]
+    thin: bool,
+    #[prost(uint64, tag = "13")]
+    created_ms: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Span {
+    #[prost(uint64, tag = "1")]
+    first: u64,
+    #[prost(uint64, tag = "2")]
+    count: u64,
+    /// Each group's number less the one before it: groups that were made together follow each other.
+    #[prost(sint64, repeated, tag = "3")]
+    group_steps: Vec<i64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Session {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(uint32, tag = "2")]
+    slot: u32,
+    #[prost(uint64, tag = "3")]
+    volume: u64,
+    #[prost(uint32, tag = "4")]
+    mode: u32,
+    #[prost(uint64, tag = "5")]
+    generation: u64,
+    #[prost(string, tag = "6")]
+    client: String,
+    #[prost(uint32, tag = "7")]
+    state: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Scrubbed {
+    #[prost(uint64, tag = "1")]
+    group: u64,
+    #[prost(uint64, tag = "2")]
+    finished_ms: u64,
+    #[prost(uint32, tag = "3")]
+    members: u32,
+    #[prost(uint64, tag = "4")]
+    chunks: u64,
+    #[prost(uint64, tag = "5")]
+    healed: u64,
+    #[prost(uint64, tag = "6")]
+    lost: u64,
+    #[prost(uint64, tag = "7")]
+    disagreements: u64,
+}
+
+/// Values of an enum and their numbers. Zero is none of them, so that a field that is absent has no meaning.
+fn number_of<T: PartialEq>(values: &[T], value: &T) -> u32 {
+    let at = values.iter().position(|v| v == value).expect("the list has every value");
+    at as u32 + 1
+}
+
+fn value_of<T: Copy>(field: &'static str, values: &[T], number: u32) -> Result<T, DecodeError> {
+    let at = (number as usize).checked_sub(1);
+    at.and_then(|at| values.get(at)).copied().ok_or_else(|| invalid(field, number.into()))
+}
+
+const DRIVE_STATES: [DriveState; 4] =
+    [DriveState::Active, DriveState::Draining, DriveState::Failed, DriveState::Destroyed];
+const ROLES: [Role; 3] = [Role::InSync, Role::Syncing, Role::Out];
+const VOLUME_STATES: [VolumeState; 2] = [VolumeState::Ready, VolumeState::Deleting];
+const ATTACH_MODES: [AttachMode; 3] = [AttachMode::Shared, AttachMode::Exclusive, AttachMode::ReadOnly];
+const SESSION_STATES: [SessionState; 2] = [SessionState::Open, SessionState::Over];
+
+/// The drives that a document names so far, and their places in its list.
+#[derive(Default)]
+struct Drives {
+    list: Vec<u8>,
+    places: BTreeMap<DriveId, u32>,
+}
+
+impl Drives {
+    fn place_of(&mut self, drive: DriveId) -> u32 {
+        let next = self.places.len() as u32;
+        *self.places.entry(drive).or_insert_with(|| {
+            self.list.extend_from_slice(&drive.to_bytes());
+            next
+        })
+    }
+}
+
+/// The list of drives of a document that is read.
+struct Named<'a>(&'a [[u8; 16]]);
+
+impl Named<'_> {
+    fn drive(&self, place: u32) -> Result<DriveId, DecodeError> {
+        let bytes = self.0.get(place as usize).ok_or_else(|| invalid("drive", place.into()))?;
+        Ok(DriveId::from_bytes(*bytes))
+    }
+}
+
+fn narrow<N: TryFrom<u32>>(field: &'static str, value: u32) -> Result<N, DecodeError> {
+    N::try_from(value).map_err(|_| invalid(field, value.into()))
+}
+
+impl Document {
+    /// The document of some pieces.
+    pub(super) fn of_pieces(pieces: &[weft_types::Piece]) -> Document {
+        let mut drives = Drives::default();
+        let put = pieces.iter().map(|piece| Piece { kind: Some(Kind::of(piece, &mut drives)) }).collect();
+        Document { drives: drives.list, put, removed: Vec::new(), step: None }
+    }
+
+    /// The document of what a commit changed.
+    pub(super) fn of_delta(delta: &weft_types::Delta) -> Document {
+        let mut drives = Drives::default();
+        let put = delta.put.iter().map(|piece| Piece { kind: Some(Kind::of(piece, &mut drives)) }).collect();
+        let removed =
+            delta.removed.iter().map(|key| Key { kind: Some(KeyKind::of(*key, &mut drives)) }).collect();
+        let step = Step {
+            fabric: delta.fabric.to_bytes().to_vec(),
+            from: delta.from.0,
+            to: delta.to.0,
+            next_id: delta.next_id,
+        };
+        Document { drives: drives.list, put, removed, step: Some(step) }
+    }
+
+    /// The pieces of a document of pieces; those of unknown kinds are left out.
+    pub(super) fn into_pieces(self) -> Result<Vec<weft_types::Piece>, DecodeError> {
+        if self.step.is_some() || !self.removed.is_empty() {
+            return Err(DecodeError::Document("a change of the map, where pieces of it are expected".into()));
+        }
+        self.read_pieces()
+    }
+
+    /// What a commit changed; pieces and keys of unknown kinds are left out.
+    pub(super) fn into_delta(self) -> Result<weft_types::Delta, DecodeError> {
+        let put = self.read_pieces()?;
+        let named = named(&self.drives)?;
+        let known = self.removed.into_iter().filter_map(|key| key.kind);
+        let removed: Result<Vec<PieceKey>, DecodeError> = known.map(|key| key.into_key(&named)).collect();
+        let step = self.step.ok_or_else(|| {
+            DecodeError::Document("pieces of the map, where a change of it is expected".into())
+        })?;
+        let fabric: Result<[u8; 16], _> = step.fabric.try_into();
+        let fabric = fabric.map_err(|bytes: Vec<u8>| invalid("fabric", bytes.len() as u64))?;
+        Ok(weft_types::Delta {
+            fabric: FabricId::from_bytes(fabric),
+            from: MapVersion(step.from),
+            to: MapVersion(step.to),
+            next_id: step.next_id,
+            put,
+            removed: removed?,
+        })
+    }
+
+    fn read_pieces(&self) -> Result<Vec<weft_types::Piece>, DecodeError> {
+        let named = named(&self.drives)?;
+        let known = self.put.iter().filter_map(|piece| piece.kind.clone());
+        known.map(|kind| kind.into_piece(&named)).collect()
+    }
+}
+
+fn named(drives: &[u8]) -> Result<Named<'_>, DecodeError> {
+    match drives.as_chunks() {
+        (list, []) => Ok(Named(list)),
+        (_, rest) => Err(invalid("drives", rest.len() as u64)),
+    }
+}
+
+impl Kind {
+    fn of(piece: &weft_types::Piece, drives: &mut Drives) -> Kind {
+        match piece {
+            weft_types::Piece::Settings(s) => Kind::Settings(Settings::of(s)),
+            weft_types::Piece::Node(n) => {
+                Kind::Node(Node { id: n.id.0, name: n.name.clone(), addr: n.addr.clone() })
+            }
+            weft_types::Piece::Drive(d) => Kind::Drive(Drive {
+                id: drives.place_of(d.id),
+                node: d.node.0,
+                pool: d.pool.0,
+                path: d.path.clone(),
+                capacity: d.capacity.0,
+                state: number_of(&DRIVE_STATES, &d.state),
+            }),
+            weft_types::Piece::RemovedDrive(drive) => Kind::RemovedDrive(drives.place_of(*drive)),
+            weft_types::Piece::Pool(p) => Kind::Pool(Pool { id: p.id.0, name: p.name.clone() }),
+            weft_types::Piece::Group(g) => Kind::Group(Group {
+                id: g.id.0,
+                pool: g.pool.0,
+                epoch: g.epoch.0,
+                slots: g.slots.iter().map(|slot| Slot::of(slot, drives)).collect(),
+            }),
+            weft_types::Piece::Relocation { group, relocation } => Kind::Relocation(Relocation {
+                group: group.0,
+                from: drives.place_of(relocation.from),
+                to: drives.place_of(relocation.to),
+            }),
+            weft_types::Piece::Volume(v) => Kind::Volume(Volume::of(v)),
+            weft_types::Piece::Session(s) => Kind::Session(Session::of(s)),
+            weft_types::Piece::Scrubbed { group, record } => Kind::Scrubbed(Scrubbed::of(*group, record)),
+        }
+    }
+
+    fn into_piece(self, named: &Named<'_>) -> Result<weft_types::Piece, DecodeError> {
+        Ok(match self {
+            Kind::Settings(s) => weft_types::Piece::Settings(s.read()?),
+            Kind::Node(n) => {
+                weft_types::Piece::Node(weft_types::Node { id: NodeId(n.id), name: n.name, addr: n.addr })
+            }
+            Kind::Drive(d) => weft_types::Piece::Drive(weft_types::Drive {
+                id: named.drive(d.id)?,
+                node: NodeId(d.node),
+                pool: PoolId(d.pool),
+                path: d.path,
+                capacity: BlockCount(d.capacity),
+                state: value_of("drive state", &DRIVE_STATES, d.state)?,
+            }),
+            Kind::RemovedDrive(place) => weft_types::Piece::RemovedDrive(named.drive(place)?),
+            Kind::Pool(p) => weft_types::Piece::Pool(weft_types::Pool { id: PoolId(p.id), name: p.name }),
+            Kind::Group(g) => weft_types::Piece::Group(weft_types::Group {
+                id: GroupId(g.id),
+                pool: PoolId(g.pool),
+                epoch: Epoch(g.epoch),
+                slots: g.slots.iter().map(|slot| slot.read(named)).collect::<Result<_, _>>()?,
+            }),
+            Kind::Relocation(r) => weft_types::Piece::Relocation {
+                group: GroupId(r.group),
+                relocation: weft_types::Relocation { from: named.drive(r.from)?, to: named.drive(r.to)? },
+            },
+            Kind::Volume(v) => weft_types::Piece::Volume(v.read()?),
+            Kind::Session(s) => weft_types::Piece::Session(s.read()?),
+            Kind::Scrubbed(s) => weft_types::Piece::Scrubbed { group: GroupId(s.group), record: s.read()? },
+        })
+    }
+}
+
+impl KeyKind {
+    fn of(key: PieceKey, drives: &mut Drives) -> KeyKind {
+        match key {
+            PieceKey::Settings => KeyKind::Settings(true),
+            PieceKey::Node(id) => KeyKind::Node(id.0),
+            PieceKey::Drive(id) => KeyKind::Drive(drives.place_of(id)),
+            PieceKey::RemovedDrive(id) => KeyKind::RemovedDrive(drives.place_of(id)),
+            PieceKey::Pool(id) => KeyKind::Pool(id.0),
+            PieceKey::Group(id) => KeyKind::Group(id.0),
+            PieceKey::Relocation(id) => KeyKind::Relocation(id.0),
+            PieceKey::Volume(id) => KeyKind::Volume(id.0),
+            PieceKey::Session(id) => KeyKind::Session(id.0),
+            PieceKey::Scrubbed(id) => KeyKind::Scrubbed(id.0),
+        }
+    }
+
+    fn into_key(self, named: &Named<'_>) -> Result<PieceKey, DecodeError> {
+        Ok(match self {
+            KeyKind::Settings(_) => PieceKey::Settings,
+            KeyKind::Node(id) => PieceKey::Node(NodeId(id)),
+            KeyKind::Drive(place) => PieceKey::Drive(named.drive(place)?),
+            KeyKind::RemovedDrive(place) => PieceKey::RemovedDrive(named.drive(place)?),
+            KeyKind::Pool(id) => PieceKey::Pool(PoolId(id)),
+            KeyKind::Group(id) => PieceKey::Group(GroupId(id)),
+            KeyKind::Relocation(id) => PieceKey::Relocation(GroupId(id)),
+            KeyKind::Volume(id) => PieceKey::Volume(VolumeId(id)),
+            KeyKind::Session(id) => PieceKey::Session(SessionId(id)),
+            KeyKind::Scrubbed(id) => PieceKey::Scrubbed(GroupId(id)),
+        })
+    }
+}
+
+impl Settings {
+    fn of(s: &MapSettings) -> Settings {
+        Settings {
+            lease_ms: s.durations.lease_ms,
+            drift_per_mille: s.durations.drift_per_mille,
+            session_ms: s.durations.session_ms,
+            rebuild_after_ms: s.durations.rebuild_after_ms,
+            warning_percent: s.capacity.warning_percent.into(),
+            critical_percent: s.capacity.critical_percent.into(),
+            scrub_every_ms: s.scrub_every_ms,
+            scrub_rests_until_ms: s.scrub_rests_until_ms,
+            scrub_wanted: s.scrub_wanted.iter().map(|group| group.0).collect(),
+            unknown_ids: s.unknown_ids.iter().flat_map(|(from, below)| [*from, *below]).collect(),
+        }
+    }
+
+    fn read(self) -> Result<MapSettings, DecodeError> {
+        let (unknown_ids, odd) = self.unknown_ids.as_chunks();
+        if let [alone] = odd {
+            return Err(invalid("unknown ids", *alone));
+        }
+        Ok(MapSettings {
+            durations: Durations {
+                lease_ms: self.lease_ms,
+                drift_per_mille: self.drift_per_mille,
+                session_ms: self.session_ms,
+                rebuild_after_ms: self.rebuild_after_ms,
+            },
+            capacity: CapacityLevels {
+                warning_percent: narrow("warning percent", self.warning_percent)?,
+                critical_percent: narrow("critical percent", self.critical_percent)?,
+            },
+            scrub_every_ms: self.scrub_every_ms,
+            scrub_rests_until_ms: self.scrub_rests_until_ms,
+            scrub_wanted: self.scrub_wanted.into_iter().map(GroupId).collect(),
+            unknown_ids: unknown_ids.iter().map(|[from, below]| (*from, *below)).collect(),
+        })
+    }
+}
+
+impl Slot {
+    fn of(slot: &weft_types::Slot, drives: &mut Drives) -> Slot {
+        Slot { drive: drives.place_of(slot.drive), role: number_of(&ROLES, &slot.role), since: slot.since.0 }
+    }
+
+    fn read(&self, named: &Named<'_>) -> Result<weft_types::Slot, DecodeError> {
+        Ok(weft_types::Slot {
+            drive: named.drive(self.drive)?,
+            role: value_of("role", &ROLES, self.role)?,
+            since: Epoch(self.since),
+        })
+    }
+}
+
+impl Volume {
+    fn of(v: &weft_types::Volume) -> Volume {
+        let copies = match v.protection {
+            Protection::Mirror { copies } => Some(copies.into()),
+            other => unreachable!("the form has no place for {other:?}"),
+        };
+        Volume {
+            id: v.id.0,
+            name: v.name.clone(),
+            pool: v.pool.0,
+            size: v.size.0,
+            copies,
+            unit_blocks: v.striping.unit_blocks,
+            width: v.striping.width,
+            object_blocks: v.striping.object_blocks,
+            spans: v.spans.iter().map(Span::of).collect(),
+            generation: v.generation.0,
+            state: number_of(&VOLUME_STATES, &v.state),
+            thin: v.thin,
+            created_ms: v.created_ms,
+        }
+    }
+
+    fn read(self) -> Result<weft_types::Volume, DecodeError> {
+        let copies = self.copies.ok_or_else(|| invalid("protection", 0))?;
+        Ok(weft_types::Volume {
+            id: VolumeId(self.id),
+            name: self.name,
+            pool: PoolId(self.pool),
+            size: BlockCount(self.size),
+            protection: Protection::mirror(narrow("copies", copies)?),
+            striping: Striping {
+                unit_blocks: self.unit_blocks,
+                width: self.width,
+                object_blocks: self.object_blocks,
+            },
+            spans: self.spans.into_iter().map(Span::read).collect(),
+            generation: Generation(self.generation),
+            state: value_of("volume state", &VOLUME_STATES, self.state)?,
+            thin: self.thin,
+            created_ms: self.created_ms,
+        })
+    }
+}
+
+impl Span {
+    fn of(span: &ObjectSpan) -> Span {
+        let mut last = 0;
+        let step = |group: &GroupId| {
+            let step = group.0.wrapping_sub(last) as i64;
+            last = group.0;
+            step
+        };
+        Span { first: span.first, count: span.count, group_steps: span.groups.iter().map(step).collect() }
+    }
+
+    fn read(self) -> ObjectSpan {
+        let mut last = 0u64;
+        let group = |step: i64| {
+            last = last.wrapping_add(step as u64);
+            GroupId(last)
+        };
+        ObjectSpan {
+            first: self.first,
+            count: self.count,
+            groups: self.group_steps.into_iter().map(group).collect(),
+        }
+    }
+}
+
+impl Session {
+    fn of(s: &weft_types::Session) -> Session {
+        Session {
+            id: s.id.0,
+            slot: s.slot.0.into(),
+            volume: s.volume.0,
+            mode: number_of(&ATTACH_MODES, &s.mode),
+            generation: s.generation.0,
+            client: s.client.clone(),
+            state: number_of(&SESSION_STATES, &s.state),
+        }
+    }
+
+    fn read(self) -> Result<weft_types::Session, DecodeError> {
+        Ok(weft_types::Session {
+            id: SessionId(self.id),
+            slot: SessionSlot(narrow("slot", self.slot)?),
+            volume: VolumeId(self.volume),
+            mode: value_of("mode", &ATTACH_MODES, self.mode)?,
+            generation: Generation(self.generation),
+            client: self.client,
+            state: value_of("session state", &SESSION_STATES, self.state)?,
+        })
+    }
+}
+
+impl Scrubbed {
+    fn of(group: GroupId, r: &ScrubRecord) -> Scrubbed {
+        Scrubbed {
+            group: group.0,
+            finished_ms: r.finished_ms,
+            members: r.members.into(),
+            chunks: r.chunks,
+            healed: r.healed,
+            lost: r.lost,
+            disagreements: r.disagreements,
+        }
+    }
+
+    fn read(self) -> Result<ScrubRecord, DecodeError> {
+        Ok(ScrubRecord {
+            finished_ms: self.finished_ms,
+            members: narrow("members", self.members)?,
+            chunks: self.chunks,
+            healed: self.healed,
+            lost: self.lost,
+            disagreements: self.disagreements,
+        })
+    }
+}
