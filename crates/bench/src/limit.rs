@@ -301,9 +301,9 @@ mod tests {
     #[test]
     fn shapes_are_those_of_the_protocol() {
         let read = Shape::of_read(BLOCK_SIZE);
-        assert_eq!((read.request_head, read.request_body, read.reply_body), (92, 0, 4096));
+        assert_eq!((read.request_head, read.request_body, read.reply_body), (108, 0, 4096));
         let write = Shape::of_write(16 * BLOCK_SIZE, 2);
-        assert_eq!((write.request_head, write.request_body), (92 + 64, 65536));
+        assert_eq!((write.request_head, write.request_body), (108 + 64, 65536));
         assert_eq!((write.reply_head, write.reply_body, write.copies), (24, 0, 2));
     }
 
