@@ -237,7 +237,7 @@ impl State {
         let suspects = self.suspects().into_iter().filter(|victim| *victim != node);
         match { suspects }.find(|v| !promised(v) && self.is_concerned(node, *v)) {
             Some(victim) => Duty::Promise { victim, map },
-            None if member.adopted < map => Duty::Push { version: map, bytes: self.bytes.clone() },
+            None if member.adopted < map => Duty::Push { version: map, bytes: self.bytes() },
             None => Duty::Wait,
         }
     }

@@ -12,7 +12,7 @@ use weft_types::limits::FABRIC_CHECK_FINDINGS_MAX;
 use weft_types::{
     Drive, DriveId, DriveState, FabricMap, GroupId, MapVersion, NodeId, Role, VolumeId, with_causes,
 };
-use weft_wire::control::{self, DriveInventory, DriveLeftOut, HeldGroup};
+use weft_wire::control::{DriveInventory, DriveLeftOut, HeldGroup};
 
 /// By how much a node's clock may differ before people should know: conflicts between writers get less rare, and
 /// times in logs cannot be compared.
@@ -73,14 +73,13 @@ impl Manager {
     /// The store must hold the very map that is in force.
     fn check_store(&self, map: &FabricMap, found: &mut Findings) {
         let hint = "stop the manager, look at its disk, and see `weft map restore` and `weft fabric recover`";
-        match self.store.load() {
-            Ok(Some((version, bytes))) if version == map.version => match control::decode_map(&bytes) {
-                Ok(stored) if stored == *map => {}
-                Ok(_) => found.fault("manager", format!("its store holds another map {version}"), hint),
-                Err(error) => found.fault("manager", format!("its store holds no map: {error}"), hint),
-            },
+        match self.records.load() {
+            Ok(Some(stored)) if stored == *map => {}
+            Ok(Some(stored)) if stored.version == map.version => {
+                found.fault("manager", format!("its store holds another map {}", map.version), hint);
+            }
             Ok(other) => {
-                let version = other.map_or(MapVersion(0), |(version, _)| version);
+                let version = other.map_or(MapVersion(0), |stored| stored.version);
                 let what = format!("its store holds map {version}, {} is in force", map.version);
                 found.fault("manager", what, hint);
             }

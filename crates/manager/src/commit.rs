@@ -15,9 +15,9 @@ use weft_membership::check;
 use weft_membership::{Change, Reason, apply, check_changed, check_step};
 use weft_rt::coverage::{Path, mark};
 use weft_rt::{Buf, now};
-use weft_types::limits::FRAME_BODY_MAX;
+use weft_types::limits::{DELTA_BYTES_MAX, FRAME_BODY_MAX};
 use weft_types::{FabricMap, MapVersion, SessionId, TableChange, with_causes};
-use weft_wire::control;
+use weft_wire::pieces::encode_delta;
 
 impl Manager {
     /// Applies a change, makes it durable, and wakes everyone who waits for a new map.
@@ -85,9 +85,13 @@ impl Manager {
         #[cfg(debug_assertions)]
         assert_eq!(check(&next), [], "what differs was looked at, and is sound");
         assert!(broken.is_empty(), "{what} would break the map: {broken:?}");
-        let bytes = control::encode_map(&next);
-        if bytes.len() > bytes_max {
-            return Err(CommitError::TooLarge { bytes: bytes.len(), limit: bytes_max });
+        let delta = next.delta_from(&old);
+        let encoded = encode_delta(&delta);
+        if encoded.len() > DELTA_BYTES_MAX {
+            return Err(CommitError::ChangeTooLarge { bytes: encoded.len(), limit: DELTA_BYTES_MAX });
+        }
+        if let Err(bytes) = self.state.borrow().whole.follow(&next, &delta, bytes_max) {
+            return Err(CommitError::TooLarge { bytes, limit: bytes_max });
         }
         let (event, events) = {
             let events = &self.state.borrow().events;
@@ -97,7 +101,7 @@ impl Manager {
             (event, unwritten)
         };
         let journal = Journal { events, ..Journal::default() };
-        if let Err(error) = self.store.commit_with(old.version, next.version, &bytes, &journal) {
+        if let Err(error) = self.records.commit(&delta, &encoded, &journal) {
             mark(Path::ManagerFenced);
             return Err(CommitError::Halted(
                 self.halt(format!("{what} was not committed: {}", with_causes(&error))),
@@ -108,7 +112,6 @@ impl Manager {
             state.follow(&old, next);
             let newest = state.map.clone();
             state.recent.add(newest);
-            state.bytes = Buf::from(bytes);
             state.events.add(event);
             state.events.note_written();
         }
@@ -134,9 +137,21 @@ impl Manager {
         if events.is_empty() || self.check_term().is_err() {
             return;
         }
-        match self.store.write_down(&Journal { events, ..Journal::default() }) {
+        match self.records.write_down(&Journal { events, ..Journal::default() }) {
             Ok(()) => self.state.borrow_mut().events.note_written(),
             Err(error) => tracing::warn!(error = with_causes(&error), "events are not written down"),
+        }
+    }
+
+    /// Lets the store's base catch up with what was committed, one transaction at a time. A store that does not take it
+    /// now is asked again with the next look: until then its deltas stand for the same map.
+    pub(crate) fn fold(&self) {
+        if self.check_term().is_err() {
+            return;
+        }
+        let map = self.map();
+        if let Err(error) = self.records.fold(&map) {
+            tracing::warn!(error = with_causes(&error), "the store's base does not catch up");
         }
     }
 
@@ -157,7 +172,7 @@ impl Manager {
         if let Some(reason) = self.halted.borrow().clone() {
             return Err(reason);
         }
-        match self.store.is_led_by(self.term) {
+        match self.records.is_led() {
             Ok(true) => Ok(()),
             Ok(false) => {
                 mark(Path::ManagerFenced);
@@ -184,7 +199,7 @@ impl Manager {
     /// The map's version and bytes, if it is newer than this.
     pub(crate) fn newer_map(&self, have: MapVersion) -> Option<(MapVersion, Buf)> {
         let state = self.state.borrow();
-        (state.map.version > have).then(|| (state.map.version, state.bytes.clone()))
+        (state.map.version > have).then(|| (state.map.version, state.bytes()))
     }
 }
 

@@ -1,55 +1,25 @@
 //! The store in a file of this machine, on redb: for fabrics with one manager.
 //!
-//! It owns the file. One table, and the map is one value under one key, so that a commit is one transaction:
+//! It owns the file. All keys are in one table. What they mean is in `records.rs`; a store of the first release, which
+//! had one document, is converted when it is opened (`convert.rs`).
 //!
-//! ```text
-//! offset size field (little-endian)
-//!      0    4 format   FORMAT
-//!      4    8 version  of the map, at least 1
-//!     12    4 crc      CRC-32C of bytes 0..12 and the map
-//!     16      map      JSON
-//! ```
-//! The checksum is there because the engine verifies its pages only after a crash, and a flipped digit in the map
-//! would still be a map.
-//!
-//! Beside it, in tables of their own that an older program leaves alone, the journal: events by number, and since when
-//! there are which troubles, each value with a checksum in front (CRC-32C of the rest, little-endian). It is for
-//! people: what cannot be read of it is left out, and keeps no manager from starting. How far each drive has come is
-//! a part of it that may be lost too, and is beside the map under a key of its own.
+//! The engine verifies its pages only after a crash and when the store is opened; so each value has a checksum of its
+//! own.
 
-use crate::{Journal, MapStore, StoreError};
+use crate::convert::{convert, write_marker};
+use crate::records::check_head;
+use crate::store::Entry;
+use crate::{KeyStore, StoreError, Transaction};
 use redb::{
-    Database, DatabaseError, ReadOnlyDatabase, ReadableDatabase, ReadableTable, ReadableTableMetadata,
-    StorageError, TableDefinition, TableError, WriteTransaction,
+    Database, DatabaseError, ReadOnlyDatabase, ReadableDatabase, ReadableTable, StorageError,
+    TableDefinition, TableError,
 };
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use weft_types::MapVersion;
-use weft_types::limits::EVENTS_MAX;
-use weft_wire::{crc32c, crc32c_of_all};
 
-/// The version of the value's bytes.
-const FORMAT: u32 = 1;
-
-/// Bytes in front of the map.
-const HEADER_BYTES: usize = 16;
-
-const TABLE: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("weft-manager");
-
-const KEY: &str = "map";
-
-const EVENTS: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("weft-manager-events");
-
-const NOTES: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("weft-manager-notes");
-
-const TROUBLES: &str = "troubles";
-
-/// Bytes in front of each value of the journal.
-const SEAL_BYTES: usize = 4;
-
-/// Where it is how far each drive has come: in the map's table.
-const COMMITS_KEY: &str = "note";
+/// The table with all keys.
+pub(crate) const TABLE: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("weft");
 
 /// The first bytes of every redb file (redb, `docs/design.md`, "Database header").
 const ENGINE_MAGIC: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
@@ -95,8 +65,10 @@ impl EmbeddedStore {
                 let cause = "its pages do not match their checksums".to_owned();
                 return Err(StoreError::Corrupt { place: path.display().to_string(), cause });
             }
+            convert(&path, &database)?;
             let store = EmbeddedStore { path: path.clone(), database };
-            store.read()?;
+            store.read_keys(&["term"])?;
+            check_head(&store)?;
             Ok(store)
         })
     }
@@ -109,10 +81,6 @@ impl EmbeddedStore {
         matches!(opened, Err(StoreError::Locked { .. }))
     }
 
-    fn place(&self) -> String {
-        self.path.display().to_string()
-    }
-
     fn failed(&self, action: &'static str, error: impl Into<redb::Error>) -> StoreError {
         match error.into() {
             redb::Error::Corrupted(cause) => StoreError::Corrupt { place: self.place(), cause },
@@ -120,7 +88,7 @@ impl EmbeddedStore {
         }
     }
 
-    fn read(&self) -> Result<Option<(MapVersion, Vec<u8>)>, StoreError> {
+    fn read_keys(&self, prefixes: &[&str]) -> Result<Vec<Entry>, StoreError> {
         let failed = |e: redb::Error| self.failed("read", e);
         let transaction = self.database.begin_read().map_err(|e| failed(e.into()))?;
         let table = match transaction.open_table(TABLE) {
@@ -130,147 +98,56 @@ impl EmbeddedStore {
             }
             Err(error) => return Err(failed(error.into())),
         };
-        let Some(value) = table.get(KEY).map_err(|e| failed(e.into()))? else { return Ok(None) };
-        self.decode(value.value()).map(Some)
-    }
-
-    fn read_journal(&self) -> Result<Journal, StoreError> {
-        let failed = |e: redb::Error| self.failed("read", e);
-        let transaction = self.database.begin_read().map_err(|e| failed(e.into()))?;
-        let mut journal = Journal::default();
-        // A store that nothing was written down in has none of these tables.
-        match transaction.open_table(EVENTS) {
-            Ok(table) => {
-                for entry in table.iter().map_err(|e| failed(e.into()))? {
-                    let (number, value) = entry.map_err(|e| failed(e.into()))?;
-                    journal.events.extend(unsealed(value.value()).map(|event| (number.value(), event)));
+        let mut prefixes = prefixes.to_vec();
+        prefixes.sort_unstable();
+        let mut found: Vec<Entry> = Vec::new();
+        for prefix in prefixes {
+            for entry in table.range(prefix..).map_err(|e| failed(e.into()))? {
+                let (key, value) = entry.map_err(|e| failed(e.into()))?;
+                if !key.value().starts_with(prefix) {
+                    break;
+                }
+                // Another prefix may begin with this one.
+                if found.last().is_none_or(|(last, _)| last.as_str() < key.value()) {
+                    found.push((key.value().to_owned(), value.value().to_vec()));
                 }
             }
-            Err(TableError::TableDoesNotExist(_)) => {}
-            Err(error) => return Err(failed(error.into())),
         }
-        match transaction.open_table(NOTES) {
-            Ok(table) => {
-                let value = table.get(TROUBLES).map_err(|e| failed(e.into()))?;
-                journal.troubles = value.and_then(|value| unsealed(value.value()));
-            }
-            Err(TableError::TableDoesNotExist(_)) => {}
-            Err(error) => return Err(failed(error.into())),
-        }
-        let table = transaction.open_table(TABLE).map_err(|e| failed(e.into()))?;
-        if let Some(value) = table.get(COMMITS_KEY).map_err(|e| failed(e.into()))? {
-            journal.commits = unsealed(value.value());
-            if journal.commits.is_none() {
-                tracing::warn!("how far drives had come cannot be read: it does not match its checksum");
-            }
-        }
-        Ok(journal)
-    }
-
-    fn decode(&self, value: &[u8]) -> Result<(MapVersion, Vec<u8>), StoreError> {
-        let corrupt = |cause: String| StoreError::Corrupt { place: self.place(), cause };
-        if value.len() < HEADER_BYTES {
-            return Err(corrupt(format!(
-                "a value of {} bytes, at least {HEADER_BYTES} expected",
-                value.len()
-            )));
-        }
-        let (header, map) = value.split_at(HEADER_BYTES);
-        let format = u32::from_le_bytes(header[..4].try_into().expect("4 bytes"));
-        let version = u64::from_le_bytes(header[4..12].try_into().expect("8 bytes"));
-        let found = u32::from_le_bytes(header[12..].try_into().expect("4 bytes"));
-        let expected = checksum(&header[..12], map);
-        if found != expected {
-            return Err(corrupt(format!("checksum {found:08x}, expected {expected:08x}")));
-        }
-        if format > FORMAT {
-            return Err(StoreError::Newer { place: self.place(), found: format, known: FORMAT });
-        }
-        Ok((MapVersion(version), map.to_vec()))
+        Ok(found)
     }
 }
 
-impl MapStore for EmbeddedStore {
-    fn load(&self) -> Result<Option<(MapVersion, Vec<u8>)>, StoreError> {
-        guard(&self.path, || self.read())
+impl KeyStore for EmbeddedStore {
+    fn place(&self) -> String {
+        self.path.display().to_string()
     }
 
-    fn load_journal(&self) -> Result<Journal, StoreError> {
-        guard(&self.path, || self.read_journal())
+    fn read(&self, prefixes: &[&str]) -> Result<Vec<Entry>, StoreError> {
+        guard(&self.path, || self.read_keys(prefixes))
     }
 
-    fn write_down(&self, journal: &Journal) -> Result<(), StoreError> {
+    fn write(&self, transaction: &Transaction) -> Result<bool, StoreError> {
         let failed = |e: redb::Error| self.failed("write", e);
-        let transaction = self.database.begin_write().map_err(|e| failed(e.into()))?;
-        write_journal(&transaction, journal).map_err(failed)?;
-        transaction.commit().map_err(|e| failed(e.into()))
-    }
-
-    fn commit_with(
-        &self,
-        expected: MapVersion,
-        new: MapVersion,
-        bytes: &[u8],
-        journal: &Journal,
-    ) -> Result<(), StoreError> {
-        let failed = |e: redb::Error| self.failed("write", e);
-        let mut value = Vec::with_capacity(HEADER_BYTES + bytes.len());
-        value.extend_from_slice(&FORMAT.to_le_bytes());
-        value.extend_from_slice(&new.0.to_le_bytes());
-        value.extend_from_slice(&checksum(&value, bytes).to_le_bytes());
-        value.extend_from_slice(bytes);
-        let transaction = self.database.begin_write().map_err(|e| failed(e.into()))?;
+        let write = self.database.begin_write().map_err(|e| failed(e.into()))?;
         {
-            let mut table = transaction.open_table(TABLE).map_err(|e| failed(e.into()))?;
-            let found = match table.get(KEY).map_err(|e| failed(e.into()))? {
-                Some(value) => self.decode(value.value())?.0,
-                None => MapVersion(0),
-            };
-            if found != expected {
-                return Err(StoreError::Conflict { expected, found });
+            let mut table = write.open_table(TABLE).map_err(|e| failed(e.into()))?;
+            for (key, expected) in &transaction.compares {
+                let found = table.get(key.as_str()).map_err(|e| failed(e.into()))?;
+                if found.as_ref().map(|value| value.value()) != expected.as_deref() {
+                    return Ok(false);
+                }
             }
-            table.insert(KEY, value.as_slice()).map_err(|e| failed(e.into()))?;
-        }
-        if !journal.is_empty() {
-            write_journal(&transaction, journal).map_err(failed)?;
+            for (from, to) in transaction.removes.iter().filter(|(from, to)| from < to) {
+                table.retain_in(from.as_str()..to.as_str(), |_, _| false).map_err(|e| failed(e.into()))?;
+            }
+            for (key, value) in &transaction.puts {
+                table.insert(key.as_str(), value.as_slice()).map_err(|e| failed(e.into()))?;
+            }
         }
         // The engine's default durability: on the device when this returns.
-        transaction.commit().map_err(|e| failed(e.into()))
+        write.commit().map_err(|e| failed(e.into()))?;
+        Ok(true)
     }
-}
-
-/// Adds to the journal, and drops the oldest events beyond those that are kept.
-fn write_journal(transaction: &WriteTransaction, journal: &Journal) -> Result<(), redb::Error> {
-    if !journal.events.is_empty() {
-        let mut table = transaction.open_table(EVENTS)?;
-        for (number, event) in &journal.events {
-            table.insert(number, sealed(event).as_slice())?;
-        }
-        while table.len()? > EVENTS_MAX as u64 {
-            table.pop_first()?;
-        }
-    }
-    if let Some(troubles) = &journal.troubles {
-        transaction.open_table(NOTES)?.insert(TROUBLES, sealed(troubles).as_slice())?;
-    }
-    if let Some(commits) = &journal.commits {
-        transaction.open_table(TABLE)?.insert(COMMITS_KEY, sealed(commits).as_slice())?;
-    }
-    Ok(())
-}
-
-fn sealed(value: &[u8]) -> Vec<u8> {
-    [&crc32c(value).to_le_bytes()[..], value].concat()
-}
-
-/// The value behind its checksum, if it is the one that was written.
-fn unsealed(bytes: &[u8]) -> Option<Vec<u8>> {
-    let (seal, value) = bytes.split_at_checked(SEAL_BYTES)?;
-    (seal == crc32c(value).to_le_bytes()).then(|| value.to_vec())
-}
-
-fn checksum(header: &[u8], map: &[u8]) -> u32 {
-    crc32c_of_all([header, map])
 }
 
 fn io_error(action: &'static str, path: &Path, source: io::Error) -> StoreError {
@@ -340,6 +217,7 @@ fn make(path: &Path) -> Result<(), StoreError> {
         let database = Database::create(&new).map_err(|e| open_error(&new, e))?;
         let transaction = database.begin_write().map_err(|e| failed(e.into()))?;
         transaction.open_table(TABLE).map_err(|e| failed(e.into()))?;
+        write_marker(&transaction).map_err(failed)?;
         transaction.commit().map_err(|e| failed(e.into()))?;
     }
     // A hard link never replaces a file that another manager has made meanwhile, as a rename would; but not every
@@ -371,7 +249,12 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::records::{load_journal, load_map, put_journal, put_map, sealed};
+    use crate::store::Journal;
+    use crate::store::tests::keeps_the_contract;
     use std::io::{Seek, SeekFrom, Write};
+    use weft_types::limits::EVENTS_MAX;
+    use weft_types::{FabricId, FabricMap, MapVersion};
 
     /// A folder that is removed when it is dropped.
     struct Folder(PathBuf);
@@ -395,24 +278,40 @@ mod tests {
         }
     }
 
+    fn map_at(version: u64) -> FabricMap {
+        FabricMap { version: MapVersion(version), next_id: 100 + version, ..FabricMap::empty(FabricId(1)) }
+    }
+
     fn filled(folder: &Folder) {
         let store = EmbeddedStore::open_or_make(folder.file()).expect("it is made");
-        store.commit(MapVersion(0), MapVersion(1), b"the first").expect("it is empty");
-        store.commit(MapVersion(1), MapVersion(2), b"the second").expect("version 1 is there");
+        put_map(&store, &map_at(1)).expect("it is empty");
+        put_map(&store, &map_at(2)).expect("version 1 is there");
+    }
+
+    fn loaded(folder: &Folder) -> Option<FabricMap> {
+        let store = EmbeddedStore::open(folder.file()).expect("it opens");
+        load_map(&store).expect("readable")
+    }
+
+    #[test]
+    fn it_keeps_the_contract() {
+        let folder = Folder::new("contract");
+        let reopened = |store: EmbeddedStore| {
+            let path = store.path.clone();
+            drop(store);
+            EmbeddedStore::open(path).expect("it opens")
+        };
+        keeps_the_contract(EmbeddedStore::open_or_make(folder.file()).expect("it is made"), reopened);
     }
 
     #[test]
     fn what_was_committed_is_there_after_opening_again() {
         let folder = Folder::new("again");
-        assert!(
-            EmbeddedStore::open_or_make(folder.file()).expect("made").load().expect("readable").is_none()
-        );
+        let store = EmbeddedStore::open_or_make(folder.file()).expect("made");
+        assert!(load_map(&store).expect("readable").is_none());
+        drop(store);
         filled(&folder);
-        let store = EmbeddedStore::open(folder.file()).expect("it opens");
-        assert_eq!(store.load().expect("readable"), Some((MapVersion(2), b"the second".to_vec())));
-        let late = store.commit(MapVersion(1), MapVersion(2), b"late");
-        assert!(matches!(late, Err(StoreError::Conflict { found: MapVersion(2), .. })));
-        assert_eq!(store.load().expect("readable"), Some((MapVersion(2), b"the second".to_vec())));
+        assert_eq!(loaded(&folder), Some(map_at(2)));
         assert_eq!(fs::read_dir(&folder.0).expect("a folder").count(), 1, "no other file is left behind");
     }
 
@@ -421,30 +320,30 @@ mod tests {
         let folder = Folder::new("journal");
         filled(&folder);
         let store = EmbeddedStore::open(folder.file()).expect("it opens");
-        assert_eq!(store.load_journal().expect("readable"), Journal::default(), "an older store has none");
+        assert_eq!(load_journal(&store).expect("readable"), Journal::default());
         let event = |n: u64| (n, format!("event {n}").into_bytes());
-        let first = Journal { events: (1..=EVENTS_MAX as u64).map(event).collect(), ..Journal::default() };
-        store.write_down(&first).expect("writable");
-        let second = Journal {
-            events: vec![event(9001), event(9002)],
-            troubles: Some(b"since then".to_vec()),
-            commits: Some(b"far".to_vec()),
+        let all = |numbers: std::ops::RangeInclusive<u64>| Journal {
+            events: numbers.map(event).collect(),
+            ..Journal::default()
         };
-        store.commit_with(MapVersion(2), MapVersion(3), b"the third", &second).expect("in order");
-        let late = store.commit_with(MapVersion(2), MapVersion(3), b"late", &first);
-        assert!(late.is_err(), "neither the map nor the journal is written");
+        let max = EVENTS_MAX as u64;
+        put_journal(&store, &all(1..=max)).expect("writable");
+        let mut second = all(max + 1..=max + 150);
+        second.troubles = Some(b"since then".to_vec());
+        second.commits = Some(b"far".to_vec());
+        put_journal(&store, &second).expect("writable");
         drop(store);
         let store = EmbeddedStore::open(folder.file()).expect("it opens");
-        assert_eq!(store.load().expect("readable"), Some((MapVersion(3), b"the third".to_vec())));
-        let journal = store.load_journal().expect("readable");
+        assert_eq!(load_map(&store).expect("readable"), Some(map_at(2)));
+        let journal = load_journal(&store).expect("readable");
         let numbers: Vec<u64> = journal.events.iter().map(|(n, _)| *n).collect();
-        assert_eq!(numbers, (3..=EVENTS_MAX as u64).chain([9001, 9002]).collect::<Vec<u64>>());
-        assert_eq!(journal.events[0].1, b"event 3");
+        assert_eq!(numbers, (151..=max + 150).collect::<Vec<u64>>());
+        assert_eq!(journal.events[0].1, b"event 151");
         assert_eq!(journal.troubles.as_deref(), Some(&b"since then"[..]));
-        assert_eq!(journal.commits.as_deref(), Some(&b"far"[..]));
-        store.keep_note(b"farther").expect("writable");
-        assert_eq!(store.note().expect("readable").as_deref(), Some(&b"farther"[..]));
-        let found = store.load_journal().expect("readable");
+        assert_eq!(store.read(&["event/"]).expect("readable").len(), EVENTS_MAX, "the others are gone");
+        put_journal(&store, &Journal { commits: Some(b"farther".to_vec()), ..Journal::default() })
+            .expect("writable");
+        let found = load_journal(&store).expect("readable");
         assert_eq!(found, Journal { commits: Some(b"farther".to_vec()), ..journal });
     }
 
@@ -453,19 +352,13 @@ mod tests {
         let folder = Folder::new("torn");
         filled(&folder);
         let store = EmbeddedStore::open(folder.file()).expect("it opens");
-        let transaction = store.database.begin_write().expect("a transaction");
-        {
-            let mut table = transaction.open_table(EVENTS).expect("a table");
-            for (number, value) in [(1, sealed(b"good")), (2, b"nonsense".to_vec()), (3, b"x".to_vec())] {
-                table.insert(number, value.as_slice()).expect("writable");
-            }
-            let mut table = transaction.open_table(TABLE).expect("the table");
-            table.insert("note", b"nonsense".as_slice()).expect("writable");
-        }
-        transaction.commit().expect("committed");
-        let journal = store.load_journal().expect("readable");
-        assert_eq!((&journal.events[..], journal.commits), (&[(1, b"good".to_vec())][..], None));
-        assert_eq!(store.load().expect("readable").map(|(version, _)| version), Some(MapVersion(2)));
+        let good = Journal { events: vec![(1, b"good".to_vec())], ..Journal::default() };
+        put_journal(&store, &good).expect("writable");
+        let nonsense = |key: &str| (key.to_owned(), b"nonsense".to_vec());
+        let puts = vec![nonsense("event/00000000000000000002"), ("event/x".into(), vec![]), nonsense("seen")];
+        store.write(&Transaction { puts, ..Transaction::default() }).expect("writable");
+        assert_eq!(load_journal(&store).expect("readable"), good);
+        assert_eq!(load_map(&store).expect("readable"), Some(map_at(2)));
     }
 
     /// A manager that is killed leaves the file as it is at that moment.
@@ -473,13 +366,14 @@ mod tests {
     fn a_store_that_was_not_closed_holds_every_commit() {
         let folder = Folder::new("killed");
         let store = EmbeddedStore::open_or_make(folder.file()).expect("it is made");
-        for version in 0..20u64 {
-            let map = vec![version as u8; 5000 * version as usize];
-            store.commit(MapVersion(version), MapVersion(version + 1), &map).expect("in order");
+        for version in 1..20u64 {
+            let mut map = map_at(version);
+            map.unknown_ids = (0..version * 100).map(|n| (n, n + 1)).collect();
+            put_map(&store, &map).expect("in order");
             let copy = folder.0.join("copy.redb");
             fs::copy(folder.file(), &copy).expect("readable");
-            let found = EmbeddedStore::open(&copy).expect("it opens").load().expect("readable");
-            assert_eq!(found, Some((MapVersion(version + 1), map)));
+            let found = load_map(&EmbeddedStore::open(&copy).expect("it opens")).expect("readable");
+            assert_eq!(found, Some(map));
             fs::remove_file(&copy).expect("removable");
         }
     }
@@ -529,20 +423,17 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_format_is_refused() {
+    fn a_newer_layout_is_refused() {
         let folder = Folder::new("newer");
         filled(&folder);
-        let mut value = [2u32.to_le_bytes().to_vec(), 9u64.to_le_bytes().to_vec()].concat();
-        value.extend_from_slice(&checksum(&value, b"x").to_le_bytes());
-        value.push(b'x');
-        {
-            let database = Database::open(folder.file()).expect("it opens");
-            let transaction = database.begin_write().expect("a transaction");
-            transaction.open_table(TABLE).expect("the table").insert(KEY, value.as_slice()).expect("written");
-            transaction.commit().expect("committed");
-        }
+        let store = EmbeddedStore::open(folder.file()).expect("it opens");
+        let puts = vec![("head".to_owned(), sealed(br#"{"schema":3,"whatever":1}"#))];
+        store.write(&Transaction { puts, ..Transaction::default() }).expect("writable");
+        assert!(matches!(load_map(&store), Err(StoreError::Newer { found: 3, known: 2, .. })));
+        drop(store);
         let error = EmbeddedStore::open(folder.file()).err().expect("refused");
-        assert!(matches!(error, StoreError::Newer { found: 2, known: 1, .. }), "{error}");
+        assert!(matches!(error, StoreError::Newer { found: 3, known: 2, .. }), "{error}");
+        assert!(error.hint().expect("a hint").contains("upgrade"));
     }
 
     /// The file has many pages that hold nothing, so not every flipped bit can be noticed; but none may bring
@@ -564,11 +455,10 @@ mod tests {
             file.seek(SeekFrom::Start(at as u64)).expect("seekable");
             file.write_all(&[good[at] ^ 0x10]).expect("writable");
             drop(file);
-            match EmbeddedStore::open(folder.file()).and_then(|s| s.load()) {
-                Ok(Some((version, map))) => {
+            match EmbeddedStore::open(folder.file()).and_then(|s| load_map(&s)) {
+                Ok(Some(map)) => {
                     // The engine may go back to its other commit slot, which holds the map before.
-                    let whole = [(MapVersion(2), &b"the second"[..]), (MapVersion(1), &b"the first"[..])];
-                    assert!(whole.contains(&(version, &map[..])), "byte {at}: {version}");
+                    assert!([map_at(2), map_at(1)].contains(&map), "byte {at}: {}", map.version);
                 }
                 Ok(None) => {}
                 Err(_) => noticed += 1,

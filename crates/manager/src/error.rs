@@ -3,7 +3,7 @@
 use crate::StoreError;
 use weft_membership::Refusal;
 use weft_types::{FabricId, MapVersion, with_causes};
-use weft_wire::{DecodeError, Status};
+use weft_wire::Status;
 
 /// Why a manager does not start.
 #[derive(Debug, thiserror::Error)]
@@ -11,9 +11,6 @@ pub enum ManagerError {
     /// The store cannot be read or written.
     #[error("cannot use the manager's store")]
     Store(#[from] StoreError),
-    /// What the store holds is no fabric map.
-    #[error("the manager's store holds no fabric map that this program can read")]
-    Map(#[source] DecodeError),
     /// The map breaks a rule that every map keeps.
     #[error("the fabric map in the manager's store breaks a rule: {first} ({count} in all)")]
     Broken {
@@ -47,6 +44,9 @@ pub enum ManagerError {
 pub(crate) const TOO_LARGE_HINT: &str = "the rest is kept for what has to fit always, such as \
      evictions and deletions: delete volumes that nobody needs";
 
+/// What to do where too much would change at once.
+pub(crate) const CHANGE_TOO_LARGE_HINT: &str = "ask for it in several steps, each with less";
+
 /// What to do where the map is lost or cannot be trusted: the drives hold copies of it.
 pub(crate) const RECOVER_HINT: &str =
     "the drives hold copies of the map: stop the manager and run `weft fabric recover`";
@@ -56,7 +56,7 @@ impl ManagerError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             ManagerError::Store(error) => error.hint(),
-            ManagerError::Map(_) | ManagerError::Broken { .. } => Some(RECOVER_HINT),
+            ManagerError::Broken { .. } => Some(RECOVER_HINT),
             ManagerError::NoFabric => Some(
                 "`weft fabric init` makes a new fabric; if there was one, its drives hold copies of the map: \
                  `weft fabric recover`",
@@ -80,6 +80,9 @@ pub(crate) enum CommitError {
     /// The map would be larger than it may be for this change; nothing has changed.
     #[error("the fabric map would have {bytes} bytes, and may have {limit} after such a change")]
     TooLarge { bytes: usize, limit: usize },
+    /// What changes is more than one commit may have; nothing has changed.
+    #[error("the change has {bytes} bytes, and may have {limit}")]
+    ChangeTooLarge { bytes: usize, limit: usize },
     /// The manager has stopped: whether the change is in the store is not known.
     #[error("the manager has stopped: {0}")]
     Halted(String),
@@ -102,12 +105,15 @@ impl From<CommitError> for Denied {
     fn from(error: CommitError) -> Self {
         let status = match &error {
             CommitError::Refused(Refusal::Unknown { .. }) => Status::NotFound,
-            CommitError::Refused(_) | CommitError::TooLarge { .. } => Status::Refused,
+            CommitError::Refused(_) | CommitError::TooLarge { .. } | CommitError::ChangeTooLarge { .. } => {
+                Status::Refused
+            }
             CommitError::Halted(_) => Status::NotReady,
         };
         let hint = match &error {
             CommitError::Refused(refusal) => refusal.hint(),
             CommitError::TooLarge { .. } => Some(TOO_LARGE_HINT.to_owned()),
+            CommitError::ChangeTooLarge { .. } => Some(CHANGE_TOO_LARGE_HINT.to_owned()),
             CommitError::Halted(_) => None,
         };
         let mut text = with_causes(&error);

@@ -146,14 +146,14 @@ impl Manager {
                 (self.nonce(), self.slice_bytes(&Slice::Client { volumes, sessions }))
             }
             Some(slice) => (self.nonce(), self.slice_bytes(&slice)),
-            None => (0, self.state.borrow().bytes.clone()),
+            None => (0, self.state.borrow().bytes()),
         }
     }
 
     /// A slice of the newest map, as it travels.
     fn slice_bytes(&self, slice: &Slice) -> Buf {
         match slice {
-            Slice::Whole => self.state.borrow().bytes.clone(),
+            Slice::Whole => self.state.borrow().bytes(),
             part => Buf::from(control::encode_map(&self.map().slice(part))),
         }
     }

@@ -209,7 +209,7 @@ impl Manager {
             if state.known_troubles.memory != before {
                 let document = serde_json::to_vec(&state.known_troubles.memory).expect("it serialises");
                 let journal = Journal { troubles: Some(document), ..Journal::default() };
-                if let Err(error) = self.store.write_down(&journal) {
+                if let Err(error) = self.records.write_down(&journal) {
                     tracing::warn!(error = with_causes(&error), "troubles are not written down");
                 }
             }

@@ -12,10 +12,12 @@ use crate::index::Index;
 use crate::known::KnownTroubles;
 use crate::left_out::ForeignNode;
 use crate::member::Member;
+use crate::records::{Records, load_map, put_map};
 use crate::scrub::Scrubbing;
 use crate::stall::Watch;
 use crate::status::Usage;
-use crate::store::{MapStore, StoreError};
+use crate::store::{Journal, KeyStore, StoreError};
+use crate::whole::WholeMap;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -25,8 +27,7 @@ use weft_rt::sync::{Notify, race};
 use weft_rt::{Buf, Instant, Listener, Server, now, sleep, sleep_until, spawn};
 use weft_types::limits::MAP_BYTES_GROWN_MAX;
 use weft_types::{
-    DriveId, Durations, Epoch, FabricId, FabricMap, GroupId, MapVersion, NodeId, SessionId, VolumeId,
-    with_causes,
+    DriveId, Durations, Epoch, FabricId, FabricMap, GroupId, NodeId, SessionId, VolumeId, with_causes,
 };
 use weft_wire::control;
 
@@ -65,8 +66,8 @@ pub(crate) struct State {
     pub(crate) lacking: BTreeSet<DriveId>,
     /// Nodes that are taken for gone.
     pub(crate) suspected: BTreeSet<NodeId>,
-    /// The map as it travels.
-    pub(crate) bytes: Buf,
+    /// The map as it travels whole.
+    pub(crate) whole: WholeMap,
     /// The newest versions of the map, with this one.
     pub(crate) recent: RecentMaps,
     /// In which version each group and drive changed last, as far as that was since this process started.
@@ -113,12 +114,17 @@ pub(crate) struct State {
     pub(crate) known_troubles: KnownTroubles,
 }
 
+impl State {
+    /// The map as it travels whole.
+    pub(crate) fn bytes(&self) -> Buf {
+        self.whole.bytes(&self.map)
+    }
+}
+
 /// The service that owns the fabric map.
 pub struct Manager {
     pub(crate) options: ManagerOptions,
-    pub(crate) store: Box<dyn MapStore>,
-    /// The term in which this process leads.
-    pub(crate) term: u64,
+    pub(crate) records: Records,
     /// See [`Manager::nonce`]; drawn when somebody follows.
     pub(crate) nonce: OnceCell<u64>,
     pub(crate) started: Instant,
@@ -147,16 +153,15 @@ impl Manager {
     /// [`ManagerError::NoFabric`] if it holds none at all: only [`found`] makes a fabric, because an empty
     /// store may be what is left of one that was lost.
     pub fn start(
-        store: impl MapStore + 'static,
+        store: impl KeyStore + 'static,
         options: ManagerOptions,
     ) -> Result<Rc<Manager>, ManagerError> {
         // From here on no other manager grants or commits anything, so a full wait from now outlasts all that it granted.
-        let term = store.take_over()?;
-        let (version, bytes) = store.load()?.ok_or(ManagerError::NoFabric)?;
-        let map = read_map(version, &bytes, options.fabric)?;
+        let taken = Records::take_over(Box::new(store), weft_rt::wall_clock_us())?;
+        let (records, map, journal) = taken.ok_or(ManagerError::NoFabric)?;
+        check_map(&map, options.fabric)?;
         let (started, wall_ms) = (now(), wall_clock_ms());
         let members = map.nodes.keys().map(|&id| (id, Member::unknown(started, wall_ms))).collect();
-        let journal = store.load_journal()?;
         let is_new = map.version == FabricMap::empty(map.fabric).version && journal.events.is_empty();
         let mut events = Events::kept(&journal.events);
         let what = if is_new { "fabric-made" } else { "manager-started" };
@@ -164,7 +169,7 @@ impl Manager {
         events.add(events.next(None, map.version, what, &why, Subjects::default()));
         let map = Rc::new(map);
         let state = State {
-            bytes: Buf::from(control::encode_map(&map)),
+            whole: WholeMap::default(),
             changed_in: ChangedIn::before(map.version),
             index: Index::of(&map),
             lacking: map.drives.keys().copied().collect(),
@@ -194,8 +199,7 @@ impl Manager {
         let noted_ms = state.known_troubles.clock_ms().max(state.events.latest_ms());
         let manager = Rc::new(Manager {
             options,
-            store: Box::new(store),
-            term,
+            records,
             nonce: OnceCell::new(),
             started,
             started_us: weft_rt::wall_clock_us().max(noted_ms * 1000),
@@ -257,6 +261,7 @@ impl Manager {
             self.empty_what_is_deleted();
             self.look_for_troubles();
             self.write_down_events();
+            self.fold();
             if let Err(error) = self.keep_commits(COMMITS_KEPT_EVERY) {
                 tracing::warn!(error = with_causes(&error), "how far drives have come was not kept");
             }
@@ -295,7 +300,7 @@ impl Manager {
             state.commits_kept = (now(), false);
             control::encode(&state.commits.iter().collect::<Vec<_>>())
         };
-        let kept = self.store.keep_note(&bytes);
+        let kept = self.records.write_down(&Journal { commits: Some(bytes), ..Journal::default() });
         self.state.borrow_mut().commits_kept.1 |= kept.is_err();
         kept
     }
@@ -311,25 +316,16 @@ pub(crate) fn wall_clock_ms() -> u64 {
     weft_rt::wall_clock_us() / 1000
 }
 
-fn read_map(
-    version: MapVersion,
-    bytes: &[u8],
-    expected: Option<FabricId>,
-) -> Result<FabricMap, ManagerError> {
-    let map = control::decode_map(bytes).map_err(ManagerError::Map)?;
-    let mut broken = weft_membership::check(&map).into_iter().map(|v| v.to_string());
+fn check_map(map: &FabricMap, expected: Option<FabricId>) -> Result<(), ManagerError> {
+    let mut broken = weft_membership::check(map).into_iter().map(|v| v.to_string());
     if let Some(first) = broken.next() {
         return Err(ManagerError::Broken { first, count: 1 + broken.count() });
-    }
-    if map.version != version {
-        let first = format!("version {} under the number {version}", map.version);
-        return Err(ManagerError::Broken { first, count: 1 });
     }
     match expected {
         Some(expected) if expected != map.fabric => {
             Err(ManagerError::OtherFabric { found: map.fabric, expected })
         }
-        _ => Ok(map),
+        _ => Ok(()),
     }
 }
 
@@ -352,15 +348,14 @@ fn read_commits(kept: Option<&[u8]>) -> BTreeMap<DriveId, u64> {
 /// [`ManagerError::FabricThere`] if the store holds a fabric; nothing has changed then. If the store cannot
 /// be used.
 pub fn found(
-    store: &impl MapStore,
+    store: &impl KeyStore,
     fabric: FabricId,
     durations: Durations,
 ) -> Result<FabricMap, ManagerError> {
-    if let Some((version, bytes)) = store.load()? {
-        let found = read_map(version, &bytes, None)?;
-        return Err(ManagerError::FabricThere { fabric: found.fabric, version });
+    if let Some(found) = load_map(store)? {
+        return Err(ManagerError::FabricThere { fabric: found.fabric, version: found.version });
     }
     let map = FabricMap { durations, ..FabricMap::empty(fabric) };
-    store.commit(MapVersion(0), map.version, &control::encode_map(&map))?;
+    put_map(store, &map)?;
     Ok(map)
 }

@@ -3,7 +3,7 @@
 //! It owns the list and the changes that people ask for. A dry run goes through the same checks on the same map and
 //! leaves out only the commit. What the answers look like is in `describe.rs` and `status.rs`.
 
-use crate::error::{CommitError, TOO_LARGE_HINT};
+use crate::error::{CHANGE_TOO_LARGE_HINT, CommitError, TOO_LARGE_HINT};
 use crate::event::Subjects;
 use crate::join::DEFAULT_POOL;
 use crate::loss;
@@ -421,6 +421,9 @@ fn uncommitted(map: &FabricMap, error: CommitError) -> ApiError {
         CommitError::Refused(refusal) => refused(map, refusal),
         CommitError::TooLarge { .. } => {
             ApiError::new(ErrorCode::Refused, with_causes(&error)).with_hint(TOO_LARGE_HINT)
+        }
+        CommitError::ChangeTooLarge { .. } => {
+            ApiError::new(ErrorCode::Refused, with_causes(&error)).with_hint(CHANGE_TOO_LARGE_HINT)
         }
         CommitError::Halted(_) => ApiError::new(ErrorCode::Unavailable, with_causes(&error))
             .with_hint("look into the manager's log; then ask again, and look whether it was done"),

@@ -85,7 +85,7 @@ impl Manager {
                 let name = node;
                 let (node, refused) = self.join(&name, &addr, (incarnation, peer.since), drives)?;
                 self.note_left_out(&name, node, left_out);
-                let map = self.state.borrow().bytes.clone();
+                let map = self.state.borrow().bytes();
                 Ok((ManagerAnswer::Joined { node, refused }, Some(map)))
             }
             ManagerRequest::Renew { node, incarnation, adopted, commits } => {

@@ -1,15 +1,15 @@
-//! Where the map is kept: one document, replaced whole by compare-and-swap on its version; and beside it the journal,
-//! what happened and since when something is not as it should be.
+//! Where the map and the journal are kept: values under keys, changed by transactions that compare first.
 //!
-//! It owns the contract and the store in memory. A store never looks into the document, and never keeps the one
-//! before it.
+//! It owns the contract and the store in memory. A store never looks into a value; only the one in memory does, for
+//! those who look into it from outside.
 
 use crate::error::RECOVER_HINT;
+use crate::records::{commits_in, deltas_in, events_in, load_map, version_of};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::rc::Rc;
-use weft_types::MapVersion;
-use weft_types::limits::EVENTS_MAX;
+use weft_types::{FabricMap, MapVersion};
 
 /// Why a store does not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +21,12 @@ pub enum StoreError {
         expected: MapVersion,
         /// The version that is there.
         found: MapVersion,
+    },
+    /// Another manager has begun to lead; nothing was written.
+    #[error("another manager has taken {place} over")]
+    Overtaken {
+        /// Where the store is.
+        place: String,
     },
     /// It is not there.
     #[error("there is no manager's store at {place}")]
@@ -60,8 +66,8 @@ pub enum StoreError {
         /// The newest format known.
         known: u32,
     },
-    /// The operating system refused, or the device failed. After a failed commit it is not known whether the
-    /// document is there.
+    /// The operating system refused, or the device failed. After a failed write it is not known whether it is
+    /// there.
     #[error("cannot {action} {place}")]
     Io {
         /// What was tried.
@@ -78,7 +84,9 @@ impl StoreError {
     /// What to do about it, where there is something that people can do.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            StoreError::Conflict { .. } => Some("make sure that only one manager runs, and start it again"),
+            StoreError::Conflict { .. } | StoreError::Overtaken { .. } => {
+                Some("make sure that only one manager runs, and start it again")
+            }
             StoreError::Locked { .. } => Some("stop the other manager, or give this one a folder of its own"),
             StoreError::Missing { .. } | StoreError::Corrupt { .. } => Some(RECOVER_HINT),
             StoreError::Foreign { .. } => {
@@ -109,101 +117,65 @@ impl Journal {
     }
 }
 
-/// A place that keeps one document, and the journal.
-pub trait MapStore {
-    /// The document and its version; `None` where none was ever committed.
-    ///
-    /// # Errors
-    /// If it cannot be read, or is not what was committed.
-    fn load(&self) -> Result<Option<(MapVersion, Vec<u8>)>, StoreError>;
+/// A key and its value.
+pub type Entry = (String, Vec<u8>);
 
-    /// The journal, as far as it can be read: what is damaged is left out.
-    ///
-    /// # Errors
-    /// If the store cannot be read at all.
-    fn load_journal(&self) -> Result<Journal, StoreError>;
-
-    /// Replaces the document if the version there is the expected one; version 0 stands for an empty store. What is
-    /// to be written down goes with it: both or neither. Of events, [`weft_types::limits::EVENTS_MAX`] are kept, the
-    /// newest. Durable when it returns.
-    ///
-    /// # Errors
-    /// [`StoreError::Conflict`]: nothing was written. After any other error it is not known whether the document
-    /// was replaced: the caller must not go on from either state.
-    fn commit_with(
-        &self,
-        expected: MapVersion,
-        new: MapVersion,
-        bytes: &[u8],
-        journal: &Journal,
-    ) -> Result<(), StoreError>;
-
-    /// Writes something down, with the document as it is. Durable when it returns.
-    ///
-    /// # Errors
-    /// If it cannot be written; the document is untouched.
-    fn write_down(&self, journal: &Journal) -> Result<(), StoreError>;
-
-    /// Makes the caller the one manager of this store: every other one that has done so before leads no more, from this
-    /// instant on. Returns the number of its term. Durable when it returns. A store that only one process can have open
-    /// has no need of it.
-    ///
-    /// # Errors
-    /// If the store cannot be written.
-    fn take_over(&self) -> Result<u64, StoreError> {
-        Ok(0)
-    }
-
-    /// Whether nobody has taken over since this term began.
-    ///
-    /// # Errors
-    /// If the store cannot be read.
-    fn is_led_by(&self, _term: u64) -> Result<bool, StoreError> {
-        Ok(true)
-    }
-
-    /// Replaces the document and writes nothing down.
-    ///
-    /// # Errors
-    /// Those of [`MapStore::commit_with`].
-    fn commit(&self, expected: MapVersion, new: MapVersion, bytes: &[u8]) -> Result<(), StoreError> {
-        self.commit_with(expected, new, bytes, &Journal::default())
-    }
-
-    /// How far each drive has come, as it was kept last; `None` where that is not known.
-    ///
-    /// # Errors
-    /// If the store cannot be read at all.
-    fn note(&self) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(self.load_journal()?.commits)
-    }
-
-    /// Keeps how far each drive has come, in the place of what was kept before.
-    ///
-    /// # Errors
-    /// If it cannot be written; the document is as it was.
-    fn keep_note(&self, bytes: &[u8]) -> Result<(), StoreError> {
-        self.write_down(&Journal { commits: Some(bytes.to_vec()), ..Journal::default() })
-    }
+/// What is written at once: all of it, or nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transaction {
+    /// Keys that must have these values, or must not be there: otherwise nothing is written.
+    pub compares: Vec<(String, Option<Vec<u8>>)>,
+    /// Ranges of keys that are removed before anything is put: the first key, and the one at which it ends.
+    pub removes: Vec<(String, String)>,
+    /// Keys that get these values.
+    pub puts: Vec<Entry>,
 }
 
-/// A document with its version.
-type Held = Option<(MapVersion, Vec<u8>)>;
+/// A place that keeps values under keys. What keys there are, and what their values mean, is in `records.rs`.
+pub trait KeyStore {
+    /// Where it is, for people.
+    fn place(&self) -> String;
+
+    /// All keys that begin with one of these prefixes, with their values, in key order: as they were at one moment.
+    ///
+    /// # Errors
+    /// If the store cannot be read, or is damaged.
+    fn read(&self, prefixes: &[&str]) -> Result<Vec<Entry>, StoreError>;
+
+    /// Carries out a transaction. Returns whether all compared keys had the values that they must have; if not,
+    /// nothing was written. Durable when it returns.
+    ///
+    /// # Errors
+    /// If it fails. It is not known then whether it was carried out.
+    fn write(&self, transaction: &Transaction) -> Result<bool, StoreError>;
+}
 
 /// A store in memory. Clones share it, so that it outlives the simulated process that uses it.
 #[derive(Clone, Default)]
-pub struct MemStore {
-    held: Rc<RefCell<Held>>,
-    journal: Rc<RefCell<Journal>>,
-    commits: Rc<Cell<u64>>,
-    term: Rc<Cell<u64>>,
-    broken: Rc<Cell<bool>>,
-    breaks_at: Rc<Cell<Option<(u64, bool)>>>,
-    observer: Rc<RefCell<Option<Observer>>>,
+pub struct MemStore(Rc<Memory>);
+
+#[derive(Default)]
+struct Memory {
+    entries: RefCell<BTreeMap<String, Vec<u8>>>,
+    /// The map as it was when it was asked for last.
+    map: RefCell<Option<Rc<FabricMap>>>,
+    version: Cell<MapVersion>,
+    commits: Cell<u64>,
+    writes: Cell<u64>,
+    broken: Cell<bool>,
+    breaks_at: Cell<Option<(Break, bool)>>,
+    observer: RefCell<Option<Observer>>,
 }
 
-/// Is shown the document before a commit, the one after it, and what is written down with it.
-type Observer = Rc<dyn Fn(&[u8], &[u8], &Journal)>;
+/// Where a store in memory fails.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Break {
+    Commit(u64),
+    Write(u64),
+}
+
+/// Is shown the map before a commit, the one after it, and the events that are written with it.
+type Observer = Rc<dyn Fn(&FabricMap, &FabricMap, &[&[u8]])>;
 
 impl MemStore {
     /// An empty store.
@@ -211,132 +183,190 @@ impl MemStore {
         Self::default()
     }
 
-    /// Has every further commit shown, when it is there: the document before, the one after, and what
-    /// is written down.
-    pub fn observe(&self, observer: impl Fn(&[u8], &[u8], &Journal) + 'static) {
-        *self.observer.borrow_mut() = Some(Rc::new(observer));
+    /// Another store with the same content.
+    pub fn copy(&self) -> MemStore {
+        let copy = MemStore::new();
+        copy.0.entries.replace(self.0.entries.borrow().clone());
+        copy.0.version.set(self.0.version.get());
+        copy
     }
 
-    /// How many commits it has taken.
+    /// Has every further commit shown, when it is there: the map before, the one after, and the events that are
+    /// written with it, as documents.
+    pub fn observe(&self, observer: impl Fn(&FabricMap, &FabricMap, &[&[u8]]) + 'static) {
+        *self.0.observer.borrow_mut() = Some(Rc::new(observer));
+    }
+
+    /// How many commits of the map it has taken.
     pub fn commits(&self) -> u64 {
-        self.commits.get()
+        self.0.commits.get()
     }
 
-    /// The version of the document that it holds; 0 for none.
+    /// How many transactions it has taken, of any kind.
+    pub fn writes(&self) -> u64 {
+        self.0.writes.get()
+    }
+
+    /// The version of the map that it holds; 0 for none.
     pub fn version(&self) -> MapVersion {
-        self.held.borrow().as_ref().map_or(MapVersion(0), |(version, _)| *version)
+        self.0.version.get()
+    }
+
+    /// The map that it holds; none if it holds none.
+    ///
+    /// # Panics
+    /// If that is damaged.
+    pub fn map(&self) -> Option<Rc<FabricMap>> {
+        let version = self.version();
+        if let Some(map) = self.0.map.borrow().as_ref().filter(|map| map.version == version) {
+            return Some(map.clone());
+        }
+        let healthy = MemStore(Rc::new(Memory { entries: self.0.entries.clone(), ..Memory::default() }));
+        let map = load_map(&healthy).expect("the store is sound").map(Rc::new);
+        *self.0.map.borrow_mut() = map.clone();
+        map
     }
 
     /// Makes every further operation fail, or work again, now and at any commit.
     pub fn set_broken(&self, broken: bool) {
-        self.broken.set(broken);
-        self.breaks_at.set(None);
+        self.0.broken.set(broken);
+        self.0.breaks_at.set(None);
     }
 
     /// Makes the store fail for good at the commit with this number: with `is_written` just after it is there, otherwise
     /// just before. What a manager meets that dies at that commit.
     pub fn break_at(&self, commit: u64, is_written: bool) {
-        self.breaks_at.set(Some((commit, is_written)));
+        self.0.breaks_at.set(Some((Break::Commit(commit), is_written)));
+    }
+
+    /// Makes the store fail for good at the transaction with this number, whatever it is; otherwise as
+    /// [`MemStore::break_at`].
+    pub fn break_at_write(&self, write: u64, is_written: bool) {
+        self.0.breaks_at.set(Some((Break::Write(write), is_written)));
     }
 
     fn check(&self, action: &'static str) -> Result<(), StoreError> {
-        match self.broken.get() {
+        match self.0.broken.get() {
             false => Ok(()),
             true => Err(StoreError::Io { action, place: "memory".into(), source: "made to fail".into() }),
         }
     }
+
+    /// Puts and removes, and shows the observer what has become of the map.
+    fn apply(&self, transaction: &Transaction, commits: u64) {
+        let before = self.0.observer.borrow().is_some().then(|| self.map()).flatten();
+        {
+            let mut entries = self.0.entries.borrow_mut();
+            for (from, to) in transaction.removes.iter().filter(|(from, to)| from < to) {
+                let gone: Vec<String> =
+                    entries.range(from.clone()..to.clone()).map(|(k, _)| k.clone()).collect();
+                gone.iter().for_each(|key| drop(entries.remove(key)));
+            }
+            entries.extend(transaction.puts.iter().cloned());
+        }
+        self.0.writes.set(self.0.writes.get() + 1);
+        self.0.commits.set(self.0.commits.get() + commits);
+        let Some(version) = version_of(&transaction.puts) else { return };
+        self.0.version.set(version);
+        self.follow(transaction);
+        if let (Some(before), Some(observer)) = (before, self.0.observer.borrow().clone()) {
+            let events: Vec<&[u8]> = events_in(&transaction.puts);
+            observer(&before, &self.map().expect("it was committed"), &events);
+        }
+    }
+
+    /// Brings the map that was asked for last up to date, where that is a small step.
+    fn follow(&self, transaction: &Transaction) {
+        let mut held = self.0.map.borrow_mut();
+        let deltas = deltas_in(&transaction.puts);
+        let next = held.as_ref().and_then(|map| {
+            deltas.iter().try_fold(FabricMap::clone(map), |map, delta| map.apply_delta(delta).ok())
+        });
+        *held = next.map(Rc::new);
+    }
 }
 
-impl MapStore for MemStore {
-    fn load(&self) -> Result<Held, StoreError> {
+impl KeyStore for MemStore {
+    fn place(&self) -> String {
+        "memory".into()
+    }
+
+    fn read(&self, prefixes: &[&str]) -> Result<Vec<Entry>, StoreError> {
         self.check("read")?;
-        Ok(self.held.borrow().clone())
+        let entries = self.0.entries.borrow();
+        let wanted = entries.iter().filter(|(key, _)| prefixes.iter().any(|prefix| key.starts_with(prefix)));
+        Ok(wanted.map(|(key, value)| (key.clone(), value.clone())).collect())
     }
 
-    fn load_journal(&self) -> Result<Journal, StoreError> {
-        self.check("read")?;
-        Ok(self.journal.borrow().clone())
-    }
-
-    fn take_over(&self) -> Result<u64, StoreError> {
+    fn write(&self, transaction: &Transaction) -> Result<bool, StoreError> {
         self.check("write")?;
-        self.term.set(self.term.get() + 1);
-        Ok(self.term.get())
-    }
-
-    fn is_led_by(&self, term: u64) -> Result<bool, StoreError> {
-        self.check("read")?;
-        Ok(self.term.get() == term)
-    }
-
-    fn write_down(&self, journal: &Journal) -> Result<(), StoreError> {
-        self.check("write")?;
-        let mut held = self.journal.borrow_mut();
-        held.events.extend(journal.events.iter().cloned());
-        let surplus = held.events.len().saturating_sub(EVENTS_MAX);
-        held.events.drain(..surplus);
-        held.troubles = journal.troubles.clone().or(held.troubles.take());
-        held.commits = journal.commits.clone().or(held.commits.take());
-        Ok(())
-    }
-
-    fn commit_with(
-        &self,
-        expected: MapVersion,
-        new: MapVersion,
-        bytes: &[u8],
-        journal: &Journal,
-    ) -> Result<(), StoreError> {
-        self.check("write")?;
-        let mut held = self.held.borrow_mut();
-        let found = held.as_ref().map_or(MapVersion(0), |(version, _)| *version);
-        if found != expected {
-            return Err(StoreError::Conflict { expected, found });
-        }
-        let number = self.commits.get() + 1;
-        let breaks = self.breaks_at.get().filter(|(at, _)| *at == number);
-        if breaks.is_none_or(|(_, is_written)| is_written) {
-            let before = held.replace((new, bytes.to_vec()));
-            self.commits.set(number);
-            if let (Some((_, before)), Some(observer)) = (before, &*self.observer.borrow()) {
-                observer(&before, bytes, journal);
+        {
+            let entries = self.0.entries.borrow();
+            if transaction.compares.iter().any(|(key, value)| entries.get(key) != value.as_ref()) {
+                return Ok(false);
             }
         }
-        if breaks.is_some() {
-            self.breaks_at.set(None);
-            self.broken.set(true);
+        let (before, commits) = (self.0.commits.get(), commits_in(&transaction.puts));
+        let breaks = self.0.breaks_at.get().filter(|(at, _)| match at {
+            Break::Commit(number) => (before + 1..=before + commits).contains(number),
+            Break::Write(number) => *number == self.0.writes.get() + 1,
+        });
+        if breaks.is_none_or(|(_, is_written)| is_written) {
+            self.apply(transaction, commits);
         }
-        drop(held);
-        self.check("write")?;
-        self.write_down(journal)
+        if breaks.is_some() {
+            self.0.breaks_at.set(None);
+            self.0.broken.set(true);
+        }
+        self.check("write").map(|()| true)
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    #[test]
-    fn a_commit_replaces_only_what_was_expected() {
-        let store = MemStore::new();
-        assert!(store.load().expect("it works").is_none());
-        store.commit(MapVersion(0), MapVersion(1), b"one").expect("it is empty");
-        let late = store.commit(MapVersion(0), MapVersion(1), b"other");
-        assert!(matches!(late, Err(StoreError::Conflict { found: MapVersion(1), .. })));
-        assert_eq!(store.clone().load().expect("it works"), Some((MapVersion(1), b"one".to_vec())));
-        store.set_broken(true);
-        assert!(store.commit(MapVersion(1), MapVersion(2), b"two").is_err() && store.load().is_err());
-        assert_eq!(store.commits(), 1);
+    fn put(key: &str, value: &[u8]) -> Transaction {
+        Transaction { puts: vec![(key.into(), value.to_vec())], ..Transaction::default() }
+    }
+
+    /// What every store must do; `reopened` gives the same one as another process finds it.
+    pub(crate) fn keeps_the_contract<S: KeyStore>(store: S, reopened: impl Fn(S) -> S) {
+        assert_eq!(store.read(&[""]).expect("readable"), vec![]);
+        let absent = Transaction { compares: vec![("a/1".into(), None)], ..put("a/1", b"one") };
+        assert!(store.write(&absent).expect("writable"));
+        assert!(!store.write(&absent).expect("writable"), "it is there by now");
+        let other = Transaction { compares: vec![("a/1".into(), Some(b"two".to_vec()))], ..put("a/2", b"2") };
+        assert!(!store.write(&other).expect("writable"), "it has another value");
+        let same = Transaction { compares: vec![("a/1".into(), Some(b"one".to_vec()))], ..put("a/2", b"2") };
+        assert!(store.write(&same).expect("writable"));
+        store.write(&put("b/1", b"")).expect("writable");
+        let store = reopened(store);
+        let both = [("a/1".into(), b"one".to_vec()), ("a/2".into(), b"2".to_vec())];
+        assert_eq!(store.read(&["a/"]).expect("readable"), both);
+        assert_eq!(store.read(&["a/2", "b/"]).expect("readable"), [both[1].clone(), ("b/1".into(), vec![])]);
+        // A range ends before its second key; what is put stays, also where it is in a range.
+        let removes = vec![("a/1".into(), "a/2".into()), ("b/".into(), "c".into()), ("z".into(), "y".into())];
+        assert!(store.write(&Transaction { removes, ..put("b/2", b"new") }).expect("writable"));
+        let left = [both[1].clone(), ("b/2".into(), b"new".to_vec())];
+        assert_eq!(reopened(store).read(&[""]).expect("readable"), left);
     }
 
     #[test]
-    fn what_is_not_written_down_stays_as_it_was() {
-        let store = MemStore::new();
-        store.keep_note(b"far").expect("it works");
-        let troubles = Journal { troubles: Some(b"since then".to_vec()), ..Journal::default() };
-        store.write_down(&troubles).expect("it works");
-        assert_eq!(store.note().expect("it works").as_deref(), Some(&b"far"[..]));
-        let found = store.load_journal().expect("it works");
-        assert_eq!(found, Journal { commits: Some(b"far".to_vec()), ..troubles });
+    fn memory_keeps_the_contract() {
+        keeps_the_contract(MemStore::new(), |store| store);
+    }
+
+    #[test]
+    fn it_fails_where_it_is_to_fail() {
+        for is_written in [false, true] {
+            let store = MemStore::new();
+            store.break_at_write(2, is_written);
+            assert!(store.write(&put("1", b"")).is_ok());
+            assert!(store.write(&put("2", b"")).is_err());
+            assert!(store.read(&[""]).is_err(), "for good");
+            store.set_broken(false);
+            assert_eq!(store.read(&[""]).expect("readable").len(), if is_written { 2 } else { 1 });
+        }
     }
 }

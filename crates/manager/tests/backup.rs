@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ApiRequest, SettingsWish};
-use weft_manager::{Manager, ManagerOptions, MapStore, MemStore};
+use weft_manager::{Manager, ManagerOptions, MemStore, put_map};
 use weft_rt::sim::Sim;
 use weft_rt::{Instant, now, sleep, spawn};
 use weft_types::{FabricMap, MapVersion};
@@ -103,8 +103,7 @@ fn a_backup_is_taken_every_hour_in_which_the_map_has_changed() {
         // What was kept is a map that a manager starts on.
         let restored = MemStore::new();
         let map = place.newest().unwrap();
-        let bytes = weft_wire::control::encode_map(&map);
-        restored.commit(MapVersion(0), map.version, &bytes).unwrap();
+        put_map(&restored, &map).unwrap();
         let options = ManagerOptions { fabric: Some(FABRIC), ..ManagerOptions::default() };
         let again = Manager::start(restored, options).unwrap();
         assert!(again.map().volume_named("v").is_some());
@@ -150,10 +149,9 @@ fn a_manager_that_has_stopped_backs_nothing_up() {
         let (store, place) = (store_of_a_fabric().await, Rc::<Place>::default());
         let manager = backed_up(&store, &place);
         // Another manager has committed: this one's map is out of date.
-        let (version, bytes) = store.load().unwrap().unwrap();
-        let mut map = weft_wire::control::decode_map(&bytes).unwrap();
-        map.version = MapVersion(version.0 + 1);
-        store.commit(version, map.version, &weft_wire::control::encode_map(&map)).unwrap();
+        let mut map = FabricMap::clone(&store.map().unwrap());
+        map.version = MapVersion(map.version.0 + 1);
+        put_map(&store, &map).unwrap();
         let wish = SettingsWish { rebuild_after_ms: Some(5_000), ..SettingsWish::default() };
         let settings = ApiRequest::Settings(wish);
         operate(settings).await.unwrap_err();

@@ -12,10 +12,11 @@ use harness::*;
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};
-use weft_manager::{EmbeddedStore, Journal, Manager, ManagerOptions, MapStore};
+use weft_manager::{
+    EmbeddedStore, Journal, Manager, ManagerOptions, load_journal, load_map, put_journal, put_map,
+};
 use weft_rt::sim::Sim;
 use weft_types::{AttachMode, DriveId, FabricMap, MapVersion};
-use weft_wire::control;
 
 /// Bytes of the largest image that is kept.
 const PACKED_BYTES_MAX: usize = 100 << 10;
@@ -107,13 +108,12 @@ fn make(file: &Path) {
         let passes = || !service.map().relocations.is_empty();
         eventually("a member passes to another drive", ms(20_000), passes).await;
         drop(views);
-        let (version, map) = service.store.load().unwrap().unwrap();
-        ((version, map, service.store.load_journal().unwrap()), service.map())
+        (load_journal(&service.store).unwrap(), service.map())
     });
-    let (version, map, journal) = store;
+    let journal = store;
     let embedded = EmbeddedStore::open_or_make(file).unwrap();
-    embedded.commit(MapVersion(0), version, &map).unwrap();
-    embedded.write_down(&journal).unwrap();
+    put_map(&embedded, &service).unwrap();
+    put_journal(&embedded, &journal).unwrap();
     drop(embedded);
     let mut packed = GzEncoder::new(Vec::new(), Compression::best());
     packed.write_all(&std::fs::read(file).unwrap()).unwrap();
@@ -136,10 +136,8 @@ fn the_store_of_the_first_release_opens_and_holds_what_it_held() {
     let wanted = std::fs::read_to_string(golden("txt")).unwrap();
 
     let store = EmbeddedStore::open(&file).unwrap();
-    let (version, map) = store.load().unwrap().unwrap();
-    let map = control::decode_map(&map).unwrap();
-    assert_eq!(map.version, version);
-    assert_eq!(describe(&map, &store.load_journal().unwrap()), wanted);
+    let map = load_map(&store).unwrap().unwrap();
+    assert_eq!(describe(&map, &load_journal(&store).unwrap()), wanted);
     // A manager starts on it, and the map is the same.
     let fabric = map.fabric;
     let started = Sim::new(2).block_on(async move {
@@ -149,9 +147,8 @@ fn the_store_of_the_first_release_opens_and_holds_what_it_held() {
     assert_eq!(started, map);
     // What is committed to it is there when it is opened again.
     let store = EmbeddedStore::open(&file).unwrap();
-    let (held, _) = store.load().unwrap().unwrap();
-    let next = MapVersion(held.0 + 1);
-    store.commit(held, next, b"another").unwrap();
+    let next = FabricMap { version: MapVersion(map.version.0 + 1), ..map };
+    put_map(&store, &next).unwrap();
     drop(store);
-    assert_eq!(EmbeddedStore::open(&file).unwrap().load().unwrap(), Some((next, b"another".to_vec())));
+    assert_eq!(load_map(&EmbeddedStore::open(&file).unwrap()).unwrap(), Some(next));
 }

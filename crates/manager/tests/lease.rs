@@ -5,14 +5,13 @@ mod harness;
 use harness::*;
 use std::rc::Rc;
 use weft_api::{ApiAnswer, ApiRequest, Health, Presence, SettingsWish, Severity, TroubleKind};
-use weft_manager::MapStore;
 use weft_rt::sim::{Sim, heal_network, reset_connections, set_blocked, trace_hash};
 use weft_rt::{Link, now, random_below, sleep, spawn};
 use weft_types::limits::DRIVES_PER_TARGET_MAX;
 use weft_types::{
     AttachMode, BlockCount, DriveId, DriveState, Epoch, FabricId, GroupId, MapVersion, NodeId, Role,
 };
-use weft_wire::control::{self, DriveLeftOut, DriveReport, ManagerAnswer, ManagerRequest, TargetRequest};
+use weft_wire::control::{DriveLeftOut, DriveReport, ManagerAnswer, ManagerRequest, TargetRequest};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
 
@@ -867,7 +866,7 @@ fn a_join_may_be_longer_than_the_head_of_a_frame() {
         service.kill();
         let before = map.version;
         (map.next_id, map.version) = (2_000_000, MapVersion(before.0 + 1));
-        service.store.commit(before, map.version, &control::encode_map(&map)).unwrap();
+        weft_manager::put_map(&service.store, &map).unwrap();
         service.restart().await;
         let link = connect(PeerRole::Client).await;
         let join = |drives: u128, groups| ManagerRequest::Join {

@@ -5,7 +5,6 @@ mod harness;
 use harness::*;
 use std::rc::Rc;
 use weft_api::{ApiAnswer, ApiRequest, CheckInfo, CheckSeverity, ErrorCode, SettingsWish};
-use weft_manager::MapStore;
 use weft_rt::sim::Sim;
 use weft_rt::{now, sleep, spawn};
 use weft_types::{AttachMode, DriveId, DriveState, NodeId, Role, SessionId, SessionSlot, Version};
@@ -322,7 +321,7 @@ fn a_last_word_counts_only_from_whom_it_concerns_and_once_it_is_kept() {
     Sim::new(8).block_on(async {
         let (service, targets, nodes) = stopped_at_100().await;
         let kept = || {
-            let note = service.store.note().unwrap().unwrap();
+            let note = weft_manager::load_journal(&service.store).unwrap().commits.unwrap();
             let all: Vec<(DriveId, u64)> = control::decode(&note).unwrap();
             all.into_iter().find(|(d, _)| *d == DriveId(1)).map(|(_, commit)| commit)
         };

@@ -301,8 +301,7 @@ fn a_client_from_before_a_recovery_hears_of_it() {
         targets.iter().for_each(|t| t.kill());
         service.kill();
         let recovered = weft_manager::recover(vec![service.map()], &[]).unwrap().map;
-        let (before, bytes) = (service.map().version, weft_wire::control::encode_map(&recovered));
-        weft_manager::MapStore::commit(&service.store, before, recovered.version, &bytes).unwrap();
+        weft_manager::put_map(&service.store, &recovered).unwrap();
         service.restart().await;
         let why = why_over(&session).await;
         assert!(why.contains("recovered") && why.contains("attach"), "{why}");

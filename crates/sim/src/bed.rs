@@ -6,13 +6,15 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ApiAnswer, ApiReply, ApiRequest, FailureDomain};
-use weft_manager::{Journal, Manager, ManagerOptions, MapStore, MemStore, StoreError, found};
+use weft_manager::{
+    Entry, KeyStore, Manager, ManagerOptions, MemStore, StoreError, Transaction, found, put_map,
+};
 use weft_rt::sim::{self, Crash, ProcessId, SimDisk, spawn_process};
 use weft_rt::sync::{Notify, race};
 use weft_rt::{Addr, Link, Listener, now, random_below, random_u128, sleep, timeout};
 use weft_store::{FormatOptions, OpenOptions, Store};
 use weft_target::{Target, TargetOptions};
-use weft_types::{DriveId, DriveState, Durations, Epoch, FabricId, FabricMap, GroupId, MapVersion, Role};
+use weft_types::{DriveId, DriveState, Durations, Epoch, FabricId, FabricMap, GroupId, Role};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, PROTOCOL, PROTOCOL_OLDEST};
 
@@ -133,37 +135,41 @@ pub struct Bed {
     failures: RefCell<Vec<(DriveId, String)>>,
     /// By how much the clock of each host is off, in microseconds; 0 for those not named.
     skews: RefCell<BTreeMap<IpAddr, i64>>,
-    /// The map in the manager's store as it was looked at last.
-    truth: RefCell<Option<Rc<FabricMap>>>,
     /// Members that left the read set of their group and stayed in its write set, with the epoch in
     /// which they did.
     demoted: Rc<RefCell<BTreeSet<(GroupId, DriveId, Epoch)>>>,
 }
 
-/// A store that does not say who has taken it over.
-struct Forgetful(MemStore);
+/// A store that does not say who has taken it over: each has a term of its own.
+struct Forgetful {
+    store: MemStore,
+    term: RefCell<Option<Vec<u8>>>,
+}
 
-impl MapStore for Forgetful {
-    fn load(&self) -> Result<Option<(MapVersion, Vec<u8>)>, StoreError> {
-        self.0.load()
+/// Under which key the term is.
+const TERM: &str = "term";
+
+impl KeyStore for Forgetful {
+    fn place(&self) -> String {
+        self.store.place()
     }
 
-    fn load_journal(&self) -> Result<Journal, StoreError> {
-        self.0.load_journal()
+    fn read(&self, prefixes: &[&str]) -> Result<Vec<Entry>, StoreError> {
+        let mut found = self.store.read(prefixes)?;
+        found.retain(|(key, _)| key != TERM);
+        if prefixes.contains(&TERM) {
+            found.extend(self.term.borrow().iter().map(|value| (TERM.to_owned(), value.clone())));
+        }
+        Ok(found)
     }
 
-    fn commit_with(
-        &self,
-        expected: MapVersion,
-        new: MapVersion,
-        bytes: &[u8],
-        journal: &Journal,
-    ) -> Result<(), StoreError> {
-        self.0.commit_with(expected, new, bytes, journal)
-    }
-
-    fn write_down(&self, journal: &Journal) -> Result<(), StoreError> {
-        self.0.write_down(journal)
+    fn write(&self, transaction: &Transaction) -> Result<bool, StoreError> {
+        let mut transaction = transaction.clone();
+        transaction.compares.retain(|(key, _)| key != TERM);
+        if let Some(at) = transaction.puts.iter().position(|(key, _)| key == TERM) {
+            *self.term.borrow_mut() = Some(transaction.puts.remove(at).1);
+        }
+        self.store.write(&transaction)
     }
 }
 
@@ -171,9 +177,7 @@ impl MapStore for Forgetful {
 const DEMOTION: &str = "\"demote\"";
 
 /// The members that are in the write set in both maps, and in the read set in the first one only.
-fn demotions(before: &[u8], after: &[u8]) -> Vec<(GroupId, DriveId, Epoch)> {
-    let read = |bytes: &[u8]| weft_wire::control::decode_map(bytes).expect("it is a map");
-    let (before, after) = (read(before), read(after));
+fn demotions(before: &FabricMap, after: &FabricMap) -> Vec<(GroupId, DriveId, Epoch)> {
     let mut found = Vec::new();
     for group in after.groups.values() {
         let was_in_sync =
@@ -366,7 +370,6 @@ impl Bed {
             replaced: RefCell::default(),
             failures: RefCell::default(),
             skews: RefCell::default(),
-            truth: RefCell::default(),
             demoted: Rc::default(),
         });
         bed.note_demotions();
@@ -380,11 +383,11 @@ impl Bed {
     /// Notes each member that leaves its group because clients cannot reach it.
     fn note_demotions(&self) {
         let demoted = self.demoted.clone();
-        self.map_store.observe(move |before, after, journal| {
-            // Events are documents. What they are called is looked at first, since maps are large.
+        self.map_store.observe(move |before, after, events| {
+            // Events are documents.
             let is_demotion =
                 |event: &[u8]| event.windows(DEMOTION.len()).any(|part| part == DEMOTION.as_bytes());
-            if journal.events.iter().any(|(_, event)| is_demotion(event)) {
+            if events.iter().any(|event| is_demotion(event)) {
                 demoted.borrow_mut().extend(demotions(before, after));
             }
         });
@@ -434,7 +437,10 @@ impl Bed {
         let process = spawn_process(host, name, async move {
             let manager = loop {
                 let started = match forgets {
-                    true => Manager::start(Forgetful(store.clone()), options.clone()),
+                    true => Manager::start(
+                        Forgetful { store: store.clone(), term: RefCell::default() },
+                        options.clone(),
+                    ),
                     false => Manager::start(store.clone(), options.clone()),
                 };
                 match started {
@@ -613,12 +619,10 @@ impl Bed {
     /// If a manager runs.
     pub fn edit_map(&self, edit: impl FnOnce(&mut FabricMap)) {
         assert!(self.manager_process().is_none(), "the map is edited while no manager runs");
-        let (version, bytes) = self.map_store.load().expect("it can be read").expect("there is a map");
-        let mut map = weft_wire::control::decode_map(&bytes).expect("it is a map");
+        let mut map = FabricMap::clone(&self.map_store.map().expect("there is a map"));
         edit(&mut map);
-        map.version = weft_types::MapVersion(version.0 + 1);
-        let bytes = weft_wire::control::encode_map(&map);
-        self.map_store.commit(version, map.version, &bytes).expect("nobody else commits");
+        map.version = weft_types::MapVersion(map.version.0 + 1);
+        put_map(&self.map_store, &map).expect("nobody else commits");
     }
 
     /// Carries out a management operation, trying until the manager answers.
@@ -686,14 +690,7 @@ impl Bed {
 
     /// The map as it is in the manager's store: what is true, whoever knows it.
     pub fn truth(&self) -> Rc<FabricMap> {
-        let version = self.map_store.version();
-        if let Some(map) = self.truth.borrow().as_ref().filter(|map| map.version == version) {
-            return map.clone();
-        }
-        let (_, bytes) = self.map_store.load().expect("it can be read").expect("there is a map");
-        let map = Rc::new(weft_wire::control::decode_map(&bytes).expect("it is a map"));
-        *self.truth.borrow_mut() = Some(map.clone());
-        map
+        self.map_store.map().expect("there is a map")
     }
 
     /// Whether a member went from in-sync to syncing with this epoch: it takes part in every write, and

@@ -26,8 +26,8 @@ pub use ids::{
 pub use load::{InterfaceLoad, Latencies, MeterReading, ProcessLoad, VolumeLoad};
 pub use map::{
     AttachMode, Delta, DeltaError, Drive, DriveState, Durations, FabricMap, Group, MapSettings, MapVersion,
-    Node, ObjectSpan, Piece, PieceKey, Pool, Relocation, Role, Session, SessionState, Slice, Slot, Striping,
-    Volume, VolumeState,
+    Node, ObjectSpan, Piece, PieceKey, PieceKind, Pool, Relocation, Role, Session, SessionState, Slice, Slot,
+    Striping, Volume, VolumeState,
 };
 pub use object::{ObjectId, ObjectRange, Owner};
 pub use protection::Protection;

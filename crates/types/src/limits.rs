@@ -33,6 +33,16 @@ pub const MAP_VERSIONS_KEPT_MAX: usize = 64;
 /// deletions, and drives that are found.
 pub const MAP_BYTES_GROWN_MAX: usize = 12 * 1024 * 1024;
 
+/// Bytes of what one commit changes, as it is stored and sent: a lost node of 24 drives, a volume over 256 groups, a
+/// removed volume each take less than a tenth.
+pub const DELTA_BYTES_MAX: usize = 1024 * 1024;
+
+/// Bytes of such a change up to which it is one value of the manager's store. etcd takes 1.5 MiB per request.
+pub const DELTA_WHOLE_BYTES_MAX: usize = 512 * 1024;
+
+/// Bytes of the parts in which a longer one is stored.
+pub const DELTA_PART_BYTES: usize = 256 * 1024;
+
 /// Requests that one connection may have in flight; granted as credits by the handshake.
 pub const CONNECTION_REQUESTS_MAX: u32 = 256;
 
@@ -236,6 +246,8 @@ pub const METRICS_HEADERS_MAX: usize = 64;
 const _: () = assert!(OBJECT_BLOCKS_MAX.is_multiple_of(CHUNK_BLOCKS));
 const _: () = assert!(REQUEST_BLOCKS_MAX as usize * BLOCK_SIZE <= FRAME_BODY_MAX);
 const _: () = assert!(MAP_BYTES_GROWN_MAX < FRAME_BODY_MAX);
+const _: () = assert!(DELTA_PART_BYTES <= DELTA_WHOLE_BYTES_MAX && DELTA_WHOLE_BYTES_MAX < DELTA_BYTES_MAX);
+const _: () = assert!(DELTA_BYTES_MAX <= FRAME_BODY_MAX, "what a commit changes fits one frame");
 const _: () = assert!(FRAME_BODY_MAX <= CONNECTION_BYTES_MAX as usize, "one frame must fit the credit");
 const _: () = assert!(RANGE_BLOCKS_MAX <= OBJECT_BLOCKS_MAX);
 const _: () = assert!(OBJECT_CHUNKS_MAX <= u16::MAX as u32);

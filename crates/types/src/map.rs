@@ -15,7 +15,7 @@ mod piece;
 mod slice;
 mod v1;
 
-pub use piece::{Delta, DeltaError, MapSettings, Piece, PieceKey};
+pub use piece::{Delta, DeltaError, MapSettings, Piece, PieceKey, PieceKind};
 pub use slice::Slice;
 
 /// The version of the whole document; every commit raises it by one.

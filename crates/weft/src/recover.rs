@@ -6,10 +6,9 @@ use crate::manager::refused;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use weft_cli::{CliError, DriveSources, FabricRecoverArgs, Folder, Output, note};
-use weft_manager::{EmbeddedStore, ManagerError, MapStore, Recovered, StoreError};
+use weft_manager::{EmbeddedStore, ManagerError, Recovered, StoreError, put_map};
 use weft_rt::wall_clock_us;
 use weft_types::{MapVersion, with_causes};
-use weft_wire::control::encode_map;
 
 /// What was, or would be, recovered.
 #[derive(serde::Serialize)]
@@ -134,8 +133,7 @@ pub(crate) fn write(store: &Path, recovered: &Recovered, kept: Option<&Path>) ->
         fs::remove_file(&fresh).map_err(CliError::file("remove", &fresh))?;
     }
     {
-        let written = EmbeddedStore::open_or_make(&fresh)
-            .and_then(|s| s.commit(MapVersion(0), recovered.map.version, &encode_map(&recovered.map)));
+        let written = EmbeddedStore::open_or_make(&fresh).and_then(|s| put_map(&s, &recovered.map));
         written.map_err(|e| refused(&ManagerError::from(e)))?;
     }
     if let Some(kept) = kept {

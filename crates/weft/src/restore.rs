@@ -11,12 +11,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use weft_api::Timestamp;
 use weft_cli::{CliError, MapRestoreArgs, Output, note};
-use weft_manager::{EmbeddedStore, MapStore};
+use weft_manager::{EmbeddedStore, load_map};
 use weft_membership::diff;
 use weft_types::{DriveId, DriveState, FabricId, FabricMap, MapVersion};
 use weft_wire::backup::{BackupError, decode_backup};
 use weft_wire::collected::DriveContents;
-use weft_wire::control::decode_map;
 
 /// What was, or would be, restored.
 #[derive(serde::Serialize)]
@@ -113,9 +112,9 @@ fn current(store: &Path) -> Result<Option<FabricMap>, CliError> {
     }
     let copy = beside(store, "copy");
     fs::copy(store, &copy).map_err(CliError::file("copy the store to", &copy))?;
-    let held = EmbeddedStore::open(&copy).and_then(|copied| copied.load());
+    let held = EmbeddedStore::open(&copy).and_then(|copied| load_map(&copied));
     fs::remove_file(&copy).map_err(CliError::file("remove", &copy))?;
-    Ok(held.ok().flatten().and_then(|(_, bytes)| decode_map(&bytes).ok()))
+    Ok(held.ok().flatten())
 }
 
 /// Refuses to go back behind what the store holds. A store that was made by mistake, with nothing in it, is none.

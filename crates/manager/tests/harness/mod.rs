@@ -115,10 +115,8 @@ impl Service {
 
     /// The store as it is now, as a backup of it would be.
     pub fn backup(&self) -> MemStore {
-        use weft_manager::MapStore;
-        let (version, bytes) = self.store.load().unwrap().unwrap();
         let copy = MemStore::new();
-        copy.commit(MapVersion(0), version, &bytes).unwrap();
+        weft_manager::put_map(&copy, &self.map()).unwrap();
         copy
     }
 
@@ -145,9 +143,7 @@ impl Service {
 
     /// The map as it is in the store, also while no manager runs.
     pub fn map(&self) -> FabricMap {
-        use weft_manager::MapStore;
-        let (_, bytes) = self.store.load().unwrap().unwrap();
-        control::decode_map(&bytes).unwrap()
+        FabricMap::clone(&self.store.map().unwrap())
     }
 }
 

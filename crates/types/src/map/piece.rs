@@ -11,6 +11,7 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::ops::{Bound, RangeBounds};
 
 /// What is written with the map and belongs to no entry of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,6 +119,54 @@ pub enum PieceKey {
     Scrubbed(GroupId),
 }
 
+/// A table of the map whose entries are pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "each is the kind of the piece of its name")]
+pub enum PieceKind {
+    Settings,
+    Node,
+    Drive,
+    RemovedDrive,
+    Pool,
+    Group,
+    Relocation,
+    Volume,
+    Session,
+    Scrubbed,
+}
+
+impl PieceKind {
+    /// All kinds, in key order.
+    pub const ALL: [PieceKind; 10] = [
+        PieceKind::Settings,
+        PieceKind::Node,
+        PieceKind::Drive,
+        PieceKind::RemovedDrive,
+        PieceKind::Pool,
+        PieceKind::Group,
+        PieceKind::Relocation,
+        PieceKind::Volume,
+        PieceKind::Session,
+        PieceKind::Scrubbed,
+    ];
+
+    /// Its name in keys of a store, in lower case with hyphens.
+    pub const fn name(self) -> &'static str {
+        match self {
+            PieceKind::Settings => "settings",
+            PieceKind::Node => "node",
+            PieceKind::Drive => "drive",
+            PieceKind::RemovedDrive => "removed-drive",
+            PieceKind::Pool => "pool",
+            PieceKind::Group => "group",
+            PieceKind::Relocation => "relocation",
+            PieceKind::Volume => "volume",
+            PieceKind::Session => "session",
+            PieceKind::Scrubbed => "scrubbed",
+        }
+    }
+}
+
 impl Piece {
     /// What the piece is found by.
     pub fn key(&self) -> PieceKey {
@@ -152,6 +201,35 @@ impl Piece {
 }
 
 impl PieceKey {
+    /// In which table the piece is.
+    pub fn kind(self) -> PieceKind {
+        match self {
+            PieceKey::Settings => PieceKind::Settings,
+            PieceKey::Node(_) => PieceKind::Node,
+            PieceKey::Drive(_) => PieceKind::Drive,
+            PieceKey::RemovedDrive(_) => PieceKind::RemovedDrive,
+            PieceKey::Pool(_) => PieceKind::Pool,
+            PieceKey::Group(_) => PieceKind::Group,
+            PieceKey::Relocation(_) => PieceKind::Relocation,
+            PieceKey::Volume(_) => PieceKind::Volume,
+            PieceKey::Session(_) => PieceKind::Session,
+            PieceKey::Scrubbed(_) => PieceKind::Scrubbed,
+        }
+    }
+
+    /// Its number within its kind; 0 for the settings.
+    pub fn number(self) -> u128 {
+        match self {
+            PieceKey::Settings => 0,
+            PieceKey::Node(id) => id.0.into(),
+            PieceKey::Drive(id) | PieceKey::RemovedDrive(id) => id.0,
+            PieceKey::Pool(id) => id.0.into(),
+            PieceKey::Group(id) | PieceKey::Relocation(id) | PieceKey::Scrubbed(id) => id.0.into(),
+            PieceKey::Volume(id) => id.0.into(),
+            PieceKey::Session(id) => id.0.into(),
+        }
+    }
+
     /// Takes the piece with this key out of a map. Says whether it was there; the settings always
     /// are, and stay.
     fn take_from(self, map: &mut FabricMap) -> bool {
@@ -282,6 +360,80 @@ impl FabricMap {
         }
         pieces
     }
+
+    /// The pieces of one kind whose numbers are in the range, in key order. Costs what they are.
+    pub fn pieces_of(&self, kind: PieceKind, numbers: impl RangeBounds<u128>) -> Vec<Piece> {
+        let numbers = (numbers.start_bound().cloned(), numbers.end_bound().cloned());
+        let small = |n: u128| u64::try_from(n).ok();
+        match kind {
+            PieceKind::Settings if numbers.contains(&0) => vec![Piece::Settings(MapSettings::of(self))],
+            PieceKind::Settings => Vec::new(),
+            PieceKind::Node => {
+                let key = |n| u32::try_from(n).ok().map(NodeId);
+                in_range(&self.nodes, numbers, key, |_, n| Piece::Node(n.clone()))
+            }
+            PieceKind::Drive => {
+                in_range(&self.drives, numbers, |n| Some(DriveId(n)), |_, d| Piece::Drive(d.clone()))
+            }
+            PieceKind::RemovedDrive => {
+                let drives = self.removed_drives.iter().filter(|d| numbers.contains(&d.0));
+                drives.map(|d| Piece::RemovedDrive(*d)).collect()
+            }
+            PieceKind::Pool => {
+                let key = |n| u32::try_from(n).ok().map(PoolId);
+                in_range(&self.pools, numbers, key, |_, p| Piece::Pool(p.clone()))
+            }
+            PieceKind::Group => {
+                let key = |n| small(n).map(GroupId);
+                in_range(&self.groups, numbers, key, |_, g| Piece::Group(g.clone()))
+            }
+            PieceKind::Relocation => {
+                let piece =
+                    |group, relocation: &Relocation| Piece::Relocation { group, relocation: *relocation };
+                in_range(&self.relocations, numbers, |n| small(n).map(GroupId), piece)
+            }
+            PieceKind::Volume => {
+                let key = |n| small(n).map(VolumeId);
+                in_range(&self.volumes, numbers, key, |_, v| Piece::Volume(v.clone()))
+            }
+            PieceKind::Session => {
+                let key = |n| small(n).map(SessionId);
+                in_range(&self.sessions, numbers, key, |_, s| Piece::Session(s.clone()))
+            }
+            PieceKind::Scrubbed => {
+                let piece = |group, record: &ScrubRecord| Piece::Scrubbed { group, record: *record };
+                in_range(&self.scrub.done, numbers, |n| small(n).map(GroupId), piece)
+            }
+        }
+    }
+
+    /// Puts a piece in, in the place of the one with its key. The version stays as it is.
+    pub fn put_piece(&mut self, piece: Piece) {
+        piece.put_into(self);
+    }
+
+    /// Makes of a map in which some pieces are as in a later version, up to that of `delta`'s successors, one that is
+    /// so much nearer to it: what is gone already stays gone. Once all deltas up to the latest of those versions were
+    /// replayed, the map is that version.
+    ///
+    /// # Errors
+    /// If the delta is of another fabric, or does not begin at this version.
+    pub fn replay_delta(&mut self, delta: &Delta) -> Result<(), DeltaError> {
+        if delta.fabric != self.fabric {
+            return Err(DeltaError::Fabric { expected: self.fabric, found: delta.fabric });
+        }
+        if delta.from != self.version {
+            return Err(DeltaError::Gap { expected: self.version, found: delta.from });
+        }
+        (self.version, self.next_id) = (delta.to, delta.next_id);
+        for key in &delta.removed {
+            key.take_from(self);
+        }
+        for piece in &delta.put {
+            piece.clone().put_into(self);
+        }
+        Ok(())
+    }
 }
 
 impl Delta {
@@ -299,6 +451,28 @@ impl Delta {
             }
         }
     }
+}
+
+/// The entries of a table whose keys have numbers in the range.
+fn in_range<K: Key, V: Clone>(
+    table: &Table<K, V>,
+    numbers: (Bound<u128>, Bound<u128>),
+    key_of: impl Fn(u128) -> Option<K>,
+    piece_of: impl Fn(K, &V) -> Piece,
+) -> Vec<Piece> {
+    // A number above all keys ends the range, or leaves nothing of it.
+    let end = match numbers.1 {
+        Bound::Included(n) => key_of(n).map_or(Bound::Unbounded, Bound::Included),
+        Bound::Excluded(n) => key_of(n).map_or(Bound::Unbounded, Bound::Excluded),
+        Bound::Unbounded => Bound::Unbounded,
+    };
+    let start = match numbers.0 {
+        Bound::Included(n) => key_of(n).map(Bound::Included),
+        Bound::Excluded(n) => key_of(n).map(Bound::Excluded),
+        Bound::Unbounded => Some(Bound::Unbounded),
+    };
+    let Some(start) = start else { return Vec::new() };
+    table.range((start, end)).map(|(key, value)| piece_of(*key, value)).collect()
 }
 
 #[cfg(test)]
@@ -420,6 +594,42 @@ pub(super) mod tests {
             let mut made = FabricMap { version: map.version, next_id: map.next_id, ..FabricMap::empty(FabricId(1)) };
             map.pieces().into_iter().for_each(|piece| piece.put_into(&mut made));
             prop_assert_eq!(made, map);
+        }
+
+        #[test]
+        fn a_map_is_the_pieces_of_its_kinds(steps in steps(), at in 0u128..7) {
+            let map = run(FabricMap::empty(FabricId(1)), &steps);
+            let mut found = Vec::new();
+            for kind in PieceKind::ALL {
+                let (low, high) = (map.pieces_of(kind, ..at), map.pieces_of(kind, at..));
+                prop_assert!(low.iter().all(|p| p.key().kind() == kind && p.key().number() < at));
+                prop_assert!(high.iter().all(|p| p.key().kind() == kind && p.key().number() >= at));
+                prop_assert_eq!(map.pieces_of(kind, u128::MAX..), vec![]);
+                found.extend(low.into_iter().chain(high));
+            }
+            prop_assert_eq!(found, map.pieces());
+        }
+
+        #[test]
+        fn deltas_that_are_replayed_make_parts_of_later_maps_whole(
+            maps in proptest::collection::vec(steps(), 2..6), later in any::<Vec<proptest::sample::Index>>(),
+        ) {
+            let mut history = vec![FabricMap::empty(FabricId(1))];
+            for steps in &maps {
+                history.push(run(history.last().expect("there is one").clone(), steps));
+            }
+            let newest = history.last().expect("there is one");
+            // Each kind is as it was in some version.
+            let (version, next_id) = (history[0].version, history[0].next_id);
+            let mut mixed = FabricMap { version, next_id, ..FabricMap::empty(FabricId(1)) };
+            for (at, kind) in PieceKind::ALL.into_iter().enumerate() {
+                let from = later.get(at).map_or(&history[0], |index| index.get(&history));
+                from.pieces_of(kind, ..).into_iter().for_each(|piece| mixed.put_piece(piece));
+            }
+            for two in history.windows(2) {
+                prop_assert_eq!(mixed.replay_delta(&two[1].delta_from(&two[0])), Ok(()));
+            }
+            prop_assert_eq!(&mixed, newest);
         }
 
         #[test]

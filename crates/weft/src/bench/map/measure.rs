@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Instant;
 use weft_api::{ApiAnswer, ApiRequest, Outcome, SettingsWish};
 use weft_cli::{CliError, Step};
-use weft_manager::{EmbeddedStore, Manager, ManagerError, ManagerOptions, MapStore};
+use weft_manager::{EmbeddedStore, Manager, ManagerError, ManagerOptions, put_map};
 use weft_membership::{Acknowledged, Change, CloseSession, Evict, SweepSession};
 use weft_metrics::process_load;
 use weft_rt::{Buf, Handler, Landing, Peer, Request};
@@ -102,8 +102,7 @@ impl Measured {
 pub(super) fn write_store(file: &Path, shape: Shape) -> Result<(), CliError> {
     let store = EmbeddedStore::open_or_make(file).map_err(|e| refused(&ManagerError::from(e)))?;
     let map = shape.map();
-    let bytes = control::encode_map(&map);
-    store.commit(MapVersion(0), map.version, &bytes).map_err(|e| refused(&ManagerError::from(e)))
+    put_map(&store, &map).map_err(|e| refused(&ManagerError::from(e)))
 }
 
 /// Measures a manager on this store.

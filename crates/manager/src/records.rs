@@ -1,0 +1,714 @@
+//! The map and the journal as keys and values: one layout for every store.
+//!
+//! ```text
+//! key              value                                             written
+//! head             schema, fabric, version, next number, nonce      with each commit, compared
+//! term             in which term somebody leads                     when somebody begins to lead
+//! delta/VERSION    what the commit of this version changed          with each commit
+//! part/NONCE/N     a piece of a long delta                          before its delta, which names NONCE
+//! base/KIND/FIRST  a chunk: pieces with numbers from FIRST on       by folding
+//! folded           up to which version the base has everything      by folding, last
+//! event/N          one event                                        with a commit or by itself
+//! troubles, seen   since when which trouble is there; how far drives have come
+//! ```
+//! Numbers in keys have a fixed width, so that keys are in the order of the numbers. Each value begins with a CRC-32C
+//! of the rest (4 bytes, little-endian): a flipped digit in a document would still be a document. `head`, `term` and
+//! `folded` are JSON. A delta's value:
+//!
+//! ```text
+//! offset size field (little-endian)
+//!      0    4 crc      CRC-32C of what follows
+//!      4    8 nonce    of its commit: unique in this store
+//!     12    4 parts    how many parts it is in; 0: it follows
+//!     16      delta    `weft_wire::pieces::encode_delta`
+//! ```
+//! Order of writing: a part that no delta names was never there; a base without a `head` was never there; deltas are
+//! removed in the transaction that raises `folded`, after the chunks. So a crash between any two transactions leaves a
+//! store that loads as the newest commit: the deltas above `folded` lead there from any mixture of older and newer
+//! chunks.
+
+use crate::fold::Base;
+use crate::store::{Entry, Journal, KeyStore, StoreError, Transaction};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use weft_types::limits::{DELTA_PART_BYTES, DELTA_WHOLE_BYTES_MAX, EVENTS_MAX};
+use weft_types::{Delta, FabricId, FabricMap, MapVersion, Piece, PieceKind};
+use weft_wire::crc32c;
+use weft_wire::pieces::{decode_delta, decode_pieces, encode_delta, encode_pieces};
+
+/// The version of the layout. The first one was one document in a table of redb: see `convert.rs`.
+pub(crate) const SCHEMA: u32 = 2;
+
+const HEAD: &str = "head";
+const TERM: &str = "term";
+const FOLDED: &str = "folded";
+const DELTA: &str = "delta/";
+const PART: &str = "part/";
+const BASE: &str = "base/";
+const EVENT: &str = "event/";
+const TROUBLES: &str = "troubles";
+const SEEN: &str = "seen";
+
+/// Bytes in front of each value.
+const SEAL_BYTES: usize = 4;
+
+/// Nonce and number of parts in front of a delta.
+const DELTA_HEADER_BYTES: usize = 12;
+
+/// Bytes of a chunk above which it is divided.
+const CHUNK_BYTES_MAX: usize = 64 << 10;
+
+/// Events are trimmed when their numbers pass a multiple of this.
+const EVENTS_TRIMMED_EVERY: u64 = 64;
+
+/// What names the newest version.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Head {
+    schema: u32,
+    fabric: FabricId,
+    version: MapVersion,
+    next_id: u64,
+    /// Of the commit that wrote it: two heads are never the same.
+    nonce: u64,
+}
+
+/// Where a chunk begins: the kind of its pieces, and the lowest number that it may hold.
+pub(crate) type ChunkStart = (PieceKind, u128);
+
+/// What a store holds.
+pub(crate) struct Stored {
+    pub(crate) map: FabricMap,
+    head: Vec<u8>,
+    nonce: u64,
+    pub(crate) base: Base,
+}
+
+/// The map and the journal in a store that one process leads.
+pub(crate) struct Records {
+    store: Box<dyn KeyStore>,
+    /// What `term` must be.
+    term: Vec<u8>,
+    /// What `head` must be.
+    head: RefCell<Vec<u8>>,
+    /// Of the newest commit.
+    nonce: Cell<u64>,
+    base: RefCell<Base>,
+}
+
+impl Records {
+    /// Makes the caller the one who leads, and loads what is there. From here on transactions of other managers are
+    /// refused. `clock_us` is the time: with the term it makes the nonces of this process its own, also after the store
+    /// was set back.
+    ///
+    /// # Errors
+    /// If the store cannot be used, or is damaged. `None` if it holds no map.
+    pub(crate) fn take_over(
+        store: Box<dyn KeyStore>,
+        clock_us: u64,
+    ) -> Result<Option<(Records, FabricMap, Journal)>, StoreError> {
+        let term = take_over(&*store)?;
+        // No other manager commits any more, so this is what the own commits follow.
+        let Some(stored) = load(&*store)? else { return Ok(None) };
+        let journal = load_journal(&*store)?;
+        let records = Records {
+            store,
+            term: term_value(term),
+            head: RefCell::new(stored.head),
+            nonce: Cell::new(first_nonce(clock_us, term)),
+            base: RefCell::new(stored.base),
+        };
+        Ok(Some((records, stored.map, journal)))
+    }
+
+    /// Whether no other manager has taken over.
+    ///
+    /// # Errors
+    /// If the store cannot be read.
+    pub(crate) fn is_led(&self) -> Result<bool, StoreError> {
+        let found = self.store.read(&[TERM])?;
+        Ok(found.iter().any(|(key, value)| key == TERM && *value == self.term))
+    }
+
+    /// The map as the store has it.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is damaged.
+    pub(crate) fn load(&self) -> Result<Option<FabricMap>, StoreError> {
+        Ok(load(&*self.store)?.map(|stored| stored.map))
+    }
+
+    /// Keeps what one commit changed, and what is written down with it: both or neither. `encoded` is the delta as
+    /// [`encode_delta`] writes it. Durable when it returns.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`]: somebody else leads, nothing was written. After any other error it is not known
+    /// whether it was.
+    pub(crate) fn commit(&self, delta: &Delta, encoded: &[u8], journal: &Journal) -> Result<(), StoreError> {
+        let nonce = self.nonce.get().wrapping_add(1);
+        self.nonce.set(nonce);
+        let parts = parts_of(encoded);
+        for (number, part) in parts.iter().enumerate() {
+            let puts = vec![(part_key(nonce, number), sealed(part))];
+            let compares = vec![(TERM.into(), Some(self.term.clone()))];
+            self.write(&Transaction { compares, puts, ..Transaction::default() }, delta.from)?;
+        }
+        let head = head_of(delta.fabric, delta.to, delta.next_id, nonce);
+        let value = delta_value(nonce, parts.len(), if parts.is_empty() { encoded } else { &[] });
+        let compares =
+            vec![(HEAD.into(), Some(self.head.borrow().clone())), (TERM.into(), Some(self.term.clone()))];
+        let puts = vec![(delta_key(delta.to), value), (HEAD.into(), head.clone())];
+        let mut transaction = Transaction { compares, puts, ..Transaction::default() };
+        journal.put_into(&mut transaction);
+        self.write(&transaction, delta.from)?;
+        *self.head.borrow_mut() = head;
+        self.base.borrow_mut().note(delta, encoded.len(), (!parts.is_empty()).then_some(nonce));
+        Ok(())
+    }
+
+    /// Writes something down without a commit. Durable when it returns.
+    ///
+    /// # Errors
+    /// If it cannot be written, or somebody else leads.
+    pub(crate) fn write_down(&self, journal: &Journal) -> Result<(), StoreError> {
+        let compares = vec![(TERM.into(), Some(self.term.clone()))];
+        let mut transaction = Transaction { compares, ..Transaction::default() };
+        journal.put_into(&mut transaction);
+        self.write(&transaction, MapVersion(0))
+    }
+
+    /// Carries out one transaction of folding, if there is one to be done. `map` is the newest durable one.
+    ///
+    /// # Errors
+    /// If the store fails, or somebody else leads. Nothing is lost: what was written stands for the same map.
+    pub(crate) fn fold(&self, map: &FabricMap) -> Result<(), StoreError> {
+        let Some(mut step) = self.base.borrow_mut().next_step(map) else { return Ok(()) };
+        step.compares.push((TERM.into(), Some(self.term.clone())));
+        self.write(&step, map.version)?;
+        self.base.borrow_mut().step_done();
+        Ok(())
+    }
+
+    fn write(&self, transaction: &Transaction, expected: MapVersion) -> Result<(), StoreError> {
+        if self.store.write(transaction)? {
+            return Ok(());
+        }
+        let found = load(&*self.store)?.map_or(MapVersion(0), |stored| stored.map.version);
+        Err(StoreError::Conflict { expected, found })
+    }
+}
+
+/// Begins the next term: who has led before leads no more, from this instant on. Returns its number. Durable when it
+/// returns.
+///
+/// # Errors
+/// If the store cannot be used, or somebody else has taken over in the same moment.
+pub fn take_over(store: &(impl KeyStore + ?Sized)) -> Result<u64, StoreError> {
+    let found = store.read(&[TERM])?.into_iter().find(|(key, _)| key == TERM).map(|(_, value)| value);
+    let held: u64 = match &found {
+        Some(value) => document(store, TERM, value)?,
+        None => 0,
+    };
+    let transaction = Transaction {
+        compares: vec![(TERM.into(), found)],
+        puts: vec![(TERM.into(), term_value(held + 1))],
+        ..Transaction::default()
+    };
+    match store.write(&transaction)? {
+        true => Ok(held + 1),
+        false => Err(StoreError::Overtaken { place: store.place() }),
+    }
+}
+
+/// The map that a store holds; `None` where none was ever committed.
+///
+/// # Errors
+/// If it cannot be read, is damaged, or was written by a newer program.
+pub fn load_map(store: &(impl KeyStore + ?Sized)) -> Result<Option<FabricMap>, StoreError> {
+    Ok(load(store)?.map(|stored| stored.map))
+}
+
+/// The journal that a store holds, as far as it can be read: what is damaged is left out. Of events, the newest
+/// [`EVENTS_MAX`].
+///
+/// # Errors
+/// If the store cannot be read at all.
+pub fn load_journal(store: &(impl KeyStore + ?Sized)) -> Result<Journal, StoreError> {
+    let mut journal = Journal::default();
+    for (key, value) in store.read(&[EVENT, TROUBLES, SEEN])? {
+        let Some(value) = unsealed(&value) else {
+            tracing::warn!(key, "what was written down cannot be read: it does not match its checksum");
+            continue;
+        };
+        match &key[..] {
+            TROUBLES => journal.troubles = Some(value),
+            SEEN => journal.commits = Some(value),
+            key => {
+                let number = key.strip_prefix(EVENT).and_then(|number| number.parse().ok());
+                journal.events.extend(number.map(|number| (number, value)));
+            }
+        }
+    }
+    let surplus = journal.events.len().saturating_sub(EVENTS_MAX);
+    journal.events.drain(..surplus);
+    Ok(journal)
+}
+
+/// Writes something down in a store without a leader. Durable when it returns.
+///
+/// # Errors
+/// If the store fails.
+pub fn put_journal(store: &(impl KeyStore + ?Sized), journal: &Journal) -> Result<(), StoreError> {
+    let mut transaction = Transaction::default();
+    journal.put_into(&mut transaction);
+    store.write(&transaction).map(drop)
+}
+
+/// Makes a store hold this map, whatever it held: for a store without a leader. Durable when it returns; a crash on the
+/// way leaves what was there before.
+///
+/// # Errors
+/// [`StoreError::Conflict`] if somebody commits meanwhile. If the store fails.
+///
+/// # Panics
+/// If the store holds a map of another fabric.
+pub fn put_map(store: &(impl KeyStore + ?Sized), map: &FabricMap) -> Result<(), StoreError> {
+    let conflict = |expected| {
+        Err(StoreError::Conflict { expected, found: load_map(store)?.map_or(MapVersion(0), |m| m.version) })
+    };
+    let Some(stored) = load(store)? else {
+        let absent = || vec![(HEAD.to_owned(), None)];
+        let mut entries = base_of(map);
+        let head = entries.pop().expect("the head is the last");
+        // What is there without a head was never there.
+        let removes = [BASE, DELTA, PART].map(|prefix| (prefix.to_owned(), end_of(prefix))).to_vec();
+        let mut transactions = vec![Transaction { compares: absent(), removes, puts: Vec::new() }];
+        for puts in entries.chunks(crate::fold::CHUNKS_PER_STEP) {
+            transactions.push(Transaction {
+                compares: absent(),
+                puts: puts.to_vec(),
+                ..Transaction::default()
+            });
+        }
+        transactions.push(Transaction { compares: absent(), puts: vec![head], ..Transaction::default() });
+        for transaction in &transactions {
+            if !store.write(transaction)? {
+                return conflict(MapVersion(0));
+            }
+        }
+        return Ok(());
+    };
+    assert_eq!(stored.map.fabric, map.fabric, "a store stays with its fabric");
+    let (delta, nonce) = (map.delta_from(&stored.map), stored.nonce.wrapping_add(1));
+    let value = delta_value(nonce, 0, &encode_delta(&delta));
+    let transaction = Transaction {
+        compares: vec![(HEAD.into(), Some(stored.head))],
+        puts: vec![
+            (delta_key(delta.to), value),
+            (HEAD.into(), head_of(map.fabric, map.version, map.next_id, nonce)),
+        ],
+        ..Transaction::default()
+    };
+    match store.write(&transaction)? {
+        true => Ok(()),
+        false => conflict(stored.map.version),
+    }
+}
+
+/// All entries of a store with this map and nothing else: chunks, then `folded`, then the head.
+pub(crate) fn base_of(map: &FabricMap) -> Vec<Entry> {
+    let kinds = PieceKind::ALL.into_iter();
+    let mut entries: Vec<Entry> = kinds
+        .flat_map(|kind| chunks_of(kind, 0, &map.pieces_of(kind, ..)))
+        .map(|(start, value)| (chunk_key(start), value))
+        .collect();
+    entries.push((FOLDED.into(), folded_value(map.version)));
+    entries.push((HEAD.into(), head_of(map.fabric, map.version, map.next_id, 0)));
+    entries
+}
+
+/// Divides pieces of one kind into chunks with their values; the first one begins at `first`. No pieces are no chunk.
+pub(crate) fn chunks_of(kind: PieceKind, first: u128, pieces: &[Piece]) -> Vec<(ChunkStart, Vec<u8>)> {
+    if pieces.is_empty() {
+        return Vec::new();
+    }
+    let bytes = encode_pieces(pieces);
+    if bytes.len() <= CHUNK_BYTES_MAX || pieces.len() == 1 {
+        return vec![((kind, first), sealed(&bytes))];
+    }
+    let (low, high) = pieces.split_at(pieces.len() / 2);
+    let mut chunks = chunks_of(kind, first, low);
+    chunks.extend(chunks_of(kind, high[0].key().number(), high));
+    chunks
+}
+
+/// Everything that a store holds of the map; `None` where there is no head.
+fn load(store: &(impl KeyStore + ?Sized)) -> Result<Option<Stored>, StoreError> {
+    let entries: BTreeMap<String, Vec<u8>> =
+        store.read(&[HEAD, FOLDED, BASE, DELTA, PART])?.into_iter().collect();
+    let Some(head_value) = entries.get(HEAD) else { return Ok(None) };
+    let head = read_head(store, head_value)?;
+    let corrupt = |cause: String| StoreError::Corrupt { place: store.place(), cause };
+    let folded_at = entries.get(FOLDED).ok_or_else(|| corrupt("it has a head and no base".into()))?;
+    let folded: MapVersion = document(store, FOLDED, folded_at)?;
+    let mut map = FabricMap { version: folded, ..FabricMap::empty(head.fabric) };
+    let mut base = Base::at(folded, folded_at.clone());
+    // A base without deltas has the next number in its head; the others have it in each delta.
+    map.next_id = head.next_id;
+    for (key, value) in entries.range(BASE.to_owned()..end_of(BASE)) {
+        let start = chunk_of_key(key).ok_or_else(|| corrupt(format!("an unknown key {key}")))?;
+        let pieces =
+            decode_pieces(&unseal(store, key, value)?).map_err(|e| corrupt(format!("{key}: {e}")))?;
+        base.add_chunk(start, value.len());
+        pieces.into_iter().for_each(|piece| map.put_piece(piece));
+    }
+    for (key, value) in entries.range(delta_key(MapVersion(folded.0.saturating_add(1)))..end_of(DELTA)) {
+        let bytes = read_delta(store, key, value, &entries)?;
+        let delta = decode_delta(&bytes).map_err(|e| corrupt(format!("{key}: {e}")))?;
+        map.replay_delta(&delta).map_err(|e| corrupt(format!("{key}: {e}")))?;
+        base.note(&delta, bytes.len(), None);
+    }
+    // Parts without a delta are removed with those of the deltas.
+    let nonces = entries.range(PART.to_owned()..end_of(PART)).filter_map(|(key, _)| nonce_of_part(key));
+    base.note_parts(nonces);
+    if (map.version, map.next_id) != (head.version, head.next_id) {
+        return Err(corrupt(format!(
+            "its newest change leads to {}, its head is at {}",
+            map.version, head.version
+        )));
+    }
+    Ok(Some(Stored { map, head: head_value.clone(), nonce: head.nonce, base }))
+}
+
+/// The base in a store that holds a map.
+#[cfg(test)]
+pub(crate) fn base_in(store: &impl KeyStore) -> Base {
+    load(store).expect("the store is sound").expect("it holds a map").base
+}
+
+/// Refuses a store that a newer program has written, without reading its map.
+///
+/// # Errors
+/// [`StoreError::Newer`]; if its head cannot be read.
+pub(crate) fn check_head(store: &impl KeyStore) -> Result<(), StoreError> {
+    let head = store.read(&[HEAD])?;
+    head.iter().filter(|(key, _)| key == HEAD).try_for_each(|(_, value)| read_head(store, value).map(drop))
+}
+
+fn read_head(store: &(impl KeyStore + ?Sized), value: &[u8]) -> Result<Head, StoreError> {
+    #[derive(Deserialize)]
+    struct Shape {
+        schema: u32,
+    }
+    let shape: Shape = document(store, HEAD, value)?;
+    if shape.schema > SCHEMA {
+        return Err(StoreError::Newer { place: store.place(), found: shape.schema, known: SCHEMA });
+    }
+    document(store, HEAD, value)
+}
+
+/// A delta's bytes, from its value or its parts.
+fn read_delta(
+    store: &(impl KeyStore + ?Sized),
+    key: &str,
+    value: &[u8],
+    entries: &BTreeMap<String, Vec<u8>>,
+) -> Result<Vec<u8>, StoreError> {
+    let corrupt = |cause: String| StoreError::Corrupt { place: store.place(), cause };
+    let value = unseal(store, key, value)?;
+    let Some((header, bytes)) = value.split_at_checked(DELTA_HEADER_BYTES) else {
+        return Err(corrupt(format!("{key} has {} bytes", value.len())));
+    };
+    let nonce = u64::from_le_bytes(header[..8].try_into().expect("8 bytes"));
+    let parts = u32::from_le_bytes(header[8..].try_into().expect("4 bytes")) as usize;
+    let mut bytes = bytes.to_vec();
+    for number in 0..parts {
+        let key = part_key(nonce, number);
+        let part = entries.get(&key).ok_or_else(|| corrupt(format!("{key} is missing")))?;
+        bytes.extend(unseal(store, &key, part)?);
+    }
+    Ok(bytes)
+}
+
+/// The entries of a store that has this written down.
+pub(crate) fn journal_entries(journal: &Journal) -> Vec<Entry> {
+    let mut transaction = Transaction::default();
+    journal.put_into(&mut transaction);
+    transaction.puts
+}
+
+impl Journal {
+    fn put_into(&self, transaction: &mut Transaction) {
+        for (number, event) in &self.events {
+            transaction.puts.push((event_key(*number), sealed(event)));
+        }
+        let newest = self.events.last().map_or(0, |(number, _)| *number);
+        if self.events.iter().any(|(number, _)| number % EVENTS_TRIMMED_EVERY == 0) {
+            let kept_from = newest.saturating_sub(EVENTS_MAX as u64 - 1);
+            transaction.removes.push((event_key(0), event_key(kept_from)));
+        }
+        for (key, value) in [(TROUBLES, &self.troubles), (SEEN, &self.commits)] {
+            transaction.puts.extend(value.iter().map(|value| (key.to_owned(), sealed(value))));
+        }
+    }
+}
+
+/// The parts of a delta that is too long for one value; none of any other.
+fn parts_of(encoded: &[u8]) -> Vec<&[u8]> {
+    match encoded.len() > DELTA_WHOLE_BYTES_MAX {
+        true => encoded.chunks(DELTA_PART_BYTES).collect(),
+        false => Vec::new(),
+    }
+}
+
+fn delta_value(nonce: u64, parts: usize, encoded: &[u8]) -> Vec<u8> {
+    let parts = u32::try_from(parts).expect("a delta has few parts");
+    sealed(&[&nonce.to_le_bytes()[..], &parts.to_le_bytes()[..], encoded].concat())
+}
+
+fn head_of(fabric: FabricId, version: MapVersion, next_id: u64, nonce: u64) -> Vec<u8> {
+    sealed_document(&Head { schema: SCHEMA, fabric, version, next_id, nonce })
+}
+
+/// Nonces are counted from here: microseconds in the upper bits leave room for 1024 commits in each.
+fn first_nonce(clock_us: u64, term: u64) -> u64 {
+    clock_us << 10 ^ term << 54
+}
+
+fn term_value(term: u64) -> Vec<u8> {
+    sealed_document(&term)
+}
+
+pub(crate) fn folded_value(version: MapVersion) -> Vec<u8> {
+    sealed_document(&version)
+}
+
+/// The key of `folded`.
+pub(crate) fn folded_key() -> String {
+    FOLDED.into()
+}
+
+pub(crate) fn delta_key(version: MapVersion) -> String {
+    format!("{DELTA}{:020}", version.0)
+}
+
+fn part_key(nonce: u64, number: usize) -> String {
+    format!("{PART}{nonce:016x}/{number:04}")
+}
+
+fn nonce_of_part(key: &str) -> Option<u64> {
+    u64::from_str_radix(key.strip_prefix(PART)?.split_once('/')?.0, 16).ok()
+}
+
+/// The range of keys of the parts of one delta.
+pub(crate) fn parts_range(nonce: u64) -> (String, String) {
+    let prefix = format!("{PART}{nonce:016x}/");
+    (prefix.clone(), end_of(&prefix))
+}
+
+pub(crate) fn chunk_key((kind, first): ChunkStart) -> String {
+    format!("{BASE}{}/{first:032x}", kind.name())
+}
+
+fn chunk_of_key(key: &str) -> Option<ChunkStart> {
+    let (kind, first) = key.strip_prefix(BASE)?.split_once('/')?;
+    let kind = PieceKind::ALL.into_iter().find(|k| k.name() == kind)?;
+    Some((kind, u128::from_str_radix(first, 16).ok()?))
+}
+
+fn event_key(number: u64) -> String {
+    format!("{EVENT}{number:020}")
+}
+
+/// The first key behind all that begin with a prefix, which ends in a slash.
+fn end_of(prefix: &str) -> String {
+    let stem = prefix.strip_suffix('/').expect("prefixes end in a slash");
+    // The character behind the slash.
+    format!("{stem}0")
+}
+
+/// The version that a transaction makes the newest one, if it does.
+pub(crate) fn version_of(puts: &[Entry]) -> Option<MapVersion> {
+    let (_, value) = puts.iter().find(|(key, _)| key == HEAD)?;
+    let head: Head = serde_json::from_slice(&unsealed(value)?).ok()?;
+    Some(head.version)
+}
+
+/// How many commits are in a transaction.
+pub(crate) fn commits_in(puts: &[Entry]) -> u64 {
+    puts.iter().filter(|(key, _)| key.starts_with(DELTA)).count() as u64
+}
+
+/// The deltas in a transaction that are in one value.
+pub(crate) fn deltas_in(puts: &[Entry]) -> Vec<Delta> {
+    let values = puts.iter().filter(|(key, _)| key.starts_with(DELTA));
+    values.filter_map(|(_, value)| decode_delta(unsealed(value)?.get(DELTA_HEADER_BYTES..)?).ok()).collect()
+}
+
+/// The events in a transaction.
+pub(crate) fn events_in(puts: &[Entry]) -> Vec<&[u8]> {
+    puts.iter().filter(|(key, _)| key.starts_with(EVENT)).filter_map(|(_, v)| v.get(SEAL_BYTES..)).collect()
+}
+
+fn sealed_document(value: &impl Serialize) -> Vec<u8> {
+    sealed(&serde_json::to_vec(value).expect("it serialises"))
+}
+
+pub(crate) fn sealed(value: &[u8]) -> Vec<u8> {
+    [&crc32c(value).to_le_bytes()[..], value].concat()
+}
+
+/// The value behind its checksum, if it is the one that was written.
+pub(crate) fn unsealed(bytes: &[u8]) -> Option<Vec<u8>> {
+    let (seal, value) = bytes.split_at_checked(SEAL_BYTES)?;
+    (seal == crc32c(value).to_le_bytes()).then(|| value.to_vec())
+}
+
+fn unseal(store: &(impl KeyStore + ?Sized), key: &str, bytes: &[u8]) -> Result<Vec<u8>, StoreError> {
+    unsealed(bytes).ok_or_else(|| StoreError::Corrupt {
+        place: store.place(),
+        cause: format!("{key} does not match its checksum"),
+    })
+}
+
+fn document<T: DeserializeOwned>(
+    store: &(impl KeyStore + ?Sized),
+    key: &str,
+    value: &[u8],
+) -> Result<T, StoreError> {
+    serde_json::from_slice(&unseal(store, key, value)?)
+        .map_err(|e| StoreError::Corrupt { place: store.place(), cause: format!("{key}: {e}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemStore;
+    use weft_types::{DriveId, Epoch, Group, GroupId, PoolId, Role, Slot};
+
+    fn group(id: u64, epoch: u64) -> Group {
+        let slot = |n: u128| Slot { drive: DriveId(n), role: Role::InSync, since: Epoch(1) };
+        Group { id: GroupId(id), pool: PoolId(1), epoch: Epoch(epoch), slots: (1..4).map(slot).collect() }
+    }
+
+    fn next(map: &FabricMap, groups: u64) -> FabricMap {
+        let mut next = map.clone();
+        (0..groups).for_each(|id| drop(next.groups.insert(GroupId(id), group(id, map.version.0))));
+        next.version = MapVersion(map.version.0 + 1);
+        next.next_id += 1;
+        next
+    }
+
+    fn made() -> (MemStore, FabricMap) {
+        let (store, map) = (MemStore::new(), FabricMap::empty(FabricId(1)));
+        put_map(&store, &map).expect("it is empty");
+        (store, map)
+    }
+
+    fn led(store: &MemStore) -> Records {
+        let taken = Records::take_over(Box::new(store.clone()), 7).expect("it works");
+        taken.expect("there is a map").0
+    }
+
+    fn commit(records: &Records, old: &FabricMap, new: &FabricMap) -> Result<(), StoreError> {
+        let delta = new.delta_from(old);
+        let journal = Journal { events: vec![(new.version.0, b"event".to_vec())], ..Journal::default() };
+        records.commit(&delta, &encode_delta(&delta), &journal)
+    }
+
+    #[test]
+    fn a_commit_writes_what_has_changed() {
+        let (store, map) = made();
+        let many = next(&map, 2_000);
+        let records = led(&store);
+        commit(&records, &map, &many).expect("nobody else leads");
+        let few = next(&many, 1);
+        commit(&records, &many, &few).expect("nobody else leads");
+        assert_eq!(load_map(&store).expect("sound"), Some(few.clone()));
+        let entries = store.read(&["head", "event/", &delta_key(few.version)]).expect("readable");
+        let bytes: usize = entries.iter().map(|(key, value)| key.len() + value.len()).sum();
+        assert!(bytes < 1_500, "{bytes}");
+        assert_eq!(load_journal(&store).expect("readable").events.len(), 2);
+    }
+
+    /// A long change is written in parts. Before the delta that names them is there, nothing has changed.
+    #[test]
+    fn a_long_change_is_there_whole_or_not_at_all() {
+        let (store, map) = made();
+        let long = next(&map, 4_000);
+        let mut seen = Vec::new();
+        // The first write begins the term.
+        for write in 2.. {
+            let copy = store.copy();
+            copy.break_at_write(write, false);
+            let committed = commit(&led(&copy), &map, &long).is_ok();
+            copy.set_broken(false);
+            let found = load_map(&copy).expect("sound").expect("there is one");
+            assert_eq!(found, if committed { long.clone() } else { map.clone() });
+            // Who leads next commits something else, and folds: the parts are gone, whether a delta named them or not.
+            let (records, end) = (led(&copy), next(&found, 0));
+            let old = found.clone();
+            commit(&records, &old, &end).expect("nobody else leads");
+            let mut at = end;
+            for _ in 0..260 {
+                let later = next(&at, 1);
+                commit(&records, &at, &later).expect("nobody else leads");
+                at = later;
+                records.fold(&at).expect("nobody else leads");
+            }
+            (0..40).for_each(|_| records.fold(&at).expect("nobody else leads"));
+            assert_eq!(load_map(&copy).expect("sound"), Some(at));
+            assert_eq!(copy.read(&[PART]).expect("readable"), vec![]);
+            seen.push(committed);
+            if committed {
+                break;
+            }
+        }
+        assert!(seen.len() >= 4, "there are parts: {seen:?}");
+    }
+
+    #[test]
+    fn who_was_followed_writes_nothing_any_more() {
+        let (store, map) = made();
+        let former = led(&store);
+        assert!(former.is_led().expect("readable"));
+        let second = next(&map, 1);
+        commit(&former, &map, &second).expect("nobody else leads");
+        let newest = led(&store);
+        assert!(!former.is_led().expect("readable") && newest.is_led().expect("readable"));
+        let before = store.read(&[""]).expect("readable");
+        let refused = commit(&former, &second, &next(&second, 2));
+        assert!(matches!(refused, Err(StoreError::Conflict { found, .. }) if found == second.version));
+        let note = Journal { commits: Some(b"far".to_vec()), ..Journal::default() };
+        assert!(former.write_down(&note).is_err());
+        assert_eq!(store.read(&[""]).expect("readable"), before);
+        commit(&newest, &second, &next(&second, 3)).expect("it leads");
+    }
+
+    #[test]
+    fn a_store_that_lacks_something_is_refused() {
+        let (store, map) = made();
+        let records = led(&store);
+        let (second, third) = (next(&map, 1), next(&next(&map, 1), 2));
+        commit(&records, &map, &second).expect("it leads");
+        commit(&records, &second, &third).expect("it leads");
+        for key in [delta_key(second.version), delta_key(third.version), FOLDED.into()] {
+            let copy = store.copy();
+            let removes = vec![(key.clone(), format!("{key}\0"))];
+            copy.write(&Transaction { removes, ..Transaction::default() }).expect("writable");
+            assert!(matches!(load_map(&copy), Err(StoreError::Corrupt { .. })), "without {key}");
+        }
+        for (key, value) in store.read(&[""]).expect("readable") {
+            let copy = store.copy();
+            let mut damaged = value.clone();
+            damaged[value.len() / 2] ^= 1;
+            copy.write(&Transaction { puts: vec![(key.clone(), damaged)], ..Transaction::default() })
+                .expect("writable");
+            let found = load_map(&copy);
+            let is_of_the_map = !key.starts_with(EVENT) && key != TERM;
+            assert_eq!(found.is_err(), is_of_the_map, "{key}");
+        }
+        assert_eq!(load_map(&store).expect("sound"), Some(third));
+    }
+}

@@ -1,0 +1,115 @@
+//! The whole map as the body of one frame: encoded when somebody asks for it, and at most once per version.
+//!
+//! It owns how long that may become: as long as maps travel whole, one that does not fit a frame must not be
+//! committed. How long the next one is at most follows from what was encoded last and from what was put in since, so
+//! nothing is encoded for that before it comes near the limit.
+
+use serde::Serialize;
+use std::cell::{Cell, RefCell};
+use std::io;
+use weft_rt::Buf;
+use weft_types::{Delta, FabricMap, MapVersion};
+use weft_wire::control::encode_map;
+
+/// Bytes that an entry takes in a map at most beside what it is as a piece: its key, quotes and commas.
+const ENTRY_BYTES: usize = 64;
+
+/// Bytes by which a map grows at most although no piece is put in: a version with more digits.
+const NUMBERS_BYTES: usize = 64;
+
+/// The newest map as it travels.
+#[derive(Default)]
+pub(crate) struct WholeMap {
+    encoded: RefCell<Option<(MapVersion, Buf)>>,
+    /// Bytes that the newest map has at most; unknown until one was encoded.
+    bytes_max: Cell<Option<usize>>,
+}
+
+impl WholeMap {
+    /// The bytes of the newest map.
+    pub(crate) fn bytes(&self, map: &FabricMap) -> Buf {
+        let mut encoded = self.encoded.borrow_mut();
+        if let Some((version, bytes)) = &*encoded
+            && *version == map.version
+        {
+            return bytes.clone();
+        }
+        let bytes = Buf::from(encode_map(map));
+        self.bytes_max.set(Some(bytes.len()));
+        *encoded = Some((map.version, bytes.clone()));
+        bytes
+    }
+
+    /// Checks that the map that follows has no more bytes than it may have, and notes it.
+    ///
+    /// # Errors
+    /// How many it would have.
+    pub(crate) fn follow(&self, next: &FabricMap, delta: &Delta, limit: usize) -> Result<(), usize> {
+        let grown: usize = delta.put.iter().map(|piece| document_bytes(piece) + ENTRY_BYTES).sum();
+        let estimated = self.bytes_max.get().map(|bytes| bytes + grown + NUMBERS_BYTES);
+        let bytes = match estimated.filter(|bytes| *bytes <= limit) {
+            Some(bytes) => bytes,
+            None => encode_map(next).len(),
+        };
+        if bytes > limit {
+            return Err(bytes);
+        }
+        self.bytes_max.set(Some(bytes));
+        Ok(())
+    }
+}
+
+/// How long a document is.
+fn document_bytes(value: &impl Serialize) -> usize {
+    struct Count(usize);
+    impl io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    serde_json::to_writer(&mut count, value).expect("it serialises");
+    count.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_types::{BlockCount, Drive, DriveId, DriveState, FabricId, NodeId, PoolId, ScrubRecord};
+
+    #[test]
+    fn what_is_estimated_is_never_too_little() {
+        let whole = WholeMap::default();
+        let mut map = FabricMap::empty(FabricId(1));
+        assert_eq!(whole.bytes(&map).len(), encode_map(&map).len());
+        for n in 0..200u128 {
+            let old = map.clone();
+            let drive = Drive {
+                id: DriveId(n << 64),
+                node: NodeId(1),
+                pool: PoolId(1),
+                path: "/dev/x".repeat(1 + n as usize % 3),
+                capacity: BlockCount(7),
+                state: DriveState::Active,
+            };
+            map.drives.insert(drive.id, drive);
+            map.removed_drives.insert(DriveId(n));
+            map.scrub.done.insert(weft_types::GroupId(n as u64), ScrubRecord::default());
+            map.scrub.wanted.insert(weft_types::GroupId(n as u64));
+            map.version = MapVersion(map.version.0.saturating_mul(2));
+            let delta = map.delta_from(&old);
+            assert_eq!(whole.follow(&map, &delta, usize::MAX), Ok(()));
+            assert!(whole.bytes_max.get() >= Some(encode_map(&map).len()));
+        }
+        // Near the limit it is exact, and what is refused changes nothing.
+        let bytes = encode_map(&map).len();
+        let delta = map.delta_from(&map);
+        assert_eq!(whole.follow(&map, &delta, bytes), Ok(()));
+        assert_eq!(whole.follow(&map, &delta, bytes - 1), Err(bytes));
+        assert_eq!(whole.bytes(&map).len(), bytes);
+    }
+}
