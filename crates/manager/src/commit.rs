@@ -111,7 +111,7 @@ impl Manager {
             let mut state = self.state.borrow_mut();
             state.follow(&old, next);
             let newest = state.map.clone();
-            state.recent.add(newest);
+            state.recent.add(newest, delta);
             state.events.add(event);
             state.events.note_written();
         }

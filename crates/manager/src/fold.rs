@@ -199,13 +199,15 @@ fn rewrite(
 mod tests {
     use super::*;
     use crate::MemStore;
-    use crate::records::{load_map, put_map};
-    use crate::store::KeyStore;
+    use crate::records::{Records, load_map, put_map};
+    use crate::store::{Journal, KeyStore};
     use weft_types::{DriveId, Epoch, FabricId, Group, GroupId, PoolId, Role, Slot};
+    use weft_wire::pieces::encode_delta;
 
+    /// A group of some 300 bytes, so that few thousands are many chunks.
     fn group(id: u64, epoch: u64) -> Group {
         let slot = |n: u128| Slot { drive: DriveId(n), role: Role::InSync, since: Epoch(1) };
-        Group { id: GroupId(id), pool: PoolId(1), epoch: Epoch(epoch), slots: (1..4).map(slot).collect() }
+        Group { id: GroupId(id), pool: PoolId(1), epoch: Epoch(epoch), slots: (1..40).map(slot).collect() }
     }
 
     /// Commits versions of a map with many groups, of which some are added, changed and removed.
@@ -231,12 +233,17 @@ mod tests {
         let mut seed = 1;
         for round in 0..2 {
             let mut base = crate::records::base_in(&store);
+            let taken = Records::take_over(Box::new(store.clone()), round).expect("it works");
+            let (records, ..) = taken.expect("there is a map");
             for n in 0..DELTAS_FOLDED_FROM {
                 assert!(base.next_step(&map).is_none(), "after {n} deltas");
                 let old = map.clone();
                 grow(&mut map, &mut seed, if round == 1 { 40 } else { 5 });
-                put_map(&store, &map).expect("nobody else commits");
-                base.note(&map.delta_from(&old), 100, None);
+                let delta = map.delta_from(&old);
+                records
+                    .commit(&delta, &encode_delta(&delta), &Journal::default())
+                    .expect("nobody else leads");
+                base.note(&delta, 100, None);
             }
             let mut steps = 0;
             while let Some(step) = base.next_step(&map) {

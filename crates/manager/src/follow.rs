@@ -13,25 +13,40 @@ use weft_types::{Delta, FabricMap, MapVersion, Session, Slice};
 use weft_wire::control::{self, ManagerAnswer};
 use weft_wire::pieces::encode_delta;
 
-/// The newest versions of the map, oldest first.
-pub(crate) struct RecentMaps(VecDeque<Rc<FabricMap>>);
+/// The newest versions of the map, all of them durable.
+pub(crate) struct RecentMaps {
+    /// Oldest first.
+    maps: VecDeque<Rc<FabricMap>>,
+    /// What the commits between them changed: one less than there are maps.
+    changes: VecDeque<Delta>,
+}
 
 impl RecentMaps {
     pub(crate) fn starting(map: Rc<FabricMap>) -> RecentMaps {
-        RecentMaps(VecDeque::from([map]))
+        RecentMaps { maps: VecDeque::from([map]), changes: VecDeque::new() }
     }
 
-    /// Adds the version after the newest.
-    pub(crate) fn add(&mut self, map: Rc<FabricMap>) {
-        if self.0.len() == MAP_VERSIONS_KEPT_MAX {
-            self.0.pop_front();
+    /// Adds the version after the newest, and what its commit changed. It must be durable: followers are sent it.
+    pub(crate) fn add(&mut self, map: Rc<FabricMap>, change: Delta) {
+        if self.maps.len() == MAP_VERSIONS_KEPT_MAX {
+            self.maps.pop_front();
+            self.changes.pop_front();
         }
-        self.0.push_back(map);
+        self.maps.push_back(map);
+        self.changes.push_back(change);
     }
 
     fn get(&self, version: MapVersion) -> Option<Rc<FabricMap>> {
-        let at = self.0.binary_search_by_key(&version, |map| map.version).ok()?;
-        Some(self.0[at].clone())
+        self.place_of(version).map(|at| self.maps[at].clone())
+    }
+
+    /// What the commits after this version changed, oldest first; `None` if the version is not kept.
+    fn since(&self, version: MapVersion) -> Option<impl Iterator<Item = &Delta>> {
+        self.place_of(version).map(|at| self.changes.range(at..))
+    }
+
+    fn place_of(&self, version: MapVersion) -> Option<usize> {
+        self.maps.binary_search_by_key(&version, |map| map.version).ok()
     }
 }
 
@@ -68,18 +83,16 @@ impl Manager {
         let held = known.slice(slice);
         let looked_at = Cell::new(known.version);
         let changed = async {
-            let mut last = Rc::new(known.clone());
             loop {
                 let changed = self.changed.notified();
                 let map = self.map();
-                if map.version > last.version && slice.may_change(&held, &map.delta_from(&last)) {
+                if self.may_have_changed(slice, &held, looked_at.get()) {
                     let delta = map.slice(slice).delta_from(&held);
                     if !delta.is_empty() || delta.next_id != held.next_id {
                         return (map, delta);
                     }
                 }
                 looked_at.set(map.version);
-                last = map;
                 changed.await;
             }
         };
@@ -87,6 +100,13 @@ impl Manager {
             Ok((map, delta)) => self.what_changed(&map, slice, &delta),
             Err(_) => self.followed(known.version, looked_at.get(), None),
         }
+    }
+
+    /// Whether the slice may not be `held` any more, as which it was last seen in this version. Costs what the commits
+    /// since then changed. As long as each of them leaves it as it is, the next one can be judged by it.
+    fn may_have_changed(&self, slice: &Slice, held: &FabricMap, since: MapVersion) -> bool {
+        let state = self.state.borrow();
+        state.recent.since(since).is_none_or(|mut changes| changes.any(|delta| slice.may_change(held, delta)))
     }
 
     /// Of one who has a version that this manager cannot compare with: all of the slice, as soon as
@@ -170,10 +190,16 @@ mod tests {
             |version| Rc::new(FabricMap { version: MapVersion(version), ..FabricMap::empty(FabricId(1)) });
         let mut recent = RecentMaps::starting(map(5));
         let last = 5 + MAP_VERSIONS_KEPT_MAX as u64;
-        (6..=last).for_each(|version| recent.add(map(version)));
+        for version in 6..=last {
+            recent.add(map(version), map(version).delta_from(&map(version - 1)));
+        }
         assert!(recent.get(MapVersion(5)).is_none() && recent.get(MapVersion(last + 1)).is_none());
+        assert!(recent.since(MapVersion(5)).is_none());
         for version in 6..=last {
             assert_eq!(recent.get(MapVersion(version)).map(|m| m.version), Some(MapVersion(version)));
+            let changes = recent.since(MapVersion(version)).expect("it is kept");
+            let led_to: Vec<u64> = changes.map(|delta| delta.to.0).collect();
+            assert_eq!(led_to, (version + 1..=last).collect::<Vec<_>>());
         }
     }
 }

@@ -35,8 +35,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use weft_types::limits::{DELTA_PART_BYTES, DELTA_WHOLE_BYTES_MAX, EVENTS_MAX};
 use weft_types::{Delta, FabricId, FabricMap, MapVersion, Piece, PieceKind};
-use weft_wire::crc32c;
 use weft_wire::pieces::{decode_delta, decode_pieces, encode_delta, encode_pieces};
+use weft_wire::{DecodeError, crc32c};
 
 /// The version of the layout. The first one was one document in a table of redb: see `convert.rs`.
 pub(crate) const SCHEMA: u32 = 2;
@@ -358,14 +358,13 @@ fn load(store: &(impl KeyStore + ?Sized)) -> Result<Option<Stored>, StoreError> 
     map.next_id = head.next_id;
     for (key, value) in entries.range(BASE.to_owned()..end_of(BASE)) {
         let start = chunk_of_key(key).ok_or_else(|| corrupt(format!("an unknown key {key}")))?;
-        let pieces =
-            decode_pieces(&unseal(store, key, value)?).map_err(|e| corrupt(format!("{key}: {e}")))?;
+        let pieces = decode_pieces(&unseal(store, key, value)?).map_err(|e| unreadable(store, key, &e))?;
         base.add_chunk(start, value.len());
         pieces.into_iter().for_each(|piece| map.put_piece(piece));
     }
     for (key, value) in entries.range(delta_key(MapVersion(folded.0.saturating_add(1)))..end_of(DELTA)) {
         let bytes = read_delta(store, key, value, &entries)?;
-        let delta = decode_delta(&bytes).map_err(|e| corrupt(format!("{key}: {e}")))?;
+        let delta = decode_delta(&bytes).map_err(|e| unreadable(store, key, &e))?;
         map.replay_delta(&delta).map_err(|e| corrupt(format!("{key}: {e}")))?;
         base.note(&delta, bytes.len(), None);
     }
@@ -572,6 +571,15 @@ fn unseal(store: &(impl KeyStore + ?Sized), key: &str, bytes: &[u8]) -> Result<V
     })
 }
 
+/// Why a document of the map is refused: one of a later release is not damaged.
+fn unreadable(store: &(impl KeyStore + ?Sized), key: &str, error: &DecodeError) -> StoreError {
+    let (place, cause) = (store.place(), format!("{key}: {error}"));
+    match error {
+        DecodeError::Version { .. } | DecodeError::Features(_) => StoreError::NewerDocument { place, cause },
+        _ => StoreError::Corrupt { place, cause },
+    }
+}
+
 fn document<T: DeserializeOwned>(
     store: &(impl KeyStore + ?Sized),
     key: &str,
@@ -586,6 +594,7 @@ mod tests {
     use super::*;
     use crate::MemStore;
     use weft_types::{DriveId, Epoch, Group, GroupId, PoolId, Role, Slot};
+    use weft_wire::pieces::Header;
 
     fn group(id: u64, epoch: u64) -> Group {
         let slot = |n: u128| Slot { drive: DriveId(n), role: Role::InSync, since: Epoch(1) };
@@ -636,7 +645,7 @@ mod tests {
     #[test]
     fn a_long_change_is_there_whole_or_not_at_all() {
         let (store, map) = made();
-        let long = next(&map, 4_000);
+        let long = next(&map, 22_000);
         let mut seen = Vec::new();
         // The first write begins the term.
         for write in 2.. {
@@ -666,6 +675,29 @@ mod tests {
             }
         }
         assert!(seen.len() >= 4, "there are parts: {seen:?}");
+    }
+
+    /// It is refused, and not taken for damage: what helps against that would lose it.
+    #[test]
+    fn a_document_of_a_later_release_is_refused_as_such() {
+        let (store, map) = made();
+        let second = next(&map, 1);
+        commit(&led(&store), &map, &second).expect("nobody else leads");
+        let written = Header::WRITTEN;
+        for header in [
+            Header { version: written.version + 1, ..written },
+            Header { must_understand: 1 << 31, ..written },
+        ] {
+            for (key, value) in store.read(&[BASE, DELTA]).expect("readable") {
+                let mut value = unsealed(&value).expect("sound");
+                let at = if key.starts_with(DELTA) { DELTA_HEADER_BYTES } else { 0 };
+                value[at..at + Header::BYTES].copy_from_slice(&header.encode());
+                let (copy, puts) = (store.copy(), vec![(key.clone(), sealed(&value))]);
+                copy.write(&Transaction { puts, ..Transaction::default() }).expect("writable");
+                let found = load_map(&copy);
+                assert!(matches!(found, Err(StoreError::NewerDocument { .. })), "{key}: {found:?}");
+            }
+        }
     }
 
     #[test]

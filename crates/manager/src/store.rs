@@ -66,6 +66,14 @@ pub enum StoreError {
         /// The newest format known.
         known: u32,
     },
+    /// A document in it was written by a newer program.
+    #[error("{place}: {cause}")]
+    NewerDocument {
+        /// Where the store is.
+        place: String,
+        /// Which one, and what this program does not know of it.
+        cause: String,
+    },
     /// The operating system refused, or the device failed. After a failed write it is not known whether it is
     /// there.
     #[error("cannot {action} {place}")]
@@ -92,7 +100,7 @@ impl StoreError {
             StoreError::Foreign { .. } => {
                 Some("name another file; if this one was the store, see `weft fabric recover`")
             }
-            StoreError::Newer { .. } => Some("upgrade this manager"),
+            StoreError::Newer { .. } | StoreError::NewerDocument { .. } => Some("upgrade this manager"),
             StoreError::Io { .. } => None,
         }
     }
