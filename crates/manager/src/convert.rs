@@ -1,8 +1,8 @@
 //! A store of the first release: one document with the whole map, in a table of its own.
 //!
-//! It owns how such a store becomes one of today, in one transaction of the engine: as it was, or whole. The old table
-//! stays, with a marker of a later format, so that a program of the first release refuses the store instead of taking it
-//! for an empty one.
+//! It owns how such a store becomes one of today, in one transaction of the engine: as it was, or whole. The
+//! old table stays, with a marker of a later format, so that a program of the first release refuses the store
+//! instead of taking it for an empty one.
 //!
 //! The table `weft-manager` had the map under the key `map`, and how far drives had come under `note`:
 //!
@@ -13,7 +13,8 @@
 //!     12    4 crc      CRC-32C of bytes 0..12 and the map
 //!     16      map      JSON
 //! ```
-//! Events were in `weft-manager-events` by number, troubles in `weft-manager-notes`, each value behind a CRC-32C.
+//! Events were in `weft-manager-events` by number, troubles in `weft-manager-notes`, each value behind a
+//! CRC-32C.
 
 use crate::embedded::TABLE;
 use crate::records::{base_of, journal_entries, unsealed};

@@ -1,6 +1,7 @@
 //! Folding: the base of the map in a store catches up with the deltas, which are removed then.
 //!
-//! It owns which chunks the base has, which of them are behind, and what is written next. It never touches a store.
+//! It owns which chunks the base has, which of them are behind, and what is written next. It never touches a
+//! store.
 
 use crate::records::{ChunkStart, chunk_key, chunks_of, delta_key, folded_key, folded_value, parts_range};
 use crate::store::Transaction;
@@ -20,7 +21,8 @@ pub(crate) const CHUNKS_PER_STEP: usize = 16;
 /// Bytes of a chunk below which it is joined with the one in front of it.
 const CHUNK_BYTES_MIN: usize = 16 << 10;
 
-/// Bytes that two chunks have at most that are joined: less than a chunk may have, so that it is not soon divided.
+/// Bytes that two chunks have at most that are joined: less than a chunk may have, so that it is not soon
+/// divided.
 const CHUNK_BYTES_JOINED_MAX: usize = 48 << 10;
 
 /// What was committed since the base was brought up to date.
@@ -94,8 +96,8 @@ impl Base {
         self.behind.in_parts.extend(nonces);
     }
 
-    /// What is to be written next, if anything is; the same again until [`Base::step_done`]. A fold goes to the end with
-    /// the map with which it began: `map` must be durable, and have all that was noted.
+    /// What is to be written next, if anything is; the same again until [`Base::step_done`]. A fold goes to
+    /// the end with the map with which it began: `map` must be durable, and have all that was noted.
     pub(crate) fn next_step(&mut self, map: &FabricMap) -> Option<Transaction> {
         let is_due = self.behind.deltas >= DELTAS_FOLDED_FROM || self.behind.bytes >= DELTA_BYTES_FOLDED_FROM;
         if self.folding.is_none() && is_due {
@@ -164,8 +166,8 @@ fn chunk_of(chunks: &Chunks, piece: ChunkStart) -> ChunkStart {
     chunks.range((piece.0, 0)..=piece).next_back().map_or((piece.0, 0), |(start, _)| *start)
 }
 
-/// Writes a chunk as it is in the map: divided if it is too long, joined with the one in front of it if it is too
-/// short, and gone if it has no pieces.
+/// Writes a chunk as it is in the map: divided if it is too long, joined with the one in front of it if it is
+/// too short, and gone if it has no pieces.
 fn rewrite(
     map: &FabricMap,
     start: ChunkStart,
@@ -223,7 +225,8 @@ mod tests {
         map.version = MapVersion(map.version.0 + 1);
     }
 
-    /// A fold that dies before or after any of its writes, and one that goes on with what is there, lead to the same map.
+    /// A fold that dies before or after any of its writes, and one that goes on with what is there, lead to
+    /// the same map.
     #[test]
     fn a_fold_may_die_at_any_write() {
         let store = MemStore::new();
@@ -247,7 +250,8 @@ mod tests {
             }
             let mut steps = 0;
             while let Some(step) = base.next_step(&map) {
-                // Dead before, and after: what is loaded is the newest, and the fold can be begun again from there.
+                // Dead before, and after: what is loaded is the newest, and the fold can be begun again from
+                // there.
                 assert_eq!(
                     load_map(&store).expect("sound").as_ref(),
                     Some(&map),

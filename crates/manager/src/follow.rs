@@ -26,7 +26,8 @@ impl RecentMaps {
         RecentMaps { maps: VecDeque::from([map]), changes: VecDeque::new() }
     }
 
-    /// Adds the version after the newest, and what its commit changed. It must be durable: followers are sent it.
+    /// Adds the version after the newest, and what its commit changed. It must be durable: followers are sent
+    /// it.
     pub(crate) fn add(&mut self, map: Rc<FabricMap>, change: Delta) {
         if self.maps.len() == MAP_VERSIONS_KEPT_MAX {
             self.maps.pop_front();
@@ -102,8 +103,9 @@ impl Manager {
         }
     }
 
-    /// Whether the slice may not be `held` any more, as which it was last seen in this version. Costs what the commits
-    /// since then changed. As long as each of them leaves it as it is, the next one can be judged by it.
+    /// Whether the slice may not be `held` any more, as which it was last seen in this version. Costs what
+    /// the commits since then changed. As long as each of them leaves it as it is, the next one can be judged
+    /// by it.
     fn may_have_changed(&self, slice: &Slice, held: &FabricMap, since: MapVersion) -> bool {
         let state = self.state.borrow();
         state.recent.since(since).is_none_or(|mut changes| changes.any(|delta| slice.may_change(held, delta)))

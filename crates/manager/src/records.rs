@@ -11,9 +11,9 @@
 //! event/N          one event                                        with a commit or by itself
 //! troubles, seen   since when which trouble is there; how far drives have come
 //! ```
-//! Numbers in keys have a fixed width, so that keys are in the order of the numbers. Each value begins with a CRC-32C
-//! of the rest (4 bytes, little-endian): a flipped digit in a document would still be a document. `head`, `term` and
-//! `folded` are JSON. A delta's value:
+//! Numbers in keys have a fixed width, so that keys are in the order of the numbers. Each value begins with a
+//! CRC-32C of the rest (4 bytes, little-endian): a flipped digit in a document would still be a document.
+//! `head`, `term` and `folded` are JSON. A delta's value:
 //!
 //! ```text
 //! offset size field (little-endian)
@@ -22,10 +22,10 @@
 //!     12    4 parts    how many parts it is in; 0: it follows
 //!     16      delta    `weft_wire::pieces::encode_delta`
 //! ```
-//! Order of writing: a part that no delta names was never there; a base without a `head` was never there; deltas are
-//! removed in the transaction that raises `folded`, after the chunks. So a crash between any two transactions leaves a
-//! store that loads as the newest commit: the deltas above `folded` lead there from any mixture of older and newer
-//! chunks.
+//! Order of writing: a part that no delta names was never there; a base without a `head` was never there;
+//! deltas are removed in the transaction that raises `folded`, after the chunks. So a crash between any two
+//! transactions leaves a store that loads as the newest commit: the deltas above `folded` lead there from any
+//! mixture of older and newer chunks.
 
 use crate::fold::Base;
 use crate::store::{Entry, Journal, KeyStore, StoreError, Transaction};
@@ -98,9 +98,9 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// Makes the caller the one who leads, and loads what is there. From here on transactions of other managers are
-    /// refused. `clock_us` is the time: with the term it makes the nonces of this process its own, also after the store
-    /// was set back.
+    /// Makes the caller the one who leads, and loads what is there. From here on transactions of other
+    /// managers are refused. `clock_us` is the time: with the term it makes the nonces of this process its
+    /// own, also after the store was set back.
     ///
     /// # Errors
     /// If the store cannot be used, or is damaged. `None` if it holds no map.
@@ -139,12 +139,12 @@ impl Records {
         Ok(load(&*self.store)?.map(|stored| stored.map))
     }
 
-    /// Keeps what one commit changed, and what is written down with it: both or neither. `encoded` is the delta as
-    /// [`encode_delta`] writes it. Durable when it returns.
+    /// Keeps what one commit changed, and what is written down with it: both or neither. `encoded` is the
+    /// delta as [`encode_delta`] writes it. Durable when it returns.
     ///
     /// # Errors
-    /// [`StoreError::Conflict`]: somebody else leads, nothing was written. After any other error it is not known
-    /// whether it was.
+    /// [`StoreError::Conflict`]: somebody else leads, nothing was written. After any other error it is not
+    /// known whether it was.
     pub(crate) fn commit(&self, delta: &Delta, encoded: &[u8], journal: &Journal) -> Result<(), StoreError> {
         let nonce = self.nonce.get().wrapping_add(1);
         self.nonce.set(nonce);
@@ -199,8 +199,8 @@ impl Records {
     }
 }
 
-/// Begins the next term: who has led before leads no more, from this instant on. Returns its number. Durable when it
-/// returns.
+/// Begins the next term: who has led before leads no more, from this instant on. Returns its number. Durable
+/// when it returns.
 ///
 /// # Errors
 /// If the store cannot be used, or somebody else has taken over in the same moment.
@@ -229,8 +229,8 @@ pub fn load_map(store: &(impl KeyStore + ?Sized)) -> Result<Option<FabricMap>, S
     Ok(load(store)?.map(|stored| stored.map))
 }
 
-/// The journal that a store holds, as far as it can be read: what is damaged is left out. Of events, the newest
-/// [`EVENTS_MAX`].
+/// The journal that a store holds, as far as it can be read: what is damaged is left out. Of events, the
+/// newest [`EVENTS_MAX`].
 ///
 /// # Errors
 /// If the store cannot be read at all.
@@ -265,8 +265,8 @@ pub fn put_journal(store: &(impl KeyStore + ?Sized), journal: &Journal) -> Resul
     store.write(&transaction).map(drop)
 }
 
-/// Makes a store hold this map, whatever it held: for a store without a leader. Durable when it returns; a crash on the
-/// way leaves what was there before.
+/// Makes a store hold this map, whatever it held: for a store without a leader. Durable when it returns; a
+/// crash on the way leaves what was there before.
 ///
 /// # Errors
 /// [`StoreError::Conflict`] if somebody commits meanwhile. If the store fails.
@@ -328,7 +328,8 @@ pub(crate) fn base_of(map: &FabricMap) -> Vec<Entry> {
     entries
 }
 
-/// Divides pieces of one kind into chunks with their values; the first one begins at `first`. No pieces are no chunk.
+/// Divides pieces of one kind into chunks with their values; the first one begins at `first`. No pieces are
+/// no chunk.
 pub(crate) fn chunks_of(kind: PieceKind, first: u128, pieces: &[Piece]) -> Vec<(ChunkStart, Vec<u8>)> {
     if pieces.is_empty() {
         return Vec::new();
@@ -655,7 +656,8 @@ mod tests {
             copy.set_broken(false);
             let found = load_map(&copy).expect("sound").expect("there is one");
             assert_eq!(found, if committed { long.clone() } else { map.clone() });
-            // Who leads next commits something else, and folds: the parts are gone, whether a delta named them or not.
+            // Who leads next commits something else, and folds: the parts are gone, whether a delta named
+            // them or not.
             let (records, end) = (led(&copy), next(&found, 0));
             let old = found.clone();
             commit(&records, &old, &end).expect("nobody else leads");

@@ -1,7 +1,7 @@
 //! Where the map and the journal are kept: values under keys, changed by transactions that compare first.
 //!
-//! It owns the contract and the store in memory. A store never looks into a value; only the one in memory does, for
-//! those who look into it from outside.
+//! It owns the contract and the store in memory. A store never looks into a value; only the one in memory
+//! does, for those who look into it from outside.
 
 use crate::error::RECOVER_HINT;
 use crate::records::{commits_in, deltas_in, events_in, load_map, version_of};
@@ -113,8 +113,8 @@ pub struct Journal {
     pub events: Vec<(u64, Vec<u8>)>,
     /// Since when which trouble is there, as one document; none if that has not changed.
     pub troubles: Option<Vec<u8>>,
-    /// How far each drive has come, as one document; none if that is not to be written now. It helps to tell a drive from
-    /// an older copy of itself, and may be lost.
+    /// How far each drive has come, as one document; none if that is not to be written now. It helps to tell
+    /// a drive from an older copy of itself, and may be lost.
     pub commits: Option<Vec<u8>>,
 }
 
@@ -144,14 +144,15 @@ pub trait KeyStore {
     /// Where it is, for people.
     fn place(&self) -> String;
 
-    /// All keys that begin with one of these prefixes, with their values, in key order: as they were at one moment.
+    /// All keys that begin with one of these prefixes, with their values, in key order: as they were at one
+    /// moment.
     ///
     /// # Errors
     /// If the store cannot be read, or is damaged.
     fn read(&self, prefixes: &[&str]) -> Result<Vec<Entry>, StoreError>;
 
-    /// Carries out a transaction. Returns whether all compared keys had the values that they must have; if not,
-    /// nothing was written. Durable when it returns.
+    /// Carries out a transaction. Returns whether all compared keys had the values that they must have; if
+    /// not, nothing was written. Durable when it returns.
     ///
     /// # Errors
     /// If it fails. It is not known then whether it was carried out.
@@ -199,8 +200,8 @@ impl MemStore {
         copy
     }
 
-    /// Has every further commit shown, when it is there: the map before, the one after, and the events that are
-    /// written with it, as documents.
+    /// Has every further commit shown, when it is there: the map before, the one after, and the events that
+    /// are written with it, as documents.
     pub fn observe(&self, observer: impl Fn(&FabricMap, &FabricMap, &[&[u8]]) + 'static) {
         *self.0.observer.borrow_mut() = Some(Rc::new(observer));
     }
@@ -241,8 +242,8 @@ impl MemStore {
         self.0.breaks_at.set(None);
     }
 
-    /// Makes the store fail for good at the commit with this number: with `is_written` just after it is there, otherwise
-    /// just before. What a manager meets that dies at that commit.
+    /// Makes the store fail for good at the commit with this number: with `is_written` just after it is
+    /// there, otherwise just before. What a manager meets that dies at that commit.
     pub fn break_at(&self, commit: u64, is_written: bool) {
         self.0.breaks_at.set(Some((Break::Commit(commit), is_written)));
     }

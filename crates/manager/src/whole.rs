@@ -1,8 +1,8 @@
 //! The whole map as the body of one frame: encoded when somebody asks for it, and at most once per version.
 //!
 //! It owns how long that may become: as long as maps travel whole, one that does not fit a frame must not be
-//! committed. How long the next one is at most follows from what was encoded last and from what was put in since, so
-//! nothing is encoded for that before it comes near the limit.
+//! committed. How long the next one is at most follows from what was encoded last and from what was put in
+//! since, so nothing is encoded for that before it comes near the limit.
 
 use serde::Serialize;
 use std::cell::{Cell, RefCell};

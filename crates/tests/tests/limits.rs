@@ -54,6 +54,8 @@ const OTHERS: &[(&str, &str, Bounds)] = &[
     ("membership/src/volume.rs", "VOLUME_BLOCKS_MAX", Bounds::Given), // loff_t
     ("membership/src/node.rs", "HOST_BYTES_MAX", Bounds::Given), // DNS
     ("membership/src/scrub.rs", "AHEAD_MS_MAX", Bounds::Effort), // a time
+    ("manager/src/fold.rs", "CHUNK_BYTES_JOINED_MAX", Bounds::Format),
+    ("manager/src/records.rs", "CHUNK_BYTES_MAX", Bounds::Format), // of the manager's store
     ("rt/src/byte_reader.rs", "FILL_MAX", Bounds::Derived),
     ("rt/src/told.rs", "LINES_MAX", Bounds::Effort), // lines of a log in a period
     ("rt/src/shm/arena.rs", "KEPT_MAX", Bounds::Derived), // a part of the pages
