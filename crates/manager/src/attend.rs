@@ -7,8 +7,8 @@ use crate::manager::{Manager, State};
 use crate::member::Member;
 use std::rc::Rc;
 use std::time::Duration;
-use weft_rt::{Addr, Buf, Instant, Link, LinkError, now, sleep, spawn, timeout};
-use weft_types::{MapVersion, NodeId, with_causes};
+use weft_rt::{Addr, Buf, Instant, Link, LinkError, Mutation, mutated, now, sleep, spawn, timeout};
+use weft_types::{FabricMap, MapVersion, NodeId, with_causes};
 use weft_wire::control::{self, TargetAnswer, TargetRequest};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
@@ -237,8 +237,18 @@ impl State {
         let suspects = self.suspects().into_iter().filter(|victim| *victim != node);
         match { suspects }.find(|v| !promised(v) && self.is_concerned(node, *v)) {
             Some(victim) => Duty::Promise { victim, map },
-            None if member.adopted < map => Duty::Push { version: map, bytes: self.bytes() },
+            None if member.adopted < self.pushed().version => {
+                Duty::Push { version: self.pushed().version, bytes: self.whole.bytes(self.pushed()) }
+            }
             None => Duty::Wait,
+        }
+    }
+
+    /// The map that targets are sent: a durable one (C1). One that is only decided may never be.
+    fn pushed(&self) -> &Rc<FabricMap> {
+        match mutated(Mutation::PushDecided) {
+            true => &self.map,
+            false => &self.durable.map,
         }
     }
 

@@ -30,7 +30,7 @@ impl Manager {
         loop {
             sleep(pause).await;
             pause = every;
-            let map = self.map();
+            let map = self.durable_map();
             // A manager that has stopped may have the map of an old store: that is no backup of anything.
             if map.version <= kept || map.nodes.is_empty() || self.halted.borrow().is_some() {
                 continue;

@@ -47,7 +47,7 @@ impl Manager {
         let map = self.map();
         let mut found = Findings::default();
         check_map(&map, &mut found);
-        self.check_store(&map, &mut found);
+        self.check_store(&mut found).await;
         self.check_health(&map, &mut found);
         for (node, answer) in &counted {
             check_node(&map, *node, answer, &mut found);
@@ -71,16 +71,21 @@ impl Manager {
     }
 
     /// The store must hold the very map that is in force.
-    fn check_store(&self, map: &FabricMap, found: &mut Findings) {
+    async fn check_store(&self, found: &mut Findings) {
         let hint = "stop the manager, look at its disk, and see `weft map restore` and `weft fabric recover`";
-        match self.records.load() {
-            Ok(Some(stored)) if stored == *map => {}
-            Ok(Some(stored)) if stored.version == map.version => {
-                found.fault("manager", format!("its store holds another map {}", map.version), hint);
+        let before = self.durable_map();
+        let stored = self.store.load().await;
+        let after = self.durable_map();
+        match stored {
+            Ok(Some(stored)) if stored == *before || stored == *after => {}
+            // Others were committed meanwhile.
+            Ok(Some(stored)) if before.version < stored.version && stored.version < after.version => {}
+            Ok(Some(stored)) if stored.version == before.version || stored.version == after.version => {
+                found.fault("manager", format!("its store holds another map {}", stored.version), hint);
             }
             Ok(other) => {
                 let version = other.map_or(MapVersion(0), |stored| stored.version);
-                let what = format!("its store holds map {version}, {} is in force", map.version);
+                let what = format!("its store holds map {version}, {} is in force", after.version);
                 found.fault("manager", what, hint);
             }
             Err(error) => found.fault("manager", with_causes(&error), hint),

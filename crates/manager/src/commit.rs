@@ -1,29 +1,30 @@
-//! Commits: the only way in which the map changes. Store first, then everyone.
+//! Commits: the only way in which the map changes.
 //!
-//! A commit is one step without waiting: apply, compare-and-swap, take over, tell. It never retries: after a store
-//! error nobody knows which map is the true one, so the manager stops.
+//! A commit is decided in one step without waiting: apply, check, take over, tell those who decide. `durable.rs` has the
+//! store keep it, and tells everybody else then. It is never taken back: after a store error nobody knows which map is
+//! the true one, so the manager stops.
 
 use crate::ended::ended_by;
 use crate::error::CommitError;
-use crate::event::{Subjects, as_stored};
+use crate::event::Subjects;
+use crate::led_store::Decided;
 use crate::manager::{Manager, State, wall_clock_ms};
 use crate::member::Member;
-use crate::store::Journal;
 use std::rc::Rc;
 #[cfg(debug_assertions)]
 use weft_membership::check;
 use weft_membership::{Change, Reason, apply, check_changed, check_step};
 use weft_rt::coverage::{Path, mark};
 use weft_rt::{Buf, now};
-use weft_types::limits::{DELTA_BYTES_MAX, FRAME_BODY_MAX};
+use weft_types::limits::{COMMITS_AHEAD_MAX, DELTA_BYTES_MAX, FRAME_BODY_MAX};
 use weft_types::{FabricMap, MapVersion, SessionId, TableChange, with_causes};
 use weft_wire::pieces::encode_delta;
 
 impl Manager {
-    /// Applies a change, makes it durable, and wakes everyone who waits for a new map.
+    /// Applies a change: from now on it is decided, and soon durable (`durable.rs`).
     ///
     /// # Errors
-    /// If the rules forbid the change, or the manager has stopped.
+    /// If the rules forbid the change, the store is too far behind, or the manager has stopped.
     pub(crate) fn commit(&self, change: &Change) -> Result<Reason, CommitError> {
         let old = self.map();
         let (next, reason) = apply(&old, change)?;
@@ -49,11 +50,13 @@ impl Manager {
     }
 
     /// Commits a change that was planned outside, as `weft bench map` does. It is judged like every other.
+    /// Durable when it completes.
     ///
     /// # Errors
-    /// Why it was not committed.
-    pub fn commit_planned(&self, change: &Change) -> Result<(), String> {
-        self.commit(change).map(drop).map_err(|error| with_causes(&error))
+    /// Why it was not committed, or why nobody knows.
+    pub async fn commit_planned(&self, change: &Change) -> Result<(), String> {
+        self.commit(change).map_err(|error| with_causes(&error))?;
+        self.all_durable().await
     }
 
     /// Decides by what is known now and commits what is due, as each look of the main loop does; for
@@ -62,10 +65,10 @@ impl Manager {
         self.commit_what_is_due();
     }
 
-    /// Makes a map of so many bytes at most durable and wakes everyone who waits for it.
+    /// Takes over a map of so many bytes at most, and has it made durable.
     ///
     /// # Errors
-    /// If it is too large to be sent, or the manager has stopped.
+    /// If it is too large to be sent, the store is too far behind, or the manager has stopped.
     ///
     /// # Panics
     /// If the map breaks a rule: a bug, and a map like that must never reach the store.
@@ -78,7 +81,11 @@ impl Manager {
         bytes_max: usize,
     ) -> Result<(), CommitError> {
         if let Err(reason) = self.check_term() {
-            return Err(CommitError::Halted(self.why_over().unwrap_or_else(|| self.halt(reason))));
+            return Err(CommitError::Halted(reason));
+        }
+        let ahead = self.state.borrow().durable.ahead();
+        if ahead >= COMMITS_AHEAD_MAX {
+            return Err(CommitError::StoreBehind { ahead });
         }
         let old = self.map();
         let broken: Vec<_> = check_changed(&old, &next).into_iter().chain(check_step(&old, &next)).collect();
@@ -93,28 +100,15 @@ impl Manager {
         if let Err(bytes) = self.state.borrow().whole.follow(&next, &delta, bytes_max) {
             return Err(CommitError::TooLarge { bytes, limit: bytes_max });
         }
-        let (event, events) = {
-            let events = &self.state.borrow().events;
-            let event = events.next(self.actor().as_deref(), next.version, what, &why, about);
-            let mut unwritten = events.unwritten();
-            unwritten.push(as_stored(&event));
-            (event, unwritten)
-        };
-        let journal = Journal { events, ..Journal::default() };
-        if let Err(error) = self.records.commit(&delta, &encoded, &journal) {
-            mark(Path::ManagerFenced);
-            return Err(CommitError::Halted(
-                self.halt(format!("{what} was not committed: {}", with_causes(&error))),
-            ));
-        }
         {
             let mut state = self.state.borrow_mut();
+            let event = state.events.next(self.actor().as_deref(), next.version, what, &why, about);
             state.follow(&old, next);
-            let newest = state.map.clone();
-            state.recent.add(newest, delta);
+            let map = state.map.clone();
+            state.durable.add(Decided { delta, encoded, map });
             state.events.add(event);
-            state.events.note_written();
         }
+        self.decided.notify_all();
         self.changed.notify_all();
         Ok(())
     }
@@ -127,32 +121,8 @@ impl Manager {
             let event = state.events.next(self.actor().as_deref(), version, what, &why, about);
             state.events.add(event);
         }
+        self.decided.notify_all();
         self.changed.notify_all();
-    }
-
-    /// Makes events durable that came without a change of the map. A store that does not take them now is asked
-    /// again with the next look: what cannot be written down for people stops nothing.
-    pub(crate) fn write_down_events(&self) {
-        let events = self.state.borrow().events.unwritten();
-        if events.is_empty() || self.check_term().is_err() {
-            return;
-        }
-        match self.records.write_down(&Journal { events, ..Journal::default() }) {
-            Ok(()) => self.state.borrow_mut().events.note_written(),
-            Err(error) => tracing::warn!(error = with_causes(&error), "events are not written down"),
-        }
-    }
-
-    /// Lets the store's base catch up with what was committed, one transaction at a time. A store that does not take it
-    /// now is asked again with the next look: until then its deltas stand for the same map.
-    pub(crate) fn fold(&self) {
-        if self.check_term().is_err() {
-            return;
-        }
-        let map = self.map();
-        if let Err(error) = self.records.fold(&map) {
-            tracing::warn!(error = with_causes(&error), "the store's base does not catch up");
-        }
     }
 
     /// Stops for good because a drive knows more than the map: the store is an old copy, and whatever it would
@@ -164,47 +134,46 @@ impl Manager {
         self.halt(reason)
     }
 
-    /// Stops for good if another manager leads by now: its first eviction waits for what this one granted before.
+    /// Stops for good if another manager may lead by now: its first eviction waits for what this one granted before.
     ///
     /// # Errors
-    /// Why this manager has stopped, now or before, or that the store cannot say who leads.
+    /// Why this manager has stopped, now or before.
     pub(crate) fn check_term(&self) -> Result<(), String> {
         if let Some(reason) = self.halted.borrow().clone() {
             return Err(reason);
         }
-        match self.records.is_led() {
-            Ok(true) => Ok(()),
-            Ok(false) => {
-                mark(Path::ManagerFenced);
-                Err(self.halt("another manager has taken over".to_owned()))
-            }
-            // A store that cannot be asked now may answer the next time.
-            Err(error) => Err(format!("it is not known who leads: {}", with_causes(&error))),
+        if self.store.leads() {
+            return Ok(());
         }
+        mark(Path::ManagerFenced);
+        Err(self
+            .halt("the store has not confirmed its term in time: another manager may have taken over".into()))
     }
 
-    /// Why this manager leads no more; none as long as it does, or the store cannot say.
+    /// Why this manager leads no more; none as long as it does.
     pub(crate) fn why_over(&self) -> Option<String> {
-        self.check_term().err().filter(|_| self.halted.borrow().is_some())
+        self.check_term().err()
     }
 
-    /// Stops serving, for good.
-    fn halt(&self, reason: String) -> String {
+    /// Stops serving, for good. Returns why it has stopped: what was said first.
+    pub(crate) fn halt(&self, reason: String) -> String {
+        let reason = self.halted.borrow_mut().get_or_insert(reason).clone();
         tracing::error!(reason, "the manager stops");
-        *self.halted.borrow_mut() = Some(reason.clone());
+        self.decided.notify_all();
         self.changed.notify_all();
         reason
     }
 
-    /// The map's version and bytes, if it is newer than this.
+    /// The durable map's version and bytes, if it is newer than this.
     pub(crate) fn newer_map(&self, have: MapVersion) -> Option<(MapVersion, Buf)> {
         let state = self.state.borrow();
-        (state.map.version > have).then(|| (state.map.version, state.bytes()))
+        let version = state.durable.map.version;
+        (version > have).then(|| (version, state.bytes()))
     }
 }
 
 impl State {
-    /// Takes over a map that was committed. Costs what differs from the one before it.
+    /// Takes over a map that was decided. Costs what differs from the one before it.
     fn follow(&mut self, old: &FabricMap, next: FabricMap) {
         for change in next.nodes.changes(&old.nodes) {
             match change {

@@ -8,7 +8,7 @@
 
 use crate::convert::{convert, write_marker};
 use crate::records::check_head;
-use crate::store::Entry;
+use crate::store::{Entry, Hold, Pending};
 use crate::{KeyStore, StoreError, Transaction};
 use redb::{
     Database, DatabaseError, ReadOnlyDatabase, ReadableDatabase, ReadableTable, StorageError,
@@ -17,6 +17,8 @@ use redb::{
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use weft_rt::offload;
 
 /// The table with all keys.
 pub(crate) const TABLE: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("weft");
@@ -24,8 +26,11 @@ pub(crate) const TABLE: TableDefinition<'static, &str, &[u8]> = TableDefinition:
 /// The first bytes of every redb file (redb, `docs/design.md`, "Database header").
 const ENGINE_MAGIC: [u8; 9] = *b"redb\x1a\x0a\xa9\x0d\x0a";
 
-/// The store in a file. The file is locked while this value lives.
-pub struct EmbeddedStore {
+/// The store in a file. The file is locked while this value lives, and until what was begun is done. What is
+/// asked for is done on the executor's helper thread.
+pub struct EmbeddedStore(Arc<Inner>);
+
+struct Inner {
     path: PathBuf,
     database: Database,
 }
@@ -66,10 +71,10 @@ impl EmbeddedStore {
                 return Err(StoreError::Corrupt { place: path.display().to_string(), cause });
             }
             convert(&path, &database)?;
-            let store = EmbeddedStore { path: path.clone(), database };
-            store.read_keys(&["term"])?;
-            check_head(&store)?;
-            Ok(store)
+            let inner = Inner { path: path.clone(), database };
+            inner.read_keys(&["term"])?;
+            check_head(&inner.place(), &inner.read_keys(&["head"])?)?;
+            Ok(EmbeddedStore(Arc::new(inner)))
         })
     }
 
@@ -79,6 +84,12 @@ impl EmbeddedStore {
         let path = path.as_ref();
         let opened = guard(path, || ReadOnlyDatabase::open(path).map_err(|e| open_error(path, e)));
         matches!(opened, Err(StoreError::Locked { .. }))
+    }
+}
+
+impl Inner {
+    fn place(&self) -> String {
+        self.path.display().to_string()
     }
 
     fn failed(&self, action: &'static str, error: impl Into<redb::Error>) -> StoreError {
@@ -115,18 +126,8 @@ impl EmbeddedStore {
         }
         Ok(found)
     }
-}
 
-impl KeyStore for EmbeddedStore {
-    fn place(&self) -> String {
-        self.path.display().to_string()
-    }
-
-    fn read(&self, prefixes: &[&str]) -> Result<Vec<Entry>, StoreError> {
-        guard(&self.path, || self.read_keys(prefixes))
-    }
-
-    fn write(&self, transaction: &Transaction) -> Result<bool, StoreError> {
+    fn carry_out(&self, transaction: &Transaction) -> Result<bool, StoreError> {
         let failed = |e: redb::Error| self.failed("write", e);
         let write = self.database.begin_write().map_err(|e| failed(e.into()))?;
         {
@@ -147,6 +148,30 @@ impl KeyStore for EmbeddedStore {
         // The engine's default durability: on the device when this returns.
         write.commit().map_err(|e| failed(e.into()))?;
         Ok(true)
+    }
+}
+
+impl KeyStore for EmbeddedStore {
+    fn place(&self) -> String {
+        self.0.place()
+    }
+
+    /// The engine locks the file.
+    fn hold(&self) -> Hold {
+        Hold::Alone
+    }
+
+    fn read(&self, prefixes: &[&str]) -> Pending<Vec<Entry>> {
+        let (inner, prefixes) = (self.0.clone(), prefixes.iter().map(|p| p.to_string()).collect::<Vec<_>>());
+        Box::pin(offload(move || {
+            let prefixes: Vec<&str> = prefixes.iter().map(String::as_str).collect();
+            guard(&inner.path, || inner.read_keys(&prefixes))
+        }))
+    }
+
+    fn write(&self, transaction: Transaction) -> Pending<bool> {
+        let inner = self.0.clone();
+        Box::pin(offload(move || inner.carry_out(&transaction)))
     }
 }
 
@@ -250,8 +275,8 @@ fn sync_folder(path: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::records::{load_journal, load_map, put_journal, put_map, sealed};
-    use crate::store::Journal;
     use crate::store::tests::keeps_the_contract;
+    use crate::store::{Journal, at_once};
     use std::io::{Seek, SeekFrom, Write};
     use weft_types::limits::EVENTS_MAX;
     use weft_types::{FabricId, FabricMap, MapVersion};
@@ -284,20 +309,20 @@ mod tests {
 
     fn filled(folder: &Folder) {
         let store = EmbeddedStore::open_or_make(folder.file()).expect("it is made");
-        put_map(&store, &map_at(1)).expect("it is empty");
-        put_map(&store, &map_at(2)).expect("version 1 is there");
+        at_once(put_map(&store, &map_at(1))).expect("it is empty");
+        at_once(put_map(&store, &map_at(2))).expect("version 1 is there");
     }
 
     fn loaded(folder: &Folder) -> Option<FabricMap> {
         let store = EmbeddedStore::open(folder.file()).expect("it opens");
-        load_map(&store).expect("readable")
+        at_once(load_map(&store)).expect("readable")
     }
 
     #[test]
     fn it_keeps_the_contract() {
         let folder = Folder::new("contract");
         let reopened = |store: EmbeddedStore| {
-            let path = store.path.clone();
+            let path = store.0.path.clone();
             drop(store);
             EmbeddedStore::open(path).expect("it opens")
         };
@@ -308,7 +333,7 @@ mod tests {
     fn what_was_committed_is_there_after_opening_again() {
         let folder = Folder::new("again");
         let store = EmbeddedStore::open_or_make(folder.file()).expect("made");
-        assert!(load_map(&store).expect("readable").is_none());
+        assert!(at_once(load_map(&store)).expect("readable").is_none());
         drop(store);
         filled(&folder);
         assert_eq!(loaded(&folder), Some(map_at(2)));
@@ -320,30 +345,34 @@ mod tests {
         let folder = Folder::new("journal");
         filled(&folder);
         let store = EmbeddedStore::open(folder.file()).expect("it opens");
-        assert_eq!(load_journal(&store).expect("readable"), Journal::default());
+        assert_eq!(at_once(load_journal(&store)).expect("readable"), Journal::default());
         let event = |n: u64| (n, format!("event {n}").into_bytes());
         let all = |numbers: std::ops::RangeInclusive<u64>| Journal {
             events: numbers.map(event).collect(),
             ..Journal::default()
         };
         let max = EVENTS_MAX as u64;
-        put_journal(&store, &all(1..=max)).expect("writable");
+        at_once(put_journal(&store, &all(1..=max))).expect("writable");
         let mut second = all(max + 1..=max + 150);
         second.troubles = Some(b"since then".to_vec());
         second.commits = Some(b"far".to_vec());
-        put_journal(&store, &second).expect("writable");
+        at_once(put_journal(&store, &second)).expect("writable");
         drop(store);
         let store = EmbeddedStore::open(folder.file()).expect("it opens");
-        assert_eq!(load_map(&store).expect("readable"), Some(map_at(2)));
-        let journal = load_journal(&store).expect("readable");
+        assert_eq!(at_once(load_map(&store)).expect("readable"), Some(map_at(2)));
+        let journal = at_once(load_journal(&store)).expect("readable");
         let numbers: Vec<u64> = journal.events.iter().map(|(n, _)| *n).collect();
         assert_eq!(numbers, (151..=max + 150).collect::<Vec<u64>>());
         assert_eq!(journal.events[0].1, b"event 151");
         assert_eq!(journal.troubles.as_deref(), Some(&b"since then"[..]));
-        assert_eq!(store.read(&["event/"]).expect("readable").len(), EVENTS_MAX, "the others are gone");
-        put_journal(&store, &Journal { commits: Some(b"farther".to_vec()), ..Journal::default() })
-            .expect("writable");
-        let found = load_journal(&store).expect("readable");
+        assert_eq!(
+            at_once(store.read(&["event/"])).expect("readable").len(),
+            EVENTS_MAX,
+            "the others are gone"
+        );
+        let farther = Journal { commits: Some(b"farther".to_vec()), ..Journal::default() };
+        at_once(put_journal(&store, &farther)).expect("writable");
+        let found = at_once(load_journal(&store)).expect("readable");
         assert_eq!(found, Journal { commits: Some(b"farther".to_vec()), ..journal });
     }
 
@@ -353,12 +382,12 @@ mod tests {
         filled(&folder);
         let store = EmbeddedStore::open(folder.file()).expect("it opens");
         let good = Journal { events: vec![(1, b"good".to_vec())], ..Journal::default() };
-        put_journal(&store, &good).expect("writable");
+        at_once(put_journal(&store, &good)).expect("writable");
         let nonsense = |key: &str| (key.to_owned(), b"nonsense".to_vec());
         let puts = vec![nonsense("event/00000000000000000002"), ("event/x".into(), vec![]), nonsense("seen")];
-        store.write(&Transaction { puts, ..Transaction::default() }).expect("writable");
-        assert_eq!(load_journal(&store).expect("readable"), good);
-        assert_eq!(load_map(&store).expect("readable"), Some(map_at(2)));
+        at_once(store.write(Transaction { puts, ..Transaction::default() })).expect("writable");
+        assert_eq!(at_once(load_journal(&store)).expect("readable"), good);
+        assert_eq!(at_once(load_map(&store)).expect("readable"), Some(map_at(2)));
     }
 
     /// A manager that is killed leaves the file as it is at that moment.
@@ -369,10 +398,10 @@ mod tests {
         for version in 1..20u64 {
             let mut map = map_at(version);
             map.unknown_ids = (0..version * 100).map(|n| (n, n + 1)).collect();
-            put_map(&store, &map).expect("in order");
+            at_once(put_map(&store, &map)).expect("in order");
             let copy = folder.0.join("copy.redb");
             fs::copy(folder.file(), &copy).expect("readable");
-            let found = load_map(&EmbeddedStore::open(&copy).expect("it opens")).expect("readable");
+            let found = at_once(load_map(&EmbeddedStore::open(&copy).expect("it opens"))).expect("readable");
             assert_eq!(found, Some(map));
             fs::remove_file(&copy).expect("removable");
         }
@@ -428,8 +457,8 @@ mod tests {
         filled(&folder);
         let store = EmbeddedStore::open(folder.file()).expect("it opens");
         let puts = vec![("head".to_owned(), sealed(br#"{"schema":3,"whatever":1}"#))];
-        store.write(&Transaction { puts, ..Transaction::default() }).expect("writable");
-        assert!(matches!(load_map(&store), Err(StoreError::Newer { found: 3, known: 2, .. })));
+        at_once(store.write(Transaction { puts, ..Transaction::default() })).expect("writable");
+        assert!(matches!(at_once(load_map(&store)), Err(StoreError::Newer { found: 3, known: 2, .. })));
         drop(store);
         let error = EmbeddedStore::open(folder.file()).err().expect("refused");
         assert!(matches!(error, StoreError::Newer { found: 3, known: 2, .. }), "{error}");
@@ -455,7 +484,7 @@ mod tests {
             file.seek(SeekFrom::Start(at as u64)).expect("seekable");
             file.write_all(&[good[at] ^ 0x10]).expect("writable");
             drop(file);
-            match EmbeddedStore::open(folder.file()).and_then(|s| load_map(&s)) {
+            match EmbeddedStore::open(folder.file()).and_then(|s| at_once(load_map(&s))) {
                 Ok(Some(map)) => {
                     // The engine may go back to its other commit slot, which holds the map before.
                     assert!([map_at(2), map_at(1)].contains(&map), "byte {at}: {}", map.version);

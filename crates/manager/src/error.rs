@@ -47,6 +47,10 @@ pub(crate) const TOO_LARGE_HINT: &str = "the rest is kept for what has to fit al
 /// What to do where too much would change at once.
 pub(crate) const CHANGE_TOO_LARGE_HINT: &str = "ask for it in several steps, each with less";
 
+/// What to do where the store is behind.
+pub(crate) const STORE_BEHIND_HINT: &str =
+    "look whether the disk of the manager's store works, then ask again";
+
 /// What to do where the map is lost or cannot be trusted: the drives hold copies of it.
 pub(crate) const RECOVER_HINT: &str =
     "the drives hold copies of the map: stop the manager and run `weft fabric recover`";
@@ -83,6 +87,9 @@ pub(crate) enum CommitError {
     /// What changes is more than one commit may have; nothing has changed.
     #[error("the change has {bytes} bytes, and may have {limit}")]
     ChangeTooLarge { bytes: usize, limit: usize },
+    /// The store is too far behind what was decided; nothing has changed.
+    #[error("the manager's store is behind: {ahead} changes wait for it")]
+    StoreBehind { ahead: usize },
     /// The manager has stopped: whether the change is in the store is not known.
     #[error("the manager has stopped: {0}")]
     Halted(String),
@@ -108,12 +115,13 @@ impl From<CommitError> for Denied {
             CommitError::Refused(_) | CommitError::TooLarge { .. } | CommitError::ChangeTooLarge { .. } => {
                 Status::Refused
             }
-            CommitError::Halted(_) => Status::NotReady,
+            CommitError::StoreBehind { .. } | CommitError::Halted(_) => Status::NotReady,
         };
         let hint = match &error {
             CommitError::Refused(refusal) => refusal.hint(),
             CommitError::TooLarge { .. } => Some(TOO_LARGE_HINT.to_owned()),
             CommitError::ChangeTooLarge { .. } => Some(CHANGE_TOO_LARGE_HINT.to_owned()),
+            CommitError::StoreBehind { .. } => Some(STORE_BEHIND_HINT.to_owned()),
             CommitError::Halted(_) => None,
         };
         let mut text = with_causes(&error);

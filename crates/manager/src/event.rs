@@ -150,8 +150,8 @@ pub(crate) struct Events {
     last: u64,
     /// How many there were of each kind.
     counts: BTreeMap<String, u64>,
-    /// How many of the newest are not in the store yet.
-    unwritten: usize,
+    /// The number of the newest one that is in the store.
+    written: u64,
 }
 
 impl Events {
@@ -161,6 +161,7 @@ impl Events {
         let mut events = Events::default();
         for (number, bytes) in stored {
             events.last = events.last.max(*number);
+            events.written = events.last;
             match serde_json::from_slice::<EventInfo>(bytes) {
                 Ok(event) => events.ring.push_back(EventInfo { seq: *number, ..event }),
                 Err(error) => tracing::warn!(number, %error, "an event in the store cannot be read"),
@@ -213,7 +214,6 @@ impl Events {
         }
         self.last = event.seq;
         *self.counts.entry(event.what.clone()).or_default() += 1;
-        self.unwritten = (self.unwritten + 1).min(EVENTS_MAX);
         self.ring.push_back(event);
     }
 
@@ -222,14 +222,16 @@ impl Events {
         &self.counts
     }
 
-    /// Those that are not in the store yet, as the store takes them.
-    pub(crate) fn unwritten(&self) -> Vec<(u64, Vec<u8>)> {
-        self.ring.iter().skip(self.ring.len() - self.unwritten).map(as_stored).collect()
+    /// Those that are not in the store yet and tell of no later map than this one, as the store takes them.
+    pub(crate) fn unwritten(&self, map: MapVersion) -> Vec<(u64, Vec<u8>)> {
+        let count = usize::try_from(self.last - self.written).unwrap_or(usize::MAX);
+        let newer = self.ring.iter().skip(self.ring.len().saturating_sub(count));
+        newer.take_while(|event| event.map <= map).map(as_stored).collect()
     }
 
-    /// All are in the store.
-    pub(crate) fn note_written(&mut self) {
-        self.unwritten = 0;
+    /// Those up to this number are in the store.
+    pub(crate) fn note_written(&mut self, number: u64) {
+        self.written = self.written.max(number);
     }
 
     /// The newest `limit` events with a number above `after` that pass, in order; no more than one answer carries.
@@ -247,8 +249,13 @@ impl Events {
     }
 }
 
+/// The number of the newest of these events; 0 for none.
+pub(crate) fn written_with(events: &[(u64, Vec<u8>)]) -> u64 {
+    events.last().map_or(0, |(number, _)| *number)
+}
+
 /// An event as the store takes it.
-pub(crate) fn as_stored(event: &EventInfo) -> (u64, Vec<u8>) {
+fn as_stored(event: &EventInfo) -> (u64, Vec<u8>) {
     (event.seq, serde_json::to_vec(event).expect("an event serialises"))
 }
 
@@ -287,15 +294,16 @@ mod tests {
             let max = EVENTS_MAX as u64;
             assert_eq!(numbers(&events.newest(max, Some(2), &none)), [max + 4, max + 5]);
             assert!(events.newest(max + 5, None, &none).is_empty());
-            let stored = events.unwritten();
+            let stored = events.unwritten(MapVersion(1));
             assert_eq!(stored.len(), EVENTS_MAX);
-            events.note_written();
+            assert!(events.unwritten(MapVersion(0)).is_empty(), "their map is not there yet");
+            events.note_written(written_with(&stored));
             add(&mut events, "test", &"\u{e4}".repeat(10_000), Subjects::default());
             assert_eq!(events.newest(max + 5, None, &none)[0].why.chars().count(), EVENT_CHARS_MAX + 4);
-            let stored: Vec<_> = stored.into_iter().skip(1).chain(events.unwritten()).collect();
+            let stored: Vec<_> = stored.into_iter().skip(1).chain(events.unwritten(MapVersion(1))).collect();
             let mut kept = Events::kept(&stored);
             assert_eq!(kept.newest(0, None, &none), events.newest(0, None, &none));
-            assert!(kept.unwritten().is_empty(), "they come from there");
+            assert!(kept.unwritten(MapVersion(1)).is_empty(), "they come from there");
             add(&mut kept, "test", "", Subjects::default());
             assert_eq!(numbers(&kept.newest(max + 6, None, &none)), [max + 7]);
         });

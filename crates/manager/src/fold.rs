@@ -3,7 +3,10 @@
 //! It owns which chunks the base has, which of them are behind, and what is written next. It never touches a
 //! store.
 
-use crate::records::{ChunkStart, chunk_key, chunks_of, delta_key, folded_key, folded_value, parts_range};
+use crate::records::{
+    ChunkStart, chunk_key, chunks_of, delta_key, folded_key, folded_value, folding_key, folding_value,
+    parts_range,
+};
 use crate::store::Transaction;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -47,6 +50,8 @@ struct Folding {
     in_parts: BTreeSet<u64>,
     /// What the step does that was given out last.
     given: Option<Given>,
+    /// Steps that are done.
+    steps: u64,
 }
 
 /// What a step does.
@@ -65,15 +70,18 @@ pub(crate) struct Base {
     folded: MapVersion,
     /// What `folded` must be.
     folded_value: Vec<u8>,
+    /// What `folding` must be: a late copy of any step but the next one finds another value.
+    folding_value: Option<Vec<u8>>,
     chunks: Chunks,
     behind: Behind,
     folding: Option<Folding>,
 }
 
 impl Base {
-    /// A base of this version, without chunks.
-    pub(crate) fn at(folded: MapVersion, folded_value: Vec<u8>) -> Base {
-        Base { folded, folded_value, chunks: Chunks::new(), behind: Behind::default(), folding: None }
+    /// A base of this version, without chunks, with the values of `folded` and `folding`.
+    pub(crate) fn at(folded: MapVersion, folded_value: Vec<u8>, folding_value: Option<Vec<u8>>) -> Base {
+        let (chunks, behind) = (Chunks::new(), Behind::default());
+        Base { folded, folded_value, folding_value, chunks, behind, folding: None }
     }
 
     /// A chunk is there.
@@ -105,12 +113,17 @@ impl Base {
             let chunks =
                 behind.keys.iter().map(|key| chunk_of(&self.chunks, (key.kind(), key.number()))).collect();
             let (to, map) = (map.version, map.clone());
-            self.folding = Some(Folding { to, map, chunks, in_parts: behind.in_parts, given: None });
+            self.folding =
+                Some(Folding { to, map, chunks, in_parts: behind.in_parts, given: None, steps: 0 });
         }
         let folding = self.folding.as_mut()?;
-        // Whatever a late copy of an older step would bring back: it compares this, and it is not as it was.
-        let compares = vec![(folded_key(), Some(self.folded_value.clone()))];
-        let mut step = Transaction { compares, ..Transaction::default() };
+        // A late copy of an older step would bring back a chunk without what a later one has joined to it.
+        let compares = vec![
+            (folded_key(), Some(self.folded_value.clone())),
+            (folding_key(), self.folding_value.clone()),
+        ];
+        let puts = vec![(folding_key(), folding_value(folding.to, folding.steps + 1))];
+        let mut step = Transaction { compares, puts, ..Transaction::default() };
         if folding.chunks.is_empty() {
             step.removes.push((delta_key(MapVersion(0)), delta_key(MapVersion(folding.to.0 + 1))));
             step.removes.extend(folding.in_parts.iter().map(|nonce| parts_range(*nonce)));
@@ -142,6 +155,8 @@ impl Base {
     /// If none was given out.
     pub(crate) fn step_done(&mut self) {
         let folding = self.folding.as_mut().expect("a fold is under way");
+        folding.steps += 1;
+        self.folding_value = Some(folding_value(folding.to, folding.steps));
         match folding.given.take().expect("a step was given out") {
             Given::Chunks { done, there } => {
                 folding.chunks.retain(|start| !done.contains(start));
@@ -201,8 +216,10 @@ fn rewrite(
 mod tests {
     use super::*;
     use crate::MemStore;
-    use crate::records::{Records, load_map, put_map};
-    use crate::store::{Journal, KeyStore};
+    use crate::led_store::{Decided, LedStore};
+    use crate::records::{load_map, put_map};
+    use crate::store::{Journal, KeyStore, at_once};
+    use std::rc::Rc;
     use weft_types::{DriveId, Epoch, FabricId, Group, GroupId, PoolId, Role, Slot};
     use weft_wire::pieces::encode_delta;
 
@@ -232,56 +249,59 @@ mod tests {
         let store = MemStore::new();
         let mut map = FabricMap::empty(FabricId(1));
         (0..4_500).for_each(|id| drop(map.groups.insert(GroupId(id), group(id, 1))));
-        put_map(&store, &map).expect("it is empty");
+        at_once(put_map(&store, &map)).expect("it is empty");
         let mut seed = 1;
         for round in 0..2 {
             let mut base = crate::records::base_in(&store);
-            let taken = Records::take_over(Box::new(store.clone()), round).expect("it works");
+            let taken = at_once(LedStore::take_over(Box::new(store.clone()), round)).expect("it works");
             let (records, ..) = taken.expect("there is a map");
             for n in 0..DELTAS_FOLDED_FROM {
                 assert!(base.next_step(&map).is_none(), "after {n} deltas");
                 let old = map.clone();
                 grow(&mut map, &mut seed, if round == 1 { 40 } else { 5 });
                 let delta = map.delta_from(&old);
-                records
-                    .commit(&delta, &encode_delta(&delta), &Journal::default())
-                    .expect("nobody else leads");
                 base.note(&delta, 100, None);
+                let encoded = encode_delta(&delta);
+                let decided = [Decided { delta, encoded, map: Rc::new(map.clone()) }];
+                at_once(records.commit(&decided, &Journal::default())).expect("nobody else leads");
             }
-            let mut steps = 0;
+            let (mut steps, mut done) = (0, Vec::new());
             while let Some(step) = base.next_step(&map) {
                 // Dead before, and after: what is loaded is the newest, and the fold can be begun again from
                 // there.
                 assert_eq!(
-                    load_map(&store).expect("sound").as_ref(),
+                    at_once(load_map(&store)).expect("sound").as_ref(),
                     Some(&map),
                     "round {round}, step {steps}"
                 );
                 finishes(&store.copy(), &map);
-                assert!(store.write(&step).expect("writable"));
+                assert!(at_once(store.write(step.clone())).expect("writable"));
                 finishes(&store.copy(), &map);
                 base.step_done();
                 steps += 1;
-                // A late copy of it does no harm while the fold goes on, and is refused afterwards.
-                assert_eq!(store.write(&step).expect("writable"), base.folded() != map.version);
+                // A late copy of any of them is refused, also while the fold goes on.
+                done.push(step);
+                for step in &done {
+                    assert!(!at_once(store.write(step.clone())).expect("writable"));
+                }
             }
             assert!(steps > 2, "{steps}");
             assert_eq!(base.folded(), map.version);
-            assert_eq!(store.read(&["delta/", "part/"]).expect("readable"), vec![]);
+            assert_eq!(at_once(store.read(&["delta/", "part/"])).expect("readable"), vec![]);
             let found = crate::records::base_in(&store);
             assert_eq!(found.chunks, base.chunks, "what is known of the chunks is what is there");
         }
-        assert_eq!(load_map(&store).expect("sound"), Some(map));
+        assert_eq!(at_once(load_map(&store)).expect("sound"), Some(map));
     }
 
     /// Another process loads what is there and folds it.
     fn finishes(store: &MemStore, map: &FabricMap) {
         let mut base = crate::records::base_in(store);
         while let Some(step) = base.next_step(map) {
-            assert!(store.write(&step).expect("writable"));
+            assert!(at_once(store.write(step.clone())).expect("writable"));
             base.step_done();
         }
-        assert_eq!(load_map(store).expect("sound").as_ref(), Some(map));
+        assert_eq!(at_once(load_map(store)).expect("sound").as_ref(), Some(map));
         assert_eq!(base.folded(), map.version);
     }
 
@@ -289,24 +309,24 @@ mod tests {
     fn chunks_stay_within_their_bounds() {
         let store = MemStore::new();
         let mut map = FabricMap::empty(FabricId(1));
-        put_map(&store, &map).expect("it is empty");
+        at_once(put_map(&store, &map)).expect("it is empty");
         let mut base = crate::records::base_in(&store);
         for wanted in [3_000, 10, 1_500, 0, 700] {
             let old = map.clone();
             map.groups.retain(|id, _| id.0 < wanted);
             (0..wanted).for_each(|id| drop(map.groups.insert(GroupId(id), group(id, wanted))));
             map.version = MapVersion(map.version.0 + 1);
-            put_map(&store, &map).expect("nobody else commits");
+            at_once(put_map(&store, &map)).expect("nobody else commits");
             base.note(&map.delta_from(&old), DELTA_BYTES_FOLDED_FROM, None);
             while let Some(step) = base.next_step(&map) {
-                assert!(store.write(&step).expect("writable"));
+                assert!(at_once(store.write(step.clone())).expect("writable"));
                 base.step_done();
             }
-            let chunks = store.read(&["base/group/"]).expect("readable");
+            let chunks = at_once(store.read(&["base/group/"])).expect("readable");
             assert!(chunks.iter().all(|(_, value)| value.len() <= (64 << 10) + 4));
             let bytes: usize = chunks.iter().map(|(_, value)| value.len()).sum();
             assert!(chunks.len() <= 1 + bytes / (8 << 10), "{} chunks of {bytes} bytes", chunks.len());
-            assert_eq!(load_map(&store).expect("sound").as_ref(), Some(&map));
+            assert_eq!(at_once(load_map(&store)).expect("sound").as_ref(), Some(&map));
         }
     }
 }

@@ -86,7 +86,7 @@ impl Manager {
         let changed = async {
             loop {
                 let changed = self.changed.notified();
-                let map = self.map();
+                let map = self.durable_map();
                 if self.may_have_changed(slice, &held, looked_at.get()) {
                     let delta = map.slice(slice).delta_from(&held);
                     if !delta.is_empty() || delta.next_id != held.next_id {
@@ -122,7 +122,7 @@ impl Manager {
         let reached = async {
             loop {
                 let changed = self.changed.notified();
-                if self.map().version >= version {
+                if self.durable_map().version >= version {
                     return;
                 }
                 changed.await;
@@ -144,7 +144,7 @@ impl Manager {
     }
 
     fn whole_slice(&self, slice: &Slice) -> (ManagerAnswer, Option<Buf>) {
-        let version = self.map().version;
+        let version = self.durable_map().version;
         let answer = ManagerAnswer::Followed { from: MapVersion(0), version, nonce: self.nonce() };
         (answer, Some(self.slice_bytes(slice)))
     }
@@ -172,11 +172,11 @@ impl Manager {
         }
     }
 
-    /// A slice of the newest map, as it travels.
+    /// A slice of the durable map, as it travels.
     fn slice_bytes(&self, slice: &Slice) -> Buf {
         match slice {
             Slice::Whole => self.state.borrow().bytes(),
-            part => Buf::from(control::encode_map(&self.map().slice(part))),
+            part => Buf::from(control::encode_map(&self.durable_map().slice(part))),
         }
     }
 }

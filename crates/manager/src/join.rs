@@ -37,7 +37,8 @@ impl Manager {
         let map = self.map();
         check_reports(&drives)?;
         self.check_is_newest(&map, name, incarnation, hello)?;
-        if let Some(text) = what_is_newer(&map, &drives) {
+        // What is only decided here nobody else can know.
+        if let Some(text) = what_is_newer(&self.durable_map(), &drives) {
             return Err(Denied::new(Status::NotReady, self.halt_as_stale(text)));
         }
         self.check_namesake(&map, name, addr, incarnation)?;

@@ -5,13 +5,12 @@
 
 use crate::event::Subjects;
 use crate::manager::Manager;
-use crate::store::Journal;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use weft_api::{Timestamp, Trouble, TroubleKind, WaitsFor};
 use weft_rt::{Instant, now};
-use weft_types::{CapacityLevel, PoolId, with_causes};
+use weft_types::{CapacityLevel, PoolId};
 
 /// How often it is looked for troubles: what is shorter need not be remembered.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -208,10 +207,8 @@ impl Manager {
             told.extend(state.known_troubles.look(&troubles));
             if state.known_troubles.memory != before {
                 let document = serde_json::to_vec(&state.known_troubles.memory).expect("it serialises");
-                let journal = Journal { troubles: Some(document), ..Journal::default() };
-                if let Err(error) = self.records.write_down(&journal) {
-                    tracing::warn!(error = with_causes(&error), "troubles are not written down");
-                }
+                state.durable.note_troubles(document);
+                self.decided.notify_all();
             }
             told
         };

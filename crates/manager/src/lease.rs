@@ -286,12 +286,14 @@ impl Manager {
         // What was granted counts by the clock; what was heard, by the time in which this process could hear.
         self.is_catching_up();
         let mut state = self.state.borrow_mut();
+        // The newest that is decided: whoever is just being taken out gets no lease by the map before.
         let (map, version) = (state.map.clone(), state.map.version);
+        let durable = state.durable.map.version;
         state.check_may_renew(node, incarnation)?;
         state.note_commits_of(node, commits);
-        if adopted > version {
+        if adopted > durable {
             let text = format!(
-                "node {node} has adopted map {adopted}, this manager is at {version}: the manager's store is older \
+                "node {node} has adopted map {adopted}, this manager is at {durable}: the manager's store is older \
                  than the drives, {RECOVER_HINT}"
             );
             drop(state);
@@ -330,7 +332,7 @@ impl Manager {
     /// # Errors
     /// If another process of the node's target has joined since: that one knows better. If the store refuses, or another
     /// manager leads.
-    pub(crate) fn hear_last_word(
+    pub(crate) async fn hear_last_word(
         &self,
         node: NodeId,
         incarnation: u64,
@@ -359,7 +361,7 @@ impl Manager {
             // It may have been suspected before, and waited for.
             self.changed.notify_all();
         }
-        self.keep_commits(Duration::ZERO).map_err(|error| {
+        self.keep_commits(Duration::ZERO).await.map_err(|error| {
             Denied::new(Status::Failed, format!("the manager could not keep it: {}", with_causes(&error)))
         })
     }

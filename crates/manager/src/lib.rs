@@ -13,6 +13,7 @@ mod check;
 mod commit;
 mod convert;
 mod describe;
+mod durable;
 mod embedded;
 mod ended;
 mod error;
@@ -25,6 +26,7 @@ mod inventory;
 mod join;
 mod known;
 mod lease;
+mod led_store;
 mod left_out;
 mod load;
 mod loss;
@@ -50,7 +52,10 @@ mod whole;
 
 pub use embedded::EmbeddedStore;
 pub use error::ManagerError;
+pub use led_store::take_over;
 pub use manager::{Manager, ManagerOptions, found};
-pub use records::{load_journal, load_map, put_journal, put_map, take_over};
+pub use records::{load_journal, load_map, put_journal, put_map};
 pub use recover::{RecoverError, Recovered, recover};
-pub use store::{Entry, Journal, KeyStore, MemStore, StoreError, Transaction};
+pub use store::{
+    Entry, Hold, Journal, KeyStore, MemStore, Pending, Slowness, StoreError, Transaction, at_once,
+};

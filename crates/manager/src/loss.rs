@@ -101,7 +101,7 @@ impl Manager {
             self.carry_out(&Change::AcceptLoss(change), false)?;
             self.welcome_older(&older);
             // Durable as well: a manager that dies now must not refuse what a person has accepted.
-            if let Err(error) = self.keep_commits(Duration::ZERO) {
+            if let Err(error) = self.keep_commits(Duration::ZERO).await {
                 tracing::warn!(error = with_causes(&error), "what was accepted was not kept yet");
             }
             tracing::warn!(?info, "a loss of data was accepted");

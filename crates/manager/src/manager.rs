@@ -4,15 +4,17 @@
 //! is in the files beside it. Nothing here waits while it holds state: every commit is one step.
 
 use crate::changed_in::ChangedIn;
+use crate::durable::Durable;
 use crate::ended::EndedSessions;
 use crate::error::ManagerError;
 use crate::event::{Events, Subjects};
 use crate::follow::RecentMaps;
 use crate::index::Index;
 use crate::known::KnownTroubles;
+use crate::led_store::LedStore;
 use crate::left_out::ForeignNode;
 use crate::member::Member;
-use crate::records::{Records, load_map, put_map};
+use crate::records::{load_map, put_map};
 use crate::scrub::Scrubbing;
 use crate::stall::Watch;
 use crate::status::Usage;
@@ -37,7 +39,7 @@ pub(crate) const LOOKS_PER_LEASE: u32 = 8;
 
 /// How often the store learns how far each drive has come, while they go on: an older copy that is put in a drive's
 /// place is told from it if it is that much older. Each time costs one small write.
-const COMMITS_KEPT_EVERY: Duration = Duration::from_secs(5);
+pub(crate) const COMMITS_KEPT_EVERY: Duration = Duration::from_secs(5);
 
 /// How a manager starts.
 #[derive(Clone, Debug)]
@@ -58,8 +60,10 @@ impl Default for ManagerOptions {
 
 /// Everything that changes.
 pub(crate) struct State {
-    /// The map as it is in the store.
+    /// The newest map: what is decided, by which whoever decides goes.
     pub(crate) map: Rc<FabricMap>,
+    /// The map as the store has it, and what is on its way there.
+    pub(crate) durable: Durable,
     /// Look-ups into it.
     pub(crate) index: Index,
     /// Drives of the map that the targets of their nodes do not have, as far as is known.
@@ -68,7 +72,7 @@ pub(crate) struct State {
     pub(crate) suspected: BTreeSet<NodeId>,
     /// The map as it travels whole.
     pub(crate) whole: WholeMap,
-    /// The newest versions of the map, with this one.
+    /// The newest durable versions of the map.
     pub(crate) recent: RecentMaps,
     /// In which version each group and drive changed last, as far as that was since this process started.
     pub(crate) changed_in: ChangedIn,
@@ -115,16 +119,27 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// The map as it travels whole.
+    /// How far each drive has come, as a document, if that has changed since it was kept, and that was so long
+    /// ago. It counts as kept then.
+    pub(crate) fn commits_to_keep(&mut self, at_most_every: Duration) -> Option<Vec<u8>> {
+        let (kept, is_new) = self.commits_kept;
+        if !is_new || kept.elapsed() < at_most_every {
+            return None;
+        }
+        self.commits_kept = (now(), false);
+        Some(control::encode(&self.commits.iter().collect::<Vec<_>>()))
+    }
+
+    /// The durable map as it travels whole.
     pub(crate) fn bytes(&self) -> Buf {
-        self.whole.bytes(&self.map)
+        self.whole.bytes(&self.durable.map)
     }
 }
 
 /// The service that owns the fabric map.
 pub struct Manager {
     pub(crate) options: ManagerOptions,
-    pub(crate) records: Records,
+    pub(crate) store: LedStore,
     /// See [`Manager::nonce`]; drawn when somebody follows.
     pub(crate) nonce: OnceCell<u64>,
     pub(crate) started: Instant,
@@ -133,6 +148,8 @@ pub struct Manager {
     pub(crate) state: RefCell<State>,
     /// The map, or something that was observed, has changed.
     pub(crate) changed: Notify,
+    /// Something is to be written.
+    pub(crate) decided: Notify,
     /// Why it serves no more: another manager has committed, the store has failed, or it is an old copy.
     pub(crate) halted: RefCell<Option<String>>,
     /// Whether it stopped because its store is an old copy: then the process stays, to say so.
@@ -145,20 +162,20 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Takes the map out of the store, and begins to watch over it. The manager lives as long as its
-    /// executor.
+    /// Takes the map out of the store, and begins to watch over it; of a store that is shared, as soon as nobody
+    /// else leads. The manager lives as long as its executor.
     ///
     /// # Errors
     /// If the store cannot be used, or holds no sound map of the fabric asked for.
     /// [`ManagerError::NoFabric`] if it holds none at all: only [`found`] makes a fabric, because an empty
     /// store may be what is left of one that was lost.
-    pub fn start(
+    pub async fn start(
         store: impl KeyStore + 'static,
         options: ManagerOptions,
     ) -> Result<Rc<Manager>, ManagerError> {
         // From here on no other manager grants or commits anything, so a full wait from now outlasts all that it granted.
-        let taken = Records::take_over(Box::new(store), weft_rt::wall_clock_us())?;
-        let (records, map, journal) = taken.ok_or(ManagerError::NoFabric)?;
+        let taken = LedStore::take_over(Box::new(store), weft_rt::wall_clock_us()).await?;
+        let (store, map, journal) = taken.ok_or(ManagerError::NoFabric)?;
         check_map(&map, options.fabric)?;
         let (started, wall_ms) = (now(), wall_clock_ms());
         let members = map.nodes.keys().map(|&id| (id, Member::unknown(started, wall_ms))).collect();
@@ -175,6 +192,7 @@ impl Manager {
             lacking: map.drives.keys().copied().collect(),
             suspected: BTreeSet::new(),
             recent: RecentMaps::starting(map.clone()),
+            durable: Durable::at(map.clone()),
             map,
             members,
             hears_from: started,
@@ -199,12 +217,13 @@ impl Manager {
         let noted_ms = state.known_troubles.clock_ms().max(state.events.latest_ms());
         let manager = Rc::new(Manager {
             options,
-            records,
+            store,
             nonce: OnceCell::new(),
             started,
             started_us: weft_rt::wall_clock_us().max(noted_ms * 1000),
             state: RefCell::new(state),
             changed: Notify::default(),
+            decided: Notify::default(),
             halted: RefCell::new(None),
             is_stale: Cell::new(false),
             polling: Cell::new(false),
@@ -212,6 +231,8 @@ impl Manager {
             watch: Watch::starting(),
             acting: RefCell::new(None),
         });
+        spawn(manager.clone().keep_durable());
+        spawn(manager.clone().keep_leading());
         spawn(manager.clone().watch_over());
         spawn(manager.clone().keep_scrubbing());
         spawn(manager.clone().keep_asking());
@@ -223,7 +244,7 @@ impl Manager {
         Server::run(listener, self).await;
     }
 
-    /// The map as it is in the store.
+    /// The newest map: what is decided. The store may have it a moment later.
     pub fn map(&self) -> Rc<FabricMap> {
         self.state.borrow().map.clone()
     }
@@ -260,11 +281,7 @@ impl Manager {
             self.sweep_what_is_over();
             self.empty_what_is_deleted();
             self.look_for_troubles();
-            self.write_down_events();
-            self.fold();
-            if let Err(error) = self.keep_commits(COMMITS_KEPT_EVERY) {
-                tracing::warn!(error = with_causes(&error), "how far drives have come was not kept");
-            }
+            self.decided.notify_all();
             let (took, look_every) = (began.elapsed(), self.lease() / LOOKS_PER_LEASE);
             let look = now() + look_every;
             // A look sees every drive, and each commit and many a renewal asks for one: of all time it takes half.
@@ -289,18 +306,13 @@ impl Manager {
     ///
     /// # Errors
     /// If the store refuses. It is tried again when that time has passed once more.
-    pub fn keep_commits(&self, at_most_every: Duration) -> Result<(), StoreError> {
-        let bytes = {
-            let mut state = self.state.borrow_mut();
-            let (kept, is_new) = state.commits_kept;
-            // Whoever leads now has figures of its own.
-            if !is_new || kept.elapsed() < at_most_every || self.why_over().is_some() {
-                return Ok(());
-            }
-            state.commits_kept = (now(), false);
-            control::encode(&state.commits.iter().collect::<Vec<_>>())
-        };
-        let kept = self.records.write_down(&Journal { commits: Some(bytes), ..Journal::default() });
+    pub async fn keep_commits(&self, at_most_every: Duration) -> Result<(), StoreError> {
+        // Whoever leads now has figures of its own.
+        if self.why_over().is_some() {
+            return Ok(());
+        }
+        let Some(bytes) = self.state.borrow_mut().commits_to_keep(at_most_every) else { return Ok(()) };
+        let kept = self.store.write_down(&Journal { commits: Some(bytes), ..Journal::default() }).await;
         self.state.borrow_mut().commits_kept.1 |= kept.is_err();
         kept
     }
@@ -347,15 +359,15 @@ fn read_commits(kept: Option<&[u8]>) -> BTreeMap<DriveId, u64> {
 /// # Errors
 /// [`ManagerError::FabricThere`] if the store holds a fabric; nothing has changed then. If the store cannot
 /// be used.
-pub fn found(
+pub async fn found(
     store: &impl KeyStore,
     fabric: FabricId,
     durations: Durations,
 ) -> Result<FabricMap, ManagerError> {
-    if let Some(found) = load_map(store)? {
+    if let Some(found) = load_map(store).await? {
         return Err(ManagerError::FabricThere { fabric: found.fabric, version: found.version });
     }
     let map = FabricMap { durations, ..FabricMap::empty(fabric) };
-    put_map(store, &map)?;
+    put_map(store, &map).await?;
     Ok(map)
 }

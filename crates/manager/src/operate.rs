@@ -3,12 +3,13 @@
 //! It owns the list and the changes that people ask for. A dry run goes through the same checks on the same map and
 //! leaves out only the commit. What the answers look like is in `describe.rs` and `status.rs`.
 
-use crate::error::{CHANGE_TOO_LARGE_HINT, CommitError, TOO_LARGE_HINT};
+use crate::error::{CHANGE_TOO_LARGE_HINT, CommitError, STORE_BEHIND_HINT, TOO_LARGE_HINT};
 use crate::event::Subjects;
 use crate::join::DEFAULT_POOL;
 use crate::loss;
 use crate::manager::{Manager, wall_clock_ms};
 use crate::scrub_info::groups_of;
+use crate::serve::UNKNOWN_HINT;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use weft_api::{
@@ -425,7 +426,11 @@ fn uncommitted(map: &FabricMap, error: CommitError) -> ApiError {
         CommitError::ChangeTooLarge { .. } => {
             ApiError::new(ErrorCode::Refused, with_causes(&error)).with_hint(CHANGE_TOO_LARGE_HINT)
         }
-        CommitError::Halted(_) => ApiError::new(ErrorCode::Unavailable, with_causes(&error))
-            .with_hint("look into the manager's log; then ask again, and look whether it was done"),
+        CommitError::StoreBehind { .. } => {
+            ApiError::new(ErrorCode::Unavailable, with_causes(&error)).with_hint(STORE_BEHIND_HINT)
+        }
+        CommitError::Halted(_) => {
+            ApiError::new(ErrorCode::Unavailable, with_causes(&error)).with_hint(UNKNOWN_HINT)
+        }
     }
 }

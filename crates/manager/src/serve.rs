@@ -8,7 +8,7 @@ use crate::manager::Manager;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ApiError, ErrorCode};
-use weft_rt::{Answer, Buf, Handler, Peer, Request, now, timeout};
+use weft_rt::{Answer, Buf, Handler, Mutation, Peer, Request, mutated, now, timeout};
 use weft_types::limits::FRAME_BODY_MAX;
 use weft_types::{FabricId, MapVersion, SessionId, SessionState, with_causes};
 use weft_wire::control::{self, ManagerAnswer, ManagerRequest, NodeAge};
@@ -21,6 +21,10 @@ pub(crate) const WATCH_MAX: Duration = Duration::from_secs(10);
 
 /// Sessions of one client of which the reasons why they are over fit into one answer.
 const ENDED_NAMED: usize = 8;
+
+/// What to do where it is not known whether something was done.
+pub(crate) const UNKNOWN_HINT: &str =
+    "look into the manager's log; then ask again, and look whether it was done";
 
 /// What goes back: the typed answer, and the map where one belongs to it.
 type Reply = Result<(ManagerAnswer, Option<Buf>), Denied>;
@@ -49,14 +53,24 @@ impl Handler for Manager {
         let bytes = if request.head.is_empty() { &request.body } else { &request.head };
         match request.kind {
             Kind::Manage => match control::decode::<ManagerRequest>(bytes) {
-                Ok(request) => reply(self.on_behalf_of(name_of(&peer), self.manage(&peer, request)).await),
+                Ok(request) => {
+                    let waits = waits_for_the_store(&request);
+                    let before = self.map().version;
+                    let made = self.on_behalf_of(name_of(&peer), self.manage(&peer, request)).await;
+                    let kept = if waits { self.answerable(before).await } else { Ok(()) };
+                    reply(kept.map_err(|why| Denied::new(Status::NotReady, why)).and(made))
+                }
                 Err(error) => Answer::error(Status::Invalid, error.to_string()),
             },
             Kind::Api => match weft_api::decode_request(bytes) {
                 Ok(request) => {
-                    let who = name_of(&peer);
-                    let operation = self.operate(request, &who);
-                    let mut bytes = weft_api::encode_reply(self.on_behalf_of(who.clone(), operation).await);
+                    let (who, before) = (name_of(&peer), self.map().version);
+                    let made = self.on_behalf_of(who.clone(), self.operate(request, &who)).await;
+                    let kept = self
+                        .answerable(before)
+                        .await
+                        .map_err(|why| ApiError::new(ErrorCode::Unavailable, why).with_hint(UNKNOWN_HINT));
+                    let mut bytes = weft_api::encode_reply(kept.and(made));
                     if bytes.len() > FRAME_BODY_MAX {
                         let text = format!("the answer has {} bytes, more than can be sent", bytes.len());
                         bytes = weft_api::encode_reply(Err(ApiError::new(ErrorCode::Refused, text)));
@@ -70,6 +84,14 @@ impl Handler for Manager {
     }
 }
 
+/// Whether the answer to this may say something that is decided and not durable. A renewal's says nothing of the
+/// kind: its lease is void until the map that it names is adopted, and only durable maps are. What a watch is
+/// answered is durable.
+fn waits_for_the_store(request: &ManagerRequest) -> bool {
+    use ManagerRequest::{Follow, Renew, WatchMap};
+    !matches!(request, Renew { .. } | WatchMap { .. } | Follow { .. })
+}
+
 fn reply(reply: Reply) -> Answer {
     match reply {
         Ok((answer, map)) => Answer::ok(control::encode(&answer), map.into_iter().collect()),
@@ -78,6 +100,24 @@ fn reply(reply: Reply) -> Answer {
 }
 
 impl Manager {
+    /// Waits until an answer may be given: until all is durable that was decided when it was made (C1), also by
+    /// others. What it refuses, or says is so already, may follow from that. `before` is the newest map when the
+    /// request came.
+    ///
+    /// # Errors
+    /// Why it is not known whether what the answer says is so.
+    async fn answerable(&self, before: MapVersion) -> Result<(), String> {
+        let has_decided = self.map().version > before;
+        if mutated(Mutation::ToldEarly) || mutated(Mutation::RepeatToldEarly) && !has_decided {
+            return Ok(());
+        }
+        // One whose store is an old copy still says so; it decides nothing.
+        if self.is_stale.get() {
+            return Ok(());
+        }
+        self.all_durable().await
+    }
+
     async fn manage(self: &Rc<Self>, peer: &Peer, request: ManagerRequest) -> Reply {
         let done = |()| (ManagerAnswer::Done, None);
         match request {
@@ -85,6 +125,7 @@ impl Manager {
                 let name = node;
                 let (node, refused) = self.join(&name, &addr, (incarnation, peer.since), drives)?;
                 self.note_left_out(&name, node, left_out);
+                self.all_durable().await.map_err(|why| Denied::new(Status::NotReady, why))?;
                 let map = self.state.borrow().bytes();
                 Ok((ManagerAnswer::Joined { node, refused }, Some(map)))
             }
@@ -92,7 +133,7 @@ impl Manager {
                 Ok((self.renew(node, incarnation, adopted, &commits)?, None))
             }
             ManagerRequest::Stopped { node, incarnation, commits } => {
-                self.hear_last_word(node, incarnation, &commits).map(done)
+                self.hear_last_word(node, incarnation, &commits).await.map(done)
             }
             ManagerRequest::WatchMap { have } => Ok(self.watch_map(have).await),
             ManagerRequest::Follow { version, nonce, slice } => Ok(self.follow(version, nonce, &slice).await),
@@ -104,6 +145,7 @@ impl Manager {
             }
             ManagerRequest::Attach { volume, mode, preempt, client, follows } => {
                 let session = self.attach(&volume, mode, preempt, client).await?;
+                self.all_durable().await.map_err(|why| Denied::new(Status::NotReady, why))?;
                 let (nonce, map) = self.attached_map(&session, follows);
                 let generation = session.generation;
                 let clock_us = self.steady_clock_us();
@@ -133,7 +175,7 @@ impl Manager {
         };
         match timeout(WATCH_MAX, newer).await {
             Ok((version, bytes)) => (ManagerAnswer::Map { version }, Some(bytes)),
-            Err(_) => (ManagerAnswer::Map { version: self.map().version }, None),
+            Err(_) => (ManagerAnswer::Map { version: self.durable_map().version }, None),
         }
     }
 

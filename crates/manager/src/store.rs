@@ -4,11 +4,16 @@
 //! does, for those who look into it from outside.
 
 use crate::error::RECOVER_HINT;
-use crate::records::{commits_in, deltas_in, events_in, load_map, version_of};
+use crate::records::{commits_in, deltas_in, events_in, map_in, version_of};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::future::{Future, pending};
+use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use weft_rt::{Instant, now, random_below, sleep};
 use weft_types::{FabricMap, MapVersion};
 
 /// Why a store does not do what it was asked.
@@ -74,6 +79,14 @@ pub enum StoreError {
         /// Which one, and what this program does not know of it.
         cause: String,
     },
+    /// It has not answered. A transaction may be there, or come to be there later.
+    #[error("{place} has not answered within {} ms", .after.as_millis())]
+    Silent {
+        /// Where the store is.
+        place: String,
+        /// How long it was waited for.
+        after: Duration,
+    },
     /// The operating system refused, or the device failed. After a failed write it is not known whether it is
     /// there.
     #[error("cannot {action} {place}")]
@@ -101,6 +114,7 @@ impl StoreError {
                 Some("name another file; if this one was the store, see `weft fabric recover`")
             }
             StoreError::Newer { .. } | StoreError::NewerDocument { .. } => Some("upgrade this manager"),
+            StoreError::Silent { .. } => Some("look whether the store's machine, disk and network work"),
             StoreError::Io { .. } => None,
         }
     }
@@ -139,29 +153,76 @@ pub struct Transaction {
     pub puts: Vec<Entry>,
 }
 
+/// What a store does, until it is done. Dropping it does not take it back.
+pub type Pending<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>>>;
+
+/// Who can change a store while this process has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// Nobody else: another process cannot have it as long as this value lives, and what a former one did is
+    /// over.
+    Alone,
+    /// Others can at any time, and what they have begun may come to be there later.
+    Shared,
+}
+
 /// A place that keeps values under keys. What keys there are, and what their values mean, is in `records.rs`.
+/// What is asked for is carried out in that order, one after the other, unless an answer is lost.
 pub trait KeyStore {
     /// Where it is, for people.
     fn place(&self) -> String;
+
+    /// Who can change it.
+    fn hold(&self) -> Hold;
 
     /// All keys that begin with one of these prefixes, with their values, in key order: as they were at one
     /// moment.
     ///
     /// # Errors
     /// If the store cannot be read, or is damaged.
-    fn read(&self, prefixes: &[&str]) -> Result<Vec<Entry>, StoreError>;
+    fn read(&self, prefixes: &[&str]) -> Pending<Vec<Entry>>;
 
-    /// Carries out a transaction. Returns whether all compared keys had the values that they must have; if
-    /// not, nothing was written. Durable when it returns.
+    /// Carries out a transaction. Tells whether all compared keys had the values that they must have; if
+    /// not, nothing was written. Durable when it completes.
     ///
     /// # Errors
     /// If it fails. It is not known then whether it was carried out.
-    fn write(&self, transaction: &Transaction) -> Result<bool, StoreError>;
+    fn write(&self, transaction: Transaction) -> Pending<bool>;
+}
+
+/// The outcome of something that a store does at once: one in memory does if it was not made slow, and one in
+/// a file where there is no executor.
+///
+/// # Panics
+/// If it is not done at once.
+pub fn at_once<T>(work: impl Future<Output = T>) -> T {
+    match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(outcome) => outcome,
+        Poll::Pending => panic!("the store takes its time"),
+    }
+}
+
+/// How a store in memory is slow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slowness {
+    /// The shortest and the longest time until an answer.
+    pub latency: (Duration, Duration),
+    /// Of 1000 transactions so many get no answer: half of them are lost, the others land up to
+    /// [`Slowness::late`] later.
+    pub unanswered_per_mille: u64,
+    /// How late they land at most.
+    pub late: Duration,
 }
 
 /// A store in memory. Clones share it, so that it outlives the simulated process that uses it.
-#[derive(Clone, Default)]
-pub struct MemStore(Rc<Memory>);
+#[derive(Clone)]
+pub struct MemStore(Rc<Memory>, Hold);
+
+impl Default for MemStore {
+    fn default() -> MemStore {
+        MemStore(Rc::default(), Hold::Alone)
+    }
+}
 
 #[derive(Default)]
 struct Memory {
@@ -173,6 +234,9 @@ struct Memory {
     writes: Cell<u64>,
     broken: Cell<bool>,
     breaks_at: Cell<Option<(Break, bool)>>,
+    slowness: Cell<Slowness>,
+    /// What lands later, and when.
+    late: RefCell<Vec<(Instant, Transaction)>>,
     observer: RefCell<Option<Observer>>,
 }
 
@@ -190,6 +254,16 @@ impl MemStore {
     /// An empty store.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same store, of those who share it with others.
+    pub fn shared(&self) -> MemStore {
+        MemStore(self.0.clone(), Hold::Shared)
+    }
+
+    /// Makes what is asked of it from now on slow.
+    pub fn set_slowness(&self, slowness: Slowness) {
+        self.0.slowness.set(slowness);
     }
 
     /// Another store with the same content.
@@ -230,8 +304,7 @@ impl MemStore {
         if let Some(map) = self.0.map.borrow().as_ref().filter(|map| map.version == version) {
             return Some(map.clone());
         }
-        let healthy = MemStore(Rc::new(Memory { entries: self.0.entries.clone(), ..Memory::default() }));
-        let map = load_map(&healthy).expect("the store is sound").map(Rc::new);
+        let map = map_in(&self.place(), &self.0.entries.borrow()).expect("the store is sound").map(Rc::new);
         *self.0.map.borrow_mut() = map.clone();
         map
     }
@@ -295,19 +368,30 @@ impl MemStore {
     }
 }
 
-impl KeyStore for MemStore {
-    fn place(&self) -> String {
-        "memory".into()
+impl MemStore {
+    /// Lets what was late land, as far as it is time for it.
+    fn land(&self) {
+        let due: Vec<Transaction> = {
+            let mut late = self.0.late.borrow_mut();
+            let (due, left) = std::mem::take(&mut *late).into_iter().partition(|(at, _)| *at <= now());
+            *late = left;
+            let due: Vec<(Instant, Transaction)> = due;
+            due.into_iter().map(|(_, transaction)| transaction).collect()
+        };
+        for transaction in due {
+            drop(self.carry_out(&transaction));
+        }
     }
 
-    fn read(&self, prefixes: &[&str]) -> Result<Vec<Entry>, StoreError> {
+    fn read_now(&self, prefixes: &[String]) -> Result<Vec<Entry>, StoreError> {
         self.check("read")?;
         let entries = self.0.entries.borrow();
-        let wanted = entries.iter().filter(|(key, _)| prefixes.iter().any(|prefix| key.starts_with(prefix)));
+        let wanted =
+            entries.iter().filter(|(key, _)| prefixes.iter().any(|prefix| key.starts_with(prefix.as_str())));
         Ok(wanted.map(|(key, value)| (key.clone(), value.clone())).collect())
     }
 
-    fn write(&self, transaction: &Transaction) -> Result<bool, StoreError> {
+    fn carry_out(&self, transaction: &Transaction) -> Result<bool, StoreError> {
         self.check("write")?;
         {
             let entries = self.0.entries.borrow();
@@ -329,6 +413,59 @@ impl KeyStore for MemStore {
         }
         self.check("write").map(|()| true)
     }
+
+    /// A part of the time that an answer takes.
+    async fn take_time(&self) {
+        let (least, most) = self.0.slowness.get().latency;
+        if most > Duration::ZERO {
+            let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+            let spread = micros(most.saturating_sub(least));
+            sleep((least + Duration::from_micros(random_below(spread + 1))) / 2).await;
+        }
+        if !self.0.late.borrow().is_empty() {
+            self.land();
+        }
+    }
+}
+
+impl KeyStore for MemStore {
+    fn place(&self) -> String {
+        "memory".into()
+    }
+
+    fn hold(&self) -> Hold {
+        self.1
+    }
+
+    fn read(&self, prefixes: &[&str]) -> Pending<Vec<Entry>> {
+        let (store, prefixes) = (self.clone(), prefixes.iter().map(|p| p.to_string()).collect::<Vec<_>>());
+        Box::pin(async move {
+            store.take_time().await;
+            let found = store.read_now(&prefixes);
+            store.take_time().await;
+            found
+        })
+    }
+
+    fn write(&self, transaction: Transaction) -> Pending<bool> {
+        let store = self.clone();
+        Box::pin(async move {
+            store.take_time().await;
+            let slowness = store.0.slowness.get();
+            let unanswered = slowness.unanswered_per_mille;
+            if unanswered > 0 && random_below(1000) < unanswered {
+                if random_below(2) == 0 {
+                    let late = u64::try_from(slowness.late.as_micros()).unwrap_or(u64::MAX);
+                    let at = now() + Duration::from_micros(random_below(late + 1));
+                    store.0.late.borrow_mut().push((at, transaction));
+                }
+                return pending().await;
+            }
+            let done = store.carry_out(&transaction);
+            store.take_time().await;
+            done
+        })
+    }
 }
 
 #[cfg(test)]
@@ -341,24 +478,27 @@ pub(crate) mod tests {
 
     /// What every store must do; `reopened` gives the same one as another process finds it.
     pub(crate) fn keeps_the_contract<S: KeyStore>(store: S, reopened: impl Fn(S) -> S) {
-        assert_eq!(store.read(&[""]).expect("readable"), vec![]);
+        assert_eq!(at_once(store.read(&[""])).expect("readable"), vec![]);
         let absent = Transaction { compares: vec![("a/1".into(), None)], ..put("a/1", b"one") };
-        assert!(store.write(&absent).expect("writable"));
-        assert!(!store.write(&absent).expect("writable"), "it is there by now");
+        assert!(at_once(store.write(absent.clone())).expect("writable"));
+        assert!(!at_once(store.write(absent.clone())).expect("writable"), "it is there by now");
         let other = Transaction { compares: vec![("a/1".into(), Some(b"two".to_vec()))], ..put("a/2", b"2") };
-        assert!(!store.write(&other).expect("writable"), "it has another value");
+        assert!(!at_once(store.write(other)).expect("writable"), "it has another value");
         let same = Transaction { compares: vec![("a/1".into(), Some(b"one".to_vec()))], ..put("a/2", b"2") };
-        assert!(store.write(&same).expect("writable"));
-        store.write(&put("b/1", b"")).expect("writable");
+        assert!(at_once(store.write(same)).expect("writable"));
+        at_once(store.write(put("b/1", b""))).expect("writable");
         let store = reopened(store);
         let both = [("a/1".into(), b"one".to_vec()), ("a/2".into(), b"2".to_vec())];
-        assert_eq!(store.read(&["a/"]).expect("readable"), both);
-        assert_eq!(store.read(&["a/2", "b/"]).expect("readable"), [both[1].clone(), ("b/1".into(), vec![])]);
+        assert_eq!(at_once(store.read(&["a/"])).expect("readable"), both);
+        assert_eq!(
+            at_once(store.read(&["a/2", "b/"])).expect("readable"),
+            [both[1].clone(), ("b/1".into(), vec![])]
+        );
         // A range ends before its second key; what is put stays, also where it is in a range.
         let removes = vec![("a/1".into(), "a/2".into()), ("b/".into(), "c".into()), ("z".into(), "y".into())];
-        assert!(store.write(&Transaction { removes, ..put("b/2", b"new") }).expect("writable"));
+        assert!(at_once(store.write(Transaction { removes, ..put("b/2", b"new") })).expect("writable"));
         let left = [both[1].clone(), ("b/2".into(), b"new".to_vec())];
-        assert_eq!(reopened(store).read(&[""]).expect("readable"), left);
+        assert_eq!(at_once(reopened(store).read(&[""])).expect("readable"), left);
     }
 
     #[test]
@@ -371,11 +511,11 @@ pub(crate) mod tests {
         for is_written in [false, true] {
             let store = MemStore::new();
             store.break_at_write(2, is_written);
-            assert!(store.write(&put("1", b"")).is_ok());
-            assert!(store.write(&put("2", b"")).is_err());
-            assert!(store.read(&[""]).is_err(), "for good");
+            assert!(at_once(store.write(put("1", b""))).is_ok());
+            assert!(at_once(store.write(put("2", b""))).is_err());
+            assert!(at_once(store.read(&[""])).is_err(), "for good");
             store.set_broken(false);
-            assert_eq!(store.read(&[""]).expect("readable").len(), if is_written { 2 } else { 1 });
+            assert_eq!(at_once(store.read(&[""])).expect("readable").len(), if is_written { 2 } else { 1 });
         }
     }
 }

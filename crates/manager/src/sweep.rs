@@ -95,6 +95,10 @@ impl Manager {
             let state = self.state.borrow();
             (state.writing_processes(volume)?, state.map.version)
         };
+        // An end that is only decided may never be, and no target takes it back.
+        if !mutated(Mutation::CommandEarly) {
+            self.all_durable().await?;
+        }
         let nodes = processes.keys().copied().collect();
         for part in sessions.chunks(SESSIONS_PER_REQUEST) {
             let end = TargetRequest::EndSessions { sessions: part.iter().map(|(id, _)| *id).collect() };

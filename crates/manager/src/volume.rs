@@ -78,6 +78,8 @@ impl Manager {
     }
 
     async fn drop_everywhere(self: &Rc<Self>, volume: VolumeId) -> Result<(), String> {
+        // A deletion that is only decided may never be, and no target brings blocks back.
+        self.all_durable().await?;
         for _ in 0..DROP_ROUNDS {
             let nodes = self.state.borrow().writers_of(volume);
             self.ask_all(&nodes, &TargetRequest::DropVolume { volume }, DROP_MAX).await?;

@@ -23,10 +23,12 @@ pub(crate) struct WholeMap {
     encoded: RefCell<Option<(MapVersion, Buf)>>,
     /// Bytes that the newest map has at most; unknown until one was encoded.
     bytes_max: Cell<Option<usize>>,
+    /// The version of the newest map.
+    newest: Cell<MapVersion>,
 }
 
 impl WholeMap {
-    /// The bytes of the newest map.
+    /// The bytes of a map: of the newest one, or of one before it.
     pub(crate) fn bytes(&self, map: &FabricMap) -> Buf {
         let mut encoded = self.encoded.borrow_mut();
         if let Some((version, bytes)) = &*encoded
@@ -35,7 +37,9 @@ impl WholeMap {
             return bytes.clone();
         }
         let bytes = Buf::from(encode_map(map));
-        self.bytes_max.set(Some(bytes.len()));
+        if map.version >= self.newest.get() {
+            self.bytes_max.set(Some(bytes.len()));
+        }
         *encoded = Some((map.version, bytes.clone()));
         bytes
     }
@@ -55,6 +59,7 @@ impl WholeMap {
             return Err(bytes);
         }
         self.bytes_max.set(Some(bytes));
+        self.newest.set(next.version);
         Ok(())
     }
 }

@@ -46,9 +46,9 @@ impl Place {
 }
 
 /// A manager over a store that holds the map of a fabric, and backs it up to this place.
-fn backed_up(store: &MemStore, place: &Rc<Place>) -> Rc<Manager> {
+async fn backed_up(store: &MemStore, place: &Rc<Place>) -> Rc<Manager> {
     let options = ManagerOptions { fabric: Some(FABRIC), ..ManagerOptions::default() };
-    let manager = Manager::start(store.clone(), options).unwrap();
+    let manager = Manager::start(store.clone(), options).await.unwrap();
     let to = place.clone();
     let keep = move |version, bytes| {
         let to = to.clone();
@@ -86,7 +86,7 @@ fn count(manager: &Manager, what: &str) -> u64 {
 fn a_backup_is_taken_every_hour_in_which_the_map_has_changed() {
     Sim::new(1).block_on(async {
         let (store, place) = (store_of_a_fabric().await, Rc::<Place>::default());
-        let manager = backed_up(&store, &place);
+        let manager = backed_up(&store, &place).await;
         sleep(MINUTE - ms(1)).await;
         assert_eq!(place.attempts.get(), 0, "those who were there before shall join first");
         sleep(ms(2)).await;
@@ -103,9 +103,9 @@ fn a_backup_is_taken_every_hour_in_which_the_map_has_changed() {
         // What was kept is a map that a manager starts on.
         let restored = MemStore::new();
         let map = place.newest().unwrap();
-        put_map(&restored, &map).unwrap();
+        put_map(&restored, &map).await.unwrap();
         let options = ManagerOptions { fabric: Some(FABRIC), ..ManagerOptions::default() };
-        let again = Manager::start(restored, options).unwrap();
+        let again = Manager::start(restored, options).await.unwrap();
         assert!(again.map().volume_named("v").is_some());
         assert_eq!((count(&manager, "map-backup-failed"), count(&manager, "map-backup-kept")), (0, 0));
     });
@@ -115,7 +115,7 @@ fn a_backup_is_taken_every_hour_in_which_the_map_has_changed() {
 fn a_place_that_is_full_is_told_once_and_tried_until_it_has_room() {
     Sim::new(2).block_on(async {
         let (store, place) = (store_of_a_fabric().await, Rc::<Place>::default());
-        let manager = backed_up(&store, &place);
+        let manager = backed_up(&store, &place).await;
         place.is_full.set(true);
         sleep(HOUR).await;
         let attempts = place.attempts.get();
@@ -147,11 +147,11 @@ fn a_place_that_is_full_is_told_once_and_tried_until_it_has_room() {
 fn a_manager_that_has_stopped_backs_nothing_up() {
     Sim::new(3).block_on(async {
         let (store, place) = (store_of_a_fabric().await, Rc::<Place>::default());
-        let manager = backed_up(&store, &place);
+        let manager = backed_up(&store, &place).await;
         // Another manager has committed: this one's map is out of date.
         let mut map = FabricMap::clone(&store.map().unwrap());
         map.version = MapVersion(map.version.0 + 1);
-        put_map(&store, &map).unwrap();
+        put_map(&store, &map).await.unwrap();
         let wish = SettingsWish { rebuild_after_ms: Some(5_000), ..SettingsWish::default() };
         let settings = ApiRequest::Settings(wish);
         operate(settings).await.unwrap_err();

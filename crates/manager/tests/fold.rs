@@ -4,7 +4,7 @@ mod harness;
 
 use harness::*;
 use weft_api::{ApiRequest, SettingsWish};
-use weft_manager::{KeyStore, load_map};
+use weft_manager::{KeyStore, at_once, load_map};
 use weft_rt::sim::Sim;
 
 fn wish(n: u64) -> ApiRequest {
@@ -12,7 +12,7 @@ fn wish(n: u64) -> ApiRequest {
 }
 
 fn deltas(service: &Service) -> usize {
-    service.store.read(&["delta/"]).unwrap().len()
+    at_once(service.store.read(&["delta/"])).unwrap().len()
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn a_manager_may_die_at_any_write_of_a_fold() {
             service.store.set_broken(false);
             let has_folded = deltas(&service) < 250;
             // What was acknowledged is there; what was not may be.
-            let found = load_map(&service.store).unwrap().unwrap();
+            let found = load_map(&service.store).await.unwrap().unwrap();
             let asked = found.durations.rebuild_after_ms - 600_000;
             assert!(asked == done || asked == done + 1, "{asked}, acknowledged: {done}");
             service.restart().await;
@@ -44,7 +44,7 @@ fn a_manager_may_die_at_any_write_of_a_fold() {
                 operate(wish(n)).await.unwrap();
             }
             eventually("it is folded", ms(2_000), || deltas(&service) < 256).await;
-            assert_eq!(load_map(&service.store).unwrap().unwrap(), service.map());
+            assert_eq!(load_map(&service.store).await.unwrap().unwrap(), service.map());
             has_folded
         });
         folds += usize::from(has_folded);

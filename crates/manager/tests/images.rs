@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};
 use weft_manager::{
-    EmbeddedStore, Journal, Manager, ManagerOptions, load_journal, load_map, put_journal, put_map,
+    EmbeddedStore, Journal, Manager, ManagerOptions, at_once, load_journal, load_map, put_journal, put_map,
 };
 use weft_rt::sim::Sim;
 use weft_types::{AttachMode, DriveId, FabricMap, MapVersion};
@@ -108,12 +108,12 @@ fn make(file: &Path) {
         let passes = || !service.map().relocations.is_empty();
         eventually("a member passes to another drive", ms(20_000), passes).await;
         drop(views);
-        (load_journal(&service.store).unwrap(), service.map())
+        (at_once(load_journal(&service.store)).unwrap(), service.map())
     });
     let journal = store;
     let embedded = EmbeddedStore::open_or_make(file).unwrap();
-    put_map(&embedded, &service).unwrap();
-    put_journal(&embedded, &journal).unwrap();
+    at_once(put_map(&embedded, &service)).unwrap();
+    at_once(put_journal(&embedded, &journal)).unwrap();
     drop(embedded);
     let mut packed = GzEncoder::new(Vec::new(), Compression::best());
     packed.write_all(&std::fs::read(file).unwrap()).unwrap();
@@ -136,19 +136,19 @@ fn the_store_of_the_first_release_opens_and_holds_what_it_held() {
     let wanted = std::fs::read_to_string(golden("txt")).unwrap();
 
     let store = EmbeddedStore::open(&file).unwrap();
-    let map = load_map(&store).unwrap().unwrap();
-    assert_eq!(describe(&map, &load_journal(&store).unwrap()), wanted);
+    let map = at_once(load_map(&store)).unwrap().unwrap();
+    assert_eq!(describe(&map, &at_once(load_journal(&store)).unwrap()), wanted);
     // A manager starts on it, and the map is the same.
     let fabric = map.fabric;
     let started = Sim::new(2).block_on(async move {
         let options = ManagerOptions { fabric: Some(fabric), ..ManagerOptions::default() };
-        FabricMap::clone(&Manager::start(store, options).unwrap().map())
+        FabricMap::clone(&Manager::start(store, options).await.unwrap().map())
     });
     assert_eq!(started, map);
     // What is committed to it is there when it is opened again.
     let store = EmbeddedStore::open(&file).unwrap();
     let next = FabricMap { version: MapVersion(map.version.0 + 1), ..map };
-    put_map(&store, &next).unwrap();
+    at_once(put_map(&store, &next)).unwrap();
     drop(store);
-    assert_eq!(load_map(&EmbeddedStore::open(&file).unwrap()).unwrap(), Some(next));
+    assert_eq!(at_once(load_map(&EmbeddedStore::open(&file).unwrap())).unwrap(), Some(next));
 }

@@ -866,7 +866,7 @@ fn a_join_may_be_longer_than_the_head_of_a_frame() {
         service.kill();
         let before = map.version;
         (map.next_id, map.version) = (2_000_000, MapVersion(before.0 + 1));
-        weft_manager::put_map(&service.store, &map).unwrap();
+        weft_manager::put_map(&service.store, &map).await.unwrap();
         service.restart().await;
         let link = connect(PeerRole::Client).await;
         let join = |drives: u128, groups| ManagerRequest::Join {

@@ -13,14 +13,14 @@ use weft_wire::control::TargetRequest;
 /// A client that says again and again what it reaches, until it is dropped.
 struct Client {
     session: SessionId,
-    nodes: u32,
+    nodes: Vec<u32>,
     says: std::cell::RefCell<Option<weft_rt::JoinHandle<()>>>,
 }
 
 impl Client {
-    async fn attach(nodes: u32) -> Client {
+    async fn attach(service: &Service) -> Client {
         let session = attach("v", AttachMode::Shared, false).await.expect("it attaches").id;
-        let client = Client { session, nodes, says: Default::default() };
+        let client = Client { session, nodes: nodes_of(service), says: Default::default() };
         client.misses(&[]);
         client
     }
@@ -28,7 +28,7 @@ impl Client {
     /// From now on it misses these nodes, and hears of all others.
     fn misses(&self, missed: &[u32]) {
         let (from, session, missed): (Instant, _, Vec<u32>) = (now(), self.session, missed.to_vec());
-        let others: Vec<u32> = (1..=self.nodes).filter(|n| !missed.contains(n)).collect();
+        let others: Vec<u32> = self.nodes.iter().copied().filter(|n| !missed.contains(n)).collect();
         let says = spawn(async move {
             loop {
                 let age = from.elapsed().as_millis() as u64;
@@ -45,6 +45,11 @@ impl Client {
     }
 }
 
+/// The numbers of all nodes.
+fn nodes_of(service: &Service) -> Vec<u32> {
+    service.map().nodes.keys().map(|node| node.0).collect()
+}
+
 /// A fabric of four nodes with a volume of two copies, the node of the first member of some group, and
 /// its drive.
 async fn scene() -> (Service, Vec<Rc<FakeTarget>>, Vec<Rc<ProcessView>>, u32, u128) {
@@ -56,6 +61,10 @@ async fn scene() -> (Service, Vec<Rc<FakeTarget>>, Vec<Rc<ProcessView>>, u32, u1
     let drive = map.groups[&volume.spans[0].groups[0]].slots[0].drive;
     let node = map.drives[&drive].node.0;
     (service, targets, views, node, drive.0)
+}
+
+fn name_of(service: &Service, node: u32) -> String {
+    service.map().nodes[&weft_types::NodeId(node)].name.clone()
 }
 
 /// The groups of the volume with a member on this drive.
@@ -78,7 +87,7 @@ fn all_are(service: &Service, drive: u128, role: Role) -> bool {
 fn what_the_only_client_cannot_reach_leaves_without_a_wait_and_comes_back() {
     Sim::new(1).block_on(async {
         let (service, targets, _views, node, drive) = scene().await;
-        let client = Client::attach(4).await;
+        let client = Client::attach(&service).await;
         sleep(ms(1_000)).await;
         let cut = now();
         client.misses(&[node]);
@@ -87,7 +96,8 @@ fn what_the_only_client_cannot_reach_leaves_without_a_wait_and_comes_back() {
         let waiting = trouble(&early, TroubleKind::ClientCutOff);
         assert_eq!(waiting.severity, Severity::Degraded);
         assert!(
-            waiting.what.contains("'test'") && waiting.what.contains(&format!("'node-{node}'")),
+            waiting.what.contains("'test'")
+                && waiting.what.contains(&format!("'{}'", name_of(&service, node))),
             "{waiting:?}"
         );
         assert!(waiting.doing[0].what.contains("wait") && waiting.doing[0].wait_ms.is_some(), "{waiting:?}");
@@ -126,9 +136,11 @@ async fn events_named(what: &'static str) -> usize {
 fn nothing_departs_before_its_target_knows_that_it_serves_no_reads() {
     Sim::new(2).block_on(async {
         let (service, targets, views, node, drive) = scene().await;
-        let client = Client::attach(4).await;
+        let client = Client::attach(&service).await;
         sleep(ms(500)).await;
-        let (victim, view) = (&targets[node as usize - 1], &views[node as usize - 1]);
+        let name = name_of(&service, node);
+        let at = targets.iter().position(|t| t.name == name).expect("it is a target");
+        let (victim, view) = (&targets[at], &views[at]);
         victim.holds_adoption.set(true);
         client.misses(&[node]);
         eventually("it is demoted", ms(3_500), || all_are(&service, drive, Role::Syncing)).await;
@@ -153,7 +165,7 @@ fn one_client_of_two_is_believed_later_than_both() {
     for both in [false, true] {
         Sim::new(3).block_on(async move {
             let (service, _targets, _views, node, drive) = scene().await;
-            let first = Client::attach(4).await;
+            let first = Client::attach(&service).await;
             let link = connect(weft_wire::handshake::PeerRole::Client).await;
             let request = weft_wire::control::ManagerRequest::Attach {
                 volume: "v".into(),
@@ -167,7 +179,7 @@ fn one_client_of_two_is_believed_later_than_both() {
             else {
                 panic!("it attaches");
             };
-            let second = Client { session: session.id, nodes: 4, says: Default::default() };
+            let second = Client { session: session.id, nodes: nodes_of(&service), says: Default::default() };
             second.misses(&[]);
             sleep(ms(500)).await;
             let cut = now();

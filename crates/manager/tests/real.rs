@@ -30,7 +30,7 @@ impl Drop for Folder {
 
 async fn start(folder: PathBuf) -> (Rc<Manager>, Addr, Addr) {
     let store = EmbeddedStore::open(folder.join("map.redb")).unwrap();
-    let manager = Manager::start(store, ManagerOptions::default()).unwrap();
+    let manager = Manager::start(store, ManagerOptions::default()).await.unwrap();
     let tcp = Listener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
     let unix = Listener::bind(&Addr::Unix(folder.join("manager.sock"))).unwrap();
     let addrs = (tcp.local_addr(), unix.local_addr());
@@ -79,15 +79,15 @@ fn what_one_process_has_committed_the_next_one_serves() {
         let store = EmbeddedStore::open(path.join("map.redb"));
         assert!(matches!(store.err(), Some(StoreError::Missing { .. })));
         let store = EmbeddedStore::open_or_make(path.join("map.redb")).unwrap();
-        Manager::start(store, ManagerOptions::default()).err()
+        Manager::start(store, ManagerOptions::default()).await.err()
     })
     .unwrap();
     assert!(matches!(empty, Some(ManagerError::NoFabric)), "no fabric is made unasked: {empty:?}");
     let path = folder.0.clone();
     let fabric = block_on(async move {
         let store = EmbeddedStore::open(path.join("map.redb")).unwrap();
-        let made = found(&store, FabricId(7), Durations::default()).unwrap().fabric;
-        let again = found(&store, FabricId(8), Durations::default());
+        let made = found(&store, FabricId(7), Durations::default()).await.unwrap().fabric;
+        let again = found(&store, FabricId(8), Durations::default()).await;
         assert!(matches!(again, Err(ManagerError::FabricThere { fabric: FabricId(7), .. })), "{again:?}");
         drop(store);
         let (manager, tcp, unix) = start(path).await;
@@ -109,7 +109,7 @@ fn what_one_process_has_committed_the_next_one_serves() {
     let refused = block_on(async move {
         let store = EmbeddedStore::open(path.join("map.redb")).unwrap();
         let options = ManagerOptions { fabric: Some(FabricId(1)), ..ManagerOptions::default() };
-        Manager::start(store, options).err()
+        Manager::start(store, options).await.err()
     })
     .unwrap();
     assert!(matches!(refused, Some(ManagerError::OtherFabric { .. })), "{refused:?}");

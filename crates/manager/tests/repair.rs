@@ -321,7 +321,8 @@ fn a_last_word_counts_only_from_whom_it_concerns_and_once_it_is_kept() {
     Sim::new(8).block_on(async {
         let (service, targets, nodes) = stopped_at_100().await;
         let kept = || {
-            let note = weft_manager::load_journal(&service.store).unwrap().commits.unwrap();
+            let note =
+                weft_manager::at_once(weft_manager::load_journal(&service.store)).unwrap().commits.unwrap();
             let all: Vec<(DriveId, u64)> = control::decode(&note).unwrap();
             all.into_iter().find(|(d, _)| *d == DriveId(1)).map(|(_, commit)| commit)
         };

@@ -301,7 +301,7 @@ fn a_client_from_before_a_recovery_hears_of_it() {
         targets.iter().for_each(|t| t.kill());
         service.kill();
         let recovered = weft_manager::recover(vec![service.map()], &[]).unwrap().map;
-        weft_manager::put_map(&service.store, &recovered).unwrap();
+        weft_manager::put_map(&service.store, &recovered).await.unwrap();
         service.restart().await;
         let why = why_over(&session).await;
         assert!(why.contains("recovered") && why.contains("attach"), "{why}");

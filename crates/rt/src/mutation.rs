@@ -125,6 +125,13 @@ mutations! {
     StallUnnoticed, "lease", "stall-unnoticed", "What a manager that stood still missed counts as silence.";
     SilentUnasked, "lease", "silent-unasked", "A session ends for silence although targets serve its client.";
     VouchedByAny, "lease", "vouched-by-any", "The word of some member is enough, where that of all is needed.";
+    ToldEarly, "C1", "told-early", "An answer does not wait until what it says is durable.";
+    RepeatToldEarly, "C1", "repeat-told-early", "An answer that decides nothing does not wait for what it follows from.";
+    PushDecided, "C1", "push-decided", "Targets are sent maps that are not durable yet.";
+    CommandEarly, "C1", "command-early", "Targets end sessions whose end is not durable yet.";
+    NoTermCompare, "C2", "no-term-compare", "What a manager writes does not compare the term.";
+    TakeoverEarly, "C4", "takeover-early", "A manager takes over while another one leads.";
+    LedFromAnswer, "C4", "led-from-answer", "A term counts from the store's answer instead of from its request.";
     CommitWithoutFlush, "store", "commit-without-flush", "A batch counts as durable before the drive was flushed.";
     DataNotAwaited, "store", "data-not-awaited", "A batch is flushed before the data that it speaks of is written.";
     PagesNotFlushed, "store", "pages-not-flushed", "A checkpoint's superblock is written before its pages are durable.";

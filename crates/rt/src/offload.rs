@@ -1,8 +1,7 @@
-//! Blocking work, away from the executor's thread: system calls that the ring does not have, copies of the
-//! manager's store, and what is read from `/proc`. The commits of the manager's embedded store do not come
-//! here: they block the executor of the manager, which serves no data.
+//! Blocking work, away from the executor's thread: system calls that the ring does not have, the manager's
+//! store, and what is read from `/proc`.
 
-use crate::executor::with_core;
+use crate::executor::try_with_core;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -79,7 +78,7 @@ impl<T> Future for Offload<T> {
 
 /// Runs blocking work on the executor's helper thread, one piece after the other in the order of the calls;
 /// the end of the executor waits for all of it. A panic of the work goes on in the task that awaits it. Under
-/// simulation the work runs at once, inside the call.
+/// simulation, and where there is no executor, the work runs at once, inside the call.
 ///
 /// # Panics
 /// If the operating system gives no thread.
@@ -97,15 +96,18 @@ pub fn offload<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
             waker.wake();
         }
     };
-    with_core(|core| match core.uring() {
-        None => job(),
-        Some(driver) => {
-            let mut helper = driver.helper.borrow_mut();
-            let helper =
-                helper.get_or_insert_with(|| Helper::start().expect("a process may have two threads"));
-            let jobs = helper.jobs.as_ref().expect("it takes work until it is dropped");
-            jobs.send(Box::new(job)).expect("the helper outlives its queue");
+    let mut job: Option<Job> = Some(Box::new(job));
+    try_with_core(|core| {
+        let Some(driver) = core.uring() else { return };
+        let mut helper = driver.helper.borrow_mut();
+        let helper = helper.get_or_insert_with(|| Helper::start().expect("a process may have two threads"));
+        let jobs = helper.jobs.as_ref().expect("it takes work until it is dropped");
+        if let Some(job) = job.take() {
+            jobs.send(job).expect("the helper outlives its queue");
         }
     });
+    if let Some(job) = job {
+        job();
+    }
     Offload(state)
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ApiAnswer, ApiReply, ApiRequest, FailureDomain};
 use weft_manager::{
-    Entry, KeyStore, Manager, ManagerOptions, MemStore, StoreError, Transaction, found, put_map,
+    Entry, Hold, KeyStore, Manager, ManagerOptions, MemStore, Pending, Transaction, at_once, found, put_map,
 };
 use weft_rt::sim::{self, Crash, ProcessId, SimDisk, spawn_process};
 use weft_rt::sync::{Notify, race};
@@ -149,27 +149,35 @@ struct Forgetful {
 /// Under which key the term is.
 const TERM: &str = "term";
 
+/// Under which key it is that the term goes on.
+const BEAT: &str = "beat";
+
 impl KeyStore for Forgetful {
     fn place(&self) -> String {
         self.store.place()
     }
 
-    fn read(&self, prefixes: &[&str]) -> Result<Vec<Entry>, StoreError> {
-        let mut found = self.store.read(prefixes)?;
-        found.retain(|(key, _)| key != TERM);
-        if prefixes.contains(&TERM) {
-            found.extend(self.term.borrow().iter().map(|value| (TERM.to_owned(), value.clone())));
-        }
-        Ok(found)
+    fn hold(&self) -> Hold {
+        self.store.hold()
     }
 
-    fn write(&self, transaction: &Transaction) -> Result<bool, StoreError> {
-        let mut transaction = transaction.clone();
-        transaction.compares.retain(|(key, _)| key != TERM);
+    fn read(&self, prefixes: &[&str]) -> Pending<Vec<Entry>> {
+        let found = self.store.read(prefixes);
+        let own = prefixes.contains(&TERM).then(|| self.term.borrow().clone()).flatten();
+        Box::pin(async move {
+            let mut found = found.await?;
+            found.retain(|(key, _)| key != TERM && key != BEAT);
+            found.extend(own.into_iter().map(|value| (TERM.to_owned(), value)));
+            Ok(found)
+        })
+    }
+
+    fn write(&self, mut transaction: Transaction) -> Pending<bool> {
+        transaction.compares.retain(|(key, _)| key != TERM && key != BEAT);
         if let Some(at) = transaction.puts.iter().position(|(key, _)| key == TERM) {
             *self.term.borrow_mut() = Some(transaction.puts.remove(at).1);
         }
-        self.store.write(&transaction)
+        self.store.write(transaction)
     }
 }
 
@@ -352,7 +360,7 @@ impl Bed {
             });
         }
         let map_store = MemStore::new();
-        found(&map_store, fabric, shape.durations).expect("an empty store takes a fabric");
+        found(&map_store, fabric, shape.durations).await.expect("an empty store takes a fabric");
         let bed = Rc::new(Bed {
             shape,
             nodes,
@@ -428,7 +436,11 @@ impl Bed {
     }
 
     fn start_manager_on(self: &Rc<Self>, host: IpAddr) {
-        let store = self.map_store.clone();
+        // Where several managers may run, none of them has the store for itself.
+        let store = match self.manager_hosts.len() {
+            1 => self.map_store.clone(),
+            _ => self.map_store.shared(),
+        };
         let options = ManagerOptions { fabric: Some(self.fabric), ..ManagerOptions::default() };
         let name = if host == manager_host() { "manager" } else { "manager-2" };
         let forgets = self.forgets_terms.get();
@@ -437,11 +449,11 @@ impl Bed {
         let process = spawn_process(host, name, async move {
             let manager = loop {
                 let started = match forgets {
-                    true => Manager::start(
-                        Forgetful { store: store.clone(), term: RefCell::default() },
-                        options.clone(),
-                    ),
-                    false => Manager::start(store.clone(), options.clone()),
+                    true => {
+                        let forgetful = Forgetful { store: store.clone(), term: RefCell::default() };
+                        Manager::start(forgetful, options.clone()).await
+                    }
+                    false => Manager::start(store.clone(), options.clone()).await,
                 };
                 match started {
                     Ok(manager) => break manager,
@@ -622,7 +634,7 @@ impl Bed {
         let mut map = FabricMap::clone(&self.map_store.map().expect("there is a map"));
         edit(&mut map);
         map.version = weft_types::MapVersion(map.version.0 + 1);
-        put_map(&self.map_store, &map).expect("nobody else commits");
+        at_once(put_map(&self.map_store, &map)).expect("nobody else commits");
     }
 
     /// Carries out a management operation, trying until the manager answers.

@@ -43,6 +43,13 @@ pub const DELTA_WHOLE_BYTES_MAX: usize = 512 * 1024;
 /// Bytes of the parts in which a longer one is stored.
 pub const DELTA_PART_BYTES: usize = 256 * 1024;
 
+/// Commits that one transaction of the manager's store keeps: each is a value and an event or two, and etcd takes
+/// 128 of them in one.
+pub const COMMITS_AT_ONCE_MAX: usize = 32;
+
+/// Commits that are decided and not durable yet: as long as there are so many, nothing more is decided.
+pub const COMMITS_AHEAD_MAX: usize = 1024;
+
 /// Requests that one connection may have in flight; granted as credits by the handshake.
 pub const CONNECTION_REQUESTS_MAX: u32 = 256;
 

@@ -32,7 +32,7 @@ pub(crate) async fn init(args: FabricInitArgs, output: Output) -> Result<(), Cli
     let fabric = args.fabric_id.unwrap_or_else(|| FabricId::from_random(random_u128()));
     let map = match args.dry_run {
         true => weft_types::FabricMap::empty(fabric).version,
-        false => make(&args.store, fabric)?,
+        false => make(&args.store, fabric).await?,
     };
     let made = Made { fabric, store: args.store, map, dry_run: args.dry_run };
     output.show(&made, |made, _| describe(made))
@@ -61,7 +61,7 @@ fn check_is_new(store: &Path) -> Result<(), CliError> {
 
 /// Makes the store with its first map under another name, and then gives it its own: whole, or not there.
 /// Durable on return.
-fn make(store: &Path, fabric: FabricId) -> Result<MapVersion, CliError> {
+async fn make(store: &Path, fabric: FabricId) -> Result<MapVersion, CliError> {
     let folder = store.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(folder).map_err(CliError::file("create the folder", folder))?;
     let fresh = beside(store, "new");
@@ -72,9 +72,8 @@ fn make(store: &Path, fabric: FabricId) -> Result<MapVersion, CliError> {
         _ => {}
     }
     let map = {
-        let opened = EmbeddedStore::open_or_make(&fresh).map_err(ManagerError::from);
-        let made = opened.and_then(|store| found(&store, fabric, Durations::default()));
-        made.map_err(|e| refused(&e))?
+        let store = EmbeddedStore::open_or_make(&fresh).map_err(|e| refused(&ManagerError::from(e)))?;
+        found(&store, fabric, Durations::default()).await.map_err(|e| refused(&e))?
     };
     // A link never replaces what somebody else has made meanwhile, as a rename would; not every file system
     // has links.

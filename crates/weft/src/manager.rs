@@ -21,8 +21,9 @@ pub(crate) async fn run(args: ManagerRunArgs) -> Result<(), CliError> {
     let supervisor = args.supervisor.clone();
     let running: RefCell<Option<Rc<Manager>>> = RefCell::new(None);
     let ended = race(asked_to_stop(supervisor), serve(args, &running)).await;
-    if let Some(manager) = running.borrow().as_ref()
-        && let Err(error) = manager.keep_commits(Duration::ZERO)
+    let manager = running.borrow().clone();
+    if let Some(manager) = manager
+        && let Err(error) = manager.keep_commits(Duration::ZERO).await
     {
         tracing::warn!(error = with_causes(&error), "how far drives have come was not kept");
     }
@@ -46,7 +47,7 @@ async fn serve(args: ManagerRunArgs, running: &RefCell<Option<Rc<Manager>>>) -> 
         Some(addr) => Some(bind(addr, "--metrics").await?),
         None => None,
     };
-    let manager = Manager::start(store, options).map_err(|error| match error {
+    let manager = Manager::start(store, options).await.map_err(|error| match error {
         ManagerError::NoFabric => no_fabric(&args.store, args.fabric_id),
         error => refused(&error),
     })?;

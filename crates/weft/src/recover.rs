@@ -36,7 +36,7 @@ pub(crate) async fn recover(args: FabricRecoverArgs, output: Output) -> Result<(
     warnings.extend(recovered.warnings.iter().cloned());
     let kept = keep_as(&store);
     if !args.dry_run {
-        write(&store, &recovered, kept.as_deref())?;
+        write(&store, &recovered, kept.as_deref()).await?;
     }
     let report = Report {
         store,
@@ -125,7 +125,7 @@ pub(crate) fn keep_as(store: &Path) -> Option<PathBuf> {
 
 /// Writes the new store beside the old one, keeps the old one under another name, and takes its place.
 /// Durable on return.
-pub(crate) fn write(store: &Path, recovered: &Recovered, kept: Option<&Path>) -> Result<(), CliError> {
+pub(crate) async fn write(store: &Path, recovered: &Recovered, kept: Option<&Path>) -> Result<(), CliError> {
     let folder = store.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     fs::create_dir_all(folder).map_err(CliError::file("create the folder", folder))?;
     let fresh = beside(store, "new");
@@ -133,8 +133,9 @@ pub(crate) fn write(store: &Path, recovered: &Recovered, kept: Option<&Path>) ->
         fs::remove_file(&fresh).map_err(CliError::file("remove", &fresh))?;
     }
     {
-        let written = EmbeddedStore::open_or_make(&fresh).and_then(|s| put_map(&s, &recovered.map));
-        written.map_err(|e| refused(&ManagerError::from(e)))?;
+        let failed = |e| refused(&ManagerError::from(e));
+        let store = EmbeddedStore::open_or_make(&fresh).map_err(failed)?;
+        put_map(&store, &recovered.map).await.map_err(failed)?;
     }
     if let Some(kept) = kept {
         fs::rename(store, kept).map_err(CliError::file("rename", store))?;

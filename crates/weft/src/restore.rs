@@ -49,7 +49,7 @@ pub(crate) async fn restore(args: MapRestoreArgs, output: Output) -> Result<(), 
         });
     }
     check_target(&store, &args.sources)?;
-    let current = current(&store)?;
+    let current = current(&store).await?;
     if let Some(current) = &current {
         check_current(&store, current, &backup)?;
     }
@@ -69,7 +69,7 @@ pub(crate) async fn restore(args: MapRestoreArgs, output: Output) -> Result<(), 
     let from = current.clone().unwrap_or_else(|| FabricMap::empty(backup.fabric));
     let kept = keep_as(&store);
     if !args.dry_run {
-        write(&store, &recovered, kept.as_deref())?;
+        write(&store, &recovered, kept.as_deref()).await?;
     }
     let report = Report {
         store,
@@ -106,13 +106,16 @@ fn unusable(file: &Path, error: &BackupError) -> CliError {
 
 /// The map that the store holds, if it can be read. A copy of the file is looked into: to open a store is
 /// to change it, and this one may be all that is left.
-fn current(store: &Path) -> Result<Option<FabricMap>, CliError> {
+async fn current(store: &Path) -> Result<Option<FabricMap>, CliError> {
     if !store.exists() {
         return Ok(None);
     }
     let copy = beside(store, "copy");
     fs::copy(store, &copy).map_err(CliError::file("copy the store to", &copy))?;
-    let held = EmbeddedStore::open(&copy).and_then(|copied| load_map(&copied));
+    let held = match EmbeddedStore::open(&copy) {
+        Ok(copied) => load_map(&copied).await,
+        Err(error) => Err(error),
+    };
     fs::remove_file(&copy).map_err(CliError::file("remove", &copy))?;
     Ok(held.ok().flatten())
 }

@@ -83,7 +83,7 @@ impl Service {
             skew_us: Cell::new(0),
             map_bytes_max: Cell::new(ManagerOptions::default().map_bytes_max),
         };
-        found(&service.store, FABRIC, Durations::default()).unwrap();
+        found(&service.store, FABRIC, Durations::default()).await.unwrap();
         service.restart().await;
         service
     }
@@ -105,7 +105,7 @@ impl Service {
         let map_bytes_max = self.map_bytes_max.get();
         let options = ManagerOptions { fabric: Some(FABRIC), map_bytes_max, ..ManagerOptions::default() };
         self.process.set(Some(spawn_process(manager_host(), "manager", async move {
-            let manager = Manager::start(store, options).unwrap();
+            let manager = Manager::start(store, options).await.unwrap();
             *slot.borrow_mut() = Some(manager.clone());
             manager.serve(listen(&manager_addr()).await).await;
         })));
@@ -116,7 +116,7 @@ impl Service {
     /// The store as it is now, as a backup of it would be.
     pub fn backup(&self) -> MemStore {
         let copy = MemStore::new();
-        weft_manager::put_map(&copy, &self.map()).unwrap();
+        weft_manager::at_once(weft_manager::put_map(&copy, &self.map())).unwrap();
         copy
     }
 

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::time::Instant;
 use weft_api::{ApiAnswer, ApiRequest, Outcome, SettingsWish};
 use weft_cli::{CliError, Step};
-use weft_manager::{EmbeddedStore, Manager, ManagerError, ManagerOptions, put_map};
+use weft_manager::{EmbeddedStore, Manager, ManagerError, ManagerOptions, at_once, put_map};
 use weft_membership::{Acknowledged, Change, CloseSession, Evict, SweepSession};
 use weft_metrics::process_load;
 use weft_rt::{Buf, Handler, Landing, Peer, Request};
@@ -102,13 +102,13 @@ impl Measured {
 pub(super) fn write_store(file: &Path, shape: Shape) -> Result<(), CliError> {
     let store = EmbeddedStore::open_or_make(file).map_err(|e| refused(&ManagerError::from(e)))?;
     let map = shape.map();
-    put_map(&store, &map).map_err(|e| refused(&ManagerError::from(e)))
+    at_once(put_map(&store, &map)).map_err(|e| refused(&ManagerError::from(e)))
 }
 
 /// Measures a manager on this store.
 pub(super) fn measure(file: &Path, shape: Shape) -> Result<Measured, CliError> {
     let file = file.to_owned();
-    weft_rt::block_on(async move { Bench::start(&file, shape)?.measure().await })?
+    weft_rt::block_on(async move { Bench::start(&file, shape).await?.measure().await })?
 }
 
 /// Bytes that a follower is sent.
@@ -127,12 +127,12 @@ struct Bench {
 }
 
 impl Bench {
-    fn start(file: &Path, shape: Shape) -> Result<Bench, CliError> {
+    async fn start(file: &Path, shape: Shape) -> Result<Bench, CliError> {
         let step = Step::new();
         step.says("loading the map");
         let (before, began) = (process_load().resident_bytes, Instant::now());
         let store = EmbeddedStore::open(file).map_err(|e| refused(&ManagerError::from(e)))?;
-        let manager = Manager::start(store, ManagerOptions::default()).map_err(|e| refused(&e))?;
+        let manager = Manager::start(store, ManagerOptions::default()).await.map_err(|e| refused(&e))?;
         let load_ms = began.elapsed().as_millis() as u64;
         let resident_mib = process_load().resident_bytes.saturating_sub(before) >> 20;
         Ok(Bench { manager, shape, load_ms, resident_mib })
@@ -155,7 +155,7 @@ impl Bench {
         step.says("sessions");
         let attach_us = self.attach().await;
         step.says("evictions");
-        let eviction_us = self.eviction();
+        let eviction_us = self.eviction().await;
         let (drives, nodes) = (map.drives.len() as u64, map.nodes.len() as u64);
         let client_refresh_bytes = client_refresh(&map);
         // Each commit is written to every drive, and sent to every target; the client gets its slice
@@ -317,7 +317,7 @@ impl Bench {
                 Change::CloseSession(CloseSession { session }),
                 Change::SweepSession(SweepSession { session }),
             ] {
-                if let Err(why) = self.manager.commit_planned(&end) {
+                if let Err(why) = self.manager.commit_planned(&end).await {
                     return Cost::Refused(why);
                 }
             }
@@ -326,13 +326,13 @@ impl Bench {
         Cost::Value(median(times))
     }
 
-    fn eviction(&self) -> Cost {
+    async fn eviction(&self) -> Cost {
         let mut times = Vec::new();
         for round in 0..ROUNDS.min(self.shape.nodes as usize - 1) {
             let map = self.manager.map();
             let evict = evict(&map, NodeId(1 + round as u32));
             let began = Instant::now();
-            match self.manager.commit_planned(&Change::Evict(evict)) {
+            match self.manager.commit_planned(&Change::Evict(evict)).await {
                 Ok(()) => times.push(began.elapsed().as_micros() as u64),
                 Err(why) => return Cost::Refused(why),
             }
