@@ -289,6 +289,7 @@ impl Manager {
         // The newest that is decided: whoever is just being taken out gets no lease by the map before.
         let (map, version) = (state.map.clone(), state.map.version);
         let durable = state.durable.map.version;
+        let named = if mutated(Mutation::GrantDurable) { durable } else { version };
         state.check_may_renew(node, incarnation)?;
         state.note_commits_of(node, commits);
         if adopted > durable {
@@ -308,7 +309,7 @@ impl Manager {
             None if heard.caught_up || !heard.was_up => self.changed.notify_all(),
             None => {}
         }
-        Ok(ManagerAnswer::Granted { map: version, suspects, clock_us: self.steady_clock_us() })
+        Ok(ManagerAnswer::Granted { map: named, suspects, clock_us: self.steady_clock_us() })
     }
 
     fn tell_end_of_suspicion(&self, map: &FabricMap, node: NodeId, suspicion: &Suspicion) {

@@ -115,7 +115,7 @@ impl LedStore {
 
     /// Whether nobody else can lead now.
     pub(crate) fn leads(&self) -> bool {
-        self.led_until.get().is_none_or(|until| now() < until)
+        self.led_until.get().is_none_or(|until| now() < until || mutated(Mutation::TermUnending))
     }
 
     /// How often the term is to be confirmed; none where that is not needed.

@@ -125,7 +125,7 @@ impl Manager {
                 let name = node;
                 let (node, refused) = self.join(&name, &addr, (incarnation, peer.since), drives)?;
                 self.note_left_out(&name, node, left_out);
-                self.all_durable().await.map_err(|why| Denied::new(Status::NotReady, why))?;
+                self.answerable(MapVersion(0)).await.map_err(|why| Denied::new(Status::NotReady, why))?;
                 let map = self.state.borrow().bytes();
                 Ok((ManagerAnswer::Joined { node, refused }, Some(map)))
             }
@@ -145,7 +145,7 @@ impl Manager {
             }
             ManagerRequest::Attach { volume, mode, preempt, client, follows } => {
                 let session = self.attach(&volume, mode, preempt, client).await?;
-                self.all_durable().await.map_err(|why| Denied::new(Status::NotReady, why))?;
+                self.answerable(MapVersion(0)).await.map_err(|why| Denied::new(Status::NotReady, why))?;
                 let (nonce, map) = self.attached_map(&session, follows);
                 let generation = session.generation;
                 let clock_us = self.steady_clock_us();

@@ -207,7 +207,7 @@ pub fn at_once<T>(work: impl Future<Output = T>) -> T {
 pub struct Slowness {
     /// The shortest and the longest time until an answer.
     pub latency: (Duration, Duration),
-    /// Of 1000 transactions so many get no answer: half of them are lost, the others land up to
+    /// Of 1000 transactions of those who share the store so many get no answer: half of them are lost, the others land up to
     /// [`Slowness::late`] later.
     pub unanswered_per_mille: u64,
     /// How late they land at most.
@@ -216,11 +216,16 @@ pub struct Slowness {
 
 /// A store in memory. Clones share it, so that it outlives the simulated process that uses it.
 #[derive(Clone)]
-pub struct MemStore(Rc<Memory>, Hold);
+pub struct MemStore {
+    memory: Rc<Memory>,
+    hold: Hold,
+    /// How slow it is for those who have it by this value, if not as for all.
+    own_slowness: Rc<Cell<Option<Slowness>>>,
+}
 
 impl Default for MemStore {
     fn default() -> MemStore {
-        MemStore(Rc::default(), Hold::Alone)
+        MemStore { memory: Rc::default(), hold: Hold::Alone, own_slowness: Rc::default() }
     }
 }
 
@@ -231,6 +236,8 @@ struct Memory {
     map: RefCell<Option<Rc<FabricMap>>>,
     version: Cell<MapVersion>,
     commits: Cell<u64>,
+    /// Commits that were asked for, and are not carried out.
+    under_way: Cell<u64>,
     writes: Cell<u64>,
     broken: Cell<bool>,
     breaks_at: Cell<Option<(Break, bool)>>,
@@ -258,41 +265,56 @@ impl MemStore {
 
     /// The same store, of those who share it with others.
     pub fn shared(&self) -> MemStore {
-        MemStore(self.0.clone(), Hold::Shared)
+        MemStore { memory: self.memory.clone(), hold: Hold::Shared, own_slowness: Rc::default() }
     }
 
     /// Makes what is asked of it from now on slow.
     pub fn set_slowness(&self, slowness: Slowness) {
-        self.0.slowness.set(slowness);
+        self.memory.slowness.set(slowness);
+    }
+
+    /// Makes it as slow only for those who have it by this value, or its clones; with `None` as for all.
+    pub fn set_own_slowness(&self, slowness: Option<Slowness>) {
+        self.own_slowness.set(slowness);
+    }
+
+    /// How slow it is.
+    fn slowness(&self) -> Slowness {
+        self.own_slowness.get().unwrap_or(self.memory.slowness.get())
     }
 
     /// Another store with the same content.
     pub fn copy(&self) -> MemStore {
         let copy = MemStore::new();
-        copy.0.entries.replace(self.0.entries.borrow().clone());
-        copy.0.version.set(self.0.version.get());
+        copy.memory.entries.replace(self.memory.entries.borrow().clone());
+        copy.memory.version.set(self.memory.version.get());
         copy
     }
 
     /// Has every further commit shown, when it is there: the map before, the one after, and the events that
     /// are written with it, as documents.
     pub fn observe(&self, observer: impl Fn(&FabricMap, &FabricMap, &[&[u8]]) + 'static) {
-        *self.0.observer.borrow_mut() = Some(Rc::new(observer));
+        *self.memory.observer.borrow_mut() = Some(Rc::new(observer));
     }
 
     /// How many commits of the map it has taken.
     pub fn commits(&self) -> u64 {
-        self.0.commits.get()
+        self.memory.commits.get()
+    }
+
+    /// How many commits of the map are on their way to it.
+    pub fn commits_under_way(&self) -> u64 {
+        self.memory.under_way.get()
     }
 
     /// How many transactions it has taken, of any kind.
     pub fn writes(&self) -> u64 {
-        self.0.writes.get()
+        self.memory.writes.get()
     }
 
     /// The version of the map that it holds; 0 for none.
     pub fn version(&self) -> MapVersion {
-        self.0.version.get()
+        self.memory.version.get()
     }
 
     /// The map that it holds; none if it holds none.
@@ -301,34 +323,35 @@ impl MemStore {
     /// If that is damaged.
     pub fn map(&self) -> Option<Rc<FabricMap>> {
         let version = self.version();
-        if let Some(map) = self.0.map.borrow().as_ref().filter(|map| map.version == version) {
+        if let Some(map) = self.memory.map.borrow().as_ref().filter(|map| map.version == version) {
             return Some(map.clone());
         }
-        let map = map_in(&self.place(), &self.0.entries.borrow()).expect("the store is sound").map(Rc::new);
-        *self.0.map.borrow_mut() = map.clone();
+        let map =
+            map_in(&self.place(), &self.memory.entries.borrow()).expect("the store is sound").map(Rc::new);
+        *self.memory.map.borrow_mut() = map.clone();
         map
     }
 
     /// Makes every further operation fail, or work again, now and at any commit.
     pub fn set_broken(&self, broken: bool) {
-        self.0.broken.set(broken);
-        self.0.breaks_at.set(None);
+        self.memory.broken.set(broken);
+        self.memory.breaks_at.set(None);
     }
 
     /// Makes the store fail for good at the commit with this number: with `is_written` just after it is
     /// there, otherwise just before. What a manager meets that dies at that commit.
     pub fn break_at(&self, commit: u64, is_written: bool) {
-        self.0.breaks_at.set(Some((Break::Commit(commit), is_written)));
+        self.memory.breaks_at.set(Some((Break::Commit(commit), is_written)));
     }
 
     /// Makes the store fail for good at the transaction with this number, whatever it is; otherwise as
     /// [`MemStore::break_at`].
     pub fn break_at_write(&self, write: u64, is_written: bool) {
-        self.0.breaks_at.set(Some((Break::Write(write), is_written)));
+        self.memory.breaks_at.set(Some((Break::Write(write), is_written)));
     }
 
     fn check(&self, action: &'static str) -> Result<(), StoreError> {
-        match self.0.broken.get() {
+        match self.memory.broken.get() {
             false => Ok(()),
             true => Err(StoreError::Io { action, place: "memory".into(), source: "made to fail".into() }),
         }
@@ -336,9 +359,9 @@ impl MemStore {
 
     /// Puts and removes, and shows the observer what has become of the map.
     fn apply(&self, transaction: &Transaction, commits: u64) {
-        let before = self.0.observer.borrow().is_some().then(|| self.map()).flatten();
+        let before = self.memory.observer.borrow().is_some().then(|| self.map()).flatten();
         {
-            let mut entries = self.0.entries.borrow_mut();
+            let mut entries = self.memory.entries.borrow_mut();
             for (from, to) in transaction.removes.iter().filter(|(from, to)| from < to) {
                 let gone: Vec<String> =
                     entries.range(from.clone()..to.clone()).map(|(k, _)| k.clone()).collect();
@@ -346,12 +369,12 @@ impl MemStore {
             }
             entries.extend(transaction.puts.iter().cloned());
         }
-        self.0.writes.set(self.0.writes.get() + 1);
-        self.0.commits.set(self.0.commits.get() + commits);
+        self.memory.writes.set(self.memory.writes.get() + 1);
+        self.memory.commits.set(self.memory.commits.get() + commits);
         let Some(version) = version_of(&transaction.puts) else { return };
-        self.0.version.set(version);
+        self.memory.version.set(version);
         self.follow(transaction);
-        if let (Some(before), Some(observer)) = (before, self.0.observer.borrow().clone()) {
+        if let (Some(before), Some(observer)) = (before, self.memory.observer.borrow().clone()) {
             let events: Vec<&[u8]> = events_in(&transaction.puts);
             observer(&before, &self.map().expect("it was committed"), &events);
         }
@@ -359,7 +382,7 @@ impl MemStore {
 
     /// Brings the map that was asked for last up to date, where that is a small step.
     fn follow(&self, transaction: &Transaction) {
-        let mut held = self.0.map.borrow_mut();
+        let mut held = self.memory.map.borrow_mut();
         let deltas = deltas_in(&transaction.puts);
         let next = held.as_ref().and_then(|map| {
             deltas.iter().try_fold(FabricMap::clone(map), |map, delta| map.apply_delta(delta).ok())
@@ -372,7 +395,7 @@ impl MemStore {
     /// Lets what was late land, as far as it is time for it.
     fn land(&self) {
         let due: Vec<Transaction> = {
-            let mut late = self.0.late.borrow_mut();
+            let mut late = self.memory.late.borrow_mut();
             let (due, left) = std::mem::take(&mut *late).into_iter().partition(|(at, _)| *at <= now());
             *late = left;
             let due: Vec<(Instant, Transaction)> = due;
@@ -385,7 +408,7 @@ impl MemStore {
 
     fn read_now(&self, prefixes: &[String]) -> Result<Vec<Entry>, StoreError> {
         self.check("read")?;
-        let entries = self.0.entries.borrow();
+        let entries = self.memory.entries.borrow();
         let wanted =
             entries.iter().filter(|(key, _)| prefixes.iter().any(|prefix| key.starts_with(prefix.as_str())));
         Ok(wanted.map(|(key, value)| (key.clone(), value.clone())).collect())
@@ -394,37 +417,54 @@ impl MemStore {
     fn carry_out(&self, transaction: &Transaction) -> Result<bool, StoreError> {
         self.check("write")?;
         {
-            let entries = self.0.entries.borrow();
+            let entries = self.memory.entries.borrow();
             if transaction.compares.iter().any(|(key, value)| entries.get(key) != value.as_ref()) {
                 return Ok(false);
             }
         }
-        let (before, commits) = (self.0.commits.get(), commits_in(&transaction.puts));
-        let breaks = self.0.breaks_at.get().filter(|(at, _)| match at {
+        let (before, commits) = (self.memory.commits.get(), commits_in(&transaction.puts));
+        let breaks = self.memory.breaks_at.get().filter(|(at, _)| match at {
             Break::Commit(number) => (before + 1..=before + commits).contains(number),
-            Break::Write(number) => *number == self.0.writes.get() + 1,
+            Break::Write(number) => *number == self.memory.writes.get() + 1,
         });
         if breaks.is_none_or(|(_, is_written)| is_written) {
             self.apply(transaction, commits);
         }
         if breaks.is_some() {
-            self.0.breaks_at.set(None);
-            self.0.broken.set(true);
+            self.memory.breaks_at.set(None);
+            self.memory.broken.set(true);
         }
         self.check("write").map(|()| true)
     }
 
     /// A part of the time that an answer takes.
     async fn take_time(&self) {
-        let (least, most) = self.0.slowness.get().latency;
+        let (least, most) = self.slowness().latency;
         if most > Duration::ZERO {
             let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
             let spread = micros(most.saturating_sub(least));
             sleep((least + Duration::from_micros(random_below(spread + 1))) / 2).await;
         }
-        if !self.0.late.borrow().is_empty() {
+        if !self.memory.late.borrow().is_empty() {
             self.land();
         }
+    }
+}
+
+/// Commits that are on their way, until it is dropped.
+struct OnItsWay(Rc<Memory>, u64);
+
+impl OnItsWay {
+    fn of(memory: &Rc<Memory>, transaction: &Transaction) -> OnItsWay {
+        let commits = commits_in(&transaction.puts);
+        memory.under_way.set(memory.under_way.get() + commits);
+        OnItsWay(memory.clone(), commits)
+    }
+}
+
+impl Drop for OnItsWay {
+    fn drop(&mut self) {
+        self.0.under_way.set(self.0.under_way.get() - self.1);
     }
 }
 
@@ -434,7 +474,7 @@ impl KeyStore for MemStore {
     }
 
     fn hold(&self) -> Hold {
-        self.1
+        self.hold
     }
 
     fn read(&self, prefixes: &[&str]) -> Pending<Vec<Entry>> {
@@ -449,15 +489,17 @@ impl KeyStore for MemStore {
 
     fn write(&self, transaction: Transaction) -> Pending<bool> {
         let store = self.clone();
+        let on_its_way = OnItsWay::of(&self.memory, &transaction);
         Box::pin(async move {
             store.take_time().await;
-            let slowness = store.0.slowness.get();
-            let unanswered = slowness.unanswered_per_mille;
+            drop(on_its_way);
+            let slowness = store.slowness();
+            let unanswered = if store.hold == Hold::Shared { slowness.unanswered_per_mille } else { 0 };
             if unanswered > 0 && random_below(1000) < unanswered {
                 if random_below(2) == 0 {
                     let late = u64::try_from(slowness.late.as_micros()).unwrap_or(u64::MAX);
                     let at = now() + Duration::from_micros(random_below(late + 1));
-                    store.0.late.borrow_mut().push((at, transaction));
+                    store.memory.late.borrow_mut().push((at, transaction));
                 }
                 return pending().await;
             }

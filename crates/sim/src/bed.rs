@@ -7,7 +7,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ApiAnswer, ApiReply, ApiRequest, FailureDomain};
 use weft_manager::{
-    Entry, Hold, KeyStore, Manager, ManagerOptions, MemStore, Pending, Transaction, at_once, found, put_map,
+    Entry, Hold, KeyStore, Manager, ManagerOptions, MemStore, Pending, Slowness, Transaction, at_once, found,
+    put_map,
 };
 use weft_rt::sim::{self, Crash, ProcessId, SimDisk, spawn_process};
 use weft_rt::sync::{Notify, race};
@@ -119,6 +120,8 @@ pub struct Bed {
     pub nodes: Vec<Node>,
     fabric: FabricId,
     map_store: MemStore,
+    /// The store as each manager has it that was started last, by their hosts.
+    stores: RefCell<BTreeMap<IpAddr, MemStore>>,
     /// Managers that run, by their hosts. More than one only while somebody makes that mistake.
     running_managers: RefCell<BTreeMap<IpAddr, ProcessId>>,
     /// Where managers may run.
@@ -139,6 +142,13 @@ pub struct Bed {
     /// which they did.
     demoted: Rc<RefCell<BTreeSet<(GroupId, DriveId, Epoch)>>>,
 }
+
+/// How long the manager's store usually takes: a drive that makes something durable, or a way to another machine.
+pub const USUAL_SLOWNESS: Slowness = Slowness {
+    latency: (Duration::from_micros(50), Duration::from_millis(3)),
+    unanswered_per_mille: 0,
+    late: Duration::ZERO,
+};
 
 /// A store that does not say who has taken it over: each has a term of its own.
 struct Forgetful {
@@ -361,11 +371,13 @@ impl Bed {
         }
         let map_store = MemStore::new();
         found(&map_store, fabric, shape.durations).await.expect("an empty store takes a fabric");
+        map_store.set_slowness(USUAL_SLOWNESS);
         let bed = Rc::new(Bed {
             shape,
             nodes,
             fabric,
             map_store,
+            stores: RefCell::default(),
             running_managers: RefCell::default(),
             manager_hosts: if has_second_manager {
                 vec![manager_host(), second_manager_host()]
@@ -411,6 +423,14 @@ impl Bed {
         self.forgets_terms.set(true);
     }
 
+    /// The store as the manager has it that was started last on this host.
+    ///
+    /// # Panics
+    /// If none was.
+    pub fn store_of(&self, host: IpAddr) -> MemStore {
+        self.stores.borrow()[&host].clone()
+    }
+
     /// The process of a manager that runs.
     pub fn manager_process(&self) -> Option<ProcessId> {
         self.running_managers.borrow().values().next().copied()
@@ -441,6 +461,7 @@ impl Bed {
             1 => self.map_store.clone(),
             _ => self.map_store.shared(),
         };
+        self.stores.borrow_mut().insert(host, store.clone());
         let options = ManagerOptions { fabric: Some(self.fabric), ..ManagerOptions::default() };
         let name = if host == manager_host() { "manager" } else { "manager-2" };
         let forgets = self.forgets_terms.get();
@@ -634,7 +655,9 @@ impl Bed {
         let mut map = FabricMap::clone(&self.map_store.map().expect("there is a map"));
         edit(&mut map);
         map.version = weft_types::MapVersion(map.version.0 + 1);
+        self.map_store.set_slowness(Slowness::default());
         at_once(put_map(&self.map_store, &map)).expect("nobody else commits");
+        self.map_store.set_slowness(USUAL_SLOWNESS);
     }
 
     /// Carries out a management operation, trying until the manager answers.

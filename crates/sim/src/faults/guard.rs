@@ -164,6 +164,7 @@ fn disturbs(bed: &Bed, fault: &Fault) -> Vec<usize> {
         Fault::ClientCut { node, .. } => at(node).into_iter().collect(),
         Fault::Manager { .. }
         | Fault::SecondManager {}
+        | Fault::SlowStore { .. }
         | Fault::Reset { .. }
         | Fault::Stall { .. }
         | Fault::Client { .. }

@@ -1,7 +1,7 @@
 //! How everything is put in order again: what faults leave behind, and what people do about it.
 
 use super::Guard;
-use crate::bed::Bed;
+use crate::bed::{Bed, USUAL_SLOWNESS};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_api::ApiRequest;
@@ -18,6 +18,7 @@ pub fn heal(bed: &Rc<Bed>) {
     sim::tell(|| "everything heals".into());
     sim::heal_network();
     usual_latency();
+    bed.map_store().set_slowness(USUAL_SLOWNESS);
     sim::resume_all();
     for (n, node) in bed.nodes.iter().enumerate() {
         let mut is_one_back = false;

@@ -68,6 +68,17 @@ pub enum Fault {
     },
     /// A second manager starts on the same store, while the first one still runs.
     SecondManager {},
+    /// The manager's store is slow; where managers share it, some of what is asked of it gets no answer.
+    SlowStore {
+        /// The longest time until an answer.
+        latency: Duration,
+        /// Of 1000 transactions so many get none.
+        unanswered_per_mille: u64,
+        /// How late they are carried out at most, if at all.
+        late: Duration,
+        /// For how long.
+        lasts: Duration,
+    },
     /// Two hosts do not hear each other, in one direction or both, for a while.
     Partition {
         /// One host.
@@ -267,6 +278,7 @@ impl Fault {
             Fault::Blackout { .. } => "blackout",
             Fault::Manager { .. } => "manager-crash",
             Fault::SecondManager {} => "second-manager",
+            Fault::SlowStore { .. } => "slow-store",
             Fault::Partition { both: true, .. } => "partition",
             Fault::Partition { both: false, .. } => "partition-one-way",
             Fault::ClientCut { .. } => "client-cut",
@@ -308,6 +320,7 @@ impl Fault {
             Fault::Partition { lasts, .. }
             | Fault::ClientCut { lasts, .. }
             | Fault::Delay { lasts, .. }
+            | Fault::SlowStore { lasts, .. }
             | Fault::Stall { lasts, .. }
             | Fault::SlowDrive { lasts, .. }
             | Fault::StuckDrive { lasts, .. }
@@ -344,6 +357,7 @@ impl Fault {
             Fault::Partition { lasts, .. }
             | Fault::ClientCut { lasts, .. }
             | Fault::Delay { lasts, .. }
+            | Fault::SlowStore { lasts, .. }
             | Fault::Stall { lasts, .. }
             | Fault::SlowDrive { lasts, .. }
             | Fault::StuckDrive { lasts, .. }

@@ -3,7 +3,7 @@
 use super::guard::destroys;
 use super::mend::usual_latency;
 use super::{Fault, Guard, Planned, RESTART_PATIENCE, Who};
-use crate::bed::Bed;
+use crate::bed::{Bed, USUAL_SLOWNESS};
 use crate::check::sessions::SessionsCheck;
 use crate::filler;
 use crate::workload::fill_block;
@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_api::ApiRequest;
+use weft_manager::Slowness;
 use weft_rt::sim::{self, Crash, ProcessId};
 use weft_rt::sync::{Either, race};
 use weft_rt::{Instant, now, random_below, sleep, sleep_until, spawn};
@@ -153,6 +154,11 @@ async fn strike(bed: &Rc<Bed>, guard: &Rc<Guard>, fault: &Fault, clients: &[Proc
             after(away, move || this.start_manager());
         }
         Fault::SecondManager {} => return bed.start_second_manager(),
+        Fault::SlowStore { latency, unanswered_per_mille, late, lasts } => {
+            let slowness = Slowness { latency: (Duration::ZERO, latency), unanswered_per_mille, late };
+            bed.map_store().set_slowness(slowness);
+            after(lasts, move || this.map_store().set_slowness(USUAL_SLOWNESS));
+        }
         Fault::Partition { from, to, both, lasts } => cut(from, to, (true, both), lasts),
         Fault::ClientCut { client, node, to, from, lasts } => cut(client, node, (to, from), lasts),
         Fault::Flap { from, to, both, period, times } => {

@@ -13,6 +13,7 @@ mod cut;
 mod drive;
 mod endings;
 mod interrupted;
+mod kept;
 mod returns;
 mod rot;
 mod scripts;

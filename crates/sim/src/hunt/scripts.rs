@@ -7,7 +7,7 @@ use super::actor::{
     about_ms, becomes, changes, enter, fast, leave, place, slow, start_cold, store, until, version,
 };
 use super::stage::chunk_block;
-use super::{Scenario, conflicts, cut, endings, returns, rot, run_seed, silence};
+use super::{Scenario, conflicts, cut, endings, kept, returns, rot, run_seed, silence};
 use crate::coverage::Coverage;
 use std::time::Duration;
 use weft_rt::sim::{self, Crash};
@@ -119,6 +119,21 @@ scripts! {
     ManagerStandsStill => silence::manager_stands_still();
     /// A client is cut off from the manager for longer than a session's term.
     HeardByTargetsOnly => silence::heard_by_targets_only();
+    /// People change things while the manager's store is slow, and the manager dies.
+    AnswersAreKept => kept::answers_are_kept();
+    /// Likewise, and others are told that it is so already.
+    RefusalsAreKept => kept::refusals_are_kept();
+    /// The map changes while the manager's store is slow, and the manager dies.
+    MapsAreKept => kept::maps_are_kept();
+    /// A session is ended while the manager's store is slow, and the manager dies.
+    EndsAreKept => kept::ends_are_kept();
+    /// A node is taken out while the store is slow, and is heard again in that moment.
+    JustTakenOut => kept::just_taken_out();
+    /// A manager stands still, another one takes over, and a node hears of the first one only.
+    Replaced => kept::replaced(kept::First::StandsStill);
+    /// The store answers a manager late, and then not at all; another one takes over, and a node hears of the first one
+    /// only.
+    Unanswered => kept::replaced(kept::First::IsNotAnswered);
 }
 
 impl Script {

@@ -1,10 +1,11 @@
 //! What every hunt stands on: a fabric with short leases and one volume, a history, and the judgement at the end.
 
 use super::crowd;
-use crate::bed::{Bed, BedShape, manager_host};
+use crate::bed::{Bed, BedShape, USUAL_SLOWNESS, manager_host};
 use crate::history::History;
 use crate::workload;
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -62,9 +63,24 @@ impl Stage {
 
     /// Likewise, with leases of so many milliseconds, and clocks whose rates may differ by so many parts of a thousand.
     pub async fn set_with(nodes: usize, copies: u8, lease_ms: u32, drift_per_mille: u32) -> Rc<Stage> {
-        let durations =
-            Durations { lease_ms, drift_per_mille, session_ms: 1_200, rebuild_after_ms: 3_600_000 };
-        let bed = Bed::start(BedShape { nodes, drives: 1, drive_bytes: 64 << 20, copies, durations }).await;
+        Stage::set_as(shape(nodes, copies, lease_ms, drift_per_mille), false).await
+    }
+
+    /// Likewise, with sessions that end after so many milliseconds of silence.
+    pub async fn set_with_sessions(nodes: usize, copies: u8, session_ms: u32) -> Rc<Stage> {
+        let mut shape = shape(nodes, copies, 100, 10);
+        shape.durations.session_ms = session_ms;
+        Stage::set_as(shape, false).await
+    }
+
+    /// Likewise, where two managers may share the store.
+    pub async fn set_shared(nodes: usize, copies: u8) -> Rc<Stage> {
+        Stage::set_as(shape(nodes, copies, 100, 10), true).await
+    }
+
+    async fn set_as(shape: BedShape, has_second_manager: bool) -> Rc<Stage> {
+        let copies = shape.copies;
+        let bed = Bed::start_with(shape, BTreeMap::new(), has_second_manager).await;
         bed.create_volume(VOLUME, copies, 1).await;
         let history = History::default();
         Rc::new(Stage { bed, history, copies, under_way: Cell::new(0), is_closing: Cell::new(false) })
@@ -198,6 +214,7 @@ impl Stage {
     /// Ends every fault.
     pub fn heal(&self) {
         sim::heal_network();
+        self.bed.map_store().set_slowness(USUAL_SLOWNESS);
         self.bed.start_manager();
         for n in 0..self.bed.nodes.len() {
             self.bed.start_node(n);
@@ -289,6 +306,11 @@ impl Stage {
             }
         }
     }
+}
+
+fn shape(nodes: usize, copies: u8, lease_ms: u32, drift_per_mille: u32) -> BedShape {
+    let durations = Durations { lease_ms, drift_per_mille, session_ms: 1_200, rebuild_after_ms: 3_600_000 };
+    BedShape { nodes, drives: 1, drive_bytes: 64 << 20, copies, durations }
 }
 
 /// A block in every so many chunks: each is another chunk of the resync.

@@ -430,6 +430,28 @@ pub const HUNTS: &[Hunt] = &[
     ),
     hunt(&[SilentUnasked], Scenario::Script(Script::HeardByTargetsOnly), 5),
     hunt(&[VouchedByAny], Scenario::Stranded(Stranded::ByOnePeer), 40),
+    hunt(&[ToldEarly], Scenario::Script(Script::AnswersAreKept), 10),
+    hunt(&[RepeatToldEarly], Scenario::Script(Script::RefusalsAreKept), 20),
+    hunt(&[PushDecided], Scenario::Script(Script::MapsAreKept), 10),
+    hunt(&[CommandEarly], Scenario::Script(Script::EndsAreKept), 20),
+    harmless(
+        &[GrantDurable],
+        Scenario::Script(Script::JustTakenOut),
+        "joining: a node that was silent for so long joins first, and the answer to that waits until the eviction is durable",
+    ),
+    harmless(
+        &[NoTermCompare],
+        Scenario::Script(Script::Replaced),
+        "the term, which is over by the manager's own clock before another one begins, and `head`, which commits compare",
+    ),
+    hunt(&[TermUnending], Scenario::Script(Script::Replaced), 30),
+    hunt(&[TakeoverEarly], Scenario::Script(Script::Unanswered), 60),
+    harmless(
+        &[LedFromAnswer],
+        Scenario::Script(Script::Unanswered),
+        "an answer is awaited for a quarter of a term at most, and the next manager waits out the word of a member, \
+         which takes as long as a lease",
+    ),
     hunt(&[CommitWithoutFlush], DRIVE, 20),
     hunt(&[DataNotAwaited], SLOW_DRIVE, 40),
     hunt(&[PagesNotFlushed], CHECKPOINTS, 60),
