@@ -228,7 +228,7 @@ impl LedStore {
         Ok(true)
     }
 
-    /// Has a transaction carried out, whatever becomes of its answers: one without an answer is looked up by
+    /// Has a transaction carried out, whatever becomes of its answers (C3): one without an answer is looked up by
     /// its `proof`, a value that only it puts, and sent again. One that is refused is looked up too: an earlier
     /// copy of it may have come first.
     async fn carry_out(

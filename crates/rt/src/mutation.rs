@@ -126,14 +126,14 @@ mutations! {
     SilentUnasked, "lease", "silent-unasked", "A session ends for silence although targets serve its client.";
     VouchedByAny, "lease", "vouched-by-any", "The word of some member is enough, where that of all is needed.";
     ToldEarly, "C1", "told-early", "An answer does not wait until what it says is durable.";
-    RepeatToldEarly, "C1", "repeat-told-early", "An answer that decides nothing does not wait for what it follows from.";
+    RepeatToldEarly, "C1", "repeat-told-early", "An answer that decides nothing does not wait.";
     PushDecided, "C1", "push-decided", "Targets are sent maps that are not durable yet.";
     CommandEarly, "C1", "command-early", "Targets end sessions whose end is not durable yet.";
-    GrantDurable, "C4", "grant-durable", "A grant names the newest durable map instead of the newest one that is decided.";
+    GrantDurable, "C4", "grant-durable", "A grant names the newest durable map, not the newest decided one.";
     NoTermCompare, "C2", "no-term-compare", "What a manager writes does not compare the term.";
     TakeoverEarly, "C4", "takeover-early", "A manager takes over while another one leads.";
     TermUnending, "C4", "term-unending", "A manager leads on although its term was not confirmed in time.";
-    LedFromAnswer, "C4", "led-from-answer", "A term counts from the store's answer instead of from its request.";
+    LedFromAnswer, "C4", "led-from-answer", "A term counts from the answer, not from the request.";
     CommitWithoutFlush, "store", "commit-without-flush", "A batch counts as durable before the drive was flushed.";
     DataNotAwaited, "store", "data-not-awaited", "A batch is flushed before the data that it speaks of is written.";
     PagesNotFlushed, "store", "pages-not-flushed", "A checkpoint's superblock is written before its pages are durable.";

@@ -143,7 +143,7 @@ pub struct Bed {
     demoted: Rc<RefCell<BTreeSet<(GroupId, DriveId, Epoch)>>>,
 }
 
-/// How long the manager's store usually takes: a drive that makes something durable, or a way to another machine.
+/// How long the manager's store usually takes: a flush of a drive, or a way to another machine.
 pub const USUAL_SLOWNESS: Slowness = Slowness {
     latency: (Duration::from_micros(50), Duration::from_millis(3)),
     unanswered_per_mille: 0,

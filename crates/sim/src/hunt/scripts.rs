@@ -131,8 +131,8 @@ scripts! {
     JustTakenOut => kept::just_taken_out();
     /// A manager stands still, another one takes over, and a node hears of the first one only.
     Replaced => kept::replaced(kept::First::StandsStill);
-    /// The store answers a manager late, and then not at all; another one takes over, and a node hears of the first one
-    /// only.
+    /// The store answers a manager late, and then not at all; another one takes over, and a node hears of the
+    /// first one only.
     Unanswered => kept::replaced(kept::First::IsNotAnswered);
 }
 

@@ -437,20 +437,20 @@ pub const HUNTS: &[Hunt] = &[
     harmless(
         &[GrantDurable],
         Scenario::Script(Script::JustTakenOut),
-        "joining: a node that was silent for so long joins first, and the answer to that waits until the eviction is durable",
+        "joining: who was silent for so long joins first, and the answer waits until the eviction is durable",
     ),
     harmless(
         &[NoTermCompare],
         Scenario::Script(Script::Replaced),
-        "the term, which is over by the manager's own clock before another one begins, and `head`, which commits compare",
+        "the term, which ends by the manager's own clock before the next begins, and `head`, which commits compare",
     ),
     hunt(&[TermUnending], Scenario::Script(Script::Replaced), 30),
     hunt(&[TakeoverEarly], Scenario::Script(Script::Unanswered), 60),
     harmless(
         &[LedFromAnswer],
         Scenario::Script(Script::Unanswered),
-        "an answer is awaited for a quarter of a term at most, and the next manager waits out the word of a member, \
-         which takes as long as a lease",
+        "an answer is awaited for a quarter of a term at most, and the next manager waits out the word of a \
+         member, which takes as long as a lease",
     ),
     hunt(&[CommitWithoutFlush], DRIVE, 20),
     hunt(&[DataNotAwaited], SLOW_DRIVE, 40),
