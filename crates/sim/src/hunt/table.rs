@@ -442,7 +442,7 @@ pub const HUNTS: &[Hunt] = &[
     harmless(
         &[NoTermCompare],
         Scenario::Script(Script::Replaced),
-        "the term, which ends by the manager's own clock before the next begins, and `head`, which commits compare",
+        "the term, which ends before the next one begins, and `head`, which commits compare",
     ),
     hunt(&[TermUnending], Scenario::Script(Script::Replaced), 30),
     hunt(&[TakeoverEarly], Scenario::Script(Script::Unanswered), 60),
