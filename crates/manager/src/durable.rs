@@ -99,7 +99,7 @@ impl Manager {
                 Ok(false) => decided.await,
                 Err(error) => {
                     tracing::warn!(error = with_causes(&error), "the store does not take what can wait");
-                    drop(race(decided, sleep(RETRY_AFTER)).await);
+                    race(decided, sleep(RETRY_AFTER)).await;
                 }
             }
         }

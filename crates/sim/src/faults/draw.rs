@@ -327,6 +327,19 @@ pub const KINDS_BESIDE: &[Kind] = &[
             Some(Fault::HungDrive { node, drive, lasts: dice.ms(11_000, 16_000) })
         },
     },
+    Kind {
+        name: "slow-store",
+        says: "the manager's store takes up to two seconds over everything, and where managers share it \
+               some transactions get no answer: they are lost, or carried out later",
+        budget: 2,
+        weight: 2,
+        draw: |dice, _| {
+            let (latency, late) = (dice.ms_log(5, 2_000), dice.ms_log(1, 4_000));
+            let unanswered_per_mille = if dice.once_in(2) { dice.below(300) } else { 0 };
+            let lasts = dice.ms_log(100, 6_000);
+            Some(Fault::SlowStore { latency, unanswered_per_mille, late, lasts })
+        },
+    },
 ];
 
 /// How many faults of those kinds a run has, at least and at most.
@@ -434,18 +447,6 @@ mod tests {
     const SCENES: [Scene; 2] = [
         Scene { nodes: 4, drives: 1, copies: 2, clients: 3, rebuilds: true },
         Scene { nodes: 4, drives: 2, copies: 2, clients: 3, rebuilds: true },
-        Kind {
-            name: "slow-store",
-            says: "the manager's store takes up to two seconds over everything, and where managers share it \
-               some transactions get no answer: they are lost, or carried out later",
-            budget: 2,
-            weight: 2,
-            draw: |dice, _| {
-                let (latency, late) = (dice.ms_log(5, 2_000), dice.ms_log(1, 4_000));
-                let unanswered_per_mille = if dice.once_in(2) { dice.below(300) } else { 0 };
-                Some(Fault::SlowStore { latency, unanswered_per_mille, late, lasts: dice.ms_log(100, 6_000) })
-            },
-        },
     ];
 
     #[test]

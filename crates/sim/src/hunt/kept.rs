@@ -68,7 +68,7 @@ pub async fn answers_are_kept() -> Result<(), String> {
         stage.manager_dies(some_ms(3 * SLOW_MS)).await;
         asking.await.ok();
         let (kept, told) = (stage.bed.map().await.durations.rebuild_after_ms, *answered.borrow());
-        if told > 0 && u64::from(kept) < 3_700_000 + round * 1_000 + told {
+        if told > 0 && kept < 3_700_000 + round * 1_000 + told {
             return Err(format!("change {told} was answered, and {kept} is kept"));
         }
     }
