@@ -39,13 +39,13 @@ fn map() -> FabricMap {
     let mut map = FabricMap::empty(FabricId(7));
     let (node, pool, group, volume) = (NodeId(1), PoolId(2), GroupId(3), VolumeId(4));
     map.version = MapVersion(9);
-    map.nodes.insert(node, Node { id: node, name: "n".into(), addr: ADDR.into() });
+    map.put_node(node, "n".into(), ADDR.into());
     map.pools.insert(pool, Pool { id: pool, name: "default".into() });
     let capacity = BlockCount(4 * VOLUME_BLOCKS);
     let mut slots = Vec::new();
     for id in [DriveId(11), DriveId(12)] {
-        let state = DriveState::Active;
-        map.drives.insert(id, Drive { id, node, pool, path: "mem".into(), capacity, state });
+        let (target, state) = (TargetId::first_of(node), DriveState::Active);
+        map.drives.insert(id, Drive { id, node, target, pool, path: "mem".into(), capacity, state });
         slots.push(Slot { drive: id, role: Role::InSync, since: Epoch(1) });
     }
     map.groups.insert(group, Group { id: group, pool, epoch: Epoch(1), slots });

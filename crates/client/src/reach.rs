@@ -114,8 +114,8 @@ impl Shared {
         let silence = |addr: &str| targets.get(addr)?.contact.silence().filter(|s| *s >= least);
         let nodes = map.nodes.values();
         let of_node = |node: &weft_types::Node| {
-            let silence = silence(&node.addr)?;
-            Some((node.id, (format!("node '{}' ({})", node.name, node.addr), silence)))
+            let addr = &map.target_of(node.id)?.addr;
+            Some((node.id, (format!("node '{}' ({addr})", node.name), silence(addr)?)))
         };
         nodes.filter_map(of_node).collect()
     }
@@ -182,7 +182,8 @@ impl Shared {
         let targets = self.targets.borrow();
         let (mut silent, mut heard) = (Vec::new(), Vec::new());
         for node in map.nodes.values() {
-            let Some(contact) = targets.get(&node.addr).map(|t| &t.contact) else { continue };
+            let target = map.target_of(node.id).and_then(|target| targets.get(&target.addr));
+            let Some(contact) = target.map(|t| &t.contact) else { continue };
             if let Some(since) = contact.silent.get().filter(|_| contact.is_reported.get()) {
                 silent.push(NodeAge { node: node.id, ms: ms(since) });
             }
@@ -266,7 +267,8 @@ impl Shared {
     /// Says in the log that a node does not answer, or does again.
     fn tell_of(&self, target: &TargetLink, is_silent: bool) {
         let map = self.map();
-        let node = map.nodes.values().find(|n| n.addr == target.addr).map(|n| n.name.clone());
+        let node = map.targets.values().find(|t| t.addr == target.addr).map(|t| t.node);
+        let node = node.and_then(|node| map.nodes.get(&node)).map(|n| n.name.clone());
         let sessions: Vec<Rc<Session>> = self.sessions.borrow().values().filter_map(Weak::upgrade).collect();
         let volumes: BTreeSet<String> = sessions.iter().map(|s| s.volume_name.clone()).collect();
         let volumes = volumes.into_iter().collect::<Vec<_>>().join(", ");

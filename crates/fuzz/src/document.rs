@@ -3,7 +3,7 @@
 use weft_api::{ApiAnswer, ApiError, ApiRequest, ErrorCode, FailureDomain, SettingsWish};
 use weft_types::{
     BlockCount, CapacityLevels, Drive, DriveId, DriveState, Epoch, FabricId, FabricMap, Generation, Group,
-    GroupId, Lba, Node, NodeId, ObjectSpan, Pool, PoolId, Role, Slot, Striping, Volume, VolumeId,
+    GroupId, Lba, NodeId, ObjectSpan, Pool, PoolId, Role, Slot, Striping, TargetId, Volume, VolumeId,
     VolumeState,
 };
 use weft_wire::backup::{decode_backup, encode_backup};
@@ -51,15 +51,11 @@ fn sound_map() -> FabricMap {
     map.pools.insert(pool.id, pool);
     let drives = [DriveId::from_random(1), DriveId::from_random(2)];
     for (number, drive) in (2..).zip(drives) {
-        let node = Node {
-            id: NodeId(number),
-            name: format!("node-{number}"),
-            addr: format!("10.0.0.{number}:4800"),
-        };
-        map.nodes.insert(node.id, node);
+        map.put_node(NodeId(number), format!("node-{number}"), format!("10.0.0.{number}:4800"));
         let drive = Drive {
             id: drive,
             node: NodeId(number),
+            target: TargetId(number),
             pool: PoolId(1),
             path: "/dev/x".into(),
             capacity: BlockCount(1 << 20),

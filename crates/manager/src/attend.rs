@@ -173,7 +173,7 @@ impl Manager {
                 return Ok(link);
             }
             let incarnation = member.incarnation.ok_or(AskError::NotJoined)?;
-            let addr = state.map.nodes.get(&node).ok_or(AskError::NotJoined)?.addr.clone();
+            let addr = state.map.target_of(node).ok_or(AskError::NotJoined)?.addr.clone();
             (addr, state.map.fabric, incarnation, member.link.is_some())
         };
         let to: Addr = match addr.parse() {

@@ -102,7 +102,7 @@ impl Manager {
         NodeInfo {
             id: node.id,
             name: node.name.clone(),
-            addr: node.addr.clone(),
+            addr: map.target_of(node.id).map_or_else(String::new, |target| target.addr.clone()),
             presence: presence(map, node, member),
             since: Timestamp::from_millis(member.since_ms),
             drives: map.drives.values().filter(|d| d.node == node.id).count(),

@@ -134,7 +134,7 @@ mod tests {
     use proptest::prelude::*;
     use weft_types::{
         AttachMode, BlockCount, Drive, DriveState, Epoch, FabricId, Generation, PoolId, Protection, Role,
-        SessionSlot, Slot, Striping,
+        SessionSlot, Slot, Striping, TargetId,
     };
 
     /// Puts or removes an entry of one of the four kinds, with small numbers so that steps meet.
@@ -182,6 +182,7 @@ mod tests {
                 let drive = node.map(|node| Drive {
                     id,
                     node: NodeId(node),
+                    target: TargetId(node),
                     pool: PoolId(1),
                     path: String::new(),
                     capacity: BlockCount(1),

@@ -95,7 +95,8 @@ impl Manager {
         addr: &str,
         incarnation: u64,
     ) -> Result<(), Denied> {
-        let Some(node) = map.node_named(name).filter(|n| n.addr != addr) else { return Ok(()) };
+        let listed = map.node_named(name).and_then(|node| Some((node, map.target_of(node.id)?)));
+        let Some((node, target)) = listed.filter(|(_, t)| t.addr != addr) else { return Ok(()) };
         let state = self.state.borrow();
         let Some(member) = state.members.get(&node.id).filter(|m| m.is_up()) else { return Ok(()) };
         if member.incarnation == Some(incarnation) {
@@ -106,7 +107,7 @@ impl Manager {
             format!(
                 "a target named '{name}' is up at {}: every node needs a name of its own; \
                  if this is the same machine at a new address, stop the other target first",
-                node.addr
+                target.addr
             ),
         ))
     }
@@ -233,7 +234,7 @@ impl Manager {
     fn enter_node(&self, map: &FabricMap, name: &str, addr: &str) -> Result<NodeId, CommitError> {
         let (name, addr) = (name.to_owned(), addr.to_owned());
         match map.node_named(&name) {
-            Some(node) if node.addr == addr => {}
+            Some(node) if map.target_of(node.id).is_some_and(|target| target.addr == addr) => {}
             Some(node) => {
                 self.commit(&Change::MoveNode(MoveNode { node: node.id, addr }))?;
             }

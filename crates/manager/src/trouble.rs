@@ -653,7 +653,7 @@ impl Look<'_> {
     fn cut_off_from(&self, node: &Node, cut: &Cut) -> Option<Trouble> {
         // Of a node that nobody reaches another trouble tells.
         self.state.members.get(&node.id).filter(|m| m.is_up())?;
-        let Node { name, addr, .. } = node;
+        let (name, addr) = (&node.name, &self.state.map.target_of(node.id)?.addr);
         let what = match cut.ended_ms {
             None => format!(
                 "{} cannot reach node '{name}' ({addr}), which the manager reaches",

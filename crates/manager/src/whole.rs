@@ -84,7 +84,9 @@ fn document_bytes(value: &impl Serialize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_types::{BlockCount, Drive, DriveId, DriveState, FabricId, NodeId, PoolId, ScrubRecord};
+    use weft_types::{
+        BlockCount, Drive, DriveId, DriveState, FabricId, NodeId, PoolId, ScrubRecord, TargetId,
+    };
 
     #[test]
     fn what_is_estimated_is_never_too_little() {
@@ -96,6 +98,7 @@ mod tests {
             let drive = Drive {
                 id: DriveId(n << 64),
                 node: NodeId(1),
+                target: TargetId(1),
                 pool: PoolId(1),
                 path: "/dev/x".repeat(1 + n as usize % 3),
                 capacity: BlockCount(7),

@@ -48,7 +48,8 @@ fn describe(map: &FabricMap, journal: &Journal) -> String {
     let mut out = String::new();
     writeln!(out, "fabric {} at {}, next number {}", map.fabric, map.version, map.next_id).unwrap();
     for node in map.nodes.values() {
-        writeln!(out, "node {} {} at {}", node.id.0, node.name, node.addr).unwrap();
+        let addr = &map.target_of(node.id).expect("a node has a target").addr;
+        writeln!(out, "node {} {} at {addr}", node.id.0, node.name).unwrap();
     }
     for drive in map.drives.values() {
         let (id, path, state) = (drive.id, &drive.path, drive.state);

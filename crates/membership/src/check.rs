@@ -14,7 +14,8 @@ use weft_layout::{objects_for, validate};
 use weft_types::limits::{COPIES_MAX, SPAN_GROUPS_MAX};
 use weft_types::{
     AttachMode, Drive, DriveId, DriveState, FabricMap, Group, GroupId, Key, Relocation, Role, Session,
-    SessionId, SessionSlot, SessionState, Slot, Table, TableChange, Volume, VolumeId, VolumeState,
+    SessionId, SessionSlot, SessionState, Slot, Table, TableChange, Target, TargetId, Volume, VolumeId,
+    VolumeState,
 };
 
 /// Something in a map, or between two maps, that must not be.
@@ -88,7 +89,9 @@ pub fn check_changed(old: &FabricMap, new: &FabricMap) -> Vec<Violation> {
         let is_destroyed = |d: &Drive| d.state == DriveState::Destroyed;
         next.is_none_or(|n| n.pool != d.pool || is_destroyed(n) != is_destroyed(d))
     };
-    let is_wide = changed(&old.nodes, &new.nodes).any(|n| !new.nodes.contains_key(&n.id))
+    let is_elsewhere = |t: &Target| new.targets.get(&t.id).is_none_or(|next| next.node != t.node);
+    let is_wide = changed(&old.targets, &new.targets).any(is_elsewhere)
+        || changed(&old.nodes, &new.nodes).any(|n| !new.nodes.contains_key(&n.id))
         || changed(&old.pools, &new.pools).any(|p| !new.pools.contains_key(&p.id))
         || changed(&old.drives, &new.drives).any(is_removed)
         || changed(&old.groups, &new.groups).any(|g| is_other_kind(old, new, g))
@@ -173,6 +176,7 @@ fn check_numbers(map: &FabricMap, found: &mut Vec<Violation>, since: Option<&Fab
         judge.must(id < map.next_id, || format!("{kind} {id} is not below the next number {}", map.next_id));
     };
     put(&old.nodes, &map.nodes).for_each(|(k, n)| below("node", u64::from(k.0), u64::from(n.id.0)));
+    put(&old.targets, &map.targets).for_each(|(k, t)| below("target", u64::from(k.0), u64::from(t.id.0)));
     put(&old.pools, &map.pools).for_each(|(k, p)| below("pool", u64::from(k.0), u64::from(p.id.0)));
     put(&old.groups, &map.groups).for_each(|(k, g)| below("group", k.0, g.id.0));
     put(&old.volumes, &map.volumes).for_each(|(k, v)| below("volume", k.0, v.id.0));
@@ -203,18 +207,35 @@ fn check_names(map: &FabricMap, found: &mut Vec<Violation>, since: Option<&Fabri
     if since.is_none_or(|old| !now(&old.volumes, &map.volumes).all(|v| of_volume(old, v))) {
         check("volume", &mut map.volumes.values().map(|v| v.name.as_str()));
     }
-    if since.is_some_and(|old| now(&old.nodes, &map.nodes).next().is_none()) {
-        return;
+    let is_same = |old: &FabricMap| {
+        now(&old.nodes, &map.nodes).next().is_none() && now(&old.targets, &map.targets).next().is_none()
+    };
+    if !since.is_some_and(is_same) {
+        check_targets(map, &mut judge);
+    }
+}
+
+/// Each node has its first target, each target a node, and an address of its own.
+fn check_targets(map: &FabricMap, judge: &mut Judge<'_>) {
+    for node in map.nodes.keys() {
+        let first = map.targets.get(&TargetId::first_of(*node));
+        judge.must(first.is_some_and(|first| first.node == *node), || format!("{node} has no first target"));
     }
     let mut addrs = BTreeSet::new();
-    for node in map.nodes.values() {
-        judge.must(is_address(&node.addr), || format!("{} has the address {:?}", node.id, node.addr));
-        judge.must(addrs.insert(&node.addr), || format!("two nodes listen at {}", node.addr));
+    for target in map.targets.values() {
+        let Target { id, node, addr } = target;
+        judge.must(map.nodes.contains_key(node), || format!("{id} is on {node}, which is not listed"));
+        judge.must(is_address(addr), || format!("{id} has the address {addr:?}"));
+        judge.must(addrs.insert(addr), || format!("two targets listen at {addr}"));
     }
 }
 
 fn check_drive(map: &FabricMap, drive: &Drive, judge: &mut Judge<'_>) {
     judge.must(map.nodes.contains_key(&drive.node), || format!("no node {}", drive.node));
+    let target = map.targets.get(&drive.target);
+    judge.must(target.is_some_and(|target| target.node == drive.node), || {
+        format!("no target {} of node {}", drive.target, drive.node)
+    });
     judge.must(map.pools.contains_key(&drive.pool), || format!("no pool {}", drive.pool));
     judge.must(drive.capacity.0 > 0, || "no capacity".into());
 }

@@ -12,10 +12,11 @@ pub fn diff(from: &FabricMap, to: &FabricMap) -> Vec<String> {
     if from.durations != to.durations {
         lines.push(format!("settings {:?} become {:?}", from.durations, to.durations));
     }
-    keyed(&mut lines, "node", &from.nodes, &to.nodes, |n| format!("'{}' at {}", n.name, n.addr));
+    keyed(&mut lines, "node", &from.nodes, &to.nodes, |n| format!("'{}'", n.name));
+    keyed(&mut lines, "target", &from.targets, &to.targets, |t| format!("of node {} at {}", t.node, t.addr));
     keyed(&mut lines, "pool", &from.pools, &to.pools, |p| format!("'{}'", p.name));
     keyed(&mut lines, "drive", &from.drives, &to.drives, |d| {
-        format!("{:?}, {} on node {} in pool {}", d.state, d.path, d.node, d.pool)
+        format!("{:?}, {} on node {}, target {}, in pool {}", d.state, d.path, d.node, d.target, d.pool)
     });
     for drive in to.removed_drives.difference(&from.removed_drives) {
         lines.push(format!("drive {drive} counts as removed for good"));
@@ -80,27 +81,25 @@ fn keyed<K: Key + std::fmt::Display, V: Clone + PartialEq>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_types::{FabricId, Node, NodeId};
+    use weft_types::{FabricId, NodeId, TargetId};
 
     #[test]
     fn what_is_new_gone_or_changed_is_told_and_nothing_else() {
         let mut old = FabricMap::empty(FabricId(1));
-        let node = |id, name: &str| Node { id: NodeId(id), name: name.into(), addr: format!("h:{id}") };
-        old.nodes.insert(NodeId(1), node(1, "a"));
-        old.nodes.insert(NodeId(2), node(2, "b"));
+        old.put_node(NodeId(1), "a".into(), "h:1".into());
+        old.put_node(NodeId(2), "b".into(), "h:2".into());
         assert!(diff(&old, &old).is_empty());
         let mut new = old.clone();
         new.version.0 += 9;
         assert!(diff(&old, &new).is_empty());
         new.nodes.remove(&NodeId(1));
-        new.nodes.insert(NodeId(2), node(2, "c"));
-        new.nodes.insert(NodeId(3), node(3, "d"));
+        new.targets.remove(&TargetId(1));
+        new.put_node(NodeId(2), "c".into(), "h:2".into());
+        new.put_node(NodeId(3), "d".into(), "h:3".into());
         let lines = diff(&old, &new);
-        assert_eq!(lines.len(), 3, "{lines:?}");
-        assert!(
-            lines[0].contains("is gone ('a'") && lines[1].contains("'b' at h:2 becomes 'c'"),
-            "{lines:?}"
-        );
-        assert!(lines[2].contains("is new ('d'"), "{lines:?}");
+        assert_eq!(lines.len(), 5, "{lines:?}");
+        let expected =
+            ["is gone ('a'", "'b' becomes 'c'", "is new ('d'", "is gone (of", "is new (of node n3 at h:3"];
+        assert!(lines.iter().zip(expected).all(|(line, part)| line.contains(part)), "{lines:?}");
     }
 }

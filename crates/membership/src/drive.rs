@@ -62,9 +62,9 @@ pub struct RemoveDrive {
 pub(crate) fn add(map: &mut FabricMap, change: &AddDrive) -> Result<Reason, Refusal> {
     let AddDrive { drive, node, pool, path, capacity } = change;
     let unknown = |kind, id: String| Refusal::Unknown { kind, id };
-    if !map.nodes.contains_key(node) {
+    let Some(target) = map.target_of(*node).map(|target| target.id) else {
         return Err(unknown(Kind::Node, node.to_string()));
-    }
+    };
     if !map.pools.contains_key(pool) {
         return Err(unknown(Kind::Pool, pool.to_string()));
     }
@@ -86,6 +86,7 @@ pub(crate) fn add(map: &mut FabricMap, change: &AddDrive) -> Result<Reason, Refu
     let entry = Drive {
         id: *drive,
         node: *node,
+        target,
         pool: *pool,
         path: path.clone(),
         capacity: *capacity,

@@ -1,4 +1,4 @@
-//! Nodes: a machine joins, its target listens at another address, or it is forgotten.
+//! Nodes: a machine joins with its target, the target listens at another address, or both are forgotten.
 //!
 //! It owns names and addresses. It never judges whether a node is alive.
 
@@ -6,7 +6,7 @@ use crate::change::take_id;
 use crate::refusal::Kind;
 use crate::{Reason, Refusal, validate_name};
 use serde::{Deserialize, Serialize};
-use weft_types::{FabricMap, Node, NodeId};
+use weft_types::{FabricMap, NodeId};
 
 /// A machine joins the fabric.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,19 +45,20 @@ pub(crate) fn join(map: &mut FabricMap, change: &JoinNode) -> Result<Reason, Ref
     free_address(map, addr)?;
     let id = u32::try_from(take_id(map)).map_err(|_| Refusal::NumbersUsedUp { kind: Kind::Node })?;
     let node = NodeId(id);
-    map.nodes.insert(node, Node { id: node, name: name.clone(), addr: addr.clone() });
+    map.put_node(node, name.clone(), addr.clone());
     Ok(Reason::NodeJoined { node, name: name.clone() })
 }
 
 pub(crate) fn relocate(map: &mut FabricMap, change: &MoveNode) -> Result<Reason, Refusal> {
     let MoveNode { node, addr } = change;
     let found =
-        map.nodes.get(node).ok_or_else(|| Refusal::Unknown { kind: Kind::Node, id: node.to_string() })?;
+        map.target_of(*node).ok_or_else(|| Refusal::Unknown { kind: Kind::Node, id: node.to_string() })?;
+    let target = found.id;
     if found.addr == *addr {
         return Err(Refusal::SameAddress { node: *node, addr: addr.clone() });
     }
     free_address(map, addr)?;
-    let entry = map.nodes.get_mut(node).expect("it was found above");
+    let entry = map.targets.get_mut(&target).expect("it was found above");
     let from = std::mem::replace(&mut entry.addr, addr.clone());
     Ok(Reason::NodeMoved { node: *node, from, to: addr.clone() })
 }
@@ -73,16 +74,20 @@ pub(crate) fn remove(map: &mut FabricMap, change: &RemoveNode) -> Result<Reason,
         return Err(Refusal::NodeInUse { node, drives });
     }
     map.nodes.remove(&node);
+    map.targets.retain(|_, target| target.node != node);
     Ok(Reason::NodeRemoved { node, name })
 }
 
-/// Checks that the address is one, and that no node has it.
+/// Checks that the address is one, and that no target has it.
 fn free_address(map: &FabricMap, addr: &str) -> Result<(), Refusal> {
     if !is_address(addr) {
         return Err(Refusal::Address { addr: addr.to_owned() });
     }
-    match map.nodes.values().find(|n| n.addr == addr) {
-        Some(node) => Err(Refusal::AddressTaken { addr: addr.to_owned(), node: node.name.clone() }),
+    match map.targets.values().find(|target| target.addr == addr) {
+        Some(target) => {
+            let node = map.nodes.get(&target.node).map_or_else(String::new, |node| node.name.clone());
+            Err(Refusal::AddressTaken { addr: addr.to_owned(), node })
+        }
         None => Ok(()),
     }
 }

@@ -185,10 +185,11 @@ mod tests {
         map.pools.insert(PoolId(1), Pool { id: PoolId(1), name: "default".into() });
         for n in 1..=40u32 {
             let node = NodeId(n);
-            map.nodes.insert(node, Node { id: node, name: format!("n{n}"), addr: format!("10.0.0.{n}:1") });
+            map.put_node(node, format!("n{n}"), format!("10.0.0.{n}:1"));
             let drive = Drive {
                 id: DriveId(u128::from(n)),
                 node,
+                target: weft_types::TargetId::first_of(node),
                 pool: PoolId(1),
                 path: String::new(),
                 capacity: BlockCount(1 << 20),

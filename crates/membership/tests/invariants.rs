@@ -8,7 +8,7 @@ use weft_membership::{
 };
 use weft_types::{
     AttachMode, BlockCount, DriveId, Epoch, FabricId, FabricMap, Generation, Group, GroupId, MapVersion,
-    PoolId, Role, Session, SessionId, SessionSlot, SessionState, Volume, VolumeState,
+    PoolId, Role, Session, SessionId, SessionSlot, SessionState, TargetId, Volume, VolumeState,
 };
 
 /// Three nodes with a drive each, a volume with two copies, and two shared sessions on it.
@@ -63,7 +63,7 @@ fn a_broken_map_is_noticed() {
     type Break = fn(&mut FabricMap);
     let sound = sound_map();
     assert_eq!(check(&sound), []);
-    let cases: [(&str, Break); 25] = [
+    let cases: [(&str, Break); 27] = [
         ("no in-sync member", |m| group(m).slots.iter_mut().for_each(|s| s.role = Role::Out)),
         ("has two slots", |m| group(m).slots[1] = group(m).slots[0]),
         ("the epoch is e1", |m| group(m).slots[0].since = Epoch(2)),
@@ -71,12 +71,14 @@ fn a_broken_map_is_noticed() {
         ("no drive", |m| drop(m.drives.remove(&DriveId(2)))),
         ("no pool p1", |m| m.pools.clear()),
         ("no node", |m| m.nodes.clear()),
+        ("no first target", |m| m.targets.clear()),
+        ("no target t99", |m| m.drives.update_each(|d| d.target = TargetId(99))),
         ("is not below the next number", |m| m.next_id = 5),
         ("is under the number", |m| group(m).id = GroupId(1)),
         ("two nodes are named", |m| m.nodes.update_each(|n| n.name = "x".into())),
         ("breaks the rule", |m| volume(m).name = "a/b".into()),
-        ("two nodes listen", |m| m.nodes.update_each(|n| n.addr = "h:1".into())),
-        ("has the address", |m| m.nodes.update_each(|n| n.addr.clear())),
+        ("two targets listen", |m| m.targets.update_each(|t| t.addr = "h:1".into())),
+        ("has the address", |m| m.targets.update_each(|t| t.addr.clear())),
         ("the spans cover 16 objects, the size needs 20", |m| volume(m).size.0 += 1),
         ("expected 0", |m| volume(m).spans[0].first = 4),
         ("no whole rows", |m| volume(m).spans[0].count = 15),

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_membership::{Kept, Reach, ReachReport};
 use weft_types::{
     AttachMode, BlockCount, Drive, DriveId, DriveState, Epoch, FabricId, FabricMap, Generation, Group,
-    GroupId, Node, NodeId, ObjectSpan, Pool, PoolId, Role, Session, SessionId, SessionSlot, SessionState,
-    Slot, Striping, Volume, VolumeId, VolumeState,
+    GroupId, NodeId, ObjectSpan, Pool, PoolId, Role, Session, SessionId, SessionSlot, SessionState, Slot,
+    Striping, TargetId, Volume, VolumeId, VolumeState,
 };
 
 /// The usual lease, in milliseconds.
@@ -40,12 +40,13 @@ impl Scene {
         map.pools.insert(PoolId(1), Pool { id: PoolId(1), name: "p".into() });
         for n in 1..=nodes {
             let (id, drive) = (node(n), DriveId(u128::from(n)));
-            map.nodes.insert(id, Node { id, name: format!("node-{n}"), addr: format!("10.0.0.{n}:1") });
+            map.put_node(id, format!("node-{n}"), format!("10.0.0.{n}:1"));
             map.drives.insert(
                 drive,
                 Drive {
                     id: drive,
                     node: id,
+                    target: TargetId::first_of(id),
                     pool: PoolId(1),
                     path: String::new(),
                     capacity: BlockCount(1 << 20),

@@ -99,7 +99,7 @@ impl Target {
             }
         }
         for (node, groups) in groups {
-            let Some(addr) = map.nodes.get(&node).map(|n| n.addr.clone()) else { continue };
+            let Some(addr) = map.target_of(node).map(|t| t.addr.clone()) else { continue };
             if !self.vouches.asked.borrow_mut().insert(node) {
                 continue;
             }

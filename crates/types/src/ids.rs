@@ -208,6 +208,21 @@ number_id!(
     "n"
 );
 number_id!(
+    /// A target of a node: what serves some of the node's drives, under a lease of its own.
+    TargetId,
+    u32,
+    "t"
+);
+
+impl TargetId {
+    /// The first target of a node: it has the node's number. Nodes and targets get their numbers from one
+    /// counter, so no other target has it.
+    pub const fn first_of(node: NodeId) -> TargetId {
+        TargetId(node.0)
+    }
+}
+
+number_id!(
     /// A set of drives that volumes draw from.
     PoolId,
     u32,

@@ -21,13 +21,14 @@ pub use block::{BLOCK_SIZE, BlockCount, BlockRange, ChunkIndex, Lba, SECTOR_SIZE
 pub use capacity::{CapacityLevel, CapacityLevels};
 pub use causes::with_causes;
 pub use ids::{
-    DriveId, FabricId, Generation, GroupId, NodeId, ParseIdError, PoolId, RequestId, SessionId, VolumeId,
+    DriveId, FabricId, Generation, GroupId, NodeId, ParseIdError, PoolId, RequestId, SessionId, TargetId,
+    VolumeId,
 };
 pub use load::{InterfaceLoad, Latencies, MeterReading, ProcessLoad, VolumeLoad};
 pub use map::{
     AttachMode, Delta, DeltaError, Drive, DriveState, Durations, FabricMap, Group, MapSettings, MapVersion,
     Node, ObjectSpan, Piece, PieceKey, PieceKind, Pool, Relocation, Role, Session, SessionState, Slice, Slot,
-    Striping, Volume, VolumeState,
+    Striping, Target, Volume, VolumeState,
 };
 pub use object::{ObjectId, ObjectRange, Owner};
 pub use protection::Protection;

@@ -4,6 +4,7 @@
 
 use crate::{
     BlockCount, CapacityLevels, DriveId, Epoch, FabricId, Generation, GroupId, NodeId, PoolId, SessionId,
+    TargetId,
 };
 use crate::{Protection, ScrubPlan, SessionSlot, Table, VolumeId};
 use serde::{Deserialize, Serialize};
@@ -35,8 +36,10 @@ impl fmt::Display for MapVersion {
 /// an earlier one have defaults. Where passing over would be wrong, `schema` rises, and readers of the
 /// earlier release refuse it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "v1::FabricMap", into = "v1::FabricMap")]
 pub struct FabricMap {
-    /// The version of what a reader has to understand of the document; readers refuse a newer one.
+    /// The version of what a reader has to understand of the document; readers refuse a newer one. A document
+    /// is written with the lowest one that says what is in it.
     pub schema: u32,
     /// The fabric's identity, also in every drive's label.
     pub fabric: FabricId,
@@ -46,39 +49,37 @@ pub struct FabricMap {
     pub durations: Durations,
     /// The machines.
     pub nodes: Table<NodeId, Node>,
+    /// What serves the machines' drives. Each node has one: its first ([`TargetId::first_of`]).
+    pub targets: Table<TargetId, Target>,
     /// The drives, also those that are lost but still listed by a group.
     pub drives: Table<DriveId, Drive>,
     /// Drives that were taken out for good. Formatted anew, a drive has a new identity.
-    #[serde(default)]
     pub removed_drives: BTreeSet<DriveId>,
     /// The sets of drives that volumes draw from.
     pub pools: Table<PoolId, Pool>,
     /// The sets of drives that hold the same data.
     pub groups: Table<GroupId, Group>,
     /// Members that are passing to another drive, at most one per group: such a group has one slot more.
-    #[serde(default)]
     pub relocations: Table<GroupId, Relocation>,
     /// The volumes.
     pub volumes: Table<VolumeId, Volume>,
     /// The sessions that are open, or over and not yet swept everywhere.
     pub sessions: Table<SessionId, Session>,
     /// When groups are scrubbed, and how that ended last. Left out while nobody has scrubbed anything.
-    #[serde(default, skip_serializing_if = "ScrubPlan::is_default")]
     pub scrub: ScrubPlan,
     /// How full pools may become before people are told. Left out while nobody has changed it.
-    #[serde(default, skip_serializing_if = "CapacityLevels::is_default")]
     pub capacity: CapacityLevels,
     /// The next number for any identifier made from a counter; only ever rises, so no id is reused.
     pub next_id: u64,
     /// Numbers, from and below, that maps which were lost may have given out: the map was made anew from older
     /// copies then. Nobody knows what carries one of them, so nothing that does is taken for removed.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown_ids: Vec<(u64, u64)>,
 }
 
 impl FabricMap {
-    /// The version of the document's shape that this code writes.
-    pub const SCHEMA: u32 = 1;
+    /// The newest version of the document's shape that this code reads and writes. 2: a node has other targets
+    /// than its first one.
+    pub const SCHEMA: u32 = 2;
 
     /// A fabric without nodes, drives or volumes.
     pub fn empty(fabric: FabricId) -> Self {
@@ -88,6 +89,7 @@ impl FabricMap {
             version: MapVersion(1),
             durations: Durations::default(),
             nodes: Table::new(),
+            targets: Table::new(),
             drives: Table::new(),
             removed_drives: BTreeSet::new(),
             pools: Table::new(),
@@ -164,10 +166,22 @@ impl FabricMap {
         self.relocations.get(&group).is_some_and(|r| r.from == drive || r.to == drive)
     }
 
+    /// Puts in a node with its first target, or another name and address of one.
+    pub fn put_node(&mut self, node: NodeId, name: String, addr: String) {
+        let target = TargetId::first_of(node);
+        self.nodes.insert(node, Node { id: node, name });
+        self.targets.insert(target, Target { id: target, node, addr });
+    }
+
+    /// The target of a node. Whoever calls this, or [`TargetId::first_of`], holds that a node has one target.
+    pub fn target_of(&self, node: NodeId) -> Option<&Target> {
+        self.targets.get(&TargetId::first_of(node))
+    }
+
     /// The address of the target that serves a drive.
     pub fn drive_addr(&self, drive: DriveId) -> Option<&str> {
-        let node = self.drives.get(&drive)?.node;
-        Some(self.nodes.get(&node)?.addr.as_str())
+        let target = self.drives.get(&drive)?.target;
+        Some(self.targets.get(&target)?.addr.as_str())
     }
 }
 
@@ -217,17 +231,29 @@ pub struct Node {
     pub id: NodeId,
     /// The node's name, unique in the fabric.
     pub name: String,
-    /// Where its target listens, as `host:port`.
+}
+
+/// What serves some of a node's drives: it has a lease of its own, and says for itself which map it has adopted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// The target's number; its node's, if it is the node's first.
+    pub id: TargetId,
+    /// The node that it runs on.
+    pub node: NodeId,
+    /// Where it listens, as `host:port`.
     pub addr: String,
 }
 
 /// One block device, or file, formatted for Weft.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "v1::Drive", into = "v1::Drive")]
 pub struct Drive {
     /// The drive's identity, from its label.
     pub id: DriveId,
-    /// The node that it was last seen on.
+    /// The node that it was last seen on: that of its target.
     pub node: NodeId,
+    /// The target of that node that serves it.
+    pub target: TargetId,
     /// The pool that draws from it.
     pub pool: PoolId,
     /// The path on its node, for people.
@@ -236,6 +262,13 @@ pub struct Drive {
     pub capacity: BlockCount,
     /// Whether it takes part.
     pub state: DriveState,
+}
+
+impl Drive {
+    /// Whether its node's first target serves it.
+    pub(crate) fn is_of_first_target(&self) -> bool {
+        self.target == TargetId::first_of(self.node)
+    }
 }
 
 /// Whether a drive takes part in the fabric.

@@ -707,6 +707,7 @@ pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, crate::Decod
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weft_types::{Target, TargetId};
 
     #[test]
     fn fields_of_a_later_release_are_passed_over_and_a_later_schema_is_refused() {
@@ -719,8 +720,27 @@ mod tests {
         );
         assert_ne!(later, text);
         assert_eq!(decode_map(later.as_bytes()), Ok(map));
-        let newer = later.replacen(r#""schema":1"#, r#""schema":2"#, 1);
+        let newer = later.replacen(r#""schema":1"#, r#""schema":3"#, 1);
         assert!(decode_map(newer.as_bytes()).unwrap_err().to_string().contains("upgrade"));
+    }
+
+    #[test]
+    fn only_a_map_with_several_targets_on_a_node_is_not_one_of_schema_1() {
+        let mut map = FabricMap::empty(FabricId(7));
+        map.put_node(NodeId(3), "a".into(), "h:1".into());
+        let text = |map: &FabricMap| String::from_utf8(encode_map(map)).expect("JSON is text");
+        let plain = text(&map);
+        assert!(plain.contains(r#""schema":1"#) && plain.contains(r#""addr":"h:1""#), "{plain}");
+        assert!(!plain.contains("target"), "{plain}");
+        assert_eq!(decode_map(plain.as_bytes()), Ok(map.clone()));
+        let second = Target { id: TargetId(9), node: NodeId(3), addr: "h:2".into() };
+        map.targets.insert(second.id, second);
+        let of_two = text(&map);
+        assert!(of_two.contains(r#""schema":2"#), "{of_two}");
+        assert_eq!(decode_map(of_two.as_bytes()), Ok(map.clone()));
+        // A slice may list a target without its node's first.
+        map.targets.remove(&TargetId(3));
+        assert_eq!(decode_map(&encode_map(&map)), Ok(map));
     }
 
     #[test]

@@ -143,7 +143,7 @@ mod tests {
         AttachMode, BlockCount, CapacityLevels, Drive, DriveId, DriveState, Durations, Epoch, FabricId,
         Generation, Group, GroupId, MapSettings, MapVersion, Node, NodeId, ObjectId, ObjectSpan, PieceKey,
         Pool, PoolId, Protection, Relocation, Role, ScrubRecord, Session, SessionId, SessionSlot,
-        SessionState, Slot, Striping, Volume, VolumeId, VolumeState,
+        SessionState, Slot, Striping, Target, TargetId, Volume, VolumeId, VolumeState,
     };
 
     fn settings() -> impl Strategy<Value = Piece> {
@@ -174,15 +174,17 @@ mod tests {
         use DriveState::*;
         let state = prop_oneof![Just(Active), Just(Draining), Just(Failed), Just(Destroyed)];
         prop_oneof![
-            (any::<u32>(), ".{0,9}", ".{0,9}").prop_map(|(id, name, addr)| Piece::Node(Node {
-                id: NodeId(id),
-                name,
+            (any::<u32>(), ".{0,9}").prop_map(|(id, name)| Piece::Node(Node { id: NodeId(id), name })),
+            (any::<(u32, u32)>(), ".{0,9}").prop_map(|((id, node), addr)| Piece::Target(Target {
+                id: TargetId(id),
+                node: NodeId(node),
                 addr
             })),
-            (drive_id(), any::<u32>(), any::<u32>(), ".{0,9}", any::<u64>(), state).prop_map(
-                |(id, node, pool, path, capacity, state)| Piece::Drive(Drive {
+            (drive_id(), any::<(u32, Option<u32>)>(), any::<u32>(), ".{0,9}", any::<u64>(), state).prop_map(
+                |(id, (node, target), pool, path, capacity, state)| Piece::Drive(Drive {
                     id,
                     node: NodeId(node),
+                    target: target.map_or(TargetId::first_of(NodeId(node)), TargetId),
                     pool: PoolId(pool),
                     path,
                     capacity: BlockCount(capacity),

@@ -49,11 +49,12 @@ fn map(members: usize) -> FabricMap {
     let mut map = FabricMap::empty(FABRIC);
     for n in 1..=members {
         let node = NodeId(n as u32);
-        map.nodes.insert(node, Node { id: node, name: format!("n{n}"), addr: format!("10.0.0.{n}:4800") });
+        map.put_node(node, format!("n{n}"), format!("10.0.0.{n}:4800"));
         let id = DriveId(n as u128);
         let drive = Drive {
             id,
             node,
+            target: TargetId::first_of(node),
             pool: PoolId(1),
             path: "d".into(),
             capacity: BlockCount(1 << 20),

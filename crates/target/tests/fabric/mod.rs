@@ -319,10 +319,11 @@ fn first_map(n: usize, last: Role) -> FabricMap {
     let mut slots = Vec::new();
     for i in 1..=n {
         let node = NodeId(i as u32);
-        map.nodes.insert(node, Node { id: node, name: format!("n{i}"), addr: addr(i).to_string() });
+        map.put_node(node, format!("n{i}"), addr(i).to_string());
         let listed = Drive {
             id: drive(i),
             node,
+            target: TargetId::first_of(node),
             pool: PoolId(1),
             path: format!("/dev/sim{i}"),
             capacity: BlockCount(10_000),

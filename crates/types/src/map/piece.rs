@@ -4,10 +4,12 @@
 //! the map before it had not, and the keys of those that are gone. Pure: it knows no store and no
 //! connection.
 
-use super::{Drive, Durations, FabricMap, Group, MapVersion, Node, Pool, Relocation, Session, Volume};
+use super::{
+    Drive, Durations, FabricMap, Group, MapVersion, Node, Pool, Relocation, Session, Target, Volume,
+};
 use crate::{
     CapacityLevels, DriveId, FabricId, GroupId, Key, NodeId, PoolId, ScrubPlan, ScrubRecord, SessionId,
-    Table, TableChange, VolumeId,
+    Table, TableChange, TargetId, VolumeId,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -65,6 +67,8 @@ pub enum Piece {
     Settings(MapSettings),
     /// A machine.
     Node(Node),
+    /// What serves a machine's drives.
+    Target(Target),
     /// A drive.
     Drive(Drive),
     /// A drive that was taken out for good.
@@ -101,6 +105,8 @@ pub enum PieceKey {
     Settings,
     /// Of [`Piece::Node`].
     Node(NodeId),
+    /// Of [`Piece::Target`].
+    Target(TargetId),
     /// Of [`Piece::Drive`].
     Drive(DriveId),
     /// Of [`Piece::RemovedDrive`].
@@ -125,6 +131,7 @@ pub enum PieceKey {
 pub enum PieceKind {
     Settings,
     Node,
+    Target,
     Drive,
     RemovedDrive,
     Pool,
@@ -137,9 +144,10 @@ pub enum PieceKind {
 
 impl PieceKind {
     /// All kinds, in key order.
-    pub const ALL: [PieceKind; 10] = [
+    pub const ALL: [PieceKind; 11] = [
         PieceKind::Settings,
         PieceKind::Node,
+        PieceKind::Target,
         PieceKind::Drive,
         PieceKind::RemovedDrive,
         PieceKind::Pool,
@@ -155,6 +163,7 @@ impl PieceKind {
         match self {
             PieceKind::Settings => "settings",
             PieceKind::Node => "node",
+            PieceKind::Target => "target",
             PieceKind::Drive => "drive",
             PieceKind::RemovedDrive => "removed-drive",
             PieceKind::Pool => "pool",
@@ -173,6 +182,7 @@ impl Piece {
         match self {
             Piece::Settings(_) => PieceKey::Settings,
             Piece::Node(node) => PieceKey::Node(node.id),
+            Piece::Target(target) => PieceKey::Target(target.id),
             Piece::Drive(drive) => PieceKey::Drive(drive.id),
             Piece::RemovedDrive(drive) => PieceKey::RemovedDrive(*drive),
             Piece::Pool(pool) => PieceKey::Pool(pool.id),
@@ -188,6 +198,7 @@ impl Piece {
         match self {
             Piece::Settings(settings) => settings.put_into(map),
             Piece::Node(node) => drop(map.nodes.insert(node.id, node)),
+            Piece::Target(target) => drop(map.targets.insert(target.id, target)),
             Piece::Drive(drive) => drop(map.drives.insert(drive.id, drive)),
             Piece::RemovedDrive(drive) => drop(map.removed_drives.insert(drive)),
             Piece::Pool(pool) => drop(map.pools.insert(pool.id, pool)),
@@ -206,6 +217,7 @@ impl PieceKey {
         match self {
             PieceKey::Settings => PieceKind::Settings,
             PieceKey::Node(_) => PieceKind::Node,
+            PieceKey::Target(_) => PieceKind::Target,
             PieceKey::Drive(_) => PieceKind::Drive,
             PieceKey::RemovedDrive(_) => PieceKind::RemovedDrive,
             PieceKey::Pool(_) => PieceKind::Pool,
@@ -222,6 +234,7 @@ impl PieceKey {
         match self {
             PieceKey::Settings => 0,
             PieceKey::Node(id) => id.0.into(),
+            PieceKey::Target(id) => id.0.into(),
             PieceKey::Drive(id) | PieceKey::RemovedDrive(id) => id.0,
             PieceKey::Pool(id) => id.0.into(),
             PieceKey::Group(id) | PieceKey::Relocation(id) | PieceKey::Scrubbed(id) => id.0.into(),
@@ -236,6 +249,7 @@ impl PieceKey {
         match self {
             PieceKey::Settings => false,
             PieceKey::Node(id) => map.nodes.remove(&id).is_some(),
+            PieceKey::Target(id) => map.targets.remove(&id).is_some(),
             PieceKey::Drive(id) => map.drives.remove(&id).is_some(),
             PieceKey::RemovedDrive(id) => map.removed_drives.remove(&id),
             PieceKey::Pool(id) => map.pools.remove(&id).is_some(),
@@ -309,6 +323,7 @@ impl FabricMap {
             delta.put.push(Piece::Settings(settings));
         }
         delta.add(&old.nodes, &self.nodes, PieceKey::Node, |_, n| Piece::Node(n.clone()));
+        delta.add(&old.targets, &self.targets, PieceKey::Target, |_, t| Piece::Target(t.clone()));
         delta.add(&old.drives, &self.drives, PieceKey::Drive, |_, d| Piece::Drive(d.clone()));
         delta
             .put
@@ -371,6 +386,10 @@ impl FabricMap {
             PieceKind::Node => {
                 let key = |n| u32::try_from(n).ok().map(NodeId);
                 in_range(&self.nodes, numbers, key, |_, n| Piece::Node(n.clone()))
+            }
+            PieceKind::Target => {
+                let key = |n| u32::try_from(n).ok().map(TargetId);
+                in_range(&self.targets, numbers, key, |_, t| Piece::Target(t.clone()))
             }
             PieceKind::Drive => {
                 in_range(&self.drives, numbers, |n| Some(DriveId(n)), |_, d| Piece::Drive(d.clone()))
@@ -486,16 +505,20 @@ pub(super) mod tests {
 
     /// A piece out of few numbers, so that two maps have much in common.
     pub(in crate::map) fn piece() -> impl Strategy<Value = Piece> {
-        (0u8..10, 0u64..6, 0u64..4).prop_map(|(kind, id, value)| {
+        (0u8..11, 0u64..6, 0u64..4).prop_map(|(kind, id, value)| {
             let group = GroupId(id);
             let drive = DriveId(u128::from(id));
             match kind {
-                0 => {
-                    Piece::Node(Node { id: NodeId(id as u32), name: format!("n{value}"), addr: "h:1".into() })
-                }
+                0 => Piece::Node(Node { id: NodeId(id as u32), name: format!("n{value}") }),
+                10 => Piece::Target(Target {
+                    id: TargetId(id as u32),
+                    node: NodeId(value as u32),
+                    addr: format!("h:{id}"),
+                }),
                 1 => Piece::Drive(Drive {
                     id: drive,
                     node: NodeId(value as u32),
+                    target: TargetId(value as u32 + id as u32 % 2),
                     pool: PoolId(1),
                     path: "/dev/x".into(),
                     capacity: BlockCount(7),

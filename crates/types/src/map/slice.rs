@@ -6,7 +6,7 @@
 //! entries that belong to a listed one.
 
 use super::{Delta, Drive, FabricMap, Group, Piece, PieceKey, Volume};
-use crate::{DriveId, GroupId, NodeId, SessionId, Table, VolumeId};
+use crate::{DriveId, GroupId, NodeId, SessionId, Table, TargetId, VolumeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -16,12 +16,12 @@ use std::collections::BTreeSet;
 pub enum Slice {
     /// All of it: for tools, and for targets.
     Whole,
-    /// What concerns the target of this node: its drives; the groups that they are members of, with the
-    /// members' drives and nodes, and relocations; the volumes that have objects in those groups, and
-    /// the sessions of these volumes.
-    Target(NodeId),
-    /// What concerns a client: these volumes and sessions, the groups of the volumes with their drives
-    /// and nodes, and relocations.
+    /// What concerns this target: its drives; the groups that they are members of, with the members' drives,
+    /// their targets and nodes, and relocations; the volumes that have objects in those groups, and the
+    /// sessions of these volumes.
+    Target(TargetId),
+    /// What concerns a client: these volumes and sessions, the groups of the volumes with their drives,
+    /// targets and nodes, and relocations.
     Client {
         /// Volumes that it has attached.
         volumes: BTreeSet<VolumeId>,
@@ -59,7 +59,7 @@ impl Slice {
 
     /// Whether the slice may change with `delta`, which leads on from the map whose slice is `held`. Where
     /// this says no, it stays as it is but for its version. Costs what the delta has, and looks through
-    /// the slice only for drives, nodes and groups that it does not have.
+    /// the slice only for drives, targets, nodes and groups that it does not have.
     pub fn may_change(&self, held: &FabricMap, delta: &Delta) -> bool {
         matches!(self, Slice::Whole)
             || delta.put.iter().any(|piece| self.takes(held, piece))
@@ -67,20 +67,26 @@ impl Slice {
     }
 
     fn takes(&self, held: &FabricMap, piece: &Piece) -> bool {
-        let is_node = |id: NodeId| *self == Slice::Target(id);
+        let is_target = |id: TargetId| *self == Slice::Target(id);
         has(held, piece.key())
             || match piece {
                 Piece::Settings(s) => s.durations != held.durations || s.unknown_ids != held.unknown_ids,
                 Piece::Node(node) => {
-                    is_node(node.id) || held.drives.values().any(|drive| drive.node == node.id)
+                    held.drives.values().any(|drive| drive.node == node.id)
+                        || held.targets.values().any(|target| target.node == node.id)
+                }
+                Piece::Target(target) => {
+                    is_target(target.id) || held.drives.values().any(|drive| drive.target == target.id)
                 }
                 Piece::Drive(drive) => {
-                    is_node(drive.node) || held.groups.values().any(|g| g.slot_of(drive.id).is_some())
+                    is_target(drive.target) || held.groups.values().any(|g| g.slot_of(drive.id).is_some())
                 }
                 Piece::Group(group) => {
-                    let node = |drive| held.drives.get(drive).map(|d: &Drive| d.node);
+                    let target = |drive| held.drives.get(drive).map(|d: &Drive| d.target);
                     match self {
-                        Slice::Target(_) => group.slots.iter().filter_map(|s| node(&s.drive)).any(is_node),
+                        Slice::Target(_) => {
+                            group.slots.iter().filter_map(|s| target(&s.drive)).any(is_target)
+                        }
                         _ => held.volumes.values().any(|v| groups_of(v).any(|id| id == group.id)),
                     }
                 }
@@ -102,6 +108,7 @@ impl Slice {
 fn has(slice: &FabricMap, key: PieceKey) -> bool {
     match key {
         PieceKey::Node(id) => slice.nodes.contains_key(&id),
+        PieceKey::Target(id) => slice.targets.contains_key(&id),
         PieceKey::Drive(id) => slice.drives.contains_key(&id),
         PieceKey::Group(id) => slice.groups.contains_key(&id),
         PieceKey::Relocation(id) => slice.relocations.contains_key(&id),
@@ -125,13 +132,13 @@ impl FabricMap {
     pub fn slice(&self, slice: &Slice) -> FabricMap {
         match slice {
             Slice::Whole => self.clone(),
-            Slice::Target(node) => self.slice_of_target(*node),
+            Slice::Target(target) => self.slice_of_target(*target),
             Slice::Client { volumes, sessions } => self.slice_of_client(volumes, sessions),
         }
     }
 
-    fn slice_of_target(&self, node: NodeId) -> FabricMap {
-        let is_own = |id: &DriveId| self.drives.get(id).is_some_and(|drive| drive.node == node);
+    fn slice_of_target(&self, target: TargetId) -> FabricMap {
+        let is_own = |id: &DriveId| self.drives.get(id).is_some_and(|drive| drive.target == target);
         let is_member = |group: &&Group| group.slots.iter().any(|slot| is_own(&slot.drive));
         let groups: Table<GroupId, Group> =
             self.groups.values().filter(is_member).map(|group| (group.id, group.clone())).collect();
@@ -139,11 +146,11 @@ impl FabricMap {
             .filter(|(_, volume)| groups_of(volume).any(|id| groups.contains_key(&id)))
             .map(|(id, volume)| (*id, volume.clone()))
             .collect();
-        let own_drives = self.drives.values().filter(|drive| drive.node == node);
+        let own_drives = self.drives.values().filter(|drive| drive.target == target);
         let sessions = self.sessions.iter().filter(|(_, s)| volumes.contains_key(&s.volume));
         FabricMap {
             drives: own_drives.map(|drive| (drive.id, drive.clone())).collect(),
-            nodes: self.nodes.get(&node).map(|own| (node, own.clone())).into_iter().collect(),
+            targets: self.targets.get(&target).map(|own| (target, own.clone())).into_iter().collect(),
             sessions: sessions.map(|(id, session)| (*id, session.clone())).collect(),
             groups,
             volumes,
@@ -177,12 +184,17 @@ impl FabricMap {
         }
     }
 
-    /// Adds what belongs to the groups that are there: relocations, members' drives, and their nodes.
+    /// Adds what belongs to the groups that are there: relocations, members' drives, their targets, and the
+    /// nodes of all these.
     fn with_members_of(mut self, map: &FabricMap) -> FabricMap {
         let drives: BTreeSet<DriveId> =
             self.groups.values().flat_map(|group| &group.slots).map(|slot| slot.drive).collect();
         self.drives.extend(drives.iter().filter_map(|id| Some((*id, map.drives.get(id)?.clone()))));
-        let nodes: BTreeSet<NodeId> = self.drives.values().map(|drive| drive.node).collect();
+        let targets: BTreeSet<TargetId> = self.drives.values().map(|drive| drive.target).collect();
+        self.targets.extend(targets.iter().filter_map(|id| Some((*id, map.targets.get(id)?.clone()))));
+        let nodes: BTreeSet<NodeId> = (self.drives.values().map(|drive| drive.node))
+            .chain(self.targets.values().map(|target| target.node))
+            .collect();
         self.nodes.extend(nodes.iter().filter_map(|id| Some((*id, map.nodes.get(id)?.clone()))));
         let groups = self.groups.keys();
         self.relocations = groups.filter_map(|id| Some((*id, *map.relocations.get(id)?))).collect();
@@ -203,7 +215,7 @@ mod tests {
     use super::*;
     use crate::{
         AttachMode, BlockCount, DriveState, Epoch, FabricId, Generation, MapVersion, Node, ObjectSpan,
-        PoolId, Protection, Role, Session, SessionSlot, SessionState, Slot, Striping, VolumeState,
+        PoolId, Protection, Role, Session, SessionSlot, SessionState, Slot, Striping, Target, VolumeState,
     };
     use proptest::prelude::*;
 
@@ -211,7 +223,7 @@ mod tests {
         let numbers = || proptest::collection::btree_set(0u64..6, 0..3);
         prop_oneof![
             Just(Slice::Whole),
-            (0u32..6).prop_map(|node| Slice::Target(NodeId(node))),
+            (0u32..6).prop_map(|target| Slice::Target(TargetId(target))),
             (numbers(), numbers()).prop_map(|(volumes, sessions)| Slice::Client {
                 volumes: volumes.into_iter().map(VolumeId).collect(),
                 sessions: sessions.into_iter().map(SessionId).collect(),
@@ -248,13 +260,17 @@ mod tests {
         /// Admission, resync and scrub of a target begin at a drive of its own; whatever they look
         /// up from there is what the whole map says.
         #[test]
-        fn a_target_finds_in_its_slice_what_the_map_says(first in steps(), node in 0u32..6) {
+        fn a_target_finds_in_its_slice_what_the_map_says(first in steps(), target in 0u32..6) {
             let map = run(FabricMap::empty(FabricId(1)), &first);
-            let node = NodeId(node);
-            let slice = map.slice(&Slice::Target(node));
-            prop_assert_eq!(slice.nodes.get(&node), map.nodes.get(&node));
-            for drive in map.drives.values().filter(|d| d.node == node) {
+            let target = TargetId(target);
+            let slice = map.slice(&Slice::Target(target));
+            prop_assert_eq!(slice.targets.get(&target), map.targets.get(&target));
+            for node in map.targets.get(&target).iter().map(|target| target.node) {
+                prop_assert_eq!(slice.nodes.get(&node), map.nodes.get(&node));
+            }
+            for drive in map.drives.values().filter(|d| d.target == target) {
                 prop_assert_eq!(slice.drives.get(&drive.id), Some(drive));
+                prop_assert_eq!(slice.nodes.get(&drive.node), map.nodes.get(&drive.node));
                 for group in map.groups.values().filter(|g| g.slot_of(drive.id).is_some()) {
                     prop_assert_eq!(slice.groups.get(&group.id), Some(group));
                     prop_assert_eq!(slice.relocations.get(&group.id), map.relocations.get(&group.id));
@@ -329,12 +345,14 @@ mod tests {
         let drive = |id: u64| Drive {
             id: DriveId(id.into()),
             node: NodeId(id as u32),
+            target: TargetId(id as u32),
             pool: PoolId(1),
             path: "/dev/x".into(),
             capacity: BlockCount(7),
             state: DriveState::Active,
         };
-        let node = |id: u32| Node { id: NodeId(id), name: format!("n{id}"), addr: "h:1".into() };
+        let node = |id: u32| Node { id: NodeId(id), name: format!("n{id}") };
+        let target = |id: u32| Target { id: TargetId(id), node: NodeId(id), addr: format!("h:{id}") };
         let slot = Slot { drive: DriveId(member.into()), role: Role::InSync, since: Epoch(member) };
         let group = Group { id: GroupId(3), pool: PoolId(1), epoch: Epoch(member), slots: vec![slot] };
         let volume = Volume {
@@ -361,6 +379,7 @@ mod tests {
         };
         FabricMap {
             nodes: [1, 2].map(|id| (NodeId(id), node(id))).into(),
+            targets: [1, 2].map(|id| (TargetId(id), target(id))).into(),
             drives: [1, 2].map(|id| (DriveId(id.into()), drive(id))).into(),
             groups: [(group.id, group)].into(),
             volumes: [(volume.id, volume)].into(),
@@ -374,7 +393,7 @@ mod tests {
         // The volume and its session are as they were; a group of the volume has got a member on node 2.
         let map = two_nodes(1);
         let moved = FabricMap { version: MapVersion(2), ..two_nodes(2) };
-        let slice = Slice::Target(NodeId(2));
+        let slice = Slice::Target(TargetId(2));
         let (was, is) = (map.slice(&slice), moved.slice(&slice));
         let delta = is.delta_from(&was);
         assert!(delta.put.iter().any(|p| matches!(p, Piece::Volume(_))), "{delta:?}");

@@ -1,8 +1,167 @@
 //! The first version of the map's documents, where it differs from what the program works with.
+//!
+//! A node had one target, and its address was the node's. The first target of a node is written so. Others, and
+//! the drives that they serve, have fields of their own, which make the document one of schema 2.
 
-use super::{ObjectSpan, Striping, VolumeState};
-use crate::{BlockCount, Generation, PoolId, Protection, VolumeId};
+use super::{DriveState, Durations, Group, MapVersion, ObjectSpan, Pool, Relocation, Session, Striping};
+use super::{Target, VolumeState};
+use crate::{
+    BlockCount, CapacityLevels, DriveId, FabricId, Generation, GroupId, NodeId, PoolId, Protection,
+    ScrubPlan, SessionId, Table, TargetId, VolumeId,
+};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// The whole map.
+#[derive(Serialize, Deserialize)]
+pub(super) struct FabricMap {
+    schema: u32,
+    fabric: FabricId,
+    version: MapVersion,
+    durations: Durations,
+    nodes: Table<NodeId, Node>,
+    /// All but the first target of each node.
+    #[serde(default, skip_serializing_if = "Table::is_empty")]
+    targets: Table<TargetId, Target>,
+    drives: Table<DriveId, super::Drive>,
+    #[serde(default)]
+    removed_drives: BTreeSet<DriveId>,
+    pools: Table<PoolId, Pool>,
+    groups: Table<GroupId, Group>,
+    #[serde(default)]
+    relocations: Table<GroupId, Relocation>,
+    volumes: Table<VolumeId, super::Volume>,
+    sessions: Table<SessionId, Session>,
+    #[serde(default, skip_serializing_if = "ScrubPlan::is_default")]
+    scrub: ScrubPlan,
+    #[serde(default, skip_serializing_if = "CapacityLevels::is_default")]
+    capacity: CapacityLevels,
+    next_id: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    unknown_ids: Vec<(u64, u64)>,
+}
+
+/// A node, with the address of its first target; empty: it is not listed.
+#[derive(Clone, Serialize, Deserialize)]
+struct Node {
+    id: NodeId,
+    name: String,
+    addr: String,
+}
+
+/// The schema of a document without what only later ones can say.
+const SCHEMA_FIRST: u32 = 1;
+
+impl From<FabricMap> for super::FabricMap {
+    fn from(m: FabricMap) -> Self {
+        let firsts = m.nodes.iter().filter(|(_, node)| !node.addr.is_empty()).map(|(key, node)| {
+            let id = TargetId::first_of(*key);
+            (id, Target { id, node: *key, addr: node.addr.clone() })
+        });
+        let mut targets: Table<TargetId, Target> = firsts.collect();
+        targets.extend(m.targets.iter().map(|(id, target)| (*id, target.clone())));
+        let nodes = m.nodes.iter();
+        super::FabricMap {
+            schema: m.schema.max(super::FabricMap::SCHEMA),
+            fabric: m.fabric,
+            version: m.version,
+            durations: m.durations,
+            nodes: nodes.map(|(key, n)| (*key, super::Node { id: n.id, name: n.name.clone() })).collect(),
+            targets,
+            drives: m.drives,
+            removed_drives: m.removed_drives,
+            pools: m.pools,
+            groups: m.groups,
+            relocations: m.relocations,
+            volumes: m.volumes,
+            sessions: m.sessions,
+            scrub: m.scrub,
+            capacity: m.capacity,
+            next_id: m.next_id,
+            unknown_ids: m.unknown_ids,
+        }
+    }
+}
+
+impl From<super::FabricMap> for FabricMap {
+    fn from(m: super::FabricMap) -> Self {
+        let is_first = |id: &TargetId, target: &Target| {
+            let node = target.node;
+            m.nodes.contains_key(&node)
+                && *id == target.id
+                && *id == TargetId::first_of(node)
+                && !target.addr.is_empty()
+        };
+        let (firsts, others): (Vec<_>, Vec<_>) = m.targets.iter().partition(|(id, t)| is_first(id, t));
+        let targets: Table<TargetId, Target> = others.into_iter().map(|(id, t)| (*id, t.clone())).collect();
+        let firsts: Table<NodeId, &Target> = firsts.into_iter().map(|(_, t)| (t.node, t)).collect();
+        let addr = |node: &NodeId| firsts.get(node).map_or_else(String::new, |target| target.addr.clone());
+        let node = |(key, n): (&NodeId, &super::Node)| {
+            (*key, Node { id: n.id, name: n.name.clone(), addr: addr(key) })
+        };
+        let is_plain = targets.is_empty() && m.drives.values().all(super::Drive::is_of_first_target);
+        FabricMap {
+            schema: if is_plain { SCHEMA_FIRST } else { super::FabricMap::SCHEMA },
+            fabric: m.fabric,
+            version: m.version,
+            durations: m.durations,
+            nodes: m.nodes.iter().map(node).collect(),
+            targets,
+            drives: m.drives,
+            removed_drives: m.removed_drives,
+            pools: m.pools,
+            groups: m.groups,
+            relocations: m.relocations,
+            volumes: m.volumes,
+            sessions: m.sessions,
+            scrub: m.scrub,
+            capacity: m.capacity,
+            next_id: m.next_id,
+            unknown_ids: m.unknown_ids,
+        }
+    }
+}
+
+/// A drive, with its target if that is not its node's first.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Drive {
+    id: DriveId,
+    node: NodeId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    target: Option<TargetId>,
+    pool: PoolId,
+    path: String,
+    capacity: BlockCount,
+    state: DriveState,
+}
+
+impl From<Drive> for super::Drive {
+    fn from(d: Drive) -> Self {
+        super::Drive {
+            id: d.id,
+            node: d.node,
+            target: d.target.unwrap_or(TargetId::first_of(d.node)),
+            pool: d.pool,
+            path: d.path,
+            capacity: d.capacity,
+            state: d.state,
+        }
+    }
+}
+
+impl From<super::Drive> for Drive {
+    fn from(d: super::Drive) -> Self {
+        Drive {
+            target: Some(d.target).filter(|_| !d.is_of_first_target()),
+            id: d.id,
+            node: d.node,
+            pool: d.pool,
+            path: d.path,
+            capacity: d.capacity,
+            state: d.state,
+        }
+    }
+}
 
 /// A volume: all volumes were mirrors.
 #[derive(Serialize, Deserialize)]

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use weft_types::{
     AttachMode, BlockCount, CapacityLevels, DriveId, DriveState, Durations, Epoch, FabricId, Generation,
     GroupId, MapSettings, MapVersion, NodeId, ObjectSpan, PieceKey, PoolId, Protection, Role, ScrubRecord,
-    SessionId, SessionSlot, SessionState, Striping, VolumeId, VolumeState,
+    SessionId, SessionSlot, SessionState, Striping, TargetId, VolumeId, VolumeState,
 };
 
 /// Pieces alone, or what a commit changed.
@@ -48,7 +48,7 @@ struct Step {
 /// A piece. One of a kind that this release does not know has none, and is left out.
 #[derive(Clone, PartialEq, Message)]
 struct Piece {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
     kind: Option<Kind>,
 }
 
@@ -74,12 +74,14 @@ enum Kind {
     Session(Session),
     #[prost(message, tag = "10")]
     Scrubbed(Scrubbed),
+    #[prost(message, tag = "11")]
+    Target(Target),
 }
 
 /// What a piece is found by. One of an unknown kind has none, and is left out.
 #[derive(Clone, PartialEq, Message)]
 struct Key {
-    #[prost(oneof = "KeyKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    #[prost(oneof = "KeyKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
     kind: Option<KeyKind>,
 }
 
@@ -106,6 +108,8 @@ enum KeyKind {
     Session(u64),
     #[prost(uint64, tag = "10")]
     Scrubbed(u64),
+    #[prost(uint32, tag = "11")]
+    Target(u32),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -139,8 +143,17 @@ struct Node {
     id: u32,
     #[prost(string, tag = "2")]
     name: String,
-    #[prost(string, tag = "3")]
-    addr: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Target {
+    #[prost(uint32, tag = "1")]
+    id: u32,
+    #[prost(uint32, tag = "2")]
+    node: u32,
+    /// Where it listens, the address to be tried first in front. This release writes one, and reads the first.
+    #[prost(string, repeated, tag = "3")]
+    addrs: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -157,6 +170,9 @@ struct Drive {
     capacity: u64,
     #[prost(uint32, tag = "6")]
     state: u32,
+    /// The target that serves it. Absent: its node's first, whose number is the node's.
+    #[prost(uint32, optional, tag = "7")]
+    target: Option<u32>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -396,17 +412,11 @@ impl Kind {
     fn of(piece: &weft_types::Piece, drives: &mut Drives) -> Kind {
         match piece {
             weft_types::Piece::Settings(s) => Kind::Settings(Settings::of(s)),
-            weft_types::Piece::Node(n) => {
-                Kind::Node(Node { id: n.id.0, name: n.name.clone(), addr: n.addr.clone() })
+            weft_types::Piece::Node(n) => Kind::Node(Node { id: n.id.0, name: n.name.clone() }),
+            weft_types::Piece::Target(t) => {
+                Kind::Target(Target { id: t.id.0, node: t.node.0, addrs: vec![t.addr.clone()] })
             }
-            weft_types::Piece::Drive(d) => Kind::Drive(Drive {
-                id: drives.place_of(d.id),
-                node: d.node.0,
-                pool: d.pool.0,
-                path: d.path.clone(),
-                capacity: d.capacity.0,
-                state: number_of(&DRIVE_STATES, &d.state),
-            }),
+            weft_types::Piece::Drive(d) => Kind::Drive(Drive::of(d, drives)),
             weft_types::Piece::RemovedDrive(drive) => Kind::RemovedDrive(drives.place_of(*drive)),
             weft_types::Piece::Pool(p) => Kind::Pool(Pool { id: p.id.0, name: p.name.clone() }),
             weft_types::Piece::Group(g) => Kind::Group(Group {
@@ -429,17 +439,9 @@ impl Kind {
     fn into_piece(self, named: &Named<'_>) -> Result<weft_types::Piece, DecodeError> {
         Ok(match self {
             Kind::Settings(s) => weft_types::Piece::Settings(s.read()?),
-            Kind::Node(n) => {
-                weft_types::Piece::Node(weft_types::Node { id: NodeId(n.id), name: n.name, addr: n.addr })
-            }
-            Kind::Drive(d) => weft_types::Piece::Drive(weft_types::Drive {
-                id: named.drive(d.id)?,
-                node: NodeId(d.node),
-                pool: PoolId(d.pool),
-                path: d.path,
-                capacity: BlockCount(d.capacity),
-                state: value_of("drive state", &DRIVE_STATES, d.state)?,
-            }),
+            Kind::Node(n) => weft_types::Piece::Node(weft_types::Node { id: NodeId(n.id), name: n.name }),
+            Kind::Target(t) => weft_types::Piece::Target(t.read()?),
+            Kind::Drive(d) => weft_types::Piece::Drive(d.read(named)?),
             Kind::RemovedDrive(place) => weft_types::Piece::RemovedDrive(named.drive(place)?),
             Kind::Pool(p) => weft_types::Piece::Pool(weft_types::Pool { id: PoolId(p.id), name: p.name }),
             Kind::Group(g) => weft_types::Piece::Group(weft_types::Group {
@@ -464,6 +466,7 @@ impl KeyKind {
         match key {
             PieceKey::Settings => KeyKind::Settings(true),
             PieceKey::Node(id) => KeyKind::Node(id.0),
+            PieceKey::Target(id) => KeyKind::Target(id.0),
             PieceKey::Drive(id) => KeyKind::Drive(drives.place_of(id)),
             PieceKey::RemovedDrive(id) => KeyKind::RemovedDrive(drives.place_of(id)),
             PieceKey::Pool(id) => KeyKind::Pool(id.0),
@@ -479,6 +482,7 @@ impl KeyKind {
         Ok(match self {
             KeyKind::Settings(_) => PieceKey::Settings,
             KeyKind::Node(id) => PieceKey::Node(NodeId(id)),
+            KeyKind::Target(id) => PieceKey::Target(TargetId(id)),
             KeyKind::Drive(place) => PieceKey::Drive(named.drive(place)?),
             KeyKind::RemovedDrive(place) => PieceKey::RemovedDrive(named.drive(place)?),
             KeyKind::Pool(id) => PieceKey::Pool(PoolId(id)),
@@ -527,6 +531,40 @@ impl Settings {
             scrub_rests_until_ms: self.scrub_rests_until_ms,
             scrub_wanted: self.scrub_wanted.into_iter().map(GroupId).collect(),
             unknown_ids: unknown_ids.iter().map(|[from, below]| (*from, *below)).collect(),
+        })
+    }
+}
+
+impl Target {
+    fn read(self) -> Result<weft_types::Target, DecodeError> {
+        let addr = self.addrs.into_iter().next().ok_or_else(|| invalid("addresses of a target", 0))?;
+        Ok(weft_types::Target { id: TargetId(self.id), node: NodeId(self.node), addr })
+    }
+}
+
+impl Drive {
+    fn of(d: &weft_types::Drive, drives: &mut Drives) -> Drive {
+        Drive {
+            id: drives.place_of(d.id),
+            node: d.node.0,
+            pool: d.pool.0,
+            path: d.path.clone(),
+            capacity: d.capacity.0,
+            state: number_of(&DRIVE_STATES, &d.state),
+            target: Some(d.target.0).filter(|_| d.target != TargetId::first_of(d.node)),
+        }
+    }
+
+    fn read(self, named: &Named<'_>) -> Result<weft_types::Drive, DecodeError> {
+        let node = NodeId(self.node);
+        Ok(weft_types::Drive {
+            id: named.drive(self.id)?,
+            node,
+            target: self.target.map_or(TargetId::first_of(node), TargetId),
+            pool: PoolId(self.pool),
+            path: self.path,
+            capacity: BlockCount(self.capacity),
+            state: value_of("drive state", &DRIVE_STATES, self.state)?,
         })
     }
 }

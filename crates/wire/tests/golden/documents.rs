@@ -1,13 +1,14 @@
 //! Documents: the handshake, what members ask of each other, the fabric map, and its backup.
 
 use crate::samples::{
-    FABRIC, blocks, drive, finding_kinds, group, map, meter, objects, process, sessions, version,
+    FABRIC, blocks, drive, finding_kinds, group, map, map_of_targets, meter, objects, process, sessions,
+    version,
 };
 use crate::{Case, Form, case, check, covers, document, documents_of, variants};
 use std::collections::BTreeSet;
 use weft_types::{
     AttachMode, BlockCount, ChunkIndex, Epoch, FabricId, FabricMap, Generation, GroupId, MapVersion, NodeId,
-    Role, SessionId, SessionSlot, Slice, VolumeId, VolumeLoad,
+    Role, SessionId, SessionSlot, Slice, TargetId, VolumeId, VolumeLoad,
 };
 use weft_wire::backup::{decode_backup, encode_backup};
 use weft_wire::collected::{Collected, CollectedDrive, DriveContents, decode_collected, encode_collected};
@@ -147,7 +148,7 @@ fn manager_requests() {
         ManagerRequest::Touch { sessions: vec![SessionId(30)], silent: vec![], heard: vec![] },
         ManagerRequest::Suspect { node },
         follow(Slice::Whole),
-        follow(Slice::Target(node)),
+        follow(Slice::Target(TargetId(2))),
         follow(client.clone()),
         ManagerRequest::Attach {
             volume: "data".into(),
@@ -354,6 +355,8 @@ fn load() -> TargetLoad {
 #[test]
 fn the_map_and_its_backup() {
     check("map.json", Form::Json, &[case("map", map(), encode_map, decode_map)]);
+    let of_targets = case("map of targets", map_of_targets(), encode_map, decode_map);
+    check("map-of-targets.json", Form::Json, &[of_targets]);
     let backup = case(
         "backup",
         map(),
@@ -365,11 +368,12 @@ fn the_map_and_its_backup() {
 
 #[test]
 fn pieces_of_the_map() {
-    let map = map();
+    let map = map_of_targets();
     let pieces = case("every piece of a map", map.pieces(), |p| encode_pieces(p), decode_pieces);
     let mut before = map.clone();
     (before.version, before.next_id) = (MapVersion(8), 30);
     before.nodes.clear();
+    before.targets.clear();
     before.volumes.clear();
     let forth = case("what a commit put", map.delta_from(&before), encode_delta, decode_delta);
     let mut after = FabricMap::empty(map.fabric);

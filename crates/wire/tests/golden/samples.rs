@@ -7,8 +7,8 @@ use weft_types::{
     AttachMode, BlockCount, BlockRange, CapacityLevels, Drive, DriveId, DriveState, Durations, Epoch,
     FabricId, FabricMap, Generation, Group, GroupId, InterfaceLoad, Latencies, MapVersion, MeterReading,
     Node, NodeId, ObjectId, ObjectSpan, Owner, Pool, PoolId, ProcessLoad, Relocation, Role, ScrubFindingKind,
-    ScrubPlan, ScrubRecord, Session, SessionId, SessionSlot, SessionState, Slot, Striping, Table, Version,
-    Volume, VolumeId, VolumeState,
+    ScrubPlan, ScrubRecord, Session, SessionId, SessionSlot, SessionState, Slot, Striping, Table, Target,
+    TargetId, Version, Volume, VolumeId, VolumeState,
 };
 
 variants!(Role { InSync, Syncing, Out });
@@ -75,6 +75,7 @@ fn drives() -> Table<DriveId, Drive> {
     let drive = |(n, state): (u128, DriveState)| Drive {
         id: drive(n),
         node: NodeId(2),
+        target: TargetId(2),
         pool: PoolId(4),
         path: format!("/dev/nvme{n}n1"),
         capacity: BlockCount(1_000_000 + n as u64),
@@ -104,7 +105,8 @@ fn volumes() -> Table<VolumeId, Volume> {
 
 /// A map with something in every part of it. It keeps no rule of maps but those of its document.
 pub fn map() -> FabricMap {
-    let node = Node { id: NodeId(2), name: "node-b".into(), addr: "10.0.0.2:7400".into() };
+    let node = Node { id: NodeId(2), name: "node-b".into() };
+    let target = Target { id: TargetId(2), node: NodeId(2), addr: "10.0.0.2:7400".into() };
     let record = ScrubRecord {
         finished_ms: 1_700_000_000_001,
         members: 3,
@@ -124,6 +126,7 @@ pub fn map() -> FabricMap {
             rebuild_after_ms: 600_000,
         },
         nodes: Table::from([(node.id, node)]),
+        targets: Table::from([(target.id, target)]),
         drives: drives(),
         removed_drives: BTreeSet::from([drive(9)]),
         pools: Table::from([(PoolId(4), Pool { id: PoolId(4), name: "default".into() })]),
@@ -171,4 +174,13 @@ pub fn finding_kinds() -> Vec<ScrubFindingKind> {
     let all = vec![Healed, NotHealed, Lost, Stale, Different];
     covers(&all);
     all
+}
+
+/// The same, with a second target on the node, which serves some of its drives.
+pub fn map_of_targets() -> FabricMap {
+    let mut map = map();
+    let target = Target { id: TargetId(5), node: NodeId(2), addr: "10.0.0.2:7401".into() };
+    map.drives.update_where(|d| d.id == drive(2), |d| d.target = target.id);
+    map.targets.insert(target.id, target);
+    map
 }

@@ -204,7 +204,7 @@ impl Bench {
             let drives = drives.remove(&node.id).unwrap_or_default();
             let join = ManagerRequest::Join {
                 node: node.name.clone(),
-                addr: node.addr.clone(),
+                addr: Shape::node_addr(node.id.0),
                 incarnation: u64::from(node.id.0),
                 drives,
                 left_out: Vec::new(),

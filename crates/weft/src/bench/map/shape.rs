@@ -7,8 +7,8 @@ use weft_layout::groups_wanted;
 use weft_types::limits::SPAN_GROUPS_MAX;
 use weft_types::{
     AttachMode, BlockCount, Drive, DriveId, DriveState, Durations, Epoch, FabricId, FabricMap, Generation,
-    Group, GroupId, MapVersion, Node, NodeId, ObjectSpan, Pool, PoolId, Protection, Role, Session, SessionId,
-    SessionSlot, SessionState, Slot, Striping, Volume, VolumeId, VolumeState,
+    Group, GroupId, MapVersion, NodeId, ObjectSpan, Pool, PoolId, Protection, Role, Session, SessionId,
+    SessionSlot, SessionState, Slot, Striping, TargetId, Volume, VolumeId, VolumeState,
 };
 
 /// 4 TiB, as a drive of today has, in blocks.
@@ -69,13 +69,14 @@ impl Shape {
         map.pools.insert(pool, Pool { id: pool, name: "default".into() });
         for n in 1..=self.nodes {
             let id = NodeId(n);
-            map.nodes.insert(id, Node { id, name: Shape::node_name(n), addr: Shape::node_addr(n) });
+            map.put_node(id, Shape::node_name(n), Shape::node_addr(n));
         }
         let drives: Vec<DriveId> = self.drive_ids().map(|(id, ..)| id).collect();
         map.drives.extend(self.drive_ids().map(|(id, node, index)| {
             let path = Shape::drive_path(index);
             let capacity = BlockCount(DRIVE_BLOCKS);
-            (id, Drive { id, node, pool, path, capacity, state: DriveState::Active })
+            let target = TargetId::first_of(node);
+            (id, Drive { id, node, target, pool, path, capacity, state: DriveState::Active })
         }));
         map.next_id = u64::from(self.nodes) + 2;
         let groups = self.groups(&mut map, pool, &drives);
