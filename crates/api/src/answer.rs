@@ -3,8 +3,9 @@
 use crate::{CheckInfo, FabricLoad, LossInfo, ScrubInfo, ScrubRunInfo, Timestamp, Trouble};
 use serde::{Deserialize, Serialize};
 use weft_types::{
-    AttachMode, CapacityLevel, CapacityLevels, DriveId, DriveState, Epoch, FabricId, FabricMap, Generation,
-    GroupId, MapVersion, NodeId, PoolId, Protection, Role, SessionId, SessionState, VolumeId, VolumeState,
+    AttachMode, CapacityLevel, CapacityLevels, DeviceId, DriveId, DriveState, Epoch, FabricId, FabricMap,
+    Generation, GroupId, MapVersion, NodeId, PoolId, Protection, Role, SessionId, SessionState, VolumeId,
+    VolumeState,
 };
 
 /// The answer to an operation, tagged by `op`.
@@ -206,6 +207,10 @@ pub struct DriveInfo {
     pub node: String,
     /// The path on that node.
     pub path: String,
+    /// The device of that node that it is on; drives with the same one fail together. None: it shares it with no
+    /// other, or the manager is of an older release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceId>,
     /// The pool that draws from it.
     pub pool: String,
     /// Bytes that can hold data.

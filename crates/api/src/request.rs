@@ -11,7 +11,9 @@ pub enum FailureDomain {
     /// A node: every copy is on another machine.
     #[default]
     Node,
-    /// A drive: copies may share a machine. For development, and for single machines.
+    /// A device: copies may share a machine, but not a physical device. For single machines.
+    Device,
+    /// A drive: copies may share a device, where there is no other. For development.
     Drive,
 }
 

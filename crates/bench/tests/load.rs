@@ -45,7 +45,8 @@ fn map() -> FabricMap {
     let mut slots = Vec::new();
     for id in [DriveId(11), DriveId(12)] {
         let (target, state) = (TargetId::first_of(node), DriveState::Active);
-        map.drives.insert(id, Drive { id, node, target, pool, path: "mem".into(), capacity, state });
+        let (device, path) = (DeviceId::of_drive(id), "mem".into());
+        map.drives.insert(id, Drive { id, node, target, device, pool, path, capacity, state });
         slots.push(Slot { drive: id, role: Role::InSync, since: Epoch(1) });
     }
     map.groups.insert(group, Group { id: group, pool, epoch: Epoch(1), slots });

@@ -247,6 +247,7 @@ fn describe(drive: &DriveInfo, replicas: &[ReplicaInfo], paint: Paint) -> String
             ("drive", drive.id.to_string()),
             ("node", drive.node.clone()),
             ("path", drive.path.clone()),
+            ("device", drive.device.map_or_else(|| "its own".to_owned(), |device| device.short())),
             ("pool", drive.pool.clone()),
             ("state", state_name(drive).to_owned()),
             ("size", Size(drive.capacity_bytes).to_string()),

@@ -146,7 +146,9 @@ pub struct VolumeCreateArgs {
 pub enum Domain {
     /// Every copy is on another node
     Node,
-    /// Copies may share a node, but not a drive: a node's death can take all of them
+    /// Copies may share a node, but not a device: a node's death can take all of them
+    Device,
+    /// Copies may also share a device if there is no other, but not a drive: for tests
     Drive,
 }
 
@@ -154,6 +156,7 @@ impl std::fmt::Display for Domain {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Domain::Node => "node",
+            Domain::Device => "device",
             Domain::Drive => "drive",
         })
     }
@@ -219,6 +222,7 @@ pub(crate) async fn create(
         width: args.stripe_width,
         failure_domain: match args.failure_domain {
             Domain::Node => FailureDomain::Node,
+            Domain::Device => FailureDomain::Device,
             Domain::Drive => FailureDomain::Drive,
         },
         thin: args.thin,

@@ -56,6 +56,7 @@ fn sound_map() -> FabricMap {
             id: drive,
             node: NodeId(number),
             target: TargetId(number),
+            device: weft_types::DeviceId::of_drive(drive),
             pool: PoolId(1),
             path: "/dev/x".into(),
             capacity: BlockCount(1 << 20),

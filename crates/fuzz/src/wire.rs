@@ -257,6 +257,7 @@ pub(crate) fn control_seeds() -> Vec<Vec<u8>> {
         map_copy: MapVersion(4),
         epochs: vec![(group, Epoch(3))],
         commit: 9,
+        device: None,
     };
     let join = ManagerRequest::Join {
         node: "n".into(),

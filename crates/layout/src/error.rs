@@ -38,6 +38,16 @@ pub enum LayoutError {
         /// Drives that can take a new group.
         drives: usize,
     },
+    /// There are enough drives, on too few devices.
+    #[error("{copies} copies need drives on {copies} devices, found {drives} drives on {devices}")]
+    TooFewDevices {
+        /// Copies, and so devices, that a group needs.
+        copies: usize,
+        /// Devices that have a drive that can take a new group.
+        devices: usize,
+        /// Drives that can take a new group.
+        drives: usize,
+    },
     /// There are enough drives, on too few nodes.
     #[error("{copies} copies need drives on {copies} nodes, found {drives} drives on {nodes}")]
     TooFewNodes {

@@ -3,7 +3,7 @@
 //! It owns the choice, by a greedy rule that is the same on every machine. It never decides *that* a group is made
 //! or a slot moved, never looks at roles or epochs, and keeps no state between calls.
 //!
-//! What is sought, in this order: copies on different nodes; as many groups per drive as its share of the
+//! What is sought, in this order: copies on different nodes, else on different devices; as many groups per drive as its share of the
 //! capacity; partners of a drive spread over all drives of other nodes, so that a rebuild reads from and writes to
 //! many; the first slot, which breaks ties, in equal shares.
 
@@ -11,7 +11,7 @@ use crate::LayoutError;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use weft_types::{BlockCount, DriveId, NodeId};
+use weft_types::{BlockCount, DeviceId, Drive, DriveId, NodeId};
 
 /// Groups that a drive of average size takes part in.
 ///
@@ -23,21 +23,42 @@ pub const GROUPS_PER_DRIVE: usize = 16;
 /// Fixed-point fraction bits of a drive's share of the groups; enough to order shares of any real capacities.
 const SHARE_BITS: u32 = 16;
 
-/// What must not fail together with another copy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What must not fail together with another copy. In order: the later, the nearer copies may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureDomain {
     /// Two copies are never on one node.
     #[default]
     Node,
-    /// Two copies are never on one drive, and on one node only where there is no other; for a single machine.
+    /// Two copies are never on one device, and on one node only where there is no other; for a single machine.
+    Device,
+    /// Two copies are never on one drive, on one device only where there is no other, and on one node only where
+    /// there is no other; for tests on a machine with one device.
     Drive,
+}
+
+impl FailureDomain {
+    /// Whether two drives may hold copies of the same data.
+    pub fn is_apart(self, a: &Candidate, b: &Candidate) -> bool {
+        match self {
+            FailureDomain::Node => a.node != b.node,
+            FailureDomain::Device => (a.node, a.device) != (b.node, b.device),
+            FailureDomain::Drive => a.drive != b.drive,
+        }
+    }
+
+    /// This domain, and before it those that keep copies further apart, furthest first.
+    fn sought(self) -> impl Iterator<Item = FailureDomain> {
+        let all = [FailureDomain::Node, FailureDomain::Device, FailureDomain::Drive];
+        all.into_iter().filter(move |domain| *domain <= self)
+    }
 }
 
 impl fmt::Display for FailureDomain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             FailureDomain::Node => "node",
+            FailureDomain::Device => "device",
             FailureDomain::Drive => "drive",
         })
     }
@@ -50,8 +71,17 @@ pub struct Candidate {
     pub drive: DriveId,
     /// The node that it is on.
     pub node: NodeId,
+    /// The device of that node that it is on.
+    pub device: DeviceId,
     /// Its size; a drive of size 0 takes nothing.
     pub capacity: BlockCount,
+}
+
+impl Candidate {
+    /// What placement has to know of a drive.
+    pub fn of(drive: &Drive) -> Candidate {
+        Candidate { drive: drive.id, node: drive.node, device: drive.device, capacity: drive.capacity }
+    }
 }
 
 /// How many groups of this many copies a pool with so many drives should have.
@@ -65,7 +95,8 @@ pub fn groups_wanted(drives: usize, copies: usize) -> usize {
 /// candidates does not matter.
 ///
 /// # Errors
-/// If there are fewer drives, or with [`FailureDomain::Node`] fewer nodes, than copies; or no copies.
+/// If there are fewer drives, with [`FailureDomain::Device`] fewer devices, or with [`FailureDomain::Node`] fewer
+/// nodes, than copies; or no copies.
 pub fn place(
     candidates: &[Candidate],
     existing: &[Vec<DriveId>],
@@ -76,6 +107,7 @@ pub fn place(
     let mut board = Board::new(candidates, existing, new_groups * copies);
     let drives = board.drives.len();
     let nodes = board.drives.iter().map(|c| c.node).collect::<BTreeSet<_>>().len();
+    let devices = board.drives.iter().map(|c| (c.node, c.device)).collect::<BTreeSet<_>>().len();
     if copies == 0 {
         return Err(LayoutError::NoCopies);
     }
@@ -85,14 +117,19 @@ pub fn place(
     if nodes < copies && domain == FailureDomain::Node {
         return Err(LayoutError::TooFewNodes { copies, nodes, drives });
     }
+    if devices < copies && domain == FailureDomain::Device {
+        return Err(LayoutError::TooFewDevices { copies, devices, drives });
+    }
     let mut groups = Vec::with_capacity(new_groups);
     for _ in 0..new_groups {
-        let mut members = Vec::with_capacity(copies);
+        let mut members: Vec<usize> = Vec::with_capacity(copies);
         for _ in 0..copies {
-            let other =
-                |&i: &usize| members.iter().all(|&m: &usize| board.drives[m].node != board.drives[i].node);
-            let pick = board.pick(&members, other).or_else(|| board.pick(&members, |_| true));
-            members.push(pick.expect("there are as many drives as copies"));
+            let pick = domain.sought().find_map(|apart| {
+                let is_apart =
+                    |i: &usize| members.iter().all(|m| apart.is_apart(&board.drives[*m], &board.drives[*i]));
+                board.pick(&members, is_apart)
+            });
+            members.push(pick.expect("there are as many of the domain as copies"));
         }
         board.order_by_first(&mut members);
         board.add(&members);
@@ -104,25 +141,25 @@ pub fn place(
 /// The best drive to take over a slot whose drive is lost: not one of the group, on a node that holds no other
 /// copy, and least loaded. `None` where there is none.
 ///
-/// `keep` are the drives of the group's other slots with their nodes; `existing` the pool's groups, as load. With
-/// [`FailureDomain::Drive`], a node that holds another copy is used where there is no other.
+/// `keep` are the drives of the group's other slots; `existing` the pool's groups, as load. With
+/// [`FailureDomain::Device`] and [`FailureDomain::Drive`], a node that holds another copy is used where there is
+/// no other, and with the latter also such a device.
 pub fn replacement(
     candidates: &[Candidate],
     existing: &[Vec<DriveId>],
-    keep: &[(DriveId, NodeId)],
+    keep: &[Candidate],
     lost: DriveId,
     domain: FailureDomain,
 ) -> Option<DriveId> {
     let board = Board::new(candidates, existing, 1);
-    let members: Vec<usize> = keep.iter().filter_map(|(d, _)| board.index.get(d).copied()).collect();
-    let free = |&i: &usize| {
-        let drive = board.drives[i].drive;
-        drive != lost && keep.iter().all(|&(d, _)| d != drive)
-    };
-    let apart = |&i: &usize| free(&i) && keep.iter().all(|&(_, node)| node != board.drives[i].node);
-    let pick = board.pick(&members, apart).or_else(|| match domain {
-        FailureDomain::Node => None,
-        FailureDomain::Drive => board.pick(&members, free),
+    let members: Vec<usize> = keep.iter().filter_map(|c| board.index.get(&c.drive).copied()).collect();
+    let pick = domain.sought().find_map(|apart| {
+        let is_free = |i: &usize| {
+            let candidate = &board.drives[*i];
+            let differs = |k: &Candidate| k.drive != candidate.drive && apart.is_apart(k, candidate);
+            candidate.drive != lost && keep.iter().all(differs)
+        };
+        board.pick(&members, is_free)
     })?;
     Some(board.drives[pick].drive)
 }
@@ -134,13 +171,8 @@ pub fn replacement(
 pub fn usable_blocks(candidates: &[Candidate], copies: usize, domain: FailureDomain) -> BlockCount {
     let mut domains: Vec<u128> = match domain {
         FailureDomain::Drive => candidates.iter().map(|c| u128::from(c.capacity.0)).collect(),
-        FailureDomain::Node => {
-            let mut nodes: BTreeMap<NodeId, u128> = BTreeMap::new();
-            for candidate in candidates {
-                *nodes.entry(candidate.node).or_default() += u128::from(candidate.capacity.0);
-            }
-            nodes.into_values().collect()
-        }
+        FailureDomain::Device => sums(candidates, |c| (c.node, c.device)),
+        FailureDomain::Node => sums(candidates, |c| c.node),
     };
     domains.sort_unstable();
     let mut copies = copies as u128;
@@ -155,6 +187,15 @@ pub fn usable_blocks(candidates: &[Candidate], copies: usize, domain: FailureDom
         }
     }
     BlockCount(0)
+}
+
+/// How many blocks the drives of each place have together.
+fn sums<K: Ord>(candidates: &[Candidate], place: impl Fn(&Candidate) -> K) -> Vec<u128> {
+    let mut sums: BTreeMap<K, u128> = BTreeMap::new();
+    for candidate in candidates {
+        *sums.entry(place(candidate)).or_default() += u128::from(candidate.capacity.0);
+    }
+    sums.into_values().collect()
 }
 
 /// The drives with what already lies on them.
@@ -252,7 +293,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn candidate(drive: u128, node: u32, capacity: u64) -> Candidate {
-        Candidate { drive: DriveId(drive), node: NodeId(node), capacity: BlockCount(capacity) }
+        let id = DriveId(drive);
+        let device = DeviceId::of_drive(id);
+        Candidate { drive: id, node: NodeId(node), device, capacity: BlockCount(capacity) }
     }
 
     /// Equal drives, `per_node` on each of `nodes`; drive `100 n + d` is on node `n`.
@@ -291,6 +334,58 @@ mod tests {
             let nodes: BTreeSet<_> = group.iter().map(|&d| node_of(&candidates, d)).collect();
             assert_eq!(nodes.len(), 2, "{group:?}");
         }
+    }
+
+    /// Drives in pairs on one device, `devices` of them on each of `nodes`.
+    fn fabric_of_parts(nodes: u32, devices: u32) -> Vec<Candidate> {
+        let mut candidates = fabric(nodes, 2 * devices);
+        for candidate in &mut candidates {
+            candidate.device = DeviceId(candidate.drive.0 / 2);
+        }
+        candidates
+    }
+
+    #[test]
+    fn copies_are_on_different_devices_where_the_domain_is_the_device() {
+        let one = fabric_of_parts(1, 3);
+        let device_of = |d: DriveId| one.iter().find(|c| c.drive == d).expect("a candidate").device;
+        for group in place(&one, &[], 3, 16, FailureDomain::Device).expect("three devices") {
+            let devices: BTreeSet<_> = group.iter().map(|d| device_of(*d)).collect();
+            assert_eq!(devices.len(), 3, "{group:?}");
+        }
+        let too_few = LayoutError::TooFewDevices { copies: 4, devices: 3, drives: 6 };
+        assert_eq!(place(&one, &[], 4, 1, FailureDomain::Device), Err(too_few));
+        // A drive's copies share a device only where there is no other.
+        for group in place(&one, &[], 4, 16, FailureDomain::Drive).expect("six drives") {
+            let devices: BTreeSet<_> = group.iter().map(|d| device_of(*d)).collect();
+            assert_eq!(devices.len(), 3, "{group:?}");
+        }
+        // The same name on two nodes is not one device.
+        let mut two = fabric(2, 1);
+        two.iter_mut().for_each(|c| c.device = DeviceId(7));
+        assert!(place(&two, &[], 2, 1, FailureDomain::Device).is_ok());
+    }
+
+    #[test]
+    fn a_replacement_is_on_another_device_where_the_domain_is_the_device() {
+        let candidates = fabric_of_parts(1, 2);
+        let lost = candidates[3].drive;
+        let pick = |domain| replacement(&candidates[..3], &[], &candidates[..1], lost, domain);
+        assert_eq!(pick(FailureDomain::Device), Some(candidates[2].drive));
+        let pick = |domain| replacement(&candidates[..2], &[], &candidates[..1], lost, domain);
+        assert_eq!(pick(FailureDomain::Device), None);
+        assert_eq!(pick(FailureDomain::Drive), Some(candidates[1].drive));
+    }
+
+    #[test]
+    fn what_is_usable_counts_a_device_once() {
+        let mut candidates = fabric_of_parts(1, 2);
+        let usable = |c: &[Candidate], domain| usable_blocks(c, 2, domain).0;
+        assert_eq!(usable(&candidates, FailureDomain::Device), 2 << 20);
+        // The second device has one drive: what the first has more holds no second copy.
+        candidates.pop();
+        assert_eq!(usable(&candidates, FailureDomain::Device), 1 << 20);
+        assert_eq!(usable(&candidates, FailureDomain::Drive), 3 << 19);
     }
 
     #[test]
@@ -337,10 +432,11 @@ mod tests {
     fn a_replacement_keeps_copies_apart_and_is_the_least_loaded() {
         let candidates = fabric(4, 2);
         let existing = vec![vec![DriveId(300), DriveId(0)]];
-        let keep = [(DriveId(0), NodeId(0)), (DriveId(100), NodeId(1))];
-        let pick = |keep: &[_], domain| replacement(&candidates, &existing, keep, DriveId(200), domain);
+        let keep = [candidate(0, 0, 1), candidate(100, 1, 1)];
+        let pick =
+            |keep: &[Candidate], domain| replacement(&candidates, &existing, keep, DriveId(200), domain);
         assert_eq!(pick(&keep, FailureDomain::Node), Some(DriveId(201)), "300 has a group already");
-        let everywhere: Vec<_> = (0..4).map(|n| (DriveId(u128::from(100 * n)), NodeId(n))).collect();
+        let everywhere: Vec<_> = (0..4).map(|n| candidate(u128::from(100 * n), n, 1)).collect();
         assert_eq!(pick(&everywhere, FailureDomain::Node), None);
         assert!(pick(&everywhere, FailureDomain::Drive).is_some());
         assert_eq!(replacement(&[], &[], &keep, DriveId(200), FailureDomain::Node), None);

@@ -13,8 +13,8 @@ use weft_layout::FailureDomain;
 use weft_membership::free_blocks;
 use weft_types::limits::COPIES_MAX;
 use weft_types::{
-    BLOCK_SIZE, BlockCount, Drive, DriveId, DriveState, FabricMap, Group, MapVersion, Node, Protection, Role,
-    SessionState, Volume, VolumeId,
+    BLOCK_SIZE, BlockCount, DeviceId, Drive, DriveId, DriveState, FabricMap, Group, MapVersion, Node,
+    Protection, Role, SessionState, Volume, VolumeId,
 };
 
 /// Bytes of so many blocks; sizes in a map are far below what 64 bits hold.
@@ -127,6 +127,7 @@ impl Manager {
             node: name_or(map.nodes.get(&drive.node), |n| &n.name, drive.node),
             // The map keeps the path at which the drive was found first; its target knows where it is now.
             path: usage.drive(drive.id).map_or_else(|| drive.path.clone(), |d| d.path.clone()),
+            device: Some(drive.device).filter(|device| *device != DeviceId::of_drive(drive.id)),
             pool: name_or(map.pools.get(&drive.pool), |p| &p.name, drive.pool),
             capacity_bytes: bytes(drive.capacity),
             state: drive.state,

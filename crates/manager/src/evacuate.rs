@@ -10,8 +10,9 @@ use crate::status::Usage;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use weft_api::{ApiAnswer, ApiError, CopyMove, ErrorCode, Evacuation};
+use weft_layout::FailureDomain;
 use weft_membership::{
-    BeginRelocation, Change, DrainDrive, RemoveDrive, RemoveNode, Replace, RestoreDrive, apply,
+    BeginRelocation, Change, DrainDrive, RemoveDrive, RemoveNode, Replace, RestoreDrive, apply, domain_of,
     plan_evacuation,
 };
 use weft_types::{DriveId, DriveState, FabricMap, GroupId, Role};
@@ -58,7 +59,13 @@ impl Manager {
     pub(crate) async fn replace_drive(self: &Rc<Self>, from: DriveId, to: DriveId, dry_run: bool) -> Outcome {
         let usage = self.usage().await;
         let mut map = (*self.map()).clone();
-        let node_of = |d: &DriveId| map.drives.get(d).map(|d| d.node);
+        let places = map.drives.get(&from).zip(map.drives.get(&to));
+        // On the same device any group's members stay as far apart as they are, on the same node at least by device.
+        let nearest = match places {
+            Some((a, b)) if (a.node, a.device) == (b.node, b.device) => FailureDomain::Drive,
+            Some((a, b)) if a.node == b.node => FailureDomain::Device,
+            _ => FailureDomain::Node,
+        };
         if from == to {
             return Err(ApiError::new(ErrorCode::Invalid, "a drive cannot take its own place")
                 .with_hint("give the new drive's identifier: see `weft drive list`"));
@@ -73,15 +80,12 @@ impl Manager {
             return Err(ApiError::new(ErrorCode::Refused, format!("drive {} holds no copy", from.short()))
                 .with_hint(format!("`weft drive remove {}` forgets it", from.short())));
         }
-        // On the same node any group's members stay apart; elsewhere each group has its own say.
-        let same_node = node_of(&from) == node_of(&to);
         let mut changes = Vec::new();
         if held.iter().any(|g| role(&map, *g, from) == Some(Role::Out)) {
-            let domain = domain(same_node);
-            changes.push(Change::Replace(Replace { from, to, domain }));
+            changes.push(Change::Replace(Replace { from, to, domain: nearest }));
         }
         for group in held.iter().filter(|g| role(&map, **g, from) != Some(Role::Out)) {
-            let domain = domain(same_node || map.shares_a_node(&map.groups[group]));
+            let domain = nearest.max(domain_of(&map, &map.groups[group]));
             changes.push(Change::BeginRelocation(BeginRelocation { group: *group, from, to, domain }));
         }
         if map.drives.get(&from).is_some_and(|d| d.state == DriveState::Active) {
@@ -234,8 +238,4 @@ impl Manager {
 
 fn role(map: &FabricMap, group: GroupId, drive: DriveId) -> Option<Role> {
     Some(map.groups.get(&group)?.slot_of(drive)?.role)
-}
-
-fn domain(may_share: bool) -> weft_layout::FailureDomain {
-    if may_share { weft_layout::FailureDomain::Drive } else { weft_layout::FailureDomain::Node }
 }

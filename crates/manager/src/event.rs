@@ -96,6 +96,7 @@ impl Subjects {
             Reason::NodeJoined { name, .. } | Reason::NodeRemoved { name, .. } => Subjects::node(name),
             Reason::NodeMoved { node, .. } => none.and_node_id(new, *node),
             Reason::DriveAdded { drive, .. }
+            | Reason::DeviceFound { drive, .. }
             | Reason::DriveDraining { drive, .. }
             | Reason::DriveRestored { drive }
             | Reason::DriveFailed { drive, .. } => Subjects::drives(new, [*drive]),

@@ -183,6 +183,7 @@ mod tests {
                     id,
                     node: NodeId(node),
                     target: TargetId(node),
+                    device: weft_types::DeviceId::of_drive(id),
                     pool: PoolId(1),
                     path: String::new(),
                     capacity: BlockCount(1),

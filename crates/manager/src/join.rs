@@ -7,10 +7,10 @@ use crate::error::{CommitError, Denied, RECOVER_HINT};
 use crate::event::Subjects;
 use crate::manager::{Manager, wall_clock_ms};
 use std::collections::{BTreeMap, BTreeSet};
-use weft_membership::{AddDrive, Change, CreatePool, JoinNode, MoveNode};
+use weft_membership::{AddDrive, Change, CreatePool, JoinNode, MoveNode, SetDevice};
 use weft_rt::{Instant, Mutation, mutated, now};
 use weft_types::limits::{DRIVE_PATH_BYTES_MAX, DRIVES_PER_TARGET_MAX};
-use weft_types::{DriveId, DriveState, FabricMap, MapVersion, NodeId, PoolId};
+use weft_types::{DeviceId, DriveId, DriveState, FabricMap, MapVersion, NodeId, PoolId};
 use weft_wire::Status;
 use weft_wire::control::DriveReport;
 
@@ -248,7 +248,11 @@ impl Manager {
     fn enter_drives(&self, node: NodeId, drives: &[DriveReport]) -> Result<(), CommitError> {
         for report in drives {
             let map = self.map();
-            if map.drives.contains_key(&report.id) {
+            if let Some(listed) = map.drives.get(&report.id) {
+                let is_new = |device: &DeviceId| listed.node == node && *device != listed.device;
+                if let Some(device) = report.device.filter(is_new) {
+                    self.commit(&Change::SetDevice(SetDevice { drive: report.id, device }))?;
+                }
                 continue;
             }
             self.commit(&Change::AddDrive(AddDrive {
@@ -257,6 +261,7 @@ impl Manager {
                 pool: self.default_pool()?,
                 path: report.path.clone(),
                 capacity: report.capacity,
+                device: report.device,
             }))?;
         }
         Ok(())

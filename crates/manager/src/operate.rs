@@ -203,6 +203,7 @@ impl Manager {
         })?;
         let domain = match wish.failure_domain {
             FailureDomain::Node => weft_layout::FailureDomain::Node,
+            FailureDomain::Device => weft_layout::FailureDomain::Device,
             FailureDomain::Drive => weft_layout::FailureDomain::Drive,
         };
         let mut request = VolumeRequest {
@@ -359,13 +360,10 @@ fn unit_blocks(bytes: u64) -> Result<u32, ApiError> {
     }
 }
 
-/// Copies of the volume share a node only if it was created so.
+/// Copies of the volume share a node, or a device, only if it was created so.
 fn domain_of(map: &FabricMap, volume: &Volume) -> weft_layout::FailureDomain {
-    let mut groups = volume.spans.iter().flat_map(|s| &s.groups).filter_map(|g| map.groups.get(g));
-    match groups.any(|g| map.shares_a_node(g)) {
-        true => weft_layout::FailureDomain::Drive,
-        false => weft_layout::FailureDomain::Node,
-    }
+    let groups = volume.spans.iter().flat_map(|s| &s.groups).filter_map(|g| map.groups.get(g));
+    groups.map(|g| weft_membership::domain_of(map, g)).max().unwrap_or_default()
 }
 
 pub(crate) fn find_volume<'a>(map: &'a FabricMap, name: &str) -> Result<&'a Volume, ApiError> {

@@ -99,6 +99,7 @@ mod tests {
                 id: DriveId(n << 64),
                 node: NodeId(1),
                 target: TargetId(1),
+                device: weft_types::DeviceId::of_drive(DriveId(n << 64)),
                 pool: PoolId(1),
                 path: "/dev/x".repeat(1 + n as usize % 3),
                 capacity: BlockCount(7),

@@ -854,6 +854,7 @@ fn report(drive: u128, groups: u64) -> DriveReport {
         map_copy: MapVersion(1),
         epochs: (0..groups).map(|g| (GroupId(g + 1_000_000), Epoch(1))).collect(),
         commit: 0,
+        device: None,
     }
 }
 

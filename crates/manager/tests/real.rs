@@ -49,6 +49,7 @@ async fn join(addr: &Addr) {
         map_copy: Default::default(),
         epochs: vec![],
         commit: 0,
+        device: None,
     };
     let request = ManagerRequest::Join {
         node: "one".into(),

@@ -8,7 +8,7 @@ use weft_api::{ApiAnswer, ApiRequest, ErrorCode, Health, Repair};
 use weft_rt::sim::Sim;
 use weft_rt::{Link, sleep, spawn};
 use weft_types::AttachMode::Shared;
-use weft_types::{AttachMode, DriveId, Role, VolumeState};
+use weft_types::{AttachMode, DeviceId, DriveId, Role, VolumeState};
 use weft_wire::control::{self, ManagerRequest, ResyncStatus, TargetRequest};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
@@ -106,6 +106,44 @@ fn what_cannot_be_is_refused_with_a_hint() {
             panic!("a drive")
         };
         assert!(drive.present && drive.node == "node-2" && drive.capacity_bytes == 1 << 30);
+    });
+}
+
+/// A target says on which device a drive is, when it joins: of a drive that the map has as well.
+#[test]
+fn copies_by_device_go_by_what_targets_say_of_devices() {
+    Sim::new(3).block_on(async {
+        let (service, targets, _) = fabric(1).await;
+        let by_device = || match volume_of("v", 2) {
+            ApiRequest::VolumeCreate { name, size_bytes, protection, .. } => ApiRequest::VolumeCreate {
+                name,
+                size_bytes,
+                protection,
+                pool: None,
+                stripe_unit_bytes: None,
+                width: None,
+                failure_domain: weft_api::FailureDomain::Device,
+                thin: false,
+                dry_run: false,
+            },
+            other => other,
+        };
+        let join = async || ask(&connect(PeerRole::Client).await, &targets[0].join()).await.unwrap();
+        targets[0].drives.borrow_mut().push(DriveId(50));
+        join().await;
+        assert_ne!(service.map().drives[&DriveId(1)].device, service.map().drives[&DriveId(50)].device);
+        for device in [DeviceId(7), DeviceId(8)] {
+            let devices = [DriveId(1), DriveId(50)].map(|drive| (drive, device));
+            *targets[0].devices.borrow_mut() = devices.into();
+            join().await;
+            let map = service.map();
+            assert!(devices.iter().all(|(drive, device)| map.drives[drive].device == *device), "{map:?}");
+            let error = operate(by_device()).await.unwrap_err();
+            assert!(error.message.contains("2 devices"), "{error:?}");
+        }
+        targets[0].devices.borrow_mut().insert(DriveId(50), DeviceId(9));
+        join().await;
+        operate(by_device()).await.unwrap();
     });
 }
 

@@ -11,7 +11,7 @@ use weft_types::{BlockCount, DriveId, DriveState, FabricMap, PoolId, Protection}
 pub(crate) fn candidates(map: &FabricMap, pool: PoolId, absent: &BTreeSet<DriveId>) -> Vec<Candidate> {
     (map.drives.values())
         .filter(|d| d.pool == pool && d.state == DriveState::Active && !absent.contains(&d.id))
-        .map(|d| Candidate { drive: d.id, node: d.node, capacity: d.capacity })
+        .map(Candidate::of)
         .collect()
 }
 

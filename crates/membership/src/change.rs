@@ -6,8 +6,8 @@ use crate::{
     AcceptLoss, AddDrive, BeginDelete, BeginRelocation, CancelRelocation, ChangeSettings, CloseSession,
     CreatePool, CreateVolume, Demote, Depart, DrainDrive, Evict, FailDrive, FinishDelete, FinishRelocation,
     GrowVolume, HandOver, JoinNode, KeepMember, MoveNode, NoteScrubs, OpenSession, Promote, Reason, Rebuild,
-    Refusal, Rejoin, RemoveDrive, RemoveNode, Replace, RestoreDrive, ScheduleScrub, StopScrub, SweepSession,
-    WantScrub,
+    Refusal, Rejoin, RemoveDrive, RemoveNode, Replace, RestoreDrive, ScheduleScrub, SetDevice, StopScrub,
+    SweepSession, WantScrub,
 };
 use crate::{
     delete, demote, drive, evict, loss, node, pool, promote, rebuild, rejoin, relocate, replace, resize,
@@ -30,6 +30,8 @@ pub enum Change {
     CreatePool(CreatePool),
     /// A drive joins a pool.
     AddDrive(AddDrive),
+    /// A drive is on another device than was known.
+    SetDevice(SetDevice),
     /// A drive is being emptied, or no longer.
     DrainDrive(DrainDrive),
     /// A drive is declared failed: nothing new is placed on it.
@@ -104,6 +106,7 @@ impl Change {
             | Change::NoteScrubs(_) => true,
             // A node that comes with its drives must not be kept out because of one more.
             Change::AddDrive(_)
+            | Change::SetDevice(_)
             | Change::MoveNode(_)
             | Change::RemoveNode(_)
             | Change::DrainDrive(_)
@@ -151,6 +154,7 @@ pub fn apply(map: &FabricMap, change: &Change) -> Result<(FabricMap, Reason), Re
         Change::RemoveNode(change) => node::remove(&mut next, change),
         Change::CreatePool(change) => pool::create(&mut next, change),
         Change::AddDrive(change) => drive::add(&mut next, change),
+        Change::SetDevice(change) => drive::set_device(&mut next, change),
         Change::DrainDrive(change) => drive::drain(&mut next, change),
         Change::FailDrive(change) => drive::fail(&mut next, change),
         Change::RestoreDrive(change) => drive::restore(&mut next, change),

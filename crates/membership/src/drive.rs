@@ -5,7 +5,7 @@
 use crate::refusal::Kind;
 use crate::{Reason, Refusal};
 use serde::{Deserialize, Serialize};
-use weft_types::{BlockCount, Drive, DriveId, DriveState, FabricMap, NodeId, PoolId};
+use weft_types::{BlockCount, DeviceId, Drive, DriveId, DriveState, FabricMap, NodeId, PoolId};
 
 /// A drive joins a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +21,19 @@ pub struct AddDrive {
     pub path: String,
     /// Blocks that can hold data; above 0.
     pub capacity: BlockCount,
+    /// The device that it is on, as its target says; none: it shares it with no other drive.
+    #[serde(default)]
+    pub device: Option<DeviceId>,
+}
+
+/// A drive's target says of another device than before that the drive is on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetDevice {
+    /// The drive.
+    pub drive: DriveId,
+    /// The device; another one than the map has.
+    pub device: DeviceId,
 }
 
 /// Nothing new is placed on a drive, and its members pass to other drives; or no longer so.
@@ -60,7 +73,7 @@ pub struct RemoveDrive {
 }
 
 pub(crate) fn add(map: &mut FabricMap, change: &AddDrive) -> Result<Reason, Refusal> {
-    let AddDrive { drive, node, pool, path, capacity } = change;
+    let AddDrive { drive, node, pool, path, capacity, device } = change;
     let unknown = |kind, id: String| Refusal::Unknown { kind, id };
     let Some(target) = map.target_of(*node).map(|target| target.id) else {
         return Err(unknown(Kind::Node, node.to_string()));
@@ -87,6 +100,7 @@ pub(crate) fn add(map: &mut FabricMap, change: &AddDrive) -> Result<Reason, Refu
         id: *drive,
         node: *node,
         target,
+        device: device.unwrap_or(DeviceId::of_drive(*drive)),
         pool: *pool,
         path: path.clone(),
         capacity: *capacity,
@@ -94,6 +108,18 @@ pub(crate) fn add(map: &mut FabricMap, change: &AddDrive) -> Result<Reason, Refu
     };
     map.drives.insert(*drive, entry);
     Ok(Reason::DriveAdded { drive: *drive, node: *node, pool: *pool })
+}
+
+pub(crate) fn set_device(map: &mut FabricMap, change: &SetDevice) -> Result<Reason, Refusal> {
+    let SetDevice { drive, device } = *change;
+    let Some(listed) = map.drives.get_mut(&drive) else {
+        return Err(Refusal::Unknown { kind: Kind::Drive, id: drive.to_string() });
+    };
+    if listed.device == device {
+        return Err(Refusal::SameDevice { drive, device });
+    }
+    listed.device = device;
+    Ok(Reason::DeviceFound { drive, device })
 }
 
 pub(crate) fn drain(map: &mut FabricMap, change: &DrainDrive) -> Result<Reason, Refusal> {

@@ -45,16 +45,16 @@ pub use check::{Violation, check, check_changed, check_step};
 pub use delete::{BeginDelete, FinishDelete};
 pub use demote::{Demote, Depart};
 pub use diff::diff;
-pub use drive::{AddDrive, DrainDrive, FailDrive, RemoveDrive, RestoreDrive};
+pub use drive::{AddDrive, DrainDrive, FailDrive, RemoveDrive, RestoreDrive, SetDevice};
 pub use evict::{Acknowledged, Evict};
 pub use loss::{AcceptLoss, HeldCopy, Survivor, best_copy, lost_groups};
 pub use name::{NameFault, validate_name};
 pub use node::{JoinNode, MoveNode, RemoveNode};
 pub use observe::{DriveObservation, NodeObservation, Observations};
 pub use plan::{
-    Intent, has_spare_drive, intents, next_change, next_demotion, next_departure, next_drain, next_eviction,
-    next_failure, next_promotion, next_rebuild, next_rebuild_on_one_node, next_rejoin, next_release,
-    next_relocation, next_step_of_relocation, plan_evacuation,
+    Intent, domain_of, has_spare_drive, intents, next_change, next_demotion, next_departure, next_drain,
+    next_eviction, next_failure, next_promotion, next_rebuild, next_rebuild_on_one_node, next_rejoin,
+    next_release, next_relocation, next_step_of_relocation, plan_evacuation,
 };
 pub use pool::CreatePool;
 pub use promote::Promote;

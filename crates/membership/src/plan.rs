@@ -195,29 +195,29 @@ pub fn next_rejoin(map: &FabricMap, seen: &Observations) -> Option<Change> {
 /// The rebuild of one lost copy: of a drive marked as failed at once, of one that is gone after
 /// `rebuild_after_ms`; onto the drive that suits best, where an in-sync member serves as the source.
 pub fn next_rebuild(map: &FabricMap, seen: &Observations) -> Option<Change> {
-    rebuild_in(map, seen, seen.domain, |_| true)
+    rebuild_in(map, seen, |_| Some(seen.domain))
 }
 
-/// The rebuild of one lost copy in a group whose copies were put on one node on purpose: on such a drive as
-/// well. The other groups keep their copies on different nodes, and wait for a drive where that is possible.
+/// The rebuild of one lost copy in a group whose copies were put on one node, or one device, on purpose: on such a
+/// drive as well. The other groups keep their copies on different nodes, and wait for a drive where that is possible.
 pub fn next_rebuild_on_one_node(map: &FabricMap, seen: &Observations) -> Option<Change> {
-    rebuild_in(map, seen, FailureDomain::Drive, |group| map.shares_a_node(group))
+    rebuild_in(map, seen, |group| map.shares_a_node(group).then(|| domain_of(map, group)))
 }
 
-/// The next rebuild in groups of this kind, with what must not hold two copies.
+/// The next rebuild, with what must not hold two copies of a group; none: the group is left out.
 fn rebuild_in(
     map: &FabricMap,
     seen: &Observations,
-    domain: FailureDomain,
-    is_meant: impl Fn(&Group) -> bool,
+    domain: impl Fn(&Group) -> Option<FailureDomain>,
 ) -> Option<Change> {
     let serving = |drive| seen.condition(map, drive) == Condition::Serving;
     let is_lost = |group: &Group, slot: &Slot| {
         slot.role == Role::Out
             && (is_lost(map, slot.drive, seen) || is_unreached_for_long(map, group, slot.drive, seen))
     };
-    let lost = |group: &&Group| group.slots.iter().any(|s| is_lost(group, s)) && is_meant(group);
+    let lost = |group: &&Group| group.slots.iter().any(|s| is_lost(group, s)) && domain(group).is_some();
     for group in map.groups.values().filter(lost).filter(|g| g.read_set().any(serving)) {
+        let Some(domain) = domain(group) else { continue };
         for slot in group.slots.iter().filter(|s| is_lost(group, s)) {
             let Some(to) = stand_in(map, group, slot.drive, seen, domain) else { continue };
             let rebuild = Rebuild { group: group.id, from: slot.drive, to, domain };
@@ -253,29 +253,29 @@ fn stand_in(
         .filter(|d| d.pool == group.pool && d.state == DriveState::Active && !unreached.contains(&d.node))
         .filter(|d| !full.contains(&d.id))
         .filter(|d| seen.condition(map, d.id) == Condition::Serving)
-        .map(|d| Candidate { drive: d.id, node: d.node, capacity: d.capacity })
+        .map(Candidate::of)
         .collect();
     let existing: Vec<Vec<DriveId>> =
         (map.groups.values()).filter(|g| g.pool == group.pool).map(|g| map.staying(g).collect()).collect();
-    let keep: Vec<(DriveId, NodeId)> = (group.slots.iter().filter(|s| s.drive != member))
-        .filter_map(|s| Some((s.drive, map.drives.get(&s.drive)?.node)))
+    let keep: Vec<Candidate> = (group.slots.iter().filter(|s| s.drive != member))
+        .filter_map(|s| map.drives.get(&s.drive).map(Candidate::of))
         .collect();
     replacement(&candidates, &existing, &keep, member, domain)
 }
 
 /// Whether a drive could take a member's place in a group now: one that is active, in service, of the pool,
-/// with room, and on a node without another copy, or anywhere for a group whose copies share a node.
+/// with room, and as far from the other copies as those are from each other.
 pub fn has_spare_drive(map: &FabricMap, group: &Group, member: DriveId, seen: &Observations) -> bool {
-    let may_share = map.shares_a_node(group);
-    let others: Vec<&Drive> =
-        group.slots.iter().filter(|s| s.drive != member).filter_map(|s| map.drives.get(&s.drive)).collect();
+    let domain = domain_of(map, group);
+    let others = group.slots.iter().filter(|s| s.drive != member).filter_map(|s| map.drives.get(&s.drive));
+    let others: Vec<Candidate> = others.map(Candidate::of).collect();
     let full = full_for_copies(map, &seen.room);
     let fits = |d: &Drive| {
         d.pool == group.pool
             && !full.contains(&d.id)
             && d.state == DriveState::Active
             && d.id != member
-            && others.iter().all(|o| o.id != d.id && (may_share || o.node != d.node))
+            && others.iter().all(|o| o.drive != d.id && domain.is_apart(o, &Candidate::of(d)))
             && seen.condition(map, d.id) == Condition::Serving
     };
     map.drives.values().any(fits)
@@ -352,9 +352,13 @@ pub fn next_relocation(map: &FabricMap, seen: &Observations) -> Option<Change> {
     )
 }
 
-/// How far apart the members of a group are to stay: a group whose copies share a node may go on so.
-fn domain_of(map: &FabricMap, group: &Group) -> FailureDomain {
-    if map.shares_a_node(group) { FailureDomain::Drive } else { FailureDomain::Node }
+/// How far apart the members of a group are to stay: a group whose copies share a node, or a device, may go on so.
+pub fn domain_of(map: &FabricMap, group: &Group) -> FailureDomain {
+    match (map.shares_a_device(group), map.shares_a_node(group)) {
+        (true, _) => FailureDomain::Drive,
+        (false, true) => FailureDomain::Device,
+        (false, false) => FailureDomain::Node,
+    }
 }
 
 /// Whether the drive's copies are given up.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use weft_types::{DriveId, Epoch, Generation, GroupId, NodeId, PoolId, SessionId, VolumeId};
+use weft_types::{DeviceId, DriveId, Epoch, Generation, GroupId, NodeId, PoolId, SessionId, VolumeId};
 
 /// What a change did. `Display` is the text for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +19,8 @@ pub enum Reason {
     PoolCreated { pool: PoolId, name: String },
     /// A drive joined.
     DriveAdded { drive: DriveId, node: NodeId, pool: PoolId },
+    /// The target of a drive has said which device it is on.
+    DeviceFound { drive: DriveId, device: DeviceId },
     /// A drive is being emptied, or no longer.
     DriveDraining { drive: DriveId, on: bool },
     /// A drive that was marked as failed takes part again.
@@ -94,6 +96,9 @@ impl fmt::Display for Reason {
             Reason::PoolCreated { pool, name } => write!(f, "pool '{name}' created as {pool}"),
             Reason::DriveAdded { drive, node, pool } => {
                 write!(f, "drive {} of node {node} added to pool {pool}", drive.short())
+            }
+            Reason::DeviceFound { drive, device } => {
+                write!(f, "drive {} is on device {}", drive.short(), device.short())
             }
             Reason::DriveDraining { drive, on: true } => {
                 write!(f, "drive {} is being emptied", drive.short())

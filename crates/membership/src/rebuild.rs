@@ -6,7 +6,7 @@ use crate::group;
 use crate::refusal::Kind;
 use crate::{Reason, Refusal};
 use serde::{Deserialize, Serialize};
-use weft_layout::FailureDomain;
+use weft_layout::{Candidate, FailureDomain};
 use weft_types::{Drive, DriveId, DriveState, FabricMap, Group, GroupId, Role};
 
 /// One group's lost copy is rebuilt on another drive.
@@ -76,14 +76,27 @@ pub(crate) fn check_place(
     if group.slot_of(to).is_some() {
         return Err(Refusal::AlreadyMember { group: group.id, drive: to });
     }
-    if domain == FailureDomain::Node {
-        let mut others = map.staying(group).filter(|&d| d != from);
-        let node_of = |drive| map.drives.get(&drive).map(|d| d.node);
-        if let Some(other) = others.find(|&d| node_of(d) == Some(new.node)) {
-            return Err(Refusal::SharedNode { group: group.id, drive: to, node: new.node, other });
+    check_apart(map, group.id, map.staying(group).filter(|&d| d != from), new, domain)
+}
+
+/// Checks that a drive is apart from others that hold copies of a group.
+pub(crate) fn check_apart(
+    map: &FabricMap,
+    group: GroupId,
+    mut others: impl Iterator<Item = DriveId>,
+    new: &Drive,
+    domain: FailureDomain,
+) -> Result<(), Refusal> {
+    let place = Candidate::of(new);
+    let is_near = |d: &Drive| !domain.is_apart(&Candidate::of(d), &place);
+    let (drive, node) = (new.id, new.node);
+    match others.find(|other| map.drives.get(other).is_some_and(is_near)) {
+        None => Ok(()),
+        Some(other) if domain == FailureDomain::Node => {
+            Err(Refusal::SharedNode { group, drive, node, other })
         }
+        Some(other) => Err(Refusal::SharedDevice { group, drive, other }),
     }
-    Ok(())
 }
 
 /// The drive, if it is known and active.

@@ -8,7 +8,8 @@ use std::fmt;
 use weft_layout::LayoutError;
 use weft_types::limits::{COPIES_MAX, SESSIONS_MAX};
 use weft_types::{
-    AttachMode, BlockCount, DriveId, Epoch, GroupId, NodeId, PoolId, Protection, Role, SessionId, VolumeId,
+    AttachMode, BlockCount, DeviceId, DriveId, Epoch, GroupId, NodeId, PoolId, Protection, Role, SessionId,
+    VolumeId,
 };
 
 /// The kinds of things in a map, for texts.
@@ -88,6 +89,9 @@ pub enum Refusal {
     /// The drive can hold nothing.
     #[error("drive {drive} has no room for data")]
     EmptyDrive { drive: DriveId },
+    /// The map has this device for the drive already.
+    #[error("drive {drive} is on device {device} already")]
+    SameDevice { drive: DriveId, device: DeviceId },
     /// The drive is already failed.
     #[error("drive {drive} is already marked as failed")]
     AlreadyFailed { drive: DriveId },
@@ -165,6 +169,9 @@ pub enum Refusal {
     /// Another copy is on the same node.
     #[error("drive {drive} is on node {node}, which already holds a copy of group {group} on drive {other}")]
     SharedNode { group: GroupId, drive: DriveId, node: NodeId, other: DriveId },
+    /// Another copy is on the same device.
+    #[error("drive {drive} is on one device with drive {other}, which already holds a copy of group {group}")]
+    SharedDevice { group: GroupId, drive: DriveId, other: DriveId },
     /// The drive to replace has no out slot.
     #[error("drive {drive} is not out of any group: nothing to replace")]
     NothingToReplace { drive: DriveId },
@@ -287,9 +294,10 @@ impl Refusal {
             }
             Refusal::NoSource { .. } => "bring one of the group's in-sync drives back".into(),
             Refusal::SharedNode { .. } => {
-                "choose a drive of another node, or accept copies on one node with --failure-domain drive"
+                "choose a drive of another node, or accept copies on one node with --failure-domain device"
                     .into()
             }
+            Refusal::SharedDevice { .. } => "choose a drive on another device".into(),
             Refusal::WrongRole { expected: Role::Out, .. } | Refusal::NothingToReplace { .. } => {
                 "a drive is replaced only after it was evicted".into()
             }
@@ -298,7 +306,11 @@ impl Refusal {
                 None => "choose a smaller size".into(),
             },
             Refusal::Layout(LayoutError::TooFewNodes { .. }) => {
-                "add nodes, ask for fewer copies, or accept copies on one node with --failure-domain drive"
+                "add nodes, ask for fewer copies, or accept copies on one node with --failure-domain device"
+                    .into()
+            }
+            Refusal::Layout(LayoutError::TooFewDevices { .. }) => {
+                "add devices, or ask for fewer copies; --failure-domain drive puts copies on one device, for tests"
                     .into()
             }
             Refusal::Layout(LayoutError::TooFewDrives { .. }) => "add drives, or ask for fewer copies".into(),

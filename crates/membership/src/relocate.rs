@@ -17,7 +17,7 @@
 //! It never chooses the drive: the plan does, or a person.
 
 use crate::group::{self, Step};
-use crate::rebuild::{active_drive, check_place};
+use crate::rebuild::{active_drive, check_apart, check_place};
 use crate::refusal::Kind;
 use crate::{Reason, Refusal};
 use serde::{Deserialize, Serialize};
@@ -74,7 +74,7 @@ pub struct KeepMember {
     pub group: GroupId,
     /// The member that is out, and given up.
     pub lost: DriveId,
-    /// With `node`, refused where the node of the drive that stays holds another copy.
+    /// Refused where the drive that stays is not this far from another copy.
     pub domain: FailureDomain,
 }
 
@@ -148,13 +148,9 @@ pub(crate) fn keep(map: &mut FabricMap, change: &KeepMember) -> Result<Reason, R
         return Err(Refusal::NotMember { group: id, drive: lost });
     }
     expect_role(group, lost, Role::Out)?;
-    let node_of = |drive| map.drives.get(&drive).map(|d| d.node);
-    let (node, group) = (node_of(from), &map.groups[&id]);
-    let beside = group.slots.iter().map(|s| s.drive).filter(|d| ![from, lost].contains(d));
-    if let (FailureDomain::Node, Some(node)) = (domain, node)
-        && let Some(other) = { beside }.find(|d| node_of(*d) == Some(node))
-    {
-        return Err(Refusal::SharedNode { group: id, drive: from, node, other });
+    let beside = map.groups[&id].slots.iter().map(|s| s.drive).filter(|d| ![from, lost].contains(d));
+    if let Some(stays) = map.drives.get(&from) {
+        check_apart(map, id, beside, stays, domain)?;
     }
     leave(map, id, lost);
     Ok(Reason::MemberKept { group: id, lost, stays: from })

@@ -190,6 +190,7 @@ mod tests {
                 id: DriveId(u128::from(n)),
                 node,
                 target: weft_types::TargetId::first_of(node),
+                device: weft_types::DeviceId::of_drive(DriveId(u128::from(n))),
                 pool: PoolId(1),
                 path: String::new(),
                 capacity: BlockCount(1 << 20),

@@ -5,11 +5,12 @@
 
 use crate::capacity::{candidates, free_blocks};
 use crate::change::take_id;
+use crate::plan::domain_of;
 use crate::refusal::Kind;
 use crate::{Change, Reason, Refusal, validate_name};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use weft_layout::{FailureDomain, GroupLoad, LayoutError};
+use weft_layout::{Candidate, FailureDomain, GroupLoad, LayoutError};
 use weft_layout::{default_striping, groups_wanted, objects_for, place, span_groups, validate};
 use weft_types::limits::SPAN_GROUPS_MAX;
 use weft_types::{
@@ -183,9 +184,11 @@ impl Stock {
         let new = match new {
             Ok(new) => new,
             // While too few nodes are there, a volume can still use the groups that exist.
-            Err(LayoutError::TooFewDrives { .. } | LayoutError::TooFewNodes { .. }) if !groups.is_empty() => {
-                Vec::new()
-            }
+            Err(
+                LayoutError::TooFewDrives { .. }
+                | LayoutError::TooFewDevices { .. }
+                | LayoutError::TooFewNodes { .. },
+            ) if !groups.is_empty() => Vec::new(),
             Err(error) => return Err(Refusal::Layout(error)),
         };
         let new_groups: Vec<NewGroup> =
@@ -209,7 +212,7 @@ impl Stock {
 /// one failure domain.
 fn is_offered(map: &FabricMap, group: &Group, domain: FailureDomain) -> bool {
     let sound = |d| map.drives.get(&d).is_some_and(|d| !d.state.is_given_up());
-    group.read_set().any(sound) && (domain == FailureDomain::Drive || !map.shares_a_node(group))
+    group.read_set().any(sound) && domain_of(map, group) <= domain
 }
 
 /// The blocks of objects that lie in each group.
@@ -309,16 +312,17 @@ pub(crate) fn add_groups(
         if new.id != expected {
             return elsewhere(format!("the next group here is {expected}, not {}", new.id));
         }
-        let mut nodes = BTreeSet::new();
+        let mut members: Vec<Candidate> = Vec::new();
+        let mut is_apart = true;
         for id in &new.drives {
-            match map.drives.get(id) {
-                Some(d) if d.pool == pool && d.state == DriveState::Active => nodes.insert(d.node),
+            let drive = match map.drives.get(id) {
+                Some(d) if d.pool == pool && d.state == DriveState::Active => Candidate::of(d),
                 _ => return elsewhere(format!("drive {id} is no active drive of pool {pool}")),
             };
+            is_apart &= members.iter().all(|m| m.drive != drive.drive && domain.is_apart(m, &drive));
+            members.push(drive);
         }
-        let distinct = new.drives.iter().collect::<BTreeSet<_>>().len();
-        let apart = if domain == FailureDomain::Node { nodes.len() } else { distinct };
-        if new.drives.len() != protection.members() || distinct != new.drives.len() || apart != distinct {
+        if members.len() != protection.members() || !is_apart {
             return elsewhere(format!(
                 "group {} has no {} drives apart by {domain}",
                 new.id,

@@ -21,7 +21,10 @@ fn sound_map() -> FabricMap {
         take(&mut map, Change::JoinNode(JoinNode { name: format!("n{n}"), addr: format!("h{n}:1") }));
         let node = *map.nodes.keys().last().expect("it joined");
         let (drive, capacity) = (DriveId(n), BlockCount(1 << 20));
-        take(&mut map, Change::AddDrive(AddDrive { drive, node, pool, path: String::new(), capacity }));
+        take(
+            &mut map,
+            Change::AddDrive(AddDrive { drive, node, pool, path: String::new(), capacity, device: None }),
+        );
     }
     let request = VolumeRequest {
         name: "v".into(),

@@ -242,6 +242,7 @@ fn add_drive(id: u128, node: NodeId, blocks: u64) -> AddDrive {
         pool: POOL,
         path: format!("/dev/{id}"),
         capacity: BlockCount(blocks),
+        device: None,
     }
 }
 

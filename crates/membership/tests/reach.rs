@@ -47,6 +47,7 @@ impl Scene {
                     id: drive,
                     node: id,
                     target: TargetId::first_of(id),
+                    device: weft_types::DeviceId::of_drive(drive),
                     pool: PoolId(1),
                     path: String::new(),
                     capacity: BlockCount(1 << 20),

@@ -48,6 +48,7 @@ fn bare(nodes: u32) -> FabricMap {
                 pool,
                 path: format!("/dev/{n}"),
                 capacity: BlockCount(DRIVE_BLOCKS),
+                device: None,
             }),
         );
     }

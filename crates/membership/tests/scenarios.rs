@@ -57,6 +57,7 @@ impl Script {
                 pool,
                 path: format!("/dev/{name}"),
                 capacity: BlockCount(1 << 20),
+                device: None,
             };
             script.apply(&Change::AddDrive(add));
         }

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use weft_layout::{FailureDomain, LayoutError, group_of};
 use weft_membership::{
-    AddDrive, BeginDelete, Change, CloseSession, CreatePool, FinishDelete, JoinNode, MoveNode, OpenSession,
-    Reason, Refusal, RemoveDrive, ResizeRequest, SweepSession, VolumeRequest, apply, check, check_step,
-    exclusive_over, free_blocks, plan_resize, plan_volume,
+    AddDrive, BeginDelete, BeginRelocation, Change, CloseSession, CreatePool, FinishDelete, JoinNode,
+    MoveNode, OpenSession, Reason, Refusal, RemoveDrive, ResizeRequest, SetDevice, SweepSession,
+    VolumeRequest, apply, check, check_step, domain_of, exclusive_over, free_blocks, plan_resize,
+    plan_volume,
 };
 use weft_types::{
-    AttachMode, BlockCount, DriveId, FabricId, FabricMap, Generation, NodeId, PoolId, SessionId,
+    AttachMode, BlockCount, DeviceId, DriveId, FabricId, FabricMap, Generation, NodeId, PoolId, SessionId,
     SessionState, Striping, VolumeId, VolumeState,
 };
 
@@ -43,7 +44,7 @@ fn add_node(map: &mut FabricMap, n: u32) {
 
 fn drive(id: u128, node: NodeId) -> AddDrive {
     let capacity = BlockCount(10 * GIB / 4096);
-    AddDrive { drive: DriveId(id), node, pool: POOL, path: format!("/dev/{id}"), capacity }
+    AddDrive { drive: DriveId(id), node, pool: POOL, path: format!("/dev/{id}"), capacity, device: None }
 }
 
 fn request(name: &str, size_bytes: u64, copies: u8) -> VolumeRequest {
@@ -366,6 +367,46 @@ fn a_single_node_needs_the_drive_domain() {
         plan(&map, &request("b", GIB, 2)).is_err(),
         "such groups are not offered to those who want nodes"
     );
+}
+
+/// One node with a pair of drives on each of three devices. A volume by device has no two copies on one of them, at
+/// first, after a rebuild, and after a drive has passed its copies on.
+#[test]
+fn copies_by_device_stay_on_different_devices() {
+    let mut map = fabric(0);
+    let join = JoinNode { name: "node-1".into(), addr: "10.0.0.1:7000".into() };
+    let Reason::NodeJoined { node, .. } = take(&mut map, Change::JoinNode(join)) else { panic!("joined") };
+    let add = |map: &mut FabricMap, id: u128| {
+        let device = Some(DeviceId(id.div_ceil(2)));
+        take(map, Change::AddDrive(AddDrive { device, ..drive(id, node) }));
+    };
+    (1..=4).for_each(|id| add(&mut map, id));
+    let by_device = |copies| VolumeRequest { domain: FailureDomain::Device, ..request("a", GIB, copies) };
+    let refusal = plan(&map, &by_device(3)).expect_err("two devices");
+    assert_eq!(refusal, Refusal::Layout(LayoutError::TooFewDevices { copies: 3, devices: 2, drives: 4 }));
+    (5..=6).for_each(|id| add(&mut map, id));
+    create(&mut map, &by_device(2));
+    let is_apart = |map: &FabricMap| map.groups.values().all(|g| !map.shares_a_device(g));
+    assert!(is_apart(&map) && map.groups.values().all(|g| map.shares_a_node(g)));
+    assert!(plan(&map, &VolumeRequest { domain: FailureDomain::Node, ..by_device(2) }).is_err());
+    // A drive's rebuild: never beside the other copy, wherever there is room.
+    let of_one = map.groups.values().find(|g| g.slot_of(DriveId(1)).is_some()).expect("a group").clone();
+    let other = of_one.slots.iter().map(|s| s.drive).find(|d| *d != DriveId(1)).expect("two copies");
+    let sibling = DriveId(if other.0 % 2 == 0 { other.0 - 1 } else { other.0 + 1 });
+    let begin = |to, domain| {
+        Change::BeginRelocation(BeginRelocation { group: of_one.id, from: DriveId(1), to, domain })
+    };
+    let refused = apply(&map, &begin(sibling, FailureDomain::Device)).expect_err("one device");
+    assert!(matches!(refused, Refusal::SharedDevice { .. }), "{refused}");
+    assert!(apply(&map, &begin(sibling, FailureDomain::Drive)).is_ok());
+    assert!(apply(&map, &begin(DriveId(2), FailureDomain::Device)).is_ok(), "its own device");
+    assert_eq!(domain_of(&map, &map.groups[&of_one.id]), FailureDomain::Device);
+    // What its target says later counts as well.
+    let device = map.drives[&DriveId(1)].device;
+    take(&mut map, Change::SetDevice(SetDevice { drive: other, device }));
+    assert_eq!(domain_of(&map, &map.groups[&of_one.id]), FailureDomain::Drive);
+    let again = apply(&map, &Change::SetDevice(SetDevice { drive: other, device })).expect_err("known");
+    assert!(matches!(again, Refusal::SameDevice { .. }), "{again}");
 }
 
 /// What volumes were promised lies on drives by their sizes: they fill up at about the same rate.

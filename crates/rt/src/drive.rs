@@ -8,6 +8,7 @@ use crate::{Buf, BufMut, IO_ALIGN, Landing};
 use std::cell::Cell;
 use std::io;
 use std::rc::Rc;
+use weft_types::DeviceId;
 
 /// How to open a drive.
 #[derive(Clone, Debug, Default)]
@@ -106,6 +107,15 @@ impl Drive {
             Medium::Sim(disk) => disk.len(),
         };
         size - size % IO_ALIGN as u64
+    }
+
+    /// The device that it is on, which other drives of this machine may be on as well; none if the drive is no block
+    /// device. Read when the drive was opened.
+    pub fn device(&self) -> Option<DeviceId> {
+        match &self.0.medium {
+            Medium::File(file) => file.device(),
+            Medium::Mem(_) | Medium::Sim(_) => None,
+        }
     }
 
     /// What the drive was opened by.

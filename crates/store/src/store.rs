@@ -28,7 +28,7 @@ use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::{Either, race};
 use weft_rt::{Drive, JoinHandle, Mutation, mutated};
 use weft_types::limits::{CHUNK_BLOCKS, OPEN_ENTRIES_MAX, OPEN_ENTRIES_REPAIR_MAX, REQUEST_BLOCKS_MAX};
-use weft_types::{BLOCK_SIZE, BlockRange, Version};
+use weft_types::{BLOCK_SIZE, BlockRange, DeviceId, Version};
 
 /// Blocks of zeroes that are put in one instant: so many leaves are surely in RAM together.
 const ZERO_BLOCKS_AT_ONCE: u32 = 16 * CHUNK_BLOCKS;
@@ -121,6 +121,11 @@ impl Store {
     /// If the store fails before.
     pub async fn checkpoint(&self) -> Result<(), StoreError> {
         self.engine.checkpoint().await
+    }
+
+    /// The device that the drive is on, which other drives of this machine may be on as well; none if it is not known.
+    pub fn device(&self) -> Option<DeviceId> {
+        self.engine.drive.device()
     }
 
     /// The drive's label.

@@ -387,6 +387,7 @@ impl Target {
             map_copy: self.map_version().max(copy),
             epochs,
             commit: store.durable_commit(),
+            device: store.device(),
         }
     }
 

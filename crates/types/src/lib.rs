@@ -21,8 +21,8 @@ pub use block::{BLOCK_SIZE, BlockCount, BlockRange, ChunkIndex, Lba, SECTOR_SIZE
 pub use capacity::{CapacityLevel, CapacityLevels};
 pub use causes::with_causes;
 pub use ids::{
-    DriveId, FabricId, Generation, GroupId, NodeId, ParseIdError, PoolId, RequestId, SessionId, TargetId,
-    VolumeId,
+    DeviceId, DriveId, FabricId, Generation, GroupId, NodeId, ParseIdError, PoolId, RequestId, SessionId,
+    TargetId, VolumeId,
 };
 pub use load::{InterfaceLoad, Latencies, MeterReading, ProcessLoad, VolumeLoad};
 pub use map::{

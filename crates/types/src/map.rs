@@ -3,8 +3,8 @@
 //! It is data only. `weft-membership` holds the transitions; the manager alone commits them.
 
 use crate::{
-    BlockCount, CapacityLevels, DriveId, Epoch, FabricId, Generation, GroupId, NodeId, PoolId, SessionId,
-    TargetId,
+    BlockCount, CapacityLevels, DeviceId, DriveId, Epoch, FabricId, Generation, GroupId, NodeId, PoolId,
+    SessionId, TargetId,
 };
 use crate::{Protection, ScrubPlan, SessionSlot, Table, VolumeId};
 use serde::{Deserialize, Serialize};
@@ -149,10 +149,19 @@ impl FabricMap {
 
     /// Whether two members of the group are on one node, apart from the one that is to leave it.
     pub fn shares_a_node(&self, group: &Group) -> bool {
-        let mut nodes: Vec<NodeId> =
-            self.staying(group).filter_map(|d| self.drives.get(&d)).map(|d| d.node).collect();
-        nodes.sort();
-        nodes.windows(2).any(|pair| pair[0] == pair[1])
+        self.has_twins(group, |drive| drive.node)
+    }
+
+    /// Whether two members of the group are on one device, apart from the one that is to leave it.
+    pub fn shares_a_device(&self, group: &Group) -> bool {
+        self.has_twins(group, |drive| (drive.node, drive.device))
+    }
+
+    fn has_twins<K: Ord>(&self, group: &Group, place: impl Fn(&Drive) -> K) -> bool {
+        let drives = self.staying(group).filter_map(|d| self.drives.get(&d));
+        let mut places: Vec<K> = drives.map(place).collect();
+        places.sort_unstable();
+        places.windows(2).any(|pair| pair[0] == pair[1])
     }
 
     /// Whether the group has all of its copies up to date; a member that passes to another drive takes none away.
@@ -254,6 +263,8 @@ pub struct Drive {
     pub node: NodeId,
     /// The target of that node that serves it.
     pub target: TargetId,
+    /// What fails together with it, among the drives of its node. Of its own, unless its target says otherwise.
+    pub device: DeviceId,
     /// The pool that draws from it.
     pub pool: PoolId,
     /// The path on its node, for people.

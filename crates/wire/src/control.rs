@@ -4,9 +4,9 @@
 use serde::{Deserialize, Serialize};
 use weft_types::limits::FRAME_HEAD_MAX;
 use weft_types::{
-    AttachMode, BlockCount, BlockRange, ChunkIndex, DriveId, Epoch, FabricId, FabricMap, Generation, Group,
-    GroupId, MapVersion, NodeId, ObjectId, ScrubFindingKind, Session, SessionId, SessionSlot, Slice, Version,
-    VolumeId,
+    AttachMode, BlockCount, BlockRange, ChunkIndex, DeviceId, DriveId, Epoch, FabricId, FabricMap,
+    Generation, Group, GroupId, MapVersion, NodeId, ObjectId, ScrubFindingKind, Session, SessionId,
+    SessionSlot, Slice, Version, VolumeId,
 };
 
 /// What targets and clients ask of the manager.
@@ -154,6 +154,10 @@ pub struct DriveReport {
     /// The newest commit that is durable on it; 0 if its target does not say.
     #[serde(default)]
     pub commit: u64,
+    /// What it is on: the same for the drives of a node that share a device. None: it shares it with no other, or
+    /// its target does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceId>,
 }
 
 /// A drive that a target was to serve, and has left out. For people: nothing is decided by it.
@@ -755,6 +759,15 @@ mod tests {
         assert_eq!(encode(&touch(vec![])), old);
         let new = touch(vec![NodeAge { node: NodeId(1), ms: 2_000 }]);
         assert_eq!(decode::<ManagerRequest>(&encode(&new)), Ok(new));
+    }
+
+    #[test]
+    fn a_report_without_a_device_is_that_of_an_older_release() {
+        let old = r#"{"id":"00000000-0000-0000-0000-000000000001","path":"x","capacity":1,"map_copy":2,"epochs":[],"commit":3}"#;
+        let mut report: DriveReport = decode(old.as_bytes()).expect("it reads");
+        assert_eq!((report.device, encode(&report)), (None, old.as_bytes().to_vec()));
+        report.device = Some(DeviceId(5));
+        assert_eq!(decode::<DriveReport>(&encode(&report)), Ok(report));
     }
 
     #[test]

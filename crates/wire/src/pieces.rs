@@ -140,9 +140,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use weft_types::{
-        AttachMode, BlockCount, CapacityLevels, Drive, DriveId, DriveState, Durations, Epoch, FabricId,
-        Generation, Group, GroupId, MapSettings, MapVersion, Node, NodeId, ObjectId, ObjectSpan, PieceKey,
-        Pool, PoolId, Protection, Relocation, Role, ScrubRecord, Session, SessionId, SessionSlot,
+        AttachMode, BlockCount, CapacityLevels, DeviceId, Drive, DriveId, DriveState, Durations, Epoch,
+        FabricId, Generation, Group, GroupId, MapSettings, MapVersion, Node, NodeId, ObjectId, ObjectSpan,
+        PieceKey, Pool, PoolId, Protection, Relocation, Role, ScrubRecord, Session, SessionId, SessionSlot,
         SessionState, Slot, Striping, Target, TargetId, Volume, VolumeId, VolumeState,
     };
 
@@ -180,17 +180,26 @@ mod tests {
                 node: NodeId(node),
                 addr
             })),
-            (drive_id(), any::<(u32, Option<u32>)>(), any::<u32>(), ".{0,9}", any::<u64>(), state).prop_map(
-                |(id, (node, target), pool, path, capacity, state)| Piece::Drive(Drive {
-                    id,
-                    node: NodeId(node),
-                    target: target.map_or(TargetId::first_of(NodeId(node)), TargetId),
-                    pool: PoolId(pool),
-                    path,
-                    capacity: BlockCount(capacity),
-                    state,
-                })
-            ),
+            (
+                drive_id(),
+                any::<(u32, Option<u32>, Option<u128>)>(),
+                any::<u32>(),
+                ".{0,9}",
+                any::<u64>(),
+                state
+            )
+                .prop_map(|(id, (node, target, device), pool, path, capacity, state)| {
+                    Piece::Drive(Drive {
+                        id,
+                        node: NodeId(node),
+                        target: target.map_or(TargetId::first_of(NodeId(node)), TargetId),
+                        device: device.map_or(DeviceId::of_drive(id), DeviceId),
+                        pool: PoolId(pool),
+                        path,
+                        capacity: BlockCount(capacity),
+                        state,
+                    })
+                }),
             drive_id().prop_map(Piece::RemovedDrive),
             (any::<u32>(), ".{0,9}").prop_map(|(id, name)| Piece::Pool(Pool { id: PoolId(id), name })),
         ]

@@ -55,6 +55,7 @@ fn map(members: usize) -> FabricMap {
             id,
             node,
             target: TargetId::first_of(node),
+            device: weft_types::DeviceId::of_drive(id),
             pool: PoolId(1),
             path: "d".into(),
             capacity: BlockCount(1 << 20),

@@ -185,6 +185,8 @@ pub struct FakeTarget {
     pub serves_sessions: RefCell<BTreeMap<SessionId, Option<Instant>>>,
     /// What it says of how far its drives have come.
     pub commits: RefCell<BTreeMap<DriveId, u64>>,
+    /// What it says of the devices that its drives are on.
+    pub devices: RefCell<BTreeMap<DriveId, weft_types::DeviceId>>,
     /// What it says that it has left out, when it joins.
     pub left_out: RefCell<Vec<DriveLeftOut>>,
     process: Cell<Option<ProcessId>>,
@@ -238,6 +240,7 @@ impl FakeTarget {
             holdings: RefCell::default(),
             serves_sessions: RefCell::default(),
             commits: RefCell::default(),
+            devices: RefCell::default(),
             left_out: RefCell::default(),
             process: Cell::new(None),
         })
@@ -370,6 +373,7 @@ impl FakeTarget {
             map_copy: self.adopted(),
             epochs: epochs(id),
             commit: self.commits.borrow().get(&id).copied().unwrap_or_default(),
+            device: self.devices.borrow().get(&id).copied(),
         };
         self.drives.borrow().iter().map(report).collect()
     }

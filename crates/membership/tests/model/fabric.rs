@@ -173,7 +173,10 @@ impl World {
             take(&mut map, Change::JoinNode(JoinNode { name: format!("n{n}"), addr: format!("h{n}:1") }));
             nodes.push(*map.nodes.keys().last().expect("it joined"));
             let (drive, node, capacity) = (Target::drive(n), nodes[n], BlockCount(1 << 20));
-            take(&mut map, Change::AddDrive(AddDrive { drive, node, pool, path: String::new(), capacity }));
+            take(
+                &mut map,
+                Change::AddDrive(AddDrive { drive, node, pool, path: String::new(), capacity, device: None }),
+            );
         }
         let first = map.next_id;
         let new_groups: Vec<NewGroup> = (scope.groups.iter().zip(first..))

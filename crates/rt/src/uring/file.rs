@@ -1,5 +1,6 @@
 //! Drives on files and block devices, with direct I/O.
 
+use super::device::device_of;
 use super::op::{Held, Op, with_driver};
 use super::{PINNED_INDEX, check_result, is_interrupted};
 use crate::offload::offload;
@@ -12,6 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use weft_types::DeviceId;
 
 /// Files of drives are for their owner only: they hold everybody's data.
 const MODE: u32 = 0o600;
@@ -36,6 +38,8 @@ pub(crate) struct DriveFile {
     file: Rc<OwnedFd>,
     kind: Kind,
     len: u64,
+    /// The physical device, if it is a block device.
+    device: Option<DeviceId>,
     /// The first refusal to discard is the last attempt.
     cannot_discard: Cell<bool>,
 }
@@ -56,6 +60,11 @@ impl DriveFile {
 
     pub(crate) fn len(&self) -> u64 {
         self.len
+    }
+
+    /// The physical device that it is on; none of a file.
+    pub(crate) fn device(&self) -> Option<DeviceId> {
+        self.device
     }
 
     /// Reads `len` bytes to a buffer of that length, or to one that is found for them.
@@ -214,8 +223,13 @@ async fn create(path: &Path, bytes: u64, sparse: bool) -> io::Result<DriveFile> 
     let fd = types::Fd(file.as_raw_fd());
     let allocate = opcode::Fallocate::new(fd, bytes).build();
     let sync = opcode::Fsync::new(fd).build();
-    let unready =
-        DriveFile { file: file.clone(), kind: Kind::File, len: 0, cannot_discard: Cell::new(false) };
+    let unready = DriveFile {
+        file: file.clone(),
+        kind: Kind::File,
+        len: 0,
+        device: None,
+        cannot_discard: Cell::new(false),
+    };
     let reserved = if sparse { Ok(false) } else { unready.simple(allocate).await.map(|()| true) };
     let reserved = match reserved {
         Err(error) if is_unsupported(&error) => {
@@ -299,7 +313,11 @@ fn lock(path: &Path, file: &File) -> io::Result<()> {
 fn finish(path: &Path, mut file: File, kind: Kind) -> io::Result<DriveFile> {
     // The end of a block device is its size, which its metadata does not tell.
     let len = file.seek(SeekFrom::End(0)).map_err(|error| named(path, error))?;
-    Ok(DriveFile { file: Rc::new(file.into()), kind, len, cannot_discard: Cell::new(false) })
+    let device = match kind {
+        Kind::File => None,
+        Kind::BlockDevice => device_of(file.metadata()?.rdev(), Path::new(DEVICES)),
+    };
+    Ok(DriveFile { file: Rc::new(file.into()), kind, len, device, cannot_discard: Cell::new(false) })
 }
 
 fn discard_device(device: &OwnedFd, offset: u64, len: u64) -> io::Result<()> {

@@ -6,6 +6,7 @@
 
 mod bell;
 mod chunks;
+mod device;
 mod error;
 mod file;
 mod gather;

@@ -324,6 +324,7 @@ fn first_map(n: usize, last: Role) -> FabricMap {
             id: drive(i),
             node,
             target: TargetId::first_of(node),
+            device: weft_types::DeviceId::of_drive(drive(i)),
             pool: PoolId(1),
             path: format!("/dev/sim{i}"),
             capacity: BlockCount(10_000),

@@ -346,6 +346,7 @@ mod tests {
             id: DriveId(id.into()),
             node: NodeId(id as u32),
             target: TargetId(id as u32),
+            device: crate::DeviceId(id.into()),
             pool: PoolId(1),
             path: "/dev/x".into(),
             capacity: BlockCount(7),

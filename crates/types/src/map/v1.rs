@@ -6,7 +6,7 @@
 use super::{DriveState, Durations, Group, MapVersion, ObjectSpan, Pool, Relocation, Session, Striping};
 use super::{Target, VolumeState};
 use crate::{
-    BlockCount, CapacityLevels, DriveId, FabricId, Generation, GroupId, NodeId, PoolId, Protection,
+    BlockCount, CapacityLevels, DeviceId, DriveId, FabricId, Generation, GroupId, NodeId, PoolId, Protection,
     ScrubPlan, SessionId, Table, TargetId, VolumeId,
 };
 use serde::{Deserialize, Serialize};
@@ -122,7 +122,8 @@ impl From<super::FabricMap> for FabricMap {
     }
 }
 
-/// A drive, with its target if that is not its node's first.
+/// A drive, with its target if that is not its node's first. It says nothing of its device: readers of the first
+/// release would refuse the field, and its target says it again at the next join.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Drive {
     id: DriveId,
@@ -141,6 +142,7 @@ impl From<Drive> for super::Drive {
             id: d.id,
             node: d.node,
             target: d.target.unwrap_or(TargetId::first_of(d.node)),
+            device: DeviceId::of_drive(d.id),
             pool: d.pool,
             path: d.path,
             capacity: d.capacity,

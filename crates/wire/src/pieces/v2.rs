@@ -12,9 +12,9 @@ use crate::DecodeError;
 use prost::{Message, Oneof};
 use std::collections::BTreeMap;
 use weft_types::{
-    AttachMode, BlockCount, CapacityLevels, DriveId, DriveState, Durations, Epoch, FabricId, Generation,
-    GroupId, MapSettings, MapVersion, NodeId, ObjectSpan, PieceKey, PoolId, Protection, Role, ScrubRecord,
-    SessionId, SessionSlot, SessionState, Striping, TargetId, VolumeId, VolumeState,
+    AttachMode, BlockCount, CapacityLevels, DeviceId, DriveId, DriveState, Durations, Epoch, FabricId,
+    Generation, GroupId, MapSettings, MapVersion, NodeId, ObjectSpan, PieceKey, PoolId, Protection, Role,
+    ScrubRecord, SessionId, SessionSlot, SessionState, Striping, TargetId, VolumeId, VolumeState,
 };
 
 /// Pieces alone, or what a commit changed.
@@ -173,6 +173,9 @@ struct Drive {
     /// The target that serves it. Absent: its node's first, whose number is the node's.
     #[prost(uint32, optional, tag = "7")]
     target: Option<u32>,
+    /// Its device, 16 bytes. Absent: one that it shares with no other drive, with the drive's identity.
+    #[prost(bytes = "vec", optional, tag = "8")]
+    device: Option<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -552,14 +555,20 @@ impl Drive {
             capacity: d.capacity.0,
             state: number_of(&DRIVE_STATES, &d.state),
             target: Some(d.target.0).filter(|_| d.target != TargetId::first_of(d.node)),
+            device: (d.device != DeviceId::of_drive(d.id)).then(|| d.device.to_bytes().to_vec()),
         }
     }
 
     fn read(self, named: &Named<'_>) -> Result<weft_types::Drive, DecodeError> {
-        let node = NodeId(self.node);
+        let (id, node) = (named.drive(self.id)?, NodeId(self.node));
+        let device = |bytes: Vec<u8>| match bytes.try_into() {
+            Ok(bytes) => Ok(DeviceId::from_bytes(bytes)),
+            Err(bytes) => Err(invalid("device", bytes.len() as u64)),
+        };
         Ok(weft_types::Drive {
-            id: named.drive(self.id)?,
+            id,
             node,
+            device: self.device.map_or(Ok(DeviceId::of_drive(id)), device)?,
             target: self.target.map_or(TargetId::first_of(node), TargetId),
             pool: PoolId(self.pool),
             path: self.path,

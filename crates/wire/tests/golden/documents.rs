@@ -7,8 +7,8 @@ use crate::samples::{
 use crate::{Case, Form, case, check, covers, document, documents_of, variants};
 use std::collections::BTreeSet;
 use weft_types::{
-    AttachMode, BlockCount, ChunkIndex, Epoch, FabricId, FabricMap, Generation, GroupId, MapVersion, NodeId,
-    Role, SessionId, SessionSlot, Slice, TargetId, VolumeId, VolumeLoad,
+    AttachMode, BlockCount, ChunkIndex, DeviceId, Epoch, FabricId, FabricMap, Generation, GroupId,
+    MapVersion, NodeId, Role, SessionId, SessionSlot, Slice, TargetId, VolumeId, VolumeLoad,
 };
 use weft_wire::backup::{decode_backup, encode_backup};
 use weft_wire::collected::{Collected, CollectedDrive, DriveContents, decode_collected, encode_collected};
@@ -101,6 +101,7 @@ fn manager_requests() {
         map_copy: MapVersion(9),
         epochs: vec![(GroupId(11), Epoch(7))],
         commit: 6,
+        device: None,
     };
     let left_out = DriveLeftOut {
         path: "/dev/nvme2n1".into(),
@@ -368,7 +369,9 @@ fn the_map_and_its_backup() {
 
 #[test]
 fn pieces_of_the_map() {
-    let map = map_of_targets();
+    let mut map = map_of_targets();
+    map.drives
+        .update_where(|d| d.id == drive(3), |d| d.device = DeviceId::of_name("nqn.2019-08.org.example:1"));
     let pieces = case("every piece of a map", map.pieces(), |p| encode_pieces(p), decode_pieces);
     let mut before = map.clone();
     (before.version, before.next_id) = (MapVersion(8), 30);

@@ -4,11 +4,11 @@
 use crate::{covers, variants};
 use std::collections::BTreeSet;
 use weft_types::{
-    AttachMode, BlockCount, BlockRange, CapacityLevels, Drive, DriveId, DriveState, Durations, Epoch,
-    FabricId, FabricMap, Generation, Group, GroupId, InterfaceLoad, Latencies, MapVersion, MeterReading,
-    Node, NodeId, ObjectId, ObjectSpan, Owner, Pool, PoolId, ProcessLoad, Relocation, Role, ScrubFindingKind,
-    ScrubPlan, ScrubRecord, Session, SessionId, SessionSlot, SessionState, Slot, Striping, Table, Target,
-    TargetId, Version, Volume, VolumeId, VolumeState,
+    AttachMode, BlockCount, BlockRange, CapacityLevels, DeviceId, Drive, DriveId, DriveState, Durations,
+    Epoch, FabricId, FabricMap, Generation, Group, GroupId, InterfaceLoad, Latencies, MapVersion,
+    MeterReading, Node, NodeId, ObjectId, ObjectSpan, Owner, Pool, PoolId, ProcessLoad, Relocation, Role,
+    ScrubFindingKind, ScrubPlan, ScrubRecord, Session, SessionId, SessionSlot, SessionState, Slot, Striping,
+    Table, Target, TargetId, Version, Volume, VolumeId, VolumeState,
 };
 
 variants!(Role { InSync, Syncing, Out });
@@ -76,6 +76,7 @@ fn drives() -> Table<DriveId, Drive> {
         id: drive(n),
         node: NodeId(2),
         target: TargetId(2),
+        device: DeviceId::of_drive(drive(n)),
         pool: PoolId(4),
         path: format!("/dev/nvme{n}n1"),
         capacity: BlockCount(1_000_000 + n as u64),

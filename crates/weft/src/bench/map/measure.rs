@@ -198,6 +198,7 @@ impl Bench {
                 map_copy: MapVersion(1),
                 epochs: Vec::new(),
                 commit: 1,
+                device: None,
             });
         }
         for node in map.nodes.values() {

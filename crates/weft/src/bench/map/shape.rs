@@ -6,9 +6,9 @@
 use weft_layout::groups_wanted;
 use weft_types::limits::SPAN_GROUPS_MAX;
 use weft_types::{
-    AttachMode, BlockCount, Drive, DriveId, DriveState, Durations, Epoch, FabricId, FabricMap, Generation,
-    Group, GroupId, MapVersion, NodeId, ObjectSpan, Pool, PoolId, Protection, Role, Session, SessionId,
-    SessionSlot, SessionState, Slot, Striping, TargetId, Volume, VolumeId, VolumeState,
+    AttachMode, BlockCount, DeviceId, Drive, DriveId, DriveState, Durations, Epoch, FabricId, FabricMap,
+    Generation, Group, GroupId, MapVersion, NodeId, ObjectSpan, Pool, PoolId, Protection, Role, Session,
+    SessionId, SessionSlot, SessionState, Slot, Striping, TargetId, Volume, VolumeId, VolumeState,
 };
 
 /// 4 TiB, as a drive of today has, in blocks.
@@ -75,8 +75,8 @@ impl Shape {
         map.drives.extend(self.drive_ids().map(|(id, node, index)| {
             let path = Shape::drive_path(index);
             let capacity = BlockCount(DRIVE_BLOCKS);
-            let target = TargetId::first_of(node);
-            (id, Drive { id, node, target, pool, path, capacity, state: DriveState::Active })
+            let (target, device) = (TargetId::first_of(node), DeviceId::of_name(&format!("{node} {path}")));
+            (id, Drive { id, node, target, device, pool, path, capacity, state: DriveState::Active })
         }));
         map.next_id = u64::from(self.nodes) + 2;
         let groups = self.groups(&mut map, pool, &drives);
