@@ -1,7 +1,7 @@
 //! How a client follows the map: the slice that concerns its sessions, change by change.
 //!
-//! It owns what is held of the map. A slice says nothing of what it does not list, so only a session that
-//! the slice was asked for is over if it is not listed. It decides nothing.
+//! It owns what is held of the map (C8). A slice says nothing of what it does not list, so only a session
+//! that the slice was asked for is over if it is not listed. It decides nothing.
 
 use crate::error::ClientError;
 use crate::fabric::{Asked, MANAGER_RETRY, Shared};
@@ -9,7 +9,7 @@ use crate::session::{Ended, Session};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use weft_rt::sync::{Either, race};
-use weft_rt::{Buf, Frame, Link, now, sleep, sleep_until};
+use weft_rt::{Buf, Frame, Link, Mutation, mutated, now, sleep, sleep_until};
 use weft_types::{FabricMap, MapVersion, SessionState, Slice, with_causes};
 use weft_wire::control::{self, ManagerAnswer, ManagerRequest};
 use weft_wire::pieces::decode_delta;
@@ -207,7 +207,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Takes what has changed since the version that is held: from exactly there, or not at all.
+    /// Takes what has changed since the version that is held, or that nothing has: from exactly there, or not
+    /// at all (C8).
     fn take_change(
         &self,
         asked: &Question,
@@ -220,7 +221,9 @@ impl Shared {
         let held = self.map();
         {
             let followed = self.followed.borrow();
-            if followed.slice != asked.slice || followed.nonce != nonce || held.version != from {
+            let is_there = followed.slice == asked.slice && followed.nonce == nonce && held.version == from;
+            let gap = if body.is_empty() { Mutation::SkipOverGap } else { Mutation::DeltaOverGap };
+            if !is_there && !mutated(gap) {
                 return Err(NotTaken::Late);
             }
         }
@@ -230,6 +233,10 @@ impl Shared {
             return Ok(());
         }
         let delta = decode_delta(body).map_err(NotTaken::Unreadable)?;
+        let held = match mutated(Mutation::DeltaOverGap) {
+            true => Rc::new(FabricMap { version: delta.from, ..FabricMap::clone(&held) }),
+            false => held,
+        };
         let map = held.apply_delta(&delta).map_err(NotTaken::Unfit)?;
         self.adopt(map);
         Ok(())

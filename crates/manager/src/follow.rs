@@ -1,4 +1,4 @@
-//! How the map travels: what has changed in a slice of it, to those who follow that.
+//! How the map travels (C8): what has changed in a slice of it, to those who follow that.
 //!
 //! It owns the versions of the map that were there lately, and the answers to `Follow`. It decides nothing.
 
@@ -7,7 +7,7 @@ use crate::serve::WATCH_MAX;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use weft_rt::{Buf, random_u64, timeout};
+use weft_rt::{Buf, Mutation, mutated, random_u64, timeout};
 use weft_types::limits::{FRAME_BODY_MAX, MAP_VERSIONS_KEPT_MAX};
 use weft_types::{Delta, FabricMap, MapVersion, Session, Slice};
 use weft_wire::control::{self, ManagerAnswer};
@@ -46,6 +46,10 @@ impl RecentMaps {
         self.place_of(version).map(|at| self.changes.range(at..))
     }
 
+    fn oldest(&self) -> Option<Rc<FabricMap>> {
+        self.maps.front().cloned()
+    }
+
     fn place_of(&self, version: MapVersion) -> Option<usize> {
         self.maps.binary_search_by_key(&version, |map| map.version).ok()
     }
@@ -70,13 +74,19 @@ impl Manager {
         slice: &Slice,
     ) -> (ManagerAnswer, Option<Buf>) {
         let known = match nonce == self.nonce() {
-            true => self.state.borrow().recent.get(version),
+            true => self.state.borrow().recent.get(version).or_else(|| self.some_other_map()),
             false => None,
         };
         match known {
             Some(map) => self.follow_on(&map, slice).await,
             None => self.follow_from_elsewhere(version, nonce, slice).await,
         }
+    }
+
+    /// None: what has changed since one version says nothing of what has changed since another.
+    fn some_other_map(&self) -> Option<Rc<FabricMap>> {
+        let is_broken = mutated(Mutation::DeltaOverGap) || mutated(Mutation::SkipOverGap);
+        self.state.borrow().recent.oldest().filter(|_| is_broken)
     }
 
     /// Waits until the slice is not what it was in this map.
@@ -88,7 +98,11 @@ impl Manager {
                 let changed = self.changed.notified();
                 let map = self.durable_map();
                 if self.may_have_changed(slice, &held, looked_at.get()) {
-                    let delta = map.slice(slice).delta_from(&held);
+                    let delta = match mutated(Mutation::SliceFilter) {
+                        true => touched_in(known, &map, slice),
+                        // What enters or leaves the slice may be touched by no commit.
+                        false => map.slice(slice).delta_from(&held),
+                    };
                     if !delta.is_empty() || delta.next_id != held.next_id {
                         return (map, delta);
                     }
@@ -179,6 +193,16 @@ impl Manager {
             part => Buf::from(control::encode_map(&self.durable_map().slice(part))),
         }
     }
+}
+
+/// What commits have touched of a slice: what only enters or leaves it is missing.
+fn touched_in(old: &FabricMap, new: &FabricMap, slice: &Slice) -> Delta {
+    let (held, next) = (old.slice(slice), new.slice(slice));
+    let mut delta = new.delta_from(old);
+    delta.next_id = next.next_id;
+    delta.put.retain(|piece| held.lists(piece.key()) || next.lists(piece.key()));
+    delta.removed.retain(|key| held.lists(*key));
+    delta
 }
 
 #[cfg(test)]

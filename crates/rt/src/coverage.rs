@@ -1,10 +1,11 @@
-//! What a simulation wants to know of the engines: which paths of the protocol were taken, and which reads were served.
+//! What a simulation wants to know of the engines: which paths of the protocol were taken, which reads were
+//! served, and what followers hold of the map.
 //!
 //! An engine marks a path with one line, [`mark`], where the path is taken. It is compiled in with the feature
 //! `coverage` only, which the simulator turns on; without it, a mark is nothing. Marks count per thread and change
 //! nothing: a simulation takes the same course with and without them.
 
-use weft_types::{DriveId, Epoch, GroupId};
+use weft_types::{DriveId, Epoch, FabricMap, GroupId, Slice};
 
 macro_rules! paths {
     ($($variant:ident $name:literal $says:literal)*) => {
@@ -106,15 +107,19 @@ pub struct ServedRead {
 
 #[cfg(feature = "coverage")]
 mod counting {
-    use super::{Path, ServedRead};
+    use super::{FabricMap, Path, ServedRead, Slice};
     use std::cell::{Cell, RefCell};
     use std::rc::Rc;
 
     type Observer = Rc<dyn Fn(ServedRead)>;
 
+    /// Is shown each slice that a follower has.
+    pub type SliceObserver = Rc<dyn Fn(&Slice, &FabricMap)>;
+
     thread_local! {
         static COUNTS: [Cell<u64>; Path::ALL.len()] = const { [const { Cell::new(0) }; Path::ALL.len()] };
         static OBSERVER: RefCell<Option<Observer>> = const { RefCell::new(None) };
+        static SLICE_OBSERVER: RefCell<Option<SliceObserver>> = const { RefCell::new(None) };
     }
 
     /// A path is taken.
@@ -143,6 +148,20 @@ mod counting {
         let before = OBSERVER.with(|held| held.replace(observer));
         drop(before);
     }
+
+    /// A follower has this slice of the map from now on (C8).
+    pub fn holds_slice(slice: &Slice, map: &FabricMap) {
+        let observer = SLICE_OBSERVER.with(|observer| observer.borrow().clone());
+        if let Some(observer) = observer {
+            observer(slice, map);
+        }
+    }
+
+    /// Calls this from now on for every slice that a follower on this thread has; none to call nothing.
+    pub fn observe_slices(observer: Option<SliceObserver>) {
+        let before = SLICE_OBSERVER.with(|held| held.replace(observer));
+        drop(before);
+    }
 }
 
 #[cfg(feature = "coverage")]
@@ -157,3 +176,8 @@ pub fn mark(_: Path) {}
 #[cfg(not(feature = "coverage"))]
 #[inline(always)]
 pub fn serves_read(_: impl FnOnce() -> ServedRead) {}
+
+/// A follower has this slice of the map from now on. Nothing here: this program is not a simulation.
+#[cfg(not(feature = "coverage"))]
+#[inline(always)]
+pub fn holds_slice(_: &Slice, _: &FabricMap) {}

@@ -17,7 +17,8 @@ macro_rules! mutations {
             /// All of them, in the order of the rules.
             pub const ALL: &[Mutation] = &[$(Mutation::$variant,)*];
 
-            /// The rule of the write protocol, or the part of it: `R1` to `R16`, `lease`, `watermark`, `damage`, `store`.
+            /// The rule of the protocol, or the part of it: `R1` to `R16`, `C8`, `lease`, `watermark`,
+            /// `damage`, `store`.
             pub const fn rule(self) -> &'static str {
                 match self { $(Mutation::$variant => $rule,)* }
             }
@@ -107,6 +108,9 @@ mutations! {
     AttachBeforeGeneration, "R16", "attach-before-generation", "An attach does not wait until every target has the new generation.";
     AttachBeforeSweep, "R16", "attach-before-sweep", "An attach does not wait until earlier sessions are swept.";
     MapNotDrained, "R16", "map-not-drained", "A generation is acknowledged while requests that an older one admitted still run.";
+    SliceFilter, "C8", "slice-filter", "The delta of a slice has only what commits have touched.";
+    DeltaOverGap, "C8", "delta-over-gap", "A delta is taken that does not begin where the follower is.";
+    SkipOverGap, "C8", "skip-over-gap", "That nothing has changed counts from any version.";
     CrcNotChecked, "damage", "crc-not-checked", "A drive does not check the data that it reads.";
     ClientTrustsData, "damage", "client-trusts-data", "A client does not check the data that it is sent.";
     DamageReadsAsZeroes, "damage", "damage-reads-as-zeroes", "A block that does not match its checksum reads as zeroes.";
@@ -246,7 +250,7 @@ mod tests {
         for n in 1..=16 {
             assert!(rules.contains(format!("R{n}").as_str()), "R{n}");
         }
-        for other in ["lease", "damage", "watermark", "store"] {
+        for other in ["C8", "lease", "damage", "watermark", "store"] {
             assert!(rules.contains(other), "{other}");
         }
     }

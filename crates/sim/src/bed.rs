@@ -1,5 +1,6 @@
 //! The fabric that is tested: nodes with simulated disks, and a manager with a store that survives it.
 
+use crate::check::slices::SlicesCheck;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -141,6 +142,8 @@ pub struct Bed {
     /// Members that left the read set of their group and stayed in its write set, with the epoch in
     /// which they did.
     demoted: Rc<RefCell<BTreeSet<(GroupId, DriveId, Epoch)>>>,
+    /// What followers have is compared with the map.
+    slices: Rc<SlicesCheck>,
 }
 
 /// How long the manager's store usually takes: a flush of a drive, or a way to another machine.
@@ -371,6 +374,7 @@ impl Bed {
         }
         let map_store = MemStore::new();
         found(&map_store, fabric, shape.durations).await.expect("an empty store takes a fabric");
+        let slices = Rc::new(SlicesCheck::start(&map_store.map().expect("it was made")));
         map_store.set_slowness(USUAL_SLOWNESS);
         let bed = Rc::new(Bed {
             shape,
@@ -391,8 +395,9 @@ impl Bed {
             failures: RefCell::default(),
             skews: RefCell::default(),
             demoted: Rc::default(),
+            slices,
         });
-        bed.note_demotions();
+        bed.watch_commits();
         bed.start_manager();
         for n in 0..bed.nodes.len() {
             bed.start_node(n);
@@ -400,10 +405,11 @@ impl Bed {
         bed
     }
 
-    /// Notes each member that leaves its group because clients cannot reach it.
-    fn note_demotions(&self) {
-        let demoted = self.demoted.clone();
+    /// Notes each version of the map, and each member that leaves its group because clients cannot reach it.
+    fn watch_commits(&self) {
+        let (demoted, slices) = (self.demoted.clone(), self.slices.clone());
         self.map_store.observe(move |before, after, events| {
+            slices.note(after);
             // Events are documents.
             let is_demotion =
                 |event: &[u8]| event.windows(DEMOTION.len()).any(|part| part == DEMOTION.as_bytes());

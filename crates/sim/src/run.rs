@@ -114,6 +114,7 @@ pub fn run_plan(plan: &Plan, with_story: bool) -> (Result<Outcome, String>, Cove
         });
     }));
     coverage::observe_reads(None);
+    coverage::observe_slices(None);
     let mut covered = pairs.take().unwrap_or_default();
     covered.add_paths(&coverage::take_counts());
     let result = match (ran, result.take()) {

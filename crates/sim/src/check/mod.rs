@@ -8,4 +8,5 @@ pub mod limits;
 pub mod linearizable;
 pub mod progress;
 pub mod sessions;
+pub mod slices;
 pub mod sound;

@@ -12,6 +12,7 @@ mod crowd;
 mod cut;
 mod drive;
 mod endings;
+mod follow;
 mod interrupted;
 mod kept;
 mod returns;
@@ -35,7 +36,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sim::Sim;
 use weft_rt::sync::{Either, race};
-use weft_rt::{Broken, Mutation, sleep};
+use weft_rt::{Broken, Mutation, coverage, sleep};
 
 /// Virtual time after which a run is taken for stuck.
 const ENDS_WITHIN: Duration = Duration::from_secs(90);
@@ -149,6 +150,7 @@ pub fn run_seed(
             Err(format!("panic: {}", text.unwrap_or_default()))
         }
     };
+    coverage::observe_slices(None);
     let reached = mutations.iter().any(|m| broken.has_reached(*m));
     (result, reached)
 }

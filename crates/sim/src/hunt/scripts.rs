@@ -7,7 +7,7 @@ use super::actor::{
     about_ms, becomes, changes, enter, fast, leave, place, slow, start_cold, store, until, version,
 };
 use super::stage::chunk_block;
-use super::{Scenario, conflicts, cut, endings, kept, returns, rot, run_seed, silence};
+use super::{Scenario, conflicts, cut, endings, follow, kept, returns, rot, run_seed, silence};
 use crate::coverage::Coverage;
 use std::time::Duration;
 use weft_rt::sim::{self, Crash};
@@ -134,6 +134,12 @@ scripts! {
     /// The store answers a manager late, and then not at all; another one takes over, and a node hears of the
     /// first one only.
     Unanswered => kept::replaced(kept::First::IsNotAnswered);
+    /// A member passes to a drive that a client has not heard of.
+    MemberPasses => follow::member_passes();
+    /// A client misses more changes of the map than the manager knows, and then one more.
+    MissesChanges => follow::changes_missed(true);
+    /// Likewise, and then nothing that concerns it changes.
+    MissesChangesAlone => follow::changes_missed(false);
 }
 
 impl Script {

@@ -14,7 +14,7 @@ fn longer_than_a_term() -> Duration {
 }
 
 /// Reads for a while; an error if the session does not last as long.
-async fn reads_on(client: &Rc<Actor>, lasts: Duration) -> Result<(), String> {
+pub async fn reads_on(client: &Rc<Actor>, lasts: Duration) -> Result<(), String> {
     let from = now();
     while from.elapsed() < lasts {
         client.read(0).await.map_err(|_| "the client ends".to_owned())??;

@@ -63,12 +63,12 @@ impl Slice {
     pub fn may_change(&self, held: &FabricMap, delta: &Delta) -> bool {
         matches!(self, Slice::Whole)
             || delta.put.iter().any(|piece| self.takes(held, piece))
-            || delta.removed.iter().any(|key| has(held, *key))
+            || delta.removed.iter().any(|key| held.lists(*key))
     }
 
     fn takes(&self, held: &FabricMap, piece: &Piece) -> bool {
         let is_target = |id: TargetId| *self == Slice::Target(id);
-        has(held, piece.key())
+        held.lists(piece.key())
             || match piece {
                 Piece::Settings(s) => s.durations != held.durations || s.unknown_ids != held.unknown_ids,
                 Piece::Node(node) => {
@@ -104,26 +104,29 @@ impl Slice {
     }
 }
 
-/// Whether the slice has the piece with this key.
-fn has(slice: &FabricMap, key: PieceKey) -> bool {
-    match key {
-        PieceKey::Node(id) => slice.nodes.contains_key(&id),
-        PieceKey::Target(id) => slice.targets.contains_key(&id),
-        PieceKey::Drive(id) => slice.drives.contains_key(&id),
-        PieceKey::Group(id) => slice.groups.contains_key(&id),
-        PieceKey::Relocation(id) => slice.relocations.contains_key(&id),
-        PieceKey::Volume(id) => slice.volumes.contains_key(&id),
-        PieceKey::Session(id) => slice.sessions.contains_key(&id),
-        PieceKey::Settings | PieceKey::RemovedDrive(_) | PieceKey::Pool(_) | PieceKey::Scrubbed(_) => false,
-    }
-}
-
 /// The groups that hold a volume's objects, some of them more than once.
 fn groups_of(volume: &Volume) -> impl Iterator<Item = GroupId> {
     volume.spans.iter().flat_map(|span| span.groups.iter().copied())
 }
 
 impl FabricMap {
+    /// Whether the piece with this key is an entry of a table that slices have, and is listed. The settings,
+    /// and what only the whole map has, are not.
+    pub fn lists(&self, key: PieceKey) -> bool {
+        match key {
+            PieceKey::Node(id) => self.nodes.contains_key(&id),
+            PieceKey::Target(id) => self.targets.contains_key(&id),
+            PieceKey::Drive(id) => self.drives.contains_key(&id),
+            PieceKey::Group(id) => self.groups.contains_key(&id),
+            PieceKey::Relocation(id) => self.relocations.contains_key(&id),
+            PieceKey::Volume(id) => self.volumes.contains_key(&id),
+            PieceKey::Session(id) => self.sessions.contains_key(&id),
+            PieceKey::Settings | PieceKey::RemovedDrive(_) | PieceKey::Pool(_) | PieceKey::Scrubbed(_) => {
+                false
+            }
+        }
+    }
+
     /// The slice of this map. What differs between the slices of two versions is
     /// [`FabricMap::delta_from`] of the one to the other: what enters or leaves a slice may be touched by
     /// no change of the map, such as a drive whose last group with this target has moved away.
