@@ -1,5 +1,5 @@
 //! One task per node that attends to its target: keeps a connection, has it promise not to vouch for suspects,
-//! and brings it every new map.
+//! and brings it every new map, as what has changed where that leads on from what it has (C8).
 //!
 //! It owns the order of the two: the promise first, since an eviction waits for it and for nothing else. It never gives up on a node: the next thing may be its return.
 
@@ -8,9 +8,11 @@ use crate::member::Member;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::{Addr, Buf, Instant, Link, LinkError, Mutation, mutated, now, sleep, spawn, timeout};
+use weft_types::limits::FRAME_BODY_MAX;
 use weft_types::{FabricMap, MapVersion, NodeId, with_causes};
 use weft_wire::control::{self, TargetAnswer, TargetRequest};
 use weft_wire::handshake::{Hello, PeerRole};
+use weft_wire::pieces::encode_delta;
 use weft_wire::{Kind, Status};
 
 /// How long a target may take to make a map durable before it is sent again: many times what a slow drive needs.
@@ -50,8 +52,16 @@ enum Duty {
     Connect,
     /// Have it promise.
     Promise { victim: NodeId, map: MapVersion },
-    /// Send the map.
-    Push { version: MapVersion, bytes: Buf },
+    /// Have it adopt the newest map.
+    Push(Push),
+}
+
+/// What leads a target to the newest map.
+struct Push {
+    /// The version that it leads on from; none for a whole map.
+    from: Option<MapVersion>,
+    version: MapVersion,
+    bytes: Buf,
 }
 
 impl Manager {
@@ -82,7 +92,7 @@ impl Manager {
                 }
                 Duty::Connect => self.link(node).await.map(|_| ()),
                 Duty::Promise { victim, map } => self.have_promised(node, victim, map).await,
-                Duty::Push { version, bytes } => self.push(node, version, bytes).await,
+                Duty::Push(push) => self.push(node, push).await,
             };
             if let Err(error) = done {
                 tracing::debug!(%node, error = with_causes(&error), "cannot attend to a target");
@@ -114,13 +124,34 @@ impl Manager {
         Ok(())
     }
 
-    async fn push(self: &Rc<Self>, node: NodeId, version: MapVersion, bytes: Buf) -> Result<(), AskError> {
-        let incarnation = self.incarnation(node);
-        self.ask(node, &TargetRequest::AdoptMap { version }, Some(bytes), ADOPT_MAX).await?;
+    async fn push(self: &Rc<Self>, node: NodeId, push: Push) -> Result<(), AskError> {
+        let (incarnation, nonce) = (self.incarnation(node), self.nonce());
+        let Push { from, version, bytes } = push;
+        let request = match from {
+            Some(from) => TargetRequest::AdoptDelta { from, version, nonce },
+            None => TargetRequest::AdoptMap { version, nonce },
+        };
+        let answer = match self.ask(node, &request, Some(bytes), ADOPT_MAX).await {
+            Err(AskError::Status(Status::Invalid, why)) if from.is_some() => {
+                tracing::info!(%node, why, "a target is sent whole maps: it does not take what has changed");
+                None
+            }
+            answered => Some(answered?),
+        };
         if self.incarnation(node) == incarnation
             && let Some(member) = self.state.borrow_mut().members.get_mut(&node)
         {
-            member.adopted = member.adopted.max(version);
+            match answer {
+                None => member.refuses_deltas = true,
+                // It has gone on, or its map is from elsewhere.
+                Some(TargetAnswer::Holds { version, nonce: its }) => {
+                    member.has = (its == nonce && from != Some(version)).then_some(version);
+                }
+                Some(_) => {
+                    member.adopted = member.adopted.max(version);
+                    member.has = member.has.max(Some(version));
+                }
+            }
         }
         self.changed.notify_all();
         Ok(())
@@ -237,9 +268,7 @@ impl State {
         let suspects = self.suspects().into_iter().filter(|victim| *victim != node);
         match { suspects }.find(|v| !promised(v) && self.is_concerned(node, *v)) {
             Some(victim) => Duty::Promise { victim, map },
-            None if member.adopted < self.pushed().version => {
-                Duty::Push { version: self.pushed().version, bytes: self.whole.bytes(self.pushed()) }
-            }
+            None if member.adopted < self.pushed().version => Duty::Push(self.push_to(member)),
             None => Duty::Wait,
         }
     }
@@ -249,6 +278,19 @@ impl State {
         match mutated(Mutation::PushDecided) {
             true => &self.map,
             false => &self.durable.map,
+        }
+    }
+
+    /// What leads a target to that map: from exactly the version that it was sent last, or all of it (C8).
+    fn push_to(&self, member: &Member) -> Push {
+        let (pushed, version) = (self.pushed(), self.pushed().version);
+        let takes_deltas = !member.refuses_deltas
+            && member.open_link().is_some_and(|link| link.protocol() >= control::DELTA_PROTOCOL);
+        let held = member.has.filter(|_| takes_deltas).and_then(|version| self.recent.get(version));
+        let delta = held.map(|held| encode_delta(&pushed.delta_from(&held)));
+        match delta.filter(|delta| delta.len() <= FRAME_BODY_MAX) {
+            Some(delta) => Push { from: member.has, version, bytes: Buf::from(delta) },
+            None => Push { from: None, version, bytes: self.whole.bytes(pushed) },
         }
     }
 

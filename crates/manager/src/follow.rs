@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use weft_rt::{Buf, Mutation, mutated, random_u64, timeout};
 use weft_types::limits::{FRAME_BODY_MAX, MAP_VERSIONS_KEPT_MAX};
-use weft_types::{Delta, FabricMap, MapVersion, Session, Slice};
+use weft_types::{Delta, FabricMap, MapVersion, NodeId, Session, Slice};
 use weft_wire::control::{self, ManagerAnswer};
 use weft_wire::pieces::encode_delta;
 
@@ -37,7 +37,7 @@ impl RecentMaps {
         self.changes.push_back(change);
     }
 
-    fn get(&self, version: MapVersion) -> Option<Rc<FabricMap>> {
+    pub(crate) fn get(&self, version: MapVersion) -> Option<Rc<FabricMap>> {
         self.place_of(version).map(|at| self.maps[at].clone())
     }
 
@@ -58,7 +58,7 @@ impl RecentMaps {
 impl Manager {
     /// Random, never 0: tells versions of the map that this process sends from the same ones of
     /// another process, whose store may say something else.
-    fn nonce(&self) -> u64 {
+    pub(crate) fn nonce(&self) -> u64 {
         *self.nonce.get_or_init(|| random_u64() | 1)
     }
 
@@ -184,6 +184,16 @@ impl Manager {
             Some(slice) => (self.nonce(), self.slice_bytes(&slice)),
             None => (0, self.state.borrow().bytes()),
         }
+    }
+
+    /// What a target is sent that has joined: the whole map, from which the next delta leads on.
+    pub(crate) fn joined_map(&self, node: NodeId) -> (u64, Buf) {
+        let mut state = self.state.borrow_mut();
+        let version = state.durable.map.version;
+        if let Some(member) = state.members.get_mut(&node) {
+            member.has = Some(version);
+        }
+        (self.nonce(), state.bytes())
     }
 
     /// A slice of the durable map, as it travels.

@@ -140,7 +140,7 @@ impl State {
 pub struct Manager {
     pub(crate) options: ManagerOptions,
     pub(crate) store: LedStore,
-    /// See [`Manager::nonce`]; drawn when somebody follows.
+    /// See [`Manager::nonce`]; drawn when the map is sent first.
     pub(crate) nonce: OnceCell<u64>,
     pub(crate) started: Instant,
     /// What the clock was then at least: as it is on this machine, or as it was written down if that is later.

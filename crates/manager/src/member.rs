@@ -58,6 +58,11 @@ pub(crate) struct Member {
     pub(crate) up_since: Instant,
     /// The newest map that it has adopted durably.
     pub(crate) adopted: MapVersion,
+    /// The version of this process's map that it was sent last, from which the next delta leads on; none if
+    /// only a whole map can follow.
+    pub(crate) has: Option<MapVersion>,
+    /// Whether it has refused a delta as something that it cannot read: its release is an older one.
+    pub(crate) refuses_deltas: bool,
     /// The drives that it has opened.
     pub(crate) drives: BTreeSet<DriveId>,
     /// The drives that it has found and must not serve, and why.
@@ -100,6 +105,8 @@ impl Member {
             granted: false,
             up_since: now,
             adopted: MapVersion(0),
+            has: None,
+            refuses_deltas: false,
             drives: BTreeSet::new(),
             refused: BTreeMap::new(),
             left_out: Vec::new(),

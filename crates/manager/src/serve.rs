@@ -126,8 +126,8 @@ impl Manager {
                 let (node, refused) = self.join(&name, &addr, (incarnation, peer.since), drives)?;
                 self.note_left_out(&name, node, left_out);
                 self.answerable(MapVersion(0)).await.map_err(|why| Denied::new(Status::NotReady, why))?;
-                let map = self.state.borrow().bytes();
-                Ok((ManagerAnswer::Joined { node, refused }, Some(map)))
+                let (nonce, map) = self.joined_map(node);
+                Ok((ManagerAnswer::Joined { node, refused, nonce }, Some(map)))
             }
             ManagerRequest::Renew { node, incarnation, adopted, commits } => {
                 Ok((self.renew(node, incarnation, adopted, &commits)?, None))

@@ -675,7 +675,10 @@ fn a_target_gets_new_maps_also_while_a_node_is_suspected() {
         sleep(ms(500)).await;
         let log = targets[1].log.borrow();
         let word = log.iter().position(|(_, r)| matches!(r, TargetRequest::StopVouching { .. })).unwrap();
-        let evicted = log.iter().rposition(|(_, r)| matches!(r, TargetRequest::AdoptMap { .. })).unwrap();
+        let is_map = |r: &TargetRequest| {
+            matches!(r, TargetRequest::AdoptMap { .. } | TargetRequest::AdoptDelta { .. })
+        };
+        let evicted = log.iter().rposition(|(_, r)| is_map(r)).unwrap();
         assert!(word < evicted);
     });
 }
@@ -746,7 +749,7 @@ fn a_copy_of_a_drive_is_refused_and_the_drives_beside_it_serve() {
             left_out: vec![],
         };
         let (answer, _) = ask(&connect(PeerRole::Client).await, &join).await.unwrap();
-        let ManagerAnswer::Joined { node, refused } = answer else { panic!("{answer:?}") };
+        let ManagerAnswer::Joined { node, refused, .. } = answer else { panic!("{answer:?}") };
         assert_eq!(refused.len(), 1);
         assert!(refused[0].0 == DriveId(2) && refused[0].1.contains("copy"), "{refused:?}");
         let map = service.map();

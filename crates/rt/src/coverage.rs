@@ -55,6 +55,8 @@ paths! {
     VouchedLease "vouched-lease" "A target serves by the word of its peers, while no manager answers."
     WaitsForGate "waits-for-gate" "A request waits while an entry is being adopted (R1)."
     EntryAdopted "entry-adopted" "A group's entry is made durable and acknowledged (R2)."
+    DeltaAdopted "delta-adopted" "A target adopts what has changed in the map (C8)."
+    DeltaElsewhere "delta-elsewhere" "A target is sent a change that does not begin at its map (C8)."
     DrainedFirst "drained-first" "An epoch's acknowledgement waits for what was admitted before it (R1)."
     GenerationRaised "generation-raised" "A request of a newer generation raises it durably (R16)."
     WriteToUnverified "write-to-unverified" "A write waits for a block of a syncing replica to be verified (R4)."

@@ -4,6 +4,7 @@
 //! one can still change a block. It never decides what a map says.
 
 use crate::drive::ServedDrive;
+use crate::follow::{News, NextMap, NotTaken};
 use crate::member::Member;
 use crate::target::Target;
 use std::collections::BTreeSet;
@@ -140,19 +141,18 @@ impl Target {
         stored
     }
 
-    /// Adopts a map: epochs, roles, stints and generations of everything that concerns this target are durable on
-    /// return, and whatever older epochs and generations had admitted has finished. An older map has no effect.
+    /// Adopts what news of the map lead to: epochs, roles, stints and generations of everything that concerns
+    /// this target are durable on return, and whatever older epochs and generations had admitted has
+    /// finished. An older map has no effect.
     ///
     /// A drive that is slow, or hangs, does not keep the others from serving under the map: it lags, and serves
     /// nothing until it has adopted the map as well. This returns once each drive has, or has failed.
     ///
-    /// `bytes` is the map as it came.
-    ///
     /// # Errors
-    /// The map is of another fabric.
-    pub(crate) async fn adopt_map(&self, map: FabricMap, bytes: &[u8]) -> Result<(), Answer> {
-        let version = map.version;
-        self.put_into_force(map, bytes).await?;
+    /// The news are of another fabric, or do not lead on from the map in force.
+    pub(crate) async fn adopt_news(&self, news: News) -> Result<(), NotTaken> {
+        let version = news.version();
+        self.put_into_force(news).await?;
         while self.adopted_version() < version {
             let adopted = self.adopted.notified();
             if self.adopted_version() < version {
@@ -166,18 +166,11 @@ impl Target {
     /// that lag by then.
     ///
     /// # Errors
-    /// The map is of another fabric.
-    pub(crate) async fn put_into_force(&self, map: FabricMap, bytes: &[u8]) -> Result<(), Answer> {
-        if map.fabric != self.options.fabric {
-            let text =
-                format!("this target belongs to fabric {}, the map to {}", self.options.fabric, map.fabric);
-            return Err(Answer::error(Status::Refused, text));
-        }
+    /// The news are of another fabric, or do not lead on from the map in force.
+    pub(crate) async fn put_into_force(&self, news: News) -> Result<(), NotTaken> {
         let _turn = self.adopting.lock().await;
-        if map.version <= self.map_version() {
-            return Ok(());
-        }
-        let (map, bytes) = (Rc::new(map), Rc::<[u8]>::from(bytes));
+        let Some(NextMap { map, bytes, nonce }) = self.next_map(news)? else { return Ok(()) };
+        let map = Rc::new(map);
         let all = || self.drives.values().filter(|d| !d.has_failed());
         for drive in all() {
             self.start_adopting(drive, &map, &bytes);
@@ -195,7 +188,7 @@ impl Target {
             member.drain().await;
         }
         let is_first = self.map().is_none();
-        self.set_map(map.clone());
+        self.set_map(map.clone(), nonce);
         if is_first {
             let (target, map) = (self.shared(), map.clone());
             self.background(async move { target.drop_deleted_volumes(&map).await });

@@ -3,6 +3,7 @@
 //! It owns taking the request apart and answering; the work is done where it belongs. It never acts on the word of
 //! anyone but a manager; how it is, it tells people's tools as well, which ask when there is no manager to ask.
 
+use crate::follow::News;
 use crate::target::Target;
 use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::join_all;
@@ -25,15 +26,9 @@ impl Target {
             return Answer::error(Status::Refused, format!("'{}' is no manager", peer.name));
         }
         match asked {
-            TargetRequest::AdoptMap { .. } => {
-                let map = match control::decode_map(&request.body) {
-                    Ok(map) => map,
-                    Err(error) => return Answer::error(Status::Invalid, error.to_string()),
-                };
-                match self.adopt_map(map, &request.body).await {
-                    Ok(()) => done(),
-                    Err(answer) => answer,
-                }
+            TargetRequest::AdoptMap { nonce, .. } => self.answer_news(News::map(&request.body, nonce)).await,
+            TargetRequest::AdoptDelta { nonce, .. } => {
+                self.answer_news(News::delta(&request.body, nonce)).await
             }
             TargetRequest::StopVouching { victim, .. } => {
                 mark(Path::PeerPromised);

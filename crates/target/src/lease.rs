@@ -43,7 +43,7 @@ pub(crate) struct Lease {
     /// A grant has counted since this process started, so its list of suspects is known (R2).
     was_granted: Cell<bool>,
     /// A map that a grant named is being fetched.
-    is_fetching: Cell<bool>,
+    pub(crate) is_fetching: Cell<bool>,
     /// Nodes that are being evicted, says the newest grant that counts, or one since.
     suspects: RefCell<BTreeSet<NodeId>>,
     /// Nodes that this target has promised not to vouch for, and when it did.
@@ -229,8 +229,8 @@ impl Target {
             left_out: self.left_out.borrow().clone(),
         };
         let (answer, body) = self.ask(link, &request).await?;
-        let (node, refused) = match answer {
-            ManagerAnswer::Joined { node, refused } => (node, refused),
+        let (node, refused, nonce) = match answer {
+            ManagerAnswer::Joined { node, refused, nonce } => (node, refused, nonce),
             other => return Err(Silent::Refused(other.unexpected("join", "joined"))),
         };
         let refused: BTreeMap<DriveId, String> = refused.into_iter().collect();
@@ -241,7 +241,7 @@ impl Target {
         }
         self.set_node(node);
         if !mutated(Mutation::JoinWithoutMap) || self.map().is_none() {
-            self.adopt_soon(body).await?;
+            self.adopt_soon(body, nonce).await?;
         }
         let taken = reported.iter().filter(|id| !refused.contains_key(id));
         for drive in taken.filter_map(|id| self.drives.get(id)).filter(|d| d.is_refused()) {
@@ -253,12 +253,12 @@ impl Target {
     /// Adopts the map that came with a join. A drive that hangs may hold that up until it counts as failed;
     /// after some time it goes on in the background, so that the lease is renewed meanwhile. It counts once
     /// the map is adopted.
-    async fn adopt_soon(&self, body: Buf) -> Result<(), Silent> {
+    async fn adopt_soon(&self, body: Buf, nonce: u64) -> Result<(), Silent> {
         let (outcome, done) = (Rc::new(RefCell::new(Ok(()))), Rc::new(Notify::default()));
         let (target, told, adopted) = (self.shared(), outcome.clone(), done.clone());
         let waiting = done.notified();
         self.background(async move {
-            *told.borrow_mut() = target.adopt_body(&body).await;
+            *told.borrow_mut() = target.adopt_joined(&body, nonce).await;
             adopted.notify_all();
         });
         let _ = timeout(self.durations().lease() / RENEWALS_PER_LEASE, waiting).await;
@@ -288,37 +288,6 @@ impl Target {
     pub(crate) fn commits(&self) -> Vec<(DriveId, u64)> {
         let served = self.drives.values().filter(|d| !d.has_failed());
         served.map(|d| (d.id, d.store.durable_commit())).collect()
-    }
-
-    /// Fetches the newest map in the background. The manager pushes every map too, and may hold this answer back:
-    /// nothing waits for it.
-    fn fetch_map(&self, link: &Link) {
-        if self.lease.is_fetching.replace(true) {
-            return;
-        }
-        let (target, link) = (self.shared(), link.clone());
-        self.background(async move {
-            let request = control::encode(&ManagerRequest::WatchMap { have: target.map_version() });
-            let frame = link.call(Kind::Manage, &request, vec![]).await;
-            if let Ok(frame) = frame
-                && Status::from_u16(frame.envelope.status) == Status::Ok
-                && let Err(Silent::Refused(reason) | Silent::NotReady(reason) | Silent::Lost(reason)) =
-                    target.adopt_body(&frame.body).await
-            {
-                tracing::warn!(reason, "cannot adopt the manager's map");
-            }
-            target.lease.is_fetching.set(false);
-        });
-    }
-
-    /// Puts a map into force that came in the body of an answer; an empty body is none.
-    async fn adopt_body(&self, body: &Buf) -> Result<(), Silent> {
-        if body.is_empty() {
-            return Ok(());
-        }
-        let map = control::decode_map(body).map_err(|e| Silent::Refused(e.to_string()))?;
-        let in_force = self.put_into_force(map, body).await;
-        in_force.map_err(|answer| Silent::Refused(String::from_utf8_lossy(&answer.head).into_owned()))
     }
 
     /// Asks the manager. An answer that takes longer than half a lease is none: the connection may be dead without

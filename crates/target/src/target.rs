@@ -21,11 +21,11 @@ use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use weft_rt::sync::{Mutex, Notify};
 use weft_rt::{
-    Addr, Answer, Handler, JoinHandle, Listener, Mutation, Peer, Request, Server, mutated, random_u64, sleep,
-    spawn,
+    Addr, Answer, Handler, JoinHandle, Listener, Mutation, Peer, Request, Server, coverage, mutated,
+    random_u64, sleep, spawn,
 };
 use weft_store::Store;
-use weft_types::{DriveId, FabricId, FabricMap, GroupId, MapVersion, NodeId};
+use weft_types::{DriveId, FabricId, FabricMap, GroupId, MapVersion, NodeId, Slice};
 use weft_wire::control::DriveLeftOut;
 use weft_wire::handshake::Hello;
 use weft_wire::{Kind, Status};
@@ -51,6 +51,8 @@ pub struct Target {
     pub(crate) drives: BTreeMap<DriveId, Rc<ServedDrive>>,
     members: RefCell<BTreeMap<(DriveId, GroupId), Rc<Member>>>,
     map: RefCell<Option<Rc<FabricMap>>>,
+    /// Came with the version of the map; 0: only a whole map can follow.
+    pub(crate) map_nonce: Cell<u64>,
     /// The turn of whoever adopts a map.
     pub(crate) adopting: Mutex<()>,
     /// The number that the manager gave to this node.
@@ -108,6 +110,7 @@ impl Target {
             drives,
             members: RefCell::new(members),
             map: RefCell::new(None),
+            map_nonce: Cell::new(0),
             adopting: Mutex::new(()),
             node: Cell::new(None),
             lease: Lease::default(),
@@ -206,8 +209,10 @@ impl Target {
         self.map.borrow().as_ref().map_or(MapVersion(0), |m| m.version)
     }
 
-    pub(crate) fn set_map(&self, map: Rc<FabricMap>) {
+    pub(crate) fn set_map(&self, map: Rc<FabricMap>, nonce: u64) {
+        coverage::holds_slice(&Slice::Whole, &map);
         *self.map.borrow_mut() = Some(map);
+        self.map_nonce.set(nonce);
         self.adopted.notify_all();
     }
 

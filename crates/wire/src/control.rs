@@ -9,6 +9,9 @@ use weft_types::{
     SessionSlot, Slice, Version, VolumeId,
 };
 
+/// The first protocol in which targets are sent what has changed in the map, and ask for it.
+pub const DELTA_PROTOCOL: u16 = 2;
+
 /// What targets and clients ask of the manager.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case")]
@@ -188,6 +191,9 @@ pub enum ManagerAnswer {
         /// Drives that are not this node's, and why: the target must not serve them.
         #[serde(default)]
         refused: Vec<(DriveId, String)>,
+        /// Belongs to the version of that map, as in `Followed`; 0 from a manager of an older release.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        nonce: u64,
     },
     /// To `Renew`: the lease holds once the map of this version is adopted.
     Granted {
@@ -265,6 +271,20 @@ pub enum TargetRequest {
     AdoptMap {
         /// The version of the map in the body.
         version: MapVersion,
+        /// Belongs to that version, as in `Followed`; 0 from a manager of an older release.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        nonce: u64,
+    },
+    /// Adopt what the delta in the body makes of the whole map that the target has; answered like
+    /// `AdoptMap`. A target that has another version, or has it under another nonce, does nothing, and
+    /// answers `Holds` (C8). Sent over [`DELTA_PROTOCOL`] and later ones.
+    AdoptDelta {
+        /// The version that it leads from.
+        from: MapVersion,
+        /// The version that it leads to.
+        version: MapVersion,
+        /// Belongs to both versions.
+        nonce: u64,
     },
     /// Promise not to vouch for this node (R11). The promise holds, however many maps come, until a grant that was
     /// asked for later does not name the node among its suspects, and the map of that grant is adopted.
@@ -327,6 +347,14 @@ pub enum TargetRequest {
 pub enum TargetAnswer {
     /// Done, durably.
     Done,
+    /// To `AdoptDelta`: it does not begin at the map that the target has, which is this one. Nothing was
+    /// done.
+    Holds {
+        /// The version; 0 for none.
+        version: MapVersion,
+        /// The nonce that came with it; 0 if only a whole map can follow.
+        nonce: u64,
+    },
     /// To `Status`.
     Status(TargetStatus),
     /// To `Inventory`: always in the body, behind an empty head, as it may be large.
@@ -773,7 +801,7 @@ mod tests {
     #[test]
     fn the_kind_of_an_answer_is_the_one_on_the_wire() {
         let answers = [
-            ManagerAnswer::Joined { node: NodeId(1), refused: vec![] },
+            ManagerAnswer::Joined { node: NodeId(1), refused: vec![], nonce: 0 },
             ManagerAnswer::Granted { map: MapVersion(1), suspects: vec![], clock_us: 0 },
             ManagerAnswer::Map { version: MapVersion(1) },
             ManagerAnswer::Followed { from: MapVersion(0), version: MapVersion(1), nonce: 2 },
@@ -792,6 +820,7 @@ mod tests {
         let inventory = Inventory { software: "1".into(), clock_us: 2, map: MapVersion(3), drives: vec![] };
         let answers = [
             TargetAnswer::Done,
+            TargetAnswer::Holds { version: MapVersion(4), nonce: 5 },
             TargetAnswer::Status(TargetStatus::default()),
             TargetAnswer::Scrubs(ScrubReport::default()),
             TargetAnswer::Inventory(Box::new(inventory)),

@@ -19,13 +19,14 @@ use weft_rt::{
 };
 use weft_types::{
     BlockCount, DriveId, Durations, Epoch, FabricId, FabricMap, Group, GroupId, MapVersion, NodeId, Role,
-    SessionId,
+    SessionId, Slice,
 };
 use weft_wire::control::NodeAge;
 use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest, TargetAnswer, TargetRequest};
 use weft_wire::control::{DriveInventory, DriveLeftOut, HeldGroup, Holding, Inventory};
 use weft_wire::control::{DriveStatus, ResyncStatus, TargetStatus, VouchAnswer, VouchRequest};
 use weft_wire::handshake::{Hello, PeerRole};
+use weft_wire::pieces::decode_delta;
 use weft_wire::{Kind, Status};
 
 pub const FABRIC: FabricId = FabricId(0xfab);
@@ -189,6 +190,10 @@ pub struct FakeTarget {
     pub devices: RefCell<BTreeMap<DriveId, weft_types::DeviceId>>,
     /// What it says that it has left out, when it joins.
     pub left_out: RefCell<Vec<DriveLeftOut>>,
+    /// Whether its release knows of no deltas.
+    pub refuses_deltas: Cell<bool>,
+    /// Belongs to the version of its map; 0: no delta leads on from it.
+    pub nonce: Cell<u64>,
     process: Cell<Option<ProcessId>>,
 }
 
@@ -242,6 +247,8 @@ impl FakeTarget {
             commits: RefCell::default(),
             devices: RefCell::default(),
             left_out: RefCell::default(),
+            refuses_deltas: Cell::new(false),
+            nonce: Cell::new(0),
             process: Cell::new(None),
         })
     }
@@ -390,12 +397,34 @@ impl ProcessView {
 }
 
 impl Process {
-    fn adopt(&self, bytes: &Buf) {
+    fn adopt(&self, bytes: &Buf, nonce: u64) {
         let map = control::decode_map(bytes).unwrap();
-        if map.version <= self.target.adopted() {
-            return;
+        let held = self.target.map.borrow().clone();
+        if held.as_deref() == Some(&map) {
+            self.target.nonce.set(nonce);
         }
+        if map.version > self.target.adopted() {
+            self.hold(map, nonce);
+        }
+    }
+
+    /// Adopts what a delta leads to; says what it has instead, if the delta does not lead on from there.
+    fn adopt_delta(&self, bytes: &Buf, nonce: u64) -> Option<TargetAnswer> {
+        let (delta, version) = (decode_delta(bytes).unwrap(), self.target.adopted());
+        if delta.to <= version {
+            return None;
+        }
+        let held = self.target.map.borrow().clone();
+        match held.filter(|held| held.version == delta.from && self.target.nonce.get() == nonce) {
+            Some(held) => self.hold(held.apply_delta(&delta).unwrap(), nonce),
+            None => return Some(TargetAnswer::Holds { version, nonce: self.target.nonce.get() }),
+        }
+        None
+    }
+
+    fn hold(&self, map: FabricMap, nonce: u64) {
         *self.target.map.borrow_mut() = Some(Rc::new(map));
+        self.target.nonce.set(nonce);
         self.heed_grant();
     }
 
@@ -462,13 +491,13 @@ impl Process {
 
     async fn renew_on(&self, link: &Link, incarnation: u64) {
         match ask(link, &self.target.join()).await {
-            Ok((ManagerAnswer::Joined { node, refused }, map)) => {
+            Ok((ManagerAnswer::Joined { node, refused, nonce }, map)) => {
                 self.life.node.set(node);
                 *self.life.refused.borrow_mut() = refused.into_iter().map(|(drive, _)| drive).collect();
                 if self.target.holds_adoption.get() {
                     return;
                 }
-                self.adopt(&map);
+                self.adopt(&map, nonce);
             }
             Ok(other) => panic!("{other:?}"),
             Err(refusal) => {
@@ -503,15 +532,27 @@ impl Process {
             self.target.leased_from.set(Some(sent));
             // Some targets fetch the map that their lease waits for instead of waiting for it to be brought.
             if map > self.target.adopted() && weft_rt::random_below(2) == 0 {
-                let watch = ManagerRequest::WatchMap { have: self.target.adopted() };
-                if let Ok(Ok((_, map))) = timeout(ms(400), ask(link, &watch)).await
-                    && !map.is_empty()
-                    && !self.target.holds_adoption.get()
-                {
-                    self.adopt(&map);
-                }
+                self.fetch_map(link).await;
             }
             sleep(ms(500)).await;
+        }
+    }
+
+    async fn fetch_map(&self, link: &Link) {
+        let (version, nonce) = (self.target.adopted(), self.target.nonce.get());
+        let request = match self.target.refuses_deltas.get() {
+            true => ManagerRequest::WatchMap { have: version },
+            false => ManagerRequest::Follow { version, nonce, slice: Slice::Whole },
+        };
+        let Ok(Ok((answer, body))) = timeout(ms(400), ask(link, &request)).await else { return };
+        if body.is_empty() || self.target.holds_adoption.get() {
+            return;
+        }
+        match answer {
+            ManagerAnswer::Map { .. } => self.adopt(&body, 0),
+            ManagerAnswer::Followed { from: MapVersion(0), nonce, .. } => self.adopt(&body, nonce),
+            ManagerAnswer::Followed { nonce, .. } => drop(self.adopt_delta(&body, nonce)),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -557,14 +598,18 @@ impl Process {
     }
 
     async fn control(&self, request: TargetRequest, body: &Buf) -> TargetAnswer {
+        let mut holds = None;
         match &request {
-            TargetRequest::AdoptMap { .. } => {
+            TargetRequest::AdoptMap { nonce, .. } | TargetRequest::AdoptDelta { nonce, .. } => {
                 while self.target.holds_adoption.get() {
                     sleep(ms(10)).await;
                 }
                 let least = ms(self.target.adoption_takes_ms.get());
                 sleep(least + Duration::from_micros(weft_rt::random_below(5000))).await;
-                self.adopt(body);
+                match &request {
+                    TargetRequest::AdoptDelta { .. } => holds = self.adopt_delta(body, *nonce),
+                    _ => self.adopt(body, *nonce),
+                }
             }
             TargetRequest::StopVouching { victim, .. } => {
                 while self.target.holds_promises.get() {
@@ -601,7 +646,7 @@ impl Process {
                 let heard = sessions.iter().filter_map(|id| Some((*id, ago_ms(serves.get(id)?)))).collect();
                 TargetAnswer::HeardOf { heard }
             }
-            _ => TargetAnswer::Done,
+            _ => holds.unwrap_or(TargetAnswer::Done),
         };
         self.target.log.borrow_mut().push((now(), request));
         answer
@@ -622,7 +667,12 @@ impl Handler for Process {
     async fn handle(self: Rc<Self>, _: Rc<Peer>, request: Request) -> Answer {
         match request.kind {
             Kind::Control => {
-                let answer = self.control(control::decode(&request.head).unwrap(), &request.body).await;
+                let asked: TargetRequest = control::decode(&request.head).unwrap();
+                if self.target.refuses_deltas.get() && matches!(asked, TargetRequest::AdoptDelta { .. }) {
+                    self.target.log.borrow_mut().push((now(), asked));
+                    return Answer::error(Status::Invalid, "no such request");
+                }
+                let answer = self.control(asked, &request.body).await;
                 if matches!(answer, TargetAnswer::Inventory(_)) {
                     return Answer::ok(vec![], vec![Buf::from(control::encode(&answer))]);
                 }

@@ -84,7 +84,7 @@ impl Handler for Manager {
             ManagerRequest::Join { node, incarnation, .. } => {
                 let node = map.node_named(&node).unwrap().id;
                 self.incarnations.borrow_mut().insert(node, incarnation);
-                with_map(&ManagerAnswer::Joined { node, refused: vec![] })
+                with_map(&ManagerAnswer::Joined { node, refused: vec![], nonce: 0 })
             }
             ManagerRequest::Renew { node, incarnation, commits, .. } => {
                 let known = self.incarnations.borrow().get(&node) == Some(&incarnation);
@@ -295,6 +295,11 @@ impl Fabric {
             }
             _ => vec![],
         };
+        self.order_with(n, request, body).await
+    }
+
+    /// Likewise, with this body.
+    pub async fn order_with(&self, n: usize, request: &TargetRequest, body: Vec<Buf>) -> Option<Frame> {
         let hello = Hello::new(PeerRole::Manager, Some(FABRIC), "manager");
         let exchange = async {
             let link = Link::connect(&addr(n), &hello).await.ok()?;
@@ -307,7 +312,7 @@ impl Fabric {
     pub async fn push(&self, targets: &[usize]) {
         let version = self.manager.map.borrow().version;
         for n in targets {
-            let answer = self.command(*n, &TargetRequest::AdoptMap { version }).await;
+            let answer = self.command(*n, &TargetRequest::AdoptMap { version, nonce: 0 }).await;
             assert_eq!(answer, Some(TargetAnswer::Done));
         }
     }

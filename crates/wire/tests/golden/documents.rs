@@ -39,6 +39,7 @@ variants!(ManagerRequest {
 variants!(ManagerAnswer { Joined, Granted, Map, Followed, Attached, Done });
 variants!(TargetRequest {
     AdoptMap,
+    AdoptDelta,
     StopVouching,
     EndSessions,
     Sweep,
@@ -50,7 +51,7 @@ variants!(TargetRequest {
     Status,
     Load,
 });
-variants!(TargetAnswer { Done, Status, Inventory, HoldsData, HeardOf, Scrubs, Load });
+variants!(TargetAnswer { Done, Holds, Status, Inventory, HoldsData, HeardOf, Scrubs, Load });
 variants!(ScrubState { Running, Waiting, Interrupted, Done });
 variants!(ResyncWait { Room, Drive, Source });
 
@@ -171,7 +172,8 @@ fn manager_answers() {
         nonce: 0,
     };
     let mut answers = vec![
-        ManagerAnswer::Joined { node: NodeId(2), refused: vec![(drive(3), "it is a copy".into())] },
+        ManagerAnswer::Joined { node: NodeId(2), refused: vec![(drive(3), "it is a copy".into())], nonce: 0 },
+        ManagerAnswer::Joined { node: NodeId(2), refused: vec![], nonce: 77 },
         ManagerAnswer::Granted {
             map: MapVersion(9),
             suspects: vec![NodeId(5)],
@@ -202,7 +204,9 @@ fn target_requests() {
         findings_seen: 3,
     };
     let requests = vec![
-        TargetRequest::AdoptMap { version: MapVersion(9) },
+        TargetRequest::AdoptMap { version: MapVersion(9), nonce: 0 },
+        TargetRequest::AdoptMap { version: MapVersion(9), nonce: 77 },
+        TargetRequest::AdoptDelta { from: MapVersion(8), version: MapVersion(9), nonce: 77 },
         TargetRequest::StopVouching { victim: NodeId(5), map: MapVersion(9) },
         TargetRequest::EndSessions { sessions: vec![SessionId(31)] },
         TargetRequest::Sweep {
@@ -225,6 +229,7 @@ fn target_requests() {
 fn target_answers() {
     let answers = vec![
         TargetAnswer::Done,
+        TargetAnswer::Holds { version: MapVersion(8), nonce: 77 },
         TargetAnswer::Status(status()),
         TargetAnswer::Inventory(Box::new(inventory())),
         TargetAnswer::HoldsData { holds: true },

@@ -79,13 +79,14 @@ pub(super) struct Measured {
     pub(super) create_volume_us: Cost,
     /// A shared attach, its detach, and the session's end: three commits.
     pub(super) attach_us: Cost,
-    /// Bytes written to drives and sent to targets and the client for these three.
+    /// Bytes written to drives, as copies of the whole map, and sent to targets and the client for these
+    /// three.
     pub(super) attach_bytes: Cost,
     /// What a client is sent that attaches one volume.
     pub(super) client_slice_bytes: u64,
     /// What a client is sent when one group of its volume has changed; nothing for what is not its volume's.
     pub(super) client_refresh_bytes: u64,
-    /// What a target is sent when the map has changed.
+    /// What a target is sent when one group has changed, its own or another's.
     pub(super) target_refresh_bytes: u64,
 }
 
@@ -153,15 +154,17 @@ impl Bench {
         step.says("volumes");
         let create_volume_us = self.create_volume().await;
         step.says("sessions");
-        let attach_us = self.attach().await;
+        let (attach_us, attach_deltas) = self.attach().await;
         step.says("evictions");
         let eviction_us = self.eviction().await;
         let (drives, nodes) = (map.drives.len() as u64, map.nodes.len() as u64);
         let client_refresh_bytes = client_refresh(&map);
-        // Each commit is written to every drive, and sent to every target; the client gets its slice
-        // once. What the store keeps of it is about a kilobyte.
+        // The map of each commit is written to every drive, and its delta is sent to every target; the client
+        // gets its slice once. What the store keeps of it is about a kilobyte.
         let attach_bytes = match &attach_us {
-            Cost::Value(_) => Cost::Value(3 * map_bytes * (drives + nodes) + client_refresh_bytes.whole),
+            Cost::Value(_) => {
+                Cost::Value(3 * map_bytes * drives + attach_deltas * nodes + client_refresh_bytes.whole)
+            }
             Cost::Refused(why) => Cost::Refused(why.clone()),
         };
         Ok(Measured {
@@ -182,7 +185,7 @@ impl Bench {
             attach_bytes,
             client_slice_bytes: client_refresh_bytes.whole,
             client_refresh_bytes: client_refresh_bytes.change,
-            target_refresh_bytes: map_bytes,
+            target_refresh_bytes: target_refresh(&map),
         })
     }
 
@@ -295,36 +298,45 @@ impl Bench {
         Cost::Value(median(times))
     }
 
-    async fn attach(&self) -> Cost {
-        let Some(volume) = self.manager.map().volumes.values().next().map(|v| v.name.clone()) else {
-            return Cost::Refused("there is no volume".into());
-        };
-        let mut times = Vec::new();
+    /// What an attach and its end take, and the bytes of the deltas of their three commits.
+    async fn attach(&self) -> (Cost, u64) {
+        let (mut times, mut delta_bytes) = (Vec::new(), 0);
         for _ in 0..ROUNDS {
-            let began = Instant::now();
-            let attach = ManagerRequest::Attach {
-                volume: volume.clone(),
-                mode: AttachMode::Shared,
-                preempt: false,
-                client: "measurement".into(),
-                follows: None,
+            let (mut before, began) = (self.manager.map(), Instant::now());
+            let maps = match self.attach_once().await {
+                Ok(maps) => maps,
+                Err(why) => return (Cost::Refused(why), 0),
             };
-            let session = match self.manage(PeerRole::Client, &attach).await {
-                Ok(ManagerAnswer::Attached { session, .. }) => session.id,
-                Ok(other) => return Cost::Refused(format!("an unexpected answer: {other:?}")),
-                Err(why) => return Cost::Refused(why),
-            };
-            for end in [
-                Change::CloseSession(CloseSession { session }),
-                Change::SweepSession(SweepSession { session }),
-            ] {
-                if let Err(why) = self.manager.commit_planned(&end).await {
-                    return Cost::Refused(why);
-                }
-            }
             times.push(began.elapsed().as_micros() as u64);
+            delta_bytes = 0;
+            for map in maps {
+                delta_bytes += encode_delta(&map.delta_from(&before)).len() as u64;
+                before = map;
+            }
         }
-        Cost::Value(median(times))
+        (Cost::Value(median(times)), delta_bytes)
+    }
+
+    /// Attaches the first volume, shared, and ends the session; the maps of the three commits.
+    async fn attach_once(&self) -> Result<[Rc<FabricMap>; 3], String> {
+        let map = self.manager.map();
+        let volume = map.volumes.values().next().ok_or("there is no volume")?;
+        let attach = ManagerRequest::Attach {
+            volume: volume.name.clone(),
+            mode: AttachMode::Shared,
+            preempt: false,
+            client: "measurement".into(),
+            follows: None,
+        };
+        let session = match self.manage(PeerRole::Client, &attach).await? {
+            ManagerAnswer::Attached { session, .. } => session.id,
+            other => return Err(format!("an unexpected answer: {other:?}")),
+        };
+        let attached = self.manager.map();
+        self.manager.commit_planned(&Change::CloseSession(CloseSession { session })).await?;
+        let closed = self.manager.map();
+        self.manager.commit_planned(&Change::SweepSession(SweepSession { session })).await?;
+        Ok([attached, closed, self.manager.map()])
     }
 
     async fn eviction(&self) -> Cost {
@@ -399,6 +411,16 @@ fn client_refresh(map: &FabricMap) -> Refresh {
     }
     let change = encode_delta(&next.slice(&slice).delta_from(&held)).len() as u64;
     Refresh { whole: control::encode_map(&held).len() as u64, change }
+}
+
+/// What a target is sent when a group has changed.
+fn target_refresh(map: &FabricMap) -> u64 {
+    let mut next = map.clone();
+    next.version.0 += 1;
+    if let Some(id) = map.groups.keys().next() {
+        next.groups.get_mut(id).expect("it is listed").epoch.0 += 1;
+    }
+    encode_delta(&next.delta_from(map)).len() as u64
 }
 
 /// The eviction of a node from every group that has another in-sync member, by that member's word.
