@@ -24,7 +24,7 @@ use std::rc::Rc;
 use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::join_all;
 use weft_rt::{Buf, BufMut, Mutation, breathe, mutated};
-use weft_types::BLOCK_SIZE;
+use weft_types::{BLOCK_SIZE, Version};
 use weft_wire::{DecodeError, Decoder, Encoder, crc32c};
 
 /// Bitmap pages that are written at the same time.
@@ -138,10 +138,14 @@ fn freeze(state: &mut State) -> Frozen {
     let batch = state.commits.close_for_checkpoint();
     let encoded = state.drive.encode();
     state.state_bytes = encoded.len() as u64;
+    let groups = &state.drive.groups;
+    let floor = |group| groups.get(&group).map_or(Version::ZERO, |held| held.floor);
+    let (leaves, forgotten) = state.map.freeze(floor);
+    state.figures.tombstones_forgotten += forgotten;
     Frozen {
         number: state.superblock.checkpoint + 1,
         batch,
-        leaves: state.map.freeze(),
+        leaves,
         state: encoded,
         dirty_zones: state.bitmap.freeze(),
         replaced: state.frees.runs(),

@@ -45,6 +45,8 @@ pub(crate) struct Engine {
     pub(crate) checkpointed: Notify,
     /// A read has ended that may have kept places, or the store failed.
     pub(crate) read_ended: Notify,
+    /// The floor of a group was raised, or the store failed.
+    pub(crate) floor_raised: Notify,
 }
 
 impl Engine {
@@ -60,6 +62,7 @@ impl Engine {
             checkpoint_wanted: Notify::default(),
             checkpointed: Notify::default(),
             read_ended: Notify::default(),
+            floor_raised: Notify::default(),
         }
     }
 
@@ -78,8 +81,14 @@ impl Engine {
 
     /// Wakes everyone who waits for something that may not come any more.
     pub(crate) fn wake_all(&self) {
-        let all =
-            [&self.work, &self.committed, &self.checkpoint_wanted, &self.checkpointed, &self.read_ended];
+        let all = [
+            &self.work,
+            &self.committed,
+            &self.checkpoint_wanted,
+            &self.checkpointed,
+            &self.read_ended,
+            &self.floor_raised,
+        ];
         all.into_iter().for_each(Notify::notify_all);
     }
 

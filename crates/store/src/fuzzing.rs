@@ -14,7 +14,7 @@ use crate::state::State;
 use crate::superblock::{self, Superblock};
 use crate::{tree, v1};
 use std::ops::Range;
-use weft_types::{BLOCK_SIZE, DriveId};
+use weft_types::{BLOCK_SIZE, DriveId, Version};
 use weft_wire::{Decoder, Encoder};
 use weft_wire::{crc32c, crc32c_of_all};
 
@@ -56,7 +56,7 @@ fn check_leaf(bytes: &[u8]) {
     let all = weft_types::limits::CHUNK_BLOCKS as u8;
     let told: u32 = leaf.pieces(0, all).map(|piece| u32::from(piece.count)).sum();
     assert_eq!(told, u32::from(all), "{leaf:?}");
-    leaf.digest();
+    leaf.digest(Version::ZERO);
     let mut empty = leaf.clone();
     let mut freed = Vec::new();
     empty.remove(0, all, &mut freed);

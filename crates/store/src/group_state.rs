@@ -18,6 +18,11 @@ use weft_wire::{Decoder, Encoder};
 /// The format of the state blob, in its first bytes.
 const STATE_FORMAT: u16 = 2;
 
+/// The section that says up to where tombstones have left the block map, and bytes of a group in it. A program that does
+/// not know it goes through the map once more.
+const SECTION_FORGOTTEN: u16 = 1;
+const FORGOTTEN_BYTES: u32 = 16;
+
 /// What a drive knows of one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GroupState {
@@ -33,6 +38,8 @@ pub(crate) struct GroupState {
     pub(crate) marks: OpenSets,
     /// No session has a write below this version open any more (R7); zero while that is not known.
     pub(crate) floor: Version,
+    /// Every tombstone below this version has left the block map: at most the floor.
+    pub(crate) forgotten: Version,
 }
 
 /// Everything that a drive knows beside its blocks.
@@ -58,6 +65,7 @@ impl GroupState {
             ahead: BTreeSet::new(),
             marks: OpenSets::default(),
             floor: Version::ZERO,
+            forgotten: Version::ZERO,
         }
     }
 
@@ -116,7 +124,7 @@ impl GroupState {
         }
     }
 
-    /// Everything is unverified again, and marks count for nothing (R12).
+    /// Everything is unverified again, and marks count for nothing (R12). The floor stays: it never falls (R7).
     fn begin_stint(&mut self, stint: Epoch) {
         self.stint = Some(stint);
         if !mutated(Mutation::StintKeepsVerified) {
@@ -126,7 +134,6 @@ impl GroupState {
         if !mutated(Mutation::StintKeepsMarks) {
             self.marks = OpenSets::default();
         }
-        self.floor = Version::ZERO;
     }
 
     /// How far it is verified.
@@ -235,8 +242,14 @@ impl DriveState {
             }
             state.marks.encode(&mut e);
         }
-        // The number of sections: no section exists yet.
-        e.u16(0);
+        let forgotten: Vec<_> = self.groups.iter().filter(|(_, g)| g.forgotten != Version::ZERO).collect();
+        e.u16(u16::from(!forgotten.is_empty()));
+        if !forgotten.is_empty() {
+            e.u16(SECTION_FORGOTTEN).u8(0).u32(forgotten.len() as u32 * FORGOTTEN_BYTES);
+            for (group, state) in forgotten {
+                e.u64(group.0).u64(state.forgotten.to_bits());
+            }
+        }
         e.0
     }
 
@@ -255,6 +268,27 @@ impl DriveState {
         };
         d.finish()?;
         Ok(state)
+    }
+
+    /// Reads a section: its kind, whether it has to be known, its length, its bytes. One that a newer program has written
+    /// is passed over.
+    fn decode_section(&mut self, d: &mut Decoder<'_>) -> Result<(), Fault> {
+        let (kind, must_know, len) = (d.u16()?, d.u8()? != 0, d.u32()?);
+        let bytes = d.bytes(len as usize)?;
+        match kind {
+            SECTION_FORGOTTEN => {
+                let mut d = Decoder::new(bytes);
+                for _ in 0..len / FORGOTTEN_BYTES {
+                    let (group, version) = (GroupId(d.u64()?), Version::from_bits(d.u64()?));
+                    if let Some(held) = self.groups.get_mut(&group) {
+                        held.forgotten = version.min(held.floor);
+                    }
+                }
+                Ok(d.finish()?)
+            }
+            _ if must_know => Err(Fault::Unknown(format!("a section of kind {kind}"))),
+            _ => Ok(()),
+        }
     }
 
     /// Reads what stands behind the number of the format.
@@ -279,20 +313,9 @@ impl DriveState {
             state.groups.insert(group.entry.id, group);
         }
         for _ in 0..d.u16()? {
-            skip_section(d)?;
+            state.decode_section(d)?;
         }
         Ok(state)
-    }
-}
-
-/// Passes over a section, which a newer program has written: its kind, whether it has to be known, its
-/// length, its bytes.
-fn skip_section(d: &mut Decoder<'_>) -> Result<(), Fault> {
-    let (kind, must_know, len) = (d.u16()?, d.u8()? != 0, d.u32()?);
-    d.bytes(len as usize)?;
-    match must_know {
-        false => Ok(()),
-        true => Err(Fault::Unknown(format!("a section of kind {kind}"))),
     }
 }
 
@@ -356,7 +379,11 @@ mod tests {
         let version = Version::new(9, SessionSlot(3));
         state.groups.get_mut(&GroupId(1)).unwrap().apply(Record::Floor { group: GroupId(1), version });
         let found = DriveState::decode(&state.encode()).unwrap();
-        assert_eq!((found.groups[&GroupId(1)].floor, found), (version, state));
+        assert_eq!((found.groups[&GroupId(1)].floor, &found), (version, &state));
+        state.groups.get_mut(&GroupId(1)).unwrap().forgotten = Version::new(7, SessionSlot(0));
+        let bytes = state.encode();
+        assert_eq!(DriveState::decode(&bytes).unwrap(), state);
+        assert!(DriveState::decode(&bytes[..bytes.len() - 1]).is_err());
     }
 
     #[test]

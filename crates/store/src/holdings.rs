@@ -66,9 +66,10 @@ impl Store {
         let mut holding = Holding::default();
         while let Some(key) = from {
             let (found, more) = self.engine.scan(key, end, LEAVES_PER_STEP).await?;
-            for (_, leaf) in &found {
+            let floor = self.floor(group);
+            for (_, leaf) in found.iter().filter(|(_, leaf)| !leaf.is_empty_above(floor)) {
                 holding.chunks += 1;
-                for run in leaf.runs() {
+                for run in leaf.runs().iter().filter(|run| !run.is_tombstone_below(floor)) {
                     holding.newest = holding.newest.max(run.version);
                     let blocks = u64::from(run.count);
                     match run.kind {

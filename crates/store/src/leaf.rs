@@ -137,6 +137,11 @@ impl Run {
         self.first + self.count
     }
 
+    /// Whether it is a tombstone that counts as never written (R7).
+    pub(crate) fn is_tombstone_below(&self, floor: Version) -> bool {
+        self.kind == Kind::Zero && self.version < floor
+    }
+
     fn crc_count(&self) -> usize {
         if self.kind.has_crcs() { usize::from(self.count) } else { 0 }
     }
@@ -182,6 +187,14 @@ pub struct Piece<'a> {
     pub place: Place,
     /// The checksums, if they have any.
     pub crcs: &'a [u32],
+}
+
+impl Piece<'_> {
+    /// The version that counts: a tombstone below `floor` is as good as never written (R7).
+    pub(crate) fn version_above(&self, floor: Version) -> Version {
+        let is_forgotten = self.kind == Some(Kind::Zero) && self.version < floor;
+        if is_forgotten { Version::ZERO } else { self.version }
+    }
 }
 
 /// The most runs that a leaf has, and bytes of one run and of one checksum as encoded.
@@ -255,6 +268,30 @@ impl Leaf {
     pub fn remove(&mut self, first: u8, count: u8, freed: &mut Vec<PlaceRun>) {
         let (at, crc_at) = self.position(first);
         self.cut(at, crc_at, first, first + count, None, freed);
+    }
+
+    /// Whether a tombstone of a version below `floor` is there: it counts as never written (R7).
+    pub(crate) fn has_tombstone_below(&self, floor: Version) -> bool {
+        floor != Version::ZERO && self.runs.iter().any(|run| run.is_tombstone_below(floor))
+    }
+
+    /// Whether nothing is there but tombstones below `floor`, if so much.
+    pub(crate) fn is_empty_above(&self, floor: Version) -> bool {
+        self.runs.iter().all(|run| run.is_tombstone_below(floor))
+    }
+
+    /// Takes the tombstones below `floor` out; returns of how many blocks.
+    pub(crate) fn forget(&mut self, floor: Version) -> u64 {
+        let mut blocks = 0;
+        self.runs.retain(|run| {
+            let is_forgotten = run.is_tombstone_below(floor);
+            if is_forgotten {
+                blocks += u64::from(run.count);
+                self.starts &= !(1 << run.first);
+            }
+            !is_forgotten
+        });
+        blocks
     }
 
     /// The index of the first run that ends after `block`, and how many checksums stand before its own.
@@ -345,11 +382,12 @@ impl Leaf {
     }
 
     /// Sums up what the chunk holds: equal content gives an equal digest, wherever it lies and however its
-    /// runs are cut. Damage counts as such, whatever its checksum was.
-    pub fn digest(&self) -> u64 {
+    /// runs are cut. Damage counts as such, whatever its checksum was. Tombstones below `floor` count as never written
+    /// (R7).
+    pub fn digest(&self, floor: Version) -> u64 {
         let mut sum = 0u64;
         let mut crcs = self.crcs.iter();
-        for run in &self.runs {
+        for run in self.runs.iter().filter(|run| !run.is_tombstone_below(floor)) {
             for block in run.first..run.end() {
                 let crc = if run.kind.has_crcs() { *crcs.next().expect("one per block") } else { 0 };
                 let crc = if run.kind == Kind::Data { crc } else { 0 };
@@ -424,6 +462,11 @@ impl Leaf {
         }
         d.finish()?;
         Ok(leaf)
+    }
+
+    /// The newest tombstone of a leaf.
+    pub(crate) fn newest_tombstone(&self) -> Option<Version> {
+        self.runs.iter().filter(|run| run.kind == Kind::Zero).map(|run| run.version).max()
     }
 
     /// The newest version of a leaf.
@@ -598,12 +641,12 @@ mod tests {
         put(&mut one, 3, 2, 100, &[7, 8]);
         put(&mut two, 4, 1, 500, &[8]);
         put(&mut two, 3, 1, 900, &[7]);
-        assert_eq!(one.digest(), two.digest());
-        assert_eq!(Leaf::default().digest(), 0);
+        assert_eq!(one.digest(Version::ZERO), two.digest(Version::ZERO));
+        assert_eq!(Leaf::default().digest(Version::ZERO), 0);
         put(&mut two, 3, 1, 900, &[6]);
-        assert_ne!(one.digest(), two.digest(), "another checksum");
+        assert_ne!(one.digest(Version::ZERO), two.digest(Version::ZERO), "another checksum");
         let moved = Leaf { runs: vec![Run { first: 4, ..one.runs[0] }], ..one.clone() };
-        assert_ne!(one.digest(), moved.digest(), "other blocks");
+        assert_ne!(one.digest(Version::ZERO), moved.digest(Version::ZERO), "other blocks");
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod commit;
 mod convert;
 mod engine;
 mod error;
+mod floor;
 mod foreign;
 mod format;
 mod frees;

@@ -5,6 +5,7 @@ use crate::cache::Cache;
 use crate::leaf::{Leaf, LeafKey};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use weft_types::{GroupId, Version};
 
 /// Blocks of a leaf that a batch changed which may not be durable yet.
 #[derive(Clone, Copy, Debug)]
@@ -146,15 +147,46 @@ impl BlockMap {
         out
     }
 
-    /// Dirty leaves become frozen: what a checkpoint writes.
+    /// Takes tombstones below `floor` out of a leaf, and makes it dirty: no record stands for that, because nobody sees a
+    /// difference (R7). Returns of how many blocks.
+    ///
+    /// # Panics
+    /// If the leaf is not in RAM.
+    pub(crate) fn forget(&mut self, key: LeafKey, floor: Version) -> u64 {
+        let mut held = match self.dirty.remove(&key) {
+            Some(held) => held,
+            None => match self.frozen.get(&key) {
+                Some(held) => Held { bytes: 0, ..held.clone() },
+                None => {
+                    let leaf = self.clean.remove(&key).expect("a leaf is loaded before it is changed");
+                    Held { leaf, pending: Vec::new(), bytes: 0 }
+                }
+            },
+        };
+        let blocks = Rc::make_mut(&mut held.leaf).forget(floor);
+        self.dirty_bytes -= held.bytes;
+        self.dirty_bytes += held.measure();
+        self.dirty.insert(key, held);
+        blocks
+    }
+
+    /// Dirty leaves become frozen: what a checkpoint writes. Tombstones below the floors of their groups are left out;
+    /// also returns of how many blocks.
     ///
     /// # Panics
     /// If a checkpoint runs already.
-    pub(crate) fn freeze(&mut self) -> Vec<(LeafKey, Rc<Leaf>)> {
+    pub(crate) fn freeze(&mut self, floor: impl Fn(GroupId) -> Version) -> (Vec<(LeafKey, Rc<Leaf>)>, u64) {
         assert!(self.frozen.is_empty(), "one checkpoint at a time");
         self.frozen = std::mem::take(&mut self.dirty);
         self.frozen_bytes = std::mem::take(&mut self.dirty_bytes);
-        self.frozen.iter().map(|(key, held)| (*key, held.leaf.clone())).collect()
+        let mut forgotten = 0;
+        for (key, held) in &mut self.frozen {
+            let floor = floor(key.group);
+            if held.leaf.has_tombstone_below(floor) {
+                forgotten += Rc::make_mut(&mut held.leaf).forget(floor);
+            }
+        }
+        (self.frozen.iter().map(|(key, held)| (*key, held.leaf.clone())).collect(), forgotten)
     }
 
     /// The frozen leaves are on the drive: those that did not change meanwhile become clean.
@@ -225,7 +257,7 @@ mod tests {
     use super::*;
     use crate::leaf::{Kind, Run};
     use crate::region::Place;
-    use weft_types::{ChunkIndex, GroupId, ObjectId, Version};
+    use weft_types::{ChunkIndex, ObjectId};
 
     fn put(map: &mut BlockMap, key: LeafKey, version: u64, batch: u64) {
         let version = Version::from_bits(version);
@@ -248,14 +280,14 @@ mod tests {
         assert_eq!(cited((5, 10), 6), 7);
         assert_eq!(cited((6, 10), 6), 0, "other blocks");
         assert_eq!(cited((5, 10), 7), 0, "durable");
-        let frozen = map.freeze();
+        let (frozen, _) = map.freeze(|_| Version::ZERO);
         assert_eq!(version(&mut map, &key), 1);
         put(&mut map, key, 2, 8);
         assert_eq!(frozen[0].1.runs()[0].version.to_bits(), 1, "the checkpoint keeps its instant");
         assert_eq!(map.changed(key, None, None, 7).1, 8);
         map.thaw();
         assert_eq!((version(&mut map, &key), map.dirty_leaves()), (2, 1));
-        map.freeze();
+        map.freeze(|_| Version::ZERO);
         map.thaw();
         assert_eq!((version(&mut map, &key), map.changed_leaves()), (2, 0));
         assert_eq!(map.changed_bytes(), (0, 0));

@@ -34,6 +34,11 @@ impl Found {
         self.kind != Kind::Data || (data.len() == self.range.bytes() && is_intact(data))
     }
 
+    /// Whether nothing was ever written there, as far as counts.
+    fn is_absent(&self) -> bool {
+        self.version == Version::ZERO
+    }
+
     fn without_data(self) -> Extent {
         self.with_data(Buf::empty())
     }
@@ -203,16 +208,19 @@ impl Store {
         if let Some(cause) = &state.failed {
             return Err(StoreError::Failed { cause: cause.clone() });
         }
-        let marks = &state.drive.group(key.group)?.marks;
+        let held = state.drive.group(key.group)?;
+        let (marks, floor) = (&held.marks, held.floor);
         let (first, count) = (within(part.first, key.chunk), part.count as u8);
         let durable = state.commits.durable();
         let Some(cited) = state.map.cite(&key, (first, count), durable) else { return Ok(false) };
+        let first_block = part.first;
         *batch = (*batch).max(cited.batch);
         for piece in cited.leaf.pieces(first, count) {
             let base = key.chunk.range().first + u32::from(piece.first);
             let range = BlockRange::new(base, u32::from(piece.count));
             let kind = piece.kind.unwrap_or(Kind::Zero);
-            marks.split_open(key.object, range, piece.version, |range, open| {
+            let version = piece.version_above(floor);
+            marks.split_open(key.object, range, version, |range, open| {
                 let skip = (range.first - base) as usize;
                 let has_data = kind == Kind::Data;
                 let place = if has_data { piece.place.plus(skip as u64) } else { Place::NONE };
@@ -221,7 +229,13 @@ impl Store {
                 } else {
                     Vec::new()
                 };
-                out.push(Found { range, version: piece.version, open, kind, place, crcs });
+                // Whether a tombstone below the floor is still in the map cannot be told from how runs are cut.
+                match out.last_mut().filter(|last| last.is_absent() && version == Version::ZERO) {
+                    Some(last) if last.range.end() == range.first && range.first > first_block => {
+                        last.range.count += range.count;
+                    }
+                    _ => out.push(Found { range, version, open, kind, place, crcs }),
+                }
             });
         }
         Ok(true)

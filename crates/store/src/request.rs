@@ -253,4 +253,6 @@ pub struct Usage {
     pub damaged_found: u64,
     /// Damaged blocks that a put of the same version has healed since the store was opened.
     pub damaged_healed: u64,
+    /// Blocks whose tombstones have left the block map since the store was opened (R7).
+    pub tombstones_forgotten: u64,
 }

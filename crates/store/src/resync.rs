@@ -9,6 +9,7 @@ use crate::request::{CopyData, CopyEntry, Cursor, Marks, VerifyState};
 use crate::state::{Room, State, within};
 use crate::store::Store;
 use std::ops::Range;
+use std::rc::Rc;
 use weft_rt::coverage::{Path, mark};
 use weft_rt::{Buf, Drive, Mutation, breathe, mutated};
 use weft_types::limits::CHUNK_BLOCKS;
@@ -42,7 +43,9 @@ impl Store {
             let want = (limit - out.len()).min(LEAVES_PER_STEP);
             let (leaves, more) = self.engine.scan(from, end, want).await?;
             for some in leaves.chunks(LEAVES_PER_BREATH) {
-                out.extend(some.iter().map(|(key, leaf)| (key.object, key.chunk, leaf.digest())));
+                let floor = self.floor(group);
+                let some = some.iter().filter(|(_, leaf)| !leaf.is_empty_above(floor));
+                out.extend(some.map(|(key, leaf)| (key.object, key.chunk, leaf.digest(floor))));
                 breathe().await;
             }
             next = more;
@@ -138,6 +141,10 @@ impl Store {
                 // Of a volume that is being dropped here nothing comes back, whatever the source still has.
                 let is_dropped = state.dropping.volumes.contains(&object.owner().volume());
                 let source = if is_dropped { &[][..] } else { &source[..] };
+                let (mut leaf, floor) = (leaf, state.floor_of(group));
+                if leaf.has_tombstone_below(floor) {
+                    Rc::make_mut(&mut leaf).forget(floor);
+                }
                 let plan = plan_copy(chunk, part, &leaf, was_verified, source);
                 let needed = plan.iter().map(Put::data_blocks).sum();
                 let room = state.room_for(needed, u64::from(!state.map.is_dirty(&key)));

@@ -18,7 +18,7 @@ use crate::region::{Place, PlaceRun};
 use crate::request::Usage;
 use crate::superblock::{PageRef, Superblock};
 use crate::tree::UNKNOWN;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use weft_rt::{Mutation, mutated};
 use weft_types::{BlockRange, ChunkIndex, DriveId, GroupId, ObjectId, Version, VolumeId};
@@ -105,6 +105,12 @@ pub(crate) struct State {
     pub(crate) checkpoint_despite_holds: bool,
     /// Records since the newest checkpoint began.
     pub(crate) records_since_checkpoint: u64,
+    /// The newest batch that raised a floor (R7).
+    pub(crate) floor_batch: u64,
+    /// The newest tombstone that was put in each group since the store was opened.
+    pub(crate) tombstones: BTreeMap<GroupId, Version>,
+    /// The newest version on the drive when it was opened, if there was one.
+    pub(crate) newest_at_open: Option<Version>,
     /// The newest batch that remembers a refused version (R9).
     pub(crate) remembered_batch: u64,
     pub(crate) failed: Option<Rc<str>>,
@@ -169,6 +175,9 @@ impl State {
             checkpoint_holds: 0,
             checkpoint_despite_holds: false,
             records_since_checkpoint: 0,
+            floor_batch: 0,
+            tombstones: BTreeMap::new(),
+            newest_at_open: parts.superblock.root.map(|root| root.newest),
             remembered_batch: 0,
             failed: None,
             is_closing: false,
@@ -350,6 +359,7 @@ impl State {
         (group, object): (GroupId, ObjectId),
         (range, version): (BlockRange, Version),
     ) {
+        self.note_tombstone(group, version);
         for (chunk, part) in range.by_chunk() {
             let (first, count) = (within(part.first, chunk), part.count as u8);
             let new = Run { version, place: Place::NONE, first, count, kind: Kind::Zero };
@@ -401,6 +411,9 @@ impl State {
 
     /// Replaces a chunk's leaf as a whole. The old leaf is in RAM; places that only the new one has are taken.
     pub(crate) fn replace_leaf(&mut self, batch: u64, key: LeafKey, new: Leaf) {
+        if let Some(newest) = new.newest_tombstone() {
+            self.note_tombstone(key.group, newest);
+        }
         let kept: BTreeSet<u64> = places_of(&new).collect();
         let durable = self.commits.durable();
         let all = (0, weft_types::limits::CHUNK_BLOCKS as u8);
@@ -518,6 +531,12 @@ impl State {
             Record::DropGroup { group } => drop(self.drive.groups.remove(&group)),
             Record::CloseSessions { floor, sessions } => self.drive.close_sessions(floor, &sessions),
             Record::SetGeneration { volume, generation } => self.drive.set_generation(volume, generation),
+            Record::Floor { group, .. } => {
+                self.floor_batch = self.commits.newest_batch();
+                if let Ok(state) = self.drive.group_mut(group) {
+                    state.apply(record);
+                }
+            }
             Record::DropOwner { owner } => {
                 for group in self.drive.groups.values_mut() {
                     group.marks.drop_owner(owner);
@@ -530,7 +549,6 @@ impl State {
             | Record::Verified { group, .. }
             | Record::Cursor { group, .. }
             | Record::Marks { group, .. }
-            | Record::Floor { group, .. }
             | Record::ForgetSession { group, .. } => {
                 if let Ok(state) = self.drive.group_mut(group) {
                     state.apply(record);

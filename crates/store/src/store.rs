@@ -10,6 +10,7 @@ use crate::checkpoint;
 use crate::commit;
 use crate::convert;
 use crate::engine::Engine;
+use crate::floor;
 use crate::format;
 use crate::label::Label;
 use crate::leaf::{Kind, LeafKey};
@@ -79,6 +80,7 @@ impl Store {
         let mut tasks = vec![
             weft_rt::spawn(commit::run(engine.clone())),
             weft_rt::spawn(checkpoint::run(engine.clone())),
+            weft_rt::spawn(floor::run(engine.clone())),
         ];
         if engine.state.borrow().is_converting() {
             tasks.push(weft_rt::spawn(convert::run(engine.clone())));
@@ -409,11 +411,16 @@ fn judge(state: &mut State, write: &Write, range: BlockRange) -> Result<Option<J
     if state.dropping.groups.contains(&write.group) {
         return Err(StoreError::UnknownGroup { group: write.group });
     }
-    let marks = &state.drive.group(write.group)?.marks;
+    let held = state.drive.group(write.group)?;
+    let (marks, floor) = (&held.marks, held.floor);
     let may_be_open = marks.may_hold(write.object, version);
+    let is_below_floor = version < floor;
     let is_data = matches!(write.payload, Payload::Data { .. });
     let durable = state.commits.durable();
-    let cited = if may_be_open { state.remembered_batch } else { 0 };
+    let mut cited = if may_be_open { state.remembered_batch } else { 0 };
+    if is_below_floor {
+        cited = cited.max(state.floor_batch);
+    }
     let mut judged = Judged { runs: SmallVec::new(), cited, new_leaves: 0 };
     let runs = &mut judged.runs;
     let mut push = |part: BlockRange, judgement| match runs.last_mut() {
@@ -429,9 +436,17 @@ fn judge(state: &mut State, write: &Write, range: BlockRange) -> Result<Option<J
         for piece in cited.leaf.pieces(first, part.count as u8) {
             let base = chunk.range().first + u32::from(piece.first);
             let blocks = BlockRange::new(base, u32::from(piece.count));
-            let held = piece.version;
+            let held = piece.version_above(floor);
             let takes = held < version || (held > version && mutated(Mutation::OlderWriteTaken));
-            let otherwise = if takes { Judgement::Take } else { Judgement::Superseded(held) };
+            // R7: below the floor every member answers a client the same, whichever tombstones it still has. A repair is
+            // of a version that some member holds, and a block that has data is judged by that.
+            let is_passed =
+                is_below_floor && takes && (write.kind == WriteKind::Client || held == Version::ZERO);
+            let otherwise = match takes {
+                true if is_passed => Judgement::Superseded(floor),
+                true => Judgement::Take,
+                false => Judgement::Superseded(held),
+            };
             if held == version {
                 let heals = is_data && piece.kind == Some(Kind::Damaged) && !mutated(Mutation::NoHeal);
                 push(blocks, if heals { Judgement::Heal } else { Judgement::Known });
@@ -537,7 +552,9 @@ fn put_zero(state: &mut State, write: &Write, part: BlockRange) -> u64 {
 /// Adds a refused repair's version to the open set (R9) and logs it; returns the batch.
 fn remember(state: &mut State, write: &Write, part: BlockRange) -> Option<u64> {
     let marks = &state.drive.groups[&write.group].marks;
-    let is_passed = write.version <= marks.watermark(write.version.slot());
+    // What is below the floor is complete, or its session is swept (R7).
+    let is_passed = write.version <= marks.watermark(write.version.slot())
+        || write.version < state.drive.groups[&write.group].floor;
     if write.kind != WriteKind::Repair || is_passed || mutated(Mutation::RepairLeavesNoEntry) {
         return None;
     }
