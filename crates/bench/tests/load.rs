@@ -49,7 +49,7 @@ fn map() -> FabricMap {
         map.drives.insert(id, Drive { id, node, target, device, pool, path, capacity, state });
         slots.push(Slot { drive: id, role: Role::InSync, since: Epoch(1) });
     }
-    map.groups.insert(group, Group { id: group, pool, epoch: Epoch(1), slots });
+    map.groups.insert(group, Group { id: group, pool, epoch: Epoch(1), slots, floor: Default::default() });
     let striping = Striping { unit_blocks: 256, width: 1, object_blocks: limits::OBJECT_BLOCKS_MAX };
     let spans = vec![ObjectSpan { first: 0, count: 1, groups: vec![group] }];
     map.volumes.insert(

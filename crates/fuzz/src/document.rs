@@ -65,7 +65,7 @@ fn sound_map() -> FabricMap {
         map.drives.insert(drive.id, drive);
     }
     let slots = drives.map(|drive| Slot { drive, role: Role::InSync, since: Epoch(1) }).to_vec();
-    let group = Group { id: GroupId(4), pool: PoolId(1), epoch: Epoch(1), slots };
+    let group = Group { id: GroupId(4), pool: PoolId(1), epoch: Epoch(1), slots, floor: Default::default() };
     let striping = Striping { unit_blocks: 16, width: 1, object_blocks: 1024 };
     let volume = Volume {
         id: VolumeId(5),

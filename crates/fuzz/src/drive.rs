@@ -112,7 +112,7 @@ pub(crate) fn state_seeds() -> Vec<Vec<u8>> {
 
 fn group(id: u64, epoch: u64, role: Role, since: u64) -> Group {
     let slots = vec![Slot { drive: DRIVE, role, since: Epoch(since) }];
-    Group { id: GroupId(id), pool: PoolId(1), epoch: Epoch(epoch), slots }
+    Group { id: GroupId(id), pool: PoolId(1), epoch: Epoch(epoch), slots, floor: Default::default() }
 }
 
 fn write(group: u64, range: BlockRange, counter: u64, payload: Payload) -> Write {

@@ -277,7 +277,7 @@ pub(crate) fn control_seeds() -> Vec<Vec<u8>> {
         control::OpenMark { version: version(7), object, range: BlockRange::new(1, 2), settled: false };
     let marks = control::Marks { open: vec![mark], watermarks: vec![(SessionSlot(3), version(5))] };
     let slots = vec![Slot { drive, role: Role::Syncing, since: Epoch(2) }];
-    let entry = Group { id: group, pool: PoolId(1), epoch: Epoch(3), slots };
+    let entry = Group { id: group, pool: PoolId(1), epoch: Epoch(3), slots, floor: Default::default() };
     vec![
         with(0, &join),
         with(

@@ -14,7 +14,7 @@ const DRIVE: DriveId = DriveId(0xd1);
 
 fn entry() -> Group {
     let slots = vec![Slot { drive: DRIVE, role: Role::InSync, since: Epoch(1) }];
-    Group { id: GroupId(1), pool: PoolId(1), epoch: Epoch(1), slots }
+    Group { id: GroupId(1), pool: PoolId(1), epoch: Epoch(1), slots, floor: Default::default() }
 }
 
 /// A write of blocks that are full of one byte.

@@ -54,8 +54,13 @@ mod tests {
 
     #[test]
     fn what_does_not_change_keeps_its_version() {
-        let group =
-            |id, epoch| Group { id: GroupId(id), pool: PoolId(1), epoch: Epoch(epoch), slots: vec![] };
+        let group = |id, epoch| Group {
+            id: GroupId(id),
+            pool: PoolId(1),
+            epoch: Epoch(epoch),
+            slots: vec![],
+            floor: Default::default(),
+        };
         let map = |version, groups: &[Group]| {
             let groups = groups.iter().map(|g| (g.id, g.clone())).collect();
             FabricMap { version: MapVersion(version), groups, ..FabricMap::empty(FabricId(1)) }

@@ -134,6 +134,7 @@ impl Subjects {
             | Reason::SessionOver { volume, .. }
             | Reason::SessionSwept { volume, .. } => none.and_volume(new, *volume),
             Reason::VolumeDeleted { volume, .. } => none.and_volume(old, *volume),
+            Reason::FloorsRaised { groups } => none.and_groups(new, groups.iter().copied()),
             Reason::PoolCreated { .. }
             | Reason::ScrubWanted { .. }
             | Reason::ScrubStopped { .. }

@@ -226,7 +226,13 @@ mod tests {
     /// A group of some 300 bytes, so that few thousands are many chunks.
     fn group(id: u64, epoch: u64) -> Group {
         let slot = |n: u128| Slot { drive: DriveId(n), role: Role::InSync, since: Epoch(1) };
-        Group { id: GroupId(id), pool: PoolId(1), epoch: Epoch(epoch), slots: (1..40).map(slot).collect() }
+        Group {
+            id: GroupId(id),
+            pool: PoolId(1),
+            epoch: Epoch(epoch),
+            slots: (1..40).map(slot).collect(),
+            floor: Default::default(),
+        }
     }
 
     /// Commits versions of a map with many groups, of which some are added, changed and removed.

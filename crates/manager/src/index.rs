@@ -173,8 +173,13 @@ mod tests {
                     since: Epoch(1),
                 };
                 let slots = slots.as_ref().map(|slots| slots.iter().map(slot).collect());
-                let group =
-                    slots.map(|slots| Group { id: GroupId(*id), pool: PoolId(1), epoch: Epoch(1), slots });
+                let group = slots.map(|slots| Group {
+                    id: GroupId(*id),
+                    pool: PoolId(1),
+                    epoch: Epoch(1),
+                    slots,
+                    floor: Default::default(),
+                });
                 put(&mut map.groups, GroupId(*id), group);
             }
             Step::Drive(id, node) => {

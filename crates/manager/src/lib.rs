@@ -19,6 +19,7 @@ mod ended;
 mod error;
 mod evacuate;
 mod event;
+mod floor;
 mod fold;
 mod follow;
 mod index;

@@ -8,6 +8,7 @@ use crate::durable::Durable;
 use crate::ended::EndedSessions;
 use crate::error::ManagerError;
 use crate::event::{Events, Subjects};
+use crate::floor::Unbroken;
 use crate::follow::RecentMaps;
 use crate::index::Index;
 use crate::known::KnownTroubles;
@@ -41,6 +42,10 @@ pub(crate) const LOOKS_PER_LEASE: u32 = 8;
 /// place is told from it if it is that much older. Each time costs one small write.
 pub(crate) const COMMITS_KEPT_EVERY: Duration = Duration::from_secs(5);
 
+/// How often floors are raised: each time the groups that have discarded something begin a new epoch, which their clients
+/// learn with their next request. A discard takes room in the map of a drive for so long.
+const FORGET_EVERY: Duration = Duration::from_secs(600);
+
 /// How a manager starts.
 #[derive(Clone, Debug)]
 pub struct ManagerOptions {
@@ -50,11 +55,18 @@ pub struct ManagerOptions {
     pub name: String,
     /// Bytes of the map up to which it takes what makes the map larger; tests lower it.
     pub map_bytes_max: usize,
+    /// How often the floors of groups are raised that have tombstones to forget (R7).
+    pub forget_every: Duration,
 }
 
 impl Default for ManagerOptions {
     fn default() -> Self {
-        ManagerOptions { fabric: None, name: "manager".into(), map_bytes_max: MAP_BYTES_GROWN_MAX }
+        ManagerOptions {
+            fabric: None,
+            name: "manager".into(),
+            map_bytes_max: MAP_BYTES_GROWN_MAX,
+            forget_every: FORGET_EVERY,
+        }
     }
 }
 
@@ -110,6 +122,8 @@ pub(crate) struct State {
     pub(crate) sweeping: BTreeSet<VolumeId>,
     /// Volumes whose blocks are being dropped.
     pub(crate) emptying: BTreeSet<VolumeId>,
+    /// Since when each group has the members that it has.
+    pub(crate) unbroken: BTreeMap<GroupId, Unbroken>,
     /// What happened lately.
     pub(crate) events: Events,
     /// What targets said last of their drives, and when.
@@ -210,6 +224,7 @@ impl Manager {
             attended: BTreeSet::new(),
             sweeping: BTreeSet::new(),
             emptying: BTreeSet::new(),
+            unbroken: BTreeMap::new(),
             events,
             usage: None,
             known_troubles: KnownTroubles::kept(journal.troubles.as_deref()),
@@ -236,6 +251,7 @@ impl Manager {
         spawn(manager.clone().watch_over());
         spawn(manager.clone().keep_scrubbing());
         spawn(manager.clone().keep_asking());
+        spawn(manager.clone().keep_forgetting());
         Ok(manager)
     }
 

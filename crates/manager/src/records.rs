@@ -495,7 +495,13 @@ mod tests {
 
     fn group(id: u64, epoch: u64) -> Group {
         let slot = |n: u128| Slot { drive: DriveId(n), role: Role::InSync, since: Epoch(1) };
-        Group { id: GroupId(id), pool: PoolId(1), epoch: Epoch(epoch), slots: (1..4).map(slot).collect() }
+        Group {
+            id: GroupId(id),
+            pool: PoolId(1),
+            epoch: Epoch(epoch),
+            slots: (1..4).map(slot).collect(),
+            floor: Default::default(),
+        }
     }
 
     fn next(map: &FabricMap, groups: u64) -> FabricMap {

@@ -129,6 +129,12 @@ pub fn recover(copies: Vec<FabricMap>, drives: &[DriveContents]) -> Result<Recov
             }
         }
     }
+    // Whatever a drive has forgotten, the others count as never written too.
+    for entry in drives.iter().flat_map(|d| &d.entries) {
+        if let Some(known) = map.groups.get_mut(&entry.id).filter(|g| g.floor < entry.floor) {
+            known.floor = entry.floor;
+        }
+    }
     for group in map.groups.values() {
         let unlisted = group.slots.iter().map(|s| s.drive).filter(|d| !map.drives.contains_key(d));
         let unlisted: Vec<DriveId> = unlisted.collect();

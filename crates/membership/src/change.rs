@@ -5,13 +5,13 @@
 use crate::{
     AcceptLoss, AddDrive, BeginDelete, BeginRelocation, CancelRelocation, ChangeSettings, CloseSession,
     CreatePool, CreateVolume, Demote, Depart, DrainDrive, Evict, FailDrive, FinishDelete, FinishRelocation,
-    GrowVolume, HandOver, JoinNode, KeepMember, MoveNode, NoteScrubs, OpenSession, Promote, Reason, Rebuild,
-    Refusal, Rejoin, RemoveDrive, RemoveNode, Replace, RestoreDrive, ScheduleScrub, SetDevice, StopScrub,
-    SweepSession, WantScrub,
+    GrowVolume, HandOver, JoinNode, KeepMember, MoveNode, NoteScrubs, OpenSession, Promote, RaiseFloors,
+    Reason, Rebuild, Refusal, Rejoin, RemoveDrive, RemoveNode, Replace, RestoreDrive, ScheduleScrub,
+    SetDevice, StopScrub, SweepSession, WantScrub,
 };
 use crate::{
-    delete, demote, drive, evict, loss, node, pool, promote, rebuild, rejoin, relocate, replace, resize,
-    scrub, session, settings, volume,
+    delete, demote, drive, evict, floor, loss, node, pool, promote, rebuild, rejoin, relocate, replace,
+    resize, scrub, session, settings, volume,
 };
 use serde::{Deserialize, Serialize};
 use weft_types::{FabricMap, MapVersion};
@@ -80,6 +80,8 @@ pub enum Change {
     CloseSession(CloseSession),
     /// A session that is over was swept everywhere, and is forgotten.
     SweepSession(SweepSession),
+    /// Groups begin an epoch with a floor.
+    RaiseFloors(RaiseFloors),
     /// Somebody wants groups scrubbed.
     WantScrub(WantScrub),
     /// Nobody wants a scrub any more, and the schedule rests for a while.
@@ -131,6 +133,8 @@ impl Change {
             | Change::FinishDelete(_)
             | Change::CloseSession(_)
             | Change::SweepSession(_)
+            // A few bytes for a group, once.
+            | Change::RaiseFloors(_)
             | Change::StopScrub(_)
             | Change::ScheduleScrub(_)
             | Change::Settings(_) => false,
@@ -179,6 +183,7 @@ pub fn apply(map: &FabricMap, change: &Change) -> Result<(FabricMap, Reason), Re
         Change::OpenSession(change) => session::open(&mut next, change),
         Change::CloseSession(change) => session::close(&mut next, change),
         Change::SweepSession(change) => session::sweep(&mut next, change),
+        Change::RaiseFloors(change) => floor::raise(&mut next, change),
         Change::WantScrub(change) => scrub::want(&mut next, change),
         Change::StopScrub(change) => scrub::stop(&mut next, change),
         Change::ScheduleScrub(change) => scrub::schedule(&mut next, change),

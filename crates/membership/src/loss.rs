@@ -223,6 +223,7 @@ pub(crate) fn step_faults(old_map: &FabricMap, new_map: &FabricMap, old: &Group,
         }
     };
     must(new.epoch == old.epoch.next(), "the epoch is not the next one");
+    must(new.floor == old.floor, "the floor is another one");
     must(new.read_set().count() == 1, "there is not one member in-sync");
     must(!new_map.relocations.contains_key(&new.id), "a member is passing to another drive");
     must(old_map.copies_of(old) == new.slots.len(), "the number of copies has changed");

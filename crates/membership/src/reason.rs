@@ -75,6 +75,8 @@ pub enum Reason {
     SessionOver { session: SessionId, volume: VolumeId },
     /// A session was forgotten.
     SessionSwept { session: SessionId, volume: VolumeId },
+    /// Groups have a higher floor; those that only begin a new epoch are not named.
+    FloorsRaised { groups: Vec<GroupId> },
     /// Groups are to be scrubbed.
     ScrubWanted { groups: usize },
     /// Scrubs were stopped.
@@ -181,6 +183,9 @@ impl fmt::Display for Reason {
             }
             Reason::SessionOver { session, volume } => write!(f, "session {session} on {volume} is over"),
             Reason::SessionSwept { session, volume } => write!(f, "session {session} on {volume} swept"),
+            Reason::FloorsRaised { groups } => {
+                write!(f, "tombstones of {} groups are forgotten up to a higher floor", groups.len())
+            }
             Reason::ScrubWanted { groups } => write!(f, "{groups} groups are to be scrubbed"),
             Reason::ScrubStopped { wanted } => {
                 write!(f, "scrub stopped, {wanted} groups that were to be scrubbed are not")

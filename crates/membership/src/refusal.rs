@@ -155,6 +155,9 @@ pub enum Refusal {
     /// The replica has another role than needed.
     #[error("drive {drive} in group {group} is {found}, expected {expected}")]
     WrongRole { group: GroupId, drive: DriveId, found: Role, expected: Role },
+    /// The group has begun another epoch since its members closed below a floor, or has a higher one.
+    #[error("group {group} is at {found}: its members closed below a floor in {epoch}")]
+    FloorOutdated { group: GroupId, epoch: Epoch, found: Epoch },
     /// The word is about an earlier stint.
     #[error(
         "drive {drive} in group {group} is in the stint of {found}, the report was about that of {reported}"

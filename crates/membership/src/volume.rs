@@ -332,7 +332,7 @@ pub(crate) fn add_groups(
         let epoch = Epoch(1);
         let slot = |&drive: &DriveId| Slot { drive, role: Role::InSync, since: epoch };
         let slots = new.drives.iter().map(slot).collect();
-        map.groups.insert(new.id, Group { id: new.id, pool, epoch, slots });
+        map.groups.insert(new.id, Group { id: new.id, pool, epoch, slots, floor: Default::default() });
     }
     Ok(())
 }

@@ -59,7 +59,8 @@ impl Scene {
             let id = GroupId(10 + n);
             let slot = |d: &u64| Slot { drive: DriveId(u128::from(*d)), role: Role::InSync, since: Epoch(1) };
             let slots = drives.iter().map(slot).collect();
-            map.groups.insert(id, Group { id, pool: PoolId(1), epoch: Epoch(1), slots });
+            map.groups
+                .insert(id, Group { id, pool: PoolId(1), epoch: Epoch(1), slots, floor: Default::default() });
         }
         let all: Vec<GroupId> = map.groups.keys().copied().collect();
         let mut scene = Scene {

@@ -67,7 +67,7 @@ impl Script {
             .iter()
             .map(|(d, _)| Slot { drive: drive(d), role: Role::InSync, since: epoch })
             .collect();
-        script.map.groups.insert(GROUP, Group { id: GROUP, pool, epoch, slots });
+        script.map.groups.insert(GROUP, Group { id: GROUP, pool, epoch, slots, floor: Default::default() });
         script.map.next_id = GROUP.0 + 1;
         script
     }

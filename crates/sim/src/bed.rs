@@ -120,6 +120,8 @@ pub struct Bed {
     /// Its nodes.
     pub nodes: Vec<Node>,
     fabric: FabricId,
+    /// How often floors rise.
+    forget_every: Duration,
     map_store: MemStore,
     /// The store as each manager has it that was started last, by their hosts.
     stores: RefCell<BTreeMap<IpAddr, MemStore>>,
@@ -158,6 +160,12 @@ struct Forgetful {
     store: MemStore,
     term: RefCell<Option<Vec<u8>>>,
 }
+
+/// How often floors rise in a run that has many discards and takes a minute.
+pub const FORGET_EVERY: Duration = Duration::from_secs(2);
+
+/// Longer than any run: where a script waits for one thing after the other, no epoch begins in between.
+const NEVER_FORGETS: Duration = Duration::from_secs(1 << 20);
 
 /// Under which key the term is.
 const TERM: &str = "term";
@@ -333,7 +341,12 @@ impl Node {
 impl Bed {
     /// Formats the drives and starts everything.
     pub async fn start(shape: BedShape) -> Rc<Bed> {
-        Self::start_with(shape, BTreeMap::new(), false).await
+        Self::start_forgetting(shape, NEVER_FORGETS).await
+    }
+
+    /// Likewise, with floors that rise so often.
+    pub async fn start_forgetting(shape: BedShape, every: Duration) -> Rc<Bed> {
+        Self::start_as(shape, BTreeMap::new(), false, every).await
     }
 
     /// Likewise, with clocks that run too fast or too slow by so many millionths, and perhaps a second host on which a
@@ -342,6 +355,16 @@ impl Bed {
         shape: BedShape,
         rates: BTreeMap<IpAddr, i32>,
         has_second_manager: bool,
+    ) -> Rc<Bed> {
+        Self::start_as(shape, rates, has_second_manager, NEVER_FORGETS).await
+    }
+
+    /// Likewise, with floors that rise so often.
+    pub async fn start_as(
+        shape: BedShape,
+        rates: BTreeMap<IpAddr, i32>,
+        has_second_manager: bool,
+        forget_every: Duration,
     ) -> Rc<Bed> {
         let fabric = FabricId::from_random(random_u128());
         let mut nodes = Vec::new();
@@ -380,6 +403,7 @@ impl Bed {
             shape,
             nodes,
             fabric,
+            forget_every,
             map_store,
             stores: RefCell::default(),
             running_managers: RefCell::default(),
@@ -468,7 +492,8 @@ impl Bed {
             _ => self.map_store.shared(),
         };
         self.stores.borrow_mut().insert(host, store.clone());
-        let options = ManagerOptions { fabric: Some(self.fabric), ..ManagerOptions::default() };
+        let (fabric, forget_every) = (Some(self.fabric), self.forget_every);
+        let options = ManagerOptions { fabric, forget_every, ..ManagerOptions::default() };
         let name = if host == manager_host() { "manager" } else { "manager-2" };
         let forgets = self.forgets_terms.get();
         let (halted, is_halted) = (Rc::new(Notify::default()), Rc::new(Cell::new(false)));

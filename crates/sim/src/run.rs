@@ -1,9 +1,9 @@
 //! One run, from the empty fabric to the verdict: faults first, then everything heals and must converge.
 
-use crate::bed::{Bed, manager_host, second_manager_host, speak_some_protocol};
+use crate::bed::{Bed, FORGET_EVERY, manager_host, second_manager_host, speak_some_protocol};
 use crate::check::sessions::SessionsCheck;
 use crate::check::{
-    cut, durable, equal, lease::LeaseCheck, limits::LimitsCheck, linearizable, progress, sound,
+    cut, durable, equal, forgotten, lease::LeaseCheck, limits::LimitsCheck, linearizable, progress, sound,
 };
 use crate::clients::{self, Party, client_host};
 use crate::coverage::Coverage;
@@ -175,6 +175,7 @@ async fn scenario(plan: Plan, covered: Rc<RefCell<Option<Coverage>>>) -> Result<
     }
     progress::converge(&bed, &guard, now()).await?;
     equal::scrub(&bed, &guard).await?;
+    forgotten::check(&bed).await?;
     let chunks = equal::check(&bed).await?;
     sound::check(&bed).await?;
     if !guard.may_be_older() {
@@ -225,7 +226,7 @@ async fn start(plan: &Plan) -> Rc<Bed> {
         }
     }
     let has_second = plan.faults.iter().any(|p| matches!(p.fault, Fault::SecondManager {}));
-    let bed = Bed::start_with(plan.shape.clone(), rates, has_second).await;
+    let bed = Bed::start_as(plan.shape.clone(), rates, has_second, FORGET_EVERY).await;
     sim::tell(|| format!("{:?}", bed.shape));
     bed.create_volume("shared", bed.shape.copies, 2).await;
     if plan.loners > 0 {

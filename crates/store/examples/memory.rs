@@ -38,7 +38,7 @@ async fn measure(path: &str) -> Result<(), String> {
     let before = resident_bytes();
     let (store, report) = Store::open(drive, OpenOptions::default()).await.map_err(|e| e.to_string())?;
     let slots = vec![Slot { drive: DRIVE, role: Role::InSync, since: Epoch(1) }];
-    let group = Group { id: GROUP, pool: PoolId(1), epoch: Epoch(1), slots };
+    let group = Group { id: GROUP, pool: PoolId(1), epoch: Epoch(1), slots, floor: Default::default() };
     store.set_group(group).await.map_err(|e| e.to_string())?;
     println!("empty: opened in {} us, {}", report.took_us, figures(&store, before));
     let mut seen = Vec::new();

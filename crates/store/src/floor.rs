@@ -15,8 +15,9 @@ use crate::store::Store;
 use crate::tree::UNKNOWN;
 use std::rc::Rc;
 use std::time::Duration;
+use weft_rt::coverage::{Path, mark};
 use weft_rt::sleep;
-use weft_types::{GroupId, Version};
+use weft_types::{GroupId, SessionSlot, Version};
 
 /// Leaves that are looked at between two pauses.
 const LEAVES_PER_STEP: usize = 64;
@@ -50,6 +51,24 @@ impl Store {
         self.engine.state.borrow().floor_of(group)
     }
 
+    /// Per session slot of which something is known in a group: the watermark, and the lowest version above it that is
+    /// open, settled or not.
+    pub fn open_by_session(&self, group: GroupId) -> Vec<(SessionSlot, Version, Option<Version>)> {
+        let state = self.engine.state.borrow();
+        let Some(held) = state.drive.groups.get(&group) else { return Vec::new() };
+        let lowest = |slot| held.marks.entries_of(slot).next().map(|entry| entry.version);
+        held.marks.slots().map(|slot| (slot, held.marks.watermark(slot), lowest(slot))).collect()
+    }
+
+    /// Whether all tombstones of a group are below its floor and have left the map.
+    pub fn has_forgotten(&self, group: GroupId) -> bool {
+        let is_walked = {
+            let state = self.engine.state.borrow();
+            state.drive.groups.get(&group).is_none_or(|held| held.forgotten >= held.floor)
+        };
+        is_walked && self.newest_tombstone(group).is_none()
+    }
+
     /// The newest tombstone of a group that a higher floor would let go; `None` if there is none. After a restart that
     /// is an upper bound, until the floor has passed it: the newest version on the drive.
     pub fn newest_tombstone(&self, group: GroupId) -> Option<Version> {
@@ -79,6 +98,7 @@ pub(crate) async fn run(engine: Rc<Engine>) {
         };
         match walk(&engine, group, floor).await {
             Ok(()) => {
+                mark(Path::TombstonesForgotten);
                 let mut state = engine.state.borrow_mut();
                 if let Ok(held) = state.drive.group_mut(group) {
                     held.forgotten = held.forgotten.max(floor);

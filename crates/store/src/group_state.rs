@@ -106,9 +106,15 @@ impl GroupState {
             }
             Record::Cursor { stint, cursor, .. } if self.stint == Some(stint) => self.raise_cursor(cursor),
             Record::Marks { marks, .. } => self.merge_marks(&marks),
-            Record::Floor { version, .. } => self.floor = version.max(self.floor),
+            Record::Floor { version, .. } => self.set_floor(version),
             _ => {}
         }
+    }
+
+    /// Raises the floor, here and in the entry that the drive shows: a recovery takes it from there.
+    fn set_floor(&mut self, version: Version) {
+        self.floor = version.max(self.floor);
+        Rc::make_mut(&mut self.entry).floor = self.floor;
     }
 
     /// Takes over a source's marks (R14): its entries and settled marks, then its watermarks.
@@ -178,7 +184,10 @@ impl DriveState {
         let slot = entry.slot_of(drive).copied();
         let entry = Rc::new(entry);
         let state = self.groups.entry(entry.id).or_insert_with(|| GroupState::new(entry.clone()));
+        // Only the map brings a floor: an entry may have come by way of an older peer (R7).
+        let floor = state.floor;
         state.entry = entry;
+        state.set_floor(floor);
         if let Some(slot) = slot {
             if is_new_stint {
                 state.begin_stint(slot.since);
@@ -302,7 +311,7 @@ impl DriveState {
         }
         for _ in 0..d.u32()? {
             let mut group = GroupState::new(Rc::new(decode_group(d)?));
-            group.floor = Version::from_bits(d.u64()?);
+            group.set_floor(Version::from_bits(d.u64()?));
             let (has_stint, stint) = (d.u8()? != 0, Epoch(d.u64()?));
             group.stint = has_stint.then_some(stint);
             group.cursor = decode_cursor(d)?;
@@ -328,7 +337,7 @@ mod tests {
 
     fn entry(epoch: u64, role: Role, since: u64) -> Group {
         let slots = vec![Slot { drive: DRIVE, role, since: Epoch(since) }];
-        Group { id: GroupId(1), pool: PoolId(1), epoch: Epoch(epoch), slots }
+        Group { id: GroupId(1), pool: PoolId(1), epoch: Epoch(epoch), slots, floor: Default::default() }
     }
 
     fn adopt(state: &mut DriveState, entry: Group) -> &mut GroupState {

@@ -42,7 +42,7 @@ impl Store {
                 if current > entry.epoch {
                     return Err(StoreError::StaleEpoch { group: entry.id, found: entry.epoch, current });
                 }
-                if *held.entry == entry {
+                if *held.entry == (Group { floor: held.floor, ..entry.clone() }) {
                     return Ok(None);
                 }
             }

@@ -421,7 +421,7 @@ pub(crate) fn decode_group(d: &mut Decoder<'_>) -> Result<Group, Fault> {
             column => return Err(Fault::Unknown(format!("group {id} with a drive for column {column}"))),
         }
     }
-    Ok(Group { id, pool, epoch, slots })
+    Ok(Group { id, pool, epoch, slots, floor: Default::default() })
 }
 
 fn encode_marks(e: &mut Encoder, marks: &Marks) {
@@ -459,6 +459,7 @@ pub(crate) fn samples() -> Vec<Record> {
             Slot { drive: DriveId(5), role: Role::Syncing, since: Epoch(12) },
             Slot { drive: DriveId(6), role: Role::Out, since: Epoch(11) },
         ],
+        floor: Default::default(),
     };
     let open = vec![OpenEntry { version, object, range, settled: true }];
     let write = |opens| Record::Write {

@@ -414,7 +414,7 @@ fn judge(state: &mut State, write: &Write, range: BlockRange) -> Result<Option<J
     let held = state.drive.group(write.group)?;
     let (marks, floor) = (&held.marks, held.floor);
     let may_be_open = marks.may_hold(write.object, version);
-    let is_below_floor = version < floor;
+    let is_below_floor = version < floor && !mutated(Mutation::BelowFloorTaken);
     let is_data = matches!(write.payload, Payload::Data { .. });
     let durable = state.commits.durable();
     let mut cited = if may_be_open { state.remembered_batch } else { 0 };
@@ -443,7 +443,10 @@ fn judge(state: &mut State, write: &Write, range: BlockRange) -> Result<Option<J
             let is_passed =
                 is_below_floor && takes && (write.kind == WriteKind::Client || held == Version::ZERO);
             let otherwise = match takes {
-                true if is_passed => Judgement::Superseded(floor),
+                true if is_passed => {
+                    mark(Path::BelowFloor);
+                    Judgement::Superseded(floor)
+                }
                 true => Judgement::Take,
                 false => Judgement::Superseded(held),
             };

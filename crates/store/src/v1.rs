@@ -88,7 +88,7 @@ fn decode_group(d: &mut Decoder<'_>) -> Result<Group, DecodeError> {
         };
         slots.push(Slot { drive, role, since: Epoch(d.u64()?) });
     }
-    Ok(Group { id, pool, epoch, slots })
+    Ok(Group { id, pool, epoch, slots, floor: Default::default() })
 }
 
 /// Reads the state, behind the number of its format.

@@ -44,7 +44,7 @@ fn group_of(id: u64, epoch: u64, slots: &[(DriveId, Role, u64)]) -> Group {
         since: Epoch(*since),
     };
     let slots = slots.iter().map(slot).collect();
-    Group { id: GroupId(id), pool: PoolId(2), epoch: Epoch(epoch), slots }
+    Group { id: GroupId(id), pool: PoolId(2), epoch: Epoch(epoch), slots, floor: Default::default() }
 }
 
 /// Blocks of one byte each: they compress well.

@@ -13,7 +13,7 @@ use weft_rt::{Answer, Mutation, Peer, mutated, wall_clock_us};
 use weft_types::{
     DriveId, Epoch, Generation, GroupId, Role, SessionId, SessionSlot, SessionState, Version, VolumeId,
 };
-use weft_wire::data::{DataRequest, WatermarkNote, WriteAnswer, clock_counter};
+use weft_wire::data::{DataRequest, Purpose, WatermarkNote, WriteAnswer, clock_counter};
 use weft_wire::handshake::PeerRole;
 use weft_wire::{Status, control};
 
@@ -50,6 +50,8 @@ pub(crate) struct Claim {
     pub(crate) attached: Option<Attached>,
     /// The version that it would write; zero for none.
     pub(crate) version: Version,
+    /// Whether another member has taken that version already: a reader's or a sweep's put.
+    pub(crate) is_repair: bool,
 }
 
 impl Claim {
@@ -76,6 +78,7 @@ impl Claim {
             need,
             attached: (!is_system).then_some(attached),
             version: Version::ZERO,
+            is_repair: request.purpose == Purpose::Repair,
         })
     }
 
@@ -94,6 +97,7 @@ impl Claim {
             need: Need::WriteSet,
             attached: Some(attached),
             version: Version::ZERO,
+            is_repair: false,
         }
     }
 
@@ -181,6 +185,11 @@ impl Target {
         }
         if claim.version != Version::ZERO {
             self.check_version(claim.version)?;
+            if !claim.is_repair && member.is_closed_for(claim.version) {
+                mark(Path::ClosedBelow);
+                let text = "the floor of the group is being raised above the version";
+                return Err(refused(Status::NotServing, text));
+            }
         }
         let (role, _running) = (member.role(), member.begin());
         Ok(Admitted { member, role, _running })

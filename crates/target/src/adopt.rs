@@ -15,7 +15,8 @@ use weft_rt::{Answer, Mutation, Request, mutated, spawn, timeout};
 use weft_store::StoreError;
 use weft_types::limits::{COPIES_MAX, EPOCHS_AHEAD_MAX};
 use weft_types::{
-    DriveId, FabricMap, Group, GroupId, MapVersion, Role, SessionId, VolumeId, VolumeState, with_causes,
+    DriveId, Epoch, FabricMap, Group, GroupId, MapVersion, Role, SessionId, VolumeId, VolumeState,
+    with_causes,
 };
 use weft_wire::{Status, control};
 
@@ -310,6 +311,10 @@ impl Target {
             drive.fail(format!("cannot raise a volume's generation: {}", with_causes(&error)));
             return Err(error);
         }
+        if let Err(error) = self.adopt_floors(drive, map).await {
+            drive.fail(format!("cannot raise a group's floor: {}", with_causes(&error)));
+            return Err(error);
+        }
         // Ids only rise, and a session leaves the map once it is swept: whatever is below the lowest is over.
         let lowest = map.sessions.keys().next().copied().unwrap_or(SessionId(map.next_id));
         if drive.store.session_floor() < lowest {
@@ -320,6 +325,27 @@ impl Target {
             // The copy only helps to recover a fabric that has lost its managers.
             tracing::warn!(drive = %drive.id, error = with_causes(&error), "cannot keep a copy of the map");
             return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Raises the floors of the groups that a drive knows to those of a map (R7). Only then a member that has closed for a
+    /// floor admits again what is below it, and answers that it is.
+    async fn adopt_floors(&self, drive: &Rc<ServedDrive>, map: &FabricMap) -> Result<(), StoreError> {
+        let known = |g: &&Group| self.member(drive.id, g.id).is_some() && drive.store.group(g.id).is_some();
+        let is_higher = |g: &&Group| g.floor > drive.store.floor(g.id);
+        let raising = map.groups.values().filter(is_higher).filter(known);
+        let raised = join_all(raising.map(|g| drive.store.set_floor(g.id, g.floor))).await;
+        for raised in raised {
+            match raised {
+                // It has been dropped meanwhile.
+                Ok(()) | Err(StoreError::UnknownGroup { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        for member in self.members().iter().filter(|m| m.drive.id == drive.id) {
+            let listed = map.groups.get(&member.group).map_or(Epoch(0), |g| g.epoch);
+            member.open_from(listed);
         }
         Ok(())
     }

@@ -59,6 +59,9 @@ impl Target {
             TargetRequest::HeardOf { sessions } => {
                 answer(&TargetAnswer::HeardOf { heard: self.meters.heard_of(&sessions) })
             }
+            TargetRequest::Floors { close } => {
+                answer(&TargetAnswer::Floors { groups: self.floors(&close).await })
+            }
             TargetRequest::Status => answer(&TargetAnswer::Status(self.status())),
             TargetRequest::Load => {
                 let load = TargetAnswer::Load(Box::new(self.load().await));

@@ -12,6 +12,7 @@ mod adopt;
 mod clock;
 mod command;
 mod drive;
+mod floor;
 mod follow;
 mod inventory;
 mod last_word;

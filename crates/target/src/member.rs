@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use weft_rt::sync::{Mutex, Notify};
-use weft_types::{Epoch, Group, GroupId, Role, Slot};
+use weft_types::{Epoch, Group, GroupId, Role, Slot, Version};
 
 /// One drive in one group.
 ///
@@ -27,6 +27,9 @@ pub(crate) struct Member {
     gone: Cell<bool>,
     /// The turn of whoever adopts an entry, or begins to drop the group.
     pub(crate) turn: Mutex<()>,
+    /// No client's write below this version is admitted, until the drive has adopted a map that has the group in an epoch
+    /// after this one (R7).
+    closed: Cell<Option<(Epoch, Version)>>,
     /// What the drive holds of the group is being dropped.
     is_dropping: Cell<bool>,
     /// The drive is to be in the group again: that ends the dropping.
@@ -50,6 +53,7 @@ impl Member {
             gate_closed: Cell::new(false),
             gone: Cell::new(false),
             turn: Mutex::new(()),
+            closed: Cell::new(None),
             is_dropping: Cell::new(false),
             is_wanted: Cell::new(false),
             drop_ended: Notify::default(),
@@ -105,6 +109,24 @@ impl Member {
     fn open_gate(&self) {
         self.gate_closed.set(false);
         self.changed.notify_all();
+    }
+
+    /// Admits no client's write below a version any more. What was admitted before may still run.
+    pub(crate) fn close_below(&self, epoch: Epoch, version: Version) {
+        let held = self.closed.get().map_or(Version::ZERO, |(_, version)| version);
+        self.closed.set(Some((epoch, version.max(held))));
+    }
+
+    /// Whether a client's write of this version is not admitted.
+    pub(crate) fn is_closed_for(&self, version: Version) -> bool {
+        self.closed.get().is_some_and(|(_, closed)| version < closed)
+    }
+
+    /// The drive has adopted a map that has the group in this epoch, and the floor that came with it.
+    pub(crate) fn open_from(&self, listed: Epoch) {
+        if self.closed.get().is_some_and(|(epoch, _)| epoch < listed) {
+            self.closed.set(None);
+        }
     }
 
     /// Whether the group has been removed from the fabric.

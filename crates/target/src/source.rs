@@ -46,6 +46,7 @@ impl Target {
             need: Need::ReadSet,
             attached: None,
             version: Version::ZERO,
+            is_repair: false,
         };
         let work = match request.kind {
             Kind::Entries if asked.limit == 0 => Work::Confirm,

@@ -27,6 +27,7 @@ impl Target {
             need: Need::ReadSet,
             attached: None,
             version: Version::ZERO,
+            is_repair: false,
         };
         // Like a reader's read: it changes nothing, so a newer epoch need not wait for it.
         let drive = match self.admit(&claim).await {

@@ -163,7 +163,8 @@ mod tests {
                 Store::format(&drive, FormatOptions::new(FabricId(7), DRIVE)).await.unwrap();
                 let (store, _) = Store::open(drive, OpenOptions::default()).await.unwrap();
                 let slots = vec![Slot { drive: DRIVE, role: Role::InSync, since: Epoch(1) }];
-                let entry = Group { id: GROUP, pool: PoolId(1), epoch: Epoch(1), slots };
+                let entry =
+                    Group { id: GROUP, pool: PoolId(1), epoch: Epoch(1), slots, floor: Default::default() };
                 store.set_group(entry).await.unwrap();
                 let addr: Addr = "10.0.0.1:4800".parse().unwrap();
                 let options = crate::TargetOptions {

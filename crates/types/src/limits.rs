@@ -81,6 +81,11 @@ pub const COMPLETIONS_MAX: u32 = 4096;
 /// Chunks in one answer about digests, 26 bytes each: the answer stays below a frame's head.
 pub const DIGESTS_MAX: usize = 480;
 
+/// Groups of which a target says in one answer what is open, and groups that close in one request: a head holds it.
+pub const FLOORS_MAX: usize = 256;
+/// See [`FLOORS_MAX`].
+pub const FLOORS_PER_ROUND_MAX: usize = 128;
+
 /// Bytes of a document of pieces of the map, or of what a commit changed. The largest map that is planned
 /// for, of a thousand machines with 24 drives each and 100,000 volumes, has some 40 MiB as one document.
 pub const PIECES_BYTES_MAX: usize = 64 << 20;

@@ -6,7 +6,7 @@ use crate::{
     BlockCount, CapacityLevels, DeviceId, DriveId, Epoch, FabricId, Generation, GroupId, NodeId, PoolId,
     SessionId, TargetId,
 };
-use crate::{Protection, ScrubPlan, SessionSlot, Table, VolumeId};
+use crate::{Protection, ScrubPlan, SessionSlot, Table, Version, VolumeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -368,6 +368,10 @@ pub struct Group {
     /// The members, in the order that ties are broken by; one per copy, and one more while a member is passing to
     /// another drive.
     pub slots: Vec<Slot>,
+    /// Every version below is finished, or was never taken and never will be (R7); zero: that is not known of any. It only
+    /// rises, and only together with the epoch.
+    #[serde(default, skip_serializing_if = "Version::is_zero")]
+    pub floor: Version,
 }
 
 impl Group {

@@ -19,6 +19,11 @@ impl Version {
     /// The version of a block that was never written.
     pub const ZERO: Version = Version(0);
 
+    /// Whether it is [`Version::ZERO`].
+    pub fn is_zero(&self) -> bool {
+        *self == Version::ZERO
+    }
+
     /// The largest counter; 48 bits.
     pub const COUNTER_MAX: u64 = (1 << 48) - 1;
 

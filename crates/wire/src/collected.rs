@@ -161,7 +161,13 @@ mod tests {
         let contents = DriveContents {
             id: DriveId(3),
             map_copy: map.version,
-            entries: vec![Group { id: GroupId(4), pool: PoolId(1), epoch: Epoch(2), slots: vec![slot] }],
+            entries: vec![Group {
+                id: GroupId(4),
+                pool: PoolId(1),
+                epoch: Epoch(2),
+                slots: vec![slot],
+                floor: Default::default(),
+            }],
             generations: BTreeMap::from([(VolumeId(5), Generation(6))]),
             slots: BTreeMap::from([(SessionSlot(7), BTreeSet::from([GroupId(4)]))]),
         };

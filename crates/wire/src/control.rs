@@ -335,6 +335,12 @@ pub enum TargetRequest {
         /// The sessions.
         sessions: Vec<SessionId>,
     },
+    /// Admit no client's write below these versions any more, wait for those that were admitted, and say what sessions have
+    /// open then (R7). Without any: say that of each group that has tombstones to forget.
+    Floors {
+        /// The groups, each with the epoch in which it is to close, and the version.
+        close: Vec<(GroupId, Epoch, Version)>,
+    },
     /// Report usage and resync progress.
     Status,
     /// Report what was asked since the process started.
@@ -370,10 +376,30 @@ pub enum TargetAnswer {
         /// The sessions.
         heard: Vec<(SessionId, u64)>,
     },
+    /// To `Floors`. Travels in the body, with an empty head, where it passes what a head may be.
+    Floors {
+        /// Per drive and group; of those that were to close, only the ones that have.
+        groups: Vec<OpenBelow>,
+    },
     /// To `Scrub`. Travels in the body, with an empty head, where it passes what a head may be.
     Scrubs(ScrubReport),
     /// To `Load`: always in the body, behind an empty head, as it may be large.
     Load(Box<crate::load::TargetLoad>),
+}
+
+/// What a member knows of the writes in a group that may not be finished.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenBelow {
+    /// The member's drive.
+    pub drive: DriveId,
+    /// The group.
+    pub group: GroupId,
+    /// Its epoch there.
+    pub epoch: Epoch,
+    /// The newest tombstone that is not below the group's floor; none if it holds none.
+    pub newest_tombstone: Option<Version>,
+    /// Per session slot the watermark, and the lowest version above it that is open.
+    pub sessions: Vec<(SessionSlot, Version, Option<Version>)>,
 }
 
 /// What a target says of itself.

@@ -223,12 +223,13 @@ mod tests {
             },
         );
         prop_oneof![
-            (any::<u64>(), any::<u32>(), any::<u64>(), proptest::collection::vec(slot, 0..4)).prop_map(
-                |(id, pool, epoch, slots)| Piece::Group(Group {
+            (any::<u64>(), any::<u32>(), any::<[u64; 2]>(), proptest::collection::vec(slot, 0..4)).prop_map(
+                |(id, pool, [epoch, floor], slots)| Piece::Group(Group {
                     id: GroupId(id),
                     pool: PoolId(pool),
                     epoch: Epoch(epoch),
                     slots,
+                    floor: weft_types::Version::from_bits(floor),
                 })
             ),
             (any::<u64>(), drive_id(), drive_id()).prop_map(|(group, from, to)| Piece::Relocation {
@@ -383,7 +384,13 @@ mod tests {
                     since: Epoch(5),
                 };
                 let slots = (0..3).map(slot).collect();
-                Piece::Group(Group { id: GroupId(4000 + n), pool: PoolId(1), epoch: Epoch(9), slots })
+                Piece::Group(Group {
+                    id: GroupId(4000 + n),
+                    pool: PoolId(1),
+                    epoch: Epoch(9),
+                    slots,
+                    floor: Default::default(),
+                })
             })
             .collect();
         let (bytes, json) = (encode_pieces(&groups).len(), serde_json::to_vec(&groups).expect("JSON").len());

@@ -42,7 +42,13 @@ pub fn manager_addr() -> Addr {
 /// The group with so many in-sync members, at an epoch.
 pub fn group(members: usize, epoch: u64) -> Group {
     let slot = |n| Slot { drive: DriveId(n as u128), role: Role::InSync, since: Epoch(1) };
-    Group { id: GROUP, pool: PoolId(1), epoch: Epoch(epoch), slots: (1..=members).map(slot).collect() }
+    Group {
+        id: GROUP,
+        pool: PoolId(1),
+        epoch: Epoch(epoch),
+        slots: (1..=members).map(slot).collect(),
+        floor: Default::default(),
+    }
 }
 
 fn map(members: usize) -> FabricMap {

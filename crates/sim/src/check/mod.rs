@@ -3,6 +3,7 @@
 pub mod cut;
 pub mod durable;
 pub mod equal;
+pub mod forgotten;
 pub mod lease;
 pub mod limits;
 pub mod linearizable;

@@ -93,7 +93,7 @@ fn pattern(seed: u64, block: u32) -> Vec<u8> {
 
 fn entry(group: GroupId, epoch: u64) -> Group {
     let slots = vec![Slot { drive: DRIVE, role: Role::InSync, since: Epoch(1) }];
-    Group { id: group, pool: PoolId(1), epoch: Epoch(epoch), slots }
+    Group { id: group, pool: PoolId(1), epoch: Epoch(epoch), slots, floor: Default::default() }
 }
 
 impl Drive {

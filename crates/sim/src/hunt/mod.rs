@@ -13,6 +13,7 @@ mod cut;
 mod drive;
 mod endings;
 mod follow;
+mod forgets;
 mod interrupted;
 mod kept;
 mod returns;

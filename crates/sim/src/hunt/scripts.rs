@@ -7,7 +7,7 @@ use super::actor::{
     about_ms, becomes, changes, enter, fast, leave, place, slow, start_cold, store, until, version,
 };
 use super::stage::chunk_block;
-use super::{Scenario, conflicts, cut, endings, follow, kept, returns, rot, run_seed, silence};
+use super::{Scenario, conflicts, cut, endings, follow, forgets, kept, returns, rot, run_seed, silence};
 use crate::coverage::Coverage;
 use std::time::Duration;
 use weft_rt::sim::{self, Crash};
@@ -105,6 +105,12 @@ scripts! {
     FencedOnceAlone => endings::fenced_once(true);
     /// A client that was fenced writes to a node that has not come to the newest map yet.
     FencedLate => endings::fenced_late();
+    /// A reader stands still before it puts what it found; meanwhile the block is discarded, and that is forgotten.
+    LatePut => forgets::late_put();
+    /// A write is on one of two members while newer blocks are discarded beside it.
+    InFlight => forgets::in_flight();
+    /// A client whose clock is behind writes while floors rise to just below now.
+    BehindTheFloor => forgets::behind_the_floor();
     /// A client loses its way to one of two members, and stays cut off.
     CutOff => cut::cut_off();
     /// Two clients miss a member that does not hear that it is to leave; another client reads there.

@@ -78,9 +78,17 @@ impl Stage {
         Stage::set_as(shape(nodes, copies, 100, 10), true).await
     }
 
+    /// A fabric in which floors rise so often.
+    pub async fn set_forgetting(nodes: usize, copies: u8, every: Duration) -> Rc<Stage> {
+        Stage::on(Bed::start_forgetting(shape(nodes, copies, 100, 10), every).await).await
+    }
+
     async fn set_as(shape: BedShape, has_second_manager: bool) -> Rc<Stage> {
-        let copies = shape.copies;
-        let bed = Bed::start_with(shape, BTreeMap::new(), has_second_manager).await;
+        Stage::on(Bed::start_with(shape, BTreeMap::new(), has_second_manager).await).await
+    }
+
+    async fn on(bed: Rc<Bed>) -> Rc<Stage> {
+        let copies = bed.shape.copies;
         bed.create_volume(VOLUME, copies, 1).await;
         let history = History::default();
         Rc::new(Stage { bed, history, copies, under_way: Cell::new(0), is_closing: Cell::new(false) })

@@ -56,7 +56,7 @@ pub async fn clean(store: &Rc<Store>, damaged: usize) {
 
 pub fn entry(group: u64, epoch: u64, role: Role, since: u64) -> Group {
     let slots = vec![Slot { drive: DRIVE, role, since: Epoch(since) }];
-    Group { id: GroupId(group), pool: PoolId(1), epoch: Epoch(epoch), slots }
+    Group { id: GroupId(group), pool: PoolId(1), epoch: Epoch(epoch), slots, floor: Default::default() }
 }
 
 pub fn version(counter: u64) -> Version {

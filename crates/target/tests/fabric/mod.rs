@@ -339,7 +339,10 @@ fn first_map(n: usize, last: Role) -> FabricMap {
         let role = if i == n { last } else { Role::InSync };
         slots.push(Slot { drive: drive(i), role, since: Epoch(1) });
     }
-    map.groups.insert(GROUP, Group { id: GROUP, pool: PoolId(1), epoch: Epoch(1), slots });
+    map.groups.insert(
+        GROUP,
+        Group { id: GROUP, pool: PoolId(1), epoch: Epoch(1), slots, floor: Default::default() },
+    );
     let volume = Volume {
         id: VOLUME,
         name: "v".into(),

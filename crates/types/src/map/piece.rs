@@ -534,6 +534,7 @@ pub(super) mod tests {
                     slots: [drive, DriveId(u128::from(value) + 2)]
                         .map(|drive| Slot { drive, role: Role::InSync, since: Epoch(1) })
                         .to_vec(),
+                    floor: Default::default(),
                 }),
                 5 => Piece::Relocation {
                     group,

@@ -358,7 +358,13 @@ mod tests {
         let node = |id: u32| Node { id: NodeId(id), name: format!("n{id}") };
         let target = |id: u32| Target { id: TargetId(id), node: NodeId(id), addr: format!("h:{id}") };
         let slot = Slot { drive: DriveId(member.into()), role: Role::InSync, since: Epoch(member) };
-        let group = Group { id: GroupId(3), pool: PoolId(1), epoch: Epoch(member), slots: vec![slot] };
+        let group = Group {
+            id: GroupId(3),
+            pool: PoolId(1),
+            epoch: Epoch(member),
+            slots: vec![slot],
+            floor: Default::default(),
+        };
         let volume = Volume {
             id: VolumeId(4),
             name: "v".into(),

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use weft_types::{
     AttachMode, BlockCount, CapacityLevels, DeviceId, DriveId, DriveState, Durations, Epoch, FabricId,
     Generation, GroupId, MapSettings, MapVersion, NodeId, ObjectSpan, PieceKey, PoolId, Protection, Role,
-    ScrubRecord, SessionId, SessionSlot, SessionState, Striping, TargetId, VolumeId, VolumeState,
+    ScrubRecord, SessionId, SessionSlot, SessionState, Striping, TargetId, Version, VolumeId, VolumeState,
 };
 
 /// Pieces alone, or what a commit changed.
@@ -196,6 +196,8 @@ struct Group {
     epoch: u64,
     #[prost(message, repeated, tag = "4")]
     slots: Vec<Slot>,
+    #[prost(uint64, tag = "5")]
+    floor: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -427,6 +429,7 @@ impl Kind {
                 pool: g.pool.0,
                 epoch: g.epoch.0,
                 slots: g.slots.iter().map(|slot| Slot::of(slot, drives)).collect(),
+                floor: g.floor.to_bits(),
             }),
             weft_types::Piece::Relocation { group, relocation } => Kind::Relocation(Relocation {
                 group: group.0,
@@ -452,6 +455,7 @@ impl Kind {
                 pool: PoolId(g.pool),
                 epoch: Epoch(g.epoch),
                 slots: g.slots.iter().map(|slot| slot.read(named)).collect::<Result<_, _>>()?,
+                floor: Version::from_bits(g.floor),
             }),
             Kind::Relocation(r) => weft_types::Piece::Relocation {
                 group: GroupId(r.group),

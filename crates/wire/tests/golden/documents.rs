@@ -7,16 +7,16 @@ use crate::samples::{
 use crate::{Case, Form, case, check, covers, document, documents_of, variants};
 use std::collections::BTreeSet;
 use weft_types::{
-    AttachMode, BlockCount, ChunkIndex, DeviceId, Epoch, FabricId, FabricMap, Generation, GroupId,
-    MapVersion, NodeId, Role, SessionId, SessionSlot, Slice, TargetId, VolumeId, VolumeLoad,
+    AttachMode, BlockCount, ChunkIndex, DeviceId, DriveId, Epoch, FabricId, FabricMap, Generation, GroupId,
+    MapVersion, NodeId, Role, SessionId, SessionSlot, Slice, TargetId, Version, VolumeId, VolumeLoad,
 };
 use weft_wire::backup::{decode_backup, encode_backup};
 use weft_wire::collected::{Collected, CollectedDrive, DriveContents, decode_collected, encode_collected};
 use weft_wire::control::{
     DriveDamage, DriveInventory, DriveLeftOut, DriveReport, DriveStatus, HeldGroup, Holding, Inventory,
-    ManagerAnswer, ManagerRequest, Marks, NodeAge, OpenMark, ResyncStatus, ResyncWait, ScrubFinding,
-    ScrubOrder, ScrubReport, ScrubState, ScrubStatus, TargetAnswer, TargetRequest, TargetStatus, VouchAnswer,
-    VouchRequest, decode_map, encode_map,
+    ManagerAnswer, ManagerRequest, Marks, NodeAge, OpenBelow, OpenMark, ResyncStatus, ResyncWait,
+    ScrubFinding, ScrubOrder, ScrubReport, ScrubState, ScrubStatus, TargetAnswer, TargetRequest,
+    TargetStatus, VouchAnswer, VouchRequest, decode_map, encode_map,
 };
 use weft_wire::handshake::{Hello, PeerRole, Welcome};
 use weft_wire::load::{DriveLoad, SessionLoad, TargetLoad};
@@ -48,10 +48,11 @@ variants!(TargetRequest {
     HoldsData,
     HeardOf,
     Scrub,
+    Floors,
     Status,
     Load,
 });
-variants!(TargetAnswer { Done, Holds, Status, Inventory, HoldsData, HeardOf, Scrubs, Load });
+variants!(TargetAnswer { Done, Holds, Status, Inventory, HoldsData, HeardOf, Scrubs, Load, Floors });
 variants!(ScrubState { Running, Waiting, Interrupted, Done });
 variants!(ResyncWait { Room, Drive, Source });
 
@@ -219,10 +220,24 @@ fn target_requests() {
         TargetRequest::HoldsData { volume: VolumeId(21) },
         TargetRequest::HeardOf { sessions: vec![SessionId(31)] },
         TargetRequest::Scrub { orders: vec![order(None), order(Some((objects()[0], ChunkIndex(2))))] },
+        TargetRequest::Floors {
+            close: vec![(GroupId(11), Epoch(7), Version::new(0x0102_0304_0506, SessionSlot(0)))],
+        },
         TargetRequest::Status,
         TargetRequest::Load,
     ];
     check("target-request.json", Form::Json, &documents_of(requests));
+}
+
+fn open_below() -> OpenBelow {
+    let version = |counter| Version::new(counter, SessionSlot(5));
+    OpenBelow {
+        drive: DriveId(0x11),
+        group: GroupId(11),
+        epoch: Epoch(7),
+        newest_tombstone: Some(version(9)),
+        sessions: vec![(SessionSlot(5), version(7), Some(version(8))), (SessionSlot(6), Version::ZERO, None)],
+    }
 }
 
 #[test]
@@ -234,6 +249,7 @@ fn target_answers() {
         TargetAnswer::Inventory(Box::new(inventory())),
         TargetAnswer::HoldsData { holds: true },
         TargetAnswer::HeardOf { heard: vec![(SessionId(31), 4)] },
+        TargetAnswer::Floors { groups: vec![open_below()] },
         TargetAnswer::Scrubs(scrubs()),
         TargetAnswer::Load(Box::new(load())),
     ];

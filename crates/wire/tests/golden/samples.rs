@@ -46,7 +46,7 @@ pub fn group() -> Group {
     let slot = |n, role, since| Slot { drive: drive(n), role, since: Epoch(since) };
     let slots = vec![slot(1, Role::InSync, 2), slot(2, Role::Syncing, 7), slot(3, Role::Out, 6)];
     covers(slots.iter().map(|slot| &slot.role));
-    Group { id: GroupId(11), pool: PoolId(4), epoch: Epoch(7), slots }
+    Group { id: GroupId(11), pool: PoolId(4), epoch: Epoch(7), slots, floor: Default::default() }
 }
 
 pub fn sessions() -> Vec<Session> {

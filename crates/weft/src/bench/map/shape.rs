@@ -99,7 +99,7 @@ impl Shape {
             let slot =
                 |m| Slot { drive: drives[(first + step(m)) % total], role: Role::InSync, since: Epoch(1) };
             let slots = (0..members).map(slot).collect();
-            map.groups.insert(id, Group { id, pool, epoch: Epoch(1), slots });
+            map.groups.insert(id, Group { id, pool, epoch: Epoch(1), slots, floor: Default::default() });
             map.next_id += 1;
             ids.push(id);
         }

@@ -1,0 +1,193 @@
+//! Raising the floors of groups (R7), so that their members may forget tombstones.
+//!
+//! It owns the rounds and the evidence: a floor is committed only if everything below it is finished, or was never taken
+//! by anyone. In a round every member closes below the floor that is meant, so that what a session has not written there
+//! by then it never will; whatever comes of it, the group begins a new epoch, in which its members are open again.
+
+use crate::manager::{Manager, State};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+use weft_membership::{Change, GroupFloor, RaiseFloors};
+use weft_rt::sync::join_all;
+use weft_rt::{Mutation, mutated, sleep};
+use weft_types::limits::FLOORS_PER_ROUND_MAX;
+use weft_types::{
+    DriveId, Epoch, Group, GroupId, NodeId, Role, SessionId, SessionSlot, Slot, Version, with_causes,
+};
+use weft_wire::control::{OpenBelow, TargetAnswer, TargetRequest};
+
+/// How long a target may take to say what is open: it waits for the writes that it has admitted.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// A group's members, and since when they have not changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unbroken {
+    slots: Vec<Slot>,
+    /// A session with this number or a higher one has attached since: no former member has taken anything from it.
+    from: SessionId,
+}
+
+/// What members have said of their groups.
+type Said = BTreeMap<GroupId, Vec<OpenBelow>>;
+
+/// A group in a round.
+struct Closing {
+    group: GroupId,
+    epoch: Epoch,
+    floor: Version,
+    /// The processes that serve its members.
+    processes: BTreeMap<DriveId, (NodeId, u64)>,
+}
+
+impl Manager {
+    /// Raises floors from time to time, for ever.
+    pub(crate) async fn keep_forgetting(self: Rc<Self>) {
+        loop {
+            sleep(self.options.forget_every).await;
+            if self.halted.borrow().is_some() {
+                return;
+            }
+            self.state.borrow_mut().note_unbroken();
+            self.forget_once().await;
+        }
+    }
+
+    /// One round over the groups that have something to forget.
+    async fn forget_once(self: &Rc<Self>) {
+        let nodes: BTreeSet<NodeId> = self.map().nodes.keys().copied().collect();
+        let ask = TargetRequest::Floors { close: vec![] };
+        let said = self.ask_floors(nodes.iter().map(|node| (*node, ask.clone())).collect()).await;
+        let round = self.state.borrow().plan_round(&said);
+        if round.is_empty() {
+            return;
+        }
+        let mut asks: BTreeMap<NodeId, Vec<(GroupId, Epoch, Version)>> = BTreeMap::new();
+        for closing in &round {
+            let nodes: BTreeSet<NodeId> = closing.processes.values().map(|(node, _)| *node).collect();
+            for node in nodes {
+                asks.entry(node).or_default().push((closing.group, closing.epoch, closing.floor));
+            }
+        }
+        let asks = asks.into_iter().map(|(node, close)| (node, TargetRequest::Floors { close })).collect();
+        let said = self.ask_floors(asks).await;
+        // Judged and committed in one step: no session attaches, and no member goes, in between.
+        let floors = self.state.borrow().judge_round(&round, &said);
+        if floors.is_empty() {
+            return;
+        }
+        if let Err(error) = self.commit(&Change::RaiseFloors(RaiseFloors { floors })) {
+            tracing::warn!(error = with_causes(&error), "floors are not raised");
+        }
+    }
+
+    /// Asks targets about floors; who does not answer, or does not know the question, has said nothing.
+    async fn ask_floors(self: &Rc<Self>, asks: Vec<(NodeId, TargetRequest)>) -> Said {
+        let asked = asks.iter().map(|(node, ask)| self.ask(*node, ask, None, ANSWER_MAX));
+        let mut said = Said::new();
+        for answer in join_all(asked).await {
+            if let Ok(TargetAnswer::Floors { groups }) = answer {
+                for word in groups {
+                    said.entry(word.group).or_default().push(word);
+                }
+            }
+        }
+        said
+    }
+}
+
+impl State {
+    /// Notes which groups have other members than when this was last called.
+    fn note_unbroken(&mut self) {
+        let map = self.map.clone();
+        self.unbroken.retain(|group, _| map.groups.contains_key(group));
+        for group in map.groups.values() {
+            if self.unbroken.get(&group.id).is_none_or(|known| known.slots != group.slots) {
+                // Numbers of groups and sessions come from one counter. A group whose members are those it was made with
+                // has had no others.
+                let is_as_made = group.slots.iter().all(|s| s.role == Role::InSync && s.since == Epoch(1));
+                let from = if is_as_made { SessionId(group.id.0) } else { SessionId(map.next_id) };
+                self.unbroken.insert(group.id, Unbroken { slots: group.slots.clone(), from });
+            }
+        }
+    }
+
+    /// The groups whose floor can rise by what was said, as far as one round goes. No floor passes the newest tombstone,
+    /// so no clock matters: a client that attaches later and begins below it starts its first write again, once.
+    fn plan_round(&self, said: &Said) -> Vec<Closing> {
+        let mut round = Vec::new();
+        for (group, words) in said {
+            let Some(entry) = self.map.groups.get(group).filter(|entry| self.is_quiet(entry)) else {
+                continue;
+            };
+            let newest =
+                words.iter().filter(|w| w.epoch == entry.epoch).filter_map(|w| w.newest_tombstone).max();
+            let (Some(newest), Some(processes)) = (newest, self.processes_of(entry)) else { continue };
+            let bound = self.evidence(entry, words).min(newest.counter() + 1);
+            let floor = Version::new(bound, SessionSlot(0));
+            if floor > entry.floor && round.len() < FLOORS_PER_ROUND_MAX {
+                round.push(Closing { group: *group, epoch: entry.epoch, floor, processes });
+            }
+        }
+        round
+    }
+
+    /// What the groups of a round have for a floor from the next epoch on. A group that has begun one meanwhile is open
+    /// already, and left out.
+    fn judge_round(&self, round: &[Closing], said: &Said) -> Vec<GroupFloor> {
+        let mut floors = Vec::new();
+        for closing in round {
+            let Closing { group, epoch, .. } = *closing;
+            let entry = self.map.groups.get(&group).filter(|g| g.epoch == epoch && self.is_quiet(g));
+            let Some(entry) = entry else { continue };
+            let words: &[OpenBelow] = said.get(&group).map_or(&[], |words| words);
+            let has_closed = |s: &Slot| words.iter().any(|w| w.drive == s.drive && w.epoch == epoch);
+            let is_sure = entry.slots.iter().all(has_closed)
+                && self.processes_of(entry).as_ref() == Some(&closing.processes)
+                && self.evidence(entry, words) >= closing.floor.counter();
+            let floor = if is_sure { closing.floor } else { entry.floor };
+            floors.push(GroupFloor { group, epoch, floor });
+        }
+        floors
+    }
+
+    /// Whether every member is in-sync and none is passing to another drive.
+    fn is_quiet(&self, group: &Group) -> bool {
+        group.slots.iter().all(|s| s.role == Role::InSync) && !self.map.relocations.contains_key(&group.id)
+    }
+
+    /// The processes that serve the members of a group; none if one of them is not served.
+    fn processes_of(&self, group: &Group) -> Option<BTreeMap<DriveId, (NodeId, u64)>> {
+        let process = |slot: &Slot| {
+            let node = self.map.drives.get(&slot.drive)?.node;
+            let member = self.members.get(&node).filter(|m| m.has_drive(slot.drive))?;
+            Some((slot.drive, (node, member.incarnation?)))
+        };
+        group.slots.iter().map(process).collect()
+    }
+
+    /// The highest counter such that everything below it is finished, or was not taken by any member that has spoken:
+    /// by each session that the map lists, open or over. One that it does not list is swept, or has not attached yet.
+    fn evidence(&self, group: &Group, words: &[OpenBelow]) -> u64 {
+        if mutated(Mutation::FloorWithoutWord) {
+            return u64::MAX;
+        }
+        let uses = |session: &&weft_types::Session| {
+            let volume = self.map.volumes.get(&session.volume);
+            volume.is_none_or(|v| v.spans.iter().any(|span| span.groups.contains(&group.id)))
+        };
+        let known = self.unbroken.get(&group.id).filter(|known| known.slots == group.slots);
+        let bound = |session: &weft_types::Session| {
+            let of_slot =
+                || words.iter().flat_map(|w| &w.sessions).filter(|(slot, ..)| *slot == session.slot);
+            let told = of_slot().map(|(_, watermark, _)| watermark.counter()).max().unwrap_or(0);
+            let open = of_slot().filter_map(|(_, _, open)| open.map(|open| open.counter())).min();
+            match known.is_some_and(|known| session.id >= known.from) {
+                true => told.max(open.unwrap_or(u64::MAX)),
+                // What it wrote to a former member may have been applied there, and count for its client still.
+                false => told,
+            }
+        };
+        self.map.sessions.values().filter(uses).map(bound).min().unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,45 @@
+//! Tombstones vanish in the end (R7): once all is quiet, floors rise above them, and they leave the maps of the drives.
+
+use crate::bed::Bed;
+use std::rc::Rc;
+use std::time::Duration;
+use weft_rt::{now, sim, sleep};
+use weft_types::Role;
+
+/// Virtual time within which the last tombstones are gone: some rounds, and a walk over each drive's map.
+const GONE_WITHIN: Duration = Duration::from_secs(60);
+
+/// Waits until no in-sync member of a group has a tombstone.
+///
+/// # Errors
+/// Who still has one after a long time.
+pub async fn check(bed: &Rc<Bed>) -> Result<(), String> {
+    let from = now();
+    loop {
+        let map = bed.map().await;
+        let mut left = None;
+        for group in map.groups.values() {
+            for store in bed.nodes.iter().flat_map(|n| n.stores()) {
+                let slot = group.slot_of(store.label().drive).filter(|s| s.role == Role::InSync);
+                if slot.is_some() && !store.has_forgotten(group.id) {
+                    let newest = store.newest_tombstone(group.id);
+                    left = Some(format!(
+                        "group {} has {newest:?} on drive {}, its floor is {} there and {} in the map",
+                        group.id,
+                        store.label().drive,
+                        store.floor(group.id),
+                        group.floor
+                    ));
+                }
+            }
+        }
+        let Some(left) = left else {
+            sim::tell(|| "every discard is forgotten".into());
+            return Ok(());
+        };
+        if now() - from > GONE_WITHIN {
+            return Err(format!("tombstones are left {GONE_WITHIN:?} after all was quiet: {left}"));
+        }
+        sleep(Duration::from_millis(200)).await;
+    }
+}
