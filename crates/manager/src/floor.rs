@@ -13,7 +13,7 @@ use weft_rt::sync::join_all;
 use weft_rt::{Mutation, mutated, sleep};
 use weft_types::limits::FLOORS_PER_ROUND_MAX;
 use weft_types::{
-    DriveId, Epoch, Group, GroupId, NodeId, Role, SessionId, SessionSlot, Slot, Version, with_causes,
+    DriveId, Epoch, Group, GroupId, NodeId, Role, Session, SessionId, SessionSlot, Slot, Version, with_causes,
 };
 use weft_wire::control::{OpenBelow, TargetAnswer, TargetRequest};
 
@@ -172,22 +172,59 @@ impl State {
         if mutated(Mutation::FloorWithoutWord) {
             return u64::MAX;
         }
-        let uses = |session: &&weft_types::Session| {
+        let uses = |session: &&Session| {
             let volume = self.map.volumes.get(&session.volume);
             volume.is_none_or(|v| v.spans.iter().any(|span| span.groups.contains(&group.id)))
         };
         let known = self.unbroken.get(&group.id).filter(|known| known.slots == group.slots);
-        let bound = |session: &weft_types::Session| {
-            let of_slot =
-                || words.iter().flat_map(|w| &w.sessions).filter(|(slot, ..)| *slot == session.slot);
-            let told = of_slot().map(|(_, watermark, _)| watermark.counter()).max().unwrap_or(0);
-            let open = of_slot().filter_map(|(_, _, open)| open.map(|open| open.counter())).min();
-            match known.is_some_and(|known| session.id >= known.from) {
-                true => told.max(open.unwrap_or(u64::MAX)),
-                // What it wrote to a former member may have been applied there, and count for its client still.
-                false => told,
-            }
-        };
+        let has_attached_since = |id| known.is_some_and(|known| id >= known.from);
+        let bound = |s: &Session| finished_below(s.slot, has_attached_since(s.id), words);
         self.map.sessions.values().filter(uses).map(bound).min().unwrap_or(u64::MAX)
+    }
+}
+
+/// The highest counter such that everything of a session below it is finished, or was not taken by any member that has
+/// spoken. `has_attached_since`: the group has had no other member since the session attached.
+fn finished_below(slot: SessionSlot, has_attached_since: bool, words: &[OpenBelow]) -> u64 {
+    let of_slot = || words.iter().flat_map(|w| &w.sessions).filter(|(s, ..)| *s == slot);
+    let told = of_slot().map(|(_, watermark, _)| watermark.counter()).max().unwrap_or(0);
+    let open = of_slot().filter_map(|(_, _, open)| open.map(|open| open.counter())).min();
+    match has_attached_since {
+        true => told.max(open.unwrap_or(u64::MAX)),
+        // What it wrote to a former member may have been applied there, and count for its client still.
+        false => told,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(drive: u128, sessions: &[(u16, u64, Option<u64>)]) -> OpenBelow {
+        let version = |counter, slot| Version::new(counter, SessionSlot(slot));
+        let sessions = sessions.iter().map(|(slot, told, open)| {
+            (SessionSlot(*slot), version(*told, *slot), open.map(|open| version(open, *slot)))
+        });
+        OpenBelow {
+            drive: DriveId(drive),
+            group: GroupId(1),
+            epoch: Epoch(1),
+            newest_tombstone: None,
+            sessions: sessions.collect(),
+        }
+    }
+
+    #[test]
+    fn a_sessions_word_counts_whoever_has_it_and_an_open_version_wherever_it_is() {
+        let words = [said(1, &[(1, 5, None), (2, 0, Some(8))]), said(2, &[(1, 9, None), (2, 3, None)])];
+        let below = |slot, since| finished_below(SessionSlot(slot), since, &words);
+        assert_eq!(below(1, false), 9, "one member has heard more");
+        assert_eq!(below(1, true), u64::MAX, "nothing of it is open anywhere");
+        assert_eq!(below(2, false), 3);
+        assert_eq!(below(2, true), 8, "its write is on one of two");
+        assert_eq!(below(3, true), u64::MAX, "it has written nothing");
+        assert_eq!(below(3, false), 0, "it may have written to a former member");
+        let told = [said(1, &[(1, 0, Some(4))]), said(2, &[(1, 6, None)])];
+        assert_eq!(finished_below(SessionSlot(1), true, &told), 6, "one member has not heard of the end");
     }
 }

@@ -13,8 +13,8 @@ use weft_wire::data::{DataRequest, Purpose, Scope};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, crc32c};
 
-/// How often floors rise here.
-const FORGET_EVERY: Duration = Duration::from_millis(200);
+/// How often floors rise here: often while a client is cut off from a node, for less long than until the node leaves.
+const FORGET_EVERY: Duration = Duration::from_millis(20);
 
 /// How long a floor takes to rise, and drives to forget what is below it.
 const FORGOTTEN_WITHIN: Duration = Duration::from_secs(2);
@@ -110,7 +110,7 @@ pub async fn in_flight() -> Result<(), String> {
     changes(&stage, a, 0, before).await;
     let discarded = workload::zero("other", &other.volume, &stage.history, BESIDE, 1).await;
     discarded.map_err(|e| e.to_string())?;
-    sleep(about_ms(450, 150)).await;
+    sleep(about_ms(90, 30)).await;
     writer.cut_to(b, false);
     until(&late.done).await;
     for node in [a, b] {
@@ -137,10 +137,10 @@ pub async fn behind_the_floor() -> Result<(), String> {
             let _ = workload::zero("busy", &works.volume, history, BESIDE + random_below(4), 1).await;
         }
     });
-    for _ in 0..12 {
+    for _ in 0..20 {
         behind.cut_to(b, true);
         let late = behind.write_by_clock(0, 1, -400_000);
-        sleep(about_ms(60, 120)).await;
+        sleep(about_ms(20, 60)).await;
         behind.cut_to(b, false);
         until(&late.done).await;
         reader.reach_only(b);
