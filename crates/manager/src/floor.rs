@@ -1,8 +1,9 @@
 //! Raising the floors of groups (R7), so that their members may forget tombstones.
 //!
-//! It owns the rounds and the evidence: a floor is committed only if everything below it is finished, or was never taken
-//! by anyone. In a round every member closes below the floor that is meant, so that what a session has not written there
-//! by then it never will; whatever comes of it, the group begins a new epoch, in which its members are open again.
+//! It owns the rounds and the evidence: a floor is committed only if everything below it is finished, or was
+//! never taken by anyone. In a round every member closes below the floor that is meant, so that what a
+//! session has not written there by then it never will; whatever comes of it, the group begins a new epoch,
+//! in which its members are open again.
 
 use crate::manager::{Manager, State};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +25,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unbroken {
     slots: Vec<Slot>,
-    /// A session with this number or a higher one has attached since: no former member has taken anything from it.
+    /// A session with this number or a higher one has attached since: no former member has taken anything
+    /// from it.
     from: SessionId,
 }
 
@@ -103,8 +105,8 @@ impl State {
         self.unbroken.retain(|group, _| map.groups.contains_key(group));
         for group in map.groups.values() {
             if self.unbroken.get(&group.id).is_none_or(|known| known.slots != group.slots) {
-                // Numbers of groups and sessions come from one counter. A group whose members are those it was made with
-                // has had no others.
+                // Numbers of groups and sessions come from one counter. A group whose members are those it
+                // was made with has had no others.
                 let is_as_made = group.slots.iter().all(|s| s.role == Role::InSync && s.since == Epoch(1));
                 let from = if is_as_made { SessionId(group.id.0) } else { SessionId(map.next_id) };
                 self.unbroken.insert(group.id, Unbroken { slots: group.slots.clone(), from });
@@ -112,8 +114,9 @@ impl State {
         }
     }
 
-    /// The groups whose floor can rise by what was said, as far as one round goes. No floor passes the newest tombstone,
-    /// so no clock matters: a client that attaches later and begins below it starts its first write again, once.
+    /// The groups whose floor can rise by what was said, as far as one round goes. No floor passes the
+    /// newest tombstone, so no clock matters: a client that attaches later and begins below it starts its
+    /// first write again, once.
     fn plan_round(&self, said: &Said) -> Vec<Closing> {
         let mut round = Vec::new();
         for (group, words) in said {
@@ -132,8 +135,8 @@ impl State {
         round
     }
 
-    /// What the groups of a round have for a floor from the next epoch on. A group that has begun one meanwhile is open
-    /// already, and left out.
+    /// What the groups of a round have for a floor from the next epoch on. A group that has begun one
+    /// meanwhile is open already, and left out.
     fn judge_round(&self, round: &[Closing], said: &Said) -> Vec<GroupFloor> {
         let mut floors = Vec::new();
         for closing in round {
@@ -166,8 +169,9 @@ impl State {
         group.slots.iter().map(process).collect()
     }
 
-    /// The highest counter such that everything below it is finished, or was not taken by any member that has spoken:
-    /// by each session that the map lists, open or over. One that it does not list is swept, or has not attached yet.
+    /// The highest counter such that everything below it is finished, or was not taken by any member that
+    /// has spoken: by each session that the map lists, open or over. One that it does not list is swept, or
+    /// has not attached yet.
     fn evidence(&self, group: &Group, words: &[OpenBelow]) -> u64 {
         if mutated(Mutation::FloorWithoutWord) {
             return u64::MAX;
@@ -183,8 +187,9 @@ impl State {
     }
 }
 
-/// The highest counter such that everything of a session below it is finished, or was not taken by any member that has
-/// spoken. `has_attached_since`: the group has had no other member since the session attached.
+/// The highest counter such that everything of a session below it is finished, or was not taken by any
+/// member that has spoken. `has_attached_since`: the group has had no other member since the session
+/// attached.
 fn finished_below(slot: SessionSlot, has_attached_since: bool, words: &[OpenBelow]) -> u64 {
     let of_slot = || words.iter().flat_map(|w| &w.sessions).filter(|(s, ..)| *s == slot);
     let told = of_slot().map(|(_, watermark, _)| watermark.counter()).max().unwrap_or(0);

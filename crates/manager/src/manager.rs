@@ -42,8 +42,8 @@ pub(crate) const LOOKS_PER_LEASE: u32 = 8;
 /// place is told from it if it is that much older. Each time costs one small write.
 pub(crate) const COMMITS_KEPT_EVERY: Duration = Duration::from_secs(5);
 
-/// How often floors are raised: each time the groups that have discarded something begin a new epoch, which their clients
-/// learn with their next request. A discard takes room in the map of a drive for so long.
+/// How often floors are raised: each time the groups that have discarded something begin a new epoch, which
+/// their clients learn with their next request. A discard takes room in the map of a drive for so long.
 const FORGET_EVERY: Duration = Duration::from_secs(600);
 
 /// How a manager starts.
@@ -246,13 +246,18 @@ impl Manager {
             watch: Watch::starting(),
             acting: RefCell::new(None),
         });
-        spawn(manager.clone().keep_durable());
-        spawn(manager.clone().keep_leading());
-        spawn(manager.clone().watch_over());
-        spawn(manager.clone().keep_scrubbing());
-        spawn(manager.clone().keep_asking());
-        spawn(manager.clone().keep_forgetting());
+        manager.begin_work();
         Ok(manager)
+    }
+
+    /// Begins what goes on by itself, for ever.
+    fn begin_work(self: &Rc<Self>) {
+        spawn(self.clone().keep_durable());
+        spawn(self.clone().keep_leading());
+        spawn(self.clone().watch_over());
+        spawn(self.clone().keep_scrubbing());
+        spawn(self.clone().keep_asking());
+        spawn(self.clone().keep_forgetting());
     }
 
     /// Answers targets, clients and tools on this listener, for ever. May run on several listeners at once.

@@ -1,7 +1,8 @@
-//! Floors of groups, R7: versions below which everything is finished, so that tombstones below them may be forgotten.
+//! Floors of groups, R7: versions below which everything is finished, so that tombstones below them may be
+//! forgotten.
 //!
-//! It owns what may become of a group whose members have closed below a version. It never knows what sessions have
-//! open: the manager has asked, and has decided by the answers (`manager/src/floor.rs`).
+//! It owns what may become of a group whose members have closed below a version. It never knows what
+//! sessions have open: the manager has asked, and has decided by the answers (`manager/src/floor.rs`).
 
 use crate::group;
 use crate::refusal::Kind;

@@ -102,11 +102,9 @@ impl fmt::Display for Reason {
             Reason::DeviceFound { drive, device } => {
                 write!(f, "drive {} is on device {}", drive.short(), device.short())
             }
-            Reason::DriveDraining { drive, on: true } => {
-                write!(f, "drive {} is being emptied", drive.short())
-            }
-            Reason::DriveDraining { drive, on: false } => {
-                write!(f, "drive {} is no longer being emptied", drive.short())
+            Reason::DriveDraining { drive, on } => {
+                let how = if *on { "" } else { "no longer " };
+                write!(f, "drive {} is {how}being emptied", drive.short())
             }
             Reason::DriveRestored { drive } => write!(f, "drive {} takes part again", drive.short()),
             Reason::DriveFailed { drive, cause } => write!(f, "drive {} failed: {cause}", drive.short()),
@@ -183,9 +181,7 @@ impl fmt::Display for Reason {
             }
             Reason::SessionOver { session, volume } => write!(f, "session {session} on {volume} is over"),
             Reason::SessionSwept { session, volume } => write!(f, "session {session} on {volume} swept"),
-            Reason::FloorsRaised { groups } => {
-                write!(f, "tombstones of {} groups are forgotten up to a higher floor", groups.len())
-            }
+            Reason::FloorsRaised { groups } => write!(f, "{} groups have a higher floor", groups.len()),
             Reason::ScrubWanted { groups } => write!(f, "{groups} groups are to be scrubbed"),
             Reason::ScrubStopped { wanted } => {
                 write!(f, "scrub stopped, {wanted} groups that were to be scrubbed are not")

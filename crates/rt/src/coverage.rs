@@ -78,7 +78,7 @@ paths! {
     FloorAsked "floor-asked" "A member says what is open, before its group's floor is raised (R7)."
     ClosedBelow "closed-below" "A write is not admitted because a floor is being raised above it (R7)."
     BelowFloor "below-floor" "A version below the floor is refused, as if the tombstone were there (R7)."
-    TombstonesForgotten "tombstones-forgotten" "A drive has taken the tombstones of a group below its floor out of the map (R7)."
+    TombstonesForgotten "tombstones-forgotten" "A drive has taken forgotten tombstones out of its map (R7)."
     SettledRead "settled-read" "A replica is told that a version is on the whole write set (R10)."
     SweptEntry "swept-entry" "A sweep finishes or buries what a session that is over has left (R10)."
     SweptSyncing "swept-syncing" "A syncing replica sweeps what only it may hold (R10)."

@@ -174,9 +174,7 @@ async fn scenario(plan: Plan, covered: Rc<RefCell<Option<Coverage>>>) -> Result<
         durable::check(&party.managers, &party.volume, &party.history).await?;
     }
     progress::converge(&bed, &guard, now()).await?;
-    equal::scrub(&bed, &guard).await?;
-    forgotten::check(&bed).await?;
-    let chunks = equal::check(&bed).await?;
+    let chunks = compare(&bed, &guard).await?;
     sound::check(&bed).await?;
     if !guard.may_be_older() {
         no_drive_is_taken_for_older(&bed).await?;
@@ -198,6 +196,13 @@ async fn scenario(plan: Plan, covered: Rc<RefCell<Option<Coverage>>>) -> Result<
         converged_after,
         virtual_time: now() - began,
     })
+}
+
+/// Compares all copies, once every discard is forgotten; returns how many chunks there were.
+async fn compare(bed: &Rc<Bed>, guard: &Guard) -> Result<u64, String> {
+    equal::scrub(bed, guard).await?;
+    forgotten::check(bed).await?;
+    equal::check(bed).await
 }
 
 /// Starts the clients of each party, each a process on a machine of its own.

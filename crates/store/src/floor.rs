@@ -1,10 +1,11 @@
-//! Forgetting tombstones (R7): the floor of a group, and the work of taking tombstones below it out of the block map.
+//! Forgetting tombstones (R7): the floor of a group, and the work of taking tombstones below it out of the
+//! block map.
 //!
-//! A tombstone below the floor counts as never written from the instant at which the floor is known: for verdicts,
-//! reads, digests and copies. So when it leaves the map changes nothing that anyone can see, and needs no record. A
-//! checkpoint leaves such tombstones out of the leaves that it writes, and a task goes through the other leaves of the
-//! group, a few at a time, and makes those dirty that have one. A crash on the way costs that work and nothing else.
-//! It never decides where the floor is.
+//! A tombstone below the floor counts as never written from the instant at which the floor is known: for
+//! verdicts, reads, digests and copies. So when it leaves the map changes nothing that anyone can see, and
+//! needs no record. A checkpoint leaves such tombstones out of the leaves that it writes, and a task goes
+//! through the other leaves of the group, a few at a time, and makes those dirty that have one. A crash on
+//! the way costs that work and nothing else. It never decides where the floor is.
 
 use crate::StoreError;
 use crate::engine::Engine;
@@ -22,17 +23,17 @@ use weft_types::{GroupId, SessionSlot, Version};
 /// Leaves that are looked at between two pauses.
 const LEAVES_PER_STEP: usize = 64;
 
-/// How long clients have the drive for themselves between two steps: 3,000 leaves a second at most, a quarter of an
-/// hour for the map of 1 TiB of data.
+/// How long clients have the drive for themselves between two steps: 3,000 leaves a second at most, a
+/// quarter of an hour for the map of 1 TiB of data.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// How long to wait before a drive without room for another dirty leaf is tried again.
 const NO_ROOM_PAUSE: Duration = Duration::from_secs(1);
 
 impl Store {
-    /// Raises the floor of a group (R7): no version below it can be open any more, or be taken by anyone. Tombstones
-    /// below it count as never written from now on, and leave the map in the background. Durable on return; it never
-    /// falls.
+    /// Raises the floor of a group (R7): no version below it can be open any more, or be taken by anyone.
+    /// Tombstones below it count as never written from now on, and leave the map in the background. Durable
+    /// on return; it never falls.
     ///
     /// # Errors
     /// `UnknownGroup`, or the store has failed.
@@ -51,8 +52,8 @@ impl Store {
         self.engine.state.borrow().floor_of(group)
     }
 
-    /// Per session slot of which something is known in a group: the watermark, and the lowest version above it that is
-    /// open, settled or not.
+    /// Per session slot of which something is known in a group: the watermark, and the lowest version above
+    /// it that is open, settled or not.
     pub fn open_by_session(&self, group: GroupId) -> Vec<(SessionSlot, Version, Option<Version>)> {
         let state = self.engine.state.borrow();
         let Some(held) = state.drive.groups.get(&group) else { return Vec::new() };
@@ -69,8 +70,8 @@ impl Store {
         is_walked && self.newest_tombstone(group).is_none()
     }
 
-    /// The newest tombstone of a group that a higher floor would let go; `None` if there is none. After a restart that
-    /// is an upper bound, until the floor has passed it: the newest version on the drive.
+    /// The newest tombstone of a group that a higher floor would let go; `None` if there is none. After a
+    /// restart that is an upper bound, until the floor has passed it: the newest version on the drive.
     pub fn newest_tombstone(&self, group: GroupId) -> Option<Version> {
         let state = self.engine.state.borrow();
         let held = state.drive.groups.get(&group)?;
@@ -104,7 +105,8 @@ pub(crate) async fn run(engine: Rc<Engine>) {
                     held.forgotten = held.forgotten.max(floor);
                 }
             }
-            // A drive that has no room for what the next checkpoint would write; or it has failed, and that is seen above.
+            // A drive that has no room for what the next checkpoint would write; or it has failed, and that
+            // is seen above.
             Err(error) => {
                 tracing::debug!(%group, %error, "tombstones are not forgotten yet");
                 sleep(NO_ROOM_PAUSE).await;

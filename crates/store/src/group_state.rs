@@ -18,8 +18,8 @@ use weft_wire::{Decoder, Encoder};
 /// The format of the state blob, in its first bytes.
 const STATE_FORMAT: u16 = 2;
 
-/// The section that says up to where tombstones have left the block map, and bytes of a group in it. A program that does
-/// not know it goes through the map once more.
+/// The section that says up to where tombstones have left the block map, and bytes of a group in it. A
+/// program that does not know it goes through the map once more.
 const SECTION_FORGOTTEN: u16 = 1;
 const FORGOTTEN_BYTES: u32 = 16;
 
@@ -130,7 +130,8 @@ impl GroupState {
         }
     }
 
-    /// Everything is unverified again, and marks count for nothing (R12). The floor stays: it never falls (R7).
+    /// Everything is unverified again, and marks count for nothing (R12). The floor stays: it never falls
+    /// (R7).
     fn begin_stint(&mut self, stint: Epoch) {
         self.stint = Some(stint);
         if !mutated(Mutation::StintKeepsVerified) {
@@ -279,8 +280,8 @@ impl DriveState {
         Ok(state)
     }
 
-    /// Reads a section: its kind, whether it has to be known, its length, its bytes. One that a newer program has written
-    /// is passed over.
+    /// Reads a section: its kind, whether it has to be known, its length, its bytes. One that a newer
+    /// program has written is passed over.
     fn decode_section(&mut self, d: &mut Decoder<'_>) -> Result<(), Fault> {
         let (kind, must_know, len) = (d.u16()?, d.u8()? != 0, d.u32()?);
         let bytes = d.bytes(len as usize)?;

@@ -382,8 +382,8 @@ impl Leaf {
     }
 
     /// Sums up what the chunk holds: equal content gives an equal digest, wherever it lies and however its
-    /// runs are cut. Damage counts as such, whatever its checksum was. Tombstones below `floor` count as never written
-    /// (R7).
+    /// runs are cut. Damage counts as such, whatever its checksum was. Tombstones below `floor` count as
+    /// never written (R7).
     pub fn digest(&self, floor: Version) -> u64 {
         let mut sum = 0u64;
         let mut crcs = self.crcs.iter();

@@ -147,8 +147,8 @@ impl BlockMap {
         out
     }
 
-    /// Takes tombstones below `floor` out of a leaf, and makes it dirty: no record stands for that, because nobody sees a
-    /// difference (R7). Returns of how many blocks.
+    /// Takes tombstones below `floor` out of a leaf, and makes it dirty: no record stands for that, because
+    /// nobody sees a difference (R7). Returns of how many blocks.
     ///
     /// # Panics
     /// If the leaf is not in RAM.
@@ -170,8 +170,8 @@ impl BlockMap {
         blocks
     }
 
-    /// Dirty leaves become frozen: what a checkpoint writes. Tombstones below the floors of their groups are left out;
-    /// also returns of how many blocks.
+    /// Dirty leaves become frozen: what a checkpoint writes. Tombstones below the floors of their groups are
+    /// left out; also returns of how many blocks.
     ///
     /// # Panics
     /// If a checkpoint runs already.

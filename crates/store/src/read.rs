@@ -229,7 +229,8 @@ impl Store {
                 } else {
                     Vec::new()
                 };
-                // Whether a tombstone below the floor is still in the map cannot be told from how runs are cut.
+                // Whether a tombstone below the floor is still in the map cannot be told from how runs are
+                // cut.
                 match out.last_mut().filter(|last| last.is_absent() && version == Version::ZERO) {
                     Some(last) if last.range.end() == range.first && range.first > first_block => {
                         last.range.count += range.count;

@@ -438,8 +438,8 @@ fn judge(state: &mut State, write: &Write, range: BlockRange) -> Result<Option<J
             let blocks = BlockRange::new(base, u32::from(piece.count));
             let held = piece.version_above(floor);
             let takes = held < version || (held > version && mutated(Mutation::OlderWriteTaken));
-            // R7: below the floor every member answers a client the same, whichever tombstones it still has. A repair is
-            // of a version that some member holds, and a block that has data is judged by that.
+            // R7: below the floor every member answers a client the same, whichever tombstones it still has.
+            // A repair is of a version that some member holds, and a block that has data is judged by that.
             let is_passed =
                 is_below_floor && takes && (write.kind == WriteKind::Client || held == Version::ZERO);
             let otherwise = match takes {

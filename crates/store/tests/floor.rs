@@ -264,8 +264,9 @@ fn a_drive_without_room_forgets_and_gets_some() {
     });
 }
 
-/// The power goes at every operation of a drive that raises its floor, forgets, and takes checkpoints: a block that was
-/// discarded has no data afterwards, a floor that was acknowledged is there, and an older put is refused.
+/// The power goes at every operation of a drive that raises its floor, forgets, and takes checkpoints: a
+/// block that was discarded has no data afterwards, a floor that was acknowledged is there, and an older put
+/// is refused.
 #[test]
 fn a_power_cut_at_any_operation_brings_no_discarded_block_back() {
     let mut cuts = 0;
@@ -306,8 +307,8 @@ fn a_power_cut_at_any_operation_brings_no_discarded_block_back() {
     assert!(cuts > 60, "{cuts}");
 }
 
-/// Objects that are written, discarded in part, and passed by the floor. `told`: the newest round that was discarded
-/// durably, and the newest floor.
+/// Objects that are written, discarded in part, and passed by the floor. `told`: the newest round that was
+/// discarded durably, and the newest floor.
 async fn discard_and_forget(disk: &SimDisk, told: &[Cell<u64>; 2]) {
     let store = open_reusing(disk).await;
     for round in 1..10u64 {

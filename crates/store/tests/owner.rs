@@ -1,4 +1,5 @@
-//! What it costs to delete an owner as a whole: work for each chunk that it has, and nothing for a byte of it.
+//! What it costs to delete an owner as a whole: work for each chunk that it has, and nothing for a byte of
+//! it.
 
 mod model;
 

@@ -329,8 +329,8 @@ impl Target {
         Ok(())
     }
 
-    /// Raises the floors of the groups that a drive knows to those of a map (R7). Only then a member that has closed for a
-    /// floor admits again what is below it, and answers that it is.
+    /// Raises the floors of the groups that a drive knows to those of a map (R7). Only then a member that
+    /// has closed for a floor admits again what is below it, and answers that it is.
     async fn adopt_floors(&self, drive: &Rc<ServedDrive>, map: &FabricMap) -> Result<(), StoreError> {
         let known = |g: &&Group| self.member(drive.id, g.id).is_some() && drive.store.group(g.id).is_some();
         let is_higher = |g: &&Group| g.floor > drive.store.floor(g.id);

@@ -1,8 +1,8 @@
-//! What the manager asks before it raises the floor of a group (R7): who has something open, and that no more is taken
-//! below a version.
+//! What the manager asks before it raises the floor of a group (R7): who has something open, and that no
+//! more is taken below a version.
 //!
-//! It owns closing, and the order: nothing more is admitted, what was admitted finishes, then it is told what is open.
-//! It never decides where the floor is.
+//! It owns closing, and the order: nothing more is admitted, what was admitted finishes, then it is told
+//! what is open. It never decides where the floor is.
 
 use crate::member::Member;
 use crate::target::Target;
@@ -16,9 +16,9 @@ use weft_types::{Epoch, GroupId, Role, Version};
 use weft_wire::control::OpenBelow;
 
 impl Target {
-    /// Closes members below versions, and says what they know then. Those that are not in-sync in the epoch, before or
-    /// after, are left out. Without any to close: says that of members that have tombstones to forget, as many as one
-    /// answer has room for.
+    /// Closes members below versions, and says what they know then. Those that are not in-sync in the epoch,
+    /// before or after, are left out. Without any to close: says that of members that have tombstones to
+    /// forget, as many as one answer has room for.
     pub(crate) async fn floors(&self, close: &[(GroupId, Epoch, Version)]) -> Vec<OpenBelow> {
         if close.is_empty() {
             return self.forgetful();
@@ -44,8 +44,8 @@ impl Target {
         join_all(closed).await.into_iter().flatten().collect()
     }
 
-    /// Members of groups with tombstones above the floor. Where there are many, it begins anywhere, so that all have
-    /// their turn.
+    /// Members of groups with tombstones above the floor. Where there are many, it begins anywhere, so that
+    /// all have their turn.
     fn forgetful(&self) -> Vec<OpenBelow> {
         let has_some = |m: &Rc<Member>| m.drive.store.newest_tombstone(m.group).is_some();
         let mut members: Vec<_> =

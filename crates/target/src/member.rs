@@ -27,8 +27,8 @@ pub(crate) struct Member {
     gone: Cell<bool>,
     /// The turn of whoever adopts an entry, or begins to drop the group.
     pub(crate) turn: Mutex<()>,
-    /// No client's write below this version is admitted, until the drive has adopted a map that has the group in an epoch
-    /// after this one (R7).
+    /// No client's write below this version is admitted, until the drive has adopted a map that has the
+    /// group in an epoch after this one (R7).
     closed: Cell<Option<(Epoch, Version)>>,
     /// What the drive holds of the group is being dropped.
     is_dropping: Cell<bool>,

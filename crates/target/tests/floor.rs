@@ -1,4 +1,5 @@
-//! A floor rises (R7): members close below it, say what is open, and are open again once a map says how it came out.
+//! A floor rises (R7): members close below it, say what is open, and are open again once a map says how it
+//! came out.
 
 mod fabric;
 

@@ -81,7 +81,8 @@ pub const COMPLETIONS_MAX: u32 = 4096;
 /// Chunks in one answer about digests, 26 bytes each: the answer stays below a frame's head.
 pub const DIGESTS_MAX: usize = 480;
 
-/// Groups of which a target says in one answer what is open, and groups that close in one request: a head holds it.
+/// Groups of which a target says in one answer what is open, and groups that close in one request: a head
+/// holds it.
 pub const FLOORS_MAX: usize = 256;
 /// See [`FLOORS_MAX`].
 pub const FLOORS_PER_ROUND_MAX: usize = 128;

@@ -368,8 +368,8 @@ pub struct Group {
     /// The members, in the order that ties are broken by; one per copy, and one more while a member is passing to
     /// another drive.
     pub slots: Vec<Slot>,
-    /// Every version below is finished, or was never taken and never will be (R7); zero: that is not known of any. It only
-    /// rises, and only together with the epoch.
+    /// Every version below is finished, or was never taken and never will be (R7); zero: that is not known
+    /// of any. It only rises, and only together with the epoch.
     #[serde(default, skip_serializing_if = "Version::is_zero")]
     pub floor: Version,
 }

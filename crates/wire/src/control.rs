@@ -335,8 +335,8 @@ pub enum TargetRequest {
         /// The sessions.
         sessions: Vec<SessionId>,
     },
-    /// Admit no client's write below these versions any more, wait for those that were admitted, and say what sessions have
-    /// open then (R7). Without any: say that of each group that has tombstones to forget.
+    /// Admit no client's write below these versions any more, wait for those that were admitted, and say
+    /// what sessions have open then (R7). Without any: say that of each group that has tombstones to forget.
     Floors {
         /// The groups, each with the epoch in which it is to close, and the version.
         close: Vec<(GroupId, Epoch, Version)>,

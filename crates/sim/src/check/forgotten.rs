@@ -1,4 +1,5 @@
-//! Tombstones vanish in the end (R7): once all is quiet, floors rise above them, and they leave the maps of the drives.
+//! Tombstones vanish in the end (R7): once all is quiet, floors rise above them, and they leave the maps of
+//! the drives.
 
 use crate::bed::Bed;
 use std::rc::Rc;

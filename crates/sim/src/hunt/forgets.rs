@@ -13,7 +13,8 @@ use weft_wire::data::{DataRequest, Purpose, Scope};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, crc32c};
 
-/// How often floors rise here: often while a client is cut off from a node, for less long than until the node leaves.
+/// How often floors rise here: often while a client is cut off from a node, for less long than until the
+/// node leaves.
 const FORGET_EVERY: Duration = Duration::from_millis(20);
 
 /// How long a floor takes to rise, and drives to forget what is below it.
@@ -35,8 +36,8 @@ async fn enter<const CLIENTS: usize>(
     (stage, holders, clients)
 }
 
-/// A reader has found a write, and stands still before it puts it. The block is discarded, and that is forgotten; then
-/// the put arrives.
+/// A reader has found a write, and stands still before it puts it. The block is discarded, and that is
+/// forgotten; then the put arrives.
 pub async fn late_put() -> Result<(), String> {
     let (stage, [a, b], [writer, reader]) = enter(["writer", "reader"]).await;
     let written = writer.write(0);
@@ -99,7 +100,8 @@ async fn put(stage: &Stage, node: usize, version: Version, data: &[u8]) {
     }
 }
 
-/// A write is on one of two members while newer blocks are discarded beside it; it reaches the other member later.
+/// A write is on one of two members while newer blocks are discarded beside it; it reaches the other member
+/// later.
 pub async fn in_flight() -> Result<(), String> {
     let (stage, [a, b], [writer, other, reader]) = enter(["writer", "other", "reader"]).await;
     until(&writer.write(0).done).await;
@@ -121,8 +123,8 @@ pub async fn in_flight() -> Result<(), String> {
     stage.finish_with_sessions().await
 }
 
-/// Floors rise all the time, to just below now, and one member takes long to finish what it has admitted. A client
-/// whose clock is behind writes to the other member first.
+/// Floors rise all the time, to just below now, and one member takes long to finish what it has admitted. A
+/// client whose clock is behind writes to the other member first.
 pub async fn behind_the_floor() -> Result<(), String> {
     let (stage, [a, b], [behind, busy, reader]) = enter(["behind", "busy", "reader"]).await;
     sleep(Duration::from_millis(600)).await;

@@ -105,7 +105,8 @@ scripts! {
     FencedOnceAlone => endings::fenced_once(true);
     /// A client that was fenced writes to a node that has not come to the newest map yet.
     FencedLate => endings::fenced_late();
-    /// A reader stands still before it puts what it found; meanwhile the block is discarded, and that is forgotten.
+    /// A reader stands still before it puts what it found; meanwhile the block is discarded, and that is
+    /// forgotten.
     LatePut => forgets::late_put();
     /// A write is on one of two members while newer blocks are discarded beside it.
     InFlight => forgets::in_flight();
