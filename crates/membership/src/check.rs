@@ -442,10 +442,13 @@ fn changed<'a, K: Key, V: Clone + PartialEq>(
 fn check_group_step(old: &Group, new: &Group, judge: &mut Judge<'_>) {
     // Members that have closed below a version begin a new epoch, whatever their floor is (R7).
     let changed = old.slots != new.slots || old.floor != new.floor;
-    let is_next = new.epoch == old.epoch.next() || (new.epoch == old.epoch && !changed);
-    judge.must(is_next, || format!("{} follows {}, slots or floor changed: {changed}", new.epoch, old.epoch));
-    judge.must(old.floor <= new.floor, || format!("the floor fell from {} to {}", old.floor, new.floor));
     let is_whole = old.slots == new.slots && new.slots.iter().all(|s| s.role == Role::InSync);
+    let is_next = match new.epoch == old.epoch {
+        true => !changed,
+        false => new.epoch == old.epoch.next() && (changed || is_whole),
+    };
+    judge.must(is_next, || format!("{} follows {}, floor or slots changed: {changed}", new.epoch, old.epoch));
+    judge.must(old.floor <= new.floor, || format!("the floor fell from {} to {}", old.floor, new.floor));
     judge.must(is_whole || old.floor == new.floor, || "the floor rose while a member was not in-sync".into());
     judge.must(old.pool == new.pool, || format!("pool {} became {}", old.pool, new.pool));
     if old.slots.len() == new.slots.len() {
