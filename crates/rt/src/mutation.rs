@@ -67,7 +67,6 @@ mutations! {
     CopyKeepsAbsent, "R7", "copy-keeps-absent", "A copy of an absent block leaves what was there.";
     BelowFloorTaken, "R7", "below-floor-taken", "A version below the floor is taken.";
     FloorWithoutWord, "R7", "floor-without-word", "A floor rises above writes in flight.";
-    FloorWithoutClosing, "R7", "floor-without-closing", "A floor rises while members are open.";
     NoSlowPath, "R8", "no-slow-path", "A reader returns a version that is open and not settled.";
     NoWriteBack, "R8", "no-write-back", "A reader does not put the newest version where it is missing.";
     RepairInSyncOnly, "R8", "repair-in-sync-only", "A reader puts the newest version on in-sync members only.";

@@ -10,7 +10,6 @@ use std::rc::Rc;
 use weft_rt::coverage::{Path, mark};
 use weft_rt::random_below;
 use weft_rt::sync::join_all;
-use weft_rt::{Mutation, mutated};
 use weft_types::limits::FLOORS_MAX;
 use weft_types::{Epoch, GroupId, Role, Version};
 use weft_wire::control::OpenBelow;
@@ -31,11 +30,6 @@ impl Target {
         let closed = members.iter().map(async |(member, epoch, version)| {
             if !serves_in(member, *epoch) {
                 return None;
-            }
-            if mutated(Mutation::FloorWithoutClosing) {
-                let word = what_is_open(member);
-                member.drain().await;
-                return Some(word);
             }
             member.close_below(*epoch, *version);
             member.drain().await;
