@@ -3,9 +3,9 @@
 //! It owns the choice, by a greedy rule that is the same on every machine. It never decides *that* a group is made
 //! or a slot moved, never looks at roles or epochs, and keeps no state between calls.
 //!
-//! What is sought, in this order: copies on different nodes, else on different devices; as many groups per drive as its share of the
-//! capacity; partners of a drive spread over all drives of other nodes, so that a rebuild reads from and writes to
-//! many; the first slot, which breaks ties, in equal shares.
+//! What is sought, in this order: copies on different nodes, else on different devices; as many groups per drive
+//! as its share of the capacity; partners of a drive spread over all drives of other nodes, so that a rebuild
+//! reads from and writes to many; the first slot, which breaks ties, in equal shares.
 
 use crate::LayoutError;
 use serde::{Deserialize, Serialize};
@@ -30,10 +30,10 @@ pub enum FailureDomain {
     /// Two copies are never on one node.
     #[default]
     Node,
-    /// Two copies are never on one device, and on one node only where there is no other; for a single machine.
+    /// Two copies are never on one device, on one node only where there is no other; for a single machine.
     Device,
-    /// Two copies are never on one drive, on one device only where there is no other, and on one node only where
-    /// there is no other; for tests on a machine with one device.
+    /// Two copies are never on one drive, on one device only where there is no other, and on one node only
+    /// where there is no other; for tests on a machine with one device.
     Drive,
 }
 
@@ -95,8 +95,8 @@ pub fn groups_wanted(drives: usize, copies: usize) -> usize {
 /// candidates does not matter.
 ///
 /// # Errors
-/// If there are fewer drives, with [`FailureDomain::Device`] fewer devices, or with [`FailureDomain::Node`] fewer
-/// nodes, than copies; or no copies.
+/// If there are fewer drives, with [`FailureDomain::Device`] fewer devices, or with [`FailureDomain::Node`]
+/// fewer nodes, than copies; or no copies.
 pub fn place(
     candidates: &[Candidate],
     existing: &[Vec<DriveId>],
@@ -142,8 +142,8 @@ pub fn place(
 /// copy, and least loaded. `None` where there is none.
 ///
 /// `keep` are the drives of the group's other slots; `existing` the pool's groups, as load. With
-/// [`FailureDomain::Device`] and [`FailureDomain::Drive`], a node that holds another copy is used where there is
-/// no other, and with the latter also such a device.
+/// [`FailureDomain::Device`] and [`FailureDomain::Drive`], a node that holds another copy is used where there
+/// is no other, and with the latter also such a device.
 pub fn replacement(
     candidates: &[Candidate],
     existing: &[Vec<DriveId>],

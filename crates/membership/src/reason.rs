@@ -99,9 +99,7 @@ impl fmt::Display for Reason {
             Reason::DriveAdded { drive, node, pool } => {
                 write!(f, "drive {} of node {node} added to pool {pool}", drive.short())
             }
-            Reason::DeviceFound { drive, device } => {
-                write!(f, "drive {} is on device {}", drive.short(), device.short())
-            }
+            Reason::DeviceFound { drive, device } => write!(f, "drive {} on device {device}", drive.short()),
             Reason::DriveDraining { drive, on } => {
                 let how = if *on { "" } else { "no longer " };
                 write!(f, "drive {} is {how}being emptied", drive.short())

@@ -312,11 +312,9 @@ impl Refusal {
                 "add nodes, ask for fewer copies, or accept copies on one node with --failure-domain device"
                     .into()
             }
-            Refusal::Layout(LayoutError::TooFewDevices { .. }) => {
-                "add devices, or ask for fewer copies; --failure-domain drive puts copies on one device, for tests"
-                    .into()
+            Refusal::Layout(LayoutError::TooFewDrives { .. } | LayoutError::TooFewDevices { .. }) => {
+                "add drives, or ask for fewer copies".into()
             }
-            Refusal::Layout(LayoutError::TooFewDrives { .. }) => "add drives, or ask for fewer copies".into(),
             Refusal::WiderThanPool { groups, .. } => format!("ask for a width of at most {groups}"),
             Refusal::NoSpace { .. } => {
                 "ask for less, add drives, or pass --thin to promise more than there is".into()

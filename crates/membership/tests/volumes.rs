@@ -369,8 +369,8 @@ fn a_single_node_needs_the_drive_domain() {
     );
 }
 
-/// One node with a pair of drives on each of three devices. A volume by device has no two copies on one of them, at
-/// first, after a rebuild, and after a drive has passed its copies on.
+/// One node with a pair of drives on each of three devices. A volume by device has no two copies on one of
+/// them, at first, and after a drive has passed its copies on.
 #[test]
 fn copies_by_device_stay_on_different_devices() {
     let mut map = fabric(0);

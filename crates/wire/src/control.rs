@@ -157,8 +157,8 @@ pub struct DriveReport {
     /// The newest commit that is durable on it; 0 if its target does not say.
     #[serde(default)]
     pub commit: u64,
-    /// What it is on: the same for the drives of a node that share a device. None: it shares it with no other, or
-    /// its target does not say.
+    /// What it is on: the same for the drives of a node that share a device. None: it shares it with no other,
+    /// or its target does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceId>,
 }
@@ -817,7 +817,8 @@ mod tests {
 
     #[test]
     fn a_report_without_a_device_is_that_of_an_older_release() {
-        let old = r#"{"id":"00000000-0000-0000-0000-000000000001","path":"x","capacity":1,"map_copy":2,"epochs":[],"commit":3}"#;
+        let id = DriveId(1);
+        let old = format!(r#"{{"id":"{id}","path":"x","capacity":1,"map_copy":2,"epochs":[],"commit":3}}"#);
         let mut report: DriveReport = decode(old.as_bytes()).expect("it reads");
         assert_eq!((report.device, encode(&report)), (None, old.as_bytes().to_vec()));
         report.device = Some(DeviceId(5));

@@ -8,16 +8,17 @@ use std::path::{Path, PathBuf};
 use weft_types::DeviceId;
 
 /// How many logical devices may lie one on the other: more are taken for a device of their own.
-const LAYERS_MAX: usize = 8;
+const LAYERS_FOLLOWED: usize = 8;
 
-/// What tells a device from every other one of its machine, best first. A namespace of NVMe has an identity of its own
-/// (`wwid`), so the name of its subsystem is in front.
+/// What tells a device from every other one of its machine, best first. A namespace of NVMe has an identity of
+/// its own (`wwid`), so the name of its subsystem is in front.
 const NAMES: [&str; 5] = ["device/subsysnqn", "wwid", "device/wwid", "serial", "device/serial"];
 
-/// The physical device of the block device that is listed in this folder as `MAJOR:MINOR`; none if it is not listed.
+/// The physical device of the block device that is listed in this folder as `MAJOR:MINOR`; none if it is not
+/// listed.
 ///
-/// A device without a name of its own goes by its number, which may be another one after the machine has started
-/// again, but is the same for all its partitions.
+/// A device without a name of its own goes by its number, which may be another one after the machine has
+/// started again, but is the same for all its partitions.
 pub(super) fn device_of(rdev: u64, devices: &Path) -> Option<DeviceId> {
     let number = format!("{}:{}", libc::major(rdev), libc::minor(rdev));
     let listed = fs::canonicalize(devices.join(number)).ok()?;
@@ -26,7 +27,7 @@ pub(super) fn device_of(rdev: u64, devices: &Path) -> Option<DeviceId> {
 
 /// The disk below partitions, and below logical devices that lie on one.
 fn lowest(mut listed: PathBuf) -> PathBuf {
-    for _ in 0..LAYERS_MAX {
+    for _ in 0..LAYERS_FOLLOWED {
         if let Some(disk) = listed.parent().filter(|_| listed.join("partition").exists()) {
             listed = disk.to_owned();
         }

@@ -151,7 +151,8 @@ struct Target {
     id: u32,
     #[prost(uint32, tag = "2")]
     node: u32,
-    /// Where it listens, the address to be tried first in front. This release writes one, and reads the first.
+    /// Where it listens, the address to be tried first in front. This release writes one, and reads the first
+    /// one.
     #[prost(string, repeated, tag = "3")]
     addrs: Vec<String>,
 }
