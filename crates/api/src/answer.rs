@@ -207,8 +207,8 @@ pub struct DriveInfo {
     pub node: String,
     /// The path on that node.
     pub path: String,
-    /// The device of that node that it is on; drives with the same one fail together. None: it shares it with
-    /// no other, or the manager is of an older release.
+    /// The device of that node that it is on; drives with the same one fail together. None: it shares it
+    /// with no other, or the manager is of an older release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceId>,
     /// The pool that draws from it.

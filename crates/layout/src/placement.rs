@@ -3,9 +3,9 @@
 //! It owns the choice, by a greedy rule that is the same on every machine. It never decides *that* a group is made
 //! or a slot moved, never looks at roles or epochs, and keeps no state between calls.
 //!
-//! What is sought, in this order: copies on different nodes, else on different devices; as many groups per drive
-//! as its share of the capacity; partners of a drive spread over all drives of other nodes, so that a rebuild
-//! reads from and writes to many; the first slot, which breaks ties, in equal shares.
+//! What is sought, in this order: copies on different nodes, else on different devices; as many groups
+//! per drive as its share of the capacity; partners of a drive spread over all drives of other nodes, so
+//! that a rebuild reads from and writes to many; the first slot, which breaks ties, in equal shares.
 
 use crate::LayoutError;
 use serde::{Deserialize, Serialize};
@@ -142,8 +142,8 @@ pub fn place(
 /// copy, and least loaded. `None` where there is none.
 ///
 /// `keep` are the drives of the group's other slots; `existing` the pool's groups, as load. With
-/// [`FailureDomain::Device`] and [`FailureDomain::Drive`], a node that holds another copy is used where there
-/// is no other, and with the latter also such a device.
+/// [`FailureDomain::Device`] and [`FailureDomain::Drive`], a node that holds another copy is used where
+/// there is no other, and with the latter also such a device.
 pub fn replacement(
     candidates: &[Candidate],
     existing: &[Vec<DriveId>],

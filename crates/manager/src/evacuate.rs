@@ -60,8 +60,8 @@ impl Manager {
         let usage = self.usage().await;
         let mut map = (*self.map()).clone();
         let places = map.drives.get(&from).zip(map.drives.get(&to));
-        // On the same device any group's members stay as far apart as they are, on the same node at least by
-        // device.
+        // On the same device any group's members stay as far apart as they are, on the same node at least
+        // by device.
         let nearest = match places {
             Some((a, b)) if (a.node, a.device) == (b.node, b.device) => FailureDomain::Drive,
             Some((a, b)) if a.node == b.node => FailureDomain::Device,

@@ -199,8 +199,8 @@ pub fn next_rebuild(map: &FabricMap, seen: &Observations) -> Option<Change> {
 }
 
 /// The rebuild of one lost copy in a group whose copies were put on one node, or one device, on purpose: on
-/// such a drive as well. The other groups keep their copies on different nodes, and wait for a drive where that
-/// is possible.
+/// such a drive as well. The other groups keep their copies on different nodes, and wait for a drive
+/// where that is possible.
 pub fn next_rebuild_on_one_node(map: &FabricMap, seen: &Observations) -> Option<Change> {
     rebuild_in(map, seen, |group| map.shares_a_node(group).then(|| domain_of(map, group)))
 }
@@ -353,8 +353,8 @@ pub fn next_relocation(map: &FabricMap, seen: &Observations) -> Option<Change> {
     )
 }
 
-/// How far apart the members of a group are to stay: a group whose copies share a node, or a device, may go on
-/// so.
+/// How far apart the members of a group are to stay: a group whose copies share a node, or a device, may
+/// go on so.
 pub fn domain_of(map: &FabricMap, group: &Group) -> FailureDomain {
     match (map.shares_a_device(group), map.shares_a_node(group)) {
         (true, _) => FailureDomain::Drive,

@@ -109,8 +109,8 @@ impl Drive {
         size - size % IO_ALIGN as u64
     }
 
-    /// The device that it is on, which other drives of this machine may be on as well; none if the drive is no
-    /// block device. Read when the drive was opened.
+    /// The device that it is on, which other drives of this machine may be on as well; none if the drive
+    /// is no block device. Read when the drive was opened.
     pub fn device(&self) -> Option<DeviceId> {
         match &self.0.medium {
             Medium::File(file) => file.device(),

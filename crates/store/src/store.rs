@@ -125,8 +125,8 @@ impl Store {
         self.engine.checkpoint().await
     }
 
-    /// The device that the drive is on, which other drives of this machine may be on as well; none if it is not
-    /// known.
+    /// The device that the drive is on, which other drives of this machine may be on as well; none if it
+    /// is not known.
     pub fn device(&self) -> Option<DeviceId> {
         self.engine.drive.device()
     }

@@ -202,9 +202,9 @@ uuid_id!(
     "drive id"
 );
 uuid_id!(
-    /// What fails as one device: a drive has one for itself, or shares it with other partitions or namespaces of
-    /// the device that it is on. Two devices of one node have different ones; those of two nodes may have the
-    /// same.
+    /// What fails as one device: a drive has one for itself, or shares it with other partitions or
+    /// namespaces of the device that it is on. Two devices of one node have different ones; those of two
+    /// nodes may have the same.
     DeviceId,
     "device id"
 );
@@ -215,8 +215,9 @@ impl DeviceId {
         DeviceId(drive.0)
     }
 
-    /// The device that its maker, or the kernel, has given this name. The same text always has the same number,
-    /// on every machine: FNV-1a with 128 bits, which is no secret and takes no two devices of a machine for one.
+    /// The device that its maker, or the kernel, has given this name. The same text always has the same
+    /// number, on every machine: FNV-1a with 128 bits, which is no secret and takes no two devices of a
+    /// machine for one.
     pub fn of_name(name: &str) -> DeviceId {
         const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
         const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;

@@ -77,8 +77,8 @@ pub struct FabricMap {
 }
 
 impl FabricMap {
-    /// The newest version of the document's shape that this code reads and writes. 2: a node has other targets
-    /// than its first one.
+    /// The newest version of the document's shape that this code reads and writes. 2: a node has other
+    /// targets than its first one.
     pub const SCHEMA: u32 = 2;
 
     /// A fabric without nodes, drives or volumes.
@@ -182,7 +182,8 @@ impl FabricMap {
         self.targets.insert(target, Target { id: target, node, addr });
     }
 
-    /// The target of a node. Whoever calls this, or [`TargetId::first_of`], holds that a node has one target.
+    /// The target of a node. Whoever calls this, or [`TargetId::first_of`], holds that a node has one
+    /// target.
     pub fn target_of(&self, node: NodeId) -> Option<&Target> {
         self.targets.get(&TargetId::first_of(node))
     }
@@ -263,7 +264,8 @@ pub struct Drive {
     pub node: NodeId,
     /// The target of that node that serves it.
     pub target: TargetId,
-    /// What fails together with it, among the drives of its node. Of its own, unless its target says otherwise.
+    /// What fails together with it, among the drives of its node. Of its own, unless its target says
+    /// otherwise.
     pub device: DeviceId,
     /// The pool that draws from it.
     pub pool: PoolId,

@@ -157,8 +157,8 @@ pub struct DriveReport {
     /// The newest commit that is durable on it; 0 if its target does not say.
     #[serde(default)]
     pub commit: u64,
-    /// What it is on: the same for the drives of a node that share a device. None: it shares it with no other,
-    /// or its target does not say.
+    /// What it is on: the same for the drives of a node that share a device. None: it shares it with no
+    /// other, or its target does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<DeviceId>,
 }

@@ -10,12 +10,12 @@ use weft_types::DeviceId;
 /// How many logical devices may lie one on the other: more are taken for a device of their own.
 const LAYERS_FOLLOWED: usize = 8;
 
-/// What tells a device from every other one of its machine, best first. A namespace of NVMe has an identity of
-/// its own (`wwid`), so the name of its subsystem is in front.
+/// What tells a device from every other one of its machine, best first. A namespace of NVMe has an
+/// identity of its own (`wwid`), so the name of its subsystem is in front.
 const NAMES: [&str; 5] = ["device/subsysnqn", "wwid", "device/wwid", "serial", "device/serial"];
 
-/// The physical device of the block device that is listed in this folder as `MAJOR:MINOR`; none if it is not
-/// listed.
+/// The physical device of the block device that is listed in this folder as `MAJOR:MINOR`; none if it is
+/// not listed.
 ///
 /// A device without a name of its own goes by its number, which may be another one after the machine has
 /// started again, but is the same for all its partitions.

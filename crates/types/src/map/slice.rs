@@ -16,9 +16,9 @@ use std::collections::BTreeSet;
 pub enum Slice {
     /// All of it: for tools, and for targets.
     Whole,
-    /// What concerns this target: its drives; the groups that they are members of, with the members' drives,
-    /// their targets and nodes, and relocations; the volumes that have objects in those groups, and the
-    /// sessions of these volumes.
+    /// What concerns this target: its drives; the groups that they are members of, with the members'
+    /// drives, their targets and nodes, and relocations; the volumes that have objects in those groups,
+    /// and the sessions of these volumes.
     Target(TargetId),
     /// What concerns a client: these volumes and sessions, the groups of the volumes with their drives,
     /// targets and nodes, and relocations.

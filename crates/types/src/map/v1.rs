@@ -1,7 +1,8 @@
 //! The first version of the map's documents, where it differs from what the program works with.
 //!
-//! A node had one target, and its address was the node's. The first target of a node is written so. Others, and
-//! the drives that they serve, have fields of their own, which make the document one of schema 2.
+//! A node had one target, and its address was the node's. The first target of a node is written so.
+//! Others, and the drives that they serve, have fields of their own, which make the document one of
+//! schema 2.
 
 use super::{DriveState, Durations, Group, MapVersion, ObjectSpan, Pool, Relocation, Session, Striping};
 use super::{Target, VolumeState};
@@ -122,8 +123,8 @@ impl From<super::FabricMap> for FabricMap {
     }
 }
 
-/// A drive, with its target if that is not its node's first. It says nothing of its device: readers of the first
-/// release would refuse the field, and its target says it again at the next join.
+/// A drive, with its target if that is not its node's first. It says nothing of its device: readers of
+/// the first release would refuse the field, and its target says it again at the next join.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Drive {
     id: DriveId,
