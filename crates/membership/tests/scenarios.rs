@@ -17,11 +17,11 @@ use weft_layout::FailureDomain;
 use weft_membership::{
     AcceptLoss, Acknowledged, AddDrive, BeginRelocation, CancelRelocation, Change, CreatePool, Demote,
     Depart, DrainDrive, DriveObservation, Evict, FailDrive, FinishRelocation, HandOver, JoinNode, KeepMember,
-    NodeObservation, Observations, Promote, Rebuild, Rejoin, Replace, Survivor, apply, check, check_step,
-    next_change, next_promotion, next_rebuild_on_one_node,
+    NodeObservation, Observations, Promote, Rebuild, Rejoin, Replace, SetDevice, Survivor, apply, check,
+    check_step, next_change, next_promotion, next_rebuild_on_one_node,
 };
 use weft_types::{
-    BlockCount, DriveId, Epoch, FabricId, FabricMap, Group, GroupId, NodeId, PoolId, Role, Slot,
+    BlockCount, DeviceId, DriveId, Epoch, FabricId, FabricMap, Group, GroupId, NodeId, PoolId, Role, Slot,
 };
 
 const GROUP: GroupId = GroupId(1_000);
@@ -505,19 +505,30 @@ fn copies_that_were_put_on_one_node_are_rebuilt_there_and_others_wait_for_a_node
         seen.drives.insert(drive("a"), lost);
         seen
     };
-    // The only other drive is on the node of the copy that is left.
-    for (drives, rebuilt) in [("a@1 b@1 c@1", true), ("a@1 b@2 c@2", false)] {
+    // The only other drive is on the node of the copy that is left; in the cases with two drives that share a device,
+    // on its device, where the copies were apart, and where they were not.
+    for (drives, on_one_device, rebuilt) in [
+        ("a@1 b@1 c@1", "", Some(FailureDomain::Device)),
+        ("a@1 b@2 c@2", "", None),
+        ("a@1 b@1 c@1", "bc", None),
+        ("a@1 b@1 c@1", "abc", Some(FailureDomain::Drive)),
+    ] {
         let mut script = Script::new(drives, 2);
+        for name in ["a", "b", "c"].into_iter().filter(|name| on_one_device.contains(name)) {
+            let set = SetDevice { drive: drive(name), device: DeviceId(1) };
+            script.apply(&Change::SetDevice(set));
+        }
         let word = Acknowledged { by: drive("b"), epoch: Epoch(1) };
         let evict = Evict { drives: [drive("a")].into(), acknowledged: [(GROUP, word)].into() };
         script.apply(&Change::Evict(evict));
+        assert_eq!(script.refusal, None);
         let before = script.map.clone();
         let next = next_change(&script.map, &gone(&script));
         assert_eq!(next, next_rebuild_on_one_node(&script.map, &gone(&script)), "{drives}");
         assert_eq!(script.map, before);
-        let domain = FailureDomain::Drive;
-        let rebuild = Rebuild { group: GROUP, from: drive("a"), to: drive("c"), domain };
-        assert_eq!(next, rebuilt.then_some(Change::Rebuild(rebuild)), "{drives}");
+        let rebuild = |domain| Rebuild { group: GROUP, from: drive("a"), to: drive("c"), domain };
+        let expected = rebuilt.map(|domain| Change::Rebuild(rebuild(domain)));
+        assert_eq!(next, expected, "{drives}, {on_one_device}");
     }
 }
 
