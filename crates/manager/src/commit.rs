@@ -1,8 +1,8 @@
 //! Commits: the only way in which the map changes.
 //!
-//! A commit is decided in one step without waiting: apply, check, take over, tell those who decide. `durable.rs` has the
-//! store keep it, and tells everybody else then. It is never taken back: after a store error nobody knows which map is
-//! the true one, so the manager stops.
+//! A commit is decided in one step without waiting: apply, check, replace the newest map. Then `durable.rs` has
+//! the store keep it, and informs targets and clients. A commit is never undone: after an error of the store it
+//! is unknown which map the store has, so the manager stops.
 
 use crate::ended::ended_by;
 use crate::error::CommitError;
@@ -53,7 +53,7 @@ impl Manager {
     /// Durable when it completes.
     ///
     /// # Errors
-    /// Why it was not committed, or why nobody knows.
+    /// Why it was not committed, or why that is unknown.
     pub async fn commit_planned(&self, change: &Change) -> Result<(), String> {
         self.commit(change).map_err(|error| with_causes(&error))?;
         self.all_durable().await
@@ -134,7 +134,7 @@ impl Manager {
         self.halt(reason)
     }
 
-    /// Stops for good if another manager may lead by now: its first eviction waits for what this one granted before.
+    /// Stops for good if another manager may lead by now: that one waits only for grants of before its term.
     ///
     /// # Errors
     /// Why this manager has stopped, now or before.

@@ -1,7 +1,7 @@
 //! From what is decided to what is durable (C1): the task that writes, and waiting for it.
 //!
-//! A commit is decided in one step, and the store has it later. It owns what lies between. Whoever decides goes
-//! by the newest map; what leaves the manager is durable: maps that are pushed, commands that cannot be taken
+//! A commit is decided in one step, and the store has it later. This file owns the time between. Decisions use
+//! the newest map; what leaves the manager is durable: maps that are pushed, commands that cannot be taken
 //! back, and answers, which wait for all that was decided when they were made.
 
 use crate::event::written_with;
@@ -16,7 +16,7 @@ use weft_rt::sync::race;
 use weft_rt::{now, sleep, timeout};
 use weft_types::{FabricMap, with_causes};
 
-/// How long an answer waits for the store: then it says that nobody knows.
+/// How long an answer waits for the store. After that it says that the outcome is unknown.
 pub(crate) const STORE_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long to wait before something that is not urgent is written again that the store did not take.
@@ -86,7 +86,7 @@ impl Manager {
         })
     }
 
-    /// Writes what is decided and what is told, one transaction after the other, until the manager stops.
+    /// Writes commits and events, one transaction after the other, until the manager stops.
     pub(crate) async fn keep_durable(self: Rc<Self>) {
         while self.halted.borrow().is_none() {
             let decided = self.decided.notified();
@@ -116,7 +116,7 @@ impl Manager {
         waiting.drain(..at_once).collect()
     }
 
-    /// Keeps these commits; a store that does not is the manager's end: nobody knows then which map is the true one.
+    /// Has the store keep these commits. If it fails, the manager stops: it is unknown then which map it has.
     async fn make_durable(&self, commits: Vec<Decided>) -> bool {
         let to = commits.last().expect("there are some").delta.to;
         let events = self.state.borrow().events.unwritten(to);

@@ -7,10 +7,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ApiAnswer, ApiReply, ApiRequest, FailureDomain};
-use weft_manager::{
-    Entry, Hold, KeyStore, Manager, ManagerOptions, MemStore, Pending, Slowness, Transaction, at_once, found,
-    put_map,
-};
+use weft_manager::{Manager, ManagerOptions, MemStore, Slowness, at_once, found, put_map};
 use weft_rt::sim::{self, Crash, ProcessId, SimDisk, spawn_process};
 use weft_rt::sync::{Notify, race};
 use weft_rt::{Addr, Link, Listener, now, random_below, random_u128, sleep, timeout};
@@ -131,8 +128,6 @@ pub struct Bed {
     manager_hosts: Vec<IpAddr>,
     /// By how much the monotonic clock of each host is too fast, in millionths; 0 for those not named.
     rates: BTreeMap<IpAddr, i32>,
-    /// Whether managers do not notice who has taken over: a mistake, to see that it is found.
-    forgets_terms: Cell<bool>,
     /// Places whose drives are to be replaced.
     to_replace: RefCell<BTreeSet<(usize, usize)>>,
     /// Drives that were replaced, and by which: the one that is in the place now, however many there were between.
@@ -155,52 +150,11 @@ pub const USUAL_SLOWNESS: Slowness = Slowness {
     late: Duration::ZERO,
 };
 
-/// A store that does not say who has taken it over: each has a term of its own.
-struct Forgetful {
-    store: MemStore,
-    term: RefCell<Option<Vec<u8>>>,
-}
-
 /// How often floors rise in a run that has many discards and takes a minute.
 pub const FORGET_EVERY: Duration = Duration::from_secs(2);
 
 /// Longer than any run: where a script waits for one thing after the other, no epoch begins in between.
 const NEVER_FORGETS: Duration = Duration::from_secs(1 << 20);
-
-/// Under which key the term is.
-const TERM: &str = "term";
-
-/// Under which key it is that the term goes on.
-const BEAT: &str = "beat";
-
-impl KeyStore for Forgetful {
-    fn place(&self) -> String {
-        self.store.place()
-    }
-
-    fn hold(&self) -> Hold {
-        self.store.hold()
-    }
-
-    fn read(&self, prefixes: &[&str]) -> Pending<Vec<Entry>> {
-        let found = self.store.read(prefixes);
-        let own = prefixes.contains(&TERM).then(|| self.term.borrow().clone()).flatten();
-        Box::pin(async move {
-            let mut found = found.await?;
-            found.retain(|(key, _)| key != TERM && key != BEAT);
-            found.extend(own.into_iter().map(|value| (TERM.to_owned(), value)));
-            Ok(found)
-        })
-    }
-
-    fn write(&self, mut transaction: Transaction) -> Pending<bool> {
-        transaction.compares.retain(|(key, _)| key != TERM && key != BEAT);
-        if let Some(at) = transaction.puts.iter().position(|(key, _)| key == TERM) {
-            *self.term.borrow_mut() = Some(transaction.puts.remove(at).1);
-        }
-        self.store.write(transaction)
-    }
-}
 
 /// What an event about a demotion has in it.
 const DEMOTION: &str = "\"demote\"";
@@ -413,7 +367,6 @@ impl Bed {
                 vec![manager_host()]
             },
             rates,
-            forgets_terms: Cell::new(false),
             to_replace: RefCell::default(),
             replaced: RefCell::default(),
             failures: RefCell::default(),
@@ -446,11 +399,6 @@ impl Bed {
     /// Where the managers listen.
     pub fn managers(&self) -> Vec<Addr> {
         self.manager_hosts.iter().copied().map(manager_addr).collect()
-    }
-
-    /// Lets managers that start from now on not notice when another one has taken over.
-    pub fn forget_terms(&self) {
-        self.forgets_terms.set(true);
     }
 
     /// The store as the manager has it that was started last on this host.
@@ -495,19 +443,11 @@ impl Bed {
         let (fabric, forget_every) = (Some(self.fabric), self.forget_every);
         let options = ManagerOptions { fabric, forget_every, ..ManagerOptions::default() };
         let name = if host == manager_host() { "manager" } else { "manager-2" };
-        let forgets = self.forgets_terms.get();
         let (halted, is_halted) = (Rc::new(Notify::default()), Rc::new(Cell::new(false)));
         let (halts, sets_halted) = (halted.clone(), is_halted.clone());
         let process = spawn_process(host, name, async move {
             let manager = loop {
-                let started = match forgets {
-                    true => {
-                        let forgetful = Forgetful { store: store.clone(), term: RefCell::default() };
-                        Manager::start(forgetful, options.clone()).await
-                    }
-                    false => Manager::start(store.clone(), options.clone()).await,
-                };
-                match started {
+                match Manager::start(store.clone(), options.clone()).await {
                     Ok(manager) => break manager,
                     // As a supervisor does with a daemon that ends.
                     Err(error) => sim::tell(|| format!("does not start: {error}")),
@@ -817,8 +757,18 @@ impl Bed {
     /// What the manager said, or that it does not answer.
     pub async fn try_api(&self, request: &ApiRequest) -> Result<ApiAnswer, String> {
         let hello = Hello::new(PeerRole::Tool, None, "harness");
-        let host = self.running_managers.borrow().keys().next().copied().unwrap_or(manager_host());
-        let link = Link::connect(&manager_addr(host), &hello).await.map_err(|e| e.to_string())?;
+        let mut hosts: Vec<IpAddr> = self.running_managers.borrow().keys().copied().collect();
+        if hosts.is_empty() {
+            hosts.push(manager_host());
+        }
+        // One that waits for the end of another's term does not listen.
+        let mut link = Link::connect(&manager_addr(hosts[0]), &hello).await;
+        for host in &hosts[1..] {
+            if link.is_err() {
+                link = Link::connect(&manager_addr(*host), &hello).await;
+            }
+        }
+        let link = link.map_err(|e| e.to_string())?;
         let frame = link.call(Kind::Api, &weft_api::encode_request(request), vec![]).await;
         let frame = frame.map_err(|e| e.to_string())?;
         let reply: ApiReply = weft_api::decode_reply(&frame.body).map_err(|e| e.to_string())?;
