@@ -5,6 +5,7 @@
 
 use crate::manager::{Manager, State};
 use crate::member::Member;
+use crate::slices::Push;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::{Addr, Buf, Instant, Link, LinkError, Mutation, mutated, now, sleep, spawn, timeout};
@@ -56,14 +57,6 @@ enum Duty {
     Push(Push),
 }
 
-/// What leads a target to the newest map.
-struct Push {
-    /// The version that it leads on from; none for a whole map.
-    from: Option<MapVersion>,
-    version: MapVersion,
-    bytes: Buf,
-}
-
 impl Manager {
     /// Begins to attend to nodes that are new.
     pub(crate) fn attend_to_nodes(self: &Rc<Self>) {
@@ -84,7 +77,7 @@ impl Manager {
                 self.state.borrow_mut().attended.remove(&node);
                 return;
             }
-            let duty = self.state.borrow().duty(node);
+            let duty = self.state.borrow().duty(node, self.nonce());
             let done = match duty {
                 Duty::Wait => {
                     changed.await;
@@ -125,8 +118,8 @@ impl Manager {
     }
 
     async fn push(self: &Rc<Self>, node: NodeId, push: Push) -> Result<(), AskError> {
-        let (incarnation, nonce) = (self.incarnation(node), self.nonce());
-        let Push { from, version, bytes } = push;
+        let incarnation = self.incarnation(node);
+        let (from, version, nonce, bytes) = (push.from, push.version, push.nonce, push.bytes.clone());
         let request = match from {
             Some(from) => TargetRequest::AdoptDelta { from, version, nonce },
             None => TargetRequest::AdoptMap { version, nonce },
@@ -138,19 +131,17 @@ impl Manager {
             }
             answered => Some(answered?),
         };
-        if self.incarnation(node) == incarnation
-            && let Some(member) = self.state.borrow_mut().members.get_mut(&node)
-        {
-            match answer {
-                None => member.refuses_deltas = true,
+        if self.incarnation(node) == incarnation {
+            let mut state = self.state.borrow_mut();
+            match (answer, state.members.get_mut(&node)) {
+                (None, Some(member)) => member.refuses_deltas = true,
                 // It has gone on, or its map is from elsewhere.
-                Some(TargetAnswer::Holds { version, nonce: its }) => {
+                (Some(TargetAnswer::Holds { version, nonce: its }), Some(member)) => {
                     member.has = (its == nonce && from != Some(version)).then_some(version);
+                    state.note_elsewhere(node, &push);
                 }
-                Some(_) => {
-                    member.adopted = member.adopted.max(version);
-                    member.has = member.has.max(Some(version));
-                }
+                (Some(TargetAnswer::Adopted { left }), _) => state.note_pushed(node, &push, left),
+                _ => state.note_pushed(node, &push, Vec::new()),
             }
         }
         self.changed.notify_all();
@@ -255,7 +246,7 @@ impl Manager {
 
 impl State {
     /// What to do for a node next: first a connection, then promises, then the map.
-    fn duty(&self, node: NodeId) -> Duty {
+    fn duty(&self, node: NodeId, nonce: u64) -> Duty {
         let is_there = |m: &&Member| m.incarnation.is_some() && !m.has_stopped();
         let Some(member) = self.members.get(&node).filter(is_there) else { return Duty::Wait };
         if member.open_link().is_none() {
@@ -268,29 +259,29 @@ impl State {
         let suspects = self.suspects().into_iter().filter(|victim| *victim != node);
         match { suspects }.find(|v| !promised(v) && self.is_concerned(node, *v)) {
             Some(victim) => Duty::Promise { victim, map },
-            None if member.adopted < self.pushed().version => Duty::Push(self.push_to(member)),
-            None => Duty::Wait,
+            None => self.next_push(node, member, nonce).map_or(Duty::Wait, Duty::Push),
         }
     }
 
     /// The map that targets are sent: a durable one (C1). One that is only decided may never be.
-    fn pushed(&self) -> &Rc<FabricMap> {
+    pub(crate) fn pushed(&self) -> &Rc<FabricMap> {
         match mutated(Mutation::PushDecided) {
             true => &self.map,
             false => &self.durable.map,
         }
     }
 
-    /// What leads a target to that map: from exactly the version that it was sent last, or all of it (C8).
-    fn push_to(&self, member: &Member) -> Push {
+    /// What leads a target that follows the whole map to that version: from exactly the version that it was sent
+    /// last, or all of it (C8).
+    pub(crate) fn whole_push(&self, member: &Member, nonce: u64) -> Push {
         let (pushed, version) = (self.pushed(), self.pushed().version);
         let takes_deltas = !member.refuses_deltas
             && member.open_link().is_some_and(|link| link.protocol() >= control::DELTA_PROTOCOL);
         let held = member.has.filter(|_| takes_deltas).and_then(|version| self.recent.get(version));
         let delta = held.map(|held| encode_delta(&pushed.delta_from(&held)));
         match delta.filter(|delta| delta.len() <= FRAME_BODY_MAX) {
-            Some(delta) => Push { from: member.has, version, bytes: Buf::from(delta) },
-            None => Push { from: None, version, bytes: self.whole.bytes(pushed) },
+            Some(delta) => Push::of_whole(member.has, version, Buf::from(delta), nonce),
+            None => Push::of_whole(None, version, self.whole.bytes(pushed), nonce),
         }
     }
 

@@ -17,7 +17,7 @@ use weft_membership::{Change, Reason, apply, check_changed, check_step};
 use weft_rt::coverage::{Path, mark};
 use weft_rt::{Buf, now};
 use weft_types::limits::{COMMITS_AHEAD_MAX, DELTA_BYTES_MAX, FRAME_BODY_MAX};
-use weft_types::{FabricMap, MapVersion, SessionId, TableChange, with_causes};
+use weft_types::{Delta, FabricMap, MapVersion, SessionId, TableChange, with_causes};
 use weft_wire::pieces::encode_delta;
 
 impl Manager {
@@ -103,7 +103,7 @@ impl Manager {
         {
             let mut state = self.state.borrow_mut();
             let event = state.events.next(self.actor().as_deref(), next.version, what, &why, about);
-            state.follow(&old, next);
+            state.follow(&old, next, &delta);
             let map = state.map.clone();
             state.durable.add(Decided { delta, encoded, map });
             state.events.add(event);
@@ -174,7 +174,7 @@ impl Manager {
 
 impl State {
     /// Takes over a map that was decided. Costs what differs from the one before it.
-    fn follow(&mut self, old: &FabricMap, next: FabricMap) {
+    fn follow(&mut self, old: &FabricMap, next: FabricMap, delta: &Delta) {
         for change in next.nodes.changes(&old.nodes) {
             match change {
                 TableChange::Put(node, _) => {
@@ -194,6 +194,7 @@ impl State {
         }
         self.changed_in.note(old, &next);
         self.index.note(old, &next);
+        self.note_touched(delta, old, &next);
         self.map = Rc::new(next);
         let map = self.map.clone();
         for change in map.drives.changes(&old.drives) {

@@ -9,9 +9,12 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use weft_rt::{Buf, Mutation, mutated, random_u64, timeout};
 use weft_types::limits::{FRAME_BODY_MAX, MAP_VERSIONS_KEPT_MAX};
-use weft_types::{Delta, FabricMap, MapVersion, NodeId, Session, Slice};
+use weft_types::{Delta, FabricMap, MapVersion, Session, Slice, TargetId};
 use weft_wire::control::{self, ManagerAnswer};
-use weft_wire::pieces::encode_delta;
+use weft_wire::pieces::{encode_delta, encode_whole};
+
+/// A push has so much of a lease to be faster than the answer to a target that asks.
+const PUSHED_PART: u32 = 4;
 
 /// The newest versions of the map, all of them durable.
 pub(crate) struct RecentMaps {
@@ -42,7 +45,7 @@ impl RecentMaps {
     }
 
     /// What the commits after this version changed, oldest first; `None` if the version is not kept.
-    fn since(&self, version: MapVersion) -> Option<impl Iterator<Item = &Delta>> {
+    pub(crate) fn since(&self, version: MapVersion) -> Option<impl Iterator<Item = &Delta>> {
         self.place_of(version).map(|at| self.changes.range(at..))
     }
 
@@ -73,6 +76,9 @@ impl Manager {
         nonce: u64,
         slice: &Slice,
     ) -> (ManagerAnswer, Option<Buf>) {
+        if let Slice::Target(target) = slice {
+            return self.follow_target(*target, version, nonce).await;
+        }
         let known = match nonce == self.nonce() {
             true => self.state.borrow().recent.get(version).or_else(|| self.some_other_map()),
             false => None,
@@ -80,6 +86,49 @@ impl Manager {
         match known {
             Some(map) => self.follow_on(&map, slice).await,
             None => self.follow_from_elsewhere(version, nonce, slice).await,
+        }
+    }
+
+    /// What a target is answered that has seen a version named which it has not: its slice as soon as that is durable,
+    /// and only if it is not sent what has changed in time, as every target is.
+    async fn follow_target(
+        &self,
+        target: TargetId,
+        version: MapVersion,
+        nonce: u64,
+    ) -> (ManagerAnswer, Option<Buf>) {
+        let node = self.durable_map().targets.get(&target).map(|target| target.node);
+        let Some(node) = node else { return self.whole_slice(&Slice::Target(target)) };
+        let is_newer = || {
+            let state = self.state.borrow();
+            let durable = state.durable.map.version;
+            durable >= version
+                && (!state.has_sent(node, nonce) || state.newest_for_up_to(node, durable) > version)
+        };
+        let newer = self.until(is_newer);
+        if timeout(WATCH_MAX, newer).await.is_err() {
+            return (ManagerAnswer::Followed { from: version, version, nonce }, None);
+        }
+        let named = self.durable_map().version;
+        let pushed = self.until(|| self.state.borrow().is_at(node, named));
+        match timeout(self.lease() / PUSHED_PART, pushed).await {
+            Ok(()) => (ManagerAnswer::Followed { from: version, version, nonce }, None),
+            Err(_) => {
+                let (version, bytes) = self.whole_slice_of(node);
+                // What it is sent by itself leads on from what it was sent so: not from this.
+                let answer = ManagerAnswer::Followed { from: MapVersion(0), version, nonce: 0 };
+                (answer, Some(bytes))
+            }
+        }
+    }
+
+    async fn until(&self, is_so: impl Fn() -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            if is_so() {
+                return;
+            }
+            changed.await;
         }
     }
 
@@ -186,20 +235,11 @@ impl Manager {
         }
     }
 
-    /// What a target is sent that has joined: the whole map, from which the next delta leads on.
-    pub(crate) fn joined_map(&self, node: NodeId) -> (u64, Buf) {
-        let mut state = self.state.borrow_mut();
-        let version = state.durable.map.version;
-        if let Some(member) = state.members.get_mut(&node) {
-            member.has = Some(version);
-        }
-        (self.nonce(), state.bytes())
-    }
-
     /// A slice of the durable map, as it travels.
     fn slice_bytes(&self, slice: &Slice) -> Buf {
         match slice {
             Slice::Whole => self.state.borrow().bytes(),
+            Slice::Target(_) => Buf::from(encode_whole(&self.durable_map().slice(slice))),
             part => Buf::from(control::encode_map(&self.durable_map().slice(part))),
         }
     }

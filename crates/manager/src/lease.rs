@@ -286,10 +286,14 @@ impl Manager {
         // What was granted counts by the clock; what was heard, by the time in which this process could hear.
         self.is_catching_up();
         let mut state = self.state.borrow_mut();
-        // The newest that is decided: whoever is just being taken out gets no lease by the map before.
-        let (map, version) = (state.map.clone(), state.map.version);
+        // The newest that is decided and concerns it: one that is just being taken out gets no lease by the map
+        // before, and what concerns others holds up no lease.
+        let map = state.map.clone();
         let durable = state.durable.map.version;
-        let named = if mutated(Mutation::GrantDurable) { durable } else { version };
+        let named = match mutated(Mutation::GrantDurable) {
+            true => state.newest_for_up_to(node, durable),
+            false => state.newest_for(node),
+        };
         state.check_may_renew(node, incarnation)?;
         state.note_commits_of(node, commits);
         if adopted > durable {

@@ -43,6 +43,7 @@ mod scrub_info;
 mod serve;
 mod session;
 mod silence;
+mod slices;
 mod stall;
 mod status;
 mod store;

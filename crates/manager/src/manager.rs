@@ -17,6 +17,7 @@ use crate::left_out::ForeignNode;
 use crate::member::Member;
 use crate::records::{load_map, put_map};
 use crate::scrub::Scrubbing;
+use crate::slices::Holders;
 use crate::stall::Watch;
 use crate::status::Usage;
 use crate::store::{Journal, KeyStore, StoreError};
@@ -90,6 +91,8 @@ pub(crate) struct State {
     pub(crate) changed_in: ChangedIn,
     /// Per node of the map what is known of its target.
     pub(crate) members: BTreeMap<NodeId, Member>,
+    /// Who holds groups without being a member of them.
+    pub(crate) holders: Holders,
     /// From when silence counts of those whom this process has not heard of: its start, without the
     /// time in which it stood still.
     pub(crate) hears_from: Instant,
@@ -205,6 +208,7 @@ impl Manager {
             index: Index::of(&map),
             lacking: map.drives.keys().copied().collect(),
             suspected: BTreeSet::new(),
+            holders: Holders::new(),
             recent: RecentMaps::starting(map.clone()),
             durable: Durable::at(map.clone()),
             map,

@@ -10,6 +10,7 @@
 //! ```
 //! It owns the times that an eviction waits for. It never decides one.
 
+use crate::slices::HeldSlice;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use weft_rt::{Instant, Link, Mutation, mutated};
@@ -58,9 +59,13 @@ pub(crate) struct Member {
     pub(crate) up_since: Instant,
     /// The newest map that it has adopted durably.
     pub(crate) adopted: MapVersion,
-    /// The version of this process's map that it was sent last, from which the next delta leads on; none if
-    /// only a whole map can follow.
+    /// Of one that follows the whole map: the version of this process's map that it was sent last, from which the
+    /// next delta leads on; none if only a whole map can follow.
     pub(crate) has: Option<MapVersion>,
+    /// Whether it has joined, and the answer with the map is on its way: nothing that it is sent leads on before that.
+    pub(crate) awaits_map: bool,
+    /// What it has of the map, if it follows its slice.
+    pub(crate) slice: Option<HeldSlice>,
     /// Whether it has refused a delta as something that it cannot read: its release is an older one.
     pub(crate) refuses_deltas: bool,
     /// The drives that it has opened.
@@ -106,6 +111,8 @@ impl Member {
             up_since: now,
             adopted: MapVersion(0),
             has: None,
+            awaits_map: false,
+            slice: None,
             refuses_deltas: false,
             drives: BTreeSet::new(),
             refused: BTreeMap::new(),

@@ -385,7 +385,7 @@ impl State {
     /// Whether the drive's target is up, serves it, and has adopted this version of the map, or a later one.
     fn has_adopted(&self, drive: DriveId, version: MapVersion) -> bool {
         let member = self.node_of(drive).and_then(|n| self.members.get(&n));
-        member.is_some_and(|m| m.serves(drive) && m.adopted >= version)
+        member.is_some_and(|m| m.serves(drive) && m.is_at(version))
     }
 }
 

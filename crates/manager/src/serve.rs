@@ -11,7 +11,7 @@ use weft_api::{ApiError, ErrorCode};
 use weft_rt::{Answer, Buf, Handler, Mutation, Peer, Request, mutated, now, timeout};
 use weft_types::limits::FRAME_BODY_MAX;
 use weft_types::{FabricId, MapVersion, SessionId, SessionState, with_causes};
-use weft_wire::control::{self, ManagerAnswer, ManagerRequest, NodeAge};
+use weft_wire::control::{self, DELTA_PROTOCOL, ManagerAnswer, ManagerRequest, NodeAge};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
 
@@ -123,10 +123,11 @@ impl Manager {
         match request {
             ManagerRequest::Join { node, addr, incarnation, drives, left_out } => {
                 let name = node;
-                let (node, refused) = self.join(&name, &addr, (incarnation, peer.since), drives)?;
+                let takes_slices = peer.protocol >= DELTA_PROTOCOL;
+                let (node, refused) = self.join(&name, &addr, (incarnation, peer.since), drives.clone())?;
                 self.note_left_out(&name, node, left_out);
                 self.answerable(MapVersion(0)).await.map_err(|why| Denied::new(Status::NotReady, why))?;
-                let (nonce, map) = self.joined_map(node);
+                let (nonce, map) = self.joined_map(node, &drives, takes_slices);
                 Ok((ManagerAnswer::Joined { node, refused, nonce }, Some(map)))
             }
             ManagerRequest::Renew { node, incarnation, adopted, commits } => {

@@ -45,9 +45,9 @@ impl State {
         Ok(processes)
     }
 
-    /// The nodes that take writes to the volume and have not adopted this map.
+    /// The nodes that take writes to the volume and have not adopted this map, as far as it concerns them.
     pub(crate) fn behind(&self, volume: VolumeId, version: MapVersion) -> Vec<NodeId> {
-        let is_behind = |n: &NodeId| self.members.get(n).is_none_or(|m| m.adopted < version);
+        let is_behind = |n: &NodeId| !self.is_at(*n, version);
         self.writers_of(volume).into_iter().filter(is_behind).collect()
     }
 

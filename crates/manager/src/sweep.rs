@@ -107,8 +107,11 @@ impl Manager {
             }
         }
         for part in sessions.chunks(SESSIONS_PER_REQUEST) {
-            let sweep = TargetRequest::Sweep { sessions: part.to_vec(), volume, map };
-            self.ask_all(&nodes, &sweep, SWEEP_MAX).await?;
+            let sweep = |node: NodeId| {
+                let map = self.state.borrow().newest_for_up_to(node, map);
+                TargetRequest::Sweep { sessions: part.to_vec(), volume, map }
+            };
+            self.ask_each(&nodes, sweep, SWEEP_MAX).await?;
         }
         // Another process may hold what the one that answered had not.
         match self.state.borrow().writing_processes(volume)? == processes {
@@ -127,8 +130,20 @@ impl Manager {
         request: &TargetRequest,
         patience: Duration,
     ) -> Result<(), String> {
-        let asked =
-            nodes.iter().map(|&node| async move { (node, self.ask(node, request, None, patience).await) });
+        self.ask_each(nodes, |_| request.clone(), patience).await
+    }
+
+    /// Asks each of several targets something of its own.
+    async fn ask_each(
+        self: &Rc<Self>,
+        nodes: &BTreeSet<NodeId>,
+        request: impl Fn(NodeId) -> TargetRequest,
+        patience: Duration,
+    ) -> Result<(), String> {
+        let asked = nodes.iter().map(|&node| {
+            let request = request(node);
+            async move { (node, self.ask(node, &request, None, patience).await) }
+        });
         let failed: Vec<(NodeId, AskError)> =
             join_all(asked).await.into_iter().filter_map(|(node, r)| Some((node, r.err()?))).collect();
         match failed.first() {

@@ -130,7 +130,7 @@ fn a_drive_that_remembers_a_group_that_is_gone_knows_no_more() {
         // As if the group had been removed while the drive was away: its number is one that was given out.
         let mut map = (**targets[0].map.borrow().as_ref().unwrap()).clone();
         let mut gone = map.groups.values().next().unwrap().clone();
-        let number = (1..map.next_id).find(|n| !map.groups.contains_key(&GroupId(*n))).unwrap();
+        let number = (1..map.ids_below()).find(|n| !map.groups.contains_key(&GroupId(*n))).unwrap();
         (gone.id, gone.epoch) = (GroupId(number), Epoch(9));
         map.groups.insert(gone.id, gone);
         targets[0].kill();

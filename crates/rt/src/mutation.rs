@@ -113,6 +113,9 @@ mutations! {
     SliceFilter, "C8", "slice-filter", "The delta of a slice has only what commits have touched.";
     DeltaOverGap, "C8", "delta-over-gap", "A delta is taken that does not begin where the follower is.";
     SkipOverGap, "C8", "skip-over-gap", "That nothing has changed counts from any version.";
+    SessionUntold, "C9", "session-untold", "Targets are not sent what happens to sessions alone.";
+    AbsentIsGone, "C14", "absent-is-gone", "A target takes a session for over that its slice does not list.";
+    SnapshotLowers, "C14", "snapshot-lowers", "A target takes an entry of a group that its slice does not list.";
     CrcNotChecked, "damage", "crc-not-checked", "A drive does not check the data that it reads.";
     ClientTrustsData, "damage", "client-trusts-data", "A client does not check the data that it is sent.";
     DamageReadsAsZeroes, "damage", "damage-reads-as-zeroes", "A block that does not match its checksum reads as zeroes.";
@@ -252,7 +255,7 @@ mod tests {
         for n in 1..=16 {
             assert!(rules.contains(format!("R{n}").as_str()), "R{n}");
         }
-        for other in ["C8", "lease", "damage", "watermark", "store"] {
+        for other in ["C8", "C9", "C14", "lease", "damage", "watermark", "store"] {
             assert!(rules.contains(other), "{other}");
         }
     }

@@ -201,15 +201,24 @@ impl Target {
     fn check_listed(&self, attached: &Attached) -> Result<(), Refusal> {
         let Some(map) = self.map() else { return Ok(()) };
         let session = attached.session;
+        let is_over = match mutated(Mutation::AbsentIsGone) {
+            true => session.0 < map.ids_below(),
+            false => map.was_forgotten(session, attached.volume),
+        };
         match map.sessions.get(&session).filter(|s| s.state == SessionState::Open) {
             Some(listed) if (listed.slot, listed.volume) != (attached.slot, attached.volume) => {
                 let text = format!("session {session} has another slot or volume in map {}", map.version);
                 Err(refused(Status::Invalid, text))
             }
-            None if session.0 < map.next_id && !mutated(Mutation::UnlistedSessionServed) => {
+            None if is_over && !mutated(Mutation::UnlistedSessionServed) => {
                 mark(Path::RefusedSession);
                 let text = format!("session {session} is not open in map {}", map.version);
                 Err(refused(Status::SessionOver, text))
+            }
+            None if map.is_of_target() && !map.volumes.contains_key(&attached.volume) => {
+                let text =
+                    format!("map {} of this target does not list {} yet", map.version, attached.volume);
+                Err(refused(Status::NotServing, text))
             }
             _ => Ok(()),
         }

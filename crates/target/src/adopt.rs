@@ -4,7 +4,7 @@
 //! one can still change a block. It never decides what a map says.
 
 use crate::drive::ServedDrive;
-use crate::follow::{News, NextMap, NotTaken};
+use crate::follow::{News, NextMap, NotTaken, kept_as};
 use crate::member::Member;
 use crate::target::Target;
 use std::collections::BTreeSet;
@@ -52,9 +52,16 @@ impl Target {
         }
         let map = self.map();
         let listed = map.as_ref().and_then(|map| map.groups.get(&entry.id));
-        if listed.is_none() && map.as_ref().is_some_and(|map| entry.id.0 < map.next_id) {
-            // Numbers are not used twice, so the group was removed.
-            return Err(Answer::error(Status::NotFound, format!("group {} is not in the map", entry.id)));
+        if listed.is_none() {
+            let is_removed = |map: &FabricMap| match &map.of_target {
+                Some(says) => says.removed_groups.contains(&entry.id),
+                // Numbers are not used twice.
+                None => entry.id.0 < map.next_id,
+            };
+            if map.as_ref().is_some_and(|map| is_removed(map)) {
+                return Err(Answer::error(Status::NotFound, format!("group {} is not in the map", entry.id)));
+            }
+            self.check_unlisted(entry, map.as_deref())?;
         }
         let own = self.drives.keys().filter_map(|drive| self.member(*drive, entry.id)).map(|m| m.epoch());
         let known = own.chain(listed.map(|g| g.epoch)).max().unwrap_or_default();
@@ -63,6 +70,18 @@ impl Target {
             return Err(Answer::error(Status::Invalid, text));
         }
         Ok(())
+    }
+
+    /// A group that a slice does not list may have gone on without a drive of this target, which has dropped it since: by
+    /// an old entry, the drive's emptiness would count as the group's data. A newer entry comes with the map (C14).
+    fn check_unlisted(&self, entry: &Group, map: Option<&FabricMap>) -> Result<(), Answer> {
+        let is_known = self.drives.keys().any(|drive| self.member(*drive, entry.id).is_some());
+        if is_known || map.is_some_and(|map| !map.is_of_target()) || mutated(Mutation::SnapshotLowers) {
+            return Ok(());
+        }
+        let version = self.map_version();
+        let text = format!("group {} is not in the map {version} of this target yet", entry.id);
+        Err(Answer::error(Status::NotServing, text))
     }
 
     /// Adopts an entry on every drive of this target that is, or was, in the group.
@@ -246,7 +265,7 @@ impl Target {
             let was_late = self.lags(drive);
             drive.note_adopted(map.version);
             match self.map().filter(|newest| newest.version > map.version && !drive.has_failed()) {
-                Some(newest) => (map, bytes) = (newest.clone(), control::encode_map(&newest).into()),
+                Some(newest) => (map, bytes) = (newest.clone(), kept_as(&newest)),
                 None if !was_late => return,
                 None => break,
             }
@@ -263,7 +282,7 @@ impl Target {
     pub(crate) async fn take_back(&self, drive: &Rc<ServedDrive>) {
         let _turn = self.adopting.lock().await;
         let Some(map) = self.map() else { return };
-        let adopted = self.adopt_map_on(drive, &map, &control::encode_map(&map)).await;
+        let adopted = self.adopt_map_on(drive, &map, &kept_as(&map)).await;
         drive.note_adopted(map.version);
         drive.take_back();
         if let Err(error) = adopted {
@@ -316,7 +335,10 @@ impl Target {
             return Err(error);
         }
         // Ids only rise, and a session leaves the map once it is swept: whatever is below the lowest is over.
-        let lowest = map.sessions.keys().next().copied().unwrap_or(SessionId(map.next_id));
+        let lowest = match mutated(Mutation::AbsentIsGone) {
+            true => map.sessions.keys().next().copied().unwrap_or(SessionId(map.ids_below())),
+            false => map.sessions_from(),
+        };
         if drive.store.session_floor() < lowest {
             drive.store.close_sessions(Some(lowest), &[]).await?;
         }
@@ -370,32 +392,40 @@ impl Target {
     /// delete drops everything that it finds; this is for what was not there to be found.
     async fn drop_deleted_volumes(&self, map: &FabricMap) {
         for drive in self.drives.values() {
-            for group in drive.store.groups() {
-                if drive.has_failed() {
-                    break;
-                }
-                let held = match drive.store.volumes_in(group).await {
-                    Ok(held) => held,
-                    Err(error) => {
-                        drive.note(&error);
-                        break;
-                    }
-                };
-                for volume in held.into_iter().filter(|v| map.was_deleted(*v)) {
-                    match drive.store.drop_objects(volume).await {
-                        Ok(()) => {
-                            tracing::info!(%volume, drive = %drive.id, "what was left of it is dropped")
-                        }
-                        Err(error) => drive.note(&error),
-                    }
+            let deleted = self.deleted_on(drive, map).await;
+            for volume in deleted.into_iter().take_while(|_| !drive.has_failed()) {
+                match drive.store.drop_objects(volume).await {
+                    Ok(()) => tracing::info!(%volume, drive = %drive.id, "what was left of it is dropped"),
+                    Err(error) => drive.note(&error),
                 }
             }
         }
     }
 
+    /// The volumes that were deleted for certain, and of which the drive holds something.
+    async fn deleted_on(&self, drive: &ServedDrive, map: &FabricMap) -> BTreeSet<VolumeId> {
+        let (mut deleted, mut unsaid) = (BTreeSet::new(), BTreeSet::new());
+        for group in drive.store.groups() {
+            let held = match drive.store.volumes_in(group).await {
+                Ok(held) if !drive.has_failed() => held,
+                Ok(_) => return BTreeSet::new(),
+                Err(error) => {
+                    drive.note(&error);
+                    return BTreeSet::new();
+                }
+            };
+            // A slice says nothing of volumes that have objects only in groups that it does not list.
+            match !map.is_of_target() || map.groups.contains_key(&group) || map.was_removed(group) {
+                true => deleted.extend(held.into_iter().filter(|v| map.was_deleted(*v))),
+                false => unsaid.extend(held),
+            }
+        }
+        deleted.difference(&unsaid).copied().collect()
+    }
+
     /// Drops what the drive holds of a group, unless the drive comes back to it meanwhile. The epoch of a
     /// group that goes on without this drive stays known in this process, so nothing older is ever admitted
-    /// again; one that was removed is known by the map, which does not list its number any more.
+    /// again; of one that was removed the map says so, and a slice takes no entry that it does not list.
     async fn drop_group(&self, member: Rc<Member>, removed: bool) {
         let dropping = {
             let _turn = member.turn.lock().await;

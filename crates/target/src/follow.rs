@@ -3,14 +3,17 @@
 //!
 //! It owns what may come into force next. Putting it into force is `adopt.rs`.
 
+use crate::drive::ServedDrive;
 use crate::lease::Silent;
 use crate::target::Target;
 use std::rc::Rc;
 use weft_rt::coverage::{Path, mark};
 use weft_rt::{Answer, Buf, Frame, Link, Mutation, mutated};
-use weft_types::{Delta, DeltaError, FabricId, FabricMap, MapVersion, Slice, with_causes};
+use weft_types::{
+    Delta, DeltaError, DriveId, FabricId, FabricMap, GroupId, MapVersion, Piece, Slice, TargetId, with_causes,
+};
 use weft_wire::control::{self, DELTA_PROTOCOL, ManagerAnswer, ManagerRequest, TargetAnswer};
-use weft_wire::pieces::decode_delta;
+use weft_wire::pieces::{decode_delta, encode_whole};
 use weft_wire::{DecodeError, Kind, Status};
 
 /// A map, or what has changed in it, as a manager has sent it.
@@ -90,6 +93,14 @@ impl News {
     }
 }
 
+/// A map as drives keep it: a slice as pieces, the whole as the release before reads it.
+pub(crate) fn kept_as(map: &FabricMap) -> Rc<[u8]> {
+    match map.is_of_target() {
+        true => encode_whole(map).into(),
+        false => control::encode_map(map).into(),
+    }
+}
+
 impl Target {
     /// What comes into force with these news; none if they are no newer than what is. A delta counts from
     /// exactly the version and nonce that this target has.
@@ -100,7 +111,9 @@ impl Target {
         }
         let is_newer = news.version() > self.map_version();
         match news.what {
-            What::Map(map, bytes) if is_newer => Ok(Some(NextMap { map: *map, bytes, nonce })),
+            What::Map(map, bytes) if is_newer || self.is_other_slice(&map) => {
+                Ok(Some(NextMap { map: *map, bytes, nonce }))
+            }
             What::Map(map, _) => {
                 // The same from another process of the manager: what that one says next leads on from here.
                 if self.map().is_some_and(|held| *held == *map) {
@@ -113,11 +126,19 @@ impl Target {
         }
     }
 
+    /// Whether a map of the version that is in force lists other entries: slices of one version differ by what the
+    /// target has said that it holds.
+    fn is_other_slice(&self, map: &FabricMap) -> bool {
+        map.is_of_target() && self.map().is_some_and(|held| held.version == map.version && *held != *map)
+    }
+
     fn led_to(&self, delta: &Delta, nonce: u64) -> Result<NextMap, NotTaken> {
         let (from, held) = (delta.from, self.map_version());
         let elsewhere = NotTaken::Elsewhere { from, held };
         let Some(map) = self.map() else { return Err(elsewhere) };
-        let is_there = held == from && nonce == self.map_nonce.get() && nonce != 0;
+        let is_of_slice = |piece: &Piece| matches!(piece, Piece::OfTarget(_));
+        let fits = map.is_of_target() == delta.put.iter().any(is_of_slice);
+        let is_there = held == from && nonce == self.map_nonce.get() && nonce != 0 && fits;
         let map = match (is_there, mutated(Mutation::DeltaOverGap)) {
             (true, _) => {
                 mark(Path::DeltaAdopted);
@@ -130,7 +151,7 @@ impl Target {
             }
         };
         match map {
-            Ok(map) => Ok(NextMap { bytes: control::encode_map(&map).into(), map, nonce }),
+            Ok(map) => Ok(NextMap { bytes: kept_as(&map), map, nonce }),
             Err(error) => {
                 // The maps have gone different ways: only a whole one helps.
                 self.map_nonce.set(0);
@@ -146,7 +167,7 @@ impl Target {
             Err(error) => return Answer::error(Status::Invalid, error.to_string()),
         };
         let answer = match self.adopt_news(news).await {
-            Ok(()) => TargetAnswer::Done,
+            Ok(()) => self.adopted_answer(),
             Err(error @ NotTaken::Foreign { .. }) => {
                 return Answer::error(Status::Refused, error.to_string());
             }
@@ -156,6 +177,23 @@ impl Target {
             }
         };
         Answer::ok(control::encode(&answer), vec![])
+    }
+
+    /// That the map in force is adopted; of a slice also which of its groups this target holds no more (C14).
+    fn adopted_answer(&self) -> TargetAnswer {
+        let Some(map) = self.map().filter(|map| map.is_of_target()) else { return TargetAnswer::Done };
+        let removed = map.of_target.iter().flat_map(|says| &says.removed_groups);
+        let is_left = |group: &GroupId| {
+            let is_own = |drive: &DriveId| self.drives.contains_key(drive);
+            let is_member = map.groups.get(group).is_some_and(|g| g.slots.iter().any(|s| is_own(&s.drive)));
+            !is_member && !self.drives.values().any(|drive| self.holds(drive, *group))
+        };
+        TargetAnswer::Adopted { left: map.groups.keys().chain(removed).copied().filter(is_left).collect() }
+    }
+
+    /// Whether a drive is a member of the group by the newest entry, or has anything of it.
+    fn holds(&self, drive: &ServedDrive, group: GroupId) -> bool {
+        self.member(drive.id, group).is_some_and(|m| m.slot().is_some()) || drive.store.group(group).is_some()
     }
 
     /// Fetches what is newer in the background. The manager pushes every map too, and may hold this answer
@@ -180,7 +218,8 @@ impl Target {
     async fn ask_for_news(&self, link: &Link) -> Option<Frame> {
         let (version, nonce) = (self.map_version(), self.map_nonce.get());
         if link.protocol() >= DELTA_PROTOCOL {
-            let follow = ManagerRequest::Follow { version, nonce, slice: Slice::Whole };
+            let slice = self.node().map_or(Slice::Whole, |node| Slice::Target(TargetId::first_of(node)));
+            let follow = ManagerRequest::Follow { version, nonce, slice };
             let frame = link.call(Kind::Manage, &control::encode(&follow), vec![]).await.ok()?;
             if Status::from_u16(frame.envelope.status) != Status::Invalid {
                 return Some(frame);

@@ -177,7 +177,7 @@ impl Meters {
             let is_over = match map.sessions.get(session) {
                 Some(listed) => listed.state != SessionState::Open,
                 // One that the map is too old to know may be open.
-                None => *session != SYSTEM_SESSION && session.0 < map.next_id,
+                None => *session != SYSTEM_SESSION && map.was_forgotten(*session, *volume),
             };
             let is_idle = meter.in_flight.get() == 0;
             let stays = !is_idle || (!is_over && map.volumes.contains_key(volume));

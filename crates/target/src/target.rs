@@ -210,7 +210,8 @@ impl Target {
     }
 
     pub(crate) fn set_map(&self, map: Rc<FabricMap>, nonce: u64) {
-        coverage::holds_slice(&Slice::Whole, &map);
+        let slice = map.of_target.as_ref().map_or(Slice::Whole, |says| Slice::Target(says.target));
+        coverage::holds_slice(&slice, &map);
         *self.map.borrow_mut() = Some(map);
         self.map_nonce.set(nonce);
         self.adopted.notify_all();

@@ -27,8 +27,8 @@ pub use ids::{
 pub use load::{InterfaceLoad, Latencies, MeterReading, ProcessLoad, VolumeLoad};
 pub use map::{
     AttachMode, Delta, DeltaError, Drive, DriveState, Durations, FabricMap, Group, MapSettings, MapVersion,
-    Node, ObjectSpan, Piece, PieceKey, PieceKind, Pool, Relocation, Role, Session, SessionState, Slice, Slot,
-    Striping, Target, Volume, VolumeState,
+    Node, ObjectSpan, OfTarget, Piece, PieceKey, PieceKind, Pool, Relocation, Role, Session, SessionState,
+    Slice, Slot, Striping, Target, TargetSlice, Touched, Volume, VolumeState, targets_touched,
 };
 pub use object::{ObjectId, ObjectRange, Owner};
 pub use protection::Protection;

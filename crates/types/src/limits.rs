@@ -28,6 +28,10 @@ pub const FRAME_BODY_MAX: usize = 16 * 1024 * 1024;
 /// behind by the few that came during one answer.
 pub const MAP_VERSIONS_KEPT_MAX: usize = 64;
 
+/// Versions of the map that have touched a target's slice since it was sent one, and that a manager keeps: a
+/// target that is further behind is sent its whole slice.
+pub const TOUCHES_KEPT_MAX: usize = MAP_VERSIONS_KEPT_MAX;
+
 /// Bytes of the fabric map up to which volumes, groups, sessions and nodes are added. What is left to
 /// [`FRAME_BODY_MAX`] is for changes that have to fit always: evictions, returns, promotions, sweeps,
 /// deletions, and drives that are found.

@@ -14,10 +14,12 @@ use std::time::Duration;
 
 mod piece;
 mod slice;
+mod target_slice;
 mod v1;
 
 pub use piece::{Delta, DeltaError, MapSettings, Piece, PieceKey, PieceKind};
 pub use slice::Slice;
+pub use target_slice::{OfTarget, TargetSlice, Touched, targets_touched};
 
 /// The version of the whole document; every commit raises it by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -74,12 +76,14 @@ pub struct FabricMap {
     /// Numbers, from and below, that maps which were lost may have given out: the map was made anew from older
     /// copies then. Nobody knows what carries one of them, so nothing that does is taken for removed.
     pub unknown_ids: Vec<(u64, u64)>,
+    /// Only in the slice of a target: what it says of entries that it does not list.
+    pub of_target: Option<OfTarget>,
 }
 
 impl FabricMap {
     /// The newest version of the document's shape that this code reads and writes. 2: a node has other
-    /// targets than its first one.
-    pub const SCHEMA: u32 = 2;
+    /// targets than its first one. 3: it is the slice of a target.
+    pub const SCHEMA: u32 = 3;
 
     /// A fabric without nodes, drives or volumes.
     pub fn empty(fabric: FabricId) -> Self {
@@ -101,24 +105,55 @@ impl FabricMap {
             capacity: CapacityLevels::default(),
             next_id: 1,
             unknown_ids: Vec::new(),
+            of_target: None,
         }
     }
 
     /// Whether a group was in the fabric once and is not any more, for certain: its number was given out by this map
-    /// or one before it, not by one that was lost.
+    /// or one before it, not by one that was lost. A target's slice says so only of groups that the target holds.
     pub fn was_removed(&self, group: GroupId) -> bool {
-        !self.groups.contains_key(&group) && self.is_used_up(group.0)
+        !self.groups.contains_key(&group)
+            && match &self.of_target {
+                Some(of_target) => of_target.removed_groups.contains(&group),
+                None => self.is_used_up(group.0),
+            }
     }
 
-    /// Whether a volume was in the fabric once and is not any more, for certain.
+    /// Whether a volume was in the fabric once and is not any more, for certain. By a target's slice: or has no
+    /// objects in the groups that the slice lists.
     pub fn was_deleted(&self, volume: VolumeId) -> bool {
         !self.volumes.contains_key(&volume) && self.is_used_up(volume.0)
+    }
+
+    /// Whether a session of a volume was in the fabric once and is not any more. A target's slice says so only of
+    /// sessions whose volume it lists (C14).
+    pub fn was_forgotten(&self, session: SessionId, volume: VolumeId) -> bool {
+        let says = self.of_target.is_none() || self.volumes.contains_key(&volume);
+        says && !self.sessions.contains_key(&session) && session.0 < self.ids_below()
+    }
+
+    /// Every session below this one is not in the fabric any more.
+    pub fn sessions_from(&self) -> SessionId {
+        match &self.of_target {
+            Some(of_target) => of_target.sessions_from,
+            None => self.sessions.first_key_value().map_or(SessionId(self.next_id), |(id, _)| *id),
+        }
+    }
+
+    /// Whether this is the slice of a target, which says nothing of most of what it does not list.
+    pub fn is_of_target(&self) -> bool {
+        self.of_target.is_some()
+    }
+
+    /// The number from which on none was given out up to this version.
+    pub fn ids_below(&self) -> u64 {
+        self.of_target.as_ref().map_or(self.next_id, |of_target| of_target.next_id)
     }
 
     /// Whether the number was given out, and not by a map that was lost.
     fn is_used_up(&self, id: u64) -> bool {
         let is_unknown = self.unknown_ids.iter().any(|(from, below)| (*from..*below).contains(&id));
-        id < self.next_id && !is_unknown
+        id < self.ids_below() && !is_unknown
     }
 
     /// The volume with this name.

@@ -1,6 +1,7 @@
 //! What is rare travels as JSON in the head or, where it may be large, in the body: membership, sessions,
 //! marks for resync, status.
 
+use crate::pieces::{are_pieces, decode_whole};
 use serde::{Deserialize, Serialize};
 use weft_types::limits::FRAME_HEAD_MAX;
 use weft_types::{
@@ -9,7 +10,7 @@ use weft_types::{
     SessionSlot, Slice, Version, VolumeId,
 };
 
-/// The first protocol in which targets are sent what has changed in the map, and ask for it.
+/// The first protocol in which targets are sent their slices of the map, and what has changed in them.
 pub const DELTA_PROTOCOL: u16 = 2;
 
 /// What targets and clients ask of the manager.
@@ -267,7 +268,7 @@ impl ManagerAnswer {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case")]
 pub enum TargetRequest {
-    /// Adopt the map in the body; answered once its epochs, roles, stints and generations are durable (R2).
+    /// Adopt the map in the body, or the target's slice of it; answered once its epochs, roles, stints and generations are durable (R2).
     AdoptMap {
         /// The version of the map in the body.
         version: MapVersion,
@@ -275,7 +276,7 @@ pub enum TargetRequest {
         #[serde(default, skip_serializing_if = "is_zero")]
         nonce: u64,
     },
-    /// Adopt what the delta in the body makes of the whole map that the target has; answered like
+    /// Adopt what the delta in the body makes of the map, or the slice of it, that the target has; answered like
     /// `AdoptMap`. A target that has another version, or has it under another nonce, does nothing, and
     /// answers `Holds` (C8). Sent over [`DELTA_PROTOCOL`] and later ones.
     AdoptDelta {
@@ -353,6 +354,11 @@ pub enum TargetRequest {
 pub enum TargetAnswer {
     /// Done, durably.
     Done,
+    /// To `AdoptMap` and `AdoptDelta`, where they lead to a slice: adopted, durably.
+    Adopted {
+        /// Groups of the slice that no drive of the target is a member of, or has anything of, any more.
+        left: Vec<GroupId>,
+    },
     /// To `AdoptDelta`: it does not begin at the map that the target has, which is this one. Nothing was
     /// done.
     Holds {
@@ -694,11 +700,14 @@ pub fn encode_map(map: &FabricMap) -> Vec<u8> {
     serde_json::to_vec(map).expect("a fabric map serialises")
 }
 
-/// Reads a map from the body of a frame.
+/// Reads a map, or a slice of one, from the body of a frame or a copy on a drive: a JSON document, or pieces.
 ///
 /// # Errors
 /// If the bytes are no map, or one of a newer shape.
 pub fn decode_map(bytes: &[u8]) -> Result<FabricMap, crate::DecodeError> {
+    if are_pieces(bytes) {
+        return decode_whole(bytes);
+    }
     #[derive(Deserialize)]
     struct Shape {
         schema: u32,
@@ -778,7 +787,7 @@ mod tests {
         );
         assert_ne!(later, text);
         assert_eq!(decode_map(later.as_bytes()), Ok(map));
-        let newer = later.replacen(r#""schema":1"#, r#""schema":3"#, 1);
+        let newer = later.replacen(r#""schema":1"#, r#""schema":4"#, 1);
         assert!(decode_map(newer.as_bytes()).unwrap_err().to_string().contains("upgrade"));
     }
 

@@ -24,7 +24,7 @@ use crate::control::check_volume;
 use crate::{DecodeError, Decoder, Encoder};
 use prost::Message;
 use weft_types::limits::PIECES_BYTES_MAX;
-use weft_types::{Delta, Piece};
+use weft_types::{Delta, FabricMap, Piece};
 
 /// How every document but those of version 1 begins.
 const MAGIC: [u8; 4] = *b"WFTD";
@@ -103,6 +103,24 @@ pub fn decode_delta(bytes: &[u8]) -> Result<Delta, DecodeError> {
         }
     }
     Ok(delta)
+}
+
+/// A whole map, or a slice of one, as a document: what leads to it from nothing.
+pub fn encode_whole(map: &FabricMap) -> Vec<u8> {
+    encode_delta(&map.from_nothing())
+}
+
+/// Whether bytes are pieces of a map, and not the JSON of a map.
+pub fn are_pieces(bytes: &[u8]) -> bool {
+    bytes.starts_with(&MAGIC)
+}
+
+/// Reads a whole map, or a slice of one.
+///
+/// # Errors
+/// If the bytes are no document of a whole map, or of one that only a later release understands.
+pub fn decode_whole(bytes: &[u8]) -> Result<FabricMap, DecodeError> {
+    FabricMap::led_to_from_nothing(&decode_delta(bytes)?).map_err(|e| DecodeError::Document(e.to_string()))
 }
 
 /// Pieces of the map, as a document.

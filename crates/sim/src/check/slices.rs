@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use weft_rt::coverage::observe_slices;
-use weft_types::{FabricMap, MapVersion, Slice};
+use weft_types::{FabricMap, MapVersion, Slice, TargetSlice};
 
 /// Every version of a fabric's map.
 pub struct SlicesCheck(Rc<RefCell<BTreeMap<MapVersion, FabricMap>>>);
@@ -37,7 +37,14 @@ fn look(versions: &BTreeMap<MapVersion, FabricMap>, slice: &Slice, held: &Fabric
     let Some(map) = versions.get(&version) else {
         panic!("a follower of {slice:?} has map {version}, which was never durable");
     };
-    let expected = map.slice(slice);
+    let expected = match (&held.of_target, slice) {
+        // Which other groups its drives hold, it has said itself.
+        (Some(says), Slice::Target(target)) => {
+            let listed = held.groups.keys().chain(&says.removed_groups).copied().collect();
+            TargetSlice::of(map, *target, listed).slice(map)
+        }
+        _ => map.slice(slice),
+    };
     assert!(
         *held == expected,
         "a follower of {slice:?} has another slice of map {version} than there is; missing: {:?}",

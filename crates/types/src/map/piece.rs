@@ -5,7 +5,7 @@
 //! connection.
 
 use super::{
-    Drive, Durations, FabricMap, Group, MapVersion, Node, Pool, Relocation, Session, Target, Volume,
+    Drive, Durations, FabricMap, Group, MapVersion, Node, OfTarget, Pool, Relocation, Session, Target, Volume,
 };
 use crate::{
     CapacityLevels, DriveId, FabricId, GroupId, Key, NodeId, PoolId, ScrubPlan, ScrubRecord, SessionId,
@@ -34,7 +34,7 @@ pub struct MapSettings {
 
 impl MapSettings {
     /// The settings of a map.
-    fn of(map: &FabricMap) -> MapSettings {
+    pub(super) fn of(map: &FabricMap) -> MapSettings {
         MapSettings {
             durations: map.durations,
             capacity: map.capacity,
@@ -95,6 +95,8 @@ pub enum Piece {
         /// How it ended.
         record: ScrubRecord,
     },
+    /// What a target's slice says of entries that it does not list.
+    OfTarget(OfTarget),
 }
 
 /// What a piece is found by.
@@ -123,6 +125,8 @@ pub enum PieceKey {
     Session(SessionId),
     /// Of [`Piece::Scrubbed`].
     Scrubbed(GroupId),
+    /// Of [`Piece::OfTarget`]; there is one, in the slice of a target only.
+    OfTarget,
 }
 
 /// A table of the map whose entries are pieces.
@@ -140,10 +144,11 @@ pub enum PieceKind {
     Volume,
     Session,
     Scrubbed,
+    OfTarget,
 }
 
 impl PieceKind {
-    /// All kinds, in key order.
+    /// All kinds that a whole map has, in key order.
     pub const ALL: [PieceKind; 11] = [
         PieceKind::Settings,
         PieceKind::Node,
@@ -172,6 +177,7 @@ impl PieceKind {
             PieceKind::Volume => "volume",
             PieceKind::Session => "session",
             PieceKind::Scrubbed => "scrubbed",
+            PieceKind::OfTarget => "of-target",
         }
     }
 }
@@ -191,6 +197,7 @@ impl Piece {
             Piece::Volume(volume) => PieceKey::Volume(volume.id),
             Piece::Session(session) => PieceKey::Session(session.id),
             Piece::Scrubbed { group, .. } => PieceKey::Scrubbed(*group),
+            Piece::OfTarget(_) => PieceKey::OfTarget,
         }
     }
 
@@ -207,6 +214,7 @@ impl Piece {
             Piece::Volume(volume) => drop(map.volumes.insert(volume.id, volume)),
             Piece::Session(session) => drop(map.sessions.insert(session.id, session)),
             Piece::Scrubbed { group, record } => drop(map.scrub.done.insert(group, record)),
+            Piece::OfTarget(of_target) => map.of_target = Some(of_target),
         }
     }
 }
@@ -226,13 +234,14 @@ impl PieceKey {
             PieceKey::Volume(_) => PieceKind::Volume,
             PieceKey::Session(_) => PieceKind::Session,
             PieceKey::Scrubbed(_) => PieceKind::Scrubbed,
+            PieceKey::OfTarget => PieceKind::OfTarget,
         }
     }
 
     /// Its number within its kind; 0 for the settings.
     pub fn number(self) -> u128 {
         match self {
-            PieceKey::Settings => 0,
+            PieceKey::Settings | PieceKey::OfTarget => 0,
             PieceKey::Node(id) => id.0.into(),
             PieceKey::Target(id) => id.0.into(),
             PieceKey::Drive(id) | PieceKey::RemovedDrive(id) => id.0,
@@ -258,6 +267,7 @@ impl PieceKey {
             PieceKey::Volume(id) => map.volumes.remove(&id).is_some(),
             PieceKey::Session(id) => map.sessions.remove(&id).is_some(),
             PieceKey::Scrubbed(id) => map.scrub.done.remove(&id).is_some(),
+            PieceKey::OfTarget => map.of_target.take().is_some(),
         }
     }
 }
@@ -341,6 +351,12 @@ impl FabricMap {
             group,
             record: *record,
         });
+        if self.of_target != old.of_target {
+            match &self.of_target {
+                Some(of_target) => delta.put.push(Piece::OfTarget(of_target.clone())),
+                None => delta.removed.push(PieceKey::OfTarget),
+            }
+        }
         delta
     }
 
@@ -423,7 +439,26 @@ impl FabricMap {
                 let piece = |group, record: &ScrubRecord| Piece::Scrubbed { group, record: *record };
                 in_range(&self.scrub.done, numbers, |n| small(n).map(GroupId), piece)
             }
+            PieceKind::OfTarget => {
+                let of_target = self.of_target.iter().filter(|_| numbers.contains(&0));
+                of_target.map(|of_target| Piece::OfTarget(of_target.clone())).collect()
+            }
         }
+    }
+
+    /// What leads to this map from nothing: all of it, as a delta that begins at version 0.
+    pub fn from_nothing(&self) -> Delta {
+        let (fabric, to, next_id) = (self.fabric, self.version, self.next_id);
+        Delta { fabric, from: MapVersion(0), to, next_id, put: self.pieces(), removed: Vec::new() }
+    }
+
+    /// The map to which a delta leads that begins at version 0.
+    ///
+    /// # Errors
+    /// If it begins at another version, or takes anything out.
+    pub fn led_to_from_nothing(delta: &Delta) -> Result<FabricMap, DeltaError> {
+        let nothing = FabricMap { version: MapVersion(0), ..FabricMap::empty(delta.fabric) };
+        nothing.apply_delta(delta)
     }
 
     /// Puts a piece in, in the place of the one with its key. The version stays as it is.

@@ -2,10 +2,11 @@
 //!
 //! Pure. A slice of a map is a map as well, so all that is looked up in a map is looked up in its slice.
 //! A slice says nothing of what it does not list: it has no `next_id`, and so takes no number for used
-//! up. What a slice has to list, and does not, is gone: for a client what it names, for a target the
-//! entries that belong to a listed one.
+//! up. What a client names, and its slice does not list, is gone. What a target's slice says of what it does not
+//! list is in [`OfTarget`](super::OfTarget).
 
-use super::{Delta, Drive, FabricMap, Group, Piece, PieceKey, Volume};
+use super::target_slice::groups_of;
+use super::{Delta, FabricMap, Piece, PieceKey, TargetSlice, Volume};
 use crate::{DriveId, GroupId, NodeId, SessionId, Table, TargetId, VolumeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -14,11 +15,9 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Slice {
-    /// All of it: for tools, and for targets.
+    /// All of it: for tools.
     Whole,
-    /// What concerns this target: its drives; the groups that they are members of, with the members'
-    /// drives, their targets and nodes, and relocations; the volumes that have objects in those groups,
-    /// and the sessions of these volumes.
+    /// What concerns this target, see [`TargetSlice`]. Which groups it holds, the manager knows from when it joined.
     Target(TargetId),
     /// What concerns a client: these volumes and sessions, the groups of the volumes with their drives,
     /// targets and nodes, and relocations.
@@ -61,13 +60,13 @@ impl Slice {
     /// this says no, it stays as it is but for its version. Costs what the delta has, and looks through
     /// the slice only for drives, targets, nodes and groups that it does not have.
     pub fn may_change(&self, held: &FabricMap, delta: &Delta) -> bool {
-        matches!(self, Slice::Whole)
+        matches!(self, Slice::Whole | Slice::Target(_))
             || delta.put.iter().any(|piece| self.takes(held, piece))
             || delta.removed.iter().any(|key| held.lists(*key))
     }
 
     fn takes(&self, held: &FabricMap, piece: &Piece) -> bool {
-        let is_target = |id: TargetId| *self == Slice::Target(id);
+        let Slice::Client { volumes, sessions } = self else { return true };
         held.lists(piece.key())
             || match piece {
                 Piece::Settings(s) => s.durations != held.durations || s.unknown_ids != held.unknown_ids,
@@ -75,38 +74,17 @@ impl Slice {
                     held.drives.values().any(|drive| drive.node == node.id)
                         || held.targets.values().any(|target| target.node == node.id)
                 }
-                Piece::Target(target) => {
-                    is_target(target.id) || held.drives.values().any(|drive| drive.target == target.id)
-                }
-                Piece::Drive(drive) => {
-                    is_target(drive.target) || held.groups.values().any(|g| g.slot_of(drive.id).is_some())
-                }
-                Piece::Group(group) => {
-                    let target = |drive| held.drives.get(drive).map(|d: &Drive| d.target);
-                    match self {
-                        Slice::Target(_) => {
-                            group.slots.iter().filter_map(|s| target(&s.drive)).any(is_target)
-                        }
-                        _ => held.volumes.values().any(|v| groups_of(v).any(|id| id == group.id)),
-                    }
-                }
+                Piece::Target(target) => held.drives.values().any(|drive| drive.target == target.id),
+                Piece::Drive(drive) => held.groups.values().any(|g| g.slot_of(drive.id).is_some()),
+                Piece::Group(group) => held.volumes.values().any(|v| groups_of(v).any(|id| id == group.id)),
                 Piece::Relocation { group, .. } => held.groups.contains_key(group),
-                Piece::Volume(volume) => match self {
-                    Slice::Client { volumes, .. } => volumes.contains(&volume.id),
-                    _ => groups_of(volume).any(|id| held.groups.contains_key(&id)),
-                },
-                Piece::Session(session) => match self {
-                    Slice::Client { sessions, .. } => sessions.contains(&session.id),
-                    _ => held.volumes.contains_key(&session.volume),
-                },
-                Piece::RemovedDrive(_) | Piece::Pool(_) | Piece::Scrubbed { .. } => false,
+                Piece::Volume(volume) => volumes.contains(&volume.id),
+                Piece::Session(session) => sessions.contains(&session.id),
+                Piece::RemovedDrive(_) | Piece::Pool(_) | Piece::Scrubbed { .. } | Piece::OfTarget(_) => {
+                    false
+                }
             }
     }
-}
-
-/// The groups that hold a volume's objects, some of them more than once.
-fn groups_of(volume: &Volume) -> impl Iterator<Item = GroupId> {
-    volume.spans.iter().flat_map(|span| span.groups.iter().copied())
 }
 
 impl FabricMap {
@@ -121,9 +99,11 @@ impl FabricMap {
             PieceKey::Relocation(id) => self.relocations.contains_key(&id),
             PieceKey::Volume(id) => self.volumes.contains_key(&id),
             PieceKey::Session(id) => self.sessions.contains_key(&id),
-            PieceKey::Settings | PieceKey::RemovedDrive(_) | PieceKey::Pool(_) | PieceKey::Scrubbed(_) => {
-                false
-            }
+            PieceKey::Settings
+            | PieceKey::RemovedDrive(_)
+            | PieceKey::Pool(_)
+            | PieceKey::Scrubbed(_)
+            | PieceKey::OfTarget => false,
         }
     }
 
@@ -135,31 +115,9 @@ impl FabricMap {
     pub fn slice(&self, slice: &Slice) -> FabricMap {
         match slice {
             Slice::Whole => self.clone(),
-            Slice::Target(target) => self.slice_of_target(*target),
+            Slice::Target(target) => TargetSlice::of(self, *target, BTreeSet::new()).slice(self),
             Slice::Client { volumes, sessions } => self.slice_of_client(volumes, sessions),
         }
-    }
-
-    fn slice_of_target(&self, target: TargetId) -> FabricMap {
-        let is_own = |id: &DriveId| self.drives.get(id).is_some_and(|drive| drive.target == target);
-        let is_member = |group: &&Group| group.slots.iter().any(|slot| is_own(&slot.drive));
-        let groups: Table<GroupId, Group> =
-            self.groups.values().filter(is_member).map(|group| (group.id, group.clone())).collect();
-        let volumes: Table<VolumeId, Volume> = (self.volumes.iter())
-            .filter(|(_, volume)| groups_of(volume).any(|id| groups.contains_key(&id)))
-            .map(|(id, volume)| (*id, volume.clone()))
-            .collect();
-        let own_drives = self.drives.values().filter(|drive| drive.target == target);
-        let sessions = self.sessions.iter().filter(|(_, s)| volumes.contains_key(&s.volume));
-        FabricMap {
-            drives: own_drives.map(|drive| (drive.id, drive.clone())).collect(),
-            targets: self.targets.get(&target).map(|own| (target, own.clone())).into_iter().collect(),
-            sessions: sessions.map(|(id, session)| (*id, session.clone())).collect(),
-            groups,
-            volumes,
-            ..self.bare()
-        }
-        .with_members_of(self)
     }
 
     fn slice_of_client(&self, volumes: &BTreeSet<VolumeId>, sessions: &BTreeSet<SessionId>) -> FabricMap {
@@ -175,7 +133,7 @@ impl FabricMap {
         .with_members_of(self)
     }
 
-    /// What is in every slice.
+    /// What is in every slice of a client.
     fn bare(&self) -> FabricMap {
         FabricMap {
             schema: self.schema,
@@ -217,8 +175,9 @@ mod tests {
     use super::super::piece::tests::{run, steps};
     use super::*;
     use crate::{
-        AttachMode, BlockCount, DriveState, Epoch, FabricId, Generation, MapVersion, Node, ObjectSpan,
-        PoolId, Protection, Role, Session, SessionSlot, SessionState, Slot, Striping, Target, VolumeState,
+        AttachMode, BlockCount, Drive, DriveState, Epoch, FabricId, Generation, Group, MapVersion, Node,
+        ObjectSpan, PoolId, Protection, Role, Session, SessionSlot, SessionState, Slot, Striping, Target,
+        VolumeState,
     };
     use proptest::prelude::*;
 
@@ -321,10 +280,20 @@ mod tests {
         fn a_slice_takes_nothing_for_gone_that_it_does_not_list(first in steps(), slice in any_slice()) {
             let map = run(FabricMap::empty(FabricId(1)), &first);
             let sliced = map.slice(&slice);
-            let is_gone = |map: &FabricMap, id| map.was_removed(GroupId(id)) || map.was_deleted(VolumeId(id));
             for id in 0..6 {
-                let expected = slice == Slice::Whole && is_gone(&map, id);
-                prop_assert_eq!(is_gone(&sliced, id), expected);
+                let (group, volume, session) = (GroupId(id), VolumeId(id), SessionId(id));
+                let is_whole = slice == Slice::Whole;
+                prop_assert_eq!(sliced.was_removed(group), is_whole && map.was_removed(group));
+                let of_listed = |v: &Volume| groups_of(v).any(|g| sliced.groups.contains_key(&g));
+                let is_deleted = match (&slice, map.volumes.get(&volume)) {
+                    (Slice::Whole, _) | (Slice::Target(_), None) => map.was_deleted(volume),
+                    (Slice::Target(_), Some(listed)) => !of_listed(listed) && sliced.was_deleted(volume),
+                    (Slice::Client { .. }, _) => false,
+                };
+                prop_assert_eq!(sliced.was_deleted(volume), is_deleted);
+                let is_forgotten = map.was_forgotten(session, volume)
+                    && (is_whole || sliced.is_of_target() && sliced.volumes.contains_key(&volume));
+                prop_assert_eq!(sliced.was_forgotten(session, volume), is_forgotten);
             }
         }
     }

@@ -5,7 +5,7 @@
 //! schema 2.
 
 use super::{DriveState, Durations, Group, MapVersion, ObjectSpan, Pool, Relocation, Session, Striping};
-use super::{Target, VolumeState};
+use super::{OfTarget, Target, VolumeState};
 use crate::{
     BlockCount, CapacityLevels, DeviceId, DriveId, FabricId, Generation, GroupId, NodeId, PoolId, Protection,
     ScrubPlan, SessionId, Table, TargetId, VolumeId,
@@ -40,6 +40,8 @@ pub(super) struct FabricMap {
     next_id: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     unknown_ids: Vec<(u64, u64)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    of_target: Option<OfTarget>,
 }
 
 /// A node, with the address of its first target; empty: it is not listed.
@@ -52,6 +54,9 @@ struct Node {
 
 /// The schema of a document without what only later ones can say.
 const SCHEMA_FIRST: u32 = 1;
+
+/// The schema of a document with other targets than the first ones of nodes.
+const SCHEMA_OF_TARGETS: u32 = 2;
 
 impl From<FabricMap> for super::FabricMap {
     fn from(m: FabricMap) -> Self {
@@ -80,6 +85,7 @@ impl From<FabricMap> for super::FabricMap {
             capacity: m.capacity,
             next_id: m.next_id,
             unknown_ids: m.unknown_ids,
+            of_target: m.of_target,
         }
     }
 }
@@ -101,8 +107,13 @@ impl From<super::FabricMap> for FabricMap {
             (*key, Node { id: n.id, name: n.name.clone(), addr: addr(key) })
         };
         let is_plain = targets.is_empty() && m.drives.values().all(super::Drive::is_of_first_target);
+        let schema = match (&m.of_target, is_plain) {
+            (Some(_), _) => super::FabricMap::SCHEMA,
+            (None, true) => SCHEMA_FIRST,
+            (None, false) => SCHEMA_OF_TARGETS,
+        };
         FabricMap {
-            schema: if is_plain { SCHEMA_FIRST } else { super::FabricMap::SCHEMA },
+            schema,
             fabric: m.fabric,
             version: m.version,
             durations: m.durations,
@@ -119,6 +130,7 @@ impl From<super::FabricMap> for FabricMap {
             capacity: m.capacity,
             next_id: m.next_id,
             unknown_ids: m.unknown_ids,
+            of_target: m.of_target,
         }
     }
 }

@@ -48,7 +48,7 @@ struct Step {
 /// A piece. One of a kind that this release does not know has none, and is left out.
 #[derive(Clone, PartialEq, Message)]
 struct Piece {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
     kind: Option<Kind>,
 }
 
@@ -76,12 +76,14 @@ enum Kind {
     Scrubbed(Scrubbed),
     #[prost(message, tag = "11")]
     Target(Target),
+    #[prost(message, tag = "12")]
+    OfTarget(OfTarget),
 }
 
 /// What a piece is found by. One of an unknown kind has none, and is left out.
 #[derive(Clone, PartialEq, Message)]
 struct Key {
-    #[prost(oneof = "KeyKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
+    #[prost(oneof = "KeyKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
     kind: Option<KeyKind>,
 }
 
@@ -110,6 +112,21 @@ enum KeyKind {
     Scrubbed(u64),
     #[prost(uint32, tag = "11")]
     Target(u32),
+    #[prost(bool, tag = "12")]
+    OfTarget(bool),
+}
+
+/// What a target's slice says of entries that it does not list.
+#[derive(Clone, PartialEq, Message)]
+struct OfTarget {
+    #[prost(uint32, tag = "1")]
+    target: u32,
+    #[prost(uint64, tag = "2")]
+    next_id: u64,
+    #[prost(uint64, tag = "3")]
+    sessions_from: u64,
+    #[prost(uint64, repeated, tag = "4")]
+    removed_groups: Vec<u64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -440,6 +457,12 @@ impl Kind {
             weft_types::Piece::Volume(v) => Kind::Volume(Volume::of(v)),
             weft_types::Piece::Session(s) => Kind::Session(Session::of(s)),
             weft_types::Piece::Scrubbed { group, record } => Kind::Scrubbed(Scrubbed::of(*group, record)),
+            weft_types::Piece::OfTarget(o) => Kind::OfTarget(OfTarget {
+                target: o.target.0,
+                next_id: o.next_id,
+                sessions_from: o.sessions_from.0,
+                removed_groups: o.removed_groups.iter().map(|g| g.0).collect(),
+            }),
         }
     }
 
@@ -465,6 +488,12 @@ impl Kind {
             Kind::Volume(v) => weft_types::Piece::Volume(v.read()?),
             Kind::Session(s) => weft_types::Piece::Session(s.read()?),
             Kind::Scrubbed(s) => weft_types::Piece::Scrubbed { group: GroupId(s.group), record: s.read()? },
+            Kind::OfTarget(o) => weft_types::Piece::OfTarget(weft_types::OfTarget {
+                target: TargetId(o.target),
+                next_id: o.next_id,
+                sessions_from: SessionId(o.sessions_from),
+                removed_groups: o.removed_groups.into_iter().map(GroupId).collect(),
+            }),
         })
     }
 }
@@ -483,6 +512,7 @@ impl KeyKind {
             PieceKey::Volume(id) => KeyKind::Volume(id.0),
             PieceKey::Session(id) => KeyKind::Session(id.0),
             PieceKey::Scrubbed(id) => KeyKind::Scrubbed(id.0),
+            PieceKey::OfTarget => KeyKind::OfTarget(true),
         }
     }
 
@@ -499,6 +529,7 @@ impl KeyKind {
             KeyKind::Volume(id) => PieceKey::Volume(VolumeId(id)),
             KeyKind::Session(id) => PieceKey::Session(SessionId(id)),
             KeyKind::Scrubbed(id) => PieceKey::Scrubbed(GroupId(id)),
+            KeyKind::OfTarget(_) => PieceKey::OfTarget,
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::samples::{
     FABRIC, blocks, drive, finding_kinds, group, map, map_of_targets, meter, objects, process, sessions,
-    version,
+    slice_of_target, version,
 };
 use crate::{Case, Form, case, check, covers, document, documents_of, variants};
 use std::collections::BTreeSet;
@@ -20,7 +20,9 @@ use weft_wire::control::{
 };
 use weft_wire::handshake::{Hello, PeerRole, Welcome};
 use weft_wire::load::{DriveLoad, SessionLoad, TargetLoad};
-use weft_wire::pieces::{decode_delta, decode_pieces, encode_delta, encode_pieces};
+use weft_wire::pieces::{
+    decode_delta, decode_pieces, decode_whole, encode_delta, encode_pieces, encode_whole,
+};
 
 variants!(PeerRole { Client, Target, Manager, Tool });
 variants!(ManagerRequest {
@@ -52,7 +54,7 @@ variants!(TargetRequest {
     Status,
     Load,
 });
-variants!(TargetAnswer { Done, Holds, Status, Inventory, HoldsData, HeardOf, Scrubs, Load, Floors });
+variants!(TargetAnswer { Done, Adopted, Holds, Status, Inventory, HoldsData, HeardOf, Scrubs, Load, Floors });
 variants!(ScrubState { Running, Waiting, Interrupted, Done });
 variants!(ResyncWait { Room, Drive, Source });
 
@@ -244,6 +246,7 @@ fn open_below() -> OpenBelow {
 fn target_answers() {
     let answers = vec![
         TargetAnswer::Done,
+        TargetAnswer::Adopted { left: vec![GroupId(11)] },
         TargetAnswer::Holds { version: MapVersion(8), nonce: 77 },
         TargetAnswer::Status(status()),
         TargetAnswer::Inventory(Box::new(inventory())),
@@ -379,6 +382,8 @@ fn the_map_and_its_backup() {
     check("map.json", Form::Json, &[case("map", map(), encode_map, decode_map)]);
     let of_targets = case("map of targets", map_of_targets(), encode_map, decode_map);
     check("map-of-targets.json", Form::Json, &[of_targets]);
+    let of_target = case("slice of a target", slice_of_target(), encode_map, decode_map);
+    check("slice.json", Form::Json, &[of_target]);
     let backup = case(
         "backup",
         map(),
@@ -403,7 +408,8 @@ fn pieces_of_the_map() {
     let mut after = FabricMap::empty(map.fabric);
     (after.version, after.next_id) = (MapVersion(10), 34);
     let back = case("what a commit took out", after.delta_from(&map), encode_delta, decode_delta);
-    check("pieces.txt", Form::Hex, &[pieces, forth, back]);
+    let slice = case("slice of a target", slice_of_target(), encode_whole, decode_whole);
+    check("pieces.txt", Form::Hex, &[pieces, forth, back, slice]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use weft_types::{
     Epoch, FabricId, FabricMap, Generation, Group, GroupId, InterfaceLoad, Latencies, MapVersion,
     MeterReading, Node, NodeId, ObjectId, ObjectSpan, Owner, Pool, PoolId, ProcessLoad, Relocation, Role,
     ScrubFindingKind, ScrubPlan, ScrubRecord, Session, SessionId, SessionSlot, SessionState, Slot, Striping,
-    Table, Target, TargetId, Version, Volume, VolumeId, VolumeState,
+    Table, Target, TargetId, TargetSlice, Version, Volume, VolumeId, VolumeState,
 };
 
 variants!(Role { InSync, Syncing, Out });
@@ -144,6 +144,7 @@ pub fn map() -> FabricMap {
         capacity: CapacityLevels { warning_percent: 70, critical_percent: 85 },
         next_id: 33,
         unknown_ids: vec![(5, 10)],
+        of_target: None,
     }
 }
 
@@ -175,6 +176,13 @@ pub fn finding_kinds() -> Vec<ScrubFindingKind> {
     let all = vec![Healed, NotHealed, Lost, Stale, Different];
     covers(&all);
     all
+}
+
+/// The slice of a target, which says that a group is gone.
+pub fn slice_of_target() -> FabricMap {
+    let held = BTreeSet::from([GroupId(10), GroupId(11)]);
+    let map = map();
+    TargetSlice::of(&map, TargetId(2), held).slice(&map)
 }
 
 /// The same, with a second target on the node, which serves some of its drives.
