@@ -9,12 +9,15 @@ use weft_types::{
 use weft_wire::backup::{decode_backup, encode_backup};
 use weft_wire::collected::{Collected, CollectedDrive, DriveContents, decode_collected, encode_collected};
 use weft_wire::control::{decode_map, encode_map};
-use weft_wire::pieces::{decode_delta, decode_pieces, encode_delta, encode_pieces};
+use weft_wire::map_part::{MapPart, join, split};
+use weft_wire::pieces::{are_pieces, decode_delta, decode_pieces, encode_delta, encode_pieces, encode_whole};
 
 /// A fabric map: what decodes reads back, can be judged, and can be used where it is judged to be sound.
 pub(crate) fn map(bytes: &[u8]) {
     let Ok(map) = decode_map(bytes) else { return };
-    assert_eq!(decode_map(&encode_map(&map)).as_ref(), Ok(&map));
+    // As JSON it says nothing of devices.
+    let again = if are_pieces(bytes) { encode_whole(&map) } else { encode_map(&map) };
+    assert_eq!(decode_map(&again).as_ref(), Ok(&map));
     if weft_membership::check(&map).is_empty() {
         use_map(&map);
     }
@@ -88,7 +91,7 @@ fn sound_map() -> FabricMap {
 }
 
 pub(crate) fn map_seeds() -> Vec<Vec<u8>> {
-    vec![encode_map(&FabricMap::empty(FabricId(1))), encode_map(&sound_map())]
+    vec![encode_map(&FabricMap::empty(FabricId(1))), encode_map(&sound_map()), encode_whole(&sound_map())]
 }
 
 /// A backup of a map.
@@ -132,6 +135,19 @@ pub(crate) fn pieces(bytes: &[u8]) {
     }
 }
 
+/// A part of a whole map: what decodes is what was encoded, and makes a map or none.
+pub(crate) fn map_part(bytes: &[u8]) {
+    if let Ok(part) = MapPart::decode(bytes) {
+        assert_eq!(part.encode(), bytes);
+        join(vec![part]);
+    }
+}
+
+pub(crate) fn map_part_seeds() -> Vec<Vec<u8>> {
+    let parts = [split(&sound_map(), 200), split(&sound_map(), 4096)].into_iter().flatten().flatten();
+    parts.map(|part| part.encode()).collect()
+}
+
 pub(crate) fn pieces_seeds() -> Vec<Vec<u8>> {
     let map = sound_map();
     let mut later = map.clone();
@@ -172,7 +188,11 @@ pub(crate) fn collected_seeds() -> Vec<Vec<u8>> {
     let broken =
         CollectedDrive { contents: None, warning: Some("its log is damaged".into()), ..drive.clone() };
     let fabric = map.fabric;
-    let collected = Collected { maps: vec![map], drives: vec![drive, broken] };
+    let collected = Collected {
+        maps: vec![map],
+        parts: split(&sound_map(), 200).expect("few"),
+        drives: vec![drive, broken],
+    };
     vec![encode_collected(fabric, "node-1", 1_700_000_000_000, &collected)]
 }
 

@@ -53,6 +53,7 @@ pub const TARGETS: &[Target] = &[
     Target::new("control", 25_000, wire::control, wire::control_seeds),
     Target::new("map", 10_000, document::map, document::map_seeds),
     Target::new("pieces", 25_000, document::pieces, document::pieces_seeds),
+    Target::new("map-part", 25_000, document::map_part, document::map_part_seeds),
     Target::new("backup", 10_000, document::backup, document::backup_seeds),
     Target::new("collected", 10_000, document::collected, document::collected_seeds),
     Target::new("api", 25_000, document::api, document::api_seeds),

@@ -4,6 +4,7 @@
 //! is in the files beside it. Nothing here waits while it holds state: every commit is one step.
 
 use crate::changed_in::ChangedIn;
+use crate::copies::CopiesKept;
 use crate::durable::Durable;
 use crate::ended::EndedSessions;
 use crate::error::ManagerError;
@@ -91,6 +92,8 @@ pub(crate) struct State {
     pub(crate) changed_in: ChangedIn,
     /// Per node of the map what is known of its target.
     pub(crate) members: BTreeMap<NodeId, Member>,
+    /// What drives keep of the whole map.
+    pub(crate) copies: CopiesKept,
     /// Who holds groups without being a member of them.
     pub(crate) holders: Holders,
     /// From when silence counts of those whom this process has not heard of: its start, without the
@@ -208,6 +211,7 @@ impl Manager {
             index: Index::of(&map),
             lacking: map.drives.keys().copied().collect(),
             suspected: BTreeSet::new(),
+            copies: CopiesKept::default(),
             holders: Holders::new(),
             recent: RecentMaps::starting(map.clone()),
             durable: Durable::at(map.clone()),
@@ -258,6 +262,7 @@ impl Manager {
     fn begin_work(self: &Rc<Self>) {
         spawn(self.clone().keep_durable());
         spawn(self.clone().keep_leading());
+        spawn(self.clone().keep_copies());
         spawn(self.clone().watch_over());
         spawn(self.clone().keep_scrubbing());
         spawn(self.clone().keep_asking());

@@ -11,6 +11,7 @@
 //! joins that knows more, but as long as only drives appear that were left behind, nobody tells, and it serves what
 //! they have. So never start a manager on a backup of its store: recover from the drives, all of them.
 
+use crate::join_copies::join_copies;
 use std::collections::{BTreeMap, BTreeSet};
 use weft_membership::{Violation, check};
 use weft_types::{
@@ -57,8 +58,19 @@ pub enum RecoverError {
         /// The members that are not in the map.
         unlisted: Vec<DriveId>,
     },
-    /// The newest copy breaks a rule of maps.
-    #[error("the newest copy of the map breaks a rule: {0}")]
+    /// Volumes have data in groups of which no copy at hand says anything.
+    #[error(
+        "volume '{volume}' has data in groups that no copy of the map at hand lists, {unlisted:?}: bring more drives, \
+         one of each node if you can; they hold parts of the whole map"
+    )]
+    UnlistedGroups {
+        /// The volume.
+        volume: String,
+        /// The groups.
+        unlisted: Vec<GroupId>,
+    },
+    /// What the copies say breaks a rule of maps.
+    #[error("what the copies of the map say breaks a rule: {0}")]
     Broken(String),
 }
 
@@ -73,7 +85,8 @@ pub struct Recovered {
 
 /// Makes a map from the copies on the drives and from what the drives know of their groups.
 ///
-/// The newest copy counts, and for each group the newest entry that a copy or a drive holds. Version, epochs,
+/// Of each entry the newest copy counts that lists it, unless a newer one says that it is gone; of each group the newest
+/// entry that a copy or a drive holds. Version, epochs,
 /// generations and the next identifier are raised above everything that may have been handed out since; sessions are
 /// over, and are swept by the manager before it forgets them. So is one for each slot that a
 /// drive knows and no session of the map has: a drive serves sessions before it hears of them, and whoever got the slot
@@ -84,7 +97,7 @@ pub struct Recovered {
 /// # Errors
 /// If there is no sound copy, or none that lists all members of a group.
 pub fn recover(copies: Vec<FabricMap>, drives: &[DriveContents]) -> Result<Recovered, RecoverError> {
-    let mut map = newest(copies)?;
+    let mut map = joined(copies)?;
     let mut warnings = Vec::new();
     let newest_known = drives.iter().map(|d| d.map_copy).max().unwrap_or_default();
     if newest_known > map.version {
@@ -182,15 +195,23 @@ fn list_unlisted_sessions(map: &mut FabricMap, drives: &[DriveContents]) {
     }
 }
 
-fn newest(copies: Vec<FabricMap>) -> Result<FabricMap, RecoverError> {
+fn joined(copies: Vec<FabricMap>) -> Result<FabricMap, RecoverError> {
     let one = copies.first().ok_or(RecoverError::NoCopy)?.fabric;
     if let Some(other) = copies.iter().map(|c| c.fabric).find(|f| *f != one) {
         return Err(RecoverError::SeveralFabrics { one, other });
     }
-    let newest = copies.into_iter().max_by_key(|c| c.version).ok_or(RecoverError::NoCopy)?;
-    match check(&newest).first() {
+    let joined = join_copies(copies).ok_or(RecoverError::NoCopy)?;
+    for volume in joined.volumes.values() {
+        let groups = volume.spans.iter().flat_map(|span| span.groups.iter().copied());
+        let unlisted: BTreeSet<GroupId> = groups.filter(|id| !joined.groups.contains_key(id)).collect();
+        if !unlisted.is_empty() {
+            let (volume, unlisted) = (volume.name.clone(), unlisted.into_iter().collect());
+            return Err(RecoverError::UnlistedGroups { volume, unlisted });
+        }
+    }
+    match check(&joined).first() {
         Some(violation) => Err(RecoverError::Broken(Violation::to_string(violation))),
-        None => Ok(newest),
+        None => Ok(joined),
     }
 }
 

@@ -188,13 +188,13 @@ impl State {
             return (member.adopted < pushed.version).then(|| self.whole_push(member, nonce));
         };
         let has_all = held.at.is_some() && member.is_at(pushed.version);
-        (!has_all).then(|| self.slice_push(node, held))
+        (!has_all).then(|| self.slice_push(node, held, !member.refuses_deltas))
     }
 
-    fn slice_push(&self, node: NodeId, held: &HeldSlice) -> Push {
+    fn slice_push(&self, node: NodeId, held: &HeldSlice, takes_deltas: bool) -> Push {
         let pushed = self.pushed();
         let led_on = || {
-            let at = held.at.filter(|at| *at >= held.passed_over)?;
+            let at = held.at.filter(|at| takes_deltas && *at >= held.passed_over)?;
             let Some(first) = held.first_touch().filter(|touch| *touch <= pushed.version) else {
                 // It has been sent all there is, and has not said yet that it has adopted it.
                 let nothing = Delta {

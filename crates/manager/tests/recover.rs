@@ -5,11 +5,15 @@ mod harness;
 use harness::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use weft_api::ApiRequest;
 use weft_manager::{RecoverError, recover};
 use weft_membership::{Acknowledged, Change, Evict, OpenSession, Promote, Rejoin, apply, check};
 use weft_membership::{BeginRelocation, FinishRelocation, HandOver};
 use weft_rt::sim::Sim;
-use weft_types::{AttachMode, DriveId, Epoch, FabricId, FabricMap, GroupId, Role, SessionSlot, SessionState};
+use weft_types::{
+    AttachMode, DriveId, Epoch, FabricId, FabricMap, GroupId, MapVersion, Role, SessionSlot, SessionState, Slice,
+    TargetId,
+};
 use weft_wire::collected::DriveContents;
 
 /// A map with three nodes and two volumes, as a manager makes it.
@@ -231,4 +235,73 @@ proptest! {
             }
         }
     }
+}
+
+/// What drives keep of these maps: the slice of each target in its version.
+fn slices<'a>(of: impl IntoIterator<Item = (&'a FabricMap, u32)>) -> Vec<FabricMap> {
+    let slice = |(map, target): (&FabricMap, u32)| map.slice(&Slice::Target(TargetId(target)));
+    of.into_iter().map(slice).collect()
+}
+
+/// What is in a map and is the same after a recovery.
+fn entries(map: &FabricMap) -> impl PartialEq + std::fmt::Debug + use<> {
+    let names: Vec<(String, u64)> = map.volumes.values().map(|v| (v.name.clone(), v.size.0)).collect();
+    let spans: Vec<_> = map.volumes.values().map(|v| v.spans.clone()).collect();
+    let groups: Vec<_> = map.groups.values().map(|g| (g.id, g.slots.clone())).collect();
+    let sessions: Vec<_> = map.sessions.keys().copied().collect();
+    let machines = (map.nodes.clone(), map.targets.clone(), map.drives.clone(), map.pools.clone());
+    (names, spans, groups, sessions, machines, map.removed_drives.clone())
+}
+
+/// Two maps of four nodes with a drive each: in the second, later one a volume is gone and another is there.
+fn before_and_after() -> (FabricMap, FabricMap) {
+    Sim::new(3).block_on(async {
+        let (service, targets, _) = fabric(4).await;
+        for name in ["stays", "goes"] {
+            operate(volume_of(name, 2)).await.unwrap();
+        }
+        attach("stays", AttachMode::Shared, false).await.unwrap();
+        all_up(&service, &targets).await;
+        let before = service.map();
+        operate(ApiRequest::VolumeDelete { name: "goes".into(), force: false, dry_run: false }).await.unwrap();
+        operate(volume_of("comes", 3)).await.unwrap();
+        let gone = || service.map().volume_named("goes").is_none();
+        eventually("it is gone", ms(5000), gone).await;
+        (before, service.map())
+    })
+}
+
+#[test]
+fn the_slices_of_all_targets_together_are_the_map() {
+    let (before, after) = before_and_after();
+    let targets: Vec<u32> = after.targets.keys().map(|id| id.0).collect();
+    let of_all = slices(targets.iter().map(|target| (&after, *target)));
+    let recovered = recover(of_all.clone(), &[]).unwrap().map;
+    assert_eq!(entries(&recovered), entries(&after));
+    assert!(recovered.next_id > after.next_id && recovered.version > after.version);
+    // One that was away lists what is gone since; the others, which would list it, do not.
+    for away in &targets {
+        let mut copies = of_all.clone();
+        copies.extend(slices([(&before, *away)]));
+        copies.retain(|copy| {
+            let says = copy.of_target.as_ref().unwrap();
+            says.target.0 != *away || copy.version == before.version
+        });
+        let recovered = recover(copies, &[]).unwrap().map;
+        assert_eq!(entries(&recovered), entries(&after), "target {away} was away");
+    }
+    // An old copy of the whole adds nothing to newer slices of all.
+    let recovered = recover([vec![before], of_all].concat(), &[]).unwrap().map;
+    assert_eq!(entries(&recovered), entries(&after));
+}
+
+#[test]
+fn what_no_slice_at_hand_lists_comes_from_a_copy_of_the_whole() {
+    let whole = before_and_after().1;
+    let after = FabricMap { version: MapVersion(whole.version.0 + 1), ..whole.clone() };
+    let one = slices([(&after, after.targets.keys().next().unwrap().0)]);
+    let refused = recover(one.clone(), &[]).unwrap_err();
+    assert!(matches!(refused, RecoverError::UnlistedGroups { .. }), "{refused}");
+    let recovered = recover([one, vec![whole]].concat(), &[]).unwrap().map;
+    assert_eq!(entries(&recovered), entries(&after));
 }

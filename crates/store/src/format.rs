@@ -31,7 +31,10 @@ pub(crate) async fn format(drive: &Drive, options: &FormatOptions) -> Result<Lab
     write(drive, tail_at, Buf::zeroes((size_bytes - tail_at) as usize)).await?;
     write_empty_checkpoint(drive, &label).await?;
     for slot in 0..2 {
-        write(drive, region.map_copy(slot).offset(), Buf::zeroes(BLOCK_SIZE)).await?;
+        let first = region.map_copy(slot);
+        for half in [first, first.plus(region.map_slot_blocks / 2)] {
+            write(drive, half.offset(), Buf::zeroes(BLOCK_SIZE)).await?;
+        }
     }
     flush(drive).await?;
     label.write(drive, &[region.label_b(), RegionMap::LABEL_A]).await?;

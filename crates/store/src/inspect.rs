@@ -6,7 +6,7 @@ use crate::checkpoint;
 use crate::group_state::DriveState;
 use crate::label::Label;
 use crate::log::{LogReader, LogRing};
-use crate::map_copy;
+use crate::map_copy::{self, CopyOf};
 use crate::page::PageReader;
 use crate::recover::{read_bitmap, read_zone_table};
 use crate::superblock::Superblock;
@@ -64,7 +64,10 @@ pub async fn inspect(drive: &Drive) -> Result<Inspection, StoreError> {
         capacity_blocks: label.region.data_blocks(),
         free_blocks: None,
         groups: Vec::new(),
-        map_copy: map_copy::read(drive).await?.map(|(version, bytes)| (version, bytes.len() as u64)),
+        map_copy: {
+            let copies = map_copy::read(drive, CopyOf::Slice).await?;
+            copies.first().map(|(version, bytes)| (*version, bytes.len() as u64))
+        },
     };
     if let Some(superblock) = found.superblock {
         look_at_log(drive, &superblock, &mut found).await;

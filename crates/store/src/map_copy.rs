@@ -1,5 +1,11 @@
-//! A copy of the fabric map on each drive: what a fabric is found by again when its managers are lost. It
-//! lies at a fixed place and is good without anything else on the drive. The bytes mean nothing here.
+//! Copies of the fabric map on each drive: what a fabric is found by again when its managers are lost. They
+//! lie at fixed places and are good without anything else on the drive. The bytes mean nothing here.
+//!
+//! ```text
+//!   slot 0:  what concerns the drive | a part of the whole map    each half: a header's block, then the bytes
+//!   slot 1:  the same, of another version
+//! ```
+//! A copy of the release before takes a whole slot.
 
 use crate::StoreError;
 use crate::label::Label;
@@ -13,21 +19,58 @@ const MAGIC: [u8; 8] = *b"WEFTMAPC";
 /// Bytes of the header, which has a block of its own.
 const HEADER_BYTES: usize = 40;
 
-/// Writes a copy to the slot that holds the older one. Durable on return.
+/// What a copy is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CopyOf {
+    /// What concerns the drive.
+    Slice,
+    /// A part of the whole map.
+    Part,
+}
+
+/// Bytes that a copy may have.
+pub(crate) fn room(label: &Label) -> u64 {
+    (label.region.map_slot_blocks / 2 - 1) * BLOCK_SIZE as u64
+}
+
+/// Where the copy of a kind begins in a slot of so many blocks.
+fn place(kind: CopyOf, slot: u64, slot_blocks: u64) -> Place {
+    let slot = RegionMap::MAP_COPY.plus(slot * slot_blocks);
+    match kind {
+        CopyOf::Slice => slot,
+        CopyOf::Part => slot.plus(slot_blocks / 2),
+    }
+}
+
+/// Blocks that a copy of a kind may have been given: one of the release before took the whole slot.
+fn blocks_of(kind: CopyOf, slot_blocks: u64) -> u64 {
+    match kind {
+        CopyOf::Slice => slot_blocks,
+        CopyOf::Part => slot_blocks / 2,
+    }
+}
+
+/// Writes a copy to the slot that holds the older one of its kind. Durable on return.
 ///
 /// # Errors
-/// If the bytes do not fit the slot, or the drive cannot be written.
-pub(crate) async fn put(drive: &Drive, label: &Label, version: u64, bytes: &[u8]) -> Result<(), StoreError> {
-    let room = (label.region.map_slot_blocks - 1) * BLOCK_SIZE as u64;
+/// If the bytes do not fit, or the drive cannot be written.
+pub(crate) async fn put(
+    drive: &Drive,
+    label: &Label,
+    kind: CopyOf,
+    version: u64,
+    bytes: &[u8],
+) -> Result<(), StoreError> {
+    let (room, slot_blocks) = (room(label), label.region.map_slot_blocks);
     if bytes.len() as u64 > room {
-        let (what, found_bytes) = ("the fabric map", bytes.len() as u64);
+        let (what, found_bytes) = ("the copy of the fabric map", bytes.len() as u64);
         return Err(StoreError::TooLarge { what, found_bytes, limit_bytes: room });
     }
     let mut held = [None; 2];
     for (slot, held) in held.iter_mut().enumerate() {
-        *held = read_slot(drive, label.region.map_copy(slot as u64), label.region.map_slot_blocks)
-            .await
-            .map(|(version, _)| version);
+        let place = place(kind, slot as u64, slot_blocks);
+        let found = read_slot(drive, place, blocks_of(kind, slot_blocks)).await;
+        *held = found.map(|(version, _)| version);
     }
     let slot = u64::from(held[0] > held[1]);
     let mut e = Encoder::with_capacity(HEADER_BYTES);
@@ -37,31 +80,27 @@ pub(crate) async fn put(drive: &Drive, label: &Label, version: u64, bytes: &[u8]
     let mut blocks = BufMut::zeroed(BLOCK_SIZE + bytes.len().next_multiple_of(BLOCK_SIZE));
     blocks[..e.0.len()].copy_from_slice(&e.0);
     blocks[BLOCK_SIZE..BLOCK_SIZE + bytes.len()].copy_from_slice(bytes);
-    let (at, len) = (label.region.map_copy(slot).offset(), blocks.len() as u64);
+    let (at, len) = (place(kind, slot, slot_blocks).offset(), blocks.len() as u64);
     drive.write(at, blocks.freeze()).await.map_err(|e| StoreError::io("write", at, len, e))?;
     drive.flush().await.map_err(|e| StoreError::io("flush", 0, 0, e))
 }
 
-/// The newest good copy; needs no label.
+/// The good copies of a kind with their versions, the newest first; needs no label.
 ///
 /// # Errors
 /// None but a drive that is too small to be Weft's.
-pub(crate) async fn read(drive: &Drive) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
+pub(crate) async fn read(drive: &Drive, kind: CopyOf) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
     let size = match Label::read(drive).await {
         Ok((label, _)) => label.size_bytes,
         Err(_) => drive.size_bytes(),
     };
-    let blocks = RegionMap::map_slot_blocks(size);
-    let mut best: Option<(u64, Vec<u8>)> = None;
+    let slot_blocks = RegionMap::map_slot_blocks(size);
+    let mut found = Vec::new();
     for slot in 0..2 {
-        let found = read_slot(drive, RegionMap::MAP_COPY.plus(slot * blocks), blocks).await;
-        if let Some(found) = found
-            && best.as_ref().is_none_or(|b| b.0 < found.0)
-        {
-            best = Some(found);
-        }
+        found.extend(read_slot(drive, place(kind, slot, slot_blocks), blocks_of(kind, slot_blocks)).await);
     }
-    Ok(best)
+    found.sort_by_key(|(version, _)| std::cmp::Reverse(*version));
+    Ok(found)
 }
 
 /// The copy in a slot, if it is good.

@@ -14,7 +14,7 @@ use crate::floor;
 use crate::format;
 use crate::label::Label;
 use crate::leaf::{Kind, LeafKey};
-use crate::map_copy;
+use crate::map_copy::{self, CopyOf};
 use crate::open_set::ENTRY_BYTES_MAX;
 use crate::record::{self, Record, Span};
 use crate::recover;
@@ -260,7 +260,21 @@ impl Store {
     /// If it is too large for the region, or the drive fails.
     pub async fn put_map_copy(&self, version: u64, bytes: &[u8]) -> Result<(), StoreError> {
         self.engine.state.borrow().check()?;
-        map_copy::put(&self.engine.drive, &self.engine.label, version, bytes).await
+        map_copy::put(&self.engine.drive, &self.engine.label, CopyOf::Slice, version, bytes).await
+    }
+
+    /// Bytes that a copy of the map, or of a part of it, may have.
+    pub fn map_copy_room(&self) -> u64 {
+        map_copy::room(&self.engine.label)
+    }
+
+    /// Writes a part of the whole map of this version, in the place of the older one of two. Durable on return.
+    ///
+    /// # Errors
+    /// If it is too large for the region, or the drive fails.
+    pub async fn put_map_part(&self, version: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        self.engine.state.borrow().check()?;
+        map_copy::put(&self.engine.drive, &self.engine.label, CopyOf::Part, version, bytes).await
     }
 
     /// The newest good copy of the fabric map on this store's drive: its version and bytes.
@@ -268,7 +282,7 @@ impl Store {
     /// # Errors
     /// If the drive cannot be read at all.
     pub async fn map_copy(&self) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
-        map_copy::read(&self.engine.drive).await
+        Self::read_map_copy(&self.engine.drive).await
     }
 
     /// The newest good copy of the fabric map on a drive: its version and bytes. Needs nothing else on the
@@ -277,7 +291,16 @@ impl Store {
     /// # Errors
     /// If the drive cannot be read at all.
     pub async fn read_map_copy(drive: &Drive) -> Result<Option<(u64, Vec<u8>)>, StoreError> {
-        map_copy::read(drive).await
+        Ok(map_copy::read(drive, CopyOf::Slice).await?.into_iter().next())
+    }
+
+    /// The good parts of whole maps on a drive with their versions, the newest first. Needs nothing else on the
+    /// drive to be in order.
+    ///
+    /// # Errors
+    /// If the drive cannot be read at all.
+    pub async fn read_map_parts(drive: &Drive) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
+        map_copy::read(drive, CopyOf::Part).await
     }
 }
 

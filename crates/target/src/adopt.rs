@@ -343,12 +343,14 @@ impl Target {
             drive.store.close_sessions(Some(lowest), &[]).await?;
         }
         drive.store.forget_volumes(|volume| map.was_deleted(volume));
-        if let Err(error) = drive.store.put_map_copy(map.version.0, bytes).await {
-            // The copy only helps to recover a fabric that has lost its managers.
-            tracing::warn!(drive = %drive.id, error = with_causes(&error), "cannot keep a copy of the map");
-            return Err(error);
+        match drive.store.put_map_copy(map.version.0, bytes).await {
+            // It only helps to recover a fabric that has lost its managers; parts of the whole are kept as well (C11).
+            Err(error @ StoreError::TooLarge { .. }) => {
+                tracing::warn!(drive = %drive.id, error = with_causes(&error), "the drive keeps no copy of the map");
+                Ok(())
+            }
+            kept => kept,
         }
-        Ok(())
     }
 
     /// Raises the floors of the groups that a drive knows to those of a map (R7). Only then a member that

@@ -8,8 +8,9 @@ use crate::target::Target;
 use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::join_all;
 use weft_rt::{Answer, Buf, Peer, Request};
+use weft_store::StoreError;
 use weft_types::limits::FRAME_HEAD_MAX;
-use weft_types::{VolumeId, with_causes};
+use weft_types::{DriveId, MapVersion, VolumeId, with_causes};
 use weft_wire::Status;
 use weft_wire::control::{self, TargetAnswer, TargetRequest};
 use weft_wire::handshake::PeerRole;
@@ -30,6 +31,7 @@ impl Target {
             TargetRequest::AdoptDelta { nonce, .. } => {
                 self.answer_news(News::delta(&request.body, nonce)).await
             }
+            TargetRequest::KeepPart { drive, version } => self.keep_part(drive, version, &request.body).await,
             TargetRequest::StopVouching { victim, .. } => {
                 mark(Path::PeerPromised);
                 self.lease.promise(victim);
@@ -67,6 +69,18 @@ impl Target {
                 let load = TargetAnswer::Load(Box::new(self.load().await));
                 Answer::ok(vec![], vec![Buf::from(control::encode(&load))])
             }
+        }
+    }
+
+    /// Keeps a part of the whole map on a drive, for a recovery. What it says is not looked at.
+    async fn keep_part(&self, id: DriveId, version: MapVersion, part: &Buf) -> Answer {
+        let Some(drive) = self.drives.get(&id).filter(|d| !d.has_failed()) else {
+            return Answer::error(Status::NotFound, format!("drive {id} is not served by this target"));
+        };
+        match drive.store.put_map_part(version.0, part).await {
+            Ok(()) => done(),
+            Err(error @ StoreError::TooLarge { .. }) => Answer::error(Status::Refused, with_causes(&error)),
+            Err(error) => drive.refusal(&error),
         }
     }
 

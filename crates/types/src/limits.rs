@@ -32,6 +32,9 @@ pub const MAP_VERSIONS_KEPT_MAX: usize = 64;
 /// target that is further behind is sent its whole slice.
 pub const TOUCHES_KEPT_MAX: usize = MAP_VERSIONS_KEPT_MAX;
 
+/// Parts in which drives keep the whole map.
+pub const MAP_PARTS_MAX: u16 = 4096;
+
 /// Bytes of the fabric map up to which volumes, groups, sessions and nodes are added. What is left to
 /// [`FRAME_BODY_MAX`] is for changes that have to fit always: evictions, returns, promotions, sweeps,
 /// deletions, and drives that are found.

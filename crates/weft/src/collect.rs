@@ -3,7 +3,7 @@
 //! It owns the command. Reading drives is `known.rs`, the bytes are those of `weft_wire::collected`.
 
 use crate::backup::write_whole;
-use crate::known::{one_fabric, read_drive};
+use crate::known::{Found, one_fabric, read_drive};
 use crate::recover::beside;
 use std::fs;
 use std::io::Write;
@@ -46,10 +46,15 @@ pub(crate) async fn collect(args: FabricCollectArgs, output: Output) -> Result<(
     }
     let (mut collected, mut found) = (Collected::default(), Vec::new());
     for path in &args.drives {
-        let (fabric, map, drive) = read_drive(path).await?;
+        let Found { fabric, map, parts, drive } = read_drive(path).await?;
         found.push((fabric, path.display().to_string()));
         if let Some(map) = map.filter(|map| !collected.maps.contains(map)) {
             collected.maps.push(map);
+        }
+        for part in parts {
+            if !collected.parts.contains(&part) {
+                collected.parts.push(part);
+            }
         }
         collected.drives.push(drive);
     }

@@ -15,6 +15,7 @@ use weft_store::Store;
 use weft_types::{DriveId, FabricId, FabricMap, Group, GroupId, MapVersion, SessionSlot};
 use weft_wire::collected::{Collected, CollectedDrive, CollectedError, DriveContents, decode_collected};
 use weft_wire::control::decode_map;
+use weft_wire::map_part::{MapPart, join};
 
 /// How long what was collected is taken for the present state: a recovery is done in an hour, and a file of
 /// another day was most likely made for another one.
@@ -82,17 +83,23 @@ impl Source {
 /// If one cannot be read, if they belong to several fabrics, or a file is out of date.
 pub(crate) async fn gather(args: &DriveSources) -> Result<Known, CliError> {
     let DriveSources { drives, from: files, accept_old } = args;
-    let (mut sources, mut maps) = (Vec::new(), Vec::new());
+    let (mut sources, mut maps, mut parts) = (Vec::new(), Vec::new(), Vec::new());
     for path in drives {
-        let (fabric, map, drive) = read_drive(path).await?;
+        let Found { fabric, map, parts: found, drive } = read_drive(path).await?;
         sources.push(Source { fabric, file: None, drive });
         maps.extend(map);
+        parts.extend(found);
     }
     for file in files {
-        maps.extend(read_file(file, *accept_old, &mut sources)?);
+        let (found, of_file) = read_file(file, *accept_old, &mut sources)?;
+        maps.extend(found);
+        parts.extend(of_file);
     }
     let fabric = one_fabric(sources.iter().map(|s| (s.fabric, s.place())))?;
     leave_out_doubles(&mut sources)?;
+    // Another fabric's map may be on a drive from before it was formatted.
+    parts.retain(|part: &MapPart| part.fabric == fabric);
+    maps.extend(join(parts).0);
     let mut known =
         Known { fabric, maps, contents: Vec::new(), copies: Vec::new(), warnings: behind(&sources, files) };
     for source in sources {
@@ -188,10 +195,15 @@ fn leave_out_doubles(sources: &mut Vec<Source>) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The copies of the map in a file, and its drives.
-fn read_file(file: &Path, accept_old: bool, sources: &mut Vec<Source>) -> Result<Vec<FabricMap>, CliError> {
+/// The copies of the map in a file, the parts of whole ones, and its drives.
+fn read_file(
+    file: &Path,
+    accept_old: bool,
+    sources: &mut Vec<Source>,
+) -> Result<(Vec<FabricMap>, Vec<MapPart>), CliError> {
     let bytes = fs::read(file).map_err(CliError::file("read", file))?;
-    let (head, Collected { maps, drives }) = decode_collected(&bytes).map_err(|e| unusable(file, &e))?;
+    let (head, Collected { maps, parts, drives }) =
+        decode_collected(&bytes).map_err(|e| unusable(file, &e))?;
     let age_ms = (wall_clock_us() / 1000).abs_diff(head.taken_ms);
     if Duration::from_millis(age_ms) > OLD_AFTER && !accept_old {
         return Err(CliError::Refused {
@@ -211,7 +223,7 @@ fn read_file(file: &Path, accept_old: bool, sources: &mut Vec<Source>) -> Result
     let file = (file.to_owned(), head.machine);
     let source = |drive| Source { fabric: head.fabric, file: Some(file.clone()), drive };
     sources.extend(drives.into_iter().map(source));
-    Ok(maps)
+    Ok((maps, parts))
 }
 
 fn unusable(file: &Path, error: &CollectedError) -> CliError {
@@ -227,10 +239,22 @@ fn unusable(file: &Path, error: &CollectedError) -> CliError {
     }
 }
 
-/// The fabric of a drive, its copy of the map, and what else it knows, if it is sound otherwise.
-pub(crate) async fn read_drive(
-    path: &Path,
-) -> Result<(FabricId, Option<FabricMap>, CollectedDrive), CliError> {
+/// What a drive holds.
+pub(crate) struct Found {
+    pub(crate) fabric: FabricId,
+    /// Its copy of the map: what concerns its target.
+    pub(crate) map: Option<FabricMap>,
+    /// Its parts of whole maps.
+    pub(crate) parts: Vec<MapPart>,
+    /// What else it knows, if it is sound otherwise.
+    pub(crate) drive: CollectedDrive,
+}
+
+/// Reads a drive.
+///
+/// # Errors
+/// If it is no drive of a fabric, is in use, or its copy of the map cannot be read.
+pub(crate) async fn read_drive(path: &Path) -> Result<Found, CliError> {
     let spec = spec(path)?;
     let drive = Drive::open(spec, OpenOptions::default()).await.map_err(open_refusal(spec))?;
     let found = Store::read_map_copy(&drive).await.map_err(store_refusal(spec))?;
@@ -241,6 +265,11 @@ pub(crate) async fn read_drive(
             hint: "use the version of weft that wrote it, or a newer one".into(),
         })?);
     }
+    let mut parts = Vec::new();
+    for (_, bytes) in Store::read_map_parts(&drive).await.map_err(store_refusal(spec))? {
+        // One of a later release helps nobody here; others may have the whole map.
+        parts.extend(MapPart::decode(&bytes));
+    }
     let map_copy = map.as_ref().map(|map| map.version);
     let version = found.map_or(0, |(version, _)| version);
     let path_text = spec.to_owned();
@@ -248,12 +277,12 @@ pub(crate) async fn read_drive(
         (Ok((fabric, commit, contents)), map) => {
             let contents = Some(contents);
             let drive = CollectedDrive { path: path_text, map_copy, commit, contents, warning: None };
-            Ok((fabric, map, drive))
+            Ok(Found { fabric, map, parts, drive })
         }
         (Err(error), Some(map)) => {
             let warning = Some(format!("{}; only its copy of the map is used", error.chain()));
             let drive = CollectedDrive { path: path_text, map_copy, commit: 0, contents: None, warning };
-            Ok((map.fabric, Some(map), drive))
+            Ok(Found { fabric: map.fabric, map: Some(map), parts, drive })
         }
         (Err(error), None) => Err(error),
     }

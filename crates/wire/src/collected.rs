@@ -5,6 +5,7 @@
 
 use crate::control::decode_map;
 use crate::lines::{self, LinesError};
+use crate::map_part::MapPart;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use weft_types::{
@@ -52,8 +53,10 @@ pub struct CollectedDrive {
 /// What the drives of one machine know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Collected {
-    /// The copies of the map that differ, each once.
+    /// The copies of the map that differ, each once: slices of targets, and whole ones.
     pub maps: Vec<FabricMap>,
+    /// The parts of whole maps that differ, each once.
+    pub parts: Vec<MapPart>,
     /// The drives.
     pub drives: Vec<CollectedDrive>,
 }
@@ -108,6 +111,9 @@ impl From<LinesError> for CollectedError {
 #[derive(Serialize, Deserialize)]
 struct Body<M> {
     maps: Vec<M>,
+    /// In hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    parts: Vec<String>,
     drives: Vec<CollectedDrive>,
 }
 
@@ -116,7 +122,9 @@ struct Body<M> {
 /// # Panics
 /// Never: these shapes always serialise.
 pub fn encode_collected(fabric: FabricId, machine: &str, taken_ms: u64, collected: &Collected) -> Vec<u8> {
-    let body = Body { maps: collected.maps.iter().collect(), drives: collected.drives.clone() };
+    let hex = |part: &MapPart| part.encode().iter().map(|byte| format!("{byte:02x}")).collect();
+    let (maps, parts) = (collected.maps.iter().collect(), collected.parts.iter().map(hex).collect());
+    let body = Body { maps, parts, drives: collected.drives.clone() };
     let body = serde_json::to_vec(&body).expect("what drives know serialises");
     let head = CollectedHead {
         format: FORMAT.into(),
@@ -147,12 +155,29 @@ pub fn decode_collected(bytes: &[u8]) -> Result<(CollectedHead, Collected), Coll
         }
         maps.push(map);
     }
-    Ok((head, Collected { maps, drives: body.drives }))
+    let mut parts = Vec::with_capacity(body.parts.len());
+    for text in &body.parts {
+        let bytes = from_hex(text).ok_or_else(|| damaged("a part of a map that is no hexadecimal".into()))?;
+        let part = MapPart::decode(&bytes).map_err(|e| damaged(e.to_string()))?;
+        if part.fabric != head.fabric {
+            return Err(damaged(format!("a part of a map of fabric {}, not {}", part.fabric, head.fabric)));
+        }
+        parts.push(part);
+    }
+    Ok((head, Collected { maps, parts, drives: body.drives }))
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u8>> =
+        text.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
+    let digits = digits.filter(|digits| digits.len() % 2 == 0)?;
+    Some(digits.chunks_exact(2).map(|two| two[0] << 4 | two[1]).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::map_part::split;
     use weft_types::{Epoch, PoolId, Role, Slot};
 
     fn collected() -> Collected {
@@ -184,7 +209,8 @@ mod tests {
             warning: Some("its log is damaged".into()),
             ..sound.clone()
         };
-        Collected { maps: vec![map], drives: vec![sound, broken] }
+        let parts = split(&map, 4096).expect("few");
+        Collected { maps: vec![map], parts, drives: vec![sound, broken] }
     }
 
     #[test]

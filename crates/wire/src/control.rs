@@ -276,6 +276,14 @@ pub enum TargetRequest {
         #[serde(default, skip_serializing_if = "is_zero")]
         nonce: u64,
     },
+    /// Keep the part of the whole map in the body on this drive, for a recovery (C11). From a manager to targets
+    /// over [`DELTA_PROTOCOL`] and later ones.
+    KeepPart {
+        /// The drive.
+        drive: DriveId,
+        /// The version of the map.
+        version: MapVersion,
+    },
     /// Adopt what the delta in the body makes of the map, or the slice of it, that the target has; answered like
     /// `AdoptMap`. A target that has another version, or has it under another nonce, does nothing, and
     /// answers `Holds` (C8). Sent over [`DELTA_PROTOCOL`] and later ones.

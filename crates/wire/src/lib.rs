@@ -15,6 +15,7 @@ pub mod frame;
 pub mod handshake;
 mod lines;
 pub mod load;
+pub mod map_part;
 pub mod newest;
 pub mod pieces;
 mod status;

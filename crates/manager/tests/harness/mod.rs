@@ -542,7 +542,12 @@ impl Process {
         let (version, nonce) = (self.target.adopted(), self.target.nonce.get());
         let request = match self.target.refuses_deltas.get() {
             true => ManagerRequest::WatchMap { have: version },
-            false => ManagerRequest::Follow { version, nonce, slice: Slice::Whole },
+            false => {
+                let held = self.target.map.borrow().clone();
+                let says = held.as_ref().and_then(|map| map.of_target.as_ref());
+                let slice = says.map_or(Slice::Whole, |says| Slice::Target(says.target));
+                ManagerRequest::Follow { version, nonce, slice }
+            }
         };
         let Ok(Ok((answer, body))) = timeout(ms(400), ask(link, &request)).await else { return };
         if body.is_empty() || self.target.holds_adoption.get() {

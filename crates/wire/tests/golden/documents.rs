@@ -41,6 +41,7 @@ variants!(ManagerRequest {
 variants!(ManagerAnswer { Joined, Granted, Map, Followed, Attached, Done });
 variants!(TargetRequest {
     AdoptMap,
+    KeepPart,
     AdoptDelta,
     StopVouching,
     EndSessions,
@@ -209,6 +210,7 @@ fn target_requests() {
     let requests = vec![
         TargetRequest::AdoptMap { version: MapVersion(9), nonce: 0 },
         TargetRequest::AdoptMap { version: MapVersion(9), nonce: 77 },
+        TargetRequest::KeepPart { drive: drive(1), version: MapVersion(9) },
         TargetRequest::AdoptDelta { from: MapVersion(8), version: MapVersion(9), nonce: 77 },
         TargetRequest::StopVouching { victim: NodeId(5), map: MapVersion(9) },
         TargetRequest::EndSessions { sessions: vec![SessionId(31)] },
@@ -437,7 +439,8 @@ fn collected_drives() {
         warning: Some("its log is damaged".into()),
         ..sound.clone()
     };
-    let collected = Collected { maps: vec![map], drives: vec![sound, broken] };
+    let parts = weft_wire::map_part::split(&slice_of_target(), 160).expect("few");
+    let collected = Collected { maps: vec![map, slice_of_target()], parts, drives: vec![sound, broken] };
     let case = case(
         "collected",
         collected,
