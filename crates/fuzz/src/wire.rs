@@ -265,6 +265,7 @@ pub(crate) fn control_seeds() -> Vec<Vec<u8>> {
         incarnation: 1,
         drives: vec![report],
         left_out: vec![left_out(drive)],
+        knows_floors: true,
     };
     let order =
         control::ScrubOrder { order: 8, group, drive, from: Some((object, ChunkIndex(3))), findings_seen: 2 };

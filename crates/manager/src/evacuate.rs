@@ -15,7 +15,7 @@ use weft_membership::{
     BeginRelocation, Change, DrainDrive, RemoveDrive, RemoveNode, Replace, RestoreDrive, apply, domain_of,
     plan_evacuation,
 };
-use weft_types::{DriveId, DriveState, FabricMap, GroupId, Role};
+use weft_types::{DriveId, DriveState, FabricMap, GroupId, Role, Version};
 
 /// Groups that are named in a refusal; the others are counted.
 const NAMED: usize = 4;
@@ -80,6 +80,17 @@ impl Manager {
         if held.is_empty() {
             return Err(ApiError::new(ErrorCode::Refused, format!("drive {} holds no copy", from.short()))
                 .with_hint(format!("`weft drive remove {}` forgets it", from.short())));
+        }
+        if self.state.borrow().without_floors().contains(&to)
+            && let Some(group) = held.iter().find(|g| map.groups[*g].floor > Version::ZERO)
+        {
+            let text = format!(
+                "drive {} cannot have a copy of group {group}, whose discards are forgotten: the target of the \
+                 drive is of an older release that does not know this",
+                to.short()
+            );
+            return Err(ApiError::new(ErrorCode::Refused, text)
+                .with_hint("upgrade the node of the drive, and restart its target"));
         }
         let mut changes = Vec::new();
         if held.iter().any(|g| role(&map, *g, from) == Some(Role::Out)) {

@@ -159,11 +159,12 @@ impl State {
         group.slots.iter().all(|s| s.role == Role::InSync) && !self.map.relocations.contains_key(&group.id)
     }
 
-    /// The processes that serve the members of a group; none if one of them is not served.
+    /// The processes that serve the members of a group; none if one of them is not served, or its process
+    /// does not know floors.
     fn processes_of(&self, group: &Group) -> Option<BTreeMap<DriveId, (NodeId, u64)>> {
         let process = |slot: &Slot| {
             let node = self.map.drives.get(&slot.drive)?.node;
-            let member = self.members.get(&node).filter(|m| m.has_drive(slot.drive))?;
+            let member = self.members.get(&node).filter(|m| m.has_drive(slot.drive) && m.knows_floors)?;
             Some((slot.drive, (node, member.incarnation?)))
         };
         group.slots.iter().map(process).collect()

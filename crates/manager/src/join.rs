@@ -10,17 +10,34 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_membership::{AddDrive, Change, CreatePool, JoinNode, MoveNode, SetDevice};
 use weft_rt::{Instant, Mutation, mutated, now};
 use weft_types::limits::{DRIVE_PATH_BYTES_MAX, DRIVES_PER_TARGET_MAX};
-use weft_types::{DeviceId, DriveId, DriveState, FabricMap, MapVersion, NodeId, PoolId};
+use weft_types::{DeviceId, DriveId, DriveState, FabricMap, GroupId, MapVersion, NodeId, PoolId, Version};
 use weft_wire::Status;
 use weft_wire::control::DriveReport;
 
 /// The pool that drives join which nobody has put into another one.
 pub(crate) const DEFAULT_POOL: &str = "default";
 
+/// The process of a target that joins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Process {
+    /// Random, new for each start.
+    pub(crate) incarnation: u64,
+    /// When it said hello on the connection on which it joins.
+    pub(crate) hello: Instant,
+    /// Whether it knows the floors of groups (R7).
+    pub(crate) knows_floors: bool,
+}
+
+/// Drives that were refused, by what is known of why.
+struct Causes {
+    older: BTreeSet<DriveId>,
+    failed_before: BTreeSet<DriveId>,
+    floorless: BTreeSet<DriveId>,
+}
+
 impl Manager {
     /// Takes a target into the fabric: from now on it may ask for its lease. Returns its node, and the drives that
-    /// it must not serve because they are not its own. A process is told by its incarnation, and by when it said hello on
-    /// the connection on which it joins.
+    /// it must not serve, and why.
     ///
     /// # Errors
     /// If another target has its name, or a later process of this one has joined. If it knows a newer map than this
@@ -29,31 +46,33 @@ impl Manager {
         &self,
         name: &str,
         addr: &str,
-        (incarnation, hello): (u64, Instant),
+        process: Process,
         drives: Vec<DriveReport>,
     ) -> Result<(NodeId, Vec<(DriveId, String)>), Denied> {
         // Behind another manager, this one's map may be an old one while the store is not.
         self.check_term().map_err(|reason| Denied::new(Status::NotReady, reason))?;
-        let map = self.map();
+        let (map, incarnation) = (self.map(), process.incarnation);
         check_reports(&drives)?;
-        self.check_is_newest(&map, name, incarnation, hello)?;
+        self.check_is_newest(&map, name, incarnation, process.hello)?;
         // What is only decided here nobody else can know.
         if let Some(text) = what_is_newer(&self.durable_map(), &drives) {
             return Err(Denied::new(Status::NotReady, self.halt_as_stale(text)));
         }
         self.check_namesake(&map, name, addr, incarnation)?;
-        let refused = self.check_drives(&map, name, incarnation, &drives);
+        let refused = self.check_drives(&map, name, process, &drives);
         let (left_out, drives): (Vec<_>, Vec<_>) =
             drives.into_iter().partition(|d| refused.contains_key(&d.id));
-        let is_older =
-            |r: &&DriveReport| refused.get(&r.id) == self.why_older(&map, name, incarnation, r).as_ref();
-        let older: BTreeSet<DriveId> = left_out.iter().filter(is_older).map(|r| r.id).collect();
-        let had_failed = |r: &&DriveReport| refused.get(&r.id) == self.why_failed(r).as_ref();
-        let failed_before = left_out.iter().filter(had_failed).map(|r| r.id).collect();
+        let refused_for = |cause: &dyn Fn(&DriveReport) -> Option<String>| -> BTreeSet<DriveId> {
+            left_out.iter().filter(|r| refused.get(&r.id) == cause(r).as_ref()).map(|r| r.id).collect()
+        };
+        let causes = Causes {
+            older: refused_for(&|r| self.why_older(&map, name, incarnation, r)),
+            failed_before: refused_for(&|r| self.why_failed(r)),
+            floorless: refused_for(&|r| self.why_floorless(&map, name, process, r)),
+        };
         let node = self.enter_node(&map, name, addr)?;
         self.enter_drives(node, &drives)?;
-        let is_restart =
-            self.note_join(node, (incarnation, hello), &drives, refused.clone(), (older, failed_before));
+        let is_restart = self.note_join(node, process, &drives, refused.clone(), causes);
         let verb = if is_restart { "is back with" } else { "is there with" };
         self.tell(
             "target-joined",
@@ -117,7 +136,7 @@ impl Manager {
         &self,
         map: &FabricMap,
         name: &str,
-        incarnation: u64,
+        process: Process,
         drives: &[DriveReport],
     ) -> BTreeMap<DriveId, String> {
         let (mut paths, mut refused) = (BTreeMap::new(), BTreeMap::new());
@@ -129,8 +148,9 @@ impl Manager {
                      leave it out, or format it anew",
                     report.id, report.path
                 )),
-                None => self.why_not(map, name, incarnation, report),
+                None => self.why_not(map, name, process.incarnation, report),
             };
+            let why = why.or_else(|| self.why_floorless(map, name, process, report));
             let Some(why) = why else { continue };
             let is_news = {
                 let state = self.state.borrow();
@@ -231,6 +251,26 @@ impl Manager {
         })
     }
 
+    /// Why a target that does not know floors cannot serve a drive: the drive is a member of a group that has a
+    /// floor (R7). The target would take versions below the floor, and so bring back what was forgotten.
+    fn why_floorless(
+        &self,
+        map: &FabricMap,
+        name: &str,
+        process: Process,
+        report: &DriveReport,
+    ) -> Option<String> {
+        let state = self.state.borrow();
+        let has_floor = |group: &GroupId| map.groups.get(group).is_some_and(|g| g.floor > Version::ZERO);
+        let group = state.index.groups_of(report.id).find(has_floor).filter(|_| !process.knows_floors)?;
+        Some(format!(
+            "drive {} found as {} is a member of group {group}, which has forgotten discards. Expected a target \
+             that knows the floors of groups, found one of an older release, which would bring back the data that \
+             was discarded: upgrade node '{name}', and restart its target",
+            report.id, report.path
+        ))
+    }
+
     fn enter_node(&self, map: &FabricMap, name: &str, addr: &str) -> Result<NodeId, CommitError> {
         let (name, addr) = (name.to_owned(), addr.to_owned());
         match map.node_named(&name) {
@@ -279,11 +319,12 @@ impl Manager {
     fn note_join(
         &self,
         node: NodeId,
-        (incarnation, hello): (u64, Instant),
+        process: Process,
         drives: &[DriveReport],
         refused: BTreeMap<DriveId, String>,
-        (older, failed_before): (BTreeSet<DriveId>, BTreeSet<DriveId>),
+        causes: Causes,
     ) -> bool {
+        let Process { incarnation, hello, knows_floors } = process;
         let mut state = self.state.borrow_mut();
         for report in drives {
             let before = state.commits.get(&report.id).copied();
@@ -301,13 +342,15 @@ impl Manager {
         let is_restart = member.incarnation.is_some_and(|i| i != incarnation);
         member.had_former |= is_restart;
         member.refused = refused;
-        member.older = older;
-        member.failed_before = failed_before;
+        member.older = causes.older;
+        member.failed_before = causes.failed_before;
+        member.floorless = causes.floorless;
         let now = now();
         if !member.is_up() {
             member.since_ms = wall_clock_ms();
         }
         member.incarnation = Some(incarnation);
+        member.knows_floors = knows_floors;
         member.stopped = None;
         member.hello_at = member.hello_at.max(hello);
         (member.joined_at, member.heard_at, member.granted) = (now, now, false);

@@ -43,6 +43,8 @@ pub(crate) struct Promise {
 pub(crate) struct Member {
     /// The start of the process that joined; none before a target has joined this manager process.
     pub(crate) incarnation: Option<u64>,
+    /// Whether that process knows the floors of groups (R7).
+    pub(crate) knows_floors: bool,
     /// The process that was heard to have stopped in order, until another one joins.
     pub(crate) stopped: Option<u64>,
     /// When the newest process of the target that has joined said hello.
@@ -74,6 +76,8 @@ pub(crate) struct Member {
     pub(crate) refused: BTreeMap<DriveId, String>,
     /// Those among them that hold less than they had acknowledged.
     pub(crate) older: BTreeSet<DriveId>,
+    /// Those among them that are members of groups with a floor, which its target does not know.
+    pub(crate) floorless: BTreeSet<DriveId>,
     /// The drives that it was to serve and has not opened.
     pub(crate) left_out: Vec<DriveLeftOut>,
     /// Those among them that had failed, and that are taken out of their groups first.
@@ -102,6 +106,7 @@ impl Member {
     pub(crate) fn unknown(now: Instant, wall_ms: u64) -> Self {
         Member {
             incarnation: None,
+            knows_floors: false,
             stopped: None,
             hello_at: Instant::default(),
             joined_at: now,
@@ -118,6 +123,7 @@ impl Member {
             refused: BTreeMap::new(),
             left_out: Vec::new(),
             older: BTreeSet::new(),
+            floorless: BTreeSet::new(),
             failed_before: BTreeSet::new(),
             had_former: true,
             failed: BTreeMap::new(),

@@ -161,6 +161,7 @@ impl State {
             seen.verified.extend(syncing.map(|(group, s)| ((group, s.drive), s.since)));
         }
         seen.room = self.room();
+        seen.without_floors = self.without_floors();
         seen.vanished = self.vanished();
         seen.unreached = self.reach.members();
         self.observe_drives(&mut seen);
@@ -168,6 +169,12 @@ impl State {
         seen.yielded = self.yielded(&seen.unreached).collect();
         seen.ended = self.silent_sessions().collect();
         (seen, next_due)
+    }
+
+    /// Drives whose targets have joined and do not know the floors of groups.
+    pub(crate) fn without_floors(&self) -> BTreeSet<DriveId> {
+        let older = self.members.iter().filter(|(_, m)| m.incarnation.is_some() && !m.knows_floors);
+        older.flat_map(|(node, _)| self.index.drives_of(*node)).collect()
     }
 
     /// Drives whose targets say that they are gone and serve all the same.

@@ -4,6 +4,7 @@
 
 use crate::actor::name_of;
 use crate::error::Denied;
+use crate::join::Process;
 use crate::manager::Manager;
 use std::rc::Rc;
 use std::time::Duration;
@@ -121,10 +122,10 @@ impl Manager {
     async fn manage(self: &Rc<Self>, peer: &Peer, request: ManagerRequest) -> Reply {
         let done = |()| (ManagerAnswer::Done, None);
         match request {
-            ManagerRequest::Join { node, addr, incarnation, drives, left_out } => {
-                let name = node;
+            ManagerRequest::Join { node, addr, incarnation, drives, left_out, knows_floors } => {
+                let (name, process) = (node, Process { incarnation, hello: peer.since, knows_floors });
                 let takes_slices = peer.protocol >= DELTA_PROTOCOL;
-                let (node, refused) = self.join(&name, &addr, (incarnation, peer.since), drives.clone())?;
+                let (node, refused) = self.join(&name, &addr, process, drives.clone())?;
                 self.note_left_out(&name, node, left_out);
                 self.answerable(MapVersion(0)).await.map_err(|why| Denied::new(Status::NotReady, why))?;
                 let (nonce, map) = self.joined_map(node, &drives, takes_slices);

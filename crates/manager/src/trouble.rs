@@ -614,7 +614,9 @@ impl Look<'_> {
         let map = &self.state.map;
         let is_removed = map.removed_drives.contains(&drive);
         let is_destroyed = map.drives.get(&drive).is_some_and(|d| d.state == DriveState::Destroyed);
-        let is_older = self.state.members.get(&node.id).is_some_and(|m| m.older.contains(&drive));
+        let member = self.state.members.get(&node.id);
+        let is_older = member.is_some_and(|m| m.older.contains(&drive));
+        let needs_upgrade = member.is_some_and(|m| m.floorless.contains(&drive));
         let (severity, what) = match is_removed {
             true => {
                 (Severity::Notice, format!("node '{}' still lists a drive that is gone: {text}", node.name))
@@ -635,6 +637,8 @@ impl Look<'_> {
         } else if is_older {
             "wait: where other copies are up to date, it joins again by itself, as one that is behind"
                 .to_owned()
+        } else if needs_upgrade {
+            format!("upgrade node '{}', and restart its target", node.name)
         } else {
             "take one of the two away: the copy, or the drive itself on the node that it has left; then \
              restart that target"

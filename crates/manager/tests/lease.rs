@@ -747,6 +747,7 @@ fn a_copy_of_a_drive_is_refused_and_the_drives_beside_it_serve() {
             incarnation: 1,
             drives: vec![report(2, 0), report(33, 0)],
             left_out: vec![],
+            knows_floors: true,
         };
         let (answer, _) = ask(&connect(PeerRole::Client).await, &join).await.unwrap();
         let ManagerAnswer::Joined { node, refused, .. } = answer else { panic!("{answer:?}") };
@@ -879,6 +880,7 @@ fn a_join_may_be_longer_than_the_head_of_a_frame() {
             incarnation: 1,
             drives: (0..drives).map(|d| report(1000 + d, groups)).collect(),
             left_out: vec![],
+            knows_floors: true,
         };
         let most = DRIVES_PER_TARGET_MAX as u128;
         let (answer, _) = ask(&link, &join(most, 625)).await.unwrap();

@@ -57,6 +57,7 @@ async fn join(addr: &Addr) {
         incarnation: 1,
         drives: vec![drive],
         left_out: vec![],
+        knows_floors: true,
     };
     let frame = link.call(Kind::Manage, &control::encode(&request), vec![]).await.unwrap();
     assert_eq!(Status::from_u16(frame.envelope.status), Status::Ok);

@@ -6,7 +6,7 @@
 use crate::{Acknowledged, Room};
 use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::FailureDomain;
-use weft_types::{DriveId, Epoch, FabricMap, GroupId, NodeId, SessionId, VolumeId};
+use weft_types::{DriveId, Epoch, FabricMap, Group, GroupId, NodeId, SessionId, Version, VolumeId};
 
 /// All that was observed so far.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +22,8 @@ pub struct Observations {
     /// Drives that are gone and serve all the same, because they have last up-to-date copies: these are to
     /// be made elsewhere.
     pub vanished: BTreeSet<DriveId>,
+    /// Drives whose targets do not know the floors of groups: they become members of no group that has one (R7).
+    pub without_floors: BTreeSet<DriveId>,
     /// How full drives are; nothing of those whose targets do not say.
     pub room: BTreeMap<DriveId, Room>,
     /// Who acknowledged the intent to evict this drive from this group, and in which epoch.
@@ -82,6 +84,12 @@ pub(crate) enum Condition {
 }
 
 impl Observations {
+    /// Whether the drive may begin a stint, or be promoted, in this group: what a target that does not know
+    /// floors takes below one would bring back what was forgotten (R7).
+    pub(crate) fn heeds_floor(&self, group: &Group, drive: DriveId) -> bool {
+        group.floor == Version::ZERO || !self.without_floors.contains(&drive)
+    }
+
     /// The condition of a drive of the map. One that the map marks as failed or destroyed does not serve, even where its target
     /// still could: it is to be fenced, evicted and rebuilt elsewhere.
     pub(crate) fn condition(&self, map: &FabricMap, drive: DriveId) -> Condition {

@@ -163,8 +163,9 @@ pub fn next_demotion(map: &FabricMap, seen: &Observations) -> Option<Change> {
 pub fn next_promotion(map: &FabricMap, seen: &Observations) -> Option<Change> {
     // The reports of past stints stay in the observations; most are stale, and are passed over cheaply.
     let awaited = |group: GroupId, drive: DriveId, stint: Epoch| {
-        let slot = map.groups.get(&group).and_then(|g| g.slot_of(drive));
-        slot.is_some_and(|s| s.role == Role::Syncing && s.since == stint)
+        let Some(entry) = map.groups.get(&group) else { return false };
+        entry.slot_of(drive).is_some_and(|s| s.role == Role::Syncing && s.since == stint)
+            && seen.heeds_floor(entry, drive)
             && !has_handed_over(map, group, drive)
             && !seen.unreached.contains_key(&(group, drive))
     };
@@ -187,7 +188,11 @@ pub fn next_rejoin(map: &FabricMap, seen: &Observations) -> Option<Change> {
     }
     back.into_values().find_map(|drives| {
         let stays_out = |(_, drive): &&(GroupId, DriveId)| drives.contains(drive);
-        let except = seen.unreached.keys().filter(stays_out).map(|(group, _)| *group).collect();
+        let unreached = seen.unreached.keys().filter(stays_out).map(|(group, _)| *group);
+        let without_floors = map.groups.values().filter(|group| {
+            group.slots.iter().any(|s| drives.contains(&s.drive) && !seen.heeds_floor(group, s.drive))
+        });
+        let except = unreached.chain(without_floors.map(|group| group.id)).collect();
         applicable(map, Change::Rejoin(Rejoin { drives, except }))
     })
 }
@@ -252,7 +257,7 @@ fn stand_in(
     let full = full_for_copies(map, &seen.room);
     let candidates: Vec<Candidate> = (map.drives.values())
         .filter(|d| d.pool == group.pool && d.state == DriveState::Active && !unreached.contains(&d.node))
-        .filter(|d| !full.contains(&d.id))
+        .filter(|d| !full.contains(&d.id) && seen.heeds_floor(group, d.id))
         .filter(|d| seen.condition(map, d.id) == Condition::Serving)
         .map(Candidate::of)
         .collect();
@@ -274,6 +279,7 @@ pub fn has_spare_drive(map: &FabricMap, group: &Group, member: DriveId, seen: &O
     let fits = |d: &Drive| {
         d.pool == group.pool
             && !full.contains(&d.id)
+            && seen.heeds_floor(group, d.id)
             && d.state == DriveState::Active
             && d.id != member
             && others.iter().all(|o| o.drive != d.id && domain.is_apart(o, &Candidate::of(d)))

@@ -227,6 +227,7 @@ impl Target {
             incarnation: self.incarnation,
             drives,
             left_out: self.left_out.borrow().clone(),
+            knows_floors: true,
         };
         let (answer, body) = self.ask(link, &request).await?;
         let (node, refused, nonce) = match answer {

@@ -30,6 +30,9 @@ pub enum ManagerRequest {
         /// The drives that it was to serve and has not opened; none from a target of an older release.
         #[serde(default)]
         left_out: Vec<DriveLeftOut>,
+        /// Whether it knows the floors of groups (R7); a target of an older release does not.
+        #[serde(default)]
+        knows_floors: bool,
     },
     /// A target asks for its lease. It counts the lease from when it sent this.
     Renew {

@@ -190,6 +190,8 @@ pub struct FakeTarget {
     pub devices: RefCell<BTreeMap<DriveId, weft_types::DeviceId>>,
     /// What it says that it has left out, when it joins.
     pub left_out: RefCell<Vec<DriveLeftOut>>,
+    /// Whether its release knows the floors of groups.
+    pub knows_floors: Cell<bool>,
     /// Whether its release knows of no deltas.
     pub refuses_deltas: Cell<bool>,
     /// Belongs to the version of its map; 0: no delta leads on from it.
@@ -247,6 +249,7 @@ impl FakeTarget {
             commits: RefCell::default(),
             devices: RefCell::default(),
             left_out: RefCell::default(),
+            knows_floors: Cell::new(true),
             refuses_deltas: Cell::new(false),
             nonce: Cell::new(0),
             process: Cell::new(None),
@@ -361,6 +364,7 @@ impl FakeTarget {
             incarnation: self.incarnation.get(),
             drives: self.reports(),
             left_out: self.left_out.borrow().clone(),
+            knows_floors: self.knows_floors.get(),
         }
     }
 

@@ -136,6 +136,7 @@ fn manager_requests() {
             incarnation,
             drives: vec![report],
             left_out: vec![left_out],
+            knows_floors: true,
         },
         ManagerRequest::Renew { node, incarnation, adopted: MapVersion(9), commits: commits.clone() },
         ManagerRequest::Stopped { node, incarnation, commits },

@@ -212,6 +212,7 @@ impl Bench {
                 incarnation: u64::from(node.id.0),
                 drives,
                 left_out: Vec::new(),
+                knows_floors: true,
             };
             self.manage(PeerRole::Target(node.id), &join).await.map_err(|why| CliError::Failed {
                 message: format!("'{}' cannot join: {why}", node.name),
