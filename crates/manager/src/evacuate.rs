@@ -85,8 +85,8 @@ impl Manager {
             && let Some(group) = held.iter().find(|g| map.groups[*g].floor > Version::ZERO)
         {
             let text = format!(
-                "drive {} cannot have a copy of group {group}, whose discards are forgotten: the target of the \
-                 drive is of an older release that does not know this",
+                "drive {} cannot have a copy of group {group}, which has forgotten discards: the target of \
+                 the drive is of an older release that does not know floors",
                 to.short()
             );
             return Err(ApiError::new(ErrorCode::Refused, text)

@@ -30,6 +30,54 @@ pub(crate) struct Unbroken {
     from: SessionId,
 }
 
+/// Most rounds that a group sits out after rounds in which its floor did not rise: each such round cost an
+/// epoch, and at one round in ten minutes these are less than three hours.
+const ROUNDS_SAT_OUT_MAX: u32 = 16;
+
+/// The processes that serve the members of a group.
+type Processes = BTreeMap<DriveId, (NodeId, u64)>;
+
+/// Groups whose floors did not rise in their last round, and how many rounds they sit out: one at first,
+/// then twice as many each time. A group takes part at once where another process serves a member.
+#[derive(Debug, Default)]
+pub(crate) struct Pauses(BTreeMap<GroupId, Pause>);
+
+#[derive(Debug)]
+struct Pause {
+    processes: Processes,
+    rounds: u32,
+    left: u32,
+}
+
+impl Pauses {
+    /// A round begins; only these groups may still be there.
+    fn begin_round(&mut self, is_listed: impl Fn(&GroupId) -> bool) {
+        self.0.retain(|group, _| is_listed(group));
+        for pause in self.0.values_mut() {
+            pause.left = pause.left.saturating_sub(1);
+        }
+    }
+
+    /// Whether the group sits this round out.
+    fn has(&self, group: GroupId, processes: &Processes) -> bool {
+        self.0.get(&group).is_some_and(|pause| pause.left > 0 && pause.processes == *processes)
+    }
+
+    /// Notes what has come of a group's round.
+    fn note(&mut self, closing: &Closing, has_risen: bool) {
+        let Closing { group, processes, .. } = closing;
+        if has_risen {
+            self.0.remove(group);
+            return;
+        }
+        let before = self.0.get(group).filter(|pause| pause.processes == *processes);
+        let rounds = before.map_or(1, |pause| (pause.rounds * 2).min(ROUNDS_SAT_OUT_MAX));
+        // The next round begins with one less.
+        let pause = Pause { processes: processes.clone(), rounds, left: rounds + 1 };
+        self.0.insert(*group, pause);
+    }
+}
+
 /// What members have said of their groups.
 type Said = BTreeMap<GroupId, Vec<OpenBelow>>;
 
@@ -38,8 +86,7 @@ struct Closing {
     group: GroupId,
     epoch: Epoch,
     floor: Version,
-    /// The processes that serve its members.
-    processes: BTreeMap<DriveId, (NodeId, u64)>,
+    processes: Processes,
 }
 
 impl Manager {
@@ -50,7 +97,12 @@ impl Manager {
             if self.halted.borrow().is_some() {
                 return;
             }
-            self.state.borrow_mut().note_unbroken();
+            {
+                let mut state = self.state.borrow_mut();
+                state.note_unbroken();
+                let map = state.map.clone();
+                state.floor_pauses.begin_round(|group| map.groups.contains_key(group));
+            }
             self.forget_once().await;
         }
     }
@@ -78,8 +130,9 @@ impl Manager {
         if floors.is_empty() {
             return;
         }
-        if let Err(error) = self.commit(&Change::RaiseFloors(RaiseFloors { floors })) {
-            tracing::warn!(error = with_causes(&error), "floors are not raised");
+        match self.commit(&Change::RaiseFloors(RaiseFloors { floors: floors.clone() })) {
+            Ok(_) => self.state.borrow_mut().note_round(&round, &floors),
+            Err(error) => tracing::warn!(error = with_causes(&error), "floors are not raised"),
         }
     }
 
@@ -128,7 +181,8 @@ impl State {
             let (Some(newest), Some(processes)) = (newest, self.processes_of(entry)) else { continue };
             let bound = self.evidence(entry, words).min(newest.counter() + 1);
             let floor = Version::new(bound, SessionSlot(0));
-            if floor > entry.floor && round.len() < FLOORS_PER_ROUND_MAX {
+            let sits_out = self.floor_pauses.has(*group, &processes);
+            if floor > entry.floor && !sits_out && round.len() < FLOORS_PER_ROUND_MAX {
                 round.push(Closing { group: *group, epoch: entry.epoch, floor, processes });
             }
         }
@@ -154,6 +208,15 @@ impl State {
         floors
     }
 
+    /// Notes which floors have risen, and which are to be tried again later.
+    fn note_round(&mut self, round: &[Closing], floors: &[GroupFloor]) {
+        for closing in round {
+            if let Some(floor) = floors.iter().find(|f| f.group == closing.group) {
+                self.floor_pauses.note(closing, floor.floor == closing.floor);
+            }
+        }
+    }
+
     /// Whether every member is in-sync and none is passing to another drive.
     fn is_quiet(&self, group: &Group) -> bool {
         group.slots.iter().all(|s| s.role == Role::InSync) && !self.map.relocations.contains_key(&group.id)
@@ -161,7 +224,7 @@ impl State {
 
     /// The processes that serve the members of a group; none if one of them is not served, or its process
     /// does not know floors.
-    fn processes_of(&self, group: &Group) -> Option<BTreeMap<DriveId, (NodeId, u64)>> {
+    fn processes_of(&self, group: &Group) -> Option<Processes> {
         let process = |slot: &Slot| {
             let node = self.map.drives.get(&slot.drive)?.node;
             let member = self.members.get(&node).filter(|m| m.has_drive(slot.drive) && m.knows_floors)?;
@@ -218,6 +281,33 @@ mod tests {
             newest_tombstone: None,
             sessions: sessions.collect(),
         }
+    }
+
+    #[test]
+    fn a_group_whose_floor_does_not_rise_sits_out_twice_as_many_rounds_each_time_up_to_a_bound() {
+        let closing = |incarnation| Closing {
+            group: GroupId(1),
+            epoch: Epoch(1),
+            floor: Version::new(7, SessionSlot(0)),
+            processes: BTreeMap::from([(DriveId(1), (NodeId(1), incarnation))]),
+        };
+        let mut pauses = Pauses::default();
+        let (failing, mut tried) = (closing(5), Vec::new());
+        for round in 0..60 {
+            pauses.begin_round(|_| true);
+            if !pauses.has(GroupId(1), &failing.processes) {
+                tried.push(round);
+                pauses.note(&failing, false);
+            }
+        }
+        assert_eq!(tried, [0, 2, 5, 10, 19, 36, 53], "1, 2, 4, 8, 16 and 16 rounds in between");
+        assert!(pauses.has(GroupId(1), &failing.processes));
+        assert!(!pauses.has(GroupId(1), &closing(6).processes), "its target was started again");
+        pauses.note(&failing, true);
+        assert!(!pauses.has(GroupId(1), &failing.processes), "it has risen");
+        pauses.note(&failing, false);
+        pauses.begin_round(|_| false);
+        assert!(pauses.0.is_empty(), "the group is gone");
     }
 
     #[test]

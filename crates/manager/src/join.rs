@@ -251,8 +251,9 @@ impl Manager {
         })
     }
 
-    /// Why a target that does not know floors cannot serve a drive: the drive is a member of a group that has a
-    /// floor (R7). The target would take versions below the floor, and so bring back what was forgotten.
+    /// Why a target that does not know floors cannot serve a drive: the drive is a member of a group that
+    /// has a floor (R7). The target would take versions below the floor, and so bring back what was
+    /// forgotten.
     fn why_floorless(
         &self,
         map: &FabricMap,
@@ -264,9 +265,9 @@ impl Manager {
         let has_floor = |group: &GroupId| map.groups.get(group).is_some_and(|g| g.floor > Version::ZERO);
         let group = state.index.groups_of(report.id).find(has_floor).filter(|_| !process.knows_floors)?;
         Some(format!(
-            "drive {} found as {} is a member of group {group}, which has forgotten discards. Expected a target \
-             that knows the floors of groups, found one of an older release, which would bring back the data that \
-             was discarded: upgrade node '{name}', and restart its target",
+            "drive {} found as {} is a member of group {group}, which has forgotten discards. Expected a \
+             target that knows the floors of groups, found one of an older release, which would bring back \
+             the data that was discarded: upgrade node '{name}', and restart its target",
             report.id, report.path
         ))
     }

@@ -9,7 +9,7 @@ use crate::durable::Durable;
 use crate::ended::EndedSessions;
 use crate::error::ManagerError;
 use crate::event::{Events, Subjects};
-use crate::floor::Unbroken;
+use crate::floor::{Pauses, Unbroken};
 use crate::follow::RecentMaps;
 use crate::index::Index;
 use crate::known::KnownTroubles;
@@ -130,6 +130,8 @@ pub(crate) struct State {
     pub(crate) emptying: BTreeSet<VolumeId>,
     /// Since when each group has the members that it has.
     pub(crate) unbroken: BTreeMap<GroupId, Unbroken>,
+    /// Groups whose floors did not rise, and which are tried again later.
+    pub(crate) floor_pauses: Pauses,
     /// What happened lately.
     pub(crate) events: Events,
     /// What targets said last of their drives, and when.
@@ -233,6 +235,7 @@ impl Manager {
             sweeping: BTreeSet::new(),
             emptying: BTreeSet::new(),
             unbroken: BTreeMap::new(),
+            floor_pauses: Pauses::default(),
             events,
             usage: None,
             known_troubles: KnownTroubles::kept(journal.troubles.as_deref()),

@@ -1,5 +1,5 @@
-//! Targets of an older release, which do not know the floors of groups (R7): they serve no drive of a group
-//! that has a floor, and none of their drives becomes a member of one.
+//! Floors of groups (R7). Targets of an older release do not know them: they serve no drive of a group that
+//! has a floor, and none of their drives becomes a member of one. Rounds that come to nothing become rare.
 
 mod harness;
 
@@ -9,9 +9,10 @@ use weft_api::{ApiRequest, ErrorCode, SettingsWish, TroubleKind};
 use weft_rt::sim::Sim;
 use weft_rt::sleep;
 use weft_types::{DriveId, MapVersion, Role, SessionSlot, Version};
+use weft_wire::control::TargetRequest;
 
-/// A manager and nodes 1 to n with a drive each, of which the first two have copies of groups; all groups have
-/// a floor from now on.
+/// A manager and nodes 1 to n with a drive each, of which the first two have copies of groups; all groups
+/// have a floor from now on. The others are not started.
 async fn fabric_with_floors(nodes: u8) -> (Service, Vec<Rc<FakeTarget>>) {
     let (service, mut targets, _) = fabric(2).await;
     operate(volume_of("v", 2)).await.unwrap();
@@ -82,5 +83,36 @@ fn a_drive_whose_target_does_not_know_floors_is_no_new_member_of_a_group_that_ha
 
         operate(volume_of("w", 3)).await.unwrap();
         assert!(!roles(&service.map(), 3).is_empty(), "new groups have no floor");
+    });
+}
+
+#[test]
+fn a_group_whose_floor_cannot_rise_seldom_begins_an_epoch_for_it() {
+    Sim::new(3).block_on(async {
+        let service = Service::start().await;
+        service.forget_every.set(ms(1_000));
+        service.restart().await;
+        let targets = [1, 2].map(|n| FakeTarget::new(n, &[u128::from(n)]));
+        targets.iter().for_each(|target| drop(target.start()));
+        all_up(&service, &targets).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        all_up(&service, &targets).await;
+        let floor = || service.map().groups.values().map(|g| g.floor.counter()).min().unwrap();
+        targets[1].never_closes.set(true);
+        targets.iter().for_each(|t| t.tombstone.set(Some(Version::new(6, SessionSlot(0)))));
+        let asked = |is_close: bool| {
+            let log = targets[1].log.borrow();
+            let closes = log.iter().filter_map(|(_, request)| match request {
+                TargetRequest::Floors { close } => Some(!close.is_empty()),
+                _ => None,
+            });
+            closes.filter(|closes| *closes == is_close).count()
+        };
+        eventually("many rounds are over", ms(200_000), || asked(false) >= 60).await;
+        assert_eq!(floor(), 0, "one member says nothing");
+        assert!((2..=8).contains(&asked(true)), "asked to close {} times", asked(true));
+
+        targets[1].never_closes.set(false);
+        eventually("it is tried again", ms(60_000), || floor() == 7).await;
     });
 }

@@ -22,7 +22,8 @@ pub struct Observations {
     /// Drives that are gone and serve all the same, because they have last up-to-date copies: these are to
     /// be made elsewhere.
     pub vanished: BTreeSet<DriveId>,
-    /// Drives whose targets do not know the floors of groups: they become members of no group that has one (R7).
+    /// Drives whose targets do not know the floors of groups: they become members of no group that has
+    /// one (R7).
     pub without_floors: BTreeSet<DriveId>,
     /// How full drives are; nothing of those whose targets do not say.
     pub room: BTreeMap<DriveId, Room>,

@@ -88,6 +88,7 @@ const OTHERS: &[(&str, &str, Bounds)] = &[
     ("store/src/state.rs", "REPAIR_BLOCKS_MAX", Bounds::Format), // room kept on a drive
     ("store/src/tree.rs", "LEVEL_MAX", Bounds::Format),
     ("target/src/scrub.rs", "LOOKS_MAX", Bounds::Effort),
+    ("manager/src/floor.rs", "ROUNDS_SAT_OUT_MAX", Bounds::Effort), // a time, in rounds
     ("manager/src/observe.rs", "WORD_LEASES_MAX", Bounds::Effort), // a time, in leases
     ("client/src/version_clock.rs", "COUNTER_SANE_MAX", Bounds::Derived),
     ("client/src/version_clock.rs", "AHEAD_OF_MANAGER_MAX", Bounds::Derived),

@@ -19,12 +19,12 @@ use weft_rt::{
 };
 use weft_types::{
     BlockCount, DriveId, Durations, Epoch, FabricId, FabricMap, Group, GroupId, MapVersion, NodeId, Role,
-    SessionId, Slice,
+    SessionId, Slice, Version,
 };
-use weft_wire::control::NodeAge;
 use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest, TargetAnswer, TargetRequest};
 use weft_wire::control::{DriveInventory, DriveLeftOut, HeldGroup, Holding, Inventory};
 use weft_wire::control::{DriveStatus, ResyncStatus, TargetStatus, VouchAnswer, VouchRequest};
+use weft_wire::control::{NodeAge, OpenBelow};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::pieces::decode_delta;
 use weft_wire::{Kind, Status};
@@ -71,6 +71,8 @@ pub struct Service {
     manager: Rc<RefCell<Option<Rc<Manager>>>>,
     process: Cell<Option<ProcessId>>,
     skew_us: Cell<i64>,
+    /// How often processes that are started from now on raise floors.
+    pub forget_every: Cell<Duration>,
     /// Bytes of the map up to which processes that are started from now on take what makes it larger.
     pub map_bytes_max: Cell<usize>,
 }
@@ -82,6 +84,7 @@ impl Service {
             manager: Rc::default(),
             process: Cell::new(None),
             skew_us: Cell::new(0),
+            forget_every: Cell::new(ManagerOptions::default().forget_every),
             map_bytes_max: Cell::new(ManagerOptions::default().map_bytes_max),
         };
         found(&service.store, FABRIC, Durations::default()).await.unwrap();
@@ -104,7 +107,9 @@ impl Service {
         self.kill();
         let (store, slot) = (self.store.clone(), self.manager.clone());
         let map_bytes_max = self.map_bytes_max.get();
-        let options = ManagerOptions { fabric: Some(FABRIC), map_bytes_max, ..ManagerOptions::default() };
+        let forget_every = self.forget_every.get();
+        let fabric = Some(FABRIC);
+        let options = ManagerOptions { fabric, map_bytes_max, forget_every, ..ManagerOptions::default() };
         self.process.set(Some(spawn_process(manager_host(), "manager", async move {
             let manager = Manager::start(store, options).await.unwrap();
             *slot.borrow_mut() = Some(manager.clone());
@@ -192,6 +197,10 @@ pub struct FakeTarget {
     pub left_out: RefCell<Vec<DriveLeftOut>>,
     /// Whether its release knows the floors of groups.
     pub knows_floors: Cell<bool>,
+    /// The newest tombstone in each of its groups, as it says when it is asked; none: it has none.
+    pub tombstone: Cell<Option<Version>>,
+    /// Set while it does not say that it has closed.
+    pub never_closes: Cell<bool>,
     /// Whether its release knows of no deltas.
     pub refuses_deltas: Cell<bool>,
     /// Belongs to the version of its map; 0: no delta leads on from it.
@@ -250,6 +259,8 @@ impl FakeTarget {
             devices: RefCell::default(),
             left_out: RefCell::default(),
             knows_floors: Cell::new(true),
+            tombstone: Cell::new(None),
+            never_closes: Cell::new(false),
             refuses_deltas: Cell::new(false),
             nonce: Cell::new(0),
             process: Cell::new(None),
@@ -354,6 +365,24 @@ impl FakeTarget {
             map: self.adopted(),
             drives: self.drives.borrow().iter().map(drive).collect(),
         }
+    }
+
+    /// What it says of its groups when it is asked for tombstones, or to close.
+    fn open_below(&self, close: &[(GroupId, Epoch, Version)]) -> Vec<OpenBelow> {
+        let map = self.map.borrow();
+        let is_asked = |group: &Group| close.is_empty() || close.iter().any(|(id, ..)| *id == group.id);
+        let answers = close.is_empty() || !self.never_closes.get();
+        let groups = map.iter().flat_map(|m| m.groups.values()).filter(|g| answers && is_asked(g));
+        let of_drives = groups.flat_map(|g| self.drives.borrow().clone().into_iter().map(move |d| (g, d)));
+        let members = of_drives.filter(|(g, d)| self.tombstone.get().is_some() && g.slot_of(*d).is_some());
+        let word = |(group, drive): (&Group, DriveId)| OpenBelow {
+            drive,
+            group: group.id,
+            epoch: group.epoch,
+            newest_tombstone: self.tombstone.get(),
+            sessions: vec![],
+        };
+        members.map(word).collect()
     }
 
     /// What its process says to join.
@@ -648,6 +677,7 @@ impl Process {
             TargetRequest::Inventory { detail } => {
                 TargetAnswer::Inventory(Box::new(self.target.inventory(detail)))
             }
+            TargetRequest::Floors { close } => TargetAnswer::Floors { groups: self.target.open_below(close) },
             TargetRequest::HoldsData { .. } => TargetAnswer::HoldsData { holds: false },
             TargetRequest::HeardOf { sessions } => {
                 let serves = self.target.serves_sessions.borrow();
