@@ -279,17 +279,11 @@ pub(crate) fn control_seeds() -> Vec<Vec<u8>> {
     let marks = control::Marks { open: vec![mark], watermarks: vec![(SessionSlot(3), version(5))] };
     let slots = vec![Slot { drive, role: Role::Syncing, since: Epoch(2) }];
     let entry = Group { id: group, pool: PoolId(1), epoch: Epoch(3), slots, floor: Default::default() };
+    let (node, adopted, ahead) = (NodeId(1), MapVersion(4), vec![(drive, MapVersion(5))]);
+    let renew = ManagerRequest::Renew { node, incarnation: 1, adopted, commits: vec![(drive, 7)], ahead };
     vec![
         with(0, &join),
-        with(
-            0,
-            &ManagerRequest::Renew {
-                node: NodeId(1),
-                incarnation: 1,
-                adopted: MapVersion(4),
-                commits: vec![(drive, 7)],
-            },
-        ),
+        with(0, &renew),
         with(0, &ManagerRequest::Verified { group, drive, stint: Epoch(3) }),
         with(1, &ManagerAnswer::Granted { map: MapVersion(4), suspects: vec![NodeId(2)], clock_us: 5 }),
         with(2, &TargetRequest::Scrub { orders: vec![order] }),

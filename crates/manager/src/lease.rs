@@ -7,6 +7,7 @@ use crate::error::{Denied, RECOVER_HINT};
 use crate::event::Subjects;
 use crate::manager::{Manager, State, wall_clock_ms};
 use crate::member::{Member, Suspicion};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::coverage::{Path, mark};
@@ -194,16 +195,18 @@ impl State {
         self.note_commits(&joined);
     }
 
-    /// Notes a sign of life of a target that has adopted this version of the map.
-    fn hear(&mut self, node: NodeId, adopted: MapVersion) -> Heard {
+    /// Notes a sign of life of a target that has adopted this version of the map, and later ones on some drives.
+    fn hear(&mut self, node: NodeId, adopted: MapVersion, ahead: &[(DriveId, MapVersion)]) -> Heard {
         let Some(member) = self.members.get_mut(&node) else { return Heard::default() };
         let was_up = member.is_up();
         let ended = member.suspicion.take_if(|s| s.evicted_in <= adopted);
         if member.suspicion.is_none() {
             member.heard_at = now();
         }
-        let caught_up = adopted > member.adopted;
+        let ahead: BTreeMap<DriveId, MapVersion> = ahead.iter().copied().collect();
+        let caught_up = adopted > member.adopted || ahead != member.ahead;
         member.adopted = member.adopted.max(adopted);
+        member.ahead = ahead;
         if ended.is_some() {
             mark(Path::SuspicionEnded);
             self.note_member(node);
@@ -279,7 +282,7 @@ impl Manager {
         &self,
         node: NodeId,
         incarnation: u64,
-        adopted: MapVersion,
+        (adopted, ahead): (MapVersion, &[(DriveId, MapVersion)]),
         commits: &[(DriveId, u64)],
     ) -> Result<ManagerAnswer, Denied> {
         self.check_term().map_err(|reason| Denied::new(Status::NotReady, reason))?;
@@ -296,15 +299,16 @@ impl Manager {
         };
         state.check_may_renew(node, incarnation)?;
         state.note_commits_of(node, commits);
-        if adopted > durable {
+        let newest = ahead.iter().map(|(_, version)| *version).fold(adopted, MapVersion::max);
+        if newest > durable {
             let text = format!(
-                "node {node} has adopted map {adopted}, this manager is at {durable}: the manager's store is older \
+                "node {node} has adopted map {newest}, this manager is at {durable}: the manager's store is older \
                  than the drives, {RECOVER_HINT}"
             );
             drop(state);
             return Err(Denied::new(Status::NotReady, self.halt_as_stale(text)));
         }
-        let heard = state.hear(node, adopted);
+        let heard = state.hear(node, adopted, ahead);
         state.check_awaits_nobody(node)?;
         let suspects = state.grant(node, heard.was_up);
         drop(state);

@@ -61,6 +61,8 @@ pub(crate) struct Member {
     pub(crate) up_since: Instant,
     /// The newest map that it has adopted durably.
     pub(crate) adopted: MapVersion,
+    /// Drives that have adopted a later map, which another drive of the target holds down, with its version.
+    pub(crate) ahead: BTreeMap<DriveId, MapVersion>,
     /// Of one that follows the whole map: the version of this process's map that it was sent last, from which the
     /// next delta leads on; none if only a whole map can follow.
     pub(crate) has: Option<MapVersion>,
@@ -115,6 +117,7 @@ impl Member {
             granted: false,
             up_since: now,
             adopted: MapVersion(0),
+            ahead: BTreeMap::new(),
             has: None,
             awaits_map: false,
             slice: None,
@@ -169,6 +172,11 @@ impl Member {
     /// Whether it serves this drive, as far as is known.
     pub(crate) fn serves(&self, drive: DriveId) -> bool {
         self.is_up() && self.has_drive(drive)
+    }
+
+    /// The newest map that this drive is known to have adopted durably.
+    pub(crate) fn adopted_on(&self, drive: DriveId) -> MapVersion {
+        self.ahead.get(&drive).copied().unwrap_or_default().max(self.adopted)
     }
 
     /// Whether the target is known not to serve this drive: it is taken for gone, or has joined without the drive.

@@ -131,8 +131,8 @@ impl Manager {
                 let (nonce, map) = self.joined_map(node, &drives, takes_slices);
                 Ok((ManagerAnswer::Joined { node, refused, nonce }, Some(map)))
             }
-            ManagerRequest::Renew { node, incarnation, adopted, commits } => {
-                Ok((self.renew(node, incarnation, adopted, &commits)?, None))
+            ManagerRequest::Renew { node, incarnation, adopted, commits, ahead } => {
+                Ok((self.renew(node, incarnation, (adopted, &ahead), &commits)?, None))
             }
             ManagerRequest::Stopped { node, incarnation, commits } => {
                 self.hear_last_word(node, incarnation, &commits).await.map(done)

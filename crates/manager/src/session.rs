@@ -1,6 +1,6 @@
 //! Attach and detach.
 //!
-//! It owns what an attach waits for (R16): where it fences earlier clients, every target of the volume has adopted
+//! It owns what an attach waits for (R16): where it fences earlier clients, every drive of the volume has adopted
 //! the new generation, and the earlier sessions are swept. The sweeping itself is in `sweep.rs`.
 
 use crate::error::{CommitError, Denied};
@@ -45,16 +45,21 @@ impl State {
         Ok(processes)
     }
 
-    /// The nodes that take writes to the volume and have not adopted this map, as far as it concerns them.
-    pub(crate) fn behind(&self, volume: VolumeId, version: MapVersion) -> Vec<NodeId> {
-        let is_behind = |n: &NodeId| !self.is_at(*n, version);
-        self.writers_of(volume).into_iter().filter(is_behind).collect()
+    /// The nodes with drives that take writes to the volume and have not adopted this map, as far as it concerns their
+    /// targets. Other drives of these nodes may lag: what they have adopted does not concern the volume.
+    pub(crate) fn behind(&self, volume: VolumeId, version: MapVersion) -> BTreeSet<NodeId> {
+        let node_behind = |drive: DriveId| {
+            let node = self.map.drives.get(&drive)?.node;
+            let is_at = self.members.get(&node).is_some_and(|m| m.drive_is_at(drive, version));
+            (!is_at).then_some(node)
+        };
+        self.write_sets_of(volume).into_iter().filter_map(node_behind).collect()
     }
 
     /// Nodes by name, for people.
-    pub(crate) fn names(&self, nodes: &[NodeId]) -> String {
+    pub(crate) fn names<'a>(&self, nodes: impl IntoIterator<Item = &'a NodeId>) -> String {
         let name = |id: &NodeId| self.map.nodes.get(id).map_or_else(|| id.to_string(), |n| n.name.clone());
-        nodes.iter().map(name).collect::<Vec<_>>().join(", ")
+        nodes.into_iter().map(name).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -131,7 +136,7 @@ impl Manager {
         Denied::new(Status::Refused, text)
     }
 
-    /// Completes when every target of the volume has adopted this map, and every session of it that was over before
+    /// Completes when every drive of the volume has adopted this map, and every session of it that was over before
     /// this one began is swept and forgotten.
     async fn settled(&self, volume: VolumeId, session: SessionId, version: MapVersion) {
         loop {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use weft_rt::{Buf, Mutation, mutated, random_u64};
 use weft_types::limits::{FRAME_BODY_MAX, TOUCHES_KEPT_MAX};
 use weft_types::{
-    Delta, FabricMap, GroupId, MapVersion, NodeId, Piece, PieceKey, TargetId, TargetSlice, Touched,
+    Delta, DriveId, FabricMap, GroupId, MapVersion, NodeId, Piece, PieceKey, TargetId, TargetSlice, Touched,
     targets_touched,
 };
 use weft_wire::control::DriveReport;
@@ -90,9 +90,18 @@ impl HeldSlice {
 impl Member {
     /// Whether it has adopted the map of this version, as far as that concerns it.
     pub(crate) fn is_at(&self, version: MapVersion) -> bool {
-        self.adopted >= version
+        self.is_at_with(self.adopted, version)
+    }
+
+    /// Likewise a drive, which may be further than the other drives of the target.
+    pub(crate) fn drive_is_at(&self, drive: DriveId, version: MapVersion) -> bool {
+        self.is_at_with(self.adopted_on(drive), version)
+    }
+
+    fn is_at_with(&self, adopted: MapVersion, version: MapVersion) -> bool {
+        adopted >= version
             || self.slice.as_ref().is_some_and(|held| {
-                held.at.is_some_and(|at| self.adopted >= at) && held.touched_up_to(version) <= self.adopted
+                held.at.is_some_and(|at| adopted >= at) && held.touched_up_to(version) <= adopted
             })
     }
 

@@ -645,10 +645,12 @@ fn a_target_that_was_not_heard_of_since_is_not_granted_a_lease_of_its_former_sel
         let link = connect(PeerRole::Target(node)).await;
         let adopted = service.map().version;
         for (node, what) in [(node, "another incarnation"), (NodeId(77), "no such node")] {
-            let (status, _) =
-                ask(&link, &ManagerRequest::Renew { node, incarnation: 1, adopted, commits: vec![] })
-                    .await
-                    .unwrap_err();
+            let (status, _) = ask(
+                &link,
+                &ManagerRequest::Renew { node, incarnation: 1, adopted, commits: vec![], ahead: vec![] },
+            )
+            .await
+            .unwrap_err();
             assert_eq!(status, Status::NotFound, "{what}");
         }
     });
@@ -697,16 +699,19 @@ fn a_late_renewal_does_not_bring_back_who_was_evicted() {
         let evicted = service.map().version;
         let link = connect(PeerRole::Target(node)).await;
         // It was on its way all the time: the process that sent it is dead, and its grant is void.
-        let late = ManagerRequest::Renew { node, incarnation, adopted, commits: vec![] };
+        let late = ManagerRequest::Renew { node, incarnation, adopted, commits: vec![], ahead: vec![] };
         let (answer, _) = ask(&link, &late).await.unwrap();
         let ManagerAnswer::Granted { map, .. } = answer else { panic!("{answer:?}") };
         assert!(map >= evicted, "the lease is void until the map without the node is adopted");
         sleep(ms(1000)).await;
         assert!(roles(&service.map(), 1).iter().all(|r| *r == Role::Out), "it is still gone");
         // One that was only slow has adopted the map by its next renewal, and comes back.
-        ask(&link, &ManagerRequest::Renew { node, incarnation, adopted: map, commits: vec![] })
-            .await
-            .unwrap();
+        ask(
+            &link,
+            &ManagerRequest::Renew { node, incarnation, adopted: map, commits: vec![], ahead: vec![] },
+        )
+        .await
+        .unwrap();
         eventually("it is syncing", ms(500), || roles(&service.map(), 1).contains(&Role::Syncing)).await;
     });
 }

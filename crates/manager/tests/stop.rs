@@ -90,6 +90,7 @@ fn what_a_target_had_sent_before_its_last_word_does_not_bring_it_back() {
             incarnation: targets[0].incarnation.get(),
             adopted: service.map().version,
             commits: vec![],
+            ahead: vec![],
         };
         assert_eq!(say(&targets[0], node, renewal).await, Err(Status::NotReady));
         targets[1].holds_promises.set(false);

@@ -2,6 +2,7 @@
 //! itself until then.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use weft_rt::sim::{Sim, spawn_process};
 use weft_rt::{Buf, now, sleep, timeout};
 use weft_sim::{Bed, BedShape, workload};
 use weft_types::limits::DRIVE_SILENCE_SECONDS_MAX;
-use weft_types::{BLOCK_SIZE, DriveId, DriveState, Durations, FabricMap, Role};
+use weft_types::{BLOCK_SIZE, DriveId, DriveState, Durations, FabricMap, Group, GroupId, Role};
 
 /// Within so long a drive that hangs has left its groups: looks, a report, and a commit come on top.
 const EVICTED_WITHIN: Duration = Duration::from_secs(DRIVE_SILENCE_SECONDS_MAX + 4);
@@ -33,10 +34,10 @@ fn takes_part(map: &FabricMap, drive: DriveId) -> bool {
     map.groups.values().any(|g| g.write_set().any(|d| d == drive))
 }
 
-/// Whether the drive is in-sync wherever it is a member.
-fn is_in_sync(map: &FabricMap, drive: DriveId) -> bool {
-    let mut roles = map.groups.values().filter_map(|g| g.slot_of(drive)).map(|s| s.role);
-    roles.all(|role| role == Role::InSync)
+/// The groups in which the drive is in-sync. It may be syncing in others, of which it is given a copy.
+fn in_sync_in(map: &FabricMap, drive: DriveId) -> BTreeSet<GroupId> {
+    let is_in_sync = |g: &&Group| g.slot_of(drive).is_some_and(|s| s.role == Role::InSync);
+    map.groups.values().filter(is_in_sync).map(|g| g.id).collect()
 }
 
 #[test]
@@ -48,7 +49,8 @@ fn a_drive_that_hangs_is_evicted_and_holds_up_no_other_drive_of_its_node() {
             bed.nodes[0].set_unsound(0);
             let disk = bed.nodes[0].disks()[0].clone();
             disk.set_faults(|f| f.stuck = true);
-            let began = now();
+            let (began, before) = (now(), in_sync_in(&bed.truth(), other));
+            let stays = |map: &FabricMap| before.is_subset(&in_sync_in(map, other));
             // A map that all have to adopt meanwhile; perhaps a manager that all have to join.
             bed.create_volume("w", 2, 4).await;
             if seed % 2 == 1 {
@@ -57,13 +59,13 @@ fn a_drive_that_hangs_is_evicted_and_holds_up_no_other_drive_of_its_node() {
             }
             while takes_part(&bed.truth(), hung) {
                 assert!(began.elapsed() < EVICTED_WITHIN, "{hung} is still a member");
-                assert!(is_in_sync(&bed.truth(), other), "the other drive of its node has left a group");
+                assert!(stays(&bed.truth()), "the other drive of its node has left a group");
                 sleep(Duration::from_millis(50)).await;
             }
             assert_eq!(bed.truth().drives[&hung].state, DriveState::Failed);
             sleep(Duration::from_secs(1)).await;
             let map = bed.truth();
-            assert!(is_in_sync(&map, other), "the other drive of its node stays");
+            assert!(stays(&map), "the other drive of its node stays");
             let ApiAnswer::Status(status) = bed.api(ApiRequest::Status {}).await else { panic!() };
             assert!(
                 status.nodes.iter().all(|n| n.adopted == Some(map.version)),
@@ -127,6 +129,29 @@ fn what_hangs_stops_no_writes_to_the_other_drive_of_its_node() {
         assert!(noted.get() > 50, "{} writes", noted.get());
         let stall = longest.get();
         assert!(stall < STALL_MAX, "a write has taken {stall:?}");
+    });
+}
+
+#[test]
+fn what_hangs_holds_up_no_attach_of_a_volume_on_the_other_drive_of_its_node() {
+    Sim::new(530).block_on(async {
+        let bed = fabric().await;
+        let (hung, other) = (bed.nodes[0].drive_at(0), bed.nodes[0].drive_at(1));
+        let (name, managers) = (volume_on(&bed, other, hung).await, bed.managers());
+        bed.nodes[0].set_unsound(0);
+        bed.nodes[0].disks()[0].set_faults(|f| f.stuck = true);
+        let took = Rc::new(Cell::new(None));
+        let (attached, began) = (took.clone(), now());
+        spawn_process(IpAddr::from([10, 0, 2, 1]), "client", async move {
+            let _volume = workload::attach(&managers, &name, "client", AttachMode::Exclusive).await;
+            attached.set(Some(began.elapsed()));
+            std::future::pending::<()>().await;
+        });
+        while took.get().is_none() {
+            assert!(began.elapsed() < STALL_MAX, "the attach waits for a drive of other volumes");
+            sleep(Duration::from_millis(50)).await;
+        }
+        assert!(takes_part(&bed.truth(), hung), "it has not left its groups yet");
     });
 }
 

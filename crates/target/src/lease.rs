@@ -269,8 +269,8 @@ impl Target {
     async fn renew(&self, link: &Link) -> Result<(), Silent> {
         let node = self.node().expect("a target renews after it has joined");
         let adopted = self.adopted_version();
-        let (incarnation, commits) = (self.incarnation, self.commits());
-        let request = ManagerRequest::Renew { node, incarnation, adopted, commits };
+        let (incarnation, commits, ahead) = (self.incarnation, self.commits(), self.ahead_of(adopted));
+        let request = ManagerRequest::Renew { node, incarnation, adopted, commits, ahead };
         let sent = now();
         let (answer, _) = self.ask(link, &request).await?;
         let (map, suspects, clock_us) = match answer {
@@ -289,6 +289,13 @@ impl Target {
     pub(crate) fn commits(&self) -> Vec<(DriveId, u64)> {
         let served = self.drives.values().filter(|d| !d.has_failed());
         served.map(|d| (d.id, d.store.durable_commit())).collect()
+    }
+
+    /// Drives that have adopted a later map than this one, and which: at most the map in force.
+    fn ahead_of(&self, version: MapVersion) -> Vec<(DriveId, MapVersion)> {
+        let working = self.drives.values().filter(|d| !d.has_failed());
+        let adopted = working.map(|d| (d.id, d.adopted().min(self.map_version())));
+        adopted.filter(|(_, adopted)| *adopted > version).collect()
     }
 
     /// Asks the manager. An answer that takes longer than half a lease is none: the connection may be dead without

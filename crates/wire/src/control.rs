@@ -45,6 +45,10 @@ pub enum ManagerRequest {
         /// Per drive the newest commit that is durable there: what it must still have when it is seen next.
         #[serde(default)]
         commits: Vec<(DriveId, u64)>,
+        /// Drives that have adopted a later map than `adopted`, which another drive of the target holds down,
+        /// with the version of each; none from a target of an older release.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        ahead: Vec<(DriveId, MapVersion)>,
     },
     /// A target is stopped in order: it refuses every request, and those that it had admitted have
     /// finished. This is how far its drives have come. Answered once that is durable: a drive that is seen

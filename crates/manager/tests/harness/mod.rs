@@ -545,6 +545,7 @@ impl Process {
                 incarnation,
                 adopted: self.target.adopted(),
                 commits: self.target.commits(),
+                ahead: vec![],
             };
             let answer = match timeout(ms(1500), ask(link, &renew)).await {
                 Ok(Ok((answer, _))) => answer,

@@ -97,9 +97,9 @@ fn documents_of_groups() {
     check("group.json", Form::Json, &cases);
 }
 
-#[test]
-fn manager_requests() {
-    let report = DriveReport {
+/// What a target says of a drive that it has opened.
+fn report() -> DriveReport {
+    DriveReport {
         id: drive(1),
         path: "/dev/nvme1n1".into(),
         capacity: BlockCount(1_000_000),
@@ -107,7 +107,11 @@ fn manager_requests() {
         epochs: vec![(GroupId(11), Epoch(7))],
         commit: 6,
         device: None,
-    };
+    }
+}
+
+#[test]
+fn manager_requests() {
     let left_out = DriveLeftOut {
         path: "/dev/nvme2n1".into(),
         id: Some(drive(4)),
@@ -134,11 +138,17 @@ fn manager_requests() {
             node: "node-b".into(),
             addr: "10.0.0.2:7400".into(),
             incarnation,
-            drives: vec![report],
+            drives: vec![report()],
             left_out: vec![left_out],
             knows_floors: true,
         },
-        ManagerRequest::Renew { node, incarnation, adopted: MapVersion(9), commits: commits.clone() },
+        ManagerRequest::Renew {
+            node,
+            incarnation,
+            adopted: MapVersion(9),
+            commits: commits.clone(),
+            ahead: vec![(drive(1), MapVersion(10))],
+        },
         ManagerRequest::Stopped { node, incarnation, commits },
         ManagerRequest::WatchMap { have: MapVersion(9) },
         ManagerRequest::Verified { group: GroupId(11), drive: drive(2), stint: Epoch(7) },

@@ -229,6 +229,7 @@ impl Bench {
             incarnation: u64::from(node.0),
             adopted: self.manager.map().version,
             commits: Vec::new(),
+            ahead: vec![],
         };
         let mut times = Vec::new();
         for _ in 0..ROUNDS {
@@ -248,7 +249,13 @@ impl Bench {
         let map = self.manager.map();
         for node in map.nodes.keys() {
             let (incarnation, adopted) = (u64::from(node.0), map.version);
-            let renew = ManagerRequest::Renew { node: *node, incarnation, adopted, commits: Vec::new() };
+            let renew = ManagerRequest::Renew {
+                node: *node,
+                incarnation,
+                adopted,
+                commits: Vec::new(),
+                ahead: vec![],
+            };
             if let Err(why) = self.manage(PeerRole::Target(*node), &renew).await {
                 return Cost::Refused(why);
             }
