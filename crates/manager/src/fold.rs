@@ -217,22 +217,16 @@ mod tests {
     use super::*;
     use crate::MemStore;
     use crate::led_store::{Decided, LedStore};
+    use crate::records::tests::group_of;
     use crate::records::{load_map, put_map};
     use crate::store::{Journal, KeyStore, at_once};
     use std::rc::Rc;
-    use weft_types::{DriveId, Epoch, FabricId, Group, GroupId, PoolId, Role, Slot};
+    use weft_types::{FabricId, Group, GroupId};
     use weft_wire::pieces::encode_delta;
 
     /// A group of some 300 bytes, so that few thousands are many chunks.
     fn group(id: u64, epoch: u64) -> Group {
-        let slot = |n: u128| Slot { drive: DriveId(n), role: Role::InSync, since: Epoch(1) };
-        Group {
-            id: GroupId(id),
-            pool: PoolId(1),
-            epoch: Epoch(epoch),
-            slots: (1..40).map(slot).collect(),
-            floor: Default::default(),
-        }
+        group_of(39, id, epoch)
     }
 
     /// Commits versions of a map with many groups, of which some are added, changed and removed.

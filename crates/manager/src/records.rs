@@ -485,7 +485,7 @@ pub(crate) fn document<T: DeserializeOwned>(place: &str, key: &str, value: &[u8]
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::MemStore;
     use crate::led_store::{Decided, LedStore};
@@ -493,15 +493,20 @@ mod tests {
     use weft_types::{DriveId, Epoch, Group, GroupId, PoolId, Role, Slot};
     use weft_wire::pieces::Header;
 
-    fn group(id: u64, epoch: u64) -> Group {
+    /// A group with so many members, all in-sync.
+    pub(crate) fn group_of(members: u128, id: u64, epoch: u64) -> Group {
         let slot = |n: u128| Slot { drive: DriveId(n), role: Role::InSync, since: Epoch(1) };
         Group {
             id: GroupId(id),
             pool: PoolId(1),
             epoch: Epoch(epoch),
-            slots: (1..4).map(slot).collect(),
+            slots: (1..=members).map(slot).collect(),
             floor: Default::default(),
         }
+    }
+
+    fn group(id: u64, epoch: u64) -> Group {
+        group_of(3, id, epoch)
     }
 
     fn next(map: &FabricMap, groups: u64) -> FabricMap {

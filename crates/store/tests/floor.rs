@@ -31,6 +31,15 @@ async fn shape(store: &Rc<Store>, range: BlockRange) -> Vec<(BlockRange, Version
     found.iter().map(|x| (x.range, x.version, seed_of(x))).collect()
 }
 
+/// Runs a test with a new store on a drive of so many MiB.
+fn with_store(seed: u64, mib: u64, test: impl AsyncFnOnce(SimDisk, Rc<Store>) + 'static) {
+    Sim::new(seed).block_on(async move {
+        let disk = SimDisk::new("d", mib << 20);
+        let store = new_store(&disk).await;
+        test(disk, store).await;
+    });
+}
+
 /// Waits until the store has gone through the map.
 async fn rest() {
     sleep(Duration::from_secs(5)).await;
@@ -38,9 +47,7 @@ async fn rest() {
 
 #[test]
 fn below_the_floor_a_tombstone_is_as_good_as_never_written() {
-    Sim::new(1).block_on(async {
-        let disk = SimDisk::new("d", 8 << 20);
-        let mut store = new_store(&disk).await;
+    with_store(1, 8, async |disk, mut store| {
         let at = BlockRange::new;
         store.write(client(OBJECT, at(0, 40), 5, fill(1, 40))).await.unwrap();
         store.write(zero(OBJECT, at(10, 5), 6)).await.unwrap();
@@ -86,9 +93,7 @@ fn below_the_floor_a_tombstone_is_as_good_as_never_written() {
 
 #[test]
 fn tombstones_leave_the_map_and_take_no_room_in_the_end() {
-    Sim::new(2).block_on(async {
-        let disk = SimDisk::new("d", 16 << 20);
-        let store = new_store(&disk).await;
+    with_store(2, 16, async |disk, store| {
         store.checkpoint().await.unwrap();
         let empty = store.usage().used_blocks;
         for index in 0..400 {
@@ -121,9 +126,7 @@ fn tombstones_leave_the_map_and_take_no_room_in_the_end() {
 
 #[test]
 fn a_checkpoint_leaves_out_what_is_forgotten_also_of_leaves_that_change_meanwhile() {
-    Sim::new(3).block_on(async {
-        let disk = SimDisk::new("d", 8 << 20);
-        let store = new_store(&disk).await;
+    with_store(3, 8, async |_, store| {
         let at = BlockRange::new;
         for round in 0..20u64 {
             let counter = 10 * round + 10;

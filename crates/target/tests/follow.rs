@@ -40,19 +40,19 @@ async fn held(fabric: &Fabric) -> (MapVersion, MapVersion) {
     (inventory.map, inventory.drives[0].map_copy)
 }
 
-/// No map is fetched: only what is sent here counts.
-async fn start() -> std::rc::Rc<Fabric> {
+/// A fabric whose first target was given a map. No map is fetched: only what is sent here counts.
+async fn start() -> (std::rc::Rc<Fabric>, FabricMap) {
     let fabric = Fabric::start(2).await;
     fabric.manager.holds_maps.set(true);
-    fabric
+    fabric.change(|map| map.next_id += 1);
+    let first = give(&fabric, NONCE).await;
+    (fabric, first)
 }
 
 #[test]
 fn a_change_is_adopted_like_a_map_and_kept_as_a_whole_one() {
     Sim::new(41).block_on(async {
-        let fabric = start().await;
-        fabric.change(|map| map.next_id += 1);
-        let first = give(&fabric, NONCE).await;
+        let (fabric, first) = start().await;
         let epoch = fabric.set_role(2, weft_types::Role::Out);
         let second = newest(&fabric);
         assert_eq!(send(&fabric, &first, &second, NONCE).await, TargetAnswer::Done);
@@ -75,9 +75,7 @@ fn a_change_is_adopted_like_a_map_and_kept_as_a_whole_one() {
 #[test]
 fn a_change_from_another_version_or_another_manager_is_not_taken() {
     Sim::new(42).block_on(async {
-        let fabric = start().await;
-        fabric.change(|map| map.next_id += 1);
-        let first = give(&fabric, NONCE).await;
+        let (fabric, first) = start().await;
         fabric.change(|map| map.next_id += 1);
         let missed = newest(&fabric);
         fabric.change(|map| map.next_id += 1);
@@ -101,9 +99,7 @@ fn a_change_from_another_version_or_another_manager_is_not_taken() {
 #[test]
 fn the_same_map_from_the_next_manager_is_what_its_changes_lead_on_from() {
     Sim::new(43).block_on(async {
-        let fabric = start().await;
-        fabric.change(|map| map.next_id += 1);
-        let first = give(&fabric, NONCE).await;
+        let (fabric, first) = start().await;
         give(&fabric, NONCE + 1).await;
         fabric.change(|map| map.next_id += 1);
         let second = newest(&fabric);

@@ -8,7 +8,7 @@
 //! It owns the bytes. Whether a backup may be gone back to is not decided here.
 
 use crate::control::{decode_map, encode_map};
-use crate::lines::{self, LinesError};
+use crate::lines::{self, error_of_format};
 use serde::{Deserialize, Serialize};
 use weft_types::{FabricId, FabricMap, MapVersion};
 
@@ -37,32 +37,12 @@ pub struct BackupHead {
     map_bytes: usize,
 }
 
-/// Why a file is no backup that can be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BackupError {
-    /// It does not begin like one.
-    #[error("it is no backup of a fabric map")]
-    Foreign,
-    /// It was made by a newer program.
-    #[error("it has format {found}, this program knows up to {FORMAT_VERSION}")]
-    Newer {
-        /// The format found.
-        found: u32,
-    },
-    /// It is damaged, or cut off.
-    #[error("it is damaged: {0}")]
-    Damaged(String),
-}
-
-impl From<LinesError> for BackupError {
-    fn from(error: LinesError) -> Self {
-        match error {
-            LinesError::Foreign => BackupError::Foreign,
-            LinesError::Newer(found) => BackupError::Newer { found },
-            LinesError::Damaged(why) => BackupError::Damaged(why),
-        }
-    }
-}
+error_of_format!(
+    /// Why a file is no backup that can be used.
+    BackupError,
+    "it is no backup of a fabric map",
+    FORMAT_VERSION
+);
 
 /// A backup of this map.
 ///

@@ -4,7 +4,7 @@
 //! It owns the bytes. What is made of it, and whether it may be used, is not decided here.
 
 use crate::control::decode_map;
-use crate::lines::{self, LinesError};
+use crate::lines::{self, error_of_format};
 use crate::map_part::MapPart;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -80,32 +80,12 @@ pub struct CollectedHead {
     body_bytes: usize,
 }
 
-/// Why a file cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CollectedError {
-    /// It does not begin like one.
-    #[error("it does not hold what `weft fabric collect` writes")]
-    Foreign,
-    /// It was made by a newer program.
-    #[error("it has format {found}, this program knows up to {FORMAT_VERSION}")]
-    Newer {
-        /// The format found.
-        found: u32,
-    },
-    /// It is damaged, or cut off.
-    #[error("it is damaged: {0}")]
-    Damaged(String),
-}
-
-impl From<LinesError> for CollectedError {
-    fn from(error: LinesError) -> Self {
-        match error {
-            LinesError::Foreign => CollectedError::Foreign,
-            LinesError::Newer(found) => CollectedError::Newer { found },
-            LinesError::Damaged(why) => CollectedError::Damaged(why),
-        }
-    }
-}
+error_of_format!(
+    /// Why a file cannot be used.
+    CollectedError,
+    "it does not hold what `weft fabric collect` writes",
+    FORMAT_VERSION
+);
 
 /// The second line. A map is read apart, because its own shape has a version.
 #[derive(Serialize, Deserialize)]

@@ -21,6 +21,41 @@ pub(crate) enum LinesError {
     Damaged(String),
 }
 
+/// Defines the error of a format of such files: with what is said of a file of another kind, and the newest
+/// version of the format.
+macro_rules! error_of_format {
+    ($(#[$about:meta])* $name:ident, $foreign:literal, $newest:expr) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+        pub enum $name {
+            /// It does not begin like one.
+            #[error($foreign)]
+            Foreign,
+            /// It was made by a newer program.
+            #[error("it has format {found}, this program knows up to {}", $newest)]
+            Newer {
+                /// The format found.
+                found: u32,
+            },
+            /// It is damaged, or cut off.
+            #[error("it is damaged: {0}")]
+            Damaged(String),
+        }
+
+        impl From<$crate::lines::LinesError> for $name {
+            fn from(error: $crate::lines::LinesError) -> Self {
+                use $crate::lines::LinesError;
+                match error {
+                    LinesError::Foreign => $name::Foreign,
+                    LinesError::Newer(found) => $name::Newer { found },
+                    LinesError::Damaged(why) => $name::Damaged(why),
+                }
+            }
+        }
+    };
+}
+pub(crate) use error_of_format;
+
 #[derive(Serialize, Deserialize)]
 struct Tail {
     crc32c: String,

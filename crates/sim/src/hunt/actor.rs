@@ -186,7 +186,14 @@ impl Actor {
 pub async fn enter<const HOLDERS: usize, const CLIENTS: usize>(
     names: [&'static str; CLIENTS],
 ) -> (Rc<Stage>, [usize; HOLDERS], [Rc<Actor>; CLIENTS]) {
-    let stage = Stage::set(3, HOLDERS as u8).await;
+    enter_on(Stage::set(3, HOLDERS as u8).await, names).await
+}
+
+/// The nodes that hold copies of each block on a stage, and a client of each name.
+pub async fn enter_on<const HOLDERS: usize, const CLIENTS: usize>(
+    stage: Rc<Stage>,
+    names: [&'static str; CLIENTS],
+) -> (Rc<Stage>, [usize; HOLDERS], [Rc<Actor>; CLIENTS]) {
     let holders = stage.holders().await.try_into().expect("one for each copy");
     let mut clients = Vec::with_capacity(CLIENTS);
     for (n, name) in names.into_iter().enumerate() {

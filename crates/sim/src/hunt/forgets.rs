@@ -1,6 +1,6 @@
 //! Scripts about floors (R7): what may come after a tombstone was forgotten, and while a floor rises.
 
-use super::actor::{Actor, about_ms, changes, fast, place, slow, until, version};
+use super::actor::{Actor, about_ms, changes, enter_on, fast, place, slow, until, version};
 use super::stage::Stage;
 use crate::workload;
 use crate::workload::fill_block;
@@ -26,14 +26,7 @@ const BESIDE: u64 = 300;
 async fn enter<const CLIENTS: usize>(
     names: [&'static str; CLIENTS],
 ) -> (Rc<Stage>, [usize; 2], [Rc<Actor>; CLIENTS]) {
-    let stage = Stage::set_forgetting(3, 2, FORGET_EVERY).await;
-    let holders = stage.holders().await.try_into().expect("one for each copy");
-    let mut clients = Vec::with_capacity(CLIENTS);
-    for (n, name) in names.into_iter().enumerate() {
-        clients.push(Actor::enter(&stage, n, name).await);
-    }
-    let Ok(clients) = clients.try_into() else { unreachable!("one for each name") };
-    (stage, holders, clients)
+    enter_on(Stage::set_forgetting(3, 2, FORGET_EVERY).await, names).await
 }
 
 /// A reader has found a write, and stands still before it puts it. The block is discarded, and that is

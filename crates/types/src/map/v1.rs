@@ -58,6 +58,30 @@ const SCHEMA_FIRST: u32 = 1;
 /// The schema of a document with other targets than the first ones of nodes.
 const SCHEMA_OF_TARGETS: u32 = 2;
 
+/// A map with these parts, and all others as another map has them.
+macro_rules! with_the_rest_of {
+    ($map:ident, $($kind:ident)::+ { $($part:ident),* }) => {
+        $($kind)::+ {
+            $($part,)*
+            fabric: $map.fabric,
+            version: $map.version,
+            durations: $map.durations,
+            drives: $map.drives,
+            removed_drives: $map.removed_drives,
+            pools: $map.pools,
+            groups: $map.groups,
+            relocations: $map.relocations,
+            volumes: $map.volumes,
+            sessions: $map.sessions,
+            scrub: $map.scrub,
+            capacity: $map.capacity,
+            next_id: $map.next_id,
+            unknown_ids: $map.unknown_ids,
+            of_target: $map.of_target,
+        }
+    };
+}
+
 impl From<FabricMap> for super::FabricMap {
     fn from(m: FabricMap) -> Self {
         let firsts = m.nodes.iter().filter(|(_, node)| !node.addr.is_empty()).map(|(key, node)| {
@@ -67,26 +91,9 @@ impl From<FabricMap> for super::FabricMap {
         let mut targets: Table<TargetId, Target> = firsts.collect();
         targets.extend(m.targets.iter().map(|(id, target)| (*id, target.clone())));
         let nodes = m.nodes.iter();
-        super::FabricMap {
-            schema: m.schema.max(super::FabricMap::SCHEMA),
-            fabric: m.fabric,
-            version: m.version,
-            durations: m.durations,
-            nodes: nodes.map(|(key, n)| (*key, super::Node { id: n.id, name: n.name.clone() })).collect(),
-            targets,
-            drives: m.drives,
-            removed_drives: m.removed_drives,
-            pools: m.pools,
-            groups: m.groups,
-            relocations: m.relocations,
-            volumes: m.volumes,
-            sessions: m.sessions,
-            scrub: m.scrub,
-            capacity: m.capacity,
-            next_id: m.next_id,
-            unknown_ids: m.unknown_ids,
-            of_target: m.of_target,
-        }
+        let nodes = nodes.map(|(key, n)| (*key, super::Node { id: n.id, name: n.name.clone() })).collect();
+        let schema = m.schema.max(super::FabricMap::SCHEMA);
+        with_the_rest_of!(m, super::FabricMap { schema, nodes, targets })
     }
 }
 
@@ -112,26 +119,8 @@ impl From<super::FabricMap> for FabricMap {
             (None, true) => SCHEMA_FIRST,
             (None, false) => SCHEMA_OF_TARGETS,
         };
-        FabricMap {
-            schema,
-            fabric: m.fabric,
-            version: m.version,
-            durations: m.durations,
-            nodes: m.nodes.iter().map(node).collect(),
-            targets,
-            drives: m.drives,
-            removed_drives: m.removed_drives,
-            pools: m.pools,
-            groups: m.groups,
-            relocations: m.relocations,
-            volumes: m.volumes,
-            sessions: m.sessions,
-            scrub: m.scrub,
-            capacity: m.capacity,
-            next_id: m.next_id,
-            unknown_ids: m.unknown_ids,
-            of_target: m.of_target,
-        }
+        let nodes = m.nodes.iter().map(node).collect();
+        with_the_rest_of!(m, FabricMap { schema, nodes, targets })
     }
 }
 
