@@ -124,14 +124,12 @@ impl Member {
 impl State {
     /// Notes whose slices a commit touches.
     pub(crate) fn note_touched(&mut self, delta: &Delta, old: &FabricMap, new: &FabricMap) {
-        let without_sessions = mutated(Mutation::SessionUntold).then(|| {
-            let is_session = |key: &PieceKey| matches!(key, PieceKey::Session(_));
+        let without_groups = mutated(Mutation::GroupUntold).then(|| {
             let mut rest = delta.clone();
-            rest.put.retain(|piece| !is_session(&piece.key()));
-            rest.removed.retain(|key| !is_session(key));
+            rest.put.retain(|piece| !matches!(piece, Piece::Group(_)));
             rest
         });
-        let delta = without_sessions.as_ref().unwrap_or(delta);
+        let delta = without_groups.as_ref().unwrap_or(delta);
         let holders = |group| self.holders.get(&group).into_iter().flatten().copied().collect();
         let groups = |drive| self.index.groups_of(drive).collect();
         let touched = targets_touched(delta, (old, new), holders, groups);

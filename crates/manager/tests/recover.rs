@@ -11,8 +11,8 @@ use weft_membership::{Acknowledged, Change, Evict, OpenSession, Promote, Rejoin,
 use weft_membership::{BeginRelocation, FinishRelocation, HandOver};
 use weft_rt::sim::Sim;
 use weft_types::{
-    AttachMode, DriveId, Epoch, FabricId, FabricMap, GroupId, MapVersion, Role, SessionSlot, SessionState, Slice,
-    TargetId,
+    AttachMode, DriveId, Epoch, FabricId, FabricMap, GroupId, MapVersion, Role, SessionSlot, SessionState,
+    Slice, TargetId,
 };
 use weft_wire::collected::DriveContents;
 
@@ -263,7 +263,9 @@ fn before_and_after() -> (FabricMap, FabricMap) {
         attach("stays", AttachMode::Shared, false).await.unwrap();
         all_up(&service, &targets).await;
         let before = service.map();
-        operate(ApiRequest::VolumeDelete { name: "goes".into(), force: false, dry_run: false }).await.unwrap();
+        operate(ApiRequest::VolumeDelete { name: "goes".into(), force: false, dry_run: false })
+            .await
+            .unwrap();
         operate(volume_of("comes", 3)).await.unwrap();
         let gone = || service.map().volume_named("goes").is_none();
         eventually("it is gone", ms(5000), gone).await;

@@ -113,8 +113,9 @@ mutations! {
     SliceFilter, "C8", "slice-filter", "The delta of a slice has only what commits have touched.";
     DeltaOverGap, "C8", "delta-over-gap", "A delta is taken that does not begin where the follower is.";
     SkipOverGap, "C8", "skip-over-gap", "That nothing has changed counts from any version.";
-    SessionUntold, "C9", "session-untold", "Targets are not sent what happens to sessions alone.";
+    GroupUntold, "C9", "group-untold", "That a group changes does not concern its members.";
     AbsentIsGone, "C14", "absent-is-gone", "A target takes a session for over that its slice does not list.";
+    UnlistedVolumeServed, "C14", "unlisted-volume-served", "A target serves sessions of a volume that its slice does not list.";
     SnapshotLowers, "C14", "snapshot-lowers", "A target takes an entry of a group that its slice does not list.";
     CrcNotChecked, "damage", "crc-not-checked", "A drive does not check the data that it reads.";
     ClientTrustsData, "damage", "client-trusts-data", "A client does not check the data that it is sent.";

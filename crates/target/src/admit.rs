@@ -215,7 +215,10 @@ impl Target {
                 let text = format!("session {session} is not open in map {}", map.version);
                 Err(refused(Status::SessionOver, text))
             }
-            None if map.is_of_target() && !map.volumes.contains_key(&attached.volume) => {
+            None if map.is_of_target()
+                && !map.volumes.contains_key(&attached.volume)
+                && !mutated(Mutation::UnlistedVolumeServed) =>
+            {
                 let text =
                     format!("map {} of this target does not list {} yet", map.version, attached.volume);
                 Err(refused(Status::NotServing, text))

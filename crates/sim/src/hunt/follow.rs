@@ -23,6 +23,13 @@ pub async fn member_passes() -> Result<(), String> {
     let (stage, [a, b], [client]) = enter(["client"]).await;
     until(&client.write(0).done).await;
     let leaves = if random_below(2) == 0 { a } else { b };
+    // Every target is sent a map, also the one that has nothing of the volume yet.
+    let capacity_warning_percent = Some(60);
+    stage
+        .bed
+        .api(ApiRequest::Settings(SettingsWish { capacity_warning_percent, ..Default::default() }))
+        .await;
+    sleep(about_ms(5, 20)).await;
     stage.bed.evacuate(leaves, 0, false).await;
     let (drive, from) = (stage.bed.nodes[leaves].drives()[0], now());
     while stage.bed.truth().groups.values().any(|g| g.slot_of(drive).is_some()) {
@@ -32,7 +39,36 @@ pub async fn member_passes() -> Result<(), String> {
         sleep(Duration::from_millis(10)).await;
     }
     sleep(about_ms(10, 100)).await;
+    let write = client.write(0);
+    until(&write.done).await;
+    if !write.done.get() {
+        return Err("a write does not end, although nothing is in its way".into());
+    }
+    stage.heal();
+    stage.finish_with_sessions().await
+}
+
+/// A member leaves for another drive, forgets the group, and starts again; then a client that has not heard of it
+/// brings the entry by which it was a member (C14).
+pub async fn left_and_forgotten() -> Result<(), String> {
+    let (stage, [a, _], [client, late]) = enter(["client", "late"]).await;
     until(&client.write(0).done).await;
+    late.hear_of_nothing(true);
+    late.reach_only(usize::MAX);
+    stage.bed.evacuate(a, 0, false).await;
+    let (drive, from) = (stage.bed.nodes[a].drives()[0], now());
+    let holds_group = || stage.bed.nodes[a].stores().iter().any(|store| !store.groups().is_empty());
+    while stage.bed.truth().groups.values().any(|g| g.slot_of(drive).is_some()) || holds_group() {
+        if from.elapsed() > Duration::from_secs(20) {
+            return Err("the drive is not emptied".into());
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    until(&client.write(0).done).await;
+    stage.restart(a, Duration::from_millis(1)).await;
+    sleep(about_ms(30, 200)).await;
+    late.reach_only(a);
+    late.read_again(0, 3).await;
     stage.heal();
     stage.finish_with_sessions().await
 }

@@ -143,6 +143,8 @@ scripts! {
     Unanswered => kept::replaced(kept::First::IsNotAnswered);
     /// A member passes to a drive that a client has not heard of.
     MemberPasses => follow::member_passes();
+    /// A member leaves its group and forgets it, and a client that has not heard of that asks it.
+    LeftAndForgotten => follow::left_and_forgotten();
     /// A client misses more changes of the map than the manager knows, and then one more.
     MissesChanges => follow::changes_missed(true);
     /// Likewise, and then nothing that concerns it changes.

@@ -363,6 +363,23 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[SliceFilter], Scenario::Script(Script::MemberPasses), 20),
     hunt(&[DeltaOverGap], Scenario::Script(Script::MissesChanges), 20),
     hunt(&[SkipOverGap], Scenario::Script(Script::MissesChangesAlone), 20),
+    hunt(&[GroupUntold], EVICTIONS, 60),
+    hunt(&[AbsentIsGone], Scenario::Script(Script::MemberPasses), 20),
+    harmless(
+        &[SnapshotLowers],
+        Scenario::Script(Script::LeftAndForgotten),
+        "the session and the generation: a slice that does not list the group lists no volume of it",
+    ),
+    harmless(
+        &[UnlistedVolumeServed],
+        Scenario::Script(Script::LeftAndForgotten),
+        "the group, of which no entry is taken that the slice does not list",
+    ),
+    protected(
+        &[SnapshotLowers, UnlistedVolumeServed],
+        Scenario::Script(Script::LeftAndForgotten),
+        "the generation, which a drive takes from its map only",
+    ),
     protected(&[CrcNotChecked], ROT, "the client: it checks all that it is sent"),
     protected(&[ClientTrustsData], ROT, "the drive: it checks all that it reads"),
     hunt(&[CrcNotChecked, ClientTrustsData], ROT, 40),
