@@ -55,7 +55,9 @@ impl Manager {
         check_programs(&map, &counted, &mut found);
         self.check_left_out(&map, &mut found);
         let why_absent = |drive: &Drive| self.state.borrow().why_left_out(drive).cloned();
-        let held = check_drives(&map, &counted, &why_absent, &mut found);
+        let needed = |node: NodeId| self.state.borrow().newest_for(node);
+        let held = check_drives(&map, &counted, &why_absent, &needed, &mut found);
+        self.check_copies(&map, &mut found);
         found.0.sort_by_key(|f| f.severity);
         CheckInfo {
             fabric: map.fabric,
@@ -67,6 +69,16 @@ impl Manager {
             drives_compared: held,
             groups: map.groups.len(),
             findings: found.0,
+        }
+    }
+
+    /// Every node that is up should keep parts of the whole map.
+    fn check_copies(&self, map: &FabricMap, found: &mut Findings) {
+        for (node, why) in &self.state.borrow().copies.missed {
+            let name = map.nodes.get(node).map_or_else(|| "all".to_owned(), |n| n.name.clone());
+            let what = format!("its drives do not keep their parts of the fabric map: {why}");
+            let todo = "check again in a minute; a recovery without the manager's store may need them";
+            found.warning(&format!("node '{name}'"), what, todo);
         }
     }
 
@@ -234,6 +246,7 @@ fn check_drives(
     map: &FabricMap,
     counted: &BTreeMap<NodeId, Result<Counted, String>>,
     why_absent: &dyn Fn(&Drive) -> Option<DriveLeftOut>,
+    needed: &dyn Fn(NodeId) -> MapVersion,
     found: &mut Findings,
 ) -> usize {
     let mut compared = 0;
@@ -252,7 +265,8 @@ fn check_drives(
             }
         }
         for held in &counted.inventory.drives {
-            check_drive(map, *node, counted.inventory.map, held, found);
+            let is_behind = counted.inventory.map < needed(*node);
+            check_drive(map, *node, (counted.inventory.map, is_behind), held, found);
             compared += 1;
         }
     }
@@ -262,7 +276,7 @@ fn check_drives(
 fn check_drive(
     map: &FabricMap,
     node: NodeId,
-    adopted: MapVersion,
+    (adopted, is_behind): (MapVersion, bool),
     held: &DriveInventory,
     found: &mut Findings,
 ) {
@@ -295,7 +309,6 @@ fn check_drive(
     if held.failed.is_some() {
         return;
     }
-    let is_behind = adopted < map.version;
     check_copy(map, adopted, held, &subject, found);
     let known: BTreeMap<GroupId, &HeldGroup> = held.groups.iter().map(|g| (g.group, g)).collect();
     check_listed(map, held.id, &known, is_behind, &subject, found);

@@ -97,7 +97,8 @@ impl Manager {
         if encoded.len() > DELTA_BYTES_MAX {
             return Err(CommitError::ChangeTooLarge { bytes: encoded.len(), limit: DELTA_BYTES_MAX });
         }
-        if let Err(bytes) = self.state.borrow().whole.follow(&next, &delta, bytes_max) {
+        let limits = (bytes_max, self.state.borrow().is_sent_whole());
+        if let Err(bytes) = self.state.borrow().whole.follow(&next, &delta, encoded.len(), limits) {
             return Err(CommitError::TooLarge { bytes, limit: bytes_max });
         }
         {

@@ -83,7 +83,9 @@ impl Manager {
             let due = self.state.borrow().copies.due(&map, started);
             match due {
                 Some(due) if due <= now() => self.keep_copies_of(map).await,
-                Some(due) => drop(race(changed, sleep_until(due)).await),
+                Some(due) => {
+                    race(changed, sleep_until(due)).await;
+                }
                 None => changed.await,
             }
         }

@@ -106,7 +106,11 @@ impl Manager {
             presence: presence(map, node, member),
             since: Timestamp::from_millis(member.since_ms),
             drives: map.drives.values().filter(|d| d.node == node.id).count(),
-            adopted: Some(member.adopted).filter(|v| *v > MapVersion(0)),
+            // What concerns others only, it has adopted by having nothing to adopt.
+            adopted: match member.is_at(map.version) {
+                true => Some(map.version),
+                false => Some(member.adopted).filter(|v| *v > MapVersion(0)),
+            },
         }
     }
 

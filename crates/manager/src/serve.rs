@@ -93,6 +93,24 @@ fn waits_for_the_store(request: &ManagerRequest) -> bool {
     !matches!(request, Renew { .. } | WatchMap { .. } | Follow { .. })
 }
 
+/// Refuses to send a map that no frame can hold: a member of this release follows a slice, or asks for less.
+fn check_fits(map: &Buf) -> Result<(), Denied> {
+    if map.len() <= FRAME_BODY_MAX {
+        return Ok(());
+    }
+    let text = format!(
+        "the fabric map has {} bytes, and {FRAME_BODY_MAX} can be sent whole: upgrade this member, so that it follows \
+         only what concerns it",
+        map.len()
+    );
+    Err(Denied::new(Status::Refused, text))
+}
+
+fn check_answer((answer, map): (ManagerAnswer, Option<Buf>)) -> Reply {
+    map.iter().try_for_each(check_fits)?;
+    Ok((answer, map))
+}
+
 fn reply(reply: Reply) -> Answer {
     match reply {
         Ok((answer, map)) => Answer::ok(control::encode(&answer), map.into_iter().collect()),
@@ -129,6 +147,7 @@ impl Manager {
                 self.note_left_out(&name, node, left_out);
                 self.answerable(MapVersion(0)).await.map_err(|why| Denied::new(Status::NotReady, why))?;
                 let (nonce, map) = self.joined_map(node, &drives, takes_slices);
+                check_fits(&map)?;
                 Ok((ManagerAnswer::Joined { node, refused, nonce }, Some(map)))
             }
             ManagerRequest::Renew { node, incarnation, adopted, commits, ahead } => {
@@ -137,8 +156,10 @@ impl Manager {
             ManagerRequest::Stopped { node, incarnation, commits } => {
                 self.hear_last_word(node, incarnation, &commits).await.map(done)
             }
-            ManagerRequest::WatchMap { have } => Ok(self.watch_map(have).await),
-            ManagerRequest::Follow { version, nonce, slice } => Ok(self.follow(version, nonce, &slice).await),
+            ManagerRequest::WatchMap { have } => check_answer(self.watch_map(have).await),
+            ManagerRequest::Follow { version, nonce, slice } => {
+                check_answer(self.follow(version, nonce, &slice).await)
+            }
             ManagerRequest::Verified { group, drive, stint } => {
                 self.note_verified(group, drive, stint).map(done)
             }
@@ -149,6 +170,7 @@ impl Manager {
                 let session = self.attach(&volume, mode, preempt, client).await?;
                 self.answerable(MapVersion(0)).await.map_err(|why| Denied::new(Status::NotReady, why))?;
                 let (nonce, map) = self.attached_map(&session, follows);
+                check_fits(&map)?;
                 let generation = session.generation;
                 let clock_us = self.steady_clock_us();
                 Ok((ManagerAnswer::Attached { session, generation, clock_us, nonce }, Some(map)))

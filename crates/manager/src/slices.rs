@@ -148,6 +148,12 @@ impl State {
         }
     }
 
+    /// Whether a target follows the whole map, as those of the release before do.
+    pub(crate) fn is_sent_whole(&self) -> bool {
+        let follows_whole = |m: &Member| m.incarnation.is_some() && m.slice.is_none() && !m.awaits_map;
+        self.members.values().any(|member| follows_whole(member) && !member.has_stopped())
+    }
+
     /// Who has been a member of a group may hold it on.
     fn note_holders(&mut self, delta: &Delta, old: &FabricMap, new: &FabricMap) {
         let put = delta.put.iter().map(Piece::key).chain(delta.removed.iter().copied());

@@ -1,8 +1,9 @@
-//! The whole map as the body of one frame: encoded when somebody asks for it, and at most once per version.
+//! How long the map is as it travels: as pieces, and whole as JSON to members of the release before.
 //!
-//! It owns how long that may become: as long as maps travel whole, one that does not fit a frame must not be
-//! committed. How long the next one is at most follows from what was encoded last and from what was put in
-//! since, so nothing is encoded for that before it comes near the limit.
+//! It owns how long that may become: a map that does not fit a frame must not be committed. How long the next one is
+//! at most follows from what was encoded last and from what was put in since, so nothing is encoded for that before
+//! it comes near the limit. As pieces, each slice is shorter than the whole. As JSON, it is encoded when somebody asks
+//! for it, and at most once per version.
 
 use serde::Serialize;
 use std::cell::{Cell, RefCell};
@@ -10,6 +11,7 @@ use std::io;
 use weft_rt::Buf;
 use weft_types::{Delta, FabricMap, MapVersion};
 use weft_wire::control::encode_map;
+use weft_wire::pieces::encode_whole;
 
 /// Bytes that an entry takes in a map at most beside what it is as a piece: its key, quotes and commas.
 const ENTRY_BYTES: usize = 64;
@@ -21,8 +23,10 @@ const NUMBERS_BYTES: usize = 64;
 #[derive(Default)]
 pub(crate) struct WholeMap {
     encoded: RefCell<Option<(MapVersion, Buf)>>,
-    /// Bytes that the newest map has at most; unknown until one was encoded.
+    /// Bytes that the newest map has at most as JSON; unknown until one was encoded.
     bytes_max: Cell<Option<usize>>,
+    /// Likewise as pieces.
+    pieces_max: Cell<Option<usize>>,
     /// The version of the newest map.
     newest: Cell<MapVersion>,
 }
@@ -44,23 +48,45 @@ impl WholeMap {
         bytes
     }
 
-    /// Checks that the map that follows has no more bytes than it may have, and notes it.
+    /// Checks that the map that follows has no more bytes than it may have, and notes it. `encoded` is how long the
+    /// delta is as pieces. As JSON it is looked at only if somebody is sent the whole.
     ///
     /// # Errors
     /// How many it would have.
-    pub(crate) fn follow(&self, next: &FabricMap, delta: &Delta, limit: usize) -> Result<(), usize> {
-        let grown: usize = delta.put.iter().map(|piece| document_bytes(piece) + ENTRY_BYTES).sum();
-        let estimated = self.bytes_max.get().map(|bytes| bytes + grown + NUMBERS_BYTES);
-        let bytes = match estimated.filter(|bytes| *bytes <= limit) {
-            Some(bytes) => bytes,
-            None => encode_map(next).len(),
+    pub(crate) fn follow(
+        &self,
+        next: &FabricMap,
+        delta: &Delta,
+        encoded: usize,
+        (limit, is_sent_whole): (usize, bool),
+    ) -> Result<(), usize> {
+        let pieces = within(self.pieces_max.get(), encoded, limit, || encode_whole(next).len())?;
+        let json = match is_sent_whole {
+            true => {
+                let grown: usize = delta.put.iter().map(|piece| document_bytes(piece) + ENTRY_BYTES).sum();
+                Some(within(self.bytes_max.get(), grown, limit, || encode_map(next).len())?)
+            }
+            false => None,
         };
-        if bytes > limit {
-            return Err(bytes);
-        }
-        self.bytes_max.set(Some(bytes));
+        self.pieces_max.set(Some(pieces));
+        self.bytes_max.set(json);
         self.newest.set(next.version);
         Ok(())
+    }
+}
+
+/// How many bytes the next one has at most, if they are no more than it may have: what the one before had, and what is
+/// new in it, or what is counted.
+fn within(
+    before: Option<usize>,
+    grown: usize,
+    limit: usize,
+    count: impl Fn() -> usize,
+) -> Result<usize, usize> {
+    let estimated = before.map(|bytes| bytes + grown + NUMBERS_BYTES).filter(|bytes| *bytes <= limit);
+    match estimated.unwrap_or_else(count) {
+        bytes if bytes > limit => Err(bytes),
+        bytes => Ok(bytes),
     }
 }
 
@@ -87,6 +113,7 @@ mod tests {
     use weft_types::{
         BlockCount, Drive, DriveId, DriveState, FabricId, NodeId, PoolId, ScrubRecord, TargetId,
     };
+    use weft_wire::pieces::encode_delta;
 
     #[test]
     fn what_is_estimated_is_never_too_little() {
@@ -111,14 +138,22 @@ mod tests {
             map.scrub.wanted.insert(weft_types::GroupId(n as u64));
             map.version = MapVersion(map.version.0.saturating_mul(2));
             let delta = map.delta_from(&old);
-            assert_eq!(whole.follow(&map, &delta, usize::MAX), Ok(()));
+            let encoded = encode_delta(&delta).len();
+            assert_eq!(whole.follow(&map, &delta, encoded, (usize::MAX, true)), Ok(()));
             assert!(whole.bytes_max.get() >= Some(encode_map(&map).len()));
+            assert!(whole.pieces_max.get() >= Some(encode_whole(&map).len()));
         }
         // Near the limit it is exact, and what is refused changes nothing.
-        let bytes = encode_map(&map).len();
+        let (bytes, pieces) = (encode_map(&map).len(), encode_whole(&map).len());
+        assert!(pieces < bytes);
         let delta = map.delta_from(&map);
-        assert_eq!(whole.follow(&map, &delta, bytes), Ok(()));
-        assert_eq!(whole.follow(&map, &delta, bytes - 1), Err(bytes));
+        let follow = |limit, is_sent_whole| whole.follow(&map, &delta, 0, (limit, is_sent_whole));
+        assert_eq!(follow(bytes, true), Ok(()));
+        assert_eq!(follow(bytes - 1, true), Err(bytes));
+        // Only as long as somebody is sent the whole.
+        assert_eq!((follow(bytes - 1, false), follow(pieces, false)), (Ok(()), Ok(())));
+        assert_eq!(follow(pieces - 1, false), Err(pieces));
+        assert_eq!(follow(bytes - 1, true), Err(bytes));
         assert_eq!(whole.bytes(&map).len(), bytes);
     }
 }

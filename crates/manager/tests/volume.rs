@@ -9,8 +9,9 @@ use weft_rt::sim::Sim;
 use weft_rt::{Link, sleep, spawn};
 use weft_types::AttachMode::Shared;
 use weft_types::{AttachMode, DeviceId, DriveId, Role, VolumeState};
-use weft_wire::control::{self, ManagerRequest, ResyncStatus, TargetRequest};
+use weft_wire::control::{ManagerRequest, ResyncStatus, TargetRequest};
 use weft_wire::handshake::{Hello, PeerRole};
+use weft_wire::pieces::encode_whole;
 use weft_wire::{Kind, Status};
 
 fn delete(name: &str, force: bool, dry_run: bool) -> ApiRequest {
@@ -288,7 +289,7 @@ fn a_map_that_is_full_takes_evictions_returns_sweeps_and_deletions() {
         operate(volume_of("v", 2)).await.unwrap();
         operate(volume_of("w", 3)).await.unwrap();
         let session = attach("v", AttachMode::Shared, false).await.unwrap();
-        service.map_bytes_max.set(control::encode_map(&service.map()).len());
+        service.map_bytes_max.set(encode_whole(&service.map()).len());
         service.restart().await;
         all_up(&service, &targets).await;
         let refused = operate(volume_of("x", 2)).await.unwrap_err();
