@@ -20,8 +20,9 @@ use weft_types::{
 };
 use weft_wire::collected::DriveContents;
 
-/// How many maps may have been committed since the newest copy. Copies are written before a map is acknowledged, so
-/// the drives at hand miss only what was committed while all of them were away.
+/// How many maps may have been committed since the newest copy that concerned somebody. Copies are written before a map
+/// is acknowledged, so the drives at hand miss only what was committed while all of them were away, and what concerned
+/// none of them.
 pub const VERSION_MARGIN: u64 = 1_000;
 
 /// How many epochs a group may have seen since the newest that a drive at hand reports.
