@@ -291,6 +291,9 @@ mod tests {
                     (Slice::Client { .. }, _) => false,
                 };
                 prop_assert_eq!(sliced.was_deleted(volume), is_deleted);
+                if map.sessions.get(&session).is_some_and(|s| s.volume != volume) {
+                    continue;
+                }
                 let is_forgotten = map.was_forgotten(session, volume)
                     && (is_whole || sliced.is_of_target() && sliced.volumes.contains_key(&volume));
                 prop_assert_eq!(sliced.was_forgotten(session, volume), is_forgotten);
