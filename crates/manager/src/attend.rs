@@ -271,8 +271,8 @@ impl State {
         }
     }
 
-    /// What leads a target that follows the whole map to that version: from exactly the version that it was sent
-    /// last, or all of it (C8).
+    /// What leads a target that follows the whole map to that version: from exactly the version that it was
+    /// sent last, or all of it (C8).
     pub(crate) fn whole_push(&self, member: &Member, nonce: u64) -> Push {
         let (pushed, version) = (self.pushed(), self.pushed().version);
         let takes_deltas = !member.refuses_deltas

@@ -1,7 +1,8 @@
 //! The whole map on the drives of each node, in parts, for a fabric that has lost its managers (C11).
 //!
 //! It owns when that is done and which drive keeps which part. What concerns a target, its drives keep by
-//! themselves with each map that they adopt; of what concerns others, a drive that is at hand then has to know.
+//! themselves with each map that they adopt; of what concerns others, a drive that is at hand then has to
+//! know.
 
 use crate::manager::Manager;
 use std::rc::Rc;
@@ -66,8 +67,8 @@ fn has_grown(old: &FabricMap, new: &FabricMap) -> bool {
         || new.volumes.changes(&old.volumes).any(|c| is_elsewhere(new.volumes.get(c.key()), c.key()))
 }
 
-/// Which parts the drives of a node keep: all nodes together keep each part, if they can, and each node as many as
-/// it has drives.
+/// Which parts the drives of a node keep: all nodes together keep each part, if they can, and each node as
+/// many as it has drives.
 fn parts_of(node_at: usize, drives: &[DriveId], parts: usize) -> Vec<(DriveId, usize)> {
     let first = if parts > drives.len() { node_at * drives.len() } else { 0 };
     drives.iter().take(parts).enumerate().map(|(at, drive)| (*drive, (first + at) % parts)).collect()

@@ -89,8 +89,8 @@ impl Manager {
         }
     }
 
-    /// What a target is answered that has seen a version named which it has not: its slice as soon as that is durable,
-    /// and only if it is not sent what has changed in time, as every target is.
+    /// What a target is answered that has seen a version named which it has not: its slice as soon as that
+    /// is durable, and only if it is not sent what has changed in time, as every target is.
     async fn follow_target(
         &self,
         target: TargetId,

@@ -1,7 +1,7 @@
 //! One map from what drives hold of it: slices of targets, and whole maps (C11). Pure.
 //!
-//! It owns which of several copies counts for each entry: the newest that lists it, unless a newer one says that
-//! it is gone. A slice says so of what it would list (`OfTarget`), a whole map of everything.
+//! It owns which of several copies counts for each entry: the newest that lists it, unless a newer one says
+//! that it is gone. A slice says so of what it would list (`OfTarget`), a whole map of everything.
 
 use std::collections::BTreeMap;
 use weft_types::{FabricMap, GroupId, Key, MapVersion, Table, Volume};
@@ -30,7 +30,8 @@ pub(crate) fn join_copies(mut copies: Vec<FabricMap>) -> Option<FabricMap> {
     map.drives = kept(&copies, &drives, |copy, id, drive| {
         removed.contains(id) || copy.of_target.as_ref().is_some_and(|says| says.target == drive.target)
     });
-    // A member whose drive was taken out by a newer copy than that of its group is still a member by what is known.
+    // A member whose drive was taken out by a newer copy than that of its group is still a member by what is
+    // known.
     let members: Vec<_> = map.groups.values().flat_map(|group| &group.slots).map(|slot| slot.drive).collect();
     for id in members {
         if let Some((_, drive)) = drives.get(&id).filter(|_| !map.drives.contains_key(&id)) {
@@ -58,8 +59,8 @@ fn newest_of<'a, K: Key + 'a, V: Clone>(
     newest
 }
 
-/// The entries that no newer copy says to be gone. `would_list` tells whether a slice that does not list the entry
-/// would, if it was there.
+/// The entries that no newer copy says to be gone. `would_list` tells whether a slice that does not list the
+/// entry would, if it was there.
 fn kept<K: Key, V: Clone>(
     copies: &[FabricMap],
     newest: &BTreeMap<K, (MapVersion, &V)>,

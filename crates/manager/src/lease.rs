@@ -195,7 +195,8 @@ impl State {
         self.note_commits(&joined);
     }
 
-    /// Notes a sign of life of a target that has adopted this version of the map, and later ones on some drives.
+    /// Notes a sign of life of a target that has adopted this version of the map, and later ones on some
+    /// drives.
     fn hear(&mut self, node: NodeId, adopted: MapVersion, ahead: &[(DriveId, MapVersion)]) -> Heard {
         let Some(member) = self.members.get_mut(&node) else { return Heard::default() };
         let was_up = member.is_up();
@@ -289,8 +290,8 @@ impl Manager {
         // What was granted counts by the clock; what was heard, by the time in which this process could hear.
         self.is_catching_up();
         let mut state = self.state.borrow_mut();
-        // The newest that is decided and concerns it: one that is just being taken out gets no lease by the map
-        // before, and what concerns others holds up no lease.
+        // The newest that is decided and concerns it: one that is just being taken out gets no lease by the
+        // map before, and what concerns others holds up no lease.
         let map = state.map.clone();
         let durable = state.durable.map.version;
         let named = match mutated(Mutation::GrantDurable) {

@@ -63,10 +63,11 @@ pub(crate) struct Member {
     pub(crate) adopted: MapVersion,
     /// Drives that have adopted a later map, which another drive of the target holds down, with its version.
     pub(crate) ahead: BTreeMap<DriveId, MapVersion>,
-    /// Of one that follows the whole map: the version of this process's map that it was sent last, from which the
-    /// next delta leads on; none if only a whole map can follow.
+    /// Of one that follows the whole map: the version of this process's map that it was sent last, from
+    /// which the next delta leads on; none if only a whole map can follow.
     pub(crate) has: Option<MapVersion>,
-    /// Whether it has joined, and the answer with the map is on its way: nothing that it is sent leads on before that.
+    /// Whether it has joined, and the answer with the map is on its way: nothing that it is sent leads on
+    /// before that.
     pub(crate) awaits_map: bool,
     /// What it has of the map, if it follows its slice.
     pub(crate) slice: Option<HeldSlice>,

@@ -20,9 +20,9 @@ use weft_types::{
 };
 use weft_wire::collected::DriveContents;
 
-/// How many maps may have been committed since the newest copy that concerned somebody. Copies are written before a map
-/// is acknowledged, so the drives at hand miss only what was committed while all of them were away, and what concerned
-/// none of them.
+/// How many maps may have been committed since the newest copy that concerned somebody. Copies are written
+/// before a map is acknowledged, so the drives at hand miss only what was committed while all of them were
+/// away, and what concerned none of them.
 pub const VERSION_MARGIN: u64 = 1_000;
 
 /// How many epochs a group may have seen since the newest that a drive at hand reports.
@@ -61,8 +61,8 @@ pub enum RecoverError {
     },
     /// Volumes have data in groups of which no copy at hand says anything.
     #[error(
-        "volume '{volume}' has data in groups that no copy of the map at hand lists, {unlisted:?}: bring more drives, \
-         one of each node if you can; they hold parts of the whole map"
+        "volume '{volume}' has data in groups that no copy of the map at hand lists, {unlisted:?}: bring more \
+         drives, one of each node if you can; they hold parts of the whole map"
     )]
     UnlistedGroups {
         /// The volume.
@@ -86,14 +86,14 @@ pub struct Recovered {
 
 /// Makes a map from the copies on the drives and from what the drives know of their groups.
 ///
-/// Of each entry the newest copy counts that lists it, unless a newer one says that it is gone; of each group the newest
-/// entry that a copy or a drive holds. Version, epochs,
-/// generations and the next identifier are raised above everything that may have been handed out since; sessions are
-/// over, and are swept by the manager before it forgets them. So is one for each slot that a
-/// drive knows and no session of the map has: a drive serves sessions before it hears of them, and whoever got the slot
-/// next would call their writes complete with its first watermark, on the copies that have them and on those that have
-/// not (R10). A replica that is in-sync in the group's newest entry
-/// stays so, even if it has not heard of that entry itself: without it no write was acknowledged there.
+/// Of each entry the newest copy counts that lists it, unless a newer one says that it is gone; of each
+/// group the newest entry that a copy or a drive holds. Version, epochs, generations and the next identifier
+/// are raised above everything that may have been handed out since; sessions are over, and are swept by the
+/// manager before it forgets them. So is one for each slot that a drive knows and no session of the map has:
+/// a drive serves sessions before it hears of them, and whoever got the slot next would call their writes
+/// complete with its first watermark, on the copies that have them and on those that have not (R10). A
+/// replica that is in-sync in the group's newest entry stays so, even if it has not heard of that entry
+/// itself: without it no write was acknowledged there.
 ///
 /// # Errors
 /// If there is no sound copy, or none that lists all members of a group.

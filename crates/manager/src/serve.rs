@@ -99,8 +99,8 @@ fn check_fits(map: &Buf) -> Result<(), Denied> {
         return Ok(());
     }
     let text = format!(
-        "the fabric map has {} bytes, and {FRAME_BODY_MAX} can be sent whole: upgrade this member, so that it follows \
-         only what concerns it",
+        "the fabric map has {} bytes, and {FRAME_BODY_MAX} can be sent whole: upgrade this member, so that it \
+         follows only what concerns it",
         map.len()
     );
     Err(Denied::new(Status::Refused, text))

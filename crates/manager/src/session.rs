@@ -1,7 +1,7 @@
 //! Attach and detach.
 //!
-//! It owns what an attach waits for (R16): where it fences earlier clients, every drive of the volume has adopted
-//! the new generation, and the earlier sessions are swept. The sweeping itself is in `sweep.rs`.
+//! It owns what an attach waits for (R16): where it fences earlier clients, every drive of the volume has
+//! adopted the new generation, and the earlier sessions are swept. The sweeping itself is in `sweep.rs`.
 
 use crate::error::{CommitError, Denied};
 use crate::manager::{Manager, State};
@@ -45,8 +45,9 @@ impl State {
         Ok(processes)
     }
 
-    /// The nodes with drives that take writes to the volume and have not adopted this map, as far as it concerns their
-    /// targets. Other drives of these nodes may lag: what they have adopted does not concern the volume.
+    /// The nodes with drives that take writes to the volume and have not adopted this map, as far as it
+    /// concerns their targets. Other drives of these nodes may lag: what they have adopted does not concern
+    /// the volume.
     pub(crate) fn behind(&self, volume: VolumeId, version: MapVersion) -> BTreeSet<NodeId> {
         let node_behind = |drive: DriveId| {
             let node = self.map.drives.get(&drive)?.node;
@@ -136,8 +137,8 @@ impl Manager {
         Denied::new(Status::Refused, text)
     }
 
-    /// Completes when every drive of the volume has adopted this map, and every session of it that was over before
-    /// this one began is swept and forgotten.
+    /// Completes when every drive of the volume has adopted this map, and every session of it that was over
+    /// before this one began is swept and forgotten.
     async fn settled(&self, volume: VolumeId, session: SessionId, version: MapVersion) {
         loop {
             let changed = self.changed.notified();

@@ -1,8 +1,8 @@
 //! What each target has of the map (C9): its slice, and which commits have touched it since.
 //!
-//! It owns from where to where what a target is sent leads, and which version of the map a target has to have. A
-//! target that no commit has touched since its version has adopted every later one: its slice is the same.
-//! It decides nothing.
+//! It owns from where to where what a target is sent leads, and which version of the map a target has to
+//! have. A target that no commit has touched since its version has adopted every later one: its slice is the
+//! same. It decides nothing.
 
 use crate::manager::{Manager, State};
 use crate::member::Member;
@@ -18,8 +18,8 @@ use weft_wire::pieces::{encode_delta, encode_whole};
 
 /// What a target that follows its slice has.
 pub(crate) struct HeldSlice {
-    /// Belongs to what the target is sent after this join: versions of the slice that it had before may list other
-    /// entries.
+    /// Belongs to what the target is sent after this join: versions of the slice that it had before may list
+    /// other entries.
     nonce: u64,
     /// Which entries it lists.
     slice: TargetSlice,
@@ -71,7 +71,8 @@ impl HeldSlice {
         self.touches.front().copied()
     }
 
-    /// The newest version up to this one that has touched it; what it was joined with, or has, if none has since.
+    /// The newest version up to this one that has touched it; what it was joined with, or has, if none has
+    /// since.
     fn touched_up_to(&self, version: MapVersion) -> MapVersion {
         if version <= self.passed_over {
             return version;
@@ -272,8 +273,8 @@ impl State {
         }
     }
 
-    /// What a target is sent that has joined: its slice, or the whole map if it is of the release before. The next
-    /// delta leads on from here.
+    /// What a target is sent that has joined: its slice, or the whole map if it is of the release before.
+    /// The next delta leads on from here.
     fn joined_map(
         &mut self,
         node: NodeId,

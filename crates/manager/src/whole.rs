@@ -1,9 +1,9 @@
 //! How long the map is as it travels: as pieces, and whole as JSON to members of the release before.
 //!
-//! It owns how long that may become: a map that does not fit a frame must not be committed. How long the next one is
-//! at most follows from what was encoded last and from what was put in since, so nothing is encoded for that before
-//! it comes near the limit. As pieces, each slice is shorter than the whole. As JSON, it is encoded when somebody asks
-//! for it, and at most once per version.
+//! It owns how long that may become: a map that does not fit a frame must not be committed. How long the
+//! next one is at most follows from what was encoded last and from what was put in since, so nothing is
+//! encoded for that before it comes near the limit. As pieces, each slice is shorter than the whole. As
+//! JSON, it is encoded when somebody asks for it, and at most once per version.
 
 use serde::Serialize;
 use std::cell::{Cell, RefCell};
@@ -48,8 +48,8 @@ impl WholeMap {
         bytes
     }
 
-    /// Checks that the map that follows has no more bytes than it may have, and notes it. `encoded` is how long the
-    /// delta is as pieces. As JSON it is looked at only if somebody is sent the whole.
+    /// Checks that the map that follows has no more bytes than it may have, and notes it. `encoded` is how
+    /// long the delta is as pieces. As JSON it is looked at only if somebody is sent the whole.
     ///
     /// # Errors
     /// How many it would have.
@@ -75,8 +75,8 @@ impl WholeMap {
     }
 }
 
-/// How many bytes the next one has at most, if they are no more than it may have: what the one before had, and what is
-/// new in it, or what is counted.
+/// How many bytes the next one has at most, if they are no more than it may have: what the one before had,
+/// and what is new in it, or what is counted.
 fn within(
     before: Option<usize>,
     grown: usize,

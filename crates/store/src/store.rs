@@ -268,7 +268,8 @@ impl Store {
         map_copy::room(&self.engine.label)
     }
 
-    /// Writes a part of the whole map of this version, in the place of the older one of two. Durable on return.
+    /// Writes a part of the whole map of this version, in the place of the older one of two. Durable on
+    /// return.
     ///
     /// # Errors
     /// If it is too large for the region, or the drive fails.
@@ -294,8 +295,8 @@ impl Store {
         Ok(map_copy::read(drive, CopyOf::Slice).await?.into_iter().next())
     }
 
-    /// The good parts of whole maps on a drive with their versions, the newest first. Needs nothing else on the
-    /// drive to be in order.
+    /// The good parts of whole maps on a drive with their versions, the newest first. Needs nothing else on
+    /// the drive to be in order.
     ///
     /// # Errors
     /// If the drive cannot be read at all.

@@ -72,8 +72,9 @@ impl Target {
         Ok(())
     }
 
-    /// A group that a slice does not list may have gone on without a drive of this target, which has dropped it since: by
-    /// an old entry, the drive's emptiness would count as the group's data. A newer entry comes with the map (C14).
+    /// A group that a slice does not list may have gone on without a drive of this target, which has dropped
+    /// it since: by an old entry, the drive's emptiness would count as the group's data. A newer entry comes
+    /// with the map (C14).
     fn check_unlisted(&self, entry: &Group, map: Option<&FabricMap>) -> Result<(), Answer> {
         let is_known = self.drives.keys().any(|drive| self.member(*drive, entry.id).is_some());
         if is_known || map.is_some_and(|map| !map.is_of_target()) || mutated(Mutation::SnapshotLowers) {
@@ -344,9 +345,11 @@ impl Target {
         }
         drive.store.forget_volumes(|volume| map.was_deleted(volume));
         match drive.store.put_map_copy(map.version.0, bytes).await {
-            // It only helps to recover a fabric that has lost its managers; parts of the whole are kept as well (C11).
+            // It only helps to recover a fabric that has lost its managers; parts of the whole are kept as
+            // well (C11).
             Err(error @ StoreError::TooLarge { .. }) => {
-                tracing::warn!(drive = %drive.id, error = with_causes(&error), "the drive keeps no copy of the map");
+                let error = with_causes(&error);
+                tracing::warn!(drive = %drive.id, error, "the drive keeps no copy of the map");
                 Ok(())
             }
             kept => kept,

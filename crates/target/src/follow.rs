@@ -126,8 +126,8 @@ impl Target {
         }
     }
 
-    /// Whether a map of the version that is in force lists other entries: slices of one version differ by what the
-    /// target has said that it holds.
+    /// Whether a map of the version that is in force lists other entries: slices of one version differ by
+    /// what the target has said that it holds.
     fn is_other_slice(&self, map: &FabricMap) -> bool {
         map.is_of_target() && self.map().is_some_and(|held| held.version == map.version && *held != *map)
     }

@@ -35,8 +35,8 @@ pub const TOUCHES_KEPT_MAX: usize = MAP_VERSIONS_KEPT_MAX;
 /// Parts in which drives keep the whole map.
 pub const MAP_PARTS_MAX: u16 = 4096;
 
-/// Bytes of the fabric map as pieces up to which volumes, groups, sessions and nodes are added, and, as long as a
-/// target of the release before is there, which is sent the whole map as JSON, of that. What is left to
+/// Bytes of the fabric map as pieces up to which volumes, groups, sessions and nodes are added, and, as long
+/// as a target of the release before is there, which is sent the whole map as JSON, of that. What is left to
 /// [`FRAME_BODY_MAX`] is for changes that have to fit always: evictions, returns, promotions, sweeps,
 /// deletions, and drives that are found.
 pub const MAP_BYTES_GROWN_MAX: usize = 12 * 1024 * 1024;

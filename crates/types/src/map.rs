@@ -109,8 +109,9 @@ impl FabricMap {
         }
     }
 
-    /// Whether a group was in the fabric once and is not any more, for certain: its number was given out by this map
-    /// or one before it, not by one that was lost. A target's slice says so only of groups that the target holds.
+    /// Whether a group was in the fabric once and is not any more, for certain: its number was given out by
+    /// this map or one before it, not by one that was lost. A target's slice says so only of groups that the
+    /// target holds.
     pub fn was_removed(&self, group: GroupId) -> bool {
         !self.groups.contains_key(&group)
             && match &self.of_target {
@@ -119,14 +120,14 @@ impl FabricMap {
             }
     }
 
-    /// Whether a volume was in the fabric once and is not any more, for certain. By a target's slice: or has no
-    /// objects in the groups that the slice lists.
+    /// Whether a volume was in the fabric once and is not any more, for certain. By a target's slice: or has
+    /// no objects in the groups that the slice lists.
     pub fn was_deleted(&self, volume: VolumeId) -> bool {
         !self.volumes.contains_key(&volume) && self.is_used_up(volume.0)
     }
 
-    /// Whether a session of a volume was in the fabric once and is not any more. A target's slice says so only of
-    /// sessions whose volume it lists (C14).
+    /// Whether a session of a volume was in the fabric once and is not any more. A target's slice says so
+    /// only of sessions whose volume it lists (C14).
     pub fn was_forgotten(&self, session: SessionId, volume: VolumeId) -> bool {
         let says = self.of_target.is_none() || self.volumes.contains_key(&volume);
         says && !self.sessions.contains_key(&session) && session.0 < self.ids_below()

@@ -275,7 +275,8 @@ impl ManagerAnswer {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case")]
 pub enum TargetRequest {
-    /// Adopt the map in the body, or the target's slice of it; answered once its epochs, roles, stints and generations are durable (R2).
+    /// Adopt the map in the body, or the target's slice of it; answered once its epochs, roles, stints and
+    /// generations are durable (R2).
     AdoptMap {
         /// The version of the map in the body.
         version: MapVersion,
@@ -283,16 +284,16 @@ pub enum TargetRequest {
         #[serde(default, skip_serializing_if = "is_zero")]
         nonce: u64,
     },
-    /// Keep the part of the whole map in the body on this drive, for a recovery (C11). From a manager to targets
-    /// over [`DELTA_PROTOCOL`] and later ones.
+    /// Keep the part of the whole map in the body on this drive, for a recovery (C11). From a manager to
+    /// targets over [`DELTA_PROTOCOL`] and later ones.
     KeepPart {
         /// The drive.
         drive: DriveId,
         /// The version of the map.
         version: MapVersion,
     },
-    /// Adopt what the delta in the body makes of the map, or the slice of it, that the target has; answered like
-    /// `AdoptMap`. A target that has another version, or has it under another nonce, does nothing, and
+    /// Adopt what the delta in the body makes of the map, or the slice of it, that the target has; answered
+    /// like `AdoptMap`. A target that has another version, or has it under another nonce, does nothing, and
     /// answers `Holds` (C8). Sent over [`DELTA_PROTOCOL`] and later ones.
     AdoptDelta {
         /// The version that it leads from.

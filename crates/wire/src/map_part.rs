@@ -12,8 +12,10 @@
 //!      44     4  CRC-32C of bytes 0 to 43
 //!      48        bytes of the part
 //! ```
-//! All parts' bytes together are the map as pieces ([`crate::pieces`]), compressed as zlib does. Pure: it knows no
-//! drive. Parts of one version that were made by two processes may differ, so parts belong together by the checksum.
+//!
+//! All parts' bytes together are the map as pieces ([`crate::pieces`]), compressed as zlib does. Pure: it knows
+//! no drive. Parts of one version that were made by two processes may differ, so parts belong together by the
+//! checksum.
 
 use crate::pieces::{decode_whole, encode_whole};
 use crate::{DecodeError, Decoder, Encoder, crc32c};
@@ -48,8 +50,8 @@ pub struct MapPart {
     bytes: Vec<u8>,
 }
 
-/// The map in parts of at most so many bytes as [`MapPart::encode`] writes them; none if that takes more parts
-/// than there may be.
+/// The map in parts of at most so many bytes as [`MapPart::encode`] writes them; none if that takes more
+/// parts than there may be.
 ///
 /// # Panics
 /// If a part has no room for anything.

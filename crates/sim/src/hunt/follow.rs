@@ -48,8 +48,8 @@ pub async fn member_passes() -> Result<(), String> {
     stage.finish_with_sessions().await
 }
 
-/// A member leaves for another drive, forgets the group, and starts again; then a client that has not heard of it
-/// brings the entry by which it was a member (C14).
+/// A member leaves for another drive, forgets the group, and starts again; then a client that has not heard
+/// of it brings the entry by which it was a member (C14).
 pub async fn left_and_forgotten() -> Result<(), String> {
     let (stage, [a, _], [client, late]) = enter(["client", "late"]).await;
     until(&client.write(0).done).await;

@@ -368,17 +368,12 @@ pub const HUNTS: &[Hunt] = &[
     harmless(
         &[SnapshotLowers],
         Scenario::Script(Script::LeftAndForgotten),
-        "the session and the generation: a slice that does not list the group lists no volume of it",
+        "the session and the generation: a slice without the group lists no volume of it",
     ),
     harmless(
         &[UnlistedVolumeServed],
         Scenario::Script(Script::LeftAndForgotten),
         "the group, of which no entry is taken that the slice does not list",
-    ),
-    protected(
-        &[SnapshotLowers, UnlistedVolumeServed],
-        Scenario::Script(Script::LeftAndForgotten),
-        "the generation, which a drive takes from its map only",
     ),
     protected(&[CrcNotChecked], ROT, "the client: it checks all that it is sent"),
     protected(&[ClientTrustsData], ROT, "the drive: it checks all that it reads"),

@@ -1,8 +1,8 @@
 //! Slices: the part of the map that concerns one receiver.
 //!
-//! Pure. A slice of a map is a map as well, so all that is looked up in a map is looked up in its slice.
-//! A slice says nothing of what it does not list: it has no `next_id`, and so takes no number for used
-//! up. What a client names, and its slice does not list, is gone. What a target's slice says of what it does not
+//! Pure. A slice of a map is a map as well, so all that is looked up in a map is looked up in its slice. A
+//! slice says nothing of what it does not list: it has no `next_id`, and so takes no number for used up.
+//! What a client names, and its slice does not list, is gone. What a target's slice says of what it does not
 //! list is in [`OfTarget`](super::OfTarget).
 
 use super::target_slice::groups_of;
@@ -17,7 +17,8 @@ use std::collections::BTreeSet;
 pub enum Slice {
     /// All of it: for tools.
     Whole,
-    /// What concerns this target, see [`TargetSlice`]. Which groups it holds, the manager knows from when it joined.
+    /// What concerns this target, see [`TargetSlice`]. Which groups it holds, the manager knows from when it
+    /// joined.
     Target(TargetId),
     /// What concerns a client: these volumes and sessions, the groups of the volumes with their drives,
     /// targets and nodes, and relocations.

@@ -1,7 +1,8 @@
-//! The slice of a target (C9, C14): what it holds and serves, and what leads from one version of that to the next.
+//! The slice of a target (C9, C14): what it holds and serves, and what leads from one version of that to the
+//! next.
 //!
-//! Pure. It owns which entries are in such a slice. It costs what the slice has, or what has changed, wherever
-//! no group enters or leaves the slice; then it looks through all volumes once.
+//! Pure. It owns which entries are in such a slice. It costs what the slice has, or what has changed,
+//! wherever no group enters or leaves the slice; then it looks through all volumes once.
 
 use super::{Delta, FabricMap, MapSettings, Piece, PieceKey, PieceKind, Volume};
 use crate::{DriveId, GroupId, SessionId, Table, TargetId, VolumeId};
@@ -10,10 +11,10 @@ use std::collections::BTreeSet;
 
 /// What a target's slice says of entries that it does not list.
 ///
-/// A slice lists all nodes, targets and pools, the drives of its target, the groups that its target holds, and
-/// what belongs to these: the drives of their members, their relocations, the volumes with objects in them, and
-/// the sessions of these volumes. So a session of a listed volume that is not listed is not in the fabric. Of groups
-/// only a word counts: one that is not listed may go on elsewhere.
+/// A slice lists all nodes, targets and pools, the drives of its target, the groups that its target holds,
+/// and what belongs to these: the drives of their members, their relocations, the volumes with objects in
+/// them, and the sessions of these volumes. So a session of a listed volume that is not listed is not in the
+/// fabric. Of groups only a word counts: one that is not listed may go on elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfTarget {
     /// Whose slice it is.
@@ -34,14 +35,14 @@ pub struct TargetSlice {
     pub target: TargetId,
     /// The drives that it serves, by the map.
     pub drives: BTreeSet<DriveId>,
-    /// The groups that its drives are members of, and others of which they hold something: all are listed that
-    /// the map has.
+    /// The groups that its drives are members of, and others of which they hold something: all are listed
+    /// that the map has.
     pub held: BTreeSet<GroupId>,
 }
 
 impl TargetSlice {
-    /// The slice of a target that holds these groups, and those of the map that its drives are members of. Looks
-    /// through all drives and groups.
+    /// The slice of a target that holds these groups, and those of the map that its drives are members of.
+    /// Looks through all drives and groups.
     pub fn of(map: &FabricMap, target: TargetId, held: BTreeSet<GroupId>) -> TargetSlice {
         let own = map.drives.values().filter(|drive| drive.target == target);
         let mut slice = TargetSlice { target, drives: own.map(|drive| drive.id).collect(), held };
@@ -51,8 +52,8 @@ impl TargetSlice {
         slice
     }
 
-    /// The slice of this map, which has the same drives of the target, and no group with a member among them that is
-    /// not held. Looks through all volumes and sessions.
+    /// The slice of this map, which has the same drives of the target, and no group with a member among them
+    /// that is not held. Looks through all volumes and sessions.
     pub fn slice(&self, map: &FabricMap) -> FabricMap {
         let volumes: Table<VolumeId, Volume> = (map.volumes.iter())
             .filter(|(_, volume)| self.lists_volume(map, volume))
@@ -82,11 +83,11 @@ impl TargetSlice {
         slice
     }
 
-    /// What leads from the slice of one map to the slice of a later one, and the later slice. `changes` are what
-    /// the commits between the two maps changed, `forgotten` groups that the target holds no more.
+    /// What leads from the slice of one map to the slice of a later one, and the later slice. `changes` are
+    /// what the commits between the two maps changed, `forgotten` groups that the target holds no more.
     ///
-    /// Nothing if a drive has come to the target, or gone, together with its groups: then only the whole slice
-    /// helps.
+    /// Nothing if a drive has come to the target, or gone, together with its groups: then only the whole
+    /// slice helps.
     pub fn lead_on(
         &self,
         old: &FabricMap,
@@ -185,7 +186,8 @@ impl TargetSlice {
     }
 }
 
-/// The settings that a target's slice has: not which groups are to be scrubbed, which changes with each scrub.
+/// The settings that a target's slice has: not which groups are to be scrubbed, which changes with each
+/// scrub.
 fn settings_of(map: &FabricMap) -> MapSettings {
     MapSettings { scrub_wanted: BTreeSet::new(), ..MapSettings::of(map) }
 }
@@ -341,11 +343,11 @@ impl Delta {
     }
 }
 
-/// The targets in whose slices something may be different after a commit, but for what each slice says of entries
-/// that it does not list.
+/// The targets in whose slices something may be different after a commit, but for what each slice says of
+/// entries that it does not list.
 ///
-/// `holders` names the targets that hold a group and have no member of it; `groups_of_drive` the groups that list a
-/// drive in either map.
+/// `holders` names the targets that hold a group and have no member of it; `groups_of_drive` the groups that
+/// list a drive in either map.
 pub fn targets_touched(
     delta: &Delta,
     (old, new): (&FabricMap, &FabricMap),
