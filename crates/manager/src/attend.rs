@@ -9,7 +9,7 @@ use crate::slices::Push;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::{Addr, Buf, Instant, Link, LinkError, Mutation, mutated, now, sleep, spawn, timeout};
-use weft_types::limits::FRAME_BODY_MAX;
+use weft_types::limits::{FRAME_BODY_MAX, SLICE_PART_BYTES};
 use weft_types::{FabricMap, MapVersion, NodeId, with_causes};
 use weft_wire::control::{self, TargetAnswer, TargetRequest};
 use weft_wire::handshake::{Hello, PeerRole};
@@ -119,13 +119,8 @@ impl Manager {
 
     async fn push(self: &Rc<Self>, node: NodeId, push: Push) -> Result<(), AskError> {
         let incarnation = self.incarnation(node);
-        let (from, version, nonce, bytes) = (push.from, push.version, push.nonce, push.bytes.clone());
-        let request = match from {
-            Some(from) => TargetRequest::AdoptDelta { from, version, nonce },
-            None => TargetRequest::AdoptMap { version, nonce },
-        };
-        let answer = match self.ask(node, &request, Some(bytes), ADOPT_MAX).await {
-            Err(AskError::Status(Status::Invalid, why)) if from.is_some() => {
+        let answer = match self.send(node, &push).await {
+            Err(AskError::Status(Status::Invalid, why)) if push.from.is_some() => {
                 tracing::info!(%node, why, "a target is sent whole maps: it does not take what has changed");
                 None
             }
@@ -137,7 +132,8 @@ impl Manager {
                 (None, Some(member)) => member.refuses_deltas = true,
                 // It has gone on, or its map is from elsewhere.
                 (Some(TargetAnswer::Holds { version, nonce: its }), Some(member)) => {
-                    member.has = (its == nonce && from != Some(version)).then_some(version);
+                    let has = (its == push.nonce && push.from != Some(version)).then_some(version);
+                    member.has = has;
                     state.note_elsewhere(node, &push);
                 }
                 (Some(TargetAnswer::Adopted { left }), _) => state.note_pushed(node, &push, left),
@@ -146,6 +142,28 @@ impl Manager {
         }
         self.changed.notify_all();
         Ok(())
+    }
+
+    /// Sends a target what leads it on: in one request, or in several where one frame does not hold it.
+    async fn send(self: &Rc<Self>, node: NodeId, push: &Push) -> Result<TargetAnswer, AskError> {
+        let (version, nonce, bytes) = (push.version, push.nonce, &push.bytes);
+        if bytes.len() <= FRAME_BODY_MAX {
+            let request = match push.from {
+                Some(from) => TargetRequest::AdoptDelta { from, version, nonce },
+                None => TargetRequest::AdoptMap { version, nonce },
+            };
+            return self.ask(node, &request, Some(bytes.clone()), ADOPT_MAX).await;
+        }
+        let parts = bytes.len().div_ceil(SLICE_PART_BYTES) as u32;
+        let mut answer = TargetAnswer::Done;
+        for (part, bytes) in (0..).zip(bytes.chunks(SLICE_PART_BYTES)) {
+            let request = TargetRequest::AdoptPart { version, nonce, part, parts };
+            answer = self.ask(node, &request, Some(Buf::from(bytes.to_vec())), ADOPT_MAX).await?;
+            if answer != TargetAnswer::Done {
+                break;
+            }
+        }
+        Ok(answer)
     }
 
     fn suspected_since(&self, node: NodeId) -> Option<Instant> {

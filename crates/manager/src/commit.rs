@@ -16,7 +16,9 @@ use weft_membership::check;
 use weft_membership::{Change, Reason, apply, check_changed, check_step};
 use weft_rt::coverage::{Path, mark};
 use weft_rt::{Buf, now};
-use weft_types::limits::{COMMITS_AHEAD_MAX, DELTA_BYTES_MAX, FRAME_BODY_MAX};
+use weft_types::limits::{
+    COMMITS_AHEAD_MAX, DELTA_BYTES_MAX, FRAME_BODY_MAX, MAP_JSON_BYTES_GROWN_MAX, PIECES_BYTES_MAX,
+};
 use weft_types::{Delta, FabricMap, MapVersion, SessionId, TableChange, with_causes};
 use weft_wire::pieces::encode_delta;
 
@@ -34,8 +36,7 @@ impl Manager {
         if let (Reason::SessionOver { .. }, [(_, cause)]) = (&reason, &ended[..]) {
             why.push_str(&format!(": {cause}"));
         }
-        let bytes_max = if change.grows_map() { self.options.map_bytes_max } else { FRAME_BODY_MAX };
-        self.commit_map(next, &what, why, about, bytes_max)?;
+        self.commit_map(next, &what, why, about, change.grows_map())?;
         self.state.borrow_mut().ended.note(ended);
         match &reason {
             Reason::Promoted { .. } => mark(Path::Promoted),
@@ -65,7 +66,7 @@ impl Manager {
         self.commit_what_is_due();
     }
 
-    /// Takes over a map of so many bytes at most, and has it made durable.
+    /// Takes over a map, and has it made durable.
     ///
     /// # Errors
     /// If it is too large to be sent, the store is too far behind, or the manager has stopped.
@@ -78,7 +79,7 @@ impl Manager {
         what: &str,
         why: String,
         about: Subjects,
-        bytes_max: usize,
+        grows: bool,
     ) -> Result<(), CommitError> {
         if let Err(reason) = self.check_term() {
             return Err(CommitError::Halted(reason));
@@ -97,9 +98,17 @@ impl Manager {
         if encoded.len() > DELTA_BYTES_MAX {
             return Err(CommitError::ChangeTooLarge { bytes: encoded.len(), limit: DELTA_BYTES_MAX });
         }
-        let limits = (bytes_max, self.state.borrow().is_sent_whole());
-        if let Err(bytes) = self.state.borrow().whole.follow(&next, &delta, encoded.len(), limits) {
-            return Err(CommitError::TooLarge { bytes, limit: bytes_max });
+        let (limit, json_limit) = match grows {
+            true => (self.options.map_bytes_max, MAP_JSON_BYTES_GROWN_MAX),
+            false => (PIECES_BYTES_MAX, FRAME_BODY_MAX),
+        };
+        let json_limit = Some(json_limit).filter(|_| self.state.borrow().is_sent_whole());
+        let follow = |state: &State| state.whole.follow(&next, &delta, encoded.len(), limit, json_limit);
+        if let Err(bytes) = follow(&self.state.borrow()) {
+            return Err(CommitError::TooLarge {
+                bytes,
+                limit: json_limit.map_or(limit, |json| json.min(limit)),
+            });
         }
         {
             let mut state = self.state.borrow_mut();

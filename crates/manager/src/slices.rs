@@ -236,7 +236,10 @@ impl State {
             }
         }
         let kept = held.slice.held.difference(&held.left).copied().collect();
-        let slice = TargetSlice::of(pushed, TargetId::first_of(node), kept);
+        let slice = match pushed.version == self.durable.map.version {
+            true => self.slice_with(node, kept),
+            false => TargetSlice::of(pushed, TargetId::first_of(node), kept),
+        };
         let bytes = Buf::from(encode_whole(&slice.slice(pushed)));
         Push { from: None, version: pushed.version, bytes, nonce: held.nonce, leads_to: Some(slice) }
     }
@@ -295,20 +298,25 @@ impl State {
             return (nonce, self.bytes());
         }
         let reported = drives.iter().flat_map(|drive| &drive.epochs).map(|(group, _)| *group).collect();
-        let slice = TargetSlice::of(&map, target, reported);
+        let slice = self.slice_with(node, reported);
         for group in &slice.held {
             if !members_of(&self.map, *group).contains(&target) {
                 self.holders.entry(*group).or_default().insert(target);
             }
         }
         let bytes = Buf::from(encode_whole(&slice.slice(&map)));
+        // A longer one is pushed in parts.
+        let (bytes, at) = match bytes.len() <= FRAME_BODY_MAX {
+            true => (bytes, Some(map.version)),
+            false => (Buf::empty(), None),
+        };
         let nonce = random_u64() | 1;
         // What is decided and not durable may touch it.
         let decided = (map.version.0 + 1..=self.map.version.0).map(MapVersion);
         let mut held = HeldSlice {
             nonce,
             slice,
-            at: Some(map.version),
+            at,
             left: BTreeSet::new(),
             touches: VecDeque::new(),
             passed_over: MapVersion(0),
@@ -321,12 +329,26 @@ impl State {
         (nonce, bytes)
     }
 
+    /// Which entries of the durable map are in the slice of a node's target, which holds these groups. Looks
+    /// through all groups only if something is decided and not durable.
+    fn slice_with(&self, node: NodeId, held: BTreeSet<GroupId>) -> TargetSlice {
+        let (map, target) = (&self.durable.map, TargetId::first_of(node));
+        if map.version != self.map.version {
+            return TargetSlice::of(map, target, held);
+        }
+        let drives: BTreeSet<DriveId> = self.index.drives_of(node).collect();
+        let groups = drives.iter().flat_map(|drive| self.index.groups_of(*drive));
+        let slice = TargetSlice { target, held: held.into_iter().chain(groups).collect(), drives };
+        debug_assert_eq!(slice, TargetSlice::of(map, target, slice.held.clone()));
+        slice
+    }
+
     /// The slice of a node's target in the newest map that targets are sent.
     fn slice_of(&self, node: NodeId) -> Vec<u8> {
         let held = self.members.get(&node).and_then(|member| member.slice.as_ref());
         let held = held.map_or_else(BTreeSet::new, |held| held.slice.held.clone());
         let map = &self.durable.map;
-        encode_whole(&TargetSlice::of(map, TargetId::first_of(node), held).slice(map))
+        encode_whole(&self.slice_with(node, held).slice(map))
     }
 }
 

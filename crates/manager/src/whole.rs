@@ -49,7 +49,7 @@ impl WholeMap {
     }
 
     /// Checks that the map that follows has no more bytes than it may have, and notes it. `encoded` is how
-    /// long the delta is as pieces. As JSON it is looked at only if somebody is sent the whole.
+    /// long the delta is as pieces. As JSON it has a limit only while somebody is sent the whole.
     ///
     /// # Errors
     /// How many it would have.
@@ -58,15 +58,16 @@ impl WholeMap {
         next: &FabricMap,
         delta: &Delta,
         encoded: usize,
-        (limit, is_sent_whole): (usize, bool),
+        limit: usize,
+        json_limit: Option<usize>,
     ) -> Result<(), usize> {
         let pieces = within(self.pieces_max.get(), encoded, limit, || encode_whole(next).len())?;
-        let json = match is_sent_whole {
-            true => {
+        let json = match json_limit {
+            Some(limit) => {
                 let grown: usize = delta.put.iter().map(|piece| document_bytes(piece) + ENTRY_BYTES).sum();
                 Some(within(self.bytes_max.get(), grown, limit, || encode_map(next).len())?)
             }
-            false => None,
+            None => None,
         };
         self.pieces_max.set(Some(pieces));
         self.bytes_max.set(json);
@@ -139,7 +140,7 @@ mod tests {
             map.version = MapVersion(map.version.0.saturating_mul(2));
             let delta = map.delta_from(&old);
             let encoded = encode_delta(&delta).len();
-            assert_eq!(whole.follow(&map, &delta, encoded, (usize::MAX, true)), Ok(()));
+            assert_eq!(whole.follow(&map, &delta, encoded, usize::MAX, Some(usize::MAX)), Ok(()));
             assert!(whole.bytes_max.get() >= Some(encode_map(&map).len()));
             assert!(whole.pieces_max.get() >= Some(encode_whole(&map).len()));
         }
@@ -147,13 +148,12 @@ mod tests {
         let (bytes, pieces) = (encode_map(&map).len(), encode_whole(&map).len());
         assert!(pieces < bytes);
         let delta = map.delta_from(&map);
-        let follow = |limit, is_sent_whole| whole.follow(&map, &delta, 0, (limit, is_sent_whole));
-        assert_eq!(follow(bytes, true), Ok(()));
-        assert_eq!(follow(bytes - 1, true), Err(bytes));
+        let follow = |limit, json_limit| whole.follow(&map, &delta, 0, limit, json_limit);
+        assert_eq!(follow(pieces, Some(bytes)), Ok(()));
+        assert_eq!(follow(pieces, Some(bytes - 1)), Err(bytes));
         // Only as long as somebody is sent the whole.
-        assert_eq!((follow(bytes - 1, false), follow(pieces, false)), (Ok(()), Ok(())));
-        assert_eq!(follow(pieces - 1, false), Err(pieces));
-        assert_eq!(follow(bytes - 1, true), Err(bytes));
+        assert_eq!((follow(pieces, None), follow(pieces - 1, None)), (Ok(()), Err(pieces)));
+        assert_eq!(follow(pieces, Some(bytes - 1)), Err(bytes));
         assert_eq!(whole.bytes(&map).len(), bytes);
     }
 }

@@ -31,6 +31,9 @@ impl Target {
             TargetRequest::AdoptDelta { nonce, .. } => {
                 self.answer_news(News::delta(&request.body, nonce)).await
             }
+            TargetRequest::AdoptPart { version, nonce, part, parts } => {
+                self.answer_part((version, nonce), (part, parts), &request.body).await
+            }
             TargetRequest::KeepPart { drive, version } => self.keep_part(drive, version, &request.body).await,
             TargetRequest::StopVouching { victim, .. } => {
                 mark(Path::PeerPromised);

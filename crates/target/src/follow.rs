@@ -9,6 +9,7 @@ use crate::target::Target;
 use std::rc::Rc;
 use weft_rt::coverage::{Path, mark};
 use weft_rt::{Answer, Buf, Frame, Link, Mutation, mutated};
+use weft_types::limits::PIECES_BYTES_MAX;
 use weft_types::{
     Delta, DeltaError, DriveId, FabricId, FabricMap, GroupId, MapVersion, Piece, Slice, TargetId, with_causes,
 };
@@ -28,6 +29,15 @@ enum What {
     /// With its bytes as they came.
     Map(Box<FabricMap>, Rc<[u8]>),
     Delta(Delta),
+}
+
+/// A slice of which not all bytes have come.
+pub(crate) struct Partly {
+    /// Its version and nonce.
+    key: (MapVersion, u64),
+    /// How many parts have come.
+    parts: u32,
+    bytes: Vec<u8>,
 }
 
 /// A map that is to come into force.
@@ -179,6 +189,35 @@ impl Target {
         Answer::ok(control::encode(&answer), vec![])
     }
 
+    /// Answers a manager that has sent some bytes of a slice: once all are there, it is adopted like one
+    /// that came at once. What began before and is not whole yet is dropped.
+    pub(crate) async fn answer_part(
+        &self,
+        key: (MapVersion, u64),
+        (part, parts): (u32, u32),
+        bytes: &[u8],
+    ) -> Answer {
+        let whole = {
+            let mut partly = self.partly.borrow_mut();
+            if part == 0 {
+                *partly = Some(Partly { key, parts: 0, bytes: Vec::new() });
+            }
+            let begun = partly.as_mut().filter(|begun| begun.key == key && begun.parts == part);
+            let Some(begun) = begun.filter(|begun| begun.bytes.len() + bytes.len() <= PIECES_BYTES_MAX)
+            else {
+                let (version, nonce) = (self.map_version(), self.map_nonce.get());
+                return Answer::ok(control::encode(&TargetAnswer::Holds { version, nonce }), vec![]);
+            };
+            begun.bytes.extend_from_slice(bytes);
+            begun.parts += 1;
+            if begun.parts < parts {
+                return Answer::ok(control::encode(&TargetAnswer::Done), vec![]);
+            }
+            partly.take().map(|begun| begun.bytes).unwrap_or_default()
+        };
+        self.answer_news(News::map(&whole, key.1)).await
+    }
+
     /// That the map in force is adopted; of a slice also which of its groups this target holds no more (C14).
     fn adopted_answer(&self) -> TargetAnswer {
         let Some(map) = self.map().filter(|map| map.is_of_target()) else { return TargetAnswer::Done };
@@ -243,6 +282,10 @@ impl Target {
 
     /// Puts the map into force that came with a join.
     pub(crate) async fn adopt_joined(&self, body: &Buf, nonce: u64) -> Result<(), Silent> {
+        if body.is_empty() {
+            // It is too long for the answer, and is sent in parts.
+            return Ok(());
+        }
         let news = News::map(body, nonce).map_err(|e| Silent::Refused(e.to_string()))?;
         self.put_into_force(news).await.map_err(|e| Silent::Refused(with_causes(&e)))
     }

@@ -4,6 +4,7 @@
 
 use crate::clock::SteadyClock;
 use crate::drive::ServedDrive;
+use crate::follow::Partly;
 use crate::lease::Lease;
 use crate::load::ProcessProbe;
 use crate::member::Member;
@@ -53,6 +54,8 @@ pub struct Target {
     map: RefCell<Option<Rc<FabricMap>>>,
     /// Came with the version of the map; 0: only a whole map can follow.
     pub(crate) map_nonce: Cell<u64>,
+    /// A slice of which not all bytes have come.
+    pub(crate) partly: RefCell<Option<Partly>>,
     /// The turn of whoever adopts a map.
     pub(crate) adopting: Mutex<()>,
     /// The number that the manager gave to this node.
@@ -111,6 +114,7 @@ impl Target {
             members: RefCell::new(members),
             map: RefCell::new(None),
             map_nonce: Cell::new(0),
+            partly: RefCell::new(None),
             adopting: Mutex::new(()),
             node: Cell::new(None),
             lease: Lease::default(),

@@ -5,9 +5,9 @@ mod fabric;
 use fabric::*;
 use weft_rt::Buf;
 use weft_rt::sim::{Crash, Sim};
-use weft_types::{FabricMap, MapVersion};
+use weft_types::{FabricMap, MapVersion, Slice, TargetId};
 use weft_wire::control::{self, TargetAnswer, TargetRequest};
-use weft_wire::pieces::encode_delta;
+use weft_wire::pieces::{encode_delta, encode_whole};
 
 /// Of the manager's process.
 const NONCE: u64 = 7;
@@ -112,5 +112,38 @@ fn the_same_map_from_the_next_manager_is_what_its_changes_lead_on_from() {
         let third = FabricMap { version: MapVersion(other.version.0 + 1), ..other.clone() };
         let holds = TargetAnswer::Holds { version: second.version, nonce: NONCE + 1 };
         assert_eq!(send(&fabric, &other, &third, NONCE + 2).await, holds);
+    });
+}
+
+#[test]
+fn a_slice_that_comes_in_parts_is_adopted_with_the_last_and_only_in_order() {
+    Sim::new(44).block_on(async {
+        let (fabric, first) = start().await;
+        fabric.change(|map| map.next_id += 1);
+        let map = newest(&fabric);
+        let own = map.node_named("node-1").or(map.nodes.values().next()).unwrap().id;
+        let slice = map.slice(&Slice::Target(TargetId::first_of(own)));
+        let bytes = encode_whole(&slice);
+        let parts: Vec<&[u8]> = bytes.chunks(bytes.len().div_ceil(3)).collect();
+        let (version, all) = (map.version, parts.len() as u32);
+        let send = async |part: u32, nonce: u64| {
+            let request = TargetRequest::AdoptPart { version, nonce, part, parts: all };
+            let body = vec![Buf::from(parts[part as usize].to_vec())];
+            let frame = fabric.order_with(1, &request, body).await.expect("it answers");
+            control::decode::<TargetAnswer>(&frame.head).expect("an answer")
+        };
+        let holds = TargetAnswer::Holds { version: first.version, nonce: NONCE };
+        assert_eq!(send(1, 9).await, holds, "it has no beginning");
+        assert_eq!(send(0, 9).await, TargetAnswer::Done);
+        assert_eq!(send(2, 9).await, holds, "one is missing");
+        assert_eq!(send(1, 8).await, holds, "it belongs to another");
+        assert_eq!(held(&fabric).await.0, first.version);
+        // Another one takes the place of the one that has begun.
+        for part in 0..all - 1 {
+            assert_eq!(send(part, 11).await, TargetAnswer::Done);
+        }
+        assert!(matches!(send(all - 1, 11).await, TargetAnswer::Adopted { .. }));
+        assert_eq!(held(&fabric).await, (version, version));
+        assert!(matches!(send(1, 11).await, TargetAnswer::Holds { .. }), "it is through with that");
     });
 }

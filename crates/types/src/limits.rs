@@ -35,11 +35,17 @@ pub const TOUCHES_KEPT_MAX: usize = MAP_VERSIONS_KEPT_MAX;
 /// Parts in which drives keep the whole map.
 pub const MAP_PARTS_MAX: u16 = 4096;
 
-/// Bytes of the fabric map as pieces up to which volumes, groups, sessions and nodes are added, and, as long
-/// as a target of the release before is there, which is sent the whole map as JSON, of that. What is left to
-/// [`FRAME_BODY_MAX`] is for changes that have to fit always: evictions, returns, promotions, sweeps,
+/// Bytes of the fabric map as pieces up to which volumes, groups, sessions and nodes are added. What is left
+/// to [`PIECES_BYTES_MAX`] is for changes that have to fit always: evictions, returns, promotions, sweeps,
 /// deletions, and drives that are found.
-pub const MAP_BYTES_GROWN_MAX: usize = 12 * 1024 * 1024;
+pub const MAP_BYTES_GROWN_MAX: usize = 96 << 20;
+
+/// Likewise as JSON, as long as a target of the release before is there, which is sent the whole map: what
+/// is left is to [`FRAME_BODY_MAX`].
+pub const MAP_JSON_BYTES_GROWN_MAX: usize = 12 * 1024 * 1024;
+
+/// Bytes of a slice in one request: a longer one is sent in several.
+pub const SLICE_PART_BYTES: usize = 8 << 20;
 
 /// Bytes of what one commit changes, as it is stored and sent: a lost node of 24 drives, a volume over 256 groups, a
 /// removed volume each take less than a tenth.
@@ -97,7 +103,7 @@ pub const FLOORS_PER_ROUND_MAX: usize = 128;
 
 /// Bytes of a document of pieces of the map, or of what a commit changed. The largest map that is planned
 /// for, of a thousand machines with 24 drives each and 100,000 volumes, has some 40 MiB as one document.
-pub const PIECES_BYTES_MAX: usize = 64 << 20;
+pub const PIECES_BYTES_MAX: usize = 128 << 20;
 
 /// How many versions a client may run ahead of its watermark in one group: bounds the open set.
 pub const WATERMARK_LAG_MAX: u64 = 4096;
@@ -266,7 +272,8 @@ pub const METRICS_HEADERS_MAX: usize = 64;
 
 const _: () = assert!(OBJECT_BLOCKS_MAX.is_multiple_of(CHUNK_BLOCKS));
 const _: () = assert!(REQUEST_BLOCKS_MAX as usize * BLOCK_SIZE <= FRAME_BODY_MAX);
-const _: () = assert!(MAP_BYTES_GROWN_MAX < FRAME_BODY_MAX);
+const _: () = assert!(MAP_BYTES_GROWN_MAX < PIECES_BYTES_MAX && MAP_JSON_BYTES_GROWN_MAX < FRAME_BODY_MAX);
+const _: () = assert!(SLICE_PART_BYTES <= FRAME_BODY_MAX);
 const _: () = assert!(DELTA_PART_BYTES <= DELTA_WHOLE_BYTES_MAX && DELTA_WHOLE_BYTES_MAX < DELTA_BYTES_MAX);
 const _: () = assert!(DELTA_BYTES_MAX <= FRAME_BODY_MAX, "what a commit changes fits one frame");
 const _: () = assert!(FRAME_BODY_MAX <= CONNECTION_BYTES_MAX as usize, "one frame must fit the credit");

@@ -284,6 +284,19 @@ pub enum TargetRequest {
         #[serde(default, skip_serializing_if = "is_zero")]
         nonce: u64,
     },
+    /// Take the next bytes of a slice that does not fit one frame; the last ones are answered like
+    /// `AdoptMap`, the others `Done`. A target that has not taken the ones before, or has them under another
+    /// nonce, does nothing, and answers `Holds`. Sent over [`DELTA_PROTOCOL`] and later ones.
+    AdoptPart {
+        /// The version of the slice.
+        version: MapVersion,
+        /// Belongs to that version.
+        nonce: u64,
+        /// Which bytes, from 0 on.
+        part: u32,
+        /// Of how many.
+        parts: u32,
+    },
     /// Keep the part of the whole map in the body on this drive, for a recovery (C11). From a manager to
     /// targets over [`DELTA_PROTOCOL`] and later ones.
     KeepPart {

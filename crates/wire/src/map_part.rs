@@ -13,9 +13,9 @@
 //!      48        bytes of the part
 //! ```
 //!
-//! All parts' bytes together are the map as pieces ([`crate::pieces`]), compressed as zlib does. Pure: it knows
-//! no drive. Parts of one version that were made by two processes may differ, so parts belong together by the
-//! checksum.
+//! All parts' bytes together are the map as pieces ([`crate::pieces`]), compressed as zlib does. Pure: it
+//! knows no drive. Parts of one version that were made by two processes may differ, so parts belong together
+//! by the checksum.
 
 use crate::pieces::{decode_whole, encode_whole};
 use crate::{DecodeError, Decoder, Encoder, crc32c};

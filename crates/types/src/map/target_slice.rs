@@ -55,8 +55,9 @@ impl TargetSlice {
     /// The slice of this map, which has the same drives of the target, and no group with a member among them
     /// that is not held. Looks through all volumes and sessions.
     pub fn slice(&self, map: &FabricMap) -> FabricMap {
+        let listed = GroupSet::of(self.held.iter().copied().filter(|id| map.groups.contains_key(id)));
         let volumes: Table<VolumeId, Volume> = (map.volumes.iter())
-            .filter(|(_, volume)| self.lists_volume(map, volume))
+            .filter(|(_, volume)| groups_of(volume).any(|id| listed.has(id)))
             .map(|(id, volume)| (*id, volume.clone()))
             .collect();
         let groups = self.held.iter().filter_map(|id| Some((*id, map.groups.get(id)?.clone())));
@@ -182,6 +183,46 @@ impl TargetSlice {
             next_id: map.ids_below(),
             sessions_from: map.sessions_from(),
             removed_groups: self.held.iter().copied().filter(|id| map.was_removed(*id)).collect(),
+        }
+    }
+}
+
+/// Groups, for as many questions as a large fabric's volumes have groups: a bit for each number, as long as
+/// their numbers are near each other.
+enum GroupSet {
+    Bits { first: u64, bits: Vec<u64> },
+    Sparse(BTreeSet<GroupId>),
+}
+
+/// Numbers that the bits of a set span at most: 8 MiB.
+const BITS_MAX: u64 = 1 << 26;
+
+impl GroupSet {
+    fn of(groups: impl Iterator<Item = GroupId>) -> GroupSet {
+        let groups: BTreeSet<GroupId> = groups.collect();
+        let (Some(first), Some(last)) = (groups.first(), groups.last()) else {
+            return GroupSet::Sparse(groups);
+        };
+        let (first, span) = (first.0, last.0 - first.0);
+        if span >= BITS_MAX {
+            return GroupSet::Sparse(groups);
+        }
+        let mut bits = vec![0; span as usize / 64 + 1];
+        for group in groups {
+            let at = group.0 - first;
+            bits[at as usize / 64] |= 1 << (at % 64);
+        }
+        GroupSet::Bits { first, bits }
+    }
+
+    fn has(&self, group: GroupId) -> bool {
+        match self {
+            GroupSet::Bits { first, bits } => {
+                let at = group.0.wrapping_sub(*first);
+                let word = usize::try_from(at / 64).ok().and_then(|word| bits.get(word));
+                word.is_some_and(|word| word & (1 << (at % 64)) != 0)
+            }
+            GroupSet::Sparse(groups) => groups.contains(&group),
         }
     }
 }
@@ -430,6 +471,19 @@ mod tests {
     /// Targets and groups of the maps that `steps` makes.
     fn held() -> impl Strategy<Value = BTreeSet<GroupId>> {
         proptest::collection::btree_set((0u64..6).prop_map(GroupId), 0..3)
+    }
+
+    proptest! {
+        #[test]
+        fn a_set_of_groups_has_what_was_put_in(
+            groups in proptest::collection::btree_set(prop_oneof![0u64..200, any::<u64>()], 0..20),
+            others in proptest::collection::vec(prop_oneof![0u64..200, any::<u64>()], 0..20),
+        ) {
+            let set = GroupSet::of(groups.iter().copied().map(GroupId));
+            for group in groups.iter().chain(&others) {
+                prop_assert_eq!(set.has(GroupId(*group)), groups.contains(group));
+            }
+        }
     }
 
     proptest! {

@@ -42,6 +42,7 @@ variants!(ManagerAnswer { Joined, Granted, Map, Followed, Attached, Done });
 variants!(TargetRequest {
     AdoptMap,
     KeepPart,
+    AdoptPart,
     AdoptDelta,
     StopVouching,
     EndSessions,
@@ -221,6 +222,7 @@ fn target_requests() {
     let requests = vec![
         TargetRequest::AdoptMap { version: MapVersion(9), nonce: 0 },
         TargetRequest::AdoptMap { version: MapVersion(9), nonce: 77 },
+        TargetRequest::AdoptPart { version: MapVersion(9), nonce: 77, part: 1, parts: 3 },
         TargetRequest::KeepPart { drive: drive(1), version: MapVersion(9) },
         TargetRequest::AdoptDelta { from: MapVersion(8), version: MapVersion(9), nonce: 77 },
         TargetRequest::StopVouching { victim: NodeId(5), map: MapVersion(9) },

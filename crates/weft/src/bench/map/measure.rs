@@ -16,10 +16,10 @@ use weft_manager::{EmbeddedStore, Manager, ManagerError, ManagerOptions, at_once
 use weft_membership::{Acknowledged, Change, CloseSession, Evict, SweepSession};
 use weft_metrics::process_load;
 use weft_rt::{Buf, Handler, Landing, Peer, Request};
-use weft_types::{AttachMode, DriveId, FabricMap, MapVersion, NodeId, Role, Slice};
+use weft_types::{AttachMode, DriveId, FabricMap, MapVersion, NodeId, Role, Slice, TargetId, TargetSlice};
 use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest};
 use weft_wire::handshake::PeerRole;
-use weft_wire::pieces::encode_delta;
+use weft_wire::pieces::{encode_delta, encode_whole};
 use weft_wire::{Kind, Status};
 
 /// How often each request is timed; the median counts.
@@ -142,7 +142,7 @@ impl Bench {
     async fn measure(self) -> Result<Measured, CliError> {
         let step = Step::new();
         let map = self.manager.map();
-        let map_bytes = control::encode_map(&map).len() as u64;
+        let map_bytes = encode_whole(&map).len() as u64;
         step.says("targets join");
         self.join_all().await?;
         step.says("renewals");
@@ -157,14 +157,12 @@ impl Bench {
         let (attach_us, attach_deltas) = self.attach().await;
         step.says("evictions");
         let eviction_us = self.eviction().await;
-        let (drives, nodes) = (map.drives.len() as u64, map.nodes.len() as u64);
         let client_refresh_bytes = client_refresh(&map);
-        // The map of each commit is written to every drive, and its delta is sent to every target; the client
-        // gets its slice once. What the store keeps of it is about a kilobyte.
+        // Each commit is sent to the targets of the volume, whose drives keep their slices with it; the
+        // client gets its slice once. What the store keeps of it is about a kilobyte.
+        let (targets, kept) = told_of_first_session(&map);
         let attach_bytes = match &attach_us {
-            Cost::Value(_) => {
-                Cost::Value(3 * map_bytes * drives + attach_deltas * nodes + client_refresh_bytes.whole)
-            }
+            Cost::Value(_) => Cost::Value(3 * kept + attach_deltas * targets + client_refresh_bytes.whole),
             Cost::Refused(why) => Cost::Refused(why.clone()),
         };
         Ok(Measured {
@@ -421,14 +419,32 @@ fn client_refresh(map: &FabricMap) -> Refresh {
     Refresh { whole: control::encode_map(&held).len() as u64, change }
 }
 
-/// What a target is sent when a group has changed.
+/// How many targets are told of a session on the volume of the first one, and how many bytes their drives
+/// keep with it: each the slice of its target, which is reckoned from that of the first of them.
+fn told_of_first_session(map: &FabricMap) -> (u64, u64) {
+    let volume = map.sessions.values().next().and_then(|s| map.volumes.get(&s.volume));
+    let groups = volume.iter().flat_map(|v| &v.spans).flat_map(|span| &span.groups);
+    let slots = groups.filter_map(|id| map.groups.get(id)).flat_map(|group| &group.slots);
+    let targets: BTreeSet<TargetId> =
+        slots.filter_map(|slot| map.drives.get(&slot.drive)).map(|drive| drive.target).collect();
+    let drives = map.drives.values().filter(|drive| targets.contains(&drive.target)).count() as u64;
+    let slice = targets.first().map_or(0, |target| encode_whole(&map.slice(&Slice::Target(*target))).len());
+    (targets.len() as u64, drives * slice as u64)
+}
+
+/// What a target is sent when a group of its own has changed.
 fn target_refresh(map: &FabricMap) -> u64 {
     let mut next = map.clone();
     next.version.0 += 1;
-    if let Some(id) = map.groups.keys().next() {
+    let Some(target) = map.targets.keys().next() else { return 0 };
+    let slice = TargetSlice::of(map, *target, BTreeSet::new());
+    if let Some(id) = slice.held.first() {
         next.groups.get_mut(id).expect("it is listed").epoch.0 += 1;
     }
-    encode_delta(&next.delta_from(map)).len() as u64
+    let change = next.delta_from(map);
+    slice
+        .lead_on(map, &next, &[&change], &BTreeSet::new())
+        .map_or(0, |(_, delta)| encode_delta(&delta).len() as u64)
 }
 
 /// The eviction of a node from every group that has another in-sync member, by that member's word.
