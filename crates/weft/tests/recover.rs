@@ -145,6 +145,10 @@ fn a_damaged_store_is_replaced_where_it_is_and_kept_under_another_name() {
     let bed = Bed::new("replace");
     bed.up(3, 1);
     bed.ok(&["volume", "create", "data", "--size", "8MiB"]);
+    // A node that stops has its drives leave their groups: the backup has to know of that.
+    for node in ["node-1", "node-2", "node-3"] {
+        bed.ok(&["node", "stop", node]);
+    }
     bed.ok(&["map", "backup", "now.weftmap"]);
     bed.ok(&["down"]);
     let store = bed.fabric().join("manager/map.redb");

@@ -195,7 +195,7 @@ enum GroupSet {
 }
 
 /// Numbers that the bits of a set span at most: 8 MiB.
-const BITS_MAX: u64 = 1 << 26;
+const BITS_SPANNED: u64 = 1 << 26;
 
 impl GroupSet {
     fn of(groups: impl Iterator<Item = GroupId>) -> GroupSet {
@@ -204,7 +204,7 @@ impl GroupSet {
             return GroupSet::Sparse(groups);
         };
         let (first, span) = (first.0, last.0 - first.0);
-        if span >= BITS_MAX {
+        if span >= BITS_SPANNED {
             return GroupSet::Sparse(groups);
         }
         let mut bits = vec![0; span as usize / 64 + 1];
