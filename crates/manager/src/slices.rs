@@ -71,8 +71,8 @@ impl HeldSlice {
         self.touches.front().copied()
     }
 
-    /// The newest version up to this one that has touched it; what it was joined with, or has, if none has
-    /// since.
+    /// The newest version up to this one that has touched it; what it was
+    /// sent last, if no commit has touched it since.
     fn touched_up_to(&self, version: MapVersion) -> MapVersion {
         if version <= self.passed_over {
             return version;
@@ -292,10 +292,13 @@ impl State {
             !holders.is_empty()
         });
         if !takes_slices {
-            if let Some(member) = self.members.get_mut(&node) {
+            let bytes = self.bytes();
+            // One that cannot be sent the map, since it is too long, must not bound how long it may become.
+            let fits = bytes.len() <= FRAME_BODY_MAX;
+            if let Some(member) = self.members.get_mut(&node).filter(|_| fits) {
                 (member.slice, member.has, member.awaits_map) = (None, Some(map.version), false);
             }
-            return (nonce, self.bytes());
+            return (nonce, bytes);
         }
         let reported = drives.iter().flat_map(|drive| &drive.epochs).map(|(group, _)| *group).collect();
         let slice = self.slice_with(node, reported);
