@@ -51,7 +51,7 @@ fn map() -> FabricMap {
     }
     map.groups.insert(group, Group { id: group, pool, epoch: Epoch(1), slots, floor: Default::default() });
     let striping = Striping { unit_blocks: 256, width: 1, object_blocks: limits::OBJECT_BLOCKS_MAX };
-    let spans = vec![ObjectSpan { first: 0, count: 1, groups: vec![group] }];
+    let spans = vec![ObjectSpan { first: 0, count: 1, groups: vec![group].into() }];
     map.volumes.insert(
         volume,
         weft_types::Volume {

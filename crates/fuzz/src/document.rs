@@ -77,7 +77,7 @@ fn sound_map() -> FabricMap {
         size: BlockCount(10_000),
         protection: weft_types::Protection::mirror(2),
         striping,
-        spans: vec![ObjectSpan { first: 0, count: 10, groups: vec![group.id] }],
+        spans: vec![ObjectSpan { first: 0, count: 10, groups: vec![group.id].into() }],
         generation: Generation(1),
         state: VolumeState::Ready,
         thin: false,

@@ -116,7 +116,7 @@ fn uniform_rows(volume: &Volume, row: u64, is_affected: impl Fn(GroupId) -> bool
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use weft_types::{Generation, ObjectSpan, PoolId, VolumeId, VolumeState};
+    use weft_types::{Generation, ObjectSpan, PoolId, SpanGroups, VolumeId, VolumeState};
 
     fn shape() -> impl Strategy<Value = Volume> {
         (0u32..=3, 1u32..=4, 0u32..=2, 1u64..200, 1usize..=5, 1usize..=5, 0u64..4).prop_map(
@@ -183,7 +183,7 @@ mod tests {
         let size = BlockCount(1 << 51);
         let all = crate::objects_for(&striping, size);
         let cut = all / 2 / u64::from(striping.width) * u64::from(striping.width);
-        let groups = |from: u64| (from..from + 256).map(GroupId).collect::<Vec<_>>();
+        let groups = |from: u64| (from..from + 256).map(GroupId).collect::<SpanGroups>();
         let volume = Volume {
             id: VolumeId(1),
             name: "v".into(),

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use weft_rt::{Buf, Mutation, mutated, random_u64, timeout};
 use weft_types::limits::{FRAME_BODY_MAX, MAP_VERSIONS_KEPT_MAX};
 use weft_types::{Delta, FabricMap, MapVersion, Session, Slice, TargetId};
-use weft_wire::control::{self, ManagerAnswer};
+use weft_wire::control::ManagerAnswer;
 use weft_wire::pieces::{encode_delta, encode_whole};
 
 /// A push has so much of a lease to be faster than the answer to a target that asks.
@@ -239,8 +239,7 @@ impl Manager {
     fn slice_bytes(&self, slice: &Slice) -> Buf {
         match slice {
             Slice::Whole => self.state.borrow().bytes(),
-            Slice::Target(_) => Buf::from(encode_whole(&self.durable_map().slice(slice))),
-            part => Buf::from(control::encode_map(&self.durable_map().slice(part))),
+            part => Buf::from(encode_whole(&self.durable_map().slice(part))),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! It owns which of several copies counts for each entry: the newest that lists it, unless a newer one says
 //! that it is gone. A slice says so of what it would list (`OfTarget`), a whole map of everything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use weft_types::{FabricMap, GroupId, Key, MapVersion, Table, Volume};
 
 /// Joins copies of one fabric's map; none without any. The version is the newest of all.
@@ -18,10 +18,15 @@ pub(crate) fn join_copies(mut copies: Vec<FabricMap>) -> Option<FabricMap> {
         ..newest.clone()
     };
     let groups = newest_of(&copies, |copy| &copy.groups);
+    let tables = newest_of(&copies, |copy| &copy.group_tables);
     let volumes = newest_of(&copies, |copy| &copy.volumes);
     let drives = newest_of(&copies, |copy| &copy.drives);
     let sessions = newest_of(&copies, |copy| &copy.sessions);
     map.volumes = kept(&copies, &volumes, |copy, _, volume| lists_a_group_of(copy, volume));
+    // What a volume names; a table never changes.
+    let named: BTreeSet<_> = map.volumes.values().flat_map(Volume::group_tables).map(|t| t.id).collect();
+    let tables = tables.into_iter().filter(|(id, _)| named.contains(id));
+    map.group_tables = tables.map(|(id, (_, table))| (id, table.clone())).collect();
     map.sessions = kept(&copies, &sessions, |copy, _, session| copy.volumes.contains_key(&session.volume));
     map.groups = kept(&copies, &groups, |copy, id, _| {
         copy.of_target.as_ref().is_some_and(|says| says.removed_groups.contains(id))

@@ -37,7 +37,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use weft_types::limits::{DELTA_PART_BYTES, DELTA_WHOLE_BYTES_MAX, EVENTS_MAX};
-use weft_types::{Delta, FabricId, FabricMap, MapVersion, Piece, PieceKind};
+use weft_types::{Delta, FabricId, FabricMap, MapVersion, Piece, PieceKind, PieceSet};
 use weft_wire::pieces::{decode_delta, decode_pieces, encode_delta, encode_pieces};
 use weft_wire::{DecodeError, crc32c};
 
@@ -242,22 +242,22 @@ fn stored_in(place: &str, entries: &BTreeMap<String, Vec<u8>>) -> Result<Option<
     let corrupt = |cause: String| StoreError::Corrupt { place: place.to_owned(), cause };
     let folded_at = entries.get(FOLDED).ok_or_else(|| corrupt("it has a head and no base".into()))?;
     let folded: MapVersion = document(place, FOLDED, folded_at)?;
-    let mut map = FabricMap { version: folded, ..FabricMap::empty(head.fabric) };
-    let mut base = Base::at(folded, folded_at.clone(), entries.get(FOLDING).cloned());
     // A base without deltas has the next number in its head; the others have it in each delta.
-    map.next_id = head.next_id;
+    let mut set = PieceSet::at(head.fabric, folded, head.next_id);
+    let mut base = Base::at(folded, folded_at.clone(), entries.get(FOLDING).cloned());
     for (key, value) in entries.range(BASE.to_owned()..end_of(BASE)) {
         let start = chunk_of_key(key).ok_or_else(|| corrupt(format!("an unknown key {key}")))?;
         let pieces = decode_pieces(&unseal(place, key, value)?).map_err(|e| unreadable(place, key, &e))?;
         base.add_chunk(start, value.len());
-        pieces.into_iter().for_each(|piece| map.put_piece(piece));
+        pieces.into_iter().for_each(|piece| set.put(piece));
     }
     for (key, value) in entries.range(delta_key(MapVersion(folded.0.saturating_add(1)))..end_of(DELTA)) {
         let bytes = read_delta(place, key, value, entries)?;
         let delta = decode_delta(&bytes).map_err(|e| unreadable(place, key, &e))?;
-        map.replay_delta(&delta).map_err(|e| corrupt(format!("{key}: {e}")))?;
         base.note(&delta, bytes.len(), None);
+        set.replay(delta).map_err(|e| corrupt(format!("{key}: {e}")))?;
     }
+    let map = set.into_map().map_err(|e| corrupt(e.to_string()))?;
     // Parts without a delta are removed with those of the deltas.
     let nonces = entries.range(PART.to_owned()..end_of(PART)).filter_map(|(key, _)| nonce_of_part(key));
     base.note_parts(nonces);

@@ -5,16 +5,11 @@
 //! encoded for that before it comes near the limit. As pieces, each slice is shorter than the whole. As
 //! JSON, it is encoded when somebody asks for it, and at most once per version.
 
-use serde::Serialize;
 use std::cell::{Cell, RefCell};
-use std::io;
 use weft_rt::Buf;
 use weft_types::{Delta, FabricMap, MapVersion};
 use weft_wire::control::encode_map;
 use weft_wire::pieces::encode_whole;
-
-/// Bytes that an entry takes in a map at most beside what it is as a piece: its key, quotes and commas.
-const ENTRY_BYTES: usize = 64;
 
 /// Bytes by which a map grows at most although no piece is put in: a version with more digits.
 const NUMBERS_BYTES: usize = 64;
@@ -40,7 +35,7 @@ impl WholeMap {
         {
             return bytes.clone();
         }
-        let bytes = Buf::from(encode_map(map));
+        let bytes = Buf::from(encode_map(&map.clone().without_tables()));
         if map.version >= self.newest.get() {
             self.bytes_max.set(Some(bytes.len()));
         }
@@ -61,11 +56,12 @@ impl WholeMap {
         limit: usize,
         json_limit: Option<usize>,
     ) -> Result<(), usize> {
-        let pieces = within(self.pieces_max.get(), encoded, limit, || encode_whole(next).len())?;
+        let pieces = within(self.pieces_max.get(), || encoded, limit, || encode_whole(next).len())?;
         let json = match json_limit {
             Some(limit) => {
-                let grown: usize = delta.put.iter().map(|piece| document_bytes(piece) + ENTRY_BYTES).sum();
-                Some(within(self.bytes_max.get(), grown, limit, || encode_map(next).len())?)
+                let json = |map: FabricMap| encode_map(&map.without_tables()).len();
+                let grown = || json(map_of(next, delta));
+                Some(within(self.bytes_max.get(), grown, limit, || json(next.clone()))?)
             }
             None => None,
         };
@@ -80,32 +76,24 @@ impl WholeMap {
 /// and what is new in it, or what is counted.
 fn within(
     before: Option<usize>,
-    grown: usize,
+    grown: impl Fn() -> usize,
     limit: usize,
     count: impl Fn() -> usize,
 ) -> Result<usize, usize> {
-    let estimated = before.map(|bytes| bytes + grown + NUMBERS_BYTES).filter(|bytes| *bytes <= limit);
+    let estimated = before.map(|bytes| bytes + grown() + NUMBERS_BYTES).filter(|bytes| *bytes <= limit);
     match estimated.unwrap_or_else(count) {
         bytes if bytes > limit => Err(bytes),
         bytes => Ok(bytes),
     }
 }
 
-/// How long a document is.
-fn document_bytes(value: &impl Serialize) -> usize {
-    struct Count(usize);
-    impl io::Write for Count {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
+/// A map of nothing but what was put in.
+fn map_of(next: &FabricMap, delta: &Delta) -> FabricMap {
+    let mut map = FabricMap { group_tables: next.group_tables.clone(), ..FabricMap::empty(next.fabric) };
+    for piece in &delta.put {
+        map.put_piece(piece.clone()).expect("the tables are there");
     }
-    let mut count = Count(0);
-    serde_json::to_writer(&mut count, value).expect("it serialises");
-    count.0
+    map
 }
 
 #[cfg(test)]

@@ -7,15 +7,16 @@ use crate::group::is_transition_valid;
 use crate::loss;
 use crate::node::is_address;
 use crate::relocate::is_slots_step;
+use crate::span::is_used;
 use crate::{VOLUME_BLOCKS_MAX, validate_name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use weft_layout::{objects_for, validate};
 use weft_types::limits::{COPIES_MAX, SPAN_GROUPS_MAX};
 use weft_types::{
-    AttachMode, Drive, DriveId, DriveState, FabricMap, Group, GroupId, Key, Relocation, Role, Session,
-    SessionId, SessionSlot, SessionState, Slot, Table, TableChange, Target, TargetId, Volume, VolumeId,
-    VolumeState,
+    AttachMode, Drive, DriveId, DriveState, FabricMap, Group, GroupId, GroupTable, GroupTableId, Key,
+    Relocation, Role, Session, SessionId, SessionSlot, SessionState, Slot, Table, TableChange, Target,
+    TargetId, Volume, VolumeId, VolumeState,
 };
 
 /// Something in a map, or between two maps, that must not be.
@@ -64,6 +65,13 @@ pub fn check(map: &FabricMap) -> Vec<Violation> {
     }
     for volume in map.volumes.values() {
         check_volume(map, volume, &mut Judge { place: volume.id.to_string(), found: &mut found });
+    }
+    let used: BTreeSet<GroupTableId> =
+        map.volumes.values().flat_map(Volume::group_tables).map(|table| table.id).collect();
+    for (id, table) in &map.group_tables {
+        let mut judge = Judge { place: format!("table {id}"), found: &mut found };
+        check_table(map, table, &mut judge);
+        judge.must(used.contains(id), || "no volume names it".into());
     }
     check_sessions(map, &mut found);
     let mut judge = Judge { place: "scrub".into(), found: &mut found };
@@ -122,6 +130,7 @@ pub fn check_changed(old: &FabricMap, new: &FabricMap) -> Vec<Violation> {
     for volume in now(&old.volumes, &new.volumes) {
         check_volume(new, volume, &mut Judge { place: volume.id.to_string(), found: &mut found });
     }
+    check_changed_tables(old, new, &mut found);
     check_changed_sessions(old, new, &mut found);
     let mut judge = Judge { place: "scrub".into(), found: &mut found };
     for group in added(&old.scrub.done, &new.scrub.done) {
@@ -129,6 +138,27 @@ pub fn check_changed(old: &FabricMap, new: &FabricMap) -> Vec<Violation> {
     }
     judge.must(new.scrub.every_ms != Some(0), || "scheduled without a pause".into());
     found
+}
+
+/// Looks through the volumes where a table has come or gone, or a volume does not name one any more.
+fn check_changed_tables(old: &FabricMap, new: &FabricMap, found: &mut Vec<Violation>) {
+    let mut unsure: BTreeSet<GroupTableId> = BTreeSet::new();
+    for (id, table) in put(&old.group_tables, &new.group_tables) {
+        check_table(new, table, &mut Judge { place: format!("table {id}"), found });
+        unsure.insert(*id);
+    }
+    for volume in changed(&old.volumes, &new.volumes) {
+        let names = |id| new.volumes.get(&volume.id).is_some_and(|v| v.group_tables().any(|t| t.id == id));
+        unsure.extend(volume.group_tables().map(|table| table.id).filter(|id| !names(*id)));
+    }
+    for id in unsure.iter().filter(|id| new.group_tables.contains_key(id) && !is_used(new, **id)) {
+        Judge { place: format!("table {id}"), found }.must(false, || "no volume names it".into());
+    }
+    if changed(&old.group_tables, &new.group_tables).next().is_some() {
+        for volume in new.volumes.values() {
+            check_named_tables(new, volume, &mut Judge { place: volume.id.to_string(), found });
+        }
+    }
 }
 
 /// Whether the group, as it was, is of another kind now, so that volumes that list it have to be looked at.
@@ -179,6 +209,7 @@ fn check_numbers(map: &FabricMap, found: &mut Vec<Violation>, since: Option<&Fab
     put(&old.targets, &map.targets).for_each(|(k, t)| below("target", u64::from(k.0), u64::from(t.id.0)));
     put(&old.pools, &map.pools).for_each(|(k, p)| below("pool", u64::from(k.0), u64::from(p.id.0)));
     put(&old.groups, &map.groups).for_each(|(k, g)| below("group", k.0, g.id.0));
+    put(&old.group_tables, &map.group_tables).for_each(|(k, t)| below("table", k.0, t.id.0));
     put(&old.volumes, &map.volumes).for_each(|(k, v)| below("volume", k.0, v.id.0));
     put(&old.sessions, &map.sessions).for_each(|(k, s)| below("session", k.0, s.id.0));
     for (key, drive) in put(&old.drives, &map.drives) {
@@ -270,6 +301,22 @@ fn check_group(map: &FabricMap, group: &Group, judge: &mut Judge<'_>) {
     }
 }
 
+fn check_table(map: &FabricMap, table: &GroupTable, judge: &mut Judge<'_>) {
+    let unique: BTreeSet<_> = table.groups().iter().collect();
+    let listed = table.groups().len();
+    judge.must((1..=SPAN_GROUPS_MAX).contains(&listed) && unique.len() == listed, || {
+        format!("it lists {listed} groups, {} different", unique.len())
+    });
+    for group in table.groups().iter().filter(|group| !map.groups.contains_key(group)) {
+        judge.must(false, || format!("no group {group}"));
+    }
+}
+
+fn check_named_tables(map: &FabricMap, volume: &Volume, judge: &mut Judge<'_>) {
+    let strange = volume.group_tables().find(|table| map.group_tables.get(&table.id) != Some(table));
+    judge.must(strange.is_none(), || format!("no such table: {strange:?}"));
+}
+
 fn check_volume(map: &FabricMap, volume: &Volume, judge: &mut Judge<'_>) {
     judge.must(map.pools.contains_key(&volume.pool), || format!("no pool {}", volume.pool));
     judge.must((1..=VOLUME_BLOCKS_MAX).contains(&volume.size.0), || format!("size of {}", volume.size));
@@ -278,6 +325,7 @@ fn check_volume(map: &FabricMap, volume: &Volume, judge: &mut Judge<'_>) {
         judge.must(false, || error.to_string());
         return;
     }
+    check_named_tables(map, volume, judge);
     let mut next = 0;
     for span in &volume.spans {
         judge.must(span.first == next, || format!("a span begins at object {}, expected {next}", span.first));
@@ -383,6 +431,12 @@ pub fn check_step(old: &FabricMap, new: &FabricMap) -> Vec<Violation> {
         judge.must(!is_back, || "back after it was declared destroyed".into());
         let is_forgotten = !new.drives.contains_key(&drive.id) && !new.removed_drives.contains(&drive.id);
         judge.must(!is_forgotten, || "forgotten after it was declared destroyed".into());
+    }
+    for table in
+        changed(&old.group_tables, &new.group_tables).filter(|t| new.group_tables.contains_key(&t.id))
+    {
+        let mut judge = Judge { place: format!("table {}", table.id), found: &mut found };
+        judge.must(false, || "it changed".into());
     }
     for volume in changed(&old.volumes, &new.volumes) {
         let mut judge = Judge { place: volume.id.to_string(), found: &mut found };

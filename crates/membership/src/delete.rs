@@ -3,6 +3,7 @@
 
 use crate::refusal::Kind;
 use crate::session::{attached, end_sessions};
+use crate::span::drop_tables;
 use crate::{Reason, Refusal};
 use serde::{Deserialize, Serialize};
 use weft_types::{FabricMap, Generation, SessionId, VolumeId, VolumeState};
@@ -55,5 +56,6 @@ pub(crate) fn finish(map: &mut FabricMap, change: &FinishDelete) -> Result<Reaso
         return Err(Refusal::Unswept { volume: id, sessions: sessions.len(), first });
     }
     let volume = map.volumes.remove(&id).expect("it was found above");
+    drop_tables(map, volume.group_tables().map(|table| table.id));
     Ok(Reason::VolumeDeleted { volume: id, name: volume.name })
 }

@@ -38,6 +38,7 @@ mod scrub;
 mod session;
 mod settings;
 mod size;
+mod span;
 mod volume;
 
 pub use capacity::free_blocks;
@@ -75,4 +76,5 @@ pub use scrub::{
 pub use session::{CloseSession, OpenSession, SweepSession, exclusive_over};
 pub use settings::{ChangeSettings, REBUILD_AFTER_MS};
 pub use size::Size;
+pub use span::SpanPlan;
 pub use volume::{CreateVolume, NewGroup, VOLUME_BLOCKS_MAX, VolumeRequest, plan_volume};

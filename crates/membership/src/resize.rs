@@ -1,8 +1,8 @@
 //! Growing a volume. It never shrinks one, and never moves an object: what is there stays where it is.
 
 use crate::refusal::Kind;
-use crate::volume::{Stock, add_groups, check_size, check_space, check_span_groups, size_in_blocks};
-use crate::{Change, NewGroup, Reason, Refusal};
+use crate::volume::{Stock, add_groups, check_size, check_space, size_in_blocks};
+use crate::{Change, NewGroup, Reason, Refusal, SpanPlan};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use weft_layout::{FailureDomain, objects_for};
@@ -32,8 +32,8 @@ pub struct GrowVolume {
     pub domain: FailureDomain,
     /// Groups that are made first, with the next free numbers in order.
     pub new_groups: Vec<NewGroup>,
-    /// The groups of the new objects, in their order. Empty where no object is new, or where the last span goes on.
-    pub span_groups: Vec<GroupId>,
+    /// The groups of the new objects, in their order. None where no object is new, or where the last span goes on.
+    pub span: Option<SpanPlan>,
 }
 
 /// Decides how a volume grows: in its last row of objects while that has room, then by more objects in the groups
@@ -54,18 +54,19 @@ pub fn plan_resize(
         size,
         domain: request.domain,
         new_groups: Vec::new(),
-        span_groups: Vec::new(),
+        span: None,
     };
     if objects > 0 {
         let stock = Stock::plan(map, volume.pool, volume.protection, request.domain, absent)?;
-        let last = volume.spans.last().map(|s| s.groups.as_slice()).unwrap_or_default();
-        let offered: BTreeSet<GroupId> = stock.groups.iter().map(|g| g.id).collect();
+        let last: &[GroupId] = volume.spans.last().map_or(&[], |span| &span.groups);
+        let offered: BTreeSet<GroupId> = stock.groups.iter().copied().collect();
         let lists_all = last.len() == offered.len().min(SPAN_GROUPS_MAX)
             && last.iter().all(|g| offered.contains(g))
             && stock.new_groups.is_empty();
         if !lists_all && volume.spans.len() < VOLUME_SPANS_MAX {
             let is_last_span = volume.spans.len() + 1 == VOLUME_SPANS_MAX;
-            change.span_groups = stock.choose(if is_last_span { u64::MAX } else { objects });
+            let objects = if is_last_span { u64::MAX } else { objects };
+            change.span = Some(SpanPlan::choose(map, &stock.groups, objects));
             change.new_groups = stock.new_groups;
         }
     }
@@ -82,15 +83,17 @@ pub(crate) fn grow(map: &mut FabricMap, change: &GrowVolume) -> Result<Reason, R
         check_space(map, pool, protection, change.domain, BlockCount(change.size.0 - from.0))?;
     }
     add_groups(map, pool, protection, change.domain, &change.new_groups)?;
-    if !change.span_groups.is_empty() {
-        check_span_groups(map, pool, protection, &change.span_groups)?;
-    }
+    let groups = match &change.span {
+        Some(span) => Some(span.carry_out(map, pool, protection)?),
+        None => None,
+    };
     let volume = map.volumes.get_mut(&change.volume).expect("it was found above");
     volume.size = change.size;
-    match volume.spans.last_mut() {
+    match (volume.spans.last_mut(), groups) {
         _ if objects == 0 => {}
-        Some(last) if change.span_groups.is_empty() => last.count += objects,
-        _ => volume.spans.push(ObjectSpan { first, count: objects, groups: change.span_groups.clone() }),
+        (_, Some(groups)) => volume.spans.push(ObjectSpan { first, count: objects, groups }),
+        (Some(last), None) => last.count += objects,
+        (None, None) => unreachable!("a volume has a span"),
     }
     Ok(Reason::VolumeGrown { volume: change.volume, from_blocks: from.0, to_blocks: change.size.0 })
 }

@@ -7,12 +7,11 @@ use crate::capacity::{candidates, free_blocks};
 use crate::change::take_id;
 use crate::plan::domain_of;
 use crate::refusal::Kind;
-use crate::{Change, Reason, Refusal, validate_name};
+use crate::{Change, Reason, Refusal, SpanPlan, validate_name};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
-use weft_layout::{Candidate, FailureDomain, GroupLoad, LayoutError};
-use weft_layout::{default_striping, groups_wanted, objects_for, place, span_groups, validate};
-use weft_types::limits::SPAN_GROUPS_MAX;
+use std::collections::BTreeSet;
+use weft_layout::{Candidate, FailureDomain, LayoutError};
+use weft_layout::{default_striping, groups_wanted, objects_for, place, validate};
 use weft_types::{
     BLOCK_SIZE, BlockCount, DriveId, DriveState, Epoch, FabricMap, Generation, Group, GroupId, ObjectSpan,
     PoolId, Protection, Role, Slot, Striping, Volume, VolumeId, VolumeState,
@@ -65,7 +64,7 @@ pub struct CreateVolume {
     /// Groups that are made first, with the next free numbers in order.
     pub new_groups: Vec<NewGroup>,
     /// The groups of its objects, in their order; old and new ones.
-    pub span_groups: Vec<GroupId>,
+    pub span: SpanPlan,
 }
 
 /// A group to be made: all of its members begin in-sync, since there is nothing in it yet.
@@ -97,7 +96,7 @@ pub fn plan_volume(
     let stock = Stock::plan(map, request.pool, request.protection, request.domain, absent)?;
     let striping = request.striping.unwrap_or_else(|| default_striping(stock.groups.len()));
     check_striping(&striping, request.pool, request.protection, stock.groups.len())?;
-    let span_groups = stock.choose(objects_for(&striping, size));
+    let span = SpanPlan::choose(map, &stock.groups, objects_for(&striping, size));
     let change = CreateVolume {
         name: request.name.clone(),
         pool: request.pool,
@@ -108,7 +107,7 @@ pub fn plan_volume(
         thin: request.thin,
         created_ms: request.created_ms,
         new_groups: stock.new_groups,
-        span_groups,
+        span,
     };
     // A dry run by the real path: what cannot be applied is not offered.
     create(&mut map.clone(), &change)?;
@@ -122,14 +121,10 @@ pub(crate) fn create(map: &mut FabricMap, change: &CreateVolume) -> Result<Reaso
         check_space(map, change.pool, change.protection, change.domain, change.size)?;
     }
     add_groups(map, change.pool, change.protection, change.domain, &change.new_groups)?;
-    check_span_groups(map, change.pool, change.protection, &change.span_groups)?;
-    check_striping(&change.striping, change.pool, change.protection, change.span_groups.len())?;
-    let span = ObjectSpan {
-        first: 0,
-        count: objects_for(&change.striping, change.size),
-        groups: change.span_groups.clone(),
-    };
     let id = VolumeId(take_id(map));
+    let groups = change.span.carry_out(map, change.pool, change.protection)?;
+    check_striping(&change.striping, change.pool, change.protection, groups.len())?;
+    let span = ObjectSpan { first: 0, count: objects_for(&change.striping, change.size), groups };
     let volume = Volume {
         id,
         name: change.name.clone(),
@@ -152,7 +147,7 @@ pub(crate) struct Stock {
     /// Groups to be made.
     pub(crate) new_groups: Vec<NewGroup>,
     /// All groups that can be used.
-    pub(crate) groups: Vec<GroupLoad>,
+    pub(crate) groups: Vec<GroupId>,
 }
 
 impl Stock {
@@ -167,12 +162,8 @@ impl Stock {
         let same = |g: &&Group| g.pool == pool && map.copies_of(g) == protection.members();
         let existing: Vec<&Group> = map.groups.values().filter(same).collect();
         let offered = |g: &&&Group| is_offered(map, g, domain);
-        let loads = loads(map);
-        let load = |id| loads.get(&id).copied().unwrap_or(0);
         let drives_of = |g: &Group| map.staying(g).collect::<Vec<_>>();
-        let mut groups: Vec<GroupLoad> = (existing.iter().filter(offered))
-            .map(|g| GroupLoad { id: g.id, drives: drives_of(g), load: load(g.id) })
-            .collect();
+        let mut groups: Vec<GroupId> = existing.iter().filter(offered).map(|g| g.id).collect();
         let candidates = candidates(map, pool, absent);
         let missing = groups_wanted(candidates.len(), protection.members()).saturating_sub(groups.len());
         let members = || existing.iter().map(|g| drives_of(g)).collect::<Vec<_>>();
@@ -193,18 +184,12 @@ impl Stock {
         };
         let new_groups: Vec<NewGroup> =
             (map.next_id..).zip(new).map(|(id, drives)| NewGroup { id: GroupId(id), drives }).collect();
-        groups.extend(new_groups.iter().map(|g| GroupLoad { id: g.id, drives: g.drives.clone(), load: 0 }));
+        groups.extend(new_groups.iter().map(|g| g.id));
         if groups.is_empty() {
             let (copies, drives) = (protection.members(), candidates.len());
             return Err(Refusal::Layout(LayoutError::TooFewDrives { copies, drives }));
         }
         Ok(Stock { new_groups, groups })
-    }
-
-    /// The groups for a span of so many objects.
-    pub(crate) fn choose(&self, objects: u64) -> Vec<GroupId> {
-        let count = usize::try_from(objects).unwrap_or(usize::MAX).min(SPAN_GROUPS_MAX);
-        span_groups(&self.groups, count)
     }
 }
 
@@ -213,23 +198,6 @@ impl Stock {
 fn is_offered(map: &FabricMap, group: &Group, domain: FailureDomain) -> bool {
     let sound = |d| map.drives.get(&d).is_some_and(|d| !d.state.is_given_up());
     group.read_set().any(sound) && domain_of(map, group) <= domain
-}
-
-/// The blocks of objects that lie in each group.
-fn loads(map: &FabricMap) -> BTreeMap<GroupId, u64> {
-    let mut loads: BTreeMap<GroupId, u64> = BTreeMap::new();
-    for volume in map.volumes.values() {
-        for span in &volume.spans {
-            let groups = span.groups.len() as u64;
-            for (i, group) in (0..).zip(&span.groups) {
-                let objects = span.count / groups + u64::from(i < span.count % groups);
-                let blocks = objects.saturating_mul(u64::from(volume.striping.object_blocks));
-                let load = loads.entry(*group).or_default();
-                *load = load.saturating_add(blocks);
-            }
-        }
-    }
-    loads
 }
 
 /// A size in bytes as blocks.
@@ -333,29 +301,6 @@ pub(crate) fn add_groups(
         let slot = |&drive: &DriveId| Slot { drive, role: Role::InSync, since: epoch };
         let slots = new.drives.iter().map(slot).collect();
         map.groups.insert(new.id, Group { id: new.id, pool, epoch, slots, floor: Default::default() });
-    }
-    Ok(())
-}
-
-/// Checks the groups of a span: some, not too many, each once, of the pool and with the copies.
-pub(crate) fn check_span_groups(
-    map: &FabricMap,
-    pool: PoolId,
-    protection: Protection,
-    groups: &[GroupId],
-) -> Result<(), Refusal> {
-    let elsewhere = |found: String| Err(Refusal::PlannedElsewhere { found });
-    if groups.is_empty() || groups.len() > SPAN_GROUPS_MAX {
-        return elsewhere(format!("a span of {} groups, expected 1 to {SPAN_GROUPS_MAX}", groups.len()));
-    }
-    if groups.iter().collect::<BTreeSet<_>>().len() != groups.len() {
-        return elsewhere("a span that lists a group twice".to_owned());
-    }
-    for id in groups {
-        match map.groups.get(id) {
-            Some(g) if g.pool == pool && map.copies_of(g) == protection.members() => {}
-            _ => return elsewhere(format!("{id} is no group of pool {pool} with {protection}")),
-        }
     }
     Ok(())
 }

@@ -1,14 +1,16 @@
 //! The invariants notice what they are there for: a sound map is broken in one place, and the fault is named.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use weft_layout::FailureDomain;
 use weft_membership::{
     AddDrive, Change, CreatePool, JoinNode, OpenSession, VolumeRequest, apply, check, check_changed,
     check_step, plan_volume,
 };
 use weft_types::{
-    AttachMode, BlockCount, DriveId, Epoch, FabricId, FabricMap, Generation, Group, GroupId, MapVersion,
-    PoolId, Role, Session, SessionId, SessionSlot, SessionState, TargetId, Volume, VolumeState,
+    AttachMode, BlockCount, DriveId, Epoch, FabricId, FabricMap, Generation, Group, GroupId, GroupTable,
+    GroupTableId, MapVersion, PoolId, Role, Session, SessionId, SessionSlot, SessionState, TargetId, Volume,
+    VolumeState,
 };
 
 /// Three nodes with a drive each, a volume with two copies, and two shared sessions on it.
@@ -61,12 +63,24 @@ fn session(map: &mut FabricMap) -> &mut Session {
     map.sessions.get_mut(&first).expect("a session")
 }
 
+/// The volume's groups as a list of its own, changed.
+fn change_groups(map: &mut FabricMap, change: impl FnOnce(&mut Vec<GroupId>)) {
+    let span = &mut volume(map).spans[0];
+    let mut groups = span.groups.to_vec();
+    change(&mut groups);
+    span.groups = groups.into();
+}
+
+fn put_table(map: &mut FabricMap, id: u64, groups: &[GroupId]) {
+    map.group_tables.insert(GroupTableId(id), Arc::new(GroupTable::new(GroupTableId(id), groups)));
+}
+
 #[test]
 fn a_broken_map_is_noticed() {
     type Break = fn(&mut FabricMap);
     let sound = sound_map();
     assert_eq!(check(&sound), []);
-    let cases: [(&str, Break); 27] = [
+    let cases: [(&str, Break); 31] = [
         ("no in-sync member", |m| group(m).slots.iter_mut().for_each(|s| s.role = Role::Out)),
         ("has two slots", |m| group(m).slots[1] = group(m).slots[0]),
         ("the epoch is e1", |m| group(m).slots[0].since = Epoch(2)),
@@ -85,8 +99,12 @@ fn a_broken_map_is_noticed() {
         ("the spans cover 16 objects, the size needs 20", |m| volume(m).size.0 += 1),
         ("expected 0", |m| volume(m).spans[0].first = 4),
         ("no whole rows", |m| volume(m).spans[0].count = 15),
-        ("lists 0 groups", |m| volume(m).spans[0].groups.clear()),
-        ("no group g999", |m| volume(m).spans[0].groups[0] = GroupId(999)),
+        ("lists 0 groups", |m| change_groups(m, Vec::clear)),
+        ("no group g999", |m| change_groups(m, |groups| groups[0] = GroupId(999))),
+        ("no such table", |m| m.group_tables.clear()),
+        ("no volume names it", |m| put_table(m, 6, &[GroupId(6)])),
+        ("it lists 2 groups, 1 different", |m| put_table(m, 6, &[GroupId(6); 2])),
+        ("no such table", |m| m.group_tables.update_each(|t| *t = Arc::new(GroupTable::new(t.id, &[])))),
         ("2 copies in pool", |m| volume(m).protection = weft_types::Protection::mirror(3)),
         ("stripe width of 0", |m| volume(m).striping.width = 0),
         ("slot 0 is nobody's", |m| session(m).slot = SessionSlot(0)),
@@ -129,7 +147,7 @@ fn a_forbidden_step_is_noticed() {
     step(&mut good, None, Role::Syncing);
     assert_eq!(check_step(&old, &good), []);
 
-    let cases: [(&str, Break); 17] = [
+    let cases: [(&str, Break); 18] = [
         ("follows", |m| m.version.0 += 1),
         ("slots changed: false", |m| group(m).epoch.0 += 1),
         ("slots changed: true", |m| group(m).slots[0].role = Role::Syncing),
@@ -154,7 +172,8 @@ fn a_forbidden_step_is_noticed() {
         ("gen0 follows", |m| volume(m).generation = Generation(0)),
         ("blocks became", |m| volume(m).size.0 -= 1),
         ("the layout changed", |m| volume(m).striping.width = 2),
-        ("the span at object 0 changed", |m| volume(m).spans[0].groups.reverse()),
+        ("it changed", |m| m.group_tables.update_each(|t| *t = Arc::new(GroupTable::new(t.id, &[])))),
+        ("the span at object 0 changed", |m| change_groups(m, |groups| groups.reverse())),
         ("gone while it was", |m| m.sessions.clear()),
         ("open again", |m| session(m).state = SessionState::Open),
     ];

@@ -75,7 +75,7 @@ impl Scene {
     }
 
     fn volume(&mut self, id: u64, groups: &[GroupId]) {
-        let spans = vec![ObjectSpan { first: 0, count: 1, groups: groups.to_vec() }];
+        let spans = vec![ObjectSpan { first: 0, count: 1, groups: groups.to_vec().into() }];
         self.map.volumes.insert(
             VolumeId(id),
             Volume {

@@ -67,7 +67,7 @@ fn a_sweep_is_not_done_as_long_as_a_drive_that_counts_has_failed() {
         fabric.change(|map| {
             let mut other = map.volumes[&VOLUME].clone();
             (other.id, other.name) = (VolumeId(2), "other".into());
-            other.spans[0].groups = vec![GroupId(77)];
+            other.spans[0].groups = vec![GroupId(77)].into();
             map.volumes.insert(other.id, other);
         });
         let TargetRequest::Sweep { sessions, map, .. } = fabric.sweep_of(&[(SessionId(9), SessionSlot(9))])

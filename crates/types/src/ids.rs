@@ -226,6 +226,12 @@ impl DeviceId {
 }
 
 number_id!(
+    /// A list of groups that volumes share.
+    GroupTableId,
+    u64,
+    "gt"
+);
+number_id!(
     /// A machine in the fabric.
     NodeId,
     u32,

@@ -21,14 +21,15 @@ pub use block::{BLOCK_SIZE, BlockCount, BlockRange, ChunkIndex, Lba, SECTOR_SIZE
 pub use capacity::{CapacityLevel, CapacityLevels};
 pub use causes::with_causes;
 pub use ids::{
-    DeviceId, DriveId, FabricId, Generation, GroupId, NodeId, ParseIdError, PoolId, RequestId, SessionId,
-    TargetId, VolumeId,
+    DeviceId, DriveId, FabricId, Generation, GroupId, GroupTableId, NodeId, ParseIdError, PoolId, RequestId,
+    SessionId, TargetId, VolumeId,
 };
 pub use load::{InterfaceLoad, Latencies, MeterReading, ProcessLoad, VolumeLoad};
 pub use map::{
-    AttachMode, Delta, DeltaError, Drive, DriveState, Durations, FabricMap, Group, MapSettings, MapVersion,
-    Node, ObjectSpan, OfTarget, Piece, PieceKey, PieceKind, Pool, Relocation, Role, Session, SessionState,
-    Slice, Slot, Striping, Target, TargetSlice, Touched, Volume, VolumeState, targets_touched,
+    AttachMode, Delta, DeltaError, Drive, DriveState, Durations, FabricMap, Group, GroupTable, GroupTables,
+    MapSettings, MapVersion, NamedGroups, Node, ObjectSpan, OfTarget, Piece, PieceKey, PieceKind, PieceSet,
+    Pool, Relocation, Role, Session, SessionState, Slice, Slot, SpanGroups, Striping, TableWindow, Target,
+    TargetSlice, Touched, Volume, VolumeState, targets_touched,
 };
 pub use object::{ObjectId, ObjectRange, Owner};
 pub use protection::Protection;

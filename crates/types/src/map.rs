@@ -12,12 +12,16 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
+mod group_table;
 mod piece;
+mod piece_set;
 mod slice;
 mod target_slice;
 mod v1;
 
+pub use group_table::{GroupTable, GroupTables, NamedGroups, SpanGroups, TableWindow};
 pub use piece::{Delta, DeltaError, MapSettings, Piece, PieceKey, PieceKind};
+pub use piece_set::PieceSet;
 pub use slice::Slice;
 pub use target_slice::{OfTarget, TargetSlice, Touched, targets_touched};
 
@@ -38,7 +42,7 @@ impl fmt::Display for MapVersion {
 /// an earlier one have defaults. Where passing over would be wrong, `schema` rises, and readers of the
 /// earlier release refuse it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "v1::FabricMap", into = "v1::FabricMap")]
+#[serde(try_from = "v1::FabricMap", into = "v1::FabricMap")]
 pub struct FabricMap {
     /// The version of what a reader has to understand of the document; readers refuse a newer one. A document
     /// is written with the lowest one that says what is in it.
@@ -61,6 +65,8 @@ pub struct FabricMap {
     pub pools: Table<PoolId, Pool>,
     /// The sets of drives that hold the same data.
     pub groups: Table<GroupId, Group>,
+    /// Lists of groups that volumes share. Each is used by a volume.
+    pub group_tables: GroupTables,
     /// Members that are passing to another drive, at most one per group: such a group has one slot more.
     pub relocations: Table<GroupId, Relocation>,
     /// The volumes.
@@ -82,8 +88,8 @@ pub struct FabricMap {
 
 impl FabricMap {
     /// The newest version of the document's shape that this code reads and writes. 2: a node has other
-    /// targets than its first one. 3: it is the slice of a target.
-    pub const SCHEMA: u32 = 3;
+    /// targets than its first one. 3: it is the slice of a target. 4: volumes share lists of groups.
+    pub const SCHEMA: u32 = 4;
 
     /// A fabric without nodes, drives or volumes.
     pub fn empty(fabric: FabricId) -> Self {
@@ -98,6 +104,7 @@ impl FabricMap {
             removed_drives: BTreeSet::new(),
             pools: Table::new(),
             groups: Table::new(),
+            group_tables: Table::new(),
             relocations: Table::new(),
             volumes: Table::new(),
             sessions: Table::new(),
@@ -446,14 +453,14 @@ pub struct Striping {
 }
 
 /// Which groups hold a run of a volume's objects; fixed when that range of the volume is created.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ObjectSpan {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectSpan<G = SpanGroups> {
     /// The first object of the run.
     pub first: u64,
     /// How many objects.
     pub count: u64,
     /// Object `first + i` lives in `groups[i % groups.len()]`; never empty.
-    pub groups: Vec<GroupId>,
+    pub groups: G,
 }
 
 /// Whether a volume can be attached.
@@ -467,9 +474,8 @@ pub enum VolumeState {
 }
 
 /// A named, sized address space mapped onto objects by its layout.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "v1::Volume", into = "v1::Volume")]
-pub struct Volume {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Volume<G = SpanGroups> {
     /// The volume's number.
     pub id: VolumeId,
     /// The volume's name, unique in the fabric.
@@ -483,7 +489,7 @@ pub struct Volume {
     /// How its addresses become objects.
     pub striping: Striping,
     /// Which groups hold its objects; spans are contiguous from object 0 and cover the size.
-    pub spans: Vec<ObjectSpan>,
+    pub spans: Vec<ObjectSpan<G>>,
     /// Fences older clients: raised by each exclusive attach, preemption and by deletion.
     pub generation: Generation,
     /// Whether it can be attached.

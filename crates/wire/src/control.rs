@@ -816,7 +816,8 @@ mod tests {
         );
         assert_ne!(later, text);
         assert_eq!(decode_map(later.as_bytes()), Ok(map));
-        let newer = later.replacen(r#""schema":1"#, r#""schema":4"#, 1);
+        let next = format!(r#""schema":{}"#, FabricMap::SCHEMA + 1);
+        let newer = later.replacen(r#""schema":1"#, &next, 1);
         assert!(decode_map(newer.as_bytes()).unwrap_err().to_string().contains("upgrade"));
     }
 

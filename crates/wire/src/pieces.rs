@@ -32,8 +32,12 @@ const MAGIC: [u8; 4] = *b"WFTD";
 /// The version that is written, and the newest that is read.
 const VERSION: u32 = 2;
 
-/// Features that must be understood, and are by this release: there are none yet.
-const FEATURES_KNOWN: u32 = 0;
+/// A feature that must be understood: volumes name windows of tables, which are pieces. To a reader that passed
+/// over both, such a volume would have no groups.
+const FEATURE_GROUP_TABLES: u32 = 1;
+
+/// Features that must be understood, and are by this release.
+const FEATURES_KNOWN: u32 = FEATURE_GROUP_TABLES;
 
 /// What stands before a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +54,7 @@ impl Header {
     /// Bytes of a header.
     pub const BYTES: usize = 16;
 
-    /// What this release writes.
+    /// What this release writes where nothing in the document has to be understood.
     pub const WRITTEN: Header = Header { version: VERSION, must_understand: 0, may_ignore: 0 };
 
     /// The header as bytes.
@@ -138,7 +142,8 @@ pub fn decode_pieces(bytes: &[u8]) -> Result<Vec<Piece>, DecodeError> {
 
 fn write(document: &v2::Document) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(Header::BYTES + document.encoded_len());
-    bytes.extend_from_slice(&Header::WRITTEN.encode());
+    let must_understand = if document.names_tables() { FEATURE_GROUP_TABLES } else { 0 };
+    bytes.extend_from_slice(&Header { must_understand, ..Header::WRITTEN }.encode());
     document.encode(&mut bytes).expect("a vector has room");
     bytes
 }
@@ -159,9 +164,10 @@ mod tests {
     use proptest::prelude::*;
     use weft_types::{
         AttachMode, BlockCount, CapacityLevels, DeviceId, Drive, DriveId, DriveState, Durations, Epoch,
-        FabricId, Generation, Group, GroupId, MapSettings, MapVersion, Node, NodeId, ObjectId, ObjectSpan,
-        PieceKey, Pool, PoolId, Protection, Relocation, Role, ScrubRecord, Session, SessionId, SessionSlot,
-        SessionState, Slot, Striping, Target, TargetId, Volume, VolumeId, VolumeState,
+        FabricId, Generation, Group, GroupId, GroupTable, GroupTableId, MapSettings, MapVersion, NamedGroups,
+        Node, NodeId, ObjectId, ObjectSpan, PieceKey, Pool, PoolId, Protection, Relocation, Role,
+        ScrubRecord, Session, SessionId, SessionSlot, SessionState, Slot, Striping, TableWindow, Target,
+        TargetId, Volume, VolumeId, VolumeState,
     };
 
     fn settings() -> impl Strategy<Value = Piece> {
@@ -254,13 +260,24 @@ mod tests {
                 group: GroupId(group),
                 relocation: Relocation { from, to },
             }),
+            (any::<u64>(), groups()).prop_map(|(id, groups)| {
+                Piece::GroupTable(GroupTable::new(GroupTableId(id), &groups).into())
+            }),
             (any::<u64>(), record)
                 .prop_map(|(group, record)| Piece::Scrubbed { group: GroupId(group), record }),
         ]
     }
 
+    fn groups() -> impl Strategy<Value = Vec<GroupId>> {
+        proptest::collection::vec(any::<u64>().prop_map(GroupId), 0..9)
+    }
+
     fn volume() -> impl Strategy<Value = Piece> {
-        let groups = proptest::collection::vec(any::<u64>().prop_map(GroupId), 0..9);
+        let own = groups().prop_map(|groups| NamedGroups::Own(groups.into()));
+        let window = any::<(u64, u32, u32)>().prop_map(|(table, first, count)| {
+            NamedGroups::Window(TableWindow { table: GroupTableId(table), first, count })
+        });
+        let groups = prop_oneof![own, window];
         let span = (any::<u64>(), any::<u64>(), groups).prop_map(|(first, count, groups)| ObjectSpan {
             first,
             count,
@@ -411,7 +428,19 @@ mod tests {
                 })
             })
             .collect();
-        let (bytes, json) = (encode_pieces(&groups).len(), serde_json::to_vec(&groups).expect("JSON").len());
-        assert!(bytes < 40 * groups.len(), "{bytes} bytes of {} groups; as JSON {json}", groups.len());
+        let bytes = encode_pieces(&groups).len();
+        assert!(bytes < 40 * groups.len(), "{bytes} bytes of {} groups", groups.len());
+    }
+
+    #[test]
+    fn who_does_not_know_tables_refuses_a_volume_that_names_one() {
+        let table = GroupTable::new(GroupTableId(5), &[GroupId(3)]);
+        let put = vec![Piece::GroupTable(table.into())];
+        let bytes = encode_delta(&Delta { put, ..small() });
+        let (header, _) = Header::decode(&bytes).expect("it is known here");
+        assert_eq!(header.must_understand, FEATURE_GROUP_TABLES);
+        let bytes = encode_delta(&small());
+        let (header, _) = Header::decode(&bytes).expect("it is known here");
+        assert_eq!(header.must_understand, 0);
     }
 }

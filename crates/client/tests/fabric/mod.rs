@@ -77,7 +77,7 @@ fn map(members: usize) -> FabricMap {
         size: BlockCount(4 * 16_384),
         protection: weft_types::Protection::of_members(members),
         striping: Striping { unit_blocks: 16_384, width: 1, object_blocks: 16_384 },
-        spans: vec![ObjectSpan { first: 0, count: 4, groups: vec![GROUP] }],
+        spans: vec![ObjectSpan { first: 0, count: 4, groups: vec![GROUP].into() }],
         generation: Generation(1),
         state: VolumeState::Ready,
         thin: false,

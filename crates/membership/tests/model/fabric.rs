@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use weft_layout::FailureDomain;
 use weft_membership::{
     AcceptLoss, AddDrive, Change, CreatePool, CreateVolume, DrainDrive, JoinNode, NewGroup, RestoreDrive,
-    Survivor, apply, check, check_step, lost_groups,
+    SpanPlan, Survivor, apply, check, check_step, lost_groups,
 };
 use weft_types::{BlockCount, Epoch, FabricId, FabricMap, Group, GroupId, NodeId, PoolId, Role, Striping};
 
@@ -196,7 +196,7 @@ impl World {
             thin: false,
             created_ms: 0,
             new_groups,
-            span_groups: groups.clone(),
+            span: SpanPlan::NewTable { groups: groups.clone(), count: groups.len() as u32 },
         };
         take(&mut map, Change::CreateVolume(volume));
         World { scope, nodes, groups, starts: Vec::new(), map: Shared::new(map) }

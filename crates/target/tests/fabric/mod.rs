@@ -350,7 +350,7 @@ fn first_map(n: usize, last: Role) -> FabricMap {
         size: BlockCount(16_384),
         protection: weft_types::Protection::of_members(n),
         striping: Striping { unit_blocks: 16, width: 1, object_blocks: 16_384 },
-        spans: vec![ObjectSpan { first: 0, count: 1, groups: vec![GROUP] }],
+        spans: vec![ObjectSpan { first: 0, count: 1, groups: vec![GROUP].into() }],
         generation: Generation(1),
         state: VolumeState::Ready,
         thin: false,

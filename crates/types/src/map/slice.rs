@@ -5,7 +5,7 @@
 //! What a client names, and its slice does not list, is gone. What a target's slice says of what it does not
 //! list is in [`OfTarget`](super::OfTarget).
 
-use super::target_slice::groups_of;
+use super::target_slice::{groups_of, tables_of};
 use super::{Delta, FabricMap, Piece, PieceKey, TargetSlice, Volume};
 use crate::{DriveId, GroupId, NodeId, SessionId, Table, TargetId, VolumeId};
 use serde::{Deserialize, Serialize};
@@ -81,6 +81,8 @@ impl Slice {
                 Piece::Relocation { group, .. } => held.groups.contains_key(group),
                 Piece::Volume(volume) => volumes.contains(&volume.id),
                 Piece::Session(session) => sessions.contains(&session.id),
+                // It never changes, and comes with a volume.
+                Piece::GroupTable(_) => false,
                 Piece::RemovedDrive(_) | Piece::Pool(_) | Piece::Scrubbed { .. } | Piece::OfTarget(_) => {
                     false
                 }
@@ -97,6 +99,7 @@ impl FabricMap {
             PieceKey::Target(id) => self.targets.contains_key(&id),
             PieceKey::Drive(id) => self.drives.contains_key(&id),
             PieceKey::Group(id) => self.groups.contains_key(&id),
+            PieceKey::GroupTable(id) => self.group_tables.contains_key(&id),
             PieceKey::Relocation(id) => self.relocations.contains_key(&id),
             PieceKey::Volume(id) => self.volumes.contains_key(&id),
             PieceKey::Session(id) => self.sessions.contains_key(&id),
@@ -128,6 +131,7 @@ impl FabricMap {
         FabricMap {
             groups: groups.iter().filter_map(|id| Some((*id, self.groups.get(id)?.clone()))).collect(),
             sessions: sessions.iter().filter_map(|id| Some((*id, self.sessions.get(id)?.clone()))).collect(),
+            group_tables: tables_of(volumes.values()),
             volumes,
             ..self.bare()
         }
@@ -345,7 +349,7 @@ mod tests {
             size: BlockCount(1),
             protection: Protection::mirror(1),
             striping: Striping { unit_blocks: 1, width: 1, object_blocks: 1 },
-            spans: vec![ObjectSpan { first: 0, count: 1, groups: vec![group.id] }],
+            spans: vec![ObjectSpan { first: 0, count: 1, groups: vec![group.id].into() }],
             generation: Generation(1),
             state: VolumeState::Ready,
             thin: false,

@@ -4,8 +4,8 @@
 //! Pure. It owns which entries are in such a slice. It costs what the slice has, or what has changed,
 //! wherever no group enters or leaves the slice; then it looks through all volumes once.
 
-use super::{Delta, FabricMap, MapSettings, Piece, PieceKey, PieceKind, Volume};
-use crate::{DriveId, GroupId, SessionId, Table, TargetId, VolumeId};
+use super::{Delta, FabricMap, GroupTable, GroupTables, MapSettings, Piece, PieceKey, PieceKind, Volume};
+use crate::{DriveId, GroupId, GroupTableId, SessionId, Table, TargetId, VolumeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 ///
 /// A slice lists all nodes, targets and pools, the drives of its target, the groups that its target holds,
 /// and what belongs to these: the drives of their members, their relocations, the volumes with objects in
-/// them, and the sessions of these volumes. So a session of a listed volume that is not listed is not in the
+/// them, the sessions of these volumes, and the tables that list them. So a session of a listed volume that is not listed is not in the
 /// fabric. Of groups only a word counts: one that is not listed may go on elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfTarget {
@@ -75,12 +75,16 @@ impl TargetSlice {
             groups: groups.collect(),
             relocations: relocations.filter_map(|id| Some((*id, *map.relocations.get(id)?))).collect(),
             sessions: sessions.map(|(id, session)| (*id, session.clone())).collect(),
+            group_tables: { map.group_tables.iter() }
+                .filter(|(_, table)| table.groups().iter().any(|id| listed.has(*id)))
+                .map(|(id, table)| (*id, table.clone()))
+                .collect(),
             volumes,
             next_id: 0,
             of_target: Some(self.says_of(map)),
             ..FabricMap::empty(map.fabric)
         };
-        slice.put_piece(Piece::Settings(settings_of(map)));
+        slice.put_settings(settings_of(map));
         slice
     }
 
@@ -125,6 +129,7 @@ impl TargetSlice {
             let is = step.lists(group) && new.relocations.contains_key(&group);
             delta.note(PieceKey::Relocation(group), was, is, old, new);
         }
+        step.note_tables(&changed, &groups, &mut delta);
         step.note_volumes(&changed, &groups, &mut delta);
         delta.put.push(Piece::OfTarget(next.says_of(new)));
         delta.in_key_order();
@@ -168,6 +173,10 @@ impl TargetSlice {
 
     fn lists_volume(&self, map: &FabricMap, volume: &Volume) -> bool {
         groups_of(volume).any(|id| self.lists_group(map, id))
+    }
+
+    fn lists_table(&self, map: &FabricMap, table: &GroupTable) -> bool {
+        table.groups().iter().any(|id| self.lists_group(map, *id))
     }
 
     /// The drives of the target, and those of the members of its groups.
@@ -238,6 +247,11 @@ pub(super) fn groups_of(volume: &Volume) -> impl Iterator<Item = GroupId> {
     volume.spans.iter().flat_map(|span| span.groups.iter().copied())
 }
 
+/// The tables that volumes name windows of.
+pub(super) fn tables_of<'a>(volumes: impl Iterator<Item = &'a Volume>) -> GroupTables {
+    volumes.flat_map(Volume::group_tables).map(|table| (table.id, table.clone())).collect()
+}
+
 /// The keys of pieces that commits have put or removed.
 struct Changed(BTreeSet<PieceKey>);
 
@@ -300,6 +314,31 @@ impl Step<'_> {
         }
     }
 
+    fn note_tables(&self, changed: &Changed, groups: &BTreeSet<GroupId>, delta: &mut Delta) {
+        let mut tables: BTreeSet<GroupTableId> = changed
+            .of_kind(PieceKind::GroupTable)
+            .filter_map(|key| match key {
+                PieceKey::GroupTable(id) => Some(id),
+                _ => None,
+            })
+            .collect();
+        let crossing = self.crossing(groups);
+        if !crossing.is_empty() {
+            let all = self.old.group_tables.values().chain(self.new.group_tables.values());
+            tables.extend(all.filter(|t| t.groups().iter().any(|id| crossing.contains(id))).map(|t| t.id));
+        }
+        for id in tables {
+            let was = self.old.group_tables.get(&id).is_some_and(|t| self.held.lists_table(self.old, t));
+            let is = self.new.group_tables.get(&id).is_some_and(|t| self.next.lists_table(self.new, t));
+            delta.note(PieceKey::GroupTable(id), was, is, self.old, self.new);
+        }
+    }
+
+    /// Those of the groups that enter the slice or leave it.
+    fn crossing(&self, groups: &BTreeSet<GroupId>) -> BTreeSet<GroupId> {
+        groups.iter().copied().filter(|id| self.listed(*id) != self.lists(*id)).collect()
+    }
+
     fn note_volumes(&self, changed: &Changed, groups: &BTreeSet<GroupId>, delta: &mut Delta) {
         let mut volumes: BTreeSet<VolumeId> = changed
             .of_kind(PieceKind::Volume)
@@ -308,8 +347,7 @@ impl Step<'_> {
                 _ => None,
             })
             .collect();
-        let crossing: BTreeSet<GroupId> =
-            groups.iter().copied().filter(|id| self.listed(*id) != self.lists(*id)).collect();
+        let crossing = self.crossing(groups);
         if !crossing.is_empty() {
             let concerned = |v: &&Volume| groups_of(v).any(|id| crossing.contains(&id));
             volumes.extend(self.new.volumes.values().filter(concerned).map(|v| v.id));
@@ -422,6 +460,10 @@ pub fn targets_touched(
                     |(volume, map)| map.volumes.get(&volume).or_else(|| new.volumes.get(&volume)),
                 );
                 groups.extend(volumes.flat_map(groups_of));
+            }
+            PieceKey::GroupTable(id) => {
+                let both = [old, new].into_iter().filter_map(|map| map.group_tables.get(&id));
+                groups.extend(both.flat_map(|table| table.groups().iter().copied()));
             }
             PieceKey::Scrubbed(_) | PieceKey::OfTarget => {}
         }

@@ -2,16 +2,17 @@
 //!
 //! A node had one target, and its address was the node's. The first target of a node is written so.
 //! Others, and the drives that they serve, have fields of their own, which make the document one of
-//! schema 2.
+//! schema 2. Volumes had lists of groups of their own; tables make it one of schema 4.
 
-use super::{DriveState, Durations, Group, MapVersion, ObjectSpan, Pool, Relocation, Session, Striping};
-use super::{OfTarget, Target, VolumeState};
+use super::{DeltaError, DriveState, Durations, Group, GroupTable, GroupTables, MapVersion, NamedGroups};
+use super::{ObjectSpan, OfTarget, Pool, Relocation, Session, Striping, TableWindow, Target, VolumeState};
 use crate::{
-    BlockCount, CapacityLevels, DeviceId, DriveId, FabricId, Generation, GroupId, NodeId, PoolId, Protection,
-    ScrubPlan, SessionId, Table, TargetId, VolumeId,
+    BlockCount, CapacityLevels, DeviceId, DriveId, FabricId, Generation, GroupId, GroupTableId, NodeId,
+    PoolId, Protection, ScrubPlan, SessionId, Table, TargetId, VolumeId,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// The whole map.
 #[derive(Serialize, Deserialize)]
@@ -31,7 +32,10 @@ pub(super) struct FabricMap {
     groups: Table<GroupId, Group>,
     #[serde(default)]
     relocations: Table<GroupId, Relocation>,
-    volumes: Table<VolumeId, super::Volume>,
+    /// Since schema 4.
+    #[serde(default, skip_serializing_if = "Table::is_empty")]
+    group_tables: Table<GroupTableId, Vec<GroupId>>,
+    volumes: Table<VolumeId, Volume>,
     sessions: Table<SessionId, Session>,
     #[serde(default, skip_serializing_if = "ScrubPlan::is_default")]
     scrub: ScrubPlan,
@@ -58,6 +62,9 @@ const SCHEMA_FIRST: u32 = 1;
 /// The schema of a document with other targets than the first ones of nodes.
 const SCHEMA_OF_TARGETS: u32 = 2;
 
+/// The schema of the slice of a target.
+const SCHEMA_OF_A_TARGET: u32 = 3;
+
 /// A map with these parts, and all others as another map has them.
 macro_rules! with_the_rest_of {
     ($map:ident, $($kind:ident)::+ { $($part:ident),* }) => {
@@ -71,7 +78,6 @@ macro_rules! with_the_rest_of {
             pools: $map.pools,
             groups: $map.groups,
             relocations: $map.relocations,
-            volumes: $map.volumes,
             sessions: $map.sessions,
             scrub: $map.scrub,
             capacity: $map.capacity,
@@ -82,8 +88,10 @@ macro_rules! with_the_rest_of {
     };
 }
 
-impl From<FabricMap> for super::FabricMap {
-    fn from(m: FabricMap) -> Self {
+impl TryFrom<FabricMap> for super::FabricMap {
+    type Error = DeltaError;
+
+    fn try_from(m: FabricMap) -> Result<Self, DeltaError> {
         let firsts = m.nodes.iter().filter(|(_, node)| !node.addr.is_empty()).map(|(key, node)| {
             let id = TargetId::first_of(*key);
             (id, Target { id, node: *key, addr: node.addr.clone() })
@@ -93,7 +101,12 @@ impl From<FabricMap> for super::FabricMap {
         let nodes = m.nodes.iter();
         let nodes = nodes.map(|(key, n)| (*key, super::Node { id: n.id, name: n.name.clone() })).collect();
         let schema = m.schema.max(super::FabricMap::SCHEMA);
-        with_the_rest_of!(m, super::FabricMap { schema, nodes, targets })
+        let table =
+            |(id, groups): (&GroupTableId, &Vec<GroupId>)| (*id, Arc::new(GroupTable::new(*id, groups)));
+        let group_tables: GroupTables = m.group_tables.iter().map(table).collect();
+        let volume = |(id, volume): (&VolumeId, &Volume)| Ok((*id, volume.read(&group_tables)?));
+        let volumes = m.volumes.iter().map(volume).collect::<Result<_, DeltaError>>()?;
+        Ok(with_the_rest_of!(m, super::FabricMap { schema, nodes, targets, group_tables, volumes }))
     }
 }
 
@@ -115,12 +128,16 @@ impl From<super::FabricMap> for FabricMap {
         };
         let is_plain = targets.is_empty() && m.drives.values().all(super::Drive::is_of_first_target);
         let schema = match (&m.of_target, is_plain) {
-            (Some(_), _) => super::FabricMap::SCHEMA,
+            _ if !m.group_tables.is_empty() => super::FabricMap::SCHEMA,
+            (Some(_), _) => SCHEMA_OF_A_TARGET,
             (None, true) => SCHEMA_FIRST,
             (None, false) => SCHEMA_OF_TARGETS,
         };
         let nodes = m.nodes.iter().map(node).collect();
-        with_the_rest_of!(m, FabricMap { schema, nodes, targets })
+        let tables = m.group_tables.iter();
+        let group_tables = tables.map(|(id, table)| (*id, table.groups().to_vec())).collect();
+        let volumes = m.volumes.iter().map(|(id, volume)| (*id, Volume::of(volume))).collect();
+        with_the_rest_of!(m, FabricMap { schema, nodes, targets, group_tables, volumes })
     }
 }
 
@@ -168,54 +185,83 @@ impl From<super::Drive> for Drive {
 }
 
 /// A volume: all volumes were mirrors.
-#[derive(Serialize, Deserialize)]
-pub(super) struct Volume {
+#[derive(Clone, Serialize, Deserialize)]
+struct Volume {
     id: VolumeId,
     name: String,
     pool: PoolId,
     size: BlockCount,
     copies: u8,
     striping: Striping,
-    spans: Vec<ObjectSpan>,
+    spans: Vec<Span>,
     generation: Generation,
     state: VolumeState,
     thin: bool,
     created_ms: u64,
 }
 
-impl From<Volume> for super::Volume {
-    fn from(v: Volume) -> Self {
-        super::Volume {
+/// A span: with its own groups, or with a window of a table since schema 4.
+#[derive(Clone, Serialize, Deserialize)]
+struct Span {
+    first: u64,
+    count: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    groups: Vec<GroupId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    window: Option<TableWindow>,
+}
+
+impl Volume {
+    fn of(v: &super::Volume) -> Volume {
+        let Protection::Mirror { copies } = v.protection;
+        Volume {
             id: v.id,
-            name: v.name,
+            name: v.name.clone(),
             pool: v.pool,
             size: v.size,
-            protection: Protection::mirror(v.copies),
+            copies,
             striping: v.striping,
-            spans: v.spans,
+            spans: v.spans.iter().map(Span::of).collect(),
             generation: v.generation,
             state: v.state,
             thin: v.thin,
             created_ms: v.created_ms,
         }
     }
+
+    fn read(&self, tables: &GroupTables) -> Result<super::Volume, DeltaError> {
+        let read =
+            |span: &Span| span.read(tables).map_err(|window| DeltaError::NoTable { volume: self.id, window });
+        Ok(super::Volume {
+            id: self.id,
+            name: self.name.clone(),
+            pool: self.pool,
+            size: self.size,
+            protection: Protection::mirror(self.copies),
+            striping: self.striping,
+            spans: self.spans.iter().map(read).collect::<Result<_, _>>()?,
+            generation: self.generation,
+            state: self.state,
+            thin: self.thin,
+            created_ms: self.created_ms,
+        })
+    }
 }
 
-impl From<super::Volume> for Volume {
-    fn from(v: super::Volume) -> Self {
-        let Protection::Mirror { copies } = v.protection;
-        Volume {
-            id: v.id,
-            name: v.name,
-            pool: v.pool,
-            size: v.size,
-            copies,
-            striping: v.striping,
-            spans: v.spans,
-            generation: v.generation,
-            state: v.state,
-            thin: v.thin,
-            created_ms: v.created_ms,
-        }
+impl Span {
+    fn of(span: &ObjectSpan) -> Span {
+        let (groups, window) = match span.groups.named() {
+            NamedGroups::Own(groups) => (groups.to_vec(), None),
+            NamedGroups::Window(window) => (Vec::new(), Some(window)),
+        };
+        Span { first: span.first, count: span.count, groups, window }
+    }
+
+    fn read(&self, tables: &GroupTables) -> Result<ObjectSpan, TableWindow> {
+        let named = match self.window {
+            None => NamedGroups::Own(self.groups.clone().into()),
+            Some(window) => NamedGroups::Window(window),
+        };
+        Ok(ObjectSpan { first: self.first, count: self.count, groups: named.found_in(tables)? })
     }
 }

@@ -11,10 +11,12 @@ use super::invalid;
 use crate::DecodeError;
 use prost::{Message, Oneof};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use weft_types::{
     AttachMode, BlockCount, CapacityLevels, DeviceId, DriveId, DriveState, Durations, Epoch, FabricId,
-    Generation, GroupId, MapSettings, MapVersion, NodeId, ObjectSpan, PieceKey, PoolId, Protection, Role,
-    ScrubRecord, SessionId, SessionSlot, SessionState, Striping, TargetId, Version, VolumeId, VolumeState,
+    Generation, GroupId, GroupTableId, MapSettings, MapVersion, NamedGroups, NodeId, ObjectSpan, PieceKey,
+    PoolId, Protection, Role, ScrubRecord, SessionId, SessionSlot, SessionState, Striping, TableWindow,
+    TargetId, Version, VolumeId, VolumeState,
 };
 
 /// Pieces alone, or what a commit changed.
@@ -48,7 +50,7 @@ struct Step {
 /// A piece. One of a kind that this release does not know has none, and is left out.
 #[derive(Clone, PartialEq, Message)]
 struct Piece {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
     kind: Option<Kind>,
 }
 
@@ -78,12 +80,14 @@ enum Kind {
     Target(Target),
     #[prost(message, tag = "12")]
     OfTarget(OfTarget),
+    #[prost(message, tag = "13")]
+    GroupTable(GroupTable),
 }
 
 /// What a piece is found by. One of an unknown kind has none, and is left out.
 #[derive(Clone, PartialEq, Message)]
 struct Key {
-    #[prost(oneof = "KeyKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    #[prost(oneof = "KeyKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
     kind: Option<KeyKind>,
 }
 
@@ -114,6 +118,8 @@ enum KeyKind {
     Target(u32),
     #[prost(bool, tag = "12")]
     OfTarget(bool),
+    #[prost(uint64, tag = "13")]
+    GroupTable(u64),
 }
 
 /// What a target's slice says of entries that it does not list.
@@ -270,14 +276,38 @@ struct Volume {
 }
 
 #[derive(Clone, PartialEq, Message)]
+struct GroupTable {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    /// Each group's number less the one before it: groups that were made together follow each other.
+    #[prost(sint64, repeated, tag = "2")]
+    group_steps: Vec<i64>,
+}
+
+/// A span with groups of its own, or with a window of a table: the latter takes the feature
+/// [`FEATURE_GROUP_TABLES`](super::FEATURE_GROUP_TABLES).
+#[derive(Clone, PartialEq, Message)]
 struct Span {
     #[prost(uint64, tag = "1")]
     first: u64,
     #[prost(uint64, tag = "2")]
     count: u64,
-    /// Each group's number less the one before it: groups that were made together follow each other.
+    /// Each group's number less the one before it.
     #[prost(sint64, repeated, tag = "3")]
     group_steps: Vec<i64>,
+    #[prost(message, optional, tag = "4")]
+    window: Option<Window>,
+}
+
+/// Neighbouring groups in a table.
+#[derive(Clone, PartialEq, Message)]
+struct Window {
+    #[prost(uint64, tag = "1")]
+    table: u64,
+    #[prost(uint32, tag = "2")]
+    first: u32,
+    #[prost(uint32, tag = "3")]
+    count: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -417,6 +447,15 @@ impl Document {
         })
     }
 
+    /// Whether a reader has to know tables of groups.
+    pub(super) fn names_tables(&self) -> bool {
+        self.put.iter().any(|piece| match &piece.kind {
+            Some(Kind::Volume(volume)) => volume.spans.iter().any(|span| span.window.is_some()),
+            Some(Kind::GroupTable(_)) => true,
+            _ => false,
+        })
+    }
+
     fn read_pieces(&self) -> Result<Vec<weft_types::Piece>, DecodeError> {
         let named = named(&self.drives)?;
         let known = self.put.iter().filter_map(|piece| piece.kind.clone());
@@ -449,6 +488,9 @@ impl Kind {
                 slots: g.slots.iter().map(|slot| Slot::of(slot, drives)).collect(),
                 floor: g.floor.to_bits(),
             }),
+            weft_types::Piece::GroupTable(t) => {
+                Kind::GroupTable(GroupTable { id: t.id.0, group_steps: steps_of(t.groups()) })
+            }
             weft_types::Piece::Relocation { group, relocation } => Kind::Relocation(Relocation {
                 group: group.0,
                 from: drives.place_of(relocation.from),
@@ -481,6 +523,11 @@ impl Kind {
                 slots: g.slots.iter().map(|slot| slot.read(named)).collect::<Result<_, _>>()?,
                 floor: Version::from_bits(g.floor),
             }),
+            Kind::GroupTable(t) => {
+                let groups: Vec<GroupId> = groups_at(&t.group_steps).collect();
+                let table = weft_types::GroupTable::new(GroupTableId(t.id), &groups);
+                weft_types::Piece::GroupTable(Arc::new(table))
+            }
             Kind::Relocation(r) => weft_types::Piece::Relocation {
                 group: GroupId(r.group),
                 relocation: weft_types::Relocation { from: named.drive(r.from)?, to: named.drive(r.to)? },
@@ -508,6 +555,7 @@ impl KeyKind {
             PieceKey::RemovedDrive(id) => KeyKind::RemovedDrive(drives.place_of(id)),
             PieceKey::Pool(id) => KeyKind::Pool(id.0),
             PieceKey::Group(id) => KeyKind::Group(id.0),
+            PieceKey::GroupTable(id) => KeyKind::GroupTable(id.0),
             PieceKey::Relocation(id) => KeyKind::Relocation(id.0),
             PieceKey::Volume(id) => KeyKind::Volume(id.0),
             PieceKey::Session(id) => KeyKind::Session(id.0),
@@ -525,6 +573,7 @@ impl KeyKind {
             KeyKind::RemovedDrive(place) => PieceKey::RemovedDrive(named.drive(place)?),
             KeyKind::Pool(id) => PieceKey::Pool(PoolId(id)),
             KeyKind::Group(id) => PieceKey::Group(GroupId(id)),
+            KeyKind::GroupTable(id) => PieceKey::GroupTable(GroupTableId(id)),
             KeyKind::Relocation(id) => PieceKey::Relocation(GroupId(id)),
             KeyKind::Volume(id) => PieceKey::Volume(VolumeId(id)),
             KeyKind::Session(id) => PieceKey::Session(SessionId(id)),
@@ -629,7 +678,7 @@ impl Slot {
 }
 
 impl Volume {
-    fn of(v: &weft_types::Volume) -> Volume {
+    fn of(v: &weft_types::Volume<NamedGroups>) -> Volume {
         let copies = match v.protection {
             Protection::Mirror { copies } => Some(copies.into()),
             other => unreachable!("the form has no place for {other:?}"),
@@ -651,7 +700,7 @@ impl Volume {
         }
     }
 
-    fn read(self) -> Result<weft_types::Volume, DecodeError> {
+    fn read(self) -> Result<weft_types::Volume<NamedGroups>, DecodeError> {
         let copies = self.copies.ok_or_else(|| invalid("protection", 0))?;
         Ok(weft_types::Volume {
             id: VolumeId(self.id),
@@ -674,28 +723,47 @@ impl Volume {
 }
 
 impl Span {
-    fn of(span: &ObjectSpan) -> Span {
-        let mut last = 0;
-        let step = |group: &GroupId| {
-            let step = group.0.wrapping_sub(last) as i64;
-            last = group.0;
-            step
+    fn of(span: &ObjectSpan<NamedGroups>) -> Span {
+        let (group_steps, window) = match &span.groups {
+            NamedGroups::Own(groups) => (steps_of(groups), None),
+            NamedGroups::Window(w) => {
+                (Vec::new(), Some(Window { table: w.table.0, first: w.first, count: w.count }))
+            }
         };
-        Span { first: span.first, count: span.count, group_steps: span.groups.iter().map(step).collect() }
+        Span { first: span.first, count: span.count, group_steps, window }
     }
 
-    fn read(self) -> ObjectSpan {
-        let mut last = 0u64;
-        let group = |step: i64| {
-            last = last.wrapping_add(step as u64);
-            GroupId(last)
+    fn read(self) -> ObjectSpan<NamedGroups> {
+        let groups = match self.window {
+            None => NamedGroups::Own(groups_at(&self.group_steps).collect()),
+            Some(w) => NamedGroups::Window(TableWindow {
+                table: GroupTableId(w.table),
+                first: w.first,
+                count: w.count,
+            }),
         };
-        ObjectSpan {
-            first: self.first,
-            count: self.count,
-            groups: self.group_steps.into_iter().map(group).collect(),
-        }
+        ObjectSpan { first: self.first, count: self.count, groups }
     }
+}
+
+/// Each group's number less the one before it.
+fn steps_of(groups: &[GroupId]) -> Vec<i64> {
+    let mut last = 0;
+    let step = |group: &GroupId| {
+        let step = group.0.wrapping_sub(last) as i64;
+        last = group.0;
+        step
+    };
+    groups.iter().map(step).collect()
+}
+
+/// The groups with these distances.
+fn groups_at(steps: &[i64]) -> impl Iterator<Item = GroupId> {
+    let mut last = 0u64;
+    steps.iter().map(move |step| {
+        last = last.wrapping_add(*step as u64);
+        GroupId(last)
+    })
 }
 
 impl Session {

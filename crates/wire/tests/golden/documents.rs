@@ -1,8 +1,8 @@
 //! Documents: the handshake, what members ask of each other, the fabric map, and its backup.
 
 use crate::samples::{
-    FABRIC, blocks, drive, finding_kinds, group, map, map_of_targets, meter, objects, process, sessions,
-    slice_of_target, version,
+    FABRIC, blocks, drive, finding_kinds, group, map, map_of_targets, map_with_tables, meter, objects,
+    process, sessions, slice_of_target, version,
 };
 use crate::{Case, Form, case, check, covers, document, documents_of, variants};
 use std::collections::BTreeSet;
@@ -397,6 +397,8 @@ fn the_map_and_its_backup() {
     check("map.json", Form::Json, &[case("map", map(), encode_map, decode_map)]);
     let of_targets = case("map of targets", map_of_targets(), encode_map, decode_map);
     check("map-of-targets.json", Form::Json, &[of_targets]);
+    let with_tables = case("map with tables", map_with_tables(), encode_map, decode_map);
+    check("map-with-tables.json", Form::Json, &[with_tables]);
     let of_target = case("slice of a target", slice_of_target(), encode_map, decode_map);
     check("slice.json", Form::Json, &[of_target]);
     let backup = case(
@@ -424,7 +426,13 @@ fn pieces_of_the_map() {
     (after.version, after.next_id) = (MapVersion(10), 34);
     let back = case("what a commit took out", after.delta_from(&map), encode_delta, decode_delta);
     let slice = case("slice of a target", slice_of_target(), encode_whole, decode_whole);
-    check("pieces.txt", Form::Hex, &[pieces, forth, back, slice]);
+    let tables = case("map with tables", map_with_tables(), encode_whole, decode_whole);
+    let mut without = map_with_tables();
+    (without.volumes, without.version) = (map_of_targets().volumes, MapVersion(10));
+    without.group_tables.clear();
+    let gone = without.delta_from(&map_with_tables());
+    let gone = case("what a commit took out with a table", gone, encode_delta, decode_delta);
+    check("pieces.txt", Form::Hex, &[pieces, forth, back, slice, tables, gone]);
 }
 
 #[test]

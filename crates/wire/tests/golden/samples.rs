@@ -3,12 +3,14 @@
 
 use crate::{covers, variants};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use weft_types::{
     AttachMode, BlockCount, BlockRange, CapacityLevels, DeviceId, Drive, DriveId, DriveState, Durations,
-    Epoch, FabricId, FabricMap, Generation, Group, GroupId, InterfaceLoad, Latencies, MapVersion,
-    MeterReading, Node, NodeId, ObjectId, ObjectSpan, Owner, Pool, PoolId, ProcessLoad, Relocation, Role,
-    ScrubFindingKind, ScrubPlan, ScrubRecord, Session, SessionId, SessionSlot, SessionState, Slot, Striping,
-    Table, Target, TargetId, TargetSlice, Version, Volume, VolumeId, VolumeState,
+    Epoch, FabricId, FabricMap, Generation, Group, GroupId, GroupTable, GroupTableId, InterfaceLoad,
+    Latencies, MapVersion, MeterReading, Node, NodeId, ObjectId, ObjectSpan, Owner, Pool, PoolId,
+    ProcessLoad, Relocation, Role, ScrubFindingKind, ScrubPlan, ScrubRecord, Session, SessionId, SessionSlot,
+    SessionState, Slot, SpanGroups, Striping, Table, TableWindow, Target, TargetId, TargetSlice, Version,
+    Volume, VolumeId, VolumeState,
 };
 
 variants!(Role { InSync, Syncing, Out });
@@ -95,7 +97,7 @@ fn volumes() -> Table<VolumeId, Volume> {
         size: BlockCount(40_000),
         protection: weft_types::Protection::mirror(3),
         striping: Striping { unit_blocks: 64, width: 1, object_blocks: 16_384 },
-        spans: vec![ObjectSpan { first: 0, count: 3, groups: vec![GroupId(11)] }],
+        spans: vec![ObjectSpan { first: 0, count: 3, groups: vec![GroupId(11)].into() }],
         generation: Generation(3),
         state,
         thin: true,
@@ -132,6 +134,7 @@ pub fn map() -> FabricMap {
         removed_drives: BTreeSet::from([drive(9)]),
         pools: Table::from([(PoolId(4), Pool { id: PoolId(4), name: "default".into() })]),
         groups: Table::from([(GroupId(11), group())]),
+        group_tables: Table::new(),
         relocations: Table::from([(GroupId(11), Relocation { from: drive(1), to: drive(2) })]),
         volumes: volumes(),
         sessions: sessions().into_iter().map(|session| (session.id, session)).collect(),
@@ -146,6 +149,17 @@ pub fn map() -> FabricMap {
         unknown_ids: vec![(5, 10)],
         of_target: None,
     }
+}
+
+/// A map whose volumes share a list of groups.
+pub fn map_with_tables() -> FabricMap {
+    let mut map = map_of_targets();
+    let table = Arc::new(GroupTable::new(GroupTableId(12), &[GroupId(13), GroupId(11), GroupId(15)]));
+    let window = TableWindow { table: table.id, first: 1, count: 3 };
+    let groups = SpanGroups::of_table(&table, window).expect("it is one of the table");
+    map.volumes.update_where(|v| v.id == VolumeId(21), |v| v.spans[0].groups = groups.clone());
+    map.group_tables.insert(table.id, table);
+    map
 }
 
 pub fn meter() -> MeterReading {

@@ -416,7 +416,7 @@ fn client_refresh(map: &FabricMap) -> Refresh {
         group.epoch.0 += 1;
     }
     let change = encode_delta(&next.slice(&slice).delta_from(&held)).len() as u64;
-    Refresh { whole: control::encode_map(&held).len() as u64, change }
+    Refresh { whole: encode_whole(&held).len() as u64, change }
 }
 
 /// How many targets are told of a session on the volume of the first one, and how many bytes their drives

@@ -3,12 +3,14 @@
 //! It owns how such a map looks. Each drive is in as many groups as placement gives it, each group
 //! on different nodes, each volume over as many groups as a span lists at most.
 
+use std::sync::Arc;
 use weft_layout::groups_wanted;
 use weft_types::limits::SPAN_GROUPS_MAX;
 use weft_types::{
     AttachMode, BlockCount, DeviceId, Drive, DriveId, DriveState, Durations, Epoch, FabricId, FabricMap,
-    Generation, Group, GroupId, MapVersion, NodeId, ObjectSpan, Pool, PoolId, Protection, Role, Session,
-    SessionId, SessionSlot, SessionState, Slot, Striping, TargetId, Volume, VolumeId, VolumeState,
+    Generation, Group, GroupId, GroupTable, GroupTableId, MapVersion, NodeId, ObjectSpan, Pool, PoolId,
+    Protection, Role, Session, SessionId, SessionSlot, SessionState, Slot, SpanGroups, Striping, TableWindow,
+    TargetId, Volume, VolumeId, VolumeState,
 };
 
 /// 4 TiB, as a drive of today has, in blocks.
@@ -109,15 +111,16 @@ impl Shape {
     fn volumes(self, map: &mut FabricMap, pool: PoolId, groups: &[GroupId]) -> Vec<VolumeId> {
         let striping =
             Striping { unit_blocks: 16, width: 4.min(groups.len() as u32), object_blocks: OBJECT_BLOCKS };
-        let listed = groups.len().min(SPAN_GROUPS_MAX);
+        let tables = self.tables(map, groups);
         let mut ids = Vec::new();
         for v in 0..self.volumes {
             let id = VolumeId(map.next_id);
-            let at = |i: usize| groups[(v as usize * 97 + i * (groups.len() / listed)) % groups.len()];
+            let table = &tables[v as usize % tables.len()];
+            let whole = TableWindow { table: table.id, first: 0, count: table.groups().len() as u32 };
             let span = ObjectSpan {
                 first: 0,
                 count: VOLUME_BLOCKS / u64::from(OBJECT_BLOCKS),
-                groups: (0..listed).map(at).collect(),
+                groups: SpanGroups::of_table(table, whole).expect("it is one of the table"),
             };
             let volume = Volume {
                 id,
@@ -137,6 +140,23 @@ impl Shape {
             ids.push(id);
         }
         ids
+    }
+
+    /// As many tables as the groups fill, or one for each volume if there are fewer. Neighbours in a table are
+    /// far from each other in the pool.
+    fn tables(self, map: &mut FabricMap, groups: &[GroupId]) -> Vec<Arc<GroupTable>> {
+        let listed = groups.len().min(SPAN_GROUPS_MAX);
+        let tables = groups.len().div_ceil(listed).min(self.volumes as usize).max(1);
+        let mut made = Vec::new();
+        for t in 0..tables {
+            let id = GroupTableId(map.next_id);
+            let at = |i: usize| groups[(t + i * (groups.len() / listed)) % groups.len()];
+            let table = Arc::new(GroupTable::new(id, &(0..listed).map(at).collect::<Vec<_>>()));
+            map.group_tables.insert(id, table.clone());
+            map.next_id += 1;
+            made.push(table);
+        }
+        made
     }
 
     fn sessions(self, map: &mut FabricMap, volumes: &[VolumeId]) {
