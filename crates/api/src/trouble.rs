@@ -26,10 +26,17 @@ pub struct Trouble {
     pub groups: usize,
     /// Volumes with objects in these groups.
     pub volumes: Vec<AffectedVolume>,
+    /// Further such volumes, which are not named. Left out if there are none.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub more_volumes: usize,
     /// What the fabric does about it, or waits for.
     pub doing: Vec<Doing>,
     /// What people can do.
     pub advice: Vec<Advice>,
+}
+
+fn is_none(count: &usize) -> bool {
+    *count == 0
 }
 
 /// The kinds of trouble; stable, for programs.

@@ -123,7 +123,8 @@ fn describe_trouble(trouble: &Trouble, time: Timestamp, place: &FabricPlace, pai
     for volume in trouble.volumes.iter().take(VOLUMES_SHOWN) {
         line("affects", affected(volume));
     }
-    if let Some(more) = trouble.volumes.len().checked_sub(VOLUMES_SHOWN).filter(|n| *n > 0) {
+    let more = trouble.volumes.len().saturating_sub(VOLUMES_SHOWN) + trouble.more_volumes;
+    if more > 0 {
         line("affects", format!("and {} more", count(more, "volume")));
     }
     for doing in &trouble.doing {
@@ -219,6 +220,7 @@ mod tests {
                 ranges: vec![ByteRange { offset_bytes: 4096, length_bytes: 8192 }],
                 has_more_ranges: true,
             }],
+            more_volumes: 0,
             doing: vec![
                 Doing {
                     what: "3 copies awaited".into(),

@@ -97,6 +97,7 @@ impl State {
                 drive: None,
                 pool: Some(pool.name.clone()),
                 groups: 0,
+                more_volumes: 0,
                 volumes: vec![],
                 doing: vec![],
                 advice: advice(fill.level),

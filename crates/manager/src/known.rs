@@ -15,6 +15,10 @@ use weft_types::{CapacityLevel, PoolId};
 /// How often it is looked for troubles: what is shorter need not be remembered.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// How many times as long as a look took there is none after it: a fabric with very many groups must not keep
+/// the manager's core busy with it.
+const LOOK_SHARE: u32 = 20;
+
 /// How often the clock is written down: targets allow versions that are an hour ahead of it
 /// (`weft_types::limits::VERSION_AHEAD_MAX`), so what was written before a restart is never too far ahead.
 const CLOCK_EVERY_MS: u64 = 600_000;
@@ -65,13 +69,15 @@ struct Told {
 pub(crate) struct KnownTroubles {
     memory: Memory,
     looked_at: Option<Instant>,
+    /// How long that took.
+    look_took: Duration,
 }
 
 impl KnownTroubles {
     /// What a store has kept; a document that cannot be read is none.
     pub(crate) fn kept(stored: Option<&[u8]>) -> KnownTroubles {
         let memory = stored.and_then(|bytes| serde_json::from_slice(bytes).ok()).unwrap_or_default();
-        KnownTroubles { memory, looked_at: None }
+        KnownTroubles { memory, looked_at: None, look_took: Duration::ZERO }
     }
 
     /// What the clock was when that was last written down, in milliseconds since 1970-01-01T00:00:00Z.
@@ -189,12 +195,14 @@ impl Manager {
     pub(crate) fn look_for_troubles(&self) {
         let told = {
             let mut state = self.state.borrow_mut();
-            let is_time = state.known_troubles.looked_at.is_none_or(|at| at.elapsed() >= LOOK_EVERY);
+            let pause = LOOK_EVERY.max(state.known_troubles.look_took * LOOK_SHARE);
+            let is_time = state.known_troubles.looked_at.is_none_or(|at| at.elapsed() >= pause);
             let is_settled = self.started.elapsed() >= state.map.durations.lease_wait() * PATIENCE_LEASES;
             if !is_time || !is_settled || self.halted.borrow().is_some() {
                 return;
             }
-            state.known_troubles.looked_at = Some(now());
+            let began = now();
+            state.known_troubles.looked_at = Some(began);
             let usage = state.usage.as_ref().map(|(_, usage)| usage.clone()).unwrap_or_default();
             let before = state.known_troubles.memory.clone();
             let clock_ms = self.steady_clock_us() / 1000;
@@ -205,6 +213,7 @@ impl Manager {
             let mut told = state.known_troubles.look_at_levels(&levels);
             let troubles = state.troubles(&usage, self.started);
             told.extend(state.known_troubles.look(&troubles));
+            state.known_troubles.look_took = began.elapsed();
             if state.known_troubles.memory != before {
                 let document = serde_json::to_vec(&state.known_troubles.memory).expect("it serialises");
                 state.durable.note_troubles(document);
@@ -233,6 +242,7 @@ mod tests {
             drive: None,
             pool: None,
             groups: 1,
+            more_volumes: 0,
             volumes: vec![],
             doing: vec![],
             advice: vec![],

@@ -13,7 +13,7 @@ use crate::event::Subjects;
 use crate::manager::{Manager, State, wall_clock_ms};
 use crate::status::Rate;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ScrubFindingInfo, Timestamp};
@@ -38,6 +38,10 @@ const ASK_BUSY: Duration = Duration::from_millis(500);
 
 /// How often targets are asked otherwise: what clients' reads have healed is told within this time.
 const ASK_IDLE: Duration = Duration::from_secs(10);
+
+/// How many times as long as planning took there is a pause after it: a fabric with very many groups must not
+/// keep the manager's core busy with it.
+const PLANNING_SHARE: u32 = 50;
 
 /// How long a target may take to answer: it only has to add up numbers.
 const ASK_MAX: Duration = Duration::from_secs(1);
@@ -171,11 +175,14 @@ impl Manager {
     pub(crate) async fn keep_scrubbing(self: Rc<Self>) {
         while self.halted.borrow().is_none() {
             let woken = self.scrubbing.wake.notified();
+            let began = now();
             self.plan_scrubs();
+            let took = now() - began;
             self.ask_leaders().await;
             self.note_scrubs();
             let is_busy = self.scrubbing.scrubs.borrow().run.is_some();
-            race(woken, sleep(if is_busy { ASK_BUSY } else { ASK_IDLE })).await;
+            let pause = if is_busy { ASK_BUSY } else { ASK_IDLE };
+            race(woken, sleep(pause.max(took * PLANNING_SHARE))).await;
         }
     }
 
@@ -330,6 +337,7 @@ impl Running {
 impl Scrubs {
     /// Forgets orders for groups that are not due any more, and takes groups from leaders that are gone.
     fn drop_void(&mut self, state: &State, due: &[GroupId]) {
+        let due: HashSet<GroupId> = due.iter().copied().collect();
         let void: Vec<GroupId> = (self.running.iter())
             .filter(|(group, running)| !due.contains(group) || !state.is_served(running.leader))
             .map(|(group, _)| *group)
@@ -351,7 +359,9 @@ impl Scrubs {
 
     /// Gives an order for each due group that has a member that serves, and none of whose drives is busy.
     fn give_orders(&mut self, state: &State, due: &[GroupId]) {
-        let mut busy: BTreeSet<DriveId> = self.running.values().flat_map(|r| r.drives.clone()).collect();
+        let mut busy: HashSet<DriveId> = self.running.values().flat_map(|r| r.drives.clone()).collect();
+        let mut led: HashMap<NodeId, usize> = HashMap::new();
+        self.running.values().for_each(|running| *led.entry(running.node).or_default() += 1);
         for id in due {
             let Some(group) = state.map.groups.get(id).filter(|_| !self.running.contains_key(id)) else {
                 continue;
@@ -359,10 +369,11 @@ impl Scrubs {
             let drives: BTreeSet<DriveId> = group.read_set().collect();
             let Some(leader) = group.read_set().find(|d| state.is_served(*d)) else { continue };
             let Some(node) = state.map.drives.get(&leader).map(|d| d.node) else { continue };
-            let led = self.running.values().filter(|r| r.node == node).count();
-            if drives.iter().any(|d| busy.contains(d)) || led >= SCRUBS_PER_TARGET_MAX {
+            let led = led.entry(node).or_default();
+            if drives.iter().any(|d| busy.contains(d)) || *led >= SCRUBS_PER_TARGET_MAX {
                 continue;
             }
+            *led += 1;
             busy.extend(&drives);
             // A member that was not read so far has to be read from the beginning.
             let kept = self.kept.remove(id).filter(|kept| kept.drives.is_superset(&drives));

@@ -203,6 +203,7 @@ impl Manager {
             drive: None,
             pool: None,
             groups: 0,
+            more_volumes: 0,
             volumes: vec![],
             doing: vec![],
             advice: vec![Advice::plain(
@@ -284,6 +285,9 @@ fn reason(trouble: &Trouble) -> String {
     let names: Vec<&str> = trouble.volumes.iter().map(|v| v.volume.as_str()).collect();
     match names.is_empty() {
         true => trouble.what.clone(),
+        false if trouble.more_volumes > 0 => {
+            format!("{} (volumes {} and {} more)", trouble.what, names.join(", "), trouble.more_volumes)
+        }
         false => format!("{} (volumes {})", trouble.what, names.join(", ")),
     }
 }
@@ -302,15 +306,16 @@ impl State {
     /// Copies that are missing, behind or silent, with what is being done about each.
     fn degraded_groups(&self, usage: &Usage) -> Vec<DegradedGroup> {
         let map = &self.map;
-        let volumes = volumes_by_group(map);
+        let is_bad = |group: &Group, s: &Slot| {
+            let is_passing = || map.is_whole(group) && map.is_passing(group.id, s.drive);
+            s.role != Role::InSync && !is_passing() || !self.is_served(s.drive)
+        };
+        let bad: Vec<&Group> =
+            map.groups.values().filter(|group| group.slots.iter().any(|s| is_bad(group, s))).collect();
+        let volumes = volumes_by_group(map, &bad.iter().map(|group| group.id).collect());
         let mut degraded = Vec::new();
-        for group in map.groups.values() {
-            let is_whole = map.is_whole(group);
-            let is_bad = |s: &&Slot| {
-                let is_behind = s.role != Role::InSync && !(is_whole && map.is_passing(group.id, s.drive));
-                is_behind || !self.is_served(s.drive)
-            };
-            for slot in group.slots.iter().filter(is_bad) {
+        for group in bad {
+            for slot in group.slots.iter().filter(|s| is_bad(group, s)) {
                 let node = map.drives.get(&slot.drive).and_then(|d| map.nodes.get(&d.node));
                 degraded.push(DegradedGroup {
                     group: group.id,
@@ -378,12 +383,12 @@ impl State {
     }
 }
 
-/// The names of the volumes with objects in each group.
-fn volumes_by_group(map: &FabricMap) -> BTreeMap<GroupId, Vec<String>> {
+/// The names of the volumes with objects in each of some groups.
+fn volumes_by_group(map: &FabricMap, groups: &BTreeSet<GroupId>) -> BTreeMap<GroupId, Vec<String>> {
     let mut by_group: BTreeMap<GroupId, BTreeSet<String>> = BTreeMap::new();
-    for volume in map.volumes.values() {
-        for group in volume.spans.iter().flat_map(|s| &s.groups) {
-            by_group.entry(*group).or_default().insert(volume.name.clone());
+    for list in map.group_lists() {
+        for group in list.groups.iter().filter(|group| groups.contains(group)) {
+            by_group.entry(*group).or_default().extend(list.volumes.iter().map(|v| v.name.clone()));
         }
     }
     by_group.into_iter().map(|(group, names)| (group, names.into_iter().collect())).collect()

@@ -10,7 +10,7 @@ use crate::manager::{State, wall_clock_ms};
 use crate::member::Member;
 use crate::observe::to_ms;
 use crate::status::Usage;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 use weft_api::{
     Advice, AffectedVolume, ByteRange, Doing, Presence, Progress, Severity, Timestamp, Trouble, TroubleKind,
@@ -19,8 +19,10 @@ use weft_api::{
 use weft_layout::{blocks_in, ranges_in};
 use weft_membership::{Cut, Kept, Observations, has_spare_drive};
 use weft_rt::{Instant, now};
+use weft_types::limits::TROUBLE_VOLUMES_MAX;
 use weft_types::{
-    BLOCK_SIZE, CapacityLevel, Drive, DriveId, DriveState, Group, GroupId, Lba, Node, Role, Slot, Volume,
+    BLOCK_SIZE, CapacityLevel, Drive, DriveId, DriveState, Group, GroupId, GroupList, Lba, Node, Role, Slot,
+    Volume, VolumeId,
 };
 use weft_wire::control::ResyncWait;
 
@@ -46,8 +48,10 @@ struct Look<'a> {
     usage: &'a Usage,
     seen: Observations,
     started: Instant,
-    /// Groups that volumes have objects in.
-    in_use: BTreeSet<GroupId>,
+    /// The lists of groups that volumes have.
+    lists: Vec<GroupList<'a>>,
+    /// In which of the lists each group is that volumes have objects in.
+    in_use: HashMap<GroupId, Vec<usize>>,
 }
 
 /// Groups that miss the copies of some drives, by what is waited for.
@@ -68,9 +72,12 @@ struct Missing {
 impl State {
     /// All troubles, the worst first; each begins now as far as this knows.
     pub(crate) fn troubles(&self, usage: &Usage, started: Instant) -> Vec<Trouble> {
-        let spans = self.map.volumes.values().flat_map(|v| &v.spans);
-        let in_use = spans.flat_map(|s| &s.groups).copied().collect();
-        let look = Look { state: self, usage, seen: self.observations(started), started, in_use };
+        let lists = self.map.group_lists();
+        let mut in_use: HashMap<GroupId, Vec<usize>> = HashMap::new();
+        for (place, list) in lists.iter().enumerate() {
+            list.groups.iter().for_each(|group| in_use.entry(*group).or_default().push(place));
+        }
+        let look = Look { state: self, usage, seen: self.observations(started), started, lists, in_use };
         let mut troubles = Vec::from_iter(look.unavailable());
         troubles.extend(look.unreadable());
         troubles.extend(look.reporting());
@@ -99,8 +106,31 @@ pub(crate) fn new_trouble(kind: TroubleKind, severity: Severity, what: String) -
         pool: None,
         groups: 0,
         volumes: vec![],
+        more_volumes: 0,
         doing: vec![],
         advice: vec![],
+    }
+}
+
+/// A volume with objects in some of these groups, and the first runs of its addresses that lie there.
+fn affected(volume: &Volume, groups: &BTreeSet<GroupId>, ranges: usize) -> AffectedVolume {
+    let all: BTreeSet<GroupId> = volume.spans.iter().flat_map(|s| &s.groups).copied().collect();
+    let (runs, more) = match ranges {
+        0 => (Vec::new(), false),
+        most => ranges_in(volume, Lba(0), |g| groups.contains(&g), most),
+    };
+    let range = |(lba, count): (Lba, weft_types::BlockCount)| ByteRange {
+        offset_bytes: lba.0 * BLOCK_SIZE as u64,
+        length_bytes: bytes(count),
+    };
+    AffectedVolume {
+        volume: volume.name.clone(),
+        groups: all.iter().filter(|group| groups.contains(group)).count(),
+        groups_total: all.len(),
+        bytes: bytes(blocks_in(volume, |g| groups.contains(&g))),
+        size_bytes: bytes(volume.size),
+        ranges: runs.into_iter().map(range).collect(),
+        has_more_ranges: more,
     }
 }
 
@@ -120,39 +150,45 @@ impl Look<'_> {
 
     /// The groups that volumes have objects in and for which this is so.
     fn groups(&self, is_so: impl Fn(&Group) -> bool) -> BTreeSet<GroupId> {
-        let groups = self.state.map.groups.values().filter(|g| self.in_use.contains(&g.id));
+        let groups = self.state.map.groups.values().filter(|g| self.in_use.contains_key(&g.id));
         groups.filter(|g| is_so(g)).map(|g| g.id).collect()
     }
 
-    /// The volumes with objects in these groups.
-    fn volumes(&self, groups: &BTreeSet<GroupId>, ranges: usize) -> Vec<AffectedVolume> {
-        let affected = |volume: &Volume| {
-            let all: BTreeSet<GroupId> = volume.spans.iter().flat_map(|s| &s.groups).copied().collect();
-            let hit = all.intersection(groups).count();
-            if hit == 0 {
-                return None;
+    /// The groups that list a drive among these, in any role.
+    fn groups_on(&self, drives: &BTreeSet<DriveId>) -> impl Iterator<Item = &Group> {
+        let ids: BTreeSet<GroupId> =
+            drives.iter().flat_map(|drive| self.state.index.groups_of(*drive)).collect();
+        ids.into_iter().filter_map(|id| self.state.map.groups.get(&id))
+    }
+
+    /// Those of them that volumes have objects in, and for which this is so.
+    fn used_groups_on(
+        &self,
+        drives: &BTreeSet<DriveId>,
+        is_so: impl Fn(&Group) -> bool,
+    ) -> BTreeSet<GroupId> {
+        let used = self.groups_on(drives).filter(|g| self.in_use.contains_key(&g.id));
+        used.filter(|g| is_so(g)).map(|g| g.id).collect()
+    }
+
+    /// Names the volumes with objects in these groups, as many as a trouble names.
+    fn name_volumes(&self, trouble: &mut Trouble, groups: &BTreeSet<GroupId>, ranges: usize) {
+        let lists: BTreeSet<usize> =
+            groups.iter().filter_map(|group| self.in_use.get(group)).flatten().copied().collect();
+        let mut named: BTreeMap<VolumeId, &Volume> = BTreeMap::new();
+        let mut in_several: BTreeSet<VolumeId> = BTreeSet::new();
+        let mut total = 0;
+        for list in lists.into_iter().map(|place| &self.lists[place]) {
+            let is_new = |v: &&&Volume| v.spans.len() == 1 || in_several.insert(v.id);
+            total += list.volumes.iter().filter(is_new).count();
+            named.extend(list.volumes.iter().take(TROUBLE_VOLUMES_MAX).map(|volume| (volume.id, *volume)));
+            while named.len() > TROUBLE_VOLUMES_MAX {
+                named.pop_last();
             }
-            let (runs, more) = match ranges {
-                0 => (Vec::new(), false),
-                most => ranges_in(volume, Lba(0), |g| groups.contains(&g), most),
-            };
-            let range = |(lba, count): (Lba, weft_types::BlockCount)| ByteRange {
-                offset_bytes: lba.0 * BLOCK_SIZE as u64,
-                length_bytes: bytes(count),
-            };
-            Some(AffectedVolume {
-                volume: volume.name.clone(),
-                groups: hit,
-                groups_total: all.len(),
-                bytes: bytes(blocks_in(volume, |g| groups.contains(&g))),
-                size_bytes: bytes(volume.size),
-                ranges: runs.into_iter().map(range).collect(),
-                has_more_ranges: more,
-            })
-        };
-        let mut volumes: Vec<AffectedVolume> = self.state.map.volumes.values().filter_map(affected).collect();
-        volumes.sort_by(|a, b| a.volume.cmp(&b.volume));
-        volumes
+        }
+        trouble.more_volumes = total - named.len();
+        trouble.volumes = named.into_values().map(|volume| affected(volume, groups, ranges)).collect();
+        trouble.volumes.sort_by(|a, b| a.volume.cmp(&b.volume));
     }
 
     /// Groups without a copy that serves, with the drives whose return brings them back. One
@@ -178,14 +214,14 @@ impl Look<'_> {
         );
         let mut trouble = self.trouble(TroubleKind::DataUnavailable, Severity::Unavailable, what);
         trouble.groups = lost.len();
-        trouble.volumes = self.volumes(&lost, RANGES_NAMED);
+        self.name_volumes(&mut trouble, &lost, RANGES_NAMED);
         let holders: BTreeSet<DriveId> = by_holders.keys().flatten().copied().collect();
         trouble.drive = holders.first().copied().filter(|_| holders.len() == 1);
         let nodes: BTreeSet<String> = holders.iter().map(|d| self.node_name(*d)).collect();
         trouble.node = nodes.first().cloned().filter(|_| nodes.len() == 1);
         trouble.doing = self.waits_for_holders(by_holders);
         let holders: Vec<DriveId> = holders.into_iter().collect();
-        trouble.advice = self.advice_for_holders(&holders, &trouble.volumes);
+        trouble.advice = self.advice_for_holders(&holders, &trouble);
         Some(trouble)
     }
 
@@ -252,7 +288,7 @@ impl Look<'_> {
         format!("drive {} of node '{}' ({state})", id.short(), node.name)
     }
 
-    fn advice_for_holders(&self, holders: &[DriveId], volumes: &[AffectedVolume]) -> Vec<Advice> {
+    fn advice_for_holders(&self, holders: &[DriveId], trouble: &Trouble) -> Vec<Advice> {
         let mut advice = Vec::new();
         let mut gone = BTreeSet::new();
         for drive in holders.iter().filter_map(|d| self.state.map.drives.get(d)) {
@@ -265,11 +301,13 @@ impl Look<'_> {
                 advice.extend(restore(drive, &name));
             }
         }
-        let names: Vec<&str> = volumes.iter().map(|v| v.volume.as_str()).collect();
+        // Without names it is about all volumes.
+        let named = trouble.volumes.iter().filter(|_| trouble.more_volumes == 0);
+        let names: String = named.map(|v| format!(" {}", v.volume)).collect();
         advice.push(Advice::command(
             "if none of these drives can ever be read again, this data is lost: have the volumes go on without it, and \
              restore it from a backup; what to say, and what would be lost, is told by",
-            format!("weft volume repair {}", names.join(" ")),
+            format!("weft volume repair{names}"),
         ));
         advice
     }
@@ -286,7 +324,7 @@ impl Look<'_> {
         let what = format!("{blocks} blocks {text}");
         let mut trouble = self.trouble(TroubleKind::BlocksUnreadable, Severity::Degraded, what);
         trouble.groups = groups.len();
-        trouble.volumes = self.volumes(&groups, 0);
+        self.name_volumes(&mut trouble, &groups, 0);
         trouble.advice = vec![
             Advice::command("see which blocks they are", "weft scrub status"),
             Advice::plain("write them anew, from a backup; a write heals a block"),
@@ -343,13 +381,12 @@ impl Look<'_> {
             Presence::Suspect => format!("node '{}' does not answer: {why}", node.name),
             Presence::Down => format!("node '{}' is down: {why}", node.name),
         };
-        let drives: BTreeSet<DriveId> =
-            map.drives.values().filter(|d| d.node == node.id).map(|d| d.id).collect();
+        let drives: BTreeSet<DriveId> = self.state.index.drives_of(node.id).collect();
         let mut trouble = self.trouble(TroubleKind::NodeGone, Severity::Degraded, what);
         trouble.since = Timestamp::from_millis(member.since_ms);
         trouble.node = Some(node.name.clone());
         self.name_what_is_on(&mut trouble, &drives);
-        let held_up = self.groups(|g| {
+        let held_up = self.used_groups_on(&drives, |g| {
             let writes = g.write_set().any(|d| drives.contains(&d));
             writes && self.state.good_copies(g) > 0
         });
@@ -384,14 +421,14 @@ impl Look<'_> {
     }
 
     fn is_listed(&self, drive: DriveId) -> bool {
-        self.state.map.groups.values().any(|g| g.slot_of(drive).is_some())
+        self.state.index.groups_of(drive).next().is_some()
     }
 
     /// Adds the groups and volumes with copies on these drives, and what becomes of those copies that are out.
     fn name_what_is_on(&self, trouble: &mut Trouble, drives: &BTreeSet<DriveId>) {
-        let on = self.groups(|g| g.slots.iter().any(|s| drives.contains(&s.drive)));
+        let on = self.used_groups_on(drives, |_| true);
         trouble.groups = on.len();
-        trouble.volumes = self.volumes(&on, 0);
+        self.name_volumes(trouble, &on, 0);
         trouble.doing.extend(self.missing(drives));
     }
 
@@ -399,7 +436,7 @@ impl Look<'_> {
     fn missing(&self, drives: &BTreeSet<DriveId>) -> Vec<Doing> {
         let mut missing = Missing::default();
         let mut pools = BTreeSet::new();
-        for group in self.state.map.groups.values() {
+        for group in self.groups_on(drives) {
             for slot in group.slots.iter().filter(|s| s.role == Role::Out && drives.contains(&s.drive)) {
                 if self.state.good_copies(group) == 0 {
                     missing.no_source += 1;
@@ -475,13 +512,12 @@ impl Look<'_> {
         let mut trouble = self.about(self.trouble(TroubleKind::DriveFailed, Severity::Degraded, what), drive);
         self.name_what_is_on(&mut trouble, &BTreeSet::from([drive.id]));
         trouble.advice.extend(restore(drive, &node));
-        let map = &self.state.map;
         let is_stuck = |g: &&Group| {
             self.state.good_copies(g) == 0
-                && !self.in_use.contains(&g.id)
+                && !self.in_use.contains_key(&g.id)
                 && g.read_set().any(|d| d == drive.id)
         };
-        let stuck = map.groups.values().filter(is_stuck).count();
+        let stuck = self.groups_on(&BTreeSet::from([drive.id])).filter(is_stuck).count();
         if stuck > 0 {
             // Nothing can rebuild them, and nobody misses them; but they keep the drive from being forgotten.
             let why = format!(
@@ -530,8 +566,9 @@ impl Look<'_> {
 
     fn draining(&self, drive: &Drive) -> Trouble {
         let map = &self.state.map;
-        let staying = map.groups.values().filter(|g| map.staying(g).any(|d| d == drive.id));
-        let waiting: Vec<&Group> = staying.collect();
+        let own = BTreeSet::from([drive.id]);
+        let waiting: Vec<&Group> =
+            self.groups_on(&own).filter(|g| map.staying(g).any(|d| d == drive.id)).collect();
         let passing: Vec<(GroupId, DriveId)> =
             map.relocations.iter().filter(|(_, r)| r.from == drive.id).map(|(g, r)| (*g, r.to)).collect();
         let left = waiting.len() + passing.len();
@@ -673,7 +710,7 @@ impl Look<'_> {
         let concerned: BTreeSet<GroupId> =
             cut.members.keys().map(|(group, _)| *group).chain(cut.kept.keys().copied()).collect();
         trouble.groups = concerned.len();
-        trouble.volumes = self.volumes(&concerned, 0);
+        self.name_volumes(&mut trouble, &concerned, 0);
         trouble.doing = self.done_about(cut);
         if cut.ended_ms.is_none() {
             let way = format!(
@@ -749,7 +786,7 @@ impl Look<'_> {
         let what = missing_in_words(&by_copies)?;
         let mut trouble = self.trouble(TroubleKind::CopiesMissing, Severity::Degraded, what);
         trouble.groups = groups.len();
-        trouble.volumes = self.volumes(&groups, 0);
+        self.name_volumes(&mut trouble, &groups, 0);
         let slots = || listed.iter().flat_map(|g| g.slots.iter().map(move |s| (*g, s)));
         let copied = slots().filter(|(_, s)| self.is_copied(s)).count();
         if copied > 0 {
@@ -798,11 +835,11 @@ impl Look<'_> {
             count(copies.len(), "group")
         );
         let ids: BTreeSet<GroupId> = copies.iter().map(|(group, _)| *group).collect();
-        let in_use = self.groups(|g| ids.contains(&g.id));
+        let in_use: BTreeSet<GroupId> = ids.into_iter().filter(|id| self.in_use.contains_key(id)).collect();
         let severity = if in_use.is_empty() { Severity::Notice } else { Severity::Degraded };
         let mut trouble = self.trouble(TroubleKind::Copying, severity, what);
         (trouble.node, trouble.drive, trouble.groups) = (Some(node), Some(drive), copies.len());
-        trouble.volumes = self.volumes(&in_use, 0);
+        self.name_volumes(&mut trouble, &in_use, 0);
         let held_up = self.held_up(copies);
         let stuck: usize = held_up.iter().map(|d| d.groups).sum();
         if stuck < copies.len() {

@@ -142,10 +142,11 @@ fn rests(map: &FabricMap, now_ms: u64) -> bool {
 /// Groups with objects of volumes, each with when the oldest of these volumes was created.
 fn born_ms(map: &FabricMap) -> BTreeMap<GroupId, u64> {
     let mut born = BTreeMap::new();
-    for volume in map.volumes.values() {
-        for group in volume.spans.iter().flat_map(|span| &span.groups) {
-            let at = born.entry(*group).or_insert(volume.created_ms);
-            *at = volume.created_ms.min(*at);
+    for list in map.group_lists() {
+        let oldest_ms = list.volumes.iter().map(|volume| volume.created_ms).min().unwrap_or(u64::MAX);
+        for group in list.groups {
+            let at = born.entry(*group).or_insert(oldest_ms);
+            *at = oldest_ms.min(*at);
         }
     }
     born

@@ -92,6 +92,7 @@ fn trouble() -> Trouble {
         drive: None,
         pool: Some("default".into()),
         groups: 0,
+        more_volumes: 0,
         volumes: vec![],
         doing: vec![],
         advice: vec![],

@@ -159,6 +159,10 @@ pub const ENDED_SESSIONS_MAX: usize = 1024;
 /// Objects that a stripe runs over.
 pub const STRIPE_WIDTH_MAX: u32 = 64;
 
+/// Volumes that a trouble names at most: the status of a fabric with very many volumes stays readable, and is
+/// made without holding up the manager.
+pub const TROUBLE_VOLUMES_MAX: usize = 200;
+
 /// Groups that one span lists at most: 256 groups of two or three copies keep hundreds of drives busy for one
 /// volume, and bound a volume's part of the map to about 2 KiB where a fabric has thousands of groups.
 pub const SPAN_GROUPS_MAX: usize = 256;

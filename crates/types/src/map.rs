@@ -19,7 +19,7 @@ mod slice;
 mod target_slice;
 mod v1;
 
-pub use group_table::{GroupTable, GroupTables, NamedGroups, SpanGroups, TableWindow};
+pub use group_table::{GroupList, GroupTable, GroupTables, NamedGroups, SpanGroups, TableWindow};
 pub use piece::{Delta, DeltaError, MapSettings, Piece, PieceKey, PieceKind};
 pub use piece_set::PieceSet;
 pub use slice::Slice;

@@ -209,6 +209,7 @@ fn troubles() -> Vec<Trouble> {
         drive: None,
         pool: None,
         groups: 1,
+        more_volumes: 0,
         volumes: vec![],
         doing: vec![],
         advice: vec![],

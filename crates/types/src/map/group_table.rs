@@ -6,6 +6,7 @@
 
 use super::{ObjectSpan, Volume};
 use crate::{GroupId, GroupTableId, Table};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::ops::Deref;
 use std::slice;
@@ -53,7 +54,7 @@ impl fmt::Debug for GroupTable {
 pub type GroupTables = Table<GroupTableId, Arc<GroupTable>>;
 
 /// Neighbouring groups in a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct TableWindow {
     /// The table.
     pub table: GroupTableId,
@@ -199,7 +200,41 @@ impl Volume {
     }
 }
 
+/// A list of groups, and the volumes with a span that has it.
+#[derive(Clone, Debug)]
+pub struct GroupList<'a> {
+    /// The groups.
+    pub groups: &'a [GroupId],
+    /// The volumes, each once for every such span.
+    pub volumes: Vec<&'a Volume>,
+}
+
 impl super::FabricMap {
+    /// The lists of groups that spans have, each with its volumes: a list that volumes share is there once. So
+    /// what is asked of groups costs what differs, and not what each volume lists.
+    pub fn group_lists(&self) -> Vec<GroupList<'_>> {
+        let mut lists: Vec<GroupList<'_>> = Vec::new();
+        let mut places: HashMap<TableWindow, usize> = HashMap::new();
+        for volume in self.volumes.values() {
+            for span in &volume.spans {
+                let place = match span.groups.window() {
+                    Some((_, window)) => *places.entry(window).or_insert(lists.len()),
+                    None => lists.len(),
+                };
+                if place == lists.len() {
+                    lists.push(GroupList { groups: &span.groups, volumes: Vec::new() });
+                }
+                lists[place].volumes.push(volume);
+            }
+        }
+        lists
+    }
+
+    /// The groups that volumes have objects in.
+    pub fn groups_in_use(&self) -> BTreeSet<GroupId> {
+        self.group_lists().into_iter().flat_map(|list| list.groups).copied().collect()
+    }
+
     /// The map as a reader of the release before can have it: each span has a list of its own.
     #[must_use]
     pub fn without_tables(mut self) -> Self {

@@ -56,9 +56,11 @@ impl TargetSlice {
     /// that is not held. Looks through all volumes and sessions.
     pub fn slice(&self, map: &FabricMap) -> FabricMap {
         let listed = GroupSet::of(self.held.iter().copied().filter(|id| map.groups.contains_key(id)));
-        let volumes: Table<VolumeId, Volume> = (map.volumes.iter())
-            .filter(|(_, volume)| groups_of(volume).any(|id| listed.has(id)))
-            .map(|(id, volume)| (*id, volume.clone()))
+        let lists = map.group_lists().into_iter();
+        let volumes: Table<VolumeId, Volume> = lists
+            .filter(|list| list.groups.iter().any(|id| listed.has(*id)))
+            .flat_map(|list| list.volumes)
+            .map(|volume| (volume.id, volume.clone()))
             .collect();
         let groups = self.held.iter().filter_map(|id| Some((*id, map.groups.get(id)?.clone())));
         let relocations = self.held.iter().filter(|id| map.groups.contains_key(id));
@@ -349,8 +351,9 @@ impl Step<'_> {
             .collect();
         let crossing = self.crossing(groups);
         if !crossing.is_empty() {
-            let concerned = |v: &&Volume| groups_of(v).any(|id| crossing.contains(&id));
-            volumes.extend(self.new.volumes.values().filter(concerned).map(|v| v.id));
+            let lists = self.new.group_lists().into_iter();
+            let concerned = lists.filter(|list| list.groups.iter().any(|id| crossing.contains(id)));
+            volumes.extend(concerned.flat_map(|list| list.volumes).map(|v| v.id));
         }
         let was_in = |id: &VolumeId| {
             self.old.volumes.get(id).is_some_and(|volume| self.held.lists_volume(self.old, volume))
