@@ -30,7 +30,7 @@ impl Manager {
     pub(crate) fn commit(&self, change: &Change) -> Result<Reason, CommitError> {
         let old = self.map();
         let (next, reason) = apply(&old, change)?;
-        let (what, about) = (name_of(change), Subjects::of(&reason, &old, &next));
+        let (what, about) = (name_of(change), Subjects::of(&reason, &old, &next, &self.state.borrow().index));
         let ended = ended_by(&reason, self.actor().as_deref(), &old, &next);
         let mut why = reason.to_string();
         if let (Reason::SessionOver { .. }, [(_, cause)]) = (&reason, &ended[..]) {

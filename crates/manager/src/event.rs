@@ -3,6 +3,7 @@
 //! It owns the list, its bounds, and what of it is not in the store yet. The store keeps it across restarts. It decides
 //! nothing, and nothing is decided by it.
 
+use crate::index::Index;
 use crate::manager::wall_clock_ms;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use weft_api::{EventFilter, EventInfo, Timestamp};
@@ -68,13 +69,15 @@ impl Subjects {
         self
     }
 
-    /// The volumes with objects in these groups, besides.
-    pub(crate) fn and_groups(mut self, map: &FabricMap, groups: impl IntoIterator<Item = GroupId>) -> Self {
-        let groups: BTreeSet<GroupId> = groups.into_iter().collect();
-        let touches = |v: &&weft_types::Volume| {
-            v.spans.iter().flat_map(|s| &s.groups).any(|group| groups.contains(group))
-        };
-        self.volumes.extend(map.volumes.values().filter(touches).map(|v| v.name.clone()));
+    /// The volumes with objects in these groups, besides: as many as an event names.
+    pub(crate) fn and_groups(
+        mut self,
+        (map, index): (&FabricMap, &Index),
+        groups: impl IntoIterator<Item = GroupId>,
+    ) -> Self {
+        let volumes = index.volumes_in(groups).first(EVENT_SUBJECTS_MAX);
+        let names = volumes.iter().filter_map(|id| map.volumes.get(id)).map(|v| v.name.clone());
+        self.volumes.extend(names);
         self
     }
 
@@ -89,8 +92,8 @@ impl Subjects {
         self
     }
 
-    /// What a change was about; what it removed is in the map before it only.
-    pub(crate) fn of(reason: &Reason, old: &FabricMap, new: &FabricMap) -> Subjects {
+    /// What a change was about; what it removed is in the map before it only. The index is of either map.
+    pub(crate) fn of(reason: &Reason, old: &FabricMap, new: &FabricMap, index: &Index) -> Subjects {
         let none = Subjects::default();
         match reason {
             Reason::NodeJoined { name, .. } | Reason::NodeRemoved { name, .. } => Subjects::node(name),
@@ -102,30 +105,30 @@ impl Subjects {
             | Reason::DriveFailed { drive, .. } => Subjects::drives(new, [*drive]),
             Reason::LossAccepted { destroyed, older, emptied, .. } => {
                 Subjects::drives(new, destroyed.iter().copied())
-                    .and_groups(new, older.iter().chain(emptied).copied())
+                    .and_groups((new, index), older.iter().chain(emptied).copied())
             }
             Reason::DriveRemoved { drive } => Subjects::drives(old, [*drive]),
             Reason::Evicted { drives, groups, .. }
             | Reason::Demoted { drives, groups, .. }
             | Reason::Departed { drives, groups }
             | Reason::Rejoined { drives, groups } => {
-                Subjects::drives(new, drives.iter().copied()).and_groups(new, groups.iter().copied())
+                Subjects::drives(new, drives.iter().copied()).and_groups((new, index), groups.iter().copied())
             }
             Reason::Promoted { group, drive, .. } => {
-                Subjects::drives(new, [*drive]).and_groups(new, [*group])
+                Subjects::drives(new, [*drive]).and_groups((new, index), [*group])
             }
             Reason::Rebuilding { group, from, to }
             | Reason::RelocationBegun { group, from, to }
             | Reason::HandedOver { group, from, to }
             | Reason::Relocated { group, from, to }
             | Reason::RelocationCancelled { group, from, to } => {
-                Subjects::drives(new, [*from, *to]).and_groups(new, [*group])
+                Subjects::drives(new, [*from, *to]).and_groups((new, index), [*group])
             }
             Reason::MemberKept { group, lost, stays } => {
-                Subjects::drives(new, [*lost, *stays]).and_groups(new, [*group])
+                Subjects::drives(new, [*lost, *stays]).and_groups((new, index), [*group])
             }
             Reason::Replaced { from, to, groups, .. } => {
-                Subjects::drives(new, [*from, *to]).and_groups(new, groups.iter().copied())
+                Subjects::drives(new, [*from, *to]).and_groups((new, index), groups.iter().copied())
             }
             Reason::VolumeCreated { volume, .. }
             | Reason::VolumeGrown { volume, .. }
@@ -134,7 +137,7 @@ impl Subjects {
             | Reason::SessionOver { volume, .. }
             | Reason::SessionSwept { volume, .. } => none.and_volume(new, *volume),
             Reason::VolumeDeleted { volume, .. } => none.and_volume(old, *volume),
-            Reason::FloorsRaised { groups } => none.and_groups(new, groups.iter().copied()),
+            Reason::FloorsRaised { groups } => none.and_groups((new, index), groups.iter().copied()),
             Reason::PoolCreated { .. }
             | Reason::ScrubWanted { .. }
             | Reason::ScrubStopped { .. }

@@ -1,13 +1,13 @@
 //! What follows from the map and is asked for with each renewal, attach and look, kept at a cost of what a commit
 //! changes.
 //!
-//! It owns the look-ups from drives to groups, from nodes to drives, and from volumes to sessions. It decides
+//! It owns the look-ups from drives to groups, from groups to volumes, from nodes to drives, and from volumes to sessions. It decides
 //! nothing, and knows nothing that the map does not say: [`Index::of`] computes the same from any map.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use weft_types::{
-    DriveId, FabricMap, Group, GroupId, Key, NodeId, Session, SessionId, SessionState, Table, Volume,
-    VolumeId, VolumeState,
+    DriveId, FabricMap, Group, GroupId, Key, NodeId, ObjectSpan, Session, SessionId, SessionState, Table,
+    TableWindow, Volume, VolumeId, VolumeState,
 };
 
 /// Look-ups into one version of the map.
@@ -23,6 +23,59 @@ pub(crate) struct Index {
     over: BTreeSet<(VolumeId, SessionId)>,
     /// The volumes that are being deleted.
     deleting: BTreeSet<VolumeId>,
+    /// The volumes with each list of groups.
+    lists: BTreeMap<ListKey, BTreeSet<VolumeId>>,
+    /// The lists that each group is in.
+    lists_of: HashMap<GroupId, BTreeSet<ListKey>>,
+    /// The volumes with more than one list.
+    in_several: BTreeMap<VolumeId, BTreeSet<ListKey>>,
+}
+
+/// What a list of groups is found by: volumes share windows of tables, and own the other lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum ListKey {
+    Window(TableWindow),
+    /// The span of a volume, by its first object.
+    Own(VolumeId, u64),
+}
+
+impl ListKey {
+    fn of(volume: &Volume, span: &ObjectSpan) -> ListKey {
+        match span.groups.window() {
+            Some((_, window)) => ListKey::Window(window),
+            None => ListKey::Own(volume.id, span.first),
+        }
+    }
+}
+
+/// The volumes with objects in some groups.
+pub(crate) struct VolumesIn<'a> {
+    index: &'a Index,
+    lists: BTreeSet<ListKey>,
+}
+
+impl VolumesIn<'_> {
+    /// The first of them by number, at most so many.
+    pub(crate) fn first(&self, most: usize) -> BTreeSet<VolumeId> {
+        let mut first = BTreeSet::new();
+        for volumes in self.lists.iter().filter_map(|list| self.index.lists.get(list)) {
+            first.extend(volumes.iter().take(most));
+            while first.len() > most {
+                first.pop_last();
+            }
+        }
+        first
+    }
+
+    /// How many they are.
+    pub(crate) fn count(&self) -> usize {
+        let listed: usize =
+            self.lists.iter().filter_map(|list| self.index.lists.get(list)).map(BTreeSet::len).sum();
+        let again = |lists: &BTreeSet<ListKey>| {
+            lists.iter().filter(|list| self.lists.contains(list)).count().saturating_sub(1)
+        };
+        listed - self.index.in_several.values().map(again).sum::<usize>()
+    }
 }
 
 impl Index {
@@ -72,7 +125,59 @@ impl Index {
                 self.deleting.remove(&volume.id);
             }
             self.deleting.extend(after.filter(is_deleting).map(|v| v.id));
+            if before.map(|v| &v.spans) != after.map(|v| &v.spans) {
+                before.into_iter().for_each(|volume| self.forget_lists(volume));
+                after.into_iter().for_each(|volume| self.note_lists(volume));
+            }
         }
+    }
+
+    fn note_lists(&mut self, volume: &Volume) {
+        let mut own = BTreeSet::new();
+        for span in &volume.spans {
+            let key = ListKey::of(volume, span);
+            let volumes = self.lists.entry(key).or_default();
+            if volumes.is_empty() {
+                for group in &span.groups {
+                    self.lists_of.entry(*group).or_default().insert(key);
+                }
+            }
+            volumes.insert(volume.id);
+            own.insert(key);
+        }
+        if own.len() > 1 {
+            self.in_several.insert(volume.id, own);
+        }
+    }
+
+    fn forget_lists(&mut self, volume: &Volume) {
+        self.in_several.remove(&volume.id);
+        for span in &volume.spans {
+            let key = ListKey::of(volume, span);
+            leave(&mut self.lists, &key, Some(volume.id));
+            if self.lists.contains_key(&key) {
+                continue;
+            }
+            for group in &span.groups {
+                if let Some(lists) = self.lists_of.get_mut(group) {
+                    lists.remove(&key);
+                    if lists.is_empty() {
+                        self.lists_of.remove(group);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a volume has objects in the group.
+    pub(crate) fn is_used(&self, group: GroupId) -> bool {
+        self.lists_of.contains_key(&group)
+    }
+
+    /// The volumes with objects in these groups. Costs what these groups are.
+    pub(crate) fn volumes_in(&self, groups: impl IntoIterator<Item = GroupId>) -> VolumesIn<'_> {
+        let lists = groups.into_iter().filter_map(|group| self.lists_of.get(&group)).flatten().copied();
+        VolumesIn { index: self, lists: lists.collect() }
     }
 
     /// The groups that list this drive in any role, in the order of their numbers.
@@ -132,9 +237,10 @@ fn leave<K: Ord, V: Ord>(sets: &mut BTreeMap<K, BTreeSet<V>>, key: &K, member: O
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::sync::Arc;
     use weft_types::{
-        AttachMode, BlockCount, Drive, DriveState, Epoch, FabricId, Generation, PoolId, Protection, Role,
-        SessionSlot, Slot, Striping, TargetId,
+        AttachMode, BlockCount, Drive, DriveState, Epoch, FabricId, Generation, GroupTable, GroupTableId,
+        PoolId, Protection, Role, SessionSlot, Slot, SpanGroups, Striping, TargetId,
     };
 
     /// Puts or removes an entry of one of the four kinds, with small numbers so that steps meet.
@@ -143,16 +249,20 @@ mod tests {
         Group(u64, Option<Vec<(u8, bool)>>),
         Drive(u8, Option<u32>),
         Session(u64, Option<(u64, bool)>),
-        Volume(u64, Option<bool>),
+        Volume(u64, Option<(bool, Vec<Vec<u64>>)>),
+        SharedVolume(u64, Vec<(u32, u32)>),
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let lists = prop::collection::vec(prop::collection::vec(0u64..4, 1..3), 0..3);
+        let windows = prop::collection::vec((0u32..4, 1u32..5), 1..4);
         let slots = prop::collection::vec((0u8..5, any::<bool>()), 1..4);
         let step = prop_oneof![
             (0u64..4, prop::option::of(slots)).prop_map(|(g, s)| Step::Group(g, s)),
             (0u8..5, prop::option::of(0u32..3)).prop_map(|(d, n)| Step::Drive(d, n)),
             (0u64..6, prop::option::of((0u64..3, any::<bool>()))).prop_map(|(s, v)| Step::Session(s, v)),
-            (0u64..3, prop::option::of(any::<bool>())).prop_map(|(v, s)| Step::Volume(v, s)),
+            (0u64..3, prop::option::of((any::<bool>(), lists))).prop_map(|(v, s)| Step::Volume(v, s)),
+            (0u64..3, windows).prop_map(|(v, w)| Step::SharedVolume(v, w)),
         ];
         prop::collection::vec(step, 0..12)
     }
@@ -208,22 +318,39 @@ mod tests {
                 });
                 put(&mut map.sessions, SessionId(*id), session);
             }
-            Step::Volume(id, is_deleting) => {
-                let volume = is_deleting.map(|is_deleting| Volume {
-                    id: VolumeId(*id),
-                    name: String::new(),
-                    pool: PoolId(1),
-                    size: BlockCount(1),
-                    protection: Protection::mirror(2),
-                    striping: Striping { unit_blocks: 1, width: 1, object_blocks: 1 },
-                    spans: Vec::new(),
-                    generation: Generation(1),
-                    state: if is_deleting { VolumeState::Deleting } else { VolumeState::Ready },
-                    thin: true,
-                    created_ms: 0,
+            Step::Volume(id, volume) => {
+                let volume = volume.as_ref().map(|(is_deleting, lists)| {
+                    let groups = |list: &Vec<u64>| list.iter().copied().map(GroupId).collect();
+                    volume_of(*id, *is_deleting, lists.iter().map(groups).collect())
                 });
                 put(&mut map.volumes, VolumeId(*id), volume);
             }
+            Step::SharedVolume(id, windows) => {
+                let table = Arc::new(GroupTable::new(GroupTableId(9), &[3, 1, 0, 2].map(GroupId)));
+                let groups = |(first, count): &(u32, u32)| {
+                    let window = TableWindow { table: table.id, first: *first, count: *count };
+                    SpanGroups::of_table(&table, window).expect("it is one of the table")
+                };
+                let volume = volume_of(*id, false, windows.iter().map(groups).collect());
+                map.volumes.insert(VolumeId(*id), volume);
+            }
+        }
+    }
+
+    fn volume_of(id: u64, is_deleting: bool, lists: Vec<SpanGroups>) -> Volume {
+        let span = |(first, groups)| ObjectSpan { first, count: 1, groups };
+        Volume {
+            id: VolumeId(id),
+            name: String::new(),
+            pool: PoolId(1),
+            size: BlockCount(1),
+            protection: Protection::mirror(2),
+            striping: Striping { unit_blocks: 1, width: 1, object_blocks: 1 },
+            spans: (0..).zip(lists).map(span).collect(),
+            generation: Generation(1),
+            state: if is_deleting { VolumeState::Deleting } else { VolumeState::Ready },
+            thin: true,
+            created_ms: 0,
         }
     }
 
@@ -251,6 +378,15 @@ mod tests {
                 let holds = map.groups.values().any(|g| g.slots.iter().any(|s| drives.contains(&s.drive)));
                 prop_assert_eq!(index.drives_of(node).collect::<Vec<_>>(), drives);
                 prop_assert_eq!(index.has_groups(node), holds);
+            }
+            for groups in [vec![0], vec![1, 3], vec![0, 1, 2]] {
+                let groups: Vec<GroupId> = groups.into_iter().map(GroupId).collect();
+                let holds = |v: &&Volume| v.spans.iter().any(|s| s.groups.iter().any(|g| groups.contains(g)));
+                let all: BTreeSet<VolumeId> = map.volumes.values().filter(holds).map(|v| v.id).collect();
+                let found = index.volumes_in(groups.iter().copied());
+                prop_assert_eq!((found.count(), found.first(9)), (all.len(), all.clone()));
+                prop_assert_eq!(found.first(1), all.iter().copied().take(1).collect());
+                prop_assert_eq!(groups.iter().any(|g| index.is_used(*g)), !all.is_empty());
             }
             for volume in (0..3).map(VolumeId) {
                 let sessions = || map.sessions.values().filter(|s| s.volume == volume);

@@ -10,7 +10,7 @@ use crate::manager::{State, wall_clock_ms};
 use crate::member::Member;
 use crate::observe::to_ms;
 use crate::status::Usage;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use weft_api::{
     Advice, AffectedVolume, ByteRange, Doing, Presence, Progress, Severity, Timestamp, Trouble, TroubleKind,
@@ -21,8 +21,7 @@ use weft_membership::{Cut, Kept, Observations, has_spare_drive};
 use weft_rt::{Instant, now};
 use weft_types::limits::TROUBLE_VOLUMES_MAX;
 use weft_types::{
-    BLOCK_SIZE, CapacityLevel, Drive, DriveId, DriveState, Group, GroupId, GroupList, Lba, Node, Role, Slot,
-    Volume, VolumeId,
+    BLOCK_SIZE, CapacityLevel, Drive, DriveId, DriveState, Group, GroupId, Lba, Node, Role, Slot, Volume,
 };
 use weft_wire::control::ResyncWait;
 
@@ -48,10 +47,6 @@ struct Look<'a> {
     usage: &'a Usage,
     seen: Observations,
     started: Instant,
-    /// The lists of groups that volumes have.
-    lists: Vec<GroupList<'a>>,
-    /// In which of the lists each group is that volumes have objects in.
-    in_use: HashMap<GroupId, Vec<usize>>,
 }
 
 /// Groups that miss the copies of some drives, by what is waited for.
@@ -72,12 +67,7 @@ struct Missing {
 impl State {
     /// All troubles, the worst first; each begins now as far as this knows.
     pub(crate) fn troubles(&self, usage: &Usage, started: Instant) -> Vec<Trouble> {
-        let lists = self.map.group_lists();
-        let mut in_use: HashMap<GroupId, Vec<usize>> = HashMap::new();
-        for (place, list) in lists.iter().enumerate() {
-            list.groups.iter().for_each(|group| in_use.entry(*group).or_default().push(place));
-        }
-        let look = Look { state: self, usage, seen: self.observations(started), started, lists, in_use };
+        let look = Look { state: self, usage, seen: self.observations(started), started };
         let mut troubles = Vec::from_iter(look.unavailable());
         troubles.extend(look.unreadable());
         troubles.extend(look.reporting());
@@ -150,7 +140,7 @@ impl Look<'_> {
 
     /// The groups that volumes have objects in and for which this is so.
     fn groups(&self, is_so: impl Fn(&Group) -> bool) -> BTreeSet<GroupId> {
-        let groups = self.state.map.groups.values().filter(|g| self.in_use.contains_key(&g.id));
+        let groups = self.state.map.groups.values().filter(|g| self.state.index.is_used(g.id));
         groups.filter(|g| is_so(g)).map(|g| g.id).collect()
     }
 
@@ -167,27 +157,17 @@ impl Look<'_> {
         drives: &BTreeSet<DriveId>,
         is_so: impl Fn(&Group) -> bool,
     ) -> BTreeSet<GroupId> {
-        let used = self.groups_on(drives).filter(|g| self.in_use.contains_key(&g.id));
+        let used = self.groups_on(drives).filter(|g| self.state.index.is_used(g.id));
         used.filter(|g| is_so(g)).map(|g| g.id).collect()
     }
 
     /// Names the volumes with objects in these groups, as many as a trouble names.
     fn name_volumes(&self, trouble: &mut Trouble, groups: &BTreeSet<GroupId>, ranges: usize) {
-        let lists: BTreeSet<usize> =
-            groups.iter().filter_map(|group| self.in_use.get(group)).flatten().copied().collect();
-        let mut named: BTreeMap<VolumeId, &Volume> = BTreeMap::new();
-        let mut in_several: BTreeSet<VolumeId> = BTreeSet::new();
-        let mut total = 0;
-        for list in lists.into_iter().map(|place| &self.lists[place]) {
-            let is_new = |v: &&&Volume| v.spans.len() == 1 || in_several.insert(v.id);
-            total += list.volumes.iter().filter(is_new).count();
-            named.extend(list.volumes.iter().take(TROUBLE_VOLUMES_MAX).map(|volume| (volume.id, *volume)));
-            while named.len() > TROUBLE_VOLUMES_MAX {
-                named.pop_last();
-            }
-        }
-        trouble.more_volumes = total - named.len();
-        trouble.volumes = named.into_values().map(|volume| affected(volume, groups, ranges)).collect();
+        let volumes = self.state.index.volumes_in(groups.iter().copied());
+        let named = volumes.first(TROUBLE_VOLUMES_MAX);
+        trouble.more_volumes = volumes.count() - named.len();
+        let named = named.iter().filter_map(|id| self.state.map.volumes.get(id));
+        trouble.volumes = named.map(|volume| affected(volume, groups, ranges)).collect();
         trouble.volumes.sort_by(|a, b| a.volume.cmp(&b.volume));
     }
 
@@ -514,7 +494,7 @@ impl Look<'_> {
         trouble.advice.extend(restore(drive, &node));
         let is_stuck = |g: &&Group| {
             self.state.good_copies(g) == 0
-                && !self.in_use.contains_key(&g.id)
+                && !self.state.index.is_used(g.id)
                 && g.read_set().any(|d| d == drive.id)
         };
         let stuck = self.groups_on(&BTreeSet::from([drive.id])).filter(is_stuck).count();
@@ -835,7 +815,7 @@ impl Look<'_> {
             count(copies.len(), "group")
         );
         let ids: BTreeSet<GroupId> = copies.iter().map(|(group, _)| *group).collect();
-        let in_use: BTreeSet<GroupId> = ids.into_iter().filter(|id| self.in_use.contains_key(id)).collect();
+        let in_use: BTreeSet<GroupId> = ids.into_iter().filter(|id| self.state.index.is_used(*id)).collect();
         let severity = if in_use.is_empty() { Severity::Notice } else { Severity::Degraded };
         let mut trouble = self.trouble(TroubleKind::Copying, severity, what);
         (trouble.node, trouble.drive, trouble.groups) = (Some(node), Some(drive), copies.len());

@@ -75,14 +75,17 @@ pub struct Intent {
 /// serves, unless that was acknowledged already.
 pub fn intents(map: &FabricMap, seen: &Observations) -> Vec<Intent> {
     let mut intents = Vec::new();
+    let is_gone = |drive: DriveId| matches!(seen.condition(map, drive), Condition::Gone { .. });
+    if !map.drives.keys().any(|drive| is_gone(*drive)) {
+        return intents;
+    }
     for group in map.groups.values() {
         let serving = |d: &DriveId| seen.condition(map, *d) == Condition::Serving;
         let ask: Vec<DriveId> = group.read_set().filter(serving).collect();
         if ask.is_empty() {
             continue;
         }
-        let gone = |d: &DriveId| matches!(seen.condition(map, *d), Condition::Gone { .. });
-        for victim in group.write_set().filter(gone) {
+        for victim in group.write_set().filter(|d| is_gone(*d)) {
             if acknowledged(group, victim, seen).is_none() {
                 intents.push(Intent { group: group.id, epoch: group.epoch, victim, ask: ask.clone() });
             }
@@ -106,8 +109,16 @@ pub fn next_eviction(map: &FabricMap, seen: &Observations) -> Option<Change> {
             victims.entry(drive.node).or_default().insert(drive.id);
         }
     }
-    victims.into_values().find_map(|drives| {
-        let acknowledged: BTreeMap<GroupId, Acknowledged> = (map.groups.values())
+    // Only groups of which there is a word can be left.
+    let mut spoken_of: BTreeMap<NodeId, BTreeSet<GroupId>> = BTreeMap::new();
+    for (group, drive) in seen.acknowledged.keys() {
+        if let Some(drive) = map.drives.get(drive) {
+            spoken_of.entry(drive.node).or_default().insert(*group);
+        }
+    }
+    victims.into_iter().find_map(|(node, drives)| {
+        let groups = spoken_of.get(&node)?.iter().filter_map(|id| map.groups.get(id));
+        let acknowledged: BTreeMap<GroupId, Acknowledged> = groups
             .filter_map(|group| {
                 let words =
                     group.write_set().filter(|d| drives.contains(d)).map(|d| acknowledged(group, d, seen));

@@ -7,7 +7,7 @@
 use crate::Refusal;
 use crate::change::take_id;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use weft_layout::{GroupLoad, span_groups};
 use weft_types::limits::SPAN_GROUPS_MAX;
@@ -33,20 +33,17 @@ impl SpanPlan {
     /// The span for so many objects, out of these groups of a pool: as many as there are objects, as far as
     /// there are, and the least loaded ones.
     pub(crate) fn choose(map: &FabricMap, offered: &[GroupId], objects: u64) -> SpanPlan {
-        let loads = Loads::of(map);
+        let board = Board::of(map, offered);
         let most = offered.len().min(SPAN_GROUPS_MAX);
         let wanted = usize::try_from(objects).unwrap_or(usize::MAX).clamp(1, most.max(1));
-        let listed: HashSet<GroupId> =
-            map.group_tables.values().flat_map(|table| table.groups().iter().copied()).collect();
-        let unlisted: Vec<GroupId> = offered.iter().copied().filter(|id| !listed.contains(id)).collect();
-        let least = unlisted.iter().map(|id| loads.of_group(*id)).min();
-        let window = loads.best_window(map, offered, wanted);
+        let unlisted: Vec<GroupId> = offered.iter().copied().filter(|id| !board.is_listed(*id)).collect();
+        let least = unlisted.iter().map(|id| board.load(*id)).min();
         // Groups that no table lists are used where they are less loaded than what the window has on average.
         let is_better = |load: u128| least.is_none_or(|least| load <= u128::from(least) * wanted as u128);
-        match window {
+        match board.best_window(map, wanted) {
             Some((window, load)) if is_better(load) => SpanPlan::Window(window),
             _ => {
-                let groups = table_groups(map, &loads, offered, unlisted, most);
+                let groups = table_groups(map, &board, offered, unlisted, most);
                 SpanPlan::NewTable { groups, count: wanted as u32 }
             }
         }
@@ -109,7 +106,7 @@ fn check_groups(
 /// The groups of a table that is made: those that no table lists, and the least loaded ones beside them.
 fn table_groups(
     map: &FabricMap,
-    loads: &Loads,
+    board: &Board,
     offered: &[GroupId],
     mut unlisted: Vec<GroupId>,
     most: usize,
@@ -117,26 +114,36 @@ fn table_groups(
     if unlisted.len() < most {
         let new: HashSet<GroupId> = unlisted.iter().copied().collect();
         let mut others: Vec<GroupId> = offered.iter().copied().filter(|id| !new.contains(id)).collect();
-        others.sort_by_key(|id| (loads.of_group(*id), *id));
+        others.sort_by_key(|id| (board.load(*id), *id));
         unlisted.extend(others.into_iter().take(most - new.len()));
     }
     let load = |id: GroupId| GroupLoad {
         id,
         drives: map.groups.get(&id).map_or_else(Vec::new, |group| map.staying(group).collect()),
-        load: loads.of_group(id),
+        load: board.load(id),
     };
     let groups: Vec<GroupLoad> = unlisted.into_iter().map(load).collect();
     span_groups(&groups, most)
 }
 
-/// The blocks of objects that volumes have been promised in each group.
-struct Loads(HashMap<GroupId, u64>);
+/// What placement knows of each group that is offered, or is used.
+struct Board(HashMap<GroupId, Place>);
 
-impl Loads {
+#[derive(Clone, Copy, Default)]
+struct Place {
+    /// The blocks of objects that volumes have been promised in it.
+    load: u64,
+    is_offered: bool,
+    /// Whether a table lists it.
+    is_listed: bool,
+}
+
+impl Board {
     /// Costs what volumes and tables there are, and the groups of spans with lists of their own.
-    fn of(map: &FabricMap) -> Loads {
-        let mut loads: HashMap<GroupId, u64> = HashMap::with_capacity(map.groups.len());
-        let mut tables: BTreeMap<GroupTableId, TableLoad> = BTreeMap::new();
+    fn of(map: &FabricMap, offered: &[GroupId]) -> Board {
+        let place = |id: &GroupId| (*id, Place { is_offered: true, ..Place::default() });
+        let mut board = Board(offered.iter().map(place).collect());
+        let mut tables: HashMap<GroupTableId, TableLoad> = HashMap::new();
         for volume in map.volumes.values() {
             let object_blocks = u64::from(volume.striping.object_blocks);
             for span in &volume.spans {
@@ -152,37 +159,44 @@ impl Loads {
                 }
                 for (i, group) in span.groups.iter().enumerate() {
                     let objects = each + u64::from(i < further);
-                    let load = loads.entry(*group).or_default();
-                    *load = load.saturating_add(objects.saturating_mul(object_blocks));
+                    board.place(*group).add(objects.saturating_mul(object_blocks));
                 }
             }
         }
-        for (id, table) in tables {
-            let groups = map.group_tables.get(&id).map_or(&[][..], |table| table.groups());
-            for (group, blocks) in groups.iter().zip(table.blocks()) {
-                let load = loads.entry(*group).or_default();
-                *load = load.saturating_add(blocks);
+        for table in map.group_tables.values() {
+            let blocks = tables.get(&table.id).map(TableLoad::blocks).unwrap_or_default();
+            for (at, group) in table.groups().iter().enumerate() {
+                let place = board.place(*group);
+                place.is_listed = true;
+                place.add(blocks.get(at).copied().unwrap_or(0));
             }
         }
-        Loads(loads)
+        board
     }
 
-    fn of_group(&self, group: GroupId) -> u64 {
-        self.0.get(&group).copied().unwrap_or(0)
+    fn place(&mut self, group: GroupId) -> &mut Place {
+        self.0.entry(group).or_default()
     }
 
-    /// The window with so many groups, all of them among these, that has the least load in sum; and the load.
-    fn best_window(&self, map: &FabricMap, offered: &[GroupId], count: usize) -> Option<(TableWindow, u128)> {
-        let offered: HashSet<GroupId> = offered.iter().copied().collect();
+    fn load(&self, group: GroupId) -> u64 {
+        self.0.get(&group).map_or(0, |place| place.load)
+    }
+
+    fn is_listed(&self, group: GroupId) -> bool {
+        self.0.get(&group).is_some_and(|place| place.is_listed)
+    }
+
+    /// The window with so many groups, all of them offered, that has the least load in sum; and the load.
+    fn best_window(&self, map: &FabricMap, count: usize) -> Option<(TableWindow, u128)> {
         let mut best: Option<(TableWindow, u128)> = None;
         for table in map.group_tables.values().filter(|table| table.groups().len() >= count) {
-            let groups = table.groups();
-            let at = |place: usize| groups[place % groups.len()];
-            let load = |place| u128::from(self.of_group(at(place)));
-            let is_out = |place| usize::from(!offered.contains(&at(place)));
+            let place = |id: &GroupId| self.0.get(id).copied().unwrap_or_default();
+            let places: Vec<Place> = table.groups().iter().map(place).collect();
+            let load = |at: usize| u128::from(places[at % places.len()].load);
+            let is_out = |at: usize| usize::from(!places[at % places.len()].is_offered);
             let mut sum: u128 = (0..count).map(load).sum();
             let mut out: usize = (0..count).map(is_out).sum();
-            for first in 0..groups.len() {
+            for first in 0..places.len() {
                 if out == 0 && best.is_none_or(|(_, least)| sum < least) {
                     let window = TableWindow { table: table.id, first: first as u32, count: count as u32 };
                     best = Some((window, sum));
@@ -192,6 +206,12 @@ impl Loads {
             }
         }
         best
+    }
+}
+
+impl Place {
+    fn add(&mut self, blocks: u64) {
+        self.load = self.load.saturating_add(blocks);
     }
 }
 

@@ -5,16 +5,16 @@
 
 use crate::capacity::{candidates, free_blocks};
 use crate::change::take_id;
-use crate::plan::domain_of;
 use crate::refusal::Kind;
 use crate::{Change, Reason, Refusal, SpanPlan, validate_name};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use weft_layout::{Candidate, FailureDomain, LayoutError};
 use weft_layout::{default_striping, groups_wanted, objects_for, place, validate};
+use weft_types::limits::COPIES_MAX;
 use weft_types::{
-    BLOCK_SIZE, BlockCount, DriveId, DriveState, Epoch, FabricMap, Generation, Group, GroupId, ObjectSpan,
-    PoolId, Protection, Role, Slot, Striping, Volume, VolumeId, VolumeState,
+    BLOCK_SIZE, BlockCount, Drive, DriveId, DriveState, Epoch, FabricMap, Generation, Group, GroupId,
+    ObjectSpan, PoolId, Protection, Role, Slot, Striping, Volume, VolumeId, VolumeState,
 };
 
 /// Blocks of the largest volume: its size in bytes is a signed 64-bit number everywhere in Linux (`loff_t`).
@@ -161,7 +161,8 @@ impl Stock {
     ) -> Result<Self, Refusal> {
         let same = |g: &&Group| g.pool == pool && map.copies_of(g) == protection.members();
         let existing: Vec<&Group> = map.groups.values().filter(same).collect();
-        let offered = |g: &&&Group| is_offered(map, g, domain);
+        let drives = Drives::of(map);
+        let offered = |g: &&&Group| drives.offers(map, g, domain);
         let drives_of = |g: &Group| map.staying(g).collect::<Vec<_>>();
         let mut groups: Vec<GroupId> = existing.iter().filter(offered).map(|g| g.id).collect();
         let candidates = candidates(map, pool, absent);
@@ -193,11 +194,36 @@ impl Stock {
     }
 }
 
-/// Whether a volume may be put on the group: an in-sync member is not known to be lost, and no two copies are in
-/// one failure domain.
-fn is_offered(map: &FabricMap, group: &Group, domain: FailureDomain) -> bool {
-    let sound = |d| map.drives.get(&d).is_some_and(|d| !d.state.is_given_up());
-    group.read_set().any(sound) && domain_of(map, group) <= domain
+/// The drives of a map, for as many look-ups as it has groups.
+struct Drives<'a>(HashMap<DriveId, &'a Drive>);
+
+impl<'a> Drives<'a> {
+    fn of(map: &'a FabricMap) -> Drives<'a> {
+        Drives(map.drives.values().map(|drive| (drive.id, drive)).collect())
+    }
+
+    /// Whether a volume may be put on the group: an in-sync member is not known to be lost, and no two copies
+    /// are in one failure domain.
+    fn offers(&self, map: &FabricMap, group: &Group, domain: FailureDomain) -> bool {
+        let is_sound = |d| self.0.get(&d).is_some_and(|d| !d.state.is_given_up());
+        let places = |group| map.staying(group).filter_map(|d| self.0.get(&d)).map(|d| (d.node, d.device));
+        let is_apart = || match domain {
+            FailureDomain::Node => is_each_once(places(group).map(|(node, _)| node)),
+            FailureDomain::Device => is_each_once(places(group)),
+            FailureDomain::Drive => true,
+        };
+        group.read_set().any(is_sound) && is_apart()
+    }
+}
+
+/// Whether no two are the same; there are as many as a group has copies.
+fn is_each_once<T: PartialEq>(items: impl Iterator<Item = T>) -> bool {
+    let mut seen: Vec<T> = Vec::with_capacity(COPIES_MAX);
+    { items }.all(|item| {
+        let is_new = !seen.contains(&item);
+        seen.push(item);
+        is_new
+    })
 }
 
 /// A size in bytes as blocks.

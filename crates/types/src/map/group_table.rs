@@ -54,7 +54,7 @@ impl fmt::Debug for GroupTable {
 pub type GroupTables = Table<GroupTableId, Arc<GroupTable>>;
 
 /// Neighbouring groups in a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct TableWindow {
     /// The table.
     pub table: GroupTableId,

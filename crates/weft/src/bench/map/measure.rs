@@ -15,7 +15,7 @@ use weft_cli::{CliError, Step};
 use weft_manager::{EmbeddedStore, Manager, ManagerError, ManagerOptions, at_once, put_map};
 use weft_membership::{Acknowledged, Change, CloseSession, Evict, SweepSession};
 use weft_metrics::process_load;
-use weft_rt::{Buf, Handler, Landing, Peer, Request};
+use weft_rt::{Buf, Handler, Landing, Peer, Request, sleep, spawn};
 use weft_types::{AttachMode, DriveId, FabricMap, MapVersion, NodeId, Role, Slice, TargetId, TargetSlice};
 use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest};
 use weft_wire::handshake::PeerRole;
@@ -120,6 +120,7 @@ struct Refresh {
     change: u64,
 }
 
+#[derive(Clone)]
 struct Bench {
     manager: Rc<Manager>,
     shape: Shape,
@@ -143,6 +144,8 @@ impl Bench {
         let step = Step::new();
         let map = self.manager.map();
         let map_bytes = encode_whole(&map).len() as u64;
+        let renewing = self.clone();
+        drop(spawn(async move { renewing.keep_renewing().await }));
         step.says("targets join");
         self.join_all().await?;
         step.says("renewals");
@@ -220,6 +223,30 @@ impl Bench {
         Ok(())
     }
 
+    /// Has every target renew its lease, as long as it is polled: otherwise the manager would be busy with
+    /// a fabric whose nodes are all gone.
+    async fn keep_renewing(&self) {
+        loop {
+            // Those that have not joined yet are refused.
+            let _ = self.renew_all().await;
+            sleep(self.manager.map().durations.lease() / 4).await;
+        }
+    }
+
+    async fn renew_all(&self) -> Result<(), String> {
+        let map = self.manager.map();
+        let mut refused = Ok(());
+        for node in map.nodes.keys() {
+            let (incarnation, adopted) = (u64::from(node.0), Shape::VERSION);
+            let (commits, ahead) = (Vec::new(), Vec::new());
+            let renew = ManagerRequest::Renew { node: *node, incarnation, adopted, commits, ahead };
+            if let Err(why) = self.manage(PeerRole::Target(*node), &renew).await {
+                refused = Err(why);
+            }
+        }
+        refused
+    }
+
     async fn renewal(&self) -> Cost {
         let node = NodeId(1);
         let renew = ManagerRequest::Renew {
@@ -244,19 +271,8 @@ impl Bench {
 
     /// All nodes are up, so that nothing is out of order.
     async fn look(&self) -> Cost {
-        let map = self.manager.map();
-        for node in map.nodes.keys() {
-            let (incarnation, adopted) = (u64::from(node.0), map.version);
-            let renew = ManagerRequest::Renew {
-                node: *node,
-                incarnation,
-                adopted,
-                commits: Vec::new(),
-                ahead: vec![],
-            };
-            if let Err(why) = self.manage(PeerRole::Target(*node), &renew).await {
-                return Cost::Refused(why);
-            }
+        if let Err(why) = self.renew_all().await {
+            return Cost::Refused(why);
         }
         let mut times = Vec::new();
         for _ in 0..ROUNDS {
@@ -332,7 +348,7 @@ impl Bench {
             mode: AttachMode::Shared,
             preempt: false,
             client: "measurement".into(),
-            follows: None,
+            follows: Some(Slice::of_nothing()),
         };
         let session = match self.manage(PeerRole::Client, &attach).await? {
             ManagerAnswer::Attached { session, .. } => session.id,

@@ -38,6 +38,9 @@ pub(super) struct Shape {
 }
 
 impl Shape {
+    /// The version of the map.
+    pub(super) const VERSION: MapVersion = MapVersion(1000);
+
     /// The name of a node.
     pub(super) fn node_name(node: u32) -> String {
         format!("node-{node}")
@@ -84,7 +87,7 @@ impl Shape {
         let groups = self.groups(&mut map, pool, &drives);
         let volumes = self.volumes(&mut map, pool, &groups);
         self.sessions(&mut map, &volumes);
-        map.version = MapVersion(1000);
+        map.version = Self::VERSION;
         map
     }
 
