@@ -25,8 +25,8 @@ pub(crate) struct Index {
     deleting: BTreeSet<VolumeId>,
     /// The volumes with each list of groups.
     lists: BTreeMap<ListKey, BTreeSet<VolumeId>>,
-    /// The lists that each group is in.
-    lists_of: HashMap<GroupId, BTreeSet<ListKey>>,
+    /// The lists that each group is in, in order.
+    lists_of: HashMap<GroupId, Vec<ListKey>>,
     /// The volumes with more than one list.
     in_several: BTreeMap<VolumeId, BTreeSet<ListKey>>,
 }
@@ -139,7 +139,10 @@ impl Index {
             let volumes = self.lists.entry(key).or_default();
             if volumes.is_empty() {
                 for group in &span.groups {
-                    self.lists_of.entry(*group).or_default().insert(key);
+                    let lists = self.lists_of.entry(*group).or_default();
+                    if let Err(place) = lists.binary_search(&key) {
+                        lists.insert(place, key);
+                    }
                 }
             }
             volumes.insert(volume.id);
@@ -160,7 +163,7 @@ impl Index {
             }
             for group in &span.groups {
                 if let Some(lists) = self.lists_of.get_mut(group) {
-                    lists.remove(&key);
+                    lists.retain(|list| *list != key);
                     if lists.is_empty() {
                         self.lists_of.remove(group);
                     }

@@ -235,8 +235,17 @@ fn check_names(map: &FabricMap, found: &mut Vec<Violation>, since: Option<&Fabri
     if since.is_none_or(|old| now(&old.pools, &map.pools).next().is_some()) {
         check("pool", &mut map.pools.values().map(|p| p.name.as_str()));
     }
-    if since.is_none_or(|old| !now(&old.volumes, &map.volumes).all(|v| of_volume(old, v))) {
-        check("volume", &mut map.volumes.values().map(|v| v.name.as_str()));
+    let named: Option<Vec<&Volume>> =
+        since.map(|old| now(&old.volumes, &map.volumes).filter(|v| !of_volume(old, v)).collect());
+    match named.as_deref() {
+        Some([]) => {}
+        // One name among very many is found quicker by a look at each than by putting them in order.
+        Some([volume]) => {
+            let others = map.volumes.values().filter(|other| other.id != volume.id);
+            let mut both = others.map(|other| other.name.as_str()).filter(|name| *name == volume.name);
+            check("volume", &mut std::iter::once(volume.name.as_str()).chain(both.next()));
+        }
+        _ => check("volume", &mut map.volumes.values().map(|v| v.name.as_str())),
     }
     let is_same = |old: &FabricMap| {
         now(&old.nodes, &map.nodes).next().is_none() && now(&old.targets, &map.targets).next().is_none()
