@@ -89,6 +89,7 @@ impl Everything {
             }
             ManagerRequest::Attach { mode, client, .. } => {
                 let session = Session {
+                    number: 0,
                     id: SessionId(5),
                     slot: SessionSlot(6),
                     volume: VolumeId(4),

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use weft_rt::sync::{Mutex, Notify};
-use weft_rt::{Addr, Buf, Link, LinkError, coverage, sleep, spawn};
-use weft_types::{DriveId, FabricMap, Group, GroupId, SessionId, with_causes};
+use weft_rt::{Addr, Buf, Link, LinkError, coverage, random_u64, sleep, spawn};
+use weft_types::{AttachMode, DriveId, FabricMap, Group, GroupId, SessionId, with_causes};
 use weft_wire::control::{self, ManagerAnswer, ManagerRequest};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
@@ -58,6 +58,9 @@ pub(crate) struct Shared {
     bytes_sent_by_closed_links: Cell<u64>,
     /// The manager is being told which nodes answer.
     pub(crate) is_reporting: Cell<bool>,
+    /// Attaches that were asked for and not answered, by volume, mode and whether they preempt; with the numbers
+    /// by which the manager knows them again (C10).
+    unanswered: RefCell<BTreeMap<(String, AttachMode, bool), u64>>,
     this: Weak<Shared>,
 }
 
@@ -92,6 +95,7 @@ impl Fabric {
             sessions: RefCell::default(),
             bytes_sent_by_closed_links: Cell::new(0),
             is_reporting: Cell::new(false),
+            unanswered: RefCell::default(),
             this: this.clone(),
         });
         shared.fetch_map().await?;
@@ -110,14 +114,23 @@ impl Fabric {
     /// If there is no such volume, another attach is in the way, or no manager answers.
     pub async fn attach(&self, volume: &str, options: AttachOptions) -> Result<Volume, ClientError> {
         let follows = self.0.follows();
+        let key = (volume.to_owned(), options.mode, options.preempt);
+        // While this attach is under way no other one has its number: two would share a session.
+        let number = self.0.unanswered.borrow_mut().remove(&key).unwrap_or_else(|| random_u64() | 1);
         let request = ManagerRequest::Attach {
             volume: volume.to_owned(),
             mode: options.mode,
             preempt: options.preempt,
             client: self.0.name.clone(),
             follows: Some(follows.clone()),
+            number,
         };
-        let (answer, body) = self.0.ask_manager(&request).await.map_err(|e| match e {
+        let asked = self.0.ask_manager(&request).await;
+        // Only an answer tells for certain that no session is left of this attach, or which it is.
+        if matches!(asked, Err(Asked::Failed(_) | Asked::Answered(Status::NotReady, _))) {
+            self.0.unanswered.borrow_mut().insert(key.clone(), number);
+        }
+        let (answer, body) = asked.map_err(|e| match e {
             Asked::Answered(Status::NotFound, _) => ClientError::NoSuchVolume { name: volume.to_owned() },
             other => other.into(),
         })?;
@@ -127,7 +140,10 @@ impl Fabric {
             }
             other => return Err(ClientError::Refused { message: other.unexpected("attach", "attached") }),
         };
-        self.0.take_attached(&body, nonce, follows, &session).await?;
+        if let Err(error) = self.0.take_attached(&body, nonce, follows, &session).await {
+            self.0.unanswered.borrow_mut().insert(key, number);
+            return Err(error);
+        }
         let session = Session::new(self.0.clone(), &session, generation, volume, clock_us);
         self.0.sessions.borrow_mut().insert(session.id, Rc::downgrade(&session));
         self.0.end_what_is_over(&self.0.map());

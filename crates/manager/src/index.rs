@@ -311,6 +311,7 @@ mod tests {
             }
             Step::Session(id, session) => {
                 let session = session.map(|(volume, is_over)| Session {
+                    number: 0,
                     id: SessionId(*id),
                     slot: SessionSlot(1),
                     volume: VolumeId(volume),

@@ -184,6 +184,7 @@ fn list_unlisted_sessions(map: &mut FabricMap, drives: &[DriveContents]) {
         let (id, volume) = (SessionId(map.next_id), volume.id);
         map.next_id += 1;
         let session = Session {
+            number: 0,
             id,
             slot,
             volume,

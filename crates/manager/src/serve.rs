@@ -166,8 +166,8 @@ impl Manager {
             ManagerRequest::DriveFailed { drive, incarnation, cause } => {
                 self.note_failure(drive, incarnation, cause).map(done)
             }
-            ManagerRequest::Attach { volume, mode, preempt, client, follows } => {
-                let session = self.attach(&volume, mode, preempt, client).await?;
+            ManagerRequest::Attach { volume, mode, preempt, client, follows, number } => {
+                let session = self.attach(&volume, Wish { mode, preempt, client, number }).await?;
                 self.answerable(MapVersion(0)).await.map_err(|why| Denied::new(Status::NotReady, why))?;
                 let (nonce, map) = self.attached_map(&session, follows);
                 check_fits(&map)?;

@@ -11,6 +11,18 @@ use weft_rt::{Mutation, mutated, now, timeout};
 use weft_types::{AttachMode, DriveId, MapVersion, NodeId, Session, SessionId, SessionState, VolumeId};
 use weft_wire::Status;
 
+/// What a client asks for with an attach.
+pub(crate) struct Wish {
+    /// What the session may do.
+    pub(crate) mode: AttachMode,
+    /// Whether sessions in the way are ended.
+    pub(crate) preempt: bool,
+    /// Who asks, for people.
+    pub(crate) client: String,
+    /// By what the client knows the attach again; 0: it does not say.
+    pub(crate) number: u64,
+}
+
 impl State {
     /// The nodes whose targets take writes to a volume.
     pub(crate) fn writers_of(&self, volume: VolumeId) -> BTreeSet<NodeId> {
@@ -70,28 +82,18 @@ impl Manager {
     /// # Errors
     /// If there is no such volume, sessions are in the way, or a target that must know of it does not answer; the
     /// session is over then.
-    pub(crate) async fn attach(
-        &self,
-        volume: &str,
-        mode: AttachMode,
-        preempt: bool,
-        client: String,
-    ) -> Result<Session, Denied> {
+    pub(crate) async fn attach(&self, volume: &str, wish: Wish) -> Result<Session, Denied> {
+        let mode = wish.mode;
         let unknown =
             || Denied::new(Status::NotFound, format!("there is no volume '{volume}' in the fabric"));
         let id = self.map().volume_named(volume).ok_or_else(unknown)?.id;
-        self.make_way(id, mode);
-        let map = self.map();
-        let term = map.durations.session();
-        // Its client may not know that it is over, and change parts of blocks as if nobody else wrote.
-        let follows_exclusive = exclusive_over(&map, id).next().is_some();
-        let open = Change::OpenSession(OpenSession { volume: id, mode, client, preempt });
-        let reason = self.commit(&open).map_err(|error| self.why_not_attached(error))?;
-        let Reason::SessionOpened { session, ended, .. } = reason else {
-            unreachable!("opening a session gives the reason of that name")
+        let term = self.map().durations.session();
+        let (session, fences) = match self.asked_before(id, &wish) {
+            Some(asked_before) => asked_before,
+            None => self.open(id, wish)?,
         };
         self.state.borrow_mut().touched.insert(session, now());
-        if mode == AttachMode::Exclusive || !ended.is_empty() || follows_exclusive {
+        if fences {
             let version = self.map().version;
             let mut begun = now();
             while timeout(term, self.settled(id, session, version)).await.is_err() {
@@ -113,6 +115,37 @@ impl Manager {
         };
         state.touched.insert(session, now());
         Ok(entry)
+    }
+
+    /// Opens a session, and says whether it fences clients before it.
+    fn open(&self, volume: VolumeId, wish: Wish) -> Result<(SessionId, bool), Denied> {
+        let Wish { mode, preempt, client, number } = wish;
+        self.make_way(volume, mode);
+        // Its client may not know that it is over, and change parts of blocks as if nobody else wrote.
+        let follows_exclusive = exclusive_over(&self.map(), volume).next().is_some();
+        let open = Change::OpenSession(OpenSession { volume, mode, client, preempt, number });
+        let reason = self.commit(&open).map_err(|error| self.why_not_attached(error))?;
+        let Reason::SessionOpened { session, ended, .. } = reason else {
+            unreachable!("opening a session gives the reason of that name")
+        };
+        Ok((session, mode == AttachMode::Exclusive || !ended.is_empty() || follows_exclusive))
+    }
+
+    /// The session of an attach that the client asks for again, because it got no answer (C10). It fences
+    /// clients before it as long as one of their sessions is not swept.
+    fn asked_before(&self, volume: VolumeId, wish: &Wish) -> Option<(SessionId, bool)> {
+        if wish.number == 0 || mutated(Mutation::AttachUnnumbered) {
+            return None;
+        }
+        let state = self.state.borrow();
+        let is_own = |s: &&Session| {
+            let is_open = s.state == SessionState::Open && s.volume == volume;
+            is_open && (s.number, s.mode, &s.client) == (wish.number, wish.mode, &wish.client)
+        };
+        let sessions = state.index.sessions_of(volume).filter_map(|id| state.map.sessions.get(&id));
+        let session = { sessions }.find(is_own)?.id;
+        let follows_others = state.index.over_of(volume).any(|over| over < session);
+        Some((session, wish.mode == AttachMode::Exclusive || follows_others))
     }
 
     /// Why an attach is refused. Of a session that is in the way, people must know whether its client lives, and what

@@ -35,7 +35,7 @@ impl WholeMap {
         {
             return bytes.clone();
         }
-        let bytes = Buf::from(encode_map(&map.clone().without_tables()));
+        let bytes = Buf::from(encode_map(&map.clone().for_earlier_release()));
         if map.version >= self.newest.get() {
             self.bytes_max.set(Some(bytes.len()));
         }
@@ -59,7 +59,7 @@ impl WholeMap {
         let pieces = within(self.pieces_max.get(), || encoded, limit, || encode_whole(next).len())?;
         let json = match json_limit {
             Some(limit) => {
-                let json = |map: FabricMap| encode_map(&map.without_tables()).len();
+                let json = |map: FabricMap| encode_map(&map.for_earlier_release()).len();
                 let grown = || json(map_of(next, delta));
                 Some(within(self.bytes_max.get(), grown, limit, || json(next.clone()))?)
             }

@@ -66,6 +66,7 @@ fn the_newest_copy_counts_and_everything_rises() {
         mode: AttachMode::ReadOnly,
         client: "c".into(),
         preempt: false,
+        number: 0,
     };
     let new = apply(&old, &Change::OpenSession(open)).unwrap().0;
     let reports: Vec<_> = (1..=3).map(|d| contents(&new, DriveId(d))).collect();
@@ -85,8 +86,13 @@ fn the_newest_copy_counts_and_everything_rises() {
 fn a_session_that_no_copy_lists_is_swept_and_its_slot_is_nobodys_until_then() {
     let old = sample();
     let volume = &old.volumes.values().next_back().unwrap().clone();
-    let open =
-        OpenSession { volume: volume.id, mode: AttachMode::Exclusive, client: "c".into(), preempt: false };
+    let open = OpenSession {
+        volume: volume.id,
+        mode: AttachMode::Exclusive,
+        client: "c".into(),
+        preempt: false,
+        number: 0,
+    };
     let new = apply(&old, &Change::OpenSession(open)).unwrap().0;
     let session = new.sessions.values().next_back().unwrap();
     let wrote = volume.spans[0].groups[0];

@@ -32,6 +32,29 @@ fn assert_swept_in_order(targets: &[Rc<FakeTarget>], session: &Session) {
 }
 
 #[test]
+fn an_attach_that_is_asked_for_again_finds_its_own_session() {
+    Sim::new(31).block_on(async {
+        let (service, _targets, _) = fabric(3).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        let first = attach_numbered("v", Exclusive, false, 7).await.unwrap();
+        let again = attach_numbered("v", Exclusive, false, 7).await.unwrap();
+        assert_eq!((first.id, first.generation), (again.id, again.generation));
+        assert_eq!(service.map().sessions.len(), 1);
+        let (status, text) = attach_numbered("v", Exclusive, false, 8).await.unwrap_err();
+        assert_eq!(status, Status::Refused, "{text}");
+        let (status, _) = attach_numbered("v", Shared, false, 7).await.unwrap_err();
+        assert_eq!(status, Status::Refused, "it asks for something else");
+        // Whose session is over gets another one.
+        operate(ApiRequest::SessionEnd { session: first.id.0, dry_run: false }).await.unwrap();
+        let third = attach_numbered("v", Exclusive, false, 7).await.unwrap();
+        assert!(third.id > first.id && third.generation > first.generation);
+        // Two that do not say a number are two.
+        let plain = (attach("v", Shared, true).await.unwrap(), attach("v", Shared, false).await.unwrap());
+        assert_ne!(plain.0.id, plain.1.id);
+    });
+}
+
+#[test]
 fn an_exclusive_attach_waits_for_adoption_and_for_the_sweep() {
     Sim::new(1).block_on(async {
         let (service, targets, _) = fabric(2).await;

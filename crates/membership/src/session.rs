@@ -30,6 +30,9 @@ pub struct OpenSession {
     pub client: String,
     /// Whether sessions that stand in the way are ended; otherwise they are a reason to refuse.
     pub preempt: bool,
+    /// By what the client knows its attach again; 0: it does not say.
+    #[serde(default)]
+    pub number: u64,
 }
 
 /// A client session is over: the client said so, or was silent for too long.
@@ -51,7 +54,7 @@ pub struct SweepSession {
 /// Exclusive wants no other session, the others want no exclusive one. An exclusive attach and a preemption raise
 /// the generation, so that targets refuse the clients before it.
 pub(crate) fn open(map: &mut FabricMap, change: &OpenSession) -> Result<Reason, Refusal> {
-    let OpenSession { volume: id, mode, client, preempt } = change;
+    let OpenSession { volume: id, mode, client, preempt, number } = change;
     let unknown = || Refusal::Unknown { kind: Kind::Volume, id: id.to_string() };
     let volume = map.volumes.get(id).ok_or_else(unknown)?;
     if volume.state == VolumeState::Deleting {
@@ -80,6 +83,7 @@ pub(crate) fn open(map: &mut FabricMap, change: &OpenSession) -> Result<Reason, 
     }
     let generation = volume.generation;
     let entry = Session {
+        number: *number,
         id: session,
         slot,
         volume: *id,
@@ -172,6 +176,7 @@ mod tests {
         let mut map = FabricMap::empty(FabricId(1));
         for (id, slot) in (1..).zip(slots) {
             let session = Session {
+                number: 0,
                 id: SessionId(id),
                 slot: SessionSlot(slot),
                 volume: VolumeId(1),

@@ -43,7 +43,7 @@ fn sound_map() -> FabricMap {
     let volume = *map.volumes.keys().next().expect("it was created");
     for client in ["a", "b"] {
         let (mode, client, preempt) = (AttachMode::Shared, client.to_owned(), false);
-        take(&mut map, Change::OpenSession(OpenSession { volume, mode, client, preempt }));
+        take(&mut map, Change::OpenSession(OpenSession { volume, mode, client, preempt, number: 0 }));
     }
     map
 }

@@ -223,6 +223,7 @@ fn change(map: &FabricMap, attempt: &Attempt, serial: u32) -> Option<Change> {
                 mode,
                 client: "c".into(),
                 preempt: *preempt,
+                number: 0,
             })
         }
         Attempt::Close(s) => Change::CloseSession(CloseSession { session: session(*s)? }),
@@ -450,7 +451,8 @@ fn sessions_and_volumes_are_released() {
     let mut map = fabric(3, 1, 2);
     let volume: VolumeId = *map.volumes.keys().next().expect("a volume");
     let session = SessionId(map.next_id);
-    let open = OpenSession { volume, mode: AttachMode::Shared, client: "c".into(), preempt: false };
+    let open =
+        OpenSession { volume, mode: AttachMode::Shared, client: "c".into(), preempt: false, number: 0 };
     commit(&mut map, &Change::OpenSession(open));
     let mut world = World::new(&map);
     assert_eq!(next_change(&map, &world.seen), None);

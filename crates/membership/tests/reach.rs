@@ -99,6 +99,7 @@ impl Scene {
         self.map.sessions.insert(
             SessionId(id),
             Session {
+                number: 0,
                 id: SessionId(id),
                 slot: SessionSlot(id as u16),
                 volume: VolumeId(volume),

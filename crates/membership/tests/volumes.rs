@@ -78,7 +78,7 @@ fn attach(
     mode: AttachMode,
     preempt: bool,
 ) -> Result<SessionId, Refusal> {
-    let change = Change::OpenSession(OpenSession { volume, mode, client: "c".into(), preempt });
+    let change = Change::OpenSession(OpenSession { volume, mode, client: "c".into(), preempt, number: 0 });
     apply(map, &change)?;
     match take(map, change) {
         Reason::SessionOpened { session, .. } => Ok(session),

@@ -108,6 +108,7 @@ mutations! {
     GenerationNotChecked, "R16", "generation-not-checked", "A target serves older generations of a volume.";
     GenerationNotDurable, "R16", "generation-not-durable", "A volume's generation is forgotten by a restart.";
     AttachBeforeGeneration, "R16", "attach-before-generation", "An attach does not wait until every target has the new generation.";
+    AttachUnnumbered, "C10", "attach-unnumbered", "An attach that is asked for again opens another session.";
     AttachBeforeSweep, "R16", "attach-before-sweep", "An attach does not wait until earlier sessions are swept.";
     MapNotDrained, "R16", "map-not-drained", "A generation is acknowledged while requests that an older one admitted still run.";
     SliceFilter, "C8", "slice-filter", "The delta of a slice has only what commits have touched.";

@@ -265,6 +265,7 @@ mod tests {
         map.volumes.insert(VOLUME, volume);
         for id in open.iter().map(|n| SessionId(*n)) {
             let session = Session {
+                number: 0,
                 id,
                 volume: VOLUME,
                 slot: SessionSlot(1),

@@ -430,6 +430,7 @@ fn a_read_that_outlives_its_stint_is_not_answered() {
 
 fn session(id: u64, slot: u16) -> Session {
     Session {
+        number: 0,
         id: SessionId(id),
         slot: SessionSlot(slot),
         volume: VOLUME,

@@ -501,7 +501,7 @@ pub struct Volume<G = SpanGroups> {
 }
 
 /// What a client session may do, and beside whom.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AttachMode {
     /// Many sessions read and write; logical blocks of 4096 bytes.
@@ -550,4 +550,11 @@ pub struct Session {
     pub client: String,
     /// Whether it may still write.
     pub state: SessionState,
+    /// By what its client knows its attach again (C10); 0: it did not say.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub number: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

@@ -114,6 +114,10 @@ pub enum ManagerRequest {
         /// whole map.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         follows: Option<Slice>,
+        /// What the client knows this attach by: asked again with it, the attach finds its own session
+        /// (C10). 0: it does not say, as clients of an earlier release.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        number: u64,
     },
     /// A client is done; its session is over and can be swept.
     Detach {

@@ -313,9 +313,10 @@ mod tests {
         let mode =
             prop_oneof![Just(AttachMode::Shared), Just(AttachMode::Exclusive), Just(AttachMode::ReadOnly)];
         let state = prop_oneof![Just(SessionState::Open), Just(SessionState::Over)];
-        (any::<(u64, u16, u64, u64)>(), mode, ".{0,9}", state).prop_map(
-            |((id, slot, volume, generation), mode, client, state)| {
+        (any::<(u64, u16, u64, u64, u64)>(), mode, ".{0,9}", state).prop_map(
+            |((id, slot, volume, generation, number), mode, client, state)| {
                 Piece::Session(Session {
+                    number: number,
                     id: SessionId(id),
                     slot: SessionSlot(slot),
                     volume: VolumeId(volume),

@@ -112,6 +112,7 @@ impl Handler for Manager {
             ManagerRequest::Attach { mode, client, .. } => {
                 let generation = Generation(1);
                 let session = Session {
+                    number: 0,
                     id: SessionId(1),
                     slot: SLOT,
                     volume: VolumeId(1),

@@ -798,9 +798,18 @@ pub async fn attach(
     mode: weft_types::AttachMode,
     preempt: bool,
 ) -> Result<weft_types::Session, (Status, String)> {
+    attach_numbered(volume, mode, preempt, 0).await
+}
+
+pub async fn attach_numbered(
+    volume: &str,
+    mode: weft_types::AttachMode,
+    preempt: bool,
+    number: u64,
+) -> Result<weft_types::Session, (Status, String)> {
     let link = connect(PeerRole::Client).await;
-    let request =
-        ManagerRequest::Attach { volume: volume.into(), mode, preempt, client: "test".into(), follows: None };
+    let (volume, client) = (volume.into(), "test".into());
+    let request = ManagerRequest::Attach { volume, mode, preempt, client, follows: None, number };
     match ask(&link, &request).await? {
         (ManagerAnswer::Attached { session, .. }, _) => Ok(session),
         other => panic!("{other:?}"),

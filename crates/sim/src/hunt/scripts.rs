@@ -126,6 +126,8 @@ scripts! {
     ManagerStandsStill => silence::manager_stands_still();
     /// A client is cut off from the manager for longer than a session's term.
     HeardByTargetsOnly => silence::heard_by_targets_only();
+    /// The answer to an attach is lost, and the client asks again.
+    AskedAgain => silence::asked_again();
     /// People change things while the manager's store is slow, and the manager dies.
     AnswersAreKept => kept::answers_are_kept();
     /// Likewise, and others are told that it is so already.

@@ -360,6 +360,7 @@ pub const HUNTS: &[Hunt] = &[
         Scenario::Takeover,
         "the end of its sessions, which drains as well before they are swept",
     ),
+    hunt(&[AttachUnnumbered], Scenario::Script(Script::AskedAgain), 20),
     hunt(&[SliceFilter], Scenario::Script(Script::MemberPasses), 20),
     hunt(&[DeltaOverGap], Scenario::Script(Script::MissesChanges), 20),
     hunt(&[SkipOverGap], Scenario::Script(Script::MissesChangesAlone), 20),

@@ -235,9 +235,11 @@ impl super::FabricMap {
         self.group_lists().into_iter().flat_map(|list| list.groups).copied().collect()
     }
 
-    /// The map as a reader of the release before can have it: each span has a list of its own.
+    /// The map as a reader of an earlier release can have it: each span has a list of its own, and attaches have
+    /// no numbers.
     #[must_use]
-    pub fn without_tables(mut self) -> Self {
+    pub fn for_earlier_release(mut self) -> Self {
+        self.sessions.update_where(|session| session.number != 0, |session| session.number = 0);
         if !self.group_tables.is_empty() {
             self.group_tables.clear();
             self.volumes.update_where(

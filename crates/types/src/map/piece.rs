@@ -632,6 +632,7 @@ pub(super) mod tests {
                     created_ms: 5,
                 }),
                 7 => Piece::Session(Session {
+                    number: value,
                     id: SessionId(id),
                     slot: SessionSlot(value as u16),
                     volume: VolumeId(1),

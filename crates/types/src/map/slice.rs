@@ -356,6 +356,7 @@ mod tests {
             created_ms: 5,
         };
         let session = Session {
+            number: 0,
             id: SessionId(5),
             slot: SessionSlot(1),
             volume: volume.id,

@@ -2,7 +2,7 @@
 //!
 //! A node had one target, and its address was the node's. The first target of a node is written so.
 //! Others, and the drives that they serve, have fields of their own, which make the document one of
-//! schema 2. Volumes had lists of groups of their own; tables make it one of schema 4.
+//! schema 2. Volumes had lists of groups of their own; tables make it one of schema 4, and so do the numbers of attaches.
 
 use super::{DeltaError, DriveState, Durations, Group, GroupTable, GroupTables, MapVersion, NamedGroups};
 use super::{ObjectSpan, OfTarget, Pool, Relocation, Session, Striping, TableWindow, Target, VolumeState};
@@ -128,7 +128,9 @@ impl From<super::FabricMap> for FabricMap {
         };
         let is_plain = targets.is_empty() && m.drives.values().all(super::Drive::is_of_first_target);
         let schema = match (&m.of_target, is_plain) {
-            _ if !m.group_tables.is_empty() => super::FabricMap::SCHEMA,
+            _ if !m.group_tables.is_empty() || m.sessions.values().any(|s| s.number != 0) => {
+                super::FabricMap::SCHEMA
+            }
             (Some(_), _) => SCHEMA_OF_A_TARGET,
             (None, true) => SCHEMA_FIRST,
             (None, false) => SCHEMA_OF_TARGETS,

@@ -326,6 +326,8 @@ struct Session {
     client: String,
     #[prost(uint32, tag = "7")]
     state: u32,
+    #[prost(uint64, tag = "8")]
+    number: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -776,6 +778,7 @@ impl Session {
             generation: s.generation.0,
             client: s.client.clone(),
             state: number_of(&SESSION_STATES, &s.state),
+            number: s.number,
         }
     }
 
@@ -788,6 +791,7 @@ impl Session {
             generation: Generation(self.generation),
             client: self.client,
             state: value_of("session state", &SESSION_STATES, self.state)?,
+            number: self.number,
         })
     }
 }

@@ -128,6 +128,7 @@ fn manager_requests() {
         preempt,
         client: "host-a weft[77]".into(),
         follows: None,
+        number: 0,
     };
     let client = Slice::Client {
         volumes: BTreeSet::from([VolumeId(21)]),
@@ -174,6 +175,7 @@ fn manager_requests() {
             preempt: false,
             client: "host-a weft[77]".into(),
             follows: Some(client),
+            number: 0x5eed_0000_0000_0001,
         },
     ];
     check("manager-request.json", Form::Json, &documents_of(requests));

@@ -53,6 +53,7 @@ pub fn group() -> Group {
 
 pub fn sessions() -> Vec<Session> {
     let session = |id, slot, mode, state| Session {
+        number: 0x4e00 + id,
         id: SessionId(id),
         slot: SessionSlot(slot),
         volume: VolumeId(21),

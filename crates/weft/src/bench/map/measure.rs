@@ -349,6 +349,7 @@ impl Bench {
             preempt: false,
             client: "measurement".into(),
             follows: Some(Slice::of_nothing()),
+            number: 0,
         };
         let session = match self.manage(PeerRole::Client, &attach).await? {
             ManagerAnswer::Attached { session, .. } => session.id,

@@ -166,6 +166,7 @@ impl Shape {
         for s in 0..self.sessions.min(u64::from(u16::MAX) - 1) {
             let id = SessionId(map.next_id);
             let session = Session {
+                number: 0,
                 id,
                 slot: SessionSlot(s as u16 + 1),
                 volume: volumes[s as usize % volumes.len()],
