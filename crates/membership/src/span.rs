@@ -30,13 +30,13 @@ pub enum SpanPlan {
 }
 
 impl SpanPlan {
-    /// The span for so many objects, out of these groups of a pool: as many as there are objects, as far as
-    /// there are, and the least loaded ones.
+    /// The span for so many objects, out of these groups of a pool, by number: as many as there are objects, as far
+    /// as there are, and the least loaded ones.
     pub(crate) fn choose(map: &FabricMap, offered: &[GroupId], objects: u64) -> SpanPlan {
         let board = Board::of(map, offered);
         let most = offered.len().min(SPAN_GROUPS_MAX);
         let wanted = usize::try_from(objects).unwrap_or(usize::MAX).clamp(1, most.max(1));
-        let unlisted: Vec<GroupId> = offered.iter().copied().filter(|id| !board.is_listed(*id)).collect();
+        let unlisted = board.unlisted();
         let least = unlisted.iter().map(|id| board.load(*id)).min();
         // Groups that no table lists are used where they are less loaded than what the window has on average.
         let is_better = |load: u128| least.is_none_or(|least| load <= u128::from(least) * wanted as u128);
@@ -106,7 +106,7 @@ fn check_groups(
 /// The groups of a table that is made: those that no table lists, and the least loaded ones beside them.
 fn table_groups(
     map: &FabricMap,
-    board: &Board,
+    board: &Board<'_>,
     offered: &[GroupId],
     mut unlisted: Vec<GroupId>,
     most: usize,
@@ -126,23 +126,27 @@ fn table_groups(
     span_groups(&groups, most)
 }
 
-/// What placement knows of each group that is offered, or is used.
-struct Board(HashMap<GroupId, Place>);
+/// What placement knows of each group that is offered.
+struct Board<'a> {
+    /// The groups, by number.
+    ids: &'a [GroupId],
+    /// As many.
+    places: Vec<Place>,
+}
 
 #[derive(Clone, Copy, Default)]
 struct Place {
     /// The blocks of objects that volumes have been promised in it.
     load: u64,
-    is_offered: bool,
     /// Whether a table lists it.
     is_listed: bool,
 }
 
-impl Board {
+impl Board<'_> {
     /// Costs what volumes and tables there are, and the groups of spans with lists of their own.
-    fn of(map: &FabricMap, offered: &[GroupId]) -> Board {
-        let place = |id: &GroupId| (*id, Place { is_offered: true, ..Place::default() });
-        let mut board = Board(offered.iter().map(place).collect());
+    fn of<'a>(map: &FabricMap, offered: &'a [GroupId]) -> Board<'a> {
+        debug_assert!(offered.is_sorted());
+        let mut board = Board { ids: offered, places: vec![Place::default(); offered.len()] };
         let mut tables: HashMap<GroupTableId, TableLoad> = HashMap::new();
         for volume in map.volumes.values() {
             let object_blocks = u64::from(volume.striping.object_blocks);
@@ -159,44 +163,59 @@ impl Board {
                 }
                 for (i, group) in span.groups.iter().enumerate() {
                     let objects = each + u64::from(i < further);
-                    board.place(*group).add(objects.saturating_mul(object_blocks));
+                    board.note(*group, |place| place.add(objects.saturating_mul(object_blocks)));
                 }
             }
         }
         for table in map.group_tables.values() {
             let blocks = tables.get(&table.id).map(TableLoad::blocks).unwrap_or_default();
             for (at, group) in table.groups().iter().enumerate() {
-                let place = board.place(*group);
-                place.is_listed = true;
-                place.add(blocks.get(at).copied().unwrap_or(0));
+                board.note(*group, |place| {
+                    place.is_listed = true;
+                    place.add(blocks.get(at).copied().unwrap_or(0));
+                });
             }
         }
         board
     }
 
-    fn place(&mut self, group: GroupId) -> &mut Place {
-        self.0.entry(group).or_default()
+    /// Where the group is among those that are offered. Most of a pool's groups were made together, so their numbers
+    /// follow each other.
+    fn at(&self, group: GroupId) -> Option<usize> {
+        let guess = group.0.checked_sub(self.ids.first()?.0).and_then(|at| usize::try_from(at).ok())?;
+        match self.ids.get(guess) == Some(&group) {
+            true => Some(guess),
+            false => self.ids.binary_search(&group).ok(),
+        }
+    }
+
+    fn note(&mut self, group: GroupId, note: impl FnOnce(&mut Place)) {
+        if let Some(at) = self.at(group) {
+            note(&mut self.places[at]);
+        }
     }
 
     fn load(&self, group: GroupId) -> u64 {
-        self.0.get(&group).map_or(0, |place| place.load)
+        self.at(group).map_or(0, |at| self.places[at].load)
     }
 
-    fn is_listed(&self, group: GroupId) -> bool {
-        self.0.get(&group).is_some_and(|place| place.is_listed)
+    /// The groups that no table lists.
+    fn unlisted(&self) -> Vec<GroupId> {
+        let places = self.ids.iter().zip(&self.places);
+        places.filter(|(_, place)| !place.is_listed).map(|(id, _)| *id).collect()
     }
 
     /// The window with so many groups, all of them offered, that has the least load in sum; and the load.
     fn best_window(&self, map: &FabricMap, count: usize) -> Option<(TableWindow, u128)> {
         let mut best: Option<(TableWindow, u128)> = None;
         for table in map.group_tables.values().filter(|table| table.groups().len() >= count) {
-            let place = |id: &GroupId| self.0.get(id).copied().unwrap_or_default();
-            let places: Vec<Place> = table.groups().iter().map(place).collect();
-            let load = |at: usize| u128::from(places[at % places.len()].load);
-            let is_out = |at: usize| usize::from(!places[at % places.len()].is_offered);
+            let load = |id: &GroupId| self.at(*id).map(|at| self.places[at].load);
+            let loads: Vec<Option<u64>> = table.groups().iter().map(load).collect();
+            let load = |at: usize| u128::from(loads[at % loads.len()].unwrap_or(0));
+            let is_out = |at: usize| usize::from(loads[at % loads.len()].is_none());
             let mut sum: u128 = (0..count).map(load).sum();
             let mut out: usize = (0..count).map(is_out).sum();
-            for first in 0..places.len() {
+            for first in 0..loads.len() {
                 if out == 0 && best.is_none_or(|(_, least)| sum < least) {
                     let window = TableWindow { table: table.id, first: first as u32, count: count as u32 };
                     best = Some((window, sum));
