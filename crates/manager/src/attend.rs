@@ -13,7 +13,6 @@ use weft_types::limits::{FRAME_BODY_MAX, SLICE_PART_BYTES};
 use weft_types::{FabricMap, MapVersion, NodeId, with_causes};
 use weft_wire::control::{self, TargetAnswer, TargetRequest};
 use weft_wire::handshake::{Hello, PeerRole};
-use weft_wire::pieces::encode_delta;
 use weft_wire::{Kind, Status};
 
 /// How long a target may take to make a map durable before it is sent again: many times what a slow drive needs.
@@ -131,11 +130,7 @@ impl Manager {
             match (answer, state.members.get_mut(&node)) {
                 (None, Some(member)) => member.refuses_deltas = true,
                 // It has gone on, or its map is from elsewhere.
-                (Some(TargetAnswer::Holds { version, nonce: its }), Some(member)) => {
-                    let has = (its == push.nonce && push.from != Some(version)).then_some(version);
-                    member.has = has;
-                    state.note_elsewhere(node, &push);
-                }
+                (Some(TargetAnswer::Holds { .. }), _) => state.note_elsewhere(node, &push),
                 (Some(TargetAnswer::Adopted { left }), _) => state.note_pushed(node, &push, left),
                 _ => state.note_pushed(node, &push, Vec::new()),
             }
@@ -289,18 +284,10 @@ impl State {
         }
     }
 
-    /// What leads a target that follows the whole map to that version: from exactly the version that it was
-    /// sent last, or all of it (C8).
-    pub(crate) fn whole_push(&self, member: &Member, nonce: u64) -> Push {
-        let (pushed, version) = (self.pushed(), self.pushed().version);
-        let takes_deltas = !member.refuses_deltas
-            && member.open_link().is_some_and(|link| link.protocol() >= control::DELTA_PROTOCOL);
-        let held = member.has.filter(|_| takes_deltas).and_then(|version| self.recent.get(version));
-        let delta = held.map(|held| encode_delta(&pushed.delta_from(&held)));
-        match delta.filter(|delta| delta.len() <= FRAME_BODY_MAX) {
-            Some(delta) => Push::of_whole(member.has, version, Buf::from(delta), nonce),
-            None => Push::of_whole(None, version, self.whole.bytes(pushed), nonce),
-        }
+    /// The whole map, for a target of the release before: it takes no deltas.
+    pub(crate) fn whole_push(&self, nonce: u64) -> Push {
+        let pushed = self.pushed();
+        Push::of_whole(pushed.version, self.whole.bytes(pushed), nonce)
     }
 
     /// Whether the node has a member of a group that the victim is to leave: as long as all of them vouch for it, it

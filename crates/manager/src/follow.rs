@@ -237,10 +237,7 @@ impl Manager {
 
     /// A slice of the durable map, as it travels.
     fn slice_bytes(&self, slice: &Slice) -> Buf {
-        match slice {
-            Slice::Whole => self.state.borrow().bytes(),
-            part => Buf::from(encode_whole(&self.durable_map().slice(part))),
-        }
+        Buf::from(encode_whole(&self.durable_map().slice(slice)))
     }
 }
 

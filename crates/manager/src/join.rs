@@ -357,7 +357,7 @@ impl Manager {
         (member.joined_at, member.heard_at, member.granted) = (now, now, false);
         member.adopted = MapVersion(0);
         member.ahead.clear();
-        (member.has, member.slice, member.refuses_deltas) = (None, None, false);
+        (member.slice, member.refuses_deltas) = (None, false);
         member.awaits_map = true;
         let sound = drives.iter().map(|d| d.id).filter(|drive| !member.failed.contains_key(drive));
         member.drives = sound.collect();

@@ -63,9 +63,6 @@ pub(crate) struct Member {
     pub(crate) adopted: MapVersion,
     /// Drives that have adopted a later map, which another drive of the target holds down, with its version.
     pub(crate) ahead: BTreeMap<DriveId, MapVersion>,
-    /// Of one that follows the whole map: the version of this process's map that it was sent last, from
-    /// which the next delta leads on; none if only a whole map can follow.
-    pub(crate) has: Option<MapVersion>,
     /// Whether it has joined, and the answer with the map is on its way: nothing that it is sent leads on
     /// before that.
     pub(crate) awaits_map: bool,
@@ -119,7 +116,6 @@ impl Member {
             up_since: now,
             adopted: MapVersion(0),
             ahead: BTreeMap::new(),
-            has: None,
             awaits_map: false,
             slice: None,
             refuses_deltas: false,

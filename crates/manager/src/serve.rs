@@ -6,6 +6,7 @@ use crate::actor::name_of;
 use crate::error::Denied;
 use crate::join::Process;
 use crate::manager::Manager;
+use crate::session::AttachWish;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ApiError, ErrorCode};
@@ -167,7 +168,7 @@ impl Manager {
                 self.note_failure(drive, incarnation, cause).map(done)
             }
             ManagerRequest::Attach { volume, mode, preempt, client, follows, number } => {
-                let session = self.attach(&volume, Wish { mode, preempt, client, number }).await?;
+                let session = self.attach(&volume, AttachWish { mode, preempt, client, number }).await?;
                 self.answerable(MapVersion(0)).await.map_err(|why| Denied::new(Status::NotReady, why))?;
                 let (nonce, map) = self.attached_map(&session, follows);
                 check_fits(&map)?;

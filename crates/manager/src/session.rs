@@ -12,7 +12,7 @@ use weft_types::{AttachMode, DriveId, MapVersion, NodeId, Session, SessionId, Se
 use weft_wire::Status;
 
 /// What a client asks for with an attach.
-pub(crate) struct Wish {
+pub(crate) struct AttachWish {
     /// What the session may do.
     pub(crate) mode: AttachMode,
     /// Whether sessions in the way are ended.
@@ -82,8 +82,7 @@ impl Manager {
     /// # Errors
     /// If there is no such volume, sessions are in the way, or a target that must know of it does not answer; the
     /// session is over then.
-    pub(crate) async fn attach(&self, volume: &str, wish: Wish) -> Result<Session, Denied> {
-        let mode = wish.mode;
+    pub(crate) async fn attach(&self, volume: &str, wish: AttachWish) -> Result<Session, Denied> {
         let unknown =
             || Denied::new(Status::NotFound, format!("there is no volume '{volume}' in the fabric"));
         let id = self.map().volume_named(volume).ok_or_else(unknown)?.id;
@@ -118,8 +117,8 @@ impl Manager {
     }
 
     /// Opens a session, and says whether it fences clients before it.
-    fn open(&self, volume: VolumeId, wish: Wish) -> Result<(SessionId, bool), Denied> {
-        let Wish { mode, preempt, client, number } = wish;
+    fn open(&self, volume: VolumeId, wish: AttachWish) -> Result<(SessionId, bool), Denied> {
+        let AttachWish { mode, preempt, client, number } = wish;
         self.make_way(volume, mode);
         // Its client may not know that it is over, and change parts of blocks as if nobody else wrote.
         let follows_exclusive = exclusive_over(&self.map(), volume).next().is_some();
@@ -133,7 +132,7 @@ impl Manager {
 
     /// The session of an attach that the client asks for again, because it got no answer (C10). It fences
     /// clients before it as long as one of their sessions is not swept.
-    fn asked_before(&self, volume: VolumeId, wish: &Wish) -> Option<(SessionId, bool)> {
+    fn asked_before(&self, volume: VolumeId, wish: &AttachWish) -> Option<(SessionId, bool)> {
         if wish.number == 0 || mutated(Mutation::AttachUnnumbered) {
             return None;
         }

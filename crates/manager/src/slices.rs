@@ -50,8 +50,8 @@ pub(crate) struct Push {
 
 impl Push {
     /// What leads on a target that follows the whole map.
-    pub(crate) fn of_whole(from: Option<MapVersion>, version: MapVersion, bytes: Buf, nonce: u64) -> Push {
-        Push { from, version, bytes, nonce, leads_to: None }
+    pub(crate) fn of_whole(version: MapVersion, bytes: Buf, nonce: u64) -> Push {
+        Push { from: None, version, bytes, nonce, leads_to: None }
     }
 }
 
@@ -110,7 +110,6 @@ impl Member {
     fn note_pushed(&mut self, push: &Push, left: Vec<GroupId>) {
         let Some(slice) = &push.leads_to else {
             self.adopted = self.adopted.max(push.version);
-            self.has = self.has.max(Some(push.version));
             return;
         };
         if let Some(held) = self.slice.as_mut().filter(|held| held.nonce == push.nonce) {
@@ -199,7 +198,7 @@ impl State {
         }
         let pushed = self.pushed();
         let Some(held) = &member.slice else {
-            return (member.adopted < pushed.version).then(|| self.whole_push(member, nonce));
+            return (member.adopted < pushed.version).then(|| self.whole_push(nonce));
         };
         let has_all = held.at.is_some() && member.is_at(pushed.version);
         (!has_all).then(|| self.slice_push(node, held, !member.refuses_deltas))
@@ -296,7 +295,7 @@ impl State {
             // One that cannot be sent the map, since it is too long, must not bound how long it may become.
             let fits = bytes.len() <= FRAME_BODY_MAX;
             if let Some(member) = self.members.get_mut(&node).filter(|_| fits) {
-                (member.slice, member.has, member.awaits_map) = (None, Some(map.version), false);
+                (member.slice, member.awaits_map) = (None, false);
             }
             return (nonce, bytes);
         }

@@ -316,7 +316,7 @@ mod tests {
         (any::<(u64, u16, u64, u64, u64)>(), mode, ".{0,9}", state).prop_map(
             |((id, slot, volume, generation, number), mode, client, state)| {
                 Piece::Session(Session {
-                    number: number,
+                    number,
                     id: SessionId(id),
                     slot: SessionSlot(slot),
                     volume: VolumeId(volume),
