@@ -43,6 +43,8 @@ fn look(versions: &BTreeMap<MapVersion, FabricMap>, slice: &Slice, held: &Fabric
             let listed = held.groups.keys().chain(&says.removed_groups).copied().collect();
             TargetSlice::of(map, *target, listed).slice(map)
         }
+        // Members of an earlier release follow the whole map.
+        (None, Slice::Whole) => map.clone().for_earlier_release(),
         _ => map.slice(slice),
     };
     assert!(

@@ -53,7 +53,7 @@ pub fn group() -> Group {
 
 pub fn sessions() -> Vec<Session> {
     let session = |id, slot, mode, state| Session {
-        number: 0x4e00 + id,
+        number: 0,
         id: SessionId(id),
         slot: SessionSlot(slot),
         volume: VolumeId(21),
@@ -152,7 +152,7 @@ pub fn map() -> FabricMap {
     }
 }
 
-/// A map whose volumes share a list of groups.
+/// A map whose volumes share a list of groups, and whose sessions have the numbers of their attaches.
 pub fn map_with_tables() -> FabricMap {
     let mut map = map_of_targets();
     let table = Arc::new(GroupTable::new(GroupTableId(12), &[GroupId(13), GroupId(11), GroupId(15)]));
@@ -160,6 +160,7 @@ pub fn map_with_tables() -> FabricMap {
     let groups = SpanGroups::of_table(&table, window).expect("it is one of the table");
     map.volumes.update_where(|v| v.id == VolumeId(21), |v| v.spans[0].groups = groups.clone());
     map.group_tables.insert(table.id, table);
+    map.sessions.update_each(|session| session.number = 0x5eed_0000_0000_0000 + session.id.0);
     map
 }
 
