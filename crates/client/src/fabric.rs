@@ -58,8 +58,8 @@ pub(crate) struct Shared {
     bytes_sent_by_closed_links: Cell<u64>,
     /// The manager is being told which nodes answer.
     pub(crate) is_reporting: Cell<bool>,
-    /// Attaches that were asked for and not answered, by volume, mode and whether they preempt; with the numbers
-    /// by which the manager knows them again (C10).
+    /// Attaches that were asked for and not answered, by volume, mode and whether they preempt; with the
+    /// numbers by which the manager knows them again (C10).
     unanswered: RefCell<BTreeMap<(String, AttachMode, bool), u64>>,
     this: Weak<Shared>,
 }

@@ -1,10 +1,11 @@
 //! Targets of documents: the fabric map, its backups, and what management is asked and answers.
 
+use std::sync::Arc;
 use weft_api::{ApiAnswer, ApiError, ApiRequest, ErrorCode, FailureDomain, SettingsWish};
 use weft_types::{
     BlockCount, CapacityLevels, Drive, DriveId, DriveState, Epoch, FabricId, FabricMap, Generation, Group,
-    GroupId, Lba, NodeId, ObjectSpan, Pool, PoolId, Role, Slot, Striping, TargetId, Volume, VolumeId,
-    VolumeState,
+    GroupId, GroupTable, GroupTableId, Lba, NodeId, ObjectSpan, Pool, PoolId, Role, Slot, SpanGroups,
+    Striping, TableWindow, TargetId, Volume, VolumeId, VolumeState,
 };
 use weft_wire::backup::{decode_backup, encode_backup};
 use weft_wire::collected::{Collected, CollectedDrive, DriveContents, decode_collected, encode_collected};
@@ -85,13 +86,25 @@ fn sound_map() -> FabricMap {
     };
     map.groups.insert(group.id, group);
     map.volumes.insert(volume.id, volume);
-    map.next_id = 6;
+    map.next_id = 8;
     map.capacity = CapacityLevels { warning_percent: 70, ..CapacityLevels::default() };
     map
 }
 
+/// A map whose volumes share a list of groups.
+fn sharing_map() -> FabricMap {
+    let mut map = sound_map();
+    let table = Arc::new(GroupTable::new(GroupTableId(6), &[GroupId(4)]));
+    let window = TableWindow { table: table.id, first: 0, count: 1 };
+    let groups = SpanGroups::of_table(&table, window).expect("it is one of the table");
+    map.volumes.update_each(|volume| volume.spans[0].groups = groups.clone());
+    map.group_tables.insert(table.id, table);
+    map
+}
+
 pub(crate) fn map_seeds() -> Vec<Vec<u8>> {
-    vec![encode_map(&FabricMap::empty(FabricId(1))), encode_map(&sound_map()), encode_whole(&sound_map())]
+    let maps = [FabricMap::empty(FabricId(1)), sound_map(), sharing_map()];
+    maps.iter().flat_map(|map| [encode_map(map), encode_whole(map)]).collect()
 }
 
 /// A backup of a map.

@@ -12,6 +12,7 @@ use weft_api::{
 use weft_layout::{group_of, pieces};
 use weft_rt::sim::Sim;
 use weft_rt::sleep;
+use weft_types::limits::TROUBLE_VOLUMES_MAX;
 use weft_types::{CapacityLevel, DriveId, Lba, Role};
 use weft_wire::control::{ResyncStatus, ResyncWait};
 
@@ -65,6 +66,30 @@ async fn is_out(service: &Service, drive: u128) {
 /// The numbers and kinds of events with these names.
 fn told<'a>(events: &'a [EventInfo], names: &[&str]) -> Vec<&'a str> {
     events.iter().map(|e| e.what.as_str()).filter(|what| names.contains(what)).collect()
+}
+
+#[test]
+fn a_trouble_of_very_many_volumes_names_some_and_counts_the_others() {
+    Sim::new(131).block_on(async {
+        let (service, targets, _) = fabric(2).await;
+        let further = 7;
+        for n in 0..TROUBLE_VOLUMES_MAX + further {
+            operate(of_size(&format!("v{n:03}"), 2, 1)).await.unwrap();
+        }
+        sleep(ms(6000)).await;
+        targets[0].kill();
+        is_out(&service, 1).await;
+        let now = status().await;
+        let copies = trouble(&now, TroubleKind::CopiesMissing);
+        assert_eq!((copies.volumes.len(), copies.more_volumes), (TROUBLE_VOLUMES_MAX, further));
+        assert!(copies.volumes.is_sorted_by(|a, b| a.volume < b.volume));
+        targets[1].kill();
+        sleep(ms(8000)).await;
+        let now = status().await;
+        let lost = trouble(&now, TroubleKind::DataUnavailable);
+        assert_eq!(lost.more_volumes, further);
+        assert!(commands(lost).contains(&"weft volume repair"), "it is about all of them: {lost:?}");
+    });
 }
 
 #[test]

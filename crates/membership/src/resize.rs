@@ -32,7 +32,8 @@ pub struct GrowVolume {
     pub domain: FailureDomain,
     /// Groups that are made first, with the next free numbers in order.
     pub new_groups: Vec<NewGroup>,
-    /// The groups of the new objects, in their order. None where no object is new, or where the last span goes on.
+    /// The groups of the new objects, in their order. None where no object is new, or where the last span
+    /// goes on.
     pub span: Option<SpanPlan>,
 }
 

@@ -1,8 +1,8 @@
 //! The groups of a new span of a volume.
 //!
-//! It owns how volumes share lists of groups: a span is a window of a group table, and a table is made where no
-//! table has such a window, or where there are groups that no table lists. So a pool has about as many tables
-//! as its groups fill, however many volumes it has.
+//! It owns how volumes share lists of groups: a span is a window of a group table, and a table is made where
+//! no table has such a window, or where there are groups that no table lists. So a pool has about as many
+//! tables as its groups fill, however many volumes it has.
 
 use crate::Refusal;
 use crate::change::take_id;
@@ -30,8 +30,8 @@ pub enum SpanPlan {
 }
 
 impl SpanPlan {
-    /// The span for so many objects, out of these groups of a pool, by number: as many as there are objects, as far
-    /// as there are, and the least loaded ones.
+    /// The span for so many objects, out of these groups of a pool, by number: as many as there are objects,
+    /// as far as there are, and the least loaded ones.
     pub(crate) fn choose(map: &FabricMap, offered: &[GroupId], objects: u64) -> SpanPlan {
         let board = Board::of(map, offered);
         let most = offered.len().min(SPAN_GROUPS_MAX);
@@ -179,8 +179,8 @@ impl Board<'_> {
         board
     }
 
-    /// Where the group is among those that are offered. Most of a pool's groups were made together, so their numbers
-    /// follow each other.
+    /// Where the group is among those that are offered. Most of a pool's groups were made together, so their
+    /// numbers follow each other.
     fn at(&self, group: GroupId) -> Option<usize> {
         let guess = group.0.checked_sub(self.ids.first()?.0).and_then(|at| usize::try_from(at).ok())?;
         match self.ids.get(guess) == Some(&group) {

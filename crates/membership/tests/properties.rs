@@ -218,13 +218,8 @@ fn change(map: &FabricMap, attempt: &Attempt, serial: u32) -> Option<Change> {
         Attempt::FinishDelete(v) => Change::FinishDelete(FinishDelete { volume: volume(*v)? }),
         Attempt::Open(v, mode, preempt) => {
             let mode = [AttachMode::Shared, AttachMode::Exclusive, AttachMode::ReadOnly][usize::from(*mode)];
-            Change::OpenSession(OpenSession {
-                volume: volume(*v)?,
-                mode,
-                client: "c".into(),
-                preempt: *preempt,
-                number: 0,
-            })
+            let (volume, client, preempt) = (volume(*v)?, "c".into(), *preempt);
+            Change::OpenSession(OpenSession { volume, mode, client, preempt, number: 0 })
         }
         Attempt::Close(s) => Change::CloseSession(CloseSession { session: session(*s)? }),
         Attempt::Sweep(s) => Change::SweepSession(SweepSession { session: session(*s)? }),

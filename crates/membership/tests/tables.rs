@@ -1,4 +1,5 @@
-//! Volumes share lists of groups: how many there are, what is in them, and how evenly volumes lie over the groups.
+//! Volumes share lists of groups: how many there are, what is in them, and how evenly volumes lie over the
+//! groups.
 
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};

@@ -230,6 +230,7 @@ fn a_group_that_was_removed_while_a_target_was_away_is_dropped_and_an_unknown_on
             bed.edit_map(|map| {
                 map.volumes.remove(&volume);
                 map.groups.clear();
+                map.group_tables.clear();
                 map.scrub = Default::default();
                 if !is_known {
                     map.unknown_ids.push((1, map.next_id));

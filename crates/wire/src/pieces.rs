@@ -32,8 +32,8 @@ const MAGIC: [u8; 4] = *b"WFTD";
 /// The version that is written, and the newest that is read.
 const VERSION: u32 = 2;
 
-/// A feature that must be understood: volumes name windows of tables, which are pieces. To a reader that passed
-/// over both, such a volume would have no groups.
+/// A feature that must be understood: volumes name windows of tables, which are pieces. To a reader that
+/// passed over both, such a volume would have no groups.
 const FEATURE_GROUP_TABLES: u32 = 1;
 
 /// Features that must be understood, and are by this release.

@@ -58,8 +58,8 @@ pub async fn heard_by_targets_only() -> Result<(), String> {
     finish(&stage, &client).await
 }
 
-/// The answer to an exclusive attach is lost, and the client asks again. Its own session must not stand in its way until
-/// the term is over (C10).
+/// The answer to an exclusive attach is lost, and the client asks again. Its own session must not stand in
+/// its way until the term is over (C10).
 pub async fn asked_again() -> Result<(), String> {
     let stage = Stage::set_with_sessions(3, 2, 60_000).await;
     let (host, manager) = (client_host(0), crate::manager_host());

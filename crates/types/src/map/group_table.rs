@@ -1,18 +1,19 @@
 //! Lists of groups that volumes share.
 //!
-//! A pool has thousands of groups, and a volume lists hundreds of them. Many volumes of one pool list the same
-//! ones in the same order, or a part of them. Such a list is a piece of the map of its own, a group table, and a
-//! volume names a window of it.
+//! A pool has thousands of groups, and a volume lists hundreds of them. Many volumes of one pool list the
+//! same ones in the same order, or a part of them. Such a list is a piece of the map of its own, a group
+//! table, and a volume names a window of it.
 
 use super::{ObjectSpan, Volume};
 use crate::{GroupId, GroupTableId, Table};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
 use std::slice;
 use std::sync::Arc;
 
-/// A list of groups that volumes name windows of. It never changes: one that is to be different is another one.
+/// A list of groups that volumes name windows of. It never changes: one that is to be different is another
+/// one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct GroupTable {
     /// Its number.
@@ -23,8 +24,8 @@ pub struct GroupTable {
 
 impl GroupTable {
     /// A table of at most [`SPAN_GROUPS_MAX`](crate::limits::SPAN_GROUPS_MAX) groups of one pool with one
-    /// protection, each once. Neighbours are on different drives as far as possible; the last one and the first
-    /// one are neighbours.
+    /// protection, each once. Neighbours are on different drives as far as possible; the last one and the
+    /// first one are neighbours.
     pub fn new(id: GroupTableId, groups: &[GroupId]) -> GroupTable {
         GroupTable { id, ring: [groups, groups].concat() }
     }
@@ -210,8 +211,8 @@ pub struct GroupList<'a> {
 }
 
 impl super::FabricMap {
-    /// The lists of groups that spans have, each with its volumes: a list that volumes share is there once. So
-    /// what is asked of groups costs what differs, and not what each volume lists.
+    /// The lists of groups that spans have, each with its volumes: a list that volumes share is there once.
+    /// So what is asked of groups costs what differs, and not what each volume lists.
     pub fn group_lists(&self) -> Vec<GroupList<'_>> {
         let mut lists: Vec<GroupList<'_>> = Vec::new();
         let mut places: HashMap<TableWindow, usize> = HashMap::new();
@@ -230,13 +231,8 @@ impl super::FabricMap {
         lists
     }
 
-    /// The groups that volumes have objects in.
-    pub fn groups_in_use(&self) -> BTreeSet<GroupId> {
-        self.group_lists().into_iter().flat_map(|list| list.groups).copied().collect()
-    }
-
-    /// The map as a reader of an earlier release can have it: each span has a list of its own, and attaches have
-    /// no numbers.
+    /// The map as a reader of an earlier release can have it: each span has a list of its own, and attaches
+    /// have no numbers.
     #[must_use]
     pub fn for_earlier_release(mut self) -> Self {
         self.sessions.update_where(|session| session.number != 0, |session| session.number = 0);

@@ -580,6 +580,22 @@ pub(super) mod tests {
         }
     }
 
+    fn volume(id: u64, value: u64) -> Volume<NamedGroups> {
+        Volume {
+            id: VolumeId(id),
+            name: format!("v{id}"),
+            pool: PoolId(1),
+            size: BlockCount(value),
+            protection: Protection::mirror(2),
+            striping: Striping { unit_blocks: 1, width: 1, object_blocks: 1 },
+            spans: vec![ObjectSpan { first: 0, count: 1, groups: groups(id, value) }],
+            generation: Generation(1),
+            state: VolumeState::Ready,
+            thin: false,
+            created_ms: 5,
+        }
+    }
+
     /// A piece out of few numbers, so that two maps have much in common.
     pub(in crate::map) fn piece() -> impl Strategy<Value = Piece> {
         (0u8..12, 0u64..6, 0u64..4).prop_map(|(kind, id, value)| {
@@ -618,19 +634,7 @@ pub(super) mod tests {
                     group,
                     relocation: Relocation { from: drive, to: DriveId(value.into()) },
                 },
-                6 => Piece::Volume(Volume {
-                    id: VolumeId(id),
-                    name: format!("v{id}"),
-                    pool: PoolId(1),
-                    size: BlockCount(value),
-                    protection: Protection::mirror(2),
-                    striping: Striping { unit_blocks: 1, width: 1, object_blocks: 1 },
-                    spans: vec![ObjectSpan { first: 0, count: 1, groups: groups(id, value) }],
-                    generation: Generation(1),
-                    state: VolumeState::Ready,
-                    thin: false,
-                    created_ms: 5,
-                }),
+                6 => Piece::Volume(volume(id, value)),
                 7 => Piece::Session(Session {
                     number: value,
                     id: SessionId(id),

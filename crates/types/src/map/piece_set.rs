@@ -1,7 +1,8 @@
 //! Pieces of several versions of a map, on the way to the newest one.
 //!
-//! Pure. A store's base is written piece by piece while the map goes on, so what it holds is of no one version:
-//! a volume may be there whose table is gone already. Only once every later change was replayed is it a map.
+//! Pure. A store's base is written piece by piece while the map goes on, so what it holds is of no one
+//! version: a volume may be there whose table is gone already. Only once every later change was replayed is
+//! it a map.
 
 use super::{Delta, DeltaError, FabricMap, MapVersion, Piece, PieceKey};
 use crate::FabricId;
@@ -47,8 +48,8 @@ impl PieceSet {
         Ok(())
     }
 
-    /// The map that the pieces are: of the version to which the last change led, if all up to the newest of the
-    /// pieces were replayed.
+    /// The map that the pieces are: of the version to which the last change led, if all up to the newest of
+    /// the pieces were replayed.
     ///
     /// # Errors
     /// If a volume names a table that is not there.

@@ -1,8 +1,9 @@
 //! The first version of the map's documents, where it differs from what the program works with.
 //!
-//! A node had one target, and its address was the node's. The first target of a node is written so.
-//! Others, and the drives that they serve, have fields of their own, which make the document one of
-//! schema 2. Volumes had lists of groups of their own; tables make it one of schema 4, and so do the numbers of attaches.
+//! A node had one target, and its address was the node's. The first target of a node is written so. Others,
+//! and the drives that they serve, have fields of their own, which make the document one of schema 2.
+//! Volumes had lists of groups of their own; tables make it one of schema 4, and so do the numbers of
+//! attaches.
 
 use super::{DeltaError, DriveState, Durations, Group, GroupTable, GroupTables, MapVersion, NamedGroups};
 use super::{ObjectSpan, OfTarget, Pool, Relocation, Session, Striping, TableWindow, Target, VolumeState};

@@ -145,8 +145,8 @@ impl Shape {
         ids
     }
 
-    /// As many tables as the groups fill, or one for each volume if there are fewer. Neighbours in a table are
-    /// far from each other in the pool.
+    /// As many tables as the groups fill, or one for each volume if there are fewer. Neighbours in a table
+    /// are far from each other in the pool.
     fn tables(self, map: &mut FabricMap, groups: &[GroupId]) -> Vec<Arc<GroupTable>> {
         let listed = groups.len().min(SPAN_GROUPS_MAX);
         let tables = groups.len().div_ceil(listed).min(self.volumes as usize).max(1);
