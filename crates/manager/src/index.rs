@@ -56,7 +56,7 @@ pub(crate) struct VolumesIn<'a> {
 }
 
 impl VolumesIn<'_> {
-    /// The first of them by number, at most so many.
+    /// The first of them by number, no more than `most`.
     pub(crate) fn first(&self, most: usize) -> BTreeSet<VolumeId> {
         let mut first = BTreeSet::new();
         for volumes in self.lists.iter().filter_map(|list| self.index.lists.get(list)) {

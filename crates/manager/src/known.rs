@@ -15,8 +15,8 @@ use weft_types::{CapacityLevel, PoolId};
 /// How often it is looked for troubles: what is shorter need not be remembered.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How many times as long as a look took there is none after it: a fabric with very many groups must not keep
-/// the manager's core busy with it.
+/// The pause after a look is at least this many times as long as the look took. So a fabric with very many
+/// groups does not keep the manager's core busy.
 const LOOK_SHARE: u32 = 20;
 
 /// How often the clock is written down: targets allow versions that are an hour ahead of it

@@ -39,8 +39,8 @@ const ASK_BUSY: Duration = Duration::from_millis(500);
 /// How often targets are asked otherwise: what clients' reads have healed is told within this time.
 const ASK_IDLE: Duration = Duration::from_secs(10);
 
-/// How many times as long as planning took there is a pause after it: a fabric with very many groups must not
-/// keep the manager's core busy with it.
+/// The pause after planning is at least this many times as long as planning took. So a fabric with very many
+/// groups does not keep the manager's core busy.
 const PLANNING_SHARE: u32 = 50;
 
 /// How long a target may take to answer: it only has to add up numbers.

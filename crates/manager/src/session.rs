@@ -88,7 +88,9 @@ impl Manager {
         let id = self.map().volume_named(volume).ok_or_else(unknown)?.id;
         let term = self.map().durations.session();
         let (session, fences) = match self.asked_before(id, &wish) {
-            Some(asked_before) => asked_before,
+            // The first request may still wait, and ends the session if it waits in vain: so the client gets the
+            // session only after all that the first one waits for.
+            Some(session) => (session, true),
             None => self.open(id, wish)?,
         };
         self.state.borrow_mut().touched.insert(session, now());
@@ -120,7 +122,7 @@ impl Manager {
     fn open(&self, volume: VolumeId, wish: AttachWish) -> Result<(SessionId, bool), Denied> {
         let AttachWish { mode, preempt, client, number } = wish;
         self.make_way(volume, mode);
-        // Its client may not know that it is over, and change parts of blocks as if nobody else wrote.
+        // Its client may not know that it is over, and may change parts of blocks as if it were the only writer.
         let follows_exclusive = exclusive_over(&self.map(), volume).next().is_some();
         let open = Change::OpenSession(OpenSession { volume, mode, client, preempt, number });
         let reason = self.commit(&open).map_err(|error| self.why_not_attached(error))?;
@@ -130,9 +132,8 @@ impl Manager {
         Ok((session, mode == AttachMode::Exclusive || !ended.is_empty() || follows_exclusive))
     }
 
-    /// The session of an attach that the client asks for again, because it got no answer (C10). It fences
-    /// clients before it as long as one of their sessions is not swept.
-    fn asked_before(&self, volume: VolumeId, wish: &AttachWish) -> Option<(SessionId, bool)> {
+    /// The session of an attach that the client asks for again, because it got no answer (C10).
+    fn asked_before(&self, volume: VolumeId, wish: &AttachWish) -> Option<SessionId> {
         if wish.number == 0 || mutated(Mutation::AttachUnnumbered) {
             return None;
         }
@@ -142,9 +143,7 @@ impl Manager {
             is_open && (s.number, s.mode, &s.client) == (wish.number, wish.mode, &wish.client)
         };
         let sessions = state.index.sessions_of(volume).filter_map(|id| state.map.sessions.get(&id));
-        let session = { sessions }.find(is_own)?.id;
-        let follows_others = state.index.over_of(volume).any(|over| over < session);
-        Some((session, wish.mode == AttachMode::Exclusive || follows_others))
+        Some({ sessions }.find(is_own)?.id)
     }
 
     /// Why an attach is refused. Of a session that is in the way, people must know whether its client lives, and what

@@ -71,8 +71,8 @@ impl HeldSlice {
         self.touches.front().copied()
     }
 
-    /// The newest version up to this one that has touched it; what it was
-    /// sent last, if no commit has touched it since.
+    /// The newest version, not above `version`, that has touched the slice. If no commit has touched it since it
+    /// was sent last, that version.
     fn touched_up_to(&self, version: MapVersion) -> MapVersion {
         if version <= self.passed_over {
             return version;
@@ -173,7 +173,7 @@ impl State {
         held.map_or(self.map.version, |held| held.newest)
     }
 
-    /// The newest version up to this one that concerns a node's target.
+    /// The newest version, not above `version`, that concerns a node's target.
     pub(crate) fn newest_for_up_to(&self, node: NodeId, version: MapVersion) -> MapVersion {
         let held = self.members.get(&node).and_then(|member| member.slice.as_ref());
         held.map_or(version, |held| held.touched_up_to(version))
@@ -292,7 +292,7 @@ impl State {
         });
         if !takes_slices {
             let bytes = self.bytes();
-            // One that cannot be sent the map, since it is too long, must not bound how long it may become.
+            // If the map is too long to be sent to this member, the member sets no limit for the map.
             let fits = bytes.len() <= FRAME_BODY_MAX;
             if let Some(member) = self.members.get_mut(&node).filter(|_| fits) {
                 (member.slice, member.awaits_map) = (None, false);

@@ -30,8 +30,8 @@ pub enum SpanPlan {
 }
 
 impl SpanPlan {
-    /// The span for so many objects, out of these groups of a pool, by number: as many as there are objects,
-    /// as far as there are, and the least loaded ones.
+    /// The span for a number of objects. `offered` are the groups of the pool that can be used, in the order of
+    /// their numbers. The span has one group for each object, as far as there are groups, and the least loaded ones.
     pub(crate) fn choose(map: &FabricMap, offered: &[GroupId], objects: u64) -> SpanPlan {
         let board = Board::of(map, offered);
         let most = offered.len().min(SPAN_GROUPS_MAX);
@@ -103,7 +103,7 @@ fn check_groups(
     Ok(())
 }
 
-/// The groups of a table that is made: those that no table lists, and the least loaded ones beside them.
+/// The groups of a new table: first those that no table lists, then the least loaded of the others.
 fn table_groups(
     map: &FabricMap,
     board: &Board<'_>,
@@ -205,7 +205,7 @@ impl Board<'_> {
         places.filter(|(_, place)| !place.is_listed).map(|(id, _)| *id).collect()
     }
 
-    /// The window with so many groups, all of them offered, that has the least load in sum; and the load.
+    /// Of the windows with `count` groups, all of them offered, the one with the least load in sum; and that sum.
     fn best_window(&self, map: &FabricMap, count: usize) -> Option<(TableWindow, u128)> {
         let mut best: Option<(TableWindow, u128)> = None;
         for table in map.group_tables.values().filter(|table| table.groups().len() >= count) {
@@ -245,7 +245,7 @@ impl TableLoad {
         TableLoad { steps: vec![0; 2 * table.groups().len() + 1] }
     }
 
-    /// So many blocks in each of the groups of a window.
+    /// Adds `blocks` to each of the `count` groups of a window.
     fn add(&mut self, first: usize, count: usize, blocks: u64) {
         self.steps[first] += i128::from(blocks);
         self.steps[first + count] -= i128::from(blocks);

@@ -398,8 +398,8 @@ impl FabricMap {
     /// The later map that the delta leads to.
     ///
     /// # Errors
-    /// If the delta is of another fabric, does not begin at this version, takes out what is not there, or puts
-    /// in a volume whose groups are not known.
+    /// If the delta is of another fabric, does not begin at this version, takes out what is not there, or
+    /// puts in a volume whose groups are not known.
     pub fn apply_delta(&self, delta: &Delta) -> Result<FabricMap, DeltaError> {
         if delta.fabric != self.fabric {
             return Err(DeltaError::Fabric { expected: self.fabric, found: delta.fabric });

@@ -270,6 +270,11 @@ impl Changed {
         self.0.iter().copied().filter(move |key| key.kind() == kind)
     }
 
+    /// The identifiers that `pick` takes out of the keys of one kind.
+    fn ids<T: Ord>(&self, pick: impl Fn(PieceKey) -> Option<T>) -> BTreeSet<T> {
+        self.0.iter().copied().filter_map(pick).collect()
+    }
+
     fn groups(&self, kind: PieceKind) -> impl Iterator<Item = GroupId> {
         self.of_kind(kind).filter_map(|key| match key {
             PieceKey::Group(id) | PieceKey::Relocation(id) => Some(id),
@@ -318,13 +323,10 @@ impl Step<'_> {
     }
 
     fn note_tables(&self, changed: &Changed, groups: &BTreeSet<GroupId>, delta: &mut Delta) {
-        let mut tables: BTreeSet<GroupTableId> = changed
-            .of_kind(PieceKind::GroupTable)
-            .filter_map(|key| match key {
-                PieceKey::GroupTable(id) => Some(id),
-                _ => None,
-            })
-            .collect();
+        let mut tables: BTreeSet<GroupTableId> = changed.ids(|key| match key {
+            PieceKey::GroupTable(id) => Some(id),
+            _ => None,
+        });
         let crossing = self.crossing(groups);
         if !crossing.is_empty() {
             let all = self.old.group_tables.values().chain(self.new.group_tables.values());
@@ -343,13 +345,10 @@ impl Step<'_> {
     }
 
     fn note_volumes(&self, changed: &Changed, groups: &BTreeSet<GroupId>, delta: &mut Delta) {
-        let mut volumes: BTreeSet<VolumeId> = changed
-            .of_kind(PieceKind::Volume)
-            .filter_map(|key| match key {
-                PieceKey::Volume(id) => Some(id),
-                _ => None,
-            })
-            .collect();
+        let mut volumes: BTreeSet<VolumeId> = changed.ids(|key| match key {
+            PieceKey::Volume(id) => Some(id),
+            _ => None,
+        });
         let crossing = self.crossing(groups);
         if !crossing.is_empty() {
             let lists = self.new.group_lists().into_iter();
@@ -370,13 +369,10 @@ impl Step<'_> {
                 crossing.insert(id);
             }
         }
-        let mut sessions: BTreeSet<SessionId> = changed
-            .of_kind(PieceKind::Session)
-            .filter_map(|key| match key {
-                PieceKey::Session(id) => Some(id),
-                _ => None,
-            })
-            .collect();
+        let mut sessions: BTreeSet<SessionId> = changed.ids(|key| match key {
+            PieceKey::Session(id) => Some(id),
+            _ => None,
+        });
         if !crossing.is_empty() {
             let both = self.old.sessions.iter().chain(self.new.sessions.iter());
             sessions.extend(both.filter(|(_, s)| crossing.contains(&s.volume)).map(|(id, _)| *id));
