@@ -75,11 +75,13 @@ pub enum TroubleKind {
     PoolFilling,
     /// A drive is being emptied.
     DriveDraining,
+    /// Nodes do not keep their parts of the fabric map.
+    MapNotKept,
 }
 
 impl TroubleKind {
     /// All of them.
-    pub const ALL: [TroubleKind; 16] = [
+    pub const ALL: [TroubleKind; 17] = [
         TroubleKind::ManagerStopped,
         TroubleKind::DataUnavailable,
         TroubleKind::BlocksUnreadable,
@@ -96,6 +98,7 @@ impl TroubleKind {
         TroubleKind::Copying,
         TroubleKind::PoolFilling,
         TroubleKind::DriveDraining,
+        TroubleKind::MapNotKept,
     ];
 
     /// Its name, as in JSON.
@@ -117,6 +120,7 @@ impl TroubleKind {
             TroubleKind::Copying => "copying",
             TroubleKind::PoolFilling => "pool-filling",
             TroubleKind::DriveDraining => "drive-draining",
+            TroubleKind::MapNotKept => "map-not-kept",
         }
     }
 }

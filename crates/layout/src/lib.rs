@@ -6,15 +6,19 @@
 //! every machine.
 
 mod affected;
+mod board;
+mod candidate;
 mod error;
+mod loads;
 mod placement;
 mod span;
 mod stripe;
 
 pub use affected::{blocks_in, ranges_in};
+pub use board::PARTNER_NODES;
+pub use candidate::{Candidate, FailureDomain};
 pub use error::LayoutError;
-pub use placement::{
-    Candidate, FailureDomain, GROUPS_PER_DRIVE, groups_wanted, place, replacement, usable_blocks,
-};
+pub use loads::Loads;
+pub use placement::{GROUPS_PER_DRIVE, groups_wanted, place, replacement, usable_blocks};
 pub use span::{GroupLoad, group_of, span_groups};
 pub use stripe::{Piece, address_of, default_striping, objects_for, pieces, validate};

@@ -7,11 +7,10 @@
 //! per drive as its share of the capacity; partners of a drive spread over all drives of other nodes, so
 //! that a rebuild reads from and writes to many; the first slot, which breaks ties, in equal shares.
 
-use crate::LayoutError;
-use serde::{Deserialize, Serialize};
+use crate::board::Board;
+use crate::{Candidate, FailureDomain, LayoutError, Loads};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use weft_types::{BlockCount, DeviceId, Drive, DriveId, NodeId};
+use weft_types::{BlockCount, DriveId};
 
 /// Groups that a drive of average size takes part in.
 ///
@@ -20,70 +19,6 @@ use weft_types::{BlockCount, DeviceId, Drive, DriveId, NodeId};
 /// would grow, for no gain.
 pub const GROUPS_PER_DRIVE: usize = 16;
 
-/// Fixed-point fraction bits of a drive's share of the groups; enough to order shares of any real capacities.
-const SHARE_BITS: u32 = 16;
-
-/// What must not fail together with another copy. In order: the later, the nearer copies may be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FailureDomain {
-    /// Two copies are never on one node.
-    #[default]
-    Node,
-    /// Two copies are never on one device, on one node only where there is no other; for a single machine.
-    Device,
-    /// Two copies are never on one drive, on one device only where there is no other, and on one node only
-    /// where there is no other; for tests on a machine with one device.
-    Drive,
-}
-
-impl FailureDomain {
-    /// Whether two drives may hold copies of the same data.
-    pub fn is_apart(self, a: &Candidate, b: &Candidate) -> bool {
-        match self {
-            FailureDomain::Node => a.node != b.node,
-            FailureDomain::Device => (a.node, a.device) != (b.node, b.device),
-            FailureDomain::Drive => a.drive != b.drive,
-        }
-    }
-
-    /// This domain, and before it those that keep copies further apart, furthest first.
-    fn sought(self) -> impl Iterator<Item = FailureDomain> {
-        let all = [FailureDomain::Node, FailureDomain::Device, FailureDomain::Drive];
-        all.into_iter().filter(move |domain| *domain <= self)
-    }
-}
-
-impl fmt::Display for FailureDomain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            FailureDomain::Node => "node",
-            FailureDomain::Device => "device",
-            FailureDomain::Drive => "drive",
-        })
-    }
-}
-
-/// A drive that may take a group's copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Candidate {
-    /// The drive.
-    pub drive: DriveId,
-    /// The node that it is on.
-    pub node: NodeId,
-    /// The device of that node that it is on.
-    pub device: DeviceId,
-    /// Its size; a drive of size 0 takes nothing.
-    pub capacity: BlockCount,
-}
-
-impl Candidate {
-    /// What placement has to know of a drive.
-    pub fn of(drive: &Drive) -> Candidate {
-        Candidate { drive: drive.id, node: drive.node, device: drive.device, capacity: drive.capacity }
-    }
-}
-
 /// How many groups of this many copies a pool with so many drives should have.
 pub fn groups_wanted(drives: usize, copies: usize) -> usize {
     (drives * GROUPS_PER_DRIVE).div_ceil(copies.max(1))
@@ -91,23 +26,23 @@ pub fn groups_wanted(drives: usize, copies: usize) -> usize {
 
 /// The drives of `new_groups` further groups, each in slot order.
 ///
-/// `existing` are the pool's groups with as many copies, in slot order: they count as load. The order of the
-/// candidates does not matter.
+/// `existing` counts the pool's groups with as many copies. The order of the candidates does not matter.
 ///
 /// # Errors
 /// If there are fewer drives, with [`FailureDomain::Device`] fewer devices, or with [`FailureDomain::Node`]
 /// fewer nodes, than copies; or no copies.
 pub fn place(
     candidates: &[Candidate],
-    existing: &[Vec<DriveId>],
+    existing: &Loads,
     copies: usize,
     new_groups: usize,
     domain: FailureDomain,
 ) -> Result<Vec<Vec<DriveId>>, LayoutError> {
-    let mut board = Board::new(candidates, existing, new_groups * copies);
-    let drives = board.drives.len();
-    let nodes = board.drives.iter().map(|c| c.node).collect::<BTreeSet<_>>().len();
-    let devices = board.drives.iter().map(|c| (c.node, c.device)).collect::<BTreeSet<_>>().len();
+    let drives =
+        candidates.iter().filter(|c| c.capacity.0 > 0).map(|c| c.drive).collect::<BTreeSet<_>>().len();
+    let places = candidates.iter().filter(|c| c.capacity.0 > 0);
+    let nodes = places.clone().map(|c| c.node).collect::<BTreeSet<_>>().len();
+    let devices = places.map(|c| (c.node, c.device)).collect::<BTreeSet<_>>().len();
     if copies == 0 {
         return Err(LayoutError::NoCopies);
     }
@@ -120,20 +55,17 @@ pub fn place(
     if devices < copies && domain == FailureDomain::Device {
         return Err(LayoutError::TooFewDevices { copies, devices, drives });
     }
+    let mut board = Board::new(candidates, existing, new_groups * copies);
     let mut groups = Vec::with_capacity(new_groups);
     for _ in 0..new_groups {
-        let mut members: Vec<usize> = Vec::with_capacity(copies);
+        let mut members: Vec<Candidate> = Vec::with_capacity(copies);
         for _ in 0..copies {
-            let pick = domain.sought().find_map(|apart| {
-                let is_apart =
-                    |i: &usize| members.iter().all(|m| apart.is_apart(&board.drives[*m], &board.drives[*i]));
-                board.pick(&members, is_apart)
-            });
-            members.push(pick.expect("there are as many of the domain as copies"));
+            let pick = board.pick(&members, domain).expect("there are as many of the domain as copies");
+            members.push(*board.drive(pick));
         }
         board.order_by_first(&mut members);
         board.add(&members);
-        groups.push(members.iter().map(|&i| board.drives[i].drive).collect());
+        groups.push(members.iter().map(|m| m.drive).collect());
     }
     Ok(groups)
 }
@@ -141,27 +73,19 @@ pub fn place(
 /// The best drive to take over a slot whose drive is lost: not one of the group, on a node that holds no other
 /// copy, and least loaded. `None` where there is none.
 ///
-/// `keep` are the drives of the group's other slots; `existing` the pool's groups, as load. With
+/// `keep` are the drives of the group's other slots; `existing` counts the pool's groups with as many copies. With
 /// [`FailureDomain::Device`] and [`FailureDomain::Drive`], a node that holds another copy is used where
 /// there is no other, and with the latter also such a device.
 pub fn replacement(
     candidates: &[Candidate],
-    existing: &[Vec<DriveId>],
+    existing: &Loads,
     keep: &[Candidate],
     lost: DriveId,
     domain: FailureDomain,
 ) -> Option<DriveId> {
-    let board = Board::new(candidates, existing, 1);
-    let members: Vec<usize> = keep.iter().filter_map(|c| board.index.get(&c.drive).copied()).collect();
-    let pick = domain.sought().find_map(|apart| {
-        let is_free = |i: &usize| {
-            let candidate = &board.drives[*i];
-            let differs = |k: &Candidate| k.drive != candidate.drive && apart.is_apart(k, candidate);
-            candidate.drive != lost && keep.iter().all(differs)
-        };
-        board.pick(&members, is_free)
-    })?;
-    Some(board.drives[pick].drive)
+    let others: Vec<Candidate> = candidates.iter().filter(|c| c.drive != lost).copied().collect();
+    let board = Board::new(&others, existing, 1);
+    board.pick(keep, domain).map(|pick| board.drive(pick).drive)
 }
 
 /// How many blocks the drives hold at this many copies, with no two copies in one failure domain.
@@ -198,104 +122,21 @@ fn sums<K: Ord>(candidates: &[Candidate], place: impl Fn(&Candidate) -> K) -> Ve
     sums.into_values().collect()
 }
 
-/// The drives with what already lies on them.
-struct Board {
-    /// By id, each once, none of size 0.
-    drives: Vec<Candidate>,
-    index: BTreeMap<DriveId, usize>,
-    /// Groups that each drive should have at the end, in fixed point with [`SHARE_BITS`].
-    share: Vec<i128>,
-    /// Groups that each drive has.
-    groups: Vec<u64>,
-    /// Groups in which each drive has the first slot.
-    firsts: Vec<u64>,
-    /// How often two drives, lower index first, are in one group.
-    pairs: BTreeMap<(usize, usize), u64>,
-}
-
-impl Board {
-    fn new(candidates: &[Candidate], existing: &[Vec<DriveId>], new_slots: usize) -> Self {
-        let mut drives: Vec<Candidate> = candidates.iter().filter(|c| c.capacity.0 > 0).copied().collect();
-        drives.sort_by_key(|c| c.drive);
-        drives.dedup_by_key(|c| c.drive);
-        let index: BTreeMap<_, _> = drives.iter().enumerate().map(|(i, c)| (c.drive, i)).collect();
-        let count = drives.len();
-        let mut board = Board {
-            drives,
-            index,
-            share: Vec::new(),
-            groups: vec![0; count],
-            firsts: vec![0; count],
-            pairs: BTreeMap::new(),
-        };
-        for group in existing {
-            let members: Vec<usize> = group.iter().filter_map(|d| board.index.get(d).copied()).collect();
-            board.add(&members);
-        }
-        let slots = u128::from(board.groups.iter().sum::<u64>()) + new_slots as u128;
-        let total: u128 = board.drives.iter().map(|c| u128::from(c.capacity.0)).sum();
-        // 64 bits of capacity, 16 of fraction and up to 40 of slots fit 128 bits.
-        board.share = (board.drives.iter())
-            .map(|c| ((u128::from(c.capacity.0) * (slots << SHARE_BITS)) / total) as i128)
-            .collect();
-        board
-    }
-
-    /// How many groups, in fixed point, the drive is short of its share.
-    fn deficit(&self, drive: usize) -> i128 {
-        self.share[drive] - (i128::from(self.groups[drive]) << SHARE_BITS)
-    }
-
-    /// The drive to add to the members: of those that are still short of their share, or at most one group ahead
-    /// of the one furthest behind, the one that meets the members least often elsewhere, then the one furthest
-    /// behind. The first member is thus always the one furthest behind.
-    fn pick(&self, members: &[usize], eligible: impl Fn(&usize) -> bool) -> Option<usize> {
-        let eligible: Vec<usize> =
-            (0..self.drives.len()).filter(|i| !members.contains(i)).filter(|i| eligible(i)).collect();
-        let furthest = eligible.iter().map(|&i| self.deficit(i)).max()?;
-        let window = 1 << SHARE_BITS;
-        (eligible.into_iter())
-            .filter(|&i| self.deficit(i) > (furthest - window).min(0))
-            .min_by_key(|&i| (self.meetings(i, members), -self.deficit(i), i))
-    }
-
-    /// How often the drive is in a group with one of the members.
-    fn meetings(&self, drive: usize, members: &[usize]) -> u64 {
-        members.iter().map(|&m| self.pairs.get(&(drive.min(m), drive.max(m))).copied().unwrap_or(0)).sum()
-    }
-
-    /// Puts the drive that has the first slot most seldom, for its size, first.
-    fn order_by_first(&self, members: &mut [usize]) {
-        members.sort_by(|&a, &b| {
-            let weight =
-                |x: usize, y: usize| u128::from(self.firsts[x]) * u128::from(self.drives[y].capacity.0);
-            weight(a, b).cmp(&weight(b, a)).then(a.cmp(&b))
-        });
-    }
-
-    /// Takes a group into account.
-    fn add(&mut self, members: &[usize]) {
-        if let Some(&first) = members.first() {
-            self.firsts[first] += 1;
-        }
-        for (n, &a) in members.iter().enumerate() {
-            self.groups[a] += 1;
-            for &b in &members[n + 1..] {
-                *self.pairs.entry((a.min(b), a.max(b))).or_default() += 1;
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::PARTNER_NODES;
     use proptest::prelude::*;
+    use weft_types::{DeviceId, NodeId};
 
     fn candidate(drive: u128, node: u32, capacity: u64) -> Candidate {
         let id = DriveId(drive);
         let device = DeviceId::of_drive(id);
         Candidate { drive: id, node: NodeId(node), device, capacity: BlockCount(capacity) }
+    }
+
+    fn none() -> Loads {
+        Loads::default()
     }
 
     /// Equal drives, `per_node` on each of `nodes`; drive `100 n + d` is on node `n`.
@@ -317,20 +158,20 @@ mod tests {
     fn too_few_nodes_or_drives_are_refused_with_the_figures() {
         let two = fabric(2, 3);
         assert_eq!(
-            place(&two, &[], 3, 1, FailureDomain::Node),
+            place(&two, &none(), 3, 1, FailureDomain::Node),
             Err(LayoutError::TooFewNodes { copies: 3, nodes: 2, drives: 6 })
         );
         assert_eq!(
-            place(&two[..2], &[], 3, 1, FailureDomain::Drive),
+            place(&two[..2], &none(), 3, 1, FailureDomain::Drive),
             Err(LayoutError::TooFewDrives { copies: 3, drives: 2 })
         );
-        assert_eq!(place(&two, &[], 0, 1, FailureDomain::Node), Err(LayoutError::NoCopies));
+        assert_eq!(place(&two, &none(), 0, 1, FailureDomain::Node), Err(LayoutError::NoCopies));
     }
 
     #[test]
     fn the_drive_domain_still_uses_every_node_first() {
         let candidates = fabric(2, 3);
-        for group in place(&candidates, &[], 3, 12, FailureDomain::Drive).expect("six drives") {
+        for group in place(&candidates, &none(), 3, 12, FailureDomain::Drive).expect("six drives") {
             let nodes: BTreeSet<_> = group.iter().map(|&d| node_of(&candidates, d)).collect();
             assert_eq!(nodes.len(), 2, "{group:?}");
         }
@@ -349,30 +190,30 @@ mod tests {
     fn copies_are_on_different_devices_where_the_domain_is_the_device() {
         let one = fabric_of_parts(1, 3);
         let device_of = |d: DriveId| one.iter().find(|c| c.drive == d).expect("a candidate").device;
-        for group in place(&one, &[], 3, 16, FailureDomain::Device).expect("three devices") {
+        for group in place(&one, &none(), 3, 16, FailureDomain::Device).expect("three devices") {
             let devices: BTreeSet<_> = group.iter().map(|d| device_of(*d)).collect();
             assert_eq!(devices.len(), 3, "{group:?}");
         }
         let too_few = LayoutError::TooFewDevices { copies: 4, devices: 3, drives: 6 };
-        assert_eq!(place(&one, &[], 4, 1, FailureDomain::Device), Err(too_few));
+        assert_eq!(place(&one, &none(), 4, 1, FailureDomain::Device), Err(too_few));
         // A drive's copies share a device only where there is no other.
-        for group in place(&one, &[], 4, 16, FailureDomain::Drive).expect("six drives") {
+        for group in place(&one, &none(), 4, 16, FailureDomain::Drive).expect("six drives") {
             let devices: BTreeSet<_> = group.iter().map(|d| device_of(*d)).collect();
             assert_eq!(devices.len(), 3, "{group:?}");
         }
         // The same name on two nodes is not one device.
         let mut two = fabric(2, 1);
         two.iter_mut().for_each(|c| c.device = DeviceId(7));
-        assert!(place(&two, &[], 2, 1, FailureDomain::Device).is_ok());
+        assert!(place(&two, &none(), 2, 1, FailureDomain::Device).is_ok());
     }
 
     #[test]
     fn a_replacement_is_on_another_device_where_the_domain_is_the_device() {
         let candidates = fabric_of_parts(1, 2);
         let lost = candidates[3].drive;
-        let pick = |domain| replacement(&candidates[..3], &[], &candidates[..1], lost, domain);
+        let pick = |domain| replacement(&candidates[..3], &none(), &candidates[..1], lost, domain);
         assert_eq!(pick(FailureDomain::Device), Some(candidates[2].drive));
-        let pick = |domain| replacement(&candidates[..2], &[], &candidates[..1], lost, domain);
+        let pick = |domain| replacement(&candidates[..2], &none(), &candidates[..1], lost, domain);
         assert_eq!(pick(FailureDomain::Device), None);
         assert_eq!(pick(FailureDomain::Drive), Some(candidates[1].drive));
     }
@@ -392,7 +233,7 @@ mod tests {
     fn partners_spread_over_all_other_nodes() {
         let candidates = fabric(6, 2);
         let groups =
-            place(&candidates, &[], 2, groups_wanted(12, 2), FailureDomain::Node).expect("six nodes");
+            place(&candidates, &none(), 2, groups_wanted(12, 2), FailureDomain::Node).expect("six nodes");
         for c in &candidates {
             let partners: BTreeSet<_> =
                 groups.iter().filter(|g| g.contains(&c.drive)).flatten().filter(|&&d| d != c.drive).collect();
@@ -400,11 +241,38 @@ mod tests {
         }
     }
 
+    /// The nodes that groups of this node reach.
+    fn partner_nodes(candidates: &[Candidate], groups: &[Vec<DriveId>], node: NodeId) -> BTreeSet<NodeId> {
+        let nodes = groups.iter().map(|g| g.iter().map(|d| node_of(candidates, *d)).collect::<BTreeSet<_>>());
+        let mut partners: BTreeSet<NodeId> = nodes.filter(|nodes| nodes.contains(&node)).flatten().collect();
+        partners.remove(&node);
+        partners
+    }
+
+    #[test]
+    fn a_node_has_all_others_as_partners_or_as_many_as_it_may() {
+        for (nodes, per_node, copies) in [(12, 4, 2), (12, 4, 3), (60, 6, 2), (60, 6, 3)] {
+            let candidates = fabric(nodes, per_node);
+            let wanted = groups_wanted(candidates.len(), copies);
+            let groups =
+                place(&candidates, &none(), copies, wanted, FailureDomain::Node).expect("many nodes");
+            for node in 0..nodes {
+                let partners = partner_nodes(&candidates, &groups, NodeId(node)).len();
+                let least = (nodes as usize - 1).min(PARTNER_NODES);
+                let expected = least..2 * PARTNER_NODES;
+                assert!(
+                    expected.contains(&partners),
+                    "{partners} of {nodes} nodes, {copies} copies, n{node}"
+                );
+            }
+        }
+    }
+
     #[test]
     fn a_large_node_gets_one_copy_of_everything_and_no_more() {
         let mut candidates = fabric(3, 1);
         candidates.push(candidate(900, 9, 100 << 20));
-        let groups = place(&candidates, &[], 2, 30, FailureDomain::Node).expect("four nodes");
+        let groups = place(&candidates, &none(), 2, 30, FailureDomain::Node).expect("four nodes");
         assert_eq!(loads(&candidates, &groups), [10, 10, 10, 30]);
     }
 
@@ -412,7 +280,7 @@ mod tests {
     fn groups_follow_capacity() {
         let candidates: Vec<_> =
             (0..8).map(|n| candidate(n, n as u32, if n < 4 { 100 } else { 300 })).collect();
-        let groups = place(&candidates, &[], 2, 64, FailureDomain::Node).expect("eight nodes");
+        let groups = place(&candidates, &none(), 2, 64, FailureDomain::Node).expect("eight nodes");
         for (n, load) in loads(&candidates, &groups).into_iter().enumerate() {
             let share: usize = if n < 4 { 8 } else { 24 };
             assert!(load.abs_diff(share) <= 1, "drive {n} has {load} groups, its share is {share}");
@@ -422,16 +290,16 @@ mod tests {
     #[test]
     fn new_drives_take_the_new_groups() {
         let old = fabric(3, 1);
-        let existing = place(&old, &[], 2, 24, FailureDomain::Node).expect("three nodes");
+        let existing = place(&old, &none(), 2, 24, FailureDomain::Node).expect("three nodes");
         let all = fabric(6, 1);
-        let new = place(&all, &existing, 2, 24, FailureDomain::Node).expect("six nodes");
+        let new = place(&all, &Loads::of(&existing), 2, 24, FailureDomain::Node).expect("six nodes");
         assert_eq!(loads(&all, &new), [0, 0, 0, 16, 16, 16]);
     }
 
     #[test]
     fn a_replacement_keeps_copies_apart_and_is_the_least_loaded() {
         let candidates = fabric(4, 2);
-        let existing = vec![vec![DriveId(300), DriveId(0)]];
+        let existing = Loads::of([[DriveId(300), DriveId(0)]]);
         let keep = [candidate(0, 0, 1), candidate(100, 1, 1)];
         let pick =
             |keep: &[Candidate], domain| replacement(&candidates, &existing, keep, DriveId(200), domain);
@@ -439,7 +307,7 @@ mod tests {
         let everywhere: Vec<_> = (0..4).map(|n| candidate(u128::from(100 * n), n, 1)).collect();
         assert_eq!(pick(&everywhere, FailureDomain::Node), None);
         assert!(pick(&everywhere, FailureDomain::Drive).is_some());
-        assert_eq!(replacement(&[], &[], &keep, DriveId(200), FailureDomain::Node), None);
+        assert_eq!(replacement(&[], &none(), &keep, DriveId(200), FailureDomain::Node), None);
     }
 
     #[test]
@@ -462,7 +330,7 @@ mod tests {
         fn equal_drives_get_equal_shares(nodes in 3u32..9, per_node in 1u32..5, copies in 1usize..=3) {
             let candidates = fabric(nodes, per_node);
             let wanted = groups_wanted(candidates.len(), copies);
-            let groups = place(&candidates, &[], copies, wanted, FailureDomain::Node).expect("enough nodes");
+            let groups = place(&candidates, &none(), copies, wanted, FailureDomain::Node).expect("enough nodes");
             let loads = loads(&candidates, &groups);
             let (least, most) = (loads.iter().min().expect("drives"), loads.iter().max().expect("drives"));
             prop_assert!(most - least <= 2, "groups per drive {loads:?}");
@@ -481,7 +349,7 @@ mod tests {
             let mut candidates: Vec<_> =
                 (0..).zip(&drives).map(|(d, &(node, capacity))| candidate(d, node, capacity)).collect();
             let nodes: BTreeSet<_> = drives.iter().map(|d| d.0).collect();
-            let placed = place(&candidates, &[], copies, wanted, FailureDomain::Node);
+            let placed = place(&candidates, &none(), copies, wanted, FailureDomain::Node);
             if nodes.len() < copies {
                 prop_assert!(placed.is_err());
                 return Ok(());
@@ -493,7 +361,7 @@ mod tests {
                 prop_assert_eq!(nodes.len(), copies, "{:?}", group);
             }
             candidates.reverse();
-            prop_assert_eq!(place(&candidates, &[], copies, wanted, FailureDomain::Node), Ok(groups));
+            prop_assert_eq!(place(&candidates, &none(), copies, wanted, FailureDomain::Node), Ok(groups));
         }
     }
 }

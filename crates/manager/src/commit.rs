@@ -62,7 +62,8 @@ impl Manager {
 
     /// Decides by what is known now and commits what is due, as each look of the main loop does; for
     /// `weft bench map`.
-    pub fn decide(&self) {
+    pub async fn decide(&self) {
+        self.begin_look().await;
         self.commit_what_is_due();
     }
 

@@ -4,9 +4,11 @@
 //! themselves with each map that they adopt; of what concerns others, a drive that is at hand then has to
 //! know.
 
-use crate::manager::Manager;
+use crate::manager::{Manager, State};
+use crate::trouble::new_trouble;
 use std::rc::Rc;
 use std::time::Duration;
+use weft_api::{Advice, Doing, Severity, Trouble, TroubleKind};
 use weft_rt::sync::{join_all, race};
 use weft_rt::{Buf, Instant, now, offload, sleep_until};
 use weft_types::{DriveId, FabricMap, MapVersion, NodeId, Volume, with_causes};
@@ -28,6 +30,12 @@ const PART_BYTES: usize = 256 * 1024;
 /// How long a target may take to write a part.
 const KEEP_MAX: Duration = Duration::from_secs(5);
 
+/// Rounds in a row after which it is a trouble that nodes do not keep their parts: three minutes.
+const ROUNDS_MISSED_MAX: u32 = 3;
+
+/// Nodes that are named in one sentence; the others are counted.
+const NODES_NAMED: usize = 4;
+
 /// What drives keep of the whole map, as far as this process knows.
 #[derive(Default)]
 pub(crate) struct CopiesKept {
@@ -37,6 +45,8 @@ pub(crate) struct CopiesKept {
     ended: Option<Instant>,
     /// The nodes that were up and did not keep theirs in the last round, and why.
     pub(crate) missed: Vec<(NodeId, String)>,
+    /// How many rounds in a row some have not.
+    rounds_missed: u32,
 }
 
 impl CopiesKept {
@@ -104,6 +114,7 @@ impl Manager {
         }
         let mut state = self.state.borrow_mut();
         state.copies.map = Some(map);
+        state.copies.rounds_missed = if missed.is_empty() { 0 } else { state.copies.rounds_missed + 1 };
         (state.copies.ended, state.copies.missed) = (Some(now()), missed);
     }
 
@@ -133,6 +144,40 @@ impl Manager {
             None
         });
         join_all(kept).await.into_iter().flatten().collect()
+    }
+}
+
+impl State {
+    /// Nodes that have not kept their parts of the map for a while.
+    pub(crate) fn map_not_kept(&self) -> Option<Trouble> {
+        let copies = &self.copies;
+        if copies.rounds_missed < ROUNDS_MISSED_MAX {
+            return None;
+        }
+        let name = |node: &NodeId| self.map.nodes.get(node).map_or("all nodes", |n| &n.name);
+        let named = copies.missed.iter().take(NODES_NAMED);
+        let named: Vec<String> = named.map(|(node, why)| format!("'{}': {why}", name(node))).collect();
+        let more = copies.missed.len().saturating_sub(NODES_NAMED);
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        let what = format!("nodes do not keep their parts of the fabric map: {}{more}", named.join("; "));
+        let mut trouble = new_trouble(TroubleKind::MapNotKept, Severity::Warning, what);
+        if let [(node, _)] = &copies.missed[..] {
+            trouble.node = self.map.nodes.get(node).map(|n| n.name.clone());
+        }
+        trouble.doing.push(Doing {
+            what: "is tried again every minute".into(),
+            groups: 0,
+            waits_for: None,
+            progress: None,
+            wait_ms: None,
+        });
+        trouble.advice.push(Advice {
+            what: "keep a backup of the map meanwhile, for the loss of the manager's store: `weft fabric recover` may have an old map of \
+                   these nodes to go by"
+                .into(),
+            command: Some("weft map backup FILE".into()),
+        });
+        Some(trouble)
     }
 }
 

@@ -183,8 +183,11 @@ impl Manager {
     /// Where the drives' copies would go.
     fn plan(&self, drives: &BTreeSet<DriveId>) -> Result<Vec<CopyMove>, ApiError> {
         let map = self.map();
-        let seen = self.state.borrow().observations(self.started);
-        match plan_evacuation(&map, drives, &seen) {
+        let planned = {
+            let state = self.state.borrow();
+            plan_evacuation(&map, state.index.groups(), drives, &state.observations(self.started))
+        };
+        match planned {
             Ok(moves) => {
                 let copy = |x: BeginRelocation| CopyMove { group: x.group, from: x.from, to: x.to };
                 Ok(moves.into_iter().map(copy).collect())

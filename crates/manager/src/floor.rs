@@ -6,12 +6,14 @@
 //! in which its members are open again.
 
 use crate::manager::{Manager, State};
+use crate::member::Member;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_membership::{Change, GroupFloor, RaiseFloors};
+use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::join_all;
-use weft_rt::{Mutation, mutated, sleep};
+use weft_rt::{Mutation, mutated, now, sleep_until};
 use weft_types::limits::FLOORS_PER_ROUND_MAX;
 use weft_types::{
     DriveId, Epoch, Group, GroupId, NodeId, Role, Session, SessionId, SessionSlot, Slot, Version, with_causes,
@@ -90,12 +92,19 @@ struct Closing {
 }
 
 impl Manager {
-    /// Raises floors from time to time, for ever.
+    /// Raises floors from time to time, for ever; and has groups begin an epoch whose members a manager before
+    /// this one has closed.
     pub(crate) async fn keep_forgetting(self: Rc<Self>) {
+        let mut due = now() + self.options.forget_every;
+        let mut asked = BTreeMap::new();
         loop {
-            sleep(self.options.forget_every).await;
+            sleep_until(due.min(now() + self.map().durations.lease())).await;
             if self.halted.borrow().is_some() {
                 return;
+            }
+            self.open_what_was_closed(&mut asked).await;
+            if now() < due {
+                continue;
             }
             {
                 let mut state = self.state.borrow_mut();
@@ -104,6 +113,39 @@ impl Manager {
                 state.floor_pauses.begin_round(|group| map.groups.contains_key(group));
             }
             self.forget_once().await;
+            due = now() + self.options.forget_every;
+        }
+    }
+
+    /// Asks the targets that have joined since which of their members are closed, and opens these. `asked` are
+    /// the processes that have said so.
+    async fn open_what_was_closed(self: &Rc<Self>, asked: &mut BTreeMap<NodeId, u64>) {
+        let processes = self.state.borrow().processes();
+        asked.retain(|node, incarnation| processes.get(node) == Some(incarnation));
+        let new: Vec<(NodeId, u64)> =
+            processes.into_iter().filter(|(node, _)| !asked.contains_key(node)).collect();
+        let ask = TargetRequest::Floors { close: vec![] };
+        let answers = join_all(new.iter().map(|(node, _)| self.ask(*node, &ask, None, ANSWER_MAX))).await;
+        let mut said = Said::new();
+        for (process, answer) in new.into_iter().zip(answers) {
+            if let Ok(TargetAnswer::Floors { groups }) = answer {
+                asked.extend([process]);
+                groups.into_iter().for_each(|word| said.entry(word.group).or_default().push(word));
+            }
+        }
+        self.open_closed(&said);
+    }
+
+    /// Has the groups begin an epoch of which a member has said that it is closed. To be called where no
+    /// round is under way.
+    fn open_closed(&self, said: &Said) {
+        let floors = self.state.borrow().closed_in(said);
+        if floors.is_empty() || mutated(Mutation::ClosedForEver) {
+            return;
+        }
+        mark(Path::ClosedOpened);
+        if let Err(error) = self.commit(&Change::RaiseFloors(RaiseFloors { floors })) {
+            tracing::warn!(error = with_causes(&error), "groups stay closed below a floor");
         }
     }
 
@@ -112,6 +154,8 @@ impl Manager {
         let nodes: BTreeSet<NodeId> = self.map().nodes.keys().copied().collect();
         let ask = TargetRequest::Floors { close: vec![] };
         let said = self.ask_floors(nodes.iter().map(|node| (*node, ask.clone())).collect()).await;
+        // What is closed now was closed by a round whose end was not committed.
+        self.open_closed(&said);
         let round = self.state.borrow().plan_round(&said);
         if round.is_empty() {
             return;
@@ -187,6 +231,27 @@ impl State {
             }
         }
         round
+    }
+
+    /// The groups of which a member has said that it is closed in the present epoch, with the floors that they
+    /// have.
+    fn closed_in(&self, said: &Said) -> Vec<GroupFloor> {
+        let mut floors = Vec::new();
+        for (group, words) in said {
+            let Some(entry) = self.map.groups.get(group) else { continue };
+            // A group with a member that is not in-sync has begun an epoch since.
+            let is_closed = words.iter().any(|w| w.is_closed && w.epoch == entry.epoch);
+            if is_closed && entry.slots.iter().all(|s| s.role == Role::InSync) {
+                floors.push(GroupFloor { group: *group, epoch: entry.epoch, floor: entry.floor });
+            }
+        }
+        floors
+    }
+
+    /// The processes that have joined.
+    fn processes(&self) -> BTreeMap<NodeId, u64> {
+        let joined = |(node, member): (&NodeId, &Member)| Some((*node, member.incarnation?));
+        self.members.iter().filter_map(joined).collect()
     }
 
     /// What the groups of a round have for a floor from the next epoch on. A group that has begun one
@@ -280,6 +345,7 @@ mod tests {
             epoch: Epoch(1),
             newest_tombstone: None,
             sessions: sessions.collect(),
+            is_closed: false,
         }
     }
 

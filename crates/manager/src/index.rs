@@ -6,16 +6,17 @@
 //! computes the same from any map.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use weft_membership::GroupIndex;
 use weft_types::{
-    DriveId, FabricMap, Group, GroupId, Key, NodeId, ObjectSpan, Session, SessionId, SessionState, Table,
+    DriveId, FabricMap, GroupId, Key, NodeId, ObjectSpan, Session, SessionId, SessionState, Table,
     TableWindow, Volume, VolumeId, VolumeState,
 };
 
 /// Look-ups into one version of the map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Index {
-    /// The groups that list a drive, in any role. A drive that no group lists is not there.
-    groups: BTreeMap<DriveId, BTreeSet<GroupId>>,
+    /// What plans ask of groups.
+    groups: GroupIndex,
     /// The drives of a node. A node without drives is not there.
     drives: BTreeMap<NodeId, BTreeSet<DriveId>>,
     /// The sessions of a volume in any state. A volume without sessions is not there.
@@ -89,16 +90,7 @@ impl Index {
 
     /// Follows the map from the version that the index is of to another one. Costs what differs.
     pub(crate) fn note(&mut self, old: &FabricMap, new: &FabricMap) {
-        for (before, after) in differences(&old.groups, &new.groups) {
-            let drives = |group: &Group| group.slots.iter().map(|s| s.drive).collect::<BTreeSet<_>>();
-            let (left, joined) = (before.map(drives), after.map(drives));
-            for drive in left.iter().flatten().filter(|d| !joined.as_ref().is_some_and(|j| j.contains(d))) {
-                leave(&mut self.groups, drive, before.map(|g| g.id));
-            }
-            for drive in joined.iter().flatten() {
-                self.groups.entry(*drive).or_default().extend(after.map(|g| g.id));
-            }
-        }
+        self.groups.note(old, new);
         for (before, after) in differences(&old.drives, &new.drives) {
             if let Some(drive) = before {
                 leave(&mut self.drives, &drive.node, Some(drive.id));
@@ -184,9 +176,14 @@ impl Index {
         VolumesIn { index: self, lists: lists.collect() }
     }
 
+    /// What plans ask of groups.
+    pub(crate) fn groups(&self) -> &GroupIndex {
+        &self.groups
+    }
+
     /// The groups that list this drive in any role, in the order of their numbers.
     pub(crate) fn groups_of(&self, drive: DriveId) -> impl Iterator<Item = GroupId> {
-        self.groups.get(&drive).into_iter().flatten().copied()
+        self.groups.of_drive(drive)
     }
 
     /// The drives that the map lists on this node.
@@ -196,7 +193,7 @@ impl Index {
 
     /// Whether a group lists a drive of this node, in any role.
     pub(crate) fn has_groups(&self, node: NodeId) -> bool {
-        self.drives_of(node).any(|drive| self.groups.contains_key(&drive))
+        self.drives_of(node).any(|drive| self.groups.has_any(drive))
     }
 
     /// The sessions of this volume in any state.
@@ -243,8 +240,8 @@ mod tests {
     use proptest::prelude::*;
     use std::sync::Arc;
     use weft_types::{
-        AttachMode, BlockCount, Drive, DriveState, Epoch, FabricId, Generation, GroupTable, GroupTableId,
-        PoolId, Protection, Role, SessionSlot, Slot, SpanGroups, Striping, TargetId,
+        AttachMode, BlockCount, Drive, DriveState, Epoch, FabricId, Generation, Group, GroupTable,
+        GroupTableId, PoolId, Protection, Role, SessionSlot, Slot, SpanGroups, Striping, TargetId,
     };
 
     /// Puts or removes an entry of one of the four kinds, with small numbers so that steps meet.

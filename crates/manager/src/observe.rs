@@ -106,7 +106,8 @@ impl Manager {
                 state.observe(self.started)
             };
             let map = self.map();
-            let Some(change) = next_change(&map, &seen) else { return due };
+            let change = next_change(&map, self.state.borrow().index.groups(), &seen);
+            let Some(change) = change else { return due };
             if let Err(error) = self.commit(&change) {
                 // The rules have offered it for this very map, so only the store or the size can be in the way.
                 tracing::error!(error = with_causes(&error), "a change was not committed");

@@ -217,7 +217,11 @@ impl Manager {
             created_ms: wall_clock_ms(),
         };
         let unfit = self.unfit_drives();
-        let mut change = plan_volume(&map, &request, &unfit).map_err(|r| self.refused_place(&map, r))?;
+        let plan = |request: &VolumeRequest| {
+            let planned = plan_volume(&map, self.state.borrow().index.groups(), request, &unfit);
+            planned.map_err(|refusal| self.refused_place(&map, refusal))
+        };
+        let mut change = plan(&request)?;
         if wish.stripe_unit_bytes.is_some() || wish.width.is_some() {
             // The default depends on the groups that the plan has found; what was named replaces its part.
             let Change::CreateVolume(planned) = &change else { unreachable!("a planned volume is one") };
@@ -227,7 +231,7 @@ impl Manager {
                 width: wish.width.unwrap_or(planned.striping.width),
                 object_blocks: planned.striping.object_blocks,
             });
-            change = plan_volume(&map, &request, &unfit).map_err(|r| self.refused_place(&map, r))?;
+            change = plan(&request)?;
         }
         let map = self.carry_out(&change, dry_run)?;
         let volume = find_volume(&map, &wish.name)?;
@@ -239,7 +243,9 @@ impl Manager {
         let map = self.map();
         let volume = find_volume(&map, name)?;
         let request = ResizeRequest { volume: volume.id, size_bytes, domain: domain_of(&map, volume) };
-        let map = match plan_resize(&map, &request, &self.unfit_drives()) {
+        let unfit = self.unfit_drives();
+        let planned = plan_resize(&map, self.state.borrow().index.groups(), &request, &unfit);
+        let map = match planned {
             Ok(change) => self.carry_out(&change, dry_run)?,
             // Said again after a lost answer: it is done.
             Err(Refusal::SameSize { .. }) => map.clone(),

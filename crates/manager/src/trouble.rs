@@ -79,6 +79,7 @@ impl State {
         troubles.extend(look.copies());
         troubles.extend(look.copying());
         troubles.extend(self.pools_that_fill(usage));
+        troubles.extend(self.map_not_kept());
         troubles.sort_by_key(|t| (std::cmp::Reverse(t.severity), t.kind));
         troubles
     }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use weft_api::{ApiRequest, ErrorCode, SettingsWish, TroubleKind};
 use weft_rt::sim::Sim;
 use weft_rt::sleep;
-use weft_types::{DriveId, MapVersion, Role, SessionSlot, Version};
+use weft_types::{DriveId, Epoch, MapVersion, Role, SessionSlot, Version};
 use weft_wire::control::TargetRequest;
 
 /// A manager and nodes 1 to n with a drive each, of which the first two have copies of groups; all groups
@@ -83,6 +83,27 @@ fn a_drive_whose_target_does_not_know_floors_is_no_new_member_of_a_group_that_ha
 
         operate(volume_of("w", 3)).await.unwrap();
         assert!(!roles(&service.map(), 3).is_empty(), "new groups have no floor");
+    });
+}
+
+#[test]
+fn what_a_manager_of_before_has_closed_is_opened_soon_by_another_epoch() {
+    Sim::new(4).block_on(async {
+        let (service, targets, _) = fabric(2).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        all_up(&service, &targets).await;
+        assert!(service.map().groups.values().all(|g| g.epoch == Epoch(1)));
+        // The manager dies between asking members to close and the commit.
+        targets[1].closed.set(Some(Epoch(1)));
+        service.restart().await;
+        let is_open = || service.map().groups.values().all(|g| g.epoch == Epoch(2));
+        eventually("the groups begin an epoch", ms(10_000), is_open).await;
+        assert!(
+            service.map().groups.values().all(|g| g.floor == Version::ZERO),
+            "without a word of all, no floor"
+        );
+        sleep(ms(10_000)).await;
+        assert!(is_open(), "it is done once");
     });
 }
 

@@ -87,6 +87,26 @@ fn an_exclusive_attach_waits_for_adoption_and_for_the_sweep() {
 }
 
 #[test]
+fn an_attach_that_is_asked_for_again_waits_for_all_that_the_first_one_waits_for() {
+    Sim::new(32).block_on(async {
+        let (service, targets, _) = fabric(2).await;
+        operate(volume_of("v", 2)).await.unwrap();
+        attach("v", Exclusive, false).await.unwrap();
+        targets[1].holds_sweep.set(true);
+        // It takes the volume from a client that wrote alone, so it waits for the sweep of what that one wrote.
+        let first = spawn(attach_numbered("v", Shared, true, 7));
+        sleep(ms(800)).await;
+        let again = spawn(attach_numbered("v", Shared, true, 7));
+        sleep(ms(800)).await;
+        assert!(!first.is_finished() && !again.is_finished(), "what the client before wrote is not swept");
+        targets[1].holds_sweep.set(false);
+        let (first, again) = (first.await.unwrap().unwrap(), again.await.unwrap().unwrap());
+        assert_eq!((first.id, first.generation), (again.id, again.generation));
+        assert_eq!(service.map().sessions.len(), 1);
+    });
+}
+
+#[test]
 fn shared_sessions_do_not_wait_and_share() {
     Sim::new(2).block_on(async {
         let (service, targets, _) = fabric(2).await;

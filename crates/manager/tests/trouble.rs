@@ -625,3 +625,25 @@ fn the_clock_that_targets_hear_never_goes_back_also_not_over_a_restart_after_a_q
         );
     });
 }
+
+#[test]
+fn nodes_that_keep_no_part_of_the_map_are_a_trouble_after_a_while() {
+    Sim::new(17).block_on(async {
+        let (service, targets, _) = fabric(2).await;
+        targets[1].keeps_no_parts.set(true);
+        operate(volume_of("v", 2)).await.unwrap();
+        all_up(&service, &targets).await;
+        sleep(ms(60_000)).await;
+        assert!(!kinds(&status().await).contains(&TroubleKind::MapNotKept), "it may pass");
+        sleep(ms(180_000)).await;
+        let now = status().await;
+        let kept = trouble(&now, TroubleKind::MapNotKept);
+        assert_eq!(kept.severity, Severity::Warning);
+        assert_eq!(kept.node.as_deref(), Some("node-2"));
+        assert!(kept.what.contains("the drive takes no part of the map"), "{}", kept.what);
+        assert_eq!(commands(kept), ["weft map backup FILE"]);
+        targets[1].keeps_no_parts.set(false);
+        sleep(ms(120_000)).await;
+        assert!(!kinds(&status().await).contains(&TroubleKind::MapNotKept));
+    });
+}

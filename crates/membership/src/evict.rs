@@ -16,8 +16,8 @@ use weft_types::{Drive, DriveId, DriveState, Epoch, FabricMap, Group, GroupId, R
 pub struct Evict {
     /// The drives that leave.
     pub drives: BTreeSet<DriveId>,
-    /// Per group, who acknowledged the intent to evict these drives from it. A group that is not named here, or
-    /// is named with an older epoch, is left as it is.
+    /// The groups that they leave, and who of each acknowledged the intent to evict them. A group that is named with
+    /// an older epoch is left as it is.
     pub acknowledged: BTreeMap<GroupId, Acknowledged>,
 }
 
@@ -40,21 +40,17 @@ pub(crate) fn evict(map: &mut FabricMap, change: &Evict) -> Result<Reason, Refus
     let (mut groups, mut skipped) = (Vec::new(), Vec::new());
     let destroyed = destroyed(map);
     let is_written = |group: &Group| group.write_set().any(|d| change.drives.contains(&d));
-    let mut can_leave = |group: &Group| match permit(group, &change.drives, &change.acknowledged, &destroyed)
-    {
-        Ok(()) => true,
-        Err(cause) => {
-            skipped.push(Skipped { group: group.id, cause });
-            false
+    for id in change.acknowledged.keys() {
+        let Some(group) = map.groups.get(id).filter(|group| is_written(group)) else { continue };
+        match permit(group, &change.drives, &change.acknowledged, &destroyed) {
+            Ok(()) => groups.push(*id),
+            Err(cause) => skipped.push(Skipped { group: *id, cause }),
         }
-    };
-    map.groups.update_where(
-        |group| is_written(group) && can_leave(group),
-        |group| {
-            leave(group, &change.drives);
-            groups.push(group.id);
-        },
-    );
+    }
+    for id in &groups {
+        let group = map.groups.get_mut(id).expect("it was just there");
+        leave(group, &change.drives);
+    }
     if groups.is_empty() {
         return Err(Refusal::NothingToEvict { drives: change.drives.len(), skipped });
     }

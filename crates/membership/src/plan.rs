@@ -8,8 +8,8 @@ use crate::observe::Condition;
 use crate::room::full_for_copies;
 use crate::{
     Acknowledged, BeginRelocation, CancelRelocation, Change, CloseSession, Demote, Depart, DrainDrive, Evict,
-    FailDrive, FinishDelete, FinishRelocation, HandOver, KeepMember, Observations, Promote, Rebuild, Rejoin,
-    SweepSession, apply,
+    FailDrive, FinishDelete, FinishRelocation, GroupIndex, HandOver, KeepMember, Observations, Promote,
+    Rebuild, Rejoin, SweepSession, apply,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::{Candidate, FailureDomain, replacement};
@@ -22,11 +22,11 @@ use weft_types::{
 /// enough that most groups write no further copy meanwhile.
 const RELOCATIONS_AT_ONCE: usize = 8;
 
-/// The next change to commit, or `None` where nothing can be done at present.
+/// The next change to commit, or `None` where nothing can be done at present. `groups` is the index of the map.
 ///
 /// Every call either gives a change that applies to this map, or says that there is none; with the observations
 /// unchanged, a loop of calls comes to an end.
-pub fn next_change(map: &FabricMap, seen: &Observations) -> Option<Change> {
+pub fn next_change(map: &FabricMap, groups: &GroupIndex, seen: &Observations) -> Option<Change> {
     next_failure(map, seen)
         .or_else(|| next_eviction(map, seen))
         .or_else(|| next_departure(map, seen))
@@ -34,11 +34,11 @@ pub fn next_change(map: &FabricMap, seen: &Observations) -> Option<Change> {
         .or_else(|| next_drain(map, seen))
         .or_else(|| next_promotion(map, seen))
         .or_else(|| next_step_of_relocation(map, seen))
-        .or_else(|| next_rejoin(map, seen))
-        .or_else(|| next_rebuild(map, seen))
-        .or_else(|| next_relocation(map, seen))
+        .or_else(|| next_rejoin(map, groups, seen))
+        .or_else(|| next_rebuild(map, groups, seen))
+        .or_else(|| next_relocation(map, groups, seen))
         .or_else(|| next_release(map, seen))
-        .or_else(|| next_rebuild_on_one_node(map, seen))
+        .or_else(|| next_rebuild_on_one_node(map, groups, seen))
 }
 
 /// A drive that its target reported as failed is marked, so that it is not forgotten over a restart.
@@ -73,13 +73,12 @@ pub struct Intent {
 
 /// The evictions to prepare: for every group with a drive in its write set that is gone, and an in-sync member that
 /// serves, unless that was acknowledged already.
-pub fn intents(map: &FabricMap, seen: &Observations) -> Vec<Intent> {
+pub fn intents(map: &FabricMap, groups: &GroupIndex, seen: &Observations) -> Vec<Intent> {
     let mut intents = Vec::new();
     let is_gone = |drive: DriveId| matches!(seen.condition(map, drive), Condition::Gone { .. });
-    if !map.drives.keys().any(|drive| is_gone(*drive)) {
-        return intents;
-    }
-    for group in map.groups.values() {
+    let gone = map.drives.keys().filter(|drive| is_gone(**drive));
+    let of_gone: BTreeSet<GroupId> = gone.flat_map(|drive| groups.of_drive(*drive)).collect();
+    for group in of_gone.iter().filter_map(|id| map.groups.get(id)) {
         let serving = |d: &DriveId| seen.condition(map, *d) == Condition::Serving;
         let ask: Vec<DriveId> = group.read_set().filter(serving).collect();
         if ask.is_empty() {
@@ -186,11 +185,10 @@ pub fn next_promotion(map: &FabricMap, seen: &Observations) -> Option<Change> {
 }
 
 /// The return of all drives of one node that serve again.
-pub fn next_rejoin(map: &FabricMap, seen: &Observations) -> Option<Change> {
-    let out: BTreeSet<DriveId> = (map.groups.values().flat_map(|g| &g.slots))
-        .filter(|slot| slot.role == Role::Out)
-        .map(|slot| slot.drive)
-        .collect();
+pub fn next_rejoin(map: &FabricMap, groups: &GroupIndex, seen: &Observations) -> Option<Change> {
+    let with_out = || groups.with_out().filter_map(|id| map.groups.get(&id));
+    let out = with_out().flat_map(|g| &g.slots).filter(|slot| slot.role == Role::Out);
+    let out: BTreeSet<DriveId> = out.map(|slot| slot.drive).collect();
     let mut back: BTreeMap<NodeId, BTreeSet<DriveId>> = BTreeMap::new();
     for drive in out.iter().filter_map(|d| map.drives.get(d)) {
         if !drive.state.is_given_up() && seen.condition(map, drive.id) == Condition::Serving {
@@ -200,7 +198,7 @@ pub fn next_rejoin(map: &FabricMap, seen: &Observations) -> Option<Change> {
     back.into_values().find_map(|drives| {
         let stays_out = |(_, drive): &&(GroupId, DriveId)| drives.contains(drive);
         let unreached = seen.unreached.keys().filter(stays_out).map(|(group, _)| *group);
-        let without_floors = map.groups.values().filter(|group| {
+        let without_floors = with_out().filter(|group| {
             group.slots.iter().any(|s| drives.contains(&s.drive) && !seen.heeds_floor(group, s.drive))
         });
         let except = unreached.chain(without_floors.map(|group| group.id)).collect();
@@ -210,20 +208,21 @@ pub fn next_rejoin(map: &FabricMap, seen: &Observations) -> Option<Change> {
 
 /// The rebuild of one lost copy: of a drive marked as failed at once, of one that is gone after
 /// `rebuild_after_ms`; onto the drive that suits best, where an in-sync member serves as the source.
-pub fn next_rebuild(map: &FabricMap, seen: &Observations) -> Option<Change> {
-    rebuild_in(map, seen, |_| Some(seen.domain))
+pub fn next_rebuild(map: &FabricMap, groups: &GroupIndex, seen: &Observations) -> Option<Change> {
+    rebuild_in(map, groups, seen, |_| Some(seen.domain))
 }
 
 /// The rebuild of one lost copy in a group whose copies were put on one node, or one device, on purpose: on
 /// such a drive as well. The other groups keep their copies on different nodes, and wait for a drive
 /// where that is possible.
-pub fn next_rebuild_on_one_node(map: &FabricMap, seen: &Observations) -> Option<Change> {
-    rebuild_in(map, seen, |group| map.shares_a_node(group).then(|| domain_of(map, group)))
+pub fn next_rebuild_on_one_node(map: &FabricMap, groups: &GroupIndex, seen: &Observations) -> Option<Change> {
+    rebuild_in(map, groups, seen, |group| map.shares_a_node(group).then(|| domain_of(map, group)))
 }
 
 /// The next rebuild, with what must not hold two copies of a group; none: the group is left out.
 fn rebuild_in(
     map: &FabricMap,
+    groups: &GroupIndex,
     seen: &Observations,
     domain: impl Fn(&Group) -> Option<FailureDomain>,
 ) -> Option<Change> {
@@ -233,10 +232,11 @@ fn rebuild_in(
             && (is_lost(map, slot.drive, seen) || is_unreached_for_long(map, group, slot.drive, seen))
     };
     let lost = |group: &&Group| group.slots.iter().any(|s| is_lost(group, s)) && domain(group).is_some();
-    for group in map.groups.values().filter(lost).filter(|g| g.read_set().any(serving)) {
+    let with_out = groups.with_out().filter_map(|id| map.groups.get(&id));
+    for group in with_out.filter(lost).filter(|g| g.read_set().any(serving)) {
         let Some(domain) = domain(group) else { continue };
         for slot in group.slots.iter().filter(|s| is_lost(group, s)) {
-            let Some(to) = stand_in(map, group, slot.drive, seen, domain) else { continue };
+            let Some(to) = stand_in(map, groups, group, slot.drive, seen, domain) else { continue };
             let rebuild = Rebuild { group: group.id, from: slot.drive, to, domain };
             if let Some(change) = applicable(map, Change::Rebuild(rebuild)) {
                 return Some(change);
@@ -256,6 +256,7 @@ fn is_unreached_for_long(map: &FabricMap, group: &Group, drive: DriveId, seen: &
 /// others, least loaded, and not on a node whose members of this group clients cannot reach.
 fn stand_in(
     map: &FabricMap,
+    groups: &GroupIndex,
     group: &Group,
     member: DriveId,
     seen: &Observations,
@@ -272,12 +273,10 @@ fn stand_in(
         .filter(|d| seen.condition(map, d.id) == Condition::Serving)
         .map(Candidate::of)
         .collect();
-    let existing: Vec<Vec<DriveId>> =
-        (map.groups.values()).filter(|g| g.pool == group.pool).map(|g| map.staying(g).collect()).collect();
     let keep: Vec<Candidate> = (group.slots.iter().filter(|s| s.drive != member))
         .filter_map(|s| map.drives.get(&s.drive).map(Candidate::of))
         .collect();
-    replacement(&candidates, &existing, &keep, member, domain)
+    replacement(&candidates, groups.loads_beside(map, group), &keep, member, domain)
 }
 
 /// Whether a drive could take a member's place in a group now: one that is active, in service, of the pool,
@@ -347,7 +346,7 @@ pub fn next_step_of_relocation(map: &FabricMap, seen: &Observations) -> Option<C
 }
 
 /// The beginning of the next relocation of a member on a drive that is being emptied.
-pub fn next_relocation(map: &FabricMap, seen: &Observations) -> Option<Change> {
+pub fn next_relocation(map: &FabricMap, groups: &GroupIndex, seen: &Observations) -> Option<Change> {
     let draining = map.drives.values().filter(|d| d.state == DriveState::Draining);
     let draining: BTreeSet<DriveId> = draining.map(|d| d.id).collect();
     // Hardly ever is a drive being emptied: then no group needs to be looked at.
@@ -355,16 +354,18 @@ pub fn next_relocation(map: &FabricMap, seen: &Observations) -> Option<Change> {
         return None;
     }
     let is_draining = |d: &DriveId| draining.contains(d);
+    let of_draining: BTreeSet<GroupId> = draining.iter().flat_map(|d| groups.of_drive(*d)).collect();
     let mut running: BTreeMap<DriveId, usize> = BTreeMap::new();
     for relocation in map.relocations.values() {
         *running.entry(relocation.from).or_default() += 1;
     }
-    let idle = map.groups.values().filter(|g| !map.relocations.contains_key(&g.id));
+    let of_draining = of_draining.iter().filter_map(|id| map.groups.get(id));
+    let idle = of_draining.filter(|g| !map.relocations.contains_key(&g.id));
     let leaving = idle.flat_map(|g| g.write_set().filter(is_draining).map(move |from| (g, from)));
     { leaving }.filter(|(_, from)| running.get(from).is_none_or(|n| *n < RELOCATIONS_AT_ONCE)).find_map(
         |(group, from)| {
             let domain = domain_of(map, group);
-            let to = stand_in(map, group, from, seen, domain)?;
+            let to = stand_in(map, groups, group, from, seen, domain)?;
             applicable(map, Change::BeginRelocation(BeginRelocation { group: group.id, from, to, domain }))
         },
     )
@@ -399,23 +400,28 @@ fn is_lost(map: &FabricMap, drive: DriveId, seen: &Observations) -> bool {
 /// The members for which no drive in service can stand in.
 pub fn plan_evacuation(
     map: &FabricMap,
+    groups: &GroupIndex,
     drives: &BTreeSet<DriveId>,
     seen: &Observations,
 ) -> Result<Vec<BeginRelocation>, Vec<(GroupId, DriveId)>> {
     let mut ahead = map.clone();
     ahead.drives.update_where(|d| drives.contains(&d.id), |d| d.state = DriveState::Draining);
+    let mut index = groups.clone();
     let (mut moves, mut stuck) = (Vec::new(), Vec::new());
-    for group in map.groups.values() {
+    let concerned: BTreeSet<GroupId> = drives.iter().flat_map(|drive| groups.of_drive(*drive)).collect();
+    for group in concerned.iter().filter_map(|id| map.groups.get(id)) {
         let members = group.slots.iter().map(|s| s.drive).filter(|d| drives.contains(d));
         for from in members.filter(|d| map.staying(group).any(|s| s == *d)) {
             let present = &ahead.groups[&group.id];
             let domain = domain_of(map, group);
-            match stand_in(&ahead, present, from, seen, domain) {
+            match stand_in(&ahead, &index, present, from, seen, domain) {
                 Some(to) => {
                     // So that the next choice counts this one.
-                    let group = ahead.groups.get_mut(&group.id).expect("it is the same map");
-                    let slot = group.slots.iter_mut().find(|s| s.drive == from).expect("it is a member");
+                    let before = ahead.clone();
+                    let changing = ahead.groups.get_mut(&group.id).expect("it is the same map");
+                    let slot = changing.slots.iter_mut().find(|s| s.drive == from).expect("it is a member");
                     slot.drive = to;
+                    index.note(&before, &ahead);
                     moves.push(BeginRelocation { group: group.id, from, to, domain });
                 }
                 None => stuck.push((group.id, from)),

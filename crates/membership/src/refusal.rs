@@ -351,7 +351,7 @@ fn shown(text: &str) -> String {
 fn list(skipped: &[Skipped]) -> String {
     const LISTED: usize = 3;
     if skipped.is_empty() {
-        return ": they are in no write set".into();
+        return ": no in-sync member acknowledged the intent for a group that they are written in".into();
     }
     let first: Vec<String> = skipped.iter().take(LISTED).map(|s| s.to_string()).collect();
     let more = if skipped.len() > LISTED { ", ..." } else { "" };

@@ -2,7 +2,7 @@
 
 use crate::refusal::Kind;
 use crate::volume::{Stock, add_groups, check_size, check_space, size_in_blocks};
-use crate::{Change, NewGroup, Reason, Refusal, SpanPlan};
+use crate::{Change, GroupIndex, NewGroup, Reason, Refusal, SpanPlan};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use weft_layout::{FailureDomain, objects_for};
@@ -38,12 +38,13 @@ pub struct GrowVolume {
 }
 
 /// Decides how a volume grows: in its last row of objects while that has room, then by more objects in the groups
-/// of its last span, or in a new span where the pool now offers other groups.
+/// of its last span, or in a new span where the pool now offers other groups. `groups` is the index of the map.
 ///
 /// # Errors
 /// As [`crate::apply`] would say; shrinking is refused.
 pub fn plan_resize(
     map: &FabricMap,
+    groups: &GroupIndex,
     request: &ResizeRequest,
     absent: &BTreeSet<DriveId>,
 ) -> Result<Change, Refusal> {
@@ -58,7 +59,7 @@ pub fn plan_resize(
         span: None,
     };
     if objects > 0 {
-        let stock = Stock::plan(map, volume.pool, volume.protection, request.domain, absent)?;
+        let stock = Stock::plan(map, groups, volume.pool, volume.protection, request.domain, absent)?;
         let last: &[GroupId] = volume.spans.last().map_or(&[], |span| &span.groups);
         let offered: BTreeSet<GroupId> = stock.groups.iter().copied().collect();
         let lists_all = last.len() == offered.len().min(SPAN_GROUPS_MAX)

@@ -172,7 +172,7 @@ fn last_point(group: GroupId, every_ms: u64, now_ms: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::apply;
-    use crate::{Change, VolumeRequest, plan_volume};
+    use crate::{Change, GroupIndex, VolumeRequest, plan_volume};
     use weft_layout::FailureDomain;
     use weft_types::*;
 
@@ -210,7 +210,8 @@ mod tests {
             thin: true,
             created_ms: NOW,
         };
-        let change = plan_volume(&map, &request, &BTreeSet::new()).expect("there is room");
+        let change =
+            plan_volume(&map, &GroupIndex::of(&map), &request, &BTreeSet::new()).expect("there is room");
         apply(&map, &change).expect("it fits").0
     }
 

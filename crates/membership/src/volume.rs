@@ -6,15 +6,14 @@
 use crate::capacity::{candidates, free_blocks};
 use crate::change::take_id;
 use crate::refusal::Kind;
-use crate::{Change, Reason, Refusal, SpanPlan, validate_name};
+use crate::{Change, GroupIndex, Reason, Refusal, SpanPlan, validate_name};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 use weft_layout::{Candidate, FailureDomain, LayoutError};
 use weft_layout::{default_striping, groups_wanted, objects_for, place, validate};
-use weft_types::limits::COPIES_MAX;
 use weft_types::{
-    BLOCK_SIZE, BlockCount, Drive, DriveId, DriveState, Epoch, FabricMap, Generation, Group, GroupId,
-    ObjectSpan, PoolId, Protection, Role, Slot, Striping, Volume, VolumeId, VolumeState,
+    BLOCK_SIZE, BlockCount, DeviceId, Drive, DriveId, DriveState, Epoch, FabricMap, Generation, Group,
+    GroupId, NodeId, ObjectSpan, PoolId, Protection, Role, Slot, Striping, Volume, VolumeId, VolumeState,
 };
 
 /// Blocks of the largest volume: its size in bytes is a signed 64-bit number everywhere in Linux (`loff_t`).
@@ -77,7 +76,7 @@ pub struct NewGroup {
     pub drives: Vec<DriveId>,
 }
 
-/// Decides a new volume: how it is striped, which groups are made, and which it uses.
+/// Decides a new volume: how it is striped, which groups are made, and which it uses. `groups` is the index of the map.
 ///
 /// Groups are made where the pool has fewer than its drives deserve: all of them for its first volume with this
 /// protection, and further ones after drives were added. No group is made on a drive in `absent`, the drives that do
@@ -88,12 +87,13 @@ pub struct NewGroup {
 /// group to offer and none can be made.
 pub fn plan_volume(
     map: &FabricMap,
+    groups: &GroupIndex,
     request: &VolumeRequest,
     absent: &BTreeSet<DriveId>,
 ) -> Result<Change, Refusal> {
     let size = size_in_blocks(request.size_bytes)?;
     check_request(map, &request.name, request.pool, request.protection)?;
-    let stock = Stock::plan(map, request.pool, request.protection, request.domain, absent)?;
+    let stock = Stock::plan(map, groups, request.pool, request.protection, request.domain, absent)?;
     let striping = request.striping.unwrap_or_else(|| default_striping(stock.groups.len()));
     check_striping(&striping, request.pool, request.protection, stock.groups.len())?;
     let span = SpanPlan::choose(map, &stock.groups, objects_for(&striping, size));
@@ -154,24 +154,23 @@ impl Stock {
     /// What the pool offers, and what is to be made so that every drive has its part.
     pub(crate) fn plan(
         map: &FabricMap,
+        index: &GroupIndex,
         pool: PoolId,
         protection: Protection,
         domain: FailureDomain,
         absent: &BTreeSet<DriveId>,
     ) -> Result<Self, Refusal> {
-        let same = |g: &&Group| g.pool == pool && map.copies_of(g) == protection.members();
-        let existing: Vec<&Group> = map.groups.values().filter(same).collect();
         let drives = Drives::of(map);
-        let offered = |g: &&&Group| drives.offers(map, g, domain);
-        let drives_of = |g: &Group| map.staying(g).collect::<Vec<_>>();
-        let mut groups: Vec<GroupId> = existing.iter().filter(offered).map(|g| g.id).collect();
+        let same = |g: &&Group| g.pool == pool && map.copies_of(g) == protection.members();
+        let offered = |g: &&Group| drives.offers(map, g, domain);
+        let mut groups: Vec<GroupId> =
+            map.groups.values().filter(same).filter(offered).map(|g| g.id).collect();
         let candidates = candidates(map, pool, absent);
         let missing = groups_wanted(candidates.len(), protection.members()).saturating_sub(groups.len());
-        let members = || existing.iter().map(|g| drives_of(g)).collect::<Vec<_>>();
         let new = match missing {
             // There is something to offer, and nothing to place.
             0 if !groups.is_empty() => Ok(Vec::new()),
-            _ => place(&candidates, &members(), protection.members(), missing, domain),
+            _ => place(&candidates, index.loads(pool, protection), protection.members(), missing, domain),
         };
         let new = match new {
             Ok(new) => new,
@@ -194,36 +193,48 @@ impl Stock {
     }
 }
 
-/// The drives of a map, for as many look-ups as it has groups.
-struct Drives<'a>(HashMap<DriveId, &'a Drive>);
+/// What placement has to know of each drive, close together in memory: there is a look-up for each copy of each group.
+struct Drives(HashMap<DriveId, Place>);
 
-impl<'a> Drives<'a> {
-    fn of(map: &'a FabricMap) -> Drives<'a> {
-        Drives(map.drives.values().map(|drive| (drive.id, drive)).collect())
+/// A drive, as a place of copies.
+#[derive(Clone, Copy)]
+struct Place {
+    node: NodeId,
+    device: DeviceId,
+    is_given_up: bool,
+}
+
+impl Drives {
+    fn of(map: &FabricMap) -> Drives {
+        let place = |d: &Drive| Place { node: d.node, device: d.device, is_given_up: d.state.is_given_up() };
+        Drives(map.drives.values().map(|drive| (drive.id, place(drive))).collect())
     }
 
     /// Whether a volume may be put on the group: an in-sync member is not known to be lost, and no two copies
     /// are in one failure domain.
     fn offers(&self, map: &FabricMap, group: &Group, domain: FailureDomain) -> bool {
-        let is_sound = |d| self.0.get(&d).is_some_and(|d| !d.state.is_given_up());
-        let places = |group| map.staying(group).filter_map(|d| self.0.get(&d)).map(|d| (d.node, d.device));
+        let leaving = map.relocations.get(&group.id).map(|r| r.from);
+        let mut places: Vec<Place> = Vec::with_capacity(group.slots.len());
+        let mut is_sound = false;
+        for slot in &group.slots {
+            let Some(place) = self.0.get(&slot.drive) else { continue };
+            is_sound |= slot.role == Role::InSync && !place.is_given_up;
+            if Some(slot.drive) != leaving {
+                places.push(*place);
+            }
+        }
         let is_apart = || match domain {
-            FailureDomain::Node => is_each_once(places(group).map(|(node, _)| node)),
-            FailureDomain::Device => is_each_once(places(group)),
+            FailureDomain::Node => is_each_once(places.iter().map(|place| place.node)),
+            FailureDomain::Device => is_each_once(places.iter().map(|place| (place.node, place.device))),
             FailureDomain::Drive => true,
         };
-        group.read_set().any(is_sound) && is_apart()
+        is_sound && is_apart()
     }
 }
 
 /// Whether no two are the same; there are as many as a group has copies.
-fn is_each_once<T: PartialEq>(items: impl Iterator<Item = T>) -> bool {
-    let mut seen: Vec<T> = Vec::with_capacity(COPIES_MAX);
-    { items }.all(|item| {
-        let is_new = !seen.contains(&item);
-        seen.push(item);
-        is_new
-    })
+fn is_each_once<T: PartialEq>(items: impl Iterator<Item = T> + Clone) -> bool {
+    items.clone().enumerate().all(|(n, item)| items.clone().take(n).all(|earlier| earlier != item))
 }
 
 /// A size in bytes as blocks.

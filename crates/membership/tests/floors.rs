@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 use weft_membership::{
-    AddDrive, Change, CreatePool, DrainDrive, DriveObservation, JoinNode, NodeObservation, Observations,
-    apply, has_spare_drive, next_promotion, next_rebuild, next_rejoin, next_relocation,
+    AddDrive, Change, CreatePool, DrainDrive, DriveObservation, GroupIndex, JoinNode, NodeObservation,
+    Observations, apply, has_spare_drive, next_promotion, next_rebuild, next_rejoin, next_relocation,
 };
 use weft_types::{
     BlockCount, DriveId, Epoch, FabricId, FabricMap, Group, GroupId, NodeId, Role, SessionSlot, Slot, Version,
@@ -60,7 +60,8 @@ fn planned(
 
 #[test]
 fn it_does_not_come_back_and_is_not_promoted() {
-    let rejoin = |map: &FabricMap, seen: &Observations| next_rejoin(map, seen).is_some();
+    let rejoin =
+        |map: &FabricMap, seen: &Observations| next_rejoin(map, &GroupIndex::of(map), seen).is_some();
     assert_eq!(planned(Role::Out, &[], rejoin), [true, true]);
     assert_eq!(planned(Role::Out, &[2], rejoin), [true, false]);
     let promotion = |map: &FabricMap, seen: &Observations| next_promotion(map, seen).is_some();
@@ -72,7 +73,8 @@ fn it_does_not_come_back_and_is_not_promoted() {
 fn it_takes_no_place() {
     let relocation = |map: &FabricMap, seen: &Observations| {
         let drain = Change::DrainDrive(DrainDrive { drive: DriveId(2), on: true });
-        next_relocation(&apply(map, &drain).expect("it is active").0, seen).is_some()
+        let map = apply(map, &drain).expect("it is active").0;
+        next_relocation(&map, &GroupIndex::of(&map), seen).is_some()
     };
     assert_eq!(planned(Role::InSync, &[], relocation), [true, true]);
     assert_eq!(planned(Role::InSync, &[3], relocation), [true, false]);
@@ -80,7 +82,7 @@ fn it_takes_no_place() {
         let mut map = map.clone();
         map.drives.get_mut(&DriveId(2)).expect("it is listed").state = weft_types::DriveState::Failed;
         let spare = has_spare_drive(&map, &map.groups[&GROUP], DriveId(2), seen);
-        assert_eq!(next_rebuild(&map, seen).is_some(), spare);
+        assert_eq!(next_rebuild(&map, &GroupIndex::of(&map), seen).is_some(), spare);
         spare
     };
     assert_eq!(planned(Role::Out, &[], rebuild), [true, true]);

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use weft_layout::FailureDomain;
 use weft_membership::{
-    AddDrive, Change, CreatePool, JoinNode, OpenSession, VolumeRequest, apply, check, check_changed,
-    check_step, plan_volume,
+    AddDrive, Change, CreatePool, GroupIndex, JoinNode, OpenSession, VolumeRequest, apply, check,
+    check_changed, check_step, plan_volume,
 };
 use weft_types::{
     AttachMode, BlockCount, DriveId, Epoch, FabricId, FabricMap, Generation, Group, GroupId, GroupTable,
@@ -38,7 +38,7 @@ fn sound_map() -> FabricMap {
         thin: false,
         created_ms: 0,
     };
-    let change = plan_volume(&map, &request, &BTreeSet::new()).expect("it fits");
+    let change = plan_volume(&map, &GroupIndex::of(&map), &request, &BTreeSet::new()).expect("it fits");
     take(&mut map, change);
     let volume = *map.volumes.keys().next().expect("it was created");
     for client in ["a", "b"] {

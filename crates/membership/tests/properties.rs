@@ -7,10 +7,10 @@ use weft_layout::FailureDomain;
 use weft_membership::{
     AcceptLoss, Acknowledged, AddDrive, BeginDelete, BeginRelocation, CancelRelocation, Change, CloseSession,
     CreatePool, Demote, Depart, DrainDrive, DriveObservation, Evict, FailDrive, FinishDelete,
-    FinishRelocation, HandOver, JoinNode, KeepMember, MoveNode, NodeObservation, Observations, OpenSession,
-    Promote, Rebuild, Rejoin, RemoveDrive, RemoveNode, Replace, ResizeRequest, RestoreDrive, Survivor,
-    SweepSession, VolumeRequest, apply, check, check_changed, check_step, intents, lost_groups, next_change,
-    plan_resize, plan_volume,
+    FinishRelocation, GroupIndex, HandOver, JoinNode, KeepMember, MoveNode, NodeObservation, Observations,
+    OpenSession, Promote, Rebuild, Rejoin, RemoveDrive, RemoveNode, Replace, ResizeRequest, RestoreDrive,
+    Survivor, SweepSession, VolumeRequest, apply, check, check_changed, check_step, intents, lost_groups,
+    next_change, plan_resize, plan_volume,
 };
 use weft_types::{
     AttachMode, BlockCount, DriveId, DriveState, Epoch, FabricId, FabricMap, Group, GroupId, NodeId, PoolId,
@@ -207,12 +207,12 @@ fn change(map: &FabricMap, attempt: &Attempt, serial: u32) -> Option<Change> {
                 domain: domain(*node),
                 ..request(&format!("v{serial}"), *bytes, *copies)
             };
-            plan_volume(map, &request, &BTreeSet::new()).ok()?
+            plan_volume(map, &GroupIndex::of(map), &request, &BTreeSet::new()).ok()?
         }
         Attempt::Resize(v, bytes) => {
             let request =
                 ResizeRequest { volume: volume(*v)?, size_bytes: *bytes, domain: FailureDomain::Drive };
-            plan_resize(map, &request, &BTreeSet::new()).ok()?
+            plan_resize(map, &GroupIndex::of(map), &request, &BTreeSet::new()).ok()?
         }
         Attempt::Delete(v, force) => Change::BeginDelete(BeginDelete { volume: volume(*v)?, force: *force }),
         Attempt::FinishDelete(v) => Change::FinishDelete(FinishDelete { volume: volume(*v)? }),
@@ -273,7 +273,9 @@ fn fabric(nodes: u32, per_node: u32, copies: u8) -> FabricMap {
             commit(&mut map, &Change::AddDrive(add_drive(id, node, 1 << 18)));
         }
     }
-    let change = plan_volume(&map, &request("first", 64 << 20, copies), &BTreeSet::new()).expect("it fits");
+    let change =
+        plan_volume(&map, &GroupIndex::of(&map), &request("first", 64 << 20, copies), &BTreeSet::new())
+            .expect("it fits");
     commit(&mut map, &change);
     map
 }
@@ -371,7 +373,7 @@ impl World {
     /// Commits what is planned, acknowledges and verifies what is asked for, until nothing is left to do.
     fn settle(&mut self, map: &mut FabricMap) -> Result<(), TestCaseError> {
         for _ in 0..10_000 {
-            for intent in intents(map, &self.seen) {
+            for intent in intents(map, &GroupIndex::of(map), &self.seen) {
                 let word = Acknowledged { by: intent.ask[0], epoch: intent.epoch };
                 self.seen.acknowledged.insert((intent.group, intent.victim), word);
             }
@@ -381,7 +383,7 @@ impl World {
                     self.seen.verified.insert((group.id, slot.drive), slot.since);
                 }
             }
-            let Some(change) = next_change(map, &self.seen) else { return Ok(()) };
+            let Some(change) = next_change(map, &GroupIndex::of(map), &self.seen) else { return Ok(()) };
             let (next, _) =
                 apply(map, &change).map_err(|r| TestCaseError::fail(format!("{change:?}: {r}")))?;
             prop_assert_eq!(check(&next), vec![]);
@@ -398,15 +400,15 @@ fn a_node_is_evicted_by_one_change() {
     let mut world = World::new(&map);
     let node = *map.nodes.keys().next().expect("a node");
     world.kill(node);
-    for intent in intents(&map, &world.seen) {
+    for intent in intents(&map, &GroupIndex::of(&map), &world.seen) {
         let word = Acknowledged { by: intent.ask[0], epoch: intent.epoch };
         world.seen.acknowledged.insert((intent.group, intent.victim), word);
     }
-    let change = next_change(&map, &world.seen).expect("an eviction");
+    let change = next_change(&map, &GroupIndex::of(&map), &world.seen).expect("an eviction");
     assert!(matches!(&change, Change::Evict(evict) if evict.drives.len() == 2));
     commit(&mut map, &change);
     assert!(map.groups.values().flat_map(Group::write_set).all(|d| map.drives[&d].node != node));
-    assert_eq!(next_change(&map, &world.seen), None);
+    assert_eq!(next_change(&map, &GroupIndex::of(&map), &world.seen), None);
 }
 
 #[test]
@@ -415,17 +417,21 @@ fn nothing_is_evicted_without_word_and_fence() {
     let mut world = World::new(&map);
     let node = *map.nodes.keys().next().expect("a node");
     world.kill(node);
-    assert_eq!(next_change(&map, &world.seen), None, "nobody has acknowledged");
-    for intent in intents(&map, &world.seen) {
+    assert_eq!(next_change(&map, &GroupIndex::of(&map), &world.seen), None, "nobody has acknowledged");
+    for intent in intents(&map, &GroupIndex::of(&map), &world.seen) {
         let word = Acknowledged { by: intent.ask[0], epoch: intent.epoch };
         world.seen.acknowledged.insert((intent.group, intent.victim), word);
     }
-    assert_eq!(intents(&map, &world.seen), [], "what is acknowledged is not asked for again");
+    assert_eq!(
+        intents(&map, &GroupIndex::of(&map), &world.seen),
+        [],
+        "what is acknowledged is not asked for again"
+    );
     world.seen.nodes.get_mut(&node).expect("it is known").fenced = false;
-    assert_eq!(next_change(&map, &world.seen), None, "its lease may still run");
+    assert_eq!(next_change(&map, &GroupIndex::of(&map), &world.seen), None, "its lease may still run");
     world.seen.nodes.get_mut(&node).expect("it is known").fenced = true;
-    assert!(matches!(next_change(&map, &world.seen), Some(Change::Evict(_))));
-    assert_eq!(next_change(&map, &Observations::default()), None, "nothing is known");
+    assert!(matches!(next_change(&map, &GroupIndex::of(&map), &world.seen), Some(Change::Evict(_))));
+    assert_eq!(next_change(&map, &GroupIndex::of(&map), &Observations::default()), None, "nothing is known");
 }
 
 #[test]
@@ -450,10 +456,14 @@ fn sessions_and_volumes_are_released() {
         OpenSession { volume, mode: AttachMode::Shared, client: "c".into(), preempt: false, number: 0 };
     commit(&mut map, &Change::OpenSession(open));
     let mut world = World::new(&map);
-    assert_eq!(next_change(&map, &world.seen), None);
+    assert_eq!(next_change(&map, &GroupIndex::of(&map), &world.seen), None);
     world.seen.swept.insert(session);
     world.seen.emptied.insert(volume);
-    assert_eq!(next_change(&map, &world.seen), None, "an open session is not forgotten, nor a volume in use");
+    assert_eq!(
+        next_change(&map, &GroupIndex::of(&map), &world.seen),
+        None,
+        "an open session is not forgotten, nor a volume in use"
+    );
     world.seen.ended.insert(session);
     world.settle(&mut map).expect("it settles");
     assert!(map.sessions.is_empty());

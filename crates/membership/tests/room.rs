@@ -4,9 +4,9 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::FailureDomain;
 use weft_membership::{
-    AddDrive, Change, CreatePool, DrainDrive, DriveObservation, FailDrive, JoinNode, NodeObservation,
-    Observations, Room, VolumeRequest, apply, has_spare_drive, nearly_full, next_rebuild, next_relocation,
-    plan_evacuation, plan_volume,
+    AddDrive, Change, CreatePool, DrainDrive, DriveObservation, FailDrive, GroupIndex, JoinNode,
+    NodeObservation, Observations, Room, VolumeRequest, apply, has_spare_drive, nearly_full, next_rebuild,
+    next_relocation, plan_evacuation, plan_volume,
 };
 use weft_types::{BlockCount, DriveId, FabricId, FabricMap, NodeId, PoolId, Protection, Role, with_causes};
 
@@ -57,7 +57,7 @@ fn bare(nodes: u32) -> FabricMap {
 
 fn planned(map: &FabricMap, unfit: &BTreeSet<DriveId>) -> Result<Change, String> {
     let request = VolumeRequest { pool: map.pool_named("p").expect("it was made").id, ..request("v") };
-    plan_volume(map, &request, unfit).map_err(|refusal| with_causes(&refusal))
+    plan_volume(map, &GroupIndex::of(map), &request, unfit).map_err(|refusal| with_causes(&refusal))
 }
 
 fn all_serve(map: &FabricMap) -> Observations {
@@ -114,7 +114,7 @@ fn what_is_being_copied_to_a_drive_counts_as_there() {
     seen.room = map.drives.keys().map(|d| (*d, used(750))).collect();
     let lost = map.groups.values().filter(|g| g.is_degraded()).count();
     let mut begun = 0;
-    while let Some(change) = next_rebuild(&map, &seen) {
+    while let Some(change) = next_rebuild(&map, &GroupIndex::of(&map), &seen) {
         commit(&mut map, &change);
         begun += 1;
     }
@@ -123,7 +123,10 @@ fn what_is_being_copied_to_a_drive_counts_as_there() {
         map.groups.values().find(|g| g.slots.iter().any(|s| s.drive == DriveId(1))).expect("one is left");
     assert!(!has_spare_drive(&map, left, DriveId(1), &seen), "and it is told");
     seen.room.clear();
-    assert!(next_rebuild(&map, &seen).is_some(), "where nothing is said, there is room");
+    assert!(
+        next_rebuild(&map, &GroupIndex::of(&map), &seen).is_some(),
+        "where nothing is said, there is room"
+    );
 }
 
 proptest! {
@@ -140,13 +143,13 @@ proptest! {
         let mut seen = all_serve(&map);
         seen.room = (1..).zip(&fill).filter_map(|(d, fill)| Some((DriveId(d), used((*fill)?)))).collect();
         let all = BTreeSet::from([victim]);
-        let planned = plan_evacuation(&map, &all, &seen);
+        let planned = plan_evacuation(&map, &GroupIndex::of(&map), &all, &seen);
         match drains {
             true => commit(&mut map, &Change::DrainDrive(DrainDrive { drive: victim, on: true })),
             false => lose(&mut map, victim),
         }
         let full = nearly_full(&map, &seen.room);
-        let next = if drains { next_relocation(&map, &seen) } else { next_rebuild(&map, &seen) };
+        let next = if drains { next_relocation(&map, &GroupIndex::of(&map), &seen) } else { next_rebuild(&map, &GroupIndex::of(&map), &seen) };
         let to = match &next {
             Some(Change::BeginRelocation(begin)) => Some(begin.to),
             Some(Change::Rebuild(rebuild)) => Some(rebuild.to),
@@ -163,7 +166,7 @@ proptest! {
             prop_assert!(moves.iter().all(|m| !full.contains(&m.to)), "{moves:?}");
         }
         seen.room.clear();
-        let unknown = if drains { next_relocation(&map, &seen) } else { next_rebuild(&map, &seen) };
+        let unknown = if drains { next_relocation(&map, &GroupIndex::of(&map), &seen) } else { next_rebuild(&map, &GroupIndex::of(&map), &seen) };
         prop_assert!(unknown.is_some(), "where nothing is said, there is room");
     }
 }

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::FailureDomain;
 use weft_membership::{
-    AddDrive, BeginDelete, Change, CreatePool, FinishDelete, JoinNode, Reason, ResizeRequest, VolumeRequest,
-    apply, check, check_changed, check_step, plan_resize, plan_volume,
+    AddDrive, BeginDelete, Change, CreatePool, FinishDelete, GroupIndex, JoinNode, Reason, ResizeRequest,
+    VolumeRequest, apply, check, check_changed, check_step, plan_resize, plan_volume,
 };
 use weft_types::limits::SPAN_GROUPS_MAX;
 use weft_types::{
@@ -55,7 +55,7 @@ fn create(map: &mut FabricMap, gib: u64, copies: u8) -> VolumeId {
         thin: false,
         created_ms: 0,
     };
-    let change = plan_volume(map, &request, &BTreeSet::new()).expect("it fits");
+    let change = plan_volume(map, &GroupIndex::of(map), &request, &BTreeSet::new()).expect("it fits");
     match take(map, &change) {
         Reason::VolumeCreated { volume, .. } => volume,
         other => panic!("{other:?}"),
@@ -172,7 +172,7 @@ proptest! {
                     let Some(volume) = at(n) else { continue };
                     let size_bytes = map.volumes[&volume].size.0 * 4096 + gib * GIB;
                     let request = ResizeRequest { volume, size_bytes, domain: FailureDomain::Node };
-                    let change = plan_resize(&map, &request, &BTreeSet::new()).expect("it grows");
+                    let change = plan_resize(&map, &GroupIndex::of(&map), &request, &BTreeSet::new()).expect("it grows");
                     take(&mut map, &change);
                 }
                 Step::AddNode => {

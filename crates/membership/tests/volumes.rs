@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use weft_layout::{FailureDomain, LayoutError, group_of};
 use weft_membership::{
-    AddDrive, BeginDelete, BeginRelocation, Change, CloseSession, CreatePool, FinishDelete, JoinNode,
-    MoveNode, OpenSession, Reason, Refusal, RemoveDrive, ResizeRequest, SetDevice, SweepSession,
+    AddDrive, BeginDelete, BeginRelocation, Change, CloseSession, CreatePool, FinishDelete, GroupIndex,
+    JoinNode, MoveNode, OpenSession, Reason, Refusal, RemoveDrive, ResizeRequest, SetDevice, SweepSession,
     VolumeRequest, apply, check, check_step, domain_of, exclusive_over, free_blocks, plan_resize,
     plan_volume,
 };
@@ -61,7 +61,7 @@ fn request(name: &str, size_bytes: u64, copies: u8) -> VolumeRequest {
 }
 
 fn plan(map: &FabricMap, request: &VolumeRequest) -> Result<Change, Refusal> {
-    plan_volume(map, request, &BTreeSet::new())
+    plan_volume(map, &GroupIndex::of(map), request, &BTreeSet::new())
 }
 
 fn create(map: &mut FabricMap, request: &VolumeRequest) -> VolumeId {
@@ -141,7 +141,8 @@ fn new_drives_get_groups_with_the_next_volume() {
 #[test]
 fn absent_drives_get_no_new_group() {
     let mut map = fabric(4);
-    let change = plan_volume(&map, &request("a", GIB, 2), &[DriveId(2)].into()).expect("three are left");
+    let change = plan_volume(&map, &GroupIndex::of(&map), &request("a", GIB, 2), &[DriveId(2)].into())
+        .expect("three are left");
     take(&mut map, change);
     assert!(map.groups.values().all(|g| g.slot_of(DriveId(2)).is_none()));
 }
@@ -212,7 +213,7 @@ fn growing_keeps_what_is_there_and_shrinking_is_refused() {
     let id = create(&mut map, &request("a", GIB / 2, 2));
     let resize = |map: &FabricMap, size_bytes| {
         let request = ResizeRequest { volume: id, size_bytes, domain: FailureDomain::Node };
-        plan_resize(map, &request, &BTreeSet::new())
+        plan_resize(map, &GroupIndex::of(map), &request, &BTreeSet::new())
     };
     let before = map.volumes[&id].clone();
     for size in [GIB / 2 + 4096, GIB, 3 * GIB, 5 * GIB, 6 * GIB] {
@@ -237,7 +238,7 @@ fn often_grown_volumes_keep_a_bounded_number_of_spans() {
     let id = create(&mut map, &thin);
     for step in 2..200 {
         let request = ResizeRequest { volume: id, size_bytes: step * GIB / 4, domain: FailureDomain::Node };
-        let change = plan_resize(&map, &request, &BTreeSet::new()).expect("it grows");
+        let change = plan_resize(&map, &GroupIndex::of(&map), &request, &BTreeSet::new()).expect("it grows");
         take(&mut map, change);
     }
     let spans = &map.volumes[&id].spans;

@@ -117,8 +117,8 @@ pub struct Bed {
     /// Its nodes.
     pub nodes: Vec<Node>,
     fabric: FabricId,
-    /// How often floors rise.
-    forget_every: Duration,
+    /// How often floors rise, for managers that are started from now on.
+    pub forget_every: Cell<Duration>,
     map_store: MemStore,
     /// The store as each manager has it that was started last, by their hosts.
     stores: RefCell<BTreeMap<IpAddr, MemStore>>,
@@ -357,7 +357,7 @@ impl Bed {
             shape,
             nodes,
             fabric,
-            forget_every,
+            forget_every: Cell::new(forget_every),
             map_store,
             stores: RefCell::default(),
             running_managers: RefCell::default(),
@@ -440,7 +440,7 @@ impl Bed {
             _ => self.map_store.shared(),
         };
         self.stores.borrow_mut().insert(host, store.clone());
-        let (fabric, forget_every) = (Some(self.fabric), self.forget_every);
+        let (fabric, forget_every) = (Some(self.fabric), self.forget_every.get());
         let options = ManagerOptions { fabric, forget_every, ..ManagerOptions::default() };
         let name = if host == manager_host() { "manager" } else { "manager-2" };
         let (halted, is_halted) = (Rc::new(Notify::default()), Rc::new(Cell::new(false)));

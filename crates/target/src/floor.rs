@@ -16,8 +16,8 @@ use weft_wire::control::OpenBelow;
 
 impl Target {
     /// Closes members below versions, and says what they know then. Those that are not in-sync in the epoch,
-    /// before or after, are left out. Without any to close: says that of members that have tombstones to
-    /// forget, as many as one answer has room for.
+    /// before or after, are left out. Without any to close: says that of members that are closed, and of those that
+    /// have tombstones to forget, as many as one answer has room for.
     pub(crate) async fn floors(&self, close: &[(GroupId, Epoch, Version)]) -> Vec<OpenBelow> {
         if close.is_empty() {
             return self.forgetful();
@@ -38,15 +38,16 @@ impl Target {
         join_all(closed).await.into_iter().flatten().collect()
     }
 
-    /// Members of groups with tombstones above the floor. Where there are many, it begins anywhere, so that
-    /// all have their turn.
+    /// Members that are closed, and those of groups with tombstones above the floor. Where there are many, it
+    /// begins anywhere, so that all have their turn; but with those that are closed.
     fn forgetful(&self) -> Vec<OpenBelow> {
-        let has_some = |m: &Rc<Member>| m.drive.store.newest_tombstone(m.group).is_some();
+        let has_some = |m: &Rc<Member>| m.is_closed() || m.drive.store.newest_tombstone(m.group).is_some();
         let mut members: Vec<_> =
             self.members().into_iter().filter(|m| serves_in(m, m.epoch()) && has_some(m)).collect();
         if members.len() > FLOORS_MAX {
             let first = random_below(members.len() as u64) as usize;
             members.rotate_left(first);
+            members.sort_by_key(|m| !m.is_closed());
             members.truncate(FLOORS_MAX);
         }
         members.iter().map(what_is_open).collect()
@@ -68,5 +69,6 @@ fn what_is_open(member: &Rc<Member>) -> OpenBelow {
         epoch: member.epoch(),
         newest_tombstone: store.newest_tombstone(group),
         sessions: store.open_by_session(group),
+        is_closed: member.is_closed(),
     }
 }

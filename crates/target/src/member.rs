@@ -117,6 +117,11 @@ impl Member {
         self.closed.set(Some((epoch, version.max(held))));
     }
 
+    /// Whether some versions of clients are not admitted until the group begins another epoch.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.get().is_some()
+    }
+
     /// Whether a client's write of this version is not admitted.
     pub(crate) fn is_closed_for(&self, version: Version) -> bool {
         self.closed.get().is_some_and(|(_, closed)| version < closed)

@@ -57,6 +57,7 @@ variants!(TroubleKind {
     Copying,
     PoolFilling,
     DriveDraining,
+    MapNotKept,
 });
 
 const GROUP: GroupId = GroupId(11);

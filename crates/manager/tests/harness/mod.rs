@@ -199,8 +199,12 @@ pub struct FakeTarget {
     pub knows_floors: Cell<bool>,
     /// The newest tombstone in each of its groups, as it says when it is asked; none: it has none.
     pub tombstone: Cell<Option<Version>>,
+    /// The epoch of its groups in which it is closed below a floor that was to be; none: it is open.
+    pub closed: Cell<Option<Epoch>>,
     /// Set while it does not say that it has closed.
     pub never_closes: Cell<bool>,
+    /// Set while its drives keep no part of the whole map.
+    pub keeps_no_parts: Cell<bool>,
     /// Whether its release knows of no deltas.
     pub refuses_deltas: Cell<bool>,
     /// Belongs to the version of its map; 0: no delta leads on from it.
@@ -260,7 +264,9 @@ impl FakeTarget {
             left_out: RefCell::default(),
             knows_floors: Cell::new(true),
             tombstone: Cell::new(None),
+            closed: Cell::new(None),
             never_closes: Cell::new(false),
+            keeps_no_parts: Cell::new(false),
             refuses_deltas: Cell::new(false),
             nonce: Cell::new(0),
             process: Cell::new(None),
@@ -374,13 +380,15 @@ impl FakeTarget {
         let answers = close.is_empty() || !self.never_closes.get();
         let groups = map.iter().flat_map(|m| m.groups.values()).filter(|g| answers && is_asked(g));
         let of_drives = groups.flat_map(|g| self.drives.borrow().clone().into_iter().map(move |d| (g, d)));
-        let members = of_drives.filter(|(g, d)| self.tombstone.get().is_some() && g.slot_of(*d).is_some());
+        let has_some = self.tombstone.get().is_some() || self.closed.get().is_some();
+        let members = of_drives.filter(|(g, d)| has_some && g.slot_of(*d).is_some());
         let word = |(group, drive): (&Group, DriveId)| OpenBelow {
             drive,
             group: group.id,
             epoch: group.epoch,
             newest_tombstone: self.tombstone.get(),
             sessions: vec![],
+            is_closed: self.closed.get() == Some(group.epoch),
         };
         members.map(word).collect()
     }
@@ -711,6 +719,9 @@ impl Handler for Process {
                 if self.target.refuses_deltas.get() && matches!(asked, TargetRequest::AdoptDelta { .. }) {
                     self.target.log.borrow_mut().push((now(), asked));
                     return Answer::error(Status::Invalid, "no such request");
+                }
+                if self.target.keeps_no_parts.get() && matches!(asked, TargetRequest::KeepPart { .. }) {
+                    return Answer::error(Status::Refused, "the drive takes no part of the map");
                 }
                 let answer = self.control(asked, &request.body).await;
                 if matches!(answer, TargetAnswer::Inventory(_)) {

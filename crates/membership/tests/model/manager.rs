@@ -9,7 +9,9 @@ use crate::shared::Shared;
 use crate::target::{Grant, Nodes, Target, bit};
 use std::collections::BTreeMap;
 use weft_layout::FailureDomain;
-use weft_membership::{Acknowledged, Change, DriveObservation, NodeObservation, Observations, next_change};
+use weft_membership::{
+    Acknowledged, Change, DriveObservation, GroupIndex, NodeObservation, Observations, next_change,
+};
 use weft_types::{DriveId, Epoch, FabricMap, Group, GroupId, NodeId, Role};
 
 /// A member that renews but does not give its word holds an eviction up for so many leases.
@@ -243,7 +245,7 @@ impl Manager {
     /// The next change that the observations ask for, by the project's own rules.
     pub fn decide(&mut self, nodes: &[NodeId], scope: &Scope) -> Option<Change> {
         self.drop_stale_words(scope);
-        next_change(&self.map, &self.observe(nodes, scope))
+        next_change(&self.map, &GroupIndex::of(&self.map), &self.observe(nodes, scope))
     }
 
     fn drop_stale_words(&mut self, scope: &Scope) {

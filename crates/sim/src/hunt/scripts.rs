@@ -112,6 +112,8 @@ scripts! {
     InFlight => forgets::in_flight();
     /// A client whose clock is behind writes while floors rise to just below now.
     BehindTheFloor => forgets::behind_the_floor();
+    /// A manager dies while a floor rises, and a client whose clock is behind writes below it.
+    LeftClosed => forgets::left_closed();
     /// A client loses its way to one of two members, and stays cut off.
     CutOff => cut::cut_off();
     /// Two clients miss a member that does not hear that it is to leave; another client reads there.

@@ -209,6 +209,7 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[CopyKeepsAbsent], Scenario::Script(Script::DebrisOfAbsent), 20),
     hunt(&[BelowFloorTaken], Scenario::Script(Script::LatePut), 20),
     hunt(&[FloorWithoutWord], Scenario::Script(Script::InFlight), 20),
+    hunt(&[ClosedForEver], Scenario::Script(Script::LeftClosed), 20),
     hunt(&[NoSlowPath], CONFLICTS, 40),
     hunt(&[NoWriteBack], CONFLICTS, 40),
     hunt(&[RepairInSyncOnly], Scenario::Script(Script::RepairWhileSyncing), 20),

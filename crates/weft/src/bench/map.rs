@@ -5,6 +5,7 @@
 //! counted, not sent.
 
 mod measure;
+mod placed;
 mod shape;
 
 use measure::{Cost, Measured, measure, write_store};
@@ -121,6 +122,9 @@ fn table(measured: &Measured) -> Table {
     row("eviction of a node", cost(&measured.eviction_us), "us");
     row("renewal of a lease", cost(&measured.renewal_us), "us");
     row("look at all nodes and drives", cost(&measured.look_us), "us");
+    row("groups of an empty pool placed", measured.place_groups_us.to_string(), "us");
+    row("nodes that a node shares groups with", measured.partner_nodes.to_string(), "");
+    row("drives of theirs", measured.partner_drives.to_string(), "");
     row("volume created", cost(&measured.create_volume_us), "us");
     row("attach, detach and sweep", cost(&measured.attach_us), "us");
     row("sent for these, in all", cost(&measured.attach_bytes), "bytes");

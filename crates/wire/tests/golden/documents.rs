@@ -256,6 +256,7 @@ fn open_below() -> OpenBelow {
         epoch: Epoch(7),
         newest_tombstone: Some(version(9)),
         sessions: vec![(SessionSlot(5), version(7), Some(version(8))), (SessionSlot(6), Version::ZERO, None)],
+        is_closed: false,
     }
 }
 
@@ -270,6 +271,7 @@ fn target_answers() {
         TargetAnswer::HoldsData { holds: true },
         TargetAnswer::HeardOf { heard: vec![(SessionId(31), 4)] },
         TargetAnswer::Floors { groups: vec![open_below()] },
+        TargetAnswer::Floors { groups: vec![OpenBelow { is_closed: true, ..open_below() }] },
         TargetAnswer::Scrubs(scrubs()),
         TargetAnswer::Load(Box::new(load())),
     ];

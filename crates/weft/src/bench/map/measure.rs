@@ -3,6 +3,7 @@
 //! Nothing waits between two requests, so no background work of the manager runs in between, and
 //! what is timed is the request alone.
 
+use super::placed::Placed;
 use super::shape::Shape;
 use crate::manager::refused;
 use serde::Serialize;
@@ -27,6 +28,9 @@ const ROUNDS: usize = 11;
 
 /// Renewals are timed in a row, because one takes less than a clock tells well.
 const RENEWALS: u32 = 200;
+
+/// Bytes of the longest slice that a drive keeps: half of its place for copies of the map.
+const SLICE_KEPT_MAX: usize = 1 << 19;
 
 /// What something costs, or why it is not done for a map of this size.
 #[derive(Clone, Debug, Serialize)]
@@ -75,6 +79,12 @@ pub(super) struct Measured {
     pub(super) renewal_us: Cost,
     /// The manager looks at what it knows of all nodes and drives, and finds nothing to do.
     pub(super) look_us: Cost,
+    /// All groups of an empty pool with these drives are placed.
+    pub(super) place_groups_us: u64,
+    /// The nodes that a node then shares groups with.
+    pub(super) partner_nodes: usize,
+    /// The drives of other nodes that the drives of a node then share groups with.
+    pub(super) partner_drives: usize,
     /// A volume is created, from the request to the answer.
     pub(super) create_volume_us: Cost,
     /// A shared attach, its detach, and the session's end: three commits.
@@ -160,6 +170,7 @@ impl Bench {
         let (attach_us, attach_deltas) = self.attach().await;
         step.says("evictions");
         let eviction_us = self.eviction().await;
+        let placed = Placed::measure(&map, self.shape.protection)?;
         let client_refresh_bytes = client_refresh(&map);
         // Each commit is sent to the targets of the volume, whose drives keep their slices with it; the
         // client gets its slice once. What the store keeps of it is about a kilobyte.
@@ -181,6 +192,9 @@ impl Bench {
             eviction_us,
             renewal_us,
             look_us,
+            place_groups_us: placed.took.as_micros() as u64,
+            partner_nodes: placed.partner_nodes,
+            partner_drives: placed.partner_drives,
             create_volume_us,
             attach_us,
             attach_bytes,
@@ -274,10 +288,12 @@ impl Bench {
         if let Err(why) = self.renew_all().await {
             return Cost::Refused(why);
         }
+        // What was measured before kept the manager from its work: it has to catch up first.
+        self.manager.decide().await;
         let mut times = Vec::new();
         for _ in 0..ROUNDS {
             let began = Instant::now();
-            self.manager.decide();
+            self.manager.decide().await;
             times.push(began.elapsed().as_micros() as u64);
         }
         Cost::Value(median(times))
@@ -446,7 +462,8 @@ fn told_of_first_session(map: &FabricMap) -> (u64, u64) {
         slots.filter_map(|slot| map.drives.get(&slot.drive)).map(|drive| drive.target).collect();
     let drives = map.drives.values().filter(|drive| targets.contains(&drive.target)).count() as u64;
     let slice = targets.first().map_or(0, |target| encode_whole(&map.slice(&Slice::Target(*target))).len());
-    (targets.len() as u64, drives * slice as u64)
+    let kept = if slice > SLICE_KEPT_MAX { 0 } else { slice };
+    (targets.len() as u64, drives * kept as u64)
 }
 
 /// What a target is sent when a group of its own has changed.
