@@ -1,7 +1,7 @@
 //! The drives of a pool with what lies on them, and the choice among them.
 //!
-//! It owns the greedy rule of placement: which drive is the next member of a group. It lives as long as one call;
-//! the counts that it begins with are kept elsewhere.
+//! It owns the greedy rule of placement: which drive is the next member of a group. It lives as long as one
+//! call; the counts that it begins with are kept elsewhere.
 
 use crate::{Candidate, FailureDomain, Loads};
 use std::borrow::Cow;
@@ -15,13 +15,14 @@ const SHARE_BITS: u32 = 16;
 
 /// Nodes that the groups of one node should reach, at most.
 ///
-/// A node's loss is rebuilt from so many others at once. Two nodes that are down at once take groups away if they
-/// are such partners, so in a large fabric most pairs should be none: docs/decisions/0025-partners-of-a-node.md.
+/// A node's loss is rebuilt from so many others at once. Two nodes that are down at once take groups away if
+/// they are such partners, so in a large fabric most pairs should be none:
+/// docs/decisions/0025-partners-of-a-node.md.
 pub const PARTNER_NODES: usize = 32;
 
-/// How many nodes are looked at, those furthest behind first, for one that is no partner yet: all partners of a
-/// group's members may come first.
-const OTHERS_MAX: usize = 4 * PARTNER_NODES;
+/// How many nodes are looked at, those furthest behind first, for one that is no partner yet: all partners
+/// of a group's members may come first.
+const OTHERS_LOOKED_AT: usize = 4 * PARTNER_NODES;
 
 /// The drives with what already lies on them.
 pub(crate) struct Board<'a> {
@@ -49,8 +50,8 @@ struct Node {
 }
 
 impl<'a> Board<'a> {
-    /// The candidates with these loads, which are to be in `new_slots` further groups in sum. The order of the
-    /// candidates does not matter.
+    /// The candidates with these loads, which are to be in `new_slots` further groups in sum. The order of
+    /// the candidates does not matter.
     pub(crate) fn new(candidates: &[Candidate], loads: &'a Loads, new_slots: usize) -> Board<'a> {
         let mut drives: Vec<Candidate> = candidates.iter().filter(|c| c.capacity.0 > 0).copied().collect();
         drives.sort_by_key(|c| c.drive);
@@ -96,9 +97,9 @@ impl<'a> Board<'a> {
     /// The best drive on a node without a member.
     ///
     /// Only drives count that are still short of their share, or at most one group ahead of the one furthest
-    /// behind. The first member is the one furthest behind. For a further one, first the node is chosen: one that
-    /// gives no member's node more partners than [`PARTNER_NODES`], then one with a drive that meets the
-    /// members least often elsewhere, then the one that meets the members' nodes least often, then the
+    /// behind. The first member is the one furthest behind. For a further one, first the node is chosen: one
+    /// that gives no member's node more partners than [`PARTNER_NODES`], then one with a drive that meets
+    /// the members least often elsewhere, then the one that meets the members' nodes least often, then the
     /// one with the drive furthest behind.
     fn pick_of_nodes(&self, members: &[Candidate]) -> Option<usize> {
         let is_taken = |node: usize| members.iter().any(|m| m.node == self.nodes[node].id);
@@ -110,7 +111,7 @@ impl<'a> Board<'a> {
         let known: BTreeSet<usize> = with.iter().flat_map(|m| self.partners(*m).keys().copied()).collect();
         let is_full = |node: &usize| self.partners(*node).len() >= PARTNER_NODES;
         let mut others =
-            open().take_while(|(deficit, _)| *deficit > least).map(|(_, node)| node).take(OTHERS_MAX);
+            open().take_while(|(deficit, _)| *deficit > least).map(|(_, node)| node).take(OTHERS_LOOKED_AT);
         let new = match with.iter().any(is_full) {
             true => None,
             false => others.find(|node| !is_taken(*node) && !known.contains(node)),

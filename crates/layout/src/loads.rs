@@ -1,7 +1,7 @@
 //! How groups lie on drives.
 //!
-//! It owns the counts from which placement judges a drive: its groups, those in which it is first, and with whom
-//! it shares them. It never chooses, and knows no nodes.
+//! It owns the counts from which placement judges a drive: its groups, those in which it is first, and with
+//! whom it shares them. It never chooses, and knows no nodes.
 
 use std::collections::BTreeMap;
 use weft_types::DriveId;
@@ -96,6 +96,7 @@ impl Loads {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
     proptest! {
         #[test]
@@ -103,7 +104,7 @@ mod tests {
             kept in proptest::collection::vec(proptest::collection::btree_set(0u128..6, 1..4), 0..8),
             gone in proptest::collection::vec(proptest::collection::btree_set(0u128..6, 1..4), 0..8),
         ) {
-            let drives = |group: &std::collections::BTreeSet<u128>| group.iter().copied().map(DriveId).collect::<Vec<_>>();
+            let drives = |group: &BTreeSet<u128>| group.iter().copied().map(DriveId).collect::<Vec<_>>();
             let mut loads = Loads::of(gone.iter().map(drives));
             kept.iter().for_each(|group| loads.add(&drives(group)));
             gone.iter().for_each(|group| loads.remove(&drives(group)));

@@ -73,9 +73,9 @@ pub fn place(
 /// The best drive to take over a slot whose drive is lost: not one of the group, on a node that holds no other
 /// copy, and least loaded. `None` where there is none.
 ///
-/// `keep` are the drives of the group's other slots; `existing` counts the pool's groups with as many copies. With
-/// [`FailureDomain::Device`] and [`FailureDomain::Drive`], a node that holds another copy is used where
-/// there is no other, and with the latter also such a device.
+/// `keep` are the drives of the group's other slots; `existing` counts the pool's groups with as many
+/// copies. With [`FailureDomain::Device`] and [`FailureDomain::Drive`], a node that holds another copy is
+/// used where there is no other, and with the latter also such a device.
 pub fn replacement(
     candidates: &[Candidate],
     existing: &Loads,

@@ -31,7 +31,7 @@ const PART_BYTES: usize = 256 * 1024;
 const KEEP_MAX: Duration = Duration::from_secs(5);
 
 /// Rounds in a row after which it is a trouble that nodes do not keep their parts: three minutes.
-const ROUNDS_MISSED_MAX: u32 = 3;
+const ROUNDS_UNTIL_TOLD: u32 = 3;
 
 /// Nodes that are named in one sentence; the others are counted.
 const NODES_NAMED: usize = 4;
@@ -151,7 +151,7 @@ impl State {
     /// Nodes that have not kept their parts of the map for a while.
     pub(crate) fn map_not_kept(&self) -> Option<Trouble> {
         let copies = &self.copies;
-        if copies.rounds_missed < ROUNDS_MISSED_MAX {
+        if copies.rounds_missed < ROUNDS_UNTIL_TOLD {
             return None;
         }
         let name = |node: &NodeId| self.map.nodes.get(node).map_or("all nodes", |n| &n.name);
@@ -172,8 +172,8 @@ impl State {
             wait_ms: None,
         });
         trouble.advice.push(Advice {
-            what: "keep a backup of the map meanwhile, for the loss of the manager's store: `weft fabric recover` may have an old map of \
-                   these nodes to go by"
+            what: "keep a backup of the map meanwhile, for the loss of the manager's store: `weft fabric \
+                   recover` may have an old map of these nodes to go by"
                 .into(),
             command: Some("weft map backup FILE".into()),
         });

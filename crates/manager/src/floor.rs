@@ -92,8 +92,8 @@ struct Closing {
 }
 
 impl Manager {
-    /// Raises floors from time to time, for ever; and has groups begin an epoch whose members a manager before
-    /// this one has closed.
+    /// Raises floors from time to time, for ever; and has groups begin an epoch whose members a manager
+    /// before this one has closed.
     pub(crate) async fn keep_forgetting(self: Rc<Self>) {
         let mut due = now() + self.options.forget_every;
         let mut asked = BTreeMap::new();
@@ -117,8 +117,8 @@ impl Manager {
         }
     }
 
-    /// Asks the targets that have joined since which of their members are closed, and opens these. `asked` are
-    /// the processes that have said so.
+    /// Asks the targets that have joined since which of their members are closed, and opens these. `asked`
+    /// are the processes that have said so.
     async fn open_what_was_closed(self: &Rc<Self>, asked: &mut BTreeMap<NodeId, u64>) {
         let processes = self.state.borrow().processes();
         asked.retain(|node, incarnation| processes.get(node) == Some(incarnation));
@@ -233,8 +233,8 @@ impl State {
         round
     }
 
-    /// The groups of which a member has said that it is closed in the present epoch, with the floors that they
-    /// have.
+    /// The groups of which a member has said that it is closed in the present epoch, with the floors that
+    /// they have.
     fn closed_in(&self, said: &Said) -> Vec<GroupFloor> {
         let mut floors = Vec::new();
         for (group, words) in said {

@@ -90,9 +90,9 @@ pub struct Recovered {
 /// group the newest entry that a copy or a drive holds. Version, epochs, generations and the next identifier
 /// are raised above everything that may have been handed out since; sessions are over, and are swept by the
 /// manager before it forgets them. So is one for each slot that a drive knows and no session of the map has:
-/// a drive serves sessions before it hears of them, and the next session with the slot would call their writes
-/// complete with its first watermark, on the copies that have them and on those that have not (R10). A
-/// replica that is in-sync in the group's newest entry stays so, even if it has not heard of that entry
+/// a drive serves sessions before it hears of them, and the next session with the slot would call their
+/// writes complete with its first watermark, on the copies that have them and on those that have not (R10).
+/// A replica that is in-sync in the group's newest entry stays so, even if it has not heard of that entry
 /// itself: without it no write was acknowledged there.
 ///
 /// # Errors

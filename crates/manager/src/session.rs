@@ -88,8 +88,8 @@ impl Manager {
         let id = self.map().volume_named(volume).ok_or_else(unknown)?.id;
         let term = self.map().durations.session();
         let (session, fences) = match self.asked_before(id, &wish) {
-            // The first request may still wait, and ends the session if it waits in vain: so the client gets the
-            // session only after all that the first one waits for.
+            // The first request may still wait, and ends the session if it waits in vain: so the client gets
+            // the session only after all that the first one waits for.
             Some(session) => (session, true),
             None => self.open(id, wish)?,
         };
@@ -122,7 +122,8 @@ impl Manager {
     fn open(&self, volume: VolumeId, wish: AttachWish) -> Result<(SessionId, bool), Denied> {
         let AttachWish { mode, preempt, client, number } = wish;
         self.make_way(volume, mode);
-        // Its client may not know that it is over, and may change parts of blocks as if it were the only writer.
+        // Its client may not know that it is over, and may change parts of blocks as if it were the only
+        // writer.
         let follows_exclusive = exclusive_over(&self.map(), volume).next().is_some();
         let open = Change::OpenSession(OpenSession { volume, mode, client, preempt, number });
         let reason = self.commit(&open).map_err(|error| self.why_not_attached(error))?;

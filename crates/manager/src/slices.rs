@@ -71,8 +71,8 @@ impl HeldSlice {
         self.touches.front().copied()
     }
 
-    /// The newest version, not above `version`, that has touched the slice. If no commit has touched it since it
-    /// was sent last, that version.
+    /// The newest version, not above `version`, that has touched the slice. If no commit has touched it
+    /// since it was sent last, that version.
     fn touched_up_to(&self, version: MapVersion) -> MapVersion {
         if version <= self.passed_over {
             return version;

@@ -93,7 +93,8 @@ fn an_attach_that_is_asked_for_again_waits_for_all_that_the_first_one_waits_for(
         operate(volume_of("v", 2)).await.unwrap();
         attach("v", Exclusive, false).await.unwrap();
         targets[1].holds_sweep.set(true);
-        // It takes the volume from a client that wrote alone, so it waits for the sweep of what that one wrote.
+        // It takes the volume from a client that wrote alone, so it waits for the sweep of what that one
+        // wrote.
         let first = spawn(attach_numbered("v", Shared, true, 7));
         sleep(ms(800)).await;
         let again = spawn(attach_numbered("v", Shared, true, 7));

@@ -16,8 +16,8 @@ use weft_types::{Drive, DriveId, DriveState, Epoch, FabricMap, Group, GroupId, R
 pub struct Evict {
     /// The drives that leave.
     pub drives: BTreeSet<DriveId>,
-    /// The groups that they leave, and who of each acknowledged the intent to evict them. A group that is named with
-    /// an older epoch is left as it is.
+    /// The groups that they leave, and who of each acknowledged the intent to evict them. A group that is
+    /// named with an older epoch is left as it is.
     pub acknowledged: BTreeMap<GroupId, Acknowledged>,
 }
 

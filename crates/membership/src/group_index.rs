@@ -1,7 +1,7 @@
 //! What plans ask of all groups, kept at a cost of what a commit changes.
 //!
-//! It owns the look-ups from drives to groups and to groups with a copy that is out, and how groups lie on drives. It
-//! knows nothing that the map does not say: [`GroupIndex::of`] computes the same from any map.
+//! It owns the look-ups from drives to groups and to groups with a copy that is out, and how groups lie on
+//! drives. It knows nothing that the map does not say: [`GroupIndex::of`] computes the same from any map.
 
 use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::Loads;

@@ -22,7 +22,8 @@ use weft_types::{
 /// enough that most groups write no further copy meanwhile.
 const RELOCATIONS_AT_ONCE: usize = 8;
 
-/// The next change to commit, or `None` where nothing can be done at present. `groups` is the index of the map.
+/// The next change to commit, or `None` where nothing can be done at present. `groups` is the index of the
+/// map.
 ///
 /// Every call either gives a change that applies to this map, or says that there is none; with the observations
 /// unchanged, a loop of calls comes to an end.

@@ -37,8 +37,9 @@ pub struct GrowVolume {
     pub span: Option<SpanPlan>,
 }
 
-/// Decides how a volume grows: in its last row of objects while that has room, then by more objects in the groups
-/// of its last span, or in a new span where the pool now offers other groups. `groups` is the index of the map.
+/// Decides how a volume grows: in its last row of objects while that has room, then by more objects in the
+/// groups of its last span, or in a new span where the pool now offers other groups. `groups` is the index
+/// of the map.
 ///
 /// # Errors
 /// As [`crate::apply`] would say; shrinking is refused.

@@ -30,8 +30,9 @@ pub enum SpanPlan {
 }
 
 impl SpanPlan {
-    /// The span for a number of objects. `offered` are the groups of the pool that can be used, in the order of
-    /// their numbers. The span has one group for each object, as far as there are groups, and the least loaded ones.
+    /// The span for a number of objects. `offered` are the groups of the pool that can be used, in the order
+    /// of their numbers. The span has one group for each object, as far as there are groups, and the least
+    /// loaded ones.
     pub(crate) fn choose(map: &FabricMap, offered: &[GroupId], objects: u64) -> SpanPlan {
         let board = Board::of(map, offered);
         let most = offered.len().min(SPAN_GROUPS_MAX);
@@ -205,7 +206,8 @@ impl Board<'_> {
         places.filter(|(_, place)| !place.is_listed).map(|(id, _)| *id).collect()
     }
 
-    /// Of the windows with `count` groups, all of them offered, the one with the least load in sum; and that sum.
+    /// Of the windows with `count` groups, all of them offered, the one with the least load in sum; and that
+    /// sum.
     fn best_window(&self, map: &FabricMap, count: usize) -> Option<(TableWindow, u128)> {
         let mut best: Option<(TableWindow, u128)> = None;
         for table in map.group_tables.values().filter(|table| table.groups().len() >= count) {

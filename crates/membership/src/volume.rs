@@ -76,7 +76,8 @@ pub struct NewGroup {
     pub drives: Vec<DriveId>,
 }
 
-/// Decides a new volume: how it is striped, which groups are made, and which it uses. `groups` is the index of the map.
+/// Decides a new volume: how it is striped, which groups are made, and which it uses. `groups` is the index
+/// of the map.
 ///
 /// Groups are made where the pool has fewer than its drives deserve: all of them for its first volume with this
 /// protection, and further ones after drives were added. No group is made on a drive in `absent`, the drives that do
@@ -193,7 +194,8 @@ impl Stock {
     }
 }
 
-/// What placement has to know of each drive, close together in memory: there is a look-up for each copy of each group.
+/// What placement has to know of each drive, close together in memory: there is a look-up for each copy of
+/// each group.
 struct Drives(HashMap<DriveId, Place>);
 
 /// A drive, as a place of copies.

@@ -149,7 +149,9 @@ proptest! {
             false => lose(&mut map, victim),
         }
         let full = nearly_full(&map, &seen.room);
-        let next = if drains { next_relocation(&map, &GroupIndex::of(&map), &seen) } else { next_rebuild(&map, &GroupIndex::of(&map), &seen) };
+        let groups = GroupIndex::of(&map);
+        let step = if drains { next_relocation } else { next_rebuild };
+        let next = step(&map, &groups, &seen);
         let to = match &next {
             Some(Change::BeginRelocation(begin)) => Some(begin.to),
             Some(Change::Rebuild(rebuild)) => Some(rebuild.to),
@@ -166,7 +168,7 @@ proptest! {
             prop_assert!(moves.iter().all(|m| !full.contains(&m.to)), "{moves:?}");
         }
         seen.room.clear();
-        let unknown = if drains { next_relocation(&map, &GroupIndex::of(&map), &seen) } else { next_rebuild(&map, &GroupIndex::of(&map), &seen) };
+        let unknown = step(&map, &groups, &seen);
         prop_assert!(unknown.is_some(), "where nothing is said, there is room");
     }
 }

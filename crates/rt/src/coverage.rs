@@ -76,7 +76,7 @@ paths! {
     AnswerOfBuried "answer-of-buried" "A replica says applied of a version that it holds no more, but remembers (R3)."
     RefusedRepairRemembered "refused-repair-remembered" "A refused repair is added to the open set all the same (R9)."
     FloorAsked "floor-asked" "A member says what is open, before its group's floor is raised (R7)."
-    ClosedOpened "closed-opened" "Members are opened that a manager has closed which did not come to commit a floor (R7)."
+    ClosedOpened "closed-opened" "Members are opened that a dead manager has closed (R7)."
     ClosedBelow "closed-below" "A write is below a floor that is being raised (R7)."
     BelowFloor "below-floor" "A version below the floor is refused (R7)."
     TombstonesForgotten "tombstones-forgotten" "A drive has taken forgotten tombstones out of its map (R7)."

@@ -66,7 +66,7 @@ mutations! {
     ZeroWithoutVersion, "R7", "zero-without-version", "A discard leaves no tombstone.";
     CopyKeepsAbsent, "R7", "copy-keeps-absent", "A copy of an absent block leaves what was there.";
     BelowFloorTaken, "R7", "below-floor-taken", "A version below the floor is taken.";
-    ClosedForEver, "R7", "closed-for-ever", "Members stay closed that a manager has closed which did not come to commit a floor.";
+    ClosedForEver, "R7", "closed-for-ever", "Members stay closed that a dead manager has closed.";
     FloorWithoutWord, "R7", "floor-without-word", "A floor rises above writes in flight.";
     NoSlowPath, "R8", "no-slow-path", "A reader returns a version that is open and not settled.";
     NoWriteBack, "R8", "no-write-back", "A reader does not put the newest version where it is missing.";

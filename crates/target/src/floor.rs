@@ -16,8 +16,8 @@ use weft_wire::control::OpenBelow;
 
 impl Target {
     /// Closes members below versions, and says what they know then. Those that are not in-sync in the epoch,
-    /// before or after, are left out. Without any to close: says that of members that are closed, and of those that
-    /// have tombstones to forget, as many as one answer has room for.
+    /// before or after, are left out. Without any to close: says that of members that are closed, and of
+    /// those that have tombstones to forget, as many as one answer has room for.
     pub(crate) async fn floors(&self, close: &[(GroupId, Epoch, Version)]) -> Vec<OpenBelow> {
         if close.is_empty() {
             return self.forgetful();

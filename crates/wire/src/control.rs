@@ -439,8 +439,8 @@ pub struct OpenBelow {
     pub newest_tombstone: Option<Version>,
     /// Per session slot the watermark, and the lowest version above it that is open.
     pub sessions: Vec<(SessionSlot, Version, Option<Version>)>,
-    /// Whether it admits no client's write below a version, until the group begins another epoch. A target of an
-    /// earlier release does not say so.
+    /// Whether it admits no client's write below a version, until the group begins another epoch. A target
+    /// of an earlier release does not say so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_closed: bool,
 }

@@ -70,7 +70,7 @@ pub async fn check(bed: &Rc<Bed>, guard: &Guard, party: &Party, cut: Option<Calm
         let run = run(format!("cut-{}", n + 1), party.clone(), writer.clone());
         spawn_process(*host, &format!("cut-{}", n + 1), run);
     }
-    // Each has reached every node by then.
+    // Each has written every block by then, and so has reached every node: one that has not comes with its fault.
     while writers.iter().any(|w| w.done.get() < 3 * party.habits.hot_blocks.len() as u64) {
         sleep(LOOK_EVERY).await;
     }
@@ -118,15 +118,16 @@ async fn await_in_sync(bed: &Rc<Bed>, guard: &Guard) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes and reads, one request after another, until it is over.
+/// Writes and reads, one request after another, until it is over. The first to each block is a write.
 async fn run(name: String, party: Party, writer: Rc<Writer>) {
     let volume = workload::attach(&party.managers, &party.volume, &name, AttachMode::Shared).await;
     while !writer.is_over.get() {
         let blocks = &party.habits.hot_blocks;
         let first = blocks[writer.done.get() as usize % blocks.len()];
         writer.begun.set(Some(now()));
+        let is_first = writer.done.get() < blocks.len() as u64;
         let result = match random_below(4) {
-            0 => workload::read(&name, &volume, &party.history, first, 1).await,
+            0 if !is_first => workload::read(&name, &volume, &party.history, first, 1).await,
             _ => workload::write(&name, &volume, &party.history, first, 1).await,
         };
         writer.begun.set(None);

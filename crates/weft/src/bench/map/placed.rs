@@ -1,6 +1,7 @@
 //! How placement spreads the groups of an empty pool, and how long it takes.
 //!
-//! The groups of the map that is measured are not placed but made in a pattern; these are counted, and dropped.
+//! The groups of the map that is measured are not placed but made in a pattern; these are counted, and
+//! dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
