@@ -1,6 +1,6 @@
 # Everything that people do with this tree. `make` alone lists it.
 .DEFAULT_GOAL := help
-.PHONY: help build package demo test soak mutations torture fuzz bench bench-repair bench-where bench-instructions bench-peers fmt clippy
+.PHONY: help build package demo test soak mutations torture upgrade fuzz bench bench-repair bench-where bench-instructions bench-peers fmt clippy
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ mutations: ## Break every rule of the protocol and of the drives in turn, and sh
 
 torture: ## Real processes under faults for MINUTES=5, and a verdict on every acknowledged write
 	@scripts/torture.sh $(or $(MINUTES),5)
+
+upgrade: ## A fabric of the release before becomes one of this release under a checked load; OLD=BINARY is the weft of before
+	@scripts/upgrade.sh $(OLD)
 
 bench: ## Measure the data path beside the machine's own limit; writes bench.json
 	@scripts/bench.sh

@@ -61,7 +61,7 @@ case $purpose in
     need mke2fs e2fsprogs; need jq jq
     need prometheus prometheus; need promtool prometheus; need ip iproute2; need nft nftables; need python3 python3
     ;;
-  torture) need fio fio; need ip iproute2; need nft nftables ;;
+  torture) need fio fio; need ip iproute2; need nft nftables; need jq jq ;;
   demo) need fio fio; need nbdcopy libnbd-bin; need mke2fs e2fsprogs; need jq jq ;;
   peers)
     need python3 python3; need fio fio; need ip iproute2; need unshare util-linux; need mount mount

@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# What `make upgrade` does: a fabric of the release before becomes one of this release under a checked load, in both orders: its
+# manager first, and its nodes first.
+#
+# usage: scripts/upgrade.sh OLD-BINARY
+set -euo pipefail
+top=$(cd "$(dirname "$0")/.." && pwd)
+cd "$top"
+old=${1:?usage: scripts/upgrade.sh OLD-BINARY: the weft of the release before}
+[ -x "$old" ] || { echo "error: '$old' is no program" >&2; exit 2; }
+old=$(realpath "$old")
+scripts/setup.sh --for torture
+scripts/with-cargo.sh build --release --locked -p weft
+new=${CARGO_TARGET_DIR:-$top/target}/release/weft
+
+port=5900
+export WEFT_FABRIC=127.0.0.1:$port
+fabric=0f6c3a52-7c5e-4f6b-9d0e-1a2b3c4d5e6f
+work=$(mktemp -d "${TMPDIR:-/tmp}/weft-upgrade.XXXXXX")
+declare -A pids
+
+clean() {
+  for pid in "${pids[@]}"; do kill -KILL "$pid" 2> /dev/null || true; done
+  rm -rf "$work"
+}
+trap clean EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+fail() {
+  echo "error: $1" >&2
+  tail -n 5 "$work"/*.log >&2 || true
+  exit 1
+}
+
+manager() { # PROGRAM [OPTION...]
+  "$1" manager run --store "$work/map.redb" --listen "$WEFT_FABRIC" "${@:2}" >> "$work/manager.log" 2>&1 &
+  pids[manager]=$!
+}
+
+node() { # NUMBER PROGRAM
+  "$2" node run --name "node-$1" --manager "$WEFT_FABRIC" --listen "127.0.0.1:$((port + 10 * $1))" \
+    --drive "$work/drive-$1.img" >> "$work/node-$1.log" 2>&1 &
+  pids[node-$1]=$!
+}
+
+serve() { # PROGRAM
+  "$1" volume serve data --nbd "unix:$work/nbd.sock" >> "$work/serve.log" 2>&1 &
+  pids[serve]=$!
+  for _ in $(seq 100); do [ -S "$work/nbd.sock" ] && return; sleep 0.1; done
+  fail "the volume is not served"
+}
+
+stop() { # NAME
+  kill -TERM "${pids[$1]}"
+  wait "${pids[$1]}" || fail "$1 has ended with status $?"
+  unset "pids[$1]"
+}
+
+# Waits until all nodes are up, and every copy is in-sync.
+healthy() {
+  for _ in $(seq 600); do
+    [ "$("$new" status --json 2> /dev/null | jq -r .health)" = healthy ] && return
+    sleep 0.1
+  done
+  fail "the fabric does not become healthy: $("$new" status 2>&1 | head -n 3)"
+}
+
+load() { # NAME OPTION...
+  fio --name="$1" --ioengine=nbd "--uri=nbd+unix:///data?socket=$work/nbd.sock" --bs=4k --verify=crc32c \
+    --output="$work/fio-$1.log" "${@:2}" || fail "fio '$1' failed: $(grep -m 1 -i 'verify\|err=' "$work/fio-$1.log")"
+}
+
+kept=(--rw=randwrite --size=160M --io_size=40M --iodepth=8 --randseed=7)
+
+upgrade() { # ORDER...
+  echo "== $* upgraded in this order, under a load that is checked"
+  rm -f "$work"/*
+  for n in 1 2 3; do "$old" drive format "$work/drive-$n.img" --size 1GiB --fabric-id "$fabric" > /dev/null; done
+  manager "$old" --fabric-id "$fabric"
+  for n in 1 2 3; do node "$n" "$old"; done
+  for _ in $(seq 100); do
+    [ "$("$old" status --json 2> /dev/null | jq '[.nodes[] | select(.state == "up")] | length')" = 3 ] && break
+    sleep 0.1
+  done
+  "$old" volume create data --size 256MiB --copies 2 > /dev/null
+  serve "$old"
+  load kept "${kept[@]}" --do_verify=0
+  load beside --rw=randrw --size=40M --offset=200M --iodepth=4 --time_based --runtime=60 --verify_backlog=64 &
+  local beside=$!
+  sleep 2
+  local what
+  for what in "$@"; do
+    stop "$what"
+    case $what in
+      manager) manager "$new" ;;
+      node-*) node "${what#node-}" "$new" ;;
+    esac
+    sleep 3
+    healthy
+    echo "   $what is of the new release: healthy"
+  done
+  wait "$beside" || fail "the load beside failed"
+  load kept "${kept[@]}" --verify_only
+  stop serve
+  serve "$new"
+  load kept "${kept[@]}" --verify_only
+  "$new" fabric check | tail -n 1
+  stop serve
+  stop manager
+  for n in 1 2 3; do stop "node-$n"; done
+  for what in "manager run --store $work/map.redb --listen $WEFT_FABRIC" "drive inspect $work/drive-1.img"; do
+    # shellcheck disable=SC2086
+    if said=$(timeout 10 "$old" $what 2>&1); then fail "the old release takes what the new one has converted: $what"; fi
+    echo "   the old release says: $(grep -m 1 '^error' <<< "$said")"
+  done
+}
+
+upgrade manager node-1 node-2 node-3
+upgrade node-1 node-2 node-3 manager
+echo "Both are done: nothing was lost, and the old client went on all the time."
