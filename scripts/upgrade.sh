@@ -77,7 +77,13 @@ upgrade() { # ORDER...
   echo "== $* upgraded in this order, under a load that is checked"
   rm -f "$work"/*
   for n in 1 2 3; do "$old" drive format "$work/drive-$n.img" --size 1GiB --fabric-id "$fabric" > /dev/null; done
-  manager "$old" --fabric-id "$fabric"
+  # The first release has no command for it: its manager makes the store.
+  if "$old" fabric init --help > /dev/null 2>&1; then
+    "$old" fabric init "$work/map.redb" --fabric-id "$fabric" > /dev/null
+    manager "$old"
+  else
+    manager "$old" --fabric-id "$fabric"
+  fi
   for n in 1 2 3; do node "$n" "$old"; done
   for _ in $(seq 100); do
     [ "$("$old" status --json 2> /dev/null | jq '[.nodes[] | select(.state == "up")] | length')" = 3 ] && break

@@ -33,6 +33,8 @@ def fabric(weft, size=VOLUME_SIZE, under=()):
     address, started = f"127.0.0.1:{free_port()}", []
     try:
         log = open(folder / "log", "w", encoding="utf-8")
+        # A binary of before there was this command makes the store when its manager starts.
+        call(weft, "fabric", "init", folder / "map.redb")
         started.append(start([weft, "manager", "run", "--store", folder / "map.redb", "--listen", address, "--socket",
                               folder / "manager.sock"], log, 0))
         await_port(address)
