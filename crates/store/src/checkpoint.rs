@@ -7,7 +7,8 @@
 //!
 //! The order is what makes it safe: until the second flush the older superblock holds, and nothing that it
 //! reaches has been written over; after it, the newer one holds, and everything that it reaches is durable.
-//! Writers go on all the time; what they change after the freeze belongs to the next checkpoint.
+//! Writers go on all the time; what they change after the freeze belongs to the next checkpoint. The places of
+//! what they replace stay taken until this one is durable, which reaches them.
 
 use crate::StoreError;
 use crate::bitmap::{self, ZoneBits};
@@ -136,6 +137,7 @@ fn freeze(state: &mut State) -> Frozen {
     state.checkpoints_begun += 1;
     state.records_since_checkpoint = 0;
     let batch = state.commits.close_for_checkpoint();
+    state.frees.begin_checkpoint(batch);
     let encoded = state.drive.encode();
     state.state_bytes = encoded.len() as u64;
     let groups = &state.drive.groups;
@@ -362,6 +364,7 @@ fn switch(
     state.ring.tail = superblock.log_position;
     state.commits.cover(superblock.batch);
     state.frees.cover(superblock.batch);
+    state.frees.end_checkpoint();
     for page in &written.retired {
         engine.reader.forget(*page);
         state.frees.retire(PlaceRun { place: page.place, count: 1 });

@@ -4,6 +4,9 @@
 //! is what a read that began before may be reading. So it is returned to the bitmap only when a durable
 //! marker or checkpoint covers that batch, and no read from before is left. What came before a read began is not what
 //! it reads, so however many reads follow each other, what waits for them is returned.
+//!
+//! A checkpoint that is being written holds what was current at its instant. What is replaced meanwhile is
+//! reached by it, and waits until it is done: in the place of such data its own pages would have two owners.
 
 use crate::StoreError;
 use crate::bitmap::{Bitmap, Unowned};
@@ -30,6 +33,8 @@ pub(crate) struct Frees {
     noted: u64,
     /// Batches up to this one are covered.
     covered: u64,
+    /// The newest batch in the checkpoint that is being written; none: none is.
+    checkpoint: Option<u64>,
     /// Reads in progress, by how many runs had been noted when they began.
     readers: BTreeMap<u64, u32>,
 }
@@ -59,6 +64,21 @@ impl Frees {
         self.covered = self.covered.max(batch);
     }
 
+    /// A checkpoint of the batches up to this one begins to be written.
+    pub(crate) fn begin_checkpoint(&mut self, batch: u64) {
+        self.checkpoint = Some(batch);
+    }
+
+    /// The checkpoint is durable.
+    pub(crate) fn end_checkpoint(&mut self) {
+        self.checkpoint = None;
+    }
+
+    /// The newest batch of which nothing needs the places that it replaced, but reads.
+    fn returnable(&self) -> u64 {
+        self.checkpoint.map_or(self.covered, |newest| newest.min(self.covered))
+    }
+
     /// Returns what can be returned; whether anything was.
     ///
     /// # Errors
@@ -68,8 +88,8 @@ impl Frees {
         let oldest = self.readers.first_key_value().filter(|_| !mutated(Mutation::ReaderNotWaitedFor));
         let oldest = oldest.map_or(u64::MAX, |(number, _)| *number);
         let before = self.blocks;
-        let covered = self.covered;
-        let may_return = |(batch, w): &&(u64, Waiting)| *batch <= covered && w.number < oldest;
+        let newest = self.returnable();
+        let may_return = |(batch, w): &&(u64, Waiting)| *batch <= newest && w.number < oldest;
         while let Some((_, Waiting { run, .. })) = self.pending.front().filter(may_return) {
             bitmap.release(*run).map_err(twice)?;
             self.blocks -= u64::from(run.count);
@@ -103,7 +123,8 @@ impl Frees {
         if self.readers.is_empty() {
             return 0;
         }
-        let covered = self.pending.iter().take_while(|(batch, _)| *batch <= self.covered);
+        let newest = self.returnable();
+        let covered = self.pending.iter().take_while(|(batch, _)| *batch <= newest);
         covered.map(|(_, w)| w).chain(&self.retired).map(|w| u64::from(w.run.count)).sum()
     }
 
@@ -148,6 +169,24 @@ mod tests {
         frees.end_read(second);
         assert!(frees.release(&mut bitmap).unwrap() && frees.blocks() == 0 && bitmap.free() == all + 3);
         frees.end_read(third);
+    }
+
+    #[test]
+    fn what_is_replaced_beside_a_checkpoint_returns_when_it_is_done() {
+        let mut bitmap = Bitmap::new(RegionMap::of(64 << 20, None));
+        let mut out = Vec::new();
+        bitmap.allocate(1, &mut out);
+        bitmap.allocate(1, &mut out);
+        let all = bitmap.free();
+        let mut frees = Frees::default();
+        frees.push(6, out[0]);
+        frees.begin_checkpoint(6);
+        frees.push(7, out[1]);
+        frees.cover(7);
+        assert!(frees.release(&mut bitmap).unwrap());
+        assert_eq!(bitmap.free(), all + 1, "the checkpoint reaches what batch 7 has replaced");
+        frees.end_checkpoint();
+        assert!(frees.release(&mut bitmap).unwrap() && bitmap.free() == all + 2);
     }
 
     #[test]

@@ -416,6 +416,62 @@ fn what_only_the_cache_holds_is_flushed_before_anything_rests_on_it() {
     }
 }
 
+/// Puts one block.
+async fn put_one(store: &Rc<Store>, object: u64, block: u32, version: u64) -> Result<(), StoreError> {
+    let object = ObjectId::of_volume(VolumeId(1), object);
+    store.write(client(object, BlockRange::one(block), version, fill(version, 1))).await.map(drop)
+}
+
+/// While a checkpoint of many pages is written, blocks are replaced that it holds as they were, and their places are
+/// returned. The checkpoint reaches them: they are no places for its pages.
+#[test]
+fn what_is_replaced_beside_a_checkpoint_is_no_place_for_its_pages() {
+    const OBJECTS: u64 = 48;
+    const RUNS: u32 = 40;
+    for seed in 0..40 {
+        Sim::new(9_000 + seed).block_on(async move {
+            let disk = SimDisk::new("d", 32 << 20);
+            let store = new_store(&disk).await;
+            // Runs with a version each: so many that a page holds few leaves.
+            for n in 0..OBJECTS {
+                let writes = (0..RUNS).map(|run| put_one(&store, n, 2 * run, 3 + u64::from(run)));
+                weft_rt::sync::join_all(writes).await;
+            }
+            store.close().await.unwrap();
+            drop(store);
+            let used = disk.clone();
+            let process = spawn_process(IpAddr::from([10, 0, 0, 1]), "first", async move {
+                // Without a cache, so that a checkpoint reads the pages that it replaces, which takes a while.
+                let options = OpenOptions {
+                    reuse_at_once: true,
+                    ram_budget_bytes: Some(256 << 10),
+                    ..Default::default()
+                };
+                let store = Store::open(used.open().unwrap(), options).await.unwrap().0;
+                used.set_faults(|f| f.latency = (ms(1), ms(2)));
+                used.cut_power_after(200 + random_below(2_000));
+                let lanes = (0..8).map(async |lane| {
+                    for version in 100.. {
+                        let n = (lane + 8 * random_below(OBJECTS / 8)) % OBJECTS;
+                        let block = 2 * random_below(u64::from(RUNS)) as u32;
+                        if put_one(&store, n, block, version).await.is_err() {
+                            return;
+                        }
+                    }
+                });
+                weft_rt::sync::join_all(lanes).await;
+            });
+            race(disk.cut(), weft_rt::sleep(ms(60_000))).await;
+            kill(process, Crash::PowerCut);
+            disk.restore_power();
+            disk.set_faults(|f| f.latency = (ms(0), ms(1)));
+            let opened = Store::open(disk.open().unwrap(), OpenOptions::default()).await;
+            let (store, _) = opened.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            clean(&store, 0).await;
+        });
+    }
+}
+
 fn ms(n: u64) -> std::time::Duration {
     std::time::Duration::from_millis(n)
 }
