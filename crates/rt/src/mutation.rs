@@ -155,6 +155,7 @@ mutations! {
     BitmapInPlace, "store", "bitmap-in-place", "A page of the bitmap is written over the one that the checkpoint before needs.";
     ZoneTableInPlace, "store", "zone-table-in-place", "The zone table is written over the one that the checkpoint before needs.";
     RetiredReusedEarly, "store", "retired-reused-early", "Pages that the newest durable checkpoint needs are reused while the next one is written.";
+    PagesOnReached, "store", "pages-on-reached", "Pages are put where their checkpoint has data.";
     PlaceReusedEarly, "store", "place-reused-early", "A place is reused before the version that replaced it is durable.";
     ReaderNotWaitedFor, "store", "reader-not-waited-for", "A place is reused while a read of it is under way.";
     BatchCrcNotChecked, "store", "batch-crc-not-checked", "Recovery does not check a batch's checksum.";

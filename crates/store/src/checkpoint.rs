@@ -7,8 +7,8 @@
 //!
 //! The order is what makes it safe: until the second flush the older superblock holds, and nothing that it
 //! reaches has been written over; after it, the newer one holds, and everything that it reaches is durable.
-//! Writers go on all the time; what they change after the freeze belongs to the next checkpoint. The places of
-//! what they replace stay taken until this one is durable, which reaches them.
+//! Writers go on all the time; what they change after the freeze belongs to the next checkpoint. The
+//! places of what they replace stay taken until this one is durable, which reaches them.
 
 use crate::StoreError;
 use crate::bitmap::{self, ZoneBits};

@@ -76,7 +76,8 @@ impl Frees {
 
     /// The newest batch of which nothing needs the places that it replaced, but reads.
     fn returnable(&self) -> u64 {
-        self.checkpoint.map_or(self.covered, |newest| newest.min(self.covered))
+        let held = self.checkpoint.filter(|_| !mutated(Mutation::PagesOnReached));
+        held.map_or(self.covered, |newest| newest.min(self.covered))
     }
 
     /// Returns what can be returned; whether anything was.

@@ -422,8 +422,8 @@ async fn put_one(store: &Rc<Store>, object: u64, block: u32, version: u64) -> Re
     store.write(client(object, BlockRange::one(block), version, fill(version, 1))).await.map(drop)
 }
 
-/// While a checkpoint of many pages is written, blocks are replaced that it holds as they were, and their places are
-/// returned. The checkpoint reaches them: they are no places for its pages.
+/// While a checkpoint of many pages is written, blocks are replaced that it holds as they were. It reaches their
+/// places: none of them is one for its pages.
 #[test]
 fn what_is_replaced_beside_a_checkpoint_is_no_place_for_its_pages() {
     const OBJECTS: u64 = 48;

@@ -70,7 +70,8 @@ pub async fn check(bed: &Rc<Bed>, guard: &Guard, party: &Party, cut: Option<Calm
         let run = run(format!("cut-{}", n + 1), party.clone(), writer.clone());
         spawn_process(*host, &format!("cut-{}", n + 1), run);
     }
-    // Each has written every block by then, and so has reached every node: one that has not comes with its fault.
+    // Each has written every block by then, and so has reached every node: one that has not comes with its
+    // fault.
     while writers.iter().any(|w| w.done.get() < 3 * party.habits.hot_blocks.len() as u64) {
         sleep(LOOK_EVERY).await;
     }

@@ -25,8 +25,8 @@ const GROUP: GroupId = GroupId(1);
 const FLEETING: GroupId = GroupId(2);
 const OBJECT: ObjectId = ObjectId::of_volume(VolumeId(1), 0);
 
-/// Blocks that are written to: some chunks' worth.
-const BLOCKS: u32 = 300;
+/// Blocks that are read together in the end.
+const LOOK_BLOCKS: u32 = 150;
 
 /// How long a slow read takes: many writes, and checkpoints.
 const LONG_READ: Duration = Duration::from_millis(6);
@@ -55,6 +55,11 @@ pub struct Drive {
     pub log_bytes: u64,
     /// Whether some reads take long, and nothing else does.
     pub slow_reads: bool,
+    /// Blocks that are written to. A few chunks' worth fill a page or two of the block map; with many, a
+    /// checkpoint writes many pages, beside writes.
+    pub blocks: u32,
+    /// The memory of the store, in bytes; with little, checkpoints read the pages that they replace.
+    pub ram_bytes: Option<u64>,
 }
 
 /// A drive that loses power often.
@@ -69,6 +74,8 @@ pub const CUT: Drive = Drive {
     checkpoint_every: 30,
     log_bytes: 128 << 10,
     slow_reads: false,
+    blocks: 300,
+    ram_bytes: None,
 };
 
 /// What is known of the drive.
@@ -102,7 +109,10 @@ impl Drive {
     /// # Errors
     /// What is wrong.
     pub async fn run(self) -> Result<(), String> {
-        let disk = SimDisk::new("d", 3 << 19);
+        // What is written twice has room as well.
+        let size_bytes =
+            (3 << 19) + 3 * u64::from(self.blocks.saturating_sub(CUT.blocks)) * BLOCK_SIZE as u64 / 2;
+        let disk = SimDisk::new("d", size_bytes);
         let options = FormatOptions {
             allow_tiny: true,
             log_bytes: Some(self.log_bytes),
@@ -118,7 +128,7 @@ impl Drive {
             if self.cut_recovery {
                 let used = disk.clone();
                 let process = start(async move {
-                    let _store = Store::open(used.open().expect("nobody has it open"), reusing()).await;
+                    let _store = Store::open(used.open().expect("nobody has it open"), self.reusing()).await;
                     std::future::pending::<()>().await;
                 });
                 sleep(Duration::from_micros(random_below(3_000))).await;
@@ -126,7 +136,7 @@ impl Drive {
             }
             // Now and then it goes straight on.
             if !self.kills && random_below(3) > 0 {
-                verify(&disk, &facts).await?;
+                self.verify(&disk, &facts).await?;
             }
             let (used, known) = (disk.clone(), facts.clone());
             let process = start(async move { self.live(used, known).await });
@@ -137,7 +147,7 @@ impl Drive {
                 return Err(wrong);
             }
         }
-        verify(&disk, &facts).await
+        self.verify(&disk, &facts).await
     }
 
     /// Flips a bit of the log that is replayed next; whether the drive said that it is damaged.
@@ -158,7 +168,7 @@ impl Drive {
             return Ok(false);
         };
         disk.flip(at + 40 + random_below(40), random_below(8) as u8);
-        match Store::open(disk.open().expect("nobody has it open"), reusing()).await {
+        match Store::open(disk.open().expect("nobody has it open"), self.reusing()).await {
             Ok((store, _)) => {
                 store.close().await.map_err(|e| e.to_string())?;
                 Ok(false)
@@ -168,8 +178,52 @@ impl Drive {
         }
     }
 
+    /// Opens the drive and looks at all of it.
+    async fn verify(self, disk: &SimDisk, facts: &Shared) -> Result<(), String> {
+        let drive = disk.open().expect("nobody has it open");
+        let report = check(&drive, false).await.map_err(|e| format!("after a power cut: {e}"))?;
+        if !report.is_clean() {
+            return Err(format!("after a power cut, the check finds {:?}", report.findings));
+        }
+        drop(drive);
+        let drive = disk.open().expect("nobody has it open");
+        let opened = Store::open(drive, self.reusing()).await;
+        let (store, _) = opened.map_err(|e| format!("after a power cut it does not open: {e}"))?;
+        if store.group(GROUP).is_some() {
+            for first in (0..self.blocks).step_by(LOOK_BLOCKS as usize) {
+                let count = LOOK_BLOCKS.min(self.blocks - first);
+                look(&store, facts, BlockRange::new(first, count), true).await;
+            }
+        } else if !facts.borrow().cited.is_empty() {
+            return Err("after a power cut, the group is not there any more".into());
+        }
+        if store.group(FLEETING).is_none() {
+            let epoch = facts.borrow_mut().next_epoch();
+            store.set_group(entry(FLEETING, epoch)).await.map_err(|e| e.to_string())?;
+            let found =
+                store.versions(FLEETING, OBJECT, BlockRange::new(0, 260)).await.map_err(|e| e.to_string())?;
+            if found.iter().any(|x| x.version != Version::ZERO) {
+                return Err("a group that was dropped comes back with blocks after a power cut".into());
+            }
+        }
+        let report = store.check(true).await.map_err(|e| e.to_string())?;
+        if !report.is_clean() {
+            return Err(format!(
+                "after a power cut, the check of the open store finds {:?}",
+                report.findings
+            ));
+        }
+        store.close().await.map_err(|e| format!("it does not close: {e}"))?;
+        drop(store);
+        facts.borrow_mut().wrong.take().map_or(Ok(()), Err)
+    }
+
+    fn reusing(self) -> OpenOptions {
+        OpenOptions { reuse_at_once: true, ram_budget_bytes: self.ram_bytes, ..Default::default() }
+    }
+
     async fn live(self, disk: SimDisk, facts: Shared) {
-        let opened = Store::open(disk.open().expect("nobody has it open"), reusing()).await;
+        let opened = Store::open(disk.open().expect("nobody has it open"), self.reusing()).await;
         let store = match opened {
             Ok((store, _)) => store,
             Err(error) => return facts.borrow_mut().fail(format!("it does not open: {error}")),
@@ -184,7 +238,7 @@ impl Drive {
             let (store, facts, disk) = (store.clone(), facts.clone(), disk.clone());
             spawn(async move {
                 loop {
-                    let range = BlockRange::new(random_below(u64::from(BLOCKS) - 20) as u32, 20);
+                    let range = BlockRange::new(random_below(u64::from(self.blocks) - 20) as u32, 20);
                     let reading = pin!(look(&store, &facts, range, false));
                     match self.slow_reads {
                         true => self.begin_slowly(&disk, reading).await,
@@ -220,7 +274,7 @@ impl Drive {
             }
             let count = [1, 1, 2, 8][random_below(4) as usize];
             // Half of the writes meet in a few blocks.
-            let least = if random_below(2) == 0 { 12 } else { u64::from(BLOCKS) - count };
+            let least = if random_below(2) == 0 { 12 } else { u64::from(self.blocks) - count };
             let range = BlockRange::new(random_below(least) as u32, count as u32);
             let (version, seed) = {
                 let mut f = facts.borrow_mut();
@@ -261,10 +315,6 @@ impl Drive {
 
 fn start(work: impl Future<Output = ()> + 'static) -> sim::ProcessId {
     spawn_process(IpAddr::from([10, 0, 0, 1]), "drive", work)
-}
-
-fn reusing() -> OpenOptions {
-    OpenOptions { reuse_at_once: true, ..Default::default() }
 }
 
 impl Facts {
@@ -347,39 +397,4 @@ async fn come_and_go(store: &Rc<Store>, facts: &Shared) {
             return;
         }
     }
-}
-
-/// Opens the drive and looks at all of it.
-async fn verify(disk: &SimDisk, facts: &Shared) -> Result<(), String> {
-    let drive = disk.open().expect("nobody has it open");
-    let report = check(&drive, false).await.map_err(|e| format!("after a power cut: {e}"))?;
-    if !report.is_clean() {
-        return Err(format!("after a power cut, the check finds {:?}", report.findings));
-    }
-    drop(drive);
-    let drive = disk.open().expect("nobody has it open");
-    let opened = Store::open(drive, reusing()).await;
-    let (store, _) = opened.map_err(|e| format!("after a power cut it does not open: {e}"))?;
-    if store.group(GROUP).is_some() {
-        look(&store, facts, BlockRange::new(0, 150), true).await;
-        look(&store, facts, BlockRange::new(150, BLOCKS - 150), true).await;
-    } else if !facts.borrow().cited.is_empty() {
-        return Err("after a power cut, the group is not there any more".into());
-    }
-    if store.group(FLEETING).is_none() {
-        let epoch = facts.borrow_mut().next_epoch();
-        store.set_group(entry(FLEETING, epoch)).await.map_err(|e| e.to_string())?;
-        let found =
-            store.versions(FLEETING, OBJECT, BlockRange::new(0, 260)).await.map_err(|e| e.to_string())?;
-        if found.iter().any(|x| x.version != Version::ZERO) {
-            return Err("a group that was dropped comes back with blocks after a power cut".into());
-        }
-    }
-    let report = store.check(true).await.map_err(|e| e.to_string())?;
-    if !report.is_clean() {
-        return Err(format!("after a power cut, the check of the open store finds {:?}", report.findings));
-    }
-    store.close().await.map_err(|e| format!("it does not close: {e}"))?;
-    drop(store);
-    facts.borrow_mut().wrong.take().map_or(Ok(()), Err)
 }

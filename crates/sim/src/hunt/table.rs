@@ -145,6 +145,19 @@ const SMALL_LOG: Scenario =
 /// A drive that does little beside checkpoints.
 const CHECKPOINTS: Scenario = Scenario::Drive(Drive { checkpoint_every: 4, ..CUT });
 
+/// A drive whose checkpoints write many pages, one read after another, beside its writers.
+const LONG_CHECKPOINTS: Scenario = Scenario::Drive(Drive {
+    cuts: 8,
+    life_ms: 300,
+    writers: 16,
+    latency_us: 400,
+    checkpoint_every: 200,
+    log_bytes: 512 << 10,
+    blocks: 4_000,
+    ram_bytes: Some(512 << 10),
+    ..CUT
+});
+
 /// A drive whose process is killed as often as its power goes.
 const KILLED: Scenario =
     Scenario::Drive(Drive { kills: true, checkpoint_every: 6, cuts: 12, life_ms: 6, ..CUT });
@@ -480,9 +493,10 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[BitmapInPlace], CHECKPOINTS, 60),
     hunt(&[ZoneTableInPlace], CHECKPOINTS, 60),
     hunt(&[RetiredReusedEarly], CHECKPOINTS, 60),
+    hunt(&[PagesOnReached], LONG_CHECKPOINTS, 60),
     hunt(&[PlaceReusedEarly], DRIVE, 40),
     hunt(&[ReaderNotWaitedFor], Scenario::Drive(Drive { slow_reads: true, life_ms: 40, ..CUT }), 60),
-    hunt(&[BatchCrcNotChecked], CROWDED_DRIVE, 60),
+    hunt(&[BatchCrcNotChecked], CROWDED_DRIVE, 400),
     hunt(&[LaterBatchNotSought], Scenario::Drive(Drive { rot_log: true, checkpoint_every: 200, ..CUT }), 60),
     hunt(&[FoundNotFlushed], KILLED, 600),
     hunt(&[DoubtNotSettled], Scenario::Drive(Drive { cut_recovery: true, ..CUT }), 400),
