@@ -441,7 +441,7 @@ fn what_is_replaced_beside_a_checkpoint_is_no_place_for_its_pages() {
             drop(store);
             let used = disk.clone();
             let process = spawn_process(IpAddr::from([10, 0, 0, 1]), "first", async move {
-                // Without a cache, so that a checkpoint reads the pages that it replaces, which takes a while.
+                // Without a cache: a checkpoint reads the pages that it replaces, which takes a while.
                 let options = OpenOptions {
                     reuse_at_once: true,
                     ram_budget_bytes: Some(256 << 10),
