@@ -289,6 +289,7 @@ proptest! {
     #[test]
     fn no_history_breaks_an_invariant(attempts in proptest::collection::vec(attempt(), 1..80), copies in 2u8..=3) {
         let mut map = fabric(4, 1, copies);
+        let mut groups = GroupIndex::of(&map);
         for (serial, attempt) in (0..).zip(&attempts) {
             let Some(change) = change(&map, attempt, serial) else { continue };
             let result = apply(&map, &change);
@@ -303,6 +304,8 @@ proptest! {
                     let elsewhere = apply(&through_json(&map), &through_json(&change)).map(|(map, _)| map);
                     prop_assert_eq!(elsewhere.as_ref(), Ok(&next));
                     prop_assert_eq!(through_json(&reason), reason);
+                    groups.note(&map, &next);
+                    prop_assert_eq!(&groups, &GroupIndex::of(&next), "after {:?}", &change);
                     map = next;
                 }
                 Err(refusal) => prop_assert!(!refusal.to_string().is_empty()),
