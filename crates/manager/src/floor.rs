@@ -248,10 +248,10 @@ impl State {
         floors
     }
 
-    /// The processes that have joined.
+    /// The processes that have joined, are up, and can be asked about floors.
     fn processes(&self) -> BTreeMap<NodeId, u64> {
         let joined = |(node, member): (&NodeId, &Member)| Some((*node, member.incarnation?));
-        self.members.iter().filter_map(joined).collect()
+        self.members.iter().filter(|(_, m)| m.is_up() && m.knows_floors).filter_map(joined).collect()
     }
 
     /// What the groups of a round have for a floor from the next epoch on. A group that has begun one

@@ -422,8 +422,8 @@ async fn put_one(store: &Rc<Store>, object: u64, block: u32, version: u64) -> Re
     store.write(client(object, BlockRange::one(block), version, fill(version, 1))).await.map(drop)
 }
 
-/// While a checkpoint of many pages is written, blocks are replaced that it holds as they were. It reaches their
-/// places: none of them is one for its pages.
+/// Blocks are replaced while a checkpoint of many pages is written. The checkpoint holds them as they were,
+/// so it must put none of its pages in their places.
 #[test]
 fn what_is_replaced_beside_a_checkpoint_is_no_place_for_its_pages() {
     const OBJECTS: u64 = 48;
