@@ -68,7 +68,7 @@ healthy() {
 
 load() { # NAME OPTION...
   fio --name="$1" --ioengine=nbd "--uri=nbd+unix:///data?socket=$work/nbd.sock" --bs=4k --verify=crc32c \
-    --output="$work/fio-$1.log" "${@:2}" || fail "fio '$1' failed: $(grep -m 1 -i 'verify\|err=' "$work/fio-$1.log")"
+    --aux-path="$work" --output="$work/fio-$1.log" "${@:2}" || fail "fio '$1' failed: $(grep -m 1 -i 'verify\|err=' "$work/fio-$1.log")"
 }
 
 kept=(--rw=randwrite --size=160M --io_size=40M --iodepth=8 --randseed=7)

@@ -88,7 +88,7 @@ pub enum ApiAnswer {
     Status(Box<FabricStatus>),
     /// To `load`.
     Load(Box<FabricLoad>),
-    /// To `events`: oldest first; to `event-add`: the one that was added.
+    /// To `events`: oldest first; to `event-add` and `fabric-stop`: the one that was added.
     Events {
         /// The events.
         events: Vec<EventInfo>,

@@ -73,6 +73,7 @@ impl Manager {
         let node = self.enter_node(&map, name, addr)?;
         self.enter_drives(node, &drives)?;
         let is_restart = self.note_join(node, process, &drives, refused.clone(), causes);
+        self.stops_until.set(None);
         let verb = if is_restart { "is back with" } else { "is there with" };
         self.tell(
             "target-joined",

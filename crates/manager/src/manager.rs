@@ -176,6 +176,8 @@ pub struct Manager {
     pub(crate) halted: RefCell<Option<String>>,
     /// Whether it stopped because its store is an old copy: then the process stays, to say so.
     pub(crate) is_stale: Cell<bool>,
+    /// Until when the fabric is about to stop as a whole, and so nothing is decided.
+    pub(crate) stops_until: Cell<Option<Instant>>,
     pub(crate) polling: Cell<bool>,
     pub(crate) scrubbing: Scrubbing,
     pub(crate) watch: Watch,
@@ -252,6 +254,7 @@ impl Manager {
             decided: Notify::default(),
             halted: RefCell::new(None),
             is_stale: Cell::new(false),
+            stops_until: Cell::new(None),
             polling: Cell::new(false),
             scrubbing: Scrubbing::default(),
             watch: Watch::starting(),

@@ -99,6 +99,9 @@ impl Manager {
             if self.halted.borrow().is_some() || self.is_catching_up() {
                 return None;
             }
+            if let Some(until) = self.stops_until.get().filter(|until| now() < *until) {
+                return Some(until);
+            }
             self.look_at_reach();
             let (seen, due) = {
                 let mut state = self.state.borrow_mut();

@@ -12,6 +12,7 @@ use crate::scrub_info::groups_of;
 use crate::serve::UNKNOWN_HINT;
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::time::Duration;
 use weft_api::{
     ApiAnswer, ApiError, ApiRequest, ErrorCode, EventFilter, FailureDomain, SettingsInfo, SettingsWish,
 };
@@ -20,11 +21,15 @@ use weft_membership::{
     BeginDelete, Change, ChangeSettings, CloseSession, Reason, Refusal, ResizeRequest, VolumeRequest,
 };
 use weft_membership::{apply, nearly_full, plan_resize, plan_volume};
+use weft_rt::now;
 use weft_types::limits::NOTE_CHARS_MAX;
 use weft_types::{
     BLOCK_SIZE, DriveId, FabricMap, Protection, SessionId, SessionState, Striping, Volume, VolumeId,
     VolumeState, with_causes,
 };
+
+/// How long a fabric may take to stop as a whole: its nodes have ten seconds to stop in order.
+const FABRIC_STOP_MAX: Duration = Duration::from_secs(15);
 
 pub(crate) type Outcome = Result<ApiAnswer, ApiError>;
 
@@ -128,6 +133,7 @@ impl Manager {
                 Ok(ApiAnswer::Events { events: self.state.borrow().events.newest(after, limit, &filter) })
             }
             ApiRequest::EventAdd { text } => self.add_note(&text),
+            ApiRequest::FabricStop {} => Ok(self.begin_stop()),
             ApiRequest::ScrubStart { volumes } => self.scrub_volumes(&volumes),
             ApiRequest::ScrubStop {} => self.answer_scrub(self.stop_scrub()),
             ApiRequest::ScrubStatus {} => self.answer_scrub(Ok(())),
@@ -149,9 +155,20 @@ impl Manager {
             return Err(ApiError::new(ErrorCode::Invalid, error).with_hint("say it in a line"));
         }
         self.tell("note", text.to_owned(), Subjects::default());
-        Ok(ApiAnswer::Events {
-            events: self.state.borrow().events.newest(0, Some(1), &EventFilter::default()),
-        })
+        Ok(self.newest_event())
+    }
+
+    /// The fabric is about to stop as a whole.
+    fn begin_stop(&self) -> ApiAnswer {
+        self.stops_until.set(Some(now() + FABRIC_STOP_MAX));
+        let seconds = FABRIC_STOP_MAX.as_secs();
+        let text = format!("all nodes are about to stop; for {seconds} s none leaves its groups for that");
+        self.tell("fabric-stop", text, Subjects::default());
+        self.newest_event()
+    }
+
+    fn newest_event(&self) -> ApiAnswer {
+        ApiAnswer::Events { events: self.state.borrow().events.newest(0, Some(1), &EventFilter::default()) }
     }
 
     fn scrub_volumes(&self, names: &[String]) -> Outcome {

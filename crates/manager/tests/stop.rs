@@ -5,6 +5,7 @@ mod harness;
 
 use harness::*;
 use std::rc::Rc;
+use weft_api::{ApiAnswer, ApiRequest};
 use weft_rt::sim::Sim;
 use weft_rt::{now, sleep};
 use weft_types::{DriveId, NodeId, Role};
@@ -75,6 +76,33 @@ fn nobody_leaves_without_a_word_and_the_last_up_to_date_copy_never_does() {
         stop(&targets[1], other).await;
         sleep(ms(10_000)).await;
         assert!(roles(&service.map(), 2).iter().all(|r| *r == Role::InSync));
+    });
+}
+
+#[test]
+fn nobody_leaves_while_the_fabric_is_about_to_stop() {
+    Sim::new(5).block_on(async {
+        let (service, targets, node) = with_volume(3, 2).await;
+        let told = operate(ApiRequest::FabricStop {}).await.unwrap();
+        assert!(matches!(&told, ApiAnswer::Events { events } if events[0].what == "fabric-stop"), "{told:?}");
+        let version = service.map().version;
+        stop(&targets[0], node).await;
+        sleep(ms(14_000)).await;
+        assert_eq!(service.map().version, version, "the map stays as it is");
+        // Whoever said so has not come to an end: what is gone is gone.
+        let left = || roles(&service.map(), 1).iter().all(|r| *r == Role::Out);
+        eventually("its drive leaves its groups", ms(1_500), left).await;
+
+        // One that joins ends it at once.
+        let _view = targets[0].start();
+        eventually("it comes back", ms(2_000), || roles(&service.map(), 1).iter().all(|r| *r != Role::Out))
+            .await;
+        operate(ApiRequest::FabricStop {}).await.unwrap();
+        let _again = targets[0].start();
+        let other = service.map().node_named("node-2").unwrap().id;
+        stop(&targets[1], other).await;
+        let left = || roles(&service.map(), 2).contains(&Role::Out);
+        eventually("a drive leaves its groups", ms(2_000), left).await;
     });
 }
 

@@ -317,6 +317,7 @@ fn a_drive_file_from_before_is_noticed_and_brought_up_to_date() {
     bed.ok(&["up", "--detach"]);
     let events = || bed.ok(&["events"]);
     wait_until("it is told", || events().contains("holds less than it had acknowledged"));
+    assert!(events().contains("fabric-stop"), "the manager knew that all nodes were about to stop");
     for _ in 0..3 {
         bed.ok(&["volume", "export", "data", "back", "--force"]);
         let found = fs::read(bed.path("back")).expect("read");

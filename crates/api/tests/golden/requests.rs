@@ -39,6 +39,7 @@ variants!(ApiRequest {
     ScrubSchedule,
     MapDiff,
     MapGet,
+    FabricStop,
     Settings,
 });
 variants!(FailureDomain { Node, Device, Drive });
@@ -126,6 +127,7 @@ fn fabric() -> Vec<ApiRequest> {
         ApiRequest::MapGet {},
         ApiRequest::Settings(SettingsWish::default()),
         ApiRequest::Settings(wish),
+        ApiRequest::FabricStop {},
     ]
 }
 

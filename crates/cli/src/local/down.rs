@@ -13,9 +13,10 @@ use std::path::PathBuf;
 
 /// Stop the fabric that `weft up` started
 ///
-/// Nodes are stopped first and write what they hold in memory to their drives, the manager last. A process
-/// that does not stop within 10 seconds is killed; no acknowledged write is lost by that. The data stays in
-/// the folder, and `weft up` brings it back.
+/// Nodes are stopped first and write what they hold in memory to their drives, the manager last. No copy
+/// leaves its group because its node stops before the others. A process that does not stop within 10 seconds
+/// is killed; no acknowledged write is lost by that. The data stays in the folder, and `weft up` brings it
+/// back.
 ///
 /// Only processes that `weft up` or `weft node start` started are stopped.
 #[derive(Clone, Debug, clap::Args)]

@@ -4,9 +4,13 @@
 use super::folder::{MANAGER, SUPERVISOR};
 use super::process::Signal;
 use super::{Folder, LocalConfig, LocalError, ProcessId};
+use crate::connection::Connection;
+use crate::locate::FabricPlace;
 use crate::output::note;
 use std::fs;
 use std::time::Duration;
+use weft_api::ApiRequest;
+use weft_rt::timeout;
 use weft_types::with_causes;
 
 /// How long a member may take to stop in order (a node writes a checkpoint of each drive) before it is killed.
@@ -17,6 +21,9 @@ const KILL_MAX: Duration = if cfg!(test) { Duration::from_millis(500) } else { D
 
 /// How long the `weft up` in the foreground may take to stop everything: two turns of [`STOP_MAX`], then kills.
 const SUPERVISOR_STOP_MAX: Duration = Duration::from_secs(40);
+
+/// How long the manager may take to hear that everything is about to stop.
+const ANNOUNCE_MAX: Duration = if cfg!(test) { Duration::from_millis(500) } else { Duration::from_secs(2) };
 
 /// The members that run, in the order in which they are stopped.
 pub(super) fn running(folder: &Folder, config: &LocalConfig) -> Vec<(String, ProcessId)> {
@@ -44,6 +51,9 @@ pub(super) fn supervisor(folder: &Folder) -> Option<ProcessId> {
 pub(super) async fn stop_all(folder: &Folder, config: &LocalConfig) -> Result<usize, LocalError> {
     let members = running(folder, config);
     let (nodes, managers): (Vec<_>, Vec<_>) = members.iter().cloned().partition(|(name, _)| name != MANAGER);
+    if !nodes.is_empty() && !managers.is_empty() {
+        announce(folder).await;
+    }
     let mut left = Vec::new();
     for turn in [nodes, managers] {
         let mut asked = Vec::new();
@@ -72,6 +82,14 @@ pub(super) async fn stop_all(folder: &Folder, config: &LocalConfig) -> Result<us
     let named: Vec<String> = named.collect();
     let pids: Vec<String> = left.iter().map(|(_, id, _)| id.pid.to_string()).collect();
     Err(LocalError::StillRunning { members: named.join(", "), pids: pids.join(",") })
+}
+
+/// Tells the manager that everything is about to stop: it would take the first node that has stopped for gone. A
+/// manager that does not hear it does that, and some copies are brought up to date at the next start.
+async fn announce(folder: &Folder) {
+    let place = FabricPlace::Folder(folder.path().to_owned());
+    let said = async { Connection::open(&place).await?.ask(&ApiRequest::FabricStop {}).await };
+    let _ = timeout(ANNOUNCE_MAX, said).await;
 }
 
 /// Asks the `weft up` in the foreground to stop everything, and waits until it has.

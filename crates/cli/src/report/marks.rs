@@ -99,6 +99,7 @@ const MARKED: &[&str] = &[
     "drive-left-out",
     "drive-refused",
     "evict",
+    "fabric-stop",
     "fail-drive",
     "grow-volume",
     "join-node",
