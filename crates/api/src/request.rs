@@ -225,9 +225,9 @@ pub enum ApiRequest {
         /// What is to be noted: 1 to 200 characters on one line.
         text: String,
     },
-    /// Says that the fabric is about to stop as a whole, one process after the other: for 15 seconds the manager takes no
-    /// copies out of use because their node is gone, so that all of them are up to date at the next start. A node that
-    /// joins ends it. Answer: `events`, with the one that tells of it.
+    /// Says that the fabric is about to stop as a whole, one process after the other: for 15 seconds the
+    /// manager takes no copies out of use because their node is gone, so that all of them are up to date at
+    /// the next start. A node that joins ends it. Answer: `events`, with the one that tells of it.
     FabricStop {},
     /// Has volumes read and verified as a whole, and damaged copies healed. Answer: `scrub`.
     ScrubStart {

@@ -107,11 +107,7 @@ impl Manager {
                 self.create_volume(wish, dry_run)
             }
             ApiRequest::VolumeList {} => Ok(ApiAnswer::Volumes { volumes: self.volume_infos() }),
-            ApiRequest::VolumeShow { name } => {
-                let map = self.map();
-                let volume = self.volume_info(&map, find_volume(&map, &name)?);
-                Ok(ApiAnswer::Volume { volume, warnings: vec![], dry_run: false })
-            }
+            ApiRequest::VolumeShow { name } => self.show_volume(&name),
             ApiRequest::VolumeResize { name, size_bytes, dry_run } => {
                 self.resize_volume(&name, size_bytes, dry_run)
             }
@@ -156,6 +152,12 @@ impl Manager {
         }
         self.tell("note", text.to_owned(), Subjects::default());
         Ok(self.newest_event())
+    }
+
+    fn show_volume(&self, name: &str) -> Outcome {
+        let map = self.map();
+        let volume = self.volume_info(&map, find_volume(&map, name)?);
+        Ok(ApiAnswer::Volume { volume, warnings: vec![], dry_run: false })
     }
 
     /// The fabric is about to stop as a whole.
