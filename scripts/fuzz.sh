@@ -1,5 +1,5 @@
 #!/bin/sh
-# What `make fuzz` does: drives the targets of crates/fuzz by coverage, with libFuzzer, on the stable compiler. The time is
+# What `make fuzz` does: drives the targets of crates/weft-fuzz by coverage, with libFuzzer, on the stable compiler. The time is
 # shared out evenly. Says for each target how much coverage it began and ended with. What breaks a target is put
 # into its corpus under the name of what it is, and the exit is 1.
 #
@@ -23,7 +23,7 @@ case $minutes in
   '' | *[!0-9]*) echo "error: '$minutes' is no number of minutes" >&2; exit 2 ;;
 esac
 if [ -z "$targets" ]; then
-  targets=$(sed -n 's/^ *Target::new("\([a-z-]*\)".*/\1/p' crates/fuzz/src/target.rs)
+  targets=$(sed -n 's/^ *Target::new("\([a-z-]*\)".*/\1/p' crates/weft-fuzz/src/target.rs)
 fi
 scripts/setup.sh --for fuzz
 
@@ -45,7 +45,7 @@ seconds=$((minutes * 60 / count))
 broken=0
 printf '%-18s %9s %9s %9s %10s\n' TARGET COVERAGE 'AT END' INPUTS RUNS
 for target in $targets; do
-  corpus="crates/fuzz/corpus/$target" found="$work/corpus/$target" breaks="$work/breaks/$target" log="$work/$target.log"
+  corpus="crates/weft-fuzz/corpus/$target" found="$work/corpus/$target" breaks="$work/breaks/$target" log="$work/$target.log"
   mkdir -p "$corpus" "$found" "$breaks"
   rm -f "$breaks"/*
   WEFT_FUZZ_TARGET="$target" WEFT_FUZZ_SEEDS="$found" "$engine" -max_total_time="$seconds" -max_len=4096 -timeout=30 \

@@ -1,6 +1,6 @@
 //! A target as the checker sees it: its lease, its promises, what is durable on its drive, and whether it may serve.
 //!
-//! It owns the target's side of R1, R2, R4 and R11 to R14, as `crates/target` has them in `lease.rs`, `vouch.rs`,
+//! It owns the target's side of R1, R2, R4 and R11 to R14, as `crates/weft-target` has them in `lease.rs`, `vouch.rs`,
 //! `admit.rs`, `adopt.rs` and `resync.rs`. It never changes a map. A block is one number: its version.
 
 use crate::scope::{Broken, Scope};

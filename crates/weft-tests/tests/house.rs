@@ -16,39 +16,39 @@ const FUNCTION_LINES_MAX: usize = 70;
 
 /// Lines that are wider, by crate. A ratchet: the numbers may only fall.
 const WIDE_LINES: &[(&str, usize)] = &[
-    ("api", 18),
-    ("bench", 132),
-    ("cli", 130),
-    ("client", 55),
-    ("fuzz", 28),
-    ("layout", 30),
-    ("manager", 218),
-    ("membership", 130),
-    ("metrics", 13),
-    ("nbd", 26),
-    ("report", 13),
-    ("rt", 206),
-    ("sim", 151),
-    ("store", 108),
-    ("target", 167),
-    ("tests", 18),
-    ("torture", 15),
-    ("types", 27),
+    ("weft-api", 18),
+    ("weft-bench", 132),
+    ("weft-cli", 130),
+    ("weft-client", 55),
+    ("weft-fuzz", 28),
+    ("weft-layout", 30),
+    ("weft-manager", 218),
+    ("weft-membership", 130),
+    ("weft-metrics", 13),
+    ("weft-nbd", 26),
+    ("weft-report", 13),
+    ("weft-rt", 206),
+    ("weft-sim", 151),
+    ("weft-store", 108),
+    ("weft-target", 167),
+    ("weft-tests", 18),
+    ("weft-torture", 15),
+    ("weft-types", 27),
     ("weft", 105),
-    ("wire", 37),
+    ("weft-wire", 37),
 ];
 
 /// Functions that are longer, with their lines. A ratchet: none may be added, and none may grow.
 const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[
-    ("bench/src/repair/outcome.rs", "figures", 87),
-    ("manager/src/loss.rs", "repair_volumes", 71),
-    ("manager/src/operate.rs", "operate", 91),
-    ("membership/src/reason.rs", "fmt", 110),
-    ("membership/tests/model/fabric.rs", "take", 72),
-    ("membership/tests/properties.rs", "change", 133),
-    ("sim/src/faults/strike.rs", "strike", 175),
-    ("sim/src/hunt/stranded.rs", "run", 105),
-    ("store/tests/basic.rs", "a_verified_chunk_is_filled_in_parts", 73),
+    ("weft-bench/src/repair/outcome.rs", "figures", 87),
+    ("weft-manager/src/loss.rs", "repair_volumes", 71),
+    ("weft-manager/src/operate.rs", "operate", 91),
+    ("weft-membership/src/reason.rs", "fmt", 110),
+    ("weft-membership/tests/model/fabric.rs", "take", 72),
+    ("weft-membership/tests/properties.rs", "change", 133),
+    ("weft-sim/src/faults/strike.rs", "strike", 175),
+    ("weft-sim/src/hunt/stranded.rs", "run", 105),
+    ("weft-store/tests/basic.rs", "a_verified_chunk_is_filled_in_parts", 73),
     ("weft/tests/package.rs", "the_package_holds_what_it_should", 93),
     ("weft/tests/status.rs", "a_dead_node_a_dead_manager_and_what_is_said_of_them", 81),
 ];
@@ -58,7 +58,7 @@ const UNFINISHED: &[&str] =
     &[concat!("to", "do!("), concat!("un", "implemented!("), concat!("d", "bg!("), concat!("FIX", "ME")];
 
 /// Crates whose every line must also run in the simulation: time, threads, randomness and I/O come from `weft-rt`.
-const ENGINES: &[&str] = &["store", "target", "client", "manager"];
+const ENGINES: &[&str] = &["weft-store", "weft-target", "weft-client", "weft-manager"];
 
 /// Names of the standard library that an engine must not reach, by module.
 const OUTSIDE_THE_SIMULATION: &[&str] =
@@ -154,7 +154,7 @@ fn every_source_file_keeps_the_rules() {
 
 #[test]
 fn the_rules_notice_what_breaks_them() {
-    let path = Path::new("crates/layout/src/x.rs");
+    let path = Path::new("crates/weft-layout/src/x.rs");
     assert_eq!(complaints(path, "//! Owns x.\nfn x() {}\n"), Vec::<String>::new());
     let mut bad = vec!["fn x() {}\n".to_owned(), "//! X. \n".to_owned(), "//! X\n\tfn x() {}\n".to_owned()];
     bad.push(format!("//! X\n{}", "\n".repeat(LINES_MAX - 1)));
@@ -185,7 +185,10 @@ fn engines_are_noticed_that_leave_the_simulation() {
             let path = PathBuf::from(format!("crates/{engine}/src/x.rs"));
             assert_eq!(complaints(&path, &text).len(), 1, "{line}");
         }
-        assert!(complaints(Path::new("crates/rt/src/x.rs"), &text).is_empty(), "the runtime may: {line}");
+        assert!(
+            complaints(Path::new("crates/weft-rt/src/x.rs"), &text).is_empty(),
+            "the runtime may: {line}"
+        );
     }
     for line in [
         "use std::time::Duration;",
@@ -194,7 +197,7 @@ fn engines_are_noticed_that_leave_the_simulation() {
         "// Never std::thread here.",
     ] {
         let text = format!("//! X\n{line}\n");
-        assert_eq!(complaints(Path::new("crates/store/src/x.rs"), &text), Vec::<String>::new());
+        assert_eq!(complaints(Path::new("crates/weft-store/src/x.rs"), &text), Vec::<String>::new());
     }
 }
 
@@ -285,7 +288,7 @@ fn long_functions_are_found() {
     let declared = format!("trait X {{\n    fn y(\n        z: u8,\n    ) -> u8;\n{}}}\n", body(80));
     assert_eq!(long_functions(&declared), []);
     assert_eq!(function_name("let fn_name = \"fn x\";"), None);
-    assert_eq!(crate_of(Path::new("crates/rt/src/x.rs")), Some("rt"));
+    assert_eq!(crate_of(Path::new("crates/weft-rt/src/x.rs")), Some("rt"));
 }
 
 /// What is wrong with the names of the decisions' files: they are `NNNN-title.md`, numbered from 1 without gaps.

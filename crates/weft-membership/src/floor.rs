@@ -2,7 +2,7 @@
 //! forgotten.
 //!
 //! It owns what may become of a group whose members have closed below a version. It never knows what
-//! sessions have open: the manager has asked, and has decided by the answers (`manager/src/floor.rs`).
+//! sessions have open: the manager has asked, and has decided by the answers (`weft-manager/src/floor.rs`).
 
 use crate::group;
 use crate::refusal::Kind;

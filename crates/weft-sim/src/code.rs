@@ -4,8 +4,19 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 /// What a simulation is made of, beside `Cargo.lock` and `Cargo.toml`: this crate and all of the project that it stands on.
-const CRATES: [&str; 11] =
-    ["api", "client", "layout", "manager", "membership", "rt", "sim", "store", "target", "types", "wire"];
+const CRATES: [&str; 11] = [
+    "weft-api",
+    "weft-client",
+    "weft-layout",
+    "weft-manager",
+    "weft-membership",
+    "weft-rt",
+    "weft-sim",
+    "weft-store",
+    "weft-target",
+    "weft-types",
+    "weft-wire",
+];
 
 /// What a simulation is built from, which is not the crates' tests.
 fn parts() -> Vec<String> {

@@ -2,7 +2,7 @@
 //! by those of the targets that answer it, and never so far ahead of the manager's that a target could refuse a version.
 //!
 //! A target refuses a version that is [`VERSION_AHEAD_MAX`] ahead of the furthest clock it knows, its manager's among
-//! them (`target/src/clock.rs`). A refused write may begin again, but not while it is unknown what became of it on
+//! them (`weft-target/src/clock.rs`). A refused write may begin again, but not while it is unknown what became of it on
 //! another replica: with a clock that is a day ahead it would wait for a day. No order rests on this clock: counters are
 //! raised above every version that the session meets.
 

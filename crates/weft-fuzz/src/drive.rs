@@ -202,7 +202,7 @@ fn change(image: &mut [u8], bytes: &[u8]) {
 
 /// A drive that a program of format 1 left, as its store's tests have it: lines of 32 bytes that are not
 /// zero, each with its offset and how often it repeats.
-const OLD: &str = include_str!("../../store/tests/golden/drive-v1-used.txt");
+const OLD: &str = include_str!("../../weft-store/tests/golden/drive-v1-used.txt");
 
 thread_local! {
     static OLD_IMAGE: RefCell<Option<Rc<Vec<u8>>>> = const { RefCell::new(None) };

@@ -17,11 +17,12 @@ const PROTOCOL: &str = "docs/protocol.md";
 const LETTERS: &str = "RCPFSEN";
 
 /// The crates that carry the rules out; a rule that none of them cites is only a promise.
-const CARRIED_OUT_IN: &[&str] = &["client", "store", "target", "manager", "membership", "wire"];
+const CARRIED_OUT_IN: &[&str] =
+    &["weft-client", "weft-store", "weft-target", "weft-manager", "weft-membership", "weft-wire"];
 
 /// Where rules are broken on purpose, and where that is hunted.
-const SWITCHES: &str = "crates/rt/src/mutation.rs";
-const HUNTS: &str = "crates/sim/src/hunt/table.rs";
+const SWITCHES: &str = "crates/weft-rt/src/mutation.rs";
+const HUNTS: &str = "crates/weft-sim/src/hunt/table.rs";
 
 fn read(path: impl AsRef<Path>) -> String {
     let path = root().join(path);
@@ -271,7 +272,7 @@ fn is_path(token: &str) -> bool {
 }
 
 /// What a document quotes. Names that stand in a row in front of a file in parentheses are in that file:
-/// `` `begin`, `next_version` (`client/src/session.rs`) ``.
+/// `` `begin`, `next_version` (`weft-client/src/session.rs`) ``.
 fn named(page: &str) -> Vec<Named> {
     let mut all: Vec<Named> = Vec::new();
     for (at, line) in page.lines().enumerate() {
@@ -309,11 +310,11 @@ fn architecture_complaint(sources: &BTreeMap<String, String>, named: &Named) -> 
     if COMMANDS.iter().any(|c| token.starts_with(c)) || OTHER_WORDS.iter().any(|(word, _)| *word == token) {
         return None;
     }
-    if let Some(name) = token.strip_prefix("weft-") {
-        let manifest = format!("crates/{name}/Cargo.toml");
+    if token.starts_with("weft-") && !is_path(token) {
+        let manifest = format!("crates/{token}/Cargo.toml");
         return (!root().join(&manifest).exists()).then(|| format!("{manifest} does not exist"));
     }
-    for folder in of_crates.iter().map(|c| c.strip_prefix("weft-").unwrap_or(c)) {
+    for folder in of_crates {
         // A file, a folder or a module of the crate in this row.
         let places = [format!("src/{token}"), token.to_owned(), format!("src/{token}.rs")];
         let is_there = places.iter().any(|p| root().join(format!("crates/{folder}/{p}")).exists());

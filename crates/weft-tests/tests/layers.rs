@@ -151,7 +151,7 @@ fn every_crate_has_a_layer_and_every_entry_a_crate() {
     assert_eq!(strangers(&metadata()), Vec::<String>::new());
 }
 
-/// Who turns on the switches that break rules (`rt/src/mutation.rs`).
+/// Who turns on the switches that break rules (`weft-rt/src/mutation.rs`).
 fn breakers(metadata: &Value) -> BTreeSet<String> {
     let packages = metadata["packages"].as_array().expect("cargo metadata lists packages");
     let wants = |package: &Value, dependency: &Value| {

@@ -7,11 +7,11 @@
 
 mod answers;
 #[allow(dead_code, reason = "the documents of this crate are JSON only")]
-#[path = "../../../wire/tests/golden/form.rs"]
+#[path = "../../../weft-wire/tests/golden/form.rs"]
 mod form;
 mod requests;
 #[allow(dead_code, reason = "some of the values are parts of other documents")]
-#[path = "../../../wire/tests/golden/samples.rs"]
+#[path = "../../../weft-wire/tests/golden/samples.rs"]
 mod samples;
 
 pub use form::covers;

@@ -22,7 +22,7 @@ usage: weft-sim [--seed N [--faults LIST] | --seeds FIRST..END] [--script NAME] 
   --faults LIST  only these faults of its plan, by number, some of them shorter: 3,7/4,9
   --seeds A..B   many seeds
   --script NAME  instead of its plan, a script of the hunts, while every rule holds: all, or one of those in
-                 crates/sim/src/hunt/scripts.rs, in lower case with hyphens
+                 crates/weft-sim/src/hunt/scripts.rs, in lower case with hyphens
   --story        tell what happens as it happens
   --minimise     of a seed that fails, find fewer and shorter faults with which it still does
   --plan         show what a seed has planned, and run nothing

@@ -1,6 +1,6 @@
 //! A manager as the checker sees it: what it knows of each target, and what follows from that.
 //!
-//! It owns the manager's side of R11 and R15, as `crates/manager` has them in `lease.rs`, `observe.rs` and `join.rs`:
+//! It owns the manager's side of R11 and R15, as `crates/weft-manager` has them in `lease.rs`, `observe.rs` and `join.rs`:
 //! who is suspected, whose promise counts, who is fenced. It decides no change by itself: it fills in what was
 //! observed and asks [`next_change`]. Times are ticks that stop to count once they make no difference any more.
 

@@ -1,5 +1,5 @@
 //! Limits are in one file: a constant `…_MAX` that bounds a queue or a message is in
-//! `crates/types/src/limits.rs`.
+//! `crates/weft-types/src/limits.rs`.
 //!
 //! The rule that a machine can check: in the crates that daemons are made of, every `…_MAX` that counts
 //! something (its type is an integer) is there, or in the list below with what it bounds instead. Durations
@@ -10,23 +10,23 @@ use std::collections::BTreeSet;
 use std::fs;
 use weft_tests::{root, tracked_files};
 
-const LIMITS: &str = "crates/types/src/limits.rs";
+const LIMITS: &str = "crates/weft-types/src/limits.rs";
 
 /// The crates that daemons are made of. Programs that a person runs (`cli`, `bench`), pages (`report`) and
 /// what only tests have limits of their own.
 const CRATES: &[&str] = &[
-    "types",
-    "wire",
-    "api",
-    "layout",
-    "membership",
-    "rt",
-    "store",
-    "target",
-    "client",
-    "manager",
-    "nbd",
-    "metrics",
+    "weft-types",
+    "weft-wire",
+    "weft-api",
+    "weft-layout",
+    "weft-membership",
+    "weft-rt",
+    "weft-store",
+    "weft-target",
+    "weft-client",
+    "weft-manager",
+    "weft-nbd",
+    "weft-metrics",
 ];
 
 /// What a constant bounds that is no queue and no message.
@@ -47,52 +47,52 @@ enum Bounds {
 /// The others, by file.
 #[rustfmt::skip]
 const OTHERS: &[(&str, &str, Bounds)] = &[
-    ("types/src/version.rs", "COUNTER_MAX", Bounds::Derived), // 48 bits
-    ("types/src/object.rs", "VOLUME_MAX", Bounds::Derived), // 63 bits
-    ("types/src/object.rs", "FILE_SYSTEM_MAX", Bounds::Derived), // 31 bits
-    ("wire/src/data.rs", "NOTES_MAX", Bounds::Derived), // notes that fit a head
-    ("membership/src/volume.rs", "VOLUME_BLOCKS_MAX", Bounds::Given), // loff_t
-    ("membership/src/node.rs", "HOST_BYTES_MAX", Bounds::Given), // DNS
-    ("membership/src/scrub.rs", "AHEAD_MS_MAX", Bounds::Effort), // a time
-    ("manager/src/fold.rs", "CHUNK_BYTES_JOINED_MAX", Bounds::Format),
-    ("manager/src/records.rs", "CHUNK_BYTES_MAX", Bounds::Format), // of the manager's store
-    ("rt/src/byte_reader.rs", "FILL_MAX", Bounds::Derived),
-    ("rt/src/told.rs", "LINES_MAX", Bounds::Effort), // lines of a log in a period
-    ("rt/src/shm/arena.rs", "KEPT_MAX", Bounds::Derived), // a part of the pages
-    ("rt/src/shm/arena.rs", "LENT_MAX", Bounds::Derived), // a part of the pages
-    ("rt/src/shm/mod.rs", "RINGS_HEARD_MAX", Bounds::Effort),
-    ("rt/src/shm/region.rs", "PIECE_MAX", Bounds::Derived), // the largest request
-    ("rt/src/sim/net.rs", "IN_FLIGHT_MAX", Bounds::Simulated), // what a socket takes
-    ("rt/src/uring/file.rs", "OPERATION_BYTES_MAX", Bounds::Given),
-    ("rt/src/uring/gather.rs", "IOV_MAX", Bounds::Given),
-    ("rt/src/uring/spin.rs", "SCORE_MAX", Bounds::Effort),
-    ("rt/src/uring/spin.rs", "PENALTY_MAX", Bounds::Effort),
-    ("rt/src/uring/spin.rs", "DISTURBANCES_MAX", Bounds::Effort),
-    ("store/src/bitmap.rs", "RUNS_TRIED_MAX", Bounds::Effort),
-    ("store/src/checkpoint.rs", "BITMAP_WRITES_MAX", Bounds::Effort),
-    ("store/src/commit.rs", "GATHER_BYTES_MAX", Bounds::Effort),
-    ("store/src/commit.rs", "POLLED_TOGETHER_MAX", Bounds::Effort),
-    ("store/src/engine.rs", "ROOM_ATTEMPTS_MAX", Bounds::Effort),
-    ("store/src/fuzzing.rs", "PAGES_MAX", Bounds::Simulated),
-    ("store/src/leaf.rs", "LEAF_BYTES_MAX", Bounds::Format),
-    ("store/src/leaf.rs", "RUNS_MAX", Bounds::Format),
-    ("store/src/locate.rs", "LOOKS_MAX", Bounds::Effort),
-    ("store/src/log.rs", "LOG_BATCH_MAX", Bounds::Format),
-    ("store/src/open_set.rs", "ENTRY_BYTES_MAX", Bounds::Format),
-    ("store/src/page.rs", "RUN_PAGES_MAX", Bounds::Effort),
-    ("store/src/page.rs", "WRITES_MAX", Bounds::Effort),
-    ("store/src/record.rs", "RECORD_BYTES_MAX", Bounds::Format),
-    ("store/src/recover.rs", "BITMAP_READS_MAX", Bounds::Effort),
-    ("store/src/region.rs", "LOG_BYTES_MAX", Bounds::Format),
-    ("store/src/region.rs", "MAP_SLOT_BYTES_MAX", Bounds::Format),
-    ("store/src/state.rs", "REPAIR_BLOCKS_MAX", Bounds::Format), // room kept on a drive
-    ("store/src/tree.rs", "LEVEL_MAX", Bounds::Format),
-    ("target/src/scrub.rs", "LOOKS_MAX", Bounds::Effort),
-    ("manager/src/floor.rs", "ROUNDS_SAT_OUT_MAX", Bounds::Effort), // a time, in rounds
-    ("manager/src/observe.rs", "WORD_LEASES_MAX", Bounds::Effort), // a time, in leases
-    ("client/src/version_clock.rs", "COUNTER_SANE_MAX", Bounds::Derived),
-    ("client/src/version_clock.rs", "AHEAD_OF_MANAGER_MAX", Bounds::Derived),
-    ("nbd/src/transmit.rs", "BLOCK_STATUS_WALK_MAX", Bounds::Effort), // how long one request takes
+    ("weft-types/src/version.rs", "COUNTER_MAX", Bounds::Derived), // 48 bits
+    ("weft-types/src/object.rs", "VOLUME_MAX", Bounds::Derived), // 63 bits
+    ("weft-types/src/object.rs", "FILE_SYSTEM_MAX", Bounds::Derived), // 31 bits
+    ("weft-wire/src/data.rs", "NOTES_MAX", Bounds::Derived), // notes that fit a head
+    ("weft-membership/src/volume.rs", "VOLUME_BLOCKS_MAX", Bounds::Given), // loff_t
+    ("weft-membership/src/node.rs", "HOST_BYTES_MAX", Bounds::Given), // DNS
+    ("weft-membership/src/scrub.rs", "AHEAD_MS_MAX", Bounds::Effort), // a time
+    ("weft-manager/src/fold.rs", "CHUNK_BYTES_JOINED_MAX", Bounds::Format),
+    ("weft-manager/src/records.rs", "CHUNK_BYTES_MAX", Bounds::Format), // of the manager's store
+    ("weft-rt/src/byte_reader.rs", "FILL_MAX", Bounds::Derived),
+    ("weft-rt/src/told.rs", "LINES_MAX", Bounds::Effort), // lines of a log in a period
+    ("weft-rt/src/shm/arena.rs", "KEPT_MAX", Bounds::Derived), // a part of the pages
+    ("weft-rt/src/shm/arena.rs", "LENT_MAX", Bounds::Derived), // a part of the pages
+    ("weft-rt/src/shm/mod.rs", "RINGS_HEARD_MAX", Bounds::Effort),
+    ("weft-rt/src/shm/region.rs", "PIECE_MAX", Bounds::Derived), // the largest request
+    ("weft-rt/src/sim/net.rs", "IN_FLIGHT_MAX", Bounds::Simulated), // what a socket takes
+    ("weft-rt/src/uring/file.rs", "OPERATION_BYTES_MAX", Bounds::Given),
+    ("weft-rt/src/uring/gather.rs", "IOV_MAX", Bounds::Given),
+    ("weft-rt/src/uring/spin.rs", "SCORE_MAX", Bounds::Effort),
+    ("weft-rt/src/uring/spin.rs", "PENALTY_MAX", Bounds::Effort),
+    ("weft-rt/src/uring/spin.rs", "DISTURBANCES_MAX", Bounds::Effort),
+    ("weft-store/src/bitmap.rs", "RUNS_TRIED_MAX", Bounds::Effort),
+    ("weft-store/src/checkpoint.rs", "BITMAP_WRITES_MAX", Bounds::Effort),
+    ("weft-store/src/commit.rs", "GATHER_BYTES_MAX", Bounds::Effort),
+    ("weft-store/src/commit.rs", "POLLED_TOGETHER_MAX", Bounds::Effort),
+    ("weft-store/src/engine.rs", "ROOM_ATTEMPTS_MAX", Bounds::Effort),
+    ("weft-store/src/fuzzing.rs", "PAGES_MAX", Bounds::Simulated),
+    ("weft-store/src/leaf.rs", "LEAF_BYTES_MAX", Bounds::Format),
+    ("weft-store/src/leaf.rs", "RUNS_MAX", Bounds::Format),
+    ("weft-store/src/locate.rs", "LOOKS_MAX", Bounds::Effort),
+    ("weft-store/src/log.rs", "LOG_BATCH_MAX", Bounds::Format),
+    ("weft-store/src/open_set.rs", "ENTRY_BYTES_MAX", Bounds::Format),
+    ("weft-store/src/page.rs", "RUN_PAGES_MAX", Bounds::Effort),
+    ("weft-store/src/page.rs", "WRITES_MAX", Bounds::Effort),
+    ("weft-store/src/record.rs", "RECORD_BYTES_MAX", Bounds::Format),
+    ("weft-store/src/recover.rs", "BITMAP_READS_MAX", Bounds::Effort),
+    ("weft-store/src/region.rs", "LOG_BYTES_MAX", Bounds::Format),
+    ("weft-store/src/region.rs", "MAP_SLOT_BYTES_MAX", Bounds::Format),
+    ("weft-store/src/state.rs", "REPAIR_BLOCKS_MAX", Bounds::Format), // room kept on a drive
+    ("weft-store/src/tree.rs", "LEVEL_MAX", Bounds::Format),
+    ("weft-target/src/scrub.rs", "LOOKS_MAX", Bounds::Effort),
+    ("weft-manager/src/floor.rs", "ROUNDS_SAT_OUT_MAX", Bounds::Effort), // a time, in rounds
+    ("weft-manager/src/observe.rs", "WORD_LEASES_MAX", Bounds::Effort), // a time, in leases
+    ("weft-client/src/version_clock.rs", "COUNTER_SANE_MAX", Bounds::Derived),
+    ("weft-client/src/version_clock.rs", "AHEAD_OF_MANAGER_MAX", Bounds::Derived),
+    ("weft-nbd/src/transmit.rs", "BLOCK_STATUS_WALK_MAX", Bounds::Effort), // how long one request takes
 ];
 
 /// A constant: its name and its type.
@@ -165,22 +165,22 @@ fn what_bounds_a_queue_or_a_message_is_in_one_file() {
 #[test]
 fn strays_are_noticed() {
     let limits = BTreeSet::from(["REQUESTS_MAX".to_owned()]);
-    let listed = || BTreeSet::from([("rt/src/a.rs".to_owned(), "TRIES_MAX".to_owned())]);
+    let listed = || BTreeSet::from([("weft-rt/src/a.rs".to_owned(), "TRIES_MAX".to_owned())]);
     let check = |path, source| complaints(path, source, &limits, &mut listed()).len();
     for (path, source) in [
-        ("crates/rt/src/a.rs", "const QUEUE_MAX: usize = 3;"),
-        ("crates/rt/src/b.rs", "    pub(crate) const TRIES_MAX: u32 = 3;"),
-        ("crates/sim/src/a.rs", "const REQUESTS_MAX: u64 = 3;"),
-        ("crates/nbd/src/a.rs", "const REQUESTS_MAX: Duration = x;"),
+        ("crates/weft-rt/src/a.rs", "const QUEUE_MAX: usize = 3;"),
+        ("crates/weft-rt/src/b.rs", "    pub(crate) const TRIES_MAX: u32 = 3;"),
+        ("crates/weft-sim/src/a.rs", "const REQUESTS_MAX: u64 = 3;"),
+        ("crates/weft-nbd/src/a.rs", "const REQUESTS_MAX: Duration = x;"),
     ] {
         assert_eq!(check(path, source), 1, "{path}: {source}");
     }
     for (path, source) in [
-        ("crates/rt/src/a.rs", "const TRIES_MAX: u32 = 3;"),
-        ("crates/rt/src/a.rs", "const WAIT_MAX: Duration = x;"),
-        ("crates/rt/src/a.rs", "// const QUEUE_MAX: usize = 3;"),
-        ("crates/rt/src/a.rs", "let x = QUEUE_MAX; const fn f() {}"),
-        ("crates/sim/src/a.rs", "const TASKS_MAX: usize = 3;"),
+        ("crates/weft-rt/src/a.rs", "const TRIES_MAX: u32 = 3;"),
+        ("crates/weft-rt/src/a.rs", "const WAIT_MAX: Duration = x;"),
+        ("crates/weft-rt/src/a.rs", "// const QUEUE_MAX: usize = 3;"),
+        ("crates/weft-rt/src/a.rs", "let x = QUEUE_MAX; const fn f() {}"),
+        ("crates/weft-sim/src/a.rs", "const TASKS_MAX: usize = 3;"),
     ] {
         assert_eq!(check(path, source), 0, "{path}: {source}");
     }
