@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use weft_rt::sync::{Mutex, Notify};
-use weft_rt::{Addr, Buf, Link, LinkError, coverage, random_u64, sleep, spawn};
+use weft_rt::{Addr, Buf, Link, LinkError, random_u64, sleep, spawn};
 use weft_types::{AttachMode, DriveId, FabricMap, Group, GroupId, SessionId, with_causes};
 use weft_wire::control::{self, ManagerAnswer, ManagerRequest};
 use weft_wire::handshake::{Hello, PeerRole};
@@ -206,7 +206,7 @@ impl Shared {
     pub(crate) fn set_map(&self, map: FabricMap) -> Rc<FabricMap> {
         let map = Rc::new(map);
         *self.map.borrow_mut() = map.clone();
-        coverage::holds_slice(&self.followed.borrow().slice, &map);
+        weft_rules::holds_slice(&self.followed.borrow().slice, &map);
         map
     }
 

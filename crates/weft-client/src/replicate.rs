@@ -13,10 +13,10 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::{Either, join_all, race};
-use weft_rt::{Buf, Frame, Instant, Mutation, Sleep, mutated, now, random_below, sleep, sleep_until};
+use weft_rt::{Buf, Frame, Instant, Sleep, now, random_below, sleep, sleep_until};
 use weft_rt::{slow_request, spawn};
+use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::limits::{REQUEST_BLOCKS_MAX, REQUEST_WAITS_MAX};
 use weft_types::{BLOCK_SIZE, BlockRange, DriveId, Group, GroupId, Lba, ObjectId, Version, with_causes};
 use weft_wire::data::{

@@ -14,8 +14,8 @@ use std::rc::Rc;
 #[cfg(debug_assertions)]
 use weft_membership::check;
 use weft_membership::{Change, Reason, apply, check_changed, check_step};
-use weft_rt::coverage::{Path, mark};
 use weft_rt::{Buf, now};
+use weft_rules::{Path, mark};
 use weft_types::limits::{
     COMMITS_AHEAD_MAX, DELTA_BYTES_MAX, FRAME_BODY_MAX, MAP_JSON_BYTES_GROWN_MAX, PIECES_BYTES_MAX,
 };

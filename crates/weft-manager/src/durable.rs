@@ -11,9 +11,9 @@ use crate::store::{Journal, StoreError};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
-use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::race;
 use weft_rt::{now, sleep, timeout};
+use weft_rules::{Path, mark};
 use weft_types::{FabricMap, with_causes};
 
 /// How long an answer waits for the store. After that it says that the outcome is unknown.

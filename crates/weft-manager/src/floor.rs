@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_membership::{Change, GroupFloor, RaiseFloors};
-use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::join_all;
-use weft_rt::{Mutation, mutated, now, sleep_until};
+use weft_rt::{now, sleep_until};
+use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::limits::FLOORS_PER_ROUND_MAX;
 use weft_types::{
     DriveId, Epoch, Group, GroupId, NodeId, Role, Session, SessionId, SessionSlot, Slot, Version, with_causes,

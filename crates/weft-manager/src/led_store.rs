@@ -14,7 +14,8 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
 use std::time::Duration;
-use weft_rt::{Instant, Mutation, mutated, now, sleep, timeout};
+use weft_rt::{Instant, now, sleep, timeout};
+use weft_rules::{Mutation, mutated};
 use weft_types::limits::{COMMITS_AT_ONCE_MAX, DELTA_WHOLE_BYTES_MAX};
 use weft_types::{Delta, Durations, FabricMap, MapVersion};
 

@@ -13,8 +13,8 @@ use weft_layout::FailureDomain;
 use weft_membership::{
     Acknowledged, Change, DriveObservation, FailDrive, NodeObservation, Observations, Room, next_change,
 };
-use weft_rt::coverage::{Path, mark};
-use weft_rt::{Instant, Mutation, mutated, now};
+use weft_rt::{Instant, now};
+use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::{
     BLOCK_SIZE, BlockCount, DriveId, DriveState, Epoch, Group, GroupId, MapVersion, NodeId, Role, with_causes,
 };

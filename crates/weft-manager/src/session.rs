@@ -7,7 +7,8 @@ use crate::error::{CommitError, Denied};
 use crate::manager::{Manager, State};
 use std::collections::{BTreeMap, BTreeSet};
 use weft_membership::{Change, CloseSession, OpenSession, Reason, Refusal, exclusive_over};
-use weft_rt::{Mutation, mutated, now, timeout};
+use weft_rt::{now, timeout};
+use weft_rules::{Mutation, mutated};
 use weft_types::{AttachMode, DriveId, MapVersion, NodeId, Session, SessionId, SessionState, VolumeId};
 use weft_wire::Status;
 

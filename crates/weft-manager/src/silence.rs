@@ -12,7 +12,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_membership::{Change, CloseSession};
 use weft_rt::sync::join_all;
-use weft_rt::{Instant, Mutation, mutated, now, sleep, spawn};
+use weft_rt::{Instant, now, sleep, spawn};
+use weft_rules::{Mutation, mutated};
 use weft_types::{AttachMode, NodeId, Session, SessionId, SessionState, VolumeId, with_causes};
 use weft_wire::control::{TargetAnswer, TargetRequest};
 

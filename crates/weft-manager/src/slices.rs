@@ -7,7 +7,8 @@
 use crate::manager::{Manager, State};
 use crate::member::Member;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use weft_rt::{Buf, Mutation, mutated, random_u64};
+use weft_rt::{Buf, random_u64};
+use weft_rules::{Mutation, mutated};
 use weft_types::limits::{FRAME_BODY_MAX, TOUCHES_KEPT_MAX};
 use weft_types::{
     Delta, DriveId, FabricMap, GroupId, MapVersion, NodeId, Piece, PieceKey, TargetId, TargetSlice, Touched,

@@ -9,7 +9,8 @@ use crate::event::Subjects;
 use crate::manager::{LOOKS_PER_LEASE, Manager, State};
 use std::cell::Cell;
 use std::time::Duration;
-use weft_rt::{Instant, Mutation, mutated, now, sleep};
+use weft_rt::{Instant, now, sleep};
+use weft_rules::{Mutation, mutated};
 
 /// When the manager looked, and whether it stood still.
 pub(crate) struct Watch {

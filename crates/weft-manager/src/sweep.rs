@@ -12,7 +12,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_membership::{Change, SweepSession};
 use weft_rt::sync::join_all;
-use weft_rt::{Mutation, mutated, sleep, spawn};
+use weft_rt::{sleep, spawn};
+use weft_rules::{Mutation, mutated};
 use weft_types::{Epoch, GroupId, NodeId, SessionId, SessionSlot, VolumeId, with_causes};
 use weft_wire::control::TargetRequest;
 

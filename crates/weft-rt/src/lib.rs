@@ -6,20 +6,16 @@
 //! of this crate, which act on the executor of the current thread. It never decides anything about data.
 //!
 //! This crate knows frames, and little of the messages in them: which kinds carry blocks, because their
-//! bodies can lie in memory that is shared with the peer (`shm`, `server`). It also holds two lists about
-//! the crates above it, for the simulation: the paths of the protocol (`coverage`), and the rules that can
-//! be broken on purpose (`mutation`).
+//! bodies can lie in memory that is shared with the peer (`shm`, `server`).
 
 mod buf;
 mod byte_reader;
-pub mod coverage;
 mod drive;
 mod executor;
 mod frame;
 mod landing;
 mod link;
 mod mem;
-mod mutation;
 mod net;
 mod offload;
 mod pinned;
@@ -39,9 +35,6 @@ pub use executor::{Cancelled, JoinHandle, block_on, breathe, spawn, yield_now};
 pub use frame::{Frame, FrameError, FrameReader, FrameWriter};
 pub use landing::Landing;
 pub use link::{Link, LinkError};
-#[cfg(feature = "mutations")]
-pub use mutation::Broken;
-pub use mutation::{Mutation, mutated};
 pub use net::{Addr, Listener, ParseAddrError, Stream};
 pub use offload::{Offload, offload};
 pub use server::{Answer, Handler, Peer, Request, Server, protocol_newest};

@@ -4,12 +4,13 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 /// What a simulation is made of, beside `Cargo.lock` and `Cargo.toml`: this crate and all of the project that it stands on.
-const CRATES: [&str; 11] = [
+const CRATES: [&str; 12] = [
     "weft-api",
     "weft-client",
     "weft-layout",
     "weft-manager",
     "weft-membership",
+    "weft-rules",
     "weft-rt",
     "weft-sim",
     "weft-store",

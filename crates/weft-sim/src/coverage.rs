@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
-use weft_rt::coverage::Path;
+use weft_rules::Path;
 
 /// How long a fault counts as lasting beyond its end: a lease and what follows from it.
 const AFTERMATH: Duration = Duration::from_millis(1_000);

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
-use weft_rt::coverage::{Path, take_counts};
+use weft_rules::{Path, take_counts};
 use weft_sim::hunt::{HUNTS, Hunt, Outcome, run_seed};
 
 /// What it is called with.

@@ -19,7 +19,7 @@ use std::time::Duration;
 use weft_api::{ApiAnswer, ApiRequest};
 use weft_client::AttachMode;
 use weft_rt::sim::{self, Sim, spawn_process};
-use weft_rt::{coverage, now, random_below, sleep, sleep_until, spawn};
+use weft_rt::{now, random_below, sleep, sleep_until, spawn};
 
 /// How long clients go on after the last fault was healed.
 const AFTERMATH: Duration = Duration::from_millis(500);
@@ -103,7 +103,7 @@ pub fn run_plan(plan: &Plan, with_story: bool) -> (Result<Outcome, String>, Cove
     if with_story {
         simulation = simulation.with_story(|line| println!("{line}"));
     }
-    coverage::take_counts();
+    weft_rules::take_counts();
     type Slot<T> = Rc<RefCell<Option<T>>>;
     let (result, pairs): (Slot<Result<Outcome, String>>, Slot<Coverage>) = Default::default();
     let (result_slot, pairs_slot, own) = (result.clone(), pairs.clone(), plan.clone());
@@ -113,10 +113,10 @@ pub fn run_plan(plan: &Plan, with_story: bool) -> (Result<Outcome, String>, Cove
             *result_slot.borrow_mut() = Some(outcome);
         });
     }));
-    coverage::observe_reads(None);
-    coverage::observe_slices(None);
+    weft_rules::observe_reads(None);
+    weft_rules::observe_slices(None);
     let mut covered = pairs.take().unwrap_or_default();
-    covered.add_paths(&coverage::take_counts());
+    covered.add_paths(&weft_rules::take_counts());
     let result = match (ran, result.take()) {
         (Ok(()), Some(result)) => result,
         (Ok(()), None) => Err("the run ended without an outcome".to_owned()),

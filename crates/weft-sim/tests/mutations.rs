@@ -2,7 +2,7 @@
 //! every rule.
 
 use std::collections::BTreeSet;
-use weft_rt::Mutation;
+use weft_rules::Mutation;
 use weft_sim::hunt::{HUNTS, run_seed};
 
 #[test]

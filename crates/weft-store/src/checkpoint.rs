@@ -22,9 +22,9 @@ use crate::superblock::{PageRef, Superblock, TreeRoot};
 use crate::tree::{self, TreeBuild};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::join_all;
-use weft_rt::{Buf, BufMut, Mutation, breathe, mutated};
+use weft_rt::{Buf, BufMut, breathe};
+use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::{BLOCK_SIZE, Version};
 use weft_wire::{DecodeError, Decoder, Encoder, crc32c};
 

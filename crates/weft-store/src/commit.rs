@@ -17,7 +17,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::join_all;
-use weft_rt::{Buf, Drive, JoinHandle, Mutation, breathe, mutated};
+use weft_rt::{Buf, Drive, JoinHandle, breathe};
+use weft_rules::{Mutation, mutated};
 use weft_types::BLOCK_SIZE;
 use weft_wire::Encoder;
 

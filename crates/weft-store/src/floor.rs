@@ -16,8 +16,8 @@ use crate::store::Store;
 use crate::tree::UNKNOWN;
 use std::rc::Rc;
 use std::time::Duration;
-use weft_rt::coverage::{Path, mark};
 use weft_rt::sleep;
+use weft_rules::{Path, mark};
 use weft_types::{GroupId, SessionSlot, Version};
 
 /// Leaves that are looked at between two pauses.

@@ -12,7 +12,7 @@ use crate::StoreError;
 use crate::bitmap::{Bitmap, Unowned};
 use crate::region::PlaceRun;
 use std::collections::{BTreeMap, VecDeque};
-use weft_rt::{Mutation, mutated};
+use weft_rules::{Mutation, mutated};
 
 /// A run that waits.
 struct Waiting {

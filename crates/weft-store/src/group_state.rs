@@ -9,7 +9,7 @@ use crate::request::{Cursor, Marks, VerifyState};
 use crate::v1;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use weft_rt::{Mutation, mutated};
+use weft_rules::{Mutation, mutated};
 use weft_types::{
     ChunkIndex, DriveId, Epoch, Generation, Group, GroupId, ObjectId, Role, SessionId, Version, VolumeId,
 };

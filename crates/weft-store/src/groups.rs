@@ -9,7 +9,7 @@ use crate::state::{Room, State};
 use crate::store::Store;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use weft_rt::{Mutation, mutated};
+use weft_rules::{Mutation, mutated};
 use weft_types::{Generation, Group, GroupId, ObjectRange, Owner, SessionId, SessionSlot, Version, VolumeId};
 
 /// Sessions that one record closes at most.

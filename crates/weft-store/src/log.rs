@@ -10,7 +10,8 @@ use crate::error::Fault;
 use crate::record::{RECORD_BYTES_MAX, Record};
 use crate::region::{Place, RegionMap};
 use crate::state::State;
-use weft_rt::{BufMut, Drive, Mutation, mutated};
+use weft_rt::{BufMut, Drive};
+use weft_rules::{Mutation, mutated};
 use weft_types::{BLOCK_SIZE, DriveId};
 use weft_wire::{Decoder, Encoder, crc32c};
 

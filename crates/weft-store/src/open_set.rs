@@ -3,7 +3,7 @@
 
 use crate::request::{Marks, OpenEntry};
 use std::collections::BTreeMap;
-use weft_rt::{Mutation, mutated};
+use weft_rules::{Mutation, mutated};
 use weft_types::{BlockRange, ObjectId, Owner, SessionSlot, Version};
 use weft_wire::{DecodeError, Decoder, Encoder};
 

@@ -11,7 +11,8 @@ use crate::v1;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use weft_rt::sync::join_all;
-use weft_rt::{Buf, BufMut, Drive, JoinHandle, Mutation, mutated};
+use weft_rt::{Buf, BufMut, Drive, JoinHandle};
+use weft_rules::{Mutation, mutated};
 use weft_types::BLOCK_SIZE;
 use weft_wire::crc32c;
 

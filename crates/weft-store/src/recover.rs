@@ -24,9 +24,9 @@ use crate::request::{OpenOptions, OpenReport};
 use crate::state::{State, StateParts, ZoneEntry, places_of};
 use crate::superblock::Superblock;
 use std::collections::BTreeSet;
-use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::join_all;
-use weft_rt::{BufMut, Drive, Mutation, mutated};
+use weft_rt::{BufMut, Drive};
+use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::{BLOCK_SIZE, BlockRange};
 use weft_wire::crc32c;
 

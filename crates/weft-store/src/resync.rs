@@ -10,8 +10,8 @@ use crate::state::{Room, State, within};
 use crate::store::Store;
 use std::ops::Range;
 use std::rc::Rc;
-use weft_rt::coverage::{Path, mark};
-use weft_rt::{Buf, Drive, Mutation, breathe, mutated};
+use weft_rt::{Buf, Drive, breathe};
+use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::limits::CHUNK_BLOCKS;
 use weft_types::{
     BLOCK_SIZE, BlockRange, ChunkIndex, Epoch, GroupId, ObjectId, ObjectRange, Version, VolumeId,

@@ -20,7 +20,7 @@ use crate::superblock::{PageRef, Superblock};
 use crate::tree::UNKNOWN;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use weft_rt::{Mutation, mutated};
+use weft_rules::{Mutation, mutated};
 use weft_types::{BlockRange, ChunkIndex, DriveId, GroupId, ObjectId, Version, VolumeId};
 use weft_wire::{Decoder, Encoder};
 

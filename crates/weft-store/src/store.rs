@@ -25,9 +25,9 @@ use crate::watch;
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::rc::Rc;
-use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::{Either, race};
-use weft_rt::{Drive, JoinHandle, Mutation, mutated};
+use weft_rt::{Drive, JoinHandle};
+use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::limits::{CHUNK_BLOCKS, OPEN_ENTRIES_MAX, OPEN_ENTRIES_REPAIR_MAX, REQUEST_BLOCKS_MAX};
 use weft_types::{BLOCK_SIZE, BlockRange, DeviceId, Version};
 

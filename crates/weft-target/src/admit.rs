@@ -8,8 +8,8 @@ use crate::drive::ServedDrive;
 use crate::member::{Member, Running};
 use crate::target::Target;
 use std::rc::Rc;
-use weft_rt::coverage::{Path, mark};
-use weft_rt::{Answer, Mutation, Peer, mutated, wall_clock_us};
+use weft_rt::{Answer, Peer, wall_clock_us};
+use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::{
     DriveId, Epoch, Generation, GroupId, Role, SessionId, SessionSlot, SessionState, Version, VolumeId,
 };

@@ -9,9 +9,9 @@ use crate::member::Member;
 use crate::target::Target;
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::join_all;
-use weft_rt::{Answer, Mutation, Request, mutated, spawn, timeout};
+use weft_rt::{Answer, Request, spawn, timeout};
+use weft_rules::{Mutation, Path, mark, mutated};
 use weft_store::StoreError;
 use weft_types::limits::{COPIES_MAX, EPOCHS_AHEAD_MAX};
 use weft_types::{

@@ -7,9 +7,9 @@
 use crate::member::Member;
 use crate::target::Target;
 use std::rc::Rc;
-use weft_rt::coverage::{Path, mark};
 use weft_rt::random_below;
 use weft_rt::sync::join_all;
+use weft_rules::{Path, mark};
 use weft_types::limits::FLOORS_MAX;
 use weft_types::{Epoch, GroupId, Role, Version};
 use weft_wire::control::OpenBelow;

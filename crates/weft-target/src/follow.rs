@@ -7,8 +7,8 @@ use crate::drive::ServedDrive;
 use crate::lease::Silent;
 use crate::target::Target;
 use std::rc::Rc;
-use weft_rt::coverage::{Path, mark};
-use weft_rt::{Answer, Buf, Frame, Link, Mutation, mutated};
+use weft_rt::{Answer, Buf, Frame, Link};
+use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::limits::PIECES_BYTES_MAX;
 use weft_types::{
     Delta, DeltaError, DriveId, FabricId, FabricMap, GroupId, MapVersion, Piece, Slice, TargetId, with_causes,

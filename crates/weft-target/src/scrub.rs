@@ -24,9 +24,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
-use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::{join_all, race};
 use weft_rt::{Instant, now, sleep, sleep_until, yield_now};
+use weft_rules::{Path, mark};
 use weft_types::limits::{CHUNK_BLOCKS, DIGESTS_MAX, SCRUB_FINDINGS_HELD_MAX};
 use weft_types::{
     BLOCK_SIZE, BlockRange, ChunkIndex, DriveId, Group, ObjectId, Role, ScrubFindingKind, Version,

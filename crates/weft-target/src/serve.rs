@@ -5,8 +5,8 @@
 
 use crate::admit::{Admitted, Claim, Need, SYSTEM_SESSION};
 use crate::target::Target;
-use weft_rt::coverage::{self, Path, ServedRead, mark};
-use weft_rt::{Answer, Buf, Mutation, Peer, Request, mutated, now, slow_request};
+use weft_rt::{Answer, Buf, Peer, Request, now, slow_request};
+use weft_rules::{Mutation, Path, ServedRead, mark, mutated, serves_read};
 use weft_store::{Extent, ExtentData, Payload, Verdict, Write, WriteKind};
 use weft_types::limits::{FRAME_HEAD_MAX, RANGE_BLOCKS_MAX, REQUEST_BLOCKS_MAX};
 use weft_types::{BlockRange, ChunkIndex, ObjectId, Role, Version};
@@ -115,7 +115,7 @@ impl Target {
             Ok(extents) => match self.stands(&claim).await {
                 Ok(()) => {
                     let (group, epoch) = (claim.group, claim.epoch);
-                    coverage::serves_read(|| ServedRead { group, drive: claim.drive, epoch });
+                    serves_read(|| ServedRead { group, drive: claim.drive, epoch });
                     let (head, body) = read_answer(self.clock(), extents);
                     Answer::ok(head, body)
                 }

@@ -14,9 +14,9 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
-use weft_rt::coverage::{Path, mark};
 use weft_rt::sync::{Either, Notify, join_all, race};
-use weft_rt::{Buf, Mutation, mutated, sleep};
+use weft_rt::{Buf, sleep};
+use weft_rules::{Mutation, Path, mark, mutated};
 use weft_store::OpenEntry;
 use weft_types::limits::REQUEST_BLOCKS_MAX;
 use weft_types::{

@@ -21,10 +21,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use weft_rt::sync::{Mutex, Notify};
-use weft_rt::{
-    Addr, Answer, Handler, JoinHandle, Listener, Mutation, Peer, Request, Server, coverage, mutated,
-    random_u64, sleep, spawn,
-};
+use weft_rt::{Addr, Answer, Handler, JoinHandle, Listener, Peer, Request, Server, random_u64, sleep, spawn};
+use weft_rules::{Mutation, mutated};
 use weft_store::Store;
 use weft_types::{DriveId, FabricId, FabricMap, GroupId, MapVersion, NodeId, Slice};
 use weft_wire::control::DriveLeftOut;
@@ -215,7 +213,7 @@ impl Target {
 
     pub(crate) fn set_map(&self, map: Rc<FabricMap>, nonce: u64) {
         let slice = map.of_target.as_ref().map_or(Slice::Whole, |says| Slice::Target(says.target));
-        coverage::holds_slice(&slice, &map);
+        weft_rules::holds_slice(&slice, &map);
         *self.map.borrow_mut() = Some(map);
         self.map_nonce.set(nonce);
         self.adopted.notify_all();

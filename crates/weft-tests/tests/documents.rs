@@ -21,7 +21,7 @@ const CARRIED_OUT_IN: &[&str] =
     &["weft-client", "weft-store", "weft-target", "weft-manager", "weft-membership", "weft-wire"];
 
 /// Where rules are broken on purpose, and where that is hunted.
-const SWITCHES: &str = "crates/weft-rt/src/mutation.rs";
+const SWITCHES: &str = "crates/weft-rules/src/switch.rs";
 const HUNTS: &str = "crates/weft-sim/src/hunt/table.rs";
 
 fn read(path: impl AsRef<Path>) -> String {

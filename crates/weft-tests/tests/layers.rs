@@ -22,6 +22,7 @@ const LAYERS: &[(&str, Layer)] = &[
     ("weft-types", Words),
     ("weft-wire", Words),
     ("weft-api", Words),
+    ("weft-rules", Words),
     ("weft-layout", Pure),
     ("weft-membership", Pure),
     ("weft-report", Pure),
@@ -151,14 +152,14 @@ fn every_crate_has_a_layer_and_every_entry_a_crate() {
     assert_eq!(strangers(&metadata()), Vec::<String>::new());
 }
 
-/// Who turns on the switches that break rules (`weft-rt/src/mutation.rs`).
+/// Who turns on the switches that break rules (`weft-rules/src/switch.rs`).
 fn breakers(metadata: &Value) -> BTreeSet<String> {
     let packages = metadata["packages"].as_array().expect("cargo metadata lists packages");
     let wants = |package: &Value, dependency: &Value| {
         let features = dependency["features"].as_array().cloned().unwrap_or_default();
         let own = package["features"].as_object().cloned().unwrap_or_default();
         let passes_on = own.values().any(|to| to.to_string().contains("mutations"));
-        dependency["name"] == "weft-rt" && (features.iter().any(|f| f == "mutations") || passes_on)
+        dependency["name"] == "weft-rules" && (features.iter().any(|f| f == "mutations") || passes_on)
     };
     let breaks = |package: &&Value| {
         let dependencies = package["dependencies"].as_array();
@@ -171,8 +172,8 @@ fn breakers(metadata: &Value) -> BTreeSet<String> {
 fn only_the_simulation_can_break_rules() {
     assert_eq!(breakers(&metadata()), BTreeSet::from(["weft-sim".to_owned()]));
     let bad = json!({ "packages": [
-        { "name": "weft", "dependencies": [{ "name": "weft-rt", "features": ["mutations"] }] },
-        { "name": "weft-nbd", "features": { "x": ["weft-rt/mutations"] }, "dependencies": [{ "name": "weft-rt" }] },
+        { "name": "weft", "dependencies": [{ "name": "weft-rules", "features": ["mutations"] }] },
+        { "name": "weft-nbd", "features": { "x": ["weft-rules/mutations"] }, "dependencies": [{ "name": "weft-rules" }] },
     ] });
     assert_eq!(breakers(&bad).len(), 2);
 }

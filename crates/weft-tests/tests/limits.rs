@@ -20,6 +20,7 @@ const CRATES: &[&str] = &[
     "weft-api",
     "weft-layout",
     "weft-membership",
+    "weft-rules",
     "weft-rt",
     "weft-store",
     "weft-target",

@@ -243,6 +243,7 @@ impl Sim {
     /// # Panics
     /// If no task can run and no timer is set: a deadlock. After too many polls.
     pub fn block_on<F: Future + 'static>(&self, future: F) -> F::Output {
+        let _simulated = weft_rules::Simulated::begin();
         let output = executor::run(Backend::Sim(self.0.clone()), future);
         crate::buf::give_back_free();
         output

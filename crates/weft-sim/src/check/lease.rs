@@ -8,7 +8,7 @@
 use crate::bed::Bed;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use weft_rt::coverage::{ServedRead, observe_reads};
+use weft_rules::{ServedRead, observe_reads};
 use weft_types::Role;
 
 /// Watches all reads until it is dropped.

@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use weft_rt::coverage::observe_slices;
+use weft_rules::observe_slices;
 use weft_types::{FabricMap, MapVersion, Slice, TargetSlice};
 
 /// Every version of a fabric's map.

@@ -36,8 +36,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sim::Sim;
+use weft_rt::sleep;
 use weft_rt::sync::{Either, race};
-use weft_rt::{Broken, Mutation, coverage, sleep};
+use weft_rules::{Broken, Mutation};
 
 /// Virtual time after which a run is taken for stuck.
 const ENDS_WITHIN: Duration = Duration::from_secs(90);
@@ -151,7 +152,7 @@ pub fn run_seed(
             Err(format!("panic: {}", text.unwrap_or_default()))
         }
     };
-    coverage::observe_slices(None);
+    weft_rules::observe_slices(None);
     let reached = mutations.iter().any(|m| broken.has_reached(*m));
     (result, reached)
 }

@@ -11,7 +11,7 @@ use super::{Scenario, conflicts, cut, endings, follow, forgets, kept, returns, r
 use crate::coverage::Coverage;
 use std::time::Duration;
 use weft_rt::sim::{self, Crash};
-use weft_rt::{coverage, random_below, sleep};
+use weft_rt::{random_below, sleep};
 use weft_types::{ChunkIndex, Role};
 
 /// Declares the schedules: what happens, and how each is run.
@@ -175,10 +175,10 @@ impl Script {
 
     /// Runs it with this seed while every rule holds, and says which paths it took.
     pub fn rehearse(self, seed: u64, with_story: bool) -> (Result<(), String>, Coverage) {
-        coverage::take_counts();
+        weft_rules::take_counts();
         let (result, _) = run_seed(Scenario::Script(self), &[], seed, with_story);
         let mut covered = Coverage::default();
-        covered.add_paths(&coverage::take_counts());
+        covered.add_paths(&weft_rules::take_counts());
         (result, covered)
     }
 }

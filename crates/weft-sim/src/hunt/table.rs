@@ -3,7 +3,7 @@
 use super::crowd::{CALM, Crowd};
 use super::drive::{CUT, Drive};
 use super::{Scenario, Script, Stranded};
-use weft_rt::Mutation::{self, *};
+use weft_rules::Mutation::{self, *};
 
 /// One line of the table.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 //!
 //! A switch stands beside the rule that it breaks, and does nothing unless the simulation of this thread was told to
 //! break that rule. Without the feature `mutations` of this crate there is nothing to switch: [`mutated`] is a
-//! constant. It never changes what sound code does, and never acts outside of a simulation.
+//! constant. It never changes what sound code does, and never acts outside of a simulation ([`Simulated`]).
 
 /// Declares the switches: the rule, the name, and what is broken.
 macro_rules! mutations {
@@ -181,42 +181,71 @@ impl std::fmt::Display for Mutation {
 }
 
 #[cfg(feature = "mutations")]
-mod switch {
+mod active {
     use super::Mutation;
     use std::cell::Cell;
 
-    const _: () = assert!(Mutation::ALL.len() <= 128, "a bit each");
+    /// A bit for each switch.
+    type Bits = [u64; Mutation::ALL.len().div_ceil(64)];
+
+    const NONE: Bits = [0; Mutation::ALL.len().div_ceil(64)];
 
     thread_local! {
-        static ACTIVE: Cell<u128> = const { Cell::new(0) };
-        static REACHED: Cell<u128> = const { Cell::new(0) };
+        static IS_SIMULATED: Cell<bool> = const { Cell::new(false) };
+        static ACTIVE: Cell<Bits> = const { Cell::new(NONE) };
+        static REACHED: Cell<Bits> = const { Cell::new(NONE) };
+    }
+
+    fn has(bits: &Bits, mutation: Mutation) -> bool {
+        bits[mutation as usize / 64] & 1 << (mutation as usize % 64) != 0
+    }
+
+    fn with(mut bits: Bits, mutation: Mutation) -> Bits {
+        bits[mutation as usize / 64] |= 1 << (mutation as usize % 64);
+        bits
     }
 
     /// Whether a rule is broken: its switch was turned, and this thread runs a simulation.
     pub fn mutated(mutation: Mutation) -> bool {
-        let bit = 1 << mutation as u32;
-        let is_active = ACTIVE.get() & bit != 0 && crate::sim::is_simulated();
+        let is_active = has(&ACTIVE.get(), mutation) && IS_SIMULATED.get();
         if is_active {
-            REACHED.set(REACHED.get() | bit);
+            REACHED.set(with(REACHED.get(), mutation));
         }
         is_active
     }
 
+    /// This thread runs a simulation as long as it lives: the runtime makes one where a simulation runs.
+    #[must_use = "the thread runs no simulation any more when it is dropped"]
+    pub struct Simulated(bool);
+
+    impl Simulated {
+        /// From now on.
+        pub fn begin() -> Simulated {
+            Simulated(IS_SIMULATED.replace(true))
+        }
+    }
+
+    impl Drop for Simulated {
+        fn drop(&mut self) {
+            IS_SIMULATED.set(self.0);
+        }
+    }
+
     /// Rules that are broken as long as it lives.
     #[must_use = "the rules hold again when it is dropped"]
-    pub struct Broken(u128);
+    pub struct Broken(Bits);
 
     impl Broken {
         /// Breaks these rules, and no others, in simulations of this thread.
         pub fn rules(mutations: &[Mutation]) -> Broken {
-            let before = ACTIVE.replace(mutations.iter().fold(0, |bits, m| bits | 1 << *m as u32));
-            REACHED.set(0);
+            let before = ACTIVE.replace(mutations.iter().fold(NONE, |bits, m| with(bits, *m)));
+            REACHED.set(NONE);
             Broken(before)
         }
 
         /// Whether code with this switch has run since.
         pub fn has_reached(&self, mutation: Mutation) -> bool {
-            REACHED.get() & 1 << mutation as u32 != 0
+            has(&REACHED.get(), mutation)
         }
     }
 
@@ -228,13 +257,26 @@ mod switch {
 }
 
 #[cfg(feature = "mutations")]
-pub use switch::{Broken, mutated};
+pub use active::{Broken, Simulated, mutated};
 
 /// Whether a rule is broken: never.
 #[cfg(not(feature = "mutations"))]
 #[inline(always)]
 pub const fn mutated(_: Mutation) -> bool {
     false
+}
+
+/// Nothing: without switches nobody asks whether a thread runs a simulation.
+#[cfg(not(feature = "mutations"))]
+#[must_use = "the thread runs no simulation any more when it is dropped"]
+pub struct Simulated;
+
+#[cfg(not(feature = "mutations"))]
+impl Simulated {
+    /// From now on.
+    pub fn begin() -> Simulated {
+        Simulated
+    }
 }
 
 #[cfg(test)]
@@ -267,7 +309,10 @@ mod tests {
     #[cfg(feature = "mutations")]
     #[test]
     fn a_switch_acts_in_simulations_of_its_thread_while_it_is_turned() {
-        let look = || crate::sim::Sim::new(1).block_on(async { mutated(Mutation::NoLease) });
+        let look = || {
+            let _simulated = Simulated::begin();
+            mutated(Mutation::NoLease)
+        };
         assert!(!look());
         let broken = Broken::rules(&[Mutation::NoLease]);
         assert!(!broken.has_reached(Mutation::NoLease));
