@@ -1,12 +1,12 @@
 //! Clients of a run: some share a volume, one after another attaches another volume for itself alone.
 
 use crate::check::sessions::SessionsCheck;
-use crate::history::History;
 use crate::workload;
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
+use weft_checker::History;
 use weft_client::{AttachMode, AttachOptions, ClientError, Fabric, Volume};
 use weft_rt::sync::join_all;
 use weft_rt::{Addr, random_below, sim, sleep};

@@ -4,8 +4,9 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 /// What a simulation is made of, beside `Cargo.lock` and `Cargo.toml`: this crate and all of the project that it stands on.
-const CRATES: [&str; 12] = [
+const CRATES: [&str; 13] = [
     "weft-api",
+    "weft-checker",
     "weft-client",
     "weft-layout",
     "weft-manager",

@@ -1,9 +1,9 @@
 //! A client that fills all drives with a volume of its own, and gives the room back.
 
 use crate::bed::Bed;
-use crate::workload::fill_block;
 use std::rc::Rc;
 use std::time::Duration;
+use weft_checker::fill_block;
 use weft_client::{AttachMode, AttachOptions, ClientError, Fabric};
 use weft_rt::sim::{self, Crash, spawn_process};
 use weft_rt::{Buf, sleep};

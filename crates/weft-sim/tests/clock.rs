@@ -4,11 +4,12 @@
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
+use weft_checker::History;
 use weft_client::AttachMode;
 use weft_rt::sim::{self, Crash, ProcessId, Sim, spawn_process};
 use weft_rt::{now, sleep};
 use weft_sim::workload::{self, Workload};
-use weft_sim::{Bed, BedShape, History, manager_host};
+use weft_sim::{Bed, BedShape, manager_host};
 use weft_types::Durations;
 
 const DAY_US: i64 = 86_400_000_000;

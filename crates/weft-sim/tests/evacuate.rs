@@ -3,10 +3,11 @@
 use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ApiAnswer, ApiRequest};
+use weft_checker::History;
 use weft_rt::sim::{Crash, Sim, kill, spawn_process};
 use weft_rt::{now, sleep};
 use weft_sim::workload::{self, Workload};
-use weft_sim::{Bed, BedShape, History};
+use weft_sim::{Bed, BedShape};
 use weft_types::{DriveId, DriveState, Durations, FabricMap};
 
 /// Virtual time within which a small drive must be empty.

@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ApiAnswer, ApiRequest, TroubleKind};
+use weft_checker::History;
 use weft_rt::sim::{Sim, kill, spawn_process};
 use weft_rt::{now, sleep};
 use weft_sim::workload::{self, Workload};
-use weft_sim::{Bed, BedShape, History};
+use weft_sim::{Bed, BedShape};
 use weft_types::{DriveId, DriveState, Durations};
 
 async fn fabric(copies: u8) -> Rc<Bed> {

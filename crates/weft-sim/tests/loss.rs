@@ -3,11 +3,12 @@
 use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ApiAnswer, ApiRequest, FabricStatus, LossInfo};
+use weft_checker::History;
 use weft_client::AttachMode;
 use weft_rt::sim::{Crash, ProcessId, Sim, kill, spawn_process};
 use weft_rt::{now, random_below, sleep, spawn};
 use weft_sim::workload::{self, Workload};
-use weft_sim::{Bed, BedShape, History, STOP_PATIENCE};
+use weft_sim::{Bed, BedShape, STOP_PATIENCE};
 use weft_types::{BLOCK_SIZE, DriveId, DriveState, Durations, FabricMap};
 
 /// Virtual time within which everything here must settle.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
+use weft_checker::History;
 use weft_client::AttachMode;
 use weft_rt::sim::{self, Crash, Sim, spawn_process};
 use weft_rt::{now, sleep, spawn};
@@ -10,7 +11,7 @@ use weft_sim::check::lease::LeaseCheck;
 use weft_sim::check::progress;
 use weft_sim::faults::{self, Guard};
 use weft_sim::workload::{self, Workload};
-use weft_sim::{Bed, BedShape, History, client_host, second_manager_host};
+use weft_sim::{Bed, BedShape, client_host, second_manager_host};
 use weft_types::{BLOCK_SIZE, Durations, Role};
 
 /// Virtual time within which a node that is cut off is evicted.

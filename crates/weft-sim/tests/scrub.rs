@@ -6,11 +6,12 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ApiAnswer, ApiRequest, EventInfo, ScrubFindingInfo, ScrubInfo, ScrubRunInfo};
+use weft_checker::{History, Value, fill_block, read_value};
 use weft_client::{AttachMode, ClientError, Volume};
 use weft_rt::sim::{self, Crash, ProcessId, Sim, spawn_process};
 use weft_rt::{Buf, now, random_below, sleep, spawn};
-use weft_sim::workload::{self, Workload, fill_block, read_value};
-use weft_sim::{Bed, BedShape, History, Value};
+use weft_sim::workload::{self, Workload};
+use weft_sim::{Bed, BedShape};
 use weft_types::{BLOCK_SIZE, Durations, Role, ScrubFindingKind};
 
 /// Blocks that are written once and then left alone: rot is found in them by a scrub only.

@@ -2,10 +2,11 @@
 
 use std::rc::Rc;
 use std::time::Duration;
+use weft_checker::fill_block;
 use weft_client::{AttachMode, Volume};
 use weft_rt::sim::{Crash, Sim};
 use weft_rt::{Buf, random_below, sleep};
-use weft_sim::workload::{self, fill_block};
+use weft_sim::workload;
 use weft_sim::{Bed, BedShape};
 use weft_types::{BLOCK_SIZE, Durations};
 

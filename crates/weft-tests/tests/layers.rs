@@ -26,6 +26,7 @@ const LAYERS: &[(&str, Layer)] = &[
     ("weft-layout", Pure),
     ("weft-membership", Pure),
     ("weft-report", Pure),
+    ("weft-checker", Pure),
     ("weft-rt", Runtime),
     ("weft-store", Engine),
     ("weft-target", Engine),
@@ -176,6 +177,14 @@ fn only_the_simulation_can_break_rules() {
         { "name": "weft-nbd", "features": { "x": ["weft-rules/mutations"] }, "dependencies": [{ "name": "weft-rules" }] },
     ] });
     assert_eq!(breakers(&bad).len(), 2);
+}
+
+/// Torture runs what ships: a program that links the simulation has switches.
+#[test]
+fn nobody_stands_on_the_simulation() {
+    let found: Vec<String> =
+        arrows(&metadata()).into_iter().filter(|a| a.to == "weft-sim").map(|a| a.from).collect();
+    assert!(found.is_empty(), "{found:?}");
 }
 
 fn arrow(from: &str, to: &str, is_dev: bool) -> Arrow {

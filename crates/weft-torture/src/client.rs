@@ -6,10 +6,10 @@ use std::cell::Cell;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
+use weft_checker::{fill_block, read_value};
 use weft_client::{AttachMode, AttachOptions, ClientError, Fabric, Volume};
 use weft_rt::sync::join_all;
 use weft_rt::{Addr, Buf, random_below, sleep, timeout};
-use weft_sim::workload::{fill_block, read_value};
 use weft_types::BLOCK_SIZE;
 
 /// How long an operation goes on trying: longer than any fault lasts.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
-use weft_sim::{Action, Operation, Value};
+use weft_checker::{Action, Operation, Value};
 
 /// What is asked of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,7 +165,7 @@ pub fn monotonic_ns() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_sim::is_linearizable;
+    use weft_checker::is_linearizable;
 
     fn histories(records: &[&str]) -> Histories {
         let mut all = Histories::default();

@@ -15,7 +15,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
-use weft_sim::is_linearizable;
+use weft_checker::is_linearizable;
 
 /// Faults that last at once, at most.
 const AT_ONCE: usize = 3;

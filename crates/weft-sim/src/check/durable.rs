@@ -1,9 +1,9 @@
 //! Every acknowledged write can be read in the end, by a client that was not there before: what it reads goes into the
 //! history, where an older value has no place.
 
-use crate::history::History;
 use crate::workload;
 use std::time::Duration;
+use weft_checker::History;
 use weft_client::AttachMode;
 use weft_rt::{Addr, timeout};
 

@@ -1,6 +1,6 @@
 //! Every block was one atomic register: some order of all operations explains what each of them saw.
 
-use crate::history::History;
+use weft_checker::History;
 
 /// Checks what clients of one volume saw.
 ///

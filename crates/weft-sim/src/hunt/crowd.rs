@@ -6,9 +6,9 @@
 use super::stage::Stage;
 use crate::bed::STOP_PATIENCE;
 use crate::clients::client_host;
-use crate::workload::{fill_block, read_value};
 use std::rc::Rc;
 use std::time::Duration;
+use weft_checker::{fill_block, read_value};
 use weft_client::{ClientError, Volume};
 use weft_rt::sim::{self, Crash, ProcessId};
 use weft_rt::sync::join_all;

@@ -6,10 +6,10 @@ use super::actor::{
     with_slow_operation,
 };
 use super::stage::Stage;
-use crate::history::Value;
-use crate::workload::{self, read_value};
+use crate::workload;
 use std::rc::Rc;
 use std::time::Duration;
+use weft_checker::{Value, read_value};
 use weft_client::{AttachMode, Volume};
 use weft_rt::sim::{self, Crash};
 use weft_rt::{now, sleep, spawn};

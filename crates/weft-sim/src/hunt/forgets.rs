@@ -3,10 +3,10 @@
 use super::actor::{Actor, about_ms, changes, enter_on, fast, place, slow, until, version};
 use super::stage::Stage;
 use crate::workload;
-use crate::workload::fill_block;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
+use weft_checker::fill_block;
 use weft_rt::{Addr, Buf, Link, random_below, sleep, spawn};
 use weft_types::{BlockRange, Version};
 use weft_wire::data::{DataRequest, Purpose, Scope};

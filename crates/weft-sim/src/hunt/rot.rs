@@ -2,8 +2,8 @@
 
 use super::actor::{about_ms, becomes, enter, leave, until};
 use super::stage::chunk_block;
-use crate::workload::fill_block;
 use std::time::Duration;
+use weft_checker::fill_block;
 use weft_rt::sim::Crash;
 use weft_rt::sleep;
 use weft_types::Role;

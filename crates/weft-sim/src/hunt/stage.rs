@@ -2,13 +2,13 @@
 
 use super::crowd;
 use crate::bed::{Bed, BedShape, USUAL_SLOWNESS, manager_host};
-use crate::history::History;
 use crate::workload;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
+use weft_checker::History;
 use weft_client::{AttachMode, Volume};
 use weft_rt::sim::{self, Crash};
 use weft_rt::{Link, now, random_below, sleep, spawn};
@@ -209,7 +209,7 @@ impl Stage {
     pub async fn rot_something(&self, node: usize) {
         let newest = self.history.fresh_value();
         for value in (newest.saturating_sub(40)..newest).rev() {
-            if self.bed.rot(node, &workload::fill_block(0, value)) {
+            if self.bed.rot(node, &weft_checker::fill_block(0, value)) {
                 break;
             }
         }
