@@ -4,7 +4,8 @@ use crate::fio::FioError;
 use std::io;
 use std::path::PathBuf;
 use weft_client::ClientError;
-use weft_rt::{FrameError, LinkError, RtError};
+use weft_rpc::{CallError, ConnectError, FrameError};
+use weft_rt::RtError;
 
 /// Why there is no result. A run that is void has a result all the same; see [`crate::Figures`].
 #[derive(Debug, thiserror::Error)]
@@ -76,7 +77,10 @@ pub enum BenchError {
     },
     /// No connection to the manager.
     #[error("cannot ask the manager")]
-    Link(#[from] LinkError),
+    Link(#[from] ConnectError),
+    /// The manager was asked, and has not answered.
+    #[error("the manager has not answered")]
+    Call(#[from] CallError),
     /// A read or write failed.
     #[error("a request to the volume failed")]
     Request(#[from] ClientError),

@@ -17,7 +17,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 use weft_api::FailureDomain;
 use weft_client::{AttachOptions, Fabric, Volume};
-use weft_rt::{Spin, set_shared_memory, set_spin};
+use weft_rpc::shm::set_shared_memory;
+use weft_rt::{Spin, set_spin};
 
 /// The name of the volume under test.
 const VOLUME: &str = "bench";

@@ -9,10 +9,9 @@ use crate::affinity;
 use crate::transport::Transport;
 use std::io;
 use std::time::Duration;
-use weft_rt::{
-    Addr, Buf, BufMut, Door, FrameError, FrameReader, FrameWriter, Instant, Listener, RtError, Spin, Stream,
-    connect_door, now, set_spin,
-};
+use weft_rpc::shm::ShmListener;
+use weft_rpc::{Body, FrameError, FrameReader, FrameWriter};
+use weft_rt::{Addr, Buf, BufMut, Instant, Listener, RtError, Spin, now, set_spin};
 use weft_types::{BLOCK_SIZE, BlockRange, Version};
 use weft_wire::Kind;
 use weft_wire::data::{Content, DataRequest, Extent, ReadAnswer, Verdict, WriteAnswer};
@@ -96,20 +95,16 @@ pub struct Limit {
 /// Where the answering thread can be reached.
 enum Place {
     Addr(Addr),
-    Door(String),
+    Shared(String),
 }
 
 impl Place {
     async fn connect(&self) -> io::Result<(FrameReader, FrameWriter)> {
         match self {
-            Place::Addr(addr) => Ok(frames(Stream::connect(addr).await?)),
-            Place::Door(name) => connect_door(name).await,
+            Place::Addr(addr) => Ok(weft_rpc::Transport::connect(addr).await?.into_halves()),
+            Place::Shared(name) => Ok(weft_rpc::Transport::connect_shared(name).await?.into_halves()),
         }
     }
-}
-
-fn frames(stream: Stream) -> (FrameReader, FrameWriter) {
-    (FrameReader::new(stream.clone()), FrameWriter::new(stream))
 }
 
 impl Limit {
@@ -212,7 +207,7 @@ impl Asker {
         self.missing[slot] = self.shape.copies;
         for _ in 0..self.shape.copies {
             let envelope = Envelope { kind: Kind::Read as u16, request: slot as u64, ..Default::default() };
-            self.writer.send(envelope, &self.head, self.body.iter().cloned().collect());
+            self.writer.send(envelope, &self.head, Body::blocks(self.body.iter().cloned().collect()));
         }
     }
 
@@ -237,14 +232,14 @@ async fn serve_one(
             if !tell(Place::Addr(listener.local_addr())) {
                 return Ok(());
             }
-            serve(frames(listener.accept().await?), shape).await
+            serve(weft_rpc::Transport::Stream(listener.accept().await?).into_halves(), shape).await
         }
         Transport::Shared => {
-            let door = Door::open()?;
-            if !tell(Place::Door(door.name().to_owned())) {
+            let listener = ShmListener::open()?;
+            if !tell(Place::Shared(listener.name().to_owned())) {
                 return Ok(());
             }
-            serve(door.accept().await?, shape).await
+            serve(weft_rpc::Transport::Shared(listener.accept().await?).into_halves(), shape).await
         }
     }
 }
@@ -254,7 +249,7 @@ async fn serve((mut reader, writer): (FrameReader, FrameWriter), shape: Shape) -
     let body = filled(shape.reply_body);
     while let Some(frame) = reader.next().await? {
         let envelope = Envelope { flags: FLAG_ANSWER, ..frame.envelope };
-        writer.send(envelope, &head, body.iter().cloned().collect());
+        writer.send(envelope, &head, Body::blocks(body.iter().cloned().collect()));
     }
     Ok(())
 }
@@ -281,7 +276,11 @@ mod tests {
             let at = addr.clone();
             spawn_process(IpAddr::from([10, 0, 0, 1]), "server", async move {
                 let listener = Listener::bind(&at).expect("the port is free");
-                let ended = serve(frames(listener.accept().await.expect("a connection")), shape).await;
+                let ended = serve(
+                    weft_rpc::Transport::Stream(listener.accept().await.expect("a connection")).into_halves(),
+                    shape,
+                )
+                .await;
                 drop(ended);
             });
             weft_rt::sleep(Duration::from_millis(1)).await;

@@ -2,9 +2,10 @@
 
 use crate::BenchError;
 use weft_api::{ApiAnswer, ApiRequest, FabricLoad, decode_reply, encode_request};
-use weft_rt::{Addr, Link};
+use weft_rpc::{Body, CallError, Link};
+use weft_rt::Addr;
+use weft_wire::Kind;
 use weft_wire::handshake::{Hello, PeerRole};
-use weft_wire::{Kind, Status};
 
 /// A connection to the first manager that answers, made anew when it was lost.
 pub(crate) struct Tool {
@@ -31,14 +32,13 @@ impl Tool {
             Some(link) => link,
             None => self.connect().await?,
         };
-        let frame = link.call(Kind::Api, &encode_request(request), vec![]).await?;
-        self.link = Some(link);
         let refused = |message: String| BenchError::Manager { operation, message };
-        let status = Status::from_u16(frame.envelope.status);
-        if status != Status::Ok {
-            return Err(refused(format!("{status}: {}", String::from_utf8_lossy(&frame.head))));
-        }
-        let reply = decode_reply(&frame.body).map_err(|e| refused(e.to_string()))?;
+        let reply = match link.call(Kind::Api, &encode_request(request), Body::none()).await {
+            Err(error @ CallError::Refused { .. }) => Err(refused(error.to_string())),
+            called => Ok(called?),
+        };
+        self.link = Some(link);
+        let reply = decode_reply(&reply?.body).map_err(|e| refused(e.to_string()))?;
         reply.into_result().map_err(|e| refused(e.to_string()))
     }
 

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weft_bench::{Amount, Before, BenchError, Ledger, Load, LoadResult, Pattern, Ran, Schedule, Watch};
 use weft_client::{AttachOptions, Fabric, Volume};
+use weft_rpc::{Answer, Greeter, Peer, Request, Server, Service, Services};
 use weft_rt::sim::{Sim, spawn_process};
-use weft_rt::{Addr, Answer, Buf, Handler, Listener, Peer, Request, Server, sleep};
+use weft_rt::{Addr, Buf, Listener, sleep};
 use weft_types::*;
 use weft_wire::control::{self, ManagerAnswer, ManagerRequest};
 use weft_wire::data::{Content, DataRequest, Extent, ReadAnswer, Verdict, WriteAnswer};
@@ -134,11 +135,13 @@ impl Everything {
     }
 }
 
-impl Handler for Everything {
+impl Greeter for Everything {
     fn greet(&self, _: &Hello) -> Result<Option<FabricId>, String> {
         Ok(Some(FabricId(7)))
     }
+}
 
+impl Service for Everything {
     async fn handle(self: Rc<Self>, peer: Rc<Peer>, request: Request) -> Answer {
         match request.kind {
             Kind::Manage => self.manage(&request.head).await,
@@ -168,7 +171,7 @@ fn with_volume<T: 'static>(reads_max: u64, with: impl AsyncFnOnce(Volume) -> T +
         let at = addr.clone();
         spawn_process(IpAddr::from([10, 0, 0, 1]), "server", async move {
             let listener = Listener::bind(&at).expect("the port is free");
-            Server::run(listener, Rc::new(Everything { seen, reads_max })).await;
+            Server::run(listener, Services::one(Rc::new(Everything { seen, reads_max }))).await;
         });
         sleep(Duration::from_millis(1)).await;
         let fabric = Fabric::connect(&[addr], "test").await.expect("the server answers");

@@ -5,7 +5,7 @@ use crate::locate::FabricPlace;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use weft_api::{ApiAnswer, ApiRequest, decode_reply, encode_request};
-use weft_rt::{Buf, Link};
+use weft_rpc::Link;
 use weft_types::limits::FRAME_HEAD_MAX;
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
@@ -38,13 +38,12 @@ impl Connection {
     /// [`CliError::Api`] if the manager refuses; otherwise it may or may not have been carried out.
     pub async fn ask(&self, request: &ApiRequest) -> Result<ApiAnswer, CliError> {
         let json = encode_request(request);
-        let (head, body) =
-            if json.len() <= FRAME_HEAD_MAX { (json, vec![]) } else { (Vec::new(), vec![Buf::from(json)]) };
-        let lost = |source| CliError::ConnectionLost { at: self.at.clone(), source };
-        let frame = self.link.call(Kind::Api, &head, body).await.map_err(lost)?;
-        let status = Status::from_u16(frame.envelope.status);
-        if status != Status::Ok {
-            let text = String::from_utf8_lossy(&frame.head).into_owned();
+        let (head, body) = if json.len() <= FRAME_HEAD_MAX { (json, None) } else { (Vec::new(), Some(json)) };
+        let called = self.link.call(Kind::Api, &head, body).await;
+        if let Err(error) = &called
+            && let Some(status) = error.status()
+        {
+            let text = error.text();
             let (who, hint) = match status {
                 // A manager understands every question of its own version; a node's target none.
                 Status::Invalid => (
@@ -60,7 +59,8 @@ impl Connection {
             });
         }
         let unreadable = |source| CliError::Answer { at: self.at.clone(), source };
-        let reply = decode_reply(&frame.body).map_err(unreadable)?;
+        let lost = |source| CliError::ConnectionLost { at: self.at.clone(), source };
+        let reply = decode_reply(&called.map_err(lost)?.body).map_err(unreadable)?;
         Ok(reply.into_result()?)
     }
 

@@ -7,7 +7,8 @@ use std::io;
 use std::path::PathBuf;
 use weft_api::{ApiError, ErrorCode, MessageError};
 use weft_client::ClientError;
-use weft_rt::{LinkError, RtError};
+use weft_rpc::{CallError, ConnectError};
+use weft_rt::RtError;
 
 /// How a command ended, as its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +62,7 @@ pub enum CliError {
         hint: String,
         /// What the last attempt met.
         #[source]
-        source: Option<LinkError>,
+        source: Option<ConnectError>,
     },
     /// The connection broke before the answer came.
     #[error(
@@ -72,7 +73,7 @@ pub enum CliError {
         at: String,
         /// How it broke.
         #[source]
-        source: LinkError,
+        source: CallError,
     },
     /// The manager's answer cannot be read.
     #[error("the answer of the manager at {at} cannot be read")]

@@ -28,7 +28,7 @@ pub struct TransportArgs {
 impl TransportArgs {
     /// Makes it so: the latter on this thread, whose executor runs.
     pub fn apply(&self) {
-        weft_rt::set_shared_memory(!self.no_shared_memory);
+        weft_rpc::shm::set_shared_memory(!self.no_shared_memory);
         weft_rt::set_spin(match self.spin {
             Waits::Adaptive => Spin::Adaptive,
             Waits::Never => Spin::Never,

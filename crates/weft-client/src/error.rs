@@ -1,7 +1,7 @@
 //! What can go wrong for someone who uses a volume.
 
 use std::time::Duration;
-use weft_rt::LinkError;
+use weft_rpc::ConnectError;
 use weft_types::{DriveId, GroupId, Lba};
 
 /// Why an operation on a volume failed. A write that failed may or may not have taken effect, unless the
@@ -15,7 +15,7 @@ pub enum ClientError {
         addrs: String,
         /// What the last attempt met.
         #[source]
-        source: LinkError,
+        source: ConnectError,
     },
     /// The manager refused; its text says what was found and what to do.
     #[error("{message}")]

@@ -9,8 +9,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
+use weft_rpc::{Body, ConnectError, Link};
 use weft_rt::sync::{Mutex, Notify};
-use weft_rt::{Addr, Buf, Link, LinkError, random_u64, sleep, spawn};
+use weft_rt::{Addr, Buf, random_u64, sleep, spawn};
 use weft_types::{AttachMode, DriveId, FabricMap, Group, GroupId, SessionId, with_causes};
 use weft_wire::control::{self, ManagerAnswer, ManagerRequest};
 use weft_wire::handshake::{Hello, PeerRole};
@@ -333,13 +334,14 @@ impl Shared {
 
     async fn ask_one_manager(&self, request: &ManagerRequest) -> Result<(ManagerAnswer, Buf), Asked> {
         let link = self.manager_link().await.map_err(Asked::Failed)?;
-        let frame = link.call(Kind::Manage, &control::encode(request), vec![]).await;
-        let frame = frame.map_err(|source| Asked::Failed(self.no_manager(source)))?;
-        match Status::from_u16(frame.envelope.status) {
-            Status::Ok => control::decode(&frame.head)
-                .map(|answer| (answer, frame.body))
+        match link.call(Kind::Manage, &control::encode(request), Body::none()).await {
+            Ok(reply) => control::decode(&reply.head)
+                .map(|answer| (answer, reply.body))
                 .map_err(|e| Asked::Answered(Status::Failed, e.to_string())),
-            status => Err(Asked::Answered(status, String::from_utf8_lossy(&frame.head).into_owned())),
+            Err(error) => Err(match error.status() {
+                Some(status) => Asked::Answered(status, error.text()),
+                None => Asked::Failed(self.no_manager(ConnectError::Lost)),
+            }),
         }
     }
 
@@ -360,7 +362,7 @@ impl Shared {
         }
     }
 
-    fn no_manager(&self, source: LinkError) -> ClientError {
+    fn no_manager(&self, source: ConnectError) -> ClientError {
         let addrs: Vec<String> = self.managers.iter().map(Addr::to_string).collect();
         ClientError::NoManager { addrs: addrs.join(", "), source }
     }
@@ -370,7 +372,7 @@ impl Shared {
             return Ok(link.clone());
         }
         let fabric = Some(self.map.borrow().fabric).filter(|f| f.0 != 0);
-        let mut last = LinkError::Lost;
+        let mut last = ConnectError::Lost;
         for _ in 0..self.managers.len() {
             let addr = &self.managers[self.manager_turn.get()];
             match Link::connect(addr, &Hello::new(PeerRole::Client, fabric, self.name.clone())).await {

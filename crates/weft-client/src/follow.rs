@@ -8,8 +8,9 @@ use crate::fabric::{Asked, MANAGER_RETRY, Shared};
 use crate::session::{Ended, Session};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
+use weft_rpc::{CallError, Link, Reply};
 use weft_rt::sync::{Either, race};
-use weft_rt::{Buf, Frame, Link, now, sleep, sleep_until};
+use weft_rt::{Buf, now, sleep, sleep_until};
 use weft_rules::{Mutation, mutated};
 use weft_types::{FabricMap, MapVersion, SessionState, Slice, with_causes};
 use weft_wire::control::{self, ManagerAnswer, ManagerRequest};
@@ -49,20 +50,20 @@ impl Question {
         ManagerRequest::Follow { version: *version, nonce: *nonce, slice: slice.clone() }
     }
 
-    /// Asks the manager on this connection, and one of an older release for the whole map; none if
-    /// the connection ends.
-    async fn ask(&self, link: &Link) -> Option<Frame> {
-        let answered = call(link, &self.request()).await?;
-        match Status::from_u16(answered.envelope.status) {
-            Status::Invalid => call(link, &ManagerRequest::WatchMap { have: self.have }).await,
-            _ => Some(answered),
+    /// Asks the manager on this connection, and one of an older release for the whole map.
+    async fn ask(&self, link: &Link) -> Result<Reply, CallError> {
+        match call(link, &self.request()).await {
+            Err(error) if error.status() == Some(Status::Invalid) => {
+                call(link, &ManagerRequest::WatchMap { have: self.have }).await
+            }
+            called => called,
         }
     }
 }
 
-async fn call(link: &Link, request: &ManagerRequest) -> Option<Frame> {
+async fn call(link: &Link, request: &ManagerRequest) -> Result<Reply, CallError> {
     let (head, body) = control::encode_request(request);
-    link.call(Kind::Manage, &head, body.into_iter().map(Buf::from).collect()).await.ok()
+    link.call(Kind::Manage, &head, body).await
 }
 
 /// Why an answer is not taken. What is held stays.
@@ -157,9 +158,9 @@ impl Shared {
         }
     }
 
-    fn take_frame(&self, asked: &Question, frame: &Frame) -> Result<(), NotTaken> {
-        let answer = control::decode(&frame.head).map_err(NotTaken::Unreadable)?;
-        let taken = self.take_answer(asked, answer, &frame.body, None);
+    fn take_reply(&self, asked: &Question, reply: &Reply) -> Result<(), NotTaken> {
+        let answer = control::decode(&reply.head).map_err(NotTaken::Unreadable)?;
+        let taken = self.take_answer(asked, answer, &reply.body, None);
         if matches!(taken, Err(NotTaken::Unreadable(_) | NotTaken::Unfit(_))) {
             // All of the slice is asked for next.
             self.followed.borrow_mut().nonce = 0;
@@ -288,17 +289,14 @@ pub(crate) async fn follow_map(shared: Weak<Shared>) {
                     continue;
                 }
             },
-            Err(_) => None,
+            Err(_) => Err(CallError::Broken),
         };
         drop(link);
         let Some(fabric) = shared.upgrade() else { return };
         let taken = match &answered {
-            Some(frame) if Status::from_u16(frame.envelope.status) == Status::Ok => {
-                fabric.take_frame(&question, frame)
-            }
-            unanswered => {
-                let is_ready = |f: &Frame| Status::from_u16(f.envelope.status) != Status::NotReady;
-                if !unanswered.as_ref().is_none_or(is_ready) {
+            Ok(reply) => fabric.take_reply(&question, reply),
+            Err(error) => {
+                if error.status() == Some(Status::NotReady) {
                     fabric.pass_manager();
                 }
                 drop(fabric);

@@ -11,8 +11,9 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
+use weft_rpc::{Body, Link};
 use weft_rt::sync::join_all;
-use weft_rt::{Addr, Instant, Link, now, sleep, spawn, timeout};
+use weft_rt::{Addr, Instant, now, sleep, spawn, timeout};
 use weft_types::limits::{FRAME_HEAD_MAX, REACH_NODES_MAX};
 use weft_types::{DriveId, Group, NodeId, Volume};
 use weft_wire::control::{self, ManagerRequest, NodeAge, VouchRequest};
@@ -294,9 +295,10 @@ async fn answers(addr: &str, hello: &Hello) -> Option<()> {
     // Every release answers this without a look at a drive. What follows a document is blank.
     let mut question = control::encode(&VouchRequest { node: NodeId(0), groups: vec![] });
     question.resize(PROBE_BYTES, b' ');
-    let answer = link.call(Kind::Vouch, &question, vec![]).await;
+    let answer = link.call(Kind::Vouch, &question, Body::none()).await;
     link.close();
-    answer.ok().map(|_| ())
+    // A refusal is an answer.
+    (answer.is_ok() || answer.is_err_and(|error| error.status().is_some())).then_some(())
 }
 
 /// Follows which nodes answer for as long as somebody uses the fabric, and tells the manager when one

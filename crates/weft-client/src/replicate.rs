@@ -13,9 +13,10 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use weft_rpc::{Body, CallError, Reply, slow_request};
+use weft_rt::spawn;
 use weft_rt::sync::{Either, join_all, race};
-use weft_rt::{Buf, Frame, Instant, Sleep, now, random_below, sleep, sleep_until};
-use weft_rt::{slow_request, spawn};
+use weft_rt::{Buf, Instant, Sleep, now, random_below, sleep, sleep_until};
 use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::limits::{REQUEST_BLOCKS_MAX, REQUEST_WAITS_MAX};
 use weft_types::{BLOCK_SIZE, BlockRange, DriveId, Group, GroupId, Lba, ObjectId, Version, with_causes};
@@ -230,7 +231,7 @@ impl Trail<'_> {
 
 /// How one exchange with one replica ended.
 enum Attempt {
-    Answer(DriveId, Frame),
+    Answer(DriveId, Reply),
     /// The group has a newer epoch: begin again with it.
     Changed,
     /// The drive is full; nothing was done.
@@ -377,9 +378,9 @@ impl Session {
             let (mut changed, mut ahead, mut error) = (false, None, None);
             for (drive, end) in wave.iter().zip(ends) {
                 match end {
-                    Ok(Attempt::Answer(_, frame)) => {
+                    Ok(Attempt::Answer(_, reply)) => {
                         self.full.borrow_mut().remove(drive);
-                        error = self.judge(ask.at, *drive, &frame, applied).err().or(error);
+                        error = self.judge(ask.at, *drive, &reply, applied).err().or(error);
                     }
                     Ok(Attempt::Changed) => changed = true,
                     Ok(Attempt::NoSpace) => {
@@ -412,7 +413,7 @@ impl Session {
             // Others took it, so this one must: a repair may use the reserve that a full drive keeps.
             let delivered = Box::pin(self.deliver_from_reserve(entry, drive, ask));
             match delivered.await? {
-                Some(frame) => self.judge(ask.at, drive, &frame, applied)?,
+                Some(reply) => self.judge(ask.at, drive, &reply, applied)?,
                 None => return Ok(Put::Changed),
             }
         }
@@ -463,11 +464,11 @@ impl Session {
         entry: &Rc<Group>,
         drive: DriveId,
         ask: &Ask<'_>,
-    ) -> Result<Option<Frame>, ClientError> {
+    ) -> Result<Option<Reply>, ClientError> {
         let ask = Ask { purpose: Purpose::Repair, ..*ask };
         loop {
             match self.deliver(entry, drive, &ask).await? {
-                Attempt::Answer(_, frame) => return Ok(Some(frame)),
+                Attempt::Answer(_, reply) => return Ok(Some(reply)),
                 Attempt::Changed | Attempt::Ahead(_) => return Ok(None),
                 Attempt::NoSpace => {
                     self.note_trouble(ask.at.group, &format!("drive {drive} is full"));
@@ -483,11 +484,11 @@ impl Session {
         &self,
         at: Where,
         drive: DriveId,
-        frame: &Frame,
+        reply: &Reply,
         applied: &mut [bool],
     ) -> Result<(), ClientError> {
         // An answer with very many runs travels in the body.
-        let bytes = if frame.head.is_empty() { &frame.body } else { &frame.head };
+        let bytes = reply.document();
         let answer = WriteAnswer::decode(bytes).map_err(|e| self.protocol(drive, &e))?;
         self.clock.saw(answer.clock);
         let mut next = at.range.first;
@@ -549,8 +550,8 @@ impl Session {
                 }
             };
             match end {
-                Attempt::Answer(drive, frame) => {
-                    let (mut parts, slow) = self.take_extents(at, drive, &frame)?;
+                Attempt::Answer(drive, reply) => {
+                    let (mut parts, slow) = self.take_extents(at, drive, &reply)?;
                     for range in slow {
                         // Boxed so that the rare path does not swell the future of every read.
                         parts.extend(Box::pin(self.read_slowly(at.part(range))).await?);
@@ -661,9 +662,9 @@ impl Session {
         &self,
         at: Where,
         drive: DriveId,
-        frame: &Frame,
+        reply: &Reply,
     ) -> Result<(Vec<(BlockRange, Buf)>, Vec<BlockRange>), ClientError> {
-        let answer = ReadAnswer::decode(&frame.head).map_err(|e| self.protocol(drive, &e))?;
+        let answer = ReadAnswer::decode(&reply.head).map_err(|e| self.protocol(drive, &e))?;
         self.clock.saw(answer.clock);
         let (mut parts, mut slow) = (Vec::with_capacity(answer.extents.len()), Vec::new());
         let (mut next, mut offset) = (at.range.first, 0);
@@ -677,10 +678,10 @@ impl Session {
                 Content::Zero => Some(Buf::zeroes(range.bytes())),
                 Content::Damaged => None,
                 Content::Data => {
-                    if frame.body.len() - offset < range.bytes() {
+                    if reply.body.len() - offset < range.bytes() {
                         return Err(self.protocol(drive, &"less data than its extents say"));
                     }
-                    let data = frame.body.slice(offset..offset + range.bytes());
+                    let data = reply.body.slice(offset..offset + range.bytes());
                     offset += range.bytes();
                     let is_good = is_intact(&data, &extent.crcs) || mutated(Mutation::ClientTrustsData);
                     is_good.then_some(data)
@@ -709,8 +710,8 @@ impl Session {
             let asked = join_all(members.iter().map(|drive| self.deliver(&entry, *drive, &ask))).await;
             let mut holdings = Vec::with_capacity(members.len());
             for (drive, end) in members.iter().zip(asked) {
-                let Attempt::Answer(_, frame) = end? else { continue 'again };
-                let answer = ReadAnswer::decode(&frame.head).map_err(|e| self.protocol(*drive, &e))?;
+                let Attempt::Answer(_, reply) = end? else { continue 'again };
+                let answer = ReadAnswer::decode(&reply.head).map_err(|e| self.protocol(*drive, &e))?;
                 self.clock.saw(answer.clock);
                 holdings.push((*drive, answer.extents));
             }
@@ -792,15 +793,15 @@ impl Session {
         let ask = Ask::read(Kind::Read, at, Purpose::Repair);
         for drive in &newest.intact_on {
             let end = self.deliver(entry, *drive, &ask).await?;
-            let Attempt::Answer(_, frame) = end else { return Ok(None) };
-            let answer = ReadAnswer::decode(&frame.head).map_err(|e| self.protocol(*drive, &e))?;
+            let Attempt::Answer(_, reply) = end else { return Ok(None) };
+            let answer = ReadAnswer::decode(&reply.head).map_err(|e| self.protocol(*drive, &e))?;
             if answer.extents.iter().any(|x| x.version != newest.version) {
                 return Ok(None);
             }
             let crcs: Vec<u32> = answer.extents.iter().flat_map(|x| x.crcs.iter().copied()).collect();
-            let complete = crcs.len() == at.range.count as usize && frame.body.len() == at.range.bytes();
-            if complete && is_intact(&frame.body, &crcs) {
-                return Ok(Some((frame.body, crcs)));
+            let complete = crcs.len() == at.range.count as usize && reply.body.len() == at.range.bytes();
+            if complete && is_intact(&reply.body, &crcs) {
+                return Ok(Some((reply.body, crcs)));
             }
         }
         if !newest.intact_on.is_empty() {
@@ -819,8 +820,8 @@ impl Session {
             let drive = members[random_below(members.len() as u64) as usize];
             let ask = Ask::read(Kind::Versions, at, Purpose::Client);
             let end = self.deliver(&entry, drive, &ask).await?;
-            if let Attempt::Answer(_, frame) = end {
-                return Ok(ReadAnswer::decode(&frame.head).map_err(|e| self.protocol(drive, &e))?.extents);
+            if let Attempt::Answer(_, reply) = end {
+                return Ok(ReadAnswer::decode(&reply.head).map_err(|e| self.protocol(drive, &e))?.extents);
             }
         }
     }
@@ -887,31 +888,36 @@ impl Session {
             }
             let head = self.head(entry, drive, ask).encode(link.protocol(), ask.crcs);
             let lost = |e| format!("drive {drive}: {}", with_causes(&e));
-            let answer = link.send(ask.kind, ask.at.request, &head, ask.bufs.to_vec()).await.map_err(lost)?;
+            let body = Body::blocks(ask.bufs.to_vec());
+            let answer = link.send(ask.kind, ask.at.request, &head, body).await.map_err(lost)?;
             ask.trail.inspect(|trail| trail.sent());
             ask.sent.inspect(|sent| sent.set(Some(now())));
-            let frame = answer.await.map_err(lost)?;
-            ask.trail.inspect(|trail| trail.answered(Status::from_u16(frame.envelope.status)));
-            Ok(frame)
+            let answered = match answer.await {
+                Ok(reply) => Ok(reply),
+                Err(CallError::Refused { status, head }) => Err((status, head)),
+                Err(error) => return Err(lost(error)),
+            };
+            let status = answered.as_ref().err().map_or(Status::Ok, |(status, _)| *status);
+            ask.trail.inspect(|trail| trail.answered(status));
+            Ok(answered)
         };
-        let frame = match race(exchange, self.fabric.epoch_changed(entry)).await {
-            Either::Left(Ok(frame)) => frame,
+        let (status, head) = match race(exchange, self.fabric.epoch_changed(entry)).await {
+            Either::Left(Ok(Ok(reply))) => return Ok(Attempt::Answer(drive, reply)),
+            Either::Left(Ok(Err(refused))) => refused,
             Either::Left(Err(text)) => return Ok(Attempt::Trouble(text)),
             Either::Right(()) => return Ok(Attempt::Changed),
         };
-        let status = Status::from_u16(frame.envelope.status);
         let trouble = |text: String| Ok(Attempt::Trouble(format!("drive {drive}: {text}")));
         match status {
-            Status::Ok => Ok(Attempt::Answer(drive, frame)),
             Status::NoSpace | Status::VersionAhead if matches!(ask.kind, Kind::Read | Kind::Versions) => {
                 Err(self.protocol(drive, &format!("unexpected answer to a read: '{status}'")))
             }
             Status::NoSpace => Ok(Attempt::NoSpace),
-            Status::VersionAhead => match WriteAnswer::decode(&frame.head) {
+            Status::VersionAhead => match WriteAnswer::decode(&head) {
                 Ok(answer) => Ok(Attempt::Ahead(answer.clock)),
                 Err(_) => trouble(status.to_string()),
             },
-            Status::StaleEpoch => match control::decode::<Group>(&frame.head) {
+            Status::StaleEpoch => match control::decode::<Group>(&head) {
                 Ok(newer) if newer.id == entry.id && newer.epoch > entry.epoch => {
                     mark(Path::EpochFromReplica);
                     self.fabric.adopt_entry(newer);
@@ -934,9 +940,9 @@ impl Session {
                 self.check().map(|()| Attempt::Changed)
             }
             _ if status.is_retryable() || status == Status::NotFound || status == Status::Failed => {
-                trouble(format!("{status} {}", String::from_utf8_lossy(&frame.head)))
+                trouble(format!("{status} {}", String::from_utf8_lossy(&head)))
             }
-            _ => Err(self.protocol(drive, &format!("{status}: {}", String::from_utf8_lossy(&frame.head)))),
+            _ => Err(self.protocol(drive, &format!("{status}: {}", String::from_utf8_lossy(&head)))),
         }
     }
 
@@ -944,7 +950,7 @@ impl Session {
     async fn teach(&self, entry: &Group, drive: DriveId) {
         if let Ok(link) = self.fabric.link(drive).await {
             mark(Path::EpochTaught);
-            let _ = link.call(Kind::AdoptEntry, &control::encode(entry), vec![]).await;
+            let _ = link.call(Kind::AdoptEntry, &control::encode(entry), Body::none()).await;
         }
     }
 

@@ -13,8 +13,9 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+use weft_rpc::slow_request;
 use weft_rt::sync::{Notify, join_all};
-use weft_rt::{Buf, BufMut, now, slow_request, spawn, timeout};
+use weft_rt::{Buf, BufMut, now, spawn, timeout};
 use weft_types::limits::{RANGE_BLOCKS_MAX, REQUEST_BLOCKS_MAX};
 use weft_types::{
     AttachMode, BLOCK_SIZE, BlockCount, Lba, ObjectId, RequestId, SECTOR_SIZE, SessionId, Striping,

@@ -237,7 +237,7 @@ fn a_version_beyond_every_clock_is_an_error_and_no_panic() {
             Kind::Write if head.purpose == Purpose::Client => {
                 let newest = Version::from_bits(u64::MAX);
                 let verdicts = vec![(head.range, Verdict::Superseded(newest))];
-                Act::Answer(weft_rt::Answer::ok(WriteAnswer { clock: 0, verdicts }.encode(), vec![]))
+                Act::Answer(weft_rpc::Answer::ok(WriteAnswer { clock: 0, verdicts }.encode(), vec![]))
             }
             _ => Act::Serve,
         });

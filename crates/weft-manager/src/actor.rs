@@ -7,7 +7,7 @@ use crate::manager::Manager;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
-use weft_rt::Peer;
+use weft_rpc::Peer;
 use weft_types::limits::ACTOR_CHARS_MAX;
 use weft_wire::handshake::PeerRole;
 

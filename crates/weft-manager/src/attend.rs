@@ -8,7 +8,8 @@ use crate::member::Member;
 use crate::slices::Push;
 use std::rc::Rc;
 use std::time::Duration;
-use weft_rt::{Addr, Buf, Instant, Link, LinkError, now, sleep, spawn, timeout};
+use weft_rpc::{CallError, ConnectError, Link};
+use weft_rt::{Addr, Buf, Instant, now, sleep, spawn, timeout};
 use weft_rules::{Mutation, mutated};
 use weft_types::limits::{FRAME_BODY_MAX, SLICE_PART_BYTES};
 use weft_types::{FabricMap, MapVersion, NodeId, with_causes};
@@ -33,13 +34,10 @@ pub(crate) enum AskError {
     Address { addr: String, cause: String },
     /// The connection failed.
     #[error(transparent)]
-    Link(#[from] LinkError),
-    /// It took too long.
-    #[error("no answer within {} ms", .0.as_millis())]
-    Late(Duration),
-    /// It answered that it does not.
-    #[error("it answered '{0}': {1}")]
-    Status(Status, String),
+    Link(#[from] ConnectError),
+    /// It was asked, and has not answered or has refused.
+    #[error(transparent)]
+    Call(#[from] CallError),
     /// Its answer is no message of the protocol.
     #[error("its answer cannot be read: {0}")]
     Answer(String),
@@ -120,8 +118,11 @@ impl Manager {
     async fn push(self: &Rc<Self>, node: NodeId, push: Push) -> Result<(), AskError> {
         let incarnation = self.incarnation(node);
         let answer = match self.send(node, &push).await {
-            Err(AskError::Status(Status::Invalid, why)) if push.from.is_some() => {
-                tracing::info!(%node, why, "a target is sent whole maps: it does not take what has changed");
+            Err(AskError::Call(CallError::Refused { status: Status::Invalid, head }))
+                if push.from.is_some() =>
+            {
+                let why = String::from_utf8_lossy(&head);
+                tracing::info!(%node, %why, "a target is sent whole maps: it does not take what has changed");
                 None
             }
             answered => Some(answered?),
@@ -173,7 +174,7 @@ impl Manager {
     /// Asks a node's target something, connecting first if need be.
     ///
     /// # Errors
-    /// See [`AskError`]; only after [`AskError::Status`] is it known that nothing was done.
+    /// See [`AskError`]; only after [`CallError::Refused`] is it known that nothing was done.
     pub(crate) async fn ask(
         self: &Rc<Self>,
         node: NodeId,
@@ -183,21 +184,11 @@ impl Manager {
     ) -> Result<TargetAnswer, AskError> {
         let call = async {
             let link = self.link(node).await?;
-            let body = body.into_iter().collect();
+            let body = body.into_iter().collect::<Vec<_>>();
             Ok::<_, AskError>(link.call(Kind::Control, &control::encode(request), body).await?)
         };
-        let frame = match timeout(patience, call).await {
-            Ok(result) => result?,
-            Err(_) => return Err(AskError::Late(patience)),
-        };
-        match Status::from_u16(frame.envelope.status) {
-            Status::Ok => {
-                // An answer that is longer than a head may be travels as the body.
-                let bytes = if frame.head.is_empty() { &frame.body } else { &frame.head };
-                control::decode(bytes).map_err(|e| AskError::Answer(e.to_string()))
-            }
-            status => Err(AskError::Status(status, String::from_utf8_lossy(&frame.head).into_owned())),
-        }
+        let reply = timeout(patience, call).await.unwrap_or(Err(CallError::Late(patience).into()))?;
+        control::decode(reply.document()).map_err(|e| AskError::Answer(e.to_string()))
     }
 
     /// The connection to a node's target; a connection that cannot be made again is a reason for suspicion.

@@ -18,6 +18,7 @@ use crate::left_out::ForeignNode;
 use crate::member::Member;
 use crate::records::{load_map, put_map};
 use crate::scrub::Scrubbing;
+use crate::serve::ANSWERED;
 use crate::slices::Holders;
 use crate::stall::Watch;
 use crate::status::Usage;
@@ -28,8 +29,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_membership::{Reach, ReachReport};
+use weft_rpc::{Server, Services};
 use weft_rt::sync::{Notify, race};
-use weft_rt::{Buf, Instant, Listener, Server, now, sleep, sleep_until, spawn};
+use weft_rt::{Buf, Instant, Listener, now, sleep, sleep_until, spawn};
 use weft_types::limits::MAP_BYTES_GROWN_MAX;
 use weft_types::{
     DriveId, Durations, Epoch, FabricId, FabricMap, GroupId, NodeId, SessionId, VolumeId, with_causes,
@@ -277,7 +279,8 @@ impl Manager {
 
     /// Answers targets, clients and tools on this listener, for ever. May run on several listeners at once.
     pub async fn serve(self: Rc<Self>, listener: Listener) {
-        Server::run(listener, self).await;
+        let services = Services::new(self.clone()).serve(ANSWERED, self);
+        Server::run(listener, services).await;
     }
 
     /// The newest map: what is decided. The store may have it a moment later.

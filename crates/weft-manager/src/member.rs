@@ -13,7 +13,8 @@
 use crate::slices::HeldSlice;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use weft_rt::{Instant, Link};
+use weft_rpc::Link;
+use weft_rt::Instant;
 use weft_rules::{Mutation, mutated};
 use weft_types::{DriveId, MapVersion, NodeId};
 use weft_wire::control::DriveLeftOut;

@@ -10,7 +10,8 @@ use crate::session::AttachWish;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ApiError, ErrorCode};
-use weft_rt::{Answer, Buf, Handler, Peer, Request, now, timeout};
+use weft_rpc::{Answer, Greeter, Peer, Request, Service};
+use weft_rt::{Buf, now, timeout};
 use weft_rules::{Mutation, mutated};
 use weft_types::limits::FRAME_BODY_MAX;
 use weft_types::{FabricId, MapVersion, SessionId, SessionState, with_causes};
@@ -32,7 +33,10 @@ pub(crate) const UNKNOWN_HINT: &str =
 /// What goes back: the typed answer, and the map where one belongs to it.
 type Reply = Result<(ManagerAnswer, Option<Buf>), Denied>;
 
-impl Handler for Manager {
+/// Kinds of requests that a manager answers.
+pub(crate) const ANSWERED: &[Kind] = &[Kind::Manage, Kind::Api];
+
+impl Greeter for Manager {
     fn greet(&self, hello: &Hello) -> Result<Option<FabricId>, String> {
         let fabric = self.map().fabric;
         let Some(other) = hello.fabric.filter(|other| *other != fabric) else { return Ok(Some(fabric)) };
@@ -45,7 +49,9 @@ impl Handler for Manager {
             hello.name
         ))
     }
+}
 
+impl Service for Manager {
     async fn handle(self: Rc<Self>, peer: Rc<Peer>, request: Request) -> Answer {
         // A manager whose store is an old copy still says so to people; it changes nothing.
         let is_read = self.is_stale.get() && request.kind == Kind::Api;
@@ -115,7 +121,7 @@ fn check_answer((answer, map): (ManagerAnswer, Option<Buf>)) -> Reply {
 
 fn reply(reply: Reply) -> Answer {
     match reply {
-        Ok((answer, map)) => Answer::ok(control::encode(&answer), map.into_iter().collect()),
+        Ok((answer, map)) => Answer::ok(control::encode(&answer), map.into_iter().collect::<Vec<_>>()),
         Err(Denied { status, text }) => Answer::error(status, text),
     }
 }

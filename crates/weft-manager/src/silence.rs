@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_membership::{Change, CloseSession};
+use weft_rpc::CallError;
 use weft_rt::sync::join_all;
 use weft_rt::{Instant, now, sleep, spawn};
 use weft_rules::{Mutation, mutated};
@@ -118,7 +119,7 @@ impl Manager {
                     }
                 }
                 // A target of an older release does not know the question.
-                Ok(_) | Err(AskError::Status(..)) => {}
+                Ok(_) | Err(AskError::Call(CallError::Refused { .. })) => {}
                 Err(error) => {
                     tracing::debug!(
                         error = with_causes(&error),

@@ -5,8 +5,9 @@ mod harness;
 use harness::*;
 use std::rc::Rc;
 use weft_api::{ApiAnswer, ApiRequest, Health, Presence, SettingsWish, Severity, TroubleKind};
+use weft_rpc::Link;
 use weft_rt::sim::{Sim, heal_network, reset_connections, set_blocked, trace_hash};
-use weft_rt::{Link, now, random_below, sleep, spawn};
+use weft_rt::{now, random_below, sleep, spawn};
 use weft_types::limits::DRIVES_PER_TARGET_MAX;
 use weft_types::{
     AttachMode, BlockCount, DriveId, DriveState, Epoch, FabricId, GroupId, MapVersion, NodeId, Role,

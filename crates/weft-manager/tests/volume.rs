@@ -5,8 +5,9 @@ mod harness;
 use harness::*;
 use std::time::Duration;
 use weft_api::{ApiAnswer, ApiRequest, ErrorCode, Health, Repair};
+use weft_rpc::Link;
 use weft_rt::sim::Sim;
-use weft_rt::{Link, sleep, spawn};
+use weft_rt::{sleep, spawn};
 use weft_types::AttachMode::Shared;
 use weft_types::{AttachMode, DeviceId, DriveId, Role, VolumeState};
 use weft_wire::control::{ManagerRequest, ResyncStatus, TargetRequest};
@@ -226,11 +227,9 @@ fn a_broken_store_stops_the_manager_and_nothing_else_happens() {
         let error = operate(volume_of("w", 2)).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::Unavailable, "{error:?}");
         let link = connect(PeerRole::Tool).await;
-        let frame = link
-            .call(Kind::Api, &weft_api::encode_request(&ApiRequest::VolumeList {}), vec![])
-            .await
-            .unwrap();
-        assert_eq!(Status::from_u16(frame.envelope.status), Status::NotReady);
+        let request = weft_api::encode_request(&ApiRequest::VolumeList {});
+        let error = link.call(Kind::Api, &request, vec![]).await.unwrap_err();
+        assert_eq!(error.status(), Some(Status::NotReady));
         sleep(ms(8000)).await;
         assert!(views.iter().all(|v| v.serves(group)), "the targets go on without it");
         service.store.set_broken(false);

@@ -1,7 +1,7 @@
 //! Buffers: aligned for direct I/O, cheap to share, recycled per thread.
 
+use crate::Lender;
 use crate::pinned::Pinned;
-use crate::shm::{Receiver, Sender};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -32,17 +32,15 @@ thread_local! {
 struct Block {
     start: NonNull<u8>,
     capacity: usize,
-    /// Where it is lent from, if it is not from the heap.
-    lender: Option<Lender>,
+    /// Who gets it back, if it is not from the heap.
+    owner: Option<Owner>,
 }
 
 /// Who gets a block back that is not from the heap.
-enum Lender {
+enum Owner {
     Pinned(Rc<Pinned>),
-    /// The receiving end of a connection through shared memory.
-    Received(Rc<Receiver>),
-    /// The sending end, and whether it has been sent: then the other end has it.
-    Outgoing(Rc<Sender>, Cell<bool>),
+    /// A lender, unless somebody has taken the block over ([`take_over`]).
+    Lender(Rc<dyn Lender>, Cell<bool>),
 }
 
 impl Block {
@@ -55,7 +53,7 @@ impl Block {
         // SAFETY: the layout has a non-zero size (at least 256 bytes).
         let start = unsafe { alloc_zeroed(layout) };
         let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
-        Block { start, capacity, lender: None }
+        Block { start, capacity, owner: None }
     }
 
     fn class(capacity: usize) -> Option<usize> {
@@ -66,11 +64,10 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        match &self.lender {
-            Some(Lender::Pinned(pinned)) => pinned.give_back(self.start, self.capacity),
-            Some(Lender::Received(receiver)) => receiver.give_back(self.start, self.capacity),
-            Some(Lender::Outgoing(_, sent)) if sent.get() => {}
-            Some(Lender::Outgoing(sender, _)) => sender.put_back(self.start),
+        match &self.owner {
+            Some(Owner::Pinned(pinned)) => pinned.give_back(self.start, self.capacity),
+            Some(Owner::Lender(_, is_taken_over)) if is_taken_over.get() => {}
+            Some(Owner::Lender(lender, _)) => lender.give_back(self.start, self.capacity),
             // SAFETY: `start` came from `alloc_zeroed` with this layout and nobody else owns it.
             None => unsafe { dealloc(self.start.as_ptr(), Self::layout(self.capacity)) },
         }
@@ -114,7 +111,7 @@ impl Drop for Hold {
     fn drop(&mut self) {
         // SAFETY: it is taken here only, and nobody looks at it afterwards.
         let block = unsafe { ManuallyDrop::take(&mut self.0) };
-        if Rc::strong_count(&block) > 1 || block.lender.is_some() {
+        if Rc::strong_count(&block) > 1 || block.owner.is_some() {
             return;
         }
         let Some(class) = Block::class(block.capacity) else { return };
@@ -149,21 +146,21 @@ impl BufMut {
     /// The same, in memory that the kernel knows; `None` if there is none of this length left.
     pub(crate) fn pinned(lender: &Rc<Pinned>, len: usize) -> Option<Self> {
         let (start, capacity) = lender.take(len)?;
-        let block = Block { start, capacity, lender: Some(Lender::Pinned(lender.clone())) };
+        let block = Block { start, capacity, owner: Some(Owner::Pinned(lender.clone())) };
         Some(BufMut { block: Hold::new(block), len })
     }
 
-    /// The same, in memory that is shared with the other end of a connection; `None` if there is none of this length left.
-    /// Should the other end write to it, against the rules, it changes, like that of [`Buf::lent`].
-    pub(crate) fn outgoing(sender: &Rc<Sender>, len: usize) -> Option<Self> {
-        let lender = Some(Lender::Outgoing(sender.clone(), Cell::new(false)));
-        let block = Block { start: sender.lend(len)?, capacity: len, lender };
+    /// The same, in memory of this lender; `None` if it has none of this length left. Where that is shared with another
+    /// process, which may write to it against the rules, it changes, like that of [`Buf::lent`].
+    pub fn lent(lender: &Rc<dyn Lender>, len: usize) -> Option<Self> {
+        let owner = Some(Owner::Lender(lender.clone(), Cell::new(false)));
+        let block = Block { start: lender.lend(len)?, capacity: len, owner };
         Some(BufMut { block: Hold::new(block), len })
     }
 
     /// Whether it lies in memory that the kernel knows.
     pub(crate) fn is_pinned(&self) -> bool {
-        matches!(self.block.lender, Some(Lender::Pinned(_)))
+        matches!(self.block.owner, Some(Owner::Pinned(_)))
     }
 
     /// A buffer of `len` zero bytes, aligned likewise.
@@ -243,13 +240,14 @@ impl Buf {
         ZEROES.with(|z| if len <= z.len { z.slice(0..len) } else { BufMut::zeroed(len).freeze() })
     }
 
-    /// Bytes that lie in shared memory, and go back to the receiver when the last user has dropped them.
+    /// Bytes in memory of a lender, which gets them back when the last user has dropped them.
     ///
     /// # Safety
-    /// `len` bytes from `start` must be there as long as the receiver is. Should the other end write to them, against
-    /// the rules, they change: users may copy and sum them, but not rely on two looks being the same.
-    pub(crate) unsafe fn lent(receiver: Rc<Receiver>, start: NonNull<u8>, len: usize) -> Buf {
-        let block = Block { start, capacity: len, lender: Some(Lender::Received(receiver)) };
+    /// `len` bytes from `start` must be there as long as the lender is, or until it got them back. Where they are shared
+    /// with another process, which may write to them against the rules, they change: users may copy and sum them, but
+    /// not rely on two looks being the same.
+    pub unsafe fn lent(lender: Rc<dyn Lender>, start: NonNull<u8>, len: usize) -> Buf {
+        let block = Block { start, capacity: len, owner: Some(Owner::Lender(lender, Cell::new(false))) };
         Buf { block: Hold::new(block), start: 0, len }
     }
 
@@ -268,11 +266,11 @@ impl Buf {
     }
 }
 
-/// If these, one behind the other, are the beginning of a block that this sender has lent, and nobody else uses that block:
-/// gives it up, so that it can be sent, and says where it is. From here on the other end has it.
-pub(crate) fn hand_over(parts: &[Buf], sender: &Rc<Sender>) -> Option<NonNull<u8>> {
+/// If these, one behind the other, are the beginning of a block that this lender has lent, and nobody else uses that block:
+/// the caller has the block from now on, and the lender does not get it back. Says where it begins.
+pub fn take_over(parts: &[Buf], lender: &dyn Lender) -> Option<NonNull<u8>> {
     let block: &Rc<Block> = &parts.first()?.block.0;
-    let Some(Lender::Outgoing(lender, sent)) = &block.lender else { return None };
+    let Some(Owner::Lender(owner, is_taken_over)) = &block.owner else { return None };
     let mut end = 0;
     for part in parts {
         if !Rc::ptr_eq(&part.block.0, block) || part.start != end {
@@ -280,8 +278,9 @@ pub(crate) fn hand_over(parts: &[Buf], sender: &Rc<Sender>) -> Option<NonNull<u8
         }
         end += part.len;
     }
-    // Those who look at these bytes while they are sent, and nobody later.
-    if !Rc::ptr_eq(lender, sender) || Rc::strong_count(block) != parts.len() || sent.replace(true) {
+    // Those who look at these bytes now, and nobody later.
+    let is_its_own = std::ptr::addr_eq(Rc::as_ptr(owner), lender);
+    if !is_its_own || Rc::strong_count(block) != parts.len() || is_taken_over.replace(true) {
         return None;
     }
     Some(block.start)

@@ -32,7 +32,8 @@ static NEXT_CORE: AtomicU64 = AtomicU64::new(1);
 /// Which simulated process a task belongs to; 0 is the harness, or any task of the real backend.
 pub(crate) type Process = u32;
 
-pub(crate) type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
+/// A future of this thread, in a box.
+pub type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 
 struct Task {
     /// The future and what wakes it; absent while the task is being polled.
@@ -555,8 +556,11 @@ pub fn spawn<F: Future + 'static>(future: F) -> JoinHandle<F::Output> {
     with_core(|core| spawn_on(core, core.process(), future))
 }
 
-/// Likewise, of a future that is boxed already, for whose end nobody waits.
-pub(crate) fn start(future: LocalFuture) {
+/// Starts a future that is boxed already as a task. Nobody waits for its end.
+///
+/// # Panics
+/// Outside of an executor.
+pub fn spawn_boxed(future: LocalFuture) {
     with_core(|core| core.spawn_in(core.process(), future));
 }
 
@@ -597,7 +601,7 @@ impl<F: Future> Future for Joined<F> {
 
 /// Hands what was started to the kernel now, and takes what it has completed by then, instead of at the end of the turn. Does
 /// nothing under simulation, where everything starts at once.
-pub(crate) fn submit_now() {
+pub fn submit_now() {
     with_core(|core| core.uring().map(|driver| driver.submit_now()));
 }
 

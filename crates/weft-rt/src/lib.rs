@@ -5,42 +5,35 @@
 //! processes that can be killed at any await point. Engines see neither: they call the functions and types
 //! of this crate, which act on the executor of the current thread. It never decides anything about data.
 //!
-//! This crate knows frames, and little of the messages in them: which kinds carry blocks, because their
-//! bodies can lie in memory that is shared with the peer (`shm`, `server`).
+//! It knows bytes, and nothing of what they mean.
 
 mod buf;
 mod byte_reader;
 mod drive;
 mod executor;
-mod frame;
-mod landing;
-mod link;
+mod lender;
 mod mem;
 mod net;
 mod offload;
 mod pinned;
-mod server;
-mod shm;
+mod polled;
 pub mod signal;
 pub mod sim;
 pub mod sync;
 mod time;
-mod told;
 mod uring;
 
-pub use buf::{Buf, BufMut, IO_ALIGN};
+pub use buf::{Buf, BufMut, IO_ALIGN, take_over};
 pub use byte_reader::ByteReader;
 pub use drive::{Drive, OpenOptions, Progress};
-pub use executor::{Cancelled, JoinHandle, block_on, breathe, spawn, yield_now};
-pub use frame::{Frame, FrameError, FrameReader, FrameWriter};
-pub use landing::Landing;
-pub use link::{Link, LinkError};
+pub use executor::{
+    Cancelled, JoinHandle, LocalFuture, block_on, breathe, spawn, spawn_boxed, submit_now, yield_now,
+};
+pub use lender::{Landing, Lender};
 pub use net::{Addr, Listener, ParseAddrError, Stream};
 pub use offload::{Offload, offload};
-pub use server::{Answer, Handler, Peer, Request, Server, protocol_newest};
-pub use shm::{Door, connect_door, set_shared_memory};
+pub use polled::{Polled, unwatch, watch};
 pub use time::{Elapsed, Instant, Sleep, now, sleep, sleep_until, timeout, wall_clock_us};
-pub use told::{LogQuota, set_slow_request, slow_request};
 pub use uring::{KERNEL_OLDEST, RtError, Spin};
 
 /// Says what this thread's executor does when it is idle, instead of [`Spin::Adaptive`]. No effect under

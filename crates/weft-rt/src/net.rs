@@ -7,6 +7,7 @@ use crate::{Buf, BufMut};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -71,6 +72,15 @@ impl Listener {
         })
     }
 
+    /// Listens under an abstract name, which processes of this machine and network namespace can reach, and which is gone
+    /// when the listener is. Not under simulation.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub fn bind_abstract(name: &str) -> io::Result<Listener> {
+        Ok(Listener(ListenerKind::Socket(SocketListener::bind_abstract(name)?)))
+    }
+
     /// The next connection.
     ///
     /// # Errors
@@ -103,9 +113,36 @@ enum StreamKind {
 pub struct Stream(StreamKind);
 
 impl Stream {
-    /// A connection of the real backend.
-    pub(crate) fn of(stream: SocketStream) -> Stream {
-        Stream(StreamKind::Socket(stream))
+    /// A socket that is connected. Not under simulation.
+    pub fn of(socket: OwnedFd) -> Stream {
+        Stream(StreamKind::Socket(SocketStream::of(socket)))
+    }
+
+    /// Connects to what [`Listener::bind_abstract`] has bound. Not under simulation.
+    ///
+    /// # Errors
+    /// `ConnectionRefused` if nobody has; those of the operating system.
+    pub async fn connect_abstract(name: &str) -> io::Result<Stream> {
+        Ok(Stream(StreamKind::Socket(SocketStream::connect_abstract(name).await?)))
+    }
+
+    /// Waits until there is something to read, or the end. Not under simulation.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub async fn readable(&self) -> io::Result<()> {
+        match &self.0 {
+            StreamKind::Socket(s) => s.readable().await,
+            StreamKind::Sim(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// The socket, for what this crate does not do; `None` under simulation.
+    pub fn socket(&self) -> Option<BorrowedFd<'_>> {
+        match &self.0 {
+            StreamKind::Socket(s) => Some(s.socket().as_fd()),
+            StreamKind::Sim(_) => None,
+        }
     }
 
     /// Connects.

@@ -5,9 +5,6 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::{join_all, oneshot};
 use weft_rt::*;
-use weft_types::FabricId;
-use weft_wire::Kind;
-use weft_wire::handshake::{Hello, PeerRole};
 
 /// A folder that is removed again.
 struct Folder(PathBuf);
@@ -77,51 +74,6 @@ fn what_cannot_be_opened_says_why() {
         let huge = OpenOptions { create_bytes: Some(1 << 60), ..Default::default() };
         assert!(Drive::open(&missing, huge).await.is_err());
         assert!(!std::path::Path::new(&missing).exists(), "nothing is left of a file that could not be made");
-    })
-    .unwrap();
-}
-
-struct Echo;
-
-impl Handler for Echo {
-    fn greet(&self, _: &Hello) -> Result<Option<FabricId>, String> {
-        Ok(None)
-    }
-    async fn handle(self: Rc<Self>, _: Rc<Peer>, request: Request) -> Answer {
-        Answer::ok(request.head.to_vec(), vec![request.body])
-    }
-}
-
-async fn talk(addr: Addr) {
-    let listener = Listener::bind(&addr).unwrap();
-    let addr = listener.local_addr();
-    assert!(Listener::bind(&addr).is_err(), "in use");
-    spawn(Server::run(listener, Rc::new(Echo)));
-    let hello = Hello::new(PeerRole::Client, None, "test");
-    let links = join_all((0..3).map(|_| Link::connect(&addr, &hello))).await;
-    let calls = (0..10_000usize).map(|i| {
-        let link = links[i % 3].as_ref().unwrap().clone();
-        async move {
-            let body = Buf::from(vec![
-                i as u8;
-                if i % 97 == 0 { [100, 4096, 70_000, 1 << 20][i % 4] } else { i % 50 }
-            ]);
-            let answer = link.call(Kind::Read, &i.to_le_bytes(), vec![body.clone()]).await.unwrap();
-            assert_eq!((&answer.head[..], &answer.body[..]), (&i.to_le_bytes()[..], &body[..]));
-        }
-    });
-    join_all(calls).await;
-}
-
-#[test]
-fn requests_are_answered_over_tcp_and_unix_sockets() {
-    let folder = Folder::new("socket");
-    let path = folder.file("s");
-    block_on(async move {
-        talk("127.0.0.1:0".parse().unwrap()).await;
-        // A file that nobody listens at is what a killed process leaves.
-        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-        talk(format!("unix:{path}").parse().unwrap()).await;
     })
     .unwrap();
 }

@@ -8,9 +8,10 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ApiAnswer, ApiReply, ApiRequest, FailureDomain};
 use weft_manager::{Manager, ManagerOptions, MemStore, Slowness, at_once, found, put_map};
+use weft_rpc::Link;
 use weft_rt::sim::{self, Crash, ProcessId, SimDisk, spawn_process};
 use weft_rt::sync::{Notify, race};
-use weft_rt::{Addr, Link, Listener, now, random_below, random_u128, sleep, timeout};
+use weft_rt::{Addr, Listener, now, random_below, random_u128, sleep, timeout};
 use weft_store::{FormatOptions, OpenOptions, Store};
 use weft_target::{Target, TargetOptions};
 use weft_types::{DriveId, DriveState, Durations, Epoch, FabricId, FabricMap, GroupId, Role};
@@ -27,7 +28,7 @@ pub fn speak_some_protocol(process: ProcessId) {
     let choices = u64::from(PROTOCOL - PROTOCOL_OLDEST) + 1;
     let protocol = PROTOCOL_OLDEST + (sim::trace_hash() % choices) as u16;
     sim::tell(|| format!("speaks protocols up to {protocol}"));
-    sim::set_protocol_newest(process, protocol);
+    weft_rpc::set_protocol_newest(process, protocol);
 }
 
 /// How large the fabric is.

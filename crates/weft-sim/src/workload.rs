@@ -1,7 +1,7 @@
 //! A client that reads, writes and zeroes a few blocks of a shared volume, and records what it saw.
 
 use std::time::Duration;
-use weft_checker::{Call, History, Value};
+use weft_checker::{Call, History, fill_block, read_value};
 use weft_client::{AttachMode, AttachOptions, ClientError, Fabric, Volume};
 use weft_rt::sync::join_all;
 use weft_rt::{Addr, Buf, BufMut, random_below, sim, sleep};

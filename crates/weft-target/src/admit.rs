@@ -8,7 +8,8 @@ use crate::drive::ServedDrive;
 use crate::member::{Member, Running};
 use crate::target::Target;
 use std::rc::Rc;
-use weft_rt::{Answer, Peer, wall_clock_us};
+use weft_rpc::{Answer, Body, Peer};
+use weft_rt::wall_clock_us;
 use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::{
     DriveId, Epoch, Generation, GroupId, Role, SessionId, SessionSlot, SessionState, Version, VolumeId,
@@ -292,7 +293,7 @@ impl Target {
         };
         if entry.epoch > claim.epoch && !mutated(Mutation::StaleEpochAdmitted) {
             let head = control::encode(&*entry);
-            return Err(Refusal::Answer(Answer { status: Status::StaleEpoch, head, body: vec![] }));
+            return Err(Refusal::Answer(Answer { status: Status::StaleEpoch, head, body: Body::none() }));
         }
         let serves = match claim.need {
             Need::ReadSet if mutated(Mutation::SyncingServesReads) => member.role() != Role::Out,
@@ -323,7 +324,7 @@ impl Target {
     fn check_version(&self, version: Version) -> Result<(), Refusal> {
         if !self.steady_clock.allows(version.counter()) {
             let head = WriteAnswer { clock: self.clock(), verdicts: vec![] }.encode();
-            return Err(Refusal::Answer(Answer { status: Status::VersionAhead, head, body: vec![] }));
+            return Err(Refusal::Answer(Answer { status: Status::VersionAhead, head, body: Body::none() }));
         }
         self.highest_counter.set(self.highest_counter.get().max(version.counter()));
         Ok(())

@@ -5,8 +5,9 @@
 
 use crate::follow::News;
 use crate::target::Target;
+use weft_rpc::{Answer, Peer, Request};
+use weft_rt::Buf;
 use weft_rt::sync::join_all;
-use weft_rt::{Answer, Buf, Peer, Request};
 use weft_rules::{Path, mark};
 use weft_store::StoreError;
 use weft_types::limits::FRAME_HEAD_MAX;

@@ -6,7 +6,8 @@
 use crate::meter::Meter;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use weft_rt::{Answer, sync::Notify};
+use weft_rpc::Answer;
+use weft_rt::sync::Notify;
 use weft_store::{Store, StoreError};
 use weft_types::{DriveId, GroupId, MapVersion, with_causes};
 use weft_wire::Status;

@@ -7,7 +7,8 @@ use crate::drive::ServedDrive;
 use crate::lease::Silent;
 use crate::target::Target;
 use std::rc::Rc;
-use weft_rt::{Answer, Buf, Frame, Link};
+use weft_rpc::{Answer, Body, CallError, Link, Reply};
+use weft_rt::Buf;
 use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::limits::PIECES_BYTES_MAX;
 use weft_types::{
@@ -74,12 +75,12 @@ impl News {
     }
 
     /// What came with an answer of a manager; none if nothing did.
-    fn of_answer(frame: &Frame) -> Result<Option<News>, DecodeError> {
-        let body = &frame.body;
+    fn of_answer(reply: &Reply) -> Result<Option<News>, DecodeError> {
+        let body = &reply.body;
         if body.is_empty() {
             return Ok(None);
         }
-        match control::decode::<ManagerAnswer>(&frame.head)? {
+        match control::decode::<ManagerAnswer>(&reply.head)? {
             ManagerAnswer::Followed { from: MapVersion(0), nonce, .. } => News::map(body, nonce).map(Some),
             ManagerAnswer::Followed { nonce, .. } => News::delta(body, nonce).map(Some),
             ManagerAnswer::Map { .. } => News::map(body, 0).map(Some),
@@ -243,8 +244,8 @@ impl Target {
         }
         let (target, link) = (self.shared(), link.clone());
         self.background(async move {
-            if let Some(frame) = target.ask_for_news(&link).await
-                && let Err(reason) = target.take_answer(&frame).await
+            if let Ok(reply) = target.ask_for_news(&link).await
+                && let Err(reason) = target.take_answer(&reply).await
             {
                 tracing::warn!(reason, "cannot adopt the manager's map");
             }
@@ -254,25 +255,22 @@ impl Target {
 
     /// Asks for what is newer than the map in force; none if that is not answered. A manager of an older
     /// release is asked for the whole map.
-    async fn ask_for_news(&self, link: &Link) -> Option<Frame> {
+    async fn ask_for_news(&self, link: &Link) -> Result<Reply, CallError> {
         let (version, nonce) = (self.map_version(), self.map_nonce.get());
         if link.protocol() >= DELTA_PROTOCOL {
             let slice = self.node().map_or(Slice::Whole, |node| Slice::Target(TargetId::first_of(node)));
             let follow = ManagerRequest::Follow { version, nonce, slice };
-            let frame = link.call(Kind::Manage, &control::encode(&follow), vec![]).await.ok()?;
-            if Status::from_u16(frame.envelope.status) != Status::Invalid {
-                return Some(frame);
+            match link.call(Kind::Manage, &control::encode(&follow), Body::none()).await {
+                Err(error) if error.status() == Some(Status::Invalid) => {}
+                called => return called,
             }
         }
         let watch = control::encode(&ManagerRequest::WatchMap { have: version });
-        link.call(Kind::Manage, &watch, vec![]).await.ok()
+        link.call(Kind::Manage, &watch, Body::none()).await
     }
 
-    async fn take_answer(&self, frame: &Frame) -> Result<(), String> {
-        if Status::from_u16(frame.envelope.status) != Status::Ok {
-            return Ok(());
-        }
-        let Some(news) = News::of_answer(frame).map_err(|e| e.to_string())? else { return Ok(()) };
+    async fn take_answer(&self, reply: &Reply) -> Result<(), String> {
+        let Some(news) = News::of_answer(reply).map_err(|e| e.to_string())? else { return Ok(()) };
         match self.put_into_force(news).await {
             // A push was faster.
             Ok(()) | Err(NotTaken::Elsewhere { .. }) => Ok(()),

@@ -12,7 +12,8 @@
 use crate::lease::Silent;
 use crate::target::Target;
 use std::time::Duration;
-use weft_rt::{Link, now, sleep, timeout};
+use weft_rpc::Link;
+use weft_rt::{now, sleep, timeout};
 use weft_types::with_causes;
 use weft_wire::control::{ManagerAnswer, ManagerRequest};
 

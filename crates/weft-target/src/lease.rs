@@ -10,8 +10,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
+use weft_rpc::{CallError, ConnectError, Link};
 use weft_rt::sync::{Notify, join_all};
-use weft_rt::{Buf, Instant, Link, LinkError, now, sleep, timeout};
+use weft_rt::{Buf, Instant, now, sleep, timeout};
 use weft_rules::{Mutation, mutated};
 use weft_types::{BlockCount, DriveId, Durations, MapVersion, NodeId, with_causes};
 use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest};
@@ -162,7 +163,7 @@ impl Target {
             let silent = match Link::connect(addr, &self.hello()).await {
                 Ok(link) => self.serve_under(&link).await,
                 // It answers, so somebody has to mend something: this may be the manager of another fabric.
-                Err(error @ LinkError::Refused { .. }) => Silent::Refused(with_causes(&error)),
+                Err(error @ ConnectError::Refused { .. }) => Silent::Refused(with_causes(&error)),
                 Err(error) => Silent::Lost(with_causes(&error)),
             };
             at += 1;
@@ -307,24 +308,19 @@ impl Target {
         request: &ManagerRequest,
     ) -> Result<(ManagerAnswer, Buf), Silent> {
         let (head, body) = control::encode_request(request);
-        let call = link.call(Kind::Manage, &head, body.into_iter().map(Buf::from).collect());
-        let frame = match timeout(self.durations().lease() / 2, call).await {
-            Ok(Ok(frame)) => frame,
-            Ok(Err(error)) => return Err(Silent::Lost(with_causes(&error))),
-            Err(_) => {
-                link.close();
-                return Err(Silent::Lost("no answer in time".into()));
+        let patience = self.durations().lease() / 2;
+        match link.call_within(patience, Kind::Manage, &head, body).await {
+            Ok(reply) => {
+                let answer = control::decode(&reply.head).map_err(|e| Silent::Refused(e.to_string()))?;
+                Ok((answer, reply.body))
             }
-        };
-        match Status::from_u16(frame.envelope.status) {
-            Status::Ok => {
-                let answer = control::decode(&frame.head).map_err(|e| Silent::Refused(e.to_string()))?;
-                Ok((answer, frame.body))
-            }
-            Status::NotReady => Err(Silent::NotReady(String::from_utf8_lossy(&frame.head).into_owned())),
-            status => {
-                let text = String::from_utf8_lossy(&frame.head);
-                Err(Silent::Refused(format!("{status}: {text}")))
+            Err(error) if error.status() == Some(Status::NotReady) => Err(Silent::NotReady(error.text())),
+            Err(error @ CallError::Refused { .. }) => Err(Silent::Refused(error.to_string())),
+            Err(error) => {
+                if matches!(error, CallError::Late(_)) {
+                    link.close();
+                }
+                Err(Silent::Lost(error.to_string()))
             }
         }
     }

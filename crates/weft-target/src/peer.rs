@@ -9,10 +9,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
+use weft_rpc::{Answer, Body, CallError, Link, Peer, Reply, Request, Service, protocol_newest};
 use weft_rt::sync::Mutex;
-use weft_rt::{
-    Addr, Answer, Buf, BufMut, Handler, Instant, Landing, Link, Peer, Request, now, protocol_newest, timeout,
-};
+use weft_rt::{Addr, Buf, BufMut, Instant, Landing, now};
 use weft_types::{DriveId, with_causes};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
@@ -21,17 +20,24 @@ use weft_wire::{Kind, Status};
 /// which an answer is that late is given up, because it may be dead without anyone having said so.
 const PATIENCE: Duration = Duration::from_millis(1_500);
 
-/// An answer, from wherever.
-pub(crate) struct Reply {
-    pub(crate) status: Status,
-    pub(crate) head: Buf,
-    pub(crate) body: Buf,
+/// Why a peer gave no reply.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PeerError {
+    /// It was not asked: for people.
+    #[error("{0}")]
+    Unreached(String),
+    /// It was asked.
+    #[error(transparent)]
+    Call(#[from] CallError),
 }
 
-impl Reply {
-    /// The words of a refusal.
-    pub(crate) fn text(&self) -> String {
-        format!("{}: {}", self.status, String::from_utf8_lossy(&self.head))
+impl PeerError {
+    /// What it has refused with; `None` if it has not answered.
+    pub(crate) fn status(&self) -> Option<Status> {
+        match self {
+            PeerError::Unreached(_) => None,
+            PeerError::Call(error) => error.status(),
+        }
     }
 }
 
@@ -65,46 +71,40 @@ impl Target {
     /// Asks whoever serves the drive. The head is written by the protocol that is spoken there.
     ///
     /// # Errors
-    /// Why there is no answer, for people; whether the request was carried out is not known.
+    /// See [`PeerError`]; unless it was refused, it is not known whether the request was carried out.
     pub(crate) async fn call_drive(
         &self,
         drive: DriveId,
         kind: Kind,
         head: impl Fn(u16) -> Vec<u8>,
-        body: Vec<Buf>,
-    ) -> Result<Reply, String> {
+        body: impl Into<Body>,
+    ) -> Result<Reply, PeerError> {
+        let body = body.into();
         if self.serves(drive) {
-            return Ok(self.call_self(kind, head(protocol_newest()), body).await);
+            return Ok(self.call_self(kind, head(protocol_newest()), body).await?);
         }
         let addr = self.map().and_then(|map| map.drive_addr(drive).map(str::to_owned));
-        let addr = addr.ok_or_else(|| format!("drive {drive} is not in the map"))?;
+        let addr = addr.ok_or_else(|| PeerError::Unreached(format!("drive {drive} is not in the map")))?;
         self.call_addr(&addr, kind, head, body).await
     }
 
     /// Asks the target at an address.
     ///
     /// # Errors
-    /// Likewise.
+    /// As for [`Target::call_drive`].
     pub(crate) async fn call_addr(
         &self,
         addr: &str,
         kind: Kind,
         head: impl Fn(u16) -> Vec<u8>,
-        body: Vec<Buf>,
-    ) -> Result<Reply, String> {
-        let link = self.link(addr).await?;
-        match timeout(PATIENCE, link.call(kind, &head(link.protocol()), body)).await {
-            Ok(Ok(frame)) => Ok(Reply {
-                status: Status::from_u16(frame.envelope.status),
-                head: frame.head,
-                body: frame.body,
-            }),
-            Ok(Err(error)) => Err(format!("{addr}: {}", with_causes(&error))),
-            Err(_) => {
-                link.close();
-                Err(format!("{addr}: no answer in time"))
-            }
+        body: impl Into<Body>,
+    ) -> Result<Reply, PeerError> {
+        let link = self.link(addr).await.map_err(PeerError::Unreached)?;
+        let called = link.call_within(PATIENCE, kind, &head(link.protocol()), body).await;
+        if let Err(CallError::Late(_)) = &called {
+            link.close();
         }
+        Ok(called?)
     }
 
     async fn link(&self, addr: &str) -> Result<Link, String> {
@@ -144,7 +144,7 @@ impl Target {
     }
 
     /// Asks a drive of this very target, through the same admission as everyone.
-    async fn call_self(&self, kind: Kind, head: Vec<u8>, body: Vec<Buf>) -> Reply {
+    async fn call_self(&self, kind: Kind, head: Vec<u8>, body: Body) -> Result<Reply, CallError> {
         let role = PeerRole::Target(self.node().unwrap_or_default());
         let peer = Rc::new(Peer {
             role,
@@ -153,11 +153,14 @@ impl Target {
             since: now(),
         });
         let landing = Landing::default();
-        let request =
-            Request { kind, number: 0, head: Buf::from(head), body: gather(body), one_way: false, landing };
+        let (head, body) = (Buf::from(head), gather(body.into_bufs()));
+        let request = Request { kind, number: 0, head, body, one_way: false, landing };
         // Boxed, because serving a request may lead to asking a peer again.
         let answer: Answer = Box::pin(self.shared().handle(peer, request)).await;
-        Reply { status: answer.status, head: Buf::from(answer.head), body: gather(answer.body) }
+        match answer.status {
+            Status::Ok => Ok(Reply { head: Buf::from(answer.head), body: gather(answer.body.into_bufs()) }),
+            status => Err(CallError::Refused { status, head: answer.head }),
+        }
     }
 }
 

@@ -13,7 +13,7 @@
 //! held before the stint, and never decides that it is in-sync: the manager does.
 
 use crate::member::Member;
-use crate::peer::Reply;
+use crate::peer::PeerError;
 use crate::source::{ChunkKey, FIRST, after};
 use crate::target::Target;
 use crate::throttle::Work;
@@ -21,8 +21,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
+use weft_rpc::{Answer, Reply};
 use weft_rt::sync::{Either, Notify, join_all, race};
-use weft_rt::{Answer, Buf, random_below, sleep, spawn, yield_now};
+use weft_rt::{Buf, random_below, sleep, spawn, yield_now};
 use weft_rules::{Mutation, Path, mark, mutated};
 use weft_store::{CopyData, CopyEntry, Cursor, ExtentData, Marks, OpenEntry, StoreError};
 use weft_types::limits::DIGESTS_MAX;
@@ -924,13 +925,11 @@ fn merge(
 }
 
 /// An answer that is a success.
-fn accept(reply: Result<Reply, String>) -> Result<Reply, Setback> {
-    match reply {
-        Ok(reply) if reply.status == Status::Ok => Ok(reply),
-        Ok(reply) if reply.status == Status::Refused => Err(Setback::TooMuch),
-        Ok(reply) => Err(Setback::Source(reply.text())),
-        Err(text) => Err(Setback::Source(text)),
-    }
+fn accept(reply: Result<Reply, PeerError>) -> Result<Reply, Setback> {
+    reply.map_err(|error| match error.status() {
+        Some(Status::Refused) => Setback::TooMuch,
+        _ => Setback::Source(error.to_string()),
+    })
 }
 
 fn epoch_changed() -> Setback {

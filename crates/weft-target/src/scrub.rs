@@ -337,12 +337,11 @@ impl Target {
         let mut keys = BTreeSet::new();
         let mut to: Option<ChunkKey> = None;
         for (drive, reply) in asked {
-            let reply = reply.map_err(Setback::Later)?;
-            match reply.status {
-                Status::Ok => {}
-                Status::Refused if limit > 1 => return Ok(None),
-                _ => return Err(Setback::Later(format!("drive {drive}: {}", reply.text()))),
-            }
+            let reply = match reply {
+                Ok(reply) => reply,
+                Err(error) if error.status() == Some(Status::Refused) && limit > 1 => return Ok(None),
+                Err(error) => return Err(Setback::Later(format!("drive {drive}: {error}"))),
+            };
             let answer = DigestsAnswer::decode(&reply.head).map_err(|e| Setback::Later(e.to_string()))?;
             let held: Vec<ChunkKey> = answer.digests.iter().map(|(o, c, _)| (*o, *c)).collect();
             if !held.is_sorted() || held.first().is_some_and(|key| *key < from) {
@@ -444,10 +443,7 @@ impl Target {
         .await;
         let mut holdings = Vec::with_capacity(asked.len());
         for (drive, reply) in asked {
-            let reply = reply.map_err(Setback::Later)?;
-            if reply.status != Status::Ok {
-                return Err(Setback::Later(format!("drive {drive}: {}", reply.text())));
-            }
+            let reply = reply.map_err(|error| Setback::Later(format!("drive {drive}: {error}")))?;
             let answer = ReadAnswer::decode(&reply.head).map_err(|e| Setback::Later(e.to_string()))?;
             let mut next = key.1.range().first;
             for extent in &answer.extents {

@@ -5,7 +5,8 @@
 
 use crate::admit::{Admitted, Claim, Need, SYSTEM_SESSION};
 use crate::target::Target;
-use weft_rt::{Answer, Buf, Peer, Request, now, slow_request};
+use weft_rpc::{Answer, Body, Peer, Request, slow_request};
+use weft_rt::{Buf, now};
 use weft_rules::{Mutation, Path, ServedRead, mark, mutated, serves_read};
 use weft_store::{Extent, ExtentData, Payload, Verdict, Write, WriteKind};
 use weft_types::limits::{FRAME_HEAD_MAX, RANGE_BLOCKS_MAX, REQUEST_BLOCKS_MAX};
@@ -116,8 +117,8 @@ impl Target {
                 Ok(()) => {
                     let (group, epoch) = (claim.group, claim.epoch);
                     serves_read(|| ServedRead { group, drive: claim.drive, epoch });
-                    let (head, body) = read_answer(self.clock(), extents);
-                    Answer::ok(head, body)
+                    let (head, blocks) = read_answer(self.clock(), extents);
+                    Answer::ok(head, Body::blocks(blocks))
                 }
                 Err(answer) => answer,
             },

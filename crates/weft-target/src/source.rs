@@ -9,7 +9,8 @@ use crate::serve::{parse_peer, read_answer};
 use crate::target::Target;
 use crate::throttle::{PEER_WAIT, Work};
 use std::rc::Rc;
-use weft_rt::{Answer, Buf, Peer, Request};
+use weft_rpc::{Answer, Peer, Request};
+use weft_rt::Buf;
 use weft_rules::{Mutation, mutated};
 use weft_store::StoreError;
 use weft_types::limits::{DIGESTS_MAX, FRAME_BODY_MAX, OBJECT_CHUNKS_MAX};
@@ -72,7 +73,7 @@ impl Target {
         if let Err(refusal) = self.stands(&claim).await {
             return refusal;
         }
-        let bytes: usize = answer.body.iter().map(|b| b.len()).sum();
+        let bytes = answer.body.len();
         if bytes > FRAME_BODY_MAX {
             return Answer::error(Status::Refused, format!("{bytes} bytes of marks: ask for fewer chunks"));
         }

@@ -7,13 +7,14 @@
 
 use crate::admit::SYSTEM_SESSION;
 use crate::member::Member;
-use crate::peer::{Reply, gather};
+use crate::peer::{PeerError, gather};
 use crate::serve::as_sent;
 use crate::target::Target;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
+use weft_rpc::{Body, Reply};
 use weft_rt::sync::{Either, Notify, join_all, race};
 use weft_rt::{Buf, sleep};
 use weft_rules::{Mutation, Path, mark, mutated};
@@ -23,9 +24,9 @@ use weft_types::{
     BlockRange, DriveId, Generation, Group, GroupId, MapVersion, ObjectId, Role, SessionId, SessionSlot,
     Version, VolumeId, with_causes,
 };
+use weft_wire::Kind;
 use weft_wire::data::{Content, DataRequest, Extent, Purpose, ReadAnswer, Scope, WriteAnswer, is_intact};
 use weft_wire::newest::{Newest, newest_runs};
-use weft_wire::{Kind, Status};
 
 /// First and longest pause before members that could not serve are asked again.
 const RETRY_FIRST: Duration = Duration::from_millis(20);
@@ -291,10 +292,10 @@ impl Target {
         newest: &Newest,
     ) -> Result<(), Again> {
         let (kind, data, crcs) = if newest.content == Content::Zero {
-            (Kind::WriteZeroes, vec![], vec![])
+            (Kind::WriteZeroes, Body::none(), vec![])
         } else {
             let (data, crcs) = self.fetch(member, entry, object, newest).await?;
-            (Kind::Write, vec![data], crcs)
+            (Kind::Write, Body::blocks(vec![data]), crcs)
         };
         let puts = join_all(entry.write_set().map(|drive| {
             let head = head(entry, drive, object, newest.range, newest.version);
@@ -305,8 +306,7 @@ impl Target {
         .await;
         for (drive, reply) in puts {
             let reply = accept(drive, reply)?;
-            let bytes = if reply.head.is_empty() { &reply.body } else { &reply.head };
-            WriteAnswer::decode(bytes).map_err(|e| Again(e.to_string()))?;
+            WriteAnswer::decode(reply.document()).map_err(|e| Again(e.to_string()))?;
         }
         Ok(())
     }
@@ -367,12 +367,8 @@ fn head(entry: &Group, drive: DriveId, object: ObjectId, range: BlockRange, vers
     }
 }
 
-fn accept(drive: DriveId, reply: Result<Reply, String>) -> Result<Reply, Again> {
-    match reply {
-        Ok(reply) if reply.status == Status::Ok => Ok(reply),
-        Ok(reply) => Err(Again(format!("drive {drive}: {}", reply.text()))),
-        Err(text) => Err(Again(format!("drive {drive}: {text}"))),
-    }
+fn accept(drive: DriveId, reply: Result<Reply, PeerError>) -> Result<Reply, Again> {
+    reply.map_err(|error| Again(format!("drive {drive}: {error}")))
 }
 
 /// The newest versions in a range as [`newest_runs`] finds them, without what was never written: of that there is nothing

@@ -20,8 +20,9 @@ use crate::watermark::WaitingWatermarks;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
+use weft_rpc::{Answer, Greeter, Peer, Request, Server, Service, Services};
 use weft_rt::sync::{Mutex, Notify};
-use weft_rt::{Addr, Answer, Handler, JoinHandle, Listener, Peer, Request, Server, random_u64, sleep, spawn};
+use weft_rt::{Addr, JoinHandle, Listener, random_u64, sleep, spawn};
 use weft_rules::{Mutation, mutated};
 use weft_store::Store;
 use weft_types::{DriveId, FabricId, FabricMap, GroupId, MapVersion, NodeId, Slice};
@@ -151,7 +152,8 @@ impl Target {
 
     /// Serves every connection that the listener takes, for ever.
     pub async fn run(self: &Rc<Self>, listener: Listener) {
-        Server::run_with_door(listener, self.clone()).await;
+        let services = Services::new(self.clone()).serve(ANSWERED, self.clone());
+        Server::run_with_shared_memory(listener, services).await;
     }
 
     /// Stops serving: every request is refused from now on, and what was admitted has finished on return. The
@@ -252,7 +254,24 @@ impl Target {
     }
 }
 
-impl Handler for Target {
+/// Kinds of requests that a target answers.
+const ANSWERED: &[Kind] = &[
+    Kind::Read,
+    Kind::Versions,
+    Kind::Write,
+    Kind::WriteZeroes,
+    Kind::Settle,
+    Kind::Watermark,
+    Kind::AdoptEntry,
+    Kind::Vouch,
+    Kind::Digests,
+    Kind::Marks,
+    Kind::Entries,
+    Kind::Verify,
+    Kind::Control,
+];
+
+impl Greeter for Target {
     fn greet(&self, hello: &Hello) -> Result<Option<FabricId>, String> {
         match hello.fabric {
             Some(fabric) if fabric != self.options.fabric => Err(format!(
@@ -262,7 +281,9 @@ impl Handler for Target {
             _ => Ok(Some(self.options.fabric)),
         }
     }
+}
 
+impl Service for Target {
     // Not an `async fn`, which would keep its arguments twice.
     #[allow(clippy::manual_async_fn)]
     fn handle(self: Rc<Self>, peer: Rc<Peer>, request: Request) -> impl Future<Output = Answer> {
@@ -288,9 +309,7 @@ impl Handler for Target {
                 }
                 Kind::Verify => Box::pin(self.answer_verify(&peer, &request)).await,
                 Kind::Control => Box::pin(self.command(&peer, request)).await,
-                Kind::Hello | Kind::Welcome | Kind::Manage | Kind::Api => {
-                    Answer::error(Status::Invalid, format!("a target does not answer {:?}", request.kind))
-                }
+                other => Answer::error(Status::Invalid, format!("a target does not answer {other:?}")),
             }
         }
     }

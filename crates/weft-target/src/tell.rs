@@ -7,7 +7,7 @@
 use crate::target::Target;
 use std::cell::Cell;
 use std::time::Duration;
-use weft_rt::{Answer, LogQuota, Peer, Request};
+use weft_rpc::{Answer, LogQuota, Peer, Request};
 use weft_types::{RequestId, VolumeId};
 use weft_wire::data::DataRequest;
 use weft_wire::{Kind, Status};

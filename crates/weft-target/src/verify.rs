@@ -7,7 +7,7 @@ use crate::admit::{Claim, Need};
 use crate::serve::{parse_peer, read_answer};
 use crate::target::Target;
 use crate::throttle::{PEER_WAIT, Work};
-use weft_rt::{Answer, Peer, Request};
+use weft_rpc::{Answer, Peer, Request};
 use weft_types::Version;
 
 impl Target {

@@ -10,7 +10,8 @@ use crate::target::Target;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use weft_rt::{Answer, Instant, Request, now, sleep};
+use weft_rpc::{Answer, Request};
+use weft_rt::{Instant, now, sleep};
 use weft_rules::{Mutation, mutated};
 use weft_types::{Epoch, FabricMap, Group, GroupId, NodeId};
 use weft_wire::control::{self, VouchAnswer, VouchRequest};
@@ -117,10 +118,11 @@ impl Target {
             let request = VouchRequest { node: own, groups: part.to_vec() };
             let sent = now();
             let reply = self.call_addr(addr, Kind::Vouch, |_| control::encode(&request), vec![]).await;
-            let Ok(reply) = reply else { return };
-            if reply.status != Status::Ok {
-                continue;
-            }
+            let reply = match reply {
+                Ok(reply) => reply,
+                Err(error) if error.status().is_some() => continue,
+                Err(_) => return,
+            };
             let Ok(answer) = control::decode::<VouchAnswer>(&reply.head) else { continue };
             let mut given = self.vouches.given.borrow_mut();
             for (group, epoch) in part {

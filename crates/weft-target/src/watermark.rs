@@ -9,7 +9,7 @@ use crate::target::Target;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use weft_rt::{Answer, Request};
+use weft_rpc::{Answer, Request};
 use weft_types::limits::WATERMARKS_WAITING_MAX;
 use weft_types::{DriveId, GroupId, SessionId};
 use weft_wire::Status;

@@ -4,8 +4,9 @@ mod fabric;
 
 use fabric::*;
 use std::time::Duration;
+use weft_rpc::Link;
 use weft_rt::sim::{Crash, Sim, set_blocked};
-use weft_rt::{Buf, Link, sleep};
+use weft_rt::{Buf, sleep};
 use weft_store::{OpenOptions, Store};
 use weft_types::*;
 use weft_wire::control::{TargetAnswer, TargetRequest};
@@ -69,7 +70,7 @@ fn zeroes_over_a_whole_object_and_several_blocks_in_one_request() {
             .call(1, Kind::Write, head.encode(PROTOCOL, &crcs), vec![Buf::from(data.clone())])
             .await
             .unwrap();
-        assert_eq!(Status::from_u16(frame.envelope.status), Status::Ok, "{}", text(&frame));
+        assert_eq!(frame.status, Status::Ok, "{}", text(&frame));
         let read = a.head(1, range, Version::ZERO, Purpose::Client).encode(PROTOCOL, &[]);
         let frame = a.call(1, Kind::Read, read.clone(), vec![]).await.unwrap();
         assert!(frame.body[..] == data[..], "the blocks come back in order");
@@ -79,7 +80,7 @@ fn zeroes_over_a_whole_object_and_several_blocks_in_one_request() {
         let whole = BlockRange::new(0, limits::OBJECT_BLOCKS_MAX);
         let head = a.head(1, whole, a.v(2), Purpose::Client).encode(PROTOCOL, &[]);
         let frame = a.call(1, Kind::WriteZeroes, head, vec![]).await.unwrap();
-        assert_eq!(Status::from_u16(frame.envelope.status), Status::Ok, "{}", text(&frame));
+        assert_eq!(frame.status, Status::Ok, "{}", text(&frame));
         let frame = a.call(1, Kind::Read, read, vec![]).await.unwrap();
         let extents = ReadAnswer::decode(&frame.head).unwrap().extents;
         assert!(extents.iter().all(|x| x.content == Content::Zero && x.version == a.v(2)));
@@ -91,7 +92,7 @@ fn what_breaks_a_rule_is_refused() {
     Sim::new(4).block_on(async {
         let _fabric = Fabric::start(1).await;
         let a = Client::new(1, 1);
-        let status = |frame: Option<weft_rt::Frame>| Status::from_u16(frame.unwrap().envelope.status);
+        let status = |frame: Option<Answered>| frame.unwrap().status;
         let data = block(1);
         let crc = weft_wire::crc32c(&data);
         let head = a.head(1, BlockRange::one(0), a.v(1), Purpose::Client);
@@ -136,7 +137,7 @@ fn peers_of_protocol_1_are_served_by_their_heads() {
         let write = a.head(1, BlockRange::one(0), a.v(1), Purpose::Client);
         let call = |kind, head: Vec<u8>, body| {
             let link = link.clone();
-            async move { Status::from_u16(link.call(kind, &head, body).await.unwrap().envelope.status) }
+            async move { answered(link.call(kind, &head, body).await).unwrap().status }
         };
         let crcs = [weft_wire::crc32c(&data)];
         assert_eq!(call(Kind::Write, write.encode(1, &crcs), vec![Buf::from(data)]).await, Status::Ok);
@@ -173,21 +174,13 @@ fn a_cut_a_bound_or_a_column_that_cannot_be_served_is_refused() {
                 (Kind::Settle, plain, vec![]),
             ] {
                 let frame = a.call(1, kind, head, body).await.unwrap();
-                assert_eq!(
-                    Status::from_u16(frame.envelope.status),
-                    Status::Unsupported,
-                    "{kind:?} {scope:?}"
-                );
+                assert_eq!(frame.status, Status::Unsupported, "{kind:?} {scope:?}");
                 assert!(text(&frame).contains("upgrade"), "{}", text(&frame));
             }
             for kind in [Kind::Digests, Kind::Entries, Kind::Verify] {
                 let asked = PeerRequest { scope, ..a.chunk(1, 0) }.encode(PROTOCOL);
                 let frame = a.call(1, kind, asked, vec![]).await.unwrap();
-                assert_eq!(
-                    Status::from_u16(frame.envelope.status),
-                    Status::Unsupported,
-                    "{kind:?} {scope:?}"
-                );
+                assert_eq!(frame.status, Status::Unsupported, "{kind:?} {scope:?}");
             }
         }
         assert_eq!(a.read(1, 0).await.unwrap().version, Version::ZERO, "nothing was done");
@@ -210,7 +203,7 @@ fn epochs_only_rise_and_older_ones_are_refused() {
         a.epoch.set(1);
         let head = a.head(1, BlockRange::one(0), Version::ZERO, Purpose::Client).encode(PROTOCOL, &[]);
         let frame = a.call(1, Kind::Read, head, vec![]).await.unwrap();
-        assert_eq!(Status::from_u16(frame.envelope.status), Status::StaleEpoch);
+        assert_eq!(frame.status, Status::StaleEpoch);
         assert_eq!(control::decode::<Group>(&frame.head).unwrap(), fabric.entry(), "the entry comes along");
         assert_eq!(a.teach(1, &old).await, Status::Ok, "an older entry is ignored");
         assert_eq!(a.write(1, 0, a.v(3), 3).await.0, Status::StaleEpoch);

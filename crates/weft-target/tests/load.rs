@@ -58,10 +58,10 @@ fn zeroes_and_probes_are_told_apart_and_refusals_are_nobodys() {
         let a = Client::new(1, 1);
         let head = a.head(1, BlockRange::new(0, 1000), a.v(1), Purpose::Client).encode(PROTOCOL, &[]);
         let frame = a.call(1, Kind::WriteZeroes, head, vec![]).await.unwrap();
-        assert_eq!(Status::from_u16(frame.envelope.status), Status::Ok);
+        assert_eq!(frame.status, Status::Ok);
         let head = a.head(1, BlockRange::one(0), Version::ZERO, Purpose::Client).encode(PROTOCOL, &[]);
         let frame = a.call(1, Kind::Versions, head, vec![]).await.unwrap();
-        assert_eq!(Status::from_u16(frame.envelope.status), Status::Ok);
+        assert_eq!(frame.status, Status::Ok);
         let stale = Client::new(9, 9);
         stale.epoch.set(0);
         assert_ne!(stale.write(1, 0, stale.v(2), 1).await.0, Status::Ok);
@@ -89,10 +89,10 @@ fn what_nobody_should_meet_counts_as_failed_and_what_a_newer_map_makes_good_does
         // A checksum that is not that of the block, and a write without a version.
         let head = a.head(1, BlockRange::one(0), a.v(1), Purpose::Client).encode(PROTOCOL, &[1]);
         let frame = a.call(1, Kind::Write, head, vec![block(7).into()]).await.unwrap();
-        assert_eq!(Status::from_u16(frame.envelope.status), Status::DamagedOnTheWay);
+        assert_eq!(frame.status, Status::DamagedOnTheWay);
         let head = a.head(1, BlockRange::one(0), Version::ZERO, Purpose::Client).encode(PROTOCOL, &[]);
         let frame = a.call(1, Kind::WriteZeroes, head, vec![]).await.unwrap();
-        assert_eq!(Status::from_u16(frame.envelope.status), Status::Invalid);
+        assert_eq!(frame.status, Status::Invalid);
         assert_eq!(load(&fabric, 1).await.failed_requests, 2);
     });
 }

@@ -260,7 +260,7 @@ fn what_was_fetched_for_a_write_without_its_data_is_filled_also_after_a_restart(
                 let head =
                     a.head(1, range(i), a.v(1 + u64::from(i)), Purpose::Client).encode(PROTOCOL, &crcs);
                 let written = a.call(1, Kind::Write, head, vec![data.into()]).await;
-                assert_eq!(Status::from_u16(written.expect("it serves").envelope.status), Status::Ok);
+                assert_eq!(written.expect("it serves").status, Status::Ok);
             }
             let stint = rejoin(&fabric, 2).await;
             a.epoch.set(stint);
@@ -374,7 +374,7 @@ fn a_sweep_finishes_or_buries_what_a_session_left() {
             let head =
                 dead.head(3, BlockRange::new(300, 1000), dead.v(4), Purpose::Client).encode(PROTOCOL, &[]);
             let zeroes = dead.call(3, Kind::WriteZeroes, head, vec![]).await.unwrap();
-            assert_eq!(Status::from_u16(zeroes.envelope.status), Status::Ok);
+            assert_eq!(zeroes.status, Status::Ok);
             let end = TargetRequest::EndSessions { sessions: vec![dead.session] };
             let sweep = fabric.sweep_of(&[(dead.session, SessionSlot(1))]);
             for n in [1, 2, 3] {

@@ -61,7 +61,7 @@ fn a_sweep_is_not_done_as_long_as_a_drive_that_counts_has_failed() {
         assert_eq!(live.write(1, 1, live.v(2), 2).await.0, Status::DriveFailed);
         let sweep = fabric.sweep_of(&[(dead.session, SessionSlot(1))]);
         let frame = fabric.order(1, &sweep).await.expect("it answers");
-        let status = Status::from_u16(frame.envelope.status);
+        let status = frame.status;
         assert_eq!(status, Status::NotReady, "after a restart what it holds counts again");
         // A volume that has nothing on it does not wait for it.
         fabric.change(|map| {

@@ -28,6 +28,7 @@ const LAYERS: &[(&str, Layer)] = &[
     ("weft-report", Pure),
     ("weft-checker", Pure),
     ("weft-rt", Runtime),
+    ("weft-rpc", Runtime),
     ("weft-store", Engine),
     ("weft-target", Engine),
     ("weft-client", Engine),
@@ -61,6 +62,7 @@ const ALLOWED_IN_TESTS: &[Layer] = &[Words, Pure, Runtime];
 /// opens the one engine to them, by name. The load generator shows its results on a page, the command line what was
 /// recorded; a page is pure.
 const ARROWS: &[(&str, &str)] = &[
+    ("weft-rpc", "weft-rt"),
     ("weft-membership", "weft-layout"),
     ("weft-target", "weft-store"),
     ("weft-nbd", "weft-client"),
@@ -199,6 +201,7 @@ fn an_arrow_up_or_sideways_is_refused() {
         ("weft-layout", "weft-rt"),
         ("weft-layout", "weft-membership"),
         ("weft-rt", "weft-store"),
+        ("weft-rt", "weft-rpc"),
         ("weft-rt", "weft-layout"),
         ("weft-store", "weft-target"),
         ("weft-client", "weft-store"),

@@ -22,6 +22,7 @@ const CRATES: &[&str] = &[
     "weft-membership",
     "weft-rules",
     "weft-rt",
+    "weft-rpc",
     "weft-store",
     "weft-target",
     "weft-client",
@@ -58,11 +59,11 @@ const OTHERS: &[(&str, &str, Bounds)] = &[
     ("weft-manager/src/fold.rs", "CHUNK_BYTES_JOINED_MAX", Bounds::Format),
     ("weft-manager/src/records.rs", "CHUNK_BYTES_MAX", Bounds::Format), // of the manager's store
     ("weft-rt/src/byte_reader.rs", "FILL_MAX", Bounds::Derived),
-    ("weft-rt/src/told.rs", "LINES_MAX", Bounds::Effort), // lines of a log in a period
-    ("weft-rt/src/shm/arena.rs", "KEPT_MAX", Bounds::Derived), // a part of the pages
-    ("weft-rt/src/shm/arena.rs", "LENT_MAX", Bounds::Derived), // a part of the pages
-    ("weft-rt/src/shm/mod.rs", "RINGS_HEARD_MAX", Bounds::Effort),
-    ("weft-rt/src/shm/region.rs", "PIECE_MAX", Bounds::Derived), // the largest request
+    ("weft-rpc/src/request_log.rs", "LINES_MAX", Bounds::Effort), // lines of a log in a period
+    ("weft-rpc/src/shm/arena.rs", "KEPT_MAX", Bounds::Derived), // a part of the pages
+    ("weft-rpc/src/shm/arena.rs", "LENT_MAX", Bounds::Derived), // a part of the pages
+    ("weft-rpc/src/shm/mod.rs", "WAKEUPS_READ_MAX", Bounds::Effort),
+    ("weft-rpc/src/shm/region.rs", "PIECE_MAX", Bounds::Derived), // the largest request
     ("weft-rt/src/sim/net.rs", "IN_FLIGHT_MAX", Bounds::Simulated), // what a socket takes
     ("weft-rt/src/uring/file.rs", "OPERATION_BYTES_MAX", Bounds::Given),
     ("weft-rt/src/uring/gather.rs", "IOV_MAX", Bounds::Given),

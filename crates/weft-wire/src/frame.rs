@@ -8,7 +8,7 @@
 //!      8    8 request    chosen by the side that asks; the answer repeats it; see [`Envelope::number`]
 //!     16    4 head_len   bytes of the head, at most FRAME_HEAD_MAX
 //!     20    4 body_len   bytes of the body, at most FRAME_BODY_MAX
-//!     24    2 flags      1: is an answer; 2: wants none
+//!     24    2 flags      1: is an answer; 2: wants none; 4: the body is blocks (protocol 2)
 //!     26    2 zero
 //!     28    4 crc        CRC-32C of bytes 0..28 and the head
 //!     32      head, then body
@@ -30,6 +30,13 @@ pub const FLAG_ANSWER: u16 = 1;
 /// Flag: the sender wants no answer.
 pub const FLAG_ONE_WAY: u16 = 2;
 
+/// Flag: the body is data blocks, each with a checksum that its users verify. For transports that can leave them where
+/// they lie. Only to peers of protocol 2 or newer ([`PROTOCOL_OF_BLOCKS`]): older ones refuse it.
+pub const FLAG_BLOCKS: u16 = 4;
+
+/// The first protocol that knows [`FLAG_BLOCKS`].
+pub const PROTOCOL_OF_BLOCKS: u16 = 2;
+
 /// The fixed part in front of every message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Envelope {
@@ -43,7 +50,7 @@ pub struct Envelope {
     pub head_len: u32,
     /// Bytes of the body.
     pub body_len: u32,
-    /// [`FLAG_ANSWER`], [`FLAG_ONE_WAY`].
+    /// [`FLAG_ANSWER`], [`FLAG_ONE_WAY`], [`FLAG_BLOCKS`].
     pub flags: u16,
 }
 
@@ -95,7 +102,7 @@ impl Envelope {
         if envelope.body_len as usize > FRAME_BODY_MAX {
             return invalid("body_len", u64::from(envelope.body_len));
         }
-        if envelope.flags & !(FLAG_ANSWER | FLAG_ONE_WAY) != 0 {
+        if envelope.flags & !(FLAG_ANSWER | FLAG_ONE_WAY | FLAG_BLOCKS) != 0 {
             return invalid("flags", u64::from(envelope.flags));
         }
         Ok(envelope)

@@ -33,7 +33,7 @@ fn load_of(args: &[String]) -> Option<Load> {
         "write" => 0,
         _ => return None,
     };
-    weft_rt::set_shared_memory(transport == "shm");
+    weft_rpc::shm::set_shared_memory(transport == "shm");
     Some(Load {
         read_percent,
         block_size: block_size.parse().ok()?,

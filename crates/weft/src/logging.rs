@@ -35,7 +35,7 @@ pub(crate) fn start_for_command() {
     if let Some(threshold) =
         std::env::var("WEFT_SLOW_REQUEST").ok().and_then(|text| text.parse::<Span>().ok())
     {
-        weft_rt::set_slow_request(threshold.0);
+        weft_rpc::set_slow_request(threshold.0);
     }
     let is_coloured = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     tracing_subscriber::fmt()
@@ -52,7 +52,7 @@ pub(crate) fn start_for_command() {
 /// If the level cannot be understood, or the file not be written.
 pub(crate) fn start_for_daemon(daemon: Daemon<'_>, args: &LogArgs) -> Result<(), CliError> {
     let filter = filter(args.log_level.as_deref().unwrap_or(""), daemon.default)?;
-    weft_rt::set_slow_request(args.slow_request.0);
+    weft_rpc::set_slow_request(args.slow_request.0);
     let (writer, is_file) = match &args.log_file {
         None => (BoxMakeWriter::new(std::io::stderr), false),
         Some(path) => {

@@ -175,7 +175,7 @@ pub fn repair(options: &RepairOptions) -> Result<RepairFigures, BenchError> {
 async fn measure(options: &RepairOptions) -> Result<RepairFigures, BenchError> {
     let cores = affinity::own_cores()?;
     // The nodes stand for machines of their own.
-    weft_rt::set_shared_memory(false);
+    weft_rpc::shm::set_shared_memory(false);
     let voids = Voids::default();
     let mut figures = RepairFigures {
         machine: Machine::describe(cores.len()).with_commit(),

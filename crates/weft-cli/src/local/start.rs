@@ -9,7 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use weft_rt::{Link, now, sleep, timeout};
+use weft_rpc::Link;
+use weft_rt::{now, sleep, timeout};
 use weft_wire::handshake::{Hello, PeerRole};
 
 /// How long the manager may take until it answers: it opens one small file.

@@ -14,12 +14,13 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weft_api::Advice;
+use weft_rpc::{Body, CallError, Link};
 use weft_rt::sync::join_all;
-use weft_rt::{Addr, Link, timeout};
+use weft_rt::{Addr, timeout};
 use weft_types::FabricId;
+use weft_wire::Kind;
 use weft_wire::control::{self, TargetAnswer, TargetRequest, TargetStatus};
 use weft_wire::handshake::{Hello, PeerRole};
-use weft_wire::{Kind, Status};
 
 /// How long a node may take to answer: it only has to add up numbers.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
@@ -177,11 +178,10 @@ async fn ask(fabric: FabricId, addr: &str) -> Result<TargetStatus, String> {
         let hello = Hello::new(PeerRole::Tool, Some(fabric), client_name());
         let link = Link::connect(&addr, &hello).await.map_err(|e| e.to_string())?;
         let request = control::encode(&TargetRequest::Status);
-        let frame = link.call(Kind::Control, &request, vec![]).await.map_err(|e| e.to_string())?;
-        let bytes = if frame.head.is_empty() { &frame.body } else { &frame.head };
-        match Status::from_u16(frame.envelope.status) {
-            Status::Ok => control::decode::<TargetAnswer>(bytes).map_err(|e| e.to_string()),
-            _ => Err(String::from_utf8_lossy(&frame.head).into_owned()),
+        match link.call(Kind::Control, &request, Body::none()).await {
+            Ok(reply) => control::decode::<TargetAnswer>(reply.document()).map_err(|e| e.to_string()),
+            Err(error @ CallError::Refused { .. }) => Err(error.text()),
+            Err(error) => Err(error.to_string()),
         }
     });
     match asked.await {

@@ -9,8 +9,9 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_client::{AttachMode, AttachOptions, Fabric, Volume};
+use weft_rpc::{Answer, Body, Greeter, Peer, Request, Server, Service, Services};
 use weft_rt::sim::{set_wall_skew, spawn_process};
-use weft_rt::{Addr, Answer, Buf, Handler, Listener, Peer, Request, Server, sleep, wall_clock_us};
+use weft_rt::{Addr, Buf, Listener, sleep, wall_clock_us};
 use weft_types::limits::VERSION_AHEAD_MAX;
 use weft_types::*;
 use weft_wire::control::{self, ManagerAnswer, ManagerRequest, NodeAge, VouchAnswer};
@@ -94,11 +95,13 @@ struct Manager {
     tells_clock: bool,
 }
 
-impl Handler for Manager {
+impl Greeter for Manager {
     fn greet(&self, _: &Hello) -> Result<Option<FabricId>, String> {
         Ok(Some(FABRIC))
     }
+}
 
+impl Service for Manager {
     async fn handle(self: Rc<Self>, _: Rc<Peer>, request: Request) -> Answer {
         let answer = |a: &ManagerAnswer, body| Answer::ok(control::encode(a), body);
         let map = || vec![Buf::from(control::encode_map(&self.map))];
@@ -197,7 +200,7 @@ impl Target {
     fn write(&self, head: &DataRequest, crcs: &[u32], body: &Buf) -> Answer {
         if head.version.counter() > clock_counter(wall_clock_us()) + VERSION_AHEAD_MAX {
             let head = WriteAnswer { clock: clock_counter(wall_clock_us()), verdicts: vec![] }.encode();
-            return Answer { status: Status::VersionAhead, head, body: vec![] };
+            return Answer { status: Status::VersionAhead, head, body: Body::none() };
         }
         let mut verdicts = Vec::new();
         for (i, block) in head.range.blocks().enumerate() {
@@ -248,11 +251,13 @@ impl Target {
     }
 }
 
-impl Handler for Target {
+impl Greeter for Target {
     fn greet(&self, _: &Hello) -> Result<Option<FabricId>, String> {
         Ok(Some(FABRIC))
     }
+}
 
+impl Service for Target {
     async fn handle(self: Rc<Self>, peer: Rc<Peer>, request: Request) -> Answer {
         // A probe.
         if request.kind == Kind::Vouch {
@@ -302,7 +307,7 @@ pub async fn start_with_old_manager(members: usize) -> Vec<Rc<Target>> {
 
 async fn start_with(manager: Manager, members: usize) -> Vec<Rc<Target>> {
     spawn_process(host(100), "manager", async {
-        Server::run(Listener::bind(&manager_addr()).unwrap(), Rc::new(manager)).await;
+        Server::run(Listener::bind(&manager_addr()).unwrap(), Services::one(Rc::new(manager))).await;
     });
     let targets: Vec<Rc<Target>> = (0..members)
         .map(|_| {
@@ -321,7 +326,7 @@ async fn start_with(manager: Manager, members: usize) -> Vec<Rc<Target>> {
         let target = target.clone();
         spawn_process(host(i + 1), &format!("target-{}", i + 1), async move {
             let addr: Addr = format!("10.0.0.{}:4800", i + 1).parse().unwrap();
-            Server::run(Listener::bind(&addr).unwrap(), target).await;
+            Server::run(Listener::bind(&addr).unwrap(), Services::one(target)).await;
         });
     }
     sleep(ms(1)).await;
@@ -333,11 +338,13 @@ async fn start_with(manager: Manager, members: usize) -> Vec<Rc<Target>> {
 pub fn start_unready_manager() -> Addr {
     struct Unready;
 
-    impl Handler for Unready {
+    impl Greeter for Unready {
         fn greet(&self, _: &Hello) -> Result<Option<FabricId>, String> {
             Ok(Some(FABRIC))
         }
+    }
 
+    impl Service for Unready {
         async fn handle(self: Rc<Self>, _: Rc<Peer>, _: Request) -> Answer {
             Answer::error(Status::NotReady, "this manager has stopped")
         }
@@ -346,7 +353,7 @@ pub fn start_unready_manager() -> Addr {
     let addr: Addr = "10.0.0.101:4700".parse().unwrap();
     let listens_at = addr.clone();
     spawn_process(host(101), "unready", async move {
-        Server::run(Listener::bind(&listens_at).unwrap(), Rc::new(Unready)).await;
+        Server::run(Listener::bind(&listens_at).unwrap(), Services::one(Rc::new(Unready))).await;
     });
     addr
 }
@@ -387,7 +394,7 @@ pub fn refusal(status: Status) -> Answer {
 
 /// The refusal that brings back a newer entry.
 pub fn stale(newer: &Group) -> Answer {
-    Answer { status: Status::StaleEpoch, head: control::encode(newer), body: vec![] }
+    Answer { status: Status::StaleEpoch, head: control::encode(newer), body: Body::none() }
 }
 
 /// One block filled with a byte.

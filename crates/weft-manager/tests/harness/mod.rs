@@ -13,10 +13,9 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ApiAnswer, ApiError, ApiRequest, EventFilter, EventInfo, FabricStatus, Trouble, TroubleKind};
 use weft_manager::{Manager, ManagerOptions, MemStore, found};
+use weft_rpc::{Answer, CallError, Greeter, Link, Peer, Request, Server, Services};
 use weft_rt::sim::{Crash, ProcessId, kill, spawn_process};
-use weft_rt::{
-    Addr, Answer, Buf, Handler, Instant, Link, Listener, Peer, Request, Server, now, sleep, spawn, timeout,
-};
+use weft_rt::{Addr, Buf, Instant, Listener, now, sleep, spawn, timeout};
 use weft_types::{
     BlockCount, DriveId, Durations, Epoch, FabricId, FabricMap, Group, GroupId, MapVersion, NodeId, Role,
     SessionId, Slice, Version,
@@ -282,7 +281,7 @@ impl FakeTarget {
         let process = Rc::new(Process { target: self.clone(), life: Life::default() });
         let run = process.clone();
         self.process.set(Some(spawn_process(self.host, &self.name, async move {
-            spawn(Server::run(listen(&run.target.addr()).await, run.clone()));
+            spawn(Server::run(listen(&run.target.addr()).await, Services::one(run.clone())));
             run.keep_lease().await;
         })));
         Rc::new(ProcessView(process))
@@ -707,11 +706,13 @@ fn is_written_by(map: &FabricMap, group: GroupId, epoch: Epoch, node: NodeId) ->
     group.epoch == epoch && group.write_set().any(|d| map.drives[&d].node == node)
 }
 
-impl Handler for Process {
+impl Greeter for Process {
     fn greet(&self, _: &Hello) -> Result<Option<FabricId>, String> {
         Ok(Some(FABRIC))
     }
+}
 
+impl weft_rpc::Service for Process {
     async fn handle(self: Rc<Self>, _: Rc<Peer>, request: Request) -> Answer {
         match request.kind {
             Kind::Control => {
@@ -740,13 +741,10 @@ impl Handler for Process {
 /// Asks a manager something.
 pub async fn ask(link: &Link, request: &ManagerRequest) -> Result<(ManagerAnswer, Buf), (Status, String)> {
     let (head, body) = control::encode_request(request);
-    let frame = match link.call(Kind::Manage, &head, body.into_iter().map(Buf::from).collect()).await {
-        Ok(frame) => frame,
-        Err(error) => return Err((Status::NotReady, error.to_string())),
-    };
-    match Status::from_u16(frame.envelope.status) {
-        Status::Ok => Ok((control::decode(&frame.head).unwrap(), frame.body)),
-        status => Err((status, String::from_utf8_lossy(&frame.head).into_owned())),
+    match link.call(Kind::Manage, &head, body).await {
+        Ok(reply) => Ok((control::decode(&reply.head).unwrap(), reply.body)),
+        Err(error @ CallError::Refused { .. }) => Err((error.status().unwrap(), error.text())),
+        Err(error) => Err((Status::NotReady, error.to_string())),
     }
 }
 
@@ -758,14 +756,8 @@ pub async fn connect(role: PeerRole) -> Link {
 /// One management operation on a connection of its own.
 pub async fn operate(request: ApiRequest) -> Result<ApiAnswer, ApiError> {
     let link = connect(PeerRole::Tool).await;
-    let frame = link.call(Kind::Api, &weft_api::encode_request(&request), vec![]).await.unwrap();
-    assert_eq!(
-        Status::from_u16(frame.envelope.status),
-        Status::Ok,
-        "{}",
-        String::from_utf8_lossy(&frame.head)
-    );
-    weft_api::decode_reply(&frame.body).unwrap().into_result()
+    let reply = link.call(Kind::Api, &weft_api::encode_request(&request), vec![]).await.unwrap();
+    weft_api::decode_reply(&reply.body).unwrap().into_result()
 }
 
 pub fn volume_of(name: &str, copies: u8) -> ApiRequest {

@@ -48,8 +48,8 @@ struct ProcessState {
     /// The true time.
     began: u64,
     wall_skew_us: i64,
-    /// The newest protocol that it speaks.
-    protocol_newest: u16,
+    /// What tests have set for it ([`set`]).
+    settings: BTreeMap<&'static str, u64>,
     disks: Vec<DiskRef>,
 }
 
@@ -201,10 +201,6 @@ impl World {
         self.0.trace.set(h);
     }
 
-    pub(crate) fn protocol_newest(&self, process: Process) -> u16 {
-        self.0.processes.borrow().get(&process).map_or(weft_wire::PROTOCOL, |p| p.protocol_newest)
-    }
-
     fn host(&self, process: Process) -> IpAddr {
         let harness = IpAddr::from([127, 0, 0, 1]);
         self.0.processes.borrow().get(&process).map_or(harness, |p| p.host)
@@ -276,7 +272,7 @@ pub fn spawn_process<F: Future<Output = ()> + 'static>(host: IpAddr, name: &str,
             name: name.to_owned(),
             began: world.0.clock.get(),
             wall_skew_us: 0,
-            protocol_newest: weft_wire::PROTOCOL,
+            settings: BTreeMap::new(),
             disks: Vec::new(),
         },
     );
@@ -312,13 +308,19 @@ pub fn set_wall_skew(process: ProcessId, skew_us: i64) {
     }
 }
 
-/// Lets the process speak no newer protocol than this, as one of a former release does. Connections that it
-/// has already keep theirs.
-pub fn set_protocol_newest(process: ProcessId, protocol: u16) {
-    assert!((weft_wire::PROTOCOL_OLDEST..=weft_wire::PROTOCOL).contains(&protocol), "protocol {protocol}");
+/// Sets something for a process, which code of other crates asks for by this name ([`setting`]).
+pub fn set(process: ProcessId, name: &'static str, value: u64) {
     if let Some(p) = world().0.processes.borrow_mut().get_mut(&process.0) {
-        p.protocol_newest = protocol;
+        p.settings.insert(name, value);
     }
+}
+
+/// What was set for this process under a name; `None` if nothing was, or outside of a simulation.
+pub fn setting(name: &str) -> Option<u64> {
+    with_core(|core| {
+        let processes = &core.world()?.0.processes;
+        processes.borrow().get(&core.process())?.settings.get(name).copied()
+    })
 }
 
 /// Sets how much faster than true time the process's monotonic clock runs, in millionths. It shows true time when

@@ -22,10 +22,10 @@ pub(crate) use socket::{SocketListener, SocketReceiver, SocketStream};
 pub use spin::Spin;
 
 use crate::BufMut;
+use crate::Polled;
 use crate::executor::Remote;
 use crate::offload::Helper;
 use crate::pinned::{PINNED_BYTES, Pinned};
-use crate::shm::Endpoint;
 use crate::time::Instant;
 use bell::Bell;
 use chunks::Chunks;
@@ -98,7 +98,7 @@ pub(crate) struct Driver {
     )]
     gathers: RefCell<Vec<Box<Gather>>>,
     /// Connections through shared memory, which this thread looks at itself.
-    watched: RefCell<Vec<Rc<Endpoint>>>,
+    watched: RefCell<Vec<Rc<dyn Polled>>>,
     /// Operations did not end: what they may still write to is given up, and what becomes of them is not looked at.
     gave_up: Cell<bool>,
     pub(crate) signals: Signals,
@@ -245,7 +245,7 @@ impl Driver {
 
     /// Sleeps in the kernel until there is something to do.
     fn sleep(&self, timer: Option<Instant>, remote: &Remote) {
-        self.watched.borrow().iter().for_each(|end| end.lie_down());
+        self.watched.borrow().iter().for_each(|polled| polled.arm_wakeup());
         self.bell.lie_down();
         if remote.is_pending() || self.has_news() {
             self.submit();
@@ -260,33 +260,34 @@ impl Driver {
             }
         }
         self.bell.get_up();
-        self.watched.borrow().iter().for_each(|end| end.get_up());
+        self.watched.borrow().iter().for_each(|polled| polled.disarm_wakeup());
         self.reap();
         self.look();
     }
 
-    /// Looks at a connection through shared memory from now on.
-    pub(crate) fn watch(&self, end: Rc<Endpoint>) {
-        self.watched.borrow_mut().push(end);
+    /// Looks at it in each turn from now on.
+    pub(crate) fn watch(&self, polled: Rc<dyn Polled>) {
+        self.watched.borrow_mut().push(polled);
     }
 
-    pub(crate) fn unwatch(&self, end: &Rc<Endpoint>) {
-        let index = self.watched.borrow().iter().position(|watched| Rc::ptr_eq(watched, end));
-        let end = index.map(|index| self.watched.borrow_mut().swap_remove(index));
-        drop(end);
+    pub(crate) fn unwatch(&self, polled: &Rc<dyn Polled>) {
+        let is_it = |watched: &Rc<dyn Polled>| std::ptr::addr_eq(Rc::as_ptr(watched), Rc::as_ptr(polled));
+        let index = self.watched.borrow().iter().position(is_it);
+        let polled = index.map(|index| self.watched.borrow_mut().swap_remove(index));
+        drop(polled);
     }
 
-    /// Whether something has come through shared memory.
+    /// Whether something has come to what is watched.
     fn has_news(&self) -> bool {
-        self.watched.borrow().iter().any(|end| end.has_news())
+        self.watched.borrow().iter().any(|polled| polled.is_ready())
     }
 
-    /// Wakes those for whom something has come through shared memory; whether there were any.
+    /// Wakes those for whom something has come to what is watched; whether there were any.
     fn look(&self) -> bool {
         let watched = self.watched.borrow();
-        let any = watched.iter().any(|end| end.has_news());
+        let any = watched.iter().any(|polled| polled.is_ready());
         if any {
-            watched.iter().for_each(|end| end.look());
+            watched.iter().for_each(|polled| polled.poll());
         }
         any
     }

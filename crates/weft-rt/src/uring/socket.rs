@@ -246,7 +246,6 @@ impl SocketStream {
     }
 
     /// A connection that somebody else made.
-    #[cfg(test)]
     pub(crate) fn of(socket: OwnedFd) -> SocketStream {
         SocketStream { socket: Rc::new(socket) }
     }

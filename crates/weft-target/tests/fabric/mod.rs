@@ -7,11 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
+use weft_rpc::{Answer, Body, CallError, Greeter, Link, Peer, Reply, Request, Server, Service, Services};
 use weft_rt::sim::{Crash, ProcessId, SimDisk, kill, spawn_process};
 use weft_rt::sync::{Notify, race};
-use weft_rt::{
-    Addr, Answer, Buf, Frame, Handler, Link, Listener, Peer, Request, Server, now, sleep, timeout,
-};
+use weft_rt::{Addr, Buf, Listener, now, sleep, timeout};
 use weft_store::{FormatOptions, OpenOptions, Store};
 use weft_target::{Target, TargetOptions};
 use weft_types::limits::DIGESTS_MAX;
@@ -69,11 +68,13 @@ pub struct Manager {
     pub holds_maps: Cell<bool>,
 }
 
-impl Handler for Manager {
+impl Greeter for Manager {
     fn greet(&self, _: &Hello) -> Result<Option<FabricId>, String> {
         Ok(Some(FABRIC))
     }
+}
 
+impl Service for Manager {
     async fn handle(self: Rc<Self>, _: Rc<Peer>, request: Request) -> Answer {
         let asked: ManagerRequest = control::decode(&request.head).unwrap();
         let map = self.map.borrow().clone();
@@ -190,7 +191,7 @@ impl Fabric {
     pub fn start_manager(&self) {
         let manager = self.manager.clone();
         let process = spawn_process(host(MANAGER_HOST), "manager", async move {
-            Server::run(Listener::bind(&addr(MANAGER_HOST)).unwrap(), manager).await;
+            Server::run(Listener::bind(&addr(MANAGER_HOST)).unwrap(), Services::one(manager)).await;
         });
         self.manager_process.set(Some(process));
     }
@@ -282,13 +283,13 @@ impl Fabric {
     /// Tells a target something as the manager, which it does; none if it does not answer within 5 s.
     pub async fn command(&self, n: usize, request: &TargetRequest) -> Option<TargetAnswer> {
         let frame = self.order(n, request).await?;
-        assert_eq!(Status::from_u16(frame.envelope.status), Status::Ok, "{:?}", text(&frame));
+        assert_eq!(frame.status, Status::Ok, "{:?}", text(&frame));
         let document = if frame.head.is_empty() { &frame.body[..] } else { &frame.head[..] };
         control::decode(document).ok()
     }
 
     /// Tells a target something as the manager; none if it does not answer within 5 s.
-    pub async fn order(&self, n: usize, request: &TargetRequest) -> Option<Frame> {
+    pub async fn order(&self, n: usize, request: &TargetRequest) -> Option<Answered> {
         let body = match request {
             TargetRequest::AdoptMap { .. } => {
                 vec![Buf::from(control::encode_map(&self.manager.map.borrow()))]
@@ -299,11 +300,11 @@ impl Fabric {
     }
 
     /// Likewise, with this body.
-    pub async fn order_with(&self, n: usize, request: &TargetRequest, body: Vec<Buf>) -> Option<Frame> {
+    pub async fn order_with(&self, n: usize, request: &TargetRequest, body: Vec<Buf>) -> Option<Answered> {
         let hello = Hello::new(PeerRole::Manager, Some(FABRIC), "manager");
         let exchange = async {
             let link = Link::connect(&addr(n), &hello).await.ok()?;
-            link.call(Kind::Control, &control::encode(request), body).await.ok()
+            answered(link.call(Kind::Control, &control::encode(request), body).await)
         };
         timeout(Duration::from_secs(5), exchange).await.ok().flatten()
     }
@@ -369,7 +370,26 @@ pub async fn eventually(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-pub fn text(frame: &Frame) -> String {
+/// What a target has answered, whatever it was.
+#[derive(Debug)]
+pub struct Answered {
+    pub status: Status,
+    pub head: Buf,
+    pub body: Buf,
+}
+
+/// None if there was no answer.
+pub fn answered(called: Result<Reply, CallError>) -> Option<Answered> {
+    match called {
+        Ok(Reply { head, body }) => Some(Answered { status: Status::Ok, head, body }),
+        Err(CallError::Refused { status, head }) => {
+            Some(Answered { status, head: Buf::from(head), body: Buf::empty() })
+        }
+        Err(CallError::Broken | CallError::Late(_)) => None,
+    }
+}
+
+pub fn text(frame: &Answered) -> String {
     String::from_utf8_lossy(&frame.head).into_owned()
 }
 
@@ -426,8 +446,9 @@ impl Client {
         Some(link)
     }
 
-    pub async fn call(&self, n: usize, kind: Kind, head: Vec<u8>, body: Vec<Buf>) -> Option<Frame> {
-        self.link(n).await?.call(kind, &head, body).await.ok()
+    pub async fn call(&self, n: usize, kind: Kind, head: Vec<u8>, body: Vec<Buf>) -> Option<Answered> {
+        let body = if kind == Kind::Write { Body::blocks(body) } else { body.into() };
+        answered(self.link(n).await?.call(kind, &head, body).await)
     }
 
     pub fn head(&self, n: usize, range: BlockRange, version: Version, purpose: Purpose) -> DataRequest {
@@ -466,7 +487,7 @@ impl Client {
         let Some(frame) = self.call(n, Kind::Write, head, vec![Buf::from(data)]).await else {
             return (Status::Failed, None);
         };
-        match Status::from_u16(frame.envelope.status) {
+        match frame.status {
             Status::Ok => {
                 let answer = WriteAnswer::decode(&frame.head).unwrap();
                 assert_eq!(answer.verdicts.len(), 1);
@@ -487,7 +508,7 @@ impl Client {
     pub async fn read(&self, n: usize, at: u32) -> Result<Found, Status> {
         let head = self.head(n, BlockRange::one(at), Version::ZERO, Purpose::Client).encode(PROTOCOL, &[]);
         let frame = self.call(n, Kind::Read, head, vec![]).await.ok_or(Status::Failed)?;
-        match Status::from_u16(frame.envelope.status) {
+        match frame.status {
             Status::Ok => {}
             status => {
                 weft_rt::sim::tell(|| format!("target {n} refuses a read: {status}: {}", text(&frame)));
@@ -507,13 +528,13 @@ impl Client {
     pub async fn settle(&self, n: usize, at: u32, version: Version) -> Status {
         let head = self.head(n, BlockRange::one(at), version, Purpose::Repair).encode(PROTOCOL, &[]);
         let frame = self.call(n, Kind::Settle, head, vec![]).await;
-        frame.map_or(Status::Failed, |f| Status::from_u16(f.envelope.status))
+        frame.map_or(Status::Failed, |f| f.status)
     }
 
     /// Gives a target an entry of the group.
     pub async fn teach(&self, n: usize, entry: &Group) -> Status {
         let frame = self.call(n, Kind::AdoptEntry, control::encode(entry), vec![]).await;
-        frame.map_or(Status::Failed, |f| Status::from_u16(f.envelope.status))
+        frame.map_or(Status::Failed, |f| f.status)
     }
 
     /// A peer's request about the group from a chunk of its first object on.
@@ -535,7 +556,7 @@ impl Client {
     pub async fn digests(&self, n: usize) -> Vec<(ObjectId, ChunkIndex, u64)> {
         let request = self.chunk(n, 0);
         let frame = self.call(n, Kind::Digests, request.encode(PROTOCOL), vec![]).await.unwrap();
-        assert_eq!(Status::from_u16(frame.envelope.status), Status::Ok, "{}", text(&frame));
+        assert_eq!(frame.status, Status::Ok, "{}", text(&frame));
         DigestsAnswer::decode(&frame.head).unwrap().digests
     }
 }

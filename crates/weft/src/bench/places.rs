@@ -53,6 +53,6 @@ pub(super) fn failed_on(fabric: &FabricPlace, command: &str) -> impl FnOnce(Benc
     }
 }
 
-fn unreachable(fabric: &FabricPlace, source: Option<weft_rt::LinkError>) -> CliError {
+fn unreachable(fabric: &FabricPlace, source: Option<weft_rpc::ConnectError>) -> CliError {
     CliError::Unreachable { at: fabric.to_string(), hint: fabric.hint(), source }
 }

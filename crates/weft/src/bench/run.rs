@@ -109,7 +109,7 @@ enum Order {
 
 pub(crate) async fn run(args: RunArgs, place: &FabricPlace, output: Output) -> Result<(), CliError> {
     let read_percent = args.read_percent()?;
-    weft_rt::set_shared_memory(!args.no_shared_memory);
+    weft_rpc::shm::set_shared_memory(!args.no_shared_memory);
     if let Some(path) = &args.html {
         files::check(path)?;
     }

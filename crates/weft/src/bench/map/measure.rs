@@ -16,7 +16,8 @@ use weft_cli::{CliError, Step};
 use weft_manager::{EmbeddedStore, Manager, ManagerError, ManagerOptions, at_once, put_map};
 use weft_membership::{Acknowledged, Change, CloseSession, Evict, SweepSession};
 use weft_metrics::process_load;
-use weft_rt::{Buf, Handler, Landing, Peer, Request, sleep, spawn};
+use weft_rpc::{Peer, Request, Service};
+use weft_rt::{Buf, Landing, sleep, spawn};
 use weft_types::{AttachMode, DriveId, FabricMap, MapVersion, NodeId, Role, Slice, TargetId, TargetSlice};
 use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest};
 use weft_wire::handshake::PeerRole;
@@ -403,8 +404,8 @@ impl Bench {
 
     async fn operate(&self, request: &ApiRequest) -> Result<ApiAnswer, String> {
         let answer = self.ask(PeerRole::Tool, Kind::Api, weft_api::encode_request(request), None).await?;
-        let body = answer.body.first().ok_or("the answer has no body")?;
-        match weft_api::decode_reply(body).map_err(|e| e.to_string())?.outcome {
+        let body = answer.body.into_bufs().pop().ok_or("the answer has no body")?;
+        match weft_api::decode_reply(&body).map_err(|e| e.to_string())?.outcome {
             Outcome::Answer(answer) => Ok(answer),
             Outcome::Error(error) => Err(error.message),
         }
@@ -416,7 +417,7 @@ impl Bench {
         kind: Kind,
         head: Vec<u8>,
         body: Option<Vec<u8>>,
-    ) -> Result<weft_rt::Answer, String> {
+    ) -> Result<weft_rpc::Answer, String> {
         let peer =
             Peer { role, name: "measurement".into(), protocol: weft_wire::PROTOCOL, since: weft_rt::now() };
         let request = Request {

@@ -7,7 +7,7 @@
 //!   frees      16 KiB    ring of the first pages of bodies that the receiver needs no more
 //!   pages      16 MiB    bodies
 //! ```
-//! It judges nothing that it finds there: whoever reads treats it as a stranger's word. The size is sealed, so that
+//! It judges nothing that it finds there: whoever reads has to check it. The size is sealed, so that
 //! the other end cannot take mapped memory away.
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
@@ -66,9 +66,9 @@ pub(super) struct Positions {
     pub(super) taken: Line<AtomicU64>,
     /// Entries of the ring of frees written, by the receiver.
     pub(super) freed: Line<AtomicU64>,
-    /// The receiver sleeps: whoever takes this 1 rings for it.
+    /// The receiver sleeps: whoever takes this 1 wakes it.
     pub(super) asleep: Line<AtomicU32>,
-    /// The sender waits for room: whoever takes this 1 rings for it.
+    /// The sender waits for room: whoever takes this 1 wakes it.
     pub(super) starved: Line<AtomicU32>,
 }
 

@@ -1,17 +1,17 @@
 //! The end of a direction that receives. A record is copied before anybody looks at it; a body may be used where it
-//! lies, and its pages go back when the last user is done. All numbers are a stranger's word.
+//! lies, and its pages go back when the last user is done. None of its numbers is trusted before it is checked.
 
 use super::arena::KEPT_MAX;
-use super::bell::Bell;
+use super::peer_waker::PeerWaker;
 use super::region::{Direction, FRONTS_BYTES, PAGE, PAGES, PIECE_MAX, RECORD_ALIGN};
 use super::sender::FIXED_BYTES;
-use super::{Stranger, wants};
-use crate::{Buf, BufMut};
+use super::{ProtocolViolation, wants};
 use std::cell::Cell;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
+use weft_rt::{Buf, BufMut, Lender};
 use weft_types::limits::FRAME_HEAD_MAX;
 use weft_wire::frame::ENVELOPE_BYTES;
 
@@ -35,7 +35,7 @@ pub(super) struct Piece {
 /// The receiving end.
 pub(crate) struct Receiver {
     direction: Direction,
-    bell: Rc<Bell>,
+    peer_waker: Rc<PeerWaker>,
     taken: Cell<u64>,
     told: Cell<u64>,
     freed: Cell<u64>,
@@ -43,23 +43,23 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    pub(super) fn new(direction: Direction, bell: Rc<Bell>) -> Rc<Receiver> {
+    pub(super) fn new(direction: Direction, peer_waker: Rc<PeerWaker>) -> Rc<Receiver> {
         let (taken, told, freed, lent) = Default::default();
-        Rc::new(Receiver { direction, bell, taken, told, freed, lent })
+        Rc::new(Receiver { direction, peer_waker, taken, told, freed, lent })
     }
 
     /// Whether a record waits.
-    pub(super) fn has_news(&self) -> bool {
+    pub(super) fn is_ready(&self) -> bool {
         self.direction.positions().written.0.load(Acquire) != self.taken.get()
     }
 
-    /// Asks to be rung for when a record comes; look for one once more, behind a fence, after this.
-    pub(super) fn lie_down(&self) {
+    /// Asks for a wake-up when a record comes; look for one once more, behind a fence, after this.
+    pub(super) fn arm_wakeup(&self) {
         self.direction.positions().asleep.0.store(1, Relaxed);
     }
 
-    /// Needs no ringing any more.
-    pub(super) fn get_up(&self) {
+    /// Needs no wake-up any more.
+    pub(super) fn disarm_wakeup(&self) {
         self.direction.positions().asleep.0.store(0, Relaxed);
     }
 
@@ -67,7 +67,7 @@ impl Receiver {
     ///
     /// # Errors
     /// If the other end breaks the rules.
-    pub(super) fn take(&self) -> Result<Option<Record>, Stranger> {
+    pub(super) fn take(&self) -> Result<Option<Record>, ProtocolViolation> {
         let at = self.taken.get();
         let there = self.direction.positions().written.0.load(Acquire).wrapping_sub(at);
         if there == 0 {
@@ -76,7 +76,7 @@ impl Receiver {
         }
         let is_sane = there <= FRONTS_BYTES as u64 && there.is_multiple_of(RECORD_ALIGN as u64);
         if !is_sane {
-            return Err(Stranger("its records do not fit the ring"));
+            return Err(ProtocolViolation("its records do not fit the ring"));
         }
         let mut fixed = [0; FIXED_BYTES];
         self.direction.get_front(at, &mut fixed);
@@ -85,10 +85,10 @@ impl Receiver {
         let (front, page, len) = (number(0), number(1), number(2));
         let record = (FIXED_BYTES + front).next_multiple_of(RECORD_ALIGN) as u64;
         if front > ENVELOPE_BYTES + FRAME_HEAD_MAX || record > there {
-            return Err(Stranger("a record is longer than the records that are there"));
+            return Err(ProtocolViolation("a record is longer than the records that are there"));
         }
         if page >= PAGES || len > PIECE_MAX || len > (PAGES - page) * PAGE {
-            return Err(Stranger("a body does not lie in the pages"));
+            return Err(ProtocolViolation("a body does not lie in the pages"));
         }
         let mut bytes = BufMut::aligned(front);
         self.direction.get_front(at + FIXED_BYTES as u64, &mut bytes);
@@ -106,18 +106,18 @@ impl Receiver {
         }
     }
 
-    /// Rings for a sender that waits for room.
+    /// Wakes a sender that waits for room.
     fn feed(&self) {
-        // Either this sees that the sender waits, or the sender sees the room: the pair is in `Sender::starve`.
+        // Either this sees that the sender waits, or the sender sees the room: the pair is in `Sender::ask_for_space`.
         fence(SeqCst);
         if wants(&self.direction.positions().starved.0) {
-            self.bell.ring();
+            self.peer_waker.wake();
         }
     }
 
     /// A piece as a buffer, where it lies if that can be. The other end can still change what lies there, if it breaks
     /// the rules: so this is for blocks with checksums, which their users verify and never interpret.
-    pub(super) fn lend(self: &Rc<Self>, piece: Piece) -> Buf {
+    pub(super) fn lend_piece(self: &Rc<Self>, piece: Piece) -> Buf {
         let pages = piece.len.div_ceil(PAGE);
         if self.lent.get() + pages > KEPT_MAX {
             let mut copy = BufMut::aligned(piece.len);
@@ -141,17 +141,23 @@ impl Receiver {
         }
     }
 
-    /// A buffer that was lent is not used any more.
-    pub(crate) fn give_back(&self, start: NonNull<u8>, len: usize) {
-        self.lent.set(self.lent.get() - len.div_ceil(PAGE));
-        self.free(self.direction.page_at(start));
-    }
-
     fn free(&self, page: usize) {
         let position = self.freed.get();
         self.direction.free_entry(position).store(page as u32, Relaxed);
         self.freed.set(position + 1);
         self.direction.positions().freed.0.store(position + 1, Release);
         self.feed();
+    }
+}
+
+// SAFETY: no memory is lent for buffers to be filled.
+unsafe impl Lender for Receiver {
+    fn lend(&self, _: usize) -> Option<NonNull<u8>> {
+        None
+    }
+
+    fn give_back(&self, start: NonNull<u8>, len: usize) {
+        self.lent.set(self.lent.get() - len.div_ceil(PAGE));
+        self.free(self.direction.page_at(start));
     }
 }

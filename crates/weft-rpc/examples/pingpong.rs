@@ -10,6 +10,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
+use weft_rpc::{Answer, FrameReader, FrameWriter, Greeter, Link, Peer, Request, Server, Service, Services};
 use weft_rt::*;
 use weft_types::FabricId;
 use weft_wire::Kind;
@@ -18,10 +19,13 @@ use weft_wire::handshake::{Hello, PeerRole};
 
 struct Reply(Buf);
 
-impl Handler for Reply {
+impl Greeter for Reply {
     fn greet(&self, _: &Hello) -> Result<Option<FabricId>, String> {
         Ok(None)
     }
+}
+
+impl Service for Reply {
     async fn handle(self: Rc<Self>, _: Rc<Peer>, _: Request) -> Answer {
         Answer::ok(vec![0; 32], vec![self.0.clone()])
     }
@@ -31,7 +35,7 @@ async fn serve_bare(listener: Listener, reply: Buf) {
     let stream = listener.accept().await.unwrap();
     let (mut reader, writer) = (FrameReader::new(stream.clone()), FrameWriter::new(stream));
     while let Ok(Some(frame)) = reader.next().await {
-        writer.send(Envelope { flags: FLAG_ANSWER, ..frame.envelope }, &[0; 32], vec![reply.clone()]);
+        writer.send(Envelope { flags: FLAG_ANSWER, ..frame.envelope }, &[0; 32], reply.clone().into());
     }
 }
 
@@ -39,7 +43,7 @@ async fn drive_bare(addr: Addr, depth: u64, request: Buf, until: Instant) -> u64
     let stream = Stream::connect(&addr).await.unwrap();
     let (mut reader, writer) = (FrameReader::new(stream.clone()), FrameWriter::new(stream));
     let send = |n| {
-        writer.send(Envelope { kind: 16, request: n, ..Default::default() }, &[0; 32], vec![request.clone()])
+        writer.send(Envelope { kind: 16, request: n, ..Default::default() }, &[0; 32], request.clone().into())
     };
     (0..depth).for_each(send);
     let mut done = 0;
@@ -58,7 +62,7 @@ async fn drive_link(addr: Addr, depth: u64, request: Buf, until: Instant) -> u64
         let (link, done, request) = (link.clone(), done.clone(), request.clone());
         spawn(async move {
             while now() < until {
-                link.call(Kind::Read, &[0; 32], vec![request.clone()]).await.unwrap();
+                link.call(Kind::Read, &[0; 32], request.clone()).await.unwrap();
                 done.set(done.get() + 1);
             }
         })
@@ -113,7 +117,7 @@ fn main() {
             if bare {
                 serve_bare(listener, body).await
             } else {
-                Server::run(listener, Rc::new(Reply(body))).await
+                Server::run(listener, Services::one(Rc::new(Reply(body)))).await
             }
         })
         .unwrap();

@@ -2,15 +2,17 @@
 
 use crate::frame::{Frame, FrameError, FrameReader, FrameWriter};
 use crate::shm;
-use crate::sync::{Notify, OneshotSender, Permit, Semaphore, oneshot};
-use crate::{Addr, Buf, Stream, spawn, timeout};
+use crate::transport::Transport;
+use crate::{Body, CallError, Reply, protocol_newest};
 use slab::Slab;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
+use weft_rt::sync::{Notify, OneshotSender, Permit, Semaphore, oneshot};
+use weft_rt::{Addr, spawn, timeout};
 use weft_types::limits::{FRAME_HEAD_MAX, LINK_REQUESTS_MAX};
-use weft_wire::frame::{Envelope, FLAG_ANSWER, FLAG_ONE_WAY};
+use weft_wire::frame::{Envelope, FLAG_ANSWER, FLAG_ONE_WAY, PROTOCOL_OF_BLOCKS};
 use weft_wire::handshake::{Hello, Welcome};
 use weft_wire::{Kind, Status, control};
 
@@ -18,11 +20,11 @@ use weft_wire::{Kind, Status, control};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// How long it may take to get a connection through shared memory from a process that is there.
-const DOOR_TIMEOUT: Duration = Duration::from_secs(1);
+const SHARED_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why there is no answer. None of these says whether the request was carried out.
+/// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
-pub enum LinkError {
+pub enum ConnectError {
     /// No connection.
     #[error("cannot connect to {addr}")]
     Connect {
@@ -49,8 +51,8 @@ pub enum LinkError {
         #[source]
         source: Option<FrameError>,
     },
-    /// The connection ended before the answer came.
-    #[error("connection lost before the answer came")]
+    /// A connection that was there has ended.
+    #[error("connection lost")]
     Lost,
 }
 
@@ -99,28 +101,27 @@ pub struct Link(Rc<Inner>);
 
 impl Link {
     /// Connects and shakes hands. Where the peer runs on this machine and offers it, the connection goes through shared
-    /// memory, unless [`crate::set_shared_memory`] says no.
+    /// memory, unless [`shm::set_shared_memory`] says no.
     ///
     /// # Errors
     /// If there is no connection within 3 s, or the peer refuses.
-    pub async fn connect(addr: &Addr, hello: &Hello) -> Result<Link, LinkError> {
-        let connect = |source| LinkError::Connect { addr: addr.to_string(), source };
+    pub async fn connect(addr: &Addr, hello: &Hello) -> Result<Link, ConnectError> {
+        let connect = |source| ConnectError::Connect { addr: addr.to_string(), source };
         let attempt = async {
-            let stream = Stream::connect(addr).await.map_err(connect)?;
-            let (reader, writer) = (FrameReader::new(stream.clone()), FrameWriter::new(stream));
-            Self::shake_hands(addr, reader, writer, hello).await
+            let transport = Transport::connect(addr).await.map_err(connect)?;
+            Self::shake_hands(addr, transport, hello).await
         };
         let link = match timeout(CONNECT_TIMEOUT, attempt).await {
             Ok(result) => result?,
             Err(_) => return Err(connect(io::Error::from(io::ErrorKind::TimedOut))),
         };
-        let door = link.welcome().door.as_ref().filter(|_| shm::is_wanted());
-        let Some(door) = door else { return Ok(link) };
-        let through_door = async {
-            let (reader, writer) = shm::connect_door(door).await.map_err(connect)?;
-            Self::shake_hands(addr, reader, writer, hello).await
+        let name = link.welcome().door.as_ref().filter(|_| shm::is_wanted());
+        let Some(name) = name else { return Ok(link) };
+        let shared = async {
+            let transport = Transport::connect_shared(name).await.map_err(connect)?;
+            Self::shake_hands(addr, transport, hello).await
         };
-        match timeout(DOOR_TIMEOUT, through_door).await {
+        match timeout(SHARED_TIMEOUT, shared).await {
             Ok(Ok(shared)) => Ok(shared),
             Ok(Err(error)) => {
                 // On another machine, as a rule.
@@ -134,20 +135,16 @@ impl Link {
         }
     }
 
-    async fn shake_hands(
-        addr: &Addr,
-        mut reader: FrameReader,
-        writer: FrameWriter,
-        hello: &Hello,
-    ) -> Result<Link, LinkError> {
-        let broken = |source| LinkError::Handshake { addr: addr.to_string(), source };
+    async fn shake_hands(addr: &Addr, transport: Transport, hello: &Hello) -> Result<Link, ConnectError> {
+        let broken = |source| ConnectError::Handshake { addr: addr.to_string(), source };
         let envelope = Envelope { kind: Kind::Hello as u16, ..Default::default() };
-        let protocol_newest = hello.protocol_newest.min(crate::protocol_newest());
-        writer.send(envelope, &control::encode(&Hello { protocol_newest, ..hello.clone() }), vec![]);
+        let protocol_newest = hello.protocol_newest.min(protocol_newest());
+        let (mut reader, writer) = transport.into_halves();
+        writer.send(envelope, &control::encode(&Hello { protocol_newest, ..hello.clone() }), Body::none());
         let frame = reader.next().await.map_err(|e| broken(Some(e)))?.ok_or_else(|| broken(None))?;
         if Status::from_u16(frame.envelope.status) != Status::Ok {
             let reason = String::from_utf8_lossy(&frame.head).into_owned();
-            return Err(LinkError::Refused { addr: addr.to_string(), reason });
+            return Err(ConnectError::Refused { addr: addr.to_string(), reason });
         }
         let welcome: Welcome =
             control::decode(&frame.head).map_err(|e| broken(Some(FrameError::Decode(e))))?;
@@ -156,7 +153,7 @@ impl Link {
                 "it chose protocol {}, this side offered {} to {protocol_newest}",
                 welcome.protocol, hello.protocol_oldest
             );
-            return Err(LinkError::Refused { addr: addr.to_string(), reason });
+            return Err(ConnectError::Refused { addr: addr.to_string(), reason });
         }
         let bytes_max = u64::from(welcome.bytes_max);
         let inner = Rc::new(Inner {
@@ -179,12 +176,30 @@ impl Link {
     /// awaited at once is not defined. Dropping the future does not take the request back.
     ///
     /// # Errors
-    /// [`LinkError::Lost`]: the request may or may not have been carried out.
+    /// See [`CallError`]; never [`CallError::Late`].
     ///
     /// # Panics
     /// If head or body pass the limits of a frame.
-    pub async fn call(&self, kind: Kind, head: &[u8], body: Vec<Buf>) -> Result<Frame, LinkError> {
-        self.send(kind, 0, head, body).await?.await
+    pub async fn call(&self, kind: Kind, head: &[u8], body: impl Into<Body>) -> Result<Reply, CallError> {
+        self.send(kind, 0, head, body.into()).await?.await
+    }
+
+    /// The same, for no longer than `patience`.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    ///
+    /// # Panics
+    /// If head or body pass the limits of a frame.
+    pub async fn call_within(
+        &self,
+        patience: Duration,
+        kind: Kind,
+        head: &[u8],
+        body: impl Into<Body>,
+    ) -> Result<Reply, CallError> {
+        let called = timeout(patience, self.call(kind, head, body)).await;
+        called.unwrap_or(Err(CallError::Late(patience)))
     }
 
     /// Sends a request, after waiting for credit, and returns the future of its answer. Dropping that does not take
@@ -192,8 +207,7 @@ impl Link {
     /// ([`Envelope::number`]).
     ///
     /// # Errors
-    /// [`LinkError::Lost`] here: the request has not been sent. In the answer's place: it may or may not have been
-    /// carried out.
+    /// [`CallError::Broken`] here: the request has not been sent. In the answer's place: see [`CallError`].
     ///
     /// # Panics
     /// If head or body pass the limits of a frame.
@@ -202,10 +216,10 @@ impl Link {
         kind: Kind,
         number: u32,
         head: &[u8],
-        body: Vec<Buf>,
-    ) -> Result<impl Future<Output = Result<Frame, LinkError>> + use<>, LinkError> {
+        body: Body,
+    ) -> Result<impl Future<Output = Result<Reply, CallError>> + use<>, CallError> {
         assert!(head.len() <= FRAME_HEAD_MAX, "a head of {} bytes", head.len());
-        let bytes = body.iter().map(|b| b.len() as u64).sum::<u64>().min(self.0.bytes_max);
+        let bytes = (body.len() as u64).min(self.0.bytes_max);
         let (request, credit) = match self.credit_at_once(bytes) {
             Some(both) => both,
             // Boxed so that waiting, which is rare, does not swell the future of every request.
@@ -221,8 +235,9 @@ impl Link {
             u64::from(number) << 32 | u64::from(serial) << 16 | u64::from(key)
         };
         let envelope = Envelope { kind: kind as u16, request: id, ..Default::default() };
+        let body = if self.protocol() < PROTOCOL_OF_BLOCKS { Body::from(body.into_bufs()) } else { body };
         self.0.writer.send(envelope, head, body);
-        Ok(async move { answered.await.ok_or(LinkError::Lost) })
+        Ok(async move { answered.await.ok_or(CallError::Broken)?.into_reply() })
     }
 
     /// Credit for one request of so many bytes, if there is some and nobody waits for it.
@@ -230,16 +245,16 @@ impl Link {
         Some((self.0.requests.try_acquire(1)?, self.0.bytes.try_acquire(bytes)?))
     }
 
-    async fn credit(&self, bytes: u64) -> Result<(Permit, Permit), LinkError> {
-        let request = self.0.requests.acquire(1).await.ok_or(LinkError::Lost)?;
-        let credit = self.0.bytes.acquire(bytes).await.ok_or(LinkError::Lost)?;
+    async fn credit(&self, bytes: u64) -> Result<(Permit, Permit), CallError> {
+        let request = self.0.requests.acquire(1).await.ok_or(CallError::Broken)?;
+        let credit = self.0.bytes.acquire(bytes).await.ok_or(CallError::Broken)?;
         Ok((request, credit))
     }
 
     /// Sends a request that has no answer. It may be lost without notice.
     pub fn cast(&self, kind: Kind, head: &[u8]) {
         let envelope = Envelope { kind: kind as u16, flags: FLAG_ONE_WAY, ..Default::default() };
-        self.0.writer.send(envelope, head, vec![]);
+        self.0.writer.send(envelope, head, Body::none());
     }
 
     /// Whether the connection has ended.

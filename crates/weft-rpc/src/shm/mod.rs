@@ -4,31 +4,24 @@
 //! FrameWriter -> sender: body into pages, record into the ring ... receiver: record out, body where it lies -> FrameReader
 //! ```
 //! Each direction has a ring of records and an area of pages (`region.rs`), written by one end only. An end looks for
-//! news once in each turn of its executor, and asks to be rung for before it sleeps; so a busy connection makes no
+//! news once in each turn of its executor, and asks for a wake-up before it sleeps; so a busy connection makes no
 //! system calls. Handshake, credits and frames are those of every connection. Of the other end nothing is believed:
 //! positions and numbers are checked, records are copied before they are read, and an end that dies closes its socket.
 
 mod arena;
-mod bell;
-mod door;
+mod listener;
+mod peer_waker;
 mod receiver;
 mod region;
 mod sender;
 
-pub use door::{Door, connect_door};
-pub(crate) use receiver::Receiver;
-pub(crate) use sender::Sender;
+pub use listener::{ShmListener, connect};
 
-use crate::executor::{JoinHandle, spawn, with_core};
 use crate::frame::{Frame, FrameError};
-use crate::net::Stream;
-use crate::sync::Notify;
-use crate::uring::SocketStream;
-use crate::{Buf, BufMut, Landing};
-use bell::Bell;
-use receiver::Record;
+use peer_waker::PeerWaker;
+use receiver::{Receiver, Record};
 use region::Direction;
-use sender::Outgoing;
+use sender::{Outgoing, Sender};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -37,14 +30,15 @@ use std::rc::{Rc, Weak};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::task::{Context, Poll, Waker};
-use weft_wire::Kind;
-use weft_wire::frame::{ENVELOPE_BYTES, Envelope, FLAG_ANSWER};
+use weft_rt::sync::Notify;
+use weft_rt::{Buf, BufMut, JoinHandle, Landing, Polled, Stream, sim, spawn, unwatch, watch};
+use weft_wire::frame::{ENVELOPE_BYTES, Envelope, FLAG_BLOCKS};
 
 /// Frames that a reader takes in a row before others have their turn: so that what the first of them lead to goes out
 /// while the next are taken, and both ends work at the same time instead of in turns.
 const FRAMES_IN_A_ROW: u32 = 8;
 
-/// So many sleeps without news make a connection a quiet one: it is not looked at any more until its bell rings.
+/// So many sleeps without news make a connection a quiet one: it is not looked at any more until the peer wakes it.
 const QUIET_AFTER: u32 = 64;
 
 static WANTED: AtomicBool = AtomicBool::new(true);
@@ -57,30 +51,30 @@ pub fn set_shared_memory(is_wanted: bool) {
 
 /// What [`set_shared_memory`] said; never under simulation.
 pub(crate) fn is_wanted() -> bool {
-    WANTED.load(Relaxed) && with_core(|core| core.uring().is_some())
+    WANTED.load(Relaxed) && !sim::is_simulated()
 }
 
-/// Rings that are heard as one.
-const RINGS_HEARD_MAX: usize = 64;
+/// Wake-ups that are read at once.
+const WAKEUPS_READ_MAX: usize = 64;
 
 /// How the other end broke the rules. The connection is of no further use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the peer breaks the rules of shared memory: {0}")]
-pub(crate) struct Stranger(&'static str);
+pub(crate) struct ProtocolViolation(&'static str);
 
-impl From<Stranger> for FrameError {
-    fn from(stranger: Stranger) -> FrameError {
-        FrameError::Io(Error::new(ErrorKind::InvalidData, stranger))
+impl From<ProtocolViolation> for FrameError {
+    fn from(violation: ProtocolViolation) -> FrameError {
+        FrameError::Io(Error::new(ErrorKind::InvalidData, violation))
     }
 }
 
-/// Whether the other end asks to be rung for; if so, it has been answered.
+/// Whether the other end asks for a wake-up; the request is cleared.
 fn wants(flag: &AtomicU32) -> bool {
     flag.load(Relaxed) == 1 && flag.swap(0, AcqRel) == 1
 }
 
 /// One end of a connection.
-pub(crate) struct Endpoint {
+pub struct Endpoint {
     sender: Rc<Sender>,
     receiver: Rc<Receiver>,
     /// Shows whether the other end is there.
@@ -93,20 +87,20 @@ pub(crate) struct Endpoint {
     /// Either end has gone, or was told to.
     gone: Cell<bool>,
     sent: Cell<u64>,
-    /// Sleeps since there were news.
+    /// Sleeps since something came.
     quiet: Cell<u32>,
     /// Its reader and its writer, as long as they are there.
     owners: Cell<u32>,
-    /// The task that hears the bell.
+    /// The task that reads wake-ups.
     hearing: RefCell<Option<JoinHandle<()>>>,
 }
 
 impl Endpoint {
-    fn new((to, from): (Direction, Direction), socket: SocketStream) -> Rc<Endpoint> {
-        let (bell, stream) = (Bell::new(socket.clone()), Stream::of(socket));
+    fn new((to, from): (Direction, Direction), stream: Stream) -> Rc<Endpoint> {
+        let peer_waker = PeerWaker::new(stream.clone());
         let endpoint = Rc::new(Endpoint {
-            sender: Sender::new(to, bell.clone()),
-            receiver: Receiver::new(from, bell),
+            sender: Sender::new(to, peer_waker.clone()),
+            receiver: Receiver::new(from, peer_waker),
             stream: stream.clone(),
             queue: RefCell::default(),
             drained: Notify::default(),
@@ -117,8 +111,8 @@ impl Endpoint {
             owners: Cell::new(0),
             hearing: RefCell::default(),
         });
-        *endpoint.hearing.borrow_mut() = Some(spawn(hear(Rc::downgrade(&endpoint), stream)));
-        with_core(|core| core.uring().expect("shared memory is of the real backend").watch(endpoint.clone()));
+        *endpoint.hearing.borrow_mut() = Some(spawn(hear_wakeups(Rc::downgrade(&endpoint), stream)));
+        watch(endpoint.clone());
         endpoint
     }
 
@@ -128,56 +122,16 @@ impl Endpoint {
         (ShmReader { end: self.clone(), begun: None, in_a_row: 0 }, ShmWriter { end: self })
     }
 
-    /// Whether there is something for a task here.
-    pub(crate) fn has_news(&self) -> bool {
-        !self.is_quiet()
-            && ((self.receiver.has_news() && self.reader.borrow().is_some())
-                || (!self.queue.borrow().is_empty() && self.sender.has_news()))
-    }
-
-    /// Wakes the task that what has come is for, and sends what waited for room.
-    pub(crate) fn look(&self) {
-        if self.is_quiet() {
-            return;
-        }
-        if self.receiver.has_news() {
-            self.quiet.set(0);
-            self.wake_reader();
-        }
-        if !self.queue.borrow().is_empty() && self.sender.has_news() {
-            self.quiet.set(0);
-            self.flush();
-        }
-    }
-
-    /// Before this thread sleeps: asks to be rung for. Look once more, behind a fence, after this.
-    pub(crate) fn lie_down(&self) {
-        if !self.is_quiet() {
-            self.quiet.set((self.quiet.get() + 1).min(QUIET_AFTER));
-            self.receiver.lie_down();
-        }
-    }
-
-    /// After the sleep. One that has been without news for long becomes a quiet one here, where nothing can have come
-    /// unseen: it has asked to be rung for, has looked since, and goes on asking.
-    pub(crate) fn get_up(&self) {
-        if self.quiet.get() == QUIET_AFTER && !self.receiver.has_news() {
-            self.quiet.set(QUIET_AFTER + 1);
-        } else if !self.is_quiet() {
-            self.receiver.get_up();
-        }
-    }
-
-    /// The other end has rung. What it rang for may have been seen already, but it will not ring for more room before it
+    /// The other end has sent a wake-up. What it was sent for may have been seen already, but it sends none for more room before it
     /// is asked again.
-    fn hear(&self) {
+    fn on_wakeup(&self) {
         self.quiet.set(0);
-        self.receiver.get_up();
-        self.look();
+        self.receiver.disarm_wakeup();
+        self.poll();
         self.flush();
     }
 
-    /// A quiet one has asked to be rung for, and is not looked at until then.
+    /// A quiet one has asked for a wake-up, and is not looked at until then.
     fn is_quiet(&self) -> bool {
         self.quiet.get() > QUIET_AFTER
     }
@@ -198,12 +152,12 @@ impl Endpoint {
                 self.queue.borrow_mut().push_back(frame);
                 self.flush();
             }
-            Err(stranger) => self.end_because(stranger),
+            Err(violation) => self.end_because(violation),
         }
     }
 
     /// Sends what waits, as far as there is room. It ends with nothing left, or with a try that has found no room after
-    /// asking to be rung for it.
+    /// asking for a wake-up.
     fn flush(&self) {
         if self.queue.borrow().is_empty() {
             return;
@@ -214,7 +168,7 @@ impl Endpoint {
             let Some(frame) = queue.front_mut() else { break };
             let sent = self.sender.send(frame).and_then(|sent| match sent || has_asked {
                 true => Ok(sent),
-                false => self.sender.starve().map(|()| sent),
+                false => self.sender.ask_for_space().map(|()| sent),
             });
             match sent {
                 Ok(true) => {
@@ -223,17 +177,17 @@ impl Endpoint {
                 }
                 Ok(false) if has_asked => break,
                 Ok(false) => has_asked = true,
-                Err(stranger) => {
+                Err(violation) => {
                     drop(queue);
-                    return self.end_because(stranger);
+                    return self.end_because(violation);
                 }
             }
         }
         self.drained.notify_all();
     }
 
-    fn end_because(&self, stranger: Stranger) {
-        tracing::warn!(error = &stranger as &dyn std::error::Error, "connection ends");
+    fn end_because(&self, violation: ProtocolViolation) {
+        tracing::warn!(error = &violation as &dyn std::error::Error, "connection ends");
         self.end();
     }
 
@@ -252,21 +206,63 @@ impl Endpoint {
         if self.owners.get() == 0 {
             self.end();
             self.hearing.borrow_mut().take().into_iter().for_each(|task| task.abort());
-            crate::executor::try_with_core(|core| core.uring().map(|driver| driver.unwatch(self)));
+            unwatch(&(self.clone() as Rc<dyn Polled>));
         }
     }
 }
 
-/// Hears when the other end rings, and when it goes.
-async fn hear(end: Weak<Endpoint>, stream: Stream) {
-    let mut bytes = BufMut::aligned(RINGS_HEARD_MAX);
+impl Polled for Endpoint {
+    /// Whether there is something for a task here.
+    fn is_ready(&self) -> bool {
+        !self.is_quiet()
+            && ((self.receiver.is_ready() && self.reader.borrow().is_some())
+                || (!self.queue.borrow().is_empty() && self.sender.is_ready()))
+    }
+
+    /// Wakes the task that what has come is for, and sends what waited for room.
+    fn poll(&self) {
+        if self.is_quiet() {
+            return;
+        }
+        if self.receiver.is_ready() {
+            self.quiet.set(0);
+            self.wake_reader();
+        }
+        if !self.queue.borrow().is_empty() && self.sender.is_ready() {
+            self.quiet.set(0);
+            self.flush();
+        }
+    }
+
+    /// Before this thread sleeps: asks for a wake-up. Look once more, behind a fence, after this.
+    fn arm_wakeup(&self) {
+        if !self.is_quiet() {
+            self.quiet.set((self.quiet.get() + 1).min(QUIET_AFTER));
+            self.receiver.arm_wakeup();
+        }
+    }
+
+    /// After the sleep. One that has been without news for long becomes a quiet one here, where nothing can have come
+    /// unseen: it has asked for a wake-up, has looked since, and goes on asking.
+    fn disarm_wakeup(&self) {
+        if self.quiet.get() == QUIET_AFTER && !self.receiver.is_ready() {
+            self.quiet.set(QUIET_AFTER + 1);
+        } else if !self.is_quiet() {
+            self.receiver.disarm_wakeup();
+        }
+    }
+}
+
+/// Reads the wake-ups of the other end, and notices when it goes.
+async fn hear_wakeups(end: Weak<Endpoint>, stream: Stream) {
+    let mut bytes = BufMut::aligned(WAKEUPS_READ_MAX);
     loop {
         let (heard, read) = stream.read(bytes, 0).await;
         bytes = read;
         let Some(end) = end.upgrade() else { return };
         match heard {
             Ok(0) | Err(_) => return end.end(),
-            Ok(_) => end.hear(),
+            Ok(_) => end.on_wakeup(),
         }
     }
 }
@@ -324,7 +320,7 @@ impl ShmReader {
         let receiver = &self.end.receiver;
         if let Some(mut begun) = self.begun.take() {
             if !front.is_empty() || piece.len == 0 || piece.len > begun.body.len() - begun.filled {
-                return Err(Stranger("a piece does not belong to the frame that was begun").into());
+                return Err(ProtocolViolation("a piece does not belong to the frame that was begun").into());
             }
             receiver.copy(piece, &mut begun.body[begun.filled..begun.filled + piece.len]);
             begun.filled += piece.len;
@@ -336,18 +332,18 @@ impl ShmReader {
             return Ok(Some(Frame { envelope, head, body: body.freeze() }));
         }
         let Some(fixed) = front.first_chunk::<ENVELOPE_BYTES>() else {
-            return Err(Stranger("a frame without an envelope").into());
+            return Err(ProtocolViolation("a frame without an envelope").into());
         };
         let envelope = Envelope::decode(fixed).map_err(FrameError::Decode)?;
         let head = front.slice(ENVELOPE_BYTES..front.len());
         Envelope::verify(fixed, &head).map_err(FrameError::Decode)?;
         let len = envelope.body_len as usize;
         if head.len() != envelope.head_len as usize || piece.len > len || (piece.len == 0) != (len == 0) {
-            return Err(Stranger("a record and its envelope differ").into());
+            return Err(ProtocolViolation("a record and its envelope differ").into());
         }
         let body = match piece.len {
             0 => Buf::empty(),
-            n if n == len && carries_blocks(&envelope) => receiver.lend(piece),
+            n if n == len && envelope.flags & FLAG_BLOCKS != 0 => receiver.lend_piece(piece),
             n => {
                 let mut body = BufMut::aligned(len);
                 receiver.copy(piece, &mut body[..n]);
@@ -360,13 +356,6 @@ impl ShmReader {
         };
         Ok(Some(Frame { envelope, head, body }))
     }
-}
-
-/// Whether the body is blocks, each with its checksum: not a document, nor the verdicts that answer a write.
-fn carries_blocks(envelope: &Envelope) -> bool {
-    let is_answer = envelope.flags & FLAG_ANSWER != 0;
-    let carrier = if is_answer { Kind::Read } else { Kind::Write };
-    envelope.kind == carrier as u16
 }
 
 impl Drop for ShmReader {
@@ -396,7 +385,7 @@ impl ShmWriter {
 
     /// Where bodies land that need not be copied to be sent here.
     pub(crate) fn landing(&self) -> Landing {
-        Landing::shared(self.end.sender.clone())
+        Landing::of(self.end.sender.clone())
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -432,20 +421,19 @@ impl Drop for ShmWriter {
 mod tests {
     use super::region::{FRONTS_BYTES, PAGE, PAGES, PIECE_MAX, Region};
     use super::*;
-    use crate::uring::SocketStream;
-    use crate::{block_on, random_below, sleep};
     use proptest::prelude::*;
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
     use std::sync::atomic::Ordering::Release;
     use std::time::Duration;
+    use weft_rt::{Lender, block_on, random_below, sleep, timeout, yield_now};
     use weft_types::limits::FRAME_BODY_MAX;
 
     /// Both ends of a connection, and its memory.
     fn pair() -> (Rc<Endpoint>, Rc<Endpoint>, Rc<Region>) {
         let (region, _) = Region::create().unwrap();
         let streams = UnixStream::pair().unwrap();
-        let socket = |s: UnixStream| SocketStream::of(OwnedFd::from(s));
+        let socket = |s: UnixStream| Stream::of(OwnedFd::from(s));
         let (a, b) = (|| region.direction(0), || region.direction(1));
         let left = Endpoint::new((a(), b()), socket(streams.0));
         let right = Endpoint::new((b(), a()), socket(streams.1));
@@ -456,11 +444,10 @@ mod tests {
         Buf::from((0..len).map(|i| (i ^ i >> 8 ^ seed) as u8).collect::<Vec<_>>())
     }
 
-    fn send(writer: &ShmWriter, kind: Kind, head: &[u8], body: Vec<Buf>) {
+    fn send(writer: &ShmWriter, flags: u16, head: &[u8], body: Vec<Buf>) {
         let lens = (head.len() as u32, body.iter().map(|b| b.len() as u32).sum());
         let (head_len, body_len) = lens;
-        let envelope =
-            Envelope { kind: kind as u16, head_len, body_len, flags: FLAG_ANSWER, ..Default::default() };
+        let envelope = Envelope { head_len, body_len, flags, ..Default::default() };
         writer.send(envelope, head, body);
     }
 
@@ -484,7 +471,7 @@ mod tests {
                     while writer.pending() > 20 {
                         writer.drained().await;
                     }
-                    let (len, kind) = (len(i), if i % 3 == 0 { Kind::Api } else { Kind::Read });
+                    let (len, flags) = (len(i), if i % 3 == 0 { 0 } else { FLAG_BLOCKS });
                     let part = random_below(len as u64 + 1) as usize;
                     // Some are read to where the other end sees them, some others' memory is there and not used.
                     let landing = if i % 4 < 2 { writer.landing().buffer(len) } else { None };
@@ -501,7 +488,7 @@ mod tests {
                     };
                     let parts = vec![whole.slice(0..part), whole.slice(part..len)];
                     drop(whole);
-                    send(&writer, kind, format!("{i}").as_bytes(), parts);
+                    send(&writer, flags, format!("{i}").as_bytes(), parts);
                 }
                 writer
             });
@@ -528,13 +515,13 @@ mod tests {
             let (left, right, _) = pair();
             let ((_left, writer), (mut reader, _right)) = (left.clone().split(), right.split());
             let (other, ..) = pair();
-            let free = |len| left.sender.lend(len).inspect(|at| left.sender.put_back(*at));
+            let free = |len| left.sender.lend(len).inspect(|at| left.sender.give_back(*at, len));
             let lowest = free(PAGE).unwrap();
             let mut kept = VecDeque::new();
             for i in 0..3000 {
                 let len = 1 + random_below(5 * PAGE as u64) as usize;
                 let lender = if i % 7 == 0 { &other } else { &left };
-                let mut whole = Landing::shared(lender.sender.clone()).buffer(len).unwrap();
+                let mut whole = Landing::of(lender.sender.clone()).buffer(len).unwrap();
                 whole.copy_from_slice(&body(len, i));
                 let (whole, at) = (whole.freeze(), random_below(len as u64 + 1) as usize);
                 let parts = match i % 4 {
@@ -550,7 +537,7 @@ mod tests {
                 }
                 drop(whole);
                 if i % 11 > 0 {
-                    send(&writer, Kind::Read, b"", parts);
+                    send(&writer, FLAG_BLOCKS, b"", parts);
                     let found = reader.next().await.unwrap().unwrap().body;
                     assert_eq!(found[..], sent[..], "frame {i}");
                     let in_place = i % 7 > 0 && i % 4 < 3 && !is_kept && !found.is_empty();
@@ -588,23 +575,23 @@ mod tests {
                     let Some(buffer) = writer.landing().buffer(landed) else { break };
                     lent.push(buffer);
                     if between > 0 {
-                        send(&writer, Kind::Read, b"", vec![body(between, i)]);
+                        send(&writer, FLAG_BLOCKS, b"", vec![body(between, i)]);
                         sent += 1;
                     }
                 }
                 assert!(lent.len() > 3);
                 // It needs pages that follow each other; what landed is behind it, or is not sent at all.
-                send(&writer, Kind::Read, b"", vec![body(PIECE_MAX, 7)]);
-                send(&writer, Kind::Read, b"", vec![body(5 * PIECE_MAX, 7)]);
+                send(&writer, FLAG_BLOCKS, b"", vec![body(PIECE_MAX, 7)]);
+                send(&writer, FLAG_BLOCKS, b"", vec![body(5 * PIECE_MAX, 7)]);
                 sent += 2;
                 for (i, buffer) in lent.into_iter().enumerate() {
                     if i % 3 < 2 {
-                        send(&writer, Kind::Read, b"", vec![buffer.freeze()]);
+                        send(&writer, FLAG_BLOCKS, b"", vec![buffer.freeze()]);
                         sent += 1;
                     }
                 }
                 for i in 0..sent {
-                    let next = crate::timeout(Duration::from_secs(5), reader.next()).await;
+                    let next = timeout(Duration::from_secs(5), reader.next()).await;
                     let body = next
                         .unwrap_or_else(|_| panic!("frame {i} of {sent} never came"))
                         .unwrap()
@@ -632,12 +619,12 @@ mod tests {
                 let (left, right, _) = pair();
                 let ((_left, writer), (mut reader, _right)) = (left.clone().split(), right.split());
                 for i in 0..100 {
-                    send(&writer, Kind::Read, &vec![7; head], vec![body(len, i)]);
+                    send(&writer, FLAG_BLOCKS, &vec![7; head], vec![body(len, i)]);
                 }
                 for _ in 0..3 {
                     assert_eq!(reader.next().await.unwrap().unwrap().head.len(), head);
-                    left.hear();
-                    assert!(!left.has_news() && writer.pending() > 0, "{head} + {len}");
+                    left.on_wakeup();
+                    assert!(!left.is_ready() && writer.pending() > 0, "{head} + {len}");
                 }
                 while writer.pending() > 0 {
                     reader.next().await.unwrap();
@@ -652,7 +639,7 @@ mod tests {
         block_on(async {
             let (left, right, _) = pair();
             let (writer, mut reader) = (left.split(), right.split());
-            send(&writer.1, Kind::Read, b"last", vec![body(5000, 1)]);
+            send(&writer.1, FLAG_BLOCKS, b"last", vec![body(5000, 1)]);
             drop(writer);
             sleep(Duration::from_millis(20)).await;
             let last = reader.0.next().await.unwrap().expect("it was sent before");
@@ -664,7 +651,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_sleeps_is_rung_for() {
+    fn an_end_that_sleeps_is_woken() {
         block_on(async {
             let (left, right, _) = pair();
             let ((mut answers, asks), (mut asked, answer)) = (left.split(), right.split());
@@ -679,7 +666,7 @@ mod tests {
                 for _ in 0..QUIET_AFTER * u32::from(i % 5 == 1) {
                     sleep(Duration::from_micros(300)).await;
                 }
-                send(&asks, Kind::Read, b"ask", vec![body(4096, i)]);
+                send(&asks, FLAG_BLOCKS, b"ask", vec![body(4096, i)]);
                 assert_eq!(answers.next().await.unwrap().unwrap().body[..], body(4096, i)[..]);
             }
             drop((asks, answers));
@@ -690,24 +677,24 @@ mod tests {
 
     /// Between the last look and the sleep, however many sleeps there were without news.
     #[test]
-    fn what_comes_just_before_a_sleep_is_noticed_or_rung_for() {
+    fn what_comes_just_before_a_sleep_is_noticed_or_wakes() {
         for sleeps in 0..QUIET_AFTER + 3 {
             block_on(async move {
                 let (left, right, _) = pair();
                 let ((mut reader, _left), (_right, writer)) = (left.clone().split(), right.split());
                 let taken = spawn(async move { reader.next().await.unwrap().is_some() });
-                crate::yield_now().await;
+                yield_now().await;
                 for _ in 0..sleeps {
-                    left.lie_down();
-                    assert!(!left.has_news());
-                    left.get_up();
+                    left.arm_wakeup();
+                    assert!(!left.is_ready());
+                    left.disarm_wakeup();
                 }
-                send(&writer, Kind::Read, b"now", vec![]);
-                left.lie_down();
-                let is_rung_for = sleeps >= QUIET_AFTER;
-                assert!(left.has_news() || is_rung_for, "after {sleeps} sleeps");
-                left.get_up();
-                assert!(crate::timeout(Duration::from_secs(5), taken).await.unwrap().unwrap());
+                send(&writer, FLAG_BLOCKS, b"now", vec![]);
+                left.arm_wakeup();
+                let is_woken = sleeps >= QUIET_AFTER;
+                assert!(left.is_ready() || is_woken, "after {sleeps} sleeps");
+                left.disarm_wakeup();
+                assert!(timeout(Duration::from_secs(5), taken).await.unwrap().unwrap());
             })
             .unwrap();
         }
@@ -744,12 +731,12 @@ mod tests {
                 let _lent = left.sender.lend(PAGE);
                 let (_reader, writer) = left.split();
                 for _ in 0..20 {
-                    send(&writer, Kind::Read, &vec![7; head], vec![body(len, 3)]);
+                    send(&writer, FLAG_BLOCKS, &vec![7; head], vec![body(len, 3)]);
                 }
                 assert!(!writer.is_closed() && writer.pending() > 0);
                 lie(&region.direction(0));
                 sleep(Duration::from_millis(10)).await;
-                send(&writer, Kind::Read, &vec![7; head], vec![body(len, 3)]);
+                send(&writer, FLAG_BLOCKS, &vec![7; head], vec![body(len, 3)]);
                 assert!(writer.is_closed(), "{what}");
             })
             .unwrap();
@@ -780,7 +767,7 @@ mod tests {
                 let at = if written < 600 { at } else { written };
                 direction.positions().written.0.store(at, Release);
                 for _ in 0..20 {
-                    let next = crate::timeout(Duration::from_micros(1), reader.next()).await;
+                    let next = timeout(Duration::from_micros(1), reader.next()).await;
                     if !matches!(next, Ok(Ok(Some(_)))) { break; }
                 }
             }).unwrap();

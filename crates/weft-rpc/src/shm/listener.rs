@@ -1,82 +1,85 @@
-//! How a connection through shared memory begins: a process that serves has a door, an abstract Unix socket that only
-//! processes of the same machine and network namespace can reach. Who comes in is handed the memory; from then on the
-//! socket is the bell, and shows whether the other end is there.
+//! How a connection through shared memory begins: a process that serves listens on an abstract Unix socket that only
+//! processes of the same machine and network namespace can reach. A process that connects gets the descriptor of the
+//! memory; from then on the socket carries wake-ups, and shows whether the other end is there.
 
 use super::Endpoint;
 use super::region::{LAYOUT, Region};
-use crate::frame::{FrameReader, FrameWriter, frames_of};
-use crate::random_u128;
-use crate::uring::{SocketListener, SocketStream};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
 };
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use weft_rt::{Listener, Stream, random_u128};
 
-/// Where processes of this machine come in.
-pub struct Door {
-    listener: SocketListener,
+/// Takes connections of processes of this machine.
+pub struct ShmListener {
+    listener: Listener,
     name: String,
 }
 
-impl Door {
-    /// Opens one, under a name that nobody can guess.
+impl ShmListener {
+    /// Listens under a name that nobody can guess.
     ///
     /// # Errors
     /// Those of the operating system.
-    pub fn open() -> io::Result<Door> {
+    pub fn open() -> io::Result<ShmListener> {
         let name = format!("weft-{:032x}", random_u128());
-        Ok(Door { listener: SocketListener::bind_abstract(&name)?, name })
+        Ok(ShmListener { listener: Listener::bind_abstract(&name)?, name })
     }
 
-    /// What a peer asks for: see [`connect_door`].
+    /// What a peer asks for: see [`connect`].
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The next connection. It ends when both halves are dropped.
+    /// The next connection. It ends when both halves of it are dropped.
     ///
     /// # Errors
-    /// Those of the operating system; the door can go on.
-    pub async fn accept(&self) -> io::Result<(FrameReader, FrameWriter)> {
+    /// Those of the operating system; the listener can go on.
+    pub async fn accept(&self) -> io::Result<Rc<Endpoint>> {
         let stream = self.listener.accept().await?;
         let (region, memory) = Region::create()?;
         hand_over(&stream, &memory)?;
-        Ok(frames_of(Endpoint::new((region.direction(1), region.direction(0)), stream)))
+        Ok(Endpoint::new((region.direction(1), region.direction(0)), stream))
     }
 }
 
-/// Goes through the door of this name. The connection ends when both halves are dropped.
+/// Connects to the listener of this name. The connection ends when both halves of it are dropped.
 ///
 /// # Errors
 /// `ConnectionRefused` if there is none on this machine, `InvalidData` if what is handed over cannot be used; those of
 /// the operating system.
-pub async fn connect_door(name: &str) -> io::Result<(FrameReader, FrameWriter)> {
-    let stream = SocketStream::connect_abstract(name).await?;
+pub async fn connect(name: &str) -> io::Result<Rc<Endpoint>> {
+    let stream = Stream::connect_abstract(name).await?;
     stream.readable().await?;
     let region = Region::open(&take_over(&stream)?)?;
-    Ok(frames_of(Endpoint::new((region.direction(0), region.direction(1)), stream)))
+    Ok(Endpoint::new((region.direction(0), region.direction(1)), stream))
 }
 
-fn hand_over(stream: &SocketStream, memory: &OwnedFd) -> io::Result<()> {
+fn socket_of(stream: &Stream) -> io::Result<BorrowedFd<'_>> {
+    stream.socket().ok_or_else(|| ErrorKind::Unsupported.into())
+}
+
+fn hand_over(stream: &Stream, memory: &OwnedFd) -> io::Result<()> {
     let descriptors = [memory.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)), "the space is for one");
     let bytes = [IoSlice::new(&LAYOUT)];
     // The first bytes of a connection always have room.
-    let sent = sendmsg(stream.socket(), &bytes, &mut control, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
+    let sent = sendmsg(socket_of(stream)?, &bytes, &mut control, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
     if sent == LAYOUT.len() { Ok(()) } else { Err(ErrorKind::WriteZero.into()) }
 }
 
-fn take_over(stream: &SocketStream) -> io::Result<OwnedFd> {
+fn take_over(stream: &Stream) -> io::Result<OwnedFd> {
     let mut layout = [0; LAYOUT.len()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let received = recvmsg(stream.socket(), &mut [IoSliceMut::new(&mut layout)], &mut control, flags)?;
+    let received = recvmsg(socket_of(stream)?, &mut [IoSliceMut::new(&mut layout)], &mut control, flags)?;
     let rights = control.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
         _ => None,

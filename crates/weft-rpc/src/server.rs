@@ -1,104 +1,39 @@
 //! A connection from the side that answers: one task per request, bounded by the credits granted.
 
-use crate::executor::{LocalFuture, start, with_core};
 use crate::frame::{Frame, FrameReader, FrameWriter};
-use crate::shm::{self, Door};
-use crate::{Buf, Instant, Landing, Listener, now, spawn, timeout};
-use pin_project_lite::pin_project;
-use std::cell::Cell;
-use std::future::{Future, poll_fn};
+use crate::service::{Call, InFlight, send};
+use crate::shm::{self, ShmListener};
+use crate::transport::Transport;
+use crate::{Answer, Body, Peer, Request, Services};
+use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
-use weft_types::FabricId;
+use weft_rt::sim::{self, ProcessId};
+use weft_rt::{Listener, LocalFuture, now, sleep, spawn, spawn_boxed, timeout, yield_now};
 use weft_types::limits::{CONNECTION_BYTES_MAX, CONNECTION_REQUESTS_MAX, ONE_WAY_REQUESTS_MAX};
 use weft_wire::frame::{Envelope, FLAG_ANSWER, FLAG_ONE_WAY};
-use weft_wire::handshake::{Hello, PeerRole, Welcome, choose_protocol};
-use weft_wire::{Kind, PROTOCOL, Status, control};
+use weft_wire::handshake::{Hello, Welcome, choose_protocol};
+use weft_wire::{Kind, PROTOCOL, PROTOCOL_OLDEST, Status, control};
 
 /// How long a peer may take to say hello: longer than any honest one needs.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Who is at the other end.
-#[derive(Debug)]
-pub struct Peer {
-    /// What it is.
-    pub role: PeerRole,
-    /// Its name, for people.
-    pub name: String,
-    /// The protocol that both sides speak: its requests are read, and answered, by this one.
-    pub protocol: u16,
-    /// When it said hello. Its first request is later, since that waits for the welcome: so of two processes that follow
-    /// each other, whatever the former still has on the way is from an earlier hello than any of the latter.
-    pub since: Instant,
-}
+/// Under which name a simulated process keeps the newest protocol that it speaks.
+const PROTOCOL_SETTING: &str = "protocol-newest";
 
 /// The newest protocol that this process speaks: what the code has, or less under simulation
-/// ([`crate::sim::set_protocol_newest`]).
+/// ([`set_protocol_newest`]).
 pub fn protocol_newest() -> u16 {
-    let limit = with_core(|core| core.world().map(|world| world.protocol_newest(core.process())));
-    limit.unwrap_or(PROTOCOL)
+    sim::setting(PROTOCOL_SETTING).map_or(PROTOCOL, |protocol| protocol as u16)
 }
 
-/// A request as it arrived.
-#[derive(Debug)]
-pub struct Request {
-    /// What it asks.
-    pub kind: Kind,
-    /// How the side that asks counts it, for logs ([`Envelope::number`]).
-    pub number: u32,
-    /// The typed head.
-    pub head: Buf,
-    /// Data blocks or a document.
-    pub body: Buf,
-    /// Whether the peer wants no answer.
-    pub one_way: bool,
-    /// Where to read what the answer carries.
-    pub landing: Landing,
-}
-
-/// What is sent back.
-pub struct Answer {
-    /// How the request ended.
-    pub status: Status,
-    /// The typed head, or a text for people where the status is a failure.
-    pub head: Vec<u8>,
-    /// Data blocks or a document.
-    pub body: Vec<Buf>,
-}
-
-impl Answer {
-    /// Success.
-    pub fn ok(head: Vec<u8>, body: Vec<Buf>) -> Answer {
-        Answer { status: Status::Ok, head, body }
-    }
-
-    /// A failure, with a text for people.
-    pub fn error(status: Status, text: impl Into<String>) -> Answer {
-        let mut text: String = text.into();
-        if text.len() > weft_types::limits::FRAME_HEAD_MAX {
-            let mut end = weft_types::limits::FRAME_HEAD_MAX;
-            while !text.is_char_boundary(end) {
-                end -= 1;
-            }
-            text.truncate(end);
-        }
-        Answer { status, head: text.into_bytes(), body: vec![] }
-    }
-}
-
-/// Answers requests. Several run at once, in no defined order beyond that they start in the order of arrival.
-pub trait Handler: 'static {
-    /// Whether this peer is welcome, and to which fabric.
-    ///
-    /// # Errors
-    /// A text for the peer's people.
-    fn greet(&self, hello: &Hello) -> Result<Option<FabricId>, String>;
-
-    /// Carries out one request. The answer to a one-way request is dropped.
-    fn handle(self: Rc<Self>, peer: Rc<Peer>, request: Request) -> impl Future<Output = Answer>;
+/// Lets a simulated process speak no newer protocol than this, as one of a former release does. Connections that it has
+/// already keep theirs.
+pub fn set_protocol_newest(process: ProcessId, protocol: u16) {
+    assert!((PROTOCOL_OLDEST..=PROTOCOL).contains(&protocol), "protocol {protocol}");
+    sim::set(process, PROTOCOL_SETTING, u64::from(protocol));
 }
 
 /// Takes connections and serves each.
@@ -106,33 +41,32 @@ pub struct Server;
 
 impl Server {
     /// Serves every connection that the listener takes, for ever.
-    pub async fn run<H: Handler>(listener: Listener, handler: Rc<H>) {
-        Self::take_connections(listener, handler, None).await;
+    pub async fn run(listener: Listener, services: impl Into<Rc<Services>>) {
+        Self::take_connections(listener, services.into(), None).await;
     }
 
-    /// Likewise, and those through shared memory of processes of the same machine, unless [`crate::set_shared_memory`]
+    /// The same, and connections through shared memory of processes of this machine, unless [`shm::set_shared_memory`]
     /// says no.
-    pub async fn run_with_door<H: Handler>(listener: Listener, handler: Rc<H>) {
-        let door = match shm::is_wanted() {
-            true => Door::open()
-                .inspect_err(|error| tracing::info!(%error, "no connections through shared memory")),
-            false => return Self::run(listener, handler).await,
+    pub async fn run_with_shared_memory(listener: Listener, services: impl Into<Rc<Services>>) {
+        let services = services.into();
+        let shared = shm::is_wanted().then(ShmListener::open);
+        let refused = |error: &io::Error| tracing::info!(%error, "no connections through shared memory");
+        let Some(Ok(shared)) = shared.map(|opened| opened.inspect_err(refused)) else {
+            return Self::run(listener, services).await;
         };
-        let Ok(door) = door else { return Self::run(listener, handler).await };
-        let name: Rc<str> = door.name().into();
-        let at_door = spawn(Self::keep_door(door, handler.clone()));
-        Self::take_connections(listener, handler, Some(name)).await;
-        at_door.abort();
+        let name: Rc<str> = shared.name().into();
+        let taking = spawn(Self::take_shared(shared, services.clone()));
+        Self::take_connections(listener, services, Some(name)).await;
+        taking.abort();
     }
 
-    async fn take_connections<H: Handler>(listener: Listener, handler: Rc<H>, door: Option<Rc<str>>) {
+    async fn take_connections(listener: Listener, services: Rc<Services>, shared: Option<Rc<str>>) {
         loop {
             match listener.accept().await {
                 Ok(stream) => {
-                    let (handler, door) = (handler.clone(), door.clone());
+                    let (services, shared) = (services.clone(), shared.clone());
                     spawn(async move {
-                        let (reader, writer) = (FrameReader::new(stream.clone()), FrameWriter::new(stream));
-                        Self::serve(reader, writer, handler, door.as_deref()).await;
+                        Self::serve(Transport::Stream(stream), services, shared.as_deref()).await;
                     });
                 }
                 Err(error) => cannot_take(error).await,
@@ -140,12 +74,12 @@ impl Server {
         }
     }
 
-    async fn keep_door<H: Handler>(door: Door, handler: Rc<H>) {
+    async fn take_shared(listener: ShmListener, services: Rc<Services>) {
         loop {
-            match door.accept().await {
-                Ok((reader, writer)) => {
-                    let handler = handler.clone();
-                    spawn(async move { Self::serve(reader, writer, handler, None).await });
+            match listener.accept().await {
+                Ok(end) => {
+                    let services = services.clone();
+                    spawn(async move { Self::serve(Transport::Shared(end), services, None).await });
                 }
                 Err(error) => cannot_take(error).await,
             }
@@ -153,19 +87,15 @@ impl Server {
     }
 
     /// Serves one connection until it ends.
-    async fn serve<H: Handler>(
-        mut reader: FrameReader,
-        writer: FrameWriter,
-        handler: Rc<H>,
-        door: Option<&str>,
-    ) {
+    async fn serve(transport: Transport, services: Rc<Services>, shared: Option<&str>) {
+        let (mut reader, writer) = transport.into_halves();
         let writer = Rc::new(writer);
-        if let Some(peer) = greet(&mut reader, &writer, &*handler, door).await {
-            serve_requests(&mut reader, &writer, peer, handler).await;
+        if let Some(peer) = greet(&mut reader, &writer, &services, shared).await {
+            serve_requests(&mut reader, &writer, peer, &services).await;
         }
         // Answers that are ready still go out: closing is left to the peer, or to the last owner.
         if Rc::strong_count(&writer) == 1 {
-            crate::yield_now().await;
+            yield_now().await;
         }
         drop(writer);
     }
@@ -174,14 +104,14 @@ impl Server {
 /// Out of file descriptors, most likely: others may close some.
 async fn cannot_take(error: io::Error) {
     tracing::warn!(%error, "cannot take a connection");
-    crate::sleep(Duration::from_millis(100)).await;
+    sleep(Duration::from_millis(100)).await;
 }
 
-async fn greet<H: Handler>(
+async fn greet(
     reader: &mut FrameReader,
     writer: &FrameWriter,
-    handler: &H,
-    door: Option<&str>,
+    services: &Services,
+    shared: Option<&str>,
 ) -> Option<Rc<Peer>> {
     let frame = match timeout(HELLO_TIMEOUT, reader.next()).await {
         Ok(Ok(Some(frame))) if frame.envelope.kind == Kind::Hello as u16 => frame,
@@ -197,13 +127,13 @@ async fn greet<H: Handler>(
     };
     let welcome = control::decode::<Hello>(&frame.head).map_err(|e| e.to_string()).and_then(|hello| {
         let protocol = choose_protocol(&hello)?.min(protocol_newest());
-        let fabric = handler.greet(&hello)?;
+        let fabric = services.greet(&hello)?;
         let welcome = Welcome {
             protocol,
             fabric,
             requests_max: CONNECTION_REQUESTS_MAX,
             bytes_max: CONNECTION_BYTES_MAX,
-            door: door.map(str::to_owned),
+            door: shared.map(str::to_owned),
         };
         Ok((hello, welcome))
     });
@@ -216,22 +146,22 @@ async fn greet<H: Handler>(
     match welcome {
         Ok((hello, welcome)) => {
             let protocol = welcome.protocol;
-            writer.send(envelope(Status::Ok), &control::encode(&welcome), vec![]);
+            writer.send(envelope(Status::Ok), &control::encode(&welcome), Body::none());
             Some(Rc::new(Peer { role: hello.role, name: hello.name, protocol, since: now() }))
         }
         Err(reason) => {
             let answer = Answer::error(Status::Refused, reason);
-            writer.send(envelope(answer.status), &answer.head, vec![]);
+            writer.send(envelope(answer.status), &answer.head, answer.body);
             None
         }
     }
 }
 
-async fn serve_requests<H: Handler>(
+async fn serve_requests(
     reader: &mut FrameReader,
     writer: &Rc<FrameWriter>,
     peer: Rc<Peer>,
-    handler: Rc<H>,
+    services: &Services,
 ) {
     let in_flight = Rc::new(InFlight::default());
     loop {
@@ -257,7 +187,7 @@ async fn serve_requests<H: Handler>(
                 frame.envelope.kind
             );
             if !one_way {
-                send(writer, &frame.envelope, Answer::error(Status::Invalid, text));
+                send(writer, &peer, &frame.envelope, Answer::error(Status::Invalid, text));
             }
             continue;
         };
@@ -277,116 +207,51 @@ async fn serve_requests<H: Handler>(
             writer.shutdown();
             return;
         }
-        let landing = match kind {
-            Kind::Read => writer.landing(),
-            _ => Landing::default(),
-        };
+        let landing = writer.landing();
         let request = Request { kind, number: envelope.number(), head, body, one_way, landing };
         in_flight.begin(one_way, bytes);
-        let mut work: LocalFuture = Box::pin(Answering {
-            work: handler.clone().handle(peer.clone(), request),
-            request: envelope,
-            one_way,
-            bytes,
-            writer: writer.clone(),
-            in_flight: in_flight.clone(),
-        });
+        let (peer, writer, in_flight) = (peer.clone(), writer.clone(), in_flight.clone());
+        let mut work = services.begin(Call { peer, request, envelope, bytes, writer, in_flight });
         if !poll_once(&mut work).await {
-            start(work);
+            spawn_boxed(work);
         }
-    }
-}
-
-/// Requests of one connection that are being carried out.
-#[derive(Default)]
-struct InFlight {
-    /// Those that the credit granted to the peer covers.
-    requests: Cell<u32>,
-    one_way: Cell<u32>,
-    /// Bytes of their bodies.
-    bytes: Cell<u32>,
-}
-
-impl InFlight {
-    fn of(&self, one_way: bool) -> &Cell<u32> {
-        if one_way { &self.one_way } else { &self.requests }
-    }
-
-    fn begin(&self, one_way: bool, bytes: u32) {
-        self.of(one_way).set(self.of(one_way).get() + 1);
-        self.bytes.set(self.bytes.get() + bytes);
-    }
-
-    fn end(&self, one_way: bool, bytes: u32) {
-        self.of(one_way).set(self.of(one_way).get() - 1);
-        self.bytes.set(self.bytes.get() - bytes);
-    }
-}
-
-pin_project! {
-    // A request that is carried out, until its answer is on its way. Not an `async` block, which would keep what the
-    // handler is called with twice.
-    struct Answering<F> {
-        #[pin]
-        work: F,
-        request: Envelope,
-        one_way: bool,
-        bytes: u32,
-        writer: Rc<FrameWriter>,
-        in_flight: Rc<InFlight>,
-    }
-}
-
-impl<F: Future<Output = Answer>> Future for Answering<F> {
-    type Output = ();
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = self.project();
-        this.work.poll(cx).map(|answer| {
-            this.in_flight.end(*this.one_way, *this.bytes);
-            if !*this.one_way {
-                send(this.writer, this.request, answer);
-            }
-        })
     }
 }
 
 /// Runs a request up to its first wait, and says whether it has ended: one that is answered from memory then costs no
 /// task. Not under simulation, where each request is a task from the start, so that the seed picks its turn.
 async fn poll_once(work: &mut LocalFuture) -> bool {
-    if crate::sim::is_simulated() {
+    if sim::is_simulated() {
         return false;
     }
     poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx).is_ready())).await
 }
 
-fn send(writer: &FrameWriter, request: &Envelope, answer: Answer) {
-    let envelope = Envelope {
-        kind: request.kind,
-        status: answer.status as u16,
-        request: request.request,
-        flags: FLAG_ANSWER,
-        ..Default::default()
-    };
-    writer.send(envelope, &answer.head, answer.body);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::{Sim, reset_connections, set_protocol_newest, spawn_process};
-    use crate::{Addr, Link, LinkError, Stream, sleep};
+    use crate::{CallError, ConnectError, Greeter, Link, Service};
+    use std::cell::Cell;
     use std::net::IpAddr;
+    use weft_rt::sim::{Sim, reset_connections, spawn_process};
+    use weft_rt::sync::join_all;
+    use weft_rt::{Addr, Buf, BufMut, Stream, random_below};
+    use weft_types::FabricId;
     use weft_types::limits::FRAME_BODY_MAX;
     use weft_wire::frame::MAGIC;
+    use weft_wire::handshake::PeerRole;
 
     struct Reverse;
 
-    impl Handler for Reverse {
+    impl Greeter for Reverse {
         fn greet(&self, hello: &Hello) -> Result<Option<FabricId>, String> {
             if hello.name == "stranger" { Err("strangers are not served".into()) } else { Ok(None) }
         }
+    }
+
+    impl Service for Reverse {
         async fn handle(self: Rc<Self>, _: Rc<Peer>, request: Request) -> Answer {
-            sleep(Duration::from_micros(crate::random_below(1000))).await;
+            sleep(Duration::from_micros(random_below(1000))).await;
             if request.head.is_empty() {
                 std::future::pending::<()>().await;
             }
@@ -402,7 +267,7 @@ mod tests {
 
     async fn start() {
         spawn_process(IpAddr::from([10, 0, 0, 1]), "server", async {
-            Server::run(Listener::bind(&addr()).unwrap(), Rc::new(Reverse)).await;
+            Server::run(Listener::bind(&addr()).unwrap(), Services::one(Rc::new(Reverse))).await;
         });
         sleep(Duration::from_millis(1)).await;
     }
@@ -422,7 +287,7 @@ mod tests {
                     assert_eq!(frame.body[..], body[..]);
                 }
             });
-            crate::sync::join_all(calls).await;
+            join_all(calls).await;
         });
     }
 
@@ -433,10 +298,13 @@ mod tests {
         one_way: Cell<u32>,
     }
 
-    impl Handler for Counting {
+    impl Greeter for Counting {
         fn greet(&self, _: &Hello) -> Result<Option<FabricId>, String> {
             Ok(None)
         }
+    }
+
+    impl Service for Counting {
         async fn handle(self: Rc<Self>, _: Rc<Peer>, request: Request) -> Answer {
             if request.one_way {
                 self.one_way.set(self.one_way.get() + 1);
@@ -452,7 +320,7 @@ mod tests {
         let counting = Rc::new(Counting::default());
         let handler = counting.clone();
         spawn_process(IpAddr::from([10, 0, 0, 1]), "server", async {
-            Server::run(Listener::bind(&addr()).unwrap(), handler).await;
+            Server::run(Listener::bind(&addr()).unwrap(), Services::one(handler)).await;
         });
         sleep(Duration::from_millis(1)).await;
         counting
@@ -467,7 +335,7 @@ mod tests {
                 link.cast(Kind::Watermark, b"note");
                 link.call(Kind::Read, b"r", vec![])
             });
-            for answer in crate::sync::join_all(calls).await {
+            for answer in join_all(calls).await {
                 assert!(answer.is_ok(), "an honest connection was closed");
             }
             assert_eq!(counting.one_way.get(), ONE_WAY_REQUESTS_MAX);
@@ -481,14 +349,14 @@ mod tests {
             let stream = Stream::connect(&addr()).await.unwrap();
             let writer = FrameWriter::new(stream.clone());
             let hello = control::encode(&Hello::new(PeerRole::Client, None, "c"));
-            writer.send(Envelope { kind: Kind::Hello as u16, ..Default::default() }, &hello, vec![]);
+            writer.send(Envelope { kind: Kind::Hello as u16, ..Default::default() }, &hello, Body::none());
             for request in 0..3000 {
                 // Slow enough that no more than the credit are carried out at once.
                 sleep(Duration::from_micros(100)).await;
                 writer.send(
                     Envelope { kind: Kind::Read as u16, request, ..Default::default() },
                     b"r",
-                    vec![],
+                    Body::none(),
                 );
             }
             sleep(Duration::from_secs(1)).await;
@@ -504,12 +372,12 @@ mod tests {
         let stream = Stream::connect(&addr()).await.unwrap();
         let (mut reader, writer) = (FrameReader::new(stream.clone()), FrameWriter::new(stream));
         let hello = control::encode(&Hello::new(PeerRole::Client, None, "c"));
-        writer.send(Envelope { kind: Kind::Hello as u16, ..Default::default() }, &hello, vec![]);
+        writer.send(Envelope { kind: Kind::Hello as u16, ..Default::default() }, &hello, Body::none());
         assert_eq!(reader.next().await.unwrap().unwrap().envelope.kind, Kind::Welcome as u16);
         let ask = |head: &[u8], body: Buf| {
             let (head_len, body_len) = (head.len() as u32, body.len() as u32);
             let kind = Kind::Write as u16;
-            writer.send(Envelope { kind, head_len, body_len, ..Default::default() }, head, vec![body]);
+            writer.send(Envelope { kind, head_len, body_len, ..Default::default() }, head, body.into());
         };
         (0..long).for_each(|_| ask(b"", Buf::zeroes(FRAME_BODY_MAX)));
         ask(b"last", Buf::zeroes(4096));
@@ -528,10 +396,13 @@ mod tests {
 
     struct Numbers;
 
-    impl Handler for Numbers {
+    impl Greeter for Numbers {
         fn greet(&self, _: &Hello) -> Result<Option<FabricId>, String> {
             Ok(None)
         }
+    }
+
+    impl Service for Numbers {
         async fn handle(self: Rc<Self>, _: Rc<Peer>, request: Request) -> Answer {
             Answer::ok(request.number.to_le_bytes().to_vec(), vec![])
         }
@@ -541,14 +412,14 @@ mod tests {
     fn the_number_of_a_request_arrives_and_may_be_given_twice() {
         Sim::new(8).block_on(async {
             spawn_process(IpAddr::from([10, 0, 0, 1]), "server", async {
-                Server::run(Listener::bind(&addr()).unwrap(), Rc::new(Numbers)).await;
+                Server::run(Listener::bind(&addr()).unwrap(), Services::one(Rc::new(Numbers))).await;
             });
             sleep(Duration::from_millis(1)).await;
             let link = Link::connect(&addr(), &Hello::new(PeerRole::Client, None, "c")).await.unwrap();
             for numbers in [[7, 7], [u32::MAX, 1]] {
                 let (first, second) = (
-                    link.send(Kind::Read, numbers[0], b"", vec![]).await.unwrap(),
-                    link.send(Kind::Read, numbers[1], b"", vec![]).await.unwrap(),
+                    link.send(Kind::Read, numbers[0], b"", Body::none()).await.unwrap(),
+                    link.send(Kind::Read, numbers[1], b"", Body::none()).await.unwrap(),
                 );
                 for (answer, number) in [(second.await, numbers[1]), (first.await, numbers[0])] {
                     assert_eq!(answer.unwrap().head[..], number.to_le_bytes());
@@ -567,7 +438,7 @@ mod tests {
             let call = spawn(async move { waiting.call(Kind::Read, b"", vec![]).await.err() });
             sleep(Duration::from_millis(5)).await;
             reset_connections(IpAddr::from([127, 0, 0, 1]), IpAddr::from([10, 0, 0, 1]));
-            assert!(matches!(call.await, Ok(Some(LinkError::Lost))));
+            assert!(matches!(call.await, Ok(Some(CallError::Broken))));
             link.closed().await;
         });
     }
@@ -588,7 +459,7 @@ mod tests {
             let at: Addr = "10.0.0.9:4800".parse().unwrap();
             let listens = at.clone();
             let process = spawn_process(host, "former", async move {
-                Server::run(Listener::bind(&listens).unwrap(), Rc::new(Reverse)).await;
+                Server::run(Listener::bind(&listens).unwrap(), Services::one(Rc::new(Reverse))).await;
             });
             set_protocol_newest(process, 1);
             sleep(Duration::from_millis(1)).await;
@@ -601,15 +472,15 @@ mod tests {
         Sim::new(6).block_on(async {
             start().await;
             let refused = Link::connect(&addr(), &Hello::new(PeerRole::Client, None, "stranger")).await;
-            assert!(matches!(refused.err(), Some(LinkError::Refused { reason, .. }) if reason.contains("not served")));
+            assert!(matches!(refused.err(), Some(ConnectError::Refused { reason, .. }) if reason.contains("not served")));
             let newer = Hello { protocol_oldest: 99, protocol_newest: 99, ..Hello::new(PeerRole::Client, None, "c") };
             let refused = Link::connect(&addr(), &newer).await;
-            assert!(matches!(refused.err(), Some(LinkError::Refused { reason, .. }) if reason.contains("upgrade")));
+            assert!(matches!(refused.err(), Some(ConnectError::Refused { reason, .. }) if reason.contains("upgrade")));
             let garbage = Stream::connect(&addr()).await.unwrap();
             let mut bytes = vec![0xff; 4096];
             bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
             garbage.write(vec![Buf::from(bytes)]).await.unwrap();
-            let (n, _) = garbage.read(crate::BufMut::aligned(16), 0).await;
+            let (n, _) = garbage.read(BufMut::aligned(16), 0).await;
             assert!(matches!(n, Ok(0) | Err(_)), "the server hangs up");
         });
     }

@@ -3,18 +3,18 @@
 //!
 //! A record is four numbers of 32 bits (bytes of the front, first page of the piece of body, bytes of the piece, zero)
 //! and the front: envelope and head of a frame, nothing in the record of a later piece. What the other end says of
-//! what it has taken and freed is a stranger's word.
+//! what it has taken and freed is checked before it is used.
 
 use super::arena::Arena;
-use super::bell::Bell;
+use super::peer_waker::PeerWaker;
 use super::region::{Direction, FRONTS_BYTES, PAGE, PIECE_MAX, RECORD_ALIGN};
-use super::{Stranger, wants};
-use crate::{Buf, buf};
+use super::{ProtocolViolation, wants};
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
+use weft_rt::{Buf, Lender, take_over};
 
 /// Bytes of the numbers in front of a record.
 pub(super) const FIXED_BYTES: usize = 16;
@@ -45,7 +45,7 @@ impl Outgoing {
         if self.left == 0 || self.left > PIECE_MAX || self.at != (0, 0) {
             return None;
         }
-        let start = buf::hand_over(&self.body, sender)?;
+        let start = take_over(&self.body, &**sender)?;
         self.left = 0;
         Some(start)
     }
@@ -72,7 +72,7 @@ impl Outgoing {
 /// The sending end.
 pub(crate) struct Sender {
     direction: Direction,
-    bell: Rc<Bell>,
+    peer_waker: Rc<PeerWaker>,
     arena: RefCell<Arena>,
     written: Cell<u64>,
     /// What the other end has taken and freed, as far as it was looked at.
@@ -82,10 +82,10 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    pub(super) fn new(direction: Direction, bell: Rc<Bell>) -> Rc<Sender> {
+    pub(super) fn new(direction: Direction, peer_waker: Rc<PeerWaker>) -> Rc<Sender> {
         Rc::new(Sender {
             direction,
-            bell,
+            peer_waker,
             arena: RefCell::new(Arena::new()),
             written: Cell::new(0),
             taken: Cell::new(0),
@@ -94,28 +94,11 @@ impl Sender {
         })
     }
 
-    /// Pages for `len` bytes that are to be sent from where they are; `None` if there is no room for so many in one piece,
-    /// or too many are lent already.
-    pub(crate) fn lend(&self, len: usize) -> Option<NonNull<u8>> {
-        let count = len.div_ceil(PAGE);
-        if len == 0 || len > PIECE_MAX || !self.arena.borrow().may_lend(count) {
-            return None;
-        }
-        // Should the other end break the rules, a later look finds that again.
-        let page = self.take_pages(|arena| arena.take(count)).ok()??;
-        Some(self.direction.page(page as usize, len))
-    }
-
-    /// Takes back pages that were not sent.
-    pub(crate) fn put_back(&self, start: NonNull<u8>) {
-        self.arena.borrow_mut().put_back(self.direction.page_at(start) as u32);
-    }
-
     /// Sends as much of a frame as there is room for; whether that was all.
     ///
     /// # Errors
     /// If the other end breaks the rules.
-    pub(super) fn send(self: &Rc<Self>, frame: &mut Outgoing) -> Result<bool, Stranger> {
+    pub(super) fn send(self: &Rc<Self>, frame: &mut Outgoing) -> Result<bool, ProtocolViolation> {
         loop {
             let mut piece = frame.left.min(PIECE_MAX);
             let record = (FIXED_BYTES + frame.front.len()).next_multiple_of(RECORD_ALIGN);
@@ -164,11 +147,11 @@ impl Sender {
         // fence is passed before it sleeps.
         fence(SeqCst);
         if wants(&positions.asleep.0) {
-            self.bell.ring();
+            self.peer_waker.wake();
         }
     }
 
-    fn has_room_for(&self, record: usize) -> Result<bool, Stranger> {
+    fn has_room_for(&self, record: usize) -> Result<bool, ProtocolViolation> {
         let written = self.written.get();
         let fits = |taken: u64| written - taken + record as u64 <= FRONTS_BYTES as u64;
         if fits(self.taken.get()) {
@@ -178,17 +161,17 @@ impl Sender {
         Ok(fits(self.taken.get()))
     }
 
-    fn look_at_taken(&self) -> Result<(), Stranger> {
+    fn look_at_taken(&self) -> Result<(), ProtocolViolation> {
         let taken = self.direction.positions().taken.0.load(Acquire);
         if taken < self.taken.get() || taken > self.written.get() {
-            return Err(Stranger("it says that it has taken what was not sent"));
+            return Err(ProtocolViolation("it says that it has taken what was not sent"));
         }
         self.taken.set(taken);
         Ok(())
     }
 
     /// Takes pages; those as well that have just been freed, if there are too few.
-    fn take_pages<T>(&self, take: impl Fn(&mut Arena) -> Option<T>) -> Result<Option<T>, Stranger> {
+    fn take_pages<T>(&self, take: impl Fn(&mut Arena) -> Option<T>) -> Result<Option<T>, ProtocolViolation> {
         let left = self.before_collection.get() - 1;
         self.before_collection.set(left);
         if left == 0 {
@@ -202,17 +185,17 @@ impl Sender {
     }
 
     /// Takes back what the other end has freed.
-    pub(super) fn collect(&self) -> Result<(), Stranger> {
+    pub(super) fn collect(&self) -> Result<(), ProtocolViolation> {
         self.before_collection.set(SENDS_PER_COLLECTION);
         let freed = self.direction.positions().freed.0.load(Acquire);
         let mut arena = self.arena.borrow_mut();
         if freed.wrapping_sub(self.freed.get()) > arena.out() {
-            return Err(Stranger("it says that it has freed more than was sent"));
+            return Err(ProtocolViolation("it says that it has freed more than was sent"));
         }
         while self.freed.get() < freed {
             let page = self.direction.free_entry(self.freed.get()).load(Relaxed);
             if !arena.give_back(page) {
-                return Err(Stranger("it frees what was not sent"));
+                return Err(ProtocolViolation("it frees what was not sent"));
             }
             self.freed.set(self.freed.get() + 1);
         }
@@ -220,21 +203,42 @@ impl Sender {
     }
 
     /// Whether the other end has made room since this was last looked at.
-    pub(super) fn has_news(&self) -> bool {
+    pub(super) fn is_ready(&self) -> bool {
         let positions = self.direction.positions();
         positions.taken.0.load(Acquire) != self.taken.get()
             || positions.freed.0.load(Acquire) != self.freed.get()
     }
 
-    /// Asks to be rung for when there is room, and looks at all that the other end has said so far, so that only what it
+    /// Asks for a wake-up when there is room, and looks at all that the other end has said so far, so that only what it
     /// says from now on is news; try once more after this.
     ///
     /// # Errors
     /// If the other end breaks the rules.
-    pub(super) fn starve(&self) -> Result<(), Stranger> {
+    pub(super) fn ask_for_space(&self) -> Result<(), ProtocolViolation> {
         self.direction.positions().starved.0.store(1, Relaxed);
         fence(SeqCst);
         self.look_at_taken()?;
         self.collect()
+    }
+}
+
+// SAFETY: pages that the arena has given out are nobody else's until they are put back, and the mapping lives as long as
+// the sender.
+unsafe impl Lender for Sender {
+    /// Pages that are to be sent from where they are; `None` if there is no room for so many in one piece, or too many
+    /// are lent already.
+    fn lend(&self, len: usize) -> Option<NonNull<u8>> {
+        let count = len.div_ceil(PAGE);
+        if len == 0 || len > PIECE_MAX || !self.arena.borrow().may_lend(count) {
+            return None;
+        }
+        // Should the other end break the rules, a later look finds that again.
+        let page = self.take_pages(|arena| arena.take(count)).ok()??;
+        Some(self.direction.page(page as usize, len))
+    }
+
+    /// Pages that were not sent.
+    fn give_back(&self, start: NonNull<u8>, _: usize) {
+        self.arena.borrow_mut().put_back(self.direction.page_at(start) as u32);
     }
 }

@@ -1,17 +1,18 @@
 //! Frames on a connection: read one after another; written together as many as are ready.
 
-use crate::shm::{Endpoint, ShmReader, ShmWriter};
-use crate::sync::Notify;
-use crate::{Buf, ByteReader, Landing, Stream, spawn};
+use crate::Body;
+use crate::shm::{ShmReader, ShmWriter};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use weft_rt::sync::Notify;
+use weft_rt::{Buf, ByteReader, Landing, Stream, spawn};
 use weft_types::limits::FRAME_HEAD_MAX;
 use weft_wire::DecodeError;
-use weft_wire::frame::{ENVELOPE_BYTES, Envelope};
+use weft_wire::frame::{ENVELOPE_BYTES, Envelope, FLAG_BLOCKS};
 
 /// One message.
 #[derive(Debug)]
@@ -20,7 +21,7 @@ pub struct Frame {
     pub envelope: Envelope,
     /// The typed head.
     pub head: Buf,
-    /// Data blocks or a document; aligned to [`crate::IO_ALIGN`] from 4096 bytes on.
+    /// Data blocks or a document; aligned to [`weft_rt::IO_ALIGN`] from 4096 bytes on.
     pub body: Buf,
 }
 
@@ -61,6 +62,10 @@ impl FrameReader {
         FrameReader(Source::Stream(ByteReader::new(stream)))
     }
 
+    pub(crate) fn shared(reader: ShmReader) -> Self {
+        FrameReader(Source::Shared(reader))
+    }
+
     /// The next frame; `None` when the peer has closed between frames.
     ///
     /// # Errors
@@ -87,12 +92,6 @@ async fn next_of_stream(bytes: &mut ByteReader) -> Result<Option<Frame>, FrameEr
     bytes.consume(front);
     let body = bytes.take(envelope.body_len as usize).await?;
     Ok(Some(Frame { envelope, head, body }))
-}
-
-/// Both halves of a connection through shared memory.
-pub(crate) fn frames_of(end: Rc<Endpoint>) -> (FrameReader, FrameWriter) {
-    let (reader, writer) = end.split();
-    (FrameReader(Source::Shared(reader)), FrameWriter(Sink::Shared(writer)))
 }
 
 /// A frame's front always fits the buffer of its reader.
@@ -224,7 +223,7 @@ impl Outbox {
             return;
         }
         if self.begin() && self.poll_write(&mut cx).is_pending() {
-            crate::executor::submit_now();
+            weft_rt::submit_now();
             let _ = self.poll_write(&mut cx);
         }
     }
@@ -244,12 +243,20 @@ impl FrameWriter {
         FrameWriter(Sink::Stream(StreamWriter::new(stream)))
     }
 
-    /// Sends a frame: `envelope` with its lengths set from `head` and `body`. It never waits: what may be
-    /// under way is bounded by the credits of the connection. A frame on a broken connection vanishes; the
+    pub(crate) fn shared(writer: ShmWriter) -> Self {
+        FrameWriter(Sink::Shared(writer))
+    }
+
+    /// Sends a frame: `envelope` with its lengths and [`FLAG_BLOCKS`] set from `head` and `body`. It never waits: what
+    /// may be under way is bounded by the credits of the connection. A frame on a broken connection vanishes; the
     /// reader notices.
-    pub fn send(&self, mut envelope: Envelope, head: &[u8], body: Vec<Buf>) {
+    pub fn send(&self, mut envelope: Envelope, head: &[u8], body: Body) {
         envelope.head_len = head.len() as u32;
-        envelope.body_len = body.iter().map(|b| b.len()).sum::<usize>() as u32;
+        envelope.body_len = body.len() as u32;
+        if body.are_blocks() && envelope.body_len > 0 {
+            envelope.flags |= FLAG_BLOCKS;
+        }
+        let body = body.into_bufs();
         match &self.0 {
             Sink::Stream(stream) => stream.send(envelope, head, body),
             Sink::Shared(shared) => shared.send(envelope, head, body),

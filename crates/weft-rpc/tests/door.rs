@@ -6,6 +6,8 @@ use std::rc::Rc;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
+use weft_rpc::shm::set_shared_memory;
+use weft_rpc::*;
 use weft_rt::*;
 use weft_types::FabricId;
 use weft_wire::Kind;
@@ -15,10 +17,13 @@ use weft_wire::handshake::{Hello, PeerRole};
 #[derive(Default)]
 struct Reverse(RefCell<Vec<Buf>>);
 
-impl Handler for Reverse {
+impl Greeter for Reverse {
     fn greet(&self, hello: &Hello) -> Result<Option<FabricId>, String> {
         if hello.name == "stranger" { Err("strangers are not served".into()) } else { Ok(None) }
     }
+}
+
+impl Service for Reverse {
     async fn handle(self: Rc<Self>, _: Rc<Peer>, request: Request) -> Answer {
         let kept = request.body.clone();
         self.0.borrow_mut().push(kept);
@@ -52,7 +57,8 @@ fn serve() -> (Addr, mpsc::Sender<()>, thread::JoinHandle<()>) {
         block_on(async move {
             let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
             tell.send(listener.local_addr()).unwrap();
-            let server = spawn(Server::run_with_door(listener, Rc::new(Reverse::default())));
+            let server =
+                spawn(Server::run_with_shared_memory(listener, Services::one(Rc::new(Reverse::default()))));
             while ended.try_recv() != Err(mpsc::TryRecvError::Disconnected) {
                 sleep(Duration::from_millis(5)).await;
             }

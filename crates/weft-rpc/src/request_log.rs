@@ -1,12 +1,12 @@
-//! What logs tell of single requests: those that were slow or failed, and of these only so many.
+//! Which single requests are logged: those that were slow or failed, up to a quota.
 //!
-//! It owns the threshold and the quota. It never writes of a request itself: whoever knows it does.
+//! It owns the threshold and the quota. Whoever knows a request writes the line.
 
-use crate::{Instant, now, sleep_until, spawn};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use weft_rt::{Instant, now, sleep_until, spawn};
 
 /// From when on a request is slow, where nothing else is said. A sound drive answers within milliseconds, and a reader
 /// asks a second replica after half a second; but an eviction takes some seconds, and disk drivers give up after 30. So
@@ -84,8 +84,8 @@ impl LogQuota {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::Sim;
-    use crate::sleep;
+    use weft_rt::sim::Sim;
+    use weft_rt::sleep;
 
     #[test]
     fn what_passes_the_quota_is_counted_and_told_when_the_period_is_over() {
