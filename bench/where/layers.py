@@ -43,11 +43,11 @@ _OF_OTHERS = [
     (TARGET, re.compile(r"weft_target::")),
     (CLIENT, re.compile(r"weft_client::")),
     (LOAD, re.compile(r"weft_bench::")),
-    (RUNTIME, re.compile(r"weft_rt::|weft_wire::")),
+    (RUNTIME, re.compile(r"weft_rt::|weft_rpc::|weft_wire::")),
 ]
 
 # Looks for completions and for news, again and again, as long as there are none; and reaps them, which is little.
-_LOOKS = re.compile(r"weft_rt::uring::Driver::turn$|Endpoint::has_news")
+_LOOKS = re.compile(r"weft_rt::uring::Driver::turn$|shm::Endpoint.*::is_ready")
 
 
 def layer_of(stack):

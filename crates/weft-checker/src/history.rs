@@ -112,8 +112,8 @@ impl History {
         inner.step
     }
 
-    /// The loss was accepted since: each of these blocks holds something from then on that it held before, or zeroes.
-    /// All others are as they were.
+    /// The loss was accepted since: each of these blocks holds something from then on that it held before, or
+    /// zeroes. All others are as they were.
     pub fn end_loss(&self, began: u64, is_lost: impl Fn(u64) -> bool) {
         let mut inner = self.0.borrow_mut();
         inner.step += 1;
@@ -194,9 +194,9 @@ impl Done {
     }
 }
 
-/// Whether the operations of one block are explained, given the steps between which losses of it were accepted. A
-/// loss ends one life of the block and begins another, with any value that was ever written before, or zeroes. What
-/// was under way at that time may belong to either.
+/// Whether the operations of one block are explained, given the steps between which losses of it were
+/// accepted. A loss ends one life of the block and begins another, with any value that was ever written
+/// before, or zeroes. What was under way at that time may belong to either.
 pub fn is_explained(operations: &[Operation], losses: &[(u64, u64)]) -> bool {
     let mut ends: Vec<(u64, u64)> = losses.to_vec();
     ends.sort();

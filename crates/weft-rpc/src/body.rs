@@ -15,8 +15,8 @@ impl Body {
         Body::default()
     }
 
-    /// Blocks, each with a checksum that its users verify. Where both ends share memory, they are used where they lie; the
-    /// other end could still change them there, so nobody may rely on two looks being the same.
+    /// Blocks, each with a checksum that its users verify. Where both ends share memory, they are used where
+    /// they lie; the other end could still change them there, so nobody may rely on two looks being the same.
     pub fn blocks(bufs: Vec<Buf>) -> Body {
         Body { bufs, are_blocks: true }
     }
@@ -42,7 +42,8 @@ impl Body {
     }
 }
 
-/// A document, or anything else that is no blocks: it is copied out of shared memory before anybody looks at it.
+/// A document, or anything else that is no blocks: it is copied out of shared memory before anybody looks at
+/// it.
 impl From<Vec<Buf>> for Body {
     fn from(bufs: Vec<Buf>) -> Body {
         Body { bufs, are_blocks: false }

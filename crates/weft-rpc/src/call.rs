@@ -24,7 +24,8 @@ impl Reply {
 /// Why a call brought no reply.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The peer has answered that it does not carry the request out; what that means for the data is said with the status.
+    /// The peer has answered that it does not carry the request out; what that means for the data is said
+    /// with the status.
     #[error("{status}: {}", text_of(.head))]
     Refused {
         /// Why.

@@ -97,9 +97,9 @@ async fn next_of_stream(bytes: &mut ByteReader) -> Result<Option<Frame>, FrameEr
 /// A frame's front always fits the buffer of its reader.
 const _: () = assert!(ENVELOPE_BYTES + FRAME_HEAD_MAX <= ByteReader::FILL_MAX);
 
-/// From so many bytes or frames on, what is queued is handed to the kernel at once instead of at the end of the executor's
-/// turn: the peer works on the first of a burst while the last is being made. Fewer would be more system calls than the
-/// waiting costs.
+/// From so many bytes or frames on, what is queued is handed to the kernel at once instead of at the end of
+/// the executor's turn: the peer works on the first of a burst while the last is being made. Fewer would be
+/// more system calls than the waiting costs.
 const AT_ONCE_BYTES: usize = 64 << 10;
 const AT_ONCE_FRAMES: u32 = 16;
 
@@ -215,8 +215,8 @@ impl Outbox {
         self.frames.set(0);
     }
 
-    /// Hands what is queued to the kernel now, unless it still has the write before. The task that writes is awake, and
-    /// sees to the rest.
+    /// Hands what is queued to the kernel now, unless it still has the write before. The task that writes is
+    /// awake, and sees to the rest.
     fn hand_over(&self) {
         let mut cx = Context::from_waker(Waker::noop());
         if self.writing.borrow().is_some() {
@@ -247,9 +247,9 @@ impl FrameWriter {
         FrameWriter(Sink::Shared(writer))
     }
 
-    /// Sends a frame: `envelope` with its lengths and [`FLAG_BLOCKS`] set from `head` and `body`. It never waits: what
-    /// may be under way is bounded by the credits of the connection. A frame on a broken connection vanishes; the
-    /// reader notices.
+    /// Sends a frame: `envelope` with its lengths and [`FLAG_BLOCKS`] set from `head` and `body`. It never
+    /// waits: what may be under way is bounded by the credits of the connection. A frame on a broken
+    /// connection vanishes; the reader notices.
     pub fn send(&self, mut envelope: Envelope, head: &[u8], body: Body) {
         envelope.head_len = head.len() as u32;
         envelope.body_len = body.len() as u32;
@@ -318,8 +318,8 @@ impl FrameWriter {
 }
 
 /// Writes frames to a stream. What is sent while an earlier write is under way, or by tasks that are ready at
-/// the same time, goes out in few system calls. What was sent before it is dropped still goes out; the stream is closed
-/// when its reader is gone too.
+/// the same time, goes out in few system calls. What was sent before it is dropped still goes out; the stream
+/// is closed when its reader is gone too.
 struct StreamWriter {
     outbox: Rc<Outbox>,
 }

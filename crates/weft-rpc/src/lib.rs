@@ -1,9 +1,9 @@
 //! Runtime: requests and answers over connections.
 //!
-//! It owns frames (`frame.rs`), the side that asks (`link.rs`), the side that answers (`server.rs`, `service.rs`), the
-//! handshake between them, and the transports below: streams, and memory that is shared with a process of the same machine
-//! (`shm`). It never looks into a message: a frame's flag says that its body is blocks, each with a checksum, which may be
-//! used where they lie.
+//! It owns frames (`frame.rs`), the side that asks (`link.rs`), the side that answers (`server.rs`,
+//! `service.rs`), the handshake between them, and the transports below: streams, and memory that is shared
+//! with a process of the same machine (`shm`). It never looks into a message: a frame's flag says that its
+//! body is blocks, each with a checksum, which may be used where they lie.
 
 mod body;
 mod call;

@@ -100,8 +100,8 @@ impl Drop for Inner {
 pub struct Link(Rc<Inner>);
 
 impl Link {
-    /// Connects and shakes hands. Where the peer runs on this machine and offers it, the connection goes through shared
-    /// memory, unless [`shm::set_shared_memory`] says no.
+    /// Connects and shakes hands. Where the peer runs on this machine and offers it, the connection goes
+    /// through shared memory, unless [`shm::set_shared_memory`] says no.
     ///
     /// # Errors
     /// If there is no connection within 3 s, or the peer refuses.
@@ -202,9 +202,9 @@ impl Link {
         called.unwrap_or(Err(CallError::Late(patience)))
     }
 
-    /// Sends a request, after waiting for credit, and returns the future of its answer. Dropping that does not take
-    /// the request back; its credit comes back with the answer. The number is for the logs of both sides
-    /// ([`Envelope::number`]).
+    /// Sends a request, after waiting for credit, and returns the future of its answer. Dropping that does
+    /// not take the request back; its credit comes back with the answer. The number is for the logs of both
+    /// sides ([`Envelope::number`]).
     ///
     /// # Errors
     /// [`CallError::Broken`] here: the request has not been sent. In the answer's place: see [`CallError`].

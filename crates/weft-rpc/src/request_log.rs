@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use weft_rt::{Instant, now, sleep_until, spawn};
 
-/// From when on a request is slow, where nothing else is said. A sound drive answers within milliseconds, and a reader
-/// asks a second replica after half a second; but an eviction takes some seconds, and disk drivers give up after 30. So
-/// what takes a second is never usual, and is told long before anybody suffers from it.
+/// From when on a request is slow, where nothing else is said. A sound drive answers within milliseconds, and
+/// a reader asks a second replica after half a second; but an eviction takes some seconds, and disk drivers
+/// give up after 30. So what takes a second is never usual, and is told long before anybody suffers from it.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// Lines of one kind in one period. A few name the drive, the node and the group that are slow; the rest is a number.
+/// Lines of one kind in one period. A few name the drive, the node and the group that are slow; the rest is a
+/// number.
 const LINES_MAX: u32 = 20;
 
 /// How long a period is: at most two lines a second in the long run, whatever happens.
@@ -32,8 +33,8 @@ pub fn set_slow_request(threshold: Duration) {
     SLOW_NS.store(u64::try_from(threshold.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
 }
 
-/// How many lines of one kind may still be written: 20 in 10 s. What is left out is counted, and the count is told when
-/// the period is over.
+/// How many lines of one kind may still be written: 20 in 10 s. What is left out is counted, and the count is
+/// told when the period is over.
 #[derive(Clone)]
 pub struct LogQuota(Rc<Inner>);
 

@@ -29,8 +29,8 @@ pub fn protocol_newest() -> u16 {
     sim::setting(PROTOCOL_SETTING).map_or(PROTOCOL, |protocol| protocol as u16)
 }
 
-/// Lets a simulated process speak no newer protocol than this, as one of a former release does. Connections that it has
-/// already keep theirs.
+/// Lets a simulated process speak no newer protocol than this, as one of a former release does. Connections
+/// that it has already keep theirs.
 pub fn set_protocol_newest(process: ProcessId, protocol: u16) {
     assert!((PROTOCOL_OLDEST..=PROTOCOL).contains(&protocol), "protocol {protocol}");
     sim::set(process, PROTOCOL_SETTING, u64::from(protocol));
@@ -45,8 +45,8 @@ impl Server {
         Self::take_connections(listener, services.into(), None).await;
     }
 
-    /// The same, and connections through shared memory of processes of this machine, unless [`shm::set_shared_memory`]
-    /// says no.
+    /// The same, and connections through shared memory of processes of this machine, unless
+    /// [`shm::set_shared_memory`] says no.
     pub async fn run_with_shared_memory(listener: Listener, services: impl Into<Rc<Services>>) {
         let services = services.into();
         let shared = shm::is_wanted().then(ShmListener::open);
@@ -218,8 +218,9 @@ async fn serve_requests(
     }
 }
 
-/// Runs a request up to its first wait, and says whether it has ended: one that is answered from memory then costs no
-/// task. Not under simulation, where each request is a task from the start, so that the seed picks its turn.
+/// Runs a request up to its first wait, and says whether it has ended: one that is answered from memory then
+/// costs no task. Not under simulation, where each request is a task from the start, so that the seed picks
+/// its turn.
 async fn poll_once(work: &mut LocalFuture) -> bool {
     if sim::is_simulated() {
         return false;
@@ -366,8 +367,8 @@ mod tests {
         });
     }
 
-    /// Whether a peer is still served after so many requests at once with the longest bodies, which nobody answers, and
-    /// one that is answered.
+    /// Whether a peer is still served after so many requests at once with the longest bodies, which nobody
+    /// answers, and one that is answered.
     async fn is_served_after(long: usize) -> bool {
         let stream = Stream::connect(&addr()).await.unwrap();
         let (mut reader, writer) = (FrameReader::new(stream.clone()), FrameWriter::new(stream));

@@ -24,8 +24,9 @@ pub struct Peer {
     pub name: String,
     /// The protocol that both sides speak: its requests are read, and answered, by this one.
     pub protocol: u16,
-    /// When it said hello. Its first request is later, since that waits for the welcome: so of two processes that follow
-    /// each other, whatever the former still has on the way is from an earlier hello than any of the latter.
+    /// When it said hello. Its first request is later, since that waits for the welcome: so of two processes
+    /// that follow each other, whatever the former still has on the way is from an earlier hello than any of
+    /// the latter.
     pub since: Instant,
 }
 
@@ -203,8 +204,8 @@ impl InFlight {
 }
 
 pin_project! {
-    // A request that is carried out, until its answer is on its way. Not an `async` block, which would keep what the
-    // handler is called with twice.
+    // A request that is carried out, until its answer is on its way. Not an `async` block, which would keep
+    // what the handler is called with twice.
     struct Answering<F> {
         #[pin]
         work: F,

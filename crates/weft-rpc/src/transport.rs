@@ -6,7 +6,8 @@ use std::io;
 use std::rc::Rc;
 use weft_rt::{Addr, Stream};
 
-/// An open connection that has carried no frame yet. Encryption is one more kind: what it reads and writes are streams.
+/// An open connection that has carried no frame yet. Encryption is one more kind: what it reads and writes
+/// are streams.
 pub enum Transport {
     /// A stream of bytes: TCP, a Unix socket, or simulated.
     Stream(Stream),

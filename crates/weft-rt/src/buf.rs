@@ -125,7 +125,8 @@ impl Drop for Hold {
     }
 }
 
-/// Gives back what this thread keeps for reuse: one simulation does not inherit the buffers of the one before.
+/// Gives back what this thread keeps for reuse: one simulation does not inherit the buffers of the one
+/// before.
 pub(crate) fn give_back_free() {
     FREE.with(|free| free.take());
 }
@@ -150,8 +151,8 @@ impl BufMut {
         Some(BufMut { block: Hold::new(block), len })
     }
 
-    /// The same, in memory of this lender; `None` if it has none of this length left. Where that is shared with another
-    /// process, which may write to it against the rules, it changes, like that of [`Buf::lent`].
+    /// The same, in memory of this lender; `None` if it has none of this length left. Where that is shared
+    /// with another process, which may write to it against the rules, it changes, like that of [`Buf::lent`].
     pub fn lent(lender: &Rc<dyn Lender>, len: usize) -> Option<Self> {
         let owner = Some(Owner::Lender(lender.clone(), Cell::new(false)));
         let block = Block { start: lender.lend(len)?, capacity: len, owner };
@@ -243,9 +244,9 @@ impl Buf {
     /// Bytes in memory of a lender, which gets them back when the last user has dropped them.
     ///
     /// # Safety
-    /// `len` bytes from `start` must be there as long as the lender is, or until it got them back. Where they are shared
-    /// with another process, which may write to them against the rules, they change: users may copy and sum them, but
-    /// not rely on two looks being the same.
+    /// `len` bytes from `start` must be there as long as the lender is, or until it got them back. Where they
+    /// are shared with another process, which may write to them against the rules, they change: users may
+    /// copy and sum them, but not rely on two looks being the same.
     pub unsafe fn lent(lender: Rc<dyn Lender>, start: NonNull<u8>, len: usize) -> Buf {
         let block = Block { start, capacity: len, owner: Some(Owner::Lender(lender, Cell::new(false))) };
         Buf { block: Hold::new(block), start: 0, len }
@@ -266,8 +267,9 @@ impl Buf {
     }
 }
 
-/// If these, one behind the other, are the beginning of a block that this lender has lent, and nobody else uses that block:
-/// the caller has the block from now on, and the lender does not get it back. Says where it begins.
+/// If these, one behind the other, are the beginning of a block that this lender has lent, and nobody else
+/// uses that block: the caller has the block from now on, and the lender does not get it back. Says where it
+/// begins.
 pub fn take_over(parts: &[Buf], lender: &dyn Lender) -> Option<NonNull<u8>> {
     let block: &Rc<Block> = &parts.first()?.block.0;
     let Some(Owner::Lender(owner, is_taken_over)) = &block.owner else { return None };

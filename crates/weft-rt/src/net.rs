@@ -11,8 +11,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// The size of the buffers that a [`Receiver`] fills: several requests of usual size, or hundreds of small ones,
-/// and few enough bytes that they are still in the core's cache when they are taken apart.
+/// The size of the buffers that a [`Receiver`] fills: several requests of usual size, or hundreds of small
+/// ones, and few enough bytes that they are still in the core's cache when they are taken apart.
 pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Bytes left free in front of what was received: room for the beginning of a frame from the chunk before.
@@ -72,8 +72,8 @@ impl Listener {
         })
     }
 
-    /// Listens under an abstract name, which processes of this machine and network namespace can reach, and which is gone
-    /// when the listener is. Not under simulation.
+    /// Listens under an abstract name, which processes of this machine and network namespace can reach, and
+    /// which is gone when the listener is. Not under simulation.
     ///
     /// # Errors
     /// Those of the operating system.
@@ -169,8 +169,8 @@ impl Stream {
         }
     }
 
-    /// Takes over reading: nobody else may read from the stream as long as the receiver is there, or after bytes
-    /// have arrived for it.
+    /// Takes over reading: nobody else may read from the stream as long as the receiver is there, or after
+    /// bytes have arrived for it.
     pub(crate) fn receiver(&self) -> Receiver {
         match &self.0 {
             StreamKind::Socket(s) => Receiver::Socket(s.receiver()),
@@ -206,9 +206,9 @@ pub(crate) enum Receiver {
 }
 
 impl Receiver {
-    /// How many bytes have arrived next (0 at the end of the stream), and a buffer with [`HEADROOM_BYTES`] of anything
-    /// in front of them. `None` if chunks cannot be had, and the stream is to be read from in other ways. Dropping
-    /// the future loses nothing.
+    /// How many bytes have arrived next (0 at the end of the stream), and a buffer with [`HEADROOM_BYTES`] of
+    /// anything in front of them. `None` if chunks cannot be had, and the stream is to be read from in other
+    /// ways. Dropping the future loses nothing.
     ///
     /// # Errors
     /// Those of the operating system: reset.
@@ -219,8 +219,8 @@ impl Receiver {
         }
     }
 
-    /// Returns like [`Receiver::next`] what has arrived already; `None` once nothing has, and the stream may be
-    /// read from in other ways until the next call of the former.
+    /// Returns like [`Receiver::next`] what has arrived already; `None` once nothing has, and the stream may
+    /// be read from in other ways until the next call of the former.
     pub(crate) async fn drain(&mut self) -> io::Result<Option<(usize, BufMut)>> {
         match self {
             Receiver::Socket(s) => s.drain().await,

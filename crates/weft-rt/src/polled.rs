@@ -11,8 +11,8 @@ pub trait Polled {
     /// Wakes the tasks for which something is here.
     fn poll(&self);
 
-    /// The thread is about to sleep: whoever writes from now on has to wake it. The executor looks once more after this,
-    /// behind a fence.
+    /// The thread is about to sleep: whoever writes from now on has to wake it. The executor looks once more
+    /// after this, behind a fence.
     fn arm_wakeup(&self);
 
     /// The thread is awake.

@@ -1,8 +1,9 @@
 //! Words: the rules that can be broken on purpose, and the paths of the protocol, by name.
 //!
-//! It owns what the simulation wants to switch and to see in the engines: the switches (`switch.rs`), and the paths, served
-//! reads and slices that engines report (`path.rs`). Both are compiled in with a feature each, which the simulation turns
-//! on; without it every call is a constant or nothing. It never decides anything, and never acts outside of a simulation.
+//! It owns what the simulation wants to switch and to see in the engines: the switches (`switch.rs`), and the
+//! paths, served reads and slices that engines report (`path.rs`). Both are compiled in with a feature each,
+//! which the simulation turns on; without it every call is a constant or nothing. It never decides anything,
+//! and never acts outside of a simulation.
 
 mod path;
 mod switch;

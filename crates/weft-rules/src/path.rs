@@ -1,9 +1,9 @@
 //! What a simulation wants to know of the engines: which paths of the protocol were taken, which reads were
 //! served, and what followers hold of the map.
 //!
-//! An engine marks a path with one line, [`mark`], where the path is taken. It is compiled in with the feature
-//! `coverage` only, which the simulator turns on; without it, a mark is nothing. Marks count per thread and change
-//! nothing: a simulation takes the same course with and without them.
+//! An engine marks a path with one line, [`mark`], where the path is taken. It is compiled in with the
+//! feature `coverage` only, which the simulator turns on; without it, a mark is nothing. Marks count per
+//! thread and change nothing: a simulation takes the same course with and without them.
 
 use weft_types::{DriveId, Epoch, FabricMap, GroupId, Slice};
 

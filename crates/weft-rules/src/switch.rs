@@ -1,8 +1,9 @@
 //! Switches that break one rule each, so that the simulation can show that it would notice.
 //!
-//! A switch stands beside the rule that it breaks, and does nothing unless the simulation of this thread was told to
-//! break that rule. Without the feature `mutations` of this crate there is nothing to switch: [`mutated`] is a
-//! constant. It never changes what sound code does, and never acts outside of a simulation ([`Simulated`]).
+//! A switch stands beside the rule that it breaks, and does nothing unless the simulation of this thread was
+//! told to break that rule. Without the feature `mutations` of this crate there is nothing to switch:
+//! [`mutated`] is a constant. It never changes what sound code does, and never acts outside of a simulation
+//! ([`Simulated`]).
 
 /// Declares the switches: the rule, the name, and what is broken.
 macro_rules! mutations {

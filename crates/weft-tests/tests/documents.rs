@@ -332,7 +332,8 @@ fn architecture_complaint(sources: &BTreeMap<String, String>, named: &Named) -> 
     if let Some(rest) = token.strip_prefix("weft_") {
         let (folder, name) =
             rest.split_once("::").map_or((rest, None), |(folder, name)| (folder, Some(name)));
-        let is_there = in_crate(folder).any(|(_, source)| name.is_none_or(|name| defines(source, name)));
+        let folder = format!("weft-{folder}");
+        let is_there = in_crate(&folder).any(|(_, source)| name.is_none_or(|name| defines(source, name)));
         return (!is_there).then(|| format!("the crate {folder} does not define {name:?}"));
     }
     if token == "weft" {

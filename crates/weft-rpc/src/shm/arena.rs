@@ -1,16 +1,17 @@
-//! Which pages of the body area are in use: the sender's own book, which the other end never sees. A piece is taken,
-//! filled, and handed to the other end, which gives it back. The lowest free pages are taken first, so that few are ever
-//! touched, and those are in the cache.
+//! Which pages of the body area are in use: the sender's own book, which the other end never sees. A piece is
+//! taken, filled, and handed to the other end, which gives it back. The lowest free pages are taken first, so
+//! that few are ever touched, and those are in the cache.
 //!
-//! Nothing waits for ever. The other end keeps no more than [`KEPT_MAX`] for long, and pieces that are lent, which may wait
-//! for a slow drive or behind other frames, have no more than [`LENT_MAX`]. So [`SPARE`] pages come free whatever happens;
-//! and where so many are, but scattered, what waits goes in smaller pieces.
+//! Nothing waits for ever. The other end keeps no more than [`KEPT_MAX`] for long, and pieces that are lent,
+//! which may wait for a slow drive or behind other frames, have no more than [`LENT_MAX`]. So [`SPARE`] pages
+//! come free whatever happens; and where so many are, but scattered, what waits goes in smaller pieces.
 
 use super::region::PAGES;
 
 const WORDS: usize = PAGES / 64;
 
-/// Pages that the receiver may use where they lie. Beyond that it copies bodies: its users may keep theirs for long.
+/// Pages that the receiver may use where they lie. Beyond that it copies bodies: its users may keep theirs
+/// for long.
 pub(super) const KEPT_MAX: usize = PAGES / 2;
 
 /// Pages that may be lent at a time.
@@ -53,13 +54,14 @@ impl Arena {
         self.out
     }
 
-    /// Whether so many pages more may be lent: taken, and kept for a while before they are handed over or put back.
+    /// Whether so many pages more may be lent: taken, and kept for a while before they are handed over or put
+    /// back.
     pub(super) fn may_lend(&self, count: usize) -> bool {
         self.lent_pages + count <= LENT_MAX
     }
 
-    /// Takes up to `count` pages that follow each other, at least one, and says which is the first and how many they are:
-    /// fewer where enough are free, but scattered. `None` if room is short.
+    /// Takes up to `count` pages that follow each other, at least one, and says which is the first and how
+    /// many they are: fewer where enough are free, but scattered. `None` if room is short.
     pub(super) fn take_some(&mut self, mut count: usize) -> Option<(u32, usize)> {
         loop {
             match self.take(count) {
@@ -70,7 +72,8 @@ impl Arena {
         }
     }
 
-    /// Takes `count` pages that follow each other, at least one; the first of them, or `None` if there are none.
+    /// Takes `count` pages that follow each other, at least one; the first of them, or `None` if there are
+    /// none.
     pub(super) fn take(&mut self, count: usize) -> Option<u32> {
         debug_assert!(count > 0 && count <= usize::from(u16::MAX));
         let first = self.find(count)?;

@@ -1,6 +1,7 @@
-//! How a connection through shared memory begins: a process that serves listens on an abstract Unix socket that only
-//! processes of the same machine and network namespace can reach. A process that connects gets the descriptor of the
-//! memory; from then on the socket carries wake-ups, and shows whether the other end is there.
+//! How a connection through shared memory begins: a process that serves listens on an abstract Unix socket
+//! that only processes of the same machine and network namespace can reach. A process that connects gets the
+//! descriptor of the memory; from then on the socket carries wake-ups, and shows whether the other end is
+//! there.
 
 use super::Endpoint;
 use super::region::{LAYOUT, Region};
@@ -50,8 +51,8 @@ impl ShmListener {
 /// Connects to the listener of this name. The connection ends when both halves of it are dropped.
 ///
 /// # Errors
-/// `ConnectionRefused` if there is none on this machine, `InvalidData` if what is handed over cannot be used; those of
-/// the operating system.
+/// `ConnectionRefused` if there is none on this machine, `InvalidData` if what is handed over cannot be used;
+/// those of the operating system.
 pub async fn connect(name: &str) -> io::Result<Rc<Endpoint>> {
     let stream = Stream::connect_abstract(name).await?;
     stream.readable().await?;

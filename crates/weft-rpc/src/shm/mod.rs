@@ -1,12 +1,14 @@
-//! Frames through shared memory: the connection of two processes on one machine, without the kernel in between.
+//! Frames through shared memory: the connection of two processes on one machine, without the kernel in
+//! between.
 //!
 //! ```text
 //! FrameWriter -> sender: body into pages, record into the ring ... receiver: record out, body where it lies -> FrameReader
 //! ```
-//! Each direction has a ring of records and an area of pages (`region.rs`), written by one end only. An end looks for
-//! news once in each turn of its executor, and asks for a wake-up before it sleeps; so a busy connection makes no
-//! system calls. Handshake, credits and frames are those of every connection. Of the other end nothing is believed:
-//! positions and numbers are checked, records are copied before they are read, and an end that dies closes its socket.
+//! Each direction has a ring of records and an area of pages (`region.rs`), written by one end only. An end
+//! looks for news once in each turn of its executor, and asks for a wake-up before it sleeps; so a busy
+//! connection makes no system calls. Handshake, credits and frames are those of every connection. Of the
+//! other end nothing is believed: positions and numbers are checked, records are copied before they are read,
+//! and an end that dies closes its socket.
 
 mod arena;
 mod listener;
@@ -34,17 +36,18 @@ use weft_rt::sync::Notify;
 use weft_rt::{Buf, BufMut, JoinHandle, Landing, Polled, Stream, sim, spawn, unwatch, watch};
 use weft_wire::frame::{ENVELOPE_BYTES, Envelope, FLAG_BLOCKS};
 
-/// Frames that a reader takes in a row before others have their turn: so that what the first of them lead to goes out
-/// while the next are taken, and both ends work at the same time instead of in turns.
+/// Frames that a reader takes in a row before others have their turn: so that what the first of them lead to
+/// goes out while the next are taken, and both ends work at the same time instead of in turns.
 const FRAMES_IN_A_ROW: u32 = 8;
 
-/// So many sleeps without news make a connection a quiet one: it is not looked at any more until the peer wakes it.
+/// So many sleeps without news make a connection a quiet one: it is not looked at any more until the peer
+/// wakes it.
 const QUIET_AFTER: u32 = 64;
 
 static WANTED: AtomicBool = AtomicBool::new(true);
 
-/// Says whether this process takes and makes connections through shared memory from now on, as it does unless told
-/// otherwise.
+/// Says whether this process takes and makes connections through shared memory from now on, as it does unless
+/// told otherwise.
 pub fn set_shared_memory(is_wanted: bool) {
     WANTED.store(is_wanted, Relaxed);
 }
@@ -122,8 +125,8 @@ impl Endpoint {
         (ShmReader { end: self.clone(), begun: None, in_a_row: 0 }, ShmWriter { end: self })
     }
 
-    /// The other end has sent a wake-up. What it was sent for may have been seen already, but it sends none for more room before it
-    /// is asked again.
+    /// The other end has sent a wake-up. What it was sent for may have been seen already, but it sends none
+    /// for more room before it is asked again.
     fn on_wakeup(&self) {
         self.quiet.set(0);
         self.receiver.disarm_wakeup();
@@ -156,8 +159,8 @@ impl Endpoint {
         }
     }
 
-    /// Sends what waits, as far as there is room. It ends with nothing left, or with a try that has found no room after
-    /// asking for a wake-up.
+    /// Sends what waits, as far as there is room. It ends with nothing left, or with a try that has found no
+    /// room after asking for a wake-up.
     fn flush(&self) {
         if self.queue.borrow().is_empty() {
             return;
@@ -242,8 +245,8 @@ impl Polled for Endpoint {
         }
     }
 
-    /// After the sleep. One that has been without news for long becomes a quiet one here, where nothing can have come
-    /// unseen: it has asked for a wake-up, has looked since, and goes on asking.
+    /// After the sleep. One that has been without news for long becomes a quiet one here, where nothing can
+    /// have come unseen: it has asked for a wake-up, has looked since, and goes on asking.
     fn disarm_wakeup(&self) {
         if self.quiet.get() == QUIET_AFTER && !self.receiver.is_ready() {
             self.quiet.set(QUIET_AFTER + 1);
@@ -451,8 +454,8 @@ mod tests {
         writer.send(envelope, head, body);
     }
 
-    /// Bodies of every size, of kinds that are used where they lie and of others, some of them kept for a while: all
-    /// come in order and as they were, also where the pages run out.
+    /// Bodies of every size, of kinds that are used where they lie and of others, some of them kept for a
+    /// while: all come in order and as they were, also where the pages run out.
     #[test]
     fn frames_of_any_size_come_in_order() {
         block_on(async {
@@ -473,7 +476,8 @@ mod tests {
                     }
                     let (len, flags) = (len(i), if i % 3 == 0 { 0 } else { FLAG_BLOCKS });
                     let part = random_below(len as u64 + 1) as usize;
-                    // Some are read to where the other end sees them, some others' memory is there and not used.
+                    // Some are read to where the other end sees them, some others' memory is there and not
+                    // used.
                     let landing = if i % 4 < 2 { writer.landing().buffer(len) } else { None };
                     reads.push_back(writer.landing().buffer(len));
                     if reads.len() > 30 {
@@ -507,8 +511,9 @@ mod tests {
         .unwrap();
     }
 
-    /// Bodies that lie in the pages already go out as they are, whole or their beginnings, in parts or not; one that
-    /// somebody else looks at is copied, one of another connection as well, and one that is never sent leaves its pages.
+    /// Bodies that lie in the pages already go out as they are, whole or their beginnings, in parts or not;
+    /// one that somebody else looks at is copied, one of another connection as well, and one that is never
+    /// sent leaves its pages.
     #[test]
     fn what_is_read_to_shared_memory_is_not_copied() {
         block_on(async {
@@ -556,8 +561,9 @@ mod tests {
         .unwrap();
     }
 
-    /// Reads of a slow drive hold pages; frames that need others go nevertheless, and so do those behind them: also where
-    /// the other end keeps as much as it may, where what is free is scattered, and where reads come to nothing.
+    /// Reads of a slow drive hold pages; frames that need others go nevertheless, and so do those behind
+    /// them: also where the other end keeps as much as it may, where what is free is scattered, and where
+    /// reads come to nothing.
     #[test]
     fn what_lands_keeps_nobody_waiting_for_ever() {
         for (landed, between, kept_max) in [
@@ -610,7 +616,8 @@ mod tests {
         }
     }
 
-    /// The other end stands still after its first frames: whoever waits for it then sleeps. It is woken by more room.
+    /// The other end stands still after its first frames: whoever waits for it then sleeps. It is woken by
+    /// more room.
     #[test]
     fn a_sender_that_waits_for_room_sees_no_news_in_old_ones() {
         // Frames of which so many wait for pages, or for the ring.
@@ -744,8 +751,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever lies in the ring, and wherever the other end says that it is: a receiver answers with frames or an
-        /// error, and touches nothing outside.
+        /// Whatever lies in the ring, and wherever the other end says that it is: a receiver answers with
+        /// frames or an error, and touches nothing outside.
         #[test]
         fn a_receiver_takes_nothing_on_trust(
             written in prop_oneof![0u64..600, Just(FRONTS_BYTES as u64), any::<u64>()],

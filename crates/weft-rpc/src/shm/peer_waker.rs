@@ -13,8 +13,8 @@ impl PeerWaker {
         Rc::new(PeerWaker(socket))
     }
 
-    /// Sends a wake-up. It never waits: where there is no room for a byte, enough are there to wake whoever sleeps; and where
-    /// nobody is at the other end any more, the socket's end tells so.
+    /// Sends a wake-up. It never waits: where there is no room for a byte, enough are there to wake whoever
+    /// sleeps; and where nobody is at the other end any more, the socket's end tells so.
     pub(super) fn wake(&self) {
         let Some(socket) = self.0.socket() else { return };
         let sent = send(socket, b"!", SendFlags::DONTWAIT | SendFlags::NOSIGNAL);

@@ -1,5 +1,6 @@
-//! The end of a direction that receives. A record is copied before anybody looks at it; a body may be used where it
-//! lies, and its pages go back when the last user is done. None of its numbers is trusted before it is checked.
+//! The end of a direction that receives. A record is copied before anybody looks at it; a body may be used
+//! where it lies, and its pages go back when the last user is done. None of its numbers is trusted before it
+//! is checked.
 
 use super::arena::KEPT_MAX;
 use super::peer_waker::PeerWaker;
@@ -108,15 +109,17 @@ impl Receiver {
 
     /// Wakes a sender that waits for room.
     fn feed(&self) {
-        // Either this sees that the sender waits, or the sender sees the room: the pair is in `Sender::ask_for_space`.
+        // Either this sees that the sender waits, or the sender sees the room: the pair is in
+        // `Sender::ask_for_space`.
         fence(SeqCst);
         if wants(&self.direction.positions().starved.0) {
             self.peer_waker.wake();
         }
     }
 
-    /// A piece as a buffer, where it lies if that can be. The other end can still change what lies there, if it breaks
-    /// the rules: so this is for blocks with checksums, which their users verify and never interpret.
+    /// A piece as a buffer, where it lies if that can be. The other end can still change what lies there, if
+    /// it breaks the rules: so this is for blocks with checksums, which their users verify and never
+    /// interpret.
     pub(super) fn lend_piece(self: &Rc<Self>, piece: Piece) -> Buf {
         let pages = piece.len.div_ceil(PAGE);
         if self.lent.get() + pages > KEPT_MAX {
@@ -125,7 +128,8 @@ impl Receiver {
             return copy.freeze();
         }
         self.lent.set(self.lent.get() + pages);
-        // SAFETY: the pages are there as long as the lender is, and are freed once, when the buffer is dropped.
+        // SAFETY: the pages are there as long as the lender is, and are freed once, when the buffer is
+        // dropped.
         unsafe { Buf::lent(self.clone(), self.direction.page(piece.page, piece.len), piece.len) }
     }
 
@@ -134,8 +138,8 @@ impl Receiver {
         assert_eq!(piece.len, to.len());
         if piece.len > 0 {
             let from = self.direction.page(piece.page, piece.len);
-            // SAFETY: the piece lies in the mapping. Should the other end write meanwhile, against the rules, the
-            // bytes are whatever they are: they are looked at only once they are ours.
+            // SAFETY: the piece lies in the mapping. Should the other end write meanwhile, against the rules,
+            // the bytes are whatever they are: they are looked at only once they are ours.
             unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_mut_ptr(), piece.len) };
             self.free(piece.page);
         }

@@ -141,8 +141,8 @@ pub(super) struct Direction {
 impl Direction {
     /// Positions and flags.
     pub(super) fn positions(&self) -> &Positions {
-        // SAFETY: the positions begin on a page of the mapping, which lives as long as `self`, and are atomics, for
-        // which any bytes are values.
+        // SAFETY: the positions begin on a page of the mapping, which lives as long as `self`, and are
+        // atomics, for which any bytes are values.
         unsafe { self.start.cast::<Positions>().as_ref() }
     }
 
@@ -158,8 +158,8 @@ impl Direction {
         let at = position as usize % FRONTS_BYTES;
         let head = bytes.len().min(FRONTS_BYTES - at);
         assert!(bytes.len() <= FRONTS_BYTES);
-        // SAFETY: both parts lie inside of the ring. The other end may read meanwhile, but does not before it has
-        // been told the position.
+        // SAFETY: both parts lie inside of the ring. The other end may read meanwhile, but does not before it
+        // has been told the position.
         unsafe {
             let ring = self.start.add(POSITIONS_BYTES).as_ptr();
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), ring.add(at), head);
@@ -172,8 +172,8 @@ impl Direction {
         let at = position as usize % FRONTS_BYTES;
         let head = bytes.len().min(FRONTS_BYTES - at);
         assert!(bytes.len() <= FRONTS_BYTES);
-        // SAFETY: both parts lie inside of the ring. Should the other end write meanwhile, against the rules, the
-        // bytes are whatever they are: they are looked at only once they are ours.
+        // SAFETY: both parts lie inside of the ring. Should the other end write meanwhile, against the rules,
+        // the bytes are whatever they are: they are looked at only once they are ours.
         unsafe {
             let ring = self.start.add(POSITIONS_BYTES).as_ptr();
             std::ptr::copy_nonoverlapping(ring.add(at), bytes.as_mut_ptr(), head);

@@ -1,9 +1,9 @@
-//! The end of a direction that sends: bodies into pages, unless they lie there already, then a record about them into
-//! the ring.
+//! The end of a direction that sends: bodies into pages, unless they lie there already, then a record about
+//! them into the ring.
 //!
-//! A record is four numbers of 32 bits (bytes of the front, first page of the piece of body, bytes of the piece, zero)
-//! and the front: envelope and head of a frame, nothing in the record of a later piece. What the other end says of
-//! what it has taken and freed is checked before it is used.
+//! A record is four numbers of 32 bits (bytes of the front, first page of the piece of body, bytes of the
+//! piece, zero) and the front: envelope and head of a frame, nothing in the record of a later piece. What the
+//! other end says of what it has taken and freed is checked before it is used.
 
 use super::arena::Arena;
 use super::peer_waker::PeerWaker;
@@ -19,8 +19,8 @@ use weft_rt::{Buf, Lender, take_over};
 /// Bytes of the numbers in front of a record.
 pub(super) const FIXED_BYTES: usize = 16;
 
-/// Looking at what the other end has freed costs a trip to its processor's cache: it is done once for so many frames,
-/// or when room is short.
+/// Looking at what the other end has freed costs a trip to its processor's cache: it is done once for so many
+/// frames, or when room is short.
 const SENDS_PER_COLLECTION: u32 = 32;
 
 /// A frame that is being sent.
@@ -143,8 +143,8 @@ impl Sender {
         self.written.set(written);
         let positions = self.direction.positions();
         positions.written.0.store(written, Release);
-        // Either this sees that the other end is about to sleep, or that one sees what was written: the pair of this
-        // fence is passed before it sleeps.
+        // Either this sees that the other end is about to sleep, or that one sees what was written: the pair
+        // of this fence is passed before it sleeps.
         fence(SeqCst);
         if wants(&positions.asleep.0) {
             self.peer_waker.wake();
@@ -209,8 +209,8 @@ impl Sender {
             || positions.freed.0.load(Acquire) != self.freed.get()
     }
 
-    /// Asks for a wake-up when there is room, and looks at all that the other end has said so far, so that only what it
-    /// says from now on is news; try once more after this.
+    /// Asks for a wake-up when there is room, and looks at all that the other end has said so far, so that
+    /// only what it says from now on is news; try once more after this.
     ///
     /// # Errors
     /// If the other end breaks the rules.
@@ -222,11 +222,11 @@ impl Sender {
     }
 }
 
-// SAFETY: pages that the arena has given out are nobody else's until they are put back, and the mapping lives as long as
-// the sender.
+// SAFETY: pages that the arena has given out are nobody else's until they are put back, and the mapping lives
+// as long as the sender.
 unsafe impl Lender for Sender {
-    /// Pages that are to be sent from where they are; `None` if there is no room for so many in one piece, or too many
-    /// are lent already.
+    /// Pages that are to be sent from where they are; `None` if there is no room for so many in one piece, or
+    /// too many are lent already.
     fn lend(&self, len: usize) -> Option<NonNull<u8>> {
         let count = len.div_ceil(PAGE);
         if len == 0 || len > PIECE_MAX || !self.arena.borrow().may_lend(count) {

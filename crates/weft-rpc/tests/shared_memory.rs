@@ -1,5 +1,5 @@
-//! Connections through shared memory between two threads that know nothing of each other but an address, as two
-//! processes of one machine would.
+//! Connections through shared memory between two threads that know nothing of each other but an address, as
+//! two processes of one machine would.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -37,7 +37,8 @@ impl Service for Reverse {
     }
 }
 
-/// More of the largest bodies at once than there are pages for, so that both sides wait for room and sleep meanwhile.
+/// More of the largest bodies at once than there are pages for, so that both sides wait for room and sleep
+/// meanwhile.
 async fn crowd(link: &Link) {
     for round in 0..20 {
         let body = Buf::from(vec![round; 1 << 20]);
