@@ -7,11 +7,11 @@ help: ## Show this list
 
 build: ## Build the release binary, target/release/weft
 	@scripts/setup.sh --for build
-	@scripts/with-cargo.sh build --release --locked -p weft
+	@scripts/build.sh
 
 package: ## Build, and make a .deb and a .tar.gz in target/package; WEFT_MAINTAINER says whose
 	@scripts/setup.sh --for build
-	@scripts/with-cargo.sh build --release --locked -p weft
+	@scripts/build.sh
 	@scripts/package.sh
 
 demo: ## Watch real data live through the death of a node

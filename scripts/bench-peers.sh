@@ -6,7 +6,7 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 cd "$top"
 if [ -z "${WEFT:-}" ]; then
   scripts/setup.sh --for bench
-  scripts/with-cargo.sh build --release --locked -p weft
+  scripts/build.sh
 fi
 WEFT="${WEFT:-${CARGO_TARGET_DIR:-$top/target}/release/weft}"
 export WEFT

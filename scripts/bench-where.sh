@@ -6,6 +6,6 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 cd "$top"
 scripts/setup.sh --for where
 if [ -z "${WEFT:-}" ]; then
-  scripts/with-cargo.sh build --release --locked -p weft
+  scripts/build.sh
 fi
 exec python3 -B bench/where/run.py "${WEFT:-${CARGO_TARGET_DIR:-$top/target}/release/weft}" --json where.json "$@"

@@ -4,5 +4,5 @@ set -eu
 top=$(cd "$(dirname "$0")/.." && pwd)
 cd "$top"
 scripts/setup.sh --for bench
-scripts/with-cargo.sh build --release --locked -p weft
+scripts/build.sh
 exec "${CARGO_TARGET_DIR:-$top/target}/release/weft" bench figures --pin --out bench.json "$@"

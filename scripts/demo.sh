@@ -10,7 +10,7 @@ scripts/setup.sh --for demo
 PATH="$PATH:/usr/sbin:/sbin" # mke2fs and e2fsck, which are not on everybody's PATH
 if [ -z "${WEFT:-}" ]; then
   echo "== Building weft (release)"
-  scripts/with-cargo.sh build --release --locked -p weft
+  scripts/build.sh
 fi
 weft="${WEFT:-${CARGO_TARGET_DIR:-$top/target}/release/weft}" # WEFT=/usr/bin/weft shows one that is there already
 page="${DEMO_REPORT:-$top/weft-demo-report.html}"

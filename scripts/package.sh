@@ -44,7 +44,7 @@ for tool in dpkg-deb strip gzip tar; do
   command -v "$tool" >/dev/null 2>&1 || fail "$tool is missing" "apt-get install dpkg binutils gzip tar"
 done
 binary=$(realpath "$binary")
-version=$("$binary" --version | sed -n 's/^weft //p')
+version=$("$binary" -V | sed -n 's/^weft //p')
 wanted=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$top/Cargo.toml")
 [ "$version" = "$wanted" ] || fail "$binary is version ${version:-unknown}, this tree is $wanted" "make build"
 architecture=$(dpkg --print-architecture)

@@ -9,8 +9,12 @@ echo "== Format"
 cargo fmt --all --check
 echo "== Lints (warnings denied)"
 cargo clippy --workspace --all-targets --locked -- -D warnings
+echo "== The program under test (release)"
+# By itself: beside the simulation and the fuzzers it would be built with their switches and doors.
+scripts/build.sh
+WEFT_UNDER_TEST=${CARGO_TARGET_DIR:-$top/target}/release/weft
+export WEFT_UNDER_TEST
 echo "== Tests"
-# This builds the binary as well, which the end-to-end tests run.
 cargo test --workspace --locked --no-fail-fast
 echo "== Documentation (warnings denied)"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet

@@ -8,7 +8,7 @@ cd "$top"
 minutes=${1:-5}
 [ $# -eq 0 ] || shift
 scripts/setup.sh --for torture
-scripts/with-cargo.sh build --release --locked -p weft
+scripts/build.sh
 # By itself: what the tortured program is built with must not depend on what tortures it.
 scripts/with-cargo.sh build --release --locked -p weft-torture
 exec "${CARGO_TARGET_DIR:-$top/target}/release/weft-torture" --minutes "$minutes" "$@"

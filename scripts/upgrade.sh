@@ -10,7 +10,7 @@ old=${1:?usage: scripts/upgrade.sh OLD-BINARY: the weft of the release before}
 [ -x "$old" ] || { echo "error: '$old' is no program" >&2; exit 2; }
 old=$(realpath "$old")
 scripts/setup.sh --for torture
-scripts/with-cargo.sh build --release --locked -p weft
+scripts/build.sh
 new=${CARGO_TARGET_DIR:-$top/target}/release/weft
 
 port=5900

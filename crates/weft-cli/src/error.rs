@@ -168,8 +168,8 @@ impl CliError {
         }
     }
 
-    /// Whether all that failed is that nobody reads the output any more, as in `weft events | head`: the reader
-    /// has what it wanted.
+    /// Whether all that failed is that nobody reads the output any more, as in `weft events | head`: the
+    /// reader has what it wanted.
     pub fn is_reader_gone(&self) -> bool {
         matches!(self, CliError::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }

@@ -5,6 +5,9 @@
 //! it asks of the program through [`Engines`]. It never touches a drive, and never decides anything about the
 //! fabric.
 
+/// Whether this program was built with the doors that fuzzing goes through.
+pub const HAS_FUZZING_DOORS: bool = cfg!(feature = "fuzzing");
+
 mod bundle;
 mod check;
 mod completions;

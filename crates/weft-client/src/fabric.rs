@@ -2,6 +2,7 @@
 
 use crate::error::ClientError;
 use crate::follow::{Followed, follow_map};
+use crate::managers::{Asked, Managers};
 use crate::reach::{Contact, watch_targets};
 use crate::session::Session;
 use crate::volume::{AttachOptions, Volume};
@@ -9,13 +10,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
-use weft_rpc::{Body, ConnectError, Link};
+use weft_rpc::Link;
 use weft_rt::sync::{Mutex, Notify};
 use weft_rt::{Addr, Buf, random_u64, sleep, spawn};
-use weft_types::{AttachMode, DriveId, FabricMap, Group, GroupId, SessionId, with_causes};
-use weft_wire::control::{self, ManagerAnswer, ManagerRequest};
+use weft_types::{AttachMode, DriveId, FabricId, FabricMap, Group, GroupId, SessionId, with_causes};
+use weft_wire::Status;
+use weft_wire::control::{ManagerAnswer, ManagerRequest};
 use weft_wire::handshake::{Hello, PeerRole};
-use weft_wire::{Kind, Status};
 
 /// How long to wait before a manager that did not answer is tried again: short beside a lease, long beside a
 /// connection attempt on a local network.
@@ -39,10 +40,7 @@ pub(crate) struct TargetLink {
 
 pub(crate) struct Shared {
     pub(crate) name: String,
-    managers: Vec<Addr>,
-    manager: RefCell<Option<Link>>,
-    /// The manager that is asked first.
-    manager_turn: Cell<usize>,
+    pub(crate) managers: Managers,
     map: RefCell<Rc<FabricMap>>,
     /// Which part of it that is.
     pub(crate) followed: RefCell<Followed>,
@@ -75,17 +73,15 @@ impl Drop for Shared {
 }
 
 impl Fabric {
-    /// Connects to the first manager that answers, and begins to follow the fabric map. The name is for people: it is
-    /// shown as the client of its attaches.
+    /// Connects to the first manager that answers, and begins to follow the fabric map. The name is for
+    /// people: it is shown as the client of its attaches.
     ///
     /// # Errors
     /// [`ClientError::NoManager`] if none answers.
     pub async fn connect(managers: &[Addr], name: &str) -> Result<Fabric, ClientError> {
         let shared = Rc::new_cyclic(|this| Shared {
             name: name.to_owned(),
-            managers: managers.to_vec(),
-            manager: RefCell::new(None),
-            manager_turn: Cell::new(0),
+            managers: Managers::new(managers, name),
             map: RefCell::new(Rc::new(FabricMap::empty(Default::default()))),
             followed: RefCell::default(),
             follows_other: Rc::default(),
@@ -166,21 +162,6 @@ impl Fabric {
             .filter_map(|t| t.link.borrow().as_ref().map(Link::bytes_sent))
             .sum();
         open + self.0.bytes_sent_by_closed_links.get()
-    }
-}
-
-/// A manager's answer that is not the one wished for.
-pub(crate) enum Asked {
-    Answered(Status, String),
-    Failed(ClientError),
-}
-
-impl From<Asked> for ClientError {
-    fn from(asked: Asked) -> ClientError {
-        match asked {
-            Asked::Answered(_, message) => ClientError::Refused { message },
-            Asked::Failed(error) => error,
-        }
     }
 }
 
@@ -274,8 +255,8 @@ impl Shared {
         node.map_or_else(|| id.to_string(), |node| format!("{id} of node '{}'", node.name))
     }
 
-    /// Which of these drives to ask first, of which all hold the same: one that can be reached through shared memory,
-    /// `chosen` of them by number, as long as there are some.
+    /// Which of these drives to ask first, of which all hold the same: one that can be reached through shared
+    /// memory, `chosen` of them by number, as long as there are some.
     pub(crate) fn nearest(&self, drives: &[DriveId], chosen: usize) -> usize {
         let known = self.drives.borrow();
         let is_near =
@@ -315,92 +296,29 @@ impl Shared {
         target.is_some_and(|t| t.open().is_some())
     }
 
-    /// Asks a manager. One that cannot be reached, or says that it is not ready, is passed over for the next.
+    /// Asks a manager ([`Managers::ask`]).
     pub(crate) async fn ask_manager(&self, request: &ManagerRequest) -> Result<(ManagerAnswer, Buf), Asked> {
-        let mut not_ready = None;
-        for _ in &self.managers {
-            match self.ask_one_manager(request).await {
-                Err(Asked::Answered(Status::NotReady, text)) => {
-                    self.pass_manager();
-                    not_ready.get_or_insert(text);
-                }
-                // What the one said that answers is of more use than that others do not.
-                Err(Asked::Failed(_)) if not_ready.is_some() => break,
-                other => return other,
-            }
-        }
-        Err(Asked::Answered(Status::NotReady, not_ready.unwrap_or_default()))
+        self.managers.ask(self.known_fabric(), request).await
     }
 
-    async fn ask_one_manager(&self, request: &ManagerRequest) -> Result<(ManagerAnswer, Buf), Asked> {
-        let link = self.manager_link().await.map_err(Asked::Failed)?;
-        match link.call(Kind::Manage, &control::encode(request), Body::none()).await {
-            Ok(reply) => control::decode(&reply.head)
-                .map(|answer| (answer, reply.body))
-                .map_err(|e| Asked::Answered(Status::Failed, e.to_string())),
-            Err(error) => Err(match error.status() {
-                Some(status) => Asked::Answered(status, error.text()),
-                None => Asked::Failed(self.no_manager(ConnectError::Lost)),
-            }),
-        }
+    /// The connection to the manager that is asked at present.
+    pub(crate) async fn manager_link(&self) -> Result<Link, ClientError> {
+        self.managers.link(self.known_fabric()).await
+    }
+
+    /// None before a map is there.
+    fn known_fabric(&self) -> Option<FabricId> {
+        Some(self.map.borrow().fabric).filter(|fabric| fabric.0 != 0)
     }
 
     /// Why a session is over, as the manager says; asks until it does.
     pub(crate) async fn why_over(&self, session: SessionId, pause: Duration) -> String {
+        let touch = ManagerRequest::Touch { sessions: vec![session], silent: vec![], heard: vec![] };
         loop {
-            let asked = self
-                .ask_manager(&ManagerRequest::Touch {
-                    sessions: vec![session],
-                    silent: vec![],
-                    heard: vec![],
-                })
-                .await;
-            if let Err(Asked::Answered(Status::SessionOver, why)) = asked {
+            if let Err(Asked::Answered(Status::SessionOver, why)) = self.ask_manager(&touch).await {
                 return why;
             }
             sleep(pause).await;
-        }
-    }
-
-    fn no_manager(&self, source: ConnectError) -> ClientError {
-        let addrs: Vec<String> = self.managers.iter().map(Addr::to_string).collect();
-        ClientError::NoManager { addrs: addrs.join(", "), source }
-    }
-
-    pub(crate) async fn manager_link(&self) -> Result<Link, ClientError> {
-        if let Some(link) = self.manager.borrow().as_ref().filter(|l| !l.is_closed()) {
-            return Ok(link.clone());
-        }
-        let fabric = Some(self.map.borrow().fabric).filter(|f| f.0 != 0);
-        let mut last = ConnectError::Lost;
-        for _ in 0..self.managers.len() {
-            let addr = &self.managers[self.manager_turn.get()];
-            match Link::connect(addr, &Hello::new(PeerRole::Client, fabric, self.name.clone())).await {
-                Ok(link) => {
-                    *self.manager.borrow_mut() = Some(link.clone());
-                    return Ok(link);
-                }
-                Err(error) => last = error,
-            }
-            self.pass_manager();
-        }
-        Err(self.no_manager(last))
-    }
-
-    /// The next manager is asked from now on. Who still waits for an answer of this one may: the
-    /// connection ends with the last of them.
-    pub(crate) fn pass_manager(&self) {
-        self.manager_turn.set((self.manager_turn.get() + 1) % self.managers.len().max(1));
-        self.manager.borrow_mut().take();
-    }
-
-    /// Likewise, of a manager that gives no answer: where there is another one, nobody waits for this
-    /// one any more.
-    pub(crate) fn give_manager_up(&self) {
-        let silent = self.manager.borrow().clone();
-        if self.managers.len() > 1 {
-            self.pass_manager();
-            silent.iter().for_each(Link::close);
         }
     }
 }

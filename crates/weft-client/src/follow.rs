@@ -4,7 +4,8 @@
 //! that the slice was asked for is over if it is not listed. It decides nothing.
 
 use crate::error::ClientError;
-use crate::fabric::{Asked, MANAGER_RETRY, Shared};
+use crate::fabric::{MANAGER_RETRY, Shared};
+use crate::managers::Asked;
 use crate::session::{Ended, Session};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
@@ -297,7 +298,7 @@ pub(crate) async fn follow_map(shared: Weak<Shared>) {
             Ok(reply) => fabric.take_reply(&question, reply),
             Err(error) => {
                 if error.status() == Some(Status::NotReady) {
-                    fabric.pass_manager();
+                    fabric.managers.pass();
                 }
                 drop(fabric);
                 sleep(MANAGER_RETRY).await;

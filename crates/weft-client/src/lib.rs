@@ -14,21 +14,32 @@
 //! # Ok(()) }
 //! ```
 //!
-//! The way of a request: [`Volume`] splits it at object boundaries (`split.rs`), `replicate.rs` holds the write
-//! protocol and the read path, `session.rs` keeps versions (`version_clock.rs`) and watermarks, `fabric.rs` the map and the
-//! connections, `reach.rs` says which nodes do not answer. This crate never decides who is a member of
-//! a group, and never touches a drive.
+//! The way of a request: [`Volume`] checks its range, `block.rs` cuts it at blocks and objects, `mirror.rs`
+//! holds the write protocol and the read path, `exchange.rs` one request to one replica. `versions.rs` gives
+//! out versions and keeps the watermark, `fabric.rs` the map and the connections, `managers.rs` finds a
+//! manager, `reach.rs` says which nodes do not answer. This crate never decides who is a member of a group,
+//! and never touches a drive.
 
+mod block;
+mod deadline;
 mod error;
+mod exchange;
 mod fabric;
 mod follow;
+mod group_io;
+mod hedge;
+mod managers;
+mod mirror;
+mod mirror_rules;
+mod payload;
 mod range_lock;
 mod reach;
-mod replicate;
 mod session;
 mod split;
 mod version_clock;
+mod versions;
 mod volume;
+mod watermarks;
 
 pub use error::ClientError;
 pub use fabric::Fabric;

@@ -1,6 +1,7 @@
 //! Keeps a read-modify-write of part of a block apart from other writes to that block, within one client.
 //!
-//! Only a volume attached exclusively has logical blocks smaller than a block, so one client's order is enough.
+//! Only a volume attached exclusively has logical blocks smaller than a block, so one client's order is
+//! enough.
 
 use slab::Slab;
 use std::cell::{Cell, RefCell};

@@ -5,7 +5,8 @@
 //! owns the looks at connections, the probes of nodes that are silent, and what is said to the manager
 //! and in the log. It never decides who leaves a group.
 
-use crate::fabric::{Asked, Shared, TargetLink};
+use crate::fabric::{Shared, TargetLink};
+use crate::managers::Asked;
 use crate::session::Session;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -127,6 +128,12 @@ impl Shared {
         known.get(&drive).is_some_and(|t| t.contact.is_reported.get() && t.contact.silent.get().is_some())
     }
 
+    /// The preferred member, or the next one that is not known to be silent.
+    pub(crate) fn past_the_silent(&self, members: &[DriveId], preferred: usize) -> usize {
+        let order = (0..members.len()).map(|i| (preferred + i) % members.len());
+        { order }.find(|i| !self.is_silent(members[*i])).unwrap_or(preferred)
+    }
+
     /// Which members of a group's write set do not answer, in words; none if all do.
     pub(crate) fn silence_in(&self, group: &Group) -> Option<String> {
         let map = self.map();
@@ -168,7 +175,7 @@ impl Shared {
             unheard => {
                 tracing::debug!("no manager hears that the sessions are alive");
                 if unheard.is_err() {
-                    self.give_manager_up();
+                    self.managers.give_up();
                 }
                 let telling = join_all(sessions.iter().map(|session| session.show_life()));
                 let _ = timeout(patience, telling).await;

@@ -15,8 +15,8 @@ pub(crate) struct ObjectPart {
     pub(crate) places: Vec<(u64, u32)>,
 }
 
-/// Splits `count` blocks from `lba` at objects, and at `blocks_max` within them. Stripe units that follow each
-/// other in an object are one run, however far apart they are in the request.
+/// Splits `count` blocks from `lba` at objects, and at `blocks_max` within them. Stripe units that follow
+/// each other in an object are one run, however far apart they are in the request.
 pub(crate) fn split(striping: &Striping, lba: Lba, count: u64, blocks_max: u32) -> Vec<ObjectPart> {
     let mut pieces = pieces(striping, lba, count).peekable();
     if let Some(whole) =

@@ -1,10 +1,11 @@
-//! The clock that a session's versions start from, so that conflicts between writers are rare: this machine's, corrected
-//! by those of the targets that answer it, and never so far ahead of the manager's that a target could refuse a version.
+//! The clock that a session's versions start from, so that conflicts between writers are rare: this
+//! machine's, corrected by those of the targets that answer it, and never so far ahead of the manager's that
+//! a target could refuse a version.
 //!
-//! A target refuses a version that is [`VERSION_AHEAD_MAX`] ahead of the furthest clock it knows, its manager's among
-//! them (`weft-target/src/clock.rs`). A refused write may begin again, but not while it is unknown what became of it on
-//! another replica: with a clock that is a day ahead it would wait for a day. No order rests on this clock: counters are
-//! raised above every version that the session meets.
+//! A target refuses a version that is [`VERSION_AHEAD_MAX`] ahead of the furthest clock it knows, its
+//! manager's among them (`weft-target/src/clock.rs`). A refused write may begin again, but not while it is
+//! unknown what became of it on another replica: with a clock that is a day ahead it would wait for a day. No
+//! order rests on this clock: counters are raised above every version that the session meets.
 
 use std::cell::Cell;
 use weft_rt::{Instant, now, wall_clock_us};
@@ -12,17 +13,18 @@ use weft_types::Version;
 use weft_types::limits::VERSION_AHEAD_MAX;
 use weft_wire::data::clock_counter;
 
-/// The largest counter that is taken from a target: it leaves room for as many writes as a group will ever see,
-/// and lies decades ahead of any clock.
+/// The largest counter that is taken from a target: it leaves room for as many writes as a group will ever
+/// see, and lies decades ahead of any clock.
 pub(crate) const COUNTER_SANE_MAX: u64 = Version::COUNTER_MAX - (1 << 40);
 
-/// How far ahead of the manager's clock this machine's may be before the manager's counts. With what a target's may be
-/// ahead of that one ([`VersionClock::saw`]) three quarters of the allowance are used.
+/// How far ahead of the manager's clock this machine's may be before the manager's counts. With what a
+/// target's may be ahead of that one ([`VersionClock::saw`]) three quarters of the allowance are used.
 const AHEAD_OF_MANAGER_MAX: u64 = VERSION_AHEAD_MAX / 4;
 
 /// The clock of one session, as a version counter.
 pub(crate) struct VersionClock {
-    /// At this moment the manager's clock was so many microseconds since 1970-01-01T00:00:00Z; `None`: it did not say.
+    /// At this moment the manager's clock was so many microseconds since 1970-01-01T00:00:00Z; `None`: it did
+    /// not say.
     manager: Option<(Instant, u64)>,
     /// By how many counter steps targets' clocks are ahead of this machine's.
     shift: Cell<i64>,
@@ -31,7 +33,8 @@ pub(crate) struct VersionClock {
 }
 
 impl VersionClock {
-    /// With the manager's clock as it is now, in microseconds since 1970-01-01T00:00:00Z; 0 if it is not known.
+    /// With the manager's clock as it is now, in microseconds since 1970-01-01T00:00:00Z; 0 if it is not
+    /// known.
     pub(crate) fn new(manager_us: u64) -> VersionClock {
         VersionClock {
             manager: (manager_us > 0).then(|| (now(), manager_us)),
@@ -49,7 +52,8 @@ impl VersionClock {
     /// Notes a target's clock. One that is far ahead of this machine's is not followed: versions made from it
     /// would be refused by every target whose clock is right.
     pub(crate) fn saw(&self, clock: u64) {
-        // Most answers come from clocks that are not ahead of what was last given out: they need no look at this one.
+        // Most answers come from clocks that are not ahead of what was last given out: they need no look at
+        // this one.
         if (clock as i64) <= (self.own_then.get() as i64).saturating_add(self.shift.get()) {
             return;
         }

@@ -23,6 +23,9 @@
 //! detaches a volume, never caches data, and has no encryption or access control of its own: listen on a
 //! Unix socket or on a network that is trusted.
 
+/// Whether this program was built with the doors that fuzzing goes through.
+pub const HAS_FUZZING_DOORS: bool = cfg!(feature = "fuzzing");
+
 mod connection;
 mod error;
 mod export;

@@ -3,6 +3,9 @@
 //! It owns everything between "these blocks of this object, at this version" and the bytes on one drive:
 //! the version rule, copy-on-write placement, the log, checkpoints, recovery, and verification of every byte
 //! read. It never talks to anyone: admission, leases and peers belong to the target.
+/// Whether this program was built with the doors that fuzzing goes through.
+pub const HAS_FUZZING_DOORS: bool = cfg!(feature = "fuzzing");
+
 mod bitmap;
 mod cache;
 mod check;

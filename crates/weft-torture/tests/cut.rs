@@ -44,7 +44,7 @@ fn a_client_that_is_cut_off_from_one_node_goes_on() {
         println!("skipped: this machine gives no network namespaces, or has no nftables");
         return;
     }
-    let weft = std::env::var_os("WEFT_UNDER_TEST").map_or_else(weft_tests::weft, Into::into);
+    let weft = weft_tests::weft();
     let dir = std::env::temp_dir().join(format!("weft-cut-{}", std::process::id()));
     let _ = fs::remove_dir_all(&dir);
     fs::create_dir_all(&dir).expect("the temporary folder can be written");

@@ -39,6 +39,19 @@ use weft_cli::{
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// What `--version` says. A program that was built beside the simulation or the fuzzers says so: it is not for use.
+const LONG_VERSION: &str = match IS_TEST_BUILD {
+    true => {
+        concat!(env!("CARGO_PKG_VERSION"), " (test build: it has switches or doors that a release has not)")
+    }
+    false => env!("CARGO_PKG_VERSION"),
+};
+
+const IS_TEST_BUILD: bool = weft_rules::IS_OF_SIMULATION
+    || weft_store::HAS_FUZZING_DOORS
+    || weft_nbd::HAS_FUZZING_DOORS
+    || weft_cli::HAS_FUZZING_DOORS;
+
 /// Shared, protected storage from the drives of many machines
 ///
 /// Weft turns the drives of Linux machines into one fabric and serves mirrored block volumes from it. Begin
@@ -48,6 +61,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
     name = "weft",
     bin_name = "weft",
     version,
+    long_version = LONG_VERSION,
     max_term_width = 100,
     disable_help_subcommand = true,
     after_long_help = "Exit codes: 0 done, 1 failed, 2 called wrongly, 3 no manager of the fabric answers, 4 refused \

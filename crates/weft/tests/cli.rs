@@ -30,7 +30,7 @@ fn root() -> PathBuf {
 
 /// The program without anything of this machine in its environment.
 fn weft(args: &[&str]) -> bed::Said {
-    let mut command = Command::new(WEFT);
+    let mut command = Command::new(&*WEFT);
     command.args(args).env_remove("WEFT_FABRIC").env_remove("WEFT_LOG").env("NO_COLOR", "1");
     said(command.current_dir("/").output().expect("weft runs"))
 }
@@ -52,7 +52,7 @@ fn help_and_version_are_data() {
     let help = weft(&["--help"]);
     assert_eq!((help.code, help.err.as_str()), (0, ""));
     assert!(help.out.contains("weft up"));
-    let version = weft(&["--version"]);
+    let version = weft(&["-V"]);
     assert_eq!(version.out, concat!("weft ", env!("CARGO_PKG_VERSION"), "\n"));
 }
 

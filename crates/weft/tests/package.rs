@@ -34,7 +34,7 @@ fn make(out: &Path) -> Vec<PathBuf> {
     let mut command = Command::new(script());
     let said = run(command
         .arg("--binary")
-        .arg(WEFT)
+        .arg(&*WEFT)
         .arg("--out")
         .arg(out)
         .env("SOURCE_DATE_EPOCH", "1700000000")
@@ -336,7 +336,7 @@ fn systemd_understands_the_units() {
         let text = fs::read_to_string(script().with_file_name("package").join(unit)).expect("it is there");
         assert!(text.contains("ExecStart=/usr/bin/weft "), "{unit}: {text}");
         let unit = unit.replace('@', "@data");
-        fs::write(bed.path(&unit), text.replace("/usr/bin/weft", WEFT)).expect("written");
+        fs::write(bed.path(&unit), text.replace("/usr/bin/weft", &WEFT)).expect("written");
         let mut verify = Command::new("systemd-analyze");
         let done = verify.args(["verify", "--man=no"]).arg(bed.path(&unit)).output().expect("it runs");
         let err = String::from_utf8_lossy(&done.stderr);

@@ -144,7 +144,7 @@ fn bad_volumes_are_refused_with_what_to_do() {
         "-c",
         "trap '' XFSZ; ulimit -f 0; exec \"$@\"",
         "sh",
-        bed::WEFT,
+        &bed::WEFT,
         "volume",
         "export",
         "small",
@@ -164,7 +164,7 @@ fn data_goes_through_pipes() {
         let stdin = fs::File::open(bed.path("data")).expect("it is there");
         let (reader, mut writer) = std::io::pipe().expect("a pipe");
         let feeder = std::thread::spawn(move || std::io::copy(&mut { stdin }, &mut writer));
-        let mut command = Command::new(bed::WEFT);
+        let mut command = Command::new(&*bed::WEFT);
         command.args(args).env("WEFT_FABRIC", bed.fabric()).stdin(reader);
         let said = said(command.output().expect("weft runs"));
         // The feeder ends when nobody can read any more.
@@ -176,7 +176,7 @@ fn data_goes_through_pipes() {
     without_size.fails(2, &["--size"]);
     let done = import(&["volume", "import", "p", "-", "--create", "--size", "4MiB", "--json"]);
     assert_eq!(done.code, 0, "{done:?}");
-    let mut export = Command::new(bed::WEFT);
+    let mut export = Command::new(&*bed::WEFT);
     export.args(["volume", "export", "p", "-"]).env("WEFT_FABRIC", bed.fabric()).stdin(Stdio::null());
     let out = export.output().expect("weft runs").stdout;
     assert_eq!(out.len(), 4 * MIB);

@@ -13,13 +13,15 @@ use weft_api::ApiRequest;
 use weft_rt::timeout;
 use weft_types::with_causes;
 
-/// How long a member may take to stop in order (a node writes a checkpoint of each drive) before it is killed.
+/// How long a member may take to stop in order (a node writes a checkpoint of each drive) before it is
+/// killed.
 const STOP_MAX: Duration = if cfg!(test) { Duration::from_millis(500) } else { Duration::from_secs(10) };
 
 /// How long a killed process may take to end: it may be inside a system call that cannot be interrupted.
 const KILL_MAX: Duration = if cfg!(test) { Duration::from_millis(500) } else { Duration::from_secs(10) };
 
-/// How long the `weft up` in the foreground may take to stop everything: two turns of [`STOP_MAX`], then kills.
+/// How long the `weft up` in the foreground may take to stop everything: two turns of [`STOP_MAX`], then
+/// kills.
 const SUPERVISOR_STOP_MAX: Duration = Duration::from_secs(40);
 
 /// How long the manager may take to hear that everything is about to stop.
@@ -43,8 +45,8 @@ pub(super) fn supervisor(folder: &Folder) -> Option<ProcessId> {
     ProcessId::read_alive(&folder.pid_file(SUPERVISOR))
 }
 
-/// Stops all members that run, however they were started. One that cannot be stopped keeps none of the others from
-/// it.
+/// Stops all members that run, however they were started. One that cannot be stopped keeps none of the others
+/// from it.
 ///
 /// # Errors
 /// [`LocalError::StillRunning`] with those that run still, and why.
@@ -84,8 +86,8 @@ pub(super) async fn stop_all(folder: &Folder, config: &LocalConfig) -> Result<us
     Err(LocalError::StillRunning { members: named.join(", "), pids: pids.join(",") })
 }
 
-/// Tells the manager that everything is about to stop: it would take the first node that has stopped for gone. A
-/// manager that does not hear it does that, and some copies are brought up to date at the next start.
+/// Tells the manager that everything is about to stop: it would take the first node that has stopped for
+/// gone. A manager that does not hear it does that, and some copies are brought up to date at the next start.
 async fn announce(folder: &Folder) {
     let place = FabricPlace::Folder(folder.path().to_owned());
     let said = async { Connection::open(&place).await?.ask(&ApiRequest::FabricStop {}).await };

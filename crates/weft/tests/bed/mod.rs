@@ -7,11 +7,15 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-/// The program under test.
-pub const WEFT: &str = env!("CARGO_BIN_EXE_weft");
+/// The program under test: the one that is named in the environment, as `make test` does with the one that ships; or the
+/// one that cargo has just built, which may have the switches of the simulation.
+pub static WEFT: LazyLock<String> = LazyLock::new(|| {
+    std::env::var("WEFT_UNDER_TEST").unwrap_or_else(|_| env!("CARGO_BIN_EXE_weft").to_owned())
+});
 
 /// How long anything may take before the test fails: many times what it needs on a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(90);
@@ -81,7 +85,7 @@ impl Bed {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(WEFT);
+        let mut command = Command::new(&*WEFT);
         command.args(args).current_dir(&self.dir).stdin(Stdio::null());
         command.env("WEFT_FABRIC", self.fabric()).env("NO_COLOR", "1").env_remove("WEFT_LOG");
         command.env_remove("WEFT_LOG_FORMAT").env_remove("WEFT_SLOW_REQUEST").envs(self.env.iter().copied());

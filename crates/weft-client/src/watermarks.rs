@@ -1,0 +1,108 @@
+//! Tells replicas up to where a session's writes are complete, where no request has carried it.
+
+use crate::session::Session;
+use std::time::Duration;
+use weft_rt::sync::join_all;
+use weft_rt::{sleep, spawn};
+use weft_rules::{Path, mark};
+use weft_types::{DriveId, GroupId, Version};
+use weft_wire::Kind;
+use weft_wire::data::WatermarkNote;
+
+/// How long a finished write may stay unknown to replicas when nothing else is sent to them: readers of it
+/// take the slow path until then.
+const WATERMARK_DELAY: Duration = Duration::from_millis(1);
+
+/// How long to wait before a target that could not be reached is told again: long beside a connection
+/// attempt, short beside the time that a restart takes.
+const WATERMARK_RETRY: Duration = Duration::from_secs(1);
+
+impl Session {
+    /// Sends watermarks that no request has carried, a little later.
+    pub(crate) fn tell_watermarks_soon(&self) {
+        if self.telling.replace(true) {
+            return;
+        }
+        let this = self.this.clone();
+        spawn(async move {
+            sleep(WATERMARK_DELAY).await;
+            if let Some(session) = this.upgrade() {
+                session.telling.set(false);
+                session.tell_watermarks().await;
+            }
+        });
+    }
+
+    /// Sends watermarks once more to targets that could not be reached, when they have had time to come back.
+    fn retry_watermarks_later(&self) {
+        if self.telling_again.replace(true) {
+            return;
+        }
+        let this = self.this.clone();
+        spawn(async move {
+            sleep(WATERMARK_RETRY).await;
+            if let Some(session) = this.upgrade() {
+                session.telling_again.set(false);
+                session.tell_watermarks().await;
+            }
+        });
+    }
+
+    /// A connection has ended, and what was sent through it last may be lost: whoever has no connection now
+    /// counts as not told.
+    pub(crate) fn connection_ended(&self) {
+        self.versions.forget_told(|drive| self.fabric.is_connected(drive));
+        self.tell_watermarks_soon();
+    }
+
+    /// Sends every replica the watermarks that it has not been sent.
+    pub(crate) async fn tell_watermarks(&self) {
+        if self.check().is_err() {
+            return;
+        }
+        let untold = self.versions.untold(|group| self.fabric.entry(group));
+        let told = join_all(untold.into_iter().map(async |(drive, groups)| {
+            let Ok(link) = self.fabric.link(drive).await else { return false };
+            let notes = groups.into_iter().filter_map(|group| self.take_note(drive, group));
+            for part in notes.collect::<Vec<_>>().chunks(WatermarkNote::NOTES_MAX) {
+                mark(Path::WatermarkAlone);
+                link.cast(Kind::Watermark, &WatermarkNote::encode_all(part));
+            }
+            true
+        }));
+        if told.await.contains(&false) {
+            self.retry_watermarks_later();
+        }
+    }
+
+    /// Tells targets that the client is alive: it asks nothing of them at present, and cannot reach a
+    /// manager. The watermark of one group goes to the members of its write set once more.
+    pub(crate) async fn show_life(&self) {
+        if self.check().is_err() {
+            return;
+        }
+        let map = self.fabric.map();
+        let mut of_volume =
+            map.volumes.get(&self.volume).into_iter().flat_map(|v| &v.spans).flat_map(|s| &s.groups);
+        let Some(entry) = of_volume.find_map(|group| self.fabric.entry(*group)) else { return };
+        let watermark = self.versions.watermark(entry.id);
+        let telling = entry.write_set().map(async |drive| {
+            let Ok(link) = self.fabric.link(drive).await else { return };
+            let Some(note) = self.note(drive, entry.id, watermark) else { return };
+            link.cast(Kind::Watermark, &WatermarkNote::encode_all(&[note]));
+        });
+        join_all(telling).await;
+    }
+
+    /// The watermark of a group that the drive has not been sent; from now on it has.
+    fn take_note(&self, drive: DriveId, group: GroupId) -> Option<WatermarkNote> {
+        self.fabric.entry(group)?;
+        self.note(drive, group, self.versions.take_untold(group, drive)?)
+    }
+
+    fn note(&self, drive: DriveId, group: GroupId, watermark: Version) -> Option<WatermarkNote> {
+        let epoch = self.fabric.entry(group)?.epoch;
+        let (volume, generation, session) = (self.volume, self.generation, self.id);
+        Some(WatermarkNote { drive, group, epoch, volume, generation, session, watermark })
+    }
+}
