@@ -24,6 +24,7 @@ mod block;
 mod deadline;
 mod error;
 mod exchange;
+pub mod export;
 mod fabric;
 mod follow;
 mod group_io;

@@ -4,21 +4,16 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use weft_rt::sync::{Notify, Permit};
+use weft_client::export::Credit;
+use weft_rt::sync::Notify;
 use weft_rt::{Buf, JoinHandle, Stream, spawn};
-
-/// What a request holds of the connection's limits, until its reply has been handed to the network.
-pub(crate) struct Held {
-    pub(crate) _request: Permit,
-    pub(crate) _bytes: Permit,
-}
 
 #[derive(Default)]
 struct Outbox {
     parts: RefCell<Vec<Buf>>,
     /// Bytes that are not yet part of `parts`.
     tail: RefCell<Vec<u8>>,
-    held: RefCell<Vec<Held>>,
+    held: RefCell<Vec<Credit>>,
     /// Nothing more will be put in.
     is_closing: Cell<bool>,
     /// The stream takes nothing more.
@@ -38,7 +33,7 @@ impl Outbox {
 
 /// Writes replies to a stream; nobody else may write to it. What is put in while an earlier write is under way,
 /// or by tasks that are ready at the same time, goes out in one system call. How much may wait here is bounded
-/// by the limits that the requests hold.
+/// by the credits that the requests hold.
 ///
 /// A reply is put in without an await between its parts, so that replies do not mix.
 pub(crate) struct ReplyWriter {
@@ -70,10 +65,10 @@ impl ReplyWriter {
         }
     }
 
-    /// Gives back the limits once everything put in so far is with the network.
-    pub(crate) fn release(&self, held: Held) {
+    /// Gives back what a request holds once everything put in so far is with the network.
+    pub(crate) fn release(&self, credit: Credit) {
         if !self.outbox.is_broken.get() {
-            self.outbox.held.borrow_mut().push(held);
+            self.outbox.held.borrow_mut().push(credit);
         }
     }
 

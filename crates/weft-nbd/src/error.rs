@@ -1,28 +1,8 @@
-//! What can go wrong for someone who offers exports, for a connection, and for a request of a client.
+//! What can go wrong for a connection, and for a request of a client.
 
 use crate::protocol::{BadMagic, Errno, NBD_EINVAL, NBD_EIO, NBD_ENOSPC, NBD_EPERM, NBD_ESHUTDOWN};
 use std::io;
-use weft_client::ClientError;
-use weft_types::with_causes;
-
-/// Why a volume cannot become an export.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ExportError {
-    /// Another export has the name.
-    #[error("there is already an export named '{name}'")]
-    NameTaken {
-        /// The name.
-        name: String,
-    },
-    /// The name is empty (which stands for the only export) or longer than the protocol allows.
-    #[error("an export's name has 1 to {bytes_max} bytes, not {bytes}")]
-    NameLength {
-        /// The name's length in bytes.
-        bytes: usize,
-        /// The longest allowed.
-        bytes_max: usize,
-    },
-}
+use weft_client::export::{Fault, FaultKind};
 
 /// Why a connection ended other than by the client's wish.
 #[derive(Debug, thiserror::Error)]
@@ -67,29 +47,18 @@ impl Failure {
     }
 }
 
-impl From<ClientError> for Failure {
-    /// Section "Error values" leaves most choices to the server. An attach that is over fails all that follows,
-    /// so it is told apart from trouble that may pass.
-    fn from(error: ClientError) -> Failure {
-        let errno = match &error {
-            ClientError::NoSpace { .. } => NBD_ENOSPC,
-            ClientError::ReadOnly { .. } => NBD_EPERM,
-            ClientError::OutOfBounds { .. } | ClientError::Misaligned { .. } => NBD_EINVAL,
-            ClientError::Fenced { .. }
-            | ClientError::SessionOver { .. }
-            | ClientError::NoSuchVolume { .. } => NBD_ESHUTDOWN,
-            ClientError::TimedOut { .. }
-            | ClientError::Damaged { .. }
-            | ClientError::NoManager { .. }
-            | ClientError::Refused { .. }
-            | ClientError::Protocol { .. } => NBD_EIO,
+impl From<Fault> for Failure {
+    /// Section "Error values" leaves most choices to the server. An attach that is over fails all that
+    /// follows, so it is told apart from trouble that may pass.
+    fn from(fault: Fault) -> Failure {
+        let errno = match fault.kind {
+            FaultKind::NoSpace => NBD_ENOSPC,
+            FaultKind::ReadOnly => NBD_EPERM,
+            FaultKind::Range | FaultKind::Alignment => NBD_EINVAL,
+            FaultKind::Over => NBD_ESHUTDOWN,
+            FaultKind::TimedOut | FaultKind::Medium | FaultKind::Failed => NBD_EIO,
         };
-        let hint = error.hint();
-        let mut text = with_causes(&error);
-        if let Some(hint) = hint {
-            text = format!("{text} (hint: {hint})");
-        }
-        Failure { errno, text }
+        Failure { errno, text: fault.text }
     }
 }
 
@@ -97,20 +66,21 @@ impl From<ClientError> for Failure {
 mod tests {
     use super::*;
     use std::time::Duration;
+    use weft_client::ClientError;
     use weft_types::GroupId;
 
     #[test]
     fn what_may_pass_is_told_apart_from_what_is_over() {
         let volume = || "v".to_owned();
         let why = || "somebody ended it".to_owned();
-        let errno = |error: ClientError| Failure::from(error).errno;
+        let errno = |error: ClientError| Failure::from(Fault::from(error)).errno;
         assert_eq!(errno(ClientError::NoSpace { group: GroupId(1) }), NBD_ENOSPC);
         assert_eq!(errno(ClientError::ReadOnly { volume: volume() }), NBD_EPERM);
         assert_eq!(errno(ClientError::Fenced { volume: volume(), why: why() }), NBD_ESHUTDOWN);
         assert_eq!(errno(ClientError::SessionOver { volume: volume(), why: why() }), NBD_ESHUTDOWN);
         let slow =
             ClientError::TimedOut { group: GroupId(1), waited: Duration::from_secs(30), cause: "x".into() };
-        let failure = Failure::from(slow);
+        let failure = Failure::from(Fault::from(slow));
         assert_eq!(failure.errno, NBD_EIO);
         assert!(failure.text.contains("30s") && failure.text.contains("hint: "), "{}", failure.text);
     }

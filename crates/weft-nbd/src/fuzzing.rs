@@ -1,14 +1,13 @@
 //! Doors to the parsers of this crate, for fuzzing: each takes any bytes, checks what must hold for them, and panics
 //! if it does not. Nothing of this is in a build for use.
 
-use crate::export::{Exports, Source};
-use crate::memory::MemoryVolume;
 use crate::negotiate::{Negotiation, Step, parse_option};
 use crate::protocol::*;
 use crate::request::{RefusedPayload, Request, Terms};
 use crate::server::NbdServer;
 use std::time::Duration;
 use weft_client::AttachMode;
+use weft_client::export::{Exports, Geometry, MemoryVolume};
 use weft_rt::{Buf, ByteReader, Listener, Stream, sleep, spawn};
 use weft_types::limits::{NBD_REFUSED_BYTES_MAX, NBD_REQUEST_BYTES_MAX};
 
@@ -19,7 +18,7 @@ fn exports(names: &[&str], mode: AttachMode) -> Exports {
     let mut exports = Exports::new();
     for name in names {
         let volume = MemoryVolume::new(VOLUME_BYTES, mode);
-        exports.add_source(name, Source::Memory(volume)).expect("names are different");
+        exports.add_memory(name, volume).expect("names are different");
     }
     exports
 }
@@ -71,15 +70,18 @@ pub fn request(bytes: &[u8]) {
     let header = RequestHeader::parse(&header).expect("its magic number is right");
     assert_eq!(RequestHeader::parse(&header.encode()), Ok(header));
     let terms = Terms {
-        size: if bits & 1 == 0 { 8 << 30 } else { u64::MAX / 4096 * 4096 },
-        block_min: if bits & 2 == 0 { 512 } else { 4096 },
-        is_read_only: bits & 4 != 0,
+        geometry: Geometry {
+            size: if bits & 1 == 0 { 8 << 30 } else { u64::MAX / 4096 * 4096 },
+            logical_block: if bits & 2 == 0 { 512 } else { 4096 },
+            physical_block: 4096,
+            mode: if bits & 4 != 0 { AttachMode::ReadOnly } else { AttachMode::Exclusive },
+        },
         is_structured: bits & 8 != 0,
         has_allocation: bits & 16 != 0,
     };
     let range = match Request::parse(&header, &terms) {
         Ok(Request::Read { range, .. } | Request::Write { range }) => {
-            assert!(range.length <= NBD_REQUEST_BYTES_MAX);
+            assert!(range.length <= u64::from(NBD_REQUEST_BYTES_MAX));
             range
         }
         Ok(Request::Trim { range } | Request::WriteZeroes { range } | Request::BlockStatus { range, .. }) => {
@@ -93,11 +95,11 @@ pub fn request(bytes: &[u8]) {
             return;
         }
     };
-    assert!(range.length > 0 && range.offset <= terms.size);
-    assert!(u64::from(range.length) <= terms.size - range.offset);
+    assert!(range.length > 0 && range.offset <= terms.geometry.size);
+    assert!(range.length <= terms.geometry.size - range.offset);
     assert!(
-        range.offset.is_multiple_of(u64::from(terms.block_min))
-            && range.length.is_multiple_of(terms.block_min)
+        range.offset.is_multiple_of(u64::from(terms.geometry.logical_block))
+            && range.length.is_multiple_of(u64::from(terms.geometry.logical_block))
     );
 }
 

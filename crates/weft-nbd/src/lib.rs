@@ -1,10 +1,12 @@
 //! Face: volumes as exports of the NBD protocol (fixed newstyle, structured replies, `base:allocation`).
 //!
-//! Attach volumes, name them in [`Exports`], and let an [`NbdServer`] serve them on any number of listeners:
+//! Attach volumes, name them in [`Exports`](weft_client::export::Exports), and let an [`NbdServer`] serve
+//! them on any number of listeners:
 //!
 //! ```no_run
 //! # async fn f(volume: weft_client::Volume) -> Result<(), Box<dyn std::error::Error>> {
-//! use weft_nbd::{Exports, NbdServer};
+//! use weft_client::export::Exports;
+//! use weft_nbd::NbdServer;
 //! let mut exports = Exports::new();
 //! exports.add("data", volume)?;
 //! let server = NbdServer::new(exports);
@@ -13,10 +15,10 @@
 //! # Ok(()) }
 //! ```
 //!
-//! The way of a request: `server.rs` takes the connection, `negotiate.rs` agrees with the client on an export,
-//! `transmit.rs` reads requests, has `request.rs` parse each fully, carries it out on the volume of `export.rs`
-//! and sends the reply through `connection.rs`. `protocol.rs` has the specification's numbers and messages;
-//! comments cite its sections (`doc/proto.md` of the NBD project) by name.
+//! The way of a request: `server.rs` takes the connection, `negotiate.rs` agrees with the client on an
+//! export, `transmit.rs` reads requests, has `request.rs` parse each fully, has `weft_client::export` carry
+//! it out, and sends the reply through `connection.rs`. `protocol.rs` has the specification's numbers and
+//! messages; comments cite its sections (`doc/proto.md` of the NBD project) by name.
 //!
 //! A write is acknowledged when it is durable on every in-sync replica and visible to every connection, so
 //! flush and FUA cost nothing and many connections to one export are safe. This crate never attaches or
@@ -28,11 +30,8 @@ pub const HAS_FUZZING_DOORS: bool = cfg!(feature = "fuzzing");
 
 mod connection;
 mod error;
-mod export;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
-#[cfg(any(test, feature = "fuzzing"))]
-mod memory;
 mod negotiate;
 pub mod protocol;
 mod request;
@@ -41,6 +40,4 @@ mod server;
 mod talk;
 mod transmit;
 
-pub use error::ExportError;
-pub use export::Exports;
-pub use server::{NbdServer, STOP_MAX};
+pub use server::NbdServer;

@@ -5,9 +5,9 @@
 
 use crate::connection::ReplyWriter;
 use crate::error::ConnectionError;
-use crate::export::{Export, Exports};
 use crate::protocol::*;
 use std::rc::Rc;
+use weft_client::export::{Export, Exports, Geometry};
 use weft_rt::ByteReader;
 use weft_types::limits::{NBD_OPTION_BYTES_MAX, NBD_REQUEST_BYTES_MAX, NBD_STRING_BYTES_MAX};
 use weft_types::with_causes;
@@ -55,7 +55,7 @@ pub(crate) async fn negotiate(
             && let Some(export) = exports.find(name)
         {
             // An attach that is over must not be offered as if it worked.
-            let standing = export.flush().await;
+            let standing = export.check().await;
             negotiation.over = standing.err().map(|error| with_causes(&error));
         }
         let mut replies = Vec::new();
@@ -200,8 +200,8 @@ impl Negotiation<'_> {
             }
             Ok(ClientOption::List) => {
                 for export in self.exports.iter() {
-                    let mut data = (export.name.len() as u32).to_be_bytes().to_vec();
-                    data.extend(export.name.as_bytes());
+                    let mut data = (export.name().len() as u32).to_be_bytes().to_vec();
+                    data.extend(export.name().as_bytes());
                     data.extend(cut_text(&export.description()).as_bytes());
                     reply(NBD_REP_SERVER, &data);
                 }
@@ -230,8 +230,9 @@ impl Negotiation<'_> {
     fn export_name(&self, name: &str, out: &mut Vec<u8>) -> Step {
         match self.exports.find(name) {
             Some(export) if self.over.is_none() => {
-                out.extend(export.size().to_be_bytes());
-                out.extend(export.transmission_flags(self.is_structured).to_be_bytes());
+                let geometry = export.geometry();
+                out.extend(geometry.size.to_be_bytes());
+                out.extend(transmission_flags(&geometry, self.is_structured).to_be_bytes());
                 if !self.no_zeroes {
                     out.extend([0; EXPORT_NAME_ZEROES]);
                 }
@@ -253,16 +254,17 @@ impl Negotiation<'_> {
             return None;
         }
         let mut info = |kind: u16, data: &[u8]| reply(NBD_REP_INFO, &[&kind.to_be_bytes(), data].concat());
-        let flags = export.transmission_flags(self.is_structured);
-        info(NBD_INFO_EXPORT, &[&export.size().to_be_bytes()[..], &flags.to_be_bytes()].concat());
+        let geometry = export.geometry();
+        let flags = transmission_flags(&geometry, self.is_structured);
+        info(NBD_INFO_EXPORT, &[&geometry.size.to_be_bytes()[..], &flags.to_be_bytes()].concat());
         if wanted.contains(&NBD_INFO_NAME) {
-            info(NBD_INFO_NAME, export.name.as_bytes());
+            info(NBD_INFO_NAME, export.name().as_bytes());
         }
         if wanted.contains(&NBD_INFO_DESCRIPTION) {
             info(NBD_INFO_DESCRIPTION, cut_text(&export.description()).as_bytes());
         }
         // Also unasked: a client that does not look at it is no worse off.
-        let sizes = [export.block_min(), export.block_preferred(), NBD_REQUEST_BYTES_MAX];
+        let sizes = [geometry.logical_block, geometry.physical_block, NBD_REQUEST_BYTES_MAX];
         info(NBD_INFO_BLOCK_SIZE, &sizes.map(u32::to_be_bytes).concat());
         reply(NBD_REP_ACK, &[]);
         Some(export)
@@ -308,19 +310,32 @@ impl Negotiation<'_> {
     }
 }
 
+/// Section "Transmission flags". Flags that only concern writes are left out where there are none.
+pub(crate) fn transmission_flags(geometry: &Geometry, is_structured: bool) -> u16 {
+    let always = NBD_FLAG_HAS_FLAGS
+        | NBD_FLAG_SEND_FLUSH
+        | NBD_FLAG_SEND_FUA
+        | NBD_FLAG_CAN_MULTI_CONN
+        | NBD_FLAG_SEND_CACHE;
+    let writing = match geometry.is_read_only() {
+        true => NBD_FLAG_READ_ONLY,
+        false => NBD_FLAG_SEND_TRIM | NBD_FLAG_SEND_WRITE_ZEROES | NBD_FLAG_SEND_FAST_ZERO,
+    };
+    always | writing | if is_structured { NBD_FLAG_SEND_DF } else { 0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::export::Source;
-    use crate::memory::MemoryVolume;
     use proptest::prelude::*;
     use weft_client::AttachMode;
+    use weft_client::export::MemoryVolume;
 
     fn exports(names: &[&str]) -> Exports {
         let mut exports = Exports::new();
         for name in names {
             let volume = MemoryVolume::new(1 << 20, AttachMode::Shared);
-            exports.add_source(name, Source::Memory(volume)).unwrap();
+            exports.add_memory(name, volume).unwrap();
         }
         exports
     }
@@ -371,7 +386,7 @@ mod tests {
         assert_eq!(replies[1].1, [&[0, 1][..], b"b"].concat());
         assert_eq!(replies[3].1, [0, 3, 0, 0, 0x10, 0, 0, 0, 0x10, 0, 2, 0, 0, 0]);
         assert!(
-            matches!(step, Step::Begin(a) if a.export.name == "b" && !a.is_structured && !a.has_allocation)
+            matches!(step, Step::Begin(a) if a.export.name() == "b" && !a.is_structured && !a.has_allocation)
         );
         let (replies, step) = ask(&mut negotiation, NBD_OPT_INFO, &go("a", &[]));
         assert_eq!(kinds(&replies), [NBD_REP_INFO, NBD_REP_INFO, NBD_REP_ACK]);
@@ -471,5 +486,16 @@ mod tests {
                 prop_assert!(!matches!(step, Step::End) || option == NBD_OPT_ABORT);
             }
         }
+    }
+
+    #[test]
+    fn a_read_only_export_does_not_offer_to_write() {
+        let geometry = |mode| Geometry { size: 1 << 20, logical_block: 4096, physical_block: 4096, mode };
+        let writable = transmission_flags(&geometry(AttachMode::Shared), true);
+        assert_ne!(writable & NBD_FLAG_SEND_TRIM, 0);
+        assert_eq!(writable & NBD_FLAG_READ_ONLY, 0);
+        let read_only = transmission_flags(&geometry(AttachMode::ReadOnly), false);
+        assert_ne!(read_only & NBD_FLAG_READ_ONLY, 0);
+        assert_eq!(read_only & (NBD_FLAG_SEND_TRIM | NBD_FLAG_SEND_WRITE_ZEROES | NBD_FLAG_SEND_DF), 0);
     }
 }

@@ -2,28 +2,18 @@
 
 use crate::error::Failure;
 use crate::protocol::*;
+use weft_client::export::{ByteRange, FaultKind, Geometry};
 use weft_types::limits::{NBD_REFUSED_BYTES_MAX, NBD_REQUEST_BYTES_MAX};
 
 /// What a connection has agreed on, as far as it decides which requests are valid.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
-    /// The export's size in bytes, as of now.
-    pub(crate) size: u64,
-    /// What offsets and lengths must be multiples of, in bytes.
-    pub(crate) block_min: u32,
-    /// Whether writes are refused.
-    pub(crate) is_read_only: bool,
+    /// The export as of now.
+    pub(crate) geometry: Geometry,
     /// Whether structured replies were negotiated.
     pub(crate) is_structured: bool,
     /// Whether `base:allocation` was negotiated.
     pub(crate) has_allocation: bool,
-}
-
-/// A run of bytes inside the export: not empty, aligned, within its size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ByteRange {
-    pub(crate) offset: u64,
-    pub(crate) length: u32,
 }
 
 /// A valid request. FUA is nowhere to be seen: every completed write is durable.
@@ -90,7 +80,7 @@ impl Request {
     fn check(header: &RequestHeader, terms: &Terms) -> Result<Request, Failure> {
         check_flags(header, terms)?;
         let writes = matches!(header.command, NBD_CMD_WRITE | NBD_CMD_TRIM | NBD_CMD_WRITE_ZEROES);
-        if writes && terms.is_read_only {
+        if writes && terms.geometry.is_read_only() {
             return Err(Failure::new(NBD_EPERM, "the export is read-only"));
         }
         let range = || check_range(header, terms);
@@ -137,25 +127,15 @@ fn check_flags(header: &RequestHeader, terms: &Terms) -> Result<(), Failure> {
 
 fn check_range(header: &RequestHeader, terms: &Terms) -> Result<ByteRange, Failure> {
     let RequestHeader { offset, length, .. } = *header;
-    let unit = terms.block_min;
-    if length == 0 || !length.is_multiple_of(unit) || !offset.is_multiple_of(u64::from(unit)) {
-        let text = format!("{length} bytes at {offset} are not whole blocks of {unit} bytes");
-        return Err(Failure::new(NBD_EINVAL, text));
-    }
-    if offset.checked_add(u64::from(length)).is_none_or(|end| end > terms.size) {
-        let errno = match header.command {
-            NBD_CMD_WRITE | NBD_CMD_WRITE_ZEROES => NBD_ENOSPC,
-            _ => NBD_EINVAL,
-        };
-        let text = format!("{length} bytes at {offset} pass the end of the export at {}", terms.size);
-        return Err(Failure::new(errno, text));
-    }
-    Ok(ByteRange { offset, length })
+    terms.geometry.check(offset, u64::from(length)).map_err(|fault| match (fault.kind, header.command) {
+        (FaultKind::Range, NBD_CMD_WRITE | NBD_CMD_WRITE_ZEROES) => Failure::new(NBD_ENOSPC, fault.text),
+        _ => fault.into(),
+    })
 }
 
 /// Requests that move data are bounded by the largest block size that was advertised.
 fn check_length(range: ByteRange, errno: Errno) -> Result<ByteRange, Failure> {
-    if range.length > NBD_REQUEST_BYTES_MAX {
+    if range.length > u64::from(NBD_REQUEST_BYTES_MAX) {
         let text = format!("{} bytes are more than the {NBD_REQUEST_BYTES_MAX} of a request", range.length);
         return Err(Failure::new(errno, text));
     }
@@ -166,14 +146,12 @@ fn check_length(range: ByteRange, errno: Errno) -> Result<ByteRange, Failure> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use weft_client::AttachMode;
 
-    const TERMS: Terms = Terms {
-        size: 8 << 30,
-        block_min: 4096,
-        is_read_only: false,
-        is_structured: true,
-        has_allocation: true,
-    };
+    const GEOMETRY: Geometry =
+        Geometry { size: 8 << 30, logical_block: 4096, physical_block: 4096, mode: AttachMode::Shared };
+
+    const TERMS: Terms = Terms { geometry: GEOMETRY, is_structured: true, has_allocation: true };
 
     fn header(command: u16, flags: u16, offset: u64, length: u32) -> RequestHeader {
         RequestHeader { flags, command, cookie: Cookie(7), offset, length }
@@ -185,9 +163,9 @@ mod tests {
 
     #[test]
     fn refusals_have_the_errors_of_the_specification() {
-        let read_only = Terms { is_read_only: true, ..TERMS };
+        let read_only = Terms { geometry: Geometry { mode: AttachMode::ReadOnly, ..GEOMETRY }, ..TERMS };
         let plain = Terms { is_structured: false, has_allocation: false, ..TERMS };
-        let end = TERMS.size;
+        let end = GEOMETRY.size;
         for (header, terms, expected) in [
             (header(NBD_CMD_READ, 0, 0, 4096), TERMS, None),
             (header(NBD_CMD_READ, NBD_CMD_FLAG_FUA, end - 4096, 4096), TERMS, None),
@@ -241,16 +219,18 @@ mod tests {
             shift in 9u32..13, is_read_only: bool, is_structured: bool, has_allocation: bool,
         ) {
             let block_min = 1 << shift;
-            let terms = Terms { size, block_min, is_read_only, is_structured, has_allocation };
+            let mode = if is_read_only { AttachMode::ReadOnly } else { AttachMode::Exclusive };
+            let geometry = Geometry { size, logical_block: block_min, physical_block: 4096, mode };
+            let terms = Terms { geometry, is_structured, has_allocation };
             // Half of the offsets near the export, or nearly all would be refused for the same reason.
             let offset = if offset & 1 == 0 { offset } else { (offset >> 20) & !u64::from(block_min - 1) };
             match Request::parse(&header(command, flags, offset, length & !(block_min - 1)), &terms) {
                 Ok(Request::Read { range, .. } | Request::Write { range }) => {
-                    prop_assert!(range.length <= NBD_REQUEST_BYTES_MAX);
-                    prop_assert!(range.offset + u64::from(range.length) <= size);
+                    prop_assert!(range.length <= u64::from(NBD_REQUEST_BYTES_MAX));
+                    prop_assert!(range.offset + range.length <= size);
                 }
                 Ok(Request::Trim { range } | Request::WriteZeroes { range }) => {
-                    prop_assert!(!is_read_only && range.offset + u64::from(range.length) <= size);
+                    prop_assert!(!is_read_only && range.offset + range.length <= size);
                 }
                 Ok(Request::BlockStatus { range, .. }) => {
                     prop_assert!(has_allocation && range.length > 0);

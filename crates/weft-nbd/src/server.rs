@@ -2,35 +2,20 @@
 
 use crate::connection::ReplyWriter;
 use crate::error::ConnectionError;
-use crate::export::Exports;
 use crate::negotiate::negotiate;
-use crate::transmit::{Limits, transmit};
+use crate::transmit::transmit;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
-use weft_client::IO_TIMEOUT;
-use weft_rt::sync::{Either, Notify, race};
-use weft_rt::{ByteReader, Instant, Listener, Stream, now, sleep, spawn, timeout};
-use weft_types::limits::NBD_CONNECTIONS_MAX;
+use weft_client::export::{Credits, Drain, Entered, Exports};
+use weft_rt::sync::{Either, race};
+use weft_rt::{ByteReader, Listener, Stream, sleep, spawn, timeout};
+use weft_types::limits::{NBD_CONNECTION_BYTES_MAX, NBD_CONNECTION_REQUESTS_MAX, NBD_CONNECTIONS_MAX};
 use weft_types::with_causes;
 
-/// How long a client may take to choose an export: it needs milliseconds, a person typing options a little more.
+/// How long a client may take to choose an export: it needs milliseconds, a person typing options a little
+/// more.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// How long a client must have been quiet, after the stop, before its connection counts as idle and is closed.
-const STOP_QUIET: Duration = Duration::from_millis(200);
-
-/// How long a connection may take to finish after the stop: longer than an operation that meets a failed
-/// node goes on trying.
-const STOP_GRACE: Duration = Duration::from_secs(40);
-
-/// How long a stop takes at most, if no operation takes longer than `STOP_GRACE`: then every connection is
-/// shut, and with it ends the wait for a client that does not read its replies.
-pub const STOP_MAX: Duration = Duration::from_secs(45);
-
-const _: () = assert!(IO_TIMEOUT.as_millis() < STOP_GRACE.as_millis());
-// The clock is looked at after each pause of `STOP_QUIET`.
-const _: () = assert!(STOP_GRACE.as_millis() + STOP_QUIET.as_millis() <= STOP_MAX.as_millis());
 
 /// How long the last replies may take to leave when a connection ends.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -45,65 +30,16 @@ pub struct NbdServer(Rc<Shared>);
 
 struct Shared {
     exports: Exports,
-    stop: Cell<Option<Instant>>,
-    stopped: Notify,
-    connections: Cell<usize>,
+    drain: Drain,
     /// The number of the next connection, for the log.
     next: Cell<u64>,
-    ended: Notify,
-}
-
-/// What a connection knows of the server's end, and the server's end of the connection.
-pub(crate) struct Stop {
-    server: Rc<Shared>,
-    arrived: Cell<u64>,
-}
-
-impl Stop {
-    /// Since when the server is stopping, if it is.
-    pub(crate) fn since(&self) -> Option<Instant> {
-        self.server.stop.get()
-    }
-
-    /// Notes that the client is not idle.
-    pub(crate) fn request_arrived(&self) {
-        self.arrived.set(self.arrived.get() + 1);
-    }
-}
-
-impl Shared {
-    async fn stopping(&self) {
-        loop {
-            let stopped = self.stopped.notified();
-            if self.stop.get().is_some() {
-                return;
-            }
-            stopped.await;
-        }
-    }
-}
-
-/// Counts a connection for as long as it is served.
-struct Counted(Rc<Shared>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.connections.set(self.0.connections.get() - 1);
-        self.0.ended.notify_all();
-    }
 }
 
 impl NbdServer {
     /// A server of these exports, not yet running.
     pub fn new(exports: Exports) -> NbdServer {
-        NbdServer(Rc::new(Shared {
-            exports,
-            stop: Cell::new(None),
-            stopped: Notify::default(),
-            connections: Cell::new(0),
-            next: Cell::new(1),
-            ended: Notify::default(),
-        }))
+        let drain = Drain::new(NBD_CONNECTIONS_MAX);
+        NbdServer(Rc::new(Shared { exports, drain, next: Cell::new(1) }))
     }
 
     /// Takes and serves connections until [`NbdServer::stop`]; the listener is closed then. May be called for
@@ -111,15 +47,17 @@ impl NbdServer {
     pub async fn run(&self, listener: Listener) {
         let shared = &self.0;
         loop {
-            match race(shared.stopping(), listener.accept()).await {
+            match race(shared.drain.begun(), listener.accept()).await {
                 Either::Left(()) => return,
-                Either::Right(Ok(_)) if shared.connections.get() >= NBD_CONNECTIONS_MAX => {
-                    tracing::warn!(max = NBD_CONNECTIONS_MAX, "too many NBD connections; closing a new one");
-                }
-                Either::Right(Ok(stream)) => {
-                    shared.connections.set(shared.connections.get() + 1);
-                    spawn(serve(stream, Counted(shared.clone())));
-                }
+                Either::Right(Ok(stream)) => match shared.drain.enter() {
+                    Some(entered) => drop(spawn(serve(stream, shared.clone(), entered))),
+                    None => {
+                        tracing::warn!(
+                            max = NBD_CONNECTIONS_MAX,
+                            "too many NBD connections; closing a new one"
+                        );
+                    }
+                },
                 Either::Right(Err(error)) => {
                     tracing::warn!(%error, "cannot take an NBD connection");
                     sleep(ACCEPT_RETRY).await;
@@ -129,37 +67,36 @@ impl NbdServer {
     }
 
     /// Stops: no new connections; requests in flight are finished, later ones answered with `ESHUTDOWN`;
-    /// connections are closed when they are idle. Returns when all have ended, after [`STOP_MAX`] at most;
-    /// only an operation that takes longer is waited for. Afterwards nothing uses the volumes any more, and
-    /// they can be detached.
+    /// connections are closed when they are idle. Returns when all have ended, after
+    /// [`weft_client::export::STOP_MAX`] at most; only an operation that takes longer is waited for.
+    /// Afterwards nothing uses the volumes any more, and they can be detached.
     pub async fn stop(&self) {
-        let shared = &self.0;
-        if shared.stop.get().is_none() {
-            shared.stop.set(Some(now()));
-            shared.stopped.notify_all();
-        }
-        while shared.connections.get() > 0 {
-            shared.ended.notified().await;
-        }
+        self.0.drain.begin();
+        self.0.drain.done().await;
     }
 
     /// Connections that are open now.
     pub fn connections(&self) -> usize {
-        self.0.connections.get()
+        self.0.drain.clients()
     }
 }
 
 /// Serves one connection to its end.
-async fn serve(stream: Stream, counted: Counted) {
-    let shared = counted.0.clone();
+async fn serve(stream: Stream, shared: Rc<Shared>, entered: Entered) {
     let number = shared.next.replace(shared.next.get() + 1);
     tracing::debug!(number, "NBD connection begins");
-    let stop = Rc::new(Stop { server: shared.clone(), arrived: Cell::new(0) });
-    let limits = Rc::new(Limits::new());
+    let entered = Rc::new(entered);
+    let credits = Rc::new(Credits::new(NBD_CONNECTION_REQUESTS_MAX, NBD_CONNECTION_BYTES_MAX));
     let writer = Rc::new(ReplyWriter::new(stream.clone()));
-    let closing = spawn(close_after_stop(stream.clone(), stop.clone(), limits.clone()));
+    let closing = {
+        let (stream, entered, credits) = (stream.clone(), entered.clone(), credits.clone());
+        spawn(async move {
+            entered.is_to_go(&credits).await;
+            stream.shutdown();
+        })
+    };
     let mut reader = ByteReader::new(stream.clone());
-    match converse(&mut reader, &writer, &shared, &limits, &stop).await {
+    match converse(number, &mut reader, &writer, &shared, &credits, &entered).await {
         Ok(()) => tracing::debug!(number, "NBD connection ends"),
         Err(error) => tracing::info!(number, error = with_causes(&error), "NBD connection ends"),
     }
@@ -170,11 +107,12 @@ async fn serve(stream: Stream, counted: Counted) {
 }
 
 async fn converse(
+    number: u64,
     reader: &mut ByteReader,
     writer: &Rc<ReplyWriter>,
     shared: &Shared,
-    limits: &Limits,
-    stop: &Rc<Stop>,
+    credits: &Credits,
+    entered: &Rc<Entered>,
 ) -> Result<(), ConnectionError> {
     let negotiated = timeout(HANDSHAKE_TIMEOUT, negotiate(reader, writer, &shared.exports));
     let agreement = match negotiated.await {
@@ -183,28 +121,14 @@ async fn converse(
         Ok(Err(error)) => return Err(error),
         Err(_) => return Err(ConnectionError::HandshakeTimeout),
     };
+    let client = agreement.export.client(&format!("NBD connection {number}"));
     tracing::info!(
-        export = agreement.export.name,
+        export = agreement.export.name(),
         structured = agreement.is_structured,
         block_status = agreement.has_allocation,
         "NBD client begins"
     );
-    transmit(reader, writer.clone(), agreement, limits, stop.clone()).await
-}
-
-/// Ends the connection once the server is stopping and the client is idle, or takes too long.
-async fn close_after_stop(stream: Stream, stop: Rc<Stop>, limits: Rc<Limits>) {
-    stop.server.stopping().await;
-    let since = now();
-    loop {
-        let seen = stop.arrived.get();
-        sleep(STOP_QUIET).await;
-        let is_idle = stop.arrived.get() == seen && limits.is_idle();
-        if is_idle || since.elapsed() >= STOP_GRACE {
-            stream.shutdown();
-            return;
-        }
-    }
+    transmit(reader, writer.clone(), agreement, client, credits, entered.clone()).await
 }
 
 #[cfg(test)]
@@ -212,9 +136,10 @@ mod tests {
     use super::*;
     use crate::protocol::*;
     use crate::talk::{Bed, Reply, TestClient};
+    use weft_client::export::STOP_MAX;
     use weft_client::{AttachMode, ClientError};
     use weft_rt::sim::Sim;
-    use weft_rt::{Buf, random_below};
+    use weft_rt::{Buf, now, random_below};
     use weft_types::GroupId;
 
     const SIZE: usize = 16 << 20;
@@ -512,7 +437,7 @@ mod tests {
             sleep(Duration::from_secs(1)).await;
             let begun = now();
             bed.server.stop().await;
-            assert!((STOP_GRACE..=STOP_MAX).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+            assert!((Duration::from_secs(40)..=STOP_MAX).contains(&begun.elapsed()), "{:?}", begun.elapsed());
             drop(client);
         });
     }

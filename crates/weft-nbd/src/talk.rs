@@ -1,11 +1,10 @@
 //! A client for tests of this crate, over simulated streams: says exactly the bytes it is told to.
 
-use crate::export::{Exports, Source};
-use crate::memory::MemoryVolume;
 use crate::protocol::*;
 use crate::server::NbdServer;
 use std::rc::Rc;
 use weft_client::AttachMode;
+use weft_client::export::{Exports, MemoryVolume};
 use weft_rt::{Addr, Buf, ByteReader, JoinHandle, Listener, Stream, spawn};
 
 /// A server of one volume in memory, and where it listens.
@@ -20,7 +19,7 @@ impl Bed {
     pub(crate) fn start(size: usize, mode: AttachMode) -> Bed {
         let volume = MemoryVolume::new(size, mode);
         let mut exports = Exports::new();
-        exports.add_source("data", Source::Memory(volume.clone())).expect("the first");
+        exports.add_memory("data", volume.clone()).expect("the first");
         let server = NbdServer::new(exports);
         let listener = Listener::bind(&"127.0.0.1:0".parse().expect("an address")).expect("nobody listens");
         let addr = listener.local_addr();

@@ -4,18 +4,16 @@
 //! replies (section "Ordering of messages and writes"). A write begins only when all of its data is there, so
 //! a client that vanishes leaves no part of one behind.
 
-use crate::connection::{Held, ReplyWriter};
+use crate::connection::ReplyWriter;
 use crate::error::{ConnectionError, Failure};
-use crate::export::Export;
 use crate::negotiate::Agreement;
 use crate::protocol::*;
-use crate::request::{ByteRange, Refusal, RefusedPayload, Request, Terms};
-use crate::server::Stop;
+use crate::request::{Refusal, RefusedPayload, Request, Terms};
 use std::rc::Rc;
 use std::time::Duration;
-use weft_rt::sync::Semaphore;
+use weft_client::export::{ByteRange, Client, Credit, Credits, Entered, Op, Outcome};
 use weft_rt::{Buf, ByteReader, spawn};
-use weft_types::limits::{NBD_CONNECTION_BYTES_MAX, NBD_CONNECTION_REQUESTS_MAX, NBD_STATUS_EXTENTS_MAX};
+use weft_types::limits::NBD_STATUS_EXTENTS_MAX;
 
 /// Bytes that a block status request counts for: about what the answers of the targets take.
 const BLOCK_STATUS_COST: u64 = 1 << 20;
@@ -27,8 +25,8 @@ const BLOCK_STATUS_STEP: u64 = 16 << 20;
 /// allows an answer for less). It bounds how long one request takes.
 const BLOCK_STATUS_WALK_MAX: u64 = 256 << 20;
 
-/// The shortest run of zeroes that is worth a chunk of its own between data: a chunk costs the client a system
-/// call or two, as much as copying some 32 KiB.
+/// The shortest run of zeroes that is worth a chunk of its own between data: a chunk costs the client a
+/// system call or two, as much as copying some 32 KiB.
 const HOLE_BYTES_MIN: usize = 32 * 1024;
 
 /// The unit in which data is looked through for zeroes: what a volume allocates.
@@ -39,11 +37,11 @@ const STOP_LINGER: Duration = Duration::from_secs(5);
 
 /// What the tasks of one connection share.
 struct Transmission {
-    export: Rc<Export>,
+    client: Client,
     is_structured: bool,
     has_allocation: bool,
     writer: Rc<ReplyWriter>,
-    stop: Rc<Stop>,
+    entered: Rc<Entered>,
 }
 
 /// Serves requests until the client leaves or the server stops; what is in flight then is finished first, and
@@ -52,72 +50,52 @@ pub(crate) async fn transmit(
     reader: &mut ByteReader,
     writer: Rc<ReplyWriter>,
     agreement: Agreement,
-    limits: &Limits,
-    stop: Rc<Stop>,
+    client: Client,
+    credits: &Credits,
+    entered: Rc<Entered>,
 ) -> Result<(), ConnectionError> {
-    let Agreement { export, is_structured, has_allocation } = agreement;
-    let shared = Rc::new(Transmission { export, is_structured, has_allocation, writer, stop });
-    let result = take_requests(reader, &shared, limits).await;
-    limits.all_released().await;
+    let Agreement { is_structured, has_allocation, .. } = agreement;
+    let shared = Rc::new(Transmission { client, is_structured, has_allocation, writer, entered });
+    let result = take_requests(reader, &shared, credits).await;
+    credits.all_back().await;
+    let load = shared.client.load();
+    tracing::info!(
+        client = load.name,
+        reads = load.reads,
+        read_bytes = load.read_bytes,
+        writes = load.writes,
+        written_bytes = load.written_bytes,
+        faults = load.faults,
+        "NBD client ends"
+    );
     result
-}
-
-/// A connection's limits. What a request takes of them comes back when its reply is with the network, so that a
-/// client that does not read its replies is not read from either.
-pub(crate) struct Limits {
-    requests: Semaphore,
-    bytes: Semaphore,
-}
-
-impl Limits {
-    pub(crate) fn new() -> Limits {
-        Limits {
-            requests: Semaphore::new(NBD_CONNECTION_REQUESTS_MAX),
-            bytes: Semaphore::new(NBD_CONNECTION_BYTES_MAX),
-        }
-    }
-
-    /// Whether nothing is in flight.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.requests.free() == NBD_CONNECTION_REQUESTS_MAX
-    }
-
-    async fn hold(&self, bytes: u64) -> Held {
-        let request = self.requests.acquire(1).await.expect("limits are never closed");
-        let bytes = self.bytes.acquire(bytes).await.expect("limits are never closed");
-        Held { _request: request, _bytes: bytes }
-    }
-
-    async fn all_released(&self) {
-        self.requests.acquire(NBD_CONNECTION_REQUESTS_MAX).await.expect("limits are never closed");
-    }
 }
 
 async fn take_requests(
     reader: &mut ByteReader,
     shared: &Rc<Transmission>,
-    limits: &Limits,
+    credits: &Credits,
 ) -> Result<(), ConnectionError> {
     while let Some(header) = reader.next::<{ RequestHeader::BYTES }>().await? {
         let header = RequestHeader::parse(&header).map_err(ConnectionError::Magic)?;
-        shared.stop.request_arrived();
-        if shared.stop.since().is_some_and(|since| since.elapsed() > STOP_LINGER) {
+        shared.entered.request_arrived();
+        if shared.entered.drain().since().is_some_and(|since| since.elapsed() > STOP_LINGER) {
             return Ok(());
         }
         let cookie = header.cookie;
         match shared.parse(&header) {
             Ok(Request::Disconnect) => return Ok(()),
             Ok(request) => {
-                let held = limits.hold(request.cost()).await;
+                let credit = credits.take(request.cost()).await;
                 let data = match request {
                     Request::Write { range } => reader.take(range.length as usize).await?,
                     _ => Buf::empty(),
                 };
                 let shared = shared.clone();
-                spawn(async move { shared.carry_out(request, data, cookie, held).await });
+                spawn(async move { shared.carry_out(request, data, cookie, credit).await });
             }
             Err(refusal) => {
-                let held = limits.hold(0).await;
+                let credit = credits.take(0).await;
                 // The data first: libnbd takes a reply to a request that it is still sending for a
                 // reply to none, and ends the connection. Held meanwhile, so that a server that
                 // stops does not take the client for idle.
@@ -125,7 +103,7 @@ async fn take_requests(
                     reader.skip(length as usize).await?;
                 }
                 shared.fail(cookie, &refusal.failure);
-                shared.writer.release(held);
+                shared.writer.release(credit);
                 if let RefusedPayload::TooLarge(length) = refusal.payload {
                     return Err(ConnectionError::WriteTooLarge { length });
                 }
@@ -139,7 +117,7 @@ impl Request {
     /// Bytes that the request counts for.
     fn cost(&self) -> u64 {
         match self {
-            Request::Read { range, .. } | Request::Write { range } => u64::from(range.length),
+            Request::Read { range, .. } | Request::Write { range } => range.length,
             Request::BlockStatus { .. } => BLOCK_STATUS_COST,
             _ => 0,
         }
@@ -148,17 +126,13 @@ impl Request {
 
 impl Transmission {
     fn parse(&self, header: &RequestHeader) -> Result<Request, Refusal> {
-        let terms = Terms {
-            size: self.export.size(),
-            block_min: self.export.block_min(),
-            is_read_only: self.export.is_read_only(),
-            is_structured: self.is_structured,
-            has_allocation: self.has_allocation,
-        };
+        let geometry = self.client.export().geometry();
+        let terms =
+            Terms { geometry, is_structured: self.is_structured, has_allocation: self.has_allocation };
         let request = Request::parse(header, &terms)?;
-        if self.stop.since().is_some() && request != Request::Disconnect {
+        if self.entered.drain().since().is_some() && request != Request::Disconnect {
             let payload = match request {
-                Request::Write { range } => RefusedPayload::Skip(range.length),
+                Request::Write { range } => RefusedPayload::Skip(range.length as u32),
                 _ => RefusedPayload::Skip(0),
             };
             return Err(Refusal { failure: Failure::new(NBD_ESHUTDOWN, "the server is stopping"), payload });
@@ -166,39 +140,47 @@ impl Transmission {
         Ok(request)
     }
 
-    async fn carry_out(&self, request: Request, data: Buf, cookie: Cookie, held: Held) {
-        let export = &self.export;
+    async fn carry_out(&self, request: Request, data: Buf, cookie: Cookie, credit: Credit) {
         let done = match request {
             Request::Read { range, dont_fragment } => self.read(range, dont_fragment, cookie).await,
             Request::BlockStatus { range, only_first } => self.block_status(range, only_first, cookie).await,
-            Request::Write { range } => self.done(cookie, export.write(range.offset, data).await),
-            Request::Trim { range } => {
-                self.done(cookie, export.discard(range.offset, u64::from(range.length)).await)
-            }
-            Request::WriteZeroes { range } => {
-                self.done(cookie, export.write_zeroes(range.offset, u64::from(range.length)).await)
-            }
-            Request::Flush => self.done(cookie, export.flush().await),
+            Request::Write { range } => self.change(Op::Write { range, data: vec![data] }, cookie).await,
+            Request::Trim { range } => self.change(Op::Discard { range }, cookie).await,
+            Request::WriteZeroes { range } => self.change(Op::WriteZeroes { range }, cookie).await,
+            Request::Flush => self.change(Op::Flush, cookie).await,
             // A hint: the targets keep what they hold as near as they can anyway.
-            Request::Cache => self.done(cookie, Ok(())),
+            Request::Cache => {
+                self.done(cookie);
+                Ok(())
+            }
             Request::Disconnect => unreachable!("ends the connection instead"),
         };
         if let Err(failure) = done {
             self.fail(cookie, &failure);
         }
-        self.writer.release(held);
+        self.writer.release(credit);
+    }
+
+    /// A request whose answer has no data.
+    async fn change(&self, op: Op, cookie: Cookie) -> Result<(), Failure> {
+        self.client.carry_out(op).await?;
+        self.done(cookie);
+        Ok(())
     }
 
     /// Success without data is a simple reply, also where structured replies were negotiated: section
     /// "Structured reply chunk message" demands chunks only of reads and of block status.
-    fn done(&self, cookie: Cookie, result: Result<(), weft_client::ClientError>) -> Result<(), Failure> {
-        result?;
+    fn done(&self, cookie: Cookie) {
         self.writer.head(|out| encode_simple_reply(None, cookie, out));
-        Ok(())
     }
 
     fn fail(&self, cookie: Cookie, failure: &Failure) {
-        tracing::debug!(errno = failure.errno.0, failure.text, export = self.export.name, "request failed");
+        tracing::debug!(
+            errno = failure.errno.0,
+            failure.text,
+            export = self.client.export().name(),
+            "request failed"
+        );
         self.writer.head(|out| match self.is_structured {
             true => encode_error_chunk(failure.errno, &failure.text, cookie, out),
             false => encode_simple_reply(Some(failure.errno), cookie, out),
@@ -206,7 +188,9 @@ impl Transmission {
     }
 
     async fn read(&self, range: ByteRange, dont_fragment: bool, cookie: Cookie) -> Result<(), Failure> {
-        let bufs = self.export.read(range.offset, u64::from(range.length)).await?;
+        let Outcome::Data(bufs) = self.client.carry_out(Op::Read { range }).await? else {
+            unreachable!("a read has data")
+        };
         if !self.is_structured {
             self.writer.head(|out| encode_simple_reply(None, cookie, out));
             self.writer.data(bufs);
@@ -239,12 +223,16 @@ impl Transmission {
 
     async fn block_status(&self, range: ByteRange, only_first: bool, cookie: Cookie) -> Result<(), Failure> {
         let extents_max = if only_first { 1 } else { NBD_STATUS_EXTENTS_MAX };
-        let end = range.offset + u64::from(range.length).min(BLOCK_STATUS_WALK_MAX);
+        let end = range.offset + range.length.min(BLOCK_STATUS_WALK_MAX);
         let mut at = range.offset;
         let mut extents: Vec<(u32, u32)> = Vec::new();
         'walk: while at < end {
             let length = BLOCK_STATUS_STEP.min(end - at);
-            for extent in self.export.block_status(at, length).await? {
+            let status = Op::Status { range: ByteRange { offset: at, length } };
+            let Outcome::Status(runs) = self.client.carry_out(status).await? else {
+                unreachable!("a status has runs")
+            };
+            for extent in runs {
                 let flags = if extent.is_zero { NBD_STATE_HOLE | NBD_STATE_ZERO } else { 0 };
                 let length = u32::try_from(extent.length).expect("a part of a request");
                 let is_full = extents.len() == extents_max;
@@ -276,8 +264,8 @@ struct Content {
     is_zero: bool,
 }
 
-/// Divides what was read into chunks: data, and runs of zeroes that are long enough. With `dont_fragment` it is
-/// all one.
+/// Divides what was read into chunks: data, and runs of zeroes that are long enough. With `dont_fragment` it
+/// is all one.
 fn content(bufs: &[Buf], dont_fragment: bool) -> Vec<Content> {
     let total = bufs.iter().map(|b| b.len()).sum();
     let mut runs: Vec<Content> = Vec::new();

@@ -5,7 +5,8 @@
 //! which the simulation turns on; without it every call is a constant or nothing. It never decides anything,
 //! and never acts outside of a simulation.
 
-/// Whether this program was built with the switches that break rules, or with marks of paths: for simulations only.
+/// Whether this program was built with the switches that break rules, or with marks of paths: for simulations
+/// only.
 pub const IS_OF_SIMULATION: bool = cfg!(any(feature = "mutations", feature = "coverage"));
 
 mod path;

@@ -40,7 +40,8 @@ pub fn program(name: &str) -> PathBuf {
 
 /// Paths of the files that git tracks, relative to the root.
 pub fn tracked_files() -> Vec<PathBuf> {
-    // The tree may belong to another user than the one that runs the tests, as in a container with a mounted tree.
+    // The tree may belong to another user than the one that runs the tests, as in a container with a mounted
+    // tree.
     let mut git = Command::new("git");
     git.args(["-c", "safe.directory=*", "ls-files", "-z"]).current_dir(root());
     let output = git.output().expect("git runs");

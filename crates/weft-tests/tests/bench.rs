@@ -1,5 +1,5 @@
-//! The tools in Python (`bench`): their own checks, which need none of the systems and tools that they measure with, and the
-//! rules of the house for their files.
+//! The tools in Python (`bench`): their own checks, which need none of the systems and tools that they
+//! measure with, and the rules of the house for their files.
 
 use std::fs;
 use std::path::PathBuf;

@@ -57,10 +57,10 @@ const ALLOWED: &[(Layer, &[Layer])] = &[
 /// Layers that tests may import on top of those: they set scenes with words, pure rules and the simulation.
 const ALLOWED_IN_TESTS: &[Layer] = &[Words, Pure, Runtime];
 
-/// Arrows from one crate to another that are allowed beside the layers (decision 1). Membership asks layout where a
-/// group goes; a target owns its stores, and nothing else does. Faces reach data through the client alone: this
-/// opens the one engine to them, by name. The load generator shows its results on a page, the command line what was
-/// recorded; a page is pure.
+/// Arrows from one crate to another that are allowed beside the layers (decision 1). Membership asks layout
+/// where a group goes; a target owns its stores, and nothing else does. Faces reach data through the client
+/// alone: this opens the one engine to them, by name. The load generator shows its results on a page, the
+/// command line what was recorded; a page is pure.
 const ARROWS: &[(&str, &str)] = &[
     ("weft-rpc", "weft-rt"),
     ("weft-membership", "weft-layout"),

@@ -123,8 +123,8 @@ impl Drop for Fabric {
     }
 }
 
-/// The first of so many neighbouring ports of loopback that nobody listens on and no other call was given. Below
-/// the range from which the kernel takes ports for outgoing connections.
+/// The first of so many neighbouring ports of loopback that nobody listens on and no other call was given.
+/// Below the range from which the kernel takes ports for outgoing connections.
 fn free_ports(count: u16) -> u16 {
     static TRIED: AtomicU32 = AtomicU32::new(0);
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
@@ -214,7 +214,8 @@ impl Drop for Served {
     }
 }
 
-/// Writes an image of `size` bytes that is mostly holes: noise at the start, across the middle and at the end.
+/// Writes an image of `size` bytes that is mostly holes: noise at the start, across the middle and at the
+/// end.
 fn write_image(path: &Path, size: u64) {
     let mut file = fs::File::create(path).expect("the folder can be written");
     file.set_len(size).expect("a sparse file");

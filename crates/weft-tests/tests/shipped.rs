@@ -1,4 +1,5 @@
-//! What is tested is what ships: the program that the end-to-end tests run has no switch and no door of a test build.
+//! What is tested is what ships: the program that the end-to-end tests run has no switch and no door of a
+//! test build.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -254,6 +254,9 @@ pub const NBD_REFUSED_BYTES_MAX: u32 = 64 << 20;
 /// Bytes of the longest string: section "Conventions" of the NBD protocol (4096).
 pub const NBD_STRING_BYTES_MAX: usize = 4096;
 
+/// Bytes of an export's name: what NBD, whose names are the longest of all faces, allows.
+pub const EXPORT_NAME_BYTES_MAX: usize = NBD_STRING_BYTES_MAX;
+
 /// Bytes of an NBD option's data that are taken in: several strings of the longest kind. No client needs
 /// more.
 pub const NBD_OPTION_BYTES_MAX: u32 = 64 << 10;

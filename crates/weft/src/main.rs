@@ -1,7 +1,7 @@
 //! Whole: the program `weft`. It picks engines and faces by subcommand.
 //!
-//! It owns the daemons' entry points and the commands that open drives. What is printed, and everything that a
-//! client or a tool can do, is in `weft-cli`.
+//! It owns the daemons' entry points and the commands that open drives. What is printed, and everything that
+//! a client or a tool can do, is in `weft-cli`.
 
 mod backup;
 mod bench;
@@ -34,12 +34,13 @@ use weft_cli::{
     VolumeServeArgs,
 };
 
-/// Requests are many small pieces of memory, taken and given back by one thread: this allocator spends a fraction of the
-/// time of the C library's on them, and never pauses to put free pieces together.
+/// Requests are many small pieces of memory, taken and given back by one thread: this allocator spends a
+/// fraction of the time of the C library's on them, and never pauses to put free pieces together.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What `--version` says. A program that was built beside the simulation or the fuzzers says so: it is not for use.
+/// What `--version` says. A program that was built beside the simulation or the fuzzers says so: it is not
+/// for use.
 const LONG_VERSION: &str = match IS_TEST_BUILD {
     true => {
         concat!(env!("CARGO_PKG_VERSION"), " (test build: it has switches or doors that a release has not)")
@@ -178,7 +179,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The words of the command line; `weft help volume create` is another way to say `weft volume create --help`.
+/// The words of the command line; `weft help volume create` is another way to say `weft volume create
+/// --help`.
 fn words(mut words: Vec<OsString>) -> Vec<OsString> {
     if words.get(1).is_some_and(|word| word == "help") {
         words.remove(1);

@@ -11,8 +11,8 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-/// The program under test: the one that is named in the environment, as `make test` does with the one that ships; or the
-/// one that cargo has just built, which may have the switches of the simulation.
+/// The program under test: the one that is named in the environment, as `make test` does with the one that
+/// ships; or the one that cargo has just built, which may have the switches of the simulation.
 pub static WEFT: LazyLock<String> = LazyLock::new(|| {
     std::env::var("WEFT_UNDER_TEST").unwrap_or_else(|_| env!("CARGO_BIN_EXE_weft").to_owned())
 });

@@ -1,26 +1,29 @@
-//! A volume in memory, for tests and fuzzing of this crate: takes random time, and fails on demand. Never part of a build
-//! that is used.
+//! A volume in memory, for tests and fuzzing of faces: takes random time, and fails on demand. Never part of
+//! a build that is used.
 
+use crate::{AttachMode, ClientError, StatusExtent};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
-use weft_client::{AttachMode, ClientError, StatusExtent};
 use weft_rt::{Buf, random_below, sleep};
 use weft_types::BLOCK_SIZE;
 
-pub(crate) struct MemoryVolume {
-    pub(crate) bytes: RefCell<Vec<u8>>,
+/// The volume.
+pub struct MemoryVolume {
+    /// What it holds.
+    pub bytes: RefCell<Vec<u8>>,
     mode: AttachMode,
     /// Makes the error that operations on data fail with.
-    pub(crate) failing: RefCell<Option<fn() -> ClientError>>,
+    pub failing: RefCell<Option<fn() -> ClientError>>,
     /// The longest time that an operation takes.
-    pub(crate) delay_max: Cell<Duration>,
+    pub delay_max: Cell<Duration>,
     /// Operations under way, and the most there ever were.
-    pub(crate) in_flight: Cell<(usize, usize)>,
+    pub in_flight: Cell<(usize, usize)>,
 }
 
 impl MemoryVolume {
-    pub(crate) fn new(size: usize, mode: AttachMode) -> Rc<MemoryVolume> {
+    /// Of so many bytes, all zero.
+    pub fn new(size: usize, mode: AttachMode) -> Rc<MemoryVolume> {
         Rc::new(MemoryVolume {
             bytes: RefCell::new(vec![0; size]),
             mode,
@@ -30,23 +33,23 @@ impl MemoryVolume {
         })
     }
 
-    pub(crate) fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         "memory"
     }
 
-    pub(crate) fn mode(&self) -> AttachMode {
+    pub(super) fn mode(&self) -> AttachMode {
         self.mode
     }
 
-    pub(crate) fn size_bytes(&self) -> u64 {
+    pub(super) fn size_bytes(&self) -> u64 {
         self.bytes.borrow().len() as u64
     }
 
-    pub(crate) fn logical_block(&self) -> u32 {
+    pub(super) fn logical_block(&self) -> u32 {
         if self.mode == AttachMode::Exclusive { 512 } else { BLOCK_SIZE as u32 }
     }
 
-    pub(crate) async fn read(&self, offset: u64, length: u64) -> Result<Vec<Buf>, ClientError> {
+    pub(super) async fn read(&self, offset: u64, length: u64) -> Result<Vec<Buf>, ClientError> {
         self.work().await?;
         let bytes = self.bytes.borrow();
         let range = &bytes[offset as usize..(offset + length) as usize];
@@ -55,7 +58,7 @@ impl MemoryVolume {
         Ok([&range[..cut], &range[cut..]].into_iter().filter(|p| !p.is_empty()).map(Buf::from).collect())
     }
 
-    pub(crate) async fn write(&self, offset: u64, bufs: Vec<Buf>) -> Result<(), ClientError> {
+    pub(super) async fn write(&self, offset: u64, bufs: Vec<Buf>) -> Result<(), ClientError> {
         self.work().await?;
         let mut at = offset as usize;
         for buf in bufs {
@@ -65,24 +68,24 @@ impl MemoryVolume {
         Ok(())
     }
 
-    pub(crate) async fn write_zeroes(&self, offset: u64, length: u64) -> Result<(), ClientError> {
+    pub(super) async fn write_zeroes(&self, offset: u64, length: u64) -> Result<(), ClientError> {
         self.work().await?;
         self.bytes.borrow_mut()[offset as usize..(offset + length) as usize].fill(0);
         Ok(())
     }
 
-    pub(crate) async fn discard(&self, offset: u64, length: u64) -> Result<(), ClientError> {
+    pub(super) async fn discard(&self, offset: u64, length: u64) -> Result<(), ClientError> {
         self.write_zeroes(offset, length).await
     }
 
-    pub(crate) async fn flush(&self) -> Result<(), ClientError> {
+    pub(super) async fn flush(&self) -> Result<(), ClientError> {
         match *self.failing.borrow() {
             Some(error) => Err(error()),
             None => Ok(()),
         }
     }
 
-    pub(crate) async fn block_status(
+    pub(super) async fn block_status(
         &self,
         offset: u64,
         length: u64,
