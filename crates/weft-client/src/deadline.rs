@@ -4,37 +4,12 @@ use crate::error::ClientError;
 use crate::group_io::Place;
 use crate::reach::STUCK_AFTER;
 use crate::session::Session;
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::time::Duration;
-use weft_rpc::{LogQuota, slow_request};
+use weft_rpc::slow_request;
 use weft_rt::{Instant, now, timeout};
 use weft_types::limits::REQUEST_WAITS_MAX;
 use weft_types::{DriveId, GroupId, RequestId, with_causes};
-
-/// What is known of a session's requests that go on for long, and how many lines of the log they may fill.
-pub(crate) struct RequestLog {
-    slow: LogQuota,
-    failed: LogQuota,
-    stuck: LogQuota,
-    /// The drive that a slow request has waited for, and how long, by the number of the request.
-    waits: RefCell<BTreeMap<u32, (DriveId, Duration)>>,
-    /// What the last attempt in a group met, for people.
-    trouble: RefCell<BTreeMap<GroupId, String>>,
-}
-
-impl Default for RequestLog {
-    fn default() -> RequestLog {
-        RequestLog {
-            slow: LogQuota::new("slow requests"),
-            failed: LogQuota::new("failed requests"),
-            stuck: LogQuota::new("stuck requests"),
-            waits: RefCell::default(),
-            trouble: RefCell::default(),
-        }
-    }
-}
 
 impl Session {
     /// Goes on with the work of a request for `io_timeout` at most. Tells in the log if it took long or

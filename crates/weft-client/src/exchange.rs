@@ -1,9 +1,10 @@
 //! One request to one replica of a mirror group, and what its answer means for the epoch and the session.
 
+use crate::attached::Ended;
 use crate::error::ClientError;
 use crate::group_io::Place;
 use crate::payload::Payload;
-use crate::session::{Ended, Session};
+use crate::session::Session;
 use crate::versions::Operation;
 use std::cell::Cell;
 use std::rc::Rc;

@@ -3,10 +3,11 @@
 //! It owns what is held of the map (C8). A slice says nothing of what it does not list, so only a session
 //! that the slice was asked for is over if it is not listed. It decides nothing.
 
+use crate::attached::Ended;
 use crate::error::ClientError;
-use crate::fabric::{MANAGER_RETRY, Shared};
+use crate::followed::Followed;
 use crate::managers::Asked;
-use crate::session::{Ended, Session};
+use crate::shared::{MANAGER_RETRY, Shared};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use weft_rpc::{CallError, Link, Reply};
@@ -22,19 +23,6 @@ use weft_wire::{Kind, Status};
 /// slice is asked for instead does not end it. So two are this far apart at least: then those that
 /// wait, for 10 s at most, stay below [`weft_types::limits::CONNECTION_REQUESTS_MAX`].
 const ASKED_AGAIN_AFTER: Duration = Duration::from_millis(100);
-
-/// Which part of the map is held.
-pub(crate) struct Followed {
-    pub(crate) slice: Slice,
-    /// Came with the version of the map that is held; 0: what changed since cannot be asked for.
-    nonce: u64,
-}
-
-impl Default for Followed {
-    fn default() -> Self {
-        Followed { slice: Slice::of_nothing(), nonce: 0 }
-    }
-}
 
 /// What a manager is asked for.
 struct Question {
@@ -128,10 +116,10 @@ impl Shared {
 
     /// The slice that concerns the sessions that are in use, and this one.
     fn wanted(&self, with: Option<&weft_types::Session>) -> Slice {
-        let sessions: Vec<Rc<Session>> = self.sessions.borrow().values().filter_map(Weak::upgrade).collect();
+        let sessions = self.attached();
         let slice = Slice::Client {
-            volumes: sessions.iter().map(|session| session.volume).collect(),
-            sessions: sessions.iter().map(|session| session.id).collect(),
+            volumes: sessions.iter().map(|session| session.volume()).collect(),
+            sessions: sessions.iter().map(|session| session.id()).collect(),
         };
         match with {
             Some(session) => with_session(slice, session),
@@ -248,15 +236,15 @@ impl Shared {
     /// Ends the sessions that are followed and that the map no longer lists as open, so that also
     /// one that asks for nothing hears of it.
     pub(crate) fn end_what_is_over(&self, map: &FabricMap) {
-        let sessions: Vec<Rc<Session>> = self.sessions.borrow().values().filter_map(Weak::upgrade).collect();
+        let sessions = self.attached();
         for session in sessions {
-            let is_followed = self.followed.borrow().slice.names_session(session.id, session.volume);
-            let listed = map.sessions.get(&session.id);
+            let is_followed = self.followed.borrow().slice.names_session(session.id(), session.volume());
+            let listed = map.sessions.get(&session.id());
             if !is_followed || listed.is_some_and(|s| s.state == SessionState::Open) {
                 continue;
             }
-            let is_newer = |v: &weft_types::Volume| v.generation > session.generation;
-            let fenced = map.volumes.get(&session.volume).is_some_and(is_newer);
+            let is_newer = |v: &weft_types::Volume| v.generation > session.generation();
+            let fenced = map.volumes.get(&session.volume()).is_some_and(is_newer);
             session.end(if fenced { Ended::Fenced } else { Ended::Over });
         }
     }

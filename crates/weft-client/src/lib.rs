@@ -16,17 +16,20 @@
 //!
 //! The way of a request: [`Volume`] checks its range, `block.rs` cuts it at blocks and objects, `mirror.rs`
 //! holds the write protocol and the read path, `exchange.rs` one request to one replica. `versions.rs` gives
-//! out versions and keeps the watermark, `fabric.rs` the map and the connections, `managers.rs` finds a
+//! out versions and keeps the watermark, `shared.rs` the map and the connections, `managers.rs` finds a
 //! manager, `reach.rs` says which nodes do not answer. This crate never decides who is a member of a group,
 //! and never touches a drive.
 
+mod attached;
 mod block;
+mod contact;
 mod deadline;
 mod error;
 mod exchange;
 pub mod export;
 mod fabric;
 mod follow;
+mod followed;
 mod group_io;
 mod hedge;
 mod managers;
@@ -35,7 +38,9 @@ mod mirror_rules;
 mod payload;
 mod range_lock;
 mod reach;
+mod request_log;
 mod session;
+mod shared;
 mod split;
 mod version_clock;
 mod versions;

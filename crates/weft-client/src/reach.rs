@@ -5,10 +5,8 @@
 //! owns the looks at connections, the probes of nodes that are silent, and what is said to the manager
 //! and in the log. It never decides who leaves a group.
 
-use crate::fabric::{Shared, TargetLink};
 use crate::managers::Asked;
-use crate::session::Session;
-use std::cell::Cell;
+use crate::shared::{Shared, TargetLink};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
@@ -38,75 +36,6 @@ pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(5);
 const PROBE_BYTES: usize = 12 * 1024;
 
 const _: () = assert!(PROBE_BYTES < FRAME_HEAD_MAX);
-
-/// What is known of the way to a target.
-#[derive(Default)]
-pub(crate) struct Contact {
-    /// Answers on the present connection, at the last look.
-    answers: Cell<u64>,
-    /// Somebody has asked for a connection since the last look.
-    wanted: Cell<bool>,
-    /// Connection attempts under way.
-    connecting: Cell<u32>,
-    /// When it answered last, as far as was looked.
-    heard: Cell<Option<Instant>>,
-    /// Since when an answer is awaited in vain.
-    silent: Cell<Option<Instant>>,
-    /// Whether the manager and the log have been told of the silence.
-    is_reported: Cell<bool>,
-    /// A probe is under way.
-    is_probed: Cell<bool>,
-    /// When the last probe began.
-    probed: Cell<Option<Instant>>,
-}
-
-/// A connection attempt, while it is under way.
-pub(crate) struct Connecting<'a>(&'a Contact);
-
-impl Drop for Connecting<'_> {
-    fn drop(&mut self) {
-        self.0.connecting.set(self.0.connecting.get() - 1);
-    }
-}
-
-impl Contact {
-    /// Somebody needs a connection, and there is none.
-    pub(crate) fn want(&self) {
-        self.wanted.set(true);
-    }
-
-    /// A connection attempt begins.
-    pub(crate) fn connect(&self) -> Connecting<'_> {
-        self.connecting.set(self.connecting.get() + 1);
-        Connecting(self)
-    }
-
-    /// The target has answered.
-    pub(crate) fn hear(&self) {
-        self.heard.set(Some(now()));
-        self.silent.set(None);
-    }
-
-    /// Since when the target has not answered although something was asked of it.
-    fn silence(&self) -> Option<Duration> {
-        self.silent.get().map(|since| since.elapsed())
-    }
-
-    /// Looks whether something was heard of the target since the last look, or is awaited. A silence
-    /// that was reported ends only when the target is heard of, also if nothing is asked of it any more.
-    fn look(&self, link: Option<&Link>) {
-        let answers = link.map_or(0, Link::answers);
-        let has_answered = answers != self.answers.replace(answers) && answers > 0;
-        let is_awaited =
-            self.wanted.replace(false) || self.connecting.get() > 0 || link.is_some_and(Link::is_waiting);
-        match (has_answered, is_awaited) {
-            (true, _) => self.hear(),
-            (false, true) if self.silent.get().is_none() => self.silent.set(Some(now())),
-            (false, false) if !self.is_reported.get() => self.silent.set(None),
-            (false, _) => {}
-        }
-    }
-}
 
 impl Shared {
     /// The nodes whose targets have been silent for at least this long, with their names and for how long.
@@ -156,17 +85,13 @@ impl Shared {
     /// there are none. Where no manager hears it within so long, targets are shown that the sessions are
     /// alive: the manager asks them before it ends one that it does not hear.
     pub(crate) async fn touch(&self, patience: Duration) {
-        let sessions: Vec<Rc<Session>> = {
-            let mut sessions = self.sessions.borrow_mut();
-            sessions.retain(|_, s| s.strong_count() > 0);
-            sessions.values().filter_map(Weak::upgrade).collect()
-        };
+        let sessions = self.attached();
         if sessions.is_empty() {
             return;
         }
         let (silent, heard) = self.reached();
         let request =
-            ManagerRequest::Touch { sessions: sessions.iter().map(|s| s.id).collect(), silent, heard };
+            ManagerRequest::Touch { sessions: sessions.iter().map(|s| s.id()).collect(), silent, heard };
         match timeout(patience, self.ask_manager(&request)).await {
             Ok(Ok(_)) => {}
             Ok(Err(Asked::Answered(status, message))) if status != Status::NotReady => {
@@ -245,8 +170,8 @@ impl Shared {
     /// The addresses of the targets with a copy of something that this client has attached.
     fn addrs_used(&self) -> BTreeSet<String> {
         let map = self.map();
-        let sessions: Vec<Rc<Session>> = self.sessions.borrow().values().filter_map(Weak::upgrade).collect();
-        let volumes: Vec<&Volume> = sessions.iter().filter_map(|s| map.volumes.get(&s.volume)).collect();
+        let sessions = self.attached();
+        let volumes: Vec<&Volume> = sessions.iter().filter_map(|s| map.volumes.get(&s.volume())).collect();
         let groups: BTreeSet<_> =
             volumes.iter().flat_map(|v| &v.spans).flat_map(|s| &s.groups).copied().collect();
         let slots = groups.iter().filter_map(|g| map.groups.get(g)).flat_map(|g| &g.slots);
@@ -277,8 +202,8 @@ impl Shared {
         let map = self.map();
         let node = map.targets.values().find(|t| t.addr == target.addr).map(|t| t.node);
         let node = node.and_then(|node| map.nodes.get(&node)).map(|n| n.name.clone());
-        let sessions: Vec<Rc<Session>> = self.sessions.borrow().values().filter_map(Weak::upgrade).collect();
-        let volumes: BTreeSet<String> = sessions.iter().map(|s| s.volume_name.clone()).collect();
+        let sessions = self.attached();
+        let volumes: BTreeSet<String> = sessions.iter().map(|s| s.volume_name().to_owned()).collect();
         let volumes = volumes.into_iter().collect::<Vec<_>>().join(", ");
         let (addr, silence) = (&target.addr, target.contact.silence().unwrap_or_default());
         let silent_ms = silence.as_millis() as u64;

@@ -1,11 +1,13 @@
 //! A client's attach: who it is, whether it still holds, and what is known of its requests for the logs.
 
-use crate::deadline::RequestLog;
+use crate::attached::{Attached, Ended};
 use crate::error::ClientError;
-use crate::fabric::Shared;
+use crate::request_log::RequestLog;
+use crate::shared::Shared;
 use crate::version_clock::VersionClock;
 use crate::versions::{Operation, Versions};
 use std::cell::{Cell, RefCell};
+use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use weft_rt::sync::Notify;
@@ -17,29 +19,6 @@ const WHY_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long to wait before it is asked again: it may not have answered, or have restarted.
 const WHY_RETRY: Duration = Duration::from_millis(200);
-
-/// Why a session is of no further use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
-    Fenced,
-    Over,
-    /// By this client itself.
-    Detached,
-}
-
-impl Ended {
-    /// What may have ended it, where the manager has not said so.
-    fn guess(self) -> &'static str {
-        match self {
-            Ended::Fenced => {
-                "another client attached the volume exclusively, the volume was deleted, or the fabric's \
-                 map was recovered"
-            }
-            Ended::Over => "its client was out of touch for too long, or somebody ended it",
-            Ended::Detached => "it was detached",
-        }
-    }
-}
 
 /// A client's attach to a volume.
 pub(crate) struct Session {
@@ -184,5 +163,35 @@ impl Session {
             }
             moved.await;
         }
+    }
+}
+
+impl Attached for Session {
+    fn id(&self) -> SessionId {
+        self.id
+    }
+
+    fn volume(&self) -> VolumeId {
+        self.volume
+    }
+
+    fn volume_name(&self) -> &str {
+        &self.volume_name
+    }
+
+    fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    fn end(&self, why: Ended) {
+        Session::end(self, why);
+    }
+
+    fn connection_ended(&self) {
+        self.doubt_watermarks();
+    }
+
+    fn show_life(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+        Box::pin(self.send_a_watermark())
     }
 }

@@ -1,10 +1,11 @@
 //! The public handle of an attached volume: reads and writes by byte offset.
 
+use crate::attached::Ended;
 use crate::block::{Blocks, Space};
 use crate::error::ClientError;
 use crate::group_io::{GroupIo, Place};
 use crate::mirror::Mirror;
-use crate::session::{Ended, Session};
+use crate::session::Session;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;

@@ -50,7 +50,7 @@ impl Session {
 
     /// A connection has ended, and what was sent through it last may be lost: whoever has no connection now
     /// counts as not told.
-    pub(crate) fn connection_ended(&self) {
+    pub(crate) fn doubt_watermarks(&self) {
         self.versions.forget_told(|drive| self.fabric.is_connected(drive));
         self.tell_watermarks_soon();
     }
@@ -77,7 +77,7 @@ impl Session {
 
     /// Tells targets that the client is alive: it asks nothing of them at present, and cannot reach a
     /// manager. The watermark of one group goes to the members of its write set once more.
-    pub(crate) async fn show_life(&self) {
+    pub(crate) async fn send_a_watermark(&self) {
         if self.check().is_err() {
             return;
         }
