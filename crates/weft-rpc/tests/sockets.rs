@@ -1,6 +1,5 @@
 //! Requests and answers over the sockets of this machine.
 
-use std::path::PathBuf;
 use std::rc::Rc;
 use weft_rpc::{Answer, Greeter, Link, Peer, Request, Server, Service, Services};
 use weft_rt::sync::join_all;
@@ -8,26 +7,6 @@ use weft_rt::{Addr, Buf, Listener, block_on, spawn};
 use weft_types::FabricId;
 use weft_wire::Kind;
 use weft_wire::handshake::{Hello, PeerRole};
-
-/// A folder that is removed again.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("weft-rpc-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-    fn file(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 struct Echo;
 
@@ -66,13 +45,13 @@ async fn talk(addr: Addr) {
 
 #[test]
 fn requests_are_answered_over_tcp_and_unix_sockets() {
-    let folder = Folder::new("socket");
-    let path = folder.file("s");
-    block_on(async move {
+    let path = std::env::temp_dir().join(format!("weft-rpc-{}.sock", std::process::id()));
+    block_on(async {
         talk("127.0.0.1:0".parse().unwrap()).await;
         // A file that nobody listens at is what a killed process leaves.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-        talk(format!("unix:{path}").parse().unwrap()).await;
+        talk(format!("unix:{}", path.display()).parse().unwrap()).await;
     })
     .unwrap();
+    let _ = std::fs::remove_file(&path);
 }
