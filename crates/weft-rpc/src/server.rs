@@ -239,7 +239,7 @@ mod tests {
     use weft_rt::{Addr, Buf, BufMut, Stream, random_below};
     use weft_types::FabricId;
     use weft_types::limits::FRAME_BODY_MAX;
-    use weft_wire::frame::MAGIC;
+    use weft_wire::frame::{FLAG_BLOCKS, MAGIC};
     use weft_wire::handshake::PeerRole;
 
     struct Reverse;
@@ -427,6 +427,84 @@ mod tests {
                 }
             }
             assert_eq!(link.call(Kind::Read, b"", vec![]).await.unwrap().head[..], [0; 4]);
+        });
+    }
+
+    /// Answers with its own name.
+    struct Named(&'static str);
+
+    impl Greeter for Named {
+        fn greet(&self, _: &Hello) -> Result<Option<FabricId>, String> {
+            Ok(None)
+        }
+    }
+
+    impl Service for Named {
+        async fn handle(self: Rc<Self>, _: Rc<Peer>, _: Request) -> Answer {
+            Answer::ok(self.0.into(), Body::blocks(vec![Buf::zeroes(4096)]))
+        }
+    }
+
+    #[test]
+    fn each_kind_goes_to_its_service_and_others_are_refused() {
+        Sim::new(10).block_on(async {
+            let (reads, writes) = (Rc::new(Named("reads")), Rc::new(Named("writes")));
+            let services = Services::new(reads.clone());
+            let services = services.serve(&[Kind::Read, Kind::Versions], reads).serve(&[Kind::Write], writes);
+            spawn(Server::run(Listener::bind(&addr()).unwrap(), services));
+            let link = Link::connect(&addr(), &Hello::new(PeerRole::Client, None, "c")).await.unwrap();
+            for (kind, name) in [(Kind::Versions, "reads"), (Kind::Read, "reads"), (Kind::Write, "writes")] {
+                assert_eq!(link.call(kind, b"", vec![]).await.unwrap().head[..], *name.as_bytes());
+            }
+            // Of a number below those that are listed, and above them.
+            for kind in [Kind::Hello, Kind::Api] {
+                let error = link.call(kind, b"", vec![]).await.unwrap_err();
+                assert_eq!(error.status(), Some(Status::Invalid));
+                assert!(error.text().contains("does not answer"), "{error}");
+            }
+            assert!(link.call(Kind::Read, b"", vec![]).await.is_ok(), "the connection goes on");
+        });
+    }
+
+    #[test]
+    fn only_peers_that_know_the_flag_hear_that_a_body_is_blocks() {
+        Sim::new(11).block_on(async {
+            spawn(Server::run(Listener::bind(&addr()).unwrap(), Services::one(Rc::new(Named("n")))));
+            for protocol in [1, 2] {
+                // A client's side, byte by byte.
+                let stream = Stream::connect(&addr()).await.unwrap();
+                let (mut reader, writer) = (FrameReader::new(stream.clone()), FrameWriter::new(stream));
+                let hello = Hello { protocol_newest: protocol, ..Hello::new(PeerRole::Client, None, "c") };
+                let ask = |kind: Kind, head: &[u8]| {
+                    writer.send(Envelope { kind: kind as u16, ..Default::default() }, head, Body::none());
+                };
+                ask(Kind::Hello, &control::encode(&hello));
+                ask(Kind::Read, b"");
+                let mut flags = Vec::new();
+                for _ in 0..2 {
+                    flags.push(reader.next().await.unwrap().unwrap().envelope.flags);
+                }
+                let blocks = if protocol == 1 { 0 } else { FLAG_BLOCKS };
+                assert_eq!(flags, [FLAG_ANSWER, FLAG_ANSWER | blocks], "protocol {protocol}");
+                // A server's side.
+                let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+                let at = listener.local_addr();
+                let serving = spawn(async move {
+                    let stream = listener.accept().await.unwrap();
+                    let (mut reader, writer) = (FrameReader::new(stream.clone()), FrameWriter::new(stream));
+                    reader.next().await.unwrap().unwrap();
+                    let (requests_max, bytes_max) = (4, 1 << 20);
+                    let welcome = Welcome { protocol, fabric: None, requests_max, bytes_max, door: None };
+                    let envelope =
+                        Envelope { kind: Kind::Welcome as u16, flags: FLAG_ANSWER, ..Default::default() };
+                    writer.send(envelope, &control::encode(&welcome), Body::none());
+                    reader.next().await.unwrap().unwrap().envelope.flags
+                });
+                let link = Link::connect(&at, &Hello::new(PeerRole::Client, None, "c")).await.unwrap();
+                let write = Body::blocks(vec![Buf::zeroes(4096)]);
+                assert!(matches!(link.call(Kind::Write, b"w", write).await, Err(CallError::Broken)));
+                assert_eq!(serving.await.unwrap(), blocks, "protocol {protocol}");
+            }
         });
     }
 
