@@ -46,11 +46,12 @@ async fn talk(addr: Addr) {
 #[test]
 fn requests_are_answered_over_tcp_and_unix_sockets() {
     let path = std::env::temp_dir().join(format!("weft-rpc-{}.sock", std::process::id()));
-    block_on(async {
+    let of_talk = path.clone();
+    block_on(async move {
         talk("127.0.0.1:0".parse().unwrap()).await;
         // A file that nobody listens at is what a killed process leaves.
-        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-        talk(format!("unix:{}", path.display()).parse().unwrap()).await;
+        drop(std::os::unix::net::UnixListener::bind(&of_talk).unwrap());
+        talk(format!("unix:{}", of_talk.display()).parse().unwrap()).await;
     })
     .unwrap();
     let _ = std::fs::remove_file(&path);
