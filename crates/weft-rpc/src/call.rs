@@ -1,6 +1,6 @@
 //! How a call ends.
 
-use crate::Frame;
+use crate::frame::Frame;
 use std::time::Duration;
 use weft_rt::Buf;
 use weft_wire::Status;

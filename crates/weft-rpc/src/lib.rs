@@ -8,18 +8,23 @@
 mod body;
 mod call;
 mod frame;
+mod frames;
 mod link;
+mod protocol;
 mod request_log;
 mod server;
 mod service;
 pub mod shm;
+mod stream;
 mod transport;
 
 pub use body::Body;
 pub use call::{CallError, Reply};
-pub use frame::{Frame, FrameError, FrameReader, FrameWriter};
+pub use frame::{Frame, FrameError};
+pub use frames::{FrameReader, FrameWriter};
 pub use link::{ConnectError, Link};
+pub use protocol::{protocol_newest, set_protocol_newest};
 pub use request_log::{LogQuota, set_slow_request, slow_request};
-pub use server::{Server, protocol_newest, set_protocol_newest};
+pub use server::Server;
 pub use service::{Answer, Greeter, Peer, Request, Service, Services};
 pub use transport::Transport;

@@ -1,9 +1,12 @@
 //! A connection from the side that asks: many requests in flight, answers matched to them.
 
-use crate::frame::{Frame, FrameError, FrameReader, FrameWriter};
+use crate::body::Body;
+use crate::call::{CallError, Reply};
+use crate::frame::{Frame, FrameError};
+use crate::frames::{FrameReader, FrameWriter};
+use crate::protocol::protocol_newest;
 use crate::shm;
 use crate::transport::Transport;
-use crate::{Body, CallError, Reply, protocol_newest};
 use slab::Slab;
 use std::cell::{Cell, RefCell};
 use std::io;

@@ -1,40 +1,26 @@
 //! A connection from the side that answers: one task per request, bounded by the credits granted.
 
-use crate::frame::{Frame, FrameReader, FrameWriter};
-use crate::service::{Call, InFlight, send};
+use crate::body::Body;
+use crate::frame::Frame;
+use crate::frames::{FrameReader, FrameWriter};
+use crate::protocol::protocol_newest;
+use crate::service::{Answer, Call, InFlight, Peer, Request, Services, send};
 use crate::shm::{self, ShmListener};
 use crate::transport::Transport;
-use crate::{Answer, Body, Peer, Request, Services};
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
-use weft_rt::sim::{self, ProcessId};
+use weft_rt::sim;
 use weft_rt::{Listener, LocalFuture, now, sleep, spawn, spawn_boxed, timeout, yield_now};
 use weft_types::limits::{CONNECTION_BYTES_MAX, CONNECTION_REQUESTS_MAX, ONE_WAY_REQUESTS_MAX};
 use weft_wire::frame::{Envelope, FLAG_ANSWER, FLAG_ONE_WAY};
 use weft_wire::handshake::{Hello, Welcome, choose_protocol};
-use weft_wire::{Kind, PROTOCOL, PROTOCOL_OLDEST, Status, control};
+use weft_wire::{Kind, Status, control};
 
 /// How long a peer may take to say hello: longer than any honest one needs.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Under which name a simulated process keeps the newest protocol that it speaks.
-const PROTOCOL_SETTING: &str = "protocol-newest";
-
-/// The newest protocol that this process speaks: what the code has, or less under simulation
-/// ([`set_protocol_newest`]).
-pub fn protocol_newest() -> u16 {
-    sim::setting(PROTOCOL_SETTING).map_or(PROTOCOL, |protocol| protocol as u16)
-}
-
-/// Lets a simulated process speak no newer protocol than this, as one of a former release does. Connections
-/// that it has already keep theirs.
-pub fn set_protocol_newest(process: ProcessId, protocol: u16) {
-    assert!((PROTOCOL_OLDEST..=PROTOCOL).contains(&protocol), "protocol {protocol}");
-    sim::set(process, PROTOCOL_SETTING, u64::from(protocol));
-}
 
 /// Takes connections and serves each.
 pub struct Server;
@@ -231,6 +217,7 @@ async fn poll_once(work: &mut LocalFuture) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::set_protocol_newest;
     use crate::{CallError, ConnectError, Greeter, Link, Service};
     use std::cell::Cell;
     use std::net::IpAddr;
@@ -239,6 +226,7 @@ mod tests {
     use weft_rt::{Addr, Buf, BufMut, Stream, random_below};
     use weft_types::FabricId;
     use weft_types::limits::FRAME_BODY_MAX;
+    use weft_wire::PROTOCOL;
     use weft_wire::frame::{FLAG_BLOCKS, MAGIC};
     use weft_wire::handshake::PeerRole;
 

@@ -1,7 +1,7 @@
 //! Services: who answers which kind of request. A process lists its services; the server knows none of them.
 
-use crate::Body;
-use crate::frame::FrameWriter;
+use crate::body::Body;
+use crate::frames::FrameWriter;
 use pin_project_lite::pin_project;
 use std::cell::Cell;
 use std::future::Future;

@@ -1,6 +1,6 @@
 //! What carries the frames of a connection.
 
-use crate::frame::{FrameReader, FrameWriter};
+use crate::frames::{FrameReader, FrameWriter};
 use crate::shm::{self, Endpoint};
 use std::io;
 use std::rc::Rc;

@@ -1,0 +1,126 @@
+//! The two halves of a connection: frames out of it, and frames into it, whatever carries them.
+
+use crate::body::Body;
+use crate::frame::{Frame, FrameError};
+use crate::shm::{ShmReader, ShmWriter};
+use crate::stream::{StreamReader, StreamWriter};
+use weft_rt::{Landing, Stream};
+use weft_wire::frame::{Envelope, FLAG_BLOCKS};
+
+/// Reads frames from a connection.
+pub struct FrameReader(Source);
+
+enum Source {
+    Stream(StreamReader),
+    Shared(ShmReader),
+}
+
+impl FrameReader {
+    /// A reader of this stream; nobody else may read from it.
+    pub fn new(stream: Stream) -> Self {
+        FrameReader(Source::Stream(StreamReader::new(stream)))
+    }
+
+    pub(crate) fn shared(reader: ShmReader) -> Self {
+        FrameReader(Source::Shared(reader))
+    }
+
+    /// The next frame; `None` when the peer has closed between frames.
+    ///
+    /// # Errors
+    /// See [`FrameError`]; the connection is of no further use then.
+    pub async fn next(&mut self) -> Result<Option<Frame>, FrameError> {
+        match &mut self.0 {
+            Source::Stream(stream) => stream.next().await,
+            Source::Shared(shared) => shared.next().await,
+        }
+    }
+}
+
+/// Writes frames to a connection.
+pub struct FrameWriter(Sink);
+
+enum Sink {
+    Stream(StreamWriter),
+    Shared(ShmWriter),
+}
+
+impl FrameWriter {
+    /// A writer to this stream; nobody else may write to it.
+    pub fn new(stream: Stream) -> Self {
+        FrameWriter(Sink::Stream(StreamWriter::new(stream)))
+    }
+
+    pub(crate) fn shared(writer: ShmWriter) -> Self {
+        FrameWriter(Sink::Shared(writer))
+    }
+
+    /// Sends a frame: `envelope` with its lengths and [`FLAG_BLOCKS`] set from `head` and `body`. It never
+    /// waits: what may be under way is bounded by the credits of the connection. A frame on a broken
+    /// connection vanishes; the reader notices.
+    pub fn send(&self, mut envelope: Envelope, head: &[u8], body: Body) {
+        envelope.head_len = head.len() as u32;
+        envelope.body_len = body.len() as u32;
+        if body.are_blocks() && envelope.body_len > 0 {
+            envelope.flags |= FLAG_BLOCKS;
+        }
+        let body = body.into_bufs();
+        match &self.0 {
+            Sink::Stream(stream) => stream.send(envelope, head, body),
+            Sink::Shared(shared) => shared.send(envelope, head, body),
+        }
+    }
+
+    /// Whether nothing more will be sent.
+    pub(crate) fn is_closed(&self) -> bool {
+        match &self.0 {
+            Sink::Stream(stream) => stream.is_closed(),
+            Sink::Shared(shared) => shared.is_closed(),
+        }
+    }
+
+    /// Whether it goes through shared memory.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self.0, Sink::Shared(_))
+    }
+
+    /// Where to read what is to be sent here.
+    pub(crate) fn landing(&self) -> Landing {
+        match &self.0 {
+            Sink::Stream(_) => Landing::default(),
+            Sink::Shared(shared) => shared.landing(),
+        }
+    }
+
+    /// Frames sent that the connection has not taken yet.
+    pub(crate) fn pending(&self) -> u32 {
+        match &self.0 {
+            Sink::Stream(stream) => stream.pending(),
+            Sink::Shared(shared) => shared.pending(),
+        }
+    }
+
+    /// Completes when the connection has taken more of them, or has ended.
+    pub(crate) async fn drained(&self) {
+        match &self.0 {
+            Sink::Stream(stream) => stream.drained().await,
+            Sink::Shared(shared) => shared.drained().await,
+        }
+    }
+
+    /// Bytes handed to the connection so far.
+    pub fn bytes_sent(&self) -> u64 {
+        match &self.0 {
+            Sink::Stream(stream) => stream.bytes_sent(),
+            Sink::Shared(shared) => shared.bytes_sent(),
+        }
+    }
+
+    /// Ends the connection both ways.
+    pub fn shutdown(&self) {
+        match &self.0 {
+            Sink::Stream(stream) => stream.shutdown(),
+            Sink::Shared(shared) => shared.shutdown(),
+        }
+    }
+}
