@@ -4,14 +4,14 @@
 set -eu
 top=$(cd "$(dirname "$0")/.." && pwd)
 cd "$top"
-scripts/with-cargo.sh build --release --locked -p weft
 release=${CARGO_TARGET_DIR:-$top/target}/release
-# What cargo has built stays as it is in deps; the file beside it is a copy of our own once this has run.
-if [ ! -f "$release/weft.debug" ] || [ "$release/weft" -nt "$release/weft.debug" ]; then
+# Without its tables the program is made again, from what cargo keeps in deps.
+[ -f "$release/weft.debug" ] || rm -f "$release/weft"
+scripts/with-cargo.sh build --release --locked -p weft
+# Cargo puts the whole program back each time that it is asked, also where nothing was to be built.
+if ! objdump -h "$release/weft" | grep -q gnu_debuglink; then
   objcopy --only-keep-debug "$release/weft" "$release/weft.debug.new"
-  objcopy --strip-debug "$release/weft" "$release/weft.new"
   mv "$release/weft.debug.new" "$release/weft.debug"
-  (cd "$release" && objcopy --add-gnu-debuglink=weft.debug weft.new)
+  (cd "$release" && objcopy --strip-debug --add-gnu-debuglink=weft.debug weft weft.new)
   mv "$release/weft.new" "$release/weft"
-  touch "$release/weft.debug"
 fi

@@ -19,3 +19,13 @@ fn the_program_that_ships_has_no_switch_and_no_door() {
     let said = String::from_utf8_lossy(&said.stdout).trim().to_owned();
     assert_eq!(said, format!("weft {}", env!("CARGO_PKG_VERSION")), "{}", weft.display());
 }
+
+#[test]
+fn the_program_that_ships_has_its_line_tables_beside_it() {
+    // What the section that links to them holds; its name is a word of the standard library in any program.
+    const LINK: &[u8] = b"weft.debug\0";
+    let weft = shipped();
+    let bytes = std::fs::read(&weft).expect("run `make build` first");
+    let has_link = bytes.windows(LINK.len()).any(|part| part == LINK);
+    assert!(has_link, "{}: {} bytes, with its line tables inside", weft.display(), bytes.len());
+}

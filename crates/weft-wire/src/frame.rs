@@ -30,8 +30,9 @@ pub const FLAG_ANSWER: u16 = 1;
 /// Flag: the sender wants no answer.
 pub const FLAG_ONE_WAY: u16 = 2;
 
-/// Flag: the body is data blocks, each with a checksum that its users verify. For transports that can leave them where
-/// they lie. Only to peers of protocol 2 or newer ([`PROTOCOL_OF_BLOCKS`]): older ones refuse it.
+/// Flag: the body is data blocks, each with a checksum that its users verify. A transport through shared memory
+/// leaves them where they lie. Only for peers of protocol 2 or newer ([`PROTOCOL_OF_BLOCKS`]): older ones refuse
+/// it.
 pub const FLAG_BLOCKS: u16 = 4;
 
 /// The first protocol that knows [`FLAG_BLOCKS`].
