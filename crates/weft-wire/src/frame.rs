@@ -30,9 +30,9 @@ pub const FLAG_ANSWER: u16 = 1;
 /// Flag: the sender wants no answer.
 pub const FLAG_ONE_WAY: u16 = 2;
 
-/// Flag: the body is data blocks, each with a checksum that its users verify. A transport through shared memory
-/// leaves them where they lie. Only for peers of protocol 2 or newer ([`PROTOCOL_OF_BLOCKS`]): older ones refuse
-/// it.
+/// Flag: the body is data blocks, each with a checksum that its users verify. A transport through shared
+/// memory leaves them where they lie. Only for peers of protocol 2 or newer ([`PROTOCOL_OF_BLOCKS`]): older
+/// ones refuse it.
 pub const FLAG_BLOCKS: u16 = 4;
 
 /// The first protocol that knows [`FLAG_BLOCKS`].
@@ -56,8 +56,8 @@ pub struct Envelope {
 }
 
 impl Envelope {
-    /// The upper half of `request`: how the side that asks counts its requests, for logs; 0 where it does not. What is
-    /// sent to several replicas, or again, has the same number.
+    /// The upper half of `request`: how the side that asks counts its requests, for logs; 0 where it does
+    /// not. What is sent to several replicas, or again, has the same number.
     pub const fn number(&self) -> u32 {
         (self.request >> 32) as u32
     }
