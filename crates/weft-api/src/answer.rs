@@ -4,8 +4,8 @@ use crate::{CheckInfo, FabricLoad, LossInfo, ScrubInfo, ScrubRunInfo, Timestamp,
 use serde::{Deserialize, Serialize};
 use weft_types::{
     AttachMode, CapacityLevel, CapacityLevels, DeviceId, DriveId, DriveState, Epoch, FabricId, FabricMap,
-    Generation, GroupId, MapVersion, NodeId, PoolId, Protection, Role, SessionId, SessionState, VolumeId,
-    VolumeState,
+    Generation, GroupId, MapVersion, NodeId, PoolId, Protection, Role, SessionId, SessionState, TargetId,
+    VolumeId, VolumeState,
 };
 
 /// The answer to an operation, tagged by `op`.
@@ -169,15 +169,37 @@ pub struct NodeInfo {
     pub id: NodeId,
     /// Its name.
     pub name: String,
-    /// Where its target listens.
+    /// Where its target listens, the first one if it has several.
     pub addr: String,
-    /// Whether its target takes part.
+    /// Whether it takes part: any of its targets does.
     pub presence: Presence,
     /// Since when, as far as this manager process knows.
     pub since: Timestamp,
     /// How many drives the map lists on it.
     pub drives: usize,
-    /// The newest map that its target is known to have adopted.
+    /// The newest map that all of its targets are known to have adopted.
+    pub adopted: Option<MapVersion>,
+    /// Its targets, if it has several: threads of its process, each with drives of its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<TargetInfo>,
+}
+
+/// A target of a node that has several.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetInfo {
+    /// Its number.
+    pub id: TargetId,
+    /// Which of the node's targets it is, from 0.
+    pub index: u32,
+    /// Where it listens.
+    pub addr: String,
+    /// Whether it takes part.
+    pub presence: Presence,
+    /// Since when, as far as this manager process knows.
+    pub since: Timestamp,
+    /// How many drives the map lists on it.
+    pub drives: usize,
+    /// The newest map that it is known to have adopted.
     pub adopted: Option<MapVersion>,
 }
 

@@ -51,7 +51,7 @@ pub enum TroubleKind {
     BlocksUnreadable,
     /// A drive has failed.
     DriveFailed,
-    /// A node's target does not answer, or is down.
+    /// A node does not answer, or is down.
     NodeGone,
     /// Clients cannot reach a node that the manager reaches.
     ClientCutOff,
@@ -77,11 +77,13 @@ pub enum TroubleKind {
     DriveDraining,
     /// Nodes do not keep their parts of the fabric map.
     MapNotKept,
+    /// A target of a node does not answer, or is down, and others of the node do: a thread stands still.
+    TargetGone,
 }
 
 impl TroubleKind {
     /// All of them.
-    pub const ALL: [TroubleKind; 17] = [
+    pub const ALL: [TroubleKind; 18] = [
         TroubleKind::ManagerStopped,
         TroubleKind::DataUnavailable,
         TroubleKind::BlocksUnreadable,
@@ -99,6 +101,7 @@ impl TroubleKind {
         TroubleKind::PoolFilling,
         TroubleKind::DriveDraining,
         TroubleKind::MapNotKept,
+        TroubleKind::TargetGone,
     ];
 
     /// Its name, as in JSON.
@@ -109,6 +112,7 @@ impl TroubleKind {
             TroubleKind::BlocksUnreadable => "blocks-unreadable",
             TroubleKind::DriveFailed => "drive-failed",
             TroubleKind::NodeGone => "node-gone",
+            TroubleKind::TargetGone => "target-gone",
             TroubleKind::ClientCutOff => "client-cut-off",
             TroubleKind::DriveAbsent => "drive-absent",
             TroubleKind::DriveRefused => "drive-refused",

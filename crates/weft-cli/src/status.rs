@@ -264,6 +264,7 @@ mod tests {
                 since: Timestamp::from_millis(0),
                 drives: 2,
                 adopted: None,
+                targets: vec![],
             }],
             pools: vec![PoolInfo {
                 id: PoolId(1),

@@ -1,4 +1,4 @@
-//! Which nodes answer this client, and which do not.
+//! Which targets answer this client, and which do not.
 //!
 //! A write waits for every member of its group. The manager evicts a member that is gone, but cannot
 //! know that a node which it reaches itself is out of this client's reach: so the client says so. It
@@ -13,9 +13,9 @@ use std::time::Duration;
 use weft_rpc::{Body, Link};
 use weft_rt::sync::join_all;
 use weft_rt::{Addr, Instant, now, sleep, spawn, timeout};
-use weft_types::limits::{FRAME_HEAD_MAX, REACH_NODES_MAX};
-use weft_types::{DriveId, Group, NodeId, Volume};
-use weft_wire::control::{self, ManagerRequest, NodeAge, VouchRequest};
+use weft_types::limits::{FRAME_HEAD_MAX, REACH_TARGETS_MAX};
+use weft_types::{DriveId, Group, Target, TargetId, Volume};
+use weft_wire::control::{self, ManagerRequest, TargetAge, VouchRequest};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
 
@@ -23,7 +23,7 @@ use weft_wire::{Kind, Status};
 /// at most.
 const LOOKS_PER_LEASE: u32 = 8;
 
-/// A node that has not answered for so much of a lease is probed and, if that is in vain too, reported;
+/// A target that has not answered for so much of a lease is probed and, if that is in vain too, reported;
 /// a report is repeated as often.
 const REPORT_PART: u32 = 2;
 
@@ -38,17 +38,16 @@ const PROBE_BYTES: usize = 12 * 1024;
 const _: () = assert!(PROBE_BYTES < FRAME_HEAD_MAX);
 
 impl Shared {
-    /// The nodes whose targets have been silent for at least this long, with their names and for how long.
-    fn silent_nodes(&self, least: Duration) -> BTreeMap<NodeId, (String, Duration)> {
+    /// The targets that have been silent for at least this long, with their names and for how long.
+    fn silent_targets(&self, least: Duration) -> BTreeMap<TargetId, (String, Duration)> {
         let map = self.map();
         let targets = self.targets.borrow();
         let silence = |addr: &str| targets.get(addr)?.contact.silence().filter(|s| *s >= least);
-        let nodes = map.nodes.values();
-        let of_node = |node: &weft_types::Node| {
-            let addr = &map.target_of(node.id)?.addr;
-            Some((node.id, (format!("node '{}' ({addr})", node.name), silence(addr)?)))
+        let of_target = |target: &weft_types::Target| {
+            let silence = silence(&target.addr)?;
+            Some((target.id, (format!("{} ({})", map.title_of(target.id), target.addr), silence)))
         };
-        nodes.filter_map(of_node).collect()
+        map.targets.values().filter_map(of_target).collect()
     }
 
     /// Whether the target of a drive does not answer, as far as is known.
@@ -66,10 +65,9 @@ impl Shared {
     /// Which members of a group's write set do not answer, in words; none if all do.
     pub(crate) fn silence_in(&self, group: &Group) -> Option<String> {
         let map = self.map();
-        let silent = self.silent_nodes(self.lease() / LOOKS_PER_LEASE);
-        let members: BTreeSet<NodeId> =
-            group.write_set().filter_map(|d| Some(map.drives.get(&d)?.node)).collect();
-        let words: Vec<String> = (silent.iter().filter(|(node, _)| members.contains(node)))
+        let silent = self.silent_targets(self.lease() / LOOKS_PER_LEASE);
+        let members: BTreeSet<TargetId> = group.write_set().filter_map(|d| map.target_of(d)).collect();
+        let words: Vec<String> = (silent.iter().filter(|(target, _)| members.contains(target)))
             .map(|(_, (name, silence))| {
                 format!("{name} has not answered this client for {:.1} s", silence.as_secs_f64())
             })
@@ -108,25 +106,24 @@ impl Shared {
         }
     }
 
-    /// The nodes that do not answer, and those that do, for the manager.
-    fn reached(&self) -> (Vec<NodeAge>, Vec<NodeAge>) {
+    /// The targets that do not answer, and those that do, for the manager.
+    fn reached(&self) -> (Vec<TargetAge>, Vec<TargetAge>) {
         let ms = |since: Instant| u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
         let map = self.map();
         let targets = self.targets.borrow();
         let (mut silent, mut heard) = (Vec::new(), Vec::new());
-        for node in map.nodes.values() {
-            let target = map.target_of(node.id).and_then(|target| targets.get(&target.addr));
-            let Some(contact) = target.map(|t| &t.contact) else { continue };
+        for Target { id: target, addr, .. } in map.targets.values() {
+            let (target, Some(contact)) = (*target, targets.get(addr).map(|t| &t.contact)) else { continue };
             if let Some(since) = contact.silent.get().filter(|_| contact.is_reported.get()) {
-                silent.push(NodeAge { node: node.id, ms: ms(since) });
+                silent.push(TargetAge { target, ms: ms(since) });
             }
-            heard.extend(contact.heard.get().map(|at| NodeAge { node: node.id, ms: ms(at) }));
+            heard.extend(contact.heard.get().map(|at| TargetAge { target, ms: ms(at) }));
         }
         // Of more of them the longest silences and the newest answers say most.
         silent.sort_by_key(|age| std::cmp::Reverse(age.ms));
         heard.sort_by_key(|age| age.ms);
-        silent.truncate(REACH_NODES_MAX);
-        heard.truncate(REACH_NODES_MAX);
+        silent.truncate(REACH_TARGETS_MAX);
+        heard.truncate(REACH_TARGETS_MAX);
         (silent, heard)
     }
 
@@ -225,7 +222,7 @@ async fn answers(addr: &str, hello: &Hello) -> Option<()> {
     let to: Addr = addr.parse().ok()?;
     let link = Link::connect(&to, hello).await.ok()?;
     // Every release answers this without a look at a drive. What follows a document is blank.
-    let mut question = control::encode(&VouchRequest { node: NodeId(0), groups: vec![] });
+    let mut question = control::encode(&VouchRequest { target: TargetId(0), asked: None, groups: vec![] });
     question.resize(PROBE_BYTES, b' ');
     let answer = link.call(Kind::Vouch, &question, Body::none()).await;
     link.close();

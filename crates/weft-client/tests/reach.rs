@@ -8,7 +8,7 @@ use std::time::Duration;
 use weft_client::ClientError;
 use weft_rt::sim::{Sim, set_blocked};
 use weft_rt::{Buf, now, sleep, spawn};
-use weft_types::{BLOCK_SIZE, NodeId};
+use weft_types::{BLOCK_SIZE, TargetId};
 use weft_wire::Kind;
 
 fn block(value: u8) -> Vec<Buf> {
@@ -16,8 +16,8 @@ fn block(value: u8) -> Vec<Buf> {
 }
 
 /// The nodes that the last word names as silent; none if nothing was said.
-fn missed() -> Option<Vec<NodeId>> {
-    words().last().map(|(silent, _)| silent.iter().map(|age| age.node).collect())
+fn missed() -> Option<Vec<TargetId>> {
+    words().last().map(|(silent, _)| silent.iter().map(|age| age.target).collect())
 }
 
 #[test]
@@ -41,14 +41,14 @@ fn a_node_that_does_not_answer_is_reported_at_once_again_and_again_and_when_it_a
             }
             assert!((ms(1_000)..ms(1_600)).contains(&cut.elapsed()), "{:?}", cut.elapsed());
             let (silent, heard) = &said[0];
-            assert_eq!(silent.iter().map(|s| s.node).collect::<Vec<_>>(), [NodeId(1)]);
+            assert_eq!(silent.iter().map(|s| s.target).collect::<Vec<_>>(), [TargetId(1)]);
             assert!((1_000..1_500).contains(&silent[0].ms), "{silent:?}");
             assert_eq!(heard.len(), 3, "it has heard of the first one before");
             sleep(ms(8_000)).await;
             let said = words();
             assert!((7..=9).contains(&said.len()), "twice per lease, not more: {}", said.len());
             for (silent, heard) in &said {
-                let ages = |n| heard.iter().find(|age| age.node == NodeId(n)).map(|age| age.ms);
+                let ages = |n| heard.iter().find(|age| age.target == TargetId(n)).map(|age| age.ms);
                 assert_eq!(silent.len(), 1);
                 assert!(
                     ages(2).is_some_and(|ms| ms <= 1_500) && ages(3).is_some_and(|ms| ms <= 1_500),

@@ -4,16 +4,17 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 use weft_types::{
-    BlockRange, ChunkIndex, DriveId, Epoch, Generation, Group, GroupId, MapVersion, NodeId, ObjectId, PoolId,
-    Role, SessionId, SessionSlot, Slot, Version, VolumeId,
+    BlockRange, ChunkIndex, DriveId, Epoch, Generation, Group, GroupId, MapVersion, ObjectId, PoolId, Role,
+    SessionId, SessionSlot, Slot, TargetId, Version, VolumeId,
 };
-use weft_wire::control::{self, ManagerAnswer, ManagerRequest, TargetAnswer, TargetRequest};
+use weft_wire::control::{self, Join, ManagerAnswer, ManagerRequest, TargetAnswer, TargetRequest};
 use weft_wire::data::{
     Content, DataRequest, DigestsAnswer, Extent, PeerRequest, Purpose, ReadAnswer, SCOPE_PROTOCOL, Scope,
     Verdict, WatermarkNote, WriteAnswer,
 };
 use weft_wire::frame::{ENVELOPE_BYTES, Envelope};
 use weft_wire::handshake::{Hello, PeerRole, Welcome, choose_protocol};
+use weft_wire::renewal::{Grant, Renewal};
 use weft_wire::{Kind, PROTOCOL, PROTOCOL_OLDEST, Status};
 
 /// An envelope and its head.
@@ -202,8 +203,17 @@ pub(crate) fn control(bytes: &[u8]) {
             if let Some(request) = json::<ManagerRequest>(bytes) {
                 control::encode_request(&request);
             }
+            if let Ok(renewal) = Renewal::decode(bytes) {
+                assert_eq!(renewal.encode(), bytes);
+            }
         }
-        1 => drop(json::<ManagerAnswer>(bytes)),
+        1 => {
+            json::<ManagerAnswer>(bytes);
+            let (head, body) = bytes.split_at(bytes.len().min(GRANT_HEAD_BYTES));
+            if let Ok(grant) = Grant::decode(head, body) {
+                assert_eq!(grant.encode(), (head.to_vec(), body.to_vec()));
+            }
+        }
         2 => drop(json::<TargetRequest>(bytes)),
         3 => {
             if let Some(TargetAnswer::Load(load)) = json::<TargetAnswer>(bytes) {
@@ -233,6 +243,9 @@ pub(crate) fn control(bytes: &[u8]) {
     }
 }
 
+/// Bytes of the head of a grant.
+const GRANT_HEAD_BYTES: usize = 16;
+
 /// A drive of another fabric.
 fn left_out(drive: DriveId) -> control::DriveLeftOut {
     control::DriveLeftOut {
@@ -259,14 +272,18 @@ pub(crate) fn control_seeds() -> Vec<Vec<u8>> {
         commit: 9,
         device: None,
     };
-    let join = ManagerRequest::Join {
+    let join = ManagerRequest::Join(Join {
         node: "n".into(),
         addr: "127.0.0.1:1".into(),
         incarnation: 1,
         drives: vec![report],
         left_out: vec![left_out(drive)],
         knows_floors: true,
-    };
+        target: 1,
+        targets: 2,
+        process: 7,
+        knows_targets: true,
+    });
     let order =
         control::ScrubOrder { order: 8, group, drive, from: Some((object, ChunkIndex(3))), findings_seen: 2 };
     let status = control::TargetStatus { serving: true, pace_percent: Some(30), ..Default::default() };
@@ -279,13 +296,19 @@ pub(crate) fn control_seeds() -> Vec<Vec<u8>> {
     let marks = control::Marks { open: vec![mark], watermarks: vec![(SessionSlot(3), version(5))] };
     let slots = vec![Slot { drive, role: Role::Syncing, since: Epoch(2) }];
     let entry = Group { id: group, pool: PoolId(1), epoch: Epoch(3), slots, floor: Default::default() };
-    let (node, adopted, ahead) = (NodeId(1), MapVersion(4), vec![(drive, MapVersion(5))]);
-    let renew = ManagerRequest::Renew { node, incarnation: 1, adopted, commits: vec![(drive, 7)], ahead };
+    let (target, adopted, ahead) = (TargetId(1), MapVersion(4), vec![(drive, MapVersion(5))]);
+    let commits = vec![(drive, 7)];
+    let fixed = Renewal { target, incarnation: 1, adopted, commits: commits.clone(), ahead: ahead.clone() };
+    let renew = ManagerRequest::Renew { target, incarnation: 1, adopted, commits, ahead };
+    let grant = Grant { map: adopted, clock_us: 9, suspects: vec![target, TargetId(2)] };
+    let (head, body) = grant.encode();
     vec![
         with(0, &join),
         with(0, &renew),
+        [&[0][..], &fixed.encode()].concat(),
+        [&[1][..], &head, &body].concat(),
         with(0, &ManagerRequest::Verified { group, drive, stint: Epoch(3) }),
-        with(1, &ManagerAnswer::Granted { map: MapVersion(4), suspects: vec![NodeId(2)], clock_us: 5 }),
+        with(1, &ManagerAnswer::Granted { map: MapVersion(4), suspects: vec![TargetId(2)], clock_us: 5 }),
         with(2, &TargetRequest::Scrub { orders: vec![order] }),
         with(
             2,
@@ -298,7 +321,7 @@ pub(crate) fn control_seeds() -> Vec<Vec<u8>> {
         with(3, &TargetAnswer::Status(status)),
         with(3, &TargetAnswer::Load(Box::new(load))),
         with(4, &marks),
-        with(5, &control::VouchRequest { node: NodeId(1), groups: vec![(group, Epoch(3))] }),
+        with(5, &control::VouchRequest { target: TargetId(1), asked: None, groups: vec![(group, Epoch(3))] }),
         with(6, &control::VouchAnswer { groups: vec![group] }),
         with(7, &entry),
         with(8, &Hello::new(PeerRole::Client, None, "c")),

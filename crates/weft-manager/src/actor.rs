@@ -41,6 +41,14 @@ impl Manager {
         .await
     }
 
+    /// Carries something out on somebody's request that waits for nothing.
+    pub(crate) fn acting_for<T>(&self, who: String, operation: impl FnOnce() -> T) -> T {
+        let before = self.acting.replace(Some(who.into()));
+        let done = operation();
+        *self.acting.borrow_mut() = before;
+        done
+    }
+
     /// Decides something of the manager's own accord, whoever is being served just now.
     pub(crate) fn of_own_accord<T>(&self, decide: impl FnOnce() -> T) -> T {
         let before = self.acting.take();

@@ -1,7 +1,7 @@
-//! One task per node that attends to its target: keeps a connection, has it promise not to vouch for suspects,
+//! One task per target that attends to its target: keeps a connection, has it promise not to vouch for suspects,
 //! and brings it every new map, as what has changed where that leads on from what it has (C8).
 //!
-//! It owns the order of the two: the promise first, since an eviction waits for it and for nothing else. It never gives up on a node: the next thing may be its return.
+//! It owns the order of the two: the promise first, since an eviction waits for it and for nothing else. It never gives up on a target: the next thing may be its return.
 
 use crate::manager::{Manager, State};
 use crate::member::Member;
@@ -12,7 +12,7 @@ use weft_rpc::{CallError, ConnectError, Link};
 use weft_rt::{Addr, Buf, Instant, now, sleep, spawn, timeout};
 use weft_rules::{Mutation, mutated};
 use weft_types::limits::{FRAME_BODY_MAX, SLICE_PART_BYTES};
-use weft_types::{FabricMap, MapVersion, NodeId, with_causes};
+use weft_types::{FabricMap, MapVersion, TargetId, with_causes};
 use weft_wire::control::{self, TargetAnswer, TargetRequest};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
@@ -26,7 +26,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(100);
 /// Why a target gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AskError {
-    /// No target of this node has joined.
+    /// No target of this target has joined.
     #[error("its target has not joined")]
     NotJoined,
     /// The address in the map cannot be used.
@@ -43,50 +43,50 @@ pub(crate) enum AskError {
     Answer(String),
 }
 
-/// What to do for a node next.
+/// What to do for a target next.
 enum Duty {
     /// Nothing before something changes.
     Wait,
     /// Connect.
     Connect,
     /// Have it promise.
-    Promise { victim: NodeId, map: MapVersion },
+    Promise { victim: TargetId, map: MapVersion },
     /// Have it adopt the newest map.
     Push(Push),
 }
 
 impl Manager {
-    /// Begins to attend to nodes that are new.
-    pub(crate) fn attend_to_nodes(self: &Rc<Self>) {
-        let new: Vec<NodeId> = {
+    /// Begins to attend to targets that are new.
+    pub(crate) fn attend_to_targets(self: &Rc<Self>) {
+        let new: Vec<TargetId> = {
             let mut state = self.state.borrow_mut();
-            let nodes: Vec<NodeId> = state.map.nodes.keys().copied().collect();
-            nodes.into_iter().filter(|node| state.attended.insert(*node)).collect()
+            let targets: Vec<TargetId> = state.map.targets.keys().copied().collect();
+            targets.into_iter().filter(|target| state.attended.insert(*target)).collect()
         };
-        for node in new {
-            spawn(self.clone().attend(node));
+        for target in new {
+            spawn(self.clone().attend(target));
         }
     }
 
-    async fn attend(self: Rc<Self>, node: NodeId) {
+    async fn attend(self: Rc<Self>, target: TargetId) {
         while self.halted.borrow().is_none() {
             let changed = self.changed.notified();
-            if !self.map().nodes.contains_key(&node) {
-                self.state.borrow_mut().attended.remove(&node);
+            if !self.map().targets.contains_key(&target) {
+                self.state.borrow_mut().attended.remove(&target);
                 return;
             }
-            let duty = self.state.borrow().duty(node, self.nonce());
+            let duty = self.state.borrow().duty(target, self.nonce());
             let done = match duty {
                 Duty::Wait => {
                     changed.await;
                     continue;
                 }
-                Duty::Connect => self.link(node).await.map(|_| ()),
-                Duty::Promise { victim, map } => self.have_promised(node, victim, map).await,
-                Duty::Push(push) => self.push(node, push).await,
+                Duty::Connect => self.link(target).await.map(|_| ()),
+                Duty::Promise { victim, map } => self.have_promised(target, victim, map).await,
+                Duty::Push(push) => self.push(target, push).await,
             };
             if let Err(error) = done {
-                tracing::debug!(%node, error = with_causes(&error), "cannot attend to a target");
+                tracing::debug!(%target, error = with_causes(&error), "cannot attend to a target");
                 sleep(RETRY_AFTER).await;
             }
         }
@@ -94,19 +94,19 @@ impl Manager {
 
     async fn have_promised(
         self: &Rc<Self>,
-        node: NodeId,
-        victim: NodeId,
+        target: TargetId,
+        victim: TargetId,
         map: MapVersion,
     ) -> Result<(), AskError> {
-        let incarnation = self.incarnation(node);
+        let incarnation = self.incarnation(target);
         let suspected = self.suspected_since(victim);
-        self.ask(node, &TargetRequest::StopVouching { victim, map }, None, self.lease()).await?;
-        if self.incarnation(node) == incarnation {
+        self.ask(target, &TargetRequest::StopVouching { victim, map }, None, self.lease()).await?;
+        if self.incarnation(target) == incarnation {
             let mut state = self.state.borrow_mut();
             // The suspicion may have ended meanwhile; the next one begins with a promise of its own.
             if state.suspects().contains(&victim)
                 && state.members.get(&victim).and_then(Member::suspected_since) == suspected
-                && let Some(member) = state.members.get_mut(&node)
+                && let Some(member) = state.members.get_mut(&target)
             {
                 member.note_promise(victim, map, now());
             }
@@ -115,26 +115,26 @@ impl Manager {
         Ok(())
     }
 
-    async fn push(self: &Rc<Self>, node: NodeId, push: Push) -> Result<(), AskError> {
-        let incarnation = self.incarnation(node);
-        let answer = match self.send(node, &push).await {
+    async fn push(self: &Rc<Self>, target: TargetId, push: Push) -> Result<(), AskError> {
+        let incarnation = self.incarnation(target);
+        let answer = match self.send(target, &push).await {
             Err(AskError::Call(CallError::Refused { status: Status::Invalid, head }))
                 if push.from.is_some() =>
             {
                 let why = String::from_utf8_lossy(&head);
-                tracing::info!(%node, %why, "a target is sent whole maps: it does not take what has changed");
+                tracing::info!(%target, %why, "a target is sent whole maps: it does not take what has changed");
                 None
             }
             answered => Some(answered?),
         };
-        if self.incarnation(node) == incarnation {
+        if self.incarnation(target) == incarnation {
             let mut state = self.state.borrow_mut();
-            match (answer, state.members.get_mut(&node)) {
+            match (answer, state.members.get_mut(&target)) {
                 (None, Some(member)) => member.refuses_deltas = true,
                 // It has gone on, or its map is from elsewhere.
-                (Some(TargetAnswer::Holds { .. }), _) => state.note_elsewhere(node, &push),
-                (Some(TargetAnswer::Adopted { left }), _) => state.note_pushed(node, &push, left),
-                _ => state.note_pushed(node, &push, Vec::new()),
+                (Some(TargetAnswer::Holds { .. }), _) => state.note_elsewhere(target, &push),
+                (Some(TargetAnswer::Adopted { left }), _) => state.note_pushed(target, &push, left),
+                _ => state.note_pushed(target, &push, Vec::new()),
             }
         }
         self.changed.notify_all();
@@ -142,20 +142,20 @@ impl Manager {
     }
 
     /// Sends a target what leads it on: in one request, or in several where one frame does not hold it.
-    async fn send(self: &Rc<Self>, node: NodeId, push: &Push) -> Result<TargetAnswer, AskError> {
+    async fn send(self: &Rc<Self>, target: TargetId, push: &Push) -> Result<TargetAnswer, AskError> {
         let (version, nonce, bytes) = (push.version, push.nonce, &push.bytes);
         if bytes.len() <= FRAME_BODY_MAX {
             let request = match push.from {
                 Some(from) => TargetRequest::AdoptDelta { from, version, nonce },
                 None => TargetRequest::AdoptMap { version, nonce },
             };
-            return self.ask(node, &request, Some(bytes.clone()), ADOPT_MAX).await;
+            return self.ask(target, &request, Some(bytes.clone()), ADOPT_MAX).await;
         }
         let parts = bytes.len().div_ceil(SLICE_PART_BYTES) as u32;
         let mut answer = TargetAnswer::Done;
         for (part, bytes) in (0..).zip(bytes.chunks(SLICE_PART_BYTES)) {
             let request = TargetRequest::AdoptPart { version, nonce, part, parts };
-            answer = self.ask(node, &request, Some(Buf::from(bytes.to_vec())), ADOPT_MAX).await?;
+            answer = self.ask(target, &request, Some(Buf::from(bytes.to_vec())), ADOPT_MAX).await?;
             if answer != TargetAnswer::Done {
                 break;
             }
@@ -163,27 +163,27 @@ impl Manager {
         Ok(answer)
     }
 
-    fn suspected_since(&self, node: NodeId) -> Option<Instant> {
-        self.state.borrow().members.get(&node)?.suspected_since()
+    fn suspected_since(&self, target: TargetId) -> Option<Instant> {
+        self.state.borrow().members.get(&target)?.suspected_since()
     }
 
-    fn incarnation(&self, node: NodeId) -> Option<u64> {
-        self.state.borrow().members.get(&node)?.incarnation
+    fn incarnation(&self, target: TargetId) -> Option<u64> {
+        self.state.borrow().members.get(&target)?.incarnation
     }
 
-    /// Asks a node's target something, connecting first if need be.
+    /// Asks a target something, connecting first if need be.
     ///
     /// # Errors
     /// See [`AskError`]; only after [`CallError::Refused`] is it known that nothing was done.
     pub(crate) async fn ask(
         self: &Rc<Self>,
-        node: NodeId,
+        target: TargetId,
         request: &TargetRequest,
         body: Option<Buf>,
         patience: Duration,
     ) -> Result<TargetAnswer, AskError> {
         let call = async {
-            let link = self.link(node).await?;
+            let link = self.link(target).await?;
             let body = body.into_iter().collect::<Vec<_>>();
             Ok::<_, AskError>(link.call(Kind::Control, &control::encode(request), body).await?)
         };
@@ -191,16 +191,16 @@ impl Manager {
         control::decode(reply.document()).map_err(|e| AskError::Answer(e.to_string()))
     }
 
-    /// The connection to a node's target; a connection that cannot be made again is a reason for suspicion.
-    async fn link(self: &Rc<Self>, node: NodeId) -> Result<Link, AskError> {
+    /// The connection to a target; a connection that cannot be made again is a reason for suspicion.
+    async fn link(self: &Rc<Self>, target: TargetId) -> Result<Link, AskError> {
         let (addr, fabric, incarnation, had_link) = {
             let state = self.state.borrow();
-            let member = state.members.get(&node).ok_or(AskError::NotJoined)?;
+            let member = state.members.get(&target).ok_or(AskError::NotJoined)?;
             if let Some(link) = member.open_link() {
                 return Ok(link);
             }
             let incarnation = member.incarnation.ok_or(AskError::NotJoined)?;
-            let addr = state.map.target_of(node).ok_or(AskError::NotJoined)?.addr.clone();
+            let addr = state.map.targets.get(&target).ok_or(AskError::NotJoined)?.addr.clone();
             (addr, state.map.fabric, incarnation, member.link.is_some())
         };
         let to: Addr = match addr.parse() {
@@ -212,7 +212,7 @@ impl Manager {
         let result = Link::connect(&to, &hello).await;
         let has_stalled = self.has_stalled_since(begun);
         let mut state = self.state.borrow_mut();
-        let member = state.members.get_mut(&node).filter(|m| m.incarnation == Some(incarnation));
+        let member = state.members.get_mut(&target).filter(|m| m.incarnation == Some(incarnation));
         let Some(member) = member else { return Err(AskError::NotJoined) };
         match result {
             Ok(link) => {
@@ -230,7 +230,7 @@ impl Manager {
                 member.link = None;
                 drop(state);
                 if is_lost {
-                    self.suspect(node, format!("its connection is lost: {}", with_causes(&error)));
+                    self.suspect(target, format!("its connection is lost: {}", with_causes(&error)));
                 }
                 Err(error.into())
             }
@@ -250,21 +250,21 @@ impl Manager {
 }
 
 impl State {
-    /// What to do for a node next: first a connection, then promises, then the map.
-    fn duty(&self, node: NodeId, nonce: u64) -> Duty {
+    /// What to do for a target next: first a connection, then promises, then the map.
+    fn duty(&self, target: TargetId, nonce: u64) -> Duty {
         let is_there = |m: &&Member| m.incarnation.is_some() && !m.has_stopped();
-        let Some(member) = self.members.get(&node).filter(is_there) else { return Duty::Wait };
+        let Some(member) = self.members.get(&target).filter(is_there) else { return Duty::Wait };
         if member.open_link().is_none() {
             return Duty::Connect;
         }
         let map = self.map.version;
-        let promised = |victim: &NodeId| {
+        let promised = |victim: &TargetId| {
             member.promises.get(victim).is_some_and(|p| p.map >= map && p.since > member.joined_at)
         };
-        let suspects = self.suspects().into_iter().filter(|victim| *victim != node);
-        match { suspects }.find(|v| !promised(v) && self.is_concerned(node, *v)) {
+        let suspects = self.suspects().into_iter().filter(|victim| *victim != target);
+        match { suspects }.find(|v| !promised(v) && self.is_concerned(target, *v)) {
             Some(victim) => Duty::Promise { victim, map },
-            None => self.next_push(node, member, nonce).map_or(Duty::Wait, Duty::Push),
+            None => self.next_push(target, member, nonce).map_or(Duty::Wait, Duty::Push),
         }
     }
 
@@ -282,11 +282,11 @@ impl State {
         Push::of_whole(pushed.version, self.whole.bytes(pushed), nonce)
     }
 
-    /// Whether the node has a member of a group that the victim is to leave: as long as all of them vouch for it, it
+    /// Whether the target has a member of a group that the victim is to leave: as long as all of them vouch for it, it
     /// may serve.
-    fn is_concerned(&self, node: NodeId, victim: NodeId) -> bool {
-        let is_on = |drive, node| self.node_of(drive) == Some(node);
-        let mut written = self.index.drives_of(node).flat_map(|d| self.groups_written_by(d));
+    fn is_concerned(&self, target: TargetId, victim: TargetId) -> bool {
+        let is_on = |drive, target| self.target_of(drive) == Some(target);
+        let mut written = self.index.drives_of(target).flat_map(|d| self.groups_written_by(d));
         written.any(|g| g.write_set().any(|d| is_on(d, victim)))
     }
 }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use weft_api::{CheckFinding, CheckInfo, CheckSeverity, Timestamp};
 use weft_types::limits::FABRIC_CHECK_FINDINGS_MAX;
 use weft_types::{
-    Drive, DriveId, DriveState, FabricMap, GroupId, MapVersion, NodeId, Role, VolumeId, with_causes,
+    Drive, DriveId, DriveState, FabricMap, GroupId, MapVersion, NodeId, Role, TargetId, VolumeId, with_causes,
 };
 use weft_wire::control::{DriveInventory, DriveLeftOut, HeldGroup};
 
@@ -49,13 +49,13 @@ impl Manager {
         check_map(&map, &mut found);
         self.check_store(&mut found).await;
         self.check_health(&map, &mut found);
-        for (node, answer) in &counted {
-            check_node(&map, *node, answer, &mut found);
+        for (target, answer) in &counted {
+            check_target(&map, *target, answer, &mut found);
         }
         check_programs(&map, &counted, &mut found);
         self.check_left_out(&map, &mut found);
         let why_absent = |drive: &Drive| self.state.borrow().why_left_out(drive).cloned();
-        let needed = |node: NodeId| self.state.borrow().newest_for(node);
+        let needed = |target: TargetId| self.state.borrow().newest_for(target);
         let held = check_drives(&map, &counted, &why_absent, &needed, &mut found);
         self.check_copies(&map, &mut found);
         found.0.sort_by_key(|f| f.severity);
@@ -64,7 +64,7 @@ impl Manager {
             map: map.version,
             time: Timestamp::from_millis(wall_clock_ms()),
             sound: !found.0.iter().any(|f| f.severity == CheckSeverity::Fault),
-            nodes_asked: counted.values().filter(|c| c.is_ok()).count(),
+            nodes_asked: nodes_that_answered(&map, &counted),
             nodes: map.nodes.len(),
             drives_compared: held,
             groups: map.groups.len(),
@@ -74,8 +74,8 @@ impl Manager {
 
     /// Every node that is up should keep parts of the whole map.
     fn check_copies(&self, map: &FabricMap, found: &mut Findings) {
-        for (node, why) in &self.state.borrow().copies.missed {
-            let name = map.nodes.get(node).map_or_else(|| "all".to_owned(), |n| n.name.clone());
+        for (target, why) in &self.state.borrow().copies.missed {
+            let name = map.node_of(*target).map_or_else(|| "all".to_owned(), |n| n.name.clone());
             let what = format!("its drives do not keep their parts of the fabric map: {why}");
             let todo = "check again in a minute; a recovery without the manager's store may need them";
             found.warning(&format!("node '{name}'"), what, todo);
@@ -181,13 +181,22 @@ fn check_map(map: &FabricMap, found: &mut Findings) {
     }
 }
 
-fn check_node(map: &FabricMap, id: NodeId, answer: &Result<Counted, String>, found: &mut Findings) {
-    let Some(node) = map.nodes.get(&id) else { return };
-    let subject = format!("node '{}'", node.name);
+/// How many nodes have said what they have, with all of their targets.
+fn nodes_that_answered(map: &FabricMap, counted: &BTreeMap<TargetId, Result<Counted, String>>) -> usize {
+    let silent = counted.iter().filter(|(_, answer)| answer.is_err());
+    let silent: BTreeSet<NodeId> = silent.filter_map(|(target, _)| Some(map.node_of(*target)?.id)).collect();
+    map.nodes.keys().filter(|node| !silent.contains(node)).count()
+}
+
+fn check_target(map: &FabricMap, id: TargetId, answer: &Result<Counted, String>, found: &mut Findings) {
+    if !map.targets.contains_key(&id) {
+        return;
+    }
+    let subject = map.title_of(id);
     let counted = match answer {
         Ok(counted) => counted,
         Err(why) => {
-            let drives = map.drives.values().filter(|d| d.node == id).count();
+            let drives = map.drives.values().filter(|d| d.target == id).count();
             let what = format!("it does not say what it has ({why}): {drives} drives were not compared");
             return found.fault(&subject, what, "start its target, see `weft node list`, then check again");
         }
@@ -226,17 +235,16 @@ fn span(us: u64) -> String {
 /// All nodes and the manager should be of one version.
 fn check_programs(
     map: &FabricMap,
-    counted: &BTreeMap<NodeId, Result<Counted, String>>,
+    counted: &BTreeMap<TargetId, Result<Counted, String>>,
     found: &mut Findings,
 ) {
     let own = env!("CARGO_PKG_VERSION");
-    for (node, answer) in counted {
+    for (target, answer) in counted {
         let Ok(counted) = answer else { continue };
         let version = &counted.inventory.software;
         if version != own {
-            let name = map.nodes.get(node).map_or_else(|| node.to_string(), |n| n.name.clone());
             let what = format!("it runs weft {version}, the manager {own}");
-            found.warning(&format!("node '{name}'"), what, "upgrade the older one");
+            found.warning(&map.title_of(*target), what, "upgrade the older one");
         }
     }
 }
@@ -244,29 +252,29 @@ fn check_programs(
 /// Every drive with the map, and the map with every drive. Returns how many drives were compared.
 fn check_drives(
     map: &FabricMap,
-    counted: &BTreeMap<NodeId, Result<Counted, String>>,
+    counted: &BTreeMap<TargetId, Result<Counted, String>>,
     why_absent: &dyn Fn(&Drive) -> Option<DriveLeftOut>,
-    needed: &dyn Fn(NodeId) -> MapVersion,
+    needed: &dyn Fn(TargetId) -> MapVersion,
     found: &mut Findings,
 ) -> usize {
     let mut compared = 0;
-    for (node, answer) in counted {
+    for (target, answer) in counted {
         let Ok(counted) = answer else { continue };
         let seen: BTreeSet<DriveId> = counted.inventory.drives.iter().map(|d| d.id).collect();
-        for drive in map.drives.values().filter(|d| d.node == *node && !seen.contains(&d.id)) {
+        for drive in map.drives.values().filter(|d| d.target == *target && !seen.contains(&d.id)) {
             if drive.state != DriveState::Destroyed {
                 let left_out = why_absent(drive);
                 let why =
                     left_out.as_ref().map_or_else(String::new, |left_out| format!(": {}", left_out.why));
-                let what = format!("its node's target has not found it at {}{why}", drive.path);
+                let what = format!("its target has not found it at {}{why}", drive.path);
                 let todo = "look at the node's log for why; put the drive back, or see `weft drive replace`";
                 let todo = left_out.as_ref().map_or(todo, |left_out| left_out.hint.as_str());
                 found.fault(&drive_name(map, drive.id), what, todo);
             }
         }
         for held in &counted.inventory.drives {
-            let is_behind = counted.inventory.map < needed(*node);
-            check_drive(map, *node, (counted.inventory.map, is_behind), held, found);
+            let is_behind = counted.inventory.map < needed(*target);
+            check_drive(map, *target, (counted.inventory.map, is_behind), held, found);
             compared += 1;
         }
     }
@@ -275,7 +283,7 @@ fn check_drives(
 
 fn check_drive(
     map: &FabricMap,
-    node: NodeId,
+    target: TargetId,
     (adopted, is_behind): (MapVersion, bool),
     held: &DriveInventory,
     found: &mut Findings,
@@ -286,10 +294,9 @@ fn check_drive(
         found.fault(&subject, format!("it is not served: {why}"), todo);
     }
     match map.drives.get(&held.id) {
-        Some(listed) if listed.node == node => {}
-        Some(Drive { node: other, .. }) => {
-            let name = map.nodes.get(other).map_or_else(|| other.to_string(), |n| n.name.clone());
-            let what = format!("found at {}, and the map has it on node '{name}'", held.path);
+        Some(listed) if listed.target == target => {}
+        Some(Drive { target: other, .. }) => {
+            let what = format!("found at {}, and the map has it on {}", held.path, map.title_of(*other));
             return found.fault(&subject, what, "one of the two is a copy of the other: leave it out");
         }
         None if map.removed_drives.contains(&held.id) => {

@@ -186,17 +186,21 @@ impl Manager {
 impl State {
     /// Takes over a map that was decided. Costs what differs from the one before it.
     fn follow(&mut self, old: &FabricMap, next: FabricMap, delta: &Delta) {
-        for change in next.nodes.changes(&old.nodes) {
+        for change in next.targets.changes(&old.targets) {
             match change {
-                TableChange::Put(node, _) => {
+                TableChange::Put(target, _) => {
                     let unknown = || Member::unknown(now(), wall_clock_ms());
-                    self.members.entry(*node).or_insert_with(unknown);
+                    self.members.entry(*target).or_insert_with(unknown);
                 }
-                TableChange::Removed(node) => {
-                    self.members.remove(node);
-                    self.suspected.remove(node);
+                TableChange::Removed(target) => {
+                    self.members.remove(target);
+                    self.suspected.remove(target);
+                    self.forget_holders(*target);
                 }
             }
+        }
+        if next.nodes.changes(&old.nodes).next().is_some() {
+            self.processes.retain(|node| next.nodes.contains_key(node));
         }
         for change in next.sessions.changes(&old.sessions) {
             if let TableChange::Removed(session) = change {

@@ -1,20 +1,21 @@
 //! Nodes, drives, pools, volumes and sessions as tools show them. It reads the map and what is known of the targets,
 //! and decides nothing.
 
-use crate::manager::{Manager, State};
+use crate::index::Index;
+use crate::manager::{Manager, State, wall_clock_ms};
 use crate::member::Member;
 use crate::status::Usage;
 use std::collections::BTreeSet;
 use weft_api::{
     CapacityAtCopies, DriveInfo, DriveUse, Health, NodeInfo, PoolInfo, Presence, ReplicaInfo, SessionInfo,
-    Timestamp, VolumeInfo,
+    TargetInfo, Timestamp, VolumeInfo,
 };
 use weft_layout::FailureDomain;
 use weft_membership::free_blocks;
 use weft_types::limits::COPIES_MAX;
 use weft_types::{
-    BLOCK_SIZE, BlockCount, DeviceId, Drive, DriveId, DriveState, FabricMap, Group, MapVersion, Node,
-    Protection, Role, SessionState, Volume, VolumeId,
+    BLOCK_SIZE, BlockCount, DeviceId, Drive, DriveId, DriveState, FabricMap, Group, MapVersion, Node, NodeId,
+    Protection, Role, SessionState, Target, TargetId, Volume, VolumeId,
 };
 
 /// Bytes of so many blocks; sizes in a map are far below what 64 bits hold.
@@ -42,8 +43,8 @@ fn name_or<T>(entry: Option<&T>, name: impl Fn(&T) -> &str, otherwise: impl ToSt
 impl State {
     /// Whether the drive's target is up and serves it.
     pub(crate) fn is_served(&self, drive: DriveId) -> bool {
-        let node = self.map.drives.get(&drive).map(|d| d.node);
-        node.and_then(|n| self.members.get(&n)).is_some_and(|m| m.serves(drive))
+        let target = self.map.target_of(drive);
+        target.and_then(|target| self.members.get(&target)).is_some_and(|m| m.serves(drive))
     }
 
     /// In-sync members of the group that serve.
@@ -53,7 +54,7 @@ impl State {
 
     /// Whether a node is still reporting that has an up-to-date copy of the group.
     pub(crate) fn is_awaited(&self, group: &Group) -> bool {
-        let member = |d: DriveId| self.node_of(d).and_then(|n| self.members.get(&n));
+        let member = |d: DriveId| self.target_of(d).and_then(|t| self.members.get(&t));
         group.read_set().any(|d| member(d).is_some_and(Member::is_reporting))
     }
 
@@ -75,17 +76,49 @@ impl State {
     }
 }
 
-/// Whether a node's target takes part, to the manager's knowledge.
-pub(crate) fn presence(map: &FabricMap, node: &Node, member: &Member) -> Presence {
+impl State {
+    /// The targets of a node that its process has, with what is known of them.
+    pub(crate) fn own_members_of(&self, node: NodeId) -> impl Iterator<Item = (&Target, &Member)> {
+        let listed =
+            self.members_of(node).filter_map(|(id, member)| Some((self.map.targets.get(&id)?, member)));
+        listed.filter(|(target, _)| !self.is_retired(target))
+    }
+
+    /// Whether a node takes part: any of its targets does.
+    pub(crate) fn presence_of(&self, node: NodeId) -> Presence {
+        let targets = self.own_members_of(node);
+        let all = targets.map(|(target, member)| presence(&self.map, target.id, member));
+        all.min_by_key(|presence| *presence as u8).unwrap_or(Presence::Down)
+    }
+}
+
+/// Whether a target takes part, to the manager's knowledge.
+pub(crate) fn presence(map: &FabricMap, target: TargetId, member: &Member) -> Presence {
     if member.is_up() {
         return Presence::Up;
     }
-    let is_written = |g: &Group| g.write_set().any(|d| map.drives.get(&d).is_some_and(|d| d.node == node.id));
+    let is_written = |g: &Group| g.write_set().any(|d| map.target_of(d) == Some(target));
     match member.suspicion {
         Some(_) if map.groups.values().any(is_written) => Presence::Suspect,
         Some(_) => Presence::Down,
         // It has not been seen since this manager started, or has just joined: wait and see.
         None => Presence::Suspect,
+    }
+}
+
+fn target_info(map: &FabricMap, index: &Index, target: &Target, member: &Member) -> TargetInfo {
+    TargetInfo {
+        id: target.id,
+        index: target.index,
+        addr: target.addr.clone(),
+        presence: presence(map, target.id, member),
+        since: Timestamp::from_millis(member.since_ms),
+        drives: index.drives_of(target.id).count(),
+        // What concerns others only, it has adopted by having nothing to adopt.
+        adopted: match member.is_at(map.version) {
+            true => Some(map.version),
+            false => Some(member.adopted).filter(|v| *v > MapVersion(0)),
+        },
     }
 }
 
@@ -98,19 +131,21 @@ impl Manager {
 
     pub(crate) fn node_info(&self, map: &FabricMap, node: &Node) -> NodeInfo {
         let state = self.state.borrow();
-        let member = state.members.get(&node.id).expect("every node of the map has a member");
+        let targets: Vec<TargetInfo> = (state.own_members_of(node.id))
+            .map(|(target, member)| target_info(map, &state.index, target, member))
+            .collect();
+        let presence = state.presence_of(node.id);
+        // Since when it is as it is: since the last of its targets that is so became so.
+        let since = targets.iter().filter(|t| t.presence == presence).map(|t| t.since).max();
         NodeInfo {
             id: node.id,
             name: node.name.clone(),
-            addr: map.target_of(node.id).map_or_else(String::new, |target| target.addr.clone()),
-            presence: presence(map, node, member),
-            since: Timestamp::from_millis(member.since_ms),
-            drives: map.drives.values().filter(|d| d.node == node.id).count(),
-            // What concerns others only, it has adopted by having nothing to adopt.
-            adopted: match member.is_at(map.version) {
-                true => Some(map.version),
-                false => Some(member.adopted).filter(|v| *v > MapVersion(0)),
-            },
+            addr: map.first_target_of(node.id).map_or_else(String::new, |target| target.addr.clone()),
+            presence,
+            since: since.unwrap_or(Timestamp::from_millis(wall_clock_ms())),
+            drives: state.index.drives_on(node.id).count(),
+            adopted: targets.iter().map(|target| target.adopted).min().flatten(),
+            targets: if targets.len() > 1 { targets } else { vec![] },
         }
     }
 

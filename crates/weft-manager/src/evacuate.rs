@@ -143,7 +143,7 @@ impl Manager {
         let drives = self.drives_of(name)?;
         let mut map = (*self.map()).clone();
         let node = map.node_named(name).expect("its drives were found").id;
-        if self.state.borrow().members.get(&node).is_some_and(|m| m.is_up()) {
+        if self.state.borrow().members_of(node).any(|(_, member)| member.is_up()) {
             let text = format!("the target of node '{name}' is up: it would join again at once");
             return Err(ApiError::new(ErrorCode::Refused, text)
                 .with_hint(format!("stop it first, for a local fabric with `weft node stop {name}`")));

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use weft_api::{EventFilter, EventInfo, Timestamp};
 use weft_membership::Reason;
 use weft_types::limits::{EVENT_CHARS_MAX, EVENT_SUBJECTS_MAX, EVENTS_MAX, FRAME_BODY_MAX};
-use weft_types::{DriveId, FabricMap, GroupId, MapVersion, NodeId, VolumeId};
+use weft_types::{DriveId, FabricMap, GroupId, MapVersion, TargetId, VolumeId};
 
 /// Bytes of an event as JSON besides its texts: names of fields, numbers, punctuation.
 const EVENT_FRAME_BYTES: usize = 300;
@@ -87,9 +87,9 @@ impl Subjects {
         self
     }
 
-    fn and_node_id(mut self, map: &FabricMap, node: NodeId) -> Subjects {
-        self.nodes.extend(map.nodes.get(&node).map(|n| n.name.clone()));
-        self
+    /// The node of a target.
+    pub(crate) fn target(map: &FabricMap, target: TargetId) -> Subjects {
+        map.node_of(target).map_or_else(Subjects::default, |node| Subjects::node(&node.name))
     }
 
     /// What a change was about; what it removed is in the map before it only. The index is of either map.
@@ -97,9 +97,13 @@ impl Subjects {
         let none = Subjects::default();
         match reason {
             Reason::NodeJoined { name, .. } | Reason::NodeRemoved { name, .. } => Subjects::node(name),
-            Reason::NodeMoved { node, .. } => none.and_node_id(new, *node),
+            Reason::TargetAdded { target, .. } | Reason::TargetMoved { target, .. } => {
+                Subjects::target(new, *target)
+            }
+            Reason::TargetRemoved { target, .. } => Subjects::target(old, *target),
             Reason::DriveAdded { drive, .. }
             | Reason::DeviceFound { drive, .. }
+            | Reason::DriveAssigned { drive, .. }
             | Reason::DriveDraining { drive, .. }
             | Reason::DriveRestored { drive }
             | Reason::DriveFailed { drive, .. } => Subjects::drives(new, [*drive]),

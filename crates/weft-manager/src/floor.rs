@@ -16,7 +16,8 @@ use weft_rt::{now, sleep_until};
 use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::limits::FLOORS_PER_ROUND_MAX;
 use weft_types::{
-    DriveId, Epoch, Group, GroupId, NodeId, Role, Session, SessionId, SessionSlot, Slot, Version, with_causes,
+    DriveId, Epoch, Group, GroupId, Role, Session, SessionId, SessionSlot, Slot, TargetId, Version,
+    with_causes,
 };
 use weft_wire::control::{OpenBelow, TargetAnswer, TargetRequest};
 
@@ -37,7 +38,7 @@ pub(crate) struct Unbroken {
 const ROUNDS_SAT_OUT_MAX: u32 = 16;
 
 /// The processes that serve the members of a group.
-type Processes = BTreeMap<DriveId, (NodeId, u64)>;
+type Processes = BTreeMap<DriveId, (TargetId, u64)>;
 
 /// Groups whose floors did not rise in their last round, and how many rounds they sit out: one at first,
 /// then twice as many each time. A group takes part at once where another process serves a member.
@@ -119,13 +120,13 @@ impl Manager {
 
     /// Asks the targets that have joined since which of their members are closed, and opens these. `asked`
     /// are the processes that have said so.
-    async fn open_what_was_closed(self: &Rc<Self>, asked: &mut BTreeMap<NodeId, u64>) {
+    async fn open_what_was_closed(self: &Rc<Self>, asked: &mut BTreeMap<TargetId, u64>) {
         let processes = self.state.borrow().processes();
-        asked.retain(|node, incarnation| processes.get(node) == Some(incarnation));
-        let new: Vec<(NodeId, u64)> =
-            processes.into_iter().filter(|(node, _)| !asked.contains_key(node)).collect();
+        asked.retain(|target, incarnation| processes.get(target) == Some(incarnation));
+        let new: Vec<(TargetId, u64)> =
+            processes.into_iter().filter(|(target, _)| !asked.contains_key(target)).collect();
         let ask = TargetRequest::Floors { close: vec![] };
-        let answers = join_all(new.iter().map(|(node, _)| self.ask(*node, &ask, None, ANSWER_MAX))).await;
+        let answers = join_all(new.iter().map(|(target, _)| self.ask(*target, &ask, None, ANSWER_MAX))).await;
         let mut said = Said::new();
         for (process, answer) in new.into_iter().zip(answers) {
             if let Ok(TargetAnswer::Floors { groups }) = answer {
@@ -151,23 +152,24 @@ impl Manager {
 
     /// One round over the groups that have something to forget.
     async fn forget_once(self: &Rc<Self>) {
-        let nodes: BTreeSet<NodeId> = self.map().nodes.keys().copied().collect();
+        let targets: BTreeSet<TargetId> = self.map().targets.keys().copied().collect();
         let ask = TargetRequest::Floors { close: vec![] };
-        let said = self.ask_floors(nodes.iter().map(|node| (*node, ask.clone())).collect()).await;
+        let said = self.ask_floors(targets.iter().map(|target| (*target, ask.clone())).collect()).await;
         // What is closed now was closed by a round whose end was not committed.
         self.open_closed(&said);
         let round = self.state.borrow().plan_round(&said);
         if round.is_empty() {
             return;
         }
-        let mut asks: BTreeMap<NodeId, Vec<(GroupId, Epoch, Version)>> = BTreeMap::new();
+        let mut asks: BTreeMap<TargetId, Vec<(GroupId, Epoch, Version)>> = BTreeMap::new();
         for closing in &round {
-            let nodes: BTreeSet<NodeId> = closing.processes.values().map(|(node, _)| *node).collect();
-            for node in nodes {
-                asks.entry(node).or_default().push((closing.group, closing.epoch, closing.floor));
+            let targets: BTreeSet<TargetId> = closing.processes.values().map(|(target, _)| *target).collect();
+            for target in targets {
+                asks.entry(target).or_default().push((closing.group, closing.epoch, closing.floor));
             }
         }
-        let asks = asks.into_iter().map(|(node, close)| (node, TargetRequest::Floors { close })).collect();
+        let asks =
+            asks.into_iter().map(|(target, close)| (target, TargetRequest::Floors { close })).collect();
         let said = self.ask_floors(asks).await;
         // Judged and committed in one step: no session attaches, and no member goes, in between.
         let floors = self.state.borrow().judge_round(&round, &said);
@@ -181,8 +183,8 @@ impl Manager {
     }
 
     /// Asks targets about floors; who does not answer, or does not know the question, has said nothing.
-    async fn ask_floors(self: &Rc<Self>, asks: Vec<(NodeId, TargetRequest)>) -> Said {
-        let asked = asks.iter().map(|(node, ask)| self.ask(*node, ask, None, ANSWER_MAX));
+    async fn ask_floors(self: &Rc<Self>, asks: Vec<(TargetId, TargetRequest)>) -> Said {
+        let asked = asks.iter().map(|(target, ask)| self.ask(*target, ask, None, ANSWER_MAX));
         let mut said = Said::new();
         for answer in join_all(asked).await {
             if let Ok(TargetAnswer::Floors { groups }) = answer {
@@ -249,8 +251,8 @@ impl State {
     }
 
     /// The processes that have joined, are up, and can be asked about floors.
-    fn processes(&self) -> BTreeMap<NodeId, u64> {
-        let joined = |(node, member): (&NodeId, &Member)| Some((*node, member.incarnation?));
+    fn processes(&self) -> BTreeMap<TargetId, u64> {
+        let joined = |(target, member): (&TargetId, &Member)| Some((*target, member.incarnation?));
         self.members.iter().filter(|(_, m)| m.is_up() && m.knows_floors).filter_map(joined).collect()
     }
 
@@ -291,9 +293,9 @@ impl State {
     /// does not know floors.
     fn processes_of(&self, group: &Group) -> Option<Processes> {
         let process = |slot: &Slot| {
-            let node = self.map.drives.get(&slot.drive)?.node;
-            let member = self.members.get(&node).filter(|m| m.has_drive(slot.drive) && m.knows_floors)?;
-            Some((slot.drive, (node, member.incarnation?)))
+            let target = self.map.drives.get(&slot.drive)?.target;
+            let member = self.members.get(&target).filter(|m| m.has_drive(slot.drive) && m.knows_floors)?;
+            Some((slot.drive, (target, member.incarnation?)))
         };
         group.slots.iter().map(process).collect()
     }
@@ -355,7 +357,7 @@ mod tests {
             group: GroupId(1),
             epoch: Epoch(1),
             floor: Version::new(7, SessionSlot(0)),
-            processes: BTreeMap::from([(DriveId(1), (NodeId(1), incarnation))]),
+            processes: BTreeMap::from([(DriveId(1), (TargetId(1), incarnation))]),
         };
         let mut pauses = Pauses::default();
         let (failing, mut tried) = (closing(5), Vec::new());

@@ -98,24 +98,25 @@ impl Manager {
         version: MapVersion,
         nonce: u64,
     ) -> (ManagerAnswer, Option<Buf>) {
-        let node = self.durable_map().targets.get(&target).map(|target| target.node);
-        let Some(node) = node else { return self.whole_slice(&Slice::Target(target)) };
+        if !self.durable_map().targets.contains_key(&target) {
+            return self.whole_slice(&Slice::Target(target));
+        }
         let is_newer = || {
             let state = self.state.borrow();
             let durable = state.durable.map.version;
             durable >= version
-                && (!state.has_sent(node, nonce) || state.newest_for_up_to(node, durable) > version)
+                && (!state.has_sent(target, nonce) || state.newest_for_up_to(target, durable) > version)
         };
         let newer = self.until(is_newer);
         if timeout(WATCH_MAX, newer).await.is_err() {
             return (ManagerAnswer::Followed { from: version, version, nonce }, None);
         }
         let named = self.durable_map().version;
-        let pushed = self.until(|| self.state.borrow().is_at(node, named));
+        let pushed = self.until(|| self.state.borrow().is_at(target, named));
         match timeout(self.lease() / PUSHED_PART, pushed).await {
             Ok(()) => (ManagerAnswer::Followed { from: version, version, nonce }, None),
             Err(_) => {
-                let (version, bytes) = self.whole_slice_of(node);
+                let (version, bytes) = self.whole_slice_of(target);
                 // What it is sent by itself leads on from what it was sent so: not from this.
                 let answer = ManagerAnswer::Followed { from: MapVersion(0), version, nonce: 0 };
                 (answer, Some(bytes))

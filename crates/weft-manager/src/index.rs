@@ -1,15 +1,15 @@
 //! What follows from the map and is asked for with each renewal, attach and look, kept at a cost of what a commit
 //! changes.
 //!
-//! It owns the look-ups from drives to groups, from groups to volumes, from nodes to drives, and from
-//! volumes to sessions. It decides nothing, and knows nothing that the map does not say: [`Index::of`]
+//! It owns the look-ups from drives to groups, from groups to volumes, from nodes to targets and
+//! drives, and from volumes to sessions. It decides nothing, and knows nothing that the map does not say: [`Index::of`]
 //! computes the same from any map.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use weft_membership::GroupIndex;
 use weft_types::{
     DriveId, FabricMap, GroupId, Key, NodeId, ObjectSpan, Session, SessionId, SessionState, Table,
-    TableWindow, Volume, VolumeId, VolumeState,
+    TableWindow, TargetId, Volume, VolumeId, VolumeState,
 };
 
 /// Look-ups into one version of the map.
@@ -17,8 +17,10 @@ use weft_types::{
 pub(crate) struct Index {
     /// What plans ask of groups.
     groups: GroupIndex,
-    /// The drives of a node. A node without drives is not there.
-    drives: BTreeMap<NodeId, BTreeSet<DriveId>>,
+    /// The targets of a node.
+    targets: BTreeMap<NodeId, BTreeSet<TargetId>>,
+    /// The drives of a target. A target without drives is not there.
+    drives: BTreeMap<TargetId, BTreeSet<DriveId>>,
     /// The sessions of a volume in any state. A volume without sessions is not there.
     sessions: BTreeMap<VolumeId, BTreeSet<SessionId>>,
     /// The sessions that are over and not yet swept, by volume.
@@ -91,12 +93,20 @@ impl Index {
     /// Follows the map from the version that the index is of to another one. Costs what differs.
     pub(crate) fn note(&mut self, old: &FabricMap, new: &FabricMap) {
         self.groups.note(old, new);
+        for (before, after) in differences(&old.targets, &new.targets) {
+            if let Some(target) = before {
+                leave(&mut self.targets, &target.node, Some(target.id));
+            }
+            if let Some(target) = after {
+                self.targets.entry(target.node).or_default().insert(target.id);
+            }
+        }
         for (before, after) in differences(&old.drives, &new.drives) {
             if let Some(drive) = before {
-                leave(&mut self.drives, &drive.node, Some(drive.id));
+                leave(&mut self.drives, &drive.target, Some(drive.id));
             }
             if let Some(drive) = after {
-                self.drives.entry(drive.node).or_default().insert(drive.id);
+                self.drives.entry(drive.target).or_default().insert(drive.id);
             }
         }
         for (before, after) in differences(&old.sessions, &new.sessions) {
@@ -186,14 +196,24 @@ impl Index {
         self.groups.of_drive(drive)
     }
 
-    /// The drives that the map lists on this node.
-    pub(crate) fn drives_of(&self, node: NodeId) -> impl Iterator<Item = DriveId> {
-        self.drives.get(&node).into_iter().flatten().copied()
+    /// The targets that the map lists on this node.
+    pub(crate) fn targets_of(&self, node: NodeId) -> impl Iterator<Item = TargetId> {
+        self.targets.get(&node).into_iter().flatten().copied()
     }
 
-    /// Whether a group lists a drive of this node, in any role.
-    pub(crate) fn has_groups(&self, node: NodeId) -> bool {
-        self.drives_of(node).any(|drive| self.groups.has_any(drive))
+    /// The drives that the map lists on this target.
+    pub(crate) fn drives_of(&self, target: TargetId) -> impl Iterator<Item = DriveId> {
+        self.drives.get(&target).into_iter().flatten().copied()
+    }
+
+    /// The drives that the map lists on this node.
+    pub(crate) fn drives_on(&self, node: NodeId) -> impl Iterator<Item = DriveId> {
+        self.targets_of(node).flat_map(|target| self.drives_of(target))
+    }
+
+    /// Whether a group lists a drive of this target, in any role.
+    pub(crate) fn has_groups(&self, target: TargetId) -> bool {
+        self.drives_of(target).any(|drive| self.groups.has_any(drive))
     }
 
     /// The sessions of this volume in any state.
@@ -374,12 +394,12 @@ mod tests {
                 let groups: Vec<GroupId> = map.groups.values().filter(lists).map(|g| g.id).collect();
                 prop_assert_eq!(index.groups_of(drive).collect::<Vec<_>>(), groups);
             }
-            for node in (0..3).map(NodeId) {
-                let of_node = map.drives.values().filter(|d| d.node == node).map(|d| d.id);
-                let drives: Vec<DriveId> = of_node.collect();
+            for target in (0..3).map(TargetId) {
+                let of_target = map.drives.values().filter(|d| d.target == target).map(|d| d.id);
+                let drives: Vec<DriveId> = of_target.collect();
                 let holds = map.groups.values().any(|g| g.slots.iter().any(|s| drives.contains(&s.drive)));
-                prop_assert_eq!(index.drives_of(node).collect::<Vec<_>>(), drives);
-                prop_assert_eq!(index.has_groups(node), holds);
+                prop_assert_eq!(index.drives_of(target).collect::<Vec<_>>(), drives);
+                prop_assert_eq!(index.has_groups(target), holds);
             }
             for groups in [vec![0], vec![1, 3], vec![0, 1, 2]] {
                 let groups: Vec<GroupId> = groups.into_iter().map(GroupId).collect();

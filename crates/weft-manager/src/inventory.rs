@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::join_all;
 use weft_rt::{Instant, now};
-use weft_types::{GroupId, NodeId, VolumeId, with_causes};
+use weft_types::{GroupId, TargetId, VolumeId, with_causes};
 use weft_wire::control::{Inventory, TargetAnswer, TargetRequest};
 
 /// How long a target may take: it reads the block map of its drives.
@@ -26,14 +26,14 @@ impl Manager {
     pub(crate) async fn inventories(
         self: &Rc<Self>,
         detail: Vec<GroupId>,
-    ) -> BTreeMap<NodeId, Result<Counted, String>> {
-        let nodes: Vec<NodeId> = self.map().nodes.keys().copied().collect();
+    ) -> BTreeMap<TargetId, Result<Counted, String>> {
+        let targets: Vec<TargetId> = self.map().targets.keys().copied().collect();
         let request = TargetRequest::Inventory { detail };
-        let asked = nodes.into_iter().map(|node| {
+        let asked = targets.into_iter().map(|target| {
             let request = &request;
             async move {
                 let asked = now();
-                let answer = self.ask(node, request, None, INVENTORY_MAX).await;
+                let answer = self.ask(target, request, None, INVENTORY_MAX).await;
                 let counted = match answer {
                     Ok(TargetAnswer::Inventory(inventory)) => Ok(Counted {
                         inventory: *inventory,
@@ -44,7 +44,7 @@ impl Manager {
                     Ok(_) => Err("it answered another question than the one asked".to_owned()),
                     Err(error) => Err(with_causes(&error)),
                 };
-                (node, counted)
+                (target, counted)
             }
         });
         join_all(asked).await.into_iter().collect()
@@ -52,11 +52,11 @@ impl Manager {
 
     /// Whether a drive holds data of the volume; none if a target that may does not answer.
     pub(crate) async fn holds_data(self: &Rc<Self>, volume: VolumeId) -> Option<bool> {
-        let nodes = self.state.borrow().writers_of(volume);
+        let targets = self.state.borrow().writers_of(volume);
         let request = TargetRequest::HoldsData { volume };
-        let asked = nodes.iter().map(|&node| {
+        let asked = targets.iter().map(|&target| {
             let request = &request;
-            async move { self.ask(node, request, None, INVENTORY_MAX).await }
+            async move { self.ask(target, request, None, INVENTORY_MAX).await }
         });
         let mut all_answered = true;
         for answer in join_all(asked).await {

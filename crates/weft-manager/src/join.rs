@@ -1,4 +1,4 @@
-//! A target joins: its node and drives enter the map, or are found there.
+//! A target joins: it, its node and its drives enter the map, or are found there.
 //!
 //! It owns the checks of who is who. A target that was not evicted keeps its roles: its log has every acknowledged
 //! write. Nothing is committed before every check has passed.
@@ -6,27 +6,49 @@
 use crate::error::{CommitError, Denied, RECOVER_HINT};
 use crate::event::Subjects;
 use crate::manager::{Manager, wall_clock_ms};
+use crate::member::Member;
+use crate::process::Process;
 use std::collections::{BTreeMap, BTreeSet};
-use weft_membership::{AddDrive, Change, CreatePool, JoinNode, MoveNode, SetDevice};
+use weft_membership::{
+    AddDrive, AddTarget, AssignDrive, Change, CreatePool, JoinNode, MoveTarget, RemoveTarget, SetDevice,
+};
 use weft_rt::{Instant, now};
 use weft_rules::{Mutation, mutated};
-use weft_types::limits::{DRIVE_PATH_BYTES_MAX, DRIVES_PER_TARGET_MAX};
-use weft_types::{DeviceId, DriveId, DriveState, FabricMap, GroupId, MapVersion, NodeId, PoolId, Version};
+use weft_types::limits::{DRIVE_PATH_BYTES_MAX, DRIVES_PER_TARGET_MAX, TARGETS_PER_NODE_MAX};
+use weft_types::{
+    DriveId, DriveState, FabricMap, GroupId, MapVersion, NodeId, PoolId, Target, TargetId, Version,
+    with_causes,
+};
 use weft_wire::Status;
-use weft_wire::control::DriveReport;
+use weft_wire::control::{DriveReport, Join};
 
 /// The pool that drives join which nobody has put into another one.
 pub(crate) const DEFAULT_POOL: &str = "default";
 
-/// The process of a target that joins.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Process {
-    /// Random, new for each start.
-    pub(crate) incarnation: u64,
-    /// When it said hello on the connection on which it joins.
-    pub(crate) hello: Instant,
-    /// Whether it knows the floors of groups (R7).
-    pub(crate) knows_floors: bool,
+/// A target that joins, by its name and place.
+struct Joining<'a> {
+    /// The node's name.
+    name: &'a str,
+    /// Where the target listens.
+    addr: &'a str,
+    /// Which of the node's targets it is.
+    index: u32,
+    process: Process,
+}
+
+impl Joining<'_> {
+    /// The target of the map that it is, if it is listed.
+    fn listed<'m>(&self, map: &'m FabricMap) -> Option<&'m Target> {
+        map.target_at(map.node_named(self.name)?.id, self.index)
+    }
+
+    /// In the words of people.
+    fn title(&self) -> String {
+        match self.process.targets {
+            1 => format!("target '{}'", self.name),
+            _ => format!("target {} of node '{}'", self.index, self.name),
+        }
+    }
 }
 
 /// Drives that were refused, by what is known of why.
@@ -37,71 +59,84 @@ struct Causes {
 }
 
 impl Manager {
-    /// Takes a target into the fabric: from now on it may ask for its lease. Returns its node, and the drives that
-    /// it must not serve, and why.
+    /// Takes a target into the fabric: from now on it may ask for its lease. `hello` is when it said hello on the
+    /// connection on which it joins. Returns its number, and the drives that it must not serve, and why.
     ///
     /// # Errors
     /// If another target has its name, or a later process of this one has joined. If it knows a newer map than this
-    /// manager: then the manager stops for good.
+    /// manager: then the manager stops for good. If it is not the first of its node, and that one, or a member that
+    /// does not know of such targets, is in the way.
     pub(crate) fn join(
         &self,
-        name: &str,
-        addr: &str,
-        process: Process,
-        drives: Vec<DriveReport>,
-    ) -> Result<(NodeId, Vec<(DriveId, String)>), Denied> {
+        join: Join,
+        hello: Instant,
+    ) -> Result<(TargetId, Vec<(DriveId, String)>), Denied> {
         // Behind another manager, this one's map may be an old one while the store is not.
         self.check_term().map_err(|reason| Denied::new(Status::NotReady, reason))?;
-        let (map, incarnation) = (self.map(), process.incarnation);
-        check_reports(&drives)?;
-        self.check_is_newest(&map, name, incarnation, process.hello)?;
+        let map = self.map();
+        let Join { node, addr, incarnation, drives, knows_floors, knows_targets, .. } = join;
+        let process = Process {
+            incarnation,
+            id: if join.process == 0 { incarnation } else { join.process },
+            targets: join.targets.max(1),
+            hello,
+            knows_floors,
+            knows_targets,
+        };
+        let joining = &Joining { name: &node, addr: &addr, index: join.target, process };
+        check_reports(joining, &drives)?;
+        self.check_is_newest(&map, joining)?;
         // What is only decided here nobody else can know.
         if let Some(text) = what_is_newer(&self.durable_map(), &drives) {
             return Err(Denied::new(Status::NotReady, self.halt_as_stale(text)));
         }
-        self.check_namesake(&map, name, addr, incarnation)?;
-        let refused = self.check_drives(&map, name, process, &drives);
+        self.check_namesake(&map, joining)?;
+        self.check_all_know_targets(&map, joining)?;
+        let refused = self.check_drives(&map, joining, &drives);
         let (left_out, drives): (Vec<_>, Vec<_>) =
             drives.into_iter().partition(|d| refused.contains_key(&d.id));
         let refused_for = |cause: &dyn Fn(&DriveReport) -> Option<String>| -> BTreeSet<DriveId> {
             left_out.iter().filter(|r| refused.get(&r.id) == cause(r).as_ref()).map(|r| r.id).collect()
         };
         let causes = Causes {
-            older: refused_for(&|r| self.why_older(&map, name, incarnation, r)),
+            older: refused_for(&|r| self.why_older(&map, joining, r)),
             failed_before: refused_for(&|r| self.why_failed(r)),
-            floorless: refused_for(&|r| self.why_floorless(&map, name, process, r)),
+            floorless: refused_for(&|r| self.why_floorless(&map, joining, r)),
         };
-        let node = self.enter_node(&map, name, addr)?;
-        self.enter_drives(node, &drives)?;
-        let is_restart = self.note_join(node, process, &drives, refused.clone(), causes);
+        let target = self.enter_target(&map, joining)?;
+        self.enter_drives(target, &drives)?;
+        let is_restart = self.note_join(target, process, &drives, refused.clone(), causes);
+        self.forget_retired(target);
         self.stops_until.set(None);
         let verb = if is_restart { "is back with" } else { "is there with" };
+        let who = match process.targets {
+            1 => format!("target of node '{node}'"),
+            _ => joining.title(),
+        };
         self.tell(
             "target-joined",
-            format!("target of node '{name}' at {addr} {verb} {} drives", drives.len()),
-            Subjects::node(name).and_drives(&self.map(), drives.iter().map(|d| d.id)),
+            format!("{who} at {addr} {verb} {} drives", drives.len()),
+            Subjects::node(&node).and_drives(&self.map(), drives.iter().map(|d| d.id)),
         );
-        Ok((node, refused.into_iter().collect()))
+        Ok((target, refused.into_iter().collect()))
     }
 
     /// Refuses what a process said before it ended, and what was on its way for so long that its successor has joined, or
     /// that its last word came before: by then its drives may have come further, or be gone.
-    fn check_is_newest(
-        &self,
-        map: &FabricMap,
-        name: &str,
-        incarnation: u64,
-        hello: Instant,
-    ) -> Result<(), Denied> {
+    fn check_is_newest(&self, map: &FabricMap, joining: &Joining<'_>) -> Result<(), Denied> {
+        let Process { incarnation, hello, .. } = joining.process;
         let state = self.state.borrow();
-        let member = map.node_named(name).and_then(|node| state.members.get(&node.id));
+        if let Some(node) = map.node_named(joining.name) {
+            state.check_is_newest_process(node.id, joining.process)?;
+        }
+        let member = joining.listed(map).and_then(|target| state.members.get(&target.id));
         let late = |text| Err(Denied::new(Status::NotReady, text));
         match member {
             Some(m) if m.incarnation != Some(incarnation) && hello < m.hello_at => {
-                late(format!("a later process of target '{name}' has joined"))
+                late(format!("a later process of {} has joined", joining.title()))
             }
             Some(m) if m.stopped == Some(incarnation) => {
-                late(format!("this process of target '{name}' has stopped, as it said"))
+                late(format!("this process of {} has stopped, as it said", joining.title()))
             }
             _ => Ok(()),
         }
@@ -109,36 +144,55 @@ impl Manager {
 
     /// Refuses a second machine under the name of one that is up; a target that was restarted elsewhere gets its
     /// name back when the lease of its former self has ended.
-    fn check_namesake(
-        &self,
-        map: &FabricMap,
-        name: &str,
-        addr: &str,
-        incarnation: u64,
-    ) -> Result<(), Denied> {
-        let listed = map.node_named(name).and_then(|node| Some((node, map.target_of(node.id)?)));
-        let Some((node, target)) = listed.filter(|(_, t)| t.addr != addr) else { return Ok(()) };
+    fn check_namesake(&self, map: &FabricMap, joining: &Joining<'_>) -> Result<(), Denied> {
+        let Some(target) = joining.listed(map).filter(|t| t.addr != joining.addr) else { return Ok(()) };
         let state = self.state.borrow();
-        let Some(member) = state.members.get(&node.id).filter(|m| m.is_up()) else { return Ok(()) };
-        if member.incarnation == Some(incarnation) {
-            return Ok(());
-        }
+        let is_of_another = |m: &Member| m.is_up() && m.process != Some(joining.process.id);
+        let mut siblings = state.members_of(target.node);
+        let Some((other, _)) = siblings.find(|(_, member)| is_of_another(member)) else { return Ok(()) };
+        let addr = map.targets.get(&other).map_or(&target.addr, |other| &other.addr);
         Err(Denied::new(
             Status::Refused,
             format!(
-                "a target named '{name}' is up at {}: every node needs a name of its own; \
+                "a target named '{}' is up at {addr}: every node needs a name of its own; \
                  if this is the same machine at a new address, stop the other target first",
-                target.addr
+                joining.name
             ),
         ))
     }
 
-    /// Finds the drives that the node must not serve, and says why. The others join all the same.
+    /// Refuses a node's second target as long as members are there that would ask only its first one for its
+    /// word (P2), and such members once there are second targets.
+    fn check_all_know_targets(&self, map: &FabricMap, joining: &Joining<'_>) -> Result<(), Denied> {
+        let refused = |text| Err(Denied::new(Status::Refused, text));
+        if !joining.process.knows_targets && map.targets.len() > map.nodes.len() {
+            return refused(format!(
+                "node '{}' runs an older release, and this fabric has nodes with several targets, of which it would \
+                 ask only the first: upgrade node '{}'",
+                joining.name, joining.name
+            ));
+        }
+        if joining.index == 0 {
+            return Ok(());
+        }
+        let state = self.state.borrow();
+        let mut members = state.members.iter();
+        let older = members.find(|(_, m)| m.incarnation.is_some() && !m.knows_targets);
+        match older.and_then(|(target, _)| map.node_of(*target)) {
+            None => Ok(()),
+            Some(older) => refused(format!(
+                "node '{}' runs an older release, and would ask only the first target of node '{}' for its word: \
+                 upgrade node '{}' first, or start this node with `--threads 1`",
+                older.name, joining.name, older.name
+            )),
+        }
+    }
+
+    /// Finds the drives that the target must not serve, and says why. The others join all the same.
     fn check_drives(
         &self,
         map: &FabricMap,
-        name: &str,
-        process: Process,
+        joining: &Joining<'_>,
         drives: &[DriveReport],
     ) -> BTreeMap<DriveId, String> {
         let (mut paths, mut refused) = (BTreeMap::new(), BTreeMap::new());
@@ -150,28 +204,50 @@ impl Manager {
                      leave it out, or format it anew",
                     report.id, report.path
                 )),
-                None => self.why_not(map, name, process.incarnation, report),
+                None => self.why_not(map, joining, report),
             };
-            let why = why.or_else(|| self.why_floorless(map, name, process, report));
+            let why = why.or_else(|| self.why_floorless(map, joining, report));
             let Some(why) = why else { continue };
             let is_news = {
                 let state = self.state.borrow();
-                let member = map.node_named(name).and_then(|n| state.members.get(&n.id));
+                let member = joining.listed(map).and_then(|target| state.members.get(&target.id));
                 member.and_then(|m| m.refused.get(&report.id)) != Some(&why)
             };
             if is_news {
                 let had_failed = self.state.borrow().is_to_leave(report.id);
                 let what = if had_failed { "failed-drive-refused" } else { "drive-refused" };
-                self.tell(what, why.clone(), Subjects::node(name).and_drives(map, [report.id]));
+                self.tell(what, why.clone(), Subjects::node(joining.name).and_drives(map, [report.id]));
             }
             refused.insert(report.id, why);
         }
         refused
     }
 
+    /// Why a target cannot have a drive of its node: another target of the same process has joined with it.
+    fn why_served_beside(
+        &self,
+        map: &FabricMap,
+        joining: &Joining<'_>,
+        report: &DriveReport,
+    ) -> Option<String> {
+        let listed = map.drives.get(&report.id)?.target;
+        let own = joining.listed(map).map(|target| target.id);
+        let state = self.state.borrow();
+        let sibling = state.members.get(&listed).filter(|_| Some(listed) != own)?;
+        let is_served = sibling.process == Some(joining.process.id) && sibling.has_drive(report.id);
+        is_served.then(|| {
+            format!(
+                "drive {} found as {} is served by {}: it was given to two targets of one process",
+                report.id,
+                report.path,
+                map.title_of(listed)
+            )
+        })
+    }
+
     /// Why a drive that a node has found cannot be served by it.
-    fn why_not(&self, map: &FabricMap, name: &str, incarnation: u64, report: &DriveReport) -> Option<String> {
-        let (id, path) = (report.id, &report.path);
+    fn why_not(&self, map: &FabricMap, joining: &Joining<'_>, report: &DriveReport) -> Option<String> {
+        let (id, path, name) = (report.id, &report.path, joining.name);
         if map.removed_drives.contains(&id) {
             return Some(format!(
                 "drive {id} found as {path} was removed from the fabric, and is left alone: leave it out, or make it a \
@@ -186,9 +262,11 @@ impl Manager {
             ));
         }
         match map.nodes.get(&listed.node).filter(|n| n.name != name) {
-            None => self.why_older(map, name, incarnation, report).or_else(|| self.why_failed(report)),
+            None => (self.why_served_beside(map, joining, report))
+                .or_else(|| self.why_older(map, joining, report))
+                .or_else(|| self.why_failed(report)),
             Some(node) => {
-                let is_up = self.state.borrow().members.get(&node.id).is_some_and(|m| m.serves(id));
+                let is_up = self.state.borrow().members.get(&listed.target).is_some_and(|m| m.serves(id));
                 let (found, hint) = if is_up {
                     (
                         "is in service",
@@ -211,18 +289,12 @@ impl Manager {
     ///
     /// What a process says of a drive that it has joined with before is no older copy but an older message: it
     /// joined again, and this try was on its way for longer than what came after it.
-    fn why_older(
-        &self,
-        map: &FabricMap,
-        name: &str,
-        incarnation: u64,
-        report: &DriveReport,
-    ) -> Option<String> {
+    fn why_older(&self, map: &FabricMap, joining: &Joining<'_>, report: &DriveReport) -> Option<String> {
         let known = self.state.borrow().commits.get(&report.id).copied()?;
         let has_joined = {
             let state = self.state.borrow();
-            let member = map.node_named(name).and_then(|node| state.members.get(&node.id));
-            member.is_some_and(|m| m.has_joined_with(incarnation, report.id))
+            let member = joining.listed(map).and_then(|target| state.members.get(&target.id));
+            member.is_some_and(|m| m.has_joined_with(joining.process.incarnation, report.id))
         };
         if has_joined {
             return None;
@@ -256,16 +328,11 @@ impl Manager {
     /// Why a target that does not know floors cannot serve a drive: the drive is a member of a group that
     /// has a floor (R7). The target would take versions below the floor, and so bring back what was
     /// forgotten.
-    fn why_floorless(
-        &self,
-        map: &FabricMap,
-        name: &str,
-        process: Process,
-        report: &DriveReport,
-    ) -> Option<String> {
-        let state = self.state.borrow();
+    fn why_floorless(&self, map: &FabricMap, joining: &Joining<'_>, report: &DriveReport) -> Option<String> {
+        let (state, name) = (self.state.borrow(), joining.name);
         let has_floor = |group: &GroupId| map.groups.get(group).is_some_and(|g| g.floor > Version::ZERO);
-        let group = state.index.groups_of(report.id).find(has_floor).filter(|_| !process.knows_floors)?;
+        let group =
+            state.index.groups_of(report.id).find(has_floor).filter(|_| !joining.process.knows_floors)?;
         Some(format!(
             "drive {} found as {} is a member of group {group}, which has forgotten discards. Expected a \
              target that knows the floors of groups, found one of an older release, which would bring back \
@@ -274,40 +341,74 @@ impl Manager {
         ))
     }
 
-    fn enter_node(&self, map: &FabricMap, name: &str, addr: &str) -> Result<NodeId, CommitError> {
-        let (name, addr) = (name.to_owned(), addr.to_owned());
-        match map.node_named(&name) {
-            Some(node) if map.target_of(node.id).is_some_and(|target| target.addr == addr) => {}
-            Some(node) => {
-                self.commit(&Change::MoveNode(MoveNode { node: node.id, addr }))?;
+    fn enter_target(&self, map: &FabricMap, joining: &Joining<'_>) -> Result<TargetId, Denied> {
+        let (name, addr, index) = (joining.name.to_owned(), joining.addr.to_owned(), joining.index);
+        match (joining.listed(map), map.node_named(&name)) {
+            (Some(target), _) if target.addr == addr => {}
+            (Some(target), _) => {
+                self.commit(&Change::MoveTarget(MoveTarget { target: target.id, addr }))?;
             }
-            None => {
-                self.commit(&Change::JoinNode(JoinNode { name: name.clone(), addr }))?;
+            (None, None) if index == 0 => {
+                self.commit(&Change::JoinNode(JoinNode { name, addr }))?;
+            }
+            (None, Some(node)) if index > 0 && self.is_current(node.id, joining.process) => {
+                self.commit(&Change::AddTarget(AddTarget { node: node.id, index, addr }))?;
+            }
+            (None, _) => {
+                let text =
+                    format!("{} comes before the first target of its node: try again", joining.title());
+                return Err(Denied::new(Status::NotReady, text));
             }
         }
-        Ok(self.map().node_named(&name).expect("it is in the map now").id)
+        Ok(joining.listed(&self.map()).expect("it is in the map now").id)
     }
 
-    fn enter_drives(&self, node: NodeId, drives: &[DriveReport]) -> Result<(), CommitError> {
+    /// Whether a target of this process has joined, and none of a newer one.
+    fn is_current(&self, node: NodeId, process: Process) -> bool {
+        let newest = self.state.borrow().processes.newest_of(node);
+        newest.is_some_and(|newest| newest == process.id || mutated(Mutation::OlderSiblingJoins))
+    }
+
+    fn enter_drives(&self, target: TargetId, drives: &[DriveReport]) -> Result<(), CommitError> {
         for report in drives {
             let map = self.map();
-            if let Some(listed) = map.drives.get(&report.id) {
-                let is_new = |device: &DeviceId| listed.node == node && *device != listed.device;
-                if let Some(device) = report.device.filter(is_new) {
-                    self.commit(&Change::SetDevice(SetDevice { drive: report.id, device }))?;
-                }
+            let Some(listed) = map.drives.get(&report.id) else {
+                self.commit(&Change::AddDrive(AddDrive {
+                    drive: report.id,
+                    target,
+                    pool: self.default_pool()?,
+                    path: report.path.clone(),
+                    capacity: report.capacity,
+                    device: report.device,
+                }))?;
                 continue;
+            };
+            if let Some(device) = report.device.filter(|device| *device != listed.device) {
+                self.commit(&Change::SetDevice(SetDevice { drive: report.id, device }))?;
             }
-            self.commit(&Change::AddDrive(AddDrive {
-                drive: report.id,
-                node,
-                pool: self.default_pool()?,
-                path: report.path.clone(),
-                capacity: report.capacity,
-                device: report.device,
-            }))?;
+            // The process has opened it, so no other process serves it; and this one deals each drive out once (P4).
+            if listed.target != target {
+                self.commit(&Change::AssignDrive(AssignDrive { drive: report.id, target }))?;
+            }
         }
         Ok(())
+    }
+
+    /// Takes out of the map the targets that the node's process does not have, as far as no drive is listed of
+    /// them: the process before had more.
+    fn forget_retired(&self, joined: TargetId) {
+        let map = self.map();
+        let Some(node) = map.node_of(joined).map(|node| node.id) else { return };
+        let retired: Vec<TargetId> = {
+            let state = self.state.borrow();
+            let is_free = |t: &&Target| state.is_retired(t) && state.index.drives_of(t.id).next().is_none();
+            map.targets_of(node).filter(is_free).map(|target| target.id).collect()
+        };
+        for target in retired {
+            if let Err(error) = self.commit(&Change::RemoveTarget(RemoveTarget { target })) {
+                tracing::warn!(%target, error = with_causes(&error), "a target that is gone stays listed");
+            }
+        }
     }
 
     fn default_pool(&self) -> Result<PoolId, CommitError> {
@@ -321,23 +422,25 @@ impl Manager {
     /// counts for nothing.
     fn note_join(
         &self,
-        node: NodeId,
+        target: TargetId,
         process: Process,
         drives: &[DriveReport],
         refused: BTreeMap<DriveId, String>,
         causes: Causes,
     ) -> bool {
-        let Process { incarnation, hello, knows_floors } = process;
+        let Process { incarnation, hello, knows_floors, knows_targets, .. } = process;
         let mut state = self.state.borrow_mut();
+        let node = state.map.targets[&target].node;
+        state.processes.note(node, process);
         for report in drives {
             let before = state.commits.get(&report.id).copied();
             let is_again =
-                state.members.get(&node).is_some_and(|m| m.has_joined_with(incarnation, report.id));
+                state.members.get(&target).is_some_and(|m| m.has_joined_with(incarnation, report.id));
             let commit = report.commit.max(before.filter(|_| is_again).unwrap_or(0));
             state.commits.insert(report.id, commit);
             state.commits_kept.1 |= before != Some(commit);
         }
-        let member = state.members.get_mut(&node).expect("every node of the map has a member");
+        let member = state.members.get_mut(&target).expect("every target of the map has a member");
         // What has failed in a process stays so, also if its join was sent before and arrives after the word of it.
         if member.incarnation != Some(incarnation) {
             member.failed.clear();
@@ -353,7 +456,8 @@ impl Manager {
             member.since_ms = wall_clock_ms();
         }
         member.incarnation = Some(incarnation);
-        member.knows_floors = knows_floors;
+        member.process = Some(process.id);
+        (member.knows_floors, member.knows_targets) = (knows_floors, knows_targets);
         member.stopped = None;
         member.hello_at = member.hello_at.max(hello);
         (member.joined_at, member.heard_at, member.granted) = (now, now, false);
@@ -373,15 +477,23 @@ impl Manager {
         // One that was evicted is back when it renews with the map that says so, which the answer brings.
         if member.suspicion.as_ref().is_none_or(|s| s.evicted_in == MapVersion(0)) {
             member.suspicion = None;
-            state.forget_promises_about(node);
+            state.forget_promises_about(target);
         }
-        state.note_member(node);
+        state.note_member(target);
         is_restart
     }
 }
 
 /// Refuses reports that are none.
-fn check_reports(drives: &[DriveReport]) -> Result<(), Denied> {
+fn check_reports(joining: &Joining<'_>, drives: &[DriveReport]) -> Result<(), Denied> {
+    let Process { targets, .. } = joining.process;
+    if targets > TARGETS_PER_NODE_MAX || joining.index >= targets {
+        let text = format!(
+            "target {} of {targets}: a node has at most {TARGETS_PER_NODE_MAX}, numbered from 0",
+            joining.index
+        );
+        return Err(Denied::new(Status::Refused, text));
+    }
     if drives.len() > DRIVES_PER_TARGET_MAX {
         let text = format!("{} drives, a target serves at most {DRIVES_PER_TARGET_MAX}", drives.len());
         return Err(Denied::new(Status::Refused, text));

@@ -7,14 +7,17 @@ use crate::error::{Denied, RECOVER_HINT};
 use crate::event::Subjects;
 use crate::manager::{Manager, State, wall_clock_ms};
 use crate::member::{Member, Suspicion};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::{now, spawn};
 use weft_rules::{Mutation, Path, mark, mutated};
-use weft_types::{DriveId, DriveState, FabricMap, Group, MapVersion, NodeId, Role, TableChange, with_causes};
+use weft_types::{
+    DriveId, DriveState, FabricMap, Group, MapVersion, Role, TableChange, TargetId, with_causes,
+};
 use weft_wire::Status;
-use weft_wire::control::{ManagerAnswer, TargetRequest};
+use weft_wire::control::TargetRequest;
+use weft_wire::renewal::{Grant, Renewal};
 
 /// A target that a client could not reach has so much of a lease to answer the manager.
 const PROBE_PART: u32 = 4;
@@ -31,15 +34,15 @@ struct Heard {
 }
 
 impl State {
-    /// The nodes that must not be vouched for: those that are taken for gone, and those of which another process
+    /// The targets that must not be vouched for: those that are taken for gone, and those of which another process
     /// may still serve drives that the present one does not have.
-    pub(crate) fn suspects(&self) -> Vec<NodeId> {
+    pub(crate) fn suspects(&self) -> Vec<TargetId> {
         let mut suspects = self.suspected.clone();
         // Hardly ever is a drive missing: then no group needs to be looked at.
         for drive in self.lacking.iter().copied().filter(|d| self.is_left_behind(*d)) {
             let mut written = self.groups_written_by(drive);
             if written.any(|group| self.needs_word_of_peers(group, drive)) {
-                suspects.extend(self.node_of(drive));
+                suspects.extend(self.target_of(drive));
             }
         }
         #[cfg(debug_assertions)]
@@ -49,24 +52,23 @@ impl State {
 
     /// The same as [`State::suspects`], from all members, drives and groups.
     #[cfg(debug_assertions)]
-    fn suspects_of_all(&self) -> std::collections::BTreeSet<NodeId> {
-        use std::collections::BTreeSet;
+    fn suspects_of_all(&self) -> BTreeSet<TargetId> {
         let is_lacking = |d: &weft_types::Drive| !self.is_present(d.id);
         let lacking: BTreeSet<DriveId> =
             self.map.drives.values().filter(|d| is_lacking(d)).map(|d| d.id).collect();
         assert_eq!(self.lacking, lacking, "what was noted of each drive is what its node's member says");
-        let mut suspects: BTreeSet<NodeId> =
+        let mut suspects: BTreeSet<TargetId> =
             self.members.iter().filter(|(_, m)| m.suspicion.is_some()).map(|(id, _)| *id).collect();
         for group in self.map.groups.values() {
             let left = group.write_set().filter(|d| self.needs_word_of_peers(group, *d));
-            suspects.extend(left.filter_map(|d| self.node_of(d)));
+            suspects.extend(left.filter_map(|d| self.target_of(d)));
         }
         suspects
     }
 
-    /// Whether the process that has joined for the drive's node has the drive, as far as is known.
+    /// Whether the process that has joined for the drive's target has the drive, as far as is known.
     fn is_present(&self, drive: DriveId) -> bool {
-        let member = self.node_of(drive).and_then(|n| self.members.get(&n));
+        let member = self.target_of(drive).and_then(|n| self.members.get(&n));
         member.is_some_and(|m| m.has_drive(drive))
     }
 
@@ -79,14 +81,14 @@ impl State {
         };
     }
 
-    /// Notes of all drives of a node whether its target has them, and whether the node is taken for gone; after
+    /// Notes of all drives of a target whether its target has them, and whether the target is taken for gone; after
     /// each change of either.
-    pub(crate) fn note_member(&mut self, node: NodeId) {
-        let drives: Vec<DriveId> = self.index.drives_of(node).collect();
+    pub(crate) fn note_member(&mut self, target: TargetId) {
+        let drives: Vec<DriveId> = self.index.drives_of(target).collect();
         drives.into_iter().for_each(|drive| self.note_presence(drive));
-        match self.members.get(&node).is_some_and(|m| m.suspicion.is_some()) {
-            true => self.suspected.insert(node),
-            false => self.suspected.remove(&node),
+        match self.members.get(&target).is_some_and(|m| m.suspicion.is_some()) {
+            true => self.suspected.insert(target),
+            false => self.suspected.remove(&target),
         };
     }
 
@@ -103,7 +105,7 @@ impl State {
     /// Whether the drive's target was restarted, perhaps elsewhere, and does not have the drive: the process of
     /// before may.
     fn is_left_behind(&self, drive: DriveId) -> bool {
-        let member = self.node_of(drive).and_then(|n| self.members.get(&n));
+        let member = self.target_of(drive).and_then(|n| self.members.get(&n));
         member
             .filter(|m| m.had_former && m.incarnation.is_some())
             .is_some_and(|m| !m.drives.contains(&drive) && !m.failed.contains_key(&drive))
@@ -111,27 +113,29 @@ impl State {
 
     /// Whether a process of before may serve this drive as long as the peers vouch for it.
     pub(crate) fn needs_word_of_peers(&self, group: &Group, drive: DriveId) -> bool {
-        let node = self.node_of(drive);
-        self.is_left_behind(drive) && group.write_set().any(|d| self.node_of(d) != node)
+        let target = self.target_of(drive);
+        self.is_left_behind(drive) && group.write_set().any(|d| self.target_of(d) != target)
     }
 
-    /// Who must have joined before this node is granted a lease: while this process is younger than a
-    /// lease, every node with a replica, since each of them may know that the map here is an old one.
-    fn awaited(&self, node: NodeId, age: Duration) -> Vec<String> {
+    /// Who must have joined before this target is granted a lease: while this process is younger than a
+    /// lease, every target with a replica, since each of them may know that the map here is an old one.
+    fn awaited(&self, target: TargetId, age: Duration) -> Vec<String> {
         let is_old = age >= self.map.durations.lease_wait() || mutated(Mutation::GrantsUnawaited);
-        if is_old || !self.index.has_groups(node) {
+        if is_old || !self.index.has_groups(target) {
             return Vec::new();
         }
         let unheard = self.members.iter().filter(|(_, m)| m.incarnation.is_none()).map(|(id, _)| *id);
-        let named = |n: NodeId| self.map.nodes.get(&n).map(|n| n.name.clone());
-        unheard.filter(|n| self.index.has_groups(*n)).filter_map(named).collect()
+        let named = |t: TargetId| self.map.node_of(t).map(|node| node.name.clone());
+        let named: BTreeSet<String> =
+            unheard.filter(|t| self.index.has_groups(*t)).filter_map(named).collect();
+        named.into_iter().collect()
     }
 
-    /// Whether a drive of the node that was refused, because it holds less than it should, is trusted by no group any
+    /// Whether a drive of the target that was refused, because it holds less than it should, is trusted by no group any
     /// more, or was accepted by a person as it is.
-    fn can_take_back(&self, node: NodeId) -> bool {
+    fn can_take_back(&self, target: TargetId) -> bool {
         let is_trusted = |d: DriveId| self.groups_written_by(d).next().is_some();
-        let Some(member) = self.members.get(&node) else { return false };
+        let Some(member) = self.members.get(&target) else { return false };
         let mut older = member.older.iter().copied();
         older.any(|d| !self.commits.contains_key(&d) || !is_trusted(d))
             || member.failed_before.iter().any(|d| !self.is_to_leave(*d))
@@ -146,10 +150,10 @@ impl State {
         is_failed && self.groups_written_by(drive).any(has_another)
     }
 
-    /// A drive that this node serves although it has to leave its groups: others have come since that
+    /// A drive that this target serves although it has to leave its groups: others have come since that
     /// have its data.
-    fn served_and_to_leave(&self, node: NodeId) -> Option<DriveId> {
-        let member = self.members.get(&node)?;
+    fn served_and_to_leave(&self, target: TargetId) -> Option<DriveId> {
+        let member = self.members.get(&target)?;
         member.drives.iter().copied().find(|d| !member.failed.contains_key(d) && self.is_to_leave(*d))
     }
 
@@ -164,23 +168,35 @@ impl State {
         }
     }
 
-    /// Whether this process of a node's target may ask for a lease as things are.
+    /// Whether this process of a target may ask for a lease as things are.
     ///
     /// # Errors
     /// If it has to join first, or to join again: another process has joined, or one of its drives may
     /// be served now that was refused, or must not be served any more.
-    fn check_may_renew(&self, node: NodeId, incarnation: u64) -> Result<(), Denied> {
+    fn check_may_renew(&self, target: TargetId, incarnation: u64) -> Result<(), Denied> {
         let not_joined = |text| Err(Denied::new(Status::NotFound, text));
-        let Some(member) = self.members.get(&node).filter(|m| m.incarnation == Some(incarnation)) else {
-            return not_joined(format!("this target of node {node} has not joined: join first"));
+        let Some(member) = self.members.get(&target).filter(|m| m.incarnation == Some(incarnation)) else {
+            return not_joined(format!("{} has not joined: join first", self.map.title_of(target)));
         };
-        check_goes_on(node, member)?;
-        if self.can_take_back(node) {
+        if member.has_stopped() {
+            // It was on its way for longer than the last word, and must not end the suspicion.
+            let text = format!("this process of {} has stopped, as it said", self.map.title_of(target));
+            return Err(Denied::new(Status::NotReady, text));
+        }
+        let node = self.map.targets.get(&target).map(|listed| listed.node);
+        let is_newest = |process| node.is_none_or(|node| self.processes.is_newest(node, process));
+        if !member.process.is_none_or(is_newest) {
+            mark(Path::OlderProcessRefused);
+            let text = format!("a later process has joined than that of {}", self.map.title_of(target));
+            return Err(Denied::new(Status::NotReady, text));
+        }
+        if self.can_take_back(target) {
             return not_joined(format!(
-                "a drive of node {node} was refused and can be taken now: join again"
+                "a drive of {} was refused and can be taken now: join again",
+                self.map.title_of(target)
             ));
         }
-        match self.served_and_to_leave(node) {
+        match self.served_and_to_leave(target) {
             Some(drive) => not_joined(format!(
                 "drive {drive} had failed, and other copies are served by now: join again without it"
             )),
@@ -188,18 +204,22 @@ impl State {
         }
     }
 
-    /// Notes how far the drives have come with which a node's target has joined.
-    fn note_commits_of(&mut self, node: NodeId, commits: &[(DriveId, u64)]) {
-        let Some(member) = self.members.get(&node) else { return };
+    /// Notes how far the drives have come with which a target has joined.
+    fn note_commits_of(&mut self, target: TargetId, commits: &[(DriveId, u64)]) {
+        let Some(member) = self.members.get(&target) else { return };
         let joined: Vec<_> = commits.iter().filter(|(d, _)| member.drives.contains(d)).copied().collect();
         self.note_commits(&joined);
     }
 
     /// Notes a sign of life of a target that has adopted this version of the map, and later ones on some
     /// drives.
-    fn hear(&mut self, node: NodeId, adopted: MapVersion, ahead: &[(DriveId, MapVersion)]) -> Heard {
-        let Some(member) = self.members.get_mut(&node) else { return Heard::default() };
+    fn hear(&mut self, target: TargetId, adopted: MapVersion, ahead: &[(DriveId, MapVersion)]) -> Heard {
+        let Some(member) = self.members.get_mut(&target) else { return Heard::default() };
         let was_up = member.is_up();
+        if mutated(Mutation::SiblingRenews) {
+            self.hear_of_siblings(target);
+        }
+        let Some(member) = self.members.get_mut(&target) else { return Heard::default() };
         let ended = member.suspicion.take_if(|s| s.evicted_in <= adopted);
         if member.suspicion.is_none() {
             member.heard_at = now();
@@ -210,18 +230,30 @@ impl State {
         member.ahead = ahead;
         if ended.is_some() {
             mark(Path::SuspicionEnded);
-            self.note_member(node);
-            self.forget_promises_about(node);
+            self.note_member(target);
+            self.forget_promises_about(target);
         }
         Heard { ended, was_up, caught_up }
     }
 
-    /// Whether this manager may grant leases to a node.
+    /// Takes a sign of life of a target for one of all targets of its node: what nobody must do (P1).
+    fn hear_of_siblings(&mut self, target: TargetId) {
+        let Some(node) = self.map.targets.get(&target).map(|target| target.node) else { return };
+        for sibling in self.index.targets_of(node).collect::<Vec<_>>() {
+            if let Some(member) = self.members.get_mut(&sibling) {
+                member.heard_at = now();
+                member.suspicion = None;
+            }
+            self.note_member(sibling);
+        }
+    }
+
+    /// Whether this manager may grant leases to a target.
     ///
     /// # Errors
-    /// If it has just started, and a node that may know more has not joined yet.
-    fn check_awaits_nobody(&self, node: NodeId) -> Result<(), Denied> {
-        let awaited = self.awaited(node, self.hears_from.elapsed());
+    /// If it has just started, and a target that may know more has not joined yet.
+    fn check_awaits_nobody(&self, target: TargetId) -> Result<(), Denied> {
+        let awaited = self.awaited(target, self.hears_from.elapsed());
         if awaited.is_empty() {
             return Ok(());
         }
@@ -234,9 +266,9 @@ impl State {
     }
 
     /// Grants a lease from now on; says whom its target must not vouch for.
-    fn grant(&mut self, node: NodeId, was_up: bool) -> Vec<NodeId> {
+    fn grant(&mut self, target: TargetId, was_up: bool) -> Vec<TargetId> {
         let suspects = self.suspects();
-        let Some(member) = self.members.get_mut(&node) else { return suspects };
+        let Some(member) = self.members.get_mut(&target) else { return suspects };
         (member.granted_at, member.granted) = (now(), true);
         // The target ends its promises about those who are not named to it.
         member.promises.retain(|victim, _| suspects.contains(victim));
@@ -255,7 +287,7 @@ impl State {
                 old.groups.get(id).and_then(|g| g.slot_of(d)).is_some_and(|s| s.role != Role::Out)
             };
             for slot in group.slots.iter().filter(|s| s.role == Role::Out && was_member(s.drive)) {
-                let member = map.drives.get(&slot.drive).and_then(|d| self.members.get_mut(&d.node));
+                let member = map.drives.get(&slot.drive).and_then(|d| self.members.get_mut(&d.target));
                 if let Some(suspicion) = member.and_then(|m| m.suspicion.as_mut()) {
                     suspicion.evicted_in = map.version;
                 }
@@ -263,29 +295,36 @@ impl State {
         }
     }
 
-    /// A later suspicion of this node begins with promises of its own.
-    pub(crate) fn forget_promises_about(&mut self, node: NodeId) {
+    /// Who is gone, in the words of people, now that this target is: its node, once all of the node's targets
+    /// are. With the name of the event.
+    fn who_is_gone(&self, target: TargetId) -> (&'static str, String) {
+        let Some(node) = self.map.node_of(target) else { return ("node-suspected", target.to_string()) };
+        let mut siblings = self.index.targets_of(node.id);
+        let is_gone = |t: TargetId| self.members.get(&t).is_some_and(|m| m.suspicion.is_some());
+        match siblings.all(is_gone) {
+            true => ("node-suspected", format!("node '{}'", node.name)),
+            false => ("target-suspected", self.map.title_of(target)),
+        }
+    }
+
+    /// A later suspicion of this target begins with promises of its own.
+    pub(crate) fn forget_promises_about(&mut self, target: TargetId) {
         for member in self.members.values_mut() {
-            member.promises.remove(&node);
+            member.promises.remove(&target);
         }
     }
 }
 
 impl Manager {
     /// Grants a lease. The target counts it from when it sent the request, this side from now, which is later; it
-    /// is void until the map named in the answer is adopted. A renewal ends a suspicion, unless drives of the node
+    /// is void until the map named in the answer is adopted. A renewal ends a suspicion, unless drives of the target
     /// were evicted because of it: then only one that has adopted the eviction does.
     ///
     /// # Errors
-    /// If this process of the target has not joined: then it must join first. If this manager is new, and a node
+    /// If this process of the target has not joined: then it must join first. If this manager is new, and a target
     /// that may know more has not joined yet. If the target knows a newer map: then the manager stops.
-    pub(crate) fn renew(
-        &self,
-        node: NodeId,
-        incarnation: u64,
-        (adopted, ahead): (MapVersion, &[(DriveId, MapVersion)]),
-        commits: &[(DriveId, u64)],
-    ) -> Result<ManagerAnswer, Denied> {
+    pub(crate) fn renew(&self, renewal: &Renewal) -> Result<Grant, Denied> {
+        let Renewal { target, incarnation, adopted, ref commits, ref ahead } = *renewal;
         self.check_term().map_err(|reason| Denied::new(Status::NotReady, reason))?;
         // What was granted counts by the clock; what was heard, by the time in which this process could hear.
         self.is_catching_up();
@@ -295,39 +334,40 @@ impl Manager {
         let map = state.map.clone();
         let durable = state.durable.map.version;
         let named = match mutated(Mutation::GrantDurable) {
-            true => state.newest_for_up_to(node, durable),
-            false => state.newest_for(node),
+            true => state.newest_for_up_to(target, durable),
+            false => state.newest_for(target),
         };
-        state.check_may_renew(node, incarnation)?;
-        state.note_commits_of(node, commits);
+        state.check_may_renew(target, incarnation)?;
+        state.note_commits_of(target, commits);
         let newest = ahead.iter().map(|(_, version)| *version).fold(adopted, MapVersion::max);
         if newest > durable {
             let text = format!(
-                "node {node} has adopted map {newest}, this manager is at {durable}: the manager's store is older \
-                 than the drives, {RECOVER_HINT}"
+                "{} has adopted map {newest}, this manager is at {durable}: the manager's store is older than the \
+                 drives, {RECOVER_HINT}",
+                map.title_of(target)
             );
             drop(state);
             return Err(Denied::new(Status::NotReady, self.halt_as_stale(text)));
         }
-        let heard = state.hear(node, adopted, ahead);
-        state.check_awaits_nobody(node)?;
-        let suspects = state.grant(node, heard.was_up);
+        let heard = state.hear(target, adopted, ahead);
+        state.check_awaits_nobody(target)?;
+        let suspects = state.grant(target, heard.was_up);
         drop(state);
         match heard.ended {
-            Some(suspicion) => self.tell_end_of_suspicion(&map, node, &suspicion),
+            Some(suspicion) => self.tell_end_of_suspicion(&map, target, &suspicion),
             None if heard.caught_up || !heard.was_up => self.changed.notify_all(),
             None => {}
         }
-        Ok(ManagerAnswer::Granted { map: named, suspects, clock_us: self.steady_clock_us() })
+        Ok(Grant { map: named, suspects, clock_us: self.steady_clock_us() })
     }
 
-    fn tell_end_of_suspicion(&self, map: &FabricMap, node: NodeId, suspicion: &Suspicion) {
-        let name = map.nodes.get(&node).map_or_else(String::new, |n| n.name.clone());
+    fn tell_end_of_suspicion(&self, map: &FabricMap, target: TargetId, suspicion: &Suspicion) {
+        let title = map.title_of(target);
         let silent_ms = suspicion.since.elapsed().as_millis();
         self.tell(
             "suspicion-ended",
-            format!("node '{name}' renewed its lease {silent_ms} ms after: {}", suspicion.why),
-            Subjects::node(&name),
+            format!("{title} renewed its lease {silent_ms} ms after: {}", suspicion.why),
+            Subjects::target(map, target),
         );
     }
 
@@ -340,11 +380,11 @@ impl Manager {
     /// to vouch for it (R11); there is no lease to wait for.
     ///
     /// # Errors
-    /// If another process of the node's target has joined since: that one knows better. If the store refuses, or another
+    /// If another process of the target has joined since: that one knows better. If the store refuses, or another
     /// manager leads.
     pub(crate) async fn hear_last_word(
         &self,
-        node: NodeId,
+        target: TargetId,
         incarnation: u64,
         commits: &[(DriveId, u64)],
     ) -> Result<(), Denied> {
@@ -353,21 +393,22 @@ impl Manager {
         }
         {
             let mut state = self.state.borrow_mut();
-            let known = state.members.get(&node).map(|member| member.incarnation);
+            let known = state.members.get(&target).map(|member| member.incarnation);
             if known.is_none_or(|known| known.is_some_and(|known| known != incarnation)) {
-                let text = format!("this target of node {node} has not joined, or another one has since");
+                let text =
+                    format!("{} has not joined, or another process has since", state.map.title_of(target));
                 return Err(Denied::new(Status::NotFound, text));
             }
-            let is_its_own = |d: &DriveId| state.node_of(*d) == Some(node);
+            let is_its_own = |d: &DriveId| state.target_of(*d) == Some(target);
             let own: Vec<_> = commits.iter().copied().filter(|(d, _)| is_its_own(d)).collect();
             state.note_commits(&own);
-            if let Some(member) = state.members.get_mut(&node) {
+            if let Some(member) = state.members.get_mut(&target) {
                 member.stopped = Some(incarnation);
             }
         }
-        let has_stopped = self.state.borrow().members.get(&node).is_some_and(Member::has_stopped);
+        let has_stopped = self.state.borrow().members.get(&target).is_some_and(Member::has_stopped);
         if has_stopped {
-            self.suspect(node, "it was stopped in order".to_owned());
+            self.suspect(target, "it was stopped in order".to_owned());
             // It may have been suspected before, and waited for.
             self.changed.notify_all();
         }
@@ -376,22 +417,22 @@ impl Manager {
         })
     }
 
-    /// Takes a node for gone until it gives a sign of life.
-    pub(crate) fn suspect(&self, node: NodeId, why: String) {
-        let (name, text) = {
+    /// Takes a target for gone until it gives a sign of life.
+    pub(crate) fn suspect(&self, target: TargetId, why: String) {
+        let (map, what, text) = {
             let mut state = self.state.borrow_mut();
             let map = state.map.clone();
-            let Some(member) = state.members.get_mut(&node) else { return };
+            let Some(member) = state.members.get_mut(&target) else { return };
             if member.suspicion.is_some() {
                 return;
             }
             member.suspicion = Some(Suspicion { why: why.clone(), since: now(), evicted_in: MapVersion(0) });
             member.since_ms = wall_clock_ms();
-            state.note_member(node);
-            let name = map.nodes.get(&node).map_or("", |n| n.name.as_str());
-            (name.to_owned(), format!("node '{name}' is taken for gone: {why}"))
+            state.note_member(target);
+            let (what, who) = state.who_is_gone(target);
+            (map, what, format!("{who} is taken for gone: {why}"))
         };
-        self.tell("node-suspected", text, Subjects::node(&name));
+        self.tell(what, text, Subjects::target(&map, target));
     }
 
     /// Suspects every target that has not renewed for one lease. One that has not joined since this process
@@ -400,7 +441,7 @@ impl Manager {
         if self.is_catching_up() {
             return;
         }
-        let silent: Vec<(NodeId, String)> = {
+        let silent: Vec<(TargetId, String)> = {
             let state = self.state.borrow();
             let durations = state.map.durations;
             let unheard = |m: &Member| {
@@ -414,16 +455,16 @@ impl Manager {
             };
             state.members.iter().filter(|(_, m)| unheard(m)).map(|(id, m)| (*id, why(m))).collect()
         };
-        for (node, why) in silent {
-            self.suspect(node, why);
+        for (target, why) in silent {
+            self.suspect(target, why);
         }
     }
 
-    /// Looks after a node that a client or target could not reach: its word is a hint, no proof.
-    pub(crate) fn probe(self: &Rc<Self>, node: NodeId) {
+    /// Looks after a target that a client or target could not reach: its word is a hint, no proof.
+    pub(crate) fn probe(self: &Rc<Self>, target: TargetId) {
         {
             let mut state = self.state.borrow_mut();
-            let Some(member) = state.members.get_mut(&node) else { return };
+            let Some(member) = state.members.get_mut(&target) else { return };
             // One that cannot be connected to but renews its lease would fail every probe.
             if member.suspicion.is_some() || member.is_probed || member.is_unreachable {
                 return;
@@ -433,28 +474,16 @@ impl Manager {
         let manager = self.clone();
         spawn(async move {
             let (patience, begun) = (manager.lease() / PROBE_PART, now());
-            let answer = manager.ask(node, &TargetRequest::Status, None, patience).await;
-            if let Some(member) = manager.state.borrow_mut().members.get_mut(&node) {
+            let answer = manager.ask(target, &TargetRequest::Status, None, patience).await;
+            if let Some(member) = manager.state.borrow_mut().members.get_mut(&target) {
                 member.is_probed = false;
             }
             if let Err(error) = answer
                 && !manager.has_stalled_since(begun)
             {
                 manager
-                    .suspect(node, format!("a client could not reach it, and it does not answer: {error}"));
+                    .suspect(target, format!("a client could not reach it, and it does not answer: {error}"));
             }
         });
-    }
-}
-
-/// Refuses a renewal of a process that has said its last word: it was on its way for longer than that, and must
-/// not end the suspicion.
-fn check_goes_on(node: NodeId, member: &Member) -> Result<(), Denied> {
-    match member.has_stopped() {
-        true => {
-            let text = format!("this process of node {node} has stopped, as it said");
-            Err(Denied::new(Status::NotReady, text))
-        }
-        false => Ok(()),
     }
 }

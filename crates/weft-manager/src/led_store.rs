@@ -184,8 +184,7 @@ impl LedStore {
             transaction.puts.push((delta_key(commit.delta.to), delta_value(nonce, parts.len(), encoded)));
             in_parts.push((!parts.is_empty()).then_some(nonce));
         }
-        let delta = &last.delta;
-        let head = (HEAD.to_owned(), head_of(delta.fabric, delta.to, delta.next_id, self.nonce.get()));
+        let head = (HEAD.to_owned(), head_of(&last.map, self.nonce.get()));
         transaction.puts.push(head.clone());
         journal.put_into(&mut transaction);
         self.carry_out(transaction, &head, first.delta.from).await?;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use weft_api::{Advice, Severity, Trouble, TroubleKind};
 use weft_rt::{Instant, now};
 use weft_types::limits::{DRIVES_PER_TARGET_MAX, EVENT_CHARS_MAX, FOREIGN_NODES_MAX};
-use weft_types::{Drive, FabricId, Node, NodeId};
+use weft_types::{Drive, FabricId, Node, NodeId, TargetId};
 use weft_wire::control::DriveLeftOut;
 
 /// How long after its last attempt a node of another fabric counts as there: several times what it waits in
@@ -48,10 +48,10 @@ fn cut(text: &mut String) {
 
 impl Manager {
     /// Notes what a target that has joined says that it has left out.
-    pub(crate) fn note_left_out(&self, name: &str, node: NodeId, left_out: Vec<DriveLeftOut>) {
+    pub(crate) fn note_left_out(&self, name: &str, target: TargetId, left_out: Vec<DriveLeftOut>) {
         let mut state = self.state.borrow_mut();
         state.foreign_nodes.remove(name);
-        if let Some(member) = state.members.get_mut(&node) {
+        if let Some(member) = state.members.get_mut(&target) {
             member.left_out = within_bounds(left_out);
         }
     }
@@ -70,10 +70,10 @@ impl Manager {
 }
 
 impl State {
-    /// Why the node's target has not opened this drive, if it has said so.
+    /// Why the targets of its node have not opened this drive, if one has said so.
     pub(crate) fn why_left_out(&self, drive: &Drive) -> Option<&DriveLeftOut> {
-        let left_out = &self.members.get(&drive.node)?.left_out;
-        left_out.iter().find(|l| l.id == Some(drive.id) || l.path == drive.path)
+        let mut left_out = self.members_of(drive.node).flat_map(|(_, member)| &member.left_out);
+        left_out.find(|l| l.id == Some(drive.id) || l.path == drive.path)
     }
 
     /// Nodes of another fabric that have asked lately, with their fabrics.
@@ -85,12 +85,12 @@ impl State {
 
     /// What the node has left out and no listed drive stands for: drives of other fabrics, and all others.
     pub(crate) fn left_out_of(&self, node: NodeId) -> (Vec<&DriveLeftOut>, Vec<&DriveLeftOut>) {
-        let all = self.members.get(&node).map_or(&[][..], |m| &m.left_out);
+        let all = self.members_of(node).flat_map(|(_, member)| &member.left_out);
         let is_listed = |l: &DriveLeftOut| {
             let mut own = self.map.drives.values().filter(|d| d.node == node);
             own.any(|d| l.id == Some(d.id) || l.path == d.path)
         };
-        let (foreign, own): (Vec<_>, Vec<_>) = all.iter().partition(|l| l.fabric.is_some());
+        let (foreign, own): (Vec<_>, Vec<_>) = all.partition(|l| l.fabric.is_some());
         // What a listed drive lacks is said of that drive.
         (foreign, own.into_iter().filter(|l| !is_listed(l)).collect())
     }
@@ -98,7 +98,7 @@ impl State {
     /// The troubles with what is not served, apart from drives that the map lists.
     pub(crate) fn left_out(&self) -> Vec<Trouble> {
         let mut troubles: Vec<Trouble> = self.foreign_nodes().map(|(n, f)| self.foreign_node(n, f)).collect();
-        for node in self.map.nodes.values().filter(|n| self.members.get(&n.id).is_some_and(|m| m.is_up())) {
+        for node in self.map.nodes.values().filter(|n| self.members_of(n.id).any(|(_, m)| m.is_up())) {
             let (foreign, others) = self.left_out_of(node.id);
             if !foreign.is_empty() {
                 troubles.push(self.foreign_drives(node, &foreign));

@@ -37,6 +37,7 @@ mod manager;
 mod member;
 mod observe;
 mod operate;
+mod process;
 mod reach;
 mod records;
 mod recover;

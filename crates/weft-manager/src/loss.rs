@@ -17,8 +17,8 @@ use weft_membership::{AcceptLoss, Change, HeldCopy, Reason, Survivor, apply, bes
 use weft_rt::now;
 use weft_types::limits::{CHUNK_BLOCKS, LOSS_RANGES_MAX};
 use weft_types::{
-    BLOCK_SIZE, BlockCount, ChunkIndex, DriveId, DriveState, FabricMap, Group, GroupId, Lba, NodeId,
-    ObjectId, Owner, Role, Volume, VolumeState, with_causes,
+    BLOCK_SIZE, BlockCount, ChunkIndex, DriveId, DriveState, FabricMap, Group, GroupId, Lba, ObjectId, Owner,
+    Role, TargetId, Volume, VolumeState, with_causes,
 };
 use weft_wire::control::Holding;
 use weft_wire::data::CLOCK_STEP_US;
@@ -156,7 +156,7 @@ impl Manager {
         lost: &[&Group],
         destroyed: &BTreeSet<DriveId>,
         older: &BTreeSet<DriveId>,
-        counted: &BTreeMap<NodeId, Result<Counted, String>>,
+        counted: &BTreeMap<TargetId, Result<Counted, String>>,
         holdings: &Holdings,
     ) -> Result<BTreeMap<GroupId, Survivor>, ApiError> {
         let state = self.state.borrow();
@@ -317,15 +317,15 @@ impl State {
         started: weft_rt::Instant,
     ) -> Result<(), ApiError> {
         let name = describe_drive(&self.map, drive);
-        let node = self.node_of(drive);
-        let member = node.and_then(|n| self.members.get(&n));
-        let (Some(node), Some(member)) = (node, member) else { return Ok(()) };
+        let target = self.target_of(drive);
+        let member = target.and_then(|t| self.members.get(&t));
+        let (Some(target), Some(member)) = (target, member) else { return Ok(()) };
         let wait = self.map.durations.lease_wait();
         let is_back = member.suspicion.is_none()
             && member.drives.contains(&drive)
             && !member.failed.contains_key(&drive);
         if is_back {
-            let text = format!("{name} is in service: its node's target is there and has it");
+            let text = format!("{name} is in service: its target is there and has it");
             let hint =
                 "it is not destroyed; leave it out of the list, and see `weft status` for what is missing";
             return Err(ApiError::new(ErrorCode::Refused, text).with_hint(hint));
@@ -348,9 +348,9 @@ impl State {
         }
         // As long as every other member of a write set vouches for it, it needs no lease.
         for group in lost.iter().filter(|g| g.write_set().any(|d| d == drive)) {
-            for other in group.write_set().filter(|d| *d != drive && self.node_of(*d) != Some(node)) {
-                let peer = self.node_of(other).and_then(|n| self.members.get(&n)).filter(|m| m.is_up());
-                if peer.is_some_and(|p| p.promise_due(node, wait).is_none_or(|due| due > now())) {
+            for other in group.write_set().filter(|d| *d != drive && self.target_of(*d) != Some(target)) {
+                let peer = self.target_of(other).and_then(|n| self.members.get(&n)).filter(|m| m.is_up());
+                if peer.is_some_and(|p| p.promise_due(target, wait).is_none_or(|due| due > now())) {
                     return later("a member that can vouch for it has not promised for long enough not to");
                 }
             }
@@ -360,7 +360,7 @@ impl State {
 
     /// Whether a drive was refused because it holds less than it should.
     fn is_older(&self, drive: DriveId) -> bool {
-        let member = self.node_of(drive).and_then(|n| self.members.get(&n));
+        let member = self.target_of(drive).and_then(|t| self.members.get(&t));
         member.is_some_and(|m| m.older.contains(&drive))
     }
 
@@ -433,7 +433,7 @@ fn check_are_members(lost: &[&Group], gone: &BTreeSet<DriveId>) -> Result<(), Ap
 }
 
 /// Drives that know nothing of a group, as their targets say.
-fn drives_without(counted: &BTreeMap<NodeId, Result<Counted, String>>, group: GroupId) -> Vec<DriveId> {
+fn drives_without(counted: &BTreeMap<TargetId, Result<Counted, String>>, group: GroupId) -> Vec<DriveId> {
     let drives = counted.values().filter_map(|c| c.as_ref().ok()).flat_map(|c| &c.inventory.drives);
     let without = |d: &&weft_wire::control::DriveInventory| {
         d.failed.is_none() && !d.groups.iter().any(|g| g.group == group)
@@ -441,7 +441,7 @@ fn drives_without(counted: &BTreeMap<NodeId, Result<Counted, String>>, group: Gr
     drives.filter(without).map(|d| d.id).collect()
 }
 
-fn holdings_of(counted: &BTreeMap<NodeId, Result<Counted, String>>) -> Holdings {
+fn holdings_of(counted: &BTreeMap<TargetId, Result<Counted, String>>) -> Holdings {
     let drives = counted.values().filter_map(|c| c.as_ref().ok()).flat_map(|c| &c.inventory.drives);
     let mut holdings = Holdings::new();
     for drive in drives {

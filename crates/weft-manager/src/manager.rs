@@ -16,6 +16,7 @@ use crate::known::KnownTroubles;
 use crate::led_store::LedStore;
 use crate::left_out::ForeignNode;
 use crate::member::Member;
+use crate::process::Processes;
 use crate::records::{load_map, put_map};
 use crate::scrub::Scrubbing;
 use crate::serve::ANSWERED;
@@ -34,7 +35,8 @@ use weft_rt::sync::{Notify, race};
 use weft_rt::{Buf, Instant, Listener, now, sleep, sleep_until, spawn};
 use weft_types::limits::MAP_BYTES_GROWN_MAX;
 use weft_types::{
-    DriveId, Durations, Epoch, FabricId, FabricMap, GroupId, NodeId, SessionId, VolumeId, with_causes,
+    DriveId, Durations, Epoch, FabricId, FabricMap, GroupId, NodeId, SessionId, TargetId, VolumeId,
+    with_causes,
 };
 use weft_wire::control;
 
@@ -82,18 +84,20 @@ pub(crate) struct State {
     pub(crate) durable: Durable,
     /// Look-ups into it.
     pub(crate) index: Index,
-    /// Drives of the map that the targets of their nodes do not have, as far as is known.
+    /// Drives of the map that their targets do not have, as far as is known.
     pub(crate) lacking: BTreeSet<DriveId>,
-    /// Nodes that are taken for gone.
-    pub(crate) suspected: BTreeSet<NodeId>,
+    /// Targets that are taken for gone.
+    pub(crate) suspected: BTreeSet<TargetId>,
     /// The map as it travels whole.
     pub(crate) whole: WholeMap,
     /// The newest durable versions of the map.
     pub(crate) recent: RecentMaps,
     /// In which version each group and drive changed last, as far as that was since this process started.
     pub(crate) changed_in: ChangedIn,
-    /// Per node of the map what is known of its target.
-    pub(crate) members: BTreeMap<NodeId, Member>,
+    /// What is known of each target of the map.
+    pub(crate) members: BTreeMap<TargetId, Member>,
+    /// The newest process of each node.
+    pub(crate) processes: Processes,
     /// What drives keep of the whole map.
     pub(crate) copies: CopiesKept,
     /// Who holds groups without being a member of them.
@@ -105,9 +109,9 @@ pub(crate) struct State {
     pub(crate) touched: BTreeMap<SessionId, Instant>,
     /// Why the sessions that ended last are over.
     pub(crate) ended: EndedSessions,
-    /// What the client of each open session said last of the nodes that it talks to.
+    /// What the client of each open session said last of the targets that it talks to.
     pub(crate) reports: BTreeMap<SessionId, ReachReport>,
-    /// Which nodes clients cannot reach, and what follows.
+    /// Which targets clients cannot reach, and what follows.
     pub(crate) reach: Reach,
     /// When targets served a session last that was not heard of itself, by their word.
     pub(crate) served: BTreeMap<SessionId, Instant>,
@@ -124,8 +128,8 @@ pub(crate) struct State {
     pub(crate) commits_kept: (Instant, bool),
     /// Nodes of another fabric that have asked lately, by name.
     pub(crate) foreign_nodes: BTreeMap<String, ForeignNode>,
-    /// Nodes with a task that attends to them.
-    pub(crate) attended: BTreeSet<NodeId>,
+    /// Targets with a task that attends to them.
+    pub(crate) attended: BTreeSet<TargetId>,
     /// Volumes whose sessions are being swept.
     pub(crate) sweeping: BTreeSet<VolumeId>,
     /// Volumes whose blocks are being dropped.
@@ -143,6 +147,11 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// The targets of a node, and what is known of them, in the order of their numbers.
+    pub(crate) fn members_of(&self, node: NodeId) -> impl Iterator<Item = (TargetId, &Member)> {
+        self.index.targets_of(node).filter_map(|target| Some((target, self.members.get(&target)?)))
+    }
+
     /// How far each drive has come, as a document, if that has changed since it was kept, and that was so long
     /// ago. It counts as kept then.
     pub(crate) fn commits_to_keep(&mut self, at_most_every: Duration) -> Option<Vec<u8>> {
@@ -204,7 +213,7 @@ impl Manager {
         let (store, map, journal) = taken.ok_or(ManagerError::NoFabric)?;
         check_map(&map, options.fabric)?;
         let (started, wall_ms) = (now(), wall_clock_ms());
-        let members = map.nodes.keys().map(|&id| (id, Member::unknown(started, wall_ms))).collect();
+        let members = map.targets.keys().map(|&id| (id, Member::unknown(started, wall_ms))).collect();
         let is_new = map.version == FabricMap::empty(map.fabric).version && journal.events.is_empty();
         let mut events = Events::kept(&journal.events);
         let what = if is_new { "fabric-made" } else { "manager-started" };
@@ -223,6 +232,7 @@ impl Manager {
             durable: Durable::at(map.clone()),
             map,
             members,
+            processes: Processes::default(),
             hears_from: started,
             touched: BTreeMap::new(),
             ended: EndedSessions::default(),
@@ -316,7 +326,7 @@ impl Manager {
             self.suspect_the_silent();
             self.ask_about_the_silent();
             let due = self.commit_what_is_due();
-            self.attend_to_nodes();
+            self.attend_to_targets();
             self.sweep_what_is_over();
             self.empty_what_is_deleted();
             self.look_for_troubles();

@@ -1,4 +1,4 @@
-//! What this manager process knows of one node's target: its lease, its link, its promises.
+//! What this manager process knows of one target: its lease, its link, its promises.
 //!
 //! ```text
 //!             join               first grant
@@ -16,7 +16,7 @@ use std::time::Duration;
 use weft_rpc::Link;
 use weft_rt::Instant;
 use weft_rules::{Mutation, mutated};
-use weft_types::{DriveId, MapVersion, NodeId};
+use weft_types::{DriveId, MapVersion, TargetId};
 use weft_wire::control::DriveLeftOut;
 
 /// Why a target is taken for gone.
@@ -26,12 +26,12 @@ pub(crate) struct Suspicion {
     pub(crate) why: String,
     /// When.
     pub(crate) since: Instant,
-    /// The newest map that took a drive of the node out because of it; 0 for none. Only a renewal that has adopted
+    /// The newest map that took a drive of the target out because of it; 0 for none. Only a renewal that has adopted
     /// it is a sign of life: an older one may have been on its way since before.
     pub(crate) evicted_in: MapVersion,
 }
 
-/// The word of a target that it does not vouch for another node (R11).
+/// The word of a target that it does not vouch for another target (R11).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Promise {
     /// The newest map for which it was given.
@@ -41,12 +41,16 @@ pub(crate) struct Promise {
     pub(crate) since: Instant,
 }
 
-/// What is known of one node's target.
+/// What is known of one target.
 pub(crate) struct Member {
     /// The start of the process that joined; none before a target has joined this manager process.
     pub(crate) incarnation: Option<u64>,
+    /// The process that it is a thread of.
+    pub(crate) process: Option<u64>,
     /// Whether that process knows the floors of groups (R7).
     pub(crate) knows_floors: bool,
+    /// Whether it asks every target of a node for its word (P2).
+    pub(crate) knows_targets: bool,
     /// The process that was heard to have stopped in order, until another one joins.
     pub(crate) stopped: Option<u64>,
     /// When the newest process of the target that has joined said hello.
@@ -97,18 +101,20 @@ pub(crate) struct Member {
     /// Whether someone is looking after it, on a hint.
     pub(crate) is_probed: bool,
     /// Whom it does not vouch for.
-    pub(crate) promises: BTreeMap<NodeId, Promise>,
+    pub(crate) promises: BTreeMap<TargetId, Promise>,
     /// Since when it is up or down, in milliseconds since 1970-01-01T00:00:00Z.
     pub(crate) since_ms: u64,
 }
 
 impl Member {
-    /// A node of the map whose target has not joined this process yet. The process before may have granted it a
+    /// A target of the map whose target has not joined this process yet. The process before may have granted it a
     /// lease up to the last moment.
     pub(crate) fn unknown(now: Instant, wall_ms: u64) -> Self {
         Member {
             incarnation: None,
+            process: None,
             knows_floors: false,
+            knows_targets: false,
             stopped: None,
             hello_at: Instant::default(),
             joined_at: now,
@@ -158,7 +164,7 @@ impl Member {
         self.suspicion.as_ref().map(|s| s.since)
     }
 
-    /// Whether this process of the node's target has joined with a drive, and was not refused.
+    /// Whether this process of the target has joined with a drive, and was not refused.
     pub(crate) fn has_joined_with(&self, incarnation: u64, drive: DriveId) -> bool {
         self.incarnation == Some(incarnation) && self.drives.contains(&drive)
     }
@@ -189,9 +195,9 @@ impl Member {
         self.link.clone().filter(|l| !l.is_closed())
     }
 
-    /// When the promise about this node has outlasted everything that was vouched before it; none without one.
+    /// When the promise about this target has outlasted everything that was vouched before it; none without one.
     /// A promise given before the target joined anew is void: a new process knows nothing of it.
-    pub(crate) fn promise_due(&self, victim: NodeId, wait: Duration) -> Option<Instant> {
+    pub(crate) fn promise_due(&self, victim: TargetId, wait: Duration) -> Option<Instant> {
         let promise = self.promises.get(&victim)?;
         let holds = promise.since > self.joined_at || mutated(Mutation::PromiseOutlivesRestart);
         let wait = if mutated(Mutation::PromiseNotWaitedOut) { Duration::ZERO } else { wait };
@@ -199,7 +205,7 @@ impl Member {
     }
 
     /// Notes a promise. An older one that still holds goes on.
-    pub(crate) fn note_promise(&mut self, victim: NodeId, map: MapVersion, now: Instant) {
+    pub(crate) fn note_promise(&mut self, victim: TargetId, map: MapVersion, now: Instant) {
         let joined_at = self.joined_at;
         let promise = self.promises.entry(victim).or_insert(Promise { map, since: now });
         promise.map = promise.map.max(map);
@@ -218,13 +224,13 @@ mod tests {
         let at = |s: u64| Instant::from_nanos(s * 1_000_000_000);
         let wait = Duration::from_secs(2);
         let mut member = Member::unknown(at(1), 0);
-        assert_eq!(member.promise_due(NodeId(7), wait), None);
-        member.note_promise(NodeId(7), MapVersion(5), at(2));
-        member.note_promise(NodeId(7), MapVersion(6), at(3));
-        assert_eq!(member.promise_due(NodeId(7), wait), Some(at(4)), "it has held since 2");
+        assert_eq!(member.promise_due(TargetId(7), wait), None);
+        member.note_promise(TargetId(7), MapVersion(5), at(2));
+        member.note_promise(TargetId(7), MapVersion(6), at(3));
+        assert_eq!(member.promise_due(TargetId(7), wait), Some(at(4)), "it has held since 2");
         member.joined_at = at(5);
-        assert_eq!(member.promise_due(NodeId(7), wait), None);
-        member.note_promise(NodeId(7), MapVersion(6), at(6));
-        assert_eq!(member.promise_due(NodeId(7), wait), Some(at(8)));
+        assert_eq!(member.promise_due(TargetId(7), wait), None);
+        member.note_promise(TargetId(7), MapVersion(6), at(6));
+        assert_eq!(member.promise_due(TargetId(7), wait), Some(at(8)));
     }
 }

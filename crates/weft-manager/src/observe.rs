@@ -1,6 +1,6 @@
 //! From what is known of the targets to the observations that `weft-membership` decides by, and on to commits.
 //!
-//! It owns the waiting of an eviction (R11): a node counts as fenced when its last grant has been waited out, and so
+//! It owns the waiting of an eviction (R11): a target counts as fenced when its last grant has been waited out, and so
 //! has, for each group that can spare it, everything that a member vouched for before it promised to stop. It never
 //! waits itself: it says when to look again.
 
@@ -11,12 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use weft_layout::FailureDomain;
 use weft_membership::{
-    Acknowledged, Change, DriveObservation, FailDrive, NodeObservation, Observations, Room, next_change,
+    Acknowledged, Change, DriveObservation, FailDrive, Observations, Room, TargetObservation, next_change,
 };
 use weft_rt::{Instant, now};
 use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::{
-    BLOCK_SIZE, BlockCount, DriveId, DriveState, Epoch, Group, GroupId, MapVersion, NodeId, Role, with_causes,
+    BLOCK_SIZE, BlockCount, DriveId, DriveState, Epoch, Group, GroupId, MapVersion, Role, TargetId,
+    with_causes,
 };
 use weft_wire::Status;
 
@@ -24,7 +25,7 @@ use weft_wire::Status;
 /// any longer: its groups are left alone, the others go on.
 const WORD_LEASES_MAX: u32 = 2;
 
-/// Likewise where a node was stopped in order: this part of a lease, since clients of all its groups wait,
+/// Likewise where a target was stopped in order: this part of a lease, since clients of all its groups wait,
 /// and a word that comes later still counts.
 const STOP_WORD_PART: u32 = 8;
 
@@ -64,17 +65,17 @@ impl Manager {
     /// late it arrives, says nothing about what this one serves.
     ///
     /// # Errors
-    /// If this process of its node's target has not joined. Of a drive that is not in the map nobody needs to know.
+    /// If this process of its target has not joined. Of a drive that is not in the map nobody needs to know.
     pub(crate) fn note_failure(&self, drive: DriveId, incarnation: u64, cause: String) -> Result<(), Denied> {
         let map = self.map();
-        let Some(node) = map.drives.get(&drive).map(|d| d.node) else { return Ok(()) };
+        let Some(target) = map.drives.get(&drive).map(|d| d.target) else { return Ok(()) };
         {
             let mut state = self.state.borrow_mut();
             let is_joined = |m: &&mut Member| m.incarnation == Some(incarnation);
-            let Some(member) = state.members.get_mut(&node).filter(is_joined) else {
+            let Some(member) = state.members.get_mut(&target).filter(is_joined) else {
                 return Err(Denied::new(
                     Status::NotFound,
-                    format!("this target of node {node} has not joined: join first"),
+                    format!("{} has not joined: join first", map.title_of(target)),
                 ));
             };
             member.failed.entry(drive).or_insert_with(|| cause.clone());
@@ -152,12 +153,12 @@ impl State {
             {
                 next_due = Some(next_due.map_or(due, |d| d.min(due)));
             }
-            let node = NodeObservation {
+            let target = TargetObservation {
                 alive: member.is_up(),
                 fenced: is_fenced,
                 heard_ms: to_ms(member.heard_at),
             };
-            seen.nodes.insert(*id, node);
+            seen.targets.insert(*id, target);
         }
         if mutated(Mutation::PromotedUnverified) {
             let slots = self.map.groups.values().flat_map(|g| g.slots.iter().map(move |s| (g.id, s)));
@@ -178,7 +179,7 @@ impl State {
     /// Drives whose targets have joined and do not know the floors of groups.
     pub(crate) fn without_floors(&self) -> BTreeSet<DriveId> {
         let older = self.members.iter().filter(|(_, m)| m.incarnation.is_some() && !m.knows_floors);
-        older.flat_map(|(node, _)| self.index.drives_of(*node)).collect()
+        older.flat_map(|(target, _)| self.index.drives_of(*target)).collect()
     }
 
     /// Drives whose targets say that they are gone and serve all the same.
@@ -204,9 +205,9 @@ impl State {
         self.observe(started).0
     }
 
-    /// When nothing can let this node serve any more: not its lease, nor the word of a member that has promised to
+    /// When nothing can let this target serve any more: not its lease, nor the word of a member that has promised to
     /// stop vouching. None while a member's promise is awaited.
-    pub(crate) fn fence(&self, node: NodeId, member: &Member, started: Instant) -> Option<Instant> {
+    pub(crate) fn fence(&self, target: TargetId, member: &Member, started: Instant) -> Option<Instant> {
         let wait = self.lease_wait();
         let began = if mutated(Mutation::LeaderDoesNotWait) { Instant::default() } else { started };
         let granted = if member.granted { member.granted_at } else { began };
@@ -214,22 +215,22 @@ impl State {
         if mutated(Mutation::LeaseNotWaitedOut) {
             due = now();
         }
-        self.after_words(node, member, due, wait, self.map.durations.lease() * WORD_LEASES_MAX)
+        self.after_words(target, member, due, wait, self.map.durations.lease() * WORD_LEASES_MAX)
     }
 
     /// Likewise, for the drives with which a process has joined that has said its last word: it serves
     /// nothing any more, by a lease or by what others vouched for, so neither is waited out. The words are
     /// needed all the same, of members that are there and know of the eviction.
-    fn fence_of_stopped(&self, node: NodeId, member: &Member) -> Option<Instant> {
+    fn fence_of_stopped(&self, target: TargetId, member: &Member) -> Option<Instant> {
         let patience = self.map.durations.lease() / STOP_WORD_PART;
-        self.after_words(node, member, Instant::default(), Duration::ZERO, patience)
+        self.after_words(target, member, Instant::default(), Duration::ZERO, patience)
     }
 
-    /// When the node is fenced that is fenced at `due`, once each group that can spare it has a word that
+    /// When the target is fenced that is fenced at `due`, once each group that can spare it has a word that
     /// has lasted for `wait`; none while one is awaited, which is no longer than `patience`.
     fn after_words(
         &self,
-        node: NodeId,
+        target: TargetId,
         member: &Member,
         mut due: Instant,
         wait: Duration,
@@ -238,12 +239,12 @@ impl State {
         let suspected = member.suspicion.as_ref().map_or(now(), |s| s.since);
         let still_awaited = now() - suspected < patience;
         let is_word_needed = |_: &&Group| !mutated(Mutation::EvictsWithoutWord);
-        for group in self.groups_written_on(node).filter(is_word_needed) {
-            let mut witnesses = self.witnesses(group, node).peekable();
+        for group in self.groups_written_on(target).filter(is_word_needed) {
+            let mut witnesses = self.witnesses(group, target).peekable();
             if witnesses.peek().is_none() {
                 continue;
             }
-            match witnesses.filter_map(|(_, w)| w.promise_due(node, wait)).min() {
+            match witnesses.filter_map(|(_, w)| w.promise_due(target, wait)).min() {
                 Some(promise) => due = due.max(promise),
                 None if still_awaited => return None,
                 None => {}
@@ -260,43 +261,43 @@ impl State {
         }
     }
 
-    /// The groups with a drive of this node in their write set.
-    fn groups_written_on(&self, node: NodeId) -> impl Iterator<Item = &Group> {
+    /// The groups with a drive of this target in their write set.
+    fn groups_written_on(&self, target: TargetId) -> impl Iterator<Item = &Group> {
         let listing: BTreeSet<GroupId> =
-            self.index.drives_of(node).flat_map(|d| self.index.groups_of(d)).collect();
+            self.index.drives_of(target).flat_map(|d| self.index.groups_of(d)).collect();
         let groups = listing.into_iter().filter_map(|id| self.map.groups.get(&id));
-        groups.filter(move |g| g.write_set().any(|d| self.node_of(d) == Some(node)))
+        groups.filter(move |g| g.write_set().any(|d| self.target_of(d) == Some(target)))
     }
 
-    /// The in-sync members of a group on other nodes that serve and can be asked, with their drives.
+    /// The in-sync members of a group on other targets that serve and can be asked, with their drives.
     fn witnesses<'a>(
         &'a self,
         group: &'a Group,
-        victim: NodeId,
+        victim: TargetId,
     ) -> impl Iterator<Item = (DriveId, &'a Member)> {
-        let others = group.read_set().filter(move |d| self.node_of(*d) != Some(victim));
+        let others = group.read_set().filter(move |d| self.target_of(*d) != Some(victim));
         others
-            .filter_map(|d| Some((d, self.members.get(&self.node_of(d)?)?)))
+            .filter_map(|d| Some((d, self.members.get(&self.target_of(d)?)?)))
             .filter(|(d, m)| m.serves(*d) && !m.is_unreachable)
     }
 
-    /// Whether a process of before on this node can have no vouching any more. One in-sync member on another node that has
+    /// Whether a process of before on this target can have no vouching any more. One in-sync member on another target that has
     /// stopped is enough: that process has to ask it, whatever map it knows. Of a syncing one it may never have heard; so
     /// where only such are left, all of them must have stopped.
-    fn nobody_vouches(&self, group: &Group, node: NodeId, has_stopped: impl Fn(&Member) -> bool) -> bool {
+    fn nobody_vouches(&self, group: &Group, target: TargetId, has_stopped: impl Fn(&Member) -> bool) -> bool {
         let has_stopped = |drive: DriveId| {
-            let member = self.node_of(drive).and_then(|n| self.members.get(&n));
+            let member = self.target_of(drive).and_then(|n| self.members.get(&n));
             member.is_some_and(|m| m.serves(drive) && has_stopped(m))
         };
-        let is_peer = |d: &DriveId| self.node_of(*d) != Some(node);
+        let is_peer = |d: &DriveId| self.target_of(*d) != Some(target);
         match group.read_set().any(|d| is_peer(&d)) {
             true => group.read_set().filter(is_peer).any(has_stopped),
             false => group.write_set().filter(is_peer).all(has_stopped),
         }
     }
 
-    pub(crate) fn node_of(&self, drive: DriveId) -> Option<NodeId> {
-        self.map.drives.get(&drive).map(|d| d.node)
+    pub(crate) fn target_of(&self, drive: DriveId) -> Option<TargetId> {
+        self.map.drives.get(&drive).map(|d| d.target)
     }
 
     /// Drives of targets that have joined. One that its target reported as failed is fenced by that report, since
@@ -305,19 +306,19 @@ impl State {
     /// over.
     fn observe_drives(&self, seen: &mut Observations) {
         let wait = self.map.durations.lease_wait();
-        let is_over = |id: NodeId, m: &Member| {
+        let is_over = |id: TargetId, m: &Member| {
             m.has_stopped() && self.fence_of_stopped(id, m).is_some_and(|due| due <= now())
         };
         let stopped = self.members.iter().filter(|(id, m)| is_over(**id, m));
-        let stopped: BTreeSet<NodeId> = stopped.map(|(id, _)| *id).collect();
+        let stopped: BTreeSet<TargetId> = stopped.map(|(id, _)| *id).collect();
         for drive in self.map.drives.values() {
-            let Some(member) = self.members.get(&drive.node).filter(|m| m.incarnation.is_some()) else {
+            let Some(member) = self.members.get(&drive.target).filter(|m| m.incarnation.is_some()) else {
                 continue;
             };
             let present = member.drives.contains(&drive.id);
             let failed = member.failed.get(&drive.id).cloned();
             let seen_at = if present { member.heard_at } else { member.joined_at };
-            let stopped = present && stopped.contains(&drive.node);
+            let stopped = present && stopped.contains(&drive.target);
             let fenced = failed.is_some() || stopped || (!present && now() >= member.joined_at + wait);
             let observed = DriveObservation { present, failed, fenced, seen_ms: to_ms(seen_at) };
             seen.drives.insert(drive.id, observed);
@@ -326,8 +327,8 @@ impl State {
 
     /// Whose word there is for the eviction of which drive.
     ///
-    /// For a drive of a suspected node: of an in-sync member whose promise has outlasted all that it
-    /// vouched for. Where the node's process has said its last word, and has the drive, its promise is
+    /// For a drive of a suspected target: of an in-sync member whose promise has outlasted all that it
+    /// vouched for. Where the target's process has said its last word, and has the drive, its promise is
     /// enough: nobody is vouched for any more. For a drive that a process of before may still serve: the
     /// same, whoever of the in-sync members gave the promise and has its drive. One that has not may have a
     /// process of before as well, which is not bound by it. For any other drive whose target is up: of one
@@ -339,9 +340,9 @@ impl State {
         let mut words: BTreeMap<(GroupId, DriveId), Acknowledged> = BTreeMap::new();
         for group in self.groups_in_question(seen).iter().filter_map(|id| self.map.groups.get(id)) {
             for victim in group.write_set() {
-                let Some(node) = self.node_of(victim) else { continue };
-                let Some(member) = self.members.get(&node) else { continue };
-                let is_due = |m: &Member| m.promise_due(node, wait).is_some_and(|due| due <= now());
+                let Some(target) = self.target_of(victim) else { continue };
+                let Some(member) = self.members.get(&target) else { continue };
+                let is_due = |m: &Member| m.promise_due(target, wait).is_some_and(|due| due <= now());
                 let who_knows = || {
                     let version = self.changed_in.of(group.id, victim);
                     let is_other =
@@ -351,11 +352,11 @@ impl State {
                 let by = if member.suspicion.is_some() {
                     let has_stopped = member.has_stopped() && member.drives.contains(&victim);
                     let wait = if has_stopped { Duration::ZERO } else { wait };
-                    let is_due = |m: &Member| m.promise_due(node, wait).is_some_and(|due| due <= now());
+                    let is_due = |m: &Member| m.promise_due(target, wait).is_some_and(|due| due <= now());
                     let has_word = |m: &Member| is_due(m) || mutated(Mutation::EvictsWithoutWord);
-                    self.witnesses(group, node).find(|(_, m)| has_word(m)).map(|(d, _)| d)
+                    self.witnesses(group, target).find(|(_, m)| has_word(m)).map(|(d, _)| d)
                 } else if self.needs_word_of_peers(group, victim) {
-                    self.nobody_vouches(group, node, is_due).then(who_knows).flatten()
+                    self.nobody_vouches(group, target, is_due).then(who_knows).flatten()
                 } else if !member.serves(victim) || seen.unreached.contains_key(&(group.id, victim)) {
                     who_knows()
                 } else {
@@ -369,10 +370,10 @@ impl State {
         seen.acknowledged = words;
     }
 
-    /// The groups of which a member may have to leave: on a node whose target does not serve, on a drive that its
+    /// The groups of which a member may have to leave: on a target whose target does not serve, on a drive that its
     /// target does not have, or out of clients' reach.
     fn groups_in_question(&self, seen: &Observations) -> BTreeSet<GroupId> {
-        let is_down = |(_, m): &(&NodeId, &Member)| !m.is_up();
+        let is_down = |(_, m): &(&TargetId, &Member)| !m.is_up();
         let down = self.members.iter().filter(is_down).flat_map(|(id, _)| self.index.drives_of(*id));
         let groups = down.chain(self.lacking.iter().copied()).flat_map(|d| self.index.groups_of(d));
         groups.chain(seen.unreached.keys().map(|(group, _)| *group)).collect()
@@ -395,7 +396,7 @@ impl State {
 
     /// Whether the drive's target is up, serves it, and has adopted this version of the map, or a later one.
     fn has_adopted(&self, drive: DriveId, version: MapVersion) -> bool {
-        let member = self.node_of(drive).and_then(|n| self.members.get(&n));
+        let member = self.target_of(drive).and_then(|n| self.members.get(&n));
         member.is_some_and(|m| m.serves(drive) && m.is_at(version))
     }
 }

@@ -369,7 +369,7 @@ impl Manager {
     /// found a restarted manager yet are not among them.
     pub(crate) fn absent_drives(&self) -> BTreeSet<DriveId> {
         let state = self.state.borrow();
-        let is_absent = |d: &weft_types::Drive| state.members.get(&d.node).is_none_or(|m| m.lacks(d.id));
+        let is_absent = |d: &weft_types::Drive| state.members.get(&d.target).is_none_or(|m| m.lacks(d.id));
         state.map.drives.values().filter(|d| is_absent(d)).map(|d| d.id).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! What clients say of the nodes that they reach, and the events about it.
+//! What clients say of the targets that they reach, and the events about it.
 //!
 //! It owns the way from a client's words to `weft_membership::Reach`, which decides. What a client says
 //! counts from when it arrives: its own clock only tells for how long something has been so.
@@ -12,23 +12,24 @@ use std::rc::Rc;
 use weft_membership::ReachReport;
 use weft_rt::now;
 use weft_rules::{Mutation, mutated};
-use weft_types::limits::REACH_NODES_MAX;
-use weft_types::{FabricMap, NodeId, SessionId};
-use weft_wire::control::NodeAge;
+use weft_types::limits::REACH_TARGETS_MAX;
+use weft_types::{SessionId, TargetId};
+use weft_wire::control::TargetAge;
 
 impl Manager {
-    /// Takes note of which nodes the client of these sessions reaches, and looks after those that it
+    /// Takes note of which targets the client of these sessions reaches, and looks after those that it
     /// does not.
     pub(crate) fn note_reach(
         self: &Rc<Self>,
         sessions: impl Iterator<Item = SessionId>,
-        silent: &[NodeAge],
-        heard: &[NodeAge],
+        silent: &[TargetAge],
+        heard: &[TargetAge],
     ) {
         let (map, now_ms) = (self.map(), to_ms(now()));
-        let since = |ages: &[NodeAge]| -> BTreeMap<NodeId, u64> {
-            let known = ages.iter().take(REACH_NODES_MAX).filter(|age| map.nodes.contains_key(&age.node));
-            known.map(|age| (age.node, now_ms.saturating_sub(age.ms))).collect()
+        let since = |ages: &[TargetAge]| -> BTreeMap<TargetId, u64> {
+            let known =
+                ages.iter().take(REACH_TARGETS_MAX).filter(|age| map.targets.contains_key(&age.target));
+            known.map(|age| (age.target, now_ms.saturating_sub(age.ms))).collect()
         };
         let report = ReachReport { said_ms: now_ms, silent: since(silent), heard: since(heard) };
         let is_news = {
@@ -40,15 +41,15 @@ impl Manager {
             }
             is_news
         };
-        for node in report.silent.keys() {
-            self.probe(*node);
+        for target in report.silent.keys() {
+            self.probe(*target);
         }
         if is_news {
             self.changed.notify_all();
         }
     }
 
-    /// Judges by now what clients have said, and tells who begins to miss which node, and who does no more.
+    /// Judges by now what clients have said, and tells who begins to miss which target, and who does no more.
     pub(crate) fn look_at_reach(&self) {
         if mutated(Mutation::ReportsUnheeded) {
             return;
@@ -68,51 +69,47 @@ impl Manager {
 impl State {
     fn judge_reach(&mut self) {
         let mut reach = std::mem::take(&mut self.reach);
-        let up_since = |node: NodeId| self.members.get(&node).map_or(0, |m| to_ms(m.up_since));
+        let up_since = |target: TargetId| self.members.get(&target).map_or(0, |m| to_ms(m.up_since));
         reach.look(&self.map, &self.reports, &|drive| self.is_served(drive), &up_since, to_ms(now()));
         self.reach = reach;
     }
 
-    /// The nodes that clients miss now, and who they are.
-    fn complaints(&self) -> BTreeMap<NodeId, BTreeSet<String>> {
+    /// The targets that clients miss now, and who they are.
+    fn complaints(&self) -> BTreeMap<TargetId, BTreeSet<String>> {
         let standing = self.reach.cuts().filter(|(_, cut)| cut.ended_ms.is_none());
-        standing.map(|(node, cut)| (node, cut.clients.clone())).collect()
+        standing.map(|(target, cut)| (target, cut.clients.clone())).collect()
     }
 
     /// What has begun and what has ended since.
     fn news_of_reach(
         &self,
-        before: &BTreeMap<NodeId, BTreeSet<String>>,
+        before: &BTreeMap<TargetId, BTreeSet<String>>,
     ) -> Vec<(&'static str, String, Subjects)> {
         let mut news = Vec::new();
-        for (node, cut) in self.reach.cuts().filter(|(_, cut)| cut.ended_ms.is_none()) {
-            let known = before.get(&node);
+        for (target, cut) in self.reach.cuts().filter(|(_, cut)| cut.ended_ms.is_none()) {
+            let known = before.get(&target);
             let new: BTreeSet<String> =
                 cut.clients.iter().filter(|c| !known.is_some_and(|k| k.contains(*c))).cloned().collect();
             if !new.is_empty() {
-                let (name, since) = (name_of(&self.map, node), to_ms(now()).saturating_sub(cut.since_ms));
+                let (title, since) = (self.map.title_of(target), to_ms(now()).saturating_sub(cut.since_ms));
                 let who = named_clients(&new);
-                let why = format!("{who} cannot reach node '{name}': no answer for {since} ms");
-                news.push(("client-cut-off", why, Subjects::node(&name)));
+                let why = format!("{who} cannot reach {title}: no answer for {since} ms");
+                news.push(("client-cut-off", why, Subjects::target(&self.map, target)));
             }
         }
         let now_ms = to_ms(now());
         let standing = self.complaints();
-        for (node, clients) in before.iter().filter(|(node, _)| !standing.contains_key(node)) {
-            let name = name_of(&self.map, *node);
-            let cut = self.reach.cuts().find(|(n, _)| n == node).map(|(_, cut)| cut);
+        for (target, clients) in before.iter().filter(|(target, _)| !standing.contains_key(target)) {
+            let title = self.map.title_of(*target);
+            let cut = self.reach.cuts().find(|(n, _)| n == target).map(|(_, cut)| cut);
             let back_ms = cut.and_then(|cut| self.reach.back_ms(&self.map, cut));
             let then = back_ms.map_or_else(String::new, |at| {
                 format!("; its copies are taken back in {} ms if it stays so", at.saturating_sub(now_ms))
             });
             let who = named_clients(clients);
-            let why = format!("{who} can reach node '{name}' again, or gave it up{then}");
-            news.push(("client-reaches-again", why, Subjects::node(&name)));
+            let why = format!("{who} can reach {title} again, or gave it up{then}");
+            news.push(("client-reaches-again", why, Subjects::target(&self.map, *target)));
         }
         news
     }
-}
-
-fn name_of(map: &FabricMap, node: NodeId) -> String {
-    map.nodes.get(&node).map_or_else(|| node.to_string(), |n| n.name.clone())
 }

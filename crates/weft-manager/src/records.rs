@@ -42,7 +42,12 @@ use weft_wire::pieces::{decode_delta, decode_pieces, encode_delta, encode_pieces
 use weft_wire::{DecodeError, crc32c};
 
 /// The version of the layout. The first one was one document in a table of redb: see `convert.rs`.
-pub(crate) const SCHEMA: u32 = 2;
+/// A store says 3 as long as nodes of its map have several targets: managers of the release before take a node
+/// for its first target.
+pub(crate) const SCHEMA: u32 = 3;
+
+/// The version of a store whose map the release before understands.
+const SCHEMA_OF_FIRST_TARGETS: u32 = 2;
 
 pub(crate) const HEAD: &str = "head";
 pub(crate) const TERM: &str = "term";
@@ -182,10 +187,7 @@ pub async fn put_map(store: &(impl KeyStore + ?Sized), map: &FabricMap) -> Resul
     let value = delta_value(nonce, 0, &encode_delta(&delta));
     let transaction = Transaction {
         compares: vec![(HEAD.into(), Some(stored.head))],
-        puts: vec![
-            (delta_key(delta.to), value),
-            (HEAD.into(), head_of(map.fabric, map.version, map.next_id, nonce)),
-        ],
+        puts: vec![(delta_key(delta.to), value), (HEAD.into(), head_of(map, nonce))],
         ..Transaction::default()
     };
     match store.write(transaction).await? {
@@ -210,7 +212,7 @@ pub(crate) fn base_of(map: &FabricMap) -> Vec<Entry> {
         .map(|(start, value)| (chunk_key(start), value))
         .collect();
     entries.push((FOLDED.into(), folded_value(map.version)));
-    entries.push((HEAD.into(), head_of(map.fabric, map.version, map.next_id, 0)));
+    entries.push((HEAD.into(), head_of(map, 0)));
     entries
 }
 
@@ -355,8 +357,13 @@ pub(crate) fn delta_value(nonce: u64, parts: usize, encoded: &[u8]) -> Vec<u8> {
     sealed(&[&nonce.to_le_bytes()[..], &parts.to_le_bytes()[..], encoded].concat())
 }
 
-pub(crate) fn head_of(fabric: FabricId, version: MapVersion, next_id: u64, nonce: u64) -> Vec<u8> {
-    sealed_document(&Head { schema: SCHEMA, fabric, version, next_id, nonce })
+pub(crate) fn head_of(map: &FabricMap, nonce: u64) -> Vec<u8> {
+    let FabricMap { fabric, version, next_id, .. } = *map;
+    let schema = match map.targets.len() > map.nodes.len() {
+        true => SCHEMA,
+        false => SCHEMA_OF_FIRST_TARGETS,
+    };
+    sealed_document(&Head { schema, fabric, version, next_id, nonce })
 }
 
 /// Nonces are counted from here: microseconds in the upper bits leave room for 1024 commits in each.

@@ -25,7 +25,7 @@ use weft_rt::sync::{Notify, join_all, race};
 use weft_rt::{Instant, now, random_u64, sleep};
 use weft_types::limits::{SCRUB_FINDINGS_SHOWN_MAX, SCRUBS_PER_TARGET_MAX};
 use weft_types::{
-    BLOCK_SIZE, ChunkIndex, DriveId, FabricMap, GroupId, NodeId, ObjectId, ScrubFindingKind, ScrubRecord,
+    BLOCK_SIZE, ChunkIndex, DriveId, FabricMap, GroupId, ObjectId, ScrubFindingKind, ScrubRecord, TargetId,
     with_causes,
 };
 use weft_wire::control::{
@@ -82,7 +82,7 @@ pub(crate) struct Scrubbing {
 pub(crate) struct Running {
     order: u64,
     pub(crate) leader: DriveId,
-    pub(crate) node: NodeId,
+    pub(crate) target: TargetId,
     /// The in-sync members when it was ordered.
     pub(crate) drives: BTreeSet<DriveId>,
     from: Option<(ObjectId, ChunkIndex)>,
@@ -257,27 +257,27 @@ impl Manager {
         let orders = {
             let state = self.state.borrow();
             let up = state.members.iter().filter(|(_, m)| m.is_up() && m.open_link().is_some());
-            let mut orders: BTreeMap<NodeId, Vec<ScrubOrder>> = up.map(|(n, _)| (*n, vec![])).collect();
+            let mut orders: BTreeMap<TargetId, Vec<ScrubOrder>> = up.map(|(n, _)| (*n, vec![])).collect();
             for (group, running) in &self.scrubbing.scrubs.borrow().running {
-                if let Some(of_node) = orders.get_mut(&running.node) {
-                    of_node.push(running.order(*group));
+                if let Some(of_target) = orders.get_mut(&running.target) {
+                    of_target.push(running.order(*group));
                 }
             }
             orders
         };
-        let asked = orders.into_iter().map(|(node, orders)| async move {
-            (node, self.ask(node, &TargetRequest::Scrub { orders }, None, ASK_MAX).await)
+        let asked = orders.into_iter().map(|(target, orders)| async move {
+            (target, self.ask(target, &TargetRequest::Scrub { orders }, None, ASK_MAX).await)
         });
-        for (node, answer) in join_all(asked).await {
+        for (target, answer) in join_all(asked).await {
             match answer {
-                Ok(TargetAnswer::Scrubs(report)) => self.take_report(node, report),
+                Ok(TargetAnswer::Scrubs(report)) => self.take_report(target, report),
                 Ok(_) => {}
-                Err(error) => tracing::debug!(%node, error = with_causes(&error), "no word of scrubs"),
+                Err(error) => tracing::debug!(%target, error = with_causes(&error), "no word of scrubs"),
             }
         }
     }
 
-    fn take_report(&self, node: NodeId, report: ScrubReport) {
+    fn take_report(&self, target: TargetId, report: ScrubReport) {
         let mut told = Vec::new();
         {
             let map = self.map();
@@ -285,7 +285,7 @@ impl Manager {
             for status in report.scrubs {
                 told.extend(scrubs.take_status(&map, status));
             }
-            let name = map.nodes.get(&node).map_or_else(|| node.to_string(), |n| n.name.clone());
+            let name = map.node_of(target).map_or_else(|| target.to_string(), |n| n.name.clone());
             for damage in report.damage {
                 let about = Subjects::node(&name).and_drives(&map, [damage.drive]);
                 told.extend(scrubs.take_damage(&name, damage).map(|why| ("damage", why, about)));
@@ -360,16 +360,16 @@ impl Scrubs {
     /// Gives an order for each due group that has a member that serves, and none of whose drives is busy.
     fn give_orders(&mut self, state: &State, due: &[GroupId]) {
         let mut busy: HashSet<DriveId> = self.running.values().flat_map(|r| r.drives.clone()).collect();
-        let mut led: HashMap<NodeId, usize> = HashMap::new();
-        self.running.values().for_each(|running| *led.entry(running.node).or_default() += 1);
+        let mut led: HashMap<TargetId, usize> = HashMap::new();
+        self.running.values().for_each(|running| *led.entry(running.target).or_default() += 1);
         for id in due {
             let Some(group) = state.map.groups.get(id).filter(|_| !self.running.contains_key(id)) else {
                 continue;
             };
             let drives: BTreeSet<DriveId> = group.read_set().collect();
             let Some(leader) = group.read_set().find(|d| state.is_served(*d)) else { continue };
-            let Some(node) = state.map.drives.get(&leader).map(|d| d.node) else { continue };
-            let led = led.entry(node).or_default();
+            let Some(target) = state.map.target_of(leader) else { continue };
+            let led = led.entry(target).or_default();
             if drives.iter().any(|d| busy.contains(d)) || *led >= SCRUBS_PER_TARGET_MAX {
                 continue;
             }
@@ -381,7 +381,7 @@ impl Scrubs {
             let running = Running {
                 order: random_u64(),
                 leader,
-                node,
+                target,
                 drives,
                 from,
                 cursor: from,

@@ -83,7 +83,7 @@ fn group_infos(scrubs: &Scrubs, map: &FabricMap) -> Vec<ScrubGroupInfo> {
     let info = |(id, running): (&GroupId, &crate::scrub::Running)| ScrubGroupInfo {
         group: *id,
         volumes: map.volumes.values().filter(|v| groups_of(v).contains(id)).map(|v| v.name.clone()).collect(),
-        node: map.nodes.get(&running.node).map_or_else(|| running.node.to_string(), |n| n.name.clone()),
+        node: map.node_of(running.target).map_or_else(|| running.target.to_string(), |n| n.name.clone()),
         members: running.drives.len(),
         copies: map.groups.get(id).map_or(0, |g| map.copies_of(g)),
         chunks_done: running.counts().chunks,

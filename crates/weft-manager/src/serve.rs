@@ -4,7 +4,6 @@
 
 use crate::actor::name_of;
 use crate::error::Denied;
-use crate::join::Process;
 use crate::manager::Manager;
 use crate::session::AttachWish;
 use std::rc::Rc;
@@ -15,8 +14,9 @@ use weft_rt::{Buf, now, timeout};
 use weft_rules::{Mutation, mutated};
 use weft_types::limits::FRAME_BODY_MAX;
 use weft_types::{FabricId, MapVersion, SessionId, SessionState, with_causes};
-use weft_wire::control::{self, DELTA_PROTOCOL, ManagerAnswer, ManagerRequest, NodeAge};
+use weft_wire::control::{self, DELTA_PROTOCOL, ManagerAnswer, ManagerRequest, TargetAge};
 use weft_wire::handshake::{Hello, PeerRole};
+use weft_wire::renewal::{Grant, Renewal};
 use weft_wire::{Kind, Status};
 
 /// How long a watch is held open when there is nothing new: long enough to cost nothing, short enough that a dead
@@ -34,7 +34,7 @@ pub(crate) const UNKNOWN_HINT: &str =
 type Reply = Result<(ManagerAnswer, Option<Buf>), Denied>;
 
 /// Kinds of requests that a manager answers.
-pub(crate) const ANSWERED: &[Kind] = &[Kind::Manage, Kind::Api];
+pub(crate) const ANSWERED: &[Kind] = &[Kind::Manage, Kind::Renew, Kind::Api];
 
 impl Greeter for Manager {
     fn greet(&self, hello: &Hello) -> Result<Option<FabricId>, String> {
@@ -69,6 +69,10 @@ impl Service for Manager {
                     let kept = if waits { self.answerable(before).await } else { Ok(()) };
                     reply(kept.map_err(|why| Denied::new(Status::NotReady, why)).and(made))
                 }
+                Err(error) => Answer::error(Status::Invalid, error.to_string()),
+            },
+            Kind::Renew => match Renewal::decode(bytes) {
+                Ok(renewal) => self.answer_renewal(&peer, &renewal),
                 Err(error) => Answer::error(Status::Invalid, error.to_string()),
             },
             Kind::Api => match weft_api::decode_request(bytes) {
@@ -145,24 +149,38 @@ impl Manager {
         self.all_durable().await
     }
 
+    /// Answers a renewal in its fixed form: at once, since what it says does not wait for the store.
+    fn answer_renewal(&self, peer: &Peer, renewal: &Renewal) -> Answer {
+        match self.acting_for(name_of(peer), || self.renew(renewal)) {
+            Ok(grant) => {
+                let (head, body) = grant.encode();
+                Answer::ok(head, if body.is_empty() { vec![] } else { vec![Buf::from(body)] })
+            }
+            Err(Denied { status, text }) => Answer::error(status, text),
+        }
+    }
+
     async fn manage(self: &Rc<Self>, peer: &Peer, request: ManagerRequest) -> Reply {
         let done = |()| (ManagerAnswer::Done, None);
         match request {
-            ManagerRequest::Join { node, addr, incarnation, drives, left_out, knows_floors } => {
-                let (name, process) = (node, Process { incarnation, hello: peer.since, knows_floors });
+            ManagerRequest::Join(join) => {
                 let takes_slices = peer.protocol >= DELTA_PROTOCOL;
-                let (node, refused) = self.join(&name, &addr, process, drives.clone())?;
-                self.note_left_out(&name, node, left_out);
+                let (name, drives, left_out) =
+                    (join.node.clone(), join.drives.clone(), join.left_out.clone());
+                let (target, refused) = self.join(join, peer.since)?;
+                self.note_left_out(&name, target, left_out);
                 self.answerable(MapVersion(0)).await.map_err(|why| Denied::new(Status::NotReady, why))?;
-                let (nonce, map) = self.joined_map(node, &drives, takes_slices);
+                let (nonce, map) = self.joined_map(target, &drives, takes_slices);
                 check_fits(&map)?;
-                Ok((ManagerAnswer::Joined { node, refused, nonce }, Some(map)))
+                Ok((ManagerAnswer::Joined { target, refused, nonce }, Some(map)))
             }
-            ManagerRequest::Renew { node, incarnation, adopted, commits, ahead } => {
-                Ok((self.renew(node, incarnation, (adopted, &ahead), &commits)?, None))
+            ManagerRequest::Renew { target, incarnation, adopted, commits, ahead } => {
+                let renewal = Renewal { target, incarnation, adopted, commits, ahead };
+                let Grant { map, suspects, clock_us } = self.renew(&renewal)?;
+                Ok((ManagerAnswer::Granted { map, suspects, clock_us }, None))
             }
-            ManagerRequest::Stopped { node, incarnation, commits } => {
-                self.hear_last_word(node, incarnation, &commits).await.map(done)
+            ManagerRequest::Stopped { target, incarnation, commits } => {
+                self.hear_last_word(target, incarnation, &commits).await.map(done)
             }
             ManagerRequest::WatchMap { have } => check_answer(self.watch_map(have).await),
             ManagerRequest::Follow { version, nonce, slice } => {
@@ -187,8 +205,8 @@ impl Manager {
             ManagerRequest::Touch { sessions, silent, heard } => {
                 self.touch(&sessions, &silent, &heard).map(done)
             }
-            ManagerRequest::Suspect { node } => {
-                self.probe(node);
+            ManagerRequest::Suspect { target } => {
+                self.probe(target);
                 Ok((ManagerAnswer::Done, None))
             }
         }
@@ -216,8 +234,8 @@ impl Manager {
     fn touch(
         self: &Rc<Self>,
         sessions: &[SessionId],
-        silent: &[NodeAge],
-        heard: &[NodeAge],
+        silent: &[TargetAge],
+        heard: &[TargetAge],
     ) -> Result<(), Denied> {
         let map = self.map();
         let is_open = |id| map.sessions.get(id).is_some_and(|s| s.state == SessionState::Open);

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_membership::{Change, CloseSession, OpenSession, Reason, Refusal, exclusive_over};
 use weft_rt::{now, timeout};
 use weft_rules::{Mutation, mutated};
-use weft_types::{AttachMode, DriveId, MapVersion, NodeId, Session, SessionId, SessionState, VolumeId};
+use weft_types::{AttachMode, DriveId, MapVersion, Session, SessionId, SessionState, TargetId, VolumeId};
 use weft_wire::Status;
 
 /// What a client asks for with an attach.
@@ -25,10 +25,10 @@ pub(crate) struct AttachWish {
 }
 
 impl State {
-    /// The nodes whose targets take writes to a volume.
-    pub(crate) fn writers_of(&self, volume: VolumeId) -> BTreeSet<NodeId> {
+    /// The targets whose targets take writes to a volume.
+    pub(crate) fn writers_of(&self, volume: VolumeId) -> BTreeSet<TargetId> {
         let drives = self.write_sets_of(volume).into_iter();
-        drives.filter_map(|d| Some(self.map.drives.get(&d)?.node)).collect()
+        drives.filter_map(|d| Some(self.map.drives.get(&d)?.target)).collect()
     }
 
     /// The drives that take writes to a volume.
@@ -39,41 +39,46 @@ impl State {
         groups.flat_map(|g| g.write_set()).collect()
     }
 
-    /// The processes whose drives take writes to a volume, by their nodes.
+    /// The processes whose drives take writes to a volume, by their targets.
     ///
     /// # Errors
-    /// If one of those drives is not served by the process of its node, as far as is known: what it holds counts again when
+    /// If one of those drives is not served by the process of its target, as far as is known: what it holds counts again when
     /// it is, and nobody answers for it now.
-    pub(crate) fn writing_processes(&self, volume: VolumeId) -> Result<BTreeMap<NodeId, u64>, String> {
+    pub(crate) fn writing_processes(&self, volume: VolumeId) -> Result<BTreeMap<TargetId, u64>, String> {
         let mut processes = BTreeMap::new();
         for drive in self.write_sets_of(volume) {
-            let node = self.map.drives.get(&drive).map(|d| d.node);
-            let member = node.and_then(|node| self.members.get(&node));
+            let target = self.map.drives.get(&drive).map(|d| d.target);
+            let member = target.and_then(|target| self.members.get(&target));
             let incarnation = member.filter(|m| m.has_drive(drive)).and_then(|m| m.incarnation);
-            match node.zip(incarnation) {
-                Some((node, incarnation)) => processes.insert(node, incarnation),
+            match target.zip(incarnation) {
+                Some((target, incarnation)) => processes.insert(target, incarnation),
                 None => return Err(format!("drive {drive} is not served now, and may be again")),
             };
         }
         Ok(processes)
     }
 
-    /// The nodes with drives that take writes to the volume and have not adopted this map, as far as it
-    /// concerns their targets. Other drives of these nodes may lag: what they have adopted does not concern
+    /// The targets with drives that take writes to the volume and have not adopted this map, as far as it
+    /// concerns their targets. Other drives of these targets may lag: what they have adopted does not concern
     /// the volume.
-    pub(crate) fn behind(&self, volume: VolumeId, version: MapVersion) -> BTreeSet<NodeId> {
-        let node_behind = |drive: DriveId| {
-            let node = self.map.drives.get(&drive)?.node;
-            let is_at = self.members.get(&node).is_some_and(|m| m.drive_is_at(drive, version));
-            (!is_at).then_some(node)
+    pub(crate) fn behind(&self, volume: VolumeId, version: MapVersion) -> BTreeSet<TargetId> {
+        let target_behind = |drive: DriveId| {
+            let listed = self.map.drives.get(&drive)?;
+            let target = listed.target;
+            let is_at = match mutated(Mutation::NodeAnswersOnce) {
+                true => self.members_of(listed.node).any(|(_, member)| member.is_at(version)),
+                false => self.members.get(&target).is_some_and(|m| m.drive_is_at(drive, version)),
+            };
+            (!is_at).then_some(target)
         };
-        self.write_sets_of(volume).into_iter().filter_map(node_behind).collect()
+        self.write_sets_of(volume).into_iter().filter_map(target_behind).collect()
     }
 
-    /// Nodes by name, for people.
-    pub(crate) fn names<'a>(&self, nodes: impl IntoIterator<Item = &'a NodeId>) -> String {
-        let name = |id: &NodeId| self.map.nodes.get(id).map_or_else(|| id.to_string(), |n| n.name.clone());
-        nodes.into_iter().map(name).collect::<Vec<_>>().join(", ")
+    /// The nodes of these targets by name, for people.
+    pub(crate) fn names<'a>(&self, targets: impl IntoIterator<Item = &'a TargetId>) -> String {
+        let name = |id: &TargetId| self.map.node_of(*id).map_or_else(|| id.to_string(), |n| n.name.clone());
+        let names: BTreeSet<String> = targets.into_iter().map(name).collect();
+        names.into_iter().collect::<Vec<_>>().join(", ")
     }
 }
 

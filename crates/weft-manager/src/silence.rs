@@ -15,7 +15,7 @@ use weft_rpc::CallError;
 use weft_rt::sync::join_all;
 use weft_rt::{Instant, now, sleep, spawn};
 use weft_rules::{Mutation, mutated};
-use weft_types::{AttachMode, NodeId, Session, SessionId, SessionState, VolumeId, with_causes};
+use weft_types::{AttachMode, Session, SessionId, SessionState, TargetId, VolumeId, with_causes};
 use weft_wire::control::{TargetAnswer, TargetRequest};
 
 /// How often within a lease targets are asked about a session of which nothing is known.
@@ -62,8 +62,8 @@ impl State {
     }
 
     /// The targets that serve a volume's clients, as far as they can be asked.
-    fn witnesses_of_sessions(&self, volume: VolumeId) -> BTreeSet<NodeId> {
-        let can_be_asked = |n: &NodeId| self.members.get(n).is_some_and(|m| m.is_up() && !m.is_unreachable);
+    fn witnesses_of_sessions(&self, volume: VolumeId) -> BTreeSet<TargetId> {
+        let can_be_asked = |n: &TargetId| self.members.get(n).is_some_and(|m| m.is_up() && !m.is_unreachable);
         self.writers_of(volume).into_iter().filter(can_be_asked).collect()
     }
 }
@@ -103,12 +103,12 @@ impl Manager {
     /// a term. As long as one that should answer does not, or none could be asked, nothing is known:
     /// the manager may be the one that is cut off.
     async fn ask_about(self: &Rc<Self>, volume: VolumeId, sessions: &[SessionId]) {
-        let nodes = self.state.borrow().witnesses_of_sessions(volume);
+        let targets = self.state.borrow().witnesses_of_sessions(volume);
         let question = TargetRequest::HeardOf { sessions: sessions.to_vec() };
         let (question, patience) = (&question, self.lease() / 2);
-        let asked = join_all(nodes.iter().map(|&node| self.ask(node, question, None, patience))).await;
+        let asked = join_all(targets.iter().map(|&target| self.ask(target, question, None, patience))).await;
         let (mut latest, mut is_known): (BTreeMap<SessionId, Instant>, bool) =
-            (BTreeMap::new(), !nodes.is_empty());
+            (BTreeMap::new(), !targets.is_empty());
         for answer in asked {
             match answer {
                 Ok(TargetAnswer::HeardOf { heard }) => {

@@ -11,7 +11,7 @@ use weft_rt::{Buf, random_u64};
 use weft_rules::{Mutation, mutated};
 use weft_types::limits::{FRAME_BODY_MAX, TOUCHES_KEPT_MAX};
 use weft_types::{
-    Delta, DriveId, FabricMap, GroupId, MapVersion, NodeId, Piece, PieceKey, TargetId, TargetSlice, Touched,
+    Delta, DriveId, FabricMap, GroupId, MapVersion, Piece, PieceKey, TargetId, TargetSlice, Touched,
     targets_touched,
 };
 use weft_wire::control::DriveReport;
@@ -138,10 +138,8 @@ impl State {
         match &touched {
             Touched::All => self.members.values_mut().for_each(|member| member.note_touch(new.version)),
             Touched::Some(targets) => {
-                let nodes = targets.iter().filter_map(|t| new.targets.get(t).or_else(|| old.targets.get(t)));
-                let nodes: BTreeSet<NodeId> = nodes.map(|target| target.node).collect();
-                for node in nodes {
-                    if let Some(member) = self.members.get_mut(&node) {
+                for target in targets {
+                    if let Some(member) = self.members.get_mut(&target) {
                         member.note_touch(new.version);
                     }
                 }
@@ -168,32 +166,32 @@ impl State {
         }
     }
 
-    /// The newest version that is decided and concerns a node's target: a grant names it.
-    pub(crate) fn newest_for(&self, node: NodeId) -> MapVersion {
-        let held = self.members.get(&node).and_then(|member| member.slice.as_ref());
+    /// The newest version that is decided and concerns a target: a grant names it.
+    pub(crate) fn newest_for(&self, target: TargetId) -> MapVersion {
+        let held = self.members.get(&target).and_then(|member| member.slice.as_ref());
         held.map_or(self.map.version, |held| held.newest)
     }
 
-    /// The newest version, not above `version`, that concerns a node's target.
-    pub(crate) fn newest_for_up_to(&self, node: NodeId, version: MapVersion) -> MapVersion {
-        let held = self.members.get(&node).and_then(|member| member.slice.as_ref());
+    /// The newest version, not above `version`, that concerns a target.
+    pub(crate) fn newest_for_up_to(&self, target: TargetId, version: MapVersion) -> MapVersion {
+        let held = self.members.get(&target).and_then(|member| member.slice.as_ref());
         held.map_or(version, |held| held.touched_up_to(version))
     }
 
-    /// Whether what a node's target has comes from this process, and with this nonce.
-    pub(crate) fn has_sent(&self, node: NodeId, nonce: u64) -> bool {
-        let held = self.members.get(&node).and_then(|member| member.slice.as_ref());
+    /// Whether what a target has comes from this process, and with this nonce.
+    pub(crate) fn has_sent(&self, target: TargetId, nonce: u64) -> bool {
+        let held = self.members.get(&target).and_then(|member| member.slice.as_ref());
         held.is_some_and(|held| held.nonce == nonce)
     }
 
-    /// Whether a node's target has adopted the map of this version, as far as that concerns it.
-    pub(crate) fn is_at(&self, node: NodeId, version: MapVersion) -> bool {
-        self.members.get(&node).is_some_and(|member| member.is_at(version))
+    /// Whether a target has adopted the map of this version, as far as that concerns it.
+    pub(crate) fn is_at(&self, target: TargetId, version: MapVersion) -> bool {
+        self.members.get(&target).is_some_and(|member| member.is_at(version))
     }
 
     /// What a target has to be sent; nothing if it has adopted all that concerns it.
     /// `nonce` is that of this process.
-    pub(crate) fn next_push(&self, node: NodeId, member: &Member, nonce: u64) -> Option<Push> {
+    pub(crate) fn next_push(&self, target: TargetId, member: &Member, nonce: u64) -> Option<Push> {
         if member.awaits_map {
             return None;
         }
@@ -202,10 +200,10 @@ impl State {
             return (member.adopted < pushed.version).then(|| self.whole_push(nonce));
         };
         let has_all = held.at.is_some() && member.is_at(pushed.version);
-        (!has_all).then(|| self.slice_push(node, held, !member.refuses_deltas))
+        (!has_all).then(|| self.slice_push(target, held, !member.refuses_deltas))
     }
 
-    fn slice_push(&self, node: NodeId, held: &HeldSlice, takes_deltas: bool) -> Push {
+    fn slice_push(&self, target: TargetId, held: &HeldSlice, takes_deltas: bool) -> Push {
         let pushed = self.pushed();
         let led_on = || {
             let at = held.at.filter(|at| takes_deltas && *at >= held.passed_over)?;
@@ -237,16 +235,16 @@ impl State {
         }
         let kept = held.slice.held.difference(&held.left).copied().collect();
         let slice = match pushed.version == self.durable.map.version {
-            true => self.slice_with(node, kept),
-            false => TargetSlice::of(pushed, TargetId::first_of(node), kept),
+            true => self.slice_with(target, kept),
+            false => TargetSlice::of(pushed, target, kept),
         };
         let bytes = Buf::from(encode_whole(&slice.slice(pushed)));
         Push { from: None, version: pushed.version, bytes, nonce: held.nonce, leads_to: Some(slice) }
     }
 
     /// Takes what a target has answered to a push.
-    pub(crate) fn note_pushed(&mut self, node: NodeId, push: &Push, left: Vec<GroupId>) {
-        let Some(member) = self.members.get_mut(&node) else { return };
+    pub(crate) fn note_pushed(&mut self, target: TargetId, push: &Push, left: Vec<GroupId>) {
+        let Some(member) = self.members.get_mut(&target) else { return };
         let before = member.slice.as_ref().map(|held| held.slice.held.clone());
         member.note_pushed(push, left);
         let after = member.slice.as_ref().map(|held| &held.slice.held);
@@ -255,7 +253,7 @@ impl State {
             _ => return,
         };
         for group in gone {
-            self.forget_holder(group, TargetId::first_of(node));
+            self.forget_holder(group, target);
         }
     }
 
@@ -268,9 +266,17 @@ impl State {
         }
     }
 
+    /// A target holds nothing, as far as is known.
+    pub(crate) fn forget_holders(&mut self, target: TargetId) {
+        self.holders.retain(|_, holders| {
+            holders.remove(&target);
+            !holders.is_empty()
+        });
+    }
+
     /// A target has another version than it was thought to have: the next that it is sent begins at nothing.
-    pub(crate) fn note_elsewhere(&mut self, node: NodeId, push: &Push) {
-        let held = self.members.get_mut(&node).and_then(|member| member.slice.as_mut());
+    pub(crate) fn note_elsewhere(&mut self, target: TargetId, push: &Push) {
+        let held = self.members.get_mut(&target).and_then(|member| member.slice.as_mut());
         if let Some(held) = held.filter(|held| held.nonce == push.nonce) {
             held.at = None;
         }
@@ -280,28 +286,24 @@ impl State {
     /// The next delta leads on from here.
     fn joined_map(
         &mut self,
-        node: NodeId,
+        target: TargetId,
         drives: &[DriveReport],
         takes_slices: bool,
         nonce: u64,
     ) -> (u64, Buf) {
         let map = self.durable.map.clone();
-        let target = TargetId::first_of(node);
-        self.holders.retain(|_, holders| {
-            holders.remove(&target);
-            !holders.is_empty()
-        });
+        self.forget_holders(target);
         if !takes_slices {
             let bytes = self.bytes();
             // If the map is too long to be sent to this member, the member sets no limit for the map.
             let fits = bytes.len() <= FRAME_BODY_MAX;
-            if let Some(member) = self.members.get_mut(&node).filter(|_| fits) {
+            if let Some(member) = self.members.get_mut(&target).filter(|_| fits) {
                 (member.slice, member.awaits_map) = (None, false);
             }
             return (nonce, bytes);
         }
         let reported = drives.iter().flat_map(|drive| &drive.epochs).map(|(group, _)| *group).collect();
-        let slice = self.slice_with(node, reported);
+        let slice = self.slice_with(target, reported);
         for group in &slice.held {
             if !members_of(&self.map, *group).contains(&target) {
                 self.holders.entry(*group).or_default().insert(target);
@@ -326,32 +328,32 @@ impl State {
             newest: map.version,
         };
         decided.for_each(|touch| held.note_touch(touch));
-        if let Some(member) = self.members.get_mut(&node) {
+        if let Some(member) = self.members.get_mut(&target) {
             (member.slice, member.awaits_map) = (Some(held), false);
         }
         (nonce, bytes)
     }
 
-    /// Which entries of the durable map are in the slice of a node's target, which holds these groups. Looks
+    /// Which entries of the durable map are in the slice of a target, which holds these groups. Looks
     /// through all groups only if something is decided and not durable.
-    fn slice_with(&self, node: NodeId, held: BTreeSet<GroupId>) -> TargetSlice {
-        let (map, target) = (&self.durable.map, TargetId::first_of(node));
+    fn slice_with(&self, target: TargetId, held: BTreeSet<GroupId>) -> TargetSlice {
+        let map = &self.durable.map;
         if map.version != self.map.version {
             return TargetSlice::of(map, target, held);
         }
-        let drives: BTreeSet<DriveId> = self.index.drives_of(node).collect();
+        let drives: BTreeSet<DriveId> = self.index.drives_of(target).collect();
         let groups = drives.iter().flat_map(|drive| self.index.groups_of(*drive));
         let slice = TargetSlice { target, held: held.into_iter().chain(groups).collect(), drives };
         debug_assert_eq!(slice, TargetSlice::of(map, target, slice.held.clone()));
         slice
     }
 
-    /// The slice of a node's target in the newest map that targets are sent.
-    fn slice_of(&self, node: NodeId) -> Vec<u8> {
-        let held = self.members.get(&node).and_then(|member| member.slice.as_ref());
+    /// The slice of a target in the newest map that targets are sent.
+    fn slice_of(&self, target: TargetId) -> Vec<u8> {
+        let held = self.members.get(&target).and_then(|member| member.slice.as_ref());
         let held = held.map_or_else(BTreeSet::new, |held| held.slice.held.clone());
         let map = &self.durable.map;
-        encode_whole(&self.slice_with(node, held).slice(map))
+        encode_whole(&self.slice_with(target, held).slice(map))
     }
 }
 
@@ -365,14 +367,19 @@ impl Member {
 
 impl Manager {
     /// What a target is sent that has joined over a connection of this protocol, with these drives.
-    pub(crate) fn joined_map(&self, node: NodeId, drives: &[DriveReport], takes_slices: bool) -> (u64, Buf) {
-        self.state.borrow_mut().joined_map(node, drives, takes_slices, self.nonce())
+    pub(crate) fn joined_map(
+        &self,
+        target: TargetId,
+        drives: &[DriveReport],
+        takes_slices: bool,
+    ) -> (u64, Buf) {
+        self.state.borrow_mut().joined_map(target, drives, takes_slices, self.nonce())
     }
 
     /// The slice of a target, as it travels, and its version.
-    pub(crate) fn whole_slice_of(&self, node: NodeId) -> (MapVersion, Buf) {
+    pub(crate) fn whole_slice_of(&self, target: TargetId) -> (MapVersion, Buf) {
         let state = self.state.borrow();
-        (state.durable.map.version, Buf::from(state.slice_of(node)))
+        (state.durable.map.version, Buf::from(state.slice_of(target)))
     }
 }
 

@@ -159,15 +159,15 @@ impl Manager {
                 .members
                 .iter()
                 .filter(|(_, m)| m.is_up() && m.open_link().is_some())
-                .map(|(n, _)| *n)
+                .map(|(target, _)| *target)
                 .collect()
         };
         self.polling.set(true);
-        let answers = join_all(
-            up.into_iter()
-                .map(|node| async move { self.ask(node, &TargetRequest::Status, None, STATUS_MAX).await }),
-        )
-        .await;
+        let answers =
+            join_all(up.into_iter().map(|target| async move {
+                self.ask(target, &TargetRequest::Status, None, STATUS_MAX).await
+            }))
+            .await;
         self.polling.set(false);
         let mut usage = Usage::default();
         for answer in answers {
@@ -370,7 +370,7 @@ impl State {
         let Some(listed) = self.map.drives.get(&drive).filter(|d| d.state == DriveState::Active) else {
             return 0;
         };
-        let Some(member) = self.members.get(&listed.node) else { return after };
+        let Some(member) = self.members.get(&listed.target) else { return after };
         if let Some(since_ms) = self.reach.members().get(&(group, drive)).filter(|_| member.is_up()) {
             return after.saturating_sub(to_ms(now()).saturating_sub(*since_ms));
         }

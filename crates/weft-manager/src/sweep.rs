@@ -7,14 +7,14 @@
 
 use crate::attend::AskError;
 use crate::manager::{Manager, State};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_membership::{Change, SweepSession};
 use weft_rt::sync::join_all;
 use weft_rt::{sleep, spawn};
 use weft_rules::{Mutation, mutated};
-use weft_types::{Epoch, GroupId, NodeId, SessionId, SessionSlot, VolumeId, with_causes};
+use weft_types::{Epoch, GroupId, SessionId, SessionSlot, TargetId, VolumeId, with_causes};
 use weft_wire::control::TargetRequest;
 
 /// Sessions in one request: it has to fit the head of a frame.
@@ -33,6 +33,16 @@ impl State {
         let Some(volume) = self.map.volumes.get(&volume) else { return Vec::new() };
         let groups: BTreeSet<&GroupId> = volume.spans.iter().flat_map(|s| s.groups.iter()).collect();
         groups.into_iter().filter_map(|g| Some((*g, self.map.groups.get(g)?.epoch))).collect()
+    }
+
+    /// All of these targets, since none speaks for another one of its node (P3).
+    fn to_be_asked(&self, targets: impl Iterator<Item = TargetId>) -> BTreeSet<TargetId> {
+        if !mutated(Mutation::NodeAnswersOnce) {
+            return targets.collect();
+        }
+        let node = |target: TargetId| self.map.targets.get(&target).map(|t| t.node);
+        let by_node: BTreeMap<_, TargetId> = targets.map(|target| (node(target), target)).collect();
+        by_node.into_values().collect()
     }
 
     /// Sessions of the volume that are over and not yet swept.
@@ -100,19 +110,19 @@ impl Manager {
         if !mutated(Mutation::CommandEarly) {
             self.all_durable().await?;
         }
-        let nodes = processes.keys().copied().collect();
+        let targets = self.state.borrow().to_be_asked(processes.keys().copied());
         for part in sessions.chunks(SESSIONS_PER_REQUEST) {
             let end = TargetRequest::EndSessions { sessions: part.iter().map(|(id, _)| *id).collect() };
             if !mutated(Mutation::SweptBeforeRefused) {
-                self.ask_all(&nodes, &end, SWEEP_MAX).await?;
+                self.ask_all(&targets, &end, SWEEP_MAX).await?;
             }
         }
         for part in sessions.chunks(SESSIONS_PER_REQUEST) {
-            let sweep = |node: NodeId| {
-                let map = self.state.borrow().newest_for_up_to(node, map);
+            let sweep = |target: TargetId| {
+                let map = self.state.borrow().newest_for_up_to(target, map);
                 TargetRequest::Sweep { sessions: part.to_vec(), volume, map }
             };
-            self.ask_each(&nodes, sweep, SWEEP_MAX).await?;
+            self.ask_each(&targets, sweep, SWEEP_MAX).await?;
         }
         // Another process may hold what the one that answered had not.
         match self.state.borrow().writing_processes(volume)? == processes {
@@ -127,29 +137,29 @@ impl Manager {
     /// If one of them did not do it, and has not left the map's groups meanwhile: what was in its way.
     pub(crate) async fn ask_all(
         self: &Rc<Self>,
-        nodes: &BTreeSet<NodeId>,
+        targets: &BTreeSet<TargetId>,
         request: &TargetRequest,
         patience: Duration,
     ) -> Result<(), String> {
-        self.ask_each(nodes, |_| request.clone(), patience).await
+        self.ask_each(targets, |_| request.clone(), patience).await
     }
 
     /// Asks each of several targets something of its own.
     async fn ask_each(
         self: &Rc<Self>,
-        nodes: &BTreeSet<NodeId>,
-        request: impl Fn(NodeId) -> TargetRequest,
+        targets: &BTreeSet<TargetId>,
+        request: impl Fn(TargetId) -> TargetRequest,
         patience: Duration,
     ) -> Result<(), String> {
-        let asked = nodes.iter().map(|&node| {
-            let request = request(node);
-            async move { (node, self.ask(node, &request, None, patience).await) }
+        let asked = targets.iter().map(|&target| {
+            let request = request(target);
+            async move { (target, self.ask(target, &request, None, patience).await) }
         });
-        let failed: Vec<(NodeId, AskError)> =
-            join_all(asked).await.into_iter().filter_map(|(node, r)| Some((node, r.err()?))).collect();
+        let failed: Vec<(TargetId, AskError)> =
+            join_all(asked).await.into_iter().filter_map(|(target, r)| Some((target, r.err()?))).collect();
         match failed.first() {
             None => Ok(()),
-            Some((node, error)) => Err(format!("node {node}: {}", with_causes(error))),
+            Some((target, error)) => Err(format!("{}: {}", self.map().title_of(*target), with_causes(error))),
         }
     }
 

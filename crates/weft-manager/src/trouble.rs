@@ -5,7 +5,7 @@
 //! `weft-membership` does by itself. Since when a trouble is there, is remembered in `known.rs`.
 
 use crate::capacity::{advice as room_advice, percent, size};
-use crate::describe::{bytes, presence};
+use crate::describe::bytes;
 use crate::manager::{State, wall_clock_ms};
 use crate::member::Member;
 use crate::observe::to_ms;
@@ -21,7 +21,8 @@ use weft_membership::{Cut, Kept, Observations, has_spare_drive};
 use weft_rt::{Instant, now};
 use weft_types::limits::TROUBLE_VOLUMES_MAX;
 use weft_types::{
-    BLOCK_SIZE, CapacityLevel, Drive, DriveId, DriveState, Group, GroupId, Lba, Node, Role, Slot, Volume,
+    BLOCK_SIZE, CapacityLevel, Drive, DriveId, DriveState, Group, GroupId, Lba, Node, Role, Slot, Target,
+    Volume,
 };
 use weft_wire::control::ResyncWait;
 
@@ -71,7 +72,7 @@ impl State {
         let mut troubles = Vec::from_iter(look.unavailable());
         troubles.extend(look.unreadable());
         troubles.extend(look.reporting());
-        troubles.extend(self.map.nodes.values().filter_map(|node| look.node(node)));
+        troubles.extend(self.map.nodes.values().flat_map(|node| look.node(node)));
         troubles.extend(self.map.drives.values().filter_map(|drive| look.drive(drive)));
         troubles.extend(look.refused());
         troubles.extend(self.left_out());
@@ -136,7 +137,7 @@ impl Look<'_> {
     }
 
     fn member(&self, drive: &Drive) -> Option<&Member> {
-        self.state.members.get(&drive.node)
+        self.state.members.get(&drive.target)
     }
 
     /// The groups that volumes have objects in and for which this is so.
@@ -316,11 +317,12 @@ impl Look<'_> {
     /// Nodes of which nothing is known yet, because the manager or they have just started. What they
     /// hold is neither lost nor sound before they have said so, or had the time to.
     fn reporting(&self) -> Option<Trouble> {
-        let member = |node: &Node| self.state.members.get(&node.id);
-        let is_reporting = |node: &&Node| member(node).is_some_and(Member::is_reporting);
+        let is_reporting =
+            |node: &&Node| self.state.own_members_of(node.id).any(|(_, member)| member.is_reporting());
         let mut nodes: Vec<&Node> = self.state.map.nodes.values().filter(is_reporting).collect();
         // Those that have joined wait for the others, as long as there are some.
-        let has_joined = |node: &Node| member(node).is_some_and(|m| m.incarnation.is_some());
+        let has_joined =
+            |node: &Node| self.state.own_members_of(node.id).all(|(_, member)| member.incarnation.is_some());
         if !nodes.iter().all(|node| has_joined(node)) {
             nodes.retain(|node| !has_joined(node));
         }
@@ -352,39 +354,29 @@ impl Look<'_> {
         Some(trouble)
     }
 
-    /// A node whose target does not take part.
-    fn node(&self, node: &Node) -> Option<Trouble> {
-        let member = self.state.members.get(&node.id).filter(|m| !m.is_reporting())?;
-        let map = &self.state.map;
-        let why = member.suspicion.as_ref().map_or("its target has not joined yet", |s| s.why.as_str());
-        let what = match presence(map, node, member) {
+    /// A node that does not take part, or those of its targets that do not.
+    fn node(&self, node: &Node) -> Vec<Trouble> {
+        let targets: Vec<(&Target, &Member)> = self.state.own_members_of(node.id).collect();
+        let is_gone = |member: &Member| !member.is_up() && !member.is_reporting();
+        if targets.iter().all(|(_, member)| is_gone(member)) {
+            return self.gone(node, &targets).into_iter().collect();
+        }
+        let gone = targets.iter().filter(|(_, member)| is_gone(member));
+        gone.filter_map(|gone| self.gone_beside(node, *gone)).collect()
+    }
+
+    /// A node none of whose targets takes part.
+    fn gone(&self, node: &Node, targets: &[(&Target, &Member)]) -> Option<Trouble> {
+        let why = (targets.iter().find_map(|(_, member)| member.suspicion.as_ref()))
+            .map_or("its target has not joined yet", |suspicion| suspicion.why.as_str());
+        let what = match self.state.presence_of(node.id) {
             Presence::Up => return None,
             Presence::Suspect => format!("node '{}' does not answer: {why}", node.name),
             Presence::Down => format!("node '{}' is down: {why}", node.name),
         };
-        let drives: BTreeSet<DriveId> = self.state.index.drives_of(node.id).collect();
+        let drives: BTreeSet<DriveId> = self.state.index.drives_on(node.id).collect();
         let mut trouble = self.trouble(TroubleKind::NodeGone, Severity::Degraded, what);
-        trouble.since = Timestamp::from_millis(member.since_ms);
-        trouble.node = Some(node.name.clone());
-        self.name_what_is_on(&mut trouble, &drives);
-        let held_up = self.used_groups_on(&drives, |g| {
-            let writes = g.write_set().any(|d| drives.contains(&d));
-            writes && self.state.good_copies(g) > 0
-        });
-        if !held_up.is_empty() {
-            let due = self.state.fence(node.id, member, self.started);
-            let wait_ms = due.map(|due| millis(due - now()));
-            trouble.doing.insert(0, Doing {
-                what: format!(
-                    "is being left out of {}: writes there wait until nobody can serve its copies any more",
-                    count(held_up.len(), "group")
-                ),
-                groups: held_up.len(),
-                waits_for: Some(WaitsFor::Lease),
-                wait_ms,
-                progress: None,
-            });
-        }
+        self.name_what_is_gone(&mut trouble, node, targets, &drives);
         trouble.advice.push(start_node(&node.name));
         let is_awaited = |d: &Doing| d.wait_ms.is_some() && d.waits_for == Some(WaitsFor::Return);
         if trouble.doing.iter().any(is_awaited) {
@@ -399,6 +391,77 @@ impl Look<'_> {
             ));
         }
         Some(trouble)
+    }
+
+    /// A target that does not take part, of a node of which another one does: a thread of its process stands
+    /// still.
+    fn gone_beside(&self, node: &Node, gone: (&Target, &Member)) -> Option<Trouble> {
+        let (target, member) = gone;
+        let why = &member.suspicion.as_ref()?.why;
+        let what = format!(
+            "{} does not answer ({why}), and others of the node do: its thread stands still",
+            self.state.map.title_of(target.id)
+        );
+        let mut trouble = self.trouble(TroubleKind::TargetGone, Severity::Degraded, what);
+        let drives: BTreeSet<DriveId> = self.state.index.drives_of(target.id).collect();
+        self.name_what_is_gone(&mut trouble, node, &[gone], &drives);
+        trouble.advice = vec![
+            Advice::plain(format!(
+                "look at the log of node '{}', and whether its drives answer: {}",
+                node.name,
+                self.paths_of(&drives)
+            )),
+            Advice::plain(
+                "if it stays so, restart the node's process: its other targets leave their groups meanwhile",
+            ),
+        ];
+        Some(trouble)
+    }
+
+    /// The paths of drives, for people.
+    fn paths_of(&self, drives: &BTreeSet<DriveId>) -> String {
+        let listed = drives.iter().filter_map(|drive| self.state.map.drives.get(drive));
+        listed.map(|drive| drive.path.as_str()).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Adds what is on these drives of targets that are gone, since when, and what is being done about it.
+    fn name_what_is_gone(
+        &self,
+        trouble: &mut Trouble,
+        node: &Node,
+        targets: &[(&Target, &Member)],
+        drives: &BTreeSet<DriveId>,
+    ) {
+        let since_ms = targets.iter().map(|(_, member)| member.since_ms).max().unwrap_or(0);
+        trouble.since = Timestamp::from_millis(since_ms);
+        trouble.node = Some(node.name.clone());
+        self.name_what_is_on(trouble, drives);
+        let held_up = self.used_groups_on(drives, |g| {
+            let writes = g.write_set().any(|d| drives.contains(&d));
+            writes && self.state.good_copies(g) > 0
+        });
+        if held_up.is_empty() {
+            return;
+        }
+        // As long as a word is awaited it is not known.
+        let due: Option<Vec<Instant>> = targets
+            .iter()
+            .map(|(target, member)| self.state.fence(target.id, member, self.started))
+            .collect();
+        let wait_ms = due.and_then(|due| due.into_iter().max()).map(|due| millis(due - now()));
+        trouble.doing.insert(
+            0,
+            Doing {
+                what: format!(
+                    "is being left out of {}: writes there wait until nobody can serve its copies any more",
+                    count(held_up.len(), "group")
+                ),
+                groups: held_up.len(),
+                waits_for: Some(WaitsFor::Lease),
+                wait_ms,
+                progress: None,
+            },
+        );
     }
 
     fn is_listed(&self, drive: DriveId) -> bool {
@@ -448,7 +511,13 @@ impl Look<'_> {
         if drive.state == DriveState::Failed || cause.is_some() {
             return Some(self.failed(drive, cause));
         }
-        if member.is_up() && !member.drives.contains(&drive.id) {
+        let is_retired = |t: &Target| self.state.is_retired(t);
+        let is_without = match self.state.map.targets.get(&drive.target).is_some_and(is_retired) {
+            // No target of the process has found it.
+            true => self.state.presence_of(drive.node) == Presence::Up,
+            false => member.is_up() && !member.drives.contains(&drive.id),
+        };
+        if is_without {
             return Some(self.absent(drive));
         }
         if let Some(cause) = self.usage.drive(drive.id).and_then(|d| d.vanished.clone()) {
@@ -616,11 +685,11 @@ impl Look<'_> {
     fn refused(&self) -> Vec<Trouble> {
         let mut troubles = Vec::new();
         for node in self.state.map.nodes.values() {
-            let Some(member) = self.state.members.get(&node.id) else { continue };
-            // Of one that has failed it is said that it has.
-            let refused = member.refused.iter().filter(|(drive, _)| !member.failed_before.contains(*drive));
-            for (drive, text) in refused {
-                troubles.push(self.refused_drive(node, *drive, text));
+            for (_, member) in self.state.members_of(node.id) {
+                // Of one that has failed it is said that it has.
+                let refused =
+                    member.refused.iter().filter(|(drive, _)| !member.failed_before.contains(*drive));
+                troubles.extend(refused.map(|(drive, text)| self.refused_drive(node, member, *drive, text)));
             }
         }
         troubles
@@ -628,13 +697,12 @@ impl Look<'_> {
 
     /// A drive that a node must not serve. What was removed or given up is missed by nobody: only
     /// the list of the node's drives is not as it should be.
-    fn refused_drive(&self, node: &Node, drive: DriveId, text: &str) -> Trouble {
+    fn refused_drive(&self, node: &Node, member: &Member, drive: DriveId, text: &str) -> Trouble {
         let map = &self.state.map;
         let is_removed = map.removed_drives.contains(&drive);
         let is_destroyed = map.drives.get(&drive).is_some_and(|d| d.state == DriveState::Destroyed);
-        let member = self.state.members.get(&node.id);
-        let is_older = member.is_some_and(|m| m.older.contains(&drive));
-        let needs_upgrade = member.is_some_and(|m| m.floorless.contains(&drive));
+        let is_older = member.older.contains(&drive);
+        let needs_upgrade = member.floorless.contains(&drive);
         let (severity, what) = match is_removed {
             true => {
                 (Severity::Notice, format!("node '{}' still lists a drive that is gone: {text}", node.name))
@@ -669,25 +737,26 @@ impl Look<'_> {
     /// Nodes that clients cannot reach although the manager does, or that stay out of groups because of that.
     fn cut_off(&self) -> Vec<Trouble> {
         let cuts = self.state.reach.cuts();
-        cuts.filter_map(|(node, cut)| self.cut_off_from(self.state.map.nodes.get(&node)?, cut)).collect()
+        cuts.filter_map(|(target, cut)| self.cut_off_from(self.state.map.targets.get(&target)?, cut))
+            .collect()
     }
 
-    fn cut_off_from(&self, node: &Node, cut: &Cut) -> Option<Trouble> {
-        // Of a node that nobody reaches another trouble tells.
-        self.state.members.get(&node.id).filter(|m| m.is_up())?;
-        let (name, addr) = (&node.name, &self.state.map.target_of(node.id)?.addr);
+    fn cut_off_from(&self, target: &Target, cut: &Cut) -> Option<Trouble> {
+        // Of one that nobody reaches another trouble tells.
+        self.state.members.get(&target.id).filter(|m| m.is_up())?;
+        let (title, addr) = (self.state.map.title_of(target.id), &target.addr);
         let what = match cut.ended_ms {
             None => format!(
-                "{} cannot reach node '{name}' ({addr}), which the manager reaches",
+                "{} cannot reach {title} ({addr}), which the manager reaches",
                 named_clients(&cut.clients)
             ),
-            Some(_) => format!("clients could not reach node '{name}' ({addr}), and do again"),
+            Some(_) => format!("clients could not reach {title} ({addr}), and do again"),
         };
         let severity = if cut.ended_ms.is_none() { Severity::Degraded } else { Severity::Warning };
         let mut trouble = self.trouble(TroubleKind::ClientCutOff, severity, what);
         let age_ms = to_ms(now()).saturating_sub(cut.since_ms);
         trouble.since = Timestamp::from_millis(wall_clock_ms().saturating_sub(age_ms));
-        trouble.node = Some(name.clone());
+        trouble.node = self.state.map.node_of(target.id).map(|node| node.name.clone());
         let concerned: BTreeSet<GroupId> =
             cut.members.keys().map(|(group, _)| *group).chain(cut.kept.keys().copied()).collect();
         trouble.groups = concerned.len();

@@ -48,7 +48,7 @@ fn describe(map: &FabricMap, journal: &Journal) -> String {
     let mut out = String::new();
     writeln!(out, "fabric {} at {}, next number {}", map.fabric, map.version, map.next_id).unwrap();
     for node in map.nodes.values() {
-        let addr = &map.target_of(node.id).expect("a node has a target").addr;
+        let addr = &map.first_target_of(node.id).expect("a node has a target").addr;
         writeln!(out, "node {} {} at {addr}", node.id.0, node.name).unwrap();
     }
     for drive in map.drives.values() {

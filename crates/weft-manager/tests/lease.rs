@@ -10,9 +10,9 @@ use weft_rt::sim::{Sim, heal_network, reset_connections, set_blocked, trace_hash
 use weft_rt::{now, random_below, sleep, spawn};
 use weft_types::limits::DRIVES_PER_TARGET_MAX;
 use weft_types::{
-    AttachMode, BlockCount, DriveId, DriveState, Epoch, FabricId, GroupId, MapVersion, NodeId, Role,
+    AttachMode, BlockCount, DriveId, DriveState, Epoch, FabricId, GroupId, MapVersion, Role, TargetId,
 };
-use weft_wire::control::{DriveLeftOut, DriveReport, ManagerAnswer, ManagerRequest, TargetRequest};
+use weft_wire::control::{DriveLeftOut, DriveReport, Join, ManagerAnswer, ManagerRequest, TargetRequest};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
 
@@ -82,7 +82,7 @@ fn an_eviction_waits_for_the_lease_and_for_the_word() {
         operate(volume_of("v", 2)).await.unwrap();
         sleep(ms(1500)).await;
         let before = service.map();
-        let victim = before.node_named("node-1").unwrap().id;
+        let victim = first_target(&before, "node-1");
         let (killed, granted) = (now(), targets[0].leased_from.get().unwrap());
         targets[0].kill();
         eventually("it is evicted", ms(5000), || roles(&service.map(), 1).contains(&Role::Out)).await;
@@ -271,7 +271,7 @@ fn a_join_of_a_former_process_that_arrives_after_its_successors_changes_nothing(
         let (service, targets, _) = fabric(2).await;
         operate(volume_of("v", 2)).await.unwrap();
         sleep(ms(500)).await;
-        let node = service.map().node_named(&targets[0].name).unwrap().id;
+        let node = first_target(&service.map(), &targets[0].name);
         targets[0].commits.borrow_mut().insert(DriveId(1), 51);
         let link = connect(PeerRole::Target(node)).await;
         let late = targets[0].join();
@@ -296,7 +296,7 @@ fn a_join_that_arrives_after_the_word_of_a_failure_takes_nothing_back() {
         let (service, targets, _) = fabric(1).await;
         operate(volume_of("v", 1)).await.unwrap();
         sleep(ms(500)).await;
-        let node = service.map().node_named(&targets[0].name).unwrap().id;
+        let node = first_target(&service.map(), &targets[0].name);
         let link = connect(PeerRole::Target(node)).await;
         let late = targets[0].join();
         ask(&link, &failure_of(&targets[0], 1)).await.unwrap();
@@ -642,13 +642,19 @@ fn the_same_seed_gives_the_same_run() {
 fn a_target_that_was_not_heard_of_since_is_not_granted_a_lease_of_its_former_self() {
     Sim::new(14).block_on(async {
         let (service, _, _) = fabric(1).await;
-        let node = service.map().node_named("node-1").unwrap().id;
+        let node = first_target(&service.map(), "node-1");
         let link = connect(PeerRole::Target(node)).await;
         let adopted = service.map().version;
-        for (node, what) in [(node, "another incarnation"), (NodeId(77), "no such node")] {
+        for (node, what) in [(node, "another incarnation"), (TargetId(77), "no such node")] {
             let (status, _) = ask(
                 &link,
-                &ManagerRequest::Renew { node, incarnation: 1, adopted, commits: vec![], ahead: vec![] },
+                &ManagerRequest::Renew {
+                    target: node,
+                    incarnation: 1,
+                    adopted,
+                    commits: vec![],
+                    ahead: vec![],
+                },
             )
             .await
             .unwrap_err();
@@ -669,7 +675,7 @@ fn a_target_gets_new_maps_also_while_a_node_is_suspected() {
         let watch = ManagerRequest::WatchMap { have: MapVersion(0) };
         for name in ["node-1", "node-2"] {
             // Its own suspicion does not keep a node from the map that it needs to come back.
-            let (asked, role) = (now(), PeerRole::Target(map.node_named(name).unwrap().id));
+            let (asked, role) = (now(), PeerRole::Target(first_target(&map, name)));
             let (_, bytes) = ask(&connect(role).await, &watch).await.unwrap();
             assert!(!bytes.is_empty() && asked.elapsed() < ms(100), "{name}");
         }
@@ -693,14 +699,15 @@ fn a_late_renewal_does_not_bring_back_who_was_evicted() {
         operate(volume_of("v", 2)).await.unwrap();
         sleep(ms(1000)).await;
         let before = service.map();
-        let node = before.node_named("node-1").unwrap().id;
+        let node = first_target(&before, "node-1");
         let (incarnation, adopted) = (targets[0].incarnation.get(), targets[0].adopted());
         targets[0].kill();
         eventually("it is evicted", ms(5000), || roles(&service.map(), 1).contains(&Role::Out)).await;
         let evicted = service.map().version;
         let link = connect(PeerRole::Target(node)).await;
         // It was on its way all the time: the process that sent it is dead, and its grant is void.
-        let late = ManagerRequest::Renew { node, incarnation, adopted, commits: vec![], ahead: vec![] };
+        let late =
+            ManagerRequest::Renew { target: node, incarnation, adopted, commits: vec![], ahead: vec![] };
         let (answer, _) = ask(&link, &late).await.unwrap();
         let ManagerAnswer::Granted { map, .. } = answer else { panic!("{answer:?}") };
         assert!(map >= evicted, "the lease is void until the map without the node is adopted");
@@ -709,7 +716,13 @@ fn a_late_renewal_does_not_bring_back_who_was_evicted() {
         // One that was only slow has adopted the map by its next renewal, and comes back.
         ask(
             &link,
-            &ManagerRequest::Renew { node, incarnation, adopted: map, commits: vec![], ahead: vec![] },
+            &ManagerRequest::Renew {
+                target: node,
+                incarnation,
+                adopted: map,
+                commits: vec![],
+                ahead: vec![],
+            },
         )
         .await
         .unwrap();
@@ -747,21 +760,22 @@ fn a_second_process_of_a_name_does_not_cut_short_the_wait_for_the_first() {
 fn a_copy_of_a_drive_is_refused_and_the_drives_beside_it_serve() {
     Sim::new(18).block_on(async {
         let (service, _, _) = fabric(2).await;
-        let join = ManagerRequest::Join {
+        let join = ManagerRequest::Join(Join {
             node: "node-3".into(),
             addr: "10.0.0.3:4801".into(),
             incarnation: 1,
             drives: vec![report(2, 0), report(33, 0)],
-            left_out: vec![],
             knows_floors: true,
-        };
+            knows_targets: true,
+            ..Join::default()
+        });
         let (answer, _) = ask(&connect(PeerRole::Client).await, &join).await.unwrap();
-        let ManagerAnswer::Joined { node, refused, .. } = answer else { panic!("{answer:?}") };
+        let ManagerAnswer::Joined { target, refused, .. } = answer else { panic!("{answer:?}") };
         assert_eq!(refused.len(), 1);
         assert!(refused[0].0 == DriveId(2) && refused[0].1.contains("copy"), "{refused:?}");
         let map = service.map();
-        assert_eq!(map.drives[&DriveId(33)].node, node);
-        assert_ne!(map.drives[&DriveId(2)].node, node, "it stays where it was");
+        assert_eq!(map.drives[&DriveId(33)].target, target);
+        assert_ne!(map.drives[&DriveId(2)].target, target, "it stays where it was");
         let status = status().await;
         let named = |r: &String| r.contains("node 'node-3'") && r.contains("on node 'node-2'");
         assert!(status.reasons.iter().any(named), "{:?}", status.reasons);
@@ -880,13 +894,16 @@ fn a_join_may_be_longer_than_the_head_of_a_frame() {
         weft_manager::put_map(&service.store, &map).await.unwrap();
         service.restart().await;
         let link = connect(PeerRole::Client).await;
-        let join = |drives: u128, groups| ManagerRequest::Join {
-            node: "node-7".into(),
-            addr: "10.0.0.7:4801".into(),
-            incarnation: 1,
-            drives: (0..drives).map(|d| report(1000 + d, groups)).collect(),
-            left_out: vec![],
-            knows_floors: true,
+        let join = |drives: u128, groups| {
+            ManagerRequest::Join(Join {
+                node: "node-7".into(),
+                addr: "10.0.0.7:4801".into(),
+                incarnation: 1,
+                drives: (0..drives).map(|d| report(1000 + d, groups)).collect(),
+                knows_floors: true,
+                knows_targets: true,
+                ..Join::default()
+            })
         };
         let most = DRIVES_PER_TARGET_MAX as u128;
         let (answer, _) = ask(&link, &join(most, 625)).await.unwrap();

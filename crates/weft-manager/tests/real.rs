@@ -8,7 +8,7 @@ use weft_rpc::Link;
 use weft_rt::{Addr, Listener, block_on, spawn};
 use weft_types::{BlockCount, DriveId, Durations, FabricId};
 use weft_wire::Kind;
-use weft_wire::control::{self, DriveReport, ManagerRequest};
+use weft_wire::control::{self, DriveReport, Join, ManagerRequest};
 use weft_wire::handshake::{Hello, PeerRole};
 
 /// A folder that is removed when it is dropped.
@@ -52,14 +52,15 @@ async fn join(addr: &Addr) {
         commit: 0,
         device: None,
     };
-    let request = ManagerRequest::Join {
+    let request = ManagerRequest::Join(Join {
         node: "one".into(),
         addr: "127.0.0.1:1".into(),
         incarnation: 1,
         drives: vec![drive],
-        left_out: vec![],
         knows_floors: true,
-    };
+        knows_targets: true,
+        ..Join::default()
+    });
     link.call(Kind::Manage, &control::encode(&request), vec![]).await.unwrap();
 }
 

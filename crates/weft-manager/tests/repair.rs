@@ -7,7 +7,7 @@ use std::rc::Rc;
 use weft_api::{ApiAnswer, ApiRequest, CheckInfo, CheckSeverity, ErrorCode, SettingsWish};
 use weft_rt::sim::Sim;
 use weft_rt::{now, sleep, spawn};
-use weft_types::{AttachMode, DriveId, DriveState, NodeId, Role, SessionId, SessionSlot, Version};
+use weft_types::{AttachMode, DriveId, DriveState, Role, SessionId, SessionSlot, TargetId, Version};
 use weft_wire::Status;
 use weft_wire::control::{self, Holding, ManagerRequest};
 use weft_wire::handshake::PeerRole;
@@ -265,16 +265,16 @@ fn a_group_goes_on_with_the_copy_that_has_the_data_not_with_the_one_that_has_the
 }
 
 /// What a target says that was stopped in order, over a connection of its own.
-async fn last_word(target: &FakeTarget, node: NodeId, commits: &[(u128, u64)]) -> Result<(), Status> {
+async fn last_word(target: &FakeTarget, node: TargetId, commits: &[(u128, u64)]) -> Result<(), Status> {
     let link = connect(PeerRole::Target(node)).await;
     let incarnation = target.incarnation.get();
     let commits = commits.iter().map(|(d, c)| (DriveId(*d), *c)).collect();
-    let said = ask(&link, &ManagerRequest::Stopped { node, incarnation, commits }).await;
+    let said = ask(&link, &ManagerRequest::Stopped { target: node, incarnation, commits }).await;
     said.map(|_| ()).map_err(|(status, _)| status)
 }
 
 /// Two nodes with a volume, whose drives are at commit 100, as renewals have told; both are stopped.
-async fn stopped_at_100() -> (Service, Vec<Rc<FakeTarget>>, Vec<NodeId>) {
+async fn stopped_at_100() -> (Service, Vec<Rc<FakeTarget>>, Vec<TargetId>) {
     let (service, targets, _) = fabric(2).await;
     operate(volume_of("v", 2)).await.unwrap();
     for target in &targets {
@@ -285,7 +285,7 @@ async fn stopped_at_100() -> (Service, Vec<Rc<FakeTarget>>, Vec<NodeId>) {
     all_up(&service, &targets).await;
     sleep(ms(6_000)).await;
     targets.iter().for_each(|t| t.kill());
-    let nodes = targets.iter().map(|t| service.map().node_named(&t.name).unwrap().id).collect();
+    let nodes = targets.iter().map(|t| first_target(&service.map(), &t.name)).collect();
     (service, targets, nodes)
 }
 

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use weft_api::{ApiAnswer, ApiRequest};
 use weft_rt::sim::Sim;
 use weft_rt::{now, sleep};
-use weft_types::{DriveId, NodeId, Role};
+use weft_types::{DriveId, Role, TargetId};
 use weft_wire::Status;
 use weft_wire::control::{ManagerRequest, TargetRequest};
 use weft_wire::handshake::PeerRole;
@@ -16,7 +16,7 @@ use weft_wire::handshake::PeerRole;
 /// Far less than a lease.
 const AT_ONCE_MS: u64 = 100;
 
-async fn say(target: &FakeTarget, node: NodeId, request: ManagerRequest) -> Result<(), Status> {
+async fn say(target: &FakeTarget, node: TargetId, request: ManagerRequest) -> Result<(), Status> {
     let link = connect(PeerRole::Target(node)).await;
     let said = ask(&link, &request).await;
     if let Err((status, text)) = &said {
@@ -26,19 +26,19 @@ async fn say(target: &FakeTarget, node: NodeId, request: ManagerRequest) -> Resu
 }
 
 /// The target refuses everything from now on, and says so.
-async fn stop(target: &FakeTarget, node: NodeId) {
+async fn stop(target: &FakeTarget, node: TargetId) {
     let incarnation = target.incarnation.get();
     target.kill();
-    let word = ManagerRequest::Stopped { node, incarnation, commits: vec![] };
+    let word = ManagerRequest::Stopped { target: node, incarnation, commits: vec![] };
     assert_eq!(say(target, node, word).await, Ok(()));
 }
 
 /// Nodes with a drive each and a volume of so many copies, and the number of the first.
-async fn with_volume(nodes: u8, copies: u8) -> (Service, Vec<Rc<FakeTarget>>, NodeId) {
+async fn with_volume(nodes: u8, copies: u8) -> (Service, Vec<Rc<FakeTarget>>, TargetId) {
     let (service, targets, _) = fabric(nodes).await;
     operate(volume_of("v", copies)).await.unwrap();
     all_up(&service, &targets).await;
-    let node = service.map().node_named("node-1").unwrap().id;
+    let node = first_target(&service.map(), "node-1");
     (service, targets, node)
 }
 
@@ -72,7 +72,7 @@ fn nobody_leaves_without_a_word_and_the_last_up_to_date_copy_never_does() {
         targets[1].holds_promises.set(false);
         let left = || roles(&service.map(), 1).iter().all(|r| *r == Role::Out);
         eventually("its drive leaves its groups", ms(2_500), left).await;
-        let other = service.map().node_named("node-2").unwrap().id;
+        let other = first_target(&service.map(), "node-2");
         stop(&targets[1], other).await;
         sleep(ms(10_000)).await;
         assert!(roles(&service.map(), 2).iter().all(|r| *r == Role::InSync));
@@ -99,7 +99,7 @@ fn nobody_leaves_while_the_fabric_is_about_to_stop() {
             .await;
         operate(ApiRequest::FabricStop {}).await.unwrap();
         let _again = targets[0].start();
-        let other = service.map().node_named("node-2").unwrap().id;
+        let other = first_target(&service.map(), "node-2");
         stop(&targets[1], other).await;
         let left = || roles(&service.map(), 2).contains(&Role::Out);
         eventually("a drive leaves its groups", ms(2_000), left).await;
@@ -114,7 +114,7 @@ fn what_a_target_had_sent_before_its_last_word_does_not_bring_it_back() {
         targets[1].holds_promises.set(true);
         stop(&targets[0], node).await;
         let renewal = ManagerRequest::Renew {
-            node,
+            target: node,
             incarnation: targets[0].incarnation.get(),
             adopted: service.map().version,
             commits: vec![],
@@ -139,7 +139,7 @@ fn a_drive_that_the_process_did_not_have_is_waited_for_as_ever() {
         let all = [targets[0].clone(), both.clone()];
         all_up(&service, &all).await;
         both.drives.borrow_mut().retain(|d| *d == DriveId(2));
-        let (again, node) = (now(), service.map().node_named("node-2").unwrap().id);
+        let (again, node) = (now(), first_target(&service.map(), "node-2"));
         both.start();
         sleep(ms(700)).await;
         stop(&both, node).await;

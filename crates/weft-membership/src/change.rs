@@ -3,15 +3,15 @@
 //! It owns the list and the map's version. What a change does is in the file of its name.
 
 use crate::{
-    AcceptLoss, AddDrive, BeginDelete, BeginRelocation, CancelRelocation, ChangeSettings, CloseSession,
-    CreatePool, CreateVolume, Demote, Depart, DrainDrive, Evict, FailDrive, FinishDelete, FinishRelocation,
-    GrowVolume, HandOver, JoinNode, KeepMember, MoveNode, NoteScrubs, OpenSession, Promote, RaiseFloors,
-    Reason, Rebuild, Refusal, Rejoin, RemoveDrive, RemoveNode, Replace, RestoreDrive, ScheduleScrub,
-    SetDevice, StopScrub, SweepSession, WantScrub,
+    AcceptLoss, AddDrive, AddTarget, AssignDrive, BeginDelete, BeginRelocation, CancelRelocation,
+    ChangeSettings, CloseSession, CreatePool, CreateVolume, Demote, Depart, DrainDrive, Evict, FailDrive,
+    FinishDelete, FinishRelocation, GrowVolume, HandOver, JoinNode, KeepMember, MoveTarget, NoteScrubs,
+    OpenSession, Promote, RaiseFloors, Reason, Rebuild, Refusal, Rejoin, RemoveDrive, RemoveNode,
+    RemoveTarget, Replace, RestoreDrive, ScheduleScrub, SetDevice, StopScrub, SweepSession, WantScrub,
 };
 use crate::{
     delete, demote, drive, evict, floor, loss, node, pool, promote, rebuild, rejoin, relocate, replace,
-    resize, scrub, session, settings, volume,
+    resize, scrub, session, settings, target, volume,
 };
 use serde::{Deserialize, Serialize};
 use weft_types::{FabricMap, MapVersion};
@@ -22,8 +22,14 @@ use weft_types::{FabricMap, MapVersion};
 pub enum Change {
     /// A machine joins the fabric.
     JoinNode(JoinNode),
-    /// A node's target listens at another address.
-    MoveNode(MoveNode),
+    /// A further target joins a node.
+    AddTarget(AddTarget),
+    /// A target listens at another address.
+    MoveTarget(MoveTarget),
+    /// A target without drives is forgotten.
+    RemoveTarget(RemoveTarget),
+    /// Another target of its node serves a drive.
+    AssignDrive(AssignDrive),
     /// A node without drives is forgotten.
     RemoveNode(RemoveNode),
     /// A pool is created, without drives.
@@ -109,7 +115,10 @@ impl Change {
             // A node that comes with its drives must not be kept out because of one more.
             Change::AddDrive(_)
             | Change::SetDevice(_)
-            | Change::MoveNode(_)
+            | Change::AddTarget(_)
+            | Change::MoveTarget(_)
+            | Change::RemoveTarget(_)
+            | Change::AssignDrive(_)
             | Change::RemoveNode(_)
             | Change::DrainDrive(_)
             | Change::FailDrive(_)
@@ -154,7 +163,10 @@ pub fn apply(map: &FabricMap, change: &Change) -> Result<(FabricMap, Reason), Re
     next.version = MapVersion(map.version.0 + 1);
     let reason = match change {
         Change::JoinNode(change) => node::join(&mut next, change),
-        Change::MoveNode(change) => node::relocate(&mut next, change),
+        Change::AddTarget(change) => target::add(&mut next, change),
+        Change::MoveTarget(change) => target::relocate(&mut next, change),
+        Change::RemoveTarget(change) => target::remove(&mut next, change),
+        Change::AssignDrive(change) => target::assign(&mut next, change),
         Change::RemoveNode(change) => node::remove(&mut next, change),
         Change::CreatePool(change) => pool::create(&mut next, change),
         Change::AddDrive(change) => drive::add(&mut next, change),

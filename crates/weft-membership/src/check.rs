@@ -12,7 +12,7 @@ use crate::{VOLUME_BLOCKS_MAX, validate_name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use weft_layout::{objects_for, validate};
-use weft_types::limits::{COPIES_MAX, SPAN_GROUPS_MAX};
+use weft_types::limits::{COPIES_MAX, SPAN_GROUPS_MAX, TARGETS_PER_NODE_MAX};
 use weft_types::{
     AttachMode, Drive, DriveId, DriveState, FabricMap, Group, GroupId, GroupTable, GroupTableId, Key,
     Relocation, Role, Session, SessionId, SessionSlot, SessionState, Slot, Table, TableChange, Target,
@@ -261,11 +261,15 @@ fn check_targets(map: &FabricMap, judge: &mut Judge<'_>) {
         let first = map.targets.get(&TargetId::first_of(*node));
         judge.must(first.is_some_and(|first| first.node == *node), || format!("{node} has no first target"));
     }
-    let mut addrs = BTreeSet::new();
+    let (mut addrs, mut indices) = (BTreeSet::new(), BTreeSet::new());
     for target in map.targets.values() {
-        let Target { id, node, addr } = target;
+        let Target { id, node, index, addr } = target;
         judge.must(map.nodes.contains_key(node), || format!("{id} is on {node}, which is not listed"));
         judge.must(is_address(addr), || format!("{id} has the address {addr:?}"));
+        let is_first = *id == TargetId::first_of(*node);
+        judge.must(is_first == (*index == 0), || format!("{id} of {node} has the index {index}"));
+        judge.must(*index < TARGETS_PER_NODE_MAX, || format!("{id} has the index {index}"));
+        judge.must(indices.insert((*node, *index)), || format!("{node} has two targets {index}"));
         judge.must(addrs.insert(addr), || format!("two targets listen at {addr}"));
     }
 }

@@ -5,7 +5,7 @@
 use crate::refusal::Kind;
 use crate::{Reason, Refusal};
 use serde::{Deserialize, Serialize};
-use weft_types::{BlockCount, DeviceId, Drive, DriveId, DriveState, FabricMap, NodeId, PoolId};
+use weft_types::{BlockCount, DeviceId, Drive, DriveId, DriveState, FabricMap, PoolId, TargetId};
 
 /// A drive joins a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,8 +13,8 @@ use weft_types::{BlockCount, DeviceId, Drive, DriveId, DriveState, FabricMap, No
 pub struct AddDrive {
     /// The drive's identity, from its label.
     pub drive: DriveId,
-    /// The node that it is on.
-    pub node: NodeId,
+    /// The target that serves it.
+    pub target: TargetId,
     /// The pool that may draw from it.
     pub pool: PoolId,
     /// The path on its node, for people.
@@ -73,10 +73,10 @@ pub struct RemoveDrive {
 }
 
 pub(crate) fn add(map: &mut FabricMap, change: &AddDrive) -> Result<Reason, Refusal> {
-    let AddDrive { drive, node, pool, path, capacity, device } = change;
+    let AddDrive { drive, target, pool, path, capacity, device } = change;
     let unknown = |kind, id: String| Refusal::Unknown { kind, id };
-    let Some(target) = map.target_of(*node).map(|target| target.id) else {
-        return Err(unknown(Kind::Node, node.to_string()));
+    let Some(node) = map.targets.get(target).map(|target| target.node) else {
+        return Err(unknown(Kind::Target, target.to_string()));
     };
     if !map.pools.contains_key(pool) {
         return Err(unknown(Kind::Pool, pool.to_string()));
@@ -86,7 +86,7 @@ pub(crate) fn add(map: &mut FabricMap, change: &AddDrive) -> Result<Reason, Refu
             drive: *drive,
             listed_node: listed.node,
             listed_path: listed.path.clone(),
-            found_node: *node,
+            found_node: node,
             found_path: path.clone(),
         });
     }
@@ -98,8 +98,8 @@ pub(crate) fn add(map: &mut FabricMap, change: &AddDrive) -> Result<Reason, Refu
     }
     let entry = Drive {
         id: *drive,
-        node: *node,
-        target,
+        node,
+        target: *target,
         device: device.unwrap_or(DeviceId::of_drive(*drive)),
         pool: *pool,
         path: path.clone(),
@@ -107,7 +107,7 @@ pub(crate) fn add(map: &mut FabricMap, change: &AddDrive) -> Result<Reason, Refu
         state: DriveState::Active,
     };
     map.drives.insert(*drive, entry);
-    Ok(Reason::DriveAdded { drive: *drive, node: *node, pool: *pool })
+    Ok(Reason::DriveAdded { drive: *drive, node, pool: *pool })
 }
 
 pub(crate) fn set_device(map: &mut FabricMap, change: &SetDevice) -> Result<Reason, Refusal> {

@@ -40,6 +40,7 @@ mod session;
 mod settings;
 mod size;
 mod span;
+mod target;
 mod volume;
 
 pub use capacity::free_blocks;
@@ -54,8 +55,8 @@ pub use floor::{GroupFloor, RaiseFloors};
 pub use group_index::GroupIndex;
 pub use loss::{AcceptLoss, HeldCopy, Survivor, best_copy, lost_groups};
 pub use name::{NameFault, validate_name};
-pub use node::{JoinNode, MoveNode, RemoveNode};
-pub use observe::{DriveObservation, NodeObservation, Observations};
+pub use node::{JoinNode, RemoveNode};
+pub use observe::{DriveObservation, Observations, TargetObservation};
 pub use plan::{
     Intent, domain_of, has_spare_drive, intents, next_change, next_demotion, next_departure, next_drain,
     next_eviction, next_failure, next_promotion, next_rebuild, next_rebuild_on_one_node, next_rejoin,
@@ -79,4 +80,5 @@ pub use session::{CloseSession, OpenSession, SweepSession, exclusive_over};
 pub use settings::{ChangeSettings, REBUILD_AFTER_MS};
 pub use size::Size;
 pub use span::SpanPlan;
+pub use target::{AddTarget, AssignDrive, MoveTarget, RemoveTarget};
 pub use volume::{CreateVolume, NewGroup, VOLUME_BLOCKS_MAX, VolumeRequest, plan_volume};

@@ -1,6 +1,6 @@
-//! Nodes: a machine joins with its target, the target listens at another address, or both are forgotten.
+//! Nodes: a machine joins with its first target, or is forgotten with all of its targets.
 //!
-//! It owns names and addresses. It never judges whether a node is alive.
+//! It owns names, and what an address is. It never judges whether a node is alive.
 
 use crate::change::take_id;
 use crate::refusal::Kind;
@@ -14,17 +14,7 @@ use weft_types::{FabricMap, NodeId};
 pub struct JoinNode {
     /// Its name, unique in the fabric.
     pub name: String,
-    /// Where its target listens, as `host:port`.
-    pub addr: String,
-}
-
-/// A node's target listens at another address.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MoveNode {
-    /// The node.
-    pub node: NodeId,
-    /// Where its target listens now, as `host:port`.
+    /// Where its first target listens, as `host:port`.
     pub addr: String,
 }
 
@@ -49,20 +39,6 @@ pub(crate) fn join(map: &mut FabricMap, change: &JoinNode) -> Result<Reason, Ref
     Ok(Reason::NodeJoined { node, name: name.clone() })
 }
 
-pub(crate) fn relocate(map: &mut FabricMap, change: &MoveNode) -> Result<Reason, Refusal> {
-    let MoveNode { node, addr } = change;
-    let found =
-        map.target_of(*node).ok_or_else(|| Refusal::Unknown { kind: Kind::Node, id: node.to_string() })?;
-    let target = found.id;
-    if found.addr == *addr {
-        return Err(Refusal::SameAddress { node: *node, addr: addr.clone() });
-    }
-    free_address(map, addr)?;
-    let entry = map.targets.get_mut(&target).expect("it was found above");
-    let from = std::mem::replace(&mut entry.addr, addr.clone());
-    Ok(Reason::NodeMoved { node: *node, from, to: addr.clone() })
-}
-
 pub(crate) fn remove(map: &mut FabricMap, change: &RemoveNode) -> Result<Reason, Refusal> {
     let node = change.node;
     let Some(found) = map.nodes.get(&node) else {
@@ -79,7 +55,7 @@ pub(crate) fn remove(map: &mut FabricMap, change: &RemoveNode) -> Result<Reason,
 }
 
 /// Checks that the address is one, and that no target has it.
-fn free_address(map: &FabricMap, addr: &str) -> Result<(), Refusal> {
+pub(crate) fn free_address(map: &FabricMap, addr: &str) -> Result<(), Refusal> {
     if !is_address(addr) {
         return Err(Refusal::Address { addr: addr.to_owned() });
     }

@@ -6,7 +6,7 @@
 use crate::{Acknowledged, Room};
 use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::FailureDomain;
-use weft_types::{DriveId, Epoch, FabricMap, Group, GroupId, NodeId, SessionId, Version, VolumeId};
+use weft_types::{DriveId, Epoch, FabricMap, Group, GroupId, SessionId, TargetId, Version, VolumeId};
 
 /// All that was observed so far.
 #[derive(Clone, Debug, Default)]
@@ -15,8 +15,8 @@ pub struct Observations {
     pub now_ms: u64,
     /// What must not hold two copies, for the choice of drives to rebuild on.
     pub domain: FailureDomain,
-    /// The nodes.
-    pub nodes: BTreeMap<NodeId, NodeObservation>,
+    /// The targets.
+    pub targets: BTreeMap<TargetId, TargetObservation>,
     /// The drives.
     pub drives: BTreeMap<DriveId, DriveObservation>,
     /// Drives that are gone and serve all the same, because they have last up-to-date copies: these are to
@@ -44,9 +44,9 @@ pub struct Observations {
     pub emptied: BTreeSet<VolumeId>,
 }
 
-/// What is known of a node's target.
+/// What is known of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NodeObservation {
+pub struct TargetObservation {
     /// Whether it renews its lease.
     pub alive: bool,
     /// Whether it can serve nothing any more: its lease was stopped and waited out, or it said so itself.
@@ -55,14 +55,14 @@ pub struct NodeObservation {
     pub heard_ms: u64,
 }
 
-/// What is known of a drive from its node's target.
+/// What is known of a drive from its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriveObservation {
     /// Whether the target has opened it.
     pub present: bool,
     /// The I/O error that the target met on it, for people.
     pub failed: Option<String>,
-    /// Whether it can serve nothing any more, although its node may: its target acknowledged its eviction.
+    /// Whether it can serve nothing any more, although its target may: its target acknowledged its eviction.
     pub fenced: bool,
     /// When it was last seen in service, in milliseconds.
     pub seen_ms: u64,
@@ -96,13 +96,13 @@ impl Observations {
     pub(crate) fn condition(&self, map: &FabricMap, drive: DriveId) -> Condition {
         let listed = map.drives.get(&drive);
         let failed = listed.is_some_and(|d| d.state.is_given_up());
-        let node = listed.and_then(|d| self.nodes.get(&d.node));
+        let target = listed.and_then(|d| self.targets.get(&d.target));
         let seen = self.drives.get(&drive);
-        match (node, seen) {
+        match (target, seen) {
             (None, _) => Condition::Unknown,
-            (Some(node), seen) if !node.alive => {
-                let fenced = node.fenced || seen.is_some_and(|s| s.fenced);
-                Condition::Gone { fenced, since_ms: node.heard_ms }
+            (Some(target), seen) if !target.alive => {
+                let fenced = target.fenced || seen.is_some_and(|s| s.fenced);
+                Condition::Gone { fenced, since_ms: target.heard_ms }
             }
             (Some(_), None) => Condition::Unknown,
             (Some(_), Some(seen)) if seen.present && seen.failed.is_none() && !failed => Condition::Serving,

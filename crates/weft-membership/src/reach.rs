@@ -1,8 +1,8 @@
 //! Which members clients cannot reach although the manager can, and what follows.
 //!
-//! A write waits for every member of its group. A client that has lost its way to one node therefore waits for as long
-//! as the manager, which reaches that node, keeps it in the group. Clients say which nodes have not answered them
-//! ([`ReachReport`]); this file decides whose members leave which groups, and when they may come back:
+//! A write waits for every member of its group. A client that has lost its way to one target therefore waits for as
+//! long as the manager, which reaches that target, keeps it in the group. Clients say which targets have not answered
+//! them ([`ReachReport`]); this file decides whose members leave which groups, and when they may come back:
 //!
 //! ```text
 //!            silent for 1 1/4 leases, or 5 if       reports end            quiet for the hold-down
@@ -15,7 +15,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use weft_types::{AttachMode, DriveId, FabricMap, Group, GroupId, NodeId, Role, Session, SessionState};
+use weft_types::{
+    AttachMode, DriveId, FabricMap, Group, GroupId, NodeId, Role, Session, SessionState, TargetId,
+};
 
 /// Leases for which a report counts if it is not repeated. A client repeats it twice per lease.
 const EXPIRES_LEASES: u64 = 3;
@@ -39,15 +41,15 @@ const HOLD_LONGEST_LEASES: u64 = 150;
 /// not made better by more copies that are missing.
 const NODES_PER_CUT: usize = 4;
 
-/// What the client of a session said last of the nodes.
+/// What the client of a session said last of the targets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReachReport {
     /// When it said so.
     pub said_ms: u64,
-    /// The nodes that do not answer it, with since when it has waited in vain.
-    pub silent: BTreeMap<NodeId, u64>,
-    /// The nodes that have answered it, with when they did last.
-    pub heard: BTreeMap<NodeId, u64>,
+    /// The targets that do not answer it, with since when it has waited in vain.
+    pub silent: BTreeMap<TargetId, u64>,
+    /// The targets that have answered it, with when they did last.
+    pub heard: BTreeMap<TargetId, u64>,
 }
 
 /// Why a member that a client cannot reach stays in its group.
@@ -77,7 +79,7 @@ impl fmt::Display for Kept {
     }
 }
 
-/// A node that clients cannot reach.
+/// A target that clients cannot reach.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
     /// Since when the first of those who complain now has had no answer.
@@ -98,10 +100,10 @@ pub struct Cut {
     times: u32,
 }
 
-/// All nodes that clients cannot reach, from one look to the next.
+/// All targets that clients cannot reach, from one look to the next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
-    cuts: BTreeMap<NodeId, Cut>,
+    cuts: BTreeMap<TargetId, Cut>,
 }
 
 /// A report that counts.
@@ -117,13 +119,13 @@ impl Voice<'_> {
         client_of(&self.session.client)
     }
 
-    /// Whether the client reaches fewer nodes than it misses.
-    fn is_cut_off(&self, since_ms: u64) -> bool {
-        let reached = |node: &&NodeId| {
-            let is_heard = self.report.heard.get(node).is_some_and(|at| *at >= since_ms);
-            is_heard && !self.report.silent.contains_key(node)
-        };
-        self.report.heard.keys().filter(reached).count() < self.report.silent.len()
+    /// Whether the client reaches fewer nodes than it misses: none of whose targets it misses, and some.
+    fn is_cut_off(&self, map: &FabricMap, since_ms: u64) -> bool {
+        let node_of = |target: &TargetId| map.targets.get(target).map(|t| t.node);
+        let missed: BTreeSet<NodeId> = self.report.silent.keys().filter_map(node_of).collect();
+        let heard = self.report.heard.iter().filter(|(_, at)| **at >= since_ms);
+        let reached: BTreeSet<NodeId> = heard.filter_map(|(target, _)| node_of(target)).collect();
+        reached.difference(&missed).count() < missed.len()
     }
 }
 
@@ -136,16 +138,16 @@ struct Look<'a> {
     map: &'a FabricMap,
     reports: &'a BTreeMap<weft_types::SessionId, ReachReport>,
     serves: &'a dyn Fn(DriveId) -> bool,
-    up_since: &'a dyn Fn(NodeId) -> u64,
+    up_since: &'a dyn Fn(TargetId) -> u64,
     now_ms: u64,
     lease_ms: u64,
 }
 
 impl Reach {
-    /// The nodes that somebody complains of, or that are held down.
-    pub fn cuts(&self) -> impl Iterator<Item = (NodeId, &Cut)> {
+    /// The targets that somebody complains of, or that are held down.
+    pub fn cuts(&self) -> impl Iterator<Item = (TargetId, &Cut)> {
         let is_current = |cut: &&Cut| cut.ended_ms.is_none() || !cut.members.is_empty();
-        self.cuts.iter().filter(move |(_, cut)| is_current(cut)).map(|(node, cut)| (*node, cut))
+        self.cuts.iter().filter(move |(_, cut)| is_current(cut)).map(|(target, cut)| (*target, cut))
     }
 
     /// The members that are to leave their groups and stay out, with since when, in milliseconds.
@@ -159,62 +161,63 @@ impl Reach {
     }
 
     /// Takes account of what clients have said by now. `serves` tells whether a drive's target is up and serves it,
-    /// `up_since` since when a node's target is up: a silence of before says nothing of the way to it.
+    /// `up_since` since when a target is up: a silence of before says nothing of the way to it.
     pub fn look(
         &mut self,
         map: &FabricMap,
         reports: &BTreeMap<weft_types::SessionId, ReachReport>,
         serves: &dyn Fn(DriveId) -> bool,
-        up_since: &dyn Fn(NodeId) -> u64,
+        up_since: &dyn Fn(TargetId) -> u64,
         now_ms: u64,
     ) {
         let lease_ms = u64::from(map.durations.lease_ms);
         let look = Look { map, reports, serves, up_since, now_ms, lease_ms };
-        let mut nodes: BTreeSet<NodeId> = self.cuts.keys().copied().collect();
-        nodes.extend(look.voices().flat_map(|v| v.report.silent.keys().copied()));
-        for node in nodes {
+        let mut targets: BTreeSet<TargetId> = self.cuts.keys().copied().collect();
+        targets.extend(look.voices().flat_map(|v| v.report.silent.keys().copied()));
+        for target in targets {
             let complaining: Vec<Voice<'_>> =
-                look.voices().filter(|v| v.report.silent.contains_key(&node)).collect();
-            let mut cut = self.cuts.remove(&node).unwrap_or_default();
+                look.voices().filter(|v| v.report.silent.contains_key(&target)).collect();
+            let mut cut = self.cuts.remove(&target).unwrap_or_default();
             cut.members.retain(|(group, drive), _| look.is_concerned(*group, *drive));
-            match complaining.is_empty() || !map.nodes.contains_key(&node) {
+            match complaining.is_empty() || !map.targets.contains_key(&target) {
                 true => cut.quieten(&look),
-                false => self.judge(&mut cut, &look, node, &complaining),
+                false => self.judge(&mut cut, &look, target, &complaining),
             }
             if !cut.is_forgotten(&look) {
-                self.cuts.insert(node, cut);
+                self.cuts.insert(target, cut);
             }
         }
     }
 
-    /// Clients complain of the node: its members leave as soon as, and where, they may.
-    fn judge(&self, cut: &mut Cut, look: &Look<'_>, node: NodeId, complaining: &[Voice<'_>]) {
-        let up_since = (look.up_since)(node);
-        let since = |v: &Voice<'_>| v.report.silent.get(&node).map_or(look.now_ms, |at| up_since.max(*at));
+    /// Clients complain of the target: its members leave as soon as, and where, they may.
+    fn judge(&self, cut: &mut Cut, look: &Look<'_>, target: TargetId, complaining: &[Voice<'_>]) {
+        let up_since = (look.up_since)(target);
+        let since = |v: &Voice<'_>| v.report.silent.get(&target).map_or(look.now_ms, |at| up_since.max(*at));
         cut.since_ms = complaining.iter().map(since).min().unwrap_or(look.now_ms);
         cut.clients = complaining.iter().map(|v| v.session.client.clone()).collect();
         cut.ended_ms = None;
         cut.kept.clear();
-        // One that misses most of what it talks to says more of its own network than of the node.
-        let able: Vec<&Voice<'_>> = complaining.iter().filter(|v| !v.is_cut_off(cut.since_ms)).collect();
+        // One that misses most of what it talks to says more of its own network than of the target.
+        let able: Vec<&Voice<'_>> =
+            complaining.iter().filter(|v| !v.is_cut_off(look.map, cut.since_ms)).collect();
         let least_ms = PATIENCE_QUARTERS * look.lease_ms / 4;
         let waited = |v: &&&Voice<'_>| look.now_ms.saturating_sub(since(v)) >= least_ms;
         let clients: BTreeSet<&str> = able.iter().filter(waited).map(|v| v.client()).collect();
-        cut.is_alone = clients.len() < 2 && !look.is_only_one(node, complaining, cut.since_ms);
+        cut.is_alone = clients.len() < 2 && !look.is_only_one(target, complaining, cut.since_ms);
         let quarters = if cut.is_alone { ALONE_QUARTERS } else { PATIENCE_QUARTERS };
         cut.due_ms = cut.since_ms + quarters * look.lease_ms / 4;
         let all: Vec<&Voice<'_>> = complaining.iter().collect();
-        let is_known = able.iter().any(|v| v.report.heard.contains_key(&node));
+        let is_known = able.iter().any(|v| v.report.heard.contains_key(&target));
         let general = match () {
             () if able.is_empty() => Some(Kept::OwnNetwork),
             () if cut.is_alone && !is_known => Some(Kept::NeverReached),
-            () if !self.may_spare(look, node) => Some(Kept::TooManyNodes),
+            () if !self.may_spare(look, target) => Some(Kept::TooManyNodes),
             () => None,
         };
         let mut leaving = BTreeMap::new();
         for (group, users) in look.groups_of(if able.is_empty() { &all } else { &able }) {
-            let kept = general.or_else(|| self.why_kept(cut.is_alone, look, node, group, &users));
-            for drive in group.write_set().filter(|d| look.node_of(*d) == Some(node)) {
+            let kept = general.or_else(|| self.why_kept(cut.is_alone, look, target, group, &users));
+            for drive in group.write_set().filter(|d| look.map.target_of(*d) == Some(target)) {
                 let key = (group.id, drive);
                 match kept {
                     _ if cut.members.contains_key(&key) => {}
@@ -233,24 +236,27 @@ impl Reach {
         cut.members.extend(leaving);
     }
 
-    /// Whether another node may be left out beside those that are.
-    fn may_spare(&self, look: &Look<'_>, node: NodeId) -> bool {
+    /// Whether the target's node may be left out beside those of which a target is.
+    fn may_spare(&self, look: &Look<'_>, target: TargetId) -> bool {
         let nodes: BTreeSet<NodeId> = look.map.drives.values().map(|d| d.node).collect();
-        let out = self.cuts.iter().filter(|(n, cut)| **n != node && !cut.members.is_empty()).count();
-        out < (nodes.len() / NODES_PER_CUT).max(1)
+        let node_of = |target: &TargetId| look.map.targets.get(target).map(|t| t.node);
+        let out = self.cuts.iter().filter(|(_, cut)| !cut.members.is_empty());
+        let out: BTreeSet<Option<NodeId>> = out.map(|(target, _)| node_of(target)).collect();
+        let others = out.iter().filter(|node| **node != node_of(&target)).count();
+        others < (nodes.len() / NODES_PER_CUT).max(1)
     }
 
-    /// Why the group must keep its member on the node; none where it can spare it.
+    /// Why the group must keep its member on the target; none where it can spare it.
     fn why_kept(
         &self,
         is_alone: bool,
         look: &Look<'_>,
-        node: NodeId,
+        target: TargetId,
         group: &Group,
         users: &[&Voice<'_>],
     ) -> Option<Kept> {
         let is_reached = |drive: &DriveId| {
-            let Some(other) = look.node_of(*drive).filter(|n| *n != node) else { return false };
+            let Some(other) = look.map.target_of(*drive).filter(|t| *t != target) else { return false };
             let is_left_out = self.cuts.get(&other).is_some_and(|c| !c.members.is_empty());
             let from = look.now_ms.saturating_sub(EXPIRES_LEASES * look.lease_ms);
             let hears = |v: &&&Voice<'_>| {
@@ -263,7 +269,8 @@ impl Reach {
             return Some(Kept::LastReached);
         }
         let is_good = |s: &weft_types::Slot| s.role == Role::InSync && (look.serves)(s.drive);
-        let is_whole = group.slots.iter().filter(|s| look.node_of(s.drive) != Some(node)).all(is_good);
+        let is_whole =
+            group.slots.iter().filter(|s| look.map.target_of(s.drive) != Some(target)).all(is_good);
         (is_alone && !is_whole).then_some(Kept::Degraded)
     }
 }
@@ -302,8 +309,8 @@ impl<'a> Look<'a> {
         )
     }
 
-    /// Whether every other client has said something since the silence began, and none of them that it reaches the node.
-    fn is_only_one(&self, node: NodeId, complaining: &[Voice<'_>], since_ms: u64) -> bool {
+    /// Whether every other client has said something since the silence began, and none of them that it reaches the target.
+    fn is_only_one(&self, target: TargetId, complaining: &[Voice<'_>], since_ms: u64) -> bool {
         // The word of one that was heard when the silence began is about the time before.
         let from = since_ms + self.lease_ms / 4;
         let is_other = |s: &&Session| {
@@ -313,7 +320,7 @@ impl<'a> Look<'a> {
         self.map.sessions.values().filter(is_other).all(|session| {
             let report = self.reports.get(&session.id);
             let has_said = report.is_some_and(|r| r.said_ms >= from);
-            let has_heard = report.and_then(|r| r.heard.get(&node)).is_some_and(|at| *at >= from);
+            let has_heard = report.and_then(|r| r.heard.get(&target)).is_some_and(|at| *at >= from);
             has_said && !has_heard
         })
     }
@@ -322,10 +329,6 @@ impl<'a> Look<'a> {
     fn is_concerned(&self, group: GroupId, drive: DriveId) -> bool {
         let slot = self.map.groups.get(&group).and_then(|g| g.slot_of(drive));
         slot.is_some_and(|s| s.role != Role::InSync || (self.serves)(drive))
-    }
-
-    fn node_of(&self, drive: DriveId) -> Option<NodeId> {
-        self.map.drives.get(&drive).map(|d| d.node)
     }
 
     /// The groups of the volumes that these clients write to, with who of them does.

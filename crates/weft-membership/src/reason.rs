@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use weft_types::{DeviceId, DriveId, Epoch, Generation, GroupId, NodeId, PoolId, SessionId, VolumeId};
+use weft_types::{
+    DeviceId, DriveId, Epoch, Generation, GroupId, NodeId, PoolId, SessionId, TargetId, VolumeId,
+};
 
 /// What a change did. `Display` is the text for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -11,10 +13,16 @@ use weft_types::{DeviceId, DriveId, Epoch, Generation, GroupId, NodeId, PoolId, 
 pub enum Reason {
     /// A node joined under this number.
     NodeJoined { node: NodeId, name: String },
-    /// A node's target listens elsewhere.
-    NodeMoved { node: NodeId, from: String, to: String },
     /// A node was forgotten.
     NodeRemoved { node: NodeId, name: String },
+    /// A further target of a node joined.
+    TargetAdded { node: NodeId, target: TargetId, index: u32 },
+    /// A target listens elsewhere.
+    TargetMoved { target: TargetId, from: String, to: String },
+    /// A target was forgotten.
+    TargetRemoved { node: NodeId, target: TargetId },
+    /// Another target of its node serves a drive.
+    DriveAssigned { drive: DriveId, from: TargetId, to: TargetId },
     /// A pool was created.
     PoolCreated { pool: PoolId, name: String },
     /// A drive joined.
@@ -93,7 +101,16 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::NodeJoined { node, name } => write!(f, "node '{name}' joined as {node}"),
-            Reason::NodeMoved { node, from, to } => write!(f, "node {node} moved from {from} to {to}"),
+            Reason::TargetAdded { node, target, index } => {
+                write!(f, "target {index} of node {node} joined as {target}")
+            }
+            Reason::TargetMoved { target, from, to } => {
+                write!(f, "target {target} moved from {from} to {to}")
+            }
+            Reason::TargetRemoved { node, target } => write!(f, "target {target} of node {node} removed"),
+            Reason::DriveAssigned { drive, from, to } => {
+                write!(f, "drive {} passed from target {from} to target {to}", drive.short())
+            }
             Reason::NodeRemoved { node, name } => write!(f, "node '{name}' ({node}) removed"),
             Reason::PoolCreated { pool, name } => write!(f, "pool '{name}' created as {pool}"),
             Reason::DriveAdded { drive, node, pool } => {

@@ -6,10 +6,10 @@ use crate::size::Size;
 use crate::{NameFault, REBUILD_AFTER_MS, Skipped};
 use std::fmt;
 use weft_layout::LayoutError;
-use weft_types::limits::{COPIES_MAX, SESSIONS_MAX};
+use weft_types::limits::{COPIES_MAX, SESSIONS_MAX, TARGETS_PER_NODE_MAX};
 use weft_types::{
     AttachMode, BlockCount, DeviceId, DriveId, Epoch, GroupId, NodeId, PoolId, Protection, Role, SessionId,
-    VolumeId,
+    TargetId, VolumeId,
 };
 
 /// The kinds of things in a map, for texts.
@@ -17,6 +17,8 @@ use weft_types::{
 pub enum Kind {
     /// A machine.
     Node,
+    /// What serves some of a machine's drives.
+    Target,
     /// A drive.
     Drive,
     /// A set of drives.
@@ -33,6 +35,7 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Kind::Node => "node",
+            Kind::Target => "target",
             Kind::Drive => "drive",
             Kind::Pool => "pool",
             Kind::Group => "group",
@@ -70,9 +73,18 @@ pub enum Refusal {
     /// Another node has this address.
     #[error("node '{node}' already listens at {addr}")]
     AddressTaken { addr: String, node: String },
-    /// The node has this address already.
-    #[error("node {node} is already at {addr}")]
-    SameAddress { node: NodeId, addr: String },
+    /// The target has this address already.
+    #[error("target {target} is already at {addr}")]
+    SameAddress { target: TargetId, addr: String },
+    /// The node has a target with this index, or may have none.
+    #[error("node {node} cannot have another target {index}")]
+    TargetIndex { node: NodeId, index: u32 },
+    /// The target has drives, or is its node's first.
+    #[error("target {target} serves {drives} drives, or is the first of its node")]
+    TargetInUse { target: TargetId, drives: usize },
+    /// The target is of another node than the drive, or serves it already.
+    #[error("drive {drive} is served by target {listed}, and cannot pass to {target}")]
+    NotAssigned { drive: DriveId, target: TargetId, listed: TargetId },
 
     /// A drive with this identity is listed.
     #[error(
@@ -287,6 +299,11 @@ impl Refusal {
             Refusal::NotDraining { .. } | Refusal::NotFailed { .. } => {
                 "see `weft drive list` for what is going on".into()
             }
+            Refusal::TargetIndex { .. } => {
+                format!("the targets of a node are numbered 0 to {}", TARGETS_PER_NODE_MAX - 1)
+            }
+            Refusal::TargetInUse { .. } => "remove the node instead, with `weft node remove`".into(),
+            Refusal::NotAssigned { .. } => "a drive passes only between targets of one node".into(),
             Refusal::NodeInUse { .. } => "empty it first with `weft node evacuate`".into(),
             Refusal::BeingRelocated { .. } => "wait until it is done: see `weft status`".into(),
             Refusal::DriveFailed { .. } => {

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeSet;
 use weft_membership::{
-    AddDrive, Change, CreatePool, DrainDrive, DriveObservation, GroupIndex, JoinNode, NodeObservation,
-    Observations, apply, has_spare_drive, next_promotion, next_rebuild, next_rejoin, next_relocation,
+    AddDrive, Change, CreatePool, DrainDrive, DriveObservation, GroupIndex, JoinNode, Observations,
+    TargetObservation, apply, has_spare_drive, next_promotion, next_rebuild, next_rejoin, next_relocation,
 };
+use weft_types::TargetId;
 use weft_types::{
     BlockCount, DriveId, Epoch, FabricId, FabricMap, Group, GroupId, NodeId, Role, SessionSlot, Slot, Version,
 };
@@ -24,7 +25,14 @@ fn map_with(role: Role, floor: u64) -> FabricMap {
     let nodes: Vec<NodeId> = map.nodes.keys().copied().collect();
     for (n, node) in (1..).zip(nodes) {
         let (path, capacity) = (format!("/dev/{n}"), BlockCount(1 << 18));
-        let add = AddDrive { drive: DriveId(n), node, pool, path, capacity, device: None };
+        let add = AddDrive {
+            drive: DriveId(n),
+            target: TargetId::first_of(node),
+            pool,
+            path,
+            capacity,
+            device: None,
+        };
         map = apply(&map, &Change::AddDrive(add)).expect("it fits").0;
     }
     let slot = |n, role| Slot { drive: DriveId(n), role, since: Epoch(1) };
@@ -38,8 +46,8 @@ fn map_with(role: Role, floor: u64) -> FabricMap {
 fn seen(map: &FabricMap, without_floors: &[u128]) -> Observations {
     let without_floors: BTreeSet<DriveId> = without_floors.iter().map(|n| DriveId(*n)).collect();
     let mut seen = Observations { now_ms: 1_000, without_floors, ..Observations::default() };
-    let alive = NodeObservation { alive: true, fenced: false, heard_ms: 1_000 };
-    seen.nodes = map.nodes.keys().map(|&n| (n, alive)).collect();
+    let alive = TargetObservation { alive: true, fenced: false, heard_ms: 1_000 };
+    seen.targets = map.targets.keys().map(|&t| (t, alive)).collect();
     let present = DriveObservation { present: true, failed: None, fenced: false, seen_ms: 1_000 };
     seen.drives = map.drives.keys().map(|&d| (d, present.clone())).collect();
     seen.verified.insert((GROUP, DriveId(2)), Epoch(1));

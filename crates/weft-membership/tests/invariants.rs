@@ -25,7 +25,14 @@ fn sound_map() -> FabricMap {
         let (drive, capacity) = (DriveId(n), BlockCount(1 << 20));
         take(
             &mut map,
-            Change::AddDrive(AddDrive { drive, node, pool, path: String::new(), capacity, device: None }),
+            Change::AddDrive(AddDrive {
+                drive,
+                target: TargetId::first_of(node),
+                pool,
+                path: String::new(),
+                capacity,
+                device: None,
+            }),
         );
     }
     let request = VolumeRequest {

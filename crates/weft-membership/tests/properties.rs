@@ -7,11 +7,12 @@ use weft_layout::FailureDomain;
 use weft_membership::{
     AcceptLoss, Acknowledged, AddDrive, BeginDelete, BeginRelocation, CancelRelocation, Change, CloseSession,
     CreatePool, Demote, Depart, DrainDrive, DriveObservation, Evict, FailDrive, FinishDelete,
-    FinishRelocation, GroupIndex, HandOver, JoinNode, KeepMember, MoveNode, NodeObservation, Observations,
-    OpenSession, Promote, Rebuild, Rejoin, RemoveDrive, RemoveNode, Replace, ResizeRequest, RestoreDrive,
-    Survivor, SweepSession, VolumeRequest, apply, check, check_changed, check_step, intents, lost_groups,
-    next_change, plan_resize, plan_volume,
+    FinishRelocation, GroupIndex, HandOver, JoinNode, KeepMember, MoveTarget, Observations, OpenSession,
+    Promote, Rebuild, Rejoin, RemoveDrive, RemoveNode, Replace, ResizeRequest, RestoreDrive, Survivor,
+    SweepSession, TargetObservation, VolumeRequest, apply, check, check_changed, check_step, intents,
+    lost_groups, next_change, plan_resize, plan_volume,
 };
+use weft_types::TargetId;
 use weft_types::{
     AttachMode, BlockCount, DriveId, DriveState, Epoch, FabricId, FabricMap, Group, GroupId, NodeId, PoolId,
     Role, SessionId, VolumeId,
@@ -109,7 +110,9 @@ fn change(map: &FabricMap, attempt: &Attempt, serial: u32) -> Option<Change> {
     let addr = format!("10.0.0.1:{}", 1 + serial);
     Some(match attempt {
         Attempt::Join => Change::JoinNode(JoinNode { name: format!("node-{serial}"), addr }),
-        Attempt::Relocate(n) => Change::MoveNode(MoveNode { node: node(*n)?, addr }),
+        Attempt::Relocate(n) => {
+            Change::MoveTarget(MoveTarget { target: TargetId::first_of(node(*n)?), addr })
+        }
         Attempt::AddDrive(n, blocks) => Change::AddDrive(add_drive(u128::from(serial), node(*n)?, *blocks)),
         Attempt::FailDrive(d) => Change::FailDrive(FailDrive { drive: drive(*d)?, cause: "test".into() }),
         Attempt::RemoveDrive(d) => Change::RemoveDrive(RemoveDrive { drive: drive(*d)? }),
@@ -234,7 +237,7 @@ fn words(map: &FabricMap, by: impl Fn(&Group) -> Option<DriveId>) -> BTreeMap<Gr
 fn add_drive(id: u128, node: NodeId, blocks: u64) -> AddDrive {
     AddDrive {
         drive: DriveId(id),
-        node,
+        target: TargetId::first_of(node),
         pool: POOL,
         path: format!("/dev/{id}"),
         capacity: BlockCount(blocks),
@@ -334,7 +337,7 @@ proptest! {
                 // The node stays away for so long that its copies are rebuilt elsewhere.
                 world.seen.now_ms += map.durations.rebuild_after_ms;
                 world.settle(&mut map)?;
-                let alive = world.seen.nodes.values().filter(|n| n.alive).count();
+                let alive = world.seen.targets.values().filter(|n| n.alive).count();
                 if alive >= usize::from(copies) {
                     let degraded = map.groups.values().filter(|g| g.is_degraded()).count();
                     prop_assert_eq!(degraded, 0, "{} nodes are enough to rebuild on", alive);
@@ -356,8 +359,8 @@ struct World {
 impl World {
     fn new(map: &FabricMap) -> Self {
         let mut seen = Observations { now_ms: 1_000, ..Observations::default() };
-        let alive = NodeObservation { alive: true, fenced: false, heard_ms: 1_000 };
-        seen.nodes = map.nodes.keys().map(|&n| (n, alive)).collect();
+        let alive = TargetObservation { alive: true, fenced: false, heard_ms: 1_000 };
+        seen.targets = map.targets.keys().map(|&t| (t, alive)).collect();
         let present = DriveObservation { present: true, failed: None, fenced: false, seen_ms: 1_000 };
         seen.drives = map.drives.keys().map(|&d| (d, present.clone())).collect();
         World { seen }
@@ -365,12 +368,16 @@ impl World {
 
     fn kill(&mut self, node: NodeId) {
         let heard_ms = self.seen.now_ms;
-        self.seen.nodes.insert(node, NodeObservation { alive: false, fenced: true, heard_ms });
+        self.seen
+            .targets
+            .insert(TargetId::first_of(node), TargetObservation { alive: false, fenced: true, heard_ms });
     }
 
     fn revive(&mut self, node: NodeId) {
         let heard_ms = self.seen.now_ms;
-        self.seen.nodes.insert(node, NodeObservation { alive: true, fenced: false, heard_ms });
+        self.seen
+            .targets
+            .insert(TargetId::first_of(node), TargetObservation { alive: true, fenced: false, heard_ms });
     }
 
     /// Commits what is planned, acknowledges and verifies what is asked for, until nothing is left to do.
@@ -381,7 +388,7 @@ impl World {
                 self.seen.acknowledged.insert((intent.group, intent.victim), word);
             }
             for group in map.groups.values() {
-                let alive = |d: DriveId| self.seen.nodes[&map.drives[&d].node].alive;
+                let alive = |d: DriveId| self.seen.targets[&map.drives[&d].target].alive;
                 for slot in group.slots.iter().filter(|s| s.role == Role::Syncing && alive(s.drive)) {
                     self.seen.verified.insert((group.id, slot.drive), slot.since);
                 }
@@ -430,9 +437,9 @@ fn nothing_is_evicted_without_word_and_fence() {
         [],
         "what is acknowledged is not asked for again"
     );
-    world.seen.nodes.get_mut(&node).expect("it is known").fenced = false;
+    world.seen.targets.get_mut(&TargetId::first_of(node)).expect("it is known").fenced = false;
     assert_eq!(next_change(&map, &GroupIndex::of(&map), &world.seen), None, "its lease may still run");
-    world.seen.nodes.get_mut(&node).expect("it is known").fenced = true;
+    world.seen.targets.get_mut(&TargetId::first_of(node)).expect("it is known").fenced = true;
     assert!(matches!(next_change(&map, &GroupIndex::of(&map), &world.seen), Some(Change::Evict(_))));
     assert_eq!(next_change(&map, &GroupIndex::of(&map), &Observations::default()), None, "nothing is known");
 }

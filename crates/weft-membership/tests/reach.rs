@@ -22,11 +22,15 @@ struct Scene {
     reports: BTreeMap<SessionId, ReachReport>,
     reach: Reach,
     down: BTreeSet<DriveId>,
-    up_since: BTreeMap<NodeId, u64>,
+    up_since: BTreeMap<TargetId, u64>,
 }
 
 fn node(n: u64) -> NodeId {
     NodeId(n as u32)
+}
+
+fn target(n: u64) -> TargetId {
+    TargetId::first_of(node(n))
 }
 
 fn member(group: u64, drive: u64) -> (GroupId, DriveId) {
@@ -112,14 +116,14 @@ impl Scene {
         self.says(id, CUT, &[]);
     }
 
-    /// A session's client says that these nodes have not answered since the cut began, and all others have just now.
+    /// A session's client says that the targets of these nodes have not answered since the cut began, and all others have just now.
     fn says(&mut self, id: u64, now: u64, silent: &[u64]) {
-        let nodes: Vec<NodeId> = self.map.nodes.keys().copied().collect();
-        let is_silent = |n: &NodeId| silent.iter().any(|s| node(*s) == *n);
+        let targets: Vec<TargetId> = self.map.targets.keys().copied().collect();
+        let is_silent = |t: &TargetId| silent.iter().any(|s| target(*s) == *t);
         let report = ReachReport {
             said_ms: now,
-            silent: silent.iter().map(|n| (node(*n), CUT)).collect(),
-            heard: nodes.into_iter().map(|n| (n, if is_silent(&n) { CUT - 5 } else { now })).collect(),
+            silent: silent.iter().map(|n| (target(*n), CUT)).collect(),
+            heard: targets.into_iter().map(|t| (t, if is_silent(&t) { CUT - 5 } else { now })).collect(),
         };
         self.reports.insert(SessionId(id), report);
     }
@@ -127,13 +131,13 @@ impl Scene {
     fn look(&mut self, now: u64) -> Vec<(GroupId, DriveId)> {
         let (down, up_since) = (&self.down, &self.up_since);
         let serves = |drive| !down.contains(&drive);
-        let up_since = |node| up_since.get(&node).copied().unwrap_or(0);
+        let up_since = |target| up_since.get(&target).copied().unwrap_or(0);
         self.reach.look(&self.map, &self.reports, &serves, &up_since, now);
         self.reach.members().into_keys().collect()
     }
 
     fn kept(&self, n: u64) -> Vec<(GroupId, Kept)> {
-        let cut = self.reach.cuts().find(|(id, _)| *id == node(n)).expect("somebody complains").1;
+        let cut = self.reach.cuts().find(|(id, _)| *id == target(n)).expect("somebody complains").1;
         cut.kept.iter().map(|(group, kept)| (*group, *kept)).collect()
     }
 
@@ -163,7 +167,7 @@ fn a_silence_of_before_the_node_was_up_does_not_count() {
     scene.set_role(member(10, 1), Role::Syncing);
     // It was dead, and is back just now: the client has not had the time to connect again.
     let back = CUT + 10 * LEASE;
-    scene.up_since.insert(node(1), back);
+    scene.up_since.insert(target(1), back);
     scene.says(1, back, &[1]);
     assert_eq!(scene.look(back), []);
     assert_eq!(scene.look(back + PATIENCE - 1), []);
@@ -240,7 +244,7 @@ fn the_last_member_that_is_reached_stays() {
     scene.down.clear();
     // Its word of the other one is old.
     scene.says(1, CUT + 2 * LEASE, &[1]);
-    scene.reports.get_mut(&SessionId(1)).expect("it spoke").heard.insert(node(2), CUT - 3 * LEASE);
+    scene.reports.get_mut(&SessionId(1)).expect("it spoke").heard.insert(target(2), CUT - 3 * LEASE);
     assert_eq!(scene.look(CUT + 2 * LEASE), []);
     scene.says(1, CUT + 2 * LEASE, &[1]);
     assert_eq!(scene.look(CUT + 2 * LEASE), [member(10, 1)]);
@@ -263,7 +267,7 @@ fn a_client_alone_that_came_with_its_fault_costs_others_nothing() {
     let now = CUT + 9 * LEASE;
     scene.says(1, now, &[1]);
     scene.says(2, now, &[]);
-    scene.reports.get_mut(&SessionId(1)).expect("it spoke").heard.remove(&node(1));
+    scene.reports.get_mut(&SessionId(1)).expect("it spoke").heard.remove(&target(1));
     assert_eq!(scene.look(now), []);
     assert_eq!(scene.kept(1), [(GroupId(10), Kept::NeverReached)]);
 }

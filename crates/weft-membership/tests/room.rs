@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::FailureDomain;
 use weft_membership::{
     AddDrive, Change, CreatePool, DrainDrive, DriveObservation, FailDrive, GroupIndex, JoinNode,
-    NodeObservation, Observations, Room, VolumeRequest, apply, has_spare_drive, nearly_full, next_rebuild,
+    Observations, Room, TargetObservation, VolumeRequest, apply, has_spare_drive, nearly_full, next_rebuild,
     next_relocation, plan_evacuation, plan_volume,
 };
+use weft_types::TargetId;
 use weft_types::{BlockCount, DriveId, FabricId, FabricMap, NodeId, PoolId, Protection, Role, with_causes};
 
 const DRIVE_BLOCKS: u64 = 1 << 18;
@@ -44,7 +45,7 @@ fn bare(nodes: u32) -> FabricMap {
             &mut map,
             &Change::AddDrive(AddDrive {
                 drive: DriveId(u128::from(n)),
-                node,
+                target: TargetId::first_of(node),
                 pool,
                 path: format!("/dev/{n}"),
                 capacity: BlockCount(DRIVE_BLOCKS),
@@ -62,8 +63,8 @@ fn planned(map: &FabricMap, unfit: &BTreeSet<DriveId>) -> Result<Change, String>
 
 fn all_serve(map: &FabricMap) -> Observations {
     let mut seen = Observations { now_ms: 1_000, ..Observations::default() };
-    let alive = NodeObservation { alive: true, fenced: false, heard_ms: 1_000 };
-    seen.nodes = map.nodes.keys().map(|&n| (n, alive)).collect();
+    let alive = TargetObservation { alive: true, fenced: false, heard_ms: 1_000 };
+    seen.targets = map.targets.keys().map(|&t| (t, alive)).collect();
     let present = DriveObservation { present: true, failed: None, fenced: false, seen_ms: 1_000 };
     seen.drives = map.drives.keys().map(|&d| (d, present.clone())).collect();
     seen

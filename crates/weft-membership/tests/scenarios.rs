@@ -17,9 +17,10 @@ use weft_layout::FailureDomain;
 use weft_membership::{
     AcceptLoss, Acknowledged, AddDrive, BeginRelocation, CancelRelocation, Change, CreatePool, Demote,
     Depart, DrainDrive, DriveObservation, Evict, FailDrive, FinishRelocation, GroupIndex, HandOver, JoinNode,
-    KeepMember, NodeObservation, Observations, Promote, Rebuild, Rejoin, Replace, SetDevice, Survivor, apply,
-    check, check_step, next_change, next_promotion, next_rebuild_on_one_node,
+    KeepMember, Observations, Promote, Rebuild, Rejoin, Replace, SetDevice, Survivor, TargetObservation,
+    apply, check, check_step, next_change, next_promotion, next_rebuild_on_one_node,
 };
+use weft_types::TargetId;
 use weft_types::{
     BlockCount, DeviceId, DriveId, Epoch, FabricId, FabricMap, Group, GroupId, NodeId, PoolId, Role, Slot,
 };
@@ -53,7 +54,7 @@ impl Script {
             }
             let add = AddDrive {
                 drive: drive(name),
-                node: nodes[node],
+                target: TargetId::first_of(nodes[node]),
                 pool,
                 path: format!("/dev/{name}"),
                 capacity: BlockCount(1 << 20),
@@ -450,8 +451,8 @@ fn a_member_that_clients_cannot_reach_leaves_in_two_steps() {
 fn all_serve(script: &Script, drives: &str) -> Observations {
     let mut seen = Observations::default();
     for name in drives.split_whitespace() {
-        let node = NodeObservation { alive: true, fenced: false, heard_ms: 0 };
-        seen.nodes.insert(script.map.drives[&drive(name)].node, node);
+        let node = TargetObservation { alive: true, fenced: false, heard_ms: 0 };
+        seen.targets.insert(script.map.drives[&drive(name)].target, node);
         let serving = DriveObservation { present: true, failed: None, fenced: false, seen_ms: 0 };
         seen.drives.insert(drive(name), serving);
     }

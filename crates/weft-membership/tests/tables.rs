@@ -8,6 +8,7 @@ use weft_membership::{
     AddDrive, BeginDelete, Change, CreatePool, FinishDelete, GroupIndex, JoinNode, Reason, ResizeRequest,
     VolumeRequest, apply, check, check_changed, check_step, plan_resize, plan_volume,
 };
+use weft_types::TargetId;
 use weft_types::limits::SPAN_GROUPS_MAX;
 use weft_types::{
     BlockCount, DriveId, FabricId, FabricMap, GroupId, ObjectSpan, PoolId, Protection, VolumeId,
@@ -41,7 +42,17 @@ fn add_node(map: &mut FabricMap) {
     let Reason::NodeJoined { node, .. } = take(map, &Change::JoinNode(join)) else { panic!("joined") };
     let (drive, capacity) = (DriveId(n as u128), BlockCount(1 << 38));
     let path = format!("/dev/{n}");
-    take(map, &Change::AddDrive(AddDrive { drive, node, pool: PoolId(1), path, capacity, device: None }));
+    take(
+        map,
+        &Change::AddDrive(AddDrive {
+            drive,
+            target: TargetId::first_of(node),
+            pool: PoolId(1),
+            path,
+            capacity,
+            device: None,
+        }),
+    );
 }
 
 fn create(map: &mut FabricMap, gib: u64, copies: u8) -> VolumeId {

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use weft_layout::{FailureDomain, LayoutError, group_of};
 use weft_membership::{
     AddDrive, BeginDelete, BeginRelocation, Change, CloseSession, CreatePool, FinishDelete, GroupIndex,
-    JoinNode, MoveNode, OpenSession, Reason, Refusal, RemoveDrive, ResizeRequest, SetDevice, SweepSession,
+    JoinNode, MoveTarget, OpenSession, Reason, Refusal, RemoveDrive, ResizeRequest, SetDevice, SweepSession,
     VolumeRequest, apply, check, check_step, domain_of, exclusive_over, free_blocks, plan_resize,
     plan_volume,
 };
+use weft_types::TargetId;
 use weft_types::{
     AttachMode, BlockCount, DeviceId, DriveId, FabricId, FabricMap, Generation, NodeId, PoolId, SessionId,
     SessionState, Striping, VolumeId, VolumeState,
@@ -44,7 +45,14 @@ fn add_node(map: &mut FabricMap, n: u32) {
 
 fn drive(id: u128, node: NodeId) -> AddDrive {
     let capacity = BlockCount(10 * GIB / 4096);
-    AddDrive { drive: DriveId(id), node, pool: POOL, path: format!("/dev/{id}"), capacity, device: None }
+    AddDrive {
+        drive: DriveId(id),
+        target: TargetId::first_of(node),
+        pool: POOL,
+        path: format!("/dev/{id}"),
+        capacity,
+        device: None,
+    }
 }
 
 fn request(name: &str, size_bytes: u64, copies: u8) -> VolumeRequest {
@@ -346,7 +354,10 @@ fn nodes_and_drives_are_unique() {
     let empty = AddDrive { capacity: BlockCount(0), ..drive(9, node) };
     assert!(matches!(refusal(&map, Change::AddDrive(empty)), Refusal::EmptyDrive { .. }));
     assert!(matches!(refusal(&map, Change::AddDrive(drive(9, NodeId(99)))), Refusal::Unknown { .. }));
-    take(&mut map, Change::MoveNode(MoveNode { node, addr: "host-2:7001".into() }));
+    take(
+        &mut map,
+        Change::MoveTarget(MoveTarget { target: TargetId::first_of(node), addr: "host-2:7001".into() }),
+    );
     assert_eq!(map.drive_addr(DriveId(2)), Some("host-2:7001"));
     create(&mut map, &request("a", GIB, 2));
     let remove = |id| Change::RemoveDrive(RemoveDrive { drive: DriveId(id) });

@@ -95,6 +95,7 @@ paths! {
     Departed "departed" "... and, once its target knows that, the write set (R11)."
     PeerPromised "peer-promised" "A member promises not to vouch for one that is to be evicted (R11)."
     SuspicionEnded "suspicion-ended" "A target that was taken for gone renews its lease."
+    OlderProcessRefused "older-process-refused" "A target of a process that was replaced is refused (P4)."
     GrantRefused "grant-refused" "A new manager grants nothing before all have joined."
     ManagerFenced "manager-fenced" "A manager stops because another one has committed."
     Relocated "relocated" "A member passes to another drive, as a drive is emptied."

@@ -11,9 +11,9 @@ use weft_manager::{Manager, ManagerOptions, MemStore, Slowness, at_once, found, 
 use weft_rpc::Link;
 use weft_rt::sim::{self, Crash, ProcessId, SimDisk, spawn_process};
 use weft_rt::sync::{Notify, race};
-use weft_rt::{Addr, Listener, now, random_below, random_u128, sleep, timeout};
+use weft_rt::{Addr, Listener, now, random_below, random_u64, random_u128, sleep, timeout};
 use weft_store::{FormatOptions, OpenOptions, Store};
-use weft_target::{Target, TargetOptions};
+use weft_target::{Target, TargetOptions, TargetThread};
 use weft_types::{DriveId, DriveState, Durations, Epoch, FabricId, FabricMap, GroupId, Role};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, PROTOCOL, PROTOCOL_OLDEST};
@@ -38,6 +38,9 @@ pub struct BedShape {
     pub nodes: usize,
     /// Drives on each.
     pub drives: usize,
+    /// Targets of each, at most: each start of a node has so many threads, or fewer, and deals the drives to them
+    /// in its own way.
+    pub targets: usize,
     /// Bytes of each drive.
     pub drive_bytes: u64,
     /// Copies of each block.
@@ -52,6 +55,7 @@ impl BedShape {
         BedShape {
             nodes: 3 + random_below(4) as usize,
             drives: 1 + random_below(2) as usize,
+            targets: 1,
             drive_bytes: 64 << 20,
             copies: 2 + random_below(2) as u8,
             durations: Durations {
@@ -64,13 +68,23 @@ impl BedShape {
     }
 }
 
+/// How a node that starts deals its drives to threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dealing {
+    /// To as many threads as the start draws, up to those of the shape.
+    Drawn,
+    /// To a thread for each drive. Each has a host of its own, so that one of them can be cut off alone.
+    OnePerDrive,
+    /// To one thread.
+    One,
+}
+
 /// A node: its disks outlive its process.
 pub struct Node {
     /// Its name.
     pub name: String,
     /// Its host in the simulated network.
     pub host: IpAddr,
-    addr: Addr,
     disks: RefCell<Vec<SimDisk>>,
     /// The drives that it began with.
     drives: Vec<DriveId>,
@@ -82,7 +96,8 @@ pub struct Node {
     unsound: Rc<RefCell<BTreeSet<DriveId>>>,
     /// Drives that were pulled: processes that had them open may see them fail.
     pulled: Rc<RefCell<BTreeSet<DriveId>>>,
-    process: Cell<Option<ProcessId>>,
+    /// The threads of its process: each is a process of the host here, and they end together.
+    threads: RefCell<Vec<ProcessId>>,
     stores: Rc<RefCell<Vec<Rc<Store>>>>,
     /// How the process that was started last is stopped in order.
     stop: RefCell<Rc<Stop>>,
@@ -93,8 +108,8 @@ pub struct Node {
 struct Stop {
     is_asked: Cell<bool>,
     asked: Notify,
-    /// Set once it has stopped.
-    is_done: Cell<bool>,
+    /// How many of its threads have not stopped.
+    running: Cell<usize>,
 }
 
 impl Stop {
@@ -118,6 +133,8 @@ pub struct Bed {
     /// Its nodes.
     pub nodes: Vec<Node>,
     fabric: FabricId,
+    /// How nodes that are started from now on deal their drives to threads.
+    pub dealing: Cell<Dealing>,
     /// How often floors rise, for managers that are started from now on.
     pub forget_every: Cell<Duration>,
     map_store: MemStore,
@@ -232,9 +249,14 @@ impl Node {
         self.drives_now.borrow()[at]
     }
 
-    /// Its process, if it runs.
-    pub fn process(&self) -> Option<ProcessId> {
-        self.process.get()
+    /// The threads of its process; none if it does not run.
+    pub fn threads(&self) -> Vec<ProcessId> {
+        self.threads.borrow().clone()
+    }
+
+    /// Whether its process runs.
+    pub fn is_running(&self) -> bool {
+        !self.threads.borrow().is_empty()
     }
 
     /// From now on it does not start any more.
@@ -259,7 +281,7 @@ impl Node {
 
     /// Pulls the drive in a place; a process that runs sees it fail.
     pub fn pull(&self, at: usize) {
-        if self.process.get().is_some() {
+        if self.is_running() {
             self.pulled.borrow_mut().insert(self.drive_at(at));
         }
         self.disks.borrow()[at].pull();
@@ -321,6 +343,21 @@ impl Bed {
         has_second_manager: bool,
         forget_every: Duration,
     ) -> Rc<Bed> {
+        Self::start_dealing(shape, rates, has_second_manager, forget_every, Dealing::Drawn).await
+    }
+
+    /// With a thread for each drive.
+    pub async fn start_split(shape: BedShape) -> Rc<Bed> {
+        Self::start_dealing(shape, BTreeMap::new(), false, NEVER_FORGETS, Dealing::OnePerDrive).await
+    }
+
+    async fn start_dealing(
+        shape: BedShape,
+        rates: BTreeMap<IpAddr, i32>,
+        has_second_manager: bool,
+        forget_every: Duration,
+        dealing: Dealing,
+    ) -> Rc<Bed> {
         let fabric = FabricId::from_random(random_u128());
         let mut nodes = Vec::new();
         for n in 0..shape.nodes {
@@ -338,14 +375,13 @@ impl Bed {
             nodes.push(Node {
                 name: format!("node-{}", n + 1),
                 host,
-                addr: format!("{host}:4800").parse().expect("a valid address"),
                 disks: RefCell::new(disks),
                 drives_now: RefCell::new(drives.clone()),
                 drives,
                 is_lost: Cell::new(false),
                 unsound: Rc::default(),
                 pulled: Rc::default(),
-                process: Cell::new(None),
+                threads: RefCell::default(),
                 stores: Rc::default(),
                 stop: RefCell::default(),
             });
@@ -358,6 +394,7 @@ impl Bed {
             shape,
             nodes,
             fabric,
+            dealing: Cell::new(dealing),
             forget_every: Cell::new(forget_every),
             map_store,
             stores: RefCell::default(),
@@ -488,7 +525,7 @@ impl Bed {
     /// Sets how far the clock of a host is off, in microseconds: of what runs there, and of what will.
     pub fn set_clock(&self, host: IpAddr, skew_us: i64) {
         self.skews.borrow_mut().insert(host, skew_us);
-        let nodes = self.nodes.iter().filter(|n| n.host == host).filter_map(|n| n.process.get());
+        let nodes = self.nodes.iter().filter(|n| n.host == host).flat_map(|n| n.threads());
         let manager = self.running_managers.borrow().get(&host).copied();
         nodes.chain(manager).for_each(|process| sim::set_wall_skew(process, skew_us));
     }
@@ -508,30 +545,82 @@ impl Bed {
         }
     }
 
-    /// Starts a node if it is not running, as `weft node run` does: with the drives that are there.
+    /// Starts a node if it is not running, as `weft node run` does: with the drives that are there, dealt to as many
+    /// threads as this start has.
     pub fn start_node(&self, n: usize) {
         let node = &self.nodes[n];
-        if node.process.get().is_some() || node.is_lost() {
+        if node.is_running() || node.is_lost() {
             return;
         }
-        let (managers, unsound, pulled) = (self.managers(), node.unsound.clone(), node.pulled.clone());
-        let (disks, shared) = (node.disks().into_iter().zip(node.drives_now()), node.stores.clone());
         let stop = Rc::new(Stop::default());
         *node.stop.borrow_mut() = stop.clone();
-        let (addr, name) = (node.addr.clone(), node.name.clone());
-        let fabric = self.fabric;
-        let process = spawn_process(node.host, &node.name, async move {
-            let (opened, running) = (RefCell::new(Vec::new()), RefCell::new(None));
+        let (count, turn) = self.threads_of_next_start();
+        stop.running.set(count);
+        let process = random_u64() | 1;
+        let disks: Vec<(SimDisk, DriveId)> = node.disks().into_iter().zip(node.drives_now()).collect();
+        for index in 0..count {
+            let thread = TargetThread { process, index: index as u32, of: count as u32 };
+            let own = disks.iter().enumerate().filter(|(at, _)| (at + turn) % count == index);
+            let own = own.map(|(_, disk)| disk.clone()).collect();
+            let id = self.start_thread((node, self.host_of(n, index)), thread, own, stop.clone());
+            node.threads.borrow_mut().push(id);
+        }
+    }
+
+    /// How many threads the next start of a node has, and with which of them its drives begin. The choice follows
+    /// from what has happened so far, and takes no random number.
+    fn threads_of_next_start(&self) -> (usize, usize) {
+        let hash = sim::trace_hash() as usize;
+        match self.dealing.get() {
+            Dealing::Drawn => (1 + hash % self.shape.targets, hash / self.shape.targets),
+            Dealing::OnePerDrive => (self.shape.drives, 0),
+            Dealing::One => (1, 0),
+        }
+    }
+
+    /// The host of the thread that serves the drive in a place of a node, where each drive has a thread.
+    pub fn host_of(&self, node: usize, at: usize) -> IpAddr {
+        match (self.dealing.get(), at) {
+            (Dealing::OnePerDrive, 1..) => IpAddr::from([10, 1, at as u8, 1 + node as u8]),
+            _ => self.nodes[node].host,
+        }
+    }
+
+    /// The node and the place that a drive is in now.
+    pub fn place_of(&self, drive: DriveId) -> Option<(usize, usize)> {
+        let at = |node: &Node| node.drives_now.borrow().iter().position(|id| *id == drive);
+        self.nodes.iter().enumerate().find_map(|(n, node)| Some((n, at(node)?)))
+    }
+
+    /// Starts one thread of a node's process, with these drives.
+    fn start_thread(
+        &self,
+        (node, host): (&Node, IpAddr),
+        thread: TargetThread,
+        disks: Vec<(SimDisk, DriveId)>,
+        stop: Rc<Stop>,
+    ) -> ProcessId {
+        let (managers, unsound, pulled) = (self.managers(), node.unsound.clone(), node.pulled.clone());
+        let (shared, stores_of_thread) = (node.stores.clone(), Rc::new(RefCell::new(Vec::new())));
+        let addr: Addr = format!("{host}:{}", 4800 + thread.index).parse().expect("a valid address");
+        let (name, fabric) = (node.name.clone(), self.fabric);
+        let title = match thread.of {
+            1 => name.clone(),
+            _ => format!("{name}/{}", thread.index),
+        };
+        let process = spawn_process(host, &title, async move {
+            let running = RefCell::new(None);
+            let opened = stores_of_thread;
             let serve = async {
                 for (disk, id) in disks {
                     if let Some(found) = open(&disk, || unsound.borrow().contains(&id)).await {
                         opened.borrow_mut().push(found);
                     }
                 }
-                let stores = opened.take();
-                *shared.borrow_mut() = stores.iter().map(|(_, store)| store.clone()).collect();
+                let stores: Vec<(String, Rc<Store>)> = opened.borrow().clone();
+                shared.borrow_mut().extend(stores.iter().map(|(_, store)| store.clone()));
                 let listener = Listener::bind(&addr).expect("the old process's socket is closed");
-                let options = TargetOptions { node_name: name, fabric, listen: addr, managers };
+                let options = TargetOptions { node_name: name, fabric, listen: addr, managers, thread };
                 sim::tell(|| "serves".into());
                 let target = Target::start(options, stores);
                 *running.borrow_mut() = Some(target.clone());
@@ -544,9 +633,10 @@ impl Bed {
                 target.stop().await;
             }
             // It may have been asked while it opened its drives.
-            let stores = opened.take().into_iter().map(|(_, store)| store).chain(shared.take());
-            for store in stores {
-                let (is_closed, id) = (store.close().await.is_ok(), store.label().drive);
+            for (_, store) in opened.take() {
+                let id = store.label().drive;
+                shared.borrow_mut().retain(|other| other.label().drive != id);
+                let is_closed = store.close().await.is_ok();
                 let may_fail = unsound.borrow().contains(&id) || pulled.borrow().contains(&id);
                 assert!(is_closed || may_fail, "its disk is sound");
             }
@@ -554,20 +644,23 @@ impl Bed {
                 target.say_last_word().await;
             }
             sim::tell(|| "has stopped".into());
-            stop.is_done.set(true);
+            stop.running.set(stop.running.get() - 1);
         });
         sim::set_clock_rate(process, self.rate(node.host));
         sim::set_wall_skew(process, self.skew(node.host));
         speak_some_protocol(process);
-        node.process.set(Some(process));
+        process
     }
 
     /// Kills a node, if it is running.
     pub fn kill_node(&self, n: usize, crash: Crash) {
-        if let Some(process) = self.nodes[n].process.take() {
+        let threads = self.nodes[n].threads.take();
+        if !threads.is_empty() {
             self.note_failures(n);
             self.nodes[n].stores.borrow_mut().clear();
-            sim::kill(process, crash);
+        }
+        for thread in threads {
+            sim::kill(thread, crash);
         }
     }
 
@@ -601,12 +694,15 @@ impl Bed {
     /// process is no more, whoever ended it.
     pub async fn stop_node(&self, n: usize, patience: Duration) {
         let node = &self.nodes[n];
-        let Some(process) = node.process.get() else { return };
+        let threads = node.threads();
+        if threads.is_empty() {
+            return;
+        }
         let (stop, began) = (node.stop.borrow().clone(), now());
         stop.ask();
-        while node.process.get() == Some(process) {
+        while node.threads() == threads {
             let left = patience.saturating_sub(began.elapsed());
-            if stop.is_done.get() || left.is_zero() {
+            if stop.running.get() == 0 || left.is_zero() {
                 return self.kill_node(n, Crash::Process);
             }
             sleep(left.min(Duration::from_millis(1))).await;
@@ -657,6 +753,25 @@ impl Bed {
     /// # Panics
     /// If the manager refuses it.
     pub async fn create_volume_of(&self, name: &str, size_bytes: u64, copies: u8, width: u32, thin: bool) {
+        self.create(name, size_bytes, (copies, FailureDomain::Node), width, thin).await;
+    }
+
+    /// A volume of 16 MiB whose copies are so far apart.
+    ///
+    /// # Panics
+    /// If the manager refuses it.
+    pub async fn create_volume_apart(&self, name: &str, copies: u8, width: u32, domain: FailureDomain) {
+        self.create(name, 16 << 20, (copies, domain), width, false).await;
+    }
+
+    async fn create(
+        &self,
+        name: &str,
+        size_bytes: u64,
+        (copies, failure_domain): (u8, FailureDomain),
+        width: u32,
+        thin: bool,
+    ) {
         while self.map().await.drives.len() < self.shape.nodes * self.shape.drives {
             sleep(Duration::from_millis(50)).await;
         }
@@ -667,7 +782,7 @@ impl Bed {
             pool: None,
             stripe_unit_bytes: Some(16 << 10),
             width: Some(width),
-            failure_domain: FailureDomain::Node,
+            failure_domain,
             thin,
             dry_run: false,
         };
@@ -713,7 +828,7 @@ impl Bed {
 
     /// Whether a node's process runs.
     pub fn is_running(&self, n: usize) -> bool {
-        self.nodes[n].process.get().is_some()
+        self.nodes[n].is_running()
     }
 
     /// Puts an empty, formatted drive into a place of a node, which does not run afterwards.

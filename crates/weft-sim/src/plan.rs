@@ -19,6 +19,9 @@ const CALM_CUT_ONCE_IN: u64 = 3;
 /// less than the bound on drift that leases are granted with.
 const DRIFT_PPM_MAX: i64 = 4_500;
 
+/// Targets of a node, at most.
+const TARGETS_MAX: usize = 3;
+
 /// The bound on drift that leases are granted with.
 const DRIFT_PER_MILLE: u32 = 10;
 
@@ -50,9 +53,10 @@ impl Plan {
     pub fn of(seed: u64) -> Plan {
         let mut dice = Dice::of(seed);
         let rebuilds = dice.once_in(2);
-        let shape = BedShape {
+        let mut shape = BedShape {
             nodes: 3 + dice.index(4),
             drives: 1 + dice.index(2),
+            targets: 1,
             drive_bytes: 64 << 20,
             copies: 2 + dice.index(2) as u8,
             durations: Durations {
@@ -89,6 +93,8 @@ impl Plan {
             let (to, from) = dice.one_of(&[(true, true), (true, false), (false, true)]);
             CalmCut { node: dice.index(shape.nodes), clients: 1 + dice.index(2), to, from }
         });
+        // Drawn last: a plan of before is the same in all else.
+        shape.targets = 1 + dice.index(TARGETS_MAX);
         Plan { seed, shape, rates, sharers, loners, habits, faults, calm_cut }
     }
 

@@ -16,7 +16,7 @@ const EMPTY_WITHIN: Duration = Duration::from_secs(60);
 fn shape(nodes: usize, drives: usize) -> BedShape {
     let durations =
         Durations { lease_ms: 500, drift_per_mille: 10, session_ms: 4_000, rebuild_after_ms: 3_600_000 };
-    BedShape { nodes, drives, drive_bytes: 64 << 20, copies: 2, durations }
+    BedShape { nodes, drives, targets: 1, drive_bytes: 64 << 20, copies: 2, durations }
 }
 
 fn groups_on(map: &FabricMap, drive: DriveId) -> usize {

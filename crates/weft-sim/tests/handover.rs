@@ -18,8 +18,14 @@ const WHOLE_WITHIN: Duration = Duration::from_secs(120);
 
 /// The longest write or read of a client while the first node goes away, and comes back after some seconds.
 async fn longest_stall(in_order: bool) -> Duration {
-    let shape =
-        BedShape { nodes: 3, drives: 1, drive_bytes: 64 << 20, copies: 2, durations: Durations::default() };
+    let shape = BedShape {
+        nodes: 3,
+        drives: 1,
+        targets: 1,
+        drive_bytes: 64 << 20,
+        copies: 2,
+        durations: Durations::default(),
+    };
     let bed = Bed::start(shape).await;
     bed.create_volume("shared", 2, 4).await;
     sleep(Duration::from_secs(3)).await;

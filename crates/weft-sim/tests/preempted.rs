@@ -11,8 +11,15 @@ use weft_types::Durations;
 fn an_idle_client_hears_from_the_map_that_it_was_preempted() {
     Sim::new(1).block_on(async {
         let durations = Durations { lease_ms: 500, ..Durations::default() };
-        let bed =
-            Bed::start(BedShape { nodes: 2, drives: 1, drive_bytes: 64 << 20, copies: 2, durations }).await;
+        let bed = Bed::start(BedShape {
+            nodes: 2,
+            drives: 1,
+            targets: 1,
+            drive_bytes: 64 << 20,
+            copies: 2,
+            durations,
+        })
+        .await;
         bed.create_volume("own", 2, 1).await;
         let attach = async |name: &str, preempt: bool| {
             let fabric = Fabric::connect(&bed.managers(), name).await.unwrap();

@@ -12,7 +12,7 @@ use weft_rt::Buf;
 use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::limits::PIECES_BYTES_MAX;
 use weft_types::{
-    Delta, DeltaError, DriveId, FabricId, FabricMap, GroupId, MapVersion, Piece, Slice, TargetId, with_causes,
+    Delta, DeltaError, DriveId, FabricId, FabricMap, GroupId, MapVersion, Piece, Slice, with_causes,
 };
 use weft_wire::control::{self, DELTA_PROTOCOL, ManagerAnswer, ManagerRequest, TargetAnswer};
 use weft_wire::pieces::{decode_delta, encode_whole};
@@ -258,7 +258,7 @@ impl Target {
     async fn ask_for_news(&self, link: &Link) -> Result<Reply, CallError> {
         let (version, nonce) = (self.map_version(), self.map_nonce.get());
         if link.protocol() >= DELTA_PROTOCOL {
-            let slice = self.node().map_or(Slice::Whole, |node| Slice::Target(TargetId::first_of(node)));
+            let slice = self.id().map_or(Slice::Whole, Slice::Target);
             let follow = ManagerRequest::Follow { version, nonce, slice };
             match link.call(Kind::Manage, &control::encode(&follow), Body::none()).await {
                 Err(error) if error.status() == Some(Status::Invalid) => {}

@@ -31,9 +31,9 @@ const RETRY: Duration = Duration::from_millis(100);
 impl Target {
     /// Tells the manager that this target serves nothing any more, once that is so.
     pub(crate) async fn say_first_word(&self) {
-        let (Some(node), Some(link)) = (self.node(), self.peers.manager()) else { return };
+        let (Some(target), Some(link)) = (self.id(), self.peers.manager()) else { return };
         let request =
-            ManagerRequest::Stopped { node, incarnation: self.incarnation, commits: self.commits() };
+            ManagerRequest::Stopped { target, incarnation: self.incarnation, commits: self.commits() };
         let heard = timeout(FIRST_WORD_MAX, self.ask(&link, &request)).await;
         if !matches!(heard, Ok(Ok((ManagerAnswer::Done, _)))) {
             tracing::debug!("the manager has not heard at once that this target serves nothing any more");
@@ -46,8 +46,8 @@ impl Target {
     /// told in the log. Says whether it was heard, or nothing was to be said.
     pub async fn say_last_word(&self) -> bool {
         let commits = self.commits();
-        let Some(node) = self.node().filter(|_| !commits.is_empty()) else { return true };
-        let request = ManagerRequest::Stopped { node, incarnation: self.incarnation, commits };
+        let Some(target) = self.id().filter(|_| !commits.is_empty()) else { return true };
+        let request = ManagerRequest::Stopped { target, incarnation: self.incarnation, commits };
         let began = now();
         let mut why = String::from("no manager answers");
         let heard = timeout(LAST_WORD_MAX, self.tell_until_heard(&request, &mut why)).await;

@@ -10,12 +10,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
-use weft_rpc::{CallError, ConnectError, Link};
+use weft_rpc::{CallError, ConnectError, Link, Reply};
 use weft_rt::sync::{Notify, join_all};
 use weft_rt::{Buf, Instant, now, sleep, timeout};
 use weft_rules::{Mutation, mutated};
-use weft_types::{BlockCount, DriveId, Durations, MapVersion, NodeId, with_causes};
-use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest};
+use weft_types::{BlockCount, DriveId, Durations, MapVersion, TargetId, with_causes};
+use weft_wire::control::{self, DriveReport, Join, ManagerAnswer, ManagerRequest};
+use weft_wire::renewal::{Grant, RENEWAL_PROTOCOL, Renewal};
 use weft_wire::{Kind, Status};
 
 /// How often a lease is renewed within its life: three requests may be lost before it runs out.
@@ -41,25 +42,25 @@ pub(crate) struct Lease {
     until: Cell<Option<Instant>>,
     /// Grants whose maps are not adopted yet, in the order in which they were asked for. A newer one does not make an
     /// older one void: otherwise maps that follow each other faster than they are adopted would end the lease.
-    pending: RefCell<VecDeque<Grant>>,
+    pending: RefCell<VecDeque<Pending>>,
     /// A grant has counted since this process started, so its list of suspects is known (R2).
     was_granted: Cell<bool>,
     /// A map that a grant named is being fetched.
     pub(crate) is_fetching: Cell<bool>,
-    /// Nodes that are being evicted, says the newest grant that counts, or one since.
-    suspects: RefCell<BTreeSet<NodeId>>,
-    /// Nodes that this target has promised not to vouch for, and when it did.
-    promises: RefCell<BTreeMap<NodeId, Instant>>,
+    /// Targets that are being evicted, says the newest grant that counts, or one since.
+    suspects: RefCell<BTreeSet<TargetId>>,
+    /// Targets that this one has promised not to vouch for, and when it did.
+    promises: RefCell<BTreeMap<TargetId, Instant>>,
 }
 
 /// A grant that waits for its map.
-struct Grant {
+struct Pending {
     /// When its request was sent.
     sent: Instant,
     until: Instant,
     map: MapVersion,
-    /// Nodes that are being evicted as of this map.
-    suspects: BTreeSet<NodeId>,
+    /// Targets that are being evicted as of this map.
+    suspects: BTreeSet<TargetId>,
 }
 
 impl Lease {
@@ -78,17 +79,18 @@ impl Lease {
         self.was_granted.get()
     }
 
-    /// Whether this target may vouch for the node: not if the manager is about to evict it.
-    pub(crate) fn may_vouch_for(&self, node: NodeId) -> bool {
-        let is_suspect = self.suspects.borrow().contains(&node) || self.promises.borrow().contains_key(&node);
+    /// Whether this target may vouch for that one: not if the manager is about to evict it.
+    pub(crate) fn may_vouch_for(&self, target: TargetId) -> bool {
+        let (suspects, promises) = (self.suspects.borrow(), self.promises.borrow());
+        let is_suspect = suspects.contains(&target) || promises.contains_key(&target);
         !is_suspect || mutated(Mutation::PromiseIgnored)
     }
 
-    /// Promises not to vouch for the node (R11). The promise ends when the answer to a renewal that was sent after
-    /// it no longer names the node, and the map of that answer is adopted: the eviction is then called off, or
+    /// Promises not to vouch for the target (R11). The promise ends when the answer to a renewal that was sent after
+    /// it no longer names the target, and the map of that answer is adopted: the eviction is then called off, or
     /// committed and known here. It is kept however many maps come in between, because a map that still lists the
     /// victim may be about something else.
-    pub(crate) fn promise(&self, victim: NodeId) {
+    pub(crate) fn promise(&self, victim: TargetId) {
         self.promises.borrow_mut().insert(victim, now());
     }
 
@@ -98,10 +100,10 @@ impl Lease {
         sent: Instant,
         lease: Duration,
         map: MapVersion,
-        suspects: Vec<NodeId>,
+        suspects: Vec<TargetId>,
         adopted: MapVersion,
     ) {
-        let suspects: BTreeSet<NodeId> = suspects.into_iter().collect();
+        let suspects: BTreeSet<TargetId> = suspects.into_iter().collect();
         // Suspicion counts at once, its end only with the map in which the victim is out: until then this target
         // would vouch for it by a map that still lists it.
         self.suspects.borrow_mut().extend(&suspects);
@@ -110,7 +112,7 @@ impl Lease {
         let mut pending = self.pending.borrow_mut();
         // What has run out while its map was on its way is of no use any more.
         pending.retain(|grant| grant.until > now());
-        pending.push_back(Grant { sent, until: begins + lease, map, suspects });
+        pending.push_back(Pending { sent, until: begins + lease, map, suspects });
         drop(pending);
         self.map_adopted(adopted);
     }
@@ -119,14 +121,14 @@ impl Lease {
     pub(crate) fn map_adopted(&self, version: MapVersion) {
         let mut pending = self.pending.borrow_mut();
         let Some(newest) = pending.iter().rposition(|grant| grant.map <= version) else { return };
-        let Some(Grant { sent, until, mut suspects, .. }) = pending.drain(..=newest).next_back() else {
+        let Some(Pending { sent, until, mut suspects, .. }) = pending.drain(..=newest).next_back() else {
             return;
         };
         suspects.extend(pending.iter().flat_map(|later| &later.suspects));
         drop(pending);
         self.until.set(self.until.get().max(Some(until)));
         self.was_granted.set(true);
-        self.promises.borrow_mut().retain(|node, promised| *promised >= sent || suspects.contains(node));
+        self.promises.borrow_mut().retain(|target, promised| *promised >= sent || suspects.contains(target));
         *self.suspects.borrow_mut() = suspects;
     }
 }
@@ -223,17 +225,21 @@ impl Target {
         let sound = self.drives.values().filter(|d| d.breakage().is_none());
         let drives = join_all(sound.map(|drive| self.report(drive))).await;
         let reported: Vec<DriveId> = drives.iter().map(|d| d.id).collect();
-        let request = ManagerRequest::Join {
+        let request = ManagerRequest::Join(Join {
             node: self.options.node_name.clone(),
             addr: self.options.listen.to_string(),
             incarnation: self.incarnation,
             drives,
             left_out: self.left_out.borrow().clone(),
             knows_floors: true,
-        };
+            target: self.options.thread.index,
+            targets: self.options.thread.of,
+            process: self.options.thread.process,
+            knows_targets: true,
+        });
         let (answer, body) = self.ask(link, &request).await?;
-        let (node, refused, nonce) = match answer {
-            ManagerAnswer::Joined { node, refused, nonce } => (node, refused, nonce),
+        let (id, refused, nonce) = match answer {
+            ManagerAnswer::Joined { target, refused, nonce } => (target, refused, nonce),
             other => return Err(Silent::Refused(other.unexpected("join", "joined"))),
         };
         let refused: BTreeMap<DriveId, String> = refused.into_iter().collect();
@@ -242,7 +248,7 @@ impl Target {
                 drive.refuse(cause.clone());
             }
         }
-        self.set_node(node);
+        self.set_id(id);
         if !mutated(Mutation::JoinWithoutMap) || self.map().is_none() {
             self.adopt_soon(body, nonce).await?;
         }
@@ -269,15 +275,17 @@ impl Target {
     }
 
     async fn renew(&self, link: &Link) -> Result<(), Silent> {
-        let node = self.node().expect("a target renews after it has joined");
+        let target = self.id().expect("a target renews after it has joined");
         let adopted = self.adopted_version();
         let (incarnation, commits, ahead) = (self.incarnation, self.commits(), self.ahead_of(adopted));
-        let request = ManagerRequest::Renew { node, incarnation, adopted, commits, ahead };
+        let renewal = Renewal { target, incarnation, adopted, commits, ahead };
         let sent = now();
-        let (answer, _) = self.ask(link, &request).await?;
-        let (map, suspects, clock_us) = match answer {
-            ManagerAnswer::Granted { map, suspects, clock_us } => (map, suspects, clock_us),
-            other => return Err(Silent::Refused(other.unexpected("renew", "granted"))),
+        let Grant { map, suspects, clock_us } = match link.protocol() >= RENEWAL_PROTOCOL {
+            true => {
+                let reply = self.call_manager(link, Kind::Renew, &renewal.encode(), None).await?;
+                Grant::decode(&reply.head, &reply.body).map_err(|e| Silent::Refused(e.to_string()))?
+            }
+            false => self.renew_by_document(link, renewal).await?,
         };
         self.steady_clock.heard(clock_us);
         self.lease.grant(sent, self.lease_by_own_clock(), map, suspects, self.map_version());
@@ -285,6 +293,17 @@ impl Target {
             self.fetch_map(link);
         }
         Ok(())
+    }
+
+    /// Renews at a manager that does not know the fixed form.
+    async fn renew_by_document(&self, link: &Link, renewal: Renewal) -> Result<Grant, Silent> {
+        let Renewal { target, incarnation, adopted, commits, ahead } = renewal;
+        let request = ManagerRequest::Renew { target, incarnation, adopted, commits, ahead };
+        let (answer, _) = self.ask(link, &request).await?;
+        match answer {
+            ManagerAnswer::Granted { map, suspects, clock_us } => Ok(Grant { map, suspects, clock_us }),
+            other => Err(Silent::Refused(other.unexpected("renew", "granted"))),
+        }
     }
 
     /// How far the drives that it serves have come, durably.
@@ -308,12 +327,21 @@ impl Target {
         request: &ManagerRequest,
     ) -> Result<(ManagerAnswer, Buf), Silent> {
         let (head, body) = control::encode_request(request);
+        let reply = self.call_manager(link, Kind::Manage, &head, body).await?;
+        let answer = control::decode(&reply.head).map_err(|e| Silent::Refused(e.to_string()))?;
+        Ok((answer, reply.body))
+    }
+
+    async fn call_manager(
+        &self,
+        link: &Link,
+        kind: Kind,
+        head: &[u8],
+        body: Option<Vec<u8>>,
+    ) -> Result<Reply, Silent> {
         let patience = self.durations().lease() / 2;
-        match link.call_within(patience, Kind::Manage, &head, body).await {
-            Ok(reply) => {
-                let answer = control::decode(&reply.head).map_err(|e| Silent::Refused(e.to_string()))?;
-                Ok((answer, reply.body))
-            }
+        match link.call_within(patience, kind, head, body).await {
+            Ok(reply) => Ok(reply),
             Err(error) if error.status() == Some(Status::NotReady) => Err(Silent::NotReady(error.text())),
             Err(error @ CallError::Refused { .. }) => Err(Silent::Refused(error.to_string())),
             Err(error) => {
@@ -371,7 +399,7 @@ impl Target {
         loop {
             let failed = self.failures.notified();
             let news = self.drives.values().find_map(|d| {
-                // The word would be about the drive of this name that another node serves.
+                // The word would be about the drive of this name that another target serves.
                 let cause = d.failure().filter(|_| !d.is_refused() && !reported.contains(&d.id))?;
                 Some((d.id, cause))
             });

@@ -36,4 +36,4 @@ mod vouch;
 mod watermark;
 
 pub use load::ProcessProbe;
-pub use target::{Target, TargetOptions};
+pub use target::{Target, TargetOptions, TargetThread};

@@ -139,13 +139,13 @@ impl Target {
 
     /// What it says first to whomever it connects to.
     pub(crate) fn hello(&self) -> Hello {
-        let role = PeerRole::Target(self.node().unwrap_or_default());
+        let role = PeerRole::Target(self.id().unwrap_or_default());
         Hello::new(role, Some(self.options.fabric), self.options.node_name.clone())
     }
 
     /// Asks a drive of this very target, through the same admission as everyone.
     async fn call_self(&self, kind: Kind, head: Vec<u8>, body: Body) -> Result<Reply, CallError> {
-        let role = PeerRole::Target(self.node().unwrap_or_default());
+        let role = PeerRole::Target(self.id().unwrap_or_default());
         let peer = Rc::new(Peer {
             role,
             name: self.options.node_name.clone(),

@@ -136,8 +136,8 @@ impl Target {
                 let map = self.map();
                 let listed = map.as_ref().and_then(|map| map.groups.get(&member.group));
                 let is_writer = |g: &Group| g.write_set().any(|drive| drive == member.drive.id);
-                let node = map.as_ref().and_then(|map| map.drives.get(&member.drive.id)).map(|d| d.node);
-                let is_elsewhere = node.is_some() && node != self.node();
+                let target = map.as_ref().and_then(|map| map.target_of(member.drive.id));
+                let is_elsewhere = target.is_some() && target != self.id();
                 return match listed.is_none_or(is_writer) && !is_elsewhere {
                     true => Err(format!("drive {} does not serve now, and may again", member.drive.id)),
                     false => Ok(()),

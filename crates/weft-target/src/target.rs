@@ -25,7 +25,7 @@ use weft_rt::sync::{Mutex, Notify};
 use weft_rt::{Addr, JoinHandle, Listener, random_u64, sleep, spawn};
 use weft_rules::{Mutation, mutated};
 use weft_store::Store;
-use weft_types::{DriveId, FabricId, FabricMap, GroupId, MapVersion, NodeId, Slice};
+use weft_types::{DriveId, FabricId, FabricMap, GroupId, MapVersion, Slice, TargetId};
 use weft_wire::control::DriveLeftOut;
 use weft_wire::handshake::Hello;
 use weft_wire::{Kind, Status};
@@ -41,9 +41,29 @@ pub struct TargetOptions {
     pub listen: Addr,
     /// Where managers listen; each is tried in turn.
     pub managers: Vec<Addr>,
+    /// Which of its process's targets it is.
+    pub thread: TargetThread,
 }
 
-/// Serves the drives of one node.
+/// A target among those of its process: each is one thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TargetThread {
+    /// The process: random, new for each start. Never 0.
+    pub process: u64,
+    /// Which one it is, from 0.
+    pub index: u32,
+    /// How many there are; at most [`weft_types::limits::TARGETS_PER_NODE_MAX`].
+    pub of: u32,
+}
+
+impl TargetThread {
+    /// The only target of a new process.
+    pub fn only() -> TargetThread {
+        TargetThread { process: random_u64() | 1, index: 0, of: 1 }
+    }
+}
+
+/// Serves the drives of one node, or of one thread of its process.
 pub struct Target {
     pub(crate) options: TargetOptions,
     /// Random, new for each start.
@@ -57,8 +77,8 @@ pub struct Target {
     pub(crate) partly: RefCell<Option<Partly>>,
     /// The turn of whoever adopts a map.
     pub(crate) adopting: Mutex<()>,
-    /// The number that the manager gave to this node.
-    node: Cell<Option<NodeId>>,
+    /// The number that the manager gave to this target.
+    id: Cell<Option<TargetId>>,
     pub(crate) lease: Lease,
     pub(crate) vouches: Vouches,
     pub(crate) peers: Peers,
@@ -115,7 +135,7 @@ impl Target {
             map_nonce: Cell::new(0),
             partly: RefCell::new(None),
             adopting: Mutex::new(()),
-            node: Cell::new(None),
+            id: Cell::new(None),
             lease: Lease::default(),
             vouches: Vouches::default(),
             peers: Peers::default(),
@@ -221,13 +241,13 @@ impl Target {
         self.adopted.notify_all();
     }
 
-    /// This node's number, once the manager has told it.
-    pub(crate) fn node(&self) -> Option<NodeId> {
-        self.node.get()
+    /// This target's number, once the manager has told it.
+    pub(crate) fn id(&self) -> Option<TargetId> {
+        self.id.get()
     }
 
-    pub(crate) fn set_node(&self, node: NodeId) {
-        self.node.set(Some(node));
+    pub(crate) fn set_id(&self, id: TargetId) {
+        self.id.set(Some(id));
     }
 
     /// A drive's part in a group, if the drive has heard of it.

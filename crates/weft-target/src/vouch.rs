@@ -2,7 +2,7 @@
 //!
 //! A target goes on serving a group while every other member of the write set that it last acknowledged vouches for
 //! it; a group without another member needs the manager. A vouch lasts one lease from when it was asked for. It never
-//! vouches for a node that is being evicted, nor before this start of the target has had a lease of its own: a
+//! vouches for a target that is being evicted, nor before this start of the target has had a lease of its own: a
 //! promise made before the restart is forgotten otherwise (R2, R11).
 
 use crate::member::Member;
@@ -13,7 +13,7 @@ use std::rc::Rc;
 use weft_rpc::{Answer, Request};
 use weft_rt::{Instant, now, sleep};
 use weft_rules::{Mutation, mutated};
-use weft_types::{Epoch, FabricMap, Group, GroupId, NodeId};
+use weft_types::{Epoch, FabricMap, Group, GroupId, TargetId};
 use weft_wire::control::{self, VouchAnswer, VouchRequest};
 use weft_wire::{Kind, Status};
 
@@ -23,23 +23,23 @@ const ROUNDS_PER_LEASE: u32 = 4;
 /// Groups in one request: as JSON at most 50 bytes each, so the request fits a frame's head.
 const GROUPS_PER_REQUEST: usize = 256;
 
-/// Who vouches for this target: per node and group the epoch that it knows, and how long its word holds.
+/// Who vouches for this target: per target and group the epoch that it knows, and how long its word holds.
 #[derive(Default)]
 pub(crate) struct Vouches {
-    given: RefCell<BTreeMap<(NodeId, GroupId), (Epoch, Instant)>>,
+    given: RefCell<BTreeMap<(TargetId, GroupId), (Epoch, Instant)>>,
     /// Nodes that have been asked and have not answered: each is asked once at a time, however long it takes.
-    asked: RefCell<BTreeSet<NodeId>>,
+    asked: RefCell<BTreeSet<TargetId>>,
 }
 
-/// A node is being asked.
+/// A target is being asked.
 struct Asking {
     target: Rc<Target>,
-    node: NodeId,
+    asked: TargetId,
 }
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        self.target.vouches.asked.borrow_mut().remove(&self.node);
+        self.target.vouches.asked.borrow_mut().remove(&self.asked);
     }
 }
 
@@ -50,11 +50,11 @@ impl Target {
             return false;
         }
         let (Some(map), Some(entry)) = (self.map(), member.entry()) else { return false };
-        let Some(others) = self.other_nodes(&map, &entry) else { return false };
+        let Some(others) = self.other_targets(&map, &entry) else { return false };
         let now = now();
         let given = self.vouches.given.borrow();
-        let vouches = |node: &NodeId| {
-            let word = given.get(&(*node, entry.id));
+        let vouches = |target: &TargetId| {
+            let word = given.get(&(*target, entry.id));
             word.is_some_and(|(epoch, until)| *epoch == entry.epoch && now < *until)
         };
         match mutated(Mutation::VouchedByAny) {
@@ -63,15 +63,20 @@ impl Target {
         }
     }
 
-    /// The other nodes whose drives are in the entry's write set; none if the map does not know a drive's node.
-    fn other_nodes(&self, map: &FabricMap, entry: &Group) -> Option<BTreeSet<NodeId>> {
-        let own = self.node()?;
-        let mut nodes = BTreeSet::new();
+    /// The other targets, of any node, whose drives are in the entry's write set; none if the map does not know a
+    /// drive's target.
+    fn other_targets(&self, map: &FabricMap, entry: &Group) -> Option<BTreeSet<TargetId>> {
+        let own = self.id()?;
+        let mut targets = BTreeSet::new();
         for drive in entry.write_set().filter(|d| !self.serves(*d)) {
-            nodes.insert(map.drives.get(&drive)?.node);
+            targets.insert(map.drives.get(&drive)?.target);
         }
-        nodes.remove(&own);
-        Some(nodes)
+        targets.remove(&own);
+        if mutated(Mutation::SiblingUnasked) {
+            let node = |target: &TargetId| map.targets.get(target).map(|t| t.node);
+            targets.retain(|target| node(target) != node(&own));
+        }
+        Some(targets)
     }
 
     /// Asks the peers for their word whenever the manager's is half gone, for ever.
@@ -85,37 +90,37 @@ impl Target {
         }
     }
 
-    /// Asks every node that shares a write set with this target; the answers are noted when they come. Words that
+    /// Asks every target that shares a write set with this one, siblings too (P2); the answers are noted when they come. Words that
     /// have run out are forgotten.
     fn ask_for_vouches(&self) {
         let now = now();
         self.vouches.given.borrow_mut().retain(|_, (_, until)| now < *until);
         let Some(map) = self.map() else { return };
-        let mut groups: BTreeMap<NodeId, BTreeSet<(GroupId, Epoch)>> = BTreeMap::new();
+        let mut groups: BTreeMap<TargetId, BTreeSet<(GroupId, Epoch)>> = BTreeMap::new();
         for member in self.members() {
             let Some(entry) = member.entry().filter(|e| e.write_set().any(|d| d == member.drive.id)) else {
                 continue;
             };
-            for node in self.other_nodes(&map, &entry).into_iter().flatten() {
-                groups.entry(node).or_default().insert((entry.id, entry.epoch));
+            for target in self.other_targets(&map, &entry).into_iter().flatten() {
+                groups.entry(target).or_default().insert((entry.id, entry.epoch));
             }
         }
-        for (node, groups) in groups {
-            let Some(addr) = map.target_of(node).map(|t| t.addr.clone()) else { continue };
-            if !self.vouches.asked.borrow_mut().insert(node) {
+        for (target, groups) in groups {
+            let Some(addr) = map.targets.get(&target).map(|t| t.addr.clone()) else { continue };
+            if !self.vouches.asked.borrow_mut().insert(target) {
                 continue;
             }
-            let asking = Asking { target: self.shared(), node };
-            self.background(async move { asking.target.ask_for_vouch(asking.node, &addr, groups).await });
+            let asking = Asking { target: self.shared(), asked: target };
+            self.background(async move { asking.target.ask_for_vouch(asking.asked, &addr, groups).await });
         }
     }
 
-    async fn ask_for_vouch(&self, node: NodeId, addr: &str, groups: BTreeSet<(GroupId, Epoch)>) {
-        let Some(own) = self.node() else { return };
+    async fn ask_for_vouch(&self, target: TargetId, addr: &str, groups: BTreeSet<(GroupId, Epoch)>) {
+        let Some(own) = self.id() else { return };
         let lease = self.lease_by_own_clock();
         let asked: Vec<_> = groups.iter().copied().collect();
         for part in asked.chunks(GROUPS_PER_REQUEST) {
-            let request = VouchRequest { node: own, groups: part.to_vec() };
+            let request = VouchRequest { target: own, asked: Some(target), groups: part.to_vec() };
             let sent = now();
             let reply = self.call_addr(addr, Kind::Vouch, |_| control::encode(&request), vec![]).await;
             let reply = match reply {
@@ -127,7 +132,7 @@ impl Target {
             let mut given = self.vouches.given.borrow_mut();
             for (group, epoch) in part {
                 if answer.groups.contains(group) {
-                    given.insert((node, *group), (*epoch, sent + lease));
+                    given.insert((target, *group), (*epoch, sent + lease));
                 }
             }
         }
@@ -139,10 +144,12 @@ impl Target {
             Ok(asked) => asked,
             Err(error) => return Answer::error(Status::Invalid, error.to_string()),
         };
-        let groups = match self.map() {
-            Some(map) if self.has_had_lease() && self.lease.may_vouch_for(asked.node) => {
+        // Another target of the node may listen where the sender's map still has this one.
+        let is_meant = asked.asked.is_none_or(|asked| Some(asked) == self.id());
+        let groups = match self.map().filter(|_| is_meant) {
+            Some(map) if self.has_had_lease() && self.lease.may_vouch_for(asked.target) => {
                 let vouches = |(group, epoch): &(GroupId, Epoch)| {
-                    self.knows_as_member(&map, asked.node, *group, *epoch).then_some(*group)
+                    self.knows_as_member(&map, asked.target, *group, *epoch).then_some(*group)
                 };
                 asked.groups.iter().filter_map(vouches).collect()
             }
@@ -156,14 +163,14 @@ impl Target {
         self.lease.was_granted() || mutated(Mutation::RestartVouches)
     }
 
-    /// Whether this target, itself a member of the group in this very epoch, knows the node as one.
-    fn knows_as_member(&self, map: &FabricMap, node: NodeId, group: GroupId, epoch: Epoch) -> bool {
+    /// Whether this target, itself a member of the group in this very epoch, knows the other one as one.
+    fn knows_as_member(&self, map: &FabricMap, target: TargetId, group: GroupId, epoch: Epoch) -> bool {
         let working = self.drives.values().filter(|d| !d.has_failed() && !self.lags(d));
         let own = working.filter_map(|d| self.member(d.id, group));
         own.filter(|m| !m.gate_is_closed() && !m.is_gone()).any(|member| {
             let Some(entry) = member.entry().filter(|e| e.epoch == epoch) else { return false };
             entry.write_set().any(|d| d == member.drive.id)
-                && entry.write_set().any(|d| map.drives.get(&d).is_some_and(|d| d.node == node))
+                && entry.write_set().any(|d| map.drives.get(&d).is_some_and(|d| d.target == target))
         })
     }
 }

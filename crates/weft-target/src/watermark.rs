@@ -172,6 +172,7 @@ mod tests {
                     fabric: FabricId(7),
                     listen: addr.clone(),
                     managers: vec![addr],
+                    thread: crate::TargetThread::only(),
                 };
                 let target = Target::start(options, vec![("d".into(), store.clone())]);
                 let lease = Duration::from_secs(10);

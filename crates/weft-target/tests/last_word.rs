@@ -31,7 +31,7 @@ fn what_no_renewal_has_told_is_told_at_the_end() {
         let (heard, commit) = fabric.stop_target(1).await;
         assert!(heard && commit > renewed, "{commit} is more than {renewed}");
         let words = fabric.manager.last_words.borrow().clone();
-        assert_eq!((words.len(), words.last()), (2, Some(&(NodeId(1), vec![(drive(1), commit)]))));
+        assert_eq!((words.len(), words.last()), (2, Some(&(TargetId(1), vec![(drive(1), commit)]))));
         assert!(words[0].1[0].1 > renewed, "said before the drive is closed");
         // What it holds when it is back is what it had said, or more.
         fabric.start_target(1);
@@ -79,7 +79,7 @@ fn a_manager_that_is_away_for_a_moment_hears_it_all_the_same() {
         });
         let (heard, commit) = fabric.stop_target(1).await;
         assert!(heard);
-        assert_eq!(*fabric.manager.last_words.borrow(), [(NodeId(1), vec![(drive(1), commit)])]);
+        assert_eq!(*fabric.manager.last_words.borrow(), [(TargetId(1), vec![(drive(1), commit)])]);
     });
 }
 

@@ -25,7 +25,7 @@ fn isolate(n: usize, from: &[usize]) {
 fn nothing_is_served_without_a_lease() {
     Sim::new(1).block_on(async {
         let fabric = Fabric::start_with(1, Role::InSync).await;
-        fabric.manager.refused.borrow_mut().insert(NodeId(1));
+        fabric.manager.refused.borrow_mut().insert(TargetId(1));
         sleep(ms(1000)).await;
         let a = Client::new(1, 1);
         assert_eq!(a.write(1, 0, a.v(1), 1).await.0, Status::NotServing);
@@ -101,7 +101,7 @@ fn peers_vouch_for_each_other_while_the_manager_is_silent() {
             assert_eq!(a.write(n, 0, a.v(1001), 1).await.0, Status::NotServing, "target {n}");
         }
         // With the map of its join, but no grant, it does not know yet what it may have promised.
-        fabric.manager.refused.borrow_mut().extend([NodeId(1), NodeId(2), NodeId(3)]);
+        fabric.manager.refused.borrow_mut().extend([TargetId(1), TargetId(2), TargetId(3)]);
         fabric.start_manager();
         sleep(LEASE * 2).await;
         for n in [1, 2, 3] {
@@ -119,8 +119,8 @@ fn who_promised_not_to_vouch_does_not() {
         let fabric = Fabric::start(2).await;
         let a = Client::new(1, 1);
         let map = fabric.manager.map.borrow().version;
-        let stop = TargetRequest::StopVouching { victim: NodeId(2), map };
-        fabric.manager.suspects.borrow_mut().insert(NodeId(2));
+        let stop = TargetRequest::StopVouching { victim: TargetId(2), map };
+        fabric.manager.suspects.borrow_mut().insert(TargetId(2));
         assert_eq!(fabric.command(1, &stop).await, Some(TargetAnswer::Done));
         fabric.stop_manager();
         sleep(LEASE + ms(100)).await;
@@ -143,8 +143,8 @@ fn a_promise_outlives_maps_that_are_about_something_else() {
         let fabric = Fabric::start(2).await;
         let a = Client::new(1, 1);
         let map = fabric.manager.map.borrow().version;
-        fabric.manager.suspects.borrow_mut().insert(NodeId(2));
-        let stop = TargetRequest::StopVouching { victim: NodeId(2), map };
+        fabric.manager.suspects.borrow_mut().insert(TargetId(2));
+        let stop = TargetRequest::StopVouching { victim: TargetId(2), map };
         assert_eq!(fabric.command(1, &stop).await, Some(TargetAnswer::Done));
         fabric.change(|map| map.next_id += 1);
         fabric.push(&[1, 2]).await;
@@ -159,7 +159,7 @@ fn suspects_of_a_grant_are_not_vouched_for() {
     Sim::new(7).block_on(async {
         let fabric = Fabric::start(2).await;
         let a = Client::new(1, 1);
-        fabric.manager.suspects.borrow_mut().insert(NodeId(2));
+        fabric.manager.suspects.borrow_mut().insert(TargetId(2));
         sleep(LEASE / 2).await;
         fabric.stop_manager();
         sleep(LEASE + ms(100)).await;
@@ -216,10 +216,10 @@ fn a_promise_not_to_vouch_lasts_until_the_map_of_the_eviction_is_adopted() {
         let a = Client::new(1, 1);
         a.write_all(&[1, 2], 0, a.v(1), 1).await;
         let map = fabric.manager.map.borrow().version;
-        fabric.manager.suspects.borrow_mut().insert(NodeId(2));
-        fabric.manager.refused.borrow_mut().insert(NodeId(2));
+        fabric.manager.suspects.borrow_mut().insert(TargetId(2));
+        fabric.manager.refused.borrow_mut().insert(TargetId(2));
         assert_eq!(
-            fabric.command(1, &TargetRequest::StopVouching { victim: NodeId(2), map }).await,
+            fabric.command(1, &TargetRequest::StopVouching { victim: TargetId(2), map }).await,
             Some(TargetAnswer::Done)
         );
         set_blocked(host(2), host(100), true);

@@ -216,9 +216,12 @@ pub const LOSS_RANGES_MAX: usize = 256;
 /// is wrong.
 pub const FOREIGN_NODES_MAX: usize = 32;
 
-/// Nodes that a client names at a time among those that answer it, and among those that do not. Of more
+/// Targets of a node, each a thread of its process: more than what the fastest machines need.
+pub const TARGETS_PER_NODE_MAX: u32 = 64;
+
+/// Targets that a client names at a time among those that answer it, and among those that do not. Of more
 /// of them each client reaches only some.
-pub const REACH_NODES_MAX: usize = 256;
+pub const REACH_TARGETS_MAX: usize = 256;
 
 /// Drives that one target serves.
 pub const DRIVES_PER_TARGET_MAX: usize = 64;

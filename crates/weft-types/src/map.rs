@@ -55,7 +55,7 @@ pub struct FabricMap {
     pub durations: Durations,
     /// The machines.
     pub nodes: Table<NodeId, Node>,
-    /// What serves the machines' drives. Each node has one: its first ([`TargetId::first_of`]).
+    /// What serves the machines' drives. Each node has its first ([`TargetId::first_of`]), and may have more.
     pub targets: Table<TargetId, Target>,
     /// The drives, also those that are lost but still listed by a group.
     pub drives: Table<DriveId, Drive>,
@@ -222,13 +222,45 @@ impl FabricMap {
     pub fn put_node(&mut self, node: NodeId, name: String, addr: String) {
         let target = TargetId::first_of(node);
         self.nodes.insert(node, Node { id: node, name });
-        self.targets.insert(target, Target { id: target, node, addr });
+        self.targets.insert(target, Target { id: target, node, index: 0, addr });
     }
 
-    /// The target of a node. Whoever calls this, or [`TargetId::first_of`], holds that a node has one
-    /// target.
-    pub fn target_of(&self, node: NodeId) -> Option<&Target> {
+    /// The first target of a node: the one that a node never lacks.
+    pub fn first_target_of(&self, node: NodeId) -> Option<&Target> {
         self.targets.get(&TargetId::first_of(node))
+    }
+
+    /// All targets of a node, in the order of their numbers. Looks through all targets.
+    pub fn targets_of(&self, node: NodeId) -> impl Iterator<Item = &Target> {
+        self.targets.values().filter(move |target| target.node == node)
+    }
+
+    /// The target of a node with this index.
+    pub fn target_at(&self, node: NodeId, index: u32) -> Option<&Target> {
+        match index {
+            0 => self.first_target_of(node),
+            _ => self.targets_of(node).find(|target| target.index == index),
+        }
+    }
+
+    /// The target that serves a drive.
+    pub fn target_of(&self, drive: DriveId) -> Option<TargetId> {
+        self.drives.get(&drive).map(|drive| drive.target)
+    }
+
+    /// The node that a target runs on.
+    pub fn node_of(&self, target: TargetId) -> Option<&Node> {
+        self.nodes.get(&self.targets.get(&target)?.node)
+    }
+
+    /// A target in the words of people: `node 'a'`, or `target 1 of node 'a'` where the node has several.
+    pub fn title_of(&self, target: TargetId) -> String {
+        let listed = self.targets.get(&target).and_then(|t| Some((t, self.nodes.get(&t.node)?)));
+        let Some((target, node)) = listed else { return format!("target {target}") };
+        match (target.index, self.targets_of(node.id).count()) {
+            (0, 1) => format!("node '{}'", node.name),
+            _ => format!("target {} of node '{}'", target.index, node.name),
+        }
     }
 
     /// The address of the target that serves a drive.
@@ -293,6 +325,9 @@ pub struct Target {
     pub id: TargetId,
     /// The node that it runs on.
     pub node: NodeId,
+    /// Which of the node's targets it is, from 0: the thread of the node's process. Unique in the node.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub index: u32,
     /// Where it listens, as `host:port`.
     pub addr: String,
 }
@@ -553,6 +588,10 @@ pub struct Session {
     /// By what its client knows its attach again (C10); 0: it did not say.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub number: u64,
+}
+
+fn is_first(index: &u32) -> bool {
+    *index == 0
 }
 
 fn is_zero(number: &u64) -> bool {

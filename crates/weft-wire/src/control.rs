@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use weft_types::limits::FRAME_HEAD_MAX;
 use weft_types::{
     AttachMode, BlockCount, BlockRange, ChunkIndex, DeviceId, DriveId, Epoch, FabricId, FabricMap,
-    Generation, Group, GroupId, MapVersion, NodeId, ObjectId, ScrubFindingKind, Session, SessionId,
-    SessionSlot, Slice, Version, VolumeId,
+    Generation, Group, GroupId, MapVersion, ObjectId, ScrubFindingKind, Session, SessionId, SessionSlot,
+    Slice, TargetId, Version, VolumeId,
 };
 
 /// The first protocol in which targets are sent their slices of the map, and what has changed in them.
@@ -18,27 +18,13 @@ pub const DELTA_PROTOCOL: u16 = 2;
 #[serde(tag = "op", rename_all = "kebab-case")]
 pub enum ManagerRequest {
     /// A target has started (or its drives have changed): it serves nothing before the answer's map is adopted.
-    Join {
-        /// The node's name.
-        node: String,
-        /// Where its target listens.
-        addr: String,
-        /// Random, new for each start of the process.
-        incarnation: u64,
-        /// The drives that it opened.
-        drives: Vec<DriveReport>,
-        /// The drives that it was to serve and has not opened; none from a target of an older release.
-        #[serde(default)]
-        left_out: Vec<DriveLeftOut>,
-        /// Whether it knows the floors of groups (R7); a target of an older release does not.
-        #[serde(default)]
-        knows_floors: bool,
-    },
+    Join(Join),
     /// A target asks for its lease. It counts the lease from when it sent this.
     Renew {
-        /// The node.
-        node: NodeId,
-        /// The start of the process that joined.
+        /// The target.
+        #[serde(rename = "node")]
+        target: TargetId,
+        /// The start of the target that joined.
         incarnation: u64,
         /// The map that it has adopted durably.
         adopted: MapVersion,
@@ -55,9 +41,10 @@ pub enum ManagerRequest {
     /// next with less is an older copy of itself. Said once it serves nothing any more, and again once its
     /// drives are closed; a target of an older release says it only then.
     Stopped {
-        /// The node.
-        node: NodeId,
-        /// The start of the process that is being stopped.
+        /// The target.
+        #[serde(rename = "node")]
+        target: TargetId,
+        /// The start of the target that is being stopped.
         incarnation: u64,
         /// Per drive the newest commit that is durable there.
         commits: Vec<(DriveId, u64)>,
@@ -124,31 +111,67 @@ pub enum ManagerRequest {
         /// The session.
         session: SessionId,
     },
-    /// A client is alive, and says which nodes' targets answer it. Each time says all there is: a node
-    /// that is not named any more is not silent any more.
+    /// A client is alive, and says which targets answer it. Each time says all there is: a target that is
+    /// not named any more is not silent any more.
     Touch {
         /// Its sessions.
         sessions: Vec<SessionId>,
-        /// Nodes whose targets do not answer, with how long it has waited in vain; at most
-        /// [`weft_types::limits::REACH_NODES_MAX`].
+        /// Targets that do not answer, with how long it has waited in vain; at most
+        /// [`weft_types::limits::REACH_TARGETS_MAX`].
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        silent: Vec<NodeAge>,
-        /// Nodes whose targets have answered, with how long ago they did last; at most as many.
+        silent: Vec<TargetAge>,
+        /// Targets that have answered, with how long ago they did last; at most as many.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        heard: Vec<NodeAge>,
+        heard: Vec<TargetAge>,
     },
     /// A client or target could not reach a drive's target: a hint to look, no proof.
     Suspect {
-        /// The node that does not answer.
-        node: NodeId,
+        /// The target that does not answer.
+        #[serde(rename = "node")]
+        target: TargetId,
     },
 }
 
-/// A node, and for how long something has been so, by the sender's clock.
+/// What a target says of itself when it joins.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Join {
+    /// The node's name.
+    pub node: String,
+    /// Where the target listens.
+    pub addr: String,
+    /// Random, new for each start of the target.
+    pub incarnation: u64,
+    /// The drives that it opened.
+    pub drives: Vec<DriveReport>,
+    /// The drives that its process was to serve and has not opened, said by one of the process's targets; none
+    /// from a target of an older release.
+    #[serde(default)]
+    pub left_out: Vec<DriveLeftOut>,
+    /// Whether it knows the floors of groups (R7); a target of an older release does not.
+    #[serde(default)]
+    pub knows_floors: bool,
+    /// Which of its process's targets it is, from 0.
+    #[serde(default, skip_serializing_if = "is_zero_u32")]
+    pub target: u32,
+    /// How many targets the process has, from 1; 0 from a target of an older release, which is the only one.
+    #[serde(default, skip_serializing_if = "is_zero_u32")]
+    pub targets: u32,
+    /// The process that it is a thread of: random, new for each start of the process. 0 from a target of an
+    /// older release, which is a process of its own.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub process: u64,
+    /// Whether it asks every target of a node for its word (P2); a target of an older release asks the first
+    /// one alone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub knows_targets: bool,
+}
+
+/// A target, and for how long something has been so, by the sender's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NodeAge {
-    /// The node.
-    pub node: NodeId,
+pub struct TargetAge {
+    /// The target.
+    #[serde(rename = "node")]
+    pub target: TargetId,
     /// For how long, in milliseconds.
     pub ms: u64,
 }
@@ -198,9 +221,10 @@ pub struct DriveLeftOut {
 pub enum ManagerAnswer {
     /// To `Join`: the map travels in the body.
     Joined {
-        /// The node's number.
-        node: NodeId,
-        /// Drives that are not this node's, and why: the target must not serve them.
+        /// The target's number.
+        #[serde(rename = "node")]
+        target: TargetId,
+        /// Drives that are not this target's, and why: the target must not serve them.
         #[serde(default)]
         refused: Vec<(DriveId, String)>,
         /// Belongs to the version of that map, as in `Followed`; 0 from a manager of an older release.
@@ -211,8 +235,8 @@ pub enum ManagerAnswer {
     Granted {
         /// The map that must be adopted for the lease to count.
         map: MapVersion,
-        /// Nodes that must not be vouched for: they are being evicted (R11).
-        suspects: Vec<NodeId>,
+        /// Targets that must not be vouched for: they are being evicted (R11).
+        suspects: Vec<TargetId>,
         /// The manager's wall clock, which never goes back, in microseconds since 1970-01-01T00:00:00Z; 0 from a
         /// manager of an older release. A target whose own clock is behind judges by this one which versions are too
         /// far ahead.
@@ -253,6 +277,10 @@ pub enum ManagerAnswer {
 }
 
 fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+fn is_zero_u32(number: &u32) -> bool {
     *number == 0
 }
 
@@ -320,11 +348,11 @@ pub enum TargetRequest {
         /// Belongs to both versions.
         nonce: u64,
     },
-    /// Promise not to vouch for this node (R11). The promise holds, however many maps come, until a grant that was
-    /// asked for later does not name the node among its suspects, and the map of that grant is adopted.
+    /// Promise not to vouch for this target (R11). The promise holds, however many maps come, until a grant that was
+    /// asked for later does not name the target among its suspects, and the map of that grant is adopted.
     StopVouching {
-        /// The node that is to be evicted.
-        victim: NodeId,
+        /// The target that is to be evicted.
+        victim: TargetId,
         /// The newest map when this was asked: for people and traces, the promise does not end with it.
         map: MapVersion,
     },
@@ -713,8 +741,13 @@ pub struct OpenMark {
 /// A peer asks to be vouched for (manager silent).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VouchRequest {
-    /// Who asks.
-    pub node: NodeId,
+    /// The target that asks.
+    #[serde(rename = "node")]
+    pub target: TargetId,
+    /// The target that is asked, as the sender's map has it; another one that listens at its address has no
+    /// word to give. None from a target of an older release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<TargetId>,
     /// The groups, with the epochs that it last acknowledged, in which the asked target is a member.
     pub groups: Vec<(GroupId, Epoch)>,
 }
@@ -811,7 +844,7 @@ pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, crate::Decod
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weft_types::{Target, TargetId};
+    use weft_types::{NodeId, Target};
 
     #[test]
     fn fields_of_a_later_release_are_passed_over_and_a_later_schema_is_refused() {
@@ -838,7 +871,7 @@ mod tests {
         assert!(plain.contains(r#""schema":1"#) && plain.contains(r#""addr":"h:1""#), "{plain}");
         assert!(!plain.contains("target"), "{plain}");
         assert_eq!(decode_map(plain.as_bytes()), Ok(map.clone()));
-        let second = Target { id: TargetId(9), node: NodeId(3), addr: "h:2".into() };
+        let second = Target { id: TargetId(9), node: NodeId(3), index: 1, addr: "h:2".into() };
         map.targets.insert(second.id, second);
         let of_two = text(&map);
         assert!(of_two.contains(r#""schema":2"#), "{of_two}");
@@ -849,8 +882,8 @@ mod tests {
     }
 
     #[test]
-    fn a_touch_without_words_of_nodes_is_that_of_an_older_release() {
-        let touch = |silent: Vec<NodeAge>| ManagerRequest::Touch {
+    fn a_touch_without_words_of_targets_is_that_of_an_older_release() {
+        let touch = |silent: Vec<TargetAge>| ManagerRequest::Touch {
             sessions: vec![SessionId(7)],
             silent,
             heard: vec![],
@@ -858,7 +891,7 @@ mod tests {
         let old = br#"{"op":"touch","sessions":[7]}"#;
         assert_eq!(decode::<ManagerRequest>(old), Ok(touch(vec![])));
         assert_eq!(encode(&touch(vec![])), old);
-        let new = touch(vec![NodeAge { node: NodeId(1), ms: 2_000 }]);
+        let new = touch(vec![TargetAge { target: TargetId(1), ms: 2_000 }]);
         assert_eq!(decode::<ManagerRequest>(&encode(&new)), Ok(new));
     }
 
@@ -875,7 +908,7 @@ mod tests {
     #[test]
     fn the_kind_of_an_answer_is_the_one_on_the_wire() {
         let answers = [
-            ManagerAnswer::Joined { node: NodeId(1), refused: vec![], nonce: 0 },
+            ManagerAnswer::Joined { target: TargetId(1), refused: vec![], nonce: 0 },
             ManagerAnswer::Granted { map: MapVersion(1), suspects: vec![], clock_us: 0 },
             ManagerAnswer::Map { version: MapVersion(1) },
             ManagerAnswer::Followed { from: MapVersion(0), version: MapVersion(1), nonce: 2 },

@@ -1,7 +1,7 @@
 //! The first frame each way: who connects, which protocol, how much may be in flight.
 
 use serde::{Deserialize, Serialize};
-use weft_types::{FabricId, NodeId};
+use weft_types::{FabricId, TargetId};
 
 /// What the side that connects says first, as JSON, so that any version can read any other's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,7 +38,7 @@ pub enum PeerRole {
     /// Attaches volumes.
     Client,
     /// Serves drives.
-    Target(NodeId),
+    Target(TargetId),
     /// Owns the fabric map.
     Manager,
     /// A person's tool.

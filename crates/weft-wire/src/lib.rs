@@ -2,7 +2,8 @@
 //!
 //! A message travels as a frame (`frame.rs`): an envelope, a typed head, and a body of whole blocks or a
 //! document. Requests on the data path have a fixed binary head (`data.rs`); what is rare (membership,
-//! sessions, status) is JSON (`control.rs`), so that it can grow without breaking peers. This crate does
+//! sessions, status) is JSON (`control.rs`), so that it can grow without breaking peers; the renewal of a lease is
+//! not rare, and fixed (`renewal.rs`). This crate does
 //! no I/O; every decoder takes hostile bytes and answers with a typed error.
 
 pub mod backup;
@@ -18,6 +19,7 @@ pub mod load;
 pub mod map_part;
 pub mod newest;
 pub mod pieces;
+pub mod renewal;
 mod status;
 
 pub use codec::{DecodeError, Decoder, Encoder};
@@ -25,7 +27,7 @@ pub use crc::{crc32c, crc32c_of_all};
 pub use status::Status;
 
 /// The newest version of the protocol that this code speaks. What each has is in `docs/format/wire.md`.
-pub const PROTOCOL: u16 = 2;
+pub const PROTOCOL: u16 = 3;
 
 /// The oldest version of the protocol that this code still speaks.
 pub const PROTOCOL_OLDEST: u16 = 1;
@@ -71,6 +73,8 @@ pub enum Kind {
     Control = 48,
     /// Target or client to manager, JSON.
     Manage = 64,
+    /// A target asks the manager for its lease: `renewal.rs`.
+    Renew = 65,
     /// Management operation from a person's tool, JSON.
     Api = 80,
 }
@@ -96,6 +100,7 @@ impl Kind {
             Verify,
             Control,
             Manage,
+            Renew,
             Api,
         ]
         .into_iter()

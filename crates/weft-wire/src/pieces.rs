@@ -199,11 +199,9 @@ mod tests {
         let state = prop_oneof![Just(Active), Just(Draining), Just(Failed), Just(Destroyed)];
         prop_oneof![
             (any::<u32>(), ".{0,9}").prop_map(|(id, name)| Piece::Node(Node { id: NodeId(id), name })),
-            (any::<(u32, u32)>(), ".{0,9}").prop_map(|((id, node), addr)| Piece::Target(Target {
-                id: TargetId(id),
-                node: NodeId(node),
-                addr
-            })),
+            (any::<(u32, u32, u32)>(), ".{0,9}").prop_map(|((id, node, index), addr)| Piece::Target(
+                Target { id: TargetId(id), node: NodeId(node), index, addr }
+            )),
             (
                 drive_id(),
                 any::<(u32, Option<u32>, Option<u128>)>(),

@@ -14,7 +14,7 @@ use weft_rpc::Link;
 use weft_rt::sync::{Either, join_all, race};
 use weft_rt::{Addr, Drive, Instant, Listener, OpenOptions, now, random_u128, sleep, spawn};
 use weft_store::{FormatOptions, Store, StoreError};
-use weft_target::{Target, TargetOptions};
+use weft_target::{Target, TargetOptions, TargetThread};
 use weft_types::{DriveId, FabricId, with_causes};
 use weft_wire::control::DriveLeftOut;
 use weft_wire::handshake::{Hello, PeerRole};
@@ -94,8 +94,13 @@ async fn serve(
     if stores.borrow().is_empty() {
         tracing::error!(node = args.name, "no drive could be opened: this node serves nothing");
     }
-    let options =
-        TargetOptions { node_name: args.name.clone(), fabric, listen, managers: vec![args.manager.clone()] };
+    let options = TargetOptions {
+        node_name: args.name.clone(),
+        fabric,
+        listen,
+        managers: vec![args.manager.clone()],
+        thread: TargetThread::only(),
+    };
     let target = Target::start(options, stores.borrow().clone());
     target.set_left_out(left_out);
     target.set_process_probe(process_load);

@@ -6,7 +6,7 @@ use crate::{covers, variants};
 use weft_api::*;
 use weft_types::{
     CapacityLevel, CapacityLevels, DeviceId, DriveState, Epoch, Generation, GroupId, MapVersion, NodeId,
-    PoolId, Protection, Role, SessionId, VolumeId, VolumeLoad, VolumeState,
+    PoolId, Protection, Role, SessionId, TargetId, VolumeId, VolumeLoad, VolumeState,
 };
 
 variants!(ApiAnswer {
@@ -46,6 +46,7 @@ variants!(TroubleKind {
     BlocksUnreadable,
     DriveFailed,
     NodeGone,
+    TargetGone,
     ClientCutOff,
     DriveAbsent,
     DriveRefused,
@@ -81,7 +82,21 @@ fn nodes() -> Vec<NodeInfo> {
         since: at(1),
         drives: 4,
         adopted: (presence == Presence::Up).then_some(MapVersion(9)),
+        targets: vec![],
     })
+}
+
+fn node_of_two_targets() -> NodeInfo {
+    let target = |index: u32| TargetInfo {
+        id: TargetId(2 + index),
+        index,
+        addr: format!("10.0.0.2:{}", 7400 + index),
+        presence: if index == 0 { Presence::Up } else { Presence::Suspect },
+        since: at(index.into()),
+        drives: 2,
+        adopted: Some(MapVersion(9)),
+    };
+    NodeInfo { targets: vec![target(0), target(1)], ..nodes().remove(0) }
 }
 
 fn drives() -> Vec<DriveInfo> {
@@ -464,6 +479,7 @@ fn all() -> Vec<ApiAnswer> {
         ApiAnswer::MapDiff { changes: vec!["volume 'data' was deleted".into()] },
         ApiAnswer::Map { map: Box::new(samples::map()) },
         ApiAnswer::Settings { settings },
+        ApiAnswer::Nodes { nodes: vec![node_of_two_targets()] },
     ]
 }
 

@@ -14,7 +14,7 @@ use weft_rt::sim::{set_wall_skew, spawn_process};
 use weft_rt::{Addr, Buf, Listener, sleep, wall_clock_us};
 use weft_types::limits::VERSION_AHEAD_MAX;
 use weft_types::*;
-use weft_wire::control::{self, ManagerAnswer, ManagerRequest, NodeAge, VouchAnswer};
+use weft_wire::control::{self, ManagerAnswer, ManagerRequest, TargetAge, VouchAnswer};
 use weft_wire::data::*;
 use weft_wire::handshake::Hello;
 use weft_wire::{Kind, Status};
@@ -142,12 +142,12 @@ impl Service for Manager {
 
 thread_local! {
     /// Which nodes the client of this test said that it misses, and hears of.
-    static WORDS: RefCell<Vec<(Vec<NodeAge>, Vec<NodeAge>)>> = const { RefCell::new(Vec::new()) };
+    static WORDS: RefCell<Vec<(Vec<TargetAge>, Vec<TargetAge>)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// What the client has said of nodes since this was asked last: those that it misses, and those that it
 /// hears of.
-pub fn words() -> Vec<(Vec<NodeAge>, Vec<NodeAge>)> {
+pub fn words() -> Vec<(Vec<TargetAge>, Vec<TargetAge>)> {
     WORDS.with(RefCell::take)
 }
 

@@ -17,13 +17,15 @@ use weft_rpc::{Answer, CallError, Greeter, Link, Peer, Request, Server, Services
 use weft_rt::sim::{Crash, ProcessId, kill, spawn_process};
 use weft_rt::{Addr, Buf, Instant, Listener, now, sleep, spawn, timeout};
 use weft_types::{
-    BlockCount, DriveId, Durations, Epoch, FabricId, FabricMap, Group, GroupId, MapVersion, NodeId, Role,
-    SessionId, Slice, Version,
+    BlockCount, DriveId, Durations, Epoch, FabricId, FabricMap, Group, GroupId, MapVersion, Role, SessionId,
+    Slice, TargetId, Version,
 };
-use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest, TargetAnswer, TargetRequest};
+use weft_wire::control::{
+    self, DriveReport, Join, ManagerAnswer, ManagerRequest, TargetAnswer, TargetRequest,
+};
 use weft_wire::control::{DriveInventory, DriveLeftOut, HeldGroup, Holding, Inventory};
 use weft_wire::control::{DriveStatus, ResyncStatus, TargetStatus, VouchAnswer, VouchRequest};
-use weft_wire::control::{NodeAge, OpenBelow};
+use weft_wire::control::{OpenBelow, TargetAge};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::pieces::decode_delta;
 use weft_wire::{Kind, Status};
@@ -31,6 +33,11 @@ use weft_wire::{Kind, Status};
 pub const FABRIC: FabricId = FabricId(0xfab);
 /// 1 GiB.
 pub const DRIVE_BLOCKS: u64 = 262_144;
+
+/// The first target of the node with this name.
+pub fn first_target(map: &FabricMap, name: &str) -> TargetId {
+    TargetId::first_of(map.node_named(name).unwrap().id)
+}
 
 pub fn manager_host() -> IpAddr {
     IpAddr::from([10, 0, 0, 100])
@@ -218,14 +225,14 @@ struct Life {
     /// The lease counts once this map is adopted.
     lease_map: Cell<MapVersion>,
     had_lease: Cell<bool>,
-    suspects: RefCell<BTreeSet<NodeId>>,
+    suspects: RefCell<BTreeSet<TargetId>>,
     /// Whom it has promised not to vouch for, and when.
-    promises: RefCell<BTreeMap<NodeId, Instant>>,
+    promises: RefCell<BTreeMap<TargetId, Instant>>,
     /// The newest grant, until its map is adopted: when it was asked for, the map, and the suspects.
-    pending: RefCell<Option<(Instant, MapVersion, BTreeSet<NodeId>)>>,
+    pending: RefCell<Option<(Instant, MapVersion, BTreeSet<TargetId>)>>,
     /// Per group until when each other member's target has vouched.
     vouched: RefCell<BTreeMap<(GroupId, DriveId), Instant>>,
-    node: Cell<NodeId>,
+    id: Cell<TargetId>,
     /// Drives that the manager has refused.
     refused: RefCell<BTreeSet<DriveId>>,
 }
@@ -394,14 +401,16 @@ impl FakeTarget {
 
     /// What its process says to join.
     pub fn join(&self) -> ManagerRequest {
-        ManagerRequest::Join {
+        ManagerRequest::Join(Join {
             node: self.name.clone(),
             addr: self.addr().to_string(),
             incarnation: self.incarnation.get(),
             drives: self.reports(),
             left_out: self.left_out.borrow().clone(),
             knows_floors: self.knows_floors.get(),
-        }
+            knows_targets: true,
+            ..Join::default()
+        })
     }
 
     fn reports(&self) -> Vec<DriveReport> {
@@ -491,14 +500,14 @@ impl Process {
 
     fn my_slots<'a>(&'a self, map: &'a FabricMap, group: &'a Group) -> impl Iterator<Item = Role> + 'a {
         let mine = |s: &&weft_types::Slot| {
-            map.drives[&s.drive].node == self.life.node.get()
+            map.drives[&s.drive].target == self.life.id.get()
                 && !self.life.refused.borrow().contains(&s.drive)
         };
         group.slots.iter().filter(mine).map(|s| s.role)
     }
 
     fn others(&self, map: &FabricMap, group: &Group) -> Vec<DriveId> {
-        group.write_set().filter(|d| map.drives[d].node != self.life.node.get()).collect()
+        group.write_set().filter(|d| map.drives[d].target != self.life.id.get()).collect()
     }
 
     fn is_vouched_for(&self, map: &FabricMap, group: &Group) -> bool {
@@ -520,7 +529,7 @@ impl Process {
             }
         });
         loop {
-            let role = PeerRole::Target(self.life.node.get());
+            let role = PeerRole::Target(self.life.id.get());
             let hello = Hello::new(role, Some(self.target.fabric.get()), self.target.name.clone());
             if let Ok(link) = Link::connect(&manager_addr(), &hello).await {
                 self.renew_on(&link, incarnation).await;
@@ -531,8 +540,8 @@ impl Process {
 
     async fn renew_on(&self, link: &Link, incarnation: u64) {
         match ask(link, &self.target.join()).await {
-            Ok((ManagerAnswer::Joined { node, refused, nonce }, map)) => {
-                self.life.node.set(node);
+            Ok((ManagerAnswer::Joined { target, refused, nonce }, map)) => {
+                self.life.id.set(target);
                 *self.life.refused.borrow_mut() = refused.into_iter().map(|(drive, _)| drive).collect();
                 if self.target.holds_adoption.get() {
                     return;
@@ -546,9 +555,9 @@ impl Process {
             }
         }
         loop {
-            let (node, sent) = (self.life.node.get(), now());
+            let (target, sent) = (self.life.id.get(), now());
             let renew = ManagerRequest::Renew {
-                node,
+                target,
                 incarnation,
                 adopted: self.target.adopted(),
                 commits: self.target.commits(),
@@ -612,9 +621,10 @@ impl Process {
                 let (this, map, id, epoch) = (self.clone(), map.clone(), group.id, group.epoch);
                 spawn(async move {
                     let sent = now();
-                    let request = VouchRequest { node: this.life.node.get(), groups: vec![(id, epoch)] };
+                    let request =
+                        VouchRequest { target: this.life.id.get(), asked: None, groups: vec![(id, epoch)] };
                     let addr: Addr = map.drive_addr(drive).unwrap().parse().unwrap();
-                    let hello = Hello::new(PeerRole::Target(this.life.node.get()), Some(FABRIC), "peer");
+                    let hello = Hello::new(PeerRole::Target(this.life.id.get()), Some(FABRIC), "peer");
                     let Ok(link) = Link::connect(&addr, &hello).await else { return };
                     let request = control::encode(&request);
                     let call = link.call(Kind::Vouch, &request, vec![]);
@@ -630,7 +640,7 @@ impl Process {
 
     fn vouch(&self, request: &VouchRequest) -> VouchAnswer {
         let map = self.target.map.borrow().clone();
-        let victim = request.node;
+        let victim = request.target;
         let refuses = self.life.suspects.borrow().contains(&victim)
             || self.life.promises.borrow().contains_key(&victim);
         let groups = match map {
@@ -701,9 +711,9 @@ impl Process {
 }
 
 /// Whether the node has a drive in the write set of the group at this epoch.
-fn is_written_by(map: &FabricMap, group: GroupId, epoch: Epoch, node: NodeId) -> bool {
+fn is_written_by(map: &FabricMap, group: GroupId, epoch: Epoch, target: TargetId) -> bool {
     let Some(group) = map.groups.get(&group) else { return false };
-    group.epoch == epoch && group.write_set().any(|d| map.drives[&d].node == node)
+    group.epoch == epoch && group.write_set().any(|d| map.drives[&d].target == target)
 }
 
 impl Greeter for Process {
@@ -830,7 +840,8 @@ pub async fn tell_reach(
     heard: &[(u32, u64)],
 ) -> Result<(), (Status, String)> {
     let link = connect(PeerRole::Client).await;
-    let ages = |ages: &[(u32, u64)]| ages.iter().map(|&(n, ms)| NodeAge { node: NodeId(n), ms }).collect();
+    let ages =
+        |ages: &[(u32, u64)]| ages.iter().map(|&(n, ms)| TargetAge { target: TargetId(n), ms }).collect();
     let (silent, heard) = (ages(silent), ages(heard));
     ask(&link, &ManagerRequest::Touch { sessions: sessions.to_vec(), silent, heard }).await.map(|_| ())
 }

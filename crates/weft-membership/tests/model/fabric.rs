@@ -15,6 +15,7 @@ use weft_membership::{
     AcceptLoss, AddDrive, Change, CreatePool, CreateVolume, DrainDrive, JoinNode, NewGroup, RestoreDrive,
     SpanPlan, Survivor, apply, check, check_step, lost_groups,
 };
+use weft_types::TargetId;
 use weft_types::{BlockCount, Epoch, FabricId, FabricMap, Group, GroupId, NodeId, PoolId, Role, Striping};
 
 /// Versions of writes after a loss was accepted begin at the next multiple of this, so that they are told from what
@@ -175,7 +176,14 @@ impl World {
             let (drive, node, capacity) = (Target::drive(n), nodes[n], BlockCount(1 << 20));
             take(
                 &mut map,
-                Change::AddDrive(AddDrive { drive, node, pool, path: String::new(), capacity, device: None }),
+                Change::AddDrive(AddDrive {
+                    drive,
+                    target: TargetId::first_of(node),
+                    pool,
+                    path: String::new(),
+                    capacity,
+                    device: None,
+                }),
             );
         }
         let first = map.next_id;

@@ -10,9 +10,9 @@ use crate::target::{Grant, Nodes, Target, bit};
 use std::collections::BTreeMap;
 use weft_layout::FailureDomain;
 use weft_membership::{
-    Acknowledged, Change, DriveObservation, GroupIndex, NodeObservation, Observations, next_change,
+    Acknowledged, Change, DriveObservation, GroupIndex, Observations, TargetObservation, next_change,
 };
-use weft_types::{DriveId, Epoch, FabricMap, Group, GroupId, NodeId, Role};
+use weft_types::{DriveId, Epoch, FabricMap, Group, GroupId, NodeId, Role, TargetId};
 
 /// A member that renews but does not give its word holds an eviction up for so many leases.
 const WORD_LEASES_MAX: u8 = 2;
@@ -286,8 +286,8 @@ impl Manager {
         for (node, known) in self.known.iter().enumerate() {
             if known.granted || known.suspicion.is_some() {
                 let fenced = known.suspicion.is_some() && self.is_fenced(node, scope);
-                let observed = NodeObservation { alive: known.is_up(), fenced, heard_ms: 0 };
-                seen.nodes.insert(nodes[node], observed);
+                let observed = TargetObservation { alive: known.is_up(), fenced, heard_ms: 0 };
+                seen.targets.insert(TargetId::first_of(nodes[node]), observed);
             }
             if known.incarnation.is_some() {
                 let observed = DriveObservation {

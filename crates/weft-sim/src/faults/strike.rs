@@ -42,6 +42,9 @@ const AGAIN_EVERY: Duration = Duration::from_millis(100);
 /// any more (`guard.rs`), and the copies that are missing have been made.
 const PUT_OFF_MAX: Duration = Duration::from_secs(12);
 
+/// Of so many times that a node of several threads stands still, one thread does alone in all but one.
+const STALLS_ALONE_OF: usize = 3;
+
 /// How long a store is waited for whose drive may be stuck.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -179,14 +182,18 @@ async fn strike(bed: &Rc<Bed>, guard: &Rc<Guard>, fault: &Fault, clients: &[Proc
             after(lasts, usual_latency);
         }
         Fault::Stall { who, lasts } => {
-            let process = match who {
-                Who::Node(node) => bed.nodes[node].process(),
-                Who::Manager => bed.manager_process(),
-                Who::Client(client) => clients.get(client).copied().filter(|p| sim::is_alive(*p)),
+            let processes: Vec<ProcessId> = match who {
+                Who::Node(node) => threads_that_stall(bed.nodes[node].threads()),
+                Who::Manager => bed.manager_process().into_iter().collect(),
+                Who::Client(client) => {
+                    clients.get(client).copied().filter(|p| sim::is_alive(*p)).into_iter().collect()
+                }
             };
-            let Some(process) = process else { return false };
-            sim::pause(process);
-            after(lasts, move || sim::resume(process));
+            if processes.is_empty() {
+                return false;
+            }
+            processes.iter().for_each(|process| sim::pause(*process));
+            after(lasts, move || processes.iter().for_each(|process| sim::resume(*process)));
         }
         Fault::Client { client } => {
             if !sim::is_alive(clients[client]) {
@@ -295,6 +302,15 @@ async fn strike(bed: &Rc<Bed>, guard: &Rc<Guard>, fault: &Fault, clients: &[Proc
         Fault::Full { lasts } => drop(spawn(filler::fill(this, lasts))),
     }
     true
+}
+
+/// One thread of a node stands still alone, or all do. The choice follows from what has happened so far.
+fn threads_that_stall(threads: Vec<ProcessId>) -> Vec<ProcessId> {
+    let hash = sim::trace_hash() as usize;
+    match hash % STALLS_ALONE_OF {
+        0 => threads,
+        _ => threads.get(hash / STALLS_ALONE_OF % threads.len().max(1)).copied().into_iter().collect(),
+    }
 }
 
 /// A drive completes nothing for a while, and then everything; later somebody has its node start again.

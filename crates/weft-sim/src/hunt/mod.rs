@@ -19,6 +19,7 @@ mod kept;
 mod returns;
 mod rot;
 mod scripts;
+mod siblings;
 mod silence;
 mod stage;
 mod stranded;
@@ -28,6 +29,7 @@ mod takeover;
 pub use crowd::Crowd;
 pub use drive::Drive;
 pub use scripts::Script;
+pub use siblings::Siblings;
 pub use stranded::Stranded;
 pub use table::{HUNTS, Hunt};
 
@@ -50,8 +52,12 @@ pub enum Scenario {
     Crowd(Crowd),
     /// A member that is cut off, with readers that have heard of nothing.
     Stranded(Stranded),
+    /// Targets of one node that differ.
+    Siblings(Siblings),
     /// An exclusive attach takes a volume away from a client.
     Takeover,
+    /// Likewise, with several targets on each node.
+    TakeoverOfTargets,
     /// A resync is interrupted.
     Interrupted,
     /// A rare schedule, step by step.
@@ -130,7 +136,9 @@ pub fn run_seed(
                 match scenario {
                     Scenario::Crowd(crowd) => crowd.run().await,
                     Scenario::Stranded(stranded) => stranded.run().await,
+                    Scenario::Siblings(siblings) => siblings.run().await,
                     Scenario::Takeover => takeover::run().await,
+                    Scenario::TakeoverOfTargets => takeover::run_split().await,
                     Scenario::Interrupted => interrupted::run().await,
                     Scenario::Script(script) => script.run().await,
                     Scenario::Drive(drive) => drive.run().await,

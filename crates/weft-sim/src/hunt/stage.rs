@@ -8,15 +8,22 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
+use weft_api::FailureDomain;
 use weft_checker::History;
 use weft_client::{AttachMode, Volume};
 use weft_rpc::Link;
 use weft_rt::sim::{self, Crash};
 use weft_rt::{now, random_below, sleep, spawn};
-use weft_types::{Durations, Role, limits::CHUNK_BLOCKS};
+use weft_types::{DriveId, Durations, Role, limits::CHUNK_BLOCKS};
 use weft_wire::Kind;
 use weft_wire::control::{self, ManagerRequest};
 use weft_wire::handshake::{Hello, PeerRole};
+
+/// Drives, and so threads, of a node that is split.
+const SPLIT_DRIVES: usize = 2;
+
+/// Groups that the volume of a split fabric is striped over: each target has some.
+const SPLIT_WIDTH: u32 = 4;
 
 /// The name of the volume.
 pub const VOLUME: &str = "prey";
@@ -84,6 +91,15 @@ impl Stage {
         Stage::on(Bed::start_forgetting(shape(nodes, copies, 100, 10), every).await).await
     }
 
+    /// A fabric of so many nodes with two drives, and a thread with a host of its own for each. The volume's copies
+    /// are on different devices, or on different nodes, and it is striped over several groups.
+    pub async fn set_split(nodes: usize, copies: u8, domain: FailureDomain) -> Rc<Stage> {
+        let shape = BedShape { drives: SPLIT_DRIVES, ..shape(nodes, copies, 100, 10) };
+        let bed = Bed::start_split(shape).await;
+        bed.create_volume_apart(VOLUME, copies, SPLIT_WIDTH, domain).await;
+        Stage::over(bed)
+    }
+
     async fn set_as(shape: BedShape, has_second_manager: bool) -> Rc<Stage> {
         Stage::on(Bed::start_with(shape, BTreeMap::new(), has_second_manager).await).await
     }
@@ -91,6 +107,11 @@ impl Stage {
     async fn on(bed: Rc<Bed>) -> Rc<Stage> {
         let copies = bed.shape.copies;
         bed.create_volume(VOLUME, copies, 1).await;
+        Stage::over(bed)
+    }
+
+    fn over(bed: Rc<Bed>) -> Rc<Stage> {
+        let copies = bed.shape.copies;
         let history = History::default();
         Rc::new(Stage { bed, history, copies, under_way: Cell::new(0), is_closing: Cell::new(false) })
     }
@@ -141,13 +162,25 @@ impl Stage {
         workload::attach(&self.bed.managers(), VOLUME, name, AttachMode::Shared).await
     }
 
-    /// The nodes that hold the first blocks of the volume, in the order of their group.
-    pub async fn holders(&self) -> Vec<usize> {
+    /// The drives that hold the first blocks of the volume, in the order of their group.
+    pub async fn write_set(&self) -> Vec<DriveId> {
         let map = self.bed.map().await;
         let volume = map.volumes.values().find(|v| v.name == VOLUME).expect("it was made");
-        let group = &map.groups[&volume.spans[0].groups[0]];
+        map.groups[&volume.spans[0].groups[0]].slots.iter().map(|slot| slot.drive).collect()
+    }
+
+    /// The nodes of these drives, as the fabric began.
+    pub async fn holders(&self) -> Vec<usize> {
         let node_of = |drive| self.bed.nodes.iter().position(|n| n.drives().contains(&drive));
-        group.slots.iter().filter_map(|slot| node_of(slot.drive)).collect()
+        self.write_set().await.into_iter().filter_map(node_of).collect()
+    }
+
+    /// The node of a drive, and its place there.
+    ///
+    /// # Panics
+    /// If it is in none.
+    pub fn place_of(&self, drive: DriveId) -> (usize, usize) {
+        self.bed.place_of(drive).expect("it is in its place")
     }
 
     /// Cuts a node's power, or kills it, and starts it again after a while.
@@ -194,7 +227,7 @@ impl Stage {
         spawn(async move {
             let map = stage.bed.map().await;
             let drive = stage.bed.nodes[node].drives()[0];
-            let request = ManagerRequest::Suspect { node: map.drives[&drive].node };
+            let request = ManagerRequest::Suspect { target: map.drives[&drive].target };
             for _ in 0..40 {
                 let hello = Hello::new(PeerRole::Client, None, "complainer");
                 if let Ok(link) = Link::connect(&stage.bed.managers()[0], &hello).await {
@@ -319,7 +352,7 @@ impl Stage {
 
 fn shape(nodes: usize, copies: u8, lease_ms: u32, drift_per_mille: u32) -> BedShape {
     let durations = Durations { lease_ms, drift_per_mille, session_ms: 1_200, rebuild_after_ms: 3_600_000 };
-    BedShape { nodes, drives: 1, drive_bytes: 64 << 20, copies, durations }
+    BedShape { nodes, drives: 1, targets: 1, drive_bytes: 64 << 20, copies, durations }
 }
 
 /// A block in every so many chunks: each is another chunk of the resync.

@@ -192,7 +192,7 @@ async fn hear_messages(node: IpAddr, count: usize) {
 }
 
 /// Reads again and again, whether or not the reads before have ended: those that ask an unreachable member hang.
-async fn read_on(stage: Rc<Stage>, volume: Volume, pause_us: &Cell<u64>) {
+pub(super) async fn read_on(stage: Rc<Stage>, volume: Volume, pause_us: &Cell<u64>) {
     loop {
         let (stage, volume) = (stage.clone(), volume.clone());
         spawn(async move {
@@ -204,7 +204,7 @@ async fn read_on(stage: Rc<Stage>, volume: Volume, pause_us: &Cell<u64>) {
 }
 
 /// Writes again and again, while there is a block to write.
-async fn write_on(stage: Rc<Stage>, volume: Volume, target: &Cell<Option<u64>>) {
+pub(super) async fn write_on(stage: Rc<Stage>, volume: Volume, target: &Cell<Option<u64>>) {
     let until = now() + Duration::from_secs(2);
     while now() < until {
         let Some(block) = target.get() else {

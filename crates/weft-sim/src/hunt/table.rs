@@ -2,7 +2,7 @@
 
 use super::crowd::{CALM, Crowd};
 use super::drive::{CUT, Drive};
-use super::{Scenario, Script, Stranded};
+use super::{Scenario, Script, Siblings, Stranded};
 use weft_rules::Mutation::{self, *};
 
 /// One line of the table.
@@ -462,6 +462,10 @@ pub const HUNTS: &[Hunt] = &[
     ),
     hunt(&[SilentUnasked], Scenario::Script(Script::HeardByTargetsOnly), 5),
     hunt(&[VouchedByAny], Scenario::Stranded(Stranded::ByOnePeer), 40),
+    hunt(&[SiblingRenews], Scenario::Siblings(Siblings::StandsStill), 5),
+    hunt(&[SiblingUnasked], Scenario::Siblings(Siblings::Stranded), 40),
+    hunt(&[NodeAnswersOnce], Scenario::TakeoverOfTargets, 60),
+    hunt(&[OlderSiblingJoins], Scenario::Siblings(Siblings::JoinsLate), 60),
     hunt(&[ToldEarly], Scenario::Script(Script::AnswersAreKept), 10),
     hunt(&[RepeatToldEarly], Scenario::Script(Script::RefusalsAreKept), 20),
     hunt(&[PushDecided], Scenario::Script(Script::MapsAreKept), 10),

@@ -5,8 +5,10 @@ use super::actor::take_alone;
 use super::crowd;
 use super::stage::Stage;
 use crate::clients::client_host;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
+use weft_api::FailureDomain;
 use weft_checker::{fill_block, read_value};
 use weft_client::{AttachMode, AttachOptions, Fabric, Volume};
 use weft_rt::sim::{self, Crash};
@@ -18,8 +20,22 @@ use weft_types::BLOCK_SIZE;
 /// # Errors
 /// What is wrong.
 pub async fn run() -> Result<(), String> {
-    let stage = Stage::set(3, 2 + random_below(2) as u8).await;
-    let holders = stage.holders().await;
+    run_on(Stage::set(3, 2 + random_below(2) as u8).await, false).await
+}
+
+/// Likewise, where each node has several targets of which one may have heard what another has not.
+///
+/// # Errors
+/// What is wrong.
+pub async fn run_split() -> Result<(), String> {
+    run_on(Stage::set_split(3, 2, FailureDomain::Node).await, true).await
+}
+
+async fn run_on(stage: Rc<Stage>, is_split: bool) -> Result<(), String> {
+    let drives = stage.write_set().await;
+    // The node, the place there, and the host of each drive's target.
+    let places: Vec<(usize, usize)> = drives.iter().map(|drive| stage.place_of(*drive)).collect();
+    let hosts: Vec<IpAddr> = places.iter().map(|(node, at)| stage.bed.host_of(*node, *at)).collect();
     let victim = client_host(0);
     for _ in 0..2 {
         let process = {
@@ -29,28 +45,28 @@ pub async fn run() -> Result<(), String> {
         sleep(Duration::from_millis(30)).await;
         if random_below(2) == 0 {
             // What it reads of the drive it has to read anew: then a request is under way for long.
-            let node = holders[random_below(holders.len() as u64) as usize];
+            let (node, at) = places[random_below(places.len() as u64) as usize];
             stage.restart(node, Duration::from_millis(1)).await;
-            stage.bed.nodes[node]
-                .disks()
-                .iter()
-                .for_each(|d| d.set_faults(|f| f.latency.1 = Duration::from_millis(40)));
+            stage.bed.nodes[node].disks()[at].set_faults(|f| f.latency.1 = Duration::from_millis(40));
             sleep(Duration::from_millis(random_below(60))).await;
         }
         // It does not hear that it is fenced, and some of what it sends arrives late.
         stage.cut(victim, crate::manager_host(), true);
-        let delayed: Vec<usize> = holders.iter().copied().filter(|_| random_below(2) == 0).collect();
-        delayed.iter().for_each(|n| sim::set_blocked(victim, stage.host(*n), true));
+        let delayed: Vec<IpAddr> = hosts.iter().copied().filter(|_| random_below(2) == 0).collect();
+        delayed.iter().for_each(|host| sim::set_blocked(victim, *host, true));
+        if is_split {
+            hear_late(hosts[random_below(hosts.len() as u64) as usize]);
+        }
         sleep(Duration::from_micros(random_below(20_000))).await;
         let late = {
-            let (stage, delayed) = (stage.clone(), delayed.clone());
+            let delayed = delayed.clone();
             spawn(async move {
                 sleep(Duration::from_micros(random_below(60_000))).await;
-                delayed.iter().for_each(|n| sim::set_blocked(victim, stage.host(*n), false));
+                delayed.iter().for_each(|host| sim::set_blocked(victim, *host, false));
             })
         };
         let restarts = (random_below(3) == 0).then(|| {
-            let (stage, node) = (stage.clone(), holders[random_below(holders.len() as u64) as usize]);
+            let (stage, node) = (stage.clone(), places[random_below(places.len() as u64) as usize].0);
             spawn(async move {
                 sleep(Duration::from_micros(random_below(50_000))).await;
                 stage.restart(node, Duration::from_millis(random_below(20))).await;
@@ -67,6 +83,15 @@ pub async fn run() -> Result<(), String> {
         stage.heal();
     }
     stage.finish().await
+}
+
+/// A target does not hear the manager for less than a lease, while its sibling does.
+fn hear_late(host: IpAddr) {
+    sim::set_blocked(crate::manager_host(), host, true);
+    spawn(async move {
+        sleep(Duration::from_millis(40 + random_below(50))).await;
+        sim::set_blocked(crate::manager_host(), host, false);
+    });
 }
 
 async fn write_on(stage: Rc<Stage>) {

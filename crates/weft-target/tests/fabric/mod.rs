@@ -12,10 +12,12 @@ use weft_rt::sim::{Crash, ProcessId, SimDisk, kill, spawn_process};
 use weft_rt::sync::{Notify, race};
 use weft_rt::{Addr, Buf, Listener, now, sleep, timeout};
 use weft_store::{FormatOptions, OpenOptions, Store};
-use weft_target::{Target, TargetOptions};
+use weft_target::{Target, TargetOptions, TargetThread};
 use weft_types::limits::DIGESTS_MAX;
 use weft_types::*;
-use weft_wire::control::{self, ManagerAnswer, ManagerRequest, TargetAnswer, TargetRequest, TargetStatus};
+use weft_wire::control::{
+    self, Join, ManagerAnswer, ManagerRequest, TargetAnswer, TargetRequest, TargetStatus,
+};
 use weft_wire::data::*;
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, PROTOCOL, Status};
@@ -49,15 +51,15 @@ pub fn version(n: u64, slot: u16) -> Version {
 }
 
 /// A node, and how far its drives have come.
-pub type LastWord = (NodeId, Vec<(DriveId, u64)>);
+pub type LastWord = (TargetId, Vec<(DriveId, u64)>);
 
 /// The manager: grants what the test allows, and remembers what it was told.
 pub struct Manager {
     pub map: RefCell<FabricMap>,
-    pub suspects: RefCell<BTreeSet<NodeId>>,
+    pub suspects: RefCell<BTreeSet<TargetId>>,
     /// Nodes that get no lease.
-    pub refused: RefCell<BTreeSet<NodeId>>,
-    pub incarnations: RefCell<BTreeMap<NodeId, u64>>,
+    pub refused: RefCell<BTreeSet<TargetId>>,
+    pub incarnations: RefCell<BTreeMap<TargetId, u64>>,
     pub verified: RefCell<Vec<(GroupId, DriveId, Epoch)>>,
     pub failed: RefCell<Vec<(DriveId, String)>>,
     pub renewals: Cell<u64>,
@@ -82,14 +84,14 @@ impl Service for Manager {
             Answer::ok(control::encode(answer), vec![Buf::from(control::encode_map(&map))])
         };
         match asked {
-            ManagerRequest::Join { node, incarnation, .. } => {
-                let node = map.node_named(&node).unwrap().id;
-                self.incarnations.borrow_mut().insert(node, incarnation);
-                with_map(&ManagerAnswer::Joined { node, refused: vec![], nonce: 0 })
+            ManagerRequest::Join(Join { node, incarnation, .. }) => {
+                let target = TargetId::first_of(map.node_named(&node).unwrap().id);
+                self.incarnations.borrow_mut().insert(target, incarnation);
+                with_map(&ManagerAnswer::Joined { target, refused: vec![], nonce: 0 })
             }
-            ManagerRequest::Renew { node, incarnation, commits, .. } => {
-                let known = self.incarnations.borrow().get(&node) == Some(&incarnation);
-                if !known || self.refused.borrow().contains(&node) {
+            ManagerRequest::Renew { target, incarnation, commits, .. } => {
+                let known = self.incarnations.borrow().get(&target) == Some(&incarnation);
+                if !known || self.refused.borrow().contains(&target) {
                     return Answer::error(Status::NotFound, "no lease for you");
                 }
                 self.renewals.set(self.renewals.get() + 1);
@@ -100,11 +102,11 @@ impl Service for Manager {
                     vec![],
                 )
             }
-            ManagerRequest::Stopped { node, incarnation, commits } => {
-                if self.incarnations.borrow().get(&node) != Some(&incarnation) {
+            ManagerRequest::Stopped { target, incarnation, commits } => {
+                if self.incarnations.borrow().get(&target) != Some(&incarnation) {
                     return Answer::error(Status::NotFound, "who are you");
                 }
-                self.last_words.borrow_mut().push((node, commits));
+                self.last_words.borrow_mut().push((target, commits));
                 Answer::ok(control::encode(&ManagerAnswer::Done), vec![])
             }
             ManagerRequest::WatchMap { have } if have < map.version && !self.holds_maps.get() => {
@@ -211,6 +213,7 @@ impl Fabric {
                 fabric: FABRIC,
                 listen: addr(n),
                 managers: vec![addr(MANAGER_HOST)],
+                thread: TargetThread::only(),
             };
             let target = Target::start(options, vec![(format!("/dev/sim{n}"), store.clone())]);
             targets.borrow_mut().insert(n, target.clone());

@@ -606,6 +606,7 @@ pub(super) mod tests {
                 10 => Piece::Target(Target {
                     id: TargetId(id as u32),
                     node: NodeId(value as u32),
+                    index: value as u32,
                     addr: format!("h:{id}"),
                 }),
                 11 => Piece::GroupTable(table(id)),

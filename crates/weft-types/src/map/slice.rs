@@ -333,7 +333,8 @@ mod tests {
             state: DriveState::Active,
         };
         let node = |id: u32| Node { id: NodeId(id), name: format!("n{id}") };
-        let target = |id: u32| Target { id: TargetId(id), node: NodeId(id), addr: format!("h:{id}") };
+        let target =
+            |id: u32| Target { id: TargetId(id), node: NodeId(id), index: 0, addr: format!("h:{id}") };
         let slot = Slot { drive: DriveId(member.into()), role: Role::InSync, since: Epoch(member) };
         let group = Group {
             id: GroupId(3),

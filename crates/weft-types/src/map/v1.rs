@@ -95,7 +95,7 @@ impl TryFrom<FabricMap> for super::FabricMap {
     fn try_from(m: FabricMap) -> Result<Self, DeltaError> {
         let firsts = m.nodes.iter().filter(|(_, node)| !node.addr.is_empty()).map(|(key, node)| {
             let id = TargetId::first_of(*key);
-            (id, Target { id, node: *key, addr: node.addr.clone() })
+            (id, Target { id, node: *key, index: 0, addr: node.addr.clone() })
         });
         let mut targets: Table<TargetId, Target> = firsts.collect();
         targets.extend(m.targets.iter().map(|(id, target)| (*id, target.clone())));
@@ -118,6 +118,7 @@ impl From<super::FabricMap> for FabricMap {
             m.nodes.contains_key(&node)
                 && *id == target.id
                 && *id == TargetId::first_of(node)
+                && target.index == 0
                 && !target.addr.is_empty()
         };
         let (firsts, others): (Vec<_>, Vec<_>) = m.targets.iter().partition(|(id, t)| is_first(id, t));

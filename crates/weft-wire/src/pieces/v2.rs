@@ -178,6 +178,9 @@ struct Target {
     /// one.
     #[prost(string, repeated, tag = "3")]
     addrs: Vec<String>,
+    /// Which of its node's targets it is.
+    #[prost(uint32, tag = "4")]
+    index: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -477,9 +480,12 @@ impl Kind {
         match piece {
             weft_types::Piece::Settings(s) => Kind::Settings(Settings::of(s)),
             weft_types::Piece::Node(n) => Kind::Node(Node { id: n.id.0, name: n.name.clone() }),
-            weft_types::Piece::Target(t) => {
-                Kind::Target(Target { id: t.id.0, node: t.node.0, addrs: vec![t.addr.clone()] })
-            }
+            weft_types::Piece::Target(t) => Kind::Target(Target {
+                id: t.id.0,
+                node: t.node.0,
+                addrs: vec![t.addr.clone()],
+                index: t.index,
+            }),
             weft_types::Piece::Drive(d) => Kind::Drive(Drive::of(d, drives)),
             weft_types::Piece::RemovedDrive(drive) => Kind::RemovedDrive(drives.place_of(*drive)),
             weft_types::Piece::Pool(p) => Kind::Pool(Pool { id: p.id.0, name: p.name.clone() }),
@@ -628,7 +634,7 @@ impl Settings {
 impl Target {
     fn read(self) -> Result<weft_types::Target, DecodeError> {
         let addr = self.addrs.into_iter().next().ok_or_else(|| invalid("addresses of a target", 0))?;
-        Ok(weft_types::Target { id: TargetId(self.id), node: NodeId(self.node), addr })
+        Ok(weft_types::Target { id: TargetId(self.id), node: NodeId(self.node), index: self.index, addr })
     }
 }
 

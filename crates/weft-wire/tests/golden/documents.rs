@@ -8,15 +8,15 @@ use crate::{Case, Form, case, check, covers, document, documents_of, variants};
 use std::collections::BTreeSet;
 use weft_types::{
     AttachMode, BlockCount, ChunkIndex, DeviceId, DriveId, Epoch, FabricId, FabricMap, Generation, GroupId,
-    MapVersion, NodeId, Role, SessionId, SessionSlot, Slice, TargetId, Version, VolumeId, VolumeLoad,
+    MapVersion, Role, SessionId, SessionSlot, Slice, TargetId, Version, VolumeId, VolumeLoad,
 };
 use weft_wire::backup::{decode_backup, encode_backup};
 use weft_wire::collected::{Collected, CollectedDrive, DriveContents, decode_collected, encode_collected};
 use weft_wire::control::{
-    DriveDamage, DriveInventory, DriveLeftOut, DriveReport, DriveStatus, HeldGroup, Holding, Inventory,
-    ManagerAnswer, ManagerRequest, Marks, NodeAge, OpenBelow, OpenMark, ResyncStatus, ResyncWait,
-    ScrubFinding, ScrubOrder, ScrubReport, ScrubState, ScrubStatus, TargetAnswer, TargetRequest,
-    TargetStatus, VouchAnswer, VouchRequest, decode_map, encode_map,
+    DriveDamage, DriveInventory, DriveLeftOut, DriveReport, DriveStatus, HeldGroup, Holding, Inventory, Join,
+    ManagerAnswer, ManagerRequest, Marks, OpenBelow, OpenMark, ResyncStatus, ResyncWait, ScrubFinding,
+    ScrubOrder, ScrubReport, ScrubState, ScrubStatus, TargetAge, TargetAnswer, TargetRequest, TargetStatus,
+    VouchAnswer, VouchRequest, decode_map, encode_map,
 };
 use weft_wire::handshake::{Hello, PeerRole, Welcome};
 use weft_wire::load::{DriveLoad, SessionLoad, TargetLoad};
@@ -62,7 +62,7 @@ variants!(ResyncWait { Room, Drive, Source });
 
 #[test]
 fn handshakes() {
-    let roles = [PeerRole::Client, PeerRole::Target(NodeId(2)), PeerRole::Manager, PeerRole::Tool];
+    let roles = [PeerRole::Client, PeerRole::Target(TargetId(2)), PeerRole::Manager, PeerRole::Tool];
     covers(&roles);
     let hello =
         |role| Hello { protocol_oldest: 1, protocol_newest: 2, role, fabric: Some(FABRIC), name: "a".into() };
@@ -88,7 +88,7 @@ fn documents_of_groups() {
         open: [true, false].into_iter().zip(objects()).map(open).collect(),
         watermarks: vec![(SessionSlot(0x1234), version(7))],
     };
-    let vouch = VouchRequest { node: NodeId(2), groups: vec![(GroupId(11), Epoch(7))] };
+    let vouch = VouchRequest { target: TargetId(2), asked: None, groups: vec![(GroupId(11), Epoch(7))] };
     let cases = [
         document("entry", group()),
         document("marks", marks),
@@ -121,7 +121,7 @@ fn manager_requests() {
         hint: "put it back".into(),
     };
     let commits = vec![(drive(1), 6)];
-    let (node, incarnation) = (NodeId(2), 0x0102_0304_0506_0708);
+    let (target, incarnation) = (TargetId(2), 0x0102_0304_0506_0708);
     let attach = |mode, preempt| ManagerRequest::Attach {
         volume: "data".into(),
         mode,
@@ -136,22 +136,26 @@ fn manager_requests() {
     };
     let follow = |slice| ManagerRequest::Follow { version: MapVersion(9), nonce: incarnation, slice };
     let requests = vec![
-        ManagerRequest::Join {
+        ManagerRequest::Join(Join {
             node: "node-b".into(),
             addr: "10.0.0.2:7400".into(),
             incarnation,
             drives: vec![report()],
             left_out: vec![left_out],
             knows_floors: true,
-        },
+            target: 0,
+            targets: 0,
+            process: 0,
+            knows_targets: false,
+        }),
         ManagerRequest::Renew {
-            node,
+            target,
             incarnation,
             adopted: MapVersion(9),
             commits: commits.clone(),
             ahead: vec![(drive(1), MapVersion(10))],
         },
-        ManagerRequest::Stopped { node, incarnation, commits },
+        ManagerRequest::Stopped { target, incarnation, commits },
         ManagerRequest::WatchMap { have: MapVersion(9) },
         ManagerRequest::Verified { group: GroupId(11), drive: drive(2), stint: Epoch(7) },
         ManagerRequest::DriveFailed { drive: drive(1), incarnation, cause: "it said \"no\"".into() },
@@ -161,11 +165,11 @@ fn manager_requests() {
         ManagerRequest::Detach { session: SessionId(30) },
         ManagerRequest::Touch {
             sessions: vec![SessionId(30), SessionId(32)],
-            silent: vec![NodeAge { node, ms: 2_500 }],
-            heard: vec![NodeAge { node: NodeId(3), ms: 12 }],
+            silent: vec![TargetAge { target, ms: 2_500 }],
+            heard: vec![TargetAge { target: TargetId(3), ms: 12 }],
         },
         ManagerRequest::Touch { sessions: vec![SessionId(30)], silent: vec![], heard: vec![] },
-        ManagerRequest::Suspect { node },
+        ManagerRequest::Suspect { target },
         follow(Slice::Whole),
         follow(Slice::Target(TargetId(2))),
         follow(client.clone()),
@@ -177,6 +181,18 @@ fn manager_requests() {
             follows: Some(client),
             number: 0x5eed_0000_0000_0001,
         },
+        ManagerRequest::Join(Join {
+            node: "node-b".into(),
+            addr: "10.0.0.2:7401".into(),
+            incarnation,
+            drives: vec![report()],
+            left_out: vec![],
+            knows_floors: true,
+            target: 1,
+            targets: 3,
+            process: 0x0102_0304_0506_0708,
+            knows_targets: true,
+        }),
     ];
     check("manager-request.json", Form::Json, &documents_of(requests));
 }
@@ -190,11 +206,15 @@ fn manager_answers() {
         nonce: 0,
     };
     let mut answers = vec![
-        ManagerAnswer::Joined { node: NodeId(2), refused: vec![(drive(3), "it is a copy".into())], nonce: 0 },
-        ManagerAnswer::Joined { node: NodeId(2), refused: vec![], nonce: 77 },
+        ManagerAnswer::Joined {
+            target: TargetId(2),
+            refused: vec![(drive(3), "it is a copy".into())],
+            nonce: 0,
+        },
+        ManagerAnswer::Joined { target: TargetId(2), refused: vec![], nonce: 77 },
         ManagerAnswer::Granted {
             map: MapVersion(9),
-            suspects: vec![NodeId(5)],
+            suspects: vec![TargetId(5)],
             clock_us: 1_700_000_000_000_000,
         },
         ManagerAnswer::Map { version: MapVersion(9) },
@@ -227,7 +247,7 @@ fn target_requests() {
         TargetRequest::AdoptPart { version: MapVersion(9), nonce: 77, part: 1, parts: 3 },
         TargetRequest::KeepPart { drive: drive(1), version: MapVersion(9) },
         TargetRequest::AdoptDelta { from: MapVersion(8), version: MapVersion(9), nonce: 77 },
-        TargetRequest::StopVouching { victim: NodeId(5), map: MapVersion(9) },
+        TargetRequest::StopVouching { victim: TargetId(5), map: MapVersion(9) },
         TargetRequest::EndSessions { sessions: vec![SessionId(31)] },
         TargetRequest::Sweep {
             sessions: vec![(SessionId(31), SessionSlot(0x1235))],

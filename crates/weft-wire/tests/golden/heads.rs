@@ -4,13 +4,15 @@
 use crate::samples::{blocks, drive, objects, version};
 use crate::{Case, Form, case, check, covers, variants};
 use weft_types::{
-    BlockRange, ChunkIndex, Epoch, Generation, GroupId, SessionId, SessionSlot, Version, VolumeId,
+    BlockRange, ChunkIndex, Epoch, Generation, GroupId, MapVersion, SessionId, SessionSlot, TargetId,
+    Version, VolumeId,
 };
 use weft_wire::data::{
     Content, DataRequest, DigestsAnswer, Extent, PeerRequest, Purpose, ReadAnswer, Scope, Verdict,
     WatermarkNote, WriteAnswer,
 };
 use weft_wire::frame::{ENVELOPE_BYTES, Envelope, FLAG_ANSWER, FLAG_ONE_WAY};
+use weft_wire::renewal::{Grant, Renewal};
 use weft_wire::{DecodeError, Kind, PROTOCOL, PROTOCOL_OLDEST, Status};
 
 variants!(Kind {
@@ -30,6 +32,7 @@ variants!(Kind {
     Verify,
     Control,
     Manage,
+    Renew,
     Api,
 });
 variants!(Status {
@@ -171,6 +174,35 @@ fn answers() {
 }
 
 #[test]
+fn renewals() {
+    let renewal = Renewal {
+        target: TargetId(2),
+        incarnation: 0x0102_0304_0506_0708,
+        adopted: MapVersion(9),
+        commits: vec![(drive(1), 0x0a0b), (drive(2), 0x0c0d)],
+        ahead: vec![(drive(1), MapVersion(10))],
+    };
+    let grant = Grant {
+        map: MapVersion(9),
+        clock_us: 1_700_000_000_000_000,
+        suspects: vec![TargetId(5), TargetId(0x0102_0304)],
+    };
+    let joined = |grant: &Grant| {
+        let (head, body) = grant.encode();
+        [head, body].concat()
+    };
+    let split = |bytes: &[u8]| Grant::decode(&bytes[..16], &bytes[16..]);
+    check(
+        "renewal.txt",
+        Form::Hex,
+        &[
+            case("renewal", renewal, Renewal::encode, Renewal::decode),
+            case("grant, head and body", grant, joined, split),
+        ],
+    );
+}
+
+#[test]
 fn watermark_notes() {
     let note = |n: u64| WatermarkNote {
         drive: drive(1),
@@ -288,6 +320,7 @@ fn kinds_and_statuses() {
         Verify,
         Control,
         Manage,
+        Renew,
         Api,
     ];
     let statuses: Vec<Status> = (0..u16::MAX)

@@ -110,7 +110,7 @@ fn volumes() -> Table<VolumeId, Volume> {
 /// A map with something in every part of it. It keeps no rule of maps but those of its document.
 pub fn map() -> FabricMap {
     let node = Node { id: NodeId(2), name: "node-b".into() };
-    let target = Target { id: TargetId(2), node: NodeId(2), addr: "10.0.0.2:7400".into() };
+    let target = Target { id: TargetId(2), node: NodeId(2), index: 0, addr: "10.0.0.2:7400".into() };
     let record = ScrubRecord {
         finished_ms: 1_700_000_000_001,
         members: 3,
@@ -204,7 +204,7 @@ pub fn slice_of_target() -> FabricMap {
 /// The same, with a second target on the node, which serves some of its drives.
 pub fn map_of_targets() -> FabricMap {
     let mut map = map();
-    let target = Target { id: TargetId(5), node: NodeId(2), addr: "10.0.0.2:7401".into() };
+    let target = Target { id: TargetId(5), node: NodeId(2), index: 0, addr: "10.0.0.2:7401".into() };
     map.drives.update_where(|d| d.id == drive(2), |d| d.target = target.id);
     map.targets.insert(target.id, target);
     map

@@ -19,9 +19,10 @@ use weft_metrics::process_load;
 use weft_rpc::{Peer, Request, Service};
 use weft_rt::{Buf, Landing, sleep, spawn};
 use weft_types::{AttachMode, DriveId, FabricMap, MapVersion, NodeId, Role, Slice, TargetId, TargetSlice};
-use weft_wire::control::{self, DriveReport, ManagerAnswer, ManagerRequest};
+use weft_wire::control::{self, DriveReport, Join, ManagerAnswer, ManagerRequest};
 use weft_wire::handshake::PeerRole;
 use weft_wire::pieces::{encode_delta, encode_whole};
+use weft_wire::renewal::Renewal;
 use weft_wire::{Kind, Status};
 
 /// How often each request is timed; the median counts.
@@ -208,9 +209,9 @@ impl Bench {
     /// Every target joins, so that the manager awaits nobody when one asks for its lease.
     async fn join_all(&self) -> Result<(), CliError> {
         let map = self.manager.map();
-        let mut drives: BTreeMap<NodeId, Vec<DriveReport>> = BTreeMap::new();
+        let mut drives: BTreeMap<TargetId, Vec<DriveReport>> = BTreeMap::new();
         for drive in map.drives.values() {
-            drives.entry(drive.node).or_default().push(DriveReport {
+            drives.entry(drive.target).or_default().push(DriveReport {
                 id: drive.id,
                 path: drive.path.clone(),
                 capacity: drive.capacity,
@@ -220,17 +221,22 @@ impl Bench {
                 device: None,
             });
         }
-        for node in map.nodes.values() {
-            let drives = drives.remove(&node.id).unwrap_or_default();
-            let join = ManagerRequest::Join {
+        for target in map.targets.values() {
+            let node = &map.nodes[&target.node];
+            let drives = drives.remove(&target.id).unwrap_or_default();
+            let join = ManagerRequest::Join(Join {
                 node: node.name.clone(),
-                addr: Shape::node_addr(node.id.0),
-                incarnation: u64::from(node.id.0),
+                addr: target.addr.clone(),
+                incarnation: u64::from(target.id.0),
                 drives,
-                left_out: Vec::new(),
                 knows_floors: true,
-            };
-            self.manage(PeerRole::Target(node.id), &join).await.map_err(|why| CliError::Failed {
+                target: target.index,
+                targets: map.targets_of(node.id).count() as u32,
+                process: u64::from(node.id.0),
+                knows_targets: true,
+                ..Join::default()
+            });
+            self.manage(PeerRole::Target(target.id), &join).await.map_err(|why| CliError::Failed {
                 message: format!("'{}' cannot join: {why}", node.name),
                 hint: "this is a fault of the measurement: say so".into(),
             })?;
@@ -251,31 +257,39 @@ impl Bench {
     async fn renew_all(&self) -> Result<(), String> {
         let map = self.manager.map();
         let mut refused = Ok(());
-        for node in map.nodes.keys() {
-            let (incarnation, adopted) = (u64::from(node.0), Shape::VERSION);
-            let (commits, ahead) = (Vec::new(), Vec::new());
-            let renew = ManagerRequest::Renew { node: *node, incarnation, adopted, commits, ahead };
-            if let Err(why) = self.manage(PeerRole::Target(*node), &renew).await {
+        for target in map.targets.keys().copied() {
+            let (incarnation, adopted) = (u64::from(target.0), Shape::VERSION);
+            let renewal = Renewal { target, incarnation, adopted, commits: Vec::new(), ahead: Vec::new() };
+            if let Err(why) = self.renew(&renewal).await {
                 refused = Err(why);
             }
         }
         refused
     }
 
+    async fn renew(&self, renewal: &Renewal) -> Result<(), String> {
+        let role = PeerRole::Target(renewal.target);
+        self.ask(role, Kind::Renew, renewal.encode(), None).await.map(|_| ())
+    }
+
     async fn renewal(&self) -> Cost {
-        let node = NodeId(1);
-        let renew = ManagerRequest::Renew {
-            node,
-            incarnation: u64::from(node.0),
-            adopted: self.manager.map().version,
-            commits: Vec::new(),
+        let target = TargetId(1);
+        let map = self.manager.map();
+        // As a target renews that writes all the time: its drives have come further with each.
+        let drives: Vec<DriveId> =
+            map.drives.values().filter(|drive| drive.target == target).map(|drive| drive.id).collect();
+        let renewal = |commit: u64| Renewal {
+            target,
+            incarnation: u64::from(target.0),
+            adopted: map.version,
+            commits: drives.iter().map(|drive| (*drive, commit)).collect(),
             ahead: vec![],
         };
         let mut times = Vec::new();
         for _ in 0..ROUNDS {
             let began = Instant::now();
-            for _ in 0..RENEWALS {
-                if let Err(why) = self.manage(PeerRole::Target(node), &renew).await {
+            for commit in 0..RENEWALS {
+                if let Err(why) = self.renew(&renewal(u64::from(commit))).await {
                     return Cost::Refused(why);
                 }
             }
