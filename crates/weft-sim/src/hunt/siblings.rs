@@ -121,9 +121,17 @@ async fn joins_late() -> Result<(), String> {
     stage.bed.start_node(node);
     hold_what_follows_the_hello(host).await;
     stage.bed.kill_node(node, Crash::Process);
+    let drive = stage.bed.nodes[node].drive_at(late);
+    let listed = stage.bed.truth().drives[&drive].target;
     stage.bed.dealing.set(Dealing::One);
     stage.bed.start_node(node);
-    sleep(Duration::from_millis(20 + random_below(40))).await;
+    // At once: later the drive holds more than what the late word says, which is then that of an older copy.
+    for _ in 0..1_000 {
+        if stage.bed.truth().drives[&drive].target != listed {
+            break;
+        }
+        sleep(Duration::from_micros(50)).await;
+    }
     stage.cut(host, manager_host(), false);
     sleep(Duration::from_millis(random_below(200))).await;
     stage.finish().await
