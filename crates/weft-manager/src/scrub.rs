@@ -339,7 +339,11 @@ impl Scrubs {
     fn drop_void(&mut self, state: &State, due: &[GroupId]) {
         let due: HashSet<GroupId> = due.iter().copied().collect();
         let void: Vec<GroupId> = (self.running.iter())
-            .filter(|(group, running)| !due.contains(group) || !state.is_served(running.leader))
+            .filter(|(group, running)| {
+                let is_led = state.is_served(running.leader)
+                    && state.map.target_of(running.leader) == Some(running.target);
+                !due.contains(group) || !is_led
+            })
             .map(|(group, _)| *group)
             .collect();
         for group in void {

@@ -153,11 +153,17 @@ impl State {
         self.members.values().any(|member| follows_whole(member) && !member.has_stopped())
     }
 
-    /// Who has been a member of a group may hold it on.
+    /// Who has been a member of a group may hold it on: also where its drive has passed to another target.
     fn note_holders(&mut self, delta: &Delta, old: &FabricMap, new: &FabricMap) {
-        let put = delta.put.iter().map(Piece::key).chain(delta.removed.iter().copied());
-        for key in put {
-            let PieceKey::Group(id) = key else { continue };
+        let keys = || delta.put.iter().map(Piece::key).chain(delta.removed.iter().copied());
+        let has_passed =
+            |drive: &DriveId| new.drives.contains_key(drive) && old.target_of(*drive) != new.target_of(*drive);
+        let changed = keys().flat_map(|key| match key {
+            PieceKey::Group(id) => vec![id],
+            PieceKey::Drive(id) if has_passed(&id) => self.index.groups_of(id).collect(),
+            _ => vec![],
+        });
+        for id in changed.collect::<BTreeSet<GroupId>>() {
             let (was, is) = (members_of(old, id), members_of(new, id));
             let gone: Vec<TargetId> = was.difference(&is).copied().collect();
             if !gone.is_empty() {
