@@ -10,7 +10,7 @@ use crate::paint::{Paint, Tone};
 use crate::span::span_ms;
 use crate::table::{Cell, Table, row};
 use crate::transport::TransportArgs;
-use weft_api::{ApiAnswer, ApiRequest, DriveInfo, NodeInfo, Presence, Timestamp};
+use weft_api::{ApiAnswer, ApiRequest, DriveInfo, NodeInfo, Presence, TargetInfo, Timestamp};
 use weft_rt::{Addr, wall_clock_us};
 use weft_types::FabricId;
 
@@ -149,7 +149,7 @@ pub(crate) fn table(nodes: &[NodeInfo], time: Timestamp) -> Table {
         let adopted = node.adopted.map_or_else(|| "-".into(), |map| map.to_string());
         table.row(row![
             node.name.as_str(),
-            presence(node.presence),
+            state(node),
             ago(node.since, time),
             node.addr.as_str(),
             &node.drives,
@@ -169,7 +169,38 @@ fn describe(node: &NodeInfo, drives: &[DriveInfo], paint: Paint) -> String {
             ("map adopted", node.adopted.map_or_else(|| "none known".into(), |map| map.to_string())),
         ],
     );
-    format!("{head}\n{}", crate::drive::table(drives).render(paint))
+    let drives = crate::drive::table(drives).render(paint);
+    match node.targets.is_empty() {
+        true => format!("{head}\n{drives}"),
+        false => format!("{head}\n{}\n{drives}", targets(&node.targets).render(paint)),
+    }
+}
+
+/// The targets of a node that has several.
+fn targets(targets: &[TargetInfo]) -> Table {
+    let mut table = Table::new(&[">TARGET", "STATE", "SINCE", "ADDRESS", ">DRIVES", ">MAP"]);
+    for target in targets {
+        table.row(row![
+            &target.index,
+            presence(target.presence),
+            ago(target.since, present()),
+            target.addr.as_str(),
+            &target.drives,
+            target.adopted.map_or_else(|| "-".into(), |map| map.to_string())
+        ]);
+    }
+    table
+}
+
+/// Whether the node takes part, and with how many of its targets if not with all.
+fn state(node: &NodeInfo) -> Cell {
+    let up = node.targets.iter().filter(|target| target.presence == Presence::Up).count();
+    match node.targets.len() {
+        all if up < all && node.presence == Presence::Up => {
+            Cell::new(format!("up, {up} of {all} targets"), Tone::Warning)
+        }
+        _ => presence(node.presence),
+    }
 }
 
 fn presence_name(presence: Presence) -> &'static str {

@@ -456,12 +456,12 @@ mod tests {
         let folder = Folder::new("newer");
         filled(&folder);
         let store = EmbeddedStore::open(folder.file()).expect("it opens");
-        let puts = vec![("head".to_owned(), sealed(br#"{"schema":3,"whatever":1}"#))];
+        let puts = vec![("head".to_owned(), sealed(br#"{"schema":4,"whatever":1}"#))];
         at_once(store.write(Transaction { puts, ..Transaction::default() })).expect("writable");
-        assert!(matches!(at_once(load_map(&store)), Err(StoreError::Newer { found: 3, known: 2, .. })));
+        assert!(matches!(at_once(load_map(&store)), Err(StoreError::Newer { found: 4, known: 3, .. })));
         drop(store);
         let error = EmbeddedStore::open(folder.file()).err().expect("refused");
-        assert!(matches!(error, StoreError::Newer { found: 3, known: 2, .. }), "{error}");
+        assert!(matches!(error, StoreError::Newer { found: 4, known: 3, .. }), "{error}");
         assert!(error.hint().expect("a hint").contains("upgrade"));
     }
 

@@ -497,7 +497,7 @@ pub(crate) mod tests {
     use crate::MemStore;
     use crate::led_store::{Decided, LedStore};
     use std::rc::Rc;
-    use weft_types::{DriveId, Epoch, Group, GroupId, PoolId, Role, Slot};
+    use weft_types::{DriveId, Epoch, Group, GroupId, NodeId, PoolId, Role, Slot, Target, TargetId};
     use weft_wire::pieces::Header;
 
     /// A group with so many members, all in-sync.
@@ -555,6 +555,30 @@ pub(crate) mod tests {
         let bytes: usize = entries.iter().map(|(key, value)| key.len() + value.len()).sum();
         assert!(bytes < 1_500, "{bytes}");
         assert_eq!(at_once(load_journal(&store)).expect("readable").events.len(), 2);
+    }
+
+    #[test]
+    fn a_store_says_that_nodes_have_several_targets_as_long_as_they_do() {
+        let (store, map) = made();
+        let schema = || {
+            let entries = at_once(store.read(&["head"])).expect("readable");
+            read_head("here", &entries[0].1).expect("it is a head").schema
+        };
+        assert_eq!(schema(), SCHEMA_OF_FIRST_TARGETS);
+        let records = led(&store);
+        let mut of_one = next(&map, 0);
+        of_one.put_node(NodeId(3), "a".into(), "h:1".into());
+        commit(&records, &map, &of_one).expect("nobody else leads");
+        assert_eq!(schema(), SCHEMA_OF_FIRST_TARGETS);
+        let mut of_two = next(&of_one, 0);
+        let second = Target { id: TargetId(4), node: NodeId(3), index: 1, addr: "h:2".into() };
+        of_two.targets.insert(second.id, second);
+        commit(&records, &of_one, &of_two).expect("nobody else leads");
+        assert_eq!(schema(), SCHEMA);
+        let again = FabricMap { targets: of_one.targets.clone(), ..next(&of_two, 0) };
+        commit(&records, &of_two, &again).expect("nobody else leads");
+        assert_eq!(schema(), SCHEMA_OF_FIRST_TARGETS);
+        assert_eq!(at_once(load_map(&store)).expect("sound"), Some(again));
     }
 
     /// A long change is written in parts. Before the delta that names them is there, nothing has changed.

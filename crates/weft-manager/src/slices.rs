@@ -156,8 +156,9 @@ impl State {
     /// Who has been a member of a group may hold it on: also where its drive has passed to another target.
     fn note_holders(&mut self, delta: &Delta, old: &FabricMap, new: &FabricMap) {
         let keys = || delta.put.iter().map(Piece::key).chain(delta.removed.iter().copied());
-        let has_passed =
-            |drive: &DriveId| new.drives.contains_key(drive) && old.target_of(*drive) != new.target_of(*drive);
+        let has_passed = |drive: &DriveId| {
+            new.drives.contains_key(drive) && old.target_of(*drive) != new.target_of(*drive)
+        };
         let changed = keys().flat_map(|key| match key {
             PieceKey::Group(id) => vec![id],
             PieceKey::Drive(id) if has_passed(&id) => self.index.groups_of(id).collect(),

@@ -5,12 +5,12 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::FailureDomain;
 use weft_membership::{
-    AcceptLoss, Acknowledged, AddDrive, BeginDelete, BeginRelocation, CancelRelocation, Change, CloseSession,
-    CreatePool, Demote, Depart, DrainDrive, DriveObservation, Evict, FailDrive, FinishDelete,
-    FinishRelocation, GroupIndex, HandOver, JoinNode, KeepMember, MoveTarget, Observations, OpenSession,
-    Promote, Rebuild, Rejoin, RemoveDrive, RemoveNode, Replace, ResizeRequest, RestoreDrive, Survivor,
-    SweepSession, TargetObservation, VolumeRequest, apply, check, check_changed, check_step, intents,
-    lost_groups, next_change, plan_resize, plan_volume,
+    AcceptLoss, Acknowledged, AddDrive, AddTarget, AssignDrive, BeginDelete, BeginRelocation,
+    CancelRelocation, Change, CloseSession, CreatePool, Demote, Depart, DrainDrive, DriveObservation, Evict,
+    FailDrive, FinishDelete, FinishRelocation, GroupIndex, HandOver, JoinNode, KeepMember, MoveTarget,
+    Observations, OpenSession, Promote, Rebuild, Rejoin, RemoveDrive, RemoveNode, RemoveTarget, Replace,
+    ResizeRequest, RestoreDrive, Survivor, SweepSession, TargetObservation, VolumeRequest, apply, check,
+    check_changed, check_step, intents, lost_groups, next_change, plan_resize, plan_volume,
 };
 use weft_types::TargetId;
 use weft_types::{
@@ -28,6 +28,9 @@ type Pick = u32;
 enum Attempt {
     Join,
     Relocate(Pick),
+    AddTarget(Pick, u32),
+    RemoveTarget(Pick),
+    AssignDrive(Pick, Pick),
     AddDrive(Pick, u64),
     FailDrive(Pick),
     RemoveDrive(Pick),
@@ -59,6 +62,9 @@ fn attempt() -> impl Strategy<Value = Attempt> {
     prop_oneof![
         1 => Just(Attempt::Join),
         1 => pick().prop_map(Attempt::Relocate),
+        1 => (pick(), 0u32..4).prop_map(|(n, index)| Attempt::AddTarget(n, index)),
+        1 => pick().prop_map(Attempt::RemoveTarget),
+        2 => (pick(), pick()).prop_map(|(d, t)| Attempt::AssignDrive(d, t)),
         2 => (pick(), 0u64..2000).prop_map(|(n, c)| Attempt::AddDrive(n, c * 256)),
         1 => pick().prop_map(Attempt::FailDrive),
         1 => pick().prop_map(Attempt::RemoveDrive),
@@ -99,6 +105,7 @@ fn domain(node: bool) -> FailureDomain {
 /// The change that an attempt comes to in this map; `None` where the map has nothing to pick from.
 fn change(map: &FabricMap, attempt: &Attempt, serial: u32) -> Option<Change> {
     let node = |pick| nth(map.nodes.keys().copied(), pick);
+    let target = |pick| nth(map.targets.keys().copied(), pick);
     let drive = |pick| nth(map.drives.keys().copied(), pick);
     let volume = |pick| nth(map.volumes.keys().copied(), pick);
     let session = |pick| nth(map.sessions.keys().copied(), pick);
@@ -110,8 +117,19 @@ fn change(map: &FabricMap, attempt: &Attempt, serial: u32) -> Option<Change> {
     let addr = format!("10.0.0.1:{}", 1 + serial);
     Some(match attempt {
         Attempt::Join => Change::JoinNode(JoinNode { name: format!("node-{serial}"), addr }),
-        Attempt::Relocate(n) => {
-            Change::MoveTarget(MoveTarget { target: TargetId::first_of(node(*n)?), addr })
+        Attempt::Relocate(t) => {
+            // Now and then to where another one listens.
+            let addr = nth(map.targets.values().map(|t| &t.addr), *t / 4).filter(|_| *t % 4 == 0);
+            let addr = addr.cloned().unwrap_or(format!("10.0.0.1:{}", 1 + serial));
+            Change::MoveTarget(MoveTarget { target: target(*t)?, addr })
+        }
+        Attempt::AddTarget(n, index) => Change::AddTarget(AddTarget { node: node(*n)?, index: *index, addr }),
+        Attempt::RemoveTarget(t) => Change::RemoveTarget(RemoveTarget { target: target(*t)? }),
+        Attempt::AssignDrive(d, t) => {
+            let drive = drive(*d)?;
+            let siblings = map.targets_of(map.drives[&drive].node).map(|t| t.id);
+            let to = if *t % 8 == 0 { target(*t)? } else { nth(siblings, *t)? };
+            Change::AssignDrive(AssignDrive { drive, target: to })
         }
         Attempt::AddDrive(n, blocks) => Change::AddDrive(add_drive(u128::from(serial), node(*n)?, *blocks)),
         Attempt::FailDrive(d) => Change::FailDrive(FailDrive { drive: drive(*d)?, cause: "test".into() }),

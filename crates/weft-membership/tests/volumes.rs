@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use weft_layout::{FailureDomain, LayoutError, group_of};
 use weft_membership::{
-    AddDrive, BeginDelete, BeginRelocation, Change, CloseSession, CreatePool, FinishDelete, GroupIndex,
-    JoinNode, MoveTarget, OpenSession, Reason, Refusal, RemoveDrive, ResizeRequest, SetDevice, SweepSession,
-    VolumeRequest, apply, check, check_step, domain_of, exclusive_over, free_blocks, plan_resize,
-    plan_volume,
+    AddDrive, AddTarget, AssignDrive, BeginDelete, BeginRelocation, Change, CloseSession, CreatePool,
+    FinishDelete, GroupIndex, JoinNode, MoveTarget, OpenSession, Reason, Refusal, RemoveDrive, RemoveTarget,
+    ResizeRequest, SetDevice, SweepSession, VolumeRequest, apply, check, check_step, domain_of,
+    exclusive_over, free_blocks, plan_resize, plan_volume,
 };
 use weft_types::TargetId;
+use weft_types::limits::TARGETS_PER_NODE_MAX;
 use weft_types::{
     AttachMode, BlockCount, DeviceId, DriveId, FabricId, FabricMap, Generation, NodeId, PoolId, SessionId,
     SessionState, Striping, VolumeId, VolumeState,
@@ -364,6 +365,38 @@ fn nodes_and_drives_are_unique() {
     assert!(matches!(refusal(&map, remove(1)), Refusal::DriveInUse { groups: 16, .. }));
     take(&mut map, Change::AddDrive(drive(3, node)));
     take(&mut map, remove(3));
+}
+
+#[test]
+fn a_node_has_further_targets_which_take_its_drives_over() {
+    let mut map = fabric(2);
+    let refusal = |map: &FabricMap, change| apply(map, &change).expect_err("a refusal");
+    let node = map.node_named("node-1").expect("it joined").id;
+    let add = |index, addr: &str| Change::AddTarget(AddTarget { node, index, addr: addr.into() });
+    assert!(matches!(refusal(&map, add(0, "h:1")), Refusal::TargetIndex { index: 0, .. }));
+    assert!(matches!(refusal(&map, add(TARGETS_PER_NODE_MAX, "h:1")), Refusal::TargetIndex { .. }));
+    assert!(matches!(refusal(&map, add(1, "10.0.0.2:7000")), Refusal::AddressTaken { .. }));
+    let Reason::TargetAdded { target, .. } = take(&mut map, add(1, "10.0.0.1:7001")) else { panic!("added") };
+    assert!(matches!(refusal(&map, add(1, "h:2")), Refusal::TargetIndex { index: 1, .. }));
+    let assign = |drive, target| Change::AssignDrive(AssignDrive { drive: DriveId(drive), target });
+    assert!(matches!(refusal(&map, assign(2, target)), Refusal::NotAssigned { .. }), "of another node");
+    take(&mut map, assign(1, target));
+    assert!(matches!(refusal(&map, assign(1, target)), Refusal::NotAssigned { .. }), "it has it");
+    assert_eq!(
+        (map.drive_addr(DriveId(1)), map.target_of(DriveId(1))),
+        (Some("10.0.0.1:7001"), Some(target))
+    );
+    assert_eq!(map.title_of(target), "target 1 of node 'node-1'");
+    // The first one takes the other's address, which gets the one that is free now.
+    let first = TargetId::first_of(node);
+    take(&mut map, Change::MoveTarget(MoveTarget { target: first, addr: "10.0.0.1:7001".into() }));
+    assert_eq!(map.drive_addr(DriveId(1)), Some("10.0.0.1:7000"));
+    let remove = |target| Change::RemoveTarget(RemoveTarget { target });
+    assert!(matches!(refusal(&map, remove(target)), Refusal::TargetInUse { drives: 1, .. }));
+    assert!(matches!(refusal(&map, remove(first)), Refusal::TargetInUse { drives: 0, .. }));
+    take(&mut map, assign(1, first));
+    take(&mut map, remove(target));
+    assert_eq!(map.title_of(first), "node 'node-1'");
 }
 
 #[test]

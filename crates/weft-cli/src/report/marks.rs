@@ -123,6 +123,7 @@ const MARKED: &[&str] = &[
     "scrub-lost",
     "scrub-not-healed",
     "store-is-old",
+    "target-suspected",
 ];
 
 fn is_marked(what: &str) -> bool {

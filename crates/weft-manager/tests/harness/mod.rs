@@ -201,6 +201,12 @@ pub struct FakeTarget {
     pub devices: RefCell<BTreeMap<DriveId, weft_types::DeviceId>>,
     /// What it says that it has left out, when it joins.
     pub left_out: RefCell<Vec<DriveLeftOut>>,
+    /// Which of its process's targets it is, and of how many.
+    pub thread: Cell<(u32, u32)>,
+    /// The process that it says it is of; 0: one of its own.
+    pub process_id: Cell<u64>,
+    /// Whether its release knows of nodes with several targets.
+    pub knows_targets: Cell<bool>,
     /// Whether its release knows the floors of groups.
     pub knows_floors: Cell<bool>,
     /// The newest tombstone in each of its groups, as it says when it is asked; none: it has none.
@@ -268,6 +274,9 @@ impl FakeTarget {
             commits: RefCell::default(),
             devices: RefCell::default(),
             left_out: RefCell::default(),
+            thread: Cell::new((0, 1)),
+            process_id: Cell::new(0),
+            knows_targets: Cell::new(true),
             knows_floors: Cell::new(true),
             tombstone: Cell::new(None),
             closed: Cell::new(None),
@@ -279,8 +288,16 @@ impl FakeTarget {
         })
     }
 
+    /// A target of a node's process, which has several.
+    pub fn thread(n: u8, thread: (u32, u32), process: u64, drives: &[u128]) -> Rc<FakeTarget> {
+        let target = FakeTarget::new(n, drives);
+        target.thread.set(thread);
+        target.process_id.set(process);
+        target
+    }
+
     pub fn addr(&self) -> Addr {
-        Addr::Tcp((self.host, 4801).into())
+        Addr::Tcp((self.host, 4801 + self.thread.get().0 as u16).into())
     }
 
     pub fn start(self: &Rc<Self>) -> Rc<ProcessView> {
@@ -408,8 +425,10 @@ impl FakeTarget {
             drives: self.reports(),
             left_out: self.left_out.borrow().clone(),
             knows_floors: self.knows_floors.get(),
-            knows_targets: true,
-            ..Join::default()
+            target: self.thread.get().0,
+            targets: self.thread.get().1,
+            process: self.process_id.get(),
+            knows_targets: self.knows_targets.get(),
         })
     }
 
