@@ -257,6 +257,18 @@ fn left_out(drive: DriveId) -> control::DriveLeftOut {
     }
 }
 
+/// A renewal as a document, one in its fixed form, and the grant.
+fn renewal_seeds(drive: DriveId) -> [Vec<u8>; 3] {
+    let (target, adopted, ahead) = (TargetId(1), MapVersion(4), vec![(drive, MapVersion(5))]);
+    let fixed = Renewal { target, incarnation: 1, adopted, commits: vec![(drive, 7)], ahead };
+    let Renewal { commits, ahead, .. } = fixed.clone();
+    let renew = ManagerRequest::Renew { target, incarnation: 1, adopted, commits, ahead };
+    let grant = Grant { map: adopted, clock_us: 9, suspects: vec![target, TargetId(2)] };
+    let (head, body) = grant.encode();
+    let seed = |which: u8, parts: &[&[u8]]| [&[which][..], &parts.concat()].concat();
+    [seed(0, &[&control::encode(&renew)]), seed(0, &[&fixed.encode()]), seed(1, &[&head, &body])]
+}
+
 pub(crate) fn control_seeds() -> Vec<Vec<u8>> {
     fn with<T: Serialize>(which: u8, message: &T) -> Vec<u8> {
         [vec![which], control::encode(message)].concat()
@@ -296,17 +308,12 @@ pub(crate) fn control_seeds() -> Vec<Vec<u8>> {
     let marks = control::Marks { open: vec![mark], watermarks: vec![(SessionSlot(3), version(5))] };
     let slots = vec![Slot { drive, role: Role::Syncing, since: Epoch(2) }];
     let entry = Group { id: group, pool: PoolId(1), epoch: Epoch(3), slots, floor: Default::default() };
-    let (target, adopted, ahead) = (TargetId(1), MapVersion(4), vec![(drive, MapVersion(5))]);
-    let commits = vec![(drive, 7)];
-    let fixed = Renewal { target, incarnation: 1, adopted, commits: commits.clone(), ahead: ahead.clone() };
-    let renew = ManagerRequest::Renew { target, incarnation: 1, adopted, commits, ahead };
-    let grant = Grant { map: adopted, clock_us: 9, suspects: vec![target, TargetId(2)] };
-    let (head, body) = grant.encode();
+    let [renew, fixed, grant] = renewal_seeds(drive);
     vec![
         with(0, &join),
-        with(0, &renew),
-        [&[0][..], &fixed.encode()].concat(),
-        [&[1][..], &head, &body].concat(),
+        renew,
+        fixed,
+        grant,
         with(0, &ManagerRequest::Verified { group, drive, stint: Epoch(3) }),
         with(1, &ManagerAnswer::Granted { map: MapVersion(4), suspects: vec![TargetId(2)], clock_us: 5 }),
         with(2, &TargetRequest::Scrub { orders: vec![order] }),

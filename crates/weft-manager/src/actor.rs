@@ -1,7 +1,7 @@
 //! On whose request something is done: for the events.
 //!
-//! It owns the name of whoever has asked, as long as code runs that acts on it. It never checks who anyone is: names
-//! are what peers call themselves.
+//! It owns the name of whoever has asked, as long as code runs that acts on it. It never checks who anyone
+//! is: names are what peers call themselves.
 
 use crate::manager::Manager;
 use std::future::poll_fn;
@@ -11,7 +11,8 @@ use weft_rpc::Peer;
 use weft_types::limits::ACTOR_CHARS_MAX;
 use weft_wire::handshake::PeerRole;
 
-/// Who a peer is, in an event. A person's tool calls itself `USER@HOST PROGRAM[PID]`; the program says nothing.
+/// Who a peer is, in an event. A person's tool calls itself `USER@HOST PROGRAM[PID]`; the program says
+/// nothing.
 pub(crate) fn name_of(peer: &Peer) -> String {
     let escaped = peer.name.chars().flat_map(char::escape_debug);
     let name: String = escaped.take(ACTOR_CHARS_MAX).collect();
@@ -27,8 +28,8 @@ pub(crate) fn name_of(peer: &Peer) -> String {
 }
 
 impl Manager {
-    /// Carries something out on somebody's request: whatever it commits or tells carries the name. Others that run
-    /// while it waits do not.
+    /// Carries something out on somebody's request: whatever it commits or tells carries the name. Others
+    /// that run while it waits do not.
     pub(crate) async fn on_behalf_of<T>(&self, who: String, operation: impl Future<Output = T>) -> T {
         let who: Rc<str> = who.into();
         let mut operation = pin!(operation);

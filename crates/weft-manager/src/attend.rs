@@ -1,7 +1,8 @@
-//! One task per target that attends to its target: keeps a connection, has it promise not to vouch for suspects,
+//! One task per target that attends to it: keeps a connection, has it promise not to vouch for suspects,
 //! and brings it every new map, as what has changed where that leads on from what it has (C8).
 //!
-//! It owns the order of the two: the promise first, since an eviction waits for it and for nothing else. It never gives up on a target: the next thing may be its return.
+//! It owns the order of the two: the promise first, since an eviction waits for it and for nothing else. It
+//! never gives up on a target: the next thing may be its return.
 
 use crate::manager::{Manager, State};
 use crate::member::Member;
@@ -17,7 +18,8 @@ use weft_wire::control::{self, TargetAnswer, TargetRequest};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, Status};
 
-/// How long a target may take to make a map durable before it is sent again: many times what a slow drive needs.
+/// How long a target may take to make a map durable before it is sent again: many times what a slow drive
+/// needs.
 const ADOPT_MAX: Duration = Duration::from_secs(5);
 
 /// How long to wait after a failure before trying again: short beside a lease.
@@ -282,8 +284,8 @@ impl State {
         Push::of_whole(pushed.version, self.whole.bytes(pushed), nonce)
     }
 
-    /// Whether the target has a member of a group that the victim is to leave: as long as all of them vouch for it, it
-    /// may serve.
+    /// Whether the target has a member of a group that the victim is to leave: as long as all of them vouch
+    /// for it, it may serve.
     fn is_concerned(&self, target: TargetId, victim: TargetId) -> bool {
         let is_on = |drive, target| self.target_of(drive) == Some(target);
         let mut written = self.index.drives_of(target).flat_map(|d| self.groups_written_by(d));

@@ -1,7 +1,7 @@
 //! `fabric-check`: the map, compared with its own rules, with the store, and with what every target says.
 //!
-//! It owns what counts as a fault and what to do about each. It changes nothing; that something is found while a
-//! change is on its way to the targets is told apart by the maps that they have adopted.
+//! It owns what counts as a fault and what to do about each. It changes nothing; that something is found
+//! while a change is on its way to the targets is told apart by the maps that they have adopted.
 
 use crate::inventory::Counted;
 use crate::manager::{Manager, wall_clock_ms};
@@ -14,8 +14,8 @@ use weft_types::{
 };
 use weft_wire::control::{DriveInventory, DriveLeftOut, HeldGroup};
 
-/// By how much a node's clock may differ before people should know: conflicts between writers get less rare, and
-/// times in logs cannot be compared.
+/// By how much a node's clock may differ before people should know: conflicts between writers get less rare,
+/// and times in logs cannot be compared.
 const CLOCK_WARN_US: u64 = 1_000_000;
 
 /// By how much before it is a fault: far from the hour beyond which targets refuse a client's versions.

@@ -1,8 +1,8 @@
 //! Commits: the only way in which the map changes.
 //!
-//! A commit is decided in one step without waiting: apply, check, replace the newest map. Then `durable.rs` has
-//! the store keep it, and informs targets and clients. A commit is never undone: after an error of the store it
-//! is unknown which map the store has, so the manager stops.
+//! A commit is decided in one step without waiting: apply, check, replace the newest map. Then `durable.rs`
+//! has the store keep it, and informs targets and clients. A commit is never undone: after an error of the
+//! store it is unknown which map the store has, so the manager stops.
 
 use crate::ended::ended_by;
 use crate::error::CommitError;
@@ -136,9 +136,9 @@ impl Manager {
         self.changed.notify_all();
     }
 
-    /// Stops for good because a drive knows more than the map: the store is an old copy, and whatever it would
-    /// hand out could bring back replicas that were evicted since. Whoever knows more keeps its roles: nothing is
-    /// decided any more.
+    /// Stops for good because a drive knows more than the map: the store is an old copy, and whatever it
+    /// would hand out could bring back replicas that were evicted since. Whoever knows more keeps its roles:
+    /// nothing is decided any more.
     pub(crate) fn halt_as_stale(&self, reason: String) -> String {
         self.is_stale.set(true);
         self.tell("store-is-old", reason.clone(), Subjects::default());

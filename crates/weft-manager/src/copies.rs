@@ -77,8 +77,8 @@ fn has_grown(old: &FabricMap, new: &FabricMap) -> bool {
         || new.volumes.changes(&old.volumes).any(|c| is_elsewhere(new.volumes.get(c.key()), c.key()))
 }
 
-/// Which parts the drives of a target keep: all targets together keep each part, if they can, and each target as
-/// many as it has drives.
+/// Which parts the drives of a target keep: all targets together keep each part, if they can, and each target
+/// as many as it has drives.
 fn parts_of(target_at: usize, drives: &[DriveId], parts: usize) -> Vec<(DriveId, usize)> {
     let first = if parts > drives.len() { target_at * drives.len() } else { 0 };
     drives.iter().take(parts).enumerate().map(|(at, drive)| (*drive, (first + at) % parts)).collect()

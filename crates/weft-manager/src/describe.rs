@@ -1,5 +1,5 @@
-//! Nodes, drives, pools, volumes and sessions as tools show them. It reads the map and what is known of the targets,
-//! and decides nothing.
+//! Nodes, drives, pools, volumes and sessions as tools show them. It reads the map and what is known of the
+//! targets, and decides nothing.
 
 use crate::index::Index;
 use crate::manager::{Manager, State, wall_clock_ms};
@@ -58,7 +58,8 @@ impl State {
         group.read_set().any(|d| member(d).is_some_and(Member::is_reporting))
     }
 
-    /// How well one group is: unavailable without a copy that serves, or while a silent member holds up writes.
+    /// How well one group is: unavailable without a copy that serves, or while a silent member holds up
+    /// writes.
     pub(crate) fn group_health(&self, group: &Group) -> Health {
         if self.good_copies(group) == 0 && !self.is_awaited(group) {
             Health::Unavailable

@@ -1,10 +1,10 @@
 //! The store in a file of this machine, on redb: for fabrics with one manager.
 //!
-//! It owns the file. All keys are in one table. What they mean is in `records.rs`; a store of the first release, which
-//! had one document, is converted when it is opened (`convert.rs`).
+//! It owns the file. All keys are in one table. What they mean is in `records.rs`; a store of the first
+//! release, which had one document, is converted when it is opened (`convert.rs`).
 //!
-//! The engine verifies its pages only after a crash and when the store is opened; so each value has a checksum of its
-//! own.
+//! The engine verifies its pages only after a crash and when the store is opened; so each value has a
+//! checksum of its own.
 
 use crate::convert::{convert, write_marker};
 use crate::records::check_head;
@@ -210,8 +210,8 @@ fn guard<T>(path: &Path, read: impl FnOnce() -> Result<T, StoreError>) -> Result
     })
 }
 
-/// Looks whether the file is one of the engine's at all. An empty one is not: a store is made under another name
-/// first, so an empty file was a store that something has truncated.
+/// Looks whether the file is one of the engine's at all. An empty one is not: a store is made under another
+/// name first, so an empty file was a store that something has truncated.
 fn check_magic(path: &Path) -> Result<(), StoreError> {
     let mut magic = Vec::new();
     let file = File::open(path).map_err(|e| io_error("open", path, e))?;
@@ -224,7 +224,8 @@ fn check_magic(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Makes an empty store under another name and then gives it its own: a crash leaves no half of a store behind.
+/// Makes an empty store under another name and then gives it its own: a crash leaves no half of a store
+/// behind.
 fn make(path: &Path) -> Result<(), StoreError> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
@@ -245,8 +246,8 @@ fn make(path: &Path) -> Result<(), StoreError> {
         write_marker(&transaction).map_err(failed)?;
         transaction.commit().map_err(|e| failed(e.into()))?;
     }
-    // A hard link never replaces a file that another manager has made meanwhile, as a rename would; but not every
-    // file system has hard links.
+    // A hard link never replaces a file that another manager has made meanwhile, as a rename would; but not
+    // every file system has hard links.
     let mut placed = fs::hard_link(&new, path);
     if placed
         .as_ref()

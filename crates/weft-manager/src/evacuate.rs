@@ -1,7 +1,8 @@
 //! Emptying, replacing and forgetting drives and nodes, as people ask for it.
 //!
-//! It owns the checks before anything begins: a request that could leave data with fewer copies, or that could never
-//! end, is refused with what is in the way. The moves themselves are the plan's (`weft-membership`), group by group.
+//! It owns the checks before anything begins: a request that could leave data with fewer copies, or that
+//! could never end, is refused with what is in the way. The moves themselves are the plan's
+//! (`weft-membership`), group by group.
 
 use crate::capacity::size;
 use crate::manager::Manager;
@@ -118,8 +119,9 @@ impl Manager {
         Ok(self.evacuation(&BTreeSet::from([from]), copies, &usage, false, dry_run))
     }
 
-    /// Lets a failed drive take part again. A target that has met an error on a drive never serves it again before
-    /// it was restarted; so one that serves it has opened it anew, and has found its log and its labels sound.
+    /// Lets a failed drive take part again. A target that has met an error on a drive never serves it again
+    /// before it was restarted; so one that serves it has opened it anew, and has found its log and its
+    /// labels sound.
     pub(crate) fn restore_drive(&self, drive: DriveId, dry_run: bool) -> Result<(), ApiError> {
         if self.absent_drives().contains(&drive) {
             let text = format!("drive {} is not served by its target", drive.short());
@@ -219,7 +221,8 @@ impl Manager {
         Err(ApiError::new(ErrorCode::Refused, text).with_hint(hint))
     }
 
-    /// Bytes that these drives hold, and that are free on the active drives beside them, as far as targets answer.
+    /// Bytes that these drives hold, and that are free on the active drives beside them, as far as targets
+    /// answer.
     fn room(&self, drives: &BTreeSet<DriveId>, usage: &Usage) -> (u64, u64) {
         let map = self.map();
         let used = drives.iter().filter_map(|d| usage.drive(*d)).map(|d| d.used_bytes).sum();

@@ -1,7 +1,7 @@
 //! What happened, for people: the last events of the fabric, in the order of their numbers.
 //!
-//! It owns the list, its bounds, and what of it is not in the store yet. The store keeps it across restarts. It decides
-//! nothing, and nothing is decided by it.
+//! It owns the list, its bounds, and what of it is not in the store yet. The store keeps it across restarts.
+//! It decides nothing, and nothing is decided by it.
 
 use crate::index::Index;
 use crate::manager::wall_clock_ms;
@@ -164,8 +164,8 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Those that a store has kept, by their numbers. What this program cannot read is left out, but its number is
-    /// not given again.
+    /// Those that a store has kept, by their numbers. What this program cannot read is left out, but its
+    /// number is not given again.
     pub(crate) fn kept(stored: &[(u64, Vec<u8>)]) -> Events {
         let mut events = Events::default();
         for (number, bytes) in stored {
@@ -243,7 +243,8 @@ impl Events {
         self.written = self.written.max(number);
     }
 
-    /// The newest `limit` events with a number above `after` that pass, in order; no more than one answer carries.
+    /// The newest `limit` events with a number above `after` that pass, in order; no more than one answer
+    /// carries.
     pub(crate) fn newest(&self, after: u64, limit: Option<u32>, filter: &EventFilter) -> Vec<EventInfo> {
         let mut bytes = 0;
         let fits = |event: &&EventInfo| {

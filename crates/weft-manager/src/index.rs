@@ -1,8 +1,8 @@
-//! What follows from the map and is asked for with each renewal, attach and look, kept at a cost of what a commit
-//! changes.
+//! What follows from the map and is asked for with each renewal, attach and look, kept at a cost of what a
+//! commit changes.
 //!
-//! It owns the look-ups from drives to groups, from groups to volumes, from nodes to targets and
-//! drives, and from volumes to sessions. It decides nothing, and knows nothing that the map does not say: [`Index::of`]
+//! It owns the look-ups from drives to groups, from groups to volumes, from nodes to targets and drives, and
+//! from volumes to sessions. It decides nothing, and knows nothing that the map does not say: [`Index::of`]
 //! computes the same from any map.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -1,7 +1,7 @@
 //! A target joins: it, its node and its drives enter the map, or are found there.
 //!
-//! It owns the checks of who is who. A target that was not evicted keeps its roles: its log has every acknowledged
-//! write. Nothing is committed before every check has passed.
+//! It owns the checks of who is who. A target that was not evicted keeps its roles: its log has every
+//! acknowledged write. Nothing is committed before every check has passed.
 
 use crate::error::{CommitError, Denied, RECOVER_HINT};
 use crate::event::Subjects;
@@ -59,13 +59,13 @@ struct Causes {
 }
 
 impl Manager {
-    /// Takes a target into the fabric: from now on it may ask for its lease. `hello` is when it said hello on the
-    /// connection on which it joins. Returns its number, and the drives that it must not serve, and why.
+    /// Takes a target into the fabric: from now on it may ask for its lease. `hello` is when it said hello on
+    /// the connection on which it joins. Returns its number, and the drives that it must not serve, and why.
     ///
     /// # Errors
-    /// If another target has its name, or a later process of this one has joined. If it knows a newer map than this
-    /// manager: then the manager stops for good. If it is not the first of its node, and that one, or a member that
-    /// does not know of such targets, is in the way.
+    /// If another target has its name, or a later process of this one has joined. If it knows a newer map
+    /// than this manager: then the manager stops for good. If it is not the first of its node, and that one,
+    /// or a member that does not know of such targets, is in the way.
     pub(crate) fn join(
         &self,
         join: Join,
@@ -121,8 +121,8 @@ impl Manager {
         Ok((target, refused.into_iter().collect()))
     }
 
-    /// Refuses what a process said before it ended, and what was on its way for so long that its successor has joined, or
-    /// that its last word came before: by then its drives may have come further, or be gone.
+    /// Refuses what a process said before it ended, and what was on its way for so long that its successor
+    /// has joined, or that its last word came before: by then its drives may have come further, or be gone.
     fn check_is_newest(&self, map: &FabricMap, joining: &Joining<'_>) -> Result<(), Denied> {
         let Process { incarnation, hello, .. } = joining.process;
         let state = self.state.borrow();
@@ -142,8 +142,8 @@ impl Manager {
         }
     }
 
-    /// Refuses a second machine under the name of one that is up; a target that was restarted elsewhere gets its
-    /// name back when the lease of its former self has ended.
+    /// Refuses a second machine under the name of one that is up; a target that was restarted elsewhere gets
+    /// its name back when the lease of its former self has ended.
     fn check_namesake(&self, map: &FabricMap, joining: &Joining<'_>) -> Result<(), Denied> {
         let Some(target) = joining.listed(map).filter(|t| t.addr != joining.addr) else { return Ok(()) };
         let state = self.state.borrow();
@@ -283,12 +283,13 @@ impl Manager {
         }
     }
 
-    /// Whether a drive holds less than its target had promised that it does: it was replaced by an older copy of
-    /// itself, or has lost writes. As long as a group takes it for up to date, it must not serve. Once it is out
-    /// of all of them it may come back, and is compared with the other copies from its first block to its last.
+    /// Whether a drive holds less than its target had promised that it does: it was replaced by an older copy
+    /// of itself, or has lost writes. As long as a group takes it for up to date, it must not serve. Once it
+    /// is out of all of them it may come back, and is compared with the other copies from its first block to
+    /// its last.
     ///
-    /// What a process says of a drive that it has joined with before is no older copy but an older message: it
-    /// joined again, and this try was on its way for longer than what came after it.
+    /// What a process says of a drive that it has joined with before is no older copy but an older message:
+    /// it joined again, and this try was on its way for longer than what came after it.
     fn why_older(&self, map: &FabricMap, joining: &Joining<'_>, report: &DriveReport) -> Option<String> {
         let known = self.state.borrow().commits.get(&report.id).copied()?;
         let has_joined = {
@@ -386,7 +387,8 @@ impl Manager {
             if let Some(device) = report.device.filter(|device| *device != listed.device) {
                 self.commit(&Change::SetDevice(SetDevice { drive: report.id, device }))?;
             }
-            // The process has opened it, so no other process serves it; and this one deals each drive out once (P4).
+            // The process has opened it, so no other process serves it; and this one deals each drive out
+            // once (P4).
             if listed.target != target {
                 self.commit(&Change::AssignDrive(AssignDrive { drive: report.id, target }))?;
             }
@@ -394,8 +396,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Takes out of the map the targets that the node's process does not have, as far as no drive is listed of
-    /// them: the process before had more.
+    /// Takes out of the map the targets that the node's process does not have, as far as no drive is listed
+    /// of them: the process before had more.
     fn forget_retired(&self, joined: TargetId) {
         let map = self.map();
         let Some(node) = map.node_of(joined).map(|node| node.id) else { return };
@@ -418,8 +420,8 @@ impl Manager {
         Ok(self.map().pool_named(DEFAULT_POOL).expect("it is in the map now").id)
     }
 
-    /// Notes who has joined; returns whether it was known before. What its former self had adopted and promised
-    /// counts for nothing.
+    /// Notes who has joined; returns whether it was known before. What its former self had adopted and
+    /// promised counts for nothing.
     fn note_join(
         &self,
         target: TargetId,
@@ -441,7 +443,8 @@ impl Manager {
             state.commits_kept.1 |= before != Some(commit);
         }
         let member = state.members.get_mut(&target).expect("every target of the map has a member");
-        // What has failed in a process stays so, also if its join was sent before and arrives after the word of it.
+        // What has failed in a process stays so, also if its join was sent before and arrives after the word
+        // of it.
         if member.incarnation != Some(incarnation) {
             member.failed.clear();
         }
@@ -507,8 +510,8 @@ fn check_reports(joining: &Joining<'_>, drives: &[DriveReport]) -> Result<(), De
     Ok(())
 }
 
-/// What drives know that this manager does not: then its store is an old copy. A group that the map does not list
-/// any more is nothing new if its number is one that this map has given out: it was removed.
+/// What drives know that this manager does not: then its store is an old copy. A group that the map does not
+/// list any more is nothing new if its number is one that this map has given out: it was removed.
 fn what_is_newer(map: &FabricMap, drives: &[DriveReport]) -> Option<String> {
     drives.iter().find_map(|report| {
         let newer = report.map_copy > map.version;

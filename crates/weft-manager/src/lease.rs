@@ -1,7 +1,8 @@
 //! Leases: who may serve, who is silent, who is taken for gone.
 //!
-//! It owns the grants and the suspicions. A suspicion only stops others from vouching; the eviction that may follow
-//! waits until no grant and no word can still be in force (`observe.rs`). A sign of life ends the suspicion.
+//! It owns the grants and the suspicions. A suspicion only stops others from vouching; the eviction that may
+//! follow waits until no grant and no word can still be in force (`observe.rs`). A sign of life ends the
+//! suspicion.
 
 use crate::error::{Denied, RECOVER_HINT};
 use crate::event::Subjects;
@@ -34,8 +35,8 @@ struct Heard {
 }
 
 impl State {
-    /// The targets that must not be vouched for: those that are taken for gone, and those of which another process
-    /// may still serve drives that the present one does not have.
+    /// The targets that must not be vouched for: those that are taken for gone, and those of which another
+    /// process may still serve drives that the present one does not have.
     pub(crate) fn suspects(&self) -> Vec<TargetId> {
         let mut suspects = self.suspected.clone();
         // Hardly ever is a drive missing: then no group needs to be looked at.
@@ -72,8 +73,8 @@ impl State {
         member.is_some_and(|m| m.has_drive(drive))
     }
 
-    /// Notes whether the drive's target has it; after each change of its entry in the map, or of what is known of
-    /// the target.
+    /// Notes whether the drive's target has it; after each change of its entry in the map, or of what is
+    /// known of the target.
     pub(crate) fn note_presence(&mut self, drive: DriveId) {
         match self.map.drives.contains_key(&drive) && !self.is_present(drive) {
             true => self.lacking.insert(drive),
@@ -81,7 +82,7 @@ impl State {
         };
     }
 
-    /// Notes of all drives of a target whether its target has them, and whether the target is taken for gone; after
+    /// Notes of all drives of a target whether it has them, and whether the target is taken for gone; after
     /// each change of either.
     pub(crate) fn note_member(&mut self, target: TargetId) {
         let drives: Vec<DriveId> = self.index.drives_of(target).collect();
@@ -102,8 +103,8 @@ impl State {
         self.groups_of(drive).filter(move |g| g.write_set().any(|d| d == drive))
     }
 
-    /// Whether the drive's target was restarted, perhaps elsewhere, and does not have the drive: the process of
-    /// before may.
+    /// Whether the drive's target was restarted, perhaps elsewhere, and does not have the drive: the process
+    /// of before may.
     fn is_left_behind(&self, drive: DriveId) -> bool {
         let member = self.target_of(drive).and_then(|n| self.members.get(&n));
         member
@@ -131,8 +132,8 @@ impl State {
         named.into_iter().collect()
     }
 
-    /// Whether a drive of the target that was refused, because it holds less than it should, is trusted by no group any
-    /// more, or was accepted by a person as it is.
+    /// Whether a drive of the target that was refused, because it holds less than it should, is trusted by no
+    /// group any more, or was accepted by a person as it is.
     fn can_take_back(&self, target: TargetId) -> bool {
         let is_trusted = |d: DriveId| self.groups_written_by(d).next().is_some();
         let Some(member) = self.members.get(&target) else { return false };
@@ -316,13 +317,13 @@ impl State {
 }
 
 impl Manager {
-    /// Grants a lease. The target counts it from when it sent the request, this side from now, which is later; it
-    /// is void until the map named in the answer is adopted. A renewal ends a suspicion, unless drives of the target
-    /// were evicted because of it: then only one that has adopted the eviction does.
+    /// Grants a lease. The target counts it from when it sent the request, this side from now, which is
+    /// later; it is void until the map named in the answer is adopted. A renewal ends a suspicion, unless
+    /// drives of the target were evicted because of it: then only one that has adopted the eviction does.
     ///
     /// # Errors
-    /// If this process of the target has not joined: then it must join first. If this manager is new, and a target
-    /// that may know more has not joined yet. If the target knows a newer map: then the manager stops.
+    /// If this process of the target has not joined: then it must join first. If this manager is new, and a
+    /// target that may know more has not joined yet. If the target knows a newer map: then the manager stops.
     pub(crate) fn renew(&self, renewal: &Renewal) -> Result<Grant, Denied> {
         let Renewal { target, incarnation, adopted, ref commits, ref ahead } = *renewal;
         self.check_term().map_err(|reason| Denied::new(Status::NotReady, reason))?;
@@ -380,8 +381,8 @@ impl Manager {
     /// to vouch for it (R11); there is no lease to wait for.
     ///
     /// # Errors
-    /// If another process of the target has joined since: that one knows better. If the store refuses, or another
-    /// manager leads.
+    /// If another process of the target has joined since: that one knows better. If the store refuses, or
+    /// another manager leads.
     pub(crate) async fn hear_last_word(
         &self,
         target: TargetId,

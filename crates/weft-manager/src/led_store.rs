@@ -1,8 +1,8 @@
 //! A store that this process leads: the term that it has, and what only the one who leads writes.
 //!
-//! It owns the rules of the term (C2 to C4 in `docs/protocol.md`): every transaction compares it, a transaction
-//! without an answer is looked up and sent again, and where others can take over, it is over unless it was
-//! confirmed in time. It never decides what is written.
+//! It owns the rules of the term (C2 to C4 in `docs/protocol.md`): every transaction compares it, a
+//! transaction without an answer is looked up and sent again, and where others can take over, it is over
+//! unless it was confirmed in time. It never decides what is written.
 
 use crate::fold::Base;
 use crate::records::{
@@ -228,9 +228,9 @@ impl LedStore {
         Ok(true)
     }
 
-    /// Has a transaction carried out, whatever becomes of its answers (C3): one without an answer is looked up by
-    /// its `proof`, a value that only it puts, and sent again. One that is refused is looked up too: an earlier
-    /// copy of it may have come first.
+    /// Has a transaction carried out, whatever becomes of its answers (C3): one without an answer is looked
+    /// up by its `proof`, a value that only it puts, and sent again. One that is refused is looked up too: an
+    /// earlier copy of it may have come first.
     async fn carry_out(
         &self,
         transaction: Transaction,
@@ -343,7 +343,8 @@ async fn wait_until_over(store: &dyn KeyStore, durations: &Durations) -> Result<
         match in_time(store, look(store), term_of(durations) / PATIENCE_PART).await {
             Ok(found) if found == seen => {}
             Ok(found) => (seen, since) = (found, now()),
-            // What was seen before may still be what is there; the transaction that begins the term compares it.
+            // What was seen before may still be what is there; the transaction that begins the term compares
+            // it.
             Err(StoreError::Silent { .. }) => {}
             Err(error) => return Err(error),
         }

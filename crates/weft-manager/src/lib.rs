@@ -1,8 +1,9 @@
 //! Engine: owns the fabric map.
 //!
-//! It owns the map's store, the targets' leases, the clients' sessions, and the loop that observes, decides by the
-//! pure rules of `weft-membership`, commits, and tells everyone. It never carries data, never changes the map but
-//! by a commit to the store, and never evicts a replica that could still serve (R11 in docs/protocol.md).
+//! It owns the map's store, the targets' leases, the clients' sessions, and the loop that observes, decides
+//! by the pure rules of `weft-membership`, commits, and tells everyone. It never carries data, never changes
+//! the map but by a commit to the store, and never evicts a replica that could still serve (R11 in
+//! docs/protocol.md).
 
 mod actor;
 mod attend;

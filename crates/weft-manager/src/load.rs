@@ -1,7 +1,7 @@
 //! The load of the fabric: what the targets have counted, with the names of the map.
 //!
-//! It owns the questions to the targets. Nothing is kept from one answer to the next, and no rate is computed: who
-//! watches does that.
+//! It owns the questions to the targets. Nothing is kept from one answer to the next, and no rate is
+//! computed: who watches does that.
 
 use crate::manager::{Manager, wall_clock_ms};
 use std::collections::BTreeMap;
@@ -65,7 +65,8 @@ fn node_load(map: &FabricMap, node: &Node, mut counted: Vec<TargetLoad>) -> Node
         None if id == SessionId(0) => "(nodes)".into(),
         None => id.to_string(),
     };
-    // Changes with each of them, and with which of them have answered: sums of others are not compared with it.
+    // Changes with each of them, and with which of them have answered: sums of others are not compared with
+    // it.
     let incarnation = counted.iter().fold(0, |all, load| all ^ load.incarnation);
     let at_us = counted.iter().map(|load| load.at_us).max().unwrap_or(0);
     // One process counts for all of its targets.

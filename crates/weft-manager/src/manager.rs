@@ -1,7 +1,7 @@
 //! The manager: one process, the map, and what is known of everyone.
 //!
-//! It owns start-up and the main loop: observe, decide, commit, and let background work begin. What the work is,
-//! is in the files beside it. Nothing here waits while it holds state: every commit is one step.
+//! It owns start-up and the main loop: observe, decide, commit, and let background work begin. What the work
+//! is, is in the files beside it. Nothing here waits while it holds state: every commit is one step.
 
 use crate::changed_in::ChangedIn;
 use crate::copies::CopiesKept;
@@ -44,8 +44,8 @@ use weft_wire::control;
 /// most; targets renew four times per lease.
 pub(crate) const LOOKS_PER_LEASE: u32 = 8;
 
-/// How often the store learns how far each drive has come, while they go on: an older copy that is put in a drive's
-/// place is told from it if it is that much older. Each time costs one small write.
+/// How often the store learns how far each drive has come, while they go on: an older copy that is put in a
+/// drive's place is told from it if it is that much older. Each time costs one small write.
 pub(crate) const COMMITS_KEPT_EVERY: Duration = Duration::from_secs(5);
 
 /// How often floors are raised: each time the groups that have discarded something begin a new epoch, which
@@ -121,8 +121,8 @@ pub(crate) struct State {
     pub(crate) silent: BTreeSet<SessionId>,
     /// Replicas that say they have verified everything, with the stint.
     pub(crate) verified: BTreeMap<(GroupId, DriveId), Epoch>,
-    /// Per drive the newest commit that its target has said to be durable: what the drive must still have when it
-    /// is seen next. Kept beside the map in the store, a little later.
+    /// Per drive the newest commit that its target has said to be durable: what the drive must still have
+    /// when it is seen next. Kept beside the map in the store, a little later.
     pub(crate) commits: BTreeMap<DriveId, u64>,
     /// When they were kept last, and whether they have changed since.
     pub(crate) commits_kept: (Instant, bool),
@@ -152,8 +152,8 @@ impl State {
         self.index.targets_of(node).filter_map(|target| Some((target, self.members.get(&target)?)))
     }
 
-    /// How far each drive has come, as a document, if that has changed since it was kept, and that was so long
-    /// ago. It counts as kept then.
+    /// How far each drive has come, as a document, if that has changed since it was kept, and that was so
+    /// long ago. It counts as kept then.
     pub(crate) fn commits_to_keep(&mut self, at_most_every: Duration) -> Option<Vec<u8>> {
         let (kept, is_new) = self.commits_kept;
         if !is_new || kept.elapsed() < at_most_every {
@@ -176,7 +176,8 @@ pub struct Manager {
     /// See [`Manager::nonce`]; drawn when the map is sent first.
     pub(crate) nonce: OnceCell<u64>,
     pub(crate) started: Instant,
-    /// What the clock was then at least: as it is on this machine, or as it was written down if that is later.
+    /// What the clock was then at least: as it is on this machine, or as it was written down if that is
+    /// later.
     started_us: u64,
     pub(crate) state: RefCell<State>,
     /// The map, or something that was observed, has changed.
@@ -197,8 +198,8 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Takes the map out of the store, and begins to watch over it; of a store that is shared, as soon as nobody
-    /// else leads. The manager lives as long as its executor.
+    /// Takes the map out of the store, and begins to watch over it; of a store that is shared, as soon as
+    /// nobody else leads. The manager lives as long as its executor.
     ///
     /// # Errors
     /// If the store cannot be used, or holds no sound map of the fabric asked for.
@@ -208,12 +209,11 @@ impl Manager {
         store: impl KeyStore + 'static,
         options: ManagerOptions,
     ) -> Result<Rc<Manager>, ManagerError> {
-        // From here on no other manager grants or commits anything, so a full wait from now outlasts all that it granted.
+        // From here on nobody else grants or commits anything: a full wait from now outlasts what it granted.
         let taken = LedStore::take_over(Box::new(store), weft_rt::wall_clock_us()).await?;
         let (store, map, journal) = taken.ok_or(ManagerError::NoFabric)?;
         check_map(&map, options.fabric)?;
-        let (started, wall_ms) = (now(), wall_clock_ms());
-        let members = map.targets.keys().map(|&id| (id, Member::unknown(started, wall_ms))).collect();
+        let started = now();
         let is_new = map.version == FabricMap::empty(map.fabric).version && journal.events.is_empty();
         let mut events = Events::kept(&journal.events);
         let what = if is_new { "fabric-made" } else { "manager-started" };
@@ -230,8 +230,8 @@ impl Manager {
             holders: Holders::new(),
             recent: RecentMaps::starting(map.clone()),
             durable: Durable::at(map.clone()),
+            members: unknown_members(&map, started),
             map,
-            members,
             processes: Processes::default(),
             hears_from: started,
             touched: BTreeMap::new(),
@@ -303,9 +303,10 @@ impl Manager {
         self.state.borrow().events.counts().clone()
     }
 
-    /// Completes with the reason when the manager can serve no more, because the store failed or another manager
-    /// has committed: the process should end, and start again. It does not complete when the store turns out to be
-    /// an old copy: no new start mends that, so the manager stays, grants nothing, and says so in its status.
+    /// Completes with the reason when the manager can serve no more, because the store failed or another
+    /// manager has committed: the process should end, and start again. It does not complete when the store
+    /// turns out to be an old copy: no new start mends that, so the manager stays, grants nothing, and says
+    /// so in its status.
     pub async fn halted(&self) -> String {
         loop {
             let changed = self.changed.notified();
@@ -333,7 +334,8 @@ impl Manager {
             self.decided.notify_all();
             let (took, look_every) = (began.elapsed(), self.lease() / LOOKS_PER_LEASE);
             let look = now() + look_every;
-            // A look sees every drive, and each commit and many a renewal asks for one: of all time it takes half.
+            // A look sees every drive, and each commit and many a renewal asks for one: of all time it takes
+            // half.
             if !took.is_zero() {
                 sleep(took.min(look_every)).await;
             }
@@ -343,15 +345,15 @@ impl Manager {
         }
     }
 
-    /// A wall clock that never goes back, also not over a restart: for targets, which judge by it what is too far ahead,
-    /// and for clients, whose versions must not be.
+    /// A wall clock that never goes back, also not over a restart: for targets, which judge by it what is too
+    /// far ahead, and for clients, whose versions must not be.
     pub(crate) fn steady_clock_us(&self) -> u64 {
         let since = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
         weft_rt::wall_clock_us().max(self.started_us.saturating_add(since))
     }
 
-    /// Keeps in the store how far each drive has come, if that was not done for so long. Without it a drive that was
-    /// replaced by an older copy of itself while nobody ran is not told from the drive that it was.
+    /// Keeps in the store how far each drive has come, if that was not done for so long. Without it a drive
+    /// that was replaced by an older copy of itself while nobody ran is not told from the drive that it was.
     ///
     /// # Errors
     /// If the store refuses. It is tried again when that time has passed once more.
@@ -419,4 +421,10 @@ pub async fn found(
     let map = FabricMap { durations, ..FabricMap::empty(fabric) };
     put_map(store, &map).await?;
     Ok(map)
+}
+
+/// The targets of a map that this process has not heard of yet.
+fn unknown_members(map: &FabricMap, started: Instant) -> BTreeMap<TargetId, Member> {
+    let wall_ms = wall_clock_ms();
+    map.targets.keys().map(|&id| (id, Member::unknown(started, wall_ms))).collect()
 }

@@ -26,8 +26,8 @@ pub(crate) struct Suspicion {
     pub(crate) why: String,
     /// When.
     pub(crate) since: Instant,
-    /// The newest map that took a drive of the target out because of it; 0 for none. Only a renewal that has adopted
-    /// it is a sign of life: an older one may have been on its way since before.
+    /// The newest map that took a drive of the target out because of it; 0 for none. Only a renewal that has
+    /// adopted it is a sign of life: an older one may have been on its way since before.
     pub(crate) evicted_in: MapVersion,
 }
 
@@ -36,8 +36,8 @@ pub(crate) struct Suspicion {
 pub(crate) struct Promise {
     /// The newest map for which it was given.
     pub(crate) map: MapVersion,
-    /// Since when it has held without a gap. The target keeps it until it has adopted the map of a grant that does
-    /// not name the victim any more; this side forgets it with that grant.
+    /// Since when it has held without a gap. The target keeps it until it has adopted the map of a grant that
+    /// does not name the victim any more; this side forgets it with that grant.
     pub(crate) since: Instant,
 }
 
@@ -107,7 +107,7 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// A target of the map whose target has not joined this process yet. The process before may have granted it a
+    /// A target of the map that has not joined this process yet. The process before may have granted it a
     /// lease up to the last moment.
     pub(crate) fn unknown(now: Instant, wall_ms: u64) -> Self {
         Member {
@@ -184,7 +184,8 @@ impl Member {
         self.ahead.get(&drive).copied().unwrap_or_default().max(self.adopted)
     }
 
-    /// Whether the target is known not to serve this drive: it is taken for gone, or has joined without the drive.
+    /// Whether the target is known not to serve this drive: it is taken for gone, or has joined without the
+    /// drive.
     pub(crate) fn lacks(&self, drive: DriveId) -> bool {
         let is_missing = !self.drives.contains(&drive) || self.failed.contains_key(&drive);
         self.suspicion.is_some() || (self.incarnation.is_some() && is_missing)
@@ -195,8 +196,8 @@ impl Member {
         self.link.clone().filter(|l| !l.is_closed())
     }
 
-    /// When the promise about this target has outlasted everything that was vouched before it; none without one.
-    /// A promise given before the target joined anew is void: a new process knows nothing of it.
+    /// When the promise about this target has outlasted everything that was vouched before it; none without
+    /// one. A promise given before the target joined anew is void: a new process knows nothing of it.
     pub(crate) fn promise_due(&self, victim: TargetId, wait: Duration) -> Option<Instant> {
         let promise = self.promises.get(&victim)?;
         let holds = promise.since > self.joined_at || mutated(Mutation::PromiseOutlivesRestart);

@@ -1,8 +1,9 @@
-//! From what is known of the targets to the observations that `weft-membership` decides by, and on to commits.
+//! From what is known of the targets to the observations that `weft-membership` decides by, and on to
+//! commits.
 //!
-//! It owns the waiting of an eviction (R11): a target counts as fenced when its last grant has been waited out, and so
-//! has, for each group that can spare it, everything that a member vouched for before it promised to stop. It never
-//! waits itself: it says when to look again.
+//! It owns the waiting of an eviction (R11): a target counts as fenced when its last grant has been waited
+//! out, and so has, for each group that can spare it, everything that a member vouched for before it promised
+//! to stop. It never waits itself: it says when to look again.
 
 use crate::error::Denied;
 use crate::manager::{Manager, State};
@@ -21,8 +22,8 @@ use weft_types::{
 };
 use weft_wire::Status;
 
-/// A member that renews its lease but does not give its word within so many leases does not hold up an eviction
-/// any longer: its groups are left alone, the others go on.
+/// A member that renews its lease but does not give its word within so many leases does not hold up an
+/// eviction any longer: its groups are left alone, the others go on.
 const WORD_LEASES_MAX: u32 = 2;
 
 /// Likewise where a target was stopped in order: this part of a lease, since clients of all its groups wait,
@@ -60,9 +61,9 @@ impl Manager {
         Ok(())
     }
 
-    /// Notes that a target has stopped to serve a drive, because of what happened to it. Only the process that has
-    /// joined can say so: an eviction does not wait for its lease then, and the word of a process before it, however
-    /// late it arrives, says nothing about what this one serves.
+    /// Notes that a target has stopped to serve a drive, because of what happened to it. Only the process
+    /// that has joined can say so: an eviction does not wait for its lease then, and the word of a process
+    /// before it, however late it arrives, says nothing about what this one serves.
     ///
     /// # Errors
     /// If this process of its target has not joined. Of a drive that is not in the map nobody needs to know.
@@ -113,7 +114,8 @@ impl Manager {
             let change = next_change(&map, self.state.borrow().index.groups(), &seen);
             let Some(change) = change else { return due };
             if let Err(error) = self.commit(&change) {
-                // The rules have offered it for this very map, so only the store or the size can be in the way.
+                // The rules have offered it for this very map, so only the store or the size can be in the
+                // way.
                 tracing::error!(error = with_causes(&error), "a change was not committed");
                 return due;
             }
@@ -205,8 +207,8 @@ impl State {
         self.observe(started).0
     }
 
-    /// When nothing can let this target serve any more: not its lease, nor the word of a member that has promised to
-    /// stop vouching. None while a member's promise is awaited.
+    /// When nothing can let this target serve any more: not its lease, nor the word of a member that has
+    /// promised to stop vouching. None while a member's promise is awaited.
     pub(crate) fn fence(&self, target: TargetId, member: &Member, started: Instant) -> Option<Instant> {
         let wait = self.lease_wait();
         let began = if mutated(Mutation::LeaderDoesNotWait) { Instant::default() } else { started };
@@ -281,9 +283,9 @@ impl State {
             .filter(|(d, m)| m.serves(*d) && !m.is_unreachable)
     }
 
-    /// Whether a process of before on this target can have no vouching any more. One in-sync member on another target that has
-    /// stopped is enough: that process has to ask it, whatever map it knows. Of a syncing one it may never have heard; so
-    /// where only such are left, all of them must have stopped.
+    /// Whether a process of before on this target can have no vouching any more. One in-sync member on
+    /// another target that has stopped is enough: that process has to ask it, whatever map it knows. Of a
+    /// syncing one it may never have heard; so where only such are left, all of them must have stopped.
     fn nobody_vouches(&self, group: &Group, target: TargetId, has_stopped: impl Fn(&Member) -> bool) -> bool {
         let has_stopped = |drive: DriveId| {
             let member = self.target_of(drive).and_then(|n| self.members.get(&n));
@@ -300,10 +302,10 @@ impl State {
         self.map.drives.get(&drive).map(|d| d.target)
     }
 
-    /// Drives of targets that have joined. One that its target reported as failed is fenced by that report, since
-    /// the target stops to serve it first, and so are all with which a target has joined that has stopped;
-    /// one that its restarted target did not find is fenced once the lease of the target's former self is
-    /// over.
+    /// Drives of targets that have joined. One that its target reported as failed is fenced by that report,
+    /// since the target stops to serve it first, and so are all with which a target has joined that has
+    /// stopped; one that its restarted target did not find is fenced once the lease of the target's former
+    /// self is over.
     fn observe_drives(&self, seen: &mut Observations) {
         let wait = self.map.durations.lease_wait();
         let is_over = |id: TargetId, m: &Member| {
@@ -370,7 +372,7 @@ impl State {
         seen.acknowledged = words;
     }
 
-    /// The groups of which a member may have to leave: on a target whose target does not serve, on a drive that its
+    /// The groups of which a member may have to leave: of a target that does not serve, on a drive that its
     /// target does not have, or out of clients' reach.
     fn groups_in_question(&self, seen: &Observations) -> BTreeSet<GroupId> {
         let is_down = |(_, m): &(&TargetId, &Member)| !m.is_up();

@@ -1,7 +1,7 @@
 //! Management operations: from a request of a tool to the answer.
 //!
-//! It owns the list and the changes that people ask for. A dry run goes through the same checks on the same map and
-//! leaves out only the commit. What the answers look like is in `describe.rs` and `status.rs`.
+//! It owns the list and the changes that people ask for. A dry run goes through the same checks on the same
+//! map and leaves out only the commit. What the answers look like is in `describe.rs` and `status.rs`.
 
 use crate::error::{CHANGE_TOO_LARGE_HINT, CommitError, STORE_BEHIND_HINT, TOO_LARGE_HINT};
 use crate::event::Subjects;
@@ -365,8 +365,8 @@ impl Manager {
         Ok(self.map())
     }
 
-    /// Drives that are known not to serve at present: no new group is put on them. Those of targets that have not
-    /// found a restarted manager yet are not among them.
+    /// Drives that are known not to serve at present: no new group is put on them. Those of targets that have
+    /// not found a restarted manager yet are not among them.
     pub(crate) fn absent_drives(&self) -> BTreeSet<DriveId> {
         let state = self.state.borrow();
         let is_absent = |d: &weft_types::Drive| state.members.get(&d.target).is_none_or(|m| m.lacks(d.id));

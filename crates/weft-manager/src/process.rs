@@ -1,7 +1,7 @@
 //! The process of a node: what the node's targets have in common.
 //!
-//! A node's targets are threads of one process. They come and go together: once a newer process has joined with
-//! one of them, no target of an older one joins or renews (P4). It owns which process is the newest.
+//! A node's targets are threads of one process. They come and go together: once a newer process has joined
+//! with one of them, no target of an older one joins or renews (P4). It owns which process is the newest.
 
 use crate::error::Denied;
 use crate::manager::State;
@@ -11,9 +11,9 @@ use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::NodeId;
 use weft_wire::Status;
 
-/// Former processes of a node that are remembered: a restart takes seconds, and what such a process has sent is
-/// on its way for no longer.
-const FORMER_MAX: usize = 8;
+/// Former processes of a node that are remembered: a restart takes seconds, and what such a process has sent
+/// is on its way for no longer.
+const FORMER_KEPT: usize = 8;
 
 /// A target that joins, or has joined: of which process it is, and what it can do.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +61,7 @@ impl Processes {
         let newest = self.0.entry(node).or_insert_with(|| Newest { id, targets, hello, former: [].into() });
         if newest.id != id {
             newest.former.push_front(newest.id);
-            newest.former.truncate(FORMER_MAX);
+            newest.former.truncate(FORMER_KEPT);
             newest.former.retain(|former| *former != id);
             newest.id = id;
         }
@@ -105,8 +105,8 @@ impl State {
         Err(Denied::new(Status::NotReady, text))
     }
 
-    /// Whether the node's process has fewer targets than this index says: the target is one of a process before
-    /// it, and listed on as long as drives are that nobody has opened since.
+    /// Whether the node's process has fewer targets than this index says: the target is one of a process
+    /// before it, and listed on as long as drives are that nobody has opened since.
     pub(crate) fn is_retired(&self, target: &weft_types::Target) -> bool {
         self.processes.targets_of(target.node).is_some_and(|targets| target.index >= targets)
     }

@@ -41,9 +41,9 @@ use weft_types::{Delta, FabricId, FabricMap, MapVersion, Piece, PieceKind, Piece
 use weft_wire::pieces::{decode_delta, decode_pieces, encode_delta, encode_pieces};
 use weft_wire::{DecodeError, crc32c};
 
-/// The version of the layout. The first one was one document in a table of redb: see `convert.rs`.
-/// A store says 3 as long as nodes of its map have several targets: managers of the release before take a node
-/// for its first target.
+/// The version of the layout. The first one was one document in a table of redb: see `convert.rs`. A store
+/// says 3 as long as nodes of its map have several targets: managers of the release before take a node for
+/// its first target.
 pub(crate) const SCHEMA: u32 = 3;
 
 /// The version of a store whose map the release before understands.

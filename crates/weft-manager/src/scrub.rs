@@ -5,9 +5,10 @@
 //!           ^                                                              |
 //!           +----- the epoch has changed, the leader is gone: go on ------+
 //! ```
-//! It owns the orders: a group is due by the map alone, so a restarted manager goes on by itself. A drive takes part
-//! in one scrub at a time, so that the pace of each is the pace of its drives. What was read so far is kept in
-//! memory only: the next manager process begins those groups anew. It never judges a block: targets do.
+//! It owns the orders: a group is due by the map alone, so a restarted manager goes on by itself. A drive
+//! takes part in one scrub at a time, so that the pace of each is the pace of its drives. What was read so
+//! far is kept in memory only: the next manager process begins those groups anew. It never judges a block:
+//! targets do.
 
 use crate::event::Subjects;
 use crate::manager::{Manager, State, wall_clock_ms};
@@ -32,8 +33,8 @@ use weft_wire::control::{
     DriveDamage, ScrubFinding, ScrubOrder, ScrubReport, ScrubState, ScrubStatus, TargetAnswer, TargetRequest,
 };
 
-/// How often leaders are asked while a scrub runs: a group that is done makes room for the next one soon, and a
-/// person who watches sees it move.
+/// How often leaders are asked while a scrub runs: a group that is done makes room for the next one soon, and
+/// a person who watches sees it move.
 const ASK_BUSY: Duration = Duration::from_millis(500);
 
 /// How often targets are asked otherwise: what clients' reads have healed is told within this time.
@@ -46,8 +47,8 @@ const PLANNING_SHARE: u32 = 50;
 /// How long a target may take to answer: it only has to add up numbers.
 const ASK_MAX: Duration = Duration::from_secs(1);
 
-/// How long finished scrubs wait to be noted together: a note is a new map for everyone. Whatever a dying manager
-/// has not noted is read again.
+/// How long finished scrubs wait to be noted together: a note is a new map for everyone. Whatever a dying
+/// manager has not noted is read again.
 const NOTE_AFTER: Duration = Duration::from_secs(10);
 
 /// Events about one group's findings; beyond, the totals have to do.
@@ -581,8 +582,8 @@ fn volume_name(map: &FabricMap, object: ObjectId) -> String {
     }
 }
 
-/// Where a run of blocks of an object lies in its volume: runs of LBAs, first and count. A volume that has been
-/// deleted has no places.
+/// Where a run of blocks of an object lies in its volume: runs of LBAs, first and count. A volume that has
+/// been deleted has no places.
 fn places(map: &FabricMap, finding: &ScrubFinding) -> Vec<(u64, u64)> {
     let Some(volume) = map.volumes.get(&finding.object.owner().volume()) else { return Vec::new() };
     let mut runs: Vec<(u64, u64)> = Vec::new();

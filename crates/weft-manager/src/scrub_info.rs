@@ -66,8 +66,8 @@ fn run_info(run: &Run, scrubs: &Scrubs, map: &FabricMap) -> ScrubRunInfo {
     }
 }
 
-/// When the run is done. What groups hold whose turn has not come is known from their last scrub, or taken to be
-/// what the others hold.
+/// When the run is done. What groups hold whose turn has not come is known from their last scrub, or taken to
+/// be what the others hold.
 fn eta_ms(run: &Run, scrubs: &Scrubs, map: &FabricMap, waiting: &[GroupId], done: u64) -> Option<u64> {
     let known: u64 =
         scrubs.running.values().map(|r| r.chunks_total().saturating_sub(r.counts().chunks)).sum();

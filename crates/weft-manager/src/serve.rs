@@ -19,8 +19,8 @@ use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::renewal::{Grant, Renewal};
 use weft_wire::{Kind, Status};
 
-/// How long a watch is held open when there is nothing new: long enough to cost nothing, short enough that a dead
-/// connection is noticed before a person wonders.
+/// How long a watch is held open when there is nothing new: long enough to cost nothing, short enough that a
+/// dead connection is noticed before a person wonders.
 pub(crate) const WATCH_MAX: Duration = Duration::from_secs(10);
 
 /// Sessions of one client of which the reasons why they are over fit into one answer.
@@ -97,9 +97,9 @@ impl Service for Manager {
     }
 }
 
-/// Whether the answer to this may say something that is decided and not durable. A renewal's says nothing of the
-/// kind: its lease is void until the map that it names is adopted, and only durable maps are. What a watch is
-/// answered is durable.
+/// Whether the answer to this may say something that is decided and not durable. A renewal's says nothing of
+/// the kind: its lease is void until the map that it names is adopted, and only durable maps are. What a
+/// watch is answered is durable.
 fn waits_for_the_store(request: &ManagerRequest) -> bool {
     use ManagerRequest::{Follow, Renew, WatchMap};
     !matches!(request, Renew { .. } | WatchMap { .. } | Follow { .. })
@@ -131,9 +131,9 @@ fn reply(reply: Reply) -> Answer {
 }
 
 impl Manager {
-    /// Waits until an answer may be given: until all is durable that was decided when it was made (C1), also by
-    /// others. What it refuses, or says is so already, may follow from that. `before` is the newest map when the
-    /// request came.
+    /// Waits until an answer may be given: until all is durable that was decided when it was made (C1), also
+    /// by others. What it refuses, or says is so already, may follow from that. `before` is the newest map
+    /// when the request came.
     ///
     /// # Errors
     /// Why it is not known whether what the answer says is so.

@@ -42,8 +42,8 @@ impl State {
     /// The processes whose drives take writes to a volume, by their targets.
     ///
     /// # Errors
-    /// If one of those drives is not served by the process of its target, as far as is known: what it holds counts again when
-    /// it is, and nobody answers for it now.
+    /// If one of those drives is not served by its target, as far as is known: what it holds counts again
+    /// when it is, and nobody answers for it now.
     pub(crate) fn writing_processes(&self, volume: VolumeId) -> Result<BTreeMap<TargetId, u64>, String> {
         let mut processes = BTreeMap::new();
         for drive in self.write_sets_of(volume) {
@@ -86,8 +86,8 @@ impl Manager {
     /// Opens a session. Returns it once everything that the mode asks for is done.
     ///
     /// # Errors
-    /// If there is no such volume, sessions are in the way, or a target that must know of it does not answer; the
-    /// session is over then.
+    /// If there is no such volume, sessions are in the way, or a target that must know of it does not answer;
+    /// the session is over then.
     pub(crate) async fn attach(&self, volume: &str, wish: AttachWish) -> Result<Session, Denied> {
         let unknown =
             || Denied::new(Status::NotFound, format!("there is no volume '{volume}' in the fabric"));
@@ -153,8 +153,8 @@ impl Manager {
         Some({ sessions }.find(is_own)?.id)
     }
 
-    /// Why an attach is refused. Of a session that is in the way, people must know whether its client lives, and what
-    /// to do if it does not. What they can do if it lives is in the hint of whoever asks.
+    /// Why an attach is refused. Of a session that is in the way, people must know whether its client lives,
+    /// and what to do if it does not. What they can do if it lives is in the hint of whoever asks.
     fn why_not_attached(&self, error: CommitError) -> Denied {
         let CommitError::Refused(refusal @ Refusal::Attached { first, .. }) = &error else {
             return error.into();

@@ -1,7 +1,7 @@
 //! The fabric at a glance: health with reasons, capacity, and how the repairs are getting on.
 //!
-//! It owns the questions to the targets and the estimate of when a resync is done. Targets are asked only when
-//! somebody wants to know, and at most once a second.
+//! It owns the questions to the targets and the estimate of when a resync is done. Targets are asked only
+//! when somebody wants to know, and at most once a second.
 
 use crate::manager::{Manager, State, wall_clock_ms};
 use crate::observe::to_ms;
@@ -17,7 +17,8 @@ use weft_rt::{Instant, now, sleep};
 use weft_types::{BLOCK_SIZE, DriveId, DriveState, FabricMap, Group, GroupId, Role, SessionState, Slot};
 use weft_wire::control::{DriveStatus, ResyncStatus, ResyncWait, TargetAnswer, TargetRequest};
 
-/// How long an answer of the targets is good enough: a person does not see a second, and a fast poller costs nothing.
+/// How long an answer of the targets is good enough: a person does not see a second, and a fast poller costs
+/// nothing.
 const USAGE_FRESH: Duration = Duration::from_secs(1);
 
 /// How often targets are asked while something is copied or a pool is nearly full.
@@ -29,8 +30,8 @@ const ASK_IDLE: Duration = Duration::from_secs(10);
 /// How long a target may take to say how it is: it only has to add up numbers.
 const STATUS_MAX: Duration = Duration::from_secs(1);
 
-/// A rate is measured over at least this time, so that one chunk more or less does not double the estimate, and
-/// over at most twice of it, so that it follows a throttle.
+/// A rate is measured over at least this time, so that one chunk more or less does not double the estimate,
+/// and over at most twice of it, so that it follows a throttle.
 const RATE_WINDOW: Duration = Duration::from_secs(5);
 
 /// What targets said of their drives and resyncs.
@@ -212,8 +213,8 @@ impl Manager {
         })
     }
 
-    /// Asks the targets how they are now and then, also if nobody wants to know: so that a pool that fills up is told,
-    /// and an estimate is there for whoever asks first.
+    /// Asks the targets how they are now and then, also if nobody wants to know: so that a pool that fills up
+    /// is told, and an estimate is there for whoever asks first.
     pub(crate) async fn keep_asking(self: Rc<Self>) {
         while self.halted.borrow().is_none() {
             let usage = self.usage().await;

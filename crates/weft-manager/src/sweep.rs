@@ -1,9 +1,10 @@
-//! Sessions that are over: every target refuses them for good, then their open entries are finished or buried, then
-//! they are forgotten (R10).
+//! Sessions that are over: every target refuses them for good, then their open entries are finished or
+//! buried, then they are forgotten (R10).
 //!
-//! It owns the rounds. A round counts only if no group of the volume has changed meanwhile: a replica that came back
-//! during it may have brought open entries along that had been swept elsewhere. Nothing is forgotten on a hope: a
-//! target that does not answer is asked until it does, or has left the volume's groups.
+//! It owns the rounds. A round counts only if no group of the volume has changed meanwhile: a replica that
+//! came back during it may have brought open entries along that had been swept elsewhere. Nothing is
+//! forgotten on a hope: a target that does not answer is asked until it does, or has left the volume's
+//! groups.
 
 use crate::attend::AskError;
 use crate::manager::{Manager, State};
@@ -20,8 +21,8 @@ use weft_wire::control::TargetRequest;
 /// Sessions in one request: it has to fit the head of a frame.
 const SESSIONS_PER_REQUEST: usize = 256;
 
-/// How long a target may take to sweep before it is asked again: it copies every open entry of a session, 4096 per
-/// group at most, to its peers.
+/// How long a target may take to sweep before it is asked again: it copies every open entry of a session,
+/// 4096 per group at most, to its peers.
 const SWEEP_MAX: Duration = Duration::from_secs(30);
 
 /// How long to wait before the targets that failed are asked again.
@@ -91,8 +92,8 @@ impl Manager {
         }
     }
 
-    /// Every target of the volume refuses the sessions; only then every target sweeps them, since until then one of
-    /// them may still take a write that another has swept.
+    /// Every target of the volume refuses the sessions; only then every target sweeps them, since until then
+    /// one of them may still take a write that another has swept.
     async fn sweep_once(
         self: &Rc<Self>,
         volume: VolumeId,

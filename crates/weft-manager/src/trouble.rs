@@ -1,5 +1,5 @@
-//! What is not as it should be, from the map and what is known of the targets: each trouble with what it means, what
-//! is done about it, and what people can do.
+//! What is not as it should be, from the map and what is known of the targets: each trouble with what it
+//! means, what is done about it, and what people can do.
 //!
 //! It owns the questions "why" and "what now". It decides nothing: what it says is going on, the plan of
 //! `weft-membership` does by itself. Since when a trouble is there, is remembered in `known.rs`.
@@ -468,7 +468,8 @@ impl Look<'_> {
         self.state.index.groups_of(drive).next().is_some()
     }
 
-    /// Adds the groups and volumes with copies on these drives, and what becomes of those copies that are out.
+    /// Adds the groups and volumes with copies on these drives, and what becomes of those copies that are
+    /// out.
     fn name_what_is_on(&self, trouble: &mut Trouble, drives: &BTreeSet<DriveId>) {
         let on = self.used_groups_on(drives, |_| true);
         trouble.groups = on.len();
@@ -864,7 +865,8 @@ impl Look<'_> {
         slot.role == Role::Syncing && self.state.is_served(slot.drive)
     }
 
-    /// Drives that are being brought up to date, apart from those that take over from a drive that is emptied.
+    /// Drives that are being brought up to date, apart from those that take over from a drive that is
+    /// emptied.
     fn copying(&self) -> Vec<Trouble> {
         let map = &self.state.map;
         let mut by_drive: BTreeMap<DriveId, Vec<(GroupId, DriveId)>> = BTreeMap::new();

@@ -1,4 +1,5 @@
-//! A manager's store as the program of the first release left it: it must open, and hold exactly what was in it.
+//! A manager's store as the program of the first release left it: it must open, and hold exactly what was in
+//! it.
 //!
 //! The files are made once, by that program, and are never made again:
 //! `WEFT_BLESS_IMAGES=1 cargo test -p weft-manager --test images` makes new ones, for a format that follows.

@@ -63,7 +63,8 @@ fn a_copied_drive_another_fabric_and_a_newer_map_are_refused() {
         assert!(service.map().node_named("node-4").is_none() && stranger.leased_from.get().is_none());
         stranger.kill();
 
-        // A manager that was restored from an old copy of its store must not hand out what it thinks it knows.
+        // A manager that was restored from an old copy of its store must not hand out what it thinks it
+        // knows.
         let mut newer = service.map();
         newer.version = MapVersion(newer.version.0 + 1);
         targets[0].kill();
@@ -264,7 +265,8 @@ fn what_a_former_process_said_of_its_drive_does_not_evict_the_present_one() {
     });
 }
 
-/// It would pass for the newest, and its drives, which hold less than the successor's, for older copies of themselves.
+/// It would pass for the newest, and its drives, which hold less than the successor's, for older copies of
+/// themselves.
 #[test]
 fn a_join_of_a_former_process_that_arrives_after_its_successors_changes_nothing() {
     Sim::new(22).block_on(async {

@@ -350,7 +350,8 @@ fn a_last_word_counts_only_from_whom_it_concerns_and_once_it_is_kept() {
     });
 }
 
-/// A manager that has just started hears of the stop first, over a connection of its own, and of the join after it.
+/// A manager that has just started hears of the stop first, over a connection of its own, and of the join
+/// after it.
 #[test]
 fn a_join_that_arrives_after_the_last_word_of_its_process_is_refused() {
     Sim::new(10).block_on(async {
@@ -403,8 +404,8 @@ fn an_older_copy_that_was_accepted_stays_so_whenever_the_manager_dies() {
     });
 }
 
-/// A lost drive's groups without any volume can be rebuilt from nowhere, and nobody misses them: they must not keep the
-/// drive listed for ever.
+/// A lost drive's groups without any volume can be rebuilt from nowhere, and nobody misses them: they must
+/// not keep the drive listed for ever.
 #[test]
 fn groups_of_no_volume_are_begun_anew_on_demand() {
     Sim::new(6).block_on(async {

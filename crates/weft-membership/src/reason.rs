@@ -97,10 +97,15 @@ pub enum Reason {
     Scrubbed { groups: usize, chunks: u64, healed: u64, lost: u64, disagreements: u64 },
 }
 
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Reason {
+    /// The text of what is about a node and its targets.
+    fn of_node(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::NodeJoined { node, name } => write!(f, "node '{name}' joined as {node}"),
+            Reason::NodeRemoved { node, name } => write!(f, "node '{name}' ({node}) removed"),
+            Reason::DriveAssigned { drive, from, to } => {
+                write!(f, "drive {} passed from target {from} to target {to}", drive.short())
+            }
             Reason::TargetAdded { node, target, index } => {
                 write!(f, "target {index} of node {node} joined as {target}")
             }
@@ -108,10 +113,19 @@ impl fmt::Display for Reason {
                 write!(f, "target {target} moved from {from} to {to}")
             }
             Reason::TargetRemoved { node, target } => write!(f, "target {target} of node {node} removed"),
-            Reason::DriveAssigned { drive, from, to } => {
-                write!(f, "drive {} passed from target {from} to target {to}", drive.short())
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::NodeJoined { .. } | Reason::NodeRemoved { .. } => self.of_node(f),
+            Reason::TargetAdded { .. } | Reason::TargetMoved { .. } | Reason::TargetRemoved { .. } => {
+                self.of_node(f)
             }
-            Reason::NodeRemoved { node, name } => write!(f, "node '{name}' ({node}) removed"),
+            Reason::DriveAssigned { .. } => self.of_node(f),
             Reason::PoolCreated { pool, name } => write!(f, "pool '{name}' created as {pool}"),
             Reason::DriveAdded { drive, node, pool } => {
                 write!(f, "drive {} of node {node} added to pool {pool}", drive.short())

@@ -289,19 +289,14 @@ impl Refusal {
                 "empty it first with `weft drive evacuate`, or wait until its groups are rebuilt elsewhere"
                     .into()
             }
-            Refusal::DriveRemoved { .. } => {
-                "`weft drive format --force` makes it a new drive, with nothing on it".into()
-            }
-            Refusal::DriveDestroyed { .. } => {
+            Refusal::DriveRemoved { .. } | Refusal::DriveDestroyed { .. } => {
                 "`weft drive format --force` makes it a new drive, with nothing on it".into()
             }
             Refusal::DriveDraining { .. } => "`weft drive evacuate --cancel` lets it take part again".into(),
             Refusal::NotDraining { .. } | Refusal::NotFailed { .. } => {
                 "see `weft drive list` for what is going on".into()
             }
-            Refusal::TargetIndex { .. } => {
-                format!("the targets of a node are numbered 0 to {}", TARGETS_PER_NODE_MAX - 1)
-            }
+            Refusal::TargetIndex { .. } => format!("a node has {TARGETS_PER_NODE_MAX} targets at most"),
             Refusal::TargetInUse { .. } => "remove the node instead, with `weft node remove`".into(),
             Refusal::NotAssigned { .. } => "a drive passes only between targets of one node".into(),
             Refusal::NodeInUse { .. } => "empty it first with `weft node evacuate`".into(),

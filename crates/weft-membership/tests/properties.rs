@@ -105,7 +105,6 @@ fn domain(node: bool) -> FailureDomain {
 /// The change that an attempt comes to in this map; `None` where the map has nothing to pick from.
 fn change(map: &FabricMap, attempt: &Attempt, serial: u32) -> Option<Change> {
     let node = |pick| nth(map.nodes.keys().copied(), pick);
-    let target = |pick| nth(map.targets.keys().copied(), pick);
     let drive = |pick| nth(map.drives.keys().copied(), pick);
     let volume = |pick| nth(map.volumes.keys().copied(), pick);
     let session = |pick| nth(map.sessions.keys().copied(), pick);
@@ -117,20 +116,10 @@ fn change(map: &FabricMap, attempt: &Attempt, serial: u32) -> Option<Change> {
     let addr = format!("10.0.0.1:{}", 1 + serial);
     Some(match attempt {
         Attempt::Join => Change::JoinNode(JoinNode { name: format!("node-{serial}"), addr }),
-        Attempt::Relocate(t) => {
-            // Now and then to where another one listens.
-            let addr = nth(map.targets.values().map(|t| &t.addr), *t / 4).filter(|_| *t % 4 == 0);
-            let addr = addr.cloned().unwrap_or(format!("10.0.0.1:{}", 1 + serial));
-            Change::MoveTarget(MoveTarget { target: target(*t)?, addr })
-        }
-        Attempt::AddTarget(n, index) => Change::AddTarget(AddTarget { node: node(*n)?, index: *index, addr }),
-        Attempt::RemoveTarget(t) => Change::RemoveTarget(RemoveTarget { target: target(*t)? }),
-        Attempt::AssignDrive(d, t) => {
-            let drive = drive(*d)?;
-            let siblings = map.targets_of(map.drives[&drive].node).map(|t| t.id);
-            let to = if *t % 8 == 0 { target(*t)? } else { nth(siblings, *t)? };
-            Change::AssignDrive(AssignDrive { drive, target: to })
-        }
+        Attempt::Relocate(_)
+        | Attempt::AddTarget(..)
+        | Attempt::RemoveTarget(_)
+        | Attempt::AssignDrive(..) => change_of_target(map, attempt, addr)?,
         Attempt::AddDrive(n, blocks) => Change::AddDrive(add_drive(u128::from(serial), node(*n)?, *blocks)),
         Attempt::FailDrive(d) => Change::FailDrive(FailDrive { drive: drive(*d)?, cause: "test".into() }),
         Attempt::RemoveDrive(d) => Change::RemoveDrive(RemoveDrive { drive: drive(*d)? }),
@@ -244,6 +233,31 @@ fn change(map: &FabricMap, attempt: &Attempt, serial: u32) -> Option<Change> {
         }
         Attempt::Close(s) => Change::CloseSession(CloseSession { session: session(*s)? }),
         Attempt::Sweep(s) => Change::SweepSession(SweepSession { session: session(*s)? }),
+    })
+}
+
+/// Likewise, of a node's targets.
+fn change_of_target(map: &FabricMap, attempt: &Attempt, free_addr: String) -> Option<Change> {
+    let target = |pick| nth(map.targets.keys().copied(), pick);
+    Some(match attempt {
+        Attempt::Relocate(t) => {
+            // Now and then to where another one listens.
+            let addr = nth(map.targets.values().map(|t| &t.addr), *t / 4).filter(|_| *t % 4 == 0);
+            let addr = addr.cloned().unwrap_or(free_addr);
+            Change::MoveTarget(MoveTarget { target: target(*t)?, addr })
+        }
+        Attempt::AddTarget(n, index) => {
+            let node = nth(map.nodes.keys().copied(), *n)?;
+            Change::AddTarget(AddTarget { node, index: *index, addr: free_addr })
+        }
+        Attempt::RemoveTarget(t) => Change::RemoveTarget(RemoveTarget { target: target(*t)? }),
+        Attempt::AssignDrive(d, t) => {
+            let drive = nth(map.drives.keys().copied(), *d)?;
+            let siblings = map.targets_of(map.drives[&drive].node).map(|t| t.id);
+            let to = if *t % 8 == 0 { target(*t)? } else { nth(siblings, *t)? };
+            Change::AssignDrive(AssignDrive { drive, target: to })
+        }
+        _ => return None,
     })
 }
 

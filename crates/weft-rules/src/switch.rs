@@ -138,10 +138,10 @@ mutations! {
     StallUnnoticed, "lease", "stall-unnoticed", "What a manager that stood still missed counts as silence.";
     SilentUnasked, "lease", "silent-unasked", "A session ends for silence although targets serve its client.";
     VouchedByAny, "lease", "vouched-by-any", "The word of some member is enough, where that of all is needed.";
-    SiblingRenews, "P1", "sibling-renews", "The renewal of a target counts as a sign of life of the others of its node.";
-    SiblingUnasked, "P2", "sibling-unasked", "A target does not ask the other targets of its node for their word.";
-    NodeAnswersOnce, "P3", "node-answers-once", "A map counts as adopted by a node once one of its targets says so.";
-    OlderSiblingJoins, "P4", "older-sibling-joins", "A target joins although a newer process of its node has joined.";
+    SiblingRenews, "P1", "sibling-renews", "A renewal counts for the siblings, too.";
+    SiblingUnasked, "P2", "sibling-unasked", "A target leaves its siblings unasked.";
+    NodeAnswersOnce, "P3", "node-answers-once", "One target of a node speaks for all.";
+    OlderSiblingJoins, "P4", "older-sibling-joins", "A target of a replaced process joins.";
     ToldEarly, "C1", "told-early", "An answer does not wait until what it says is durable.";
     RepeatToldEarly, "C1", "repeat-told-early", "An answer that decides nothing does not wait.";
     PushDecided, "C1", "push-decided", "Targets are sent maps that are not durable yet.";

@@ -38,8 +38,8 @@ pub struct BedShape {
     pub nodes: usize,
     /// Drives on each.
     pub drives: usize,
-    /// Targets of each, at most: each start of a node has so many threads, or fewer, and deals the drives to them
-    /// in its own way.
+    /// Targets of each, at most: each start of a node has so many threads, or fewer, and deals the drives to
+    /// them in its own way.
     pub targets: usize,
     /// Bytes of each drive.
     pub drive_bytes: u64,
@@ -148,7 +148,8 @@ pub struct Bed {
     rates: BTreeMap<IpAddr, i32>,
     /// Places whose drives are to be replaced.
     to_replace: RefCell<BTreeSet<(usize, usize)>>,
-    /// Drives that were replaced, and by which: the one that is in the place now, however many there were between.
+    /// Drives that were replaced, and by which: the one that is in the place now, however many there were
+    /// between.
     replaced: RefCell<Vec<(DriveId, DriveId)>>,
     /// Drives whose stores had failed when their nodes died, and why.
     failures: RefCell<Vec<(DriveId, String)>>,
@@ -203,7 +204,8 @@ fn manager_addr(host: IpAddr) -> Addr {
     format!("{host}:4700").parse().expect("a valid address")
 }
 
-/// Opens a drive of a node; none if it is left out, because it is not there or may be in no state to be opened.
+/// Opens a drive of a node; none if it is left out, because it is not there or may be in no state to be
+/// opened.
 ///
 /// # Panics
 /// If it does not open, and nothing was done to it.
@@ -326,8 +328,8 @@ impl Bed {
         Self::start_as(shape, BTreeMap::new(), false, every).await
     }
 
-    /// Likewise, with clocks that run too fast or too slow by so many millionths, and perhaps a second host on which a
-    /// manager can run.
+    /// Likewise, with clocks that run too fast or too slow by so many millionths, and perhaps a second host
+    /// on which a manager can run.
     pub async fn start_with(
         shape: BedShape,
         rates: BTreeMap<IpAddr, i32>,
@@ -545,8 +547,8 @@ impl Bed {
         }
     }
 
-    /// Starts a node if it is not running, as `weft node run` does: with the drives that are there, dealt to as many
-    /// threads as this start has.
+    /// Starts a node if it is not running, as `weft node run` does: with the drives that are there, dealt to
+    /// as many threads as this start has.
     pub fn start_node(&self, n: usize) {
         let node = &self.nodes[n];
         if node.is_running() || node.is_lost() {
@@ -567,8 +569,8 @@ impl Bed {
         }
     }
 
-    /// How many threads the next start of a node has, and with which of them its drives begin. The choice follows
-    /// from what has happened so far, and takes no random number.
+    /// How many threads the next start of a node has, and with which of them its drives begin. The choice
+    /// follows from what has happened so far, and takes no random number.
     fn threads_of_next_start(&self) -> (usize, usize) {
         let hash = sim::trace_hash() as usize;
         match self.dealing.get() {
@@ -664,8 +666,8 @@ impl Bed {
         }
     }
 
-    /// Opens and closes the drives of a node that does not run: the next process finds everything in its place,
-    /// and nothing in the log.
+    /// Opens and closes the drives of a node that does not run: the next process finds everything in its
+    /// place, and nothing in the log.
     pub async fn close_drives(&self, n: usize) {
         for (disk, id) in self.nodes[n].disks().into_iter().zip(self.nodes[n].drives_now()) {
             if let Some((_, store)) = open(&disk, || self.nodes[n].unsound.borrow().contains(&id)).await {
@@ -690,8 +692,8 @@ impl Bed {
         self.nodes.iter().any(|n| n.may_fail(drive))
     }
 
-    /// Stops a node in order, as a supervisor does that has patience for so long and then kills it. Returns when this
-    /// process is no more, whoever ended it.
+    /// Stops a node in order, as a supervisor does that has patience for so long and then kills it. Returns
+    /// when this process is no more, whoever ended it.
     pub async fn stop_node(&self, n: usize, patience: Duration) {
         let node = &self.nodes[n];
         let threads = node.threads();
@@ -740,7 +742,8 @@ impl Bed {
         }
     }
 
-    /// Creates a volume of 16 MiB, once all drives have joined. Stripe units are small, so that requests span objects.
+    /// Creates a volume of 16 MiB, once all drives have joined. Stripe units are small, so that requests span
+    /// objects.
     ///
     /// # Panics
     /// If the manager refuses it.
@@ -945,7 +948,8 @@ impl Bed {
         Ok(())
     }
 
-    /// Flips a bit wherever a node's disks hold exactly this block, behind the process's back. Whether they did.
+    /// Flips a bit wherever a node's disks hold exactly this block, behind the process's back. Whether they
+    /// did.
     pub fn rot(&self, n: usize, block: &[u8]) -> bool {
         let mut found = false;
         for disk in self.nodes[n].disks() {

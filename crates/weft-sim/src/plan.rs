@@ -15,8 +15,8 @@ const FAULTS: (u64, u64) = (10, 16);
 /// some faults.
 const CALM_CUT_ONCE_IN: u64 = 3;
 
-/// How much faster or slower the monotonic clock of a host runs, at most, in millionths: two such clocks differ by
-/// less than the bound on drift that leases are granted with.
+/// How much faster or slower the monotonic clock of a host runs, at most, in millionths: two such clocks
+/// differ by less than the bound on drift that leases are granted with.
 const DRIFT_PPM_MAX: i64 = 4_500;
 
 /// Targets of a node, at most.
@@ -72,7 +72,8 @@ impl Plan {
         let sharers = 2 + dice.index(2);
         let loners = 2 * dice.index(2);
         let runs = 1 + dice.index(3);
-        // Few blocks, so that clients meet; some next to a stripe unit's end, so that requests span two objects.
+        // Few blocks, so that clients meet; some next to a stripe unit's end, so that requests span two
+        // objects.
         let hot_blocks = (0..runs).map(|i| [0, 2, 150, 515][i] + dice.below(2)).collect();
         let habits = Habits {
             hot_blocks,

@@ -1,5 +1,5 @@
-//! Clocks that are set back by a day under load: of the manager, of a node, of a client, of all, with and without a
-//! restart. Nothing may stall, and nothing may be lost.
+//! Clocks that are set back by a day under load: of the manager, of a node, of a client, of all, with and
+//! without a restart. Nothing may stall, and nothing may be lost.
 
 use std::net::IpAddr;
 use std::rc::Rc;

@@ -1,4 +1,5 @@
-//! Drives are emptied, replaced and restored under load: no operation fails or sees old data, and nothing is left on them.
+//! Drives are emptied, replaced and restored under load: no operation fails or sees old data, and nothing is
+//! left on them.
 
 use std::rc::Rc;
 use std::time::Duration;

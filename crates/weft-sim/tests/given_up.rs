@@ -19,8 +19,8 @@ async fn attach_exclusively(bed: &Rc<Bed>) -> Volume {
     fabric.attach("own", options).await.unwrap()
 }
 
-/// A sector is written while both targets die, so that the write times out; its neighbour is written when they
-/// are back, and must keep that. Returns whether the first write was given up.
+/// A sector is written while both targets die, so that the write times out; its neighbour is written when
+/// they are back, and must keep that. Returns whether the first write was given up.
 async fn neighbour_of_a_given_up_write() -> bool {
     let shape = BedShape {
         nodes: 2,

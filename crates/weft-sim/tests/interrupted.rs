@@ -1,5 +1,5 @@
-//! Creating and deleting volumes, with whoever does it killed at every point: what is left is whole or gone, and no
-//! drive keeps a block of what is gone.
+//! Creating and deleting volumes, with whoever does it killed at every point: what is left is whole or gone,
+//! and no drive keeps a block of what is gone.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -214,8 +214,8 @@ fn a_volume_whose_manager_died_while_it_was_made_is_whole_or_was_never_there() {
     }
 }
 
-/// No change of today removes a group; what a map of another release has removed is dropped when the target is back,
-/// and what only no map knows is not.
+/// No change of today removes a group; what a map of another release has removed is dropped when the target
+/// is back, and what only no map knows is not.
 #[test]
 fn a_group_that_was_removed_while_a_target_was_away_is_dropped_and_an_unknown_one_is_kept() {
     for is_known in [true, false] {

@@ -271,8 +271,8 @@ async fn old_copy_in_its_place(stop_all: bool) {
     history.check().unwrap_or_else(|v| panic!("{v}"));
 }
 
-/// A drive is replaced by a copy of itself that lacks only what was written after the last renewal before its node
-/// was stopped in order.
+/// A drive is replaced by a copy of itself that lacks only what was written after the last renewal before its
+/// node was stopped in order.
 async fn old_copy_of_a_moment_ago(manager_dies: bool) {
     // Renewals are 5 s apart, the first one comes with the join.
     let durations = Durations { lease_ms: 20_000, ..shape(3).durations };

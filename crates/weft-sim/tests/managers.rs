@@ -32,8 +32,8 @@ async fn start() -> Rc<Bed> {
     bed
 }
 
-/// The first manager stands still, another one takes over and evicts a node that it cannot hear; then the first one
-/// goes on, and that node asks it for a lease.
+/// The first manager stands still, another one takes over and evicts a node that it cannot hear; then the
+/// first one goes on, and that node asks it for a lease.
 fn replaced_while_it_stood_still(seed: u64) -> Result<(), String> {
     Sim::new(seed).block_on(async move {
         let bed = start().await;
@@ -88,8 +88,9 @@ fn a_manager_that_was_replaced_while_it_stood_still_grants_no_lease() {
     }
 }
 
-/// Reads one block after another, whether or not the reads before have ended: those that ask a node which cannot be
-/// reached hang. Who answers is looked at, not what: reads that hang for long would keep the history's check busy.
+/// Reads one block after another, whether or not the reads before have ended: those that ask a node which
+/// cannot be reached hang. Who answers is looked at, not what: reads that hang for long would keep the
+/// history's check busy.
 async fn read_on(bed: Rc<Bed>) {
     let volume = workload::attach(&bed.managers(), "shared", "reader", AttachMode::Shared).await;
     for block in HOT.iter().cycle() {

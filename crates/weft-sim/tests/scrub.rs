@@ -83,7 +83,8 @@ impl Fabric {
         self.bed.rot(node, &fill_block(block, value))
     }
 
-    /// Lets the cold blocks rot on one of the nodes that hold them, so many of them; returns how many copies did.
+    /// Lets the cold blocks rot on one of the nodes that hold them, so many of them; returns how many copies
+    /// did.
     async fn rot_on_one(&self, node: usize, blocks: u64) -> u64 {
         let mut rotten = 0;
         for block in COLD {
@@ -117,8 +118,8 @@ impl Fabric {
         }
     }
 
-    /// Ends the clients and waits until the fabric is whole; then its replicas must be equal, and what clients saw
-    /// must be what one drive would have shown.
+    /// Ends the clients and waits until the fabric is whole; then its replicas must be equal, and what
+    /// clients saw must be what one drive would have shown.
     async fn check(&self) {
         for client in self.clients.take() {
             sim::kill(client, Crash::Process);
@@ -225,7 +226,8 @@ fn a_group_is_scrubbed_while_a_member_is_syncing() {
             assert_eq!((run.healed_blocks, run.lost_blocks, run.disagreements), (5, 0, 0));
             assert_eq!(run.groups_degraded, run.groups_done, "it says that a copy is missing");
             assert_eq!(fabric.rot_on_one(1, 5).await, 5);
-            // It comes back while the scrub runs: each group is left and begun again as its membership changes.
+            // It comes back while the scrub runs: each group is left and begun again as its membership
+            // changes.
             fabric.bed.start_node(2);
             let begun = now();
             while fabric.bed.is_whole().await.is_err() && begun.elapsed() < Duration::from_secs(10) {
@@ -275,8 +277,8 @@ fn a_scrub_goes_on_after_the_death_of_its_leader_and_of_the_manager() {
 }
 
 impl Fabric {
-    /// The end of the scrub that a manager, perhaps a new one, has to bring to its end: what was wanted is in the
-    /// map.
+    /// The end of the scrub that a manager, perhaps a new one, has to bring to its end: what was wanted is in
+    /// the map.
     async fn await_end_since_restart(&self) -> (ScrubRunInfo, Vec<ScrubFindingInfo>) {
         while !self.bed.map().await.scrub.wanted.is_empty() {
             sleep(ms(100)).await;

@@ -17,7 +17,8 @@ pub const DELTA_PROTOCOL: u16 = 2;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "kebab-case")]
 pub enum ManagerRequest {
-    /// A target has started (or its drives have changed): it serves nothing before the answer's map is adopted.
+    /// A target has started (or its drives have changed): it serves nothing before the answer's map is
+    /// adopted.
     Join(Join),
     /// A target asks for its lease. It counts the lease from when it sent this.
     Renew {
@@ -79,8 +80,8 @@ pub enum ManagerRequest {
     DriveFailed {
         /// The drive.
         drive: DriveId,
-        /// The start of the process that serves it no more. Another process of this target may have found the drive
-        /// sound and serve it by the time that the word arrives.
+        /// The start of the process that serves it no more. Another process of this target may have found the
+        /// drive sound and serve it by the time that the word arrives.
         incarnation: u64,
         /// What happened, for people.
         cause: String,
@@ -143,8 +144,8 @@ pub struct Join {
     pub incarnation: u64,
     /// The drives that it opened.
     pub drives: Vec<DriveReport>,
-    /// The drives that its process was to serve and has not opened, said by one of the process's targets; none
-    /// from a target of an older release.
+    /// The drives that its process was to serve and has not opened, said by one of the process's targets;
+    /// none from a target of an older release.
     #[serde(default)]
     pub left_out: Vec<DriveLeftOut>,
     /// Whether it knows the floors of groups (R7); a target of an older release does not.
@@ -237,9 +238,9 @@ pub enum ManagerAnswer {
         map: MapVersion,
         /// Targets that must not be vouched for: they are being evicted (R11).
         suspects: Vec<TargetId>,
-        /// The manager's wall clock, which never goes back, in microseconds since 1970-01-01T00:00:00Z; 0 from a
-        /// manager of an older release. A target whose own clock is behind judges by this one which versions are too
-        /// far ahead.
+        /// The manager's wall clock, which never goes back, in microseconds since 1970-01-01T00:00:00Z; 0
+        /// from a manager of an older release. A target whose own clock is behind judges by this one which
+        /// versions are too far ahead.
         #[serde(default)]
         clock_us: u64,
     },
@@ -348,8 +349,9 @@ pub enum TargetRequest {
         /// Belongs to both versions.
         nonce: u64,
     },
-    /// Promise not to vouch for this target (R11). The promise holds, however many maps come, until a grant that was
-    /// asked for later does not name the target among its suspects, and the map of that grant is adopted.
+    /// Promise not to vouch for this target (R11). The promise holds, however many maps come, until a grant
+    /// that was asked for later does not name the target among its suspects, and the map of that grant is
+    /// adopted.
     StopVouching {
         /// The target that is to be evicted.
         victim: TargetId,
@@ -367,7 +369,8 @@ pub enum TargetRequest {
         sessions: Vec<(SessionId, SessionSlot)>,
         /// The volume that they were on: their entries are in its groups.
         volume: VolumeId,
-        /// The map that has to be adopted first. Copies from a source that an older one has evicted do not count then.
+        /// The map that has to be adopted first. Copies from a source that an older one has evicted do not
+        /// count then.
         map: MapVersion,
     },
     /// Drop every block of a volume that is being deleted.
@@ -385,8 +388,8 @@ pub enum TargetRequest {
         /// The volume.
         volume: VolumeId,
     },
-    /// Lead exactly these scrubs: begin those that are new, stop those that are not named. Said again, it asks how
-    /// they are getting on.
+    /// Lead exactly these scrubs: begin those that are new, stop those that are not named. Said again, it
+    /// asks how they are getting on.
     Scrub {
         /// The scrubs, each told from others by its order.
         orders: Vec<ScrubOrder>,
@@ -482,8 +485,8 @@ pub struct TargetStatus {
     pub resyncs: Vec<ResyncStatus>,
     /// Whether the target holds a lease, or its peers' word.
     pub serving: bool,
-    /// The share of the time that background work takes while clients are there, in percent; none while no client
-    /// is, and it takes all that there is.
+    /// The share of the time that background work takes while clients are there, in percent; none while no
+    /// client is, and it takes all that there is.
     #[serde(default)]
     pub pace_percent: Option<u8>,
 }
@@ -567,8 +570,8 @@ pub struct DriveStatus {
     pub capacity_bytes: u64,
     /// Bytes that hold data or metadata.
     pub used_bytes: u64,
-    /// Bytes that clients' writes could take, now or once what was replaced is returned; none from a target of an
-    /// older release.
+    /// Bytes that clients' writes could take, now or once what was replaced is returned; none from a target
+    /// of an older release.
     #[serde(default)]
     pub free_bytes: Option<u64>,
     /// Bytes written to the log since the target started.
@@ -783,7 +786,8 @@ pub fn decode_map(bytes: &[u8]) -> Result<FabricMap, crate::DecodeError> {
         schema: u32,
     }
     let document = |e: serde_json::Error| crate::DecodeError::Document(e.to_string());
-    // Every member reads every version of the map: it is gone through once more only if it is not what it should be.
+    // Every member reads every version of the map: it is gone through once more only if it is not what it
+    // should be.
     let map = serde_json::from_slice::<FabricMap>(bytes);
     let schema = match &map {
         Ok(map) => map.schema,
@@ -821,8 +825,8 @@ pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
     serde_json::to_vec(message).expect("a control message serialises")
 }
 
-/// A request to a manager as the head and body of a frame: what is longer than a head may be, like the join of a
-/// target with many drives and groups, travels as the body, behind an empty head.
+/// A request to a manager as the head and body of a frame: what is longer than a head may be, like the join
+/// of a target with many drives and groups, travels as the body, behind an empty head.
 ///
 /// # Panics
 /// Never: these shapes always serialise.

@@ -56,8 +56,8 @@ pub struct Welcome {
     pub requests_max: u32,
     /// Bytes of request bodies that may be in flight on this connection.
     pub bytes_max: u32,
-    /// The name of the door by which a process of the same machine gets a connection through shared memory; none if
-    /// there is no such door, or this is such a connection.
+    /// The name of the door by which a process of the same machine gets a connection through shared memory;
+    /// none if there is no such door, or this is such a connection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub door: Option<String>,
 }

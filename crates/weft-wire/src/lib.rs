@@ -2,9 +2,9 @@
 //!
 //! A message travels as a frame (`frame.rs`): an envelope, a typed head, and a body of whole blocks or a
 //! document. Requests on the data path have a fixed binary head (`data.rs`); what is rare (membership,
-//! sessions, status) is JSON (`control.rs`), so that it can grow without breaking peers; the renewal of a lease is
-//! not rare, and fixed (`renewal.rs`). This crate does
-//! no I/O; every decoder takes hostile bytes and answers with a typed error.
+//! sessions, status) is JSON (`control.rs`), so that it can grow without breaking peers; the renewal of a
+//! lease is not rare, and fixed (`renewal.rs`). This crate does no I/O; every decoder takes hostile bytes and
+//! answers with a typed error.
 
 pub mod backup;
 mod codec;
@@ -58,16 +58,16 @@ pub enum Kind {
     AdoptEntry = 22,
     /// A peer asks to be vouched for while the manager is silent.
     Vouch = 32,
-    /// Digests of a group's chunks, in key order. The body holds the marks (`control::Marks`, JSON) of the range
-    /// that the answer covers, taken after the digests (R14).
+    /// Digests of a group's chunks, in key order. The body holds the marks (`control::Marks`, JSON) of the
+    /// range that the answer covers, taken after the digests (R14).
     Digests = 33,
     /// Open entries, settled marks and watermarks of a group.
     Marks = 34,
-    /// All entries of one chunk, with data, for verification. The answer is that of a read of the whole chunk;
-    /// its body ends with the chunk's marks (`control::Marks`, JSON), taken after the data (R14).
+    /// All entries of one chunk, with data, for verification. The answer is that of a read of the whole
+    /// chunk; its body ends with the chunk's marks (`control::Marks`, JSON), taken after the data (R14).
     Entries = 35,
-    /// Reads all data of one chunk from the drive and verifies it, for a scrub. The answer is that of `Versions`: with
-    /// the checksums, without the data.
+    /// Reads all data of one chunk from the drive and verifies it, for a scrub. The answer is that of
+    /// `Versions`: with the checksums, without the data.
     Verify = 36,
     /// Manager to target, JSON.
     Control = 48,

@@ -13,10 +13,10 @@
 //! ```
 //!
 //! A reader refuses a version that is not its own, and a feature of the first kind that it does not know: the
-//! release that reads has to be upgraded. Everything else that it does not know it passes over: fields, pieces
-//! and keys of unknown kinds, features of the second kind. They are not kept, so only the manager, whose
-//! documents the others follow, writes them. A release that adds something reads documents without it, and
-//! writes it only when every reader knows it, or may pass over it.
+//! release that reads has to be upgraded. Everything else that it does not know it passes over: fields,
+//! pieces and keys of unknown kinds, features of the second kind. They are not kept, so only the manager,
+//! whose documents the others follow, writes them. A release that adds something reads documents without it,
+//! and writes it only when every reader knows it, or may pass over it.
 
 mod v2;
 

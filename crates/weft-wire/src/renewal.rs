@@ -1,5 +1,5 @@
-//! A target's renewal of its lease, and the grant: in a fixed form, because they are most of what a manager of many
-//! targets reads and writes.
+//! A target's renewal of its lease, and the grant: in a fixed form, because they are most of what a manager
+//! of many targets reads and writes.
 //!
 //! Little-endian. What they mean is in `control.rs`, where peers of protocol 2 and before have them as JSON.
 

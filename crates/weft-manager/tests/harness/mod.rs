@@ -1,8 +1,8 @@
 //! A manager, targets that only keep leases, and tools, in one simulation.
 //!
-//! The targets follow the rules that matter to the manager: a lease counts from when it was asked for and is void
-//! until its map is adopted; they vouch for each other unless told not to; they log what they are asked. They hold
-//! no data.
+//! The targets follow the rules that matter to the manager: a lease counts from when it was asked for and is
+//! void until its map is adopted; they vouch for each other unless told not to; they log what they are asked.
+//! They hold no data.
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
@@ -60,8 +60,8 @@ pub async fn eventually(what: &str, most: Duration, condition: impl Fn() -> bool
     }
 }
 
-/// Listens at an address as soon as it is free: a connection attempt that is stuck in a cut network may hold on to
-/// the listener of the process before.
+/// Listens at an address as soon as it is free: a connection attempt that is stuck in a cut network may hold
+/// on to the listener of the process before.
 async fn listen(addr: &Addr) -> Listener {
     loop {
         match Listener::bind(addr) {
@@ -138,7 +138,8 @@ impl Service {
         manager.expect("it runs").halted().await
     }
 
-    /// Sets how far the clock of the manager's machine is off, also for processes that are started there later.
+    /// Sets how far the clock of the manager's machine is off, also for processes that are started there
+    /// later.
     pub fn set_clock(&self, skew_us: i64) {
         self.skew_us.set(skew_us);
         if let Some(process) = self.process.get() {
@@ -496,8 +497,8 @@ impl Process {
         self.heed_grant();
     }
 
-    /// What a grant says counts when its map is adopted: a promise that was given before it was asked for ends if
-    /// it does not name the victim any more.
+    /// What a grant says counts when its map is adopted: a promise that was given before it was asked for
+    /// ends if it does not name the victim any more.
     fn heed_grant(&self) {
         let adopted = self.target.adopted();
         let Some((sent, _, suspects)) = self.life.pending.borrow_mut().take_if(|p| p.1 <= adopted) else {

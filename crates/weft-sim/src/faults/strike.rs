@@ -38,8 +38,8 @@ pub struct Struck {
 /// How often a fault that was put off is tried again.
 const AGAIN_EVERY: Duration = Duration::from_millis(100);
 
-/// How long after the last fault one that was put off may still strike: until nothing that went before can evict anybody
-/// any more (`guard.rs`), and the copies that are missing have been made.
+/// How long after the last fault one that was put off may still strike: until nothing that went before can
+/// evict anybody any more (`guard.rs`), and the copies that are missing have been made.
 const PUT_OFF_MAX: Duration = Duration::from_secs(12);
 
 /// Of so many times that a node of several threads stands still, one thread does alone in all but one.
@@ -57,8 +57,9 @@ struct Play<'a> {
     struck: Vec<Struck>,
 }
 
-/// Lets everything go wrong in turn; says what has struck, and how many faults were spared. What destroys a copy that
-/// cannot be spared at that time is put off until it can. What ends by itself ends in the background; heal afterwards.
+/// Lets everything go wrong in turn; says what has struck, and how many faults were spared. What destroys a
+/// copy that cannot be spared at that time is put off until it can. What ends by itself ends in the
+/// background; heal afterwards.
 pub async fn play(
     bed: &Rc<Bed>,
     guard: &Rc<Guard>,
@@ -182,18 +183,11 @@ async fn strike(bed: &Rc<Bed>, guard: &Rc<Guard>, fault: &Fault, clients: &[Proc
             after(lasts, usual_latency);
         }
         Fault::Stall { who, lasts } => {
-            let processes: Vec<ProcessId> = match who {
-                Who::Node(node) => threads_that_stall(bed.nodes[node].threads()),
-                Who::Manager => bed.manager_process().into_iter().collect(),
-                Who::Client(client) => {
-                    clients.get(client).copied().filter(|p| sim::is_alive(*p)).into_iter().collect()
-                }
-            };
-            if processes.is_empty() {
-                return false;
-            }
-            processes.iter().for_each(|process| sim::pause(*process));
-            after(lasts, move || processes.iter().for_each(|process| sim::resume(*process)));
+            let stalled = who_stalls(bed, who, clients);
+            stalled.iter().for_each(|process| sim::pause(*process));
+            let is_somebody = !stalled.is_empty();
+            after(lasts, move || stalled.into_iter().for_each(sim::resume));
+            return is_somebody;
         }
         Fault::Client { client } => {
             if !sim::is_alive(clients[client]) {
@@ -304,6 +298,17 @@ async fn strike(bed: &Rc<Bed>, guard: &Rc<Guard>, fault: &Fault, clients: &[Proc
     true
 }
 
+/// The processes that stand still together.
+fn who_stalls(bed: &Bed, who: Who, clients: &[ProcessId]) -> Vec<ProcessId> {
+    match who {
+        Who::Node(node) => threads_that_stall(bed.nodes[node].threads()),
+        Who::Manager => bed.manager_process().into_iter().collect(),
+        Who::Client(client) => {
+            clients.get(client).copied().filter(|p| sim::is_alive(*p)).into_iter().collect()
+        }
+    }
+}
+
 /// One thread of a node stands still alone, or all do. The choice follows from what has happened so far.
 fn threads_that_stall(threads: Vec<ProcessId>) -> Vec<ProcessId> {
     let hash = sim::trace_hash() as usize;
@@ -328,7 +333,8 @@ fn hang(bed: Rc<Bed>, node: usize, drive: usize, lasts: Duration) {
     });
 }
 
-/// Cuts the way from one host to another, and the way back, each where it is to be, and opens both after a while.
+/// Cuts the way from one host to another, and the way back, each where it is to be, and opens both after a
+/// while.
 fn cut(a: IpAddr, b: IpAddr, (there, back): (bool, bool), lasts: Duration) {
     sim::set_blocked(a, b, there);
     sim::set_blocked(b, a, back);
@@ -339,8 +345,8 @@ fn cut(a: IpAddr, b: IpAddr, (there, back): (bool, bool), lasts: Duration) {
     });
 }
 
-/// Puts a drive back that was away, has its node start again so that it is found, and tells the fabric that it is sound, as
-/// people do. Nothing, if somebody has done so, or has put another one in its place.
+/// Puts a drive back that was away, has its node start again so that it is found, and tells the fabric that
+/// it is sound, as people do. Nothing, if somebody has done so, or has put another one in its place.
 async fn bring_back(bed: &Rc<Bed>, node: usize, drive: usize) {
     if !bed.nodes[node].put_back(drive) {
         return;
@@ -422,8 +428,8 @@ async fn is_healed(bed: &Rc<Bed>, victim: DriveId, cold: &Cold) -> bool {
     }
 }
 
-/// What a store answers; none if that takes long: a drive that is stuck answers late, and the store of a process that
-/// dies meanwhile never does.
+/// What a store answers; none if that takes long: a drive that is stuck answers late, and the store of a
+/// process that dies meanwhile never does.
 async fn in_time<T>(answer: impl Future<Output = T>) -> Option<T> {
     match race(answer, sleep(ANSWER_PATIENCE)).await {
         Either::Left(answer) => Some(answer),
@@ -474,8 +480,8 @@ async fn held(
     data.flat_map(|x| x.range.blocks().map(|block| (block, x.version))).collect()
 }
 
-/// A block with structures of the store, in bytes from the start. Not of the log and not a superblock: rot in the
-/// newest of those cannot be told from a write that never arrived.
+/// A block with structures of the store, in bytes from the start. Not of the log and not a superblock: rot in
+/// the newest of those cannot be told from a write that never arrived.
 fn metadata_place(bed: &Bed, node: usize, drive: usize, pick: u64) -> Option<u64> {
     let disk = &bed.nodes[node].disks()[drive];
     let region = bed.store(bed.nodes[node].drive_at(drive))?.label().region;

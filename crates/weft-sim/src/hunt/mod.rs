@@ -1,10 +1,10 @@
-//! The hunt for rules that were broken on purpose: every switch of [`Mutation`] is turned, and the simulation has to
-//! notice within a stated number of seeds.
+//! The hunt for rules that were broken on purpose: every switch of [`Mutation`] is turned, and the simulation
+//! has to notice within a stated number of seeds.
 //!
-//! A hunt is a scenario that is biased towards what its rule is about, on the real code. `table.rs` says which
-//! mutation is hunted where. The same seed without the mutation must hold: that is looked at whenever one is found.
-//! Where one rule stands behind another, both are broken together, and each alone is no error: then the table says
-//! what protects.
+//! A hunt is a scenario that is biased towards what its rule is about, on the real code. `table.rs` says
+//! which mutation is hunted where. The same seed without the mutation must hold: that is looked at whenever
+//! one is found. Where one rule stands behind another, both are broken together, and each alone is no error:
+//! then the table says what protects.
 
 mod actor;
 mod conflicts;
@@ -115,8 +115,8 @@ pub fn first_line(what: &str) -> String {
     line
 }
 
-/// Runs one seed of a scenario with these rules broken: how it ended, and whether a switch was reached. With its
-/// story, prints what happens as it happens.
+/// Runs one seed of a scenario with these rules broken: how it ended, and whether a switch was reached. With
+/// its story, prints what happens as it happens.
 pub fn run_seed(
     scenario: Scenario,
     mutations: &[Mutation],

@@ -66,8 +66,8 @@ async fn stands_still() -> Result<(), String> {
     stage.finish().await
 }
 
-/// Two targets of a node and one of another have copies. The manager hears one of the two alone, and has its promise:
-/// the others leave the group. The third has heard of nothing, and vouches on; the sibling does not.
+/// Two targets of a node and one of another have copies. The manager hears one of the two alone, and has its
+/// promise: the others leave the group. The third has heard of nothing, and vouches on; the sibling does not.
 async fn stranded() -> Result<(), String> {
     let stage = Stage::set_split(2, 3, FailureDomain::Device).await;
     let holders: Vec<(usize, usize)> =
@@ -111,8 +111,8 @@ async fn stranded() -> Result<(), String> {
     stage.history.check().map_err(|v| v.to_string())
 }
 
-/// A process of two threads starts; what one of them says to join is late. The process is replaced by one of a single
-/// thread, which serves all drives. Then the late word arrives.
+/// A process of two threads starts; what one of them says to join is late. The process is replaced by one of
+/// a single thread, which serves all drives. Then the late word arrives.
 async fn joins_late() -> Result<(), String> {
     let stage = Stage::set_split(3, 2, FailureDomain::Node).await;
     let (node, late) = (random_below(3) as usize, 1);
@@ -137,8 +137,8 @@ async fn joins_late() -> Result<(), String> {
     stage.finish().await
 }
 
-/// Cuts the way from a host to the manager, so soon after its process has started that its hello has passed and the
-/// request behind it may not have.
+/// Cuts the way from a host to the manager, so soon after its process has started that its hello has passed
+/// and the request behind it may not have.
 async fn hold_what_follows_the_hello(host: IpAddr) {
     sleep(Duration::from_micros(600 + random_below(1_000))).await;
     sim::set_blocked(host, manager_host(), true);

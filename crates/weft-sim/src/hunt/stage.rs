@@ -1,4 +1,5 @@
-//! What every hunt stands on: a fabric with short leases and one volume, a history, and the judgement at the end.
+//! What every hunt stands on: a fabric with short leases and one volume, a history, and the judgement at the
+//! end.
 
 use super::crowd;
 use crate::bed::{Bed, BedShape, USUAL_SLOWNESS, manager_host};
@@ -31,8 +32,8 @@ pub const VOLUME: &str = "prey";
 /// How long an operation of a sound drive takes at most.
 pub const DISK_LATENCY_HIGH: Duration = Duration::from_micros(100);
 
-/// After how long the log of a drive says of a batch that it is durable: a later batch does, or an empty one once the
-/// store has been idle for 10 ms, and it takes the drive a few operations.
+/// After how long the log of a drive says of a batch that it is durable: a later batch does, or an empty one
+/// once the store has been idle for 10 ms, and it takes the drive a few operations.
 const DURABLE_SAYS_LOG_AFTER: Duration = Duration::from_millis(12);
 
 /// Virtual time within which operations end once everything is healed: a few connection attempts.
@@ -69,7 +70,8 @@ impl Stage {
         Stage::set_with(nodes, copies, 100, 10).await
     }
 
-    /// Likewise, with leases of so many milliseconds, and clocks whose rates may differ by so many parts of a thousand.
+    /// Likewise, with leases of so many milliseconds, and clocks whose rates may differ by so many parts of a
+    /// thousand.
     pub async fn set_with(nodes: usize, copies: u8, lease_ms: u32, drift_per_mille: u32) -> Rc<Stage> {
         Stage::set_as(shape(nodes, copies, lease_ms, drift_per_mille), false).await
     }
@@ -91,8 +93,8 @@ impl Stage {
         Stage::on(Bed::start_forgetting(shape(nodes, copies, 100, 10), every).await).await
     }
 
-    /// A fabric of so many nodes with two drives, and a thread with a host of its own for each. The volume's copies
-    /// are on different devices, or on different nodes, and it is striped over several groups.
+    /// A fabric of so many nodes with two drives, and a thread with a host of its own for each. The volume's
+    /// copies are on different devices, or on different nodes, and it is striped over several groups.
     pub async fn set_split(nodes: usize, copies: u8, domain: FailureDomain) -> Rc<Stage> {
         let shape = BedShape { drives: SPLIT_DRIVES, ..shape(nodes, copies, 100, 10) };
         let bed = Bed::start_split(shape).await;
@@ -221,7 +223,8 @@ impl Stage {
         others.iter().for_each(|other| self.cut(own, *other, false));
     }
 
-    /// Tells the manager again and again, for a while, that a node does not answer, as clients and targets do.
+    /// Tells the manager again and again, for a while, that a node does not answer, as clients and targets
+    /// do.
     pub fn complain_of(self: &Rc<Stage>, node: usize) {
         let stage = self.clone();
         spawn(async move {
@@ -238,8 +241,8 @@ impl Stage {
         });
     }
 
-    /// Flips a bit of the newest data of a block on a node's disks, and cuts the node's power once the log says of that
-    /// data that it was durable: before, it cannot be told from data that never arrived.
+    /// Flips a bit of the newest data of a block on a node's disks, and cuts the node's power once the log
+    /// says of that data that it was durable: before, it cannot be told from data that never arrived.
     pub async fn rot_something(&self, node: usize) {
         let newest = self.history.fresh_value();
         for value in (newest.saturating_sub(40)..newest).rev() {
@@ -265,8 +268,8 @@ impl Stage {
         }
     }
 
-    /// The end: the fabric becomes whole, every block is read, replicas are equal, no drive is damaged, and the
-    /// history of every block is that of one atomic register.
+    /// The end: the fabric becomes whole, every block is read, replicas are equal, no drive is damaged, and
+    /// the history of every block is that of one atomic register.
     ///
     /// # Errors
     /// What is wrong.

@@ -16,7 +16,8 @@ pub struct Hunt {
     pub budget: u64,
     /// What protects, if breaking this alone does no harm; empty otherwise.
     pub protected_by: &'static str,
-    /// Whether no other rule was found that it takes to do harm: `protected_by` is then an argument, no experiment.
+    /// Whether no other rule was found that it takes to do harm: `protected_by` is then an argument, no
+    /// experiment.
     pub stands_alone: bool,
 }
 

@@ -1,5 +1,5 @@
-//! An exclusive attach takes a volume away from a client that does not know it yet, and whose writes are under way.
-//! From then on nothing but what the new client does may change a block (R10, R16).
+//! An exclusive attach takes a volume away from a client that does not know it yet, and whose writes are
+//! under way. From then on nothing but what the new client does may change a block (R10, R16).
 
 use super::actor::take_alone;
 use super::crowd;

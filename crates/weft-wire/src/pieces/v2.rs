@@ -4,8 +4,8 @@
 //! release adds gets a tag of its own here; a reader that does not know the tag skips it. Where skipping it
 //! would be wrong, the writer sets a bit that must be understood ([`super::Header`]).
 //!
-//! A drive's identity has 16 bytes, and a group names it in each slot. So a document begins with a list of the
-//! drives that it names, and names them by their place there.
+//! A drive's identity has 16 bytes, and a group names it in each slot. So a document begins with a list of
+//! the drives that it names, and names them by their place there.
 
 use super::invalid;
 use crate::DecodeError;

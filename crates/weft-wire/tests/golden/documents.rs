@@ -111,8 +111,8 @@ fn report() -> DriveReport {
     }
 }
 
-#[test]
-fn manager_requests() {
+/// What a target of the release before says.
+fn only_target() -> Join {
     let left_out = DriveLeftOut {
         path: "/dev/nvme2n1".into(),
         id: Some(drive(4)),
@@ -120,6 +120,35 @@ fn manager_requests() {
         why: "/dev/nvme2n1: it belongs to another fabric".into(),
         hint: "put it back".into(),
     };
+    Join {
+        node: "node-b".into(),
+        addr: "10.0.0.2:7400".into(),
+        incarnation: 0x0102_0304_0506_0708,
+        drives: vec![report()],
+        left_out: vec![left_out],
+        knows_floors: true,
+        ..Join::default()
+    }
+}
+
+/// What the second target of a node of three says.
+fn second_target() -> Join {
+    Join {
+        node: "node-b".into(),
+        addr: "10.0.0.2:7401".into(),
+        incarnation: 0x0102_0304_0506_0708,
+        drives: vec![report()],
+        left_out: vec![],
+        knows_floors: true,
+        target: 1,
+        targets: 3,
+        process: 0x0102_0304_0506_0708,
+        knows_targets: true,
+    }
+}
+
+#[test]
+fn manager_requests() {
     let commits = vec![(drive(1), 6)];
     let (target, incarnation) = (TargetId(2), 0x0102_0304_0506_0708);
     let attach = |mode, preempt| ManagerRequest::Attach {
@@ -136,18 +165,7 @@ fn manager_requests() {
     };
     let follow = |slice| ManagerRequest::Follow { version: MapVersion(9), nonce: incarnation, slice };
     let requests = vec![
-        ManagerRequest::Join(Join {
-            node: "node-b".into(),
-            addr: "10.0.0.2:7400".into(),
-            incarnation,
-            drives: vec![report()],
-            left_out: vec![left_out],
-            knows_floors: true,
-            target: 0,
-            targets: 0,
-            process: 0,
-            knows_targets: false,
-        }),
+        ManagerRequest::Join(only_target()),
         ManagerRequest::Renew {
             target,
             incarnation,
@@ -181,18 +199,7 @@ fn manager_requests() {
             follows: Some(client),
             number: 0x5eed_0000_0000_0001,
         },
-        ManagerRequest::Join(Join {
-            node: "node-b".into(),
-            addr: "10.0.0.2:7401".into(),
-            incarnation,
-            drives: vec![report()],
-            left_out: vec![],
-            knows_floors: true,
-            target: 1,
-            targets: 3,
-            process: 0x0102_0304_0506_0708,
-            knows_targets: true,
-        }),
+        ManagerRequest::Join(second_target()),
     ];
     check("manager-request.json", Form::Json, &documents_of(requests));
 }
