@@ -121,11 +121,12 @@ impl Reason {
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Reason::NodeJoined { .. } | Reason::NodeRemoved { .. } => self.of_node(f),
-            Reason::TargetAdded { .. } | Reason::TargetMoved { .. } | Reason::TargetRemoved { .. } => {
-                self.of_node(f)
-            }
-            Reason::DriveAssigned { .. } => self.of_node(f),
+            Reason::NodeJoined { .. }
+            | Reason::NodeRemoved { .. }
+            | Reason::TargetAdded { .. }
+            | Reason::TargetMoved { .. }
+            | Reason::TargetRemoved { .. }
+            | Reason::DriveAssigned { .. } => self.of_node(f),
             Reason::PoolCreated { pool, name } => write!(f, "pool '{name}' created as {pool}"),
             Reason::DriveAdded { drive, node, pool } => {
                 write!(f, "drive {} of node {node} added to pool {pool}", drive.short())
