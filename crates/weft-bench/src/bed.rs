@@ -4,7 +4,6 @@
 //! what is inside them.
 
 use crate::BenchError;
-use crate::affinity;
 use crate::folder::Folder;
 use crate::process::{Daemon, cpu_seconds};
 use crate::tool::{Tool, not_an_answer};
@@ -17,6 +16,7 @@ use weft_api::{
     ApiAnswer, ApiRequest, DriveInfo, FabricLoad, FabricStatus, FailureDomain, Health, Presence, ScrubInfo,
     SettingsWish,
 };
+use weft_rt::affinity;
 use weft_rt::{Addr, Spin, now, sleep};
 
 /// How long the fabric may take to come up: many times what it needs on a loaded machine.

@@ -1,8 +1,8 @@
 //! `weft bench figures`: the committed benchmark from its first process to its last line.
 
 use crate::BenchError;
-use crate::affinity;
 use crate::bed::{Bed, BedOptions, NewVolume};
+use crate::cores::own_cores;
 use crate::drive_alone;
 use crate::idle;
 use crate::limit::{Limit, Shape};
@@ -18,6 +18,7 @@ use std::time::Duration;
 use weft_api::FailureDomain;
 use weft_client::{AttachOptions, Fabric, Volume};
 use weft_rpc::shm::set_shared_memory;
+use weft_rt::affinity;
 use weft_rt::{Spin, set_spin};
 
 /// The name of the volume under test.
@@ -241,7 +242,7 @@ struct Cores {
 impl Cores {
     /// Gives the client the first core and the target the second, if that is wanted and there are two.
     fn choose(pin: bool) -> Result<Cores, BenchError> {
-        let all = affinity::own_cores()?;
+        let all = own_cores()?;
         let (client, target) = match all[..] {
             [client, target, ..] if pin => (Some(client), Some(target)),
             _ => (None, None),

@@ -8,10 +8,10 @@
 //! once, and [`fio()`] the jobs of a file of fio's; [`compare()`] puts two of their results beside each other. This crate links neither target nor store nor manager: what it
 //! measures is what a user's processes do.
 
-pub mod affinity;
 mod bed;
 mod clients;
 mod compare;
+mod cores;
 mod drive_alone;
 mod error;
 mod figures;

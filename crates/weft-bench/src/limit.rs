@@ -5,12 +5,12 @@
 //! tasks per request: what is lost against this limit, the system itself costs. It never touches a fabric.
 
 use crate::BenchError;
-use crate::affinity;
 use crate::transport::Transport;
 use std::io;
 use std::time::Duration;
 use weft_rpc::shm::ShmListener;
 use weft_rpc::{Body, FrameError, FrameReader, FrameWriter};
+use weft_rt::affinity;
 use weft_rt::{Addr, Buf, BufMut, Instant, Listener, RtError, Spin, now, set_spin};
 use weft_types::{BLOCK_SIZE, BlockRange, Version};
 use weft_wire::Kind;

@@ -3,7 +3,7 @@
 //! It owns the threads of the load and what is said of them while they run. It starts no fabric.
 
 use crate::BenchError;
-use crate::affinity;
+use crate::cores::own_cores;
 use crate::job::{Job, JobResult, Signals, Word};
 use crate::latency::Completed;
 use crate::ledger::Verified;
@@ -168,7 +168,7 @@ pub async fn run(options: &RunOptions, tell: &mut dyn FnMut(&str)) -> Result<Run
         asked_to_end.await;
         flag.set(true);
     });
-    let cores = affinity::own_cores()?;
+    let cores = own_cores()?;
     let machine = Machine::describe(cores.len());
     let mut crew = Crew::start(options, parts)?;
     let followed = crew.follow(options, &is_interrupted, tell).await;

@@ -1,17 +1,20 @@
 //! Runtime: a single-threaded executor with drives, connections, time and randomness, in two backends.
 //!
-//! The real backend (`uring`) runs one executor per thread on an io_uring. The simulated one (`sim`) has
+//! The real backend (`uring`) runs one executor per thread on an io_uring; threads tell each other something through
+//! mailboxes alone. The simulated one (`sim`) has
 //! virtual time, seeded randomness, simulated drives and a simulated network, and runs whole fabrics of
 //! processes that can be killed at any await point. Engines see neither: they call the functions and types
 //! of this crate, which act on the executor of the current thread. It never decides anything about data.
 //!
 //! It knows bytes, and nothing of what they mean.
 
+pub mod affinity;
 mod buf;
 mod byte_reader;
 mod drive;
 mod executor;
 mod lender;
+mod mailbox;
 mod mem;
 mod net;
 mod offload;
@@ -20,6 +23,7 @@ mod polled;
 pub mod signal;
 pub mod sim;
 pub mod sync;
+mod thread;
 mod time;
 mod uring;
 
@@ -30,9 +34,11 @@ pub use executor::{
     Cancelled, JoinHandle, LocalFuture, block_on, breathe, spawn, spawn_boxed, submit_now, yield_now,
 };
 pub use lender::{Landing, Lender};
+pub use mailbox::{Mailbox, Poster, mailbox};
 pub use net::{Addr, Listener, ParseAddrError, Stream};
 pub use offload::{Offload, offload};
 pub use polled::{Polled, unwatch, watch};
+pub use thread::Thread;
 pub use time::{Elapsed, Instant, Sleep, now, sleep, sleep_until, timeout, wall_clock_us};
 pub use uring::{KERNEL_OLDEST, RtError, Spin};
 

@@ -43,7 +43,7 @@ impl Drop for Helper {
 }
 
 /// Leaves signals to the threads that know what to do with them.
-fn block_signals() {
+pub(crate) fn block_signals() {
     // SAFETY: a set of signals is plain bits, for which zero is a value; the call fills it.
     let mut all = unsafe { std::mem::zeroed::<libc::sigset_t>() };
     // SAFETY: the set is ours and initialised; the old one is not asked for.

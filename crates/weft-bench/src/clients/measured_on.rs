@@ -2,7 +2,7 @@
 
 use super::ClientPlaces;
 use crate::BenchError;
-use crate::affinity;
+use crate::cores::own_cores;
 use crate::machine::Machine;
 use crate::tool::{Tool, not_an_answer};
 use serde::Serialize;
@@ -41,7 +41,7 @@ impl MeasuredOn {
         };
         let drives: usize = status.nodes.iter().map(|node| node.drives).sum();
         let layout = format!("{} nodes with {drives} drives, {copies} copies", status.nodes.len());
-        let machine = Machine::describe(affinity::own_cores()?.len()).with_commit();
+        let machine = Machine::describe(own_cores()?.len()).with_commit();
         Ok(MeasuredOn::new(machine, layout, places))
     }
 

@@ -3,8 +3,8 @@
 use super::outcome::{FioFigures, FioRun};
 use super::{FioError, JobFile, said};
 use crate::BenchError;
-use crate::affinity;
 use crate::clients::{ClientPlaces, MeasuredOn, cpu_s};
+use crate::cores::own_cores;
 use crate::folder::Folder;
 use crate::job::check_empty;
 use crate::machine::Machine;
@@ -104,7 +104,7 @@ impl FioOnVolume {
         let fio_cpu_s = cpu_s_of_children() - before.2;
         let said = said::read(&ended)?;
         let run = FioRun {
-            machine: Machine::describe(affinity::own_cores()?.len()),
+            machine: Machine::describe(own_cores()?.len()),
             weft_version: env!("CARGO_PKG_VERSION").to_owned(),
             fio_version: said.version,
             elapsed_s: said.elapsed_s,

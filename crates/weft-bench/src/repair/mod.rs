@@ -17,7 +17,7 @@ mod spread;
 mod stage;
 
 use crate::BenchError;
-use crate::affinity;
+use crate::cores::own_cores;
 use crate::machine::Machine;
 use quiet::Voids;
 use std::path::PathBuf;
@@ -173,7 +173,7 @@ pub fn repair(options: &RepairOptions) -> Result<RepairFigures, BenchError> {
 }
 
 async fn measure(options: &RepairOptions) -> Result<RepairFigures, BenchError> {
-    let cores = affinity::own_cores()?;
+    let cores = own_cores()?;
     // The nodes stand for machines of their own.
     weft_rpc::shm::set_shared_memory(false);
     let voids = Voids::default();

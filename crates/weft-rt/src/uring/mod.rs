@@ -32,7 +32,7 @@ use chunks::Chunks;
 use gather::Gather;
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
 use op::{Abandon, Held, Op, Repeated, RepeatingOp, TOKEN_BELL, TOKEN_IGNORED, Table};
-use spin::Spinner;
+use spin::{Spinner, Turn};
 use std::cell::{Cell, OnceCell, RefCell, RefMut};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -196,8 +196,9 @@ impl Driver {
             return;
         }
         let mut began = self.now();
-        let budget = self.spinner.budget();
-        if let Some(budget) = budget {
+        let spin = self.spinner.budget().and_then(|budget| Some((budget, Turn::take(budget)?)));
+        let is_spun = spin.is_some();
+        if let Some((budget, _turn)) = spin {
             self.submit();
             if self.reap() | self.look() || self.spin(began, budget, next_timer, remote) {
                 return;
@@ -205,7 +206,7 @@ impl Driver {
             began = self.now();
         }
         self.sleep(next_timer, remote);
-        self.spinner.slept(self.now() - began, budget.is_some());
+        self.spinner.slept(self.now() - began, is_spun);
     }
 
     /// Hands what was started to the kernel and takes what is complete.

@@ -5,6 +5,8 @@
 //! so that a busy thread spins, and an idle one sleeps without a single turn of the loop.
 
 use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Whether a thread spins for a moment before it sleeps in the kernel.
@@ -135,12 +137,54 @@ impl Spinner {
     }
 }
 
+/// Threads of this process that spin now.
+static SPINNING: AtomicUsize = AtomicUsize::new(0);
+
+/// Of so many processors one may be kept by a thread that spins; and always one.
+const PROCESSORS_PER_SPIN: usize = 4;
+
+/// The right to spin, until it is dropped: threads of one process that all spin would keep the cores from those
+/// that have something to do.
+pub(super) struct Turn {
+    is_counted: bool,
+}
+
+impl Turn {
+    /// A turn for a spin of this length, if not as many threads have one as may. Who never sleeps has a core to
+    /// itself, and is not counted.
+    pub(super) fn take(budget: Duration) -> Option<Turn> {
+        if budget == Duration::MAX {
+            return Some(Turn { is_counted: false });
+        }
+        let most = (processors() / PROCESSORS_PER_SPIN).max(1);
+        // One that is counted and not given is taken back at once; nobody relies on the exact number.
+        match SPINNING.fetch_add(1, Ordering::Relaxed) < most {
+            true => Some(Turn { is_counted: true }),
+            false => {
+                SPINNING.fetch_sub(1, Ordering::Relaxed);
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if self.is_counted {
+            SPINNING.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
 /// How many processors there are. Not only those that this thread may run on: a thread that is bound to one
 /// is answered by threads on others.
 pub(super) fn processors() -> usize {
-    // SAFETY: the call takes no pointers.
-    let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
-    usize::try_from(online).unwrap_or(1)
+    static ONLINE: OnceLock<usize> = OnceLock::new();
+    *ONLINE.get_or_init(|| {
+        // SAFETY: the call takes no pointers.
+        let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+        usize::try_from(online).unwrap_or(1)
+    })
 }
 
 #[cfg(test)]
@@ -214,6 +258,21 @@ mod tests {
             spinner.slept(Duration::from_micros(7), in_vain);
         }
         assert!(spins <= 60, "{spins} spins in vain");
+    }
+
+    #[test]
+    fn only_so_many_threads_of_a_process_spin_at_once() {
+        let most = (processors() / PROCESSORS_PER_SPIN).max(1);
+        // Other tests of this process may spin meanwhile.
+        let turns: Vec<Turn> = (0..most + 2).filter_map(|_| Turn::take(SPIN_MAX)).collect();
+        assert!(turns.len() <= most, "{} of {most}", turns.len());
+        assert!(Turn::take(Duration::MAX).is_some(), "one that has a core to itself");
+        drop(turns);
+        let again = (0..1_000).any(|_| {
+            std::thread::yield_now();
+            Turn::take(SPIN_MAX).is_some()
+        });
+        assert!(again, "they are given back");
     }
 
     #[test]

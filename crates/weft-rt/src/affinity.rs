@@ -1,6 +1,7 @@
 //! Which cores a thread may run on.
+//!
+//! It owns the calls of the operating system. It never decides who gets which core.
 
-use crate::BenchError;
 use std::io;
 
 /// The cores that the calling thread may run on, in order.
@@ -18,11 +19,6 @@ pub fn allowed() -> io::Result<Vec<usize>> {
     // SAFETY: every index is below CPU_SETSIZE, the number of bits in the set.
     let is_set = |cpu: &usize| unsafe { libc::CPU_ISSET(*cpu, &set) };
     Ok((0..libc::CPU_SETSIZE as usize).filter(is_set).collect())
-}
-
-/// The same for a run that cannot go on without it.
-pub(crate) fn own_cores() -> Result<Vec<usize>, BenchError> {
-    allowed().map_err(|source| BenchError::System { action: "find out which cores are allowed", source })
 }
 
 /// Lets the calling thread, and what it starts from now on, run on these cores only.
