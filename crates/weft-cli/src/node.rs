@@ -105,6 +105,16 @@ pub struct NodeRunArgs {
     /// A drive formatted with `weft drive format`, or mem:SIZE for one in memory; may be given several times
     #[arg(long = "drive", value_name = "PATH", required = true)]
     pub drives: Vec<String>,
+    /// How many threads serve the drives [default: 1]
+    ///
+    /// Each has some of the drives, a port of its own (--listen is that of the first, the others follow it), and a lease
+    /// of its own. More of them serve more requests at a time, on as many cores. The drives are dealt to them at each
+    /// start, so the number may change from one start to the next. Needs every node of the fabric to run this release.
+    #[arg(long, value_name = "N")]
+    pub threads: Option<u32>,
+    /// Bind each thread to one core, instead of letting the system place them
+    #[arg(long, requires = "threads")]
+    pub pin: bool,
     /// Where to serve metrics for Prometheus, as IP:PORT: http://ADDR/metrics [default: nowhere]
     ///
     /// Whoever reaches the address can read them: choose one that only your network reaches.

@@ -94,7 +94,14 @@ pub(crate) const PROCESS: &[Family] = &[
 
 /// What nodes say.
 pub(crate) const NODE: &[Family] = &[
-    family("node_serving", Gauge, Number, &[], "1 while the node holds a lease, or its peers' word"),
+    family("node_targets", Gauge, Number, &[], "targets of the node, each a thread, that say what they do"),
+    family(
+        "node_serving",
+        Gauge,
+        Number,
+        &[],
+        "1 while all of its targets hold a lease, or their peers' word",
+    ),
     family(
         "node_manager_lease",
         Gauge,

@@ -7,19 +7,24 @@ use weft_types::{BLOCK_SIZE, MeterReading};
 use weft_wire::control::TargetStatus;
 use weft_wire::load::TargetLoad;
 
-/// What a node's target says of itself, as text.
-pub fn node_page(node: &str, status: &TargetStatus, load: &TargetLoad) -> String {
+/// What the targets of a node say of themselves, as text: one page for all of them.
+pub fn node_page(node: &str, targets: &[(TargetStatus, TargetLoad)]) -> String {
     let mut page = Page::new(&[NODE, PROCESS], vec![("node", node.to_owned())]);
-    page.number("node_serving", &[], u64::from(status.serving));
-    page.number("node_manager_lease", &[], u64::from(load.leased));
-    page.bytes("node_copied", &[], load.copied_bytes);
-    page.number("node_requests_slow", &[], load.slow_requests);
-    page.number("node_requests_failed", &[], load.failed_requests);
-    let running = || status.resyncs.iter().filter(|r| !r.done);
+    let all = |is_so: &dyn Fn(&(TargetStatus, TargetLoad)) -> bool| {
+        u64::from(!targets.is_empty() && targets.iter().all(is_so))
+    };
+    let sum = |of: &dyn Fn(&TargetLoad) -> u64| targets.iter().map(|(_, load)| of(load)).sum::<u64>();
+    page.number("node_targets", &[], targets.len() as u64);
+    page.number("node_serving", &[], all(&|(status, _)| status.serving));
+    page.number("node_manager_lease", &[], all(&|(_, load)| load.leased));
+    page.bytes("node_copied", &[], sum(&|load| load.copied_bytes));
+    page.number("node_requests_slow", &[], sum(&|load| load.slow_requests));
+    page.number("node_requests_failed", &[], sum(&|load| load.failed_requests));
+    let running = || targets.iter().flat_map(|(status, _)| &status.resyncs).filter(|r| !r.done);
     page.number("node_resyncs", &[], running().count() as u64);
     let copied: u64 = running().map(|r| r.blocks_copied).sum();
     page.bytes("node_resync_copied", &[], copied.saturating_mul(BLOCK_SIZE as u64));
-    for drive in &status.drives {
+    for drive in targets.iter().flat_map(|(status, _)| &status.drives) {
         let id = &[&*drive.id.to_string()];
         page.bytes("drive_capacity", id, drive.capacity_bytes);
         page.bytes("drive_used", id, drive.used_bytes);
@@ -27,7 +32,7 @@ pub fn node_page(node: &str, status: &TargetStatus, load: &TargetLoad) -> String
         page.number("drive_blocks_damaged", id, drive.blocks_damaged);
         page.number("drive_blocks_healed", id, drive.blocks_healed);
     }
-    for drive in &load.drives {
+    for drive in targets.iter().flat_map(|(_, load)| &load.drives) {
         let id = drive.id.to_string();
         page.meter("drive", &id, &drive.meter);
         page.number("drive_probes", &[&id], drive.meter.probes);
@@ -37,14 +42,15 @@ pub fn node_page(node: &str, status: &TargetStatus, load: &TargetLoad) -> String
     }
     // One that is being deleted may have the name of its successor.
     let mut volumes: BTreeMap<&str, MeterReading> = BTreeMap::new();
-    for volume in &load.volumes {
+    for volume in targets.iter().flat_map(|(_, load)| &load.volumes) {
         volumes.entry(&volume.name).or_default().add(&volume.meter);
     }
     for (name, meter) in &volumes {
         page.meter("volume", name, meter);
     }
     page.build();
-    if let Some(process) = &load.process {
+    // One process counts for all of its targets.
+    if let Some(process) = targets.iter().find_map(|(_, load)| load.process.as_ref()) {
         page.process(process);
     }
     page.render()

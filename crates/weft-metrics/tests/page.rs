@@ -58,7 +58,7 @@ fn node() -> String {
         process: Some(process()),
         ..Default::default()
     };
-    node_page("node-1", &status, &load)
+    node_page("node-1", &[(status, load)])
 }
 
 fn pool() -> PoolInfo {

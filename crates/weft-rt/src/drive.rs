@@ -6,7 +6,7 @@ use crate::sync::{Either, Notify, race};
 use crate::uring::DriveFile;
 use crate::{Buf, BufMut, IO_ALIGN, Landing};
 use std::cell::Cell;
-use std::io;
+use std::io::{self, Seek, SeekFrom};
 use std::rc::Rc;
 use weft_types::DeviceId;
 
@@ -81,6 +81,17 @@ impl Drop for UnderWay<'_> {
 pub struct Drive(Rc<Inner>);
 
 impl Drive {
+    /// The bytes of what [`Drive::open`] would open, without taking it for itself.
+    ///
+    /// # Errors
+    /// If it is not there, may not be read, or is no drive.
+    pub fn size_of(spec: &str) -> io::Result<u64> {
+        match spec.strip_prefix("mem:") {
+            Some(size) => parse_size(size),
+            None => std::fs::File::open(spec)?.seek(SeekFrom::End(0)),
+        }
+    }
+
     /// Opens `mem:SIZE` (bytes, or with a suffix K, M, G, T: powers of 1024), or the file or block device
     /// at a path, with direct I/O and locked against a second user.
     ///

@@ -246,6 +246,11 @@ impl Target {
         self.id.get()
     }
 
+    /// Whether a manager has let it join since it started.
+    pub fn has_joined(&self) -> bool {
+        self.id().is_some()
+    }
+
     pub(crate) fn set_id(&self, id: TargetId) {
         self.id.set(Some(id));
     }
