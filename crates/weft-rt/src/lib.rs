@@ -7,6 +7,7 @@
 //!
 //! It knows bytes, and nothing of what they mean.
 
+mod budget;
 mod buf;
 mod byte_reader;
 mod drive;
@@ -23,7 +24,8 @@ pub mod sync;
 mod time;
 mod uring;
 
-pub use buf::{Buf, BufMut, IO_ALIGN, take_over};
+pub use budget::{Budget, Room, Share, Transfer};
+pub use buf::{Buf, BufMut, IO_ALIGN, memory_of, take_over};
 pub use byte_reader::ByteReader;
 pub use drive::{Drive, OpenOptions, Progress};
 pub use executor::{

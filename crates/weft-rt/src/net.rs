@@ -219,6 +219,14 @@ impl Receiver {
         }
     }
 
+    /// Stops receiving until the next call of [`Receiver::next`]. What has arrived is kept.
+    pub(crate) fn pause(&self) {
+        match self {
+            Receiver::Socket(s) => s.pause(),
+            Receiver::Sim => {}
+        }
+    }
+
     /// Returns like [`Receiver::next`] what has arrived already; `None` once nothing has, and the stream may
     /// be read from in other ways until the next call of the former.
     pub(crate) async fn drain(&mut self) -> io::Result<Option<(usize, BufMut)>> {

@@ -335,12 +335,15 @@ impl SocketReceiver {
         Ok(None)
     }
 
+    /// Stops what goes on by itself. What it has brought is kept for the next call of the others.
+    pub(crate) fn pause(&self) {
+        self.op.iter().for_each(RepeatingOp::stop);
+    }
+
     /// Stops what goes on by itself, and returns like `receive` what it has brought until then; `None` once all is
     /// taken, and the stream can be read from in other ways.
     pub(crate) async fn drain(&mut self) -> io::Result<Option<(usize, BufMut)>> {
-        if let Some(op) = &self.op {
-            op.stop();
-        }
+        self.pause();
         self.next().await
     }
 
