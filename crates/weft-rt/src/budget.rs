@@ -219,6 +219,11 @@ impl Transfer {
         self.moved.set(self.moved.get() + 1);
     }
 
+    /// So many bytes more wait for the peer.
+    pub fn grow(&self, bytes: u64) {
+        self.bytes.set(self.bytes.get() + bytes);
+    }
+
     /// Nothing waits for the peer any more.
     pub fn end(&self) {
         self.begin(0);

@@ -84,7 +84,7 @@ pub const ROOM_MEMORY_PARTS: u64 = 16;
 pub const ROOM_CONNECTIONS_MAX: usize = 1024;
 
 /// Bytes that a request counts for besides its body and the data of its answer: its task and its head.
-pub const ROOM_REQUEST_BYTES: u64 = 4096;
+pub const ROOM_REQUEST_BYTES: u32 = 4096;
 
 /// Connections through shared memory that one target has at a time: each has 32 MiB that may come to be used, which
 /// no budget counts. The others go through sockets.
