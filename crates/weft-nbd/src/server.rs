@@ -9,8 +9,10 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_client::export::{Credits, Drain, Entered, Exports};
 use weft_rt::sync::{Either, race};
-use weft_rt::{ByteReader, Listener, Stream, sleep, spawn, timeout};
-use weft_types::limits::{NBD_CONNECTION_BYTES_MAX, NBD_CONNECTION_REQUESTS_MAX, NBD_CONNECTIONS_MAX};
+use weft_rt::{Budget, ByteReader, Listener, Share, Stream, sleep, spawn, timeout};
+use weft_types::limits::{
+    NBD_CONNECTION_BYTES_MAX, NBD_CONNECTION_REQUESTS_MAX, NBD_CONNECTIONS_MAX, NBD_ROOM_BYTES_MAX,
+};
 use weft_types::with_causes;
 
 /// How long a client may take to choose an export: it needs milliseconds, a person typing options a little
@@ -19,6 +21,10 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long the last replies may take to leave when a connection ends.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often in a row, at one look a second, a client may be seen to move nothing while it keeps room from others.
+/// Much longer than a target has patience: a driver does not connect again by itself, and a guest sees errors.
+const LOOKS_UNMOVED: u64 = 30;
 
 /// How long to wait before connections are taken again after an error: others may close some files meanwhile.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
@@ -31,15 +37,29 @@ pub struct NbdServer(Rc<Shared>);
 struct Shared {
     exports: Exports,
     drain: Drain,
+    /// What is owed to all clients together.
+    budget: Budget,
     /// The number of the next connection, for the log.
     next: Cell<u64>,
 }
 
 impl NbdServer {
-    /// A server of these exports, not yet running.
+    /// A server of these exports, not yet running. Its clients may have [`NBD_ROOM_BYTES_MAX`] bytes of data in flight
+    /// together.
     pub fn new(exports: Exports) -> NbdServer {
+        NbdServer::with_room(exports, NBD_ROOM_BYTES_MAX)
+    }
+
+    /// The same, with so many bytes instead. Half of them is set apart: each connection has its part of it,
+    /// whatever others do.
+    ///
+    /// # Panics
+    /// If it is none.
+    pub fn with_room(exports: Exports, bytes: u64) -> NbdServer {
         let drain = Drain::new(NBD_CONNECTIONS_MAX);
-        NbdServer(Rc::new(Shared { exports, drain, next: Cell::new(1) }))
+        let own = bytes / 2 / NBD_CONNECTIONS_MAX as u64;
+        let budget = Budget::new(bytes, own, NBD_CONNECTIONS_MAX).with_patience(LOOKS_UNMOVED);
+        NbdServer(Rc::new(Shared { exports, drain, budget, next: Cell::new(1) }))
     }
 
     /// Takes and serves connections until [`NbdServer::stop`]; the listener is closed then. May be called for
@@ -86,8 +106,10 @@ async fn serve(stream: Stream, shared: Rc<Shared>, entered: Entered) {
     let number = shared.next.replace(shared.next.get() + 1);
     tracing::debug!(number, "NBD connection begins");
     let entered = Rc::new(entered);
-    let credits = Rc::new(Credits::new(NBD_CONNECTION_REQUESTS_MAX, NBD_CONNECTION_BYTES_MAX));
-    let writer = Rc::new(ReplyWriter::new(stream.clone()));
+    let share = open_share(&shared.budget, number, &stream);
+    let credits =
+        Rc::new(Credits::new(NBD_CONNECTION_REQUESTS_MAX, NBD_CONNECTION_BYTES_MAX, share.clone()));
+    let writer = Rc::new(ReplyWriter::new(stream.clone(), share));
     let closing = {
         let (stream, entered, credits) = (stream.clone(), entered.clone(), credits.clone());
         spawn(async move {
@@ -104,6 +126,15 @@ async fn serve(stream: Stream, shared: Rc<Shared>, entered: Entered) {
     let _ = timeout(FINISH_TIMEOUT, writer.finish()).await;
     closing.abort();
     stream.shutdown();
+}
+
+/// The connection's share of what is owed to all clients.
+fn open_share(budget: &Budget, number: u64, stream: &Stream) -> Rc<Share> {
+    let stream = stream.clone();
+    budget.open(move || {
+        tracing::warn!(number, "NBD client keeps room from others and moves nothing; closing the connection");
+        stream.shutdown();
+    })
 }
 
 async fn converse(

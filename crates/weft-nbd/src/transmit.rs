@@ -86,16 +86,22 @@ async fn take_requests(
         match shared.parse(&header) {
             Ok(Request::Disconnect) => return Ok(()),
             Ok(request) => {
-                let credit = credits.take(request.cost()).await;
+                let credit = take_credit(reader, credits, request.cost()).await;
                 let data = match request {
-                    Request::Write { range } => reader.take(range.length as usize).await?,
+                    Request::Write { range } => {
+                        let arriving = &credits.share().arriving;
+                        arriving.begin(range.length);
+                        let data = reader.take(range.length as usize).await;
+                        arriving.end();
+                        data?
+                    }
                     _ => Buf::empty(),
                 };
                 let shared = shared.clone();
                 spawn(async move { shared.carry_out(request, data, cookie, credit).await });
             }
             Err(refusal) => {
-                let credit = credits.take(0).await;
+                let credit = take_credit(reader, credits, 0).await;
                 // The data first: libnbd takes a reply to a request that it is still sending for a
                 // reply to none, and ends the connection. Held meanwhile, so that a server that
                 // stops does not take the client for idle.
@@ -111,6 +117,17 @@ async fn take_requests(
         }
     }
     Ok(())
+}
+
+/// Credit for a request of so many bytes. While it waits, nothing more is taken in.
+async fn take_credit(reader: &ByteReader, credits: &Credits, bytes: u64) -> Credit {
+    match credits.try_take(bytes) {
+        Some(credit) => credit,
+        None => {
+            reader.pause();
+            credits.take(bytes).await
+        }
+    }
 }
 
 impl Request {

@@ -294,6 +294,11 @@ impl Share {
         Room { share: self.clone(), bytes }
     }
 
+    /// Takes so many bytes as [`Share::try_take`] does, to be given back when the room is dropped.
+    pub fn try_room(self: &Rc<Self>, bytes: u64) -> Option<Room> {
+        self.try_take(bytes).then(|| Room { share: self.clone(), bytes })
+    }
+
     /// Holds so many bytes more, whether there is room or not: what is owed already waits for nobody.
     pub fn owe(&self, bytes: u64) {
         let beyond = self.beyond_own(bytes);
