@@ -3,16 +3,19 @@
 use crate::family::{NODE, PROCESS};
 use crate::page::Page;
 use std::collections::BTreeMap;
+use weft_rt::Budget;
 use weft_types::{BLOCK_SIZE, MeterReading};
 use weft_wire::control::TargetStatus;
 use weft_wire::load::TargetLoad;
 
 /// What a node's target says of itself, as text.
-pub fn node_page(node: &str, status: &TargetStatus, load: &TargetLoad) -> String {
+pub fn node_page(node: &str, status: &TargetStatus, load: &TargetLoad, budget: &Budget) -> String {
     let mut page = Page::new(&[NODE, PROCESS], vec![("node", node.to_owned())]);
     page.number("node_serving", &[], u64::from(status.serving));
     page.number("node_manager_lease", &[], u64::from(load.leased));
     page.bytes("node_copied", &[], load.copied_bytes);
+    page.bytes("node_owed", &[], budget.held_bytes());
+    page.number("node_connections_waiting", &[], budget.waiting() as u64);
     page.number("node_requests_slow", &[], load.slow_requests);
     page.number("node_requests_failed", &[], load.failed_requests);
     let running = || status.resyncs.iter().filter(|r| !r.done);

@@ -8,6 +8,7 @@ use weft_api::{
 };
 use weft_metrics::{ManagerView, manager_page, node_page, reference};
 use weft_rt::{Addr, Buf, BufMut, Listener, Stream, block_on, spawn};
+use weft_rt::Budget;
 use weft_types::{
     CapacityLevel, DriveId, FabricId, FabricMap, GroupId, InterfaceLoad, Latencies, MapVersion, MeterReading,
     PoolId, ProcessLoad, Role, Table, VolumeId, VolumeLoad,
@@ -58,7 +59,7 @@ fn node() -> String {
         process: Some(process()),
         ..Default::default()
     };
-    node_page("node-1", &status, &load)
+    node_page("node-1", &status, &load, &Budget::default())
 }
 
 fn pool() -> PoolInfo {

@@ -262,8 +262,9 @@ pub const NBD_CONNECTION_REQUESTS_MAX: u64 = 256;
 /// Bytes of data that one NBD connection may have in flight, 64 MiB: two of the largest requests.
 pub const NBD_CONNECTION_BYTES_MAX: u64 = 64 << 20;
 
-/// Bytes of data that all connections of one NBD server may have in flight together.
-pub const NBD_ROOM_BYTES_MAX: u64 = 256 << 20;
+/// Bytes of data that all connections of one NBD server may have in flight together: its thread owes no more than
+/// others.
+pub const NBD_ROOM_BYTES_MAX: u64 = ROOM_BYTES_MAX;
 
 /// Bytes of the largest `NBD_CMD_READ` and `NBD_CMD_WRITE`, 32 MiB: the size that section "Block size
 /// constraints" of the NBD protocol lets every client assume.

@@ -2,6 +2,7 @@
 
 use crate::drive::{open_refusal, store_refusal};
 use crate::manager::bind;
+use crate::room::room_bytes;
 use crate::stop::asked_to_stop;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -98,6 +99,7 @@ async fn serve(
         TargetOptions { node_name: args.name.clone(), fabric, listen, managers: vec![args.manager.clone()] };
     let target = Target::start(options, stores.borrow().clone());
     target.set_left_out(left_out);
+    target.set_room(room_bytes(1));
     target.set_process_probe(process_load);
     *running.borrow_mut() = Some(target.clone());
     if let Some(listener) = metrics {
@@ -113,7 +115,7 @@ fn serve_metrics(listener: Listener, name: &str, target: &Rc<Target>) {
     let (target, name) = (target.clone(), name.to_owned());
     spawn(weft_metrics::serve(listener, move || {
         let (target, name) = (target.clone(), name.clone());
-        async move { node_page(&name, &target.status(), &target.load().await) }
+        async move { node_page(&name, &target.status(), &target.load().await, &target.budget()) }
     }));
 }
 
