@@ -457,6 +457,96 @@ mod tests {
         });
     }
 
+    /// Looks at a server's room as time goes by: the most that was held, and how many waited at most.
+    fn watch_room(server: &NbdServer) -> Rc<Cell<(u64, usize)>> {
+        let most = Rc::new(Cell::new((0, 0)));
+        let (budget, seen) = (server.0.budget.clone(), most.clone());
+        spawn(async move {
+            loop {
+                let (held, waiting) = seen.get();
+                seen.set((held.max(budget.held_bytes()), waiting.max(budget.waiting())));
+                sleep(Duration::from_micros(100)).await;
+            }
+        });
+        most
+    }
+
+    #[test]
+    fn all_clients_together_have_no_more_in_flight_than_there_is_room_for() {
+        Sim::new(13).block_on(async {
+            const ROOM: u64 = 8 << 20;
+            let bed = Bed::start_with_room(SIZE, AttachMode::Exclusive, ROOM);
+            bed.volume.delay_max.set(Duration::from_millis(5));
+            let most = watch_room(&bed.server);
+            let clients = (0..NBD_CONNECTIONS_MAX).map(|i| {
+                let client = bed.client(false);
+                let data = vec![i as u8; 1 << 20];
+                async move {
+                    let mut client = client.await;
+                    for cookie in 0..2 {
+                        let at = (cookie << 20, 1 << 20);
+                        client.request(NBD_CMD_WRITE, 0, cookie, at, &data).await;
+                    }
+                    for _ in 0..2 {
+                        assert!(matches!(client.reply().await, Some(Reply::Simple { error: 0, .. })));
+                    }
+                    assert_eq!(client.errno(NBD_CMD_READ, 0, (0, 0), &[]).await, NBD_EINVAL.0);
+                }
+            });
+            weft_rt::sync::join_all(clients).await;
+            let (held, waiting) = most.get();
+            assert!(held <= ROOM && held > ROOM / 2 && waiting > 64, "{held} bytes, {waiting} waited");
+            assert_eq!((bed.server.0.budget.held_bytes(), bed.server.0.budget.waiting()), (0, 0));
+        });
+    }
+
+    #[test]
+    fn a_request_of_the_largest_size_fits_the_least_room() {
+        Sim::new(14).block_on(async {
+            let bed = Bed::start_with_room(64 << 20, AttachMode::Exclusive, 64 << 20);
+            let mut clients = Vec::new();
+            for _ in 0..3 {
+                let client = bed.client(false).await;
+                for cookie in 0..2 {
+                    client.request(NBD_CMD_READ, 0, cookie, (0, 32 << 20), &[]).await;
+                }
+                clients.push(client);
+            }
+            for client in &mut clients {
+                for _ in 0..2 {
+                    assert!(matches!(client.reply().await, Some(Reply::Simple { error: 0, .. })));
+                    client.reader.skip(32 << 20).await.unwrap();
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn clients_that_do_not_read_keep_room_from_others_for_half_a_minute_at_most() {
+        Sim::new(15).block_on(async {
+            weft_rt::sim::set_socket_bytes(64 << 10);
+            let bed = Bed::start_with_room(SIZE, AttachMode::Exclusive, 4 << 20);
+            bed.volume.bytes.borrow_mut().fill(1);
+            let mut slow = Vec::new();
+            for _ in 0..8 {
+                let client = bed.client(false).await;
+                client.request(NBD_CMD_READ, 0, 1, (0, 1 << 20), &[]).await;
+                slow.push(client);
+            }
+            sleep(Duration::from_secs(100)).await;
+            assert!(bed.server.0.budget.waiting() > 0 || bed.server.connections() < 8);
+            let before = bed.server.connections();
+            let mut client = bed.client(false).await;
+            // Its own room is enough for these, whatever the others do.
+            let small = client.errno(NBD_CMD_WRITE, 0, (0, 4096), &[2; 4096]);
+            assert_eq!(timeout(Duration::from_secs(1), small).await, Ok(0));
+            let large = client.errno(NBD_CMD_WRITE, 0, (0, 1 << 20), &vec![3; 1 << 20]);
+            assert_eq!(timeout(Duration::from_secs(200), large).await, Ok(0));
+            assert!(bed.server.connections() <= before + 1);
+            drop(slow);
+        });
+    }
+
     #[test]
     fn a_stop_ends_within_its_time_though_a_client_reads_no_reply() {
         Sim::new(11).block_on(async {

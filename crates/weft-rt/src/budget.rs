@@ -409,3 +409,186 @@ impl Drop for Take {
         self.leave();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::Sim;
+    use crate::{JoinHandle, random_below, timeout};
+
+    fn open(budget: &Budget) -> Rc<Share> {
+        budget.open(|| {})
+    }
+
+    fn waits(share: &Rc<Share>, bytes: u64) -> JoinHandle<Room> {
+        let share = share.clone();
+        spawn(async move { share.room(bytes).await })
+    }
+
+    async fn settle() {
+        sleep(Duration::from_millis(1)).await;
+    }
+
+    #[test]
+    fn a_share_has_its_own_room_and_then_its_part_of_what_is_common() {
+        let budget = Budget::new(100, 10, 4);
+        let (a, b) = (open(&budget), open(&budget));
+        assert!(a.try_take(10) && a.try_take(60));
+        assert!(!b.try_take(11), "ten of its own, and nothing in common");
+        assert!(b.try_take(10) && !b.try_take(1));
+        assert_eq!(budget.held_bytes(), 80);
+        a.give_back(1);
+        assert!(b.try_take(1) && !a.try_take(1));
+        a.give_back(60);
+        assert!(!b.try_take(60) && b.try_take(59), "the last of its own came back as well");
+        drop((a, b));
+        assert_eq!(budget.held_bytes(), 0);
+        assert!(open(&budget).try_take(70));
+    }
+
+    #[test]
+    fn those_who_come_late_have_nothing_of_their_own() {
+        let budget = Budget::new(100, 10, 2);
+        let shares = [(); 3].map(|()| open(&budget));
+        assert!(shares[0].try_take(90));
+        assert!(shares[1].try_take(10) && !shares[2].try_take(1));
+        drop(shares);
+        let shares = [(); 2].map(|()| open(&budget));
+        assert!(shares[0].try_take(90) && shares[1].try_take(10), "who has gone has left his");
+    }
+
+    #[test]
+    fn who_stands_apart_takes_nothing_from_others() {
+        let budget = Budget::new(100, 10, 2);
+        let (apart, share) = (budget.open_apart(), open(&budget));
+        assert!(apart.try_take(1000) && share.try_take(90) && apart.try_take(1000));
+        assert_eq!(budget.held_bytes(), 2090);
+    }
+
+    #[test]
+    fn what_is_owed_waits_for_no_room_and_takes_it_from_others() {
+        let budget = Budget::new(100, 10, 2);
+        let (a, b) = (open(&budget), open(&budget));
+        a.owe(500);
+        assert!(!b.try_take(11) && b.try_take(10));
+        a.give_back(480);
+        assert!(b.try_take(70) && !b.try_take(1));
+    }
+
+    #[test]
+    fn turns_come_in_order_and_large_ones_are_not_passed() {
+        Sim::new(1).block_on(async {
+            let budget = Budget::new(101, 1, 1);
+            let shares: Vec<_> = (0..4).map(|_| open(&budget)).collect();
+            let first = shares[1].room(60).await;
+            let (large, small) = (waits(&shares[2], 80), waits(&shares[3], 10));
+            settle().await;
+            assert_eq!(budget.waiting(), 2, "there is room for the small one, but it came later");
+            drop(first);
+            settle().await;
+            assert!(large.is_finished() && small.is_finished());
+            drop(large.await.unwrap());
+            drop(small.await.unwrap());
+            assert_eq!((budget.held_bytes(), budget.waiting()), (0, 0));
+        });
+    }
+
+    #[test]
+    fn who_gives_its_turn_up_holds_up_nobody() {
+        Sim::new(2).block_on(async {
+            let budget = Budget::new(100, 0, 0);
+            let (a, b, c) = (open(&budget), open(&budget), open(&budget));
+            let held = a.room(90).await;
+            let (large, small) = (waits(&b, 50), waits(&c, 10));
+            settle().await;
+            large.abort();
+            settle().await;
+            assert!(small.is_finished());
+            drop((held, small.await));
+            assert_eq!(budget.held_bytes(), 0);
+            assert!(timeout(Duration::ZERO, a.room(1000)).await.is_ok(), "alone, it may be larger than all");
+        });
+    }
+
+    #[test]
+    fn what_comes_back_of_its_own_needs_no_turn() {
+        Sim::new(3).block_on(async {
+            let budget = Budget::new(100, 10, 2);
+            let (a, b) = (open(&budget), open(&budget));
+            let _all = a.room(90).await;
+            let own = b.room(10).await;
+            let next = waits(&b, 5);
+            settle().await;
+            assert!(!next.is_finished());
+            drop(own);
+            settle().await;
+            assert!(next.is_finished());
+        });
+    }
+
+    /// Any order of taking, owing, giving back and giving up leaves the sums right.
+    #[test]
+    fn sums_hold() {
+        for seed in 0..50 {
+            Sim::new(seed).block_on(async {
+                let budget = Budget::new(400, 20, 4);
+                let work = (0..8).map(|_| {
+                    let budget = budget.clone();
+                    spawn(async move {
+                        for _ in 0..random_below(30) {
+                            let share = open(&budget);
+                            for _ in 0..random_below(6) {
+                                let us = Duration::from_micros(random_below(3000));
+                                let room = timeout(us, share.room(random_below(300))).await;
+                                assert!(budget.held_bytes() <= 400);
+                                sleep(Duration::from_micros(random_below(500))).await;
+                                drop(room);
+                            }
+                        }
+                    })
+                });
+                for task in work.collect::<Vec<_>>() {
+                    task.await.unwrap();
+                }
+                let pool = &budget.0;
+                assert_eq!((pool.held.get(), pool.common_held.get(), budget.waiting()), (0, 0, 0));
+                assert!(pool.own_left.get() == 4 && pool.shares.borrow().open.is_empty());
+            });
+        }
+    }
+
+    #[test]
+    fn who_moves_nothing_is_ended_only_while_others_wait() {
+        Sim::new(4).block_on(async {
+            let budget = Budget::new(100, 10, 4);
+            let ended = Rc::new(Cell::new(0));
+            let stuck = |ended: &Rc<Cell<u32>>| {
+                let ended = ended.clone();
+                budget.open(move || ended.set(ended.get() + 1))
+            };
+            let (slow, busy, moving) = (stuck(&ended), stuck(&ended), stuck(&ended));
+            assert!(slow.try_take(40) && busy.try_take(30) && moving.try_take(20));
+            slow.leaving.begin(40);
+            moving.arriving.begin(20);
+            sleep(Duration::from_secs(100)).await;
+            assert_eq!(ended.get(), 0, "nobody waits");
+            let waiter = open(&budget);
+            let waiting = waits(&waiter, 60);
+            for _ in 0..5 {
+                sleep(Duration::from_secs(1)).await;
+                moving.arriving.begin(20);
+            }
+            assert_eq!(ended.get(), 0, "not yet");
+            sleep(Duration::from_millis(2500)).await;
+            moving.arriving.begin(20);
+            assert!(ended.get() > 0, "the slow one, again and again until it has gone");
+            drop(slow);
+            settle().await;
+            assert!(waiting.is_finished());
+            ended.set(0);
+            sleep(Duration::from_secs(100)).await;
+            assert_eq!(ended.get(), 0, "nobody waits any more");
+            drop((busy, moving));
+        });
+    }
+}

@@ -13,7 +13,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-/// Bytes that may be under way in one direction before the writer waits, like a socket's buffers.
+/// Bytes that may be under way in one direction before the writer waits, like a socket's buffers, unless a
+/// simulation sets fewer.
 const IN_FLIGHT_MAX: usize = 4 << 20;
 
 /// How long a connection attempt into a cut network lasts before it fails.
@@ -25,6 +26,8 @@ pub(crate) struct Network {
     /// Hosts that take no new connections.
     closed: RefCell<BTreeSet<IpAddr>>,
     latency: Cell<(Duration, Duration)>,
+    /// Bytes under way in one direction before the writer waits.
+    socket_bytes: Cell<usize>,
     listeners: RefCell<BTreeMap<String, Weak<ListenerState>>>,
     connections: RefCell<Vec<Weak<Connection>>>,
     /// Ways opened, or listeners changed.
@@ -38,6 +41,7 @@ impl Default for Network {
             blocked: RefCell::default(),
             closed: RefCell::default(),
             latency: Cell::new((Duration::from_micros(5), Duration::from_micros(200))),
+            socket_bytes: Cell::new(IN_FLIGHT_MAX),
             listeners: RefCell::default(),
             connections: RefCell::default(),
             changed: Notify::default(),
@@ -73,6 +77,10 @@ impl Network {
 
     pub(crate) fn set_latency(&self, low: Duration, high: Duration) {
         self.latency.set((low, high));
+    }
+
+    pub(crate) fn set_socket_bytes(&self, bytes: usize) {
+        self.socket_bytes.set(bytes);
     }
 
     pub(crate) fn reset_between(&self, a: IpAddr, b: IpAddr) {
@@ -224,7 +232,7 @@ impl SimStream {
             if peer_closed && !world.0.network.is_blocked(c.hosts[1 - side], c.hosts[side]) {
                 return Err(io::Error::from(io::ErrorKind::BrokenPipe));
             }
-            if way.bytes.get() >= IN_FLIGHT_MAX {
+            if way.bytes.get() >= world.0.network.socket_bytes.get() {
                 way.changed.notified().await;
                 continue;
             }
