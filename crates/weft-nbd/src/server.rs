@@ -504,20 +504,17 @@ mod tests {
     fn a_request_of_the_largest_size_fits_the_least_room() {
         Sim::new(14).block_on(async {
             let bed = Bed::start_with_room(64 << 20, AttachMode::Exclusive, 64 << 20);
-            let mut clients = Vec::new();
-            for _ in 0..3 {
-                let client = bed.client(false).await;
+            let clients = (0..3).map(|_| async {
+                let mut client = bed.client(false).await;
                 for cookie in 0..2 {
                     client.request(NBD_CMD_READ, 0, cookie, (0, 32 << 20), &[]).await;
                 }
-                clients.push(client);
-            }
-            for client in &mut clients {
                 for _ in 0..2 {
                     assert!(matches!(client.reply().await, Some(Reply::Simple { error: 0, .. })));
                     client.reader.skip(32 << 20).await.unwrap();
                 }
-            }
+            });
+            weft_rt::sync::join_all(clients).await;
         });
     }
 
@@ -540,7 +537,8 @@ mod tests {
             // Its own room is enough for these, whatever the others do.
             let small = client.errno(NBD_CMD_WRITE, 0, (0, 4096), &[2; 4096]);
             assert_eq!(timeout(Duration::from_secs(1), small).await, Ok(0));
-            let large = client.errno(NBD_CMD_WRITE, 0, (0, 1 << 20), &vec![3; 1 << 20]);
+            let data = vec![3; 1 << 20];
+            let large = client.errno(NBD_CMD_WRITE, 0, (0, 1 << 20), &data);
             assert_eq!(timeout(Duration::from_secs(200), large).await, Ok(0));
             assert!(bed.server.connections() <= before + 1);
             drop(slow);

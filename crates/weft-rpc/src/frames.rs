@@ -163,6 +163,14 @@ impl FrameWriter {
         }
     }
 
+    /// What ends the connection both ways, also when this writer is gone and what it had to send is still there.
+    pub(crate) fn closer(&self) -> Box<dyn Fn()> {
+        match &self.0 {
+            Sink::Stream(stream) => Box::new(stream.closer()),
+            Sink::Shared(shared) => Box::new(shared.closer()),
+        }
+    }
+
     /// Ends the connection both ways.
     pub fn shutdown(&self) {
         match &self.0 {

@@ -232,17 +232,15 @@ async fn serve_requests(
 
 /// The share of a connection. Clients and tools wait for their turn. What a target or a manager asks may be
 /// what others wait for that hold room, so it waits for none (P10).
-fn open_share(budget: &Budget, peer: &Rc<Peer>, writer: &Rc<FrameWriter>) -> Rc<Share> {
+fn open_share(budget: &Budget, peer: &Rc<Peer>, writer: &FrameWriter) -> Rc<Share> {
     let waits = matches!(peer.role, PeerRole::Client | PeerRole::Tool);
     if !waits && !mutated(Mutation::RoomHeld) {
         return budget.open_apart();
     }
-    let (peer, writer) = (peer.clone(), Rc::downgrade(writer));
+    let (peer, close) = (peer.clone(), writer.closer());
     budget.open(move || {
-        if let Some(writer) = writer.upgrade() {
-            tracing::warn!(peer = peer.name, "peer keeps room from others and moves nothing; closing the connection");
-            writer.shutdown();
-        }
+        tracing::warn!(peer = peer.name, "peer keeps room from others and moves nothing; closing the connection");
+        close();
     })
 }
 

@@ -170,6 +170,13 @@ impl Outbox {
         Poll::Ready(())
     }
 
+    fn shutdown(&self) {
+        self.closed.set(true);
+        self.changed.notify_all();
+        self.drained.notify_all();
+        self.stream.shutdown();
+    }
+
     /// Drops what is queued.
     fn forget(&self) {
         self.parts.borrow_mut().clear();
@@ -248,10 +255,13 @@ impl StreamWriter {
     }
 
     pub(crate) fn shutdown(&self) {
-        self.outbox.closed.set(true);
-        self.outbox.changed.notify_all();
-        self.outbox.drained.notify_all();
-        self.outbox.stream.shutdown();
+        self.outbox.shutdown();
+    }
+
+    /// See [`crate::FrameWriter::closer`].
+    pub(crate) fn closer(&self) -> impl Fn() + use<> {
+        let outbox = Rc::downgrade(&self.outbox);
+        move || outbox.upgrade().iter().for_each(|outbox| outbox.shutdown())
     }
 }
 

@@ -457,6 +457,12 @@ impl ShmWriter {
     pub(crate) fn shutdown(&self) {
         self.end.end();
     }
+
+    /// See [`crate::FrameWriter::closer`].
+    pub(crate) fn closer(&self) -> impl Fn() + use<> {
+        let end = Rc::downgrade(&self.end);
+        move || end.upgrade().iter().for_each(|end| end.end())
+    }
 }
 
 impl Drop for ShmWriter {

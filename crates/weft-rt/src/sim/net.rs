@@ -233,7 +233,11 @@ impl SimStream {
                 return Err(io::Error::from(io::ErrorKind::BrokenPipe));
             }
             if way.bytes.get() >= world.0.network.socket_bytes.get() {
-                way.changed.notified().await;
+                match c.ways[1 - side].ended.get().filter(|at| *at > now) {
+                    // That the peer has closed is on the way.
+                    Some(at) => drop(race(world.sleep_until_true(at), way.changed.notified()).await),
+                    None => way.changed.notified().await,
+                }
                 continue;
             }
             // A write may arrive in pieces, as real segments do.
