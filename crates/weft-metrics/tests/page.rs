@@ -7,8 +7,8 @@ use weft_api::{
     Timestamp, Trouble, TroubleKind,
 };
 use weft_metrics::{ManagerView, manager_page, node_page, reference};
-use weft_rt::{Addr, Buf, BufMut, Listener, Stream, block_on, spawn};
 use weft_rt::Budget;
+use weft_rt::{Addr, Buf, BufMut, Listener, Stream, block_on, spawn};
 use weft_types::{
     CapacityLevel, DriveId, FabricId, FabricMap, GroupId, InterfaceLoad, Latencies, MapVersion, MeterReading,
     PoolId, ProcessLoad, Role, Table, VolumeId, VolumeLoad,

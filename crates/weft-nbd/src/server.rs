@@ -107,8 +107,7 @@ async fn serve(stream: Stream, shared: Rc<Shared>, entered: Entered) {
     tracing::debug!(number, "NBD connection begins");
     let entered = Rc::new(entered);
     let share = open_share(&shared.budget, number, &stream);
-    let credits =
-        Rc::new(Credits::new(NBD_CONNECTION_REQUESTS_MAX, NBD_CONNECTION_BYTES_MAX, share.clone()));
+    let credits = Rc::new(Credits::new(NBD_CONNECTION_REQUESTS_MAX, NBD_CONNECTION_BYTES_MAX, share.clone()));
     let writer = Rc::new(ReplyWriter::new(stream.clone(), share));
     let closing = {
         let (stream, entered, credits) = (stream.clone(), entered.clone(), credits.clone());

@@ -239,7 +239,10 @@ fn open_share(budget: &Budget, peer: &Rc<Peer>, writer: &FrameWriter) -> Rc<Shar
     }
     let (peer, close) = (peer.clone(), writer.closer());
     budget.open(move || {
-        tracing::warn!(peer = peer.name, "peer keeps room from others and moves nothing; closing the connection");
+        tracing::warn!(
+            peer = peer.name,
+            "peer keeps room from others and moves nothing; closing the connection"
+        );
         close();
     })
 }

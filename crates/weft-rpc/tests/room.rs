@@ -105,8 +105,7 @@ impl Raw {
 
     /// Says that a body of so many bytes comes, and sends none of it.
     async fn announce(&self, body: usize) {
-        let envelope =
-            Envelope { kind: Kind::Write as u16, body_len: body as u32, ..Default::default() };
+        let envelope = Envelope { kind: Kind::Write as u16, body_len: body as u32, ..Default::default() };
         let mut bytes = Vec::new();
         envelope.encode(&[], &mut bytes);
         self.stream.write(vec![Buf::from(bytes)]).await.unwrap();
@@ -151,7 +150,10 @@ fn a_thousand_connections_that_all_send_go_on_in_turns_within_the_room() {
         let all = worker.turns.borrow();
         all[clients..clients * 3].iter().for_each(|name| *turns.entry(name).or_default() += 1);
         let (least, most) = (turns.values().min().unwrap(), turns.values().max().unwrap());
-        assert!(turns.len() == clients && *least >= 1 && *most <= 3, "in two rounds {least} and {most} turns");
+        assert!(
+            turns.len() == clients && *least >= 1 && *most <= 3,
+            "in two rounds {least} and {most} turns"
+        );
         drop(links);
         all_back(&worker.budget).await;
     });
@@ -165,7 +167,8 @@ fn a_thousand_connections_with_all_requests_that_they_may_have_go_on() {
         let links =
             join_all((0..ROOM_CONNECTIONS_MAX).map(|i| async move { connect(&i.to_string()).await })).await;
         // With 4 KiB and the request itself a connection would hold 2 MiB.
-        join_all(links.iter().map(|link| join_all((0..CONNECTION_REQUESTS_MAX).map(|_| ask(link, 0, 512))))).await;
+        join_all(links.iter().map(|link| join_all((0..CONNECTION_REQUESTS_MAX).map(|_| ask(link, 0, 512)))))
+            .await;
         assert!(worker.held_max.get() <= BYTES && worker.held_max.get() > BYTES / 2);
     });
 }

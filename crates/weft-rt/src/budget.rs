@@ -273,7 +273,8 @@ impl Share {
     /// Takes so many bytes, if there is room for them and nobody waits whose turn is before.
     pub fn try_take(&self, bytes: u64) -> bool {
         let beyond = self.beyond_own(bytes);
-        let can = beyond == 0 || (self.pool.has_common(beyond) && self.pool.queue.borrow().waiting.is_empty());
+        let can =
+            beyond == 0 || (self.pool.has_common(beyond) && self.pool.queue.borrow().waiting.is_empty());
         if can {
             self.owe(bytes);
         }

@@ -17,11 +17,8 @@ pub const IO_ALIGN: usize = 4096;
 const CLASS_MIN_SHIFT: u32 = 8;
 /// The largest size class that is recycled, 2 MiB: twice the largest request.
 const CLASS_MAX_SHIFT: u32 = 21;
-/// Bytes that one thread keeps for reuse in each size class.
-const KEEP_BYTES_PER_CLASS: usize = 32 * 1024 * 1024;
-/// Bytes that it keeps in all: two full classes, as requests of one size use, for bodies and for what is read
-/// ahead.
-const KEEP_BYTES: usize = 2 * KEEP_BYTES_PER_CLASS;
+/// Bytes that one thread keeps for reuse, in all size classes together.
+const KEEP_BYTES: usize = 32 * 1024 * 1024;
 
 /// Free blocks by size class, each with the room for counting its users.
 #[derive(Default)]
@@ -39,22 +36,13 @@ impl FreeLists {
     }
 
     fn keep(&mut self, class: usize, block: Rc<Block>) {
-        if self.classes[class].len() * block.capacity >= KEEP_BYTES_PER_CLASS {
-            return;
-        }
         self.bytes += block.capacity;
         self.classes[class].push(block);
         if self.bytes > KEEP_BYTES {
-            self.let_one_go();
+            // One of the largest goes, which costs least to make again for what it holds.
+            let largest = (class..self.classes.len()).rev().find(|class| !self.classes[*class].is_empty());
+            drop(largest.and_then(|class| self.take(class)));
         }
-    }
-
-    /// Lets one of the largest go: it costs least to make again for what it holds.
-    #[cold]
-    fn let_one_go(&mut self) {
-        let largest = (0..self.classes.len()).rev().find(|class| !self.classes[*class].is_empty());
-        let block = largest.and_then(|class| self.take(class));
-        drop(block);
     }
 }
 

@@ -11,7 +11,6 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_client::{AttachMode, AttachOptions, Fabric, Volume};
 use weft_rpc::shm::set_shared_memory;
-use weft_rt::sync::join_all;
 use weft_rt::{Addr, Buf, block_on, sleep, spawn, timeout};
 use weft_tests::weft;
 
@@ -101,22 +100,29 @@ async fn attach(manager: Addr, name: String) -> Volume {
 
 /// Lets each client do all its requests at once, and returns when each has been through with one. The others are
 /// given up.
-async fn each_goes_on<F: Future<Output = ()>>(clients: &[Rc<Volume>], request: impl Fn(Rc<Volume>, u64) -> F) {
-    let done: Vec<Cell<u32>> = clients.iter().map(|_| Cell::new(0)).collect();
-    let all = clients.iter().enumerate().flat_map(|(i, volume)| {
-        let (done, request) = (&done[i], &request);
-        (0..REQUESTS).map(move |at| async move {
-            request(volume.clone(), (i as u64 * 7 + at) % (VOLUME_BYTES / MIB) * MIB).await;
-            done.set(done.get() + 1);
-        })
-    });
+async fn each_goes_on<F>(clients: &[Rc<Volume>], request: impl Fn(Rc<Volume>, u64) -> F)
+where
+    F: Future<Output = ()> + 'static,
+{
+    let done: Rc<Vec<Cell<u32>>> = Rc::new(clients.iter().map(|_| Cell::new(0)).collect());
+    let mut tasks = Vec::new();
+    for (i, volume) in clients.iter().enumerate() {
+        for at in 0..REQUESTS {
+            let (done, block) = (done.clone(), (i as u64 * 7 + at) % (VOLUME_BYTES / MIB));
+            let one = request(volume.clone(), block * MIB);
+            tasks.push(spawn(async move {
+                one.await;
+                done[i].set(done[i].get() + 1);
+            }));
+        }
+    }
     let everybody = async {
         while done.iter().any(|done| done.get() == 0) {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    let both = weft_rt::sync::race(everybody, join_all(all));
-    timeout(PATIENCE, both).await.expect("each client goes on");
+    timeout(PATIENCE, everybody).await.expect("each client goes on");
+    tasks.iter().for_each(|task| task.abort());
 }
 
 #[test]

@@ -332,7 +332,8 @@ const _: () =
 const _: () = assert!(SCRUB_FINDINGS_SHOWN_MAX <= SCRUB_FINDINGS_HELD_MAX);
 const _: () = assert!(NBD_REQUEST_BYTES_MAX as u64 * 2 <= NBD_CONNECTION_BYTES_MAX);
 const _: () = assert!(NBD_REQUEST_BYTES_MAX <= NBD_REFUSED_BYTES_MAX);
-const _: () = assert!(4 * NBD_REQUEST_BYTES_MAX as u64 <= NBD_ROOM_BYTES_MAX, "half of the room is in common");
+const _: () =
+    assert!(4 * NBD_REQUEST_BYTES_MAX as u64 <= NBD_ROOM_BYTES_MAX, "half of the room is in common");
 const _: () = assert!(NBD_STRING_BYTES_MAX * 4 <= NBD_OPTION_BYTES_MAX as usize);
 const _: () = assert!(NBD_ERROR_TEXT_BYTES_MAX <= NBD_STRING_BYTES_MAX);
 const _: () = assert!(NBD_OPTION_BYTES_MAX <= NBD_REQUEST_BYTES_MAX);

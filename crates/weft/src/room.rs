@@ -19,7 +19,8 @@ fn room_of(memory: Option<u64>, threads: u64) -> u64 {
 fn memory_bytes() -> Option<u64> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_bytes(&text));
     let group = fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| group_path(&text));
-    let limit = group.and_then(|path| fs::read_to_string(path).ok()).and_then(|text| text.trim().parse().ok());
+    let limit =
+        group.and_then(|path| fs::read_to_string(path).ok()).and_then(|text| text.trim().parse().ok());
     match (machine, limit) {
         (Some(machine), Some(limit)) => Some(std::cmp::min::<u64>(machine, limit)),
         (machine, limit) => machine.or(limit),

@@ -91,7 +91,8 @@ async fn write_at(server: u8, peer: u8, count: u64) -> bool {
     let Ok(link) = Link::connect(&addr(server), &Hello::new(PeerRole::Client, None, "writer")).await else {
         return false;
     };
-    let writes = (0..count).map(|_| link.call(Kind::Write, std::slice::from_ref(&peer), Buf::zeroes(WRITE_BYTES)));
+    let writes =
+        (0..count).map(|_| link.call(Kind::Write, std::slice::from_ref(&peer), Buf::zeroes(WRITE_BYTES)));
     join_all(writes).await.iter().all(Result::is_ok)
 }
 
