@@ -59,11 +59,19 @@ impl FrameReader {
     }
 
     /// Takes nothing more in until it is asked for more, as far as that is under way without being asked.
-    pub(crate) fn pause(&self) {
-        match &self.0 {
+    pub(crate) fn pause(&mut self) {
+        match &mut self.0 {
             Source::Stream(stream) => stream.pause(),
             // The peer ends where the memory that is shared ends.
             Source::Shared(_) => {}
+        }
+    }
+
+    /// Completes when the peer has closed or the connection is broken, for whoever waits between front and body.
+    pub(crate) async fn hung_up(&self) {
+        match &self.0 {
+            Source::Stream(stream) => stream.hung_up().await,
+            Source::Shared(shared) => shared.closed().await,
         }
     }
 }

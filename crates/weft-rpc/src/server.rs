@@ -258,9 +258,10 @@ async fn take_in<'a>(
     let bytes = services.cost(&front);
     if !share.try_take(u64::from(bytes)) {
         reader.pause();
+        let ends = race(reader.hung_up(), writer.closed());
         // Boxed so that waiting, which is rare, does not swell the future of the connection.
-        let turn = race(share.take(u64::from(bytes)), writer.closed());
-        if let Either::Right(()) = Box::pin(turn).await {
+        let turn = race(share.take(u64::from(bytes)), ends);
+        if let Either::Right(_) = Box::pin(turn).await {
             return Ok(None);
         }
     }

@@ -43,8 +43,13 @@ impl StreamReader {
     }
 
     /// See [`crate::FrameReader::pause`].
-    pub(crate) fn pause(&self) {
+    pub(crate) fn pause(&mut self) {
         self.0.pause();
+    }
+
+    /// See [`crate::FrameReader::hung_up`].
+    pub(crate) async fn hung_up(&self) {
+        self.0.hung_up().await;
     }
 }
 

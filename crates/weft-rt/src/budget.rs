@@ -30,7 +30,7 @@ const BYTES_PER_LOOK: u64 = 1 << 20;
 
 /// Looks in a row at which nothing has moved, after which a connection ends. They are counted, instead of the time:
 /// an executor that stood still for long looks once, and reads what has arrived meanwhile before it looks again.
-const LOOKS_UNMOVED: u64 = 5;
+const LOOKS_UNMOVED: u64 = 10;
 
 /// Bytes of room, shared by the connections of one executor. Clones are the same.
 #[derive(Clone)]
@@ -137,8 +137,8 @@ impl Budget {
         let mut shares = self.0.shares.borrow_mut();
         shares.next += 1;
         let key = shares.next;
-        let (held, waits_as, arriving, leaving) = Default::default();
-        let share = Rc::new(Share { pool: self.0.clone(), key, own, held, waits_as, arriving, leaving, end });
+        let (held, turn, arriving, leaving) = Default::default();
+        let share = Rc::new(Share { pool: self.0.clone(), key, own, held, turn, arriving, leaving, end });
         shares.open.insert(key, Rc::downgrade(&share));
         share
     }
@@ -160,13 +160,21 @@ impl Pool {
         self.common_held.get() == 0 || self.common_held.get() + bytes <= self.common_bytes
     }
 
-    /// Wakes the first that waits, if there is room for it.
-    fn wake_first(&self) {
-        let queue = self.queue.borrow();
-        let Some((_, first)) = queue.waiting.first_key_value() else { return };
-        let bytes = first.share.upgrade().map_or(0, |share| share.beyond_own(first.bytes));
-        if self.has_common(bytes) {
-            first.waker.wake_by_ref();
+    /// Gives room to those that wait, in their order, as far as there is some.
+    fn serve_queue(&self) {
+        loop {
+            let mut queue = self.queue.borrow_mut();
+            let Some(first) = queue.waiting.first_entry() else { return };
+            let Some(share) = first.get().share.upgrade() else {
+                first.remove();
+                continue;
+            };
+            if !self.has_common(share.beyond_own(first.get().bytes)) {
+                return;
+            }
+            let waiting = first.remove();
+            drop(queue);
+            share.be_served(waiting);
         }
     }
 
@@ -189,6 +197,17 @@ impl Pool {
             }
         });
     }
+}
+
+/// How far a share has come that asks for room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Turn {
+    #[default]
+    None,
+    /// In the queue, under this key.
+    Waits(u64),
+    /// It has been given the room, and its task has not seen that yet.
+    Served,
 }
 
 /// What a share may hold whatever others hold.
@@ -246,8 +265,8 @@ pub struct Share {
     key: u64,
     own: Own,
     held: Cell<u64>,
-    /// Its place in the queue.
-    waits_as: Cell<Option<u64>>,
+    /// Its place in the queue, if it waits.
+    turn: Cell<Turn>,
     /// The body that the peer is sending.
     pub arriving: Transfer,
     /// The answers that the peer is taking.
@@ -319,19 +338,32 @@ impl Share {
         self.pool.held.set(self.pool.held.get() - bytes);
         self.pool.common_held.set(self.pool.common_held.get() - self.beyond_own(bytes));
         if !self.pool.queue.borrow().waiting.is_empty() {
-            self.wake_others();
+            self.serve_others();
         }
     }
 
-    /// After something came back: the first may have room now, and this one some of its own.
+    /// After something came back: this one may have room of its own now, and others some of what is common.
     #[cold]
-    fn wake_others(&self) {
-        self.pool.wake_first();
-        let queue = self.pool.queue.borrow();
-        let mine = self.waits_as.get().and_then(|key| queue.waiting.get(&key));
-        if let Some(mine) = mine.filter(|mine| self.beyond_own(mine.bytes) == 0) {
-            mine.waker.wake_by_ref();
+    fn serve_others(&self) {
+        if let Turn::Waits(key) = self.turn.get() {
+            let mut queue = self.pool.queue.borrow_mut();
+            let bytes = queue.waiting.get(&key).map_or(u64::MAX, |mine| mine.bytes);
+            let mine = if bytes <= self.own().saturating_sub(self.held.get()) {
+                queue.waiting.remove(&key)
+            } else {
+                None
+            };
+            drop(queue);
+            mine.into_iter().for_each(|mine| self.be_served(mine));
         }
+        self.pool.serve_queue();
+    }
+
+    /// Holds what it has waited for.
+    fn be_served(&self, waiting: Waiting) {
+        self.owe(waiting.bytes);
+        self.turn.set(Turn::Served);
+        waiting.waker.wake();
     }
 
     /// Whether it keeps room from others for a peer that moves nothing.
@@ -370,36 +402,26 @@ struct Take {
     bytes: u64,
 }
 
-impl Take {
-    fn leave(&mut self) {
-        if let Some(key) = self.share.waits_as.take() {
-            let left = self.share.pool.queue.borrow_mut().waiting.remove(&key);
-            drop(left);
-            self.share.pool.wake_first();
-        }
-    }
-}
-
 impl Future for Take {
     type Output = ();
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let (share, pool, bytes) = (&self.share, &self.share.pool, self.bytes);
-        let beyond = share.beyond_own(bytes);
-        let mut queue = pool.queue.borrow_mut();
-        let first = queue.waiting.keys().next().copied();
-        let is_its_turn = first.is_none() || first == share.waits_as.get();
-        if beyond == 0 || (is_its_turn && pool.has_common(beyond)) {
-            drop(queue);
-            share.owe(bytes);
-            self.leave();
-            return Poll::Ready(());
-        }
-        let key = share.waits_as.get().unwrap_or(queue.next);
-        queue.next = queue.next.max(key + 1);
+        let key = match share.turn.get() {
+            Turn::Served => {
+                share.turn.set(Turn::None);
+                return Poll::Ready(());
+            }
+            Turn::None if share.try_take(bytes) => return Poll::Ready(()),
+            Turn::None => {
+                let mut queue = pool.queue.borrow_mut();
+                queue.next += 1;
+                queue.next
+            }
+            Turn::Waits(key) => key,
+        };
         let waiting = Waiting { share: Rc::downgrade(share), bytes, waker: cx.waker().clone() };
-        queue.waiting.insert(key, waiting);
-        drop(queue);
-        share.waits_as.set(Some(key));
+        pool.queue.borrow_mut().waiting.insert(key, waiting);
+        share.turn.set(Turn::Waits(key));
         pool.look();
         Poll::Pending
     }
@@ -407,7 +429,16 @@ impl Future for Take {
 
 impl Drop for Take {
     fn drop(&mut self) {
-        self.leave();
+        let share = &self.share;
+        match share.turn.replace(Turn::None) {
+            Turn::None => {}
+            Turn::Served => share.give_back(self.bytes),
+            Turn::Waits(key) => {
+                let left = share.pool.queue.borrow_mut().waiting.remove(&key);
+                drop(left);
+                share.pool.serve_queue();
+            }
+        }
     }
 }
 
@@ -482,7 +513,9 @@ mod tests {
             let budget = Budget::new(101, 1, 1);
             let shares: Vec<_> = (0..4).map(|_| open(&budget)).collect();
             let first = shares[1].room(60).await;
-            let (large, small) = (waits(&shares[2], 80), waits(&shares[3], 10));
+            let large = waits(&shares[2], 80);
+            settle().await;
+            let small = waits(&shares[3], 10);
             settle().await;
             assert_eq!(budget.waiting(), 2, "there is room for the small one, but it came later");
             drop(first);
@@ -500,8 +533,11 @@ mod tests {
             let budget = Budget::new(100, 0, 0);
             let (a, b, c) = (open(&budget), open(&budget), open(&budget));
             let held = a.room(90).await;
-            let (large, small) = (waits(&b, 50), waits(&c, 10));
+            let large = waits(&b, 50);
             settle().await;
+            let small = waits(&c, 10);
+            settle().await;
+            assert!(!small.is_finished());
             large.abort();
             settle().await;
             assert!(small.is_finished());
@@ -574,8 +610,8 @@ mod tests {
             sleep(Duration::from_secs(100)).await;
             assert_eq!(ended.get(), 0, "nobody waits");
             let waiter = open(&budget);
-            let waiting = waits(&waiter, 60);
-            for _ in 0..5 {
+            let waiting = waits(&waiter, 40);
+            for _ in 0..LOOKS_UNMOVED {
                 sleep(Duration::from_secs(1)).await;
                 moving.arriving.begin(20);
             }

@@ -9,9 +9,9 @@ use crate::net::{HEADROOM_BYTES, Receiver};
 use crate::{Buf, BufMut, Stream};
 use std::io::{self, ErrorKind};
 
-/// Bytes that a reader asks the stream for at once: dozens of small requests. Each connection may hold as many,
-/// and there may be very many of them.
-const READ_BYTES: usize = 64 * 1024;
+/// Bytes that a reader asks the stream for at once where chunks are not used: a dozen small requests beside large
+/// ones. Each connection may hold as many, and there may be very many of them.
+const READ_BYTES: usize = 32 * 1024;
 
 /// From this many missing bytes on, a part is received where it belongs instead of through the buffer: below, one
 /// system call that also brings the next requests is cheaper than the copy it saves.
@@ -37,7 +37,7 @@ pub struct ByteReader {
 
 impl ByteReader {
     /// The most bytes that [`ByteReader::fill_to`] can be asked for.
-    pub const FILL_MAX: usize = READ_BYTES / 2;
+    pub const FILL_MAX: usize = READ_BYTES / 4 * 3;
 
     /// A reader of this stream.
     pub fn new(stream: Stream) -> ByteReader {
@@ -82,9 +82,21 @@ impl ByteReader {
     }
 
     /// Takes in no more than it has, and what is on the way to it, until it is asked for more: for a while in
-    /// which nobody is going to ask. The peer waits meanwhile.
-    pub fn pause(&self) {
+    /// which nobody is going to ask. The peer waits meanwhile. Of a chunk only the bytes are kept that are still
+    /// to be taken.
+    pub fn pause(&mut self) {
         self.receiver.pause();
+        if self.have().len() < self.buf.len() / 2 {
+            let have = BufMut::copy_of(self.have());
+            (self.start, self.end) = (0, have.len());
+            self.buf = have;
+        }
+    }
+
+    /// Completes when the peer has closed or the connection is broken, for whoever waits between two parts. What
+    /// the peer has sent before is still to be read.
+    pub async fn hung_up(&self) {
+        self.stream.hung_up().await;
     }
 
     /// Leaves the first `n` bytes behind.
@@ -105,7 +117,7 @@ impl ByteReader {
             return Ok(Buf::empty());
         }
         let missing = len.saturating_sub(self.have().len());
-        let is_large = missing >= DIRECT_BYTES || (missing > 0 && len > READ_BYTES / 2);
+        let is_large = missing >= DIRECT_BYTES || (missing > 0 && len > READ_BYTES);
         while !is_large && self.have().len() < len {
             self.fill_some().await?;
         }

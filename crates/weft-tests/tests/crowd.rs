@@ -2,17 +2,17 @@
 //! that each of them goes on.
 
 use serde_json::Value;
-use std::cell::Cell;
 use std::fs;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::rc::Rc;
-use std::time::Duration;
-use weft_client::{AttachMode, AttachOptions, Fabric, Volume};
 use weft_rpc::shm::set_shared_memory;
-use weft_rt::{Addr, Buf, block_on, sleep, spawn, timeout};
+use weft_rpc::{Body, CallError, Link};
+use weft_rt::sync::join_all;
+use weft_rt::{Addr, Buf, block_on, spawn};
 use weft_tests::weft;
+use weft_wire::Kind;
+use weft_wire::handshake::{Hello, PeerRole};
 
 const MIB: u64 = 1 << 20;
 
@@ -20,21 +20,15 @@ const MIB: u64 = 1 << 20;
 const CLIENTS: usize = 1024;
 
 /// Requests of 1 MiB that each client has in flight: what the credits of a connection allow.
-const REQUESTS: u64 = 32;
+const REQUESTS: usize = 32;
 
 /// The most memory that the node may have had.
 const MEMORY_BYTES: u64 = 400 * MIB;
 
-/// Bytes of the volume.
-const VOLUME_BYTES: u64 = 512 * MIB;
-
-/// When the test gives up. Builds share the machine with it.
-const PATIENCE: Duration = Duration::from_secs(300);
-
 /// A fabric of one node with one drive.
 struct Bed {
     folder: PathBuf,
-    manager: Addr,
+    node: Addr,
 }
 
 impl Bed {
@@ -42,13 +36,11 @@ impl Bed {
         let folder = std::env::temp_dir().join(format!("weft-crowd-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("the temporary folder can be written");
         let port = free_ports();
-        let bed = Bed { folder, manager: format!("127.0.0.1:{port}").parse().expect("an address") };
+        let bed = Bed { folder, node: format!("127.0.0.1:{}", port + 1).parse().expect("an address") };
         let place = bed.place();
         let place = place.to_str().expect("a path of plain letters");
         let up = ["up", "--detach", "--nodes", "1", "--drives", "1", "--drive-size", "2GiB", "--sparse"];
         bed.weft(&[&up[..], &["--dir", place, "--port", &port.to_string()]].concat());
-        let create = ["volume", "create", "crowded", "--size", "512MiB", "--copies", "1", "--thin"];
-        bed.weft(&[&["--fabric", place], &create[..]].concat());
         bed
     }
 
@@ -92,67 +84,40 @@ fn free_ports() -> u16 {
     free.expect("four neighbouring ports of loopback are free")
 }
 
-async fn attach(manager: Addr, name: String) -> Volume {
-    let fabric = Fabric::connect(&[manager], &name).await.expect("the manager answers");
-    let options = AttachOptions { mode: AttachMode::Shared, preempt: false, io_timeout: PATIENCE };
-    fabric.attach("crowded", options).await.expect("it can be shared")
+async fn connect(node: Addr, name: String) -> Link {
+    let hello = Hello::new(PeerRole::Client, None, &name);
+    Link::connect(&node, &hello).await.expect("the node is there")
 }
 
-/// Lets each client do all its requests at once, and returns when each has been through with one. The others are
-/// given up.
-async fn each_goes_on<F>(clients: &[Rc<Volume>], request: impl Fn(Rc<Volume>, u64) -> F)
-where
-    F: Future<Output = ()> + 'static,
-{
-    let done: Rc<Vec<Cell<u32>>> = Rc::new(clients.iter().map(|_| Cell::new(0)).collect());
-    let mut tasks = Vec::new();
-    for (i, volume) in clients.iter().enumerate() {
-        for at in 0..REQUESTS {
-            let (done, block) = (done.clone(), (i as u64 * 7 + at) % (VOLUME_BYTES / MIB));
-            let one = request(volume.clone(), block * MIB);
-            tasks.push(spawn(async move {
-                one.await;
-                done[i].set(done[i].get() + 1);
-            }));
-        }
-    }
-    let everybody = async {
-        while done.iter().any(|done| done.get() == 0) {
-            sleep(Duration::from_millis(10)).await;
-        }
-    };
-    timeout(PATIENCE, everybody).await.expect("each client goes on");
-    tasks.iter().for_each(|task| task.abort());
+/// Sends as many bytes of writes as the connection may have in flight. They name nothing that there is, so they are
+/// refused once the node has all of them in its memory.
+async fn send_all(link: Link, data: Buf) -> usize {
+    let writes = (0..REQUESTS)
+        .map(|_| link.call(Kind::Write, b"no head of a write", Body::blocks(vec![data.clone()])));
+    let refused = |answer: &Result<_, CallError>| matches!(answer, Err(CallError::Refused { .. }));
+    join_all(writes).await.iter().filter(|answer| refused(answer)).count()
 }
 
 #[test]
 fn a_node_with_a_thousand_clients_that_all_send_stays_within_its_memory() {
     let bed = Bed::start();
     set_shared_memory(false);
-    let manager = bed.manager.clone();
-    let before = bed.memory_peak();
-    block_on(async move {
-        let mut clients = Vec::new();
-        for first in (0..CLIENTS).step_by(16) {
-            let some = (first..first + 16).map(|i| spawn(attach(manager.clone(), format!("client-{i}"))));
-            let some: Vec<_> = some.collect();
-            for client in some {
-                clients.push(Rc::new(client.await.expect("it is not cancelled")));
-            }
+    let (node, before) = (bed.node.clone(), bed.memory_peak());
+    let answered = block_on(async move {
+        let links = (0..CLIENTS).map(|i| connect(node.clone(), format!("client-{i}")));
+        let links = join_all(links).await;
+        let data = Buf::zeroes(MIB as usize);
+        let sending = links.iter().map(|link| spawn(send_all(link.clone(), data.clone())));
+        let sending: Vec<_> = sending.collect();
+        let mut answered = Vec::new();
+        for client in sending {
+            answered.push(client.await.expect("it is not cancelled"));
         }
-        let data = Buf::from((0..MIB as usize).map(|i| (i % 251) as u8).collect::<Vec<_>>());
-        each_goes_on(&clients, |volume, at| {
-            let data = data.clone();
-            async move { volume.write(at, vec![data]).await.expect("it is written") }
-        })
-        .await;
-        each_goes_on(&clients, |volume, at| async move {
-            volume.read(at, MIB).await.expect("it is read");
-        })
-        .await;
+        answered
     })
     .expect("the runtime starts");
     let peak = bed.memory_peak();
     println!("{} MiB before, {} MiB at most", before / MIB, peak / MIB);
+    assert!(answered.iter().all(|count| *count == REQUESTS), "each goes on: {answered:?}");
     assert!(peak < MEMORY_BYTES, "the node had {} MiB", peak / MIB);
 }

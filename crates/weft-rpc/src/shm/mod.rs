@@ -215,6 +215,12 @@ impl Endpoint {
         self.drained.notify_all();
     }
 
+    async fn closed(&self) {
+        while !self.gone.get() {
+            self.drained.notified().await;
+        }
+    }
+
     fn let_go(self: &Rc<Self>) {
         self.owners.set(self.owners.get() - 1);
         if self.owners.get() == 0 {
@@ -307,6 +313,11 @@ impl ShmReader {
     /// See [`crate::FrameReader::body`].
     pub(crate) async fn body(&mut self) -> Result<Buf, FrameError> {
         poll_fn(|cx| self.poll_body(cx)).await
+    }
+
+    /// See [`crate::FrameReader::hung_up`].
+    pub(crate) async fn closed(&self) {
+        self.end.closed().await;
     }
 
     fn poll_front(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Front>, FrameError>> {
@@ -445,9 +456,7 @@ impl ShmWriter {
     }
 
     pub(crate) async fn closed(&self) {
-        while !self.end.gone.get() {
-            self.end.drained.notified().await;
-        }
+        self.end.closed().await;
     }
 
     pub(crate) fn bytes_sent(&self) -> u64 {

@@ -219,6 +219,26 @@ impl SimStream {
         }
     }
 
+    pub(crate) async fn hung_up(&self) {
+        let (world, c, side) = (&self.0.world, &self.0.connection, self.0.side);
+        let way = &c.ways[1 - side];
+        loop {
+            let network = &world.0.network;
+            let (changed, opened) = (way.changed.notified(), network.changed.notified());
+            match way.ended.get() {
+                _ if c.reset.get() || c.ways[side].ended.get().is_some() => return,
+                Some(_) if network.is_blocked(c.hosts[1 - side], c.hosts[side]) => {
+                    race(opened, changed).await;
+                }
+                Some(when) if when > world.now(0) => {
+                    race(world.sleep_until_true(when), changed).await;
+                }
+                Some(_) => return,
+                None => changed.await,
+            }
+        }
+    }
+
     pub(crate) async fn write(&self, bufs: Vec<Buf>) -> io::Result<()> {
         let (world, c, side) = (&self.0.world, &self.0.connection, self.0.side);
         let way = &c.ways[side];
