@@ -22,8 +22,9 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the last replies may take to leave when a connection ends.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often in a row, at one look a second, a client may be seen to move nothing while it keeps room from others.
-/// Much longer than a target has patience: a driver does not connect again by itself, and a guest sees errors.
+/// How often in a row, at one look a second, a client may be seen to move nothing while it keeps room from
+/// others. Much longer than a target has patience: a driver does not connect again by itself, and a guest
+/// sees errors.
 const LOOKS_UNMOVED: u64 = 30;
 
 /// How long to wait before connections are taken again after an error: others may close some files meanwhile.
@@ -44,8 +45,8 @@ struct Shared {
 }
 
 impl NbdServer {
-    /// A server of these exports, not yet running. Its clients may have [`NBD_ROOM_BYTES_MAX`] bytes of data in flight
-    /// together.
+    /// A server of these exports, not yet running. Its clients may have [`NBD_ROOM_BYTES_MAX`] bytes of data
+    /// in flight together.
     pub fn new(exports: Exports) -> NbdServer {
         NbdServer::with_room(exports, NBD_ROOM_BYTES_MAX)
     }

@@ -120,8 +120,8 @@ async fn take_requests(
     Ok(())
 }
 
-/// Credit for a request of so many bytes; `None` if the client goes first. While it waits, nothing more is taken
-/// in.
+/// Credit for a request of so many bytes; `None` if the client goes first. While it waits, nothing more is
+/// taken in.
 async fn take_credit(reader: &mut ByteReader, credits: &Credits, bytes: u64) -> Option<Credit> {
     if let Some(credit) = credits.try_take(bytes) {
         return Some(credit);

@@ -4,8 +4,8 @@ use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 use weft_rt::Share;
 
-/// The bytes that wait, counted in the connection's share of a budget if it has one. Nothing here waits: what is
-/// owed is there already.
+/// The bytes that wait, counted in the connection's share of a budget if it has one. Nothing here waits: what
+/// is owed is there already.
 #[derive(Default)]
 pub(crate) struct Debt {
     share: OnceCell<Rc<Share>>,

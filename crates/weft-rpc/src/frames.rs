@@ -67,7 +67,8 @@ impl FrameReader {
         }
     }
 
-    /// Completes when the peer has closed or the connection is broken, for whoever waits between front and body.
+    /// Completes when the peer has closed or the connection is broken, for whoever waits between front and
+    /// body.
     pub(crate) async fn hung_up(&self) {
         match &self.0 {
             Source::Stream(stream) => stream.hung_up().await,
@@ -171,7 +172,8 @@ impl FrameWriter {
         }
     }
 
-    /// What ends the connection both ways, also when this writer is gone and what it had to send is still there.
+    /// What ends the connection both ways, also when this writer is gone and what it had to send is still
+    /// there.
     pub(crate) fn closer(&self) -> Box<dyn Fn()> {
         match &self.0 {
             Sink::Stream(stream) => Box::new(stream.closer()),

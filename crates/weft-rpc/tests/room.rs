@@ -1,5 +1,5 @@
-//! Many connections, and room for few of their requests: all go on, and nobody keeps room from others for long.
-//! Simulated, with rooms and requests that are small beside real ones.
+//! Many connections, and room for few of their requests: all go on, and nobody keeps room from others for
+//! long. Simulated, with rooms and requests that are small beside real ones.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -22,8 +22,8 @@ const SOON: Duration = Duration::from_secs(13);
 
 const KIB: usize = 1 << 10;
 
-/// Carries out what it is asked in about a millisecond: takes the body, and answers with as many bytes as the head
-/// says. Notes how much was held at most, and in which order peers had their turns.
+/// Carries out what it is asked in about a millisecond: takes the body, and answers with as many bytes as the
+/// head says. Notes how much was held at most, and in which order peers had their turns.
 struct Worker {
     budget: Budget,
     held_max: Cell<u64>,
@@ -145,7 +145,8 @@ fn a_thousand_connections_that_all_send_go_on_in_turns_within_the_room() {
         join_all(links.iter().map(|link| join_all((0..each).map(|_| ask(link, 0, 64 * KIB))))).await;
         assert!(worker.held_max.get() <= BYTES, "{} bytes were held", worker.held_max.get());
         assert!(worker.held_max.get() > BYTES / 2 && waited.get() > clients / 2, "it was crowded");
-        // The first ones found an empty room. From then on all wait, and each round brings a turn to everybody.
+        // The first ones found an empty room. From then on all wait, and each round brings a turn to
+        // everybody.
         let mut turns: BTreeMap<&str, u32> = BTreeMap::new();
         let all = worker.turns.borrow();
         all[clients..clients * 3].iter().for_each(|name| *turns.entry(name).or_default() += 1);

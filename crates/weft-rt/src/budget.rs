@@ -1,13 +1,14 @@
-//! How many bytes an executor owes to all of its connections together, and whose turn it is where they are short.
+//! How many bytes an executor owes to all of its connections together, and whose turn it is where they are
+//! short.
 //!
-//! A connection has a [`Share`]. Before it takes a request in, it takes room for it, and gives that back once the
-//! request is carried out. A small part of the room is each share's own, so that small requests wait for nobody.
-//! What goes beyond comes out of the room that all have in common. Where that is short, shares wait in the order
-//! in which they came, each with one request at a time.
+//! A connection has a [`Share`]. Before it takes a request in, it takes room for it, and gives that back once
+//! the request is carried out. A small part of the room is each share's own, so that small requests wait for
+//! nobody. What goes beyond comes out of the room that all have in common. Where that is short, shares wait
+//! in the order in which they came, each with one request at a time.
 //!
-//! Peers may be slow with what the room is held for: a body that does not arrive, an answer that is not taken. As
-//! long as others wait for that room, the budget looks at all shares every second, and ends the connections
-//! that have moved nothing for too long. Nobody waits, nobody looks.
+//! Peers may be slow with what the room is held for: a body that does not arrive, an answer that is not
+//! taken. As long as others wait for that room, the budget looks at all shares every second, and ends the
+//! connections that have moved nothing for too long. Nobody waits, nobody looks.
 //!
 //! It belongs to one executor, holds no memory itself, and never decides who takes part in it.
 
@@ -28,8 +29,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// 1 Gbit/s carries in that time.
 const BYTES_PER_LOOK: u64 = 1 << 20;
 
-/// Looks in a row at which nothing has moved, after which a connection ends. They are counted, instead of the time:
-/// an executor that stood still for long looks once, and reads what has arrived meanwhile before it looks again.
+/// Looks in a row at which nothing has moved, after which a connection ends. They are counted, instead of the
+/// time: an executor that stood still for long looks once, and reads what has arrived meanwhile before it
+/// looks again.
 const LOOKS_UNMOVED: u64 = 10;
 
 /// Bytes of room, shared by the connections of one executor. Clones are the same.
@@ -74,8 +76,8 @@ struct Shares {
 }
 
 impl Default for Budget {
-    /// One of [`ROOM_BYTES_MAX`] bytes, a quarter of which belongs to [`ROOM_CONNECTIONS_MAX`] shares, for each the
-    /// same.
+    /// One of [`ROOM_BYTES_MAX`] bytes, a quarter of which belongs to [`ROOM_CONNECTIONS_MAX`] shares, for
+    /// each the same.
     fn default() -> Self {
         Budget::of_bytes(ROOM_BYTES_MAX)
     }
@@ -300,8 +302,8 @@ impl Share {
         can
     }
 
-    /// Takes so many bytes, and waits for them if need be. A share waits for one request at a time. Dropping the
-    /// future gives the turn up.
+    /// Takes so many bytes, and waits for them if need be. A share waits for one request at a time. Dropping
+    /// the future gives the turn up.
     pub fn take(self: &Rc<Self>, bytes: u64) -> impl Future<Output = ()> + use<> {
         Take { share: self.clone(), bytes }
     }

@@ -9,8 +9,8 @@ use crate::net::{HEADROOM_BYTES, Receiver};
 use crate::{Buf, BufMut, Stream};
 use std::io::{self, ErrorKind};
 
-/// Bytes that a reader asks the stream for at once where chunks are not used: a dozen small requests beside large
-/// ones. Each connection may hold as many, and there may be very many of them.
+/// Bytes that a reader asks the stream for at once where chunks are not used: a dozen small requests beside
+/// large ones. Each connection may hold as many, and there may be very many of them.
 const READ_BYTES: usize = 32 * 1024;
 
 /// From this many missing bytes on, a part is received where it belongs instead of through the buffer: below, one
@@ -82,8 +82,8 @@ impl ByteReader {
     }
 
     /// Takes in no more than it has, and what is on the way to it, until it is asked for more: for a while in
-    /// which nobody is going to ask. The peer waits meanwhile. Of a chunk only the bytes are kept that are still
-    /// to be taken.
+    /// which nobody is going to ask. The peer waits meanwhile. Of a chunk only the bytes are kept that are
+    /// still to be taken.
     pub fn pause(&mut self) {
         self.receiver.pause();
         if self.have().len() < self.buf.len() / 2 {
@@ -93,8 +93,8 @@ impl ByteReader {
         }
     }
 
-    /// Completes when the peer has closed or the connection is broken, for whoever waits between two parts. What
-    /// the peer has sent before is still to be read.
+    /// Completes when the peer has closed or the connection is broken, for whoever waits between two parts.
+    /// What the peer has sent before is still to be read.
     pub async fn hung_up(&self) {
         self.stream.hung_up().await;
     }

@@ -137,8 +137,8 @@ impl Stream {
         }
     }
 
-    /// Completes when the peer has closed its side, or the connection is broken, without reading what it has sent
-    /// before. Not to be awaited while another task reads.
+    /// Completes when the peer has closed its side, or the connection is broken, without reading what it has
+    /// sent before. Not to be awaited while another task reads.
     pub async fn hung_up(&self) {
         match &self.0 {
             StreamKind::Socket(s) => s.hung_up().await,

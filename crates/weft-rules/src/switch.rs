@@ -120,7 +120,7 @@ mutations! {
     AbsentIsGone, "C14", "absent-is-gone", "A target takes a session for over that its slice does not list.";
     UnlistedVolumeServed, "C14", "unlisted-volume-served", "A target serves sessions of a volume that its slice does not list.";
     SnapshotLowers, "C14", "snapshot-lowers", "A target takes an entry of a group that its slice does not list.";
-    RoomHeld, "P10", "room-held", "A request of a peer waits for room, although others that hold room wait for it.";
+    RoomHeld, "P10", "room-held", "A request of a peer waits for room, as those of clients do.";
     CrcNotChecked, "damage", "crc-not-checked", "A drive does not check the data that it reads.";
     ClientTrustsData, "damage", "client-trusts-data", "A client does not check the data that it is sent.";
     DamageReadsAsZeroes, "damage", "damage-reads-as-zeroes", "A block that does not match its checksum reads as zeroes.";

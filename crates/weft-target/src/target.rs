@@ -73,7 +73,7 @@ pub struct Target {
     pub(crate) waiting_watermarks: WaitingWatermarks,
     /// Blocks that resyncs have copied since the process started.
     pub(crate) copied_blocks: Cell<u64>,
-    /// What is owed to all clients together.
+    /// What is owed to all clients together (P10).
     budget: RefCell<Budget>,
     pub(crate) process_probe: Cell<Option<ProcessProbe>>,
     /// The clock that says which versions are too far ahead.

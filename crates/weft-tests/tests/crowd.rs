@@ -1,5 +1,5 @@
-//! A node of a real fabric with a thousand clients that all send as much as they may: how much memory it takes, and
-//! that each of them goes on.
+//! A node of a real fabric with a thousand clients that all send as much as they may: how much memory it
+//! takes, and that each of them goes on.
 
 use serde_json::Value;
 use std::fs;
@@ -89,8 +89,8 @@ async fn connect(node: Addr, name: String) -> Link {
     Link::connect(&node, &hello).await.expect("the node is there")
 }
 
-/// Sends as many bytes of writes as the connection may have in flight. They name nothing that there is, so they are
-/// refused once the node has all of them in its memory.
+/// Sends as many bytes of writes as the connection may have in flight. They name nothing that there is, so
+/// they are refused once the node has all of them in its memory.
 async fn send_all(link: Link, data: Buf) -> usize {
     let writes = (0..REQUESTS)
         .map(|_| link.call(Kind::Write, b"no head of a write", Body::blocks(vec![data.clone()])));

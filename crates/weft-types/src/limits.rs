@@ -70,8 +70,8 @@ pub const CONNECTION_REQUESTS_MAX: u32 = 256;
 /// Bytes of request bodies that one connection may have in flight; granted as credits by the handshake.
 pub const CONNECTION_BYTES_MAX: u32 = 32 * 1024 * 1024;
 
-/// Bytes that one thread owes to all connections of clients together: bodies of requests, and answers. Credits are
-/// what one connection may use of it at most.
+/// Bytes that one thread owes to all connections of clients together: bodies of requests, and answers.
+/// Credits are what one connection may use of it at most.
 pub const ROOM_BYTES_MAX: u64 = 256 << 20;
 
 /// The least that it is on a machine with little memory: several of the longest bodies.
@@ -86,8 +86,8 @@ pub const ROOM_CONNECTIONS_MAX: usize = 1024;
 /// Bytes that a request counts for besides its body and the data of its answer: its task and its head.
 pub const ROOM_REQUEST_BYTES: u32 = 4096;
 
-/// Connections through shared memory that one target has at a time: each has 32 MiB that may come to be used, which
-/// no budget counts. The others go through sockets.
+/// Connections through shared memory that one target has at a time: each has 32 MiB that may come to be used,
+/// which no budget counts. The others go through sockets.
 pub const SHARED_CONNECTIONS_MAX: usize = 64;
 
 /// Requests in flight on one connection whatever the peer grants: their places in the table have 16 bits.
@@ -262,8 +262,8 @@ pub const NBD_CONNECTION_REQUESTS_MAX: u64 = 256;
 /// Bytes of data that one NBD connection may have in flight, 64 MiB: two of the largest requests.
 pub const NBD_CONNECTION_BYTES_MAX: u64 = 64 << 20;
 
-/// Bytes of data that all connections of one NBD server may have in flight together: its thread owes no more than
-/// others.
+/// Bytes of data that all connections of one NBD server may have in flight together: its thread owes no more
+/// than others.
 pub const NBD_ROOM_BYTES_MAX: u64 = ROOM_BYTES_MAX;
 
 /// Bytes of the largest `NBD_CMD_READ` and `NBD_CMD_WRITE`, 32 MiB: the size that section "Block size

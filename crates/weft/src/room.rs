@@ -3,8 +3,8 @@
 use std::fs;
 use weft_types::limits::{ROOM_BYTES_MAX, ROOM_BYTES_MIN, ROOM_MEMORY_PARTS};
 
-/// Bytes of room for each of so many threads: a sixteenth of the memory for all of them, and for each not more
-/// than [`ROOM_BYTES_MAX`] and not less than [`ROOM_BYTES_MIN`].
+/// Bytes of room for each of so many threads: a sixteenth of the memory for all of them, and for each not
+/// more than [`ROOM_BYTES_MAX`] and not less than [`ROOM_BYTES_MIN`].
 pub(crate) fn room_bytes(threads: u64) -> u64 {
     room_of(memory_bytes(), threads)
 }
@@ -14,8 +14,8 @@ fn room_of(memory: Option<u64>, threads: u64) -> u64 {
     share.clamp(ROOM_BYTES_MIN, ROOM_BYTES_MAX)
 }
 
-/// Bytes of memory that this process may use: what the machine has, or the limit of its control group where that is
-/// less. `None` if neither can be read.
+/// Bytes of memory that this process may use: what the machine has, or the limit of its control group where
+/// that is less. `None` if neither can be read.
 fn memory_bytes() -> Option<u64> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_bytes(&text));
     let group = fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| group_path(&text));
@@ -34,8 +34,8 @@ fn total_bytes(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Where the limit of a process's control group stands (cgroups(7), version 2). The file is missing at the root, and
-/// says `max` where there is no limit.
+/// Where the limit of a process's control group stands (cgroups(7), version 2). The file is missing at the
+/// root, and says `max` where there is no limit.
 fn group_path(cgroup: &str) -> Option<String> {
     let group = cgroup.lines().find_map(|line| line.strip_prefix("0::/"))?;
     Some(format!("/sys/fs/cgroup/{group}/memory.max"))

@@ -1,7 +1,7 @@
 //! What one client may have in flight, counted in requests and bytes.
 //!
-//! Its own credits come first, and bound this client. Then comes room out of the budget that all clients of the
-//! face have together. A request that holds both waits for no more.
+//! Its own credits come first, and bound this client. Then comes room out of the budget that all clients of
+//! the face have together. A request that holds both waits for no more.
 
 use std::rc::Rc;
 use weft_rt::sync::{Permit, Semaphore};

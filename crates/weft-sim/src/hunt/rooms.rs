@@ -1,8 +1,8 @@
-//! Servers without a fabric that ask each other before they answer their clients, with little room each (P10): all
-//! requests end, however they meet.
+//! Servers without a fabric that ask each other before they answer their clients, with little room each
+//! (P10): all requests end, however they meet.
 //!
-//! It stands for syncing replicas: a write waits there for what a peer has (R4), while the peer's own room is full
-//! of writes that wait for this one.
+//! It stands for syncing replicas: a write waits there for what a peer has (R4), while the peer's own room is
+//! full of writes that wait for this one.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
