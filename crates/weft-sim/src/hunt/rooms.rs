@@ -47,7 +47,10 @@ fn addr(number: u8) -> Addr {
 impl Replica {
     /// What a peer has of a chunk.
     async fn fetch(&self, from: u8) -> bool {
-        let way = self.links.borrow_mut().entry(from).or_default().clone();
+        let way = {
+            let mut links = self.links.borrow_mut();
+            links.entry(from).or_insert_with(|| Rc::new(Mutex::new(None))).clone()
+        };
         let turn = way.lock().await;
         let known = turn.get().clone();
         let link = match known {
