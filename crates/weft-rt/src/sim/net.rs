@@ -255,7 +255,9 @@ impl SimStream {
             if way.bytes.get() >= world.0.network.socket_bytes.get() {
                 match c.ways[1 - side].ended.get().filter(|at| *at > now) {
                     // That the peer has closed is on the way.
-                    Some(at) => drop(race(world.sleep_until_true(at), way.changed.notified()).await),
+                    Some(at) => {
+                        race(world.sleep_until_true(at), way.changed.notified()).await;
+                    }
                     None => way.changed.notified().await,
                 }
                 continue;
