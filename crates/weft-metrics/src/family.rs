@@ -119,6 +119,20 @@ pub(crate) const NODE: &[Family] = &[
         "Bytes copied from other nodes: resyncs, rebuilds and moves, ended or not",
     ),
     family(
+        "node_owed",
+        Gauge,
+        Bytes,
+        &[],
+        "Bytes held for requests and answers of all connections, of which clients together may have 256 MiB",
+    ),
+    family(
+        "node_connections_waiting",
+        Gauge,
+        Number,
+        &[],
+        "Connections of clients that are not read from now, because others hold all the room",
+    ),
+    family(
         "node_requests_slow",
         Counter,
         Number,

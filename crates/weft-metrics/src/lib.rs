@@ -13,6 +13,6 @@ mod server;
 
 pub use family::reference;
 pub use manager::{ManagerView, manager_page};
-pub use node::node_page;
+pub use node::{TargetPage, node_page};
 pub use process::process_load;
 pub use server::{CONTENT_TYPE, serve};

@@ -6,7 +6,7 @@ use weft_api::{
     DegradedGroup, DriveFill, FabricStatus, Health, PoolInfo, Repair, ScrubInfo, ScrubVolumeInfo, Severity,
     Timestamp, Trouble, TroubleKind,
 };
-use weft_metrics::{ManagerView, manager_page, node_page, reference};
+use weft_metrics::{ManagerView, TargetPage, manager_page, node_page, reference};
 use weft_rt::{Addr, Buf, BufMut, Listener, Stream, block_on, spawn};
 use weft_types::{
     CapacityLevel, DriveId, FabricId, FabricMap, GroupId, InterfaceLoad, Latencies, MapVersion, MeterReading,
@@ -58,7 +58,7 @@ fn node() -> String {
         process: Some(process()),
         ..Default::default()
     };
-    node_page("node-1", &[(status, load)])
+    node_page("node-1", &[TargetPage { status, load, owed_bytes: 0, waiting: 0 }])
 }
 
 fn pool() -> PoolInfo {

@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use weft_client::export::Credit;
 use weft_rt::sync::Notify;
-use weft_rt::{Buf, JoinHandle, Stream, spawn};
+use weft_rt::{Buf, JoinHandle, Share, Stream, spawn};
 
 #[derive(Default)]
 struct Outbox {
@@ -42,9 +42,10 @@ pub(crate) struct ReplyWriter {
 }
 
 impl ReplyWriter {
-    pub(crate) fn new(stream: Stream) -> ReplyWriter {
+    /// A writer that shows in the connection's share whether its client takes what it is sent.
+    pub(crate) fn new(stream: Stream, share: Rc<Share>) -> ReplyWriter {
         let outbox = Rc::new(Outbox::default());
-        let task = spawn(write_out(outbox.clone(), stream));
+        let task = spawn(write_out(outbox.clone(), stream, share));
         ReplyWriter { outbox, task: RefCell::new(Some(task)) }
     }
 
@@ -92,7 +93,7 @@ impl Drop for ReplyWriter {
     }
 }
 
-async fn write_out(outbox: Rc<Outbox>, stream: Stream) {
+async fn write_out(outbox: Rc<Outbox>, stream: Stream, share: Rc<Share>) {
     loop {
         outbox.push_tail();
         let parts = std::mem::take(&mut *outbox.parts.borrow_mut());
@@ -105,7 +106,10 @@ async fn write_out(outbox: Rc<Outbox>, stream: Stream) {
             outbox.changed.notified().await;
             continue;
         }
-        if stream.write(parts).await.is_err() {
+        share.leaving.begin(parts.iter().map(|part| part.len() as u64).sum());
+        let written = stream.write(parts).await;
+        share.leaving.end();
+        if written.is_err() {
             outbox.is_broken.set(true);
             outbox.parts.borrow_mut().clear();
             outbox.tail.borrow_mut().clear();

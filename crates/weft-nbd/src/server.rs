@@ -9,8 +9,10 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_client::export::{Credits, Drain, Entered, Exports};
 use weft_rt::sync::{Either, race};
-use weft_rt::{ByteReader, Listener, Stream, sleep, spawn, timeout};
-use weft_types::limits::{NBD_CONNECTION_BYTES_MAX, NBD_CONNECTION_REQUESTS_MAX, NBD_CONNECTIONS_MAX};
+use weft_rt::{Budget, ByteReader, Listener, Share, Stream, sleep, spawn, timeout};
+use weft_types::limits::{
+    NBD_CONNECTION_BYTES_MAX, NBD_CONNECTION_REQUESTS_MAX, NBD_CONNECTIONS_MAX, NBD_ROOM_BYTES_MAX,
+};
 use weft_types::with_causes;
 
 /// How long a client may take to choose an export: it needs milliseconds, a person typing options a little
@@ -19,6 +21,11 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long the last replies may take to leave when a connection ends.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often in a row, at one look a second, a client may be seen to move nothing while it keeps room from
+/// others. Much longer than a target has patience: a driver does not connect again by itself, and a guest
+/// sees errors.
+const LOOKS_UNMOVED: u64 = 30;
 
 /// How long to wait before connections are taken again after an error: others may close some files meanwhile.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
@@ -31,15 +38,29 @@ pub struct NbdServer(Rc<Shared>);
 struct Shared {
     exports: Exports,
     drain: Drain,
+    /// What is owed to all clients together.
+    budget: Budget,
     /// The number of the next connection, for the log.
     next: Cell<u64>,
 }
 
 impl NbdServer {
-    /// A server of these exports, not yet running.
+    /// A server of these exports, not yet running. Its clients may have [`NBD_ROOM_BYTES_MAX`] bytes of data
+    /// in flight together.
     pub fn new(exports: Exports) -> NbdServer {
+        NbdServer::with_room(exports, NBD_ROOM_BYTES_MAX)
+    }
+
+    /// The same, with so many bytes instead. Half of them is set apart: each connection has its part of it,
+    /// whatever others do.
+    ///
+    /// # Panics
+    /// If it is none.
+    pub fn with_room(exports: Exports, bytes: u64) -> NbdServer {
         let drain = Drain::new(NBD_CONNECTIONS_MAX);
-        NbdServer(Rc::new(Shared { exports, drain, next: Cell::new(1) }))
+        let own = bytes / 2 / NBD_CONNECTIONS_MAX as u64;
+        let budget = Budget::new(bytes, own, NBD_CONNECTIONS_MAX).with_patience(LOOKS_UNMOVED);
+        NbdServer(Rc::new(Shared { exports, drain, budget, next: Cell::new(1) }))
     }
 
     /// Takes and serves connections until [`NbdServer::stop`]; the listener is closed then. May be called for
@@ -86,8 +107,9 @@ async fn serve(stream: Stream, shared: Rc<Shared>, entered: Entered) {
     let number = shared.next.replace(shared.next.get() + 1);
     tracing::debug!(number, "NBD connection begins");
     let entered = Rc::new(entered);
-    let credits = Rc::new(Credits::new(NBD_CONNECTION_REQUESTS_MAX, NBD_CONNECTION_BYTES_MAX));
-    let writer = Rc::new(ReplyWriter::new(stream.clone()));
+    let share = open_share(&shared.budget, number, &stream);
+    let credits = Rc::new(Credits::new(NBD_CONNECTION_REQUESTS_MAX, NBD_CONNECTION_BYTES_MAX, share.clone()));
+    let writer = Rc::new(ReplyWriter::new(stream.clone(), share));
     let closing = {
         let (stream, entered, credits) = (stream.clone(), entered.clone(), credits.clone());
         spawn(async move {
@@ -104,6 +126,15 @@ async fn serve(stream: Stream, shared: Rc<Shared>, entered: Entered) {
     let _ = timeout(FINISH_TIMEOUT, writer.finish()).await;
     closing.abort();
     stream.shutdown();
+}
+
+/// The connection's share of what is owed to all clients.
+fn open_share(budget: &Budget, number: u64, stream: &Stream) -> Rc<Share> {
+    let stream = stream.clone();
+    budget.open(move || {
+        tracing::warn!(number, "NBD client keeps room from others and moves nothing; closing the connection");
+        stream.shutdown();
+    })
 }
 
 async fn converse(
@@ -423,6 +454,94 @@ mod tests {
             assert!(bed.volume.in_flight.get().1 <= 2, "{:?}", bed.volume.in_flight.get());
             drop(client);
             bed.server.stop().await;
+        });
+    }
+
+    /// Looks at a server's room as time goes by: the most that was held, and how many waited at most.
+    fn watch_room(server: &NbdServer) -> Rc<Cell<(u64, usize)>> {
+        let most = Rc::new(Cell::new((0, 0)));
+        let (budget, seen) = (server.0.budget.clone(), most.clone());
+        spawn(async move {
+            loop {
+                let (held, waiting) = seen.get();
+                seen.set((held.max(budget.held_bytes()), waiting.max(budget.waiting())));
+                sleep(Duration::from_micros(100)).await;
+            }
+        });
+        most
+    }
+
+    #[test]
+    fn all_clients_together_have_no_more_in_flight_than_there_is_room_for() {
+        Sim::new(13).block_on(async {
+            const ROOM: u64 = 8 << 20;
+            let bed = Bed::start_with_room(SIZE, AttachMode::Exclusive, ROOM);
+            bed.volume.delay_max.set(Duration::from_millis(5));
+            let most = watch_room(&bed.server);
+            let clients = (0..NBD_CONNECTIONS_MAX).map(|i| {
+                let client = bed.client(false);
+                let data = vec![i as u8; 1 << 20];
+                async move {
+                    let mut client = client.await;
+                    for cookie in 0..2 {
+                        let at = (cookie << 20, 1 << 20);
+                        client.request(NBD_CMD_WRITE, 0, cookie, at, &data).await;
+                    }
+                    for _ in 0..2 {
+                        assert!(matches!(client.reply().await, Some(Reply::Simple { error: 0, .. })));
+                    }
+                    assert_eq!(client.errno(NBD_CMD_READ, 0, (0, 0), &[]).await, NBD_EINVAL.0);
+                }
+            });
+            weft_rt::sync::join_all(clients).await;
+            let (held, waiting) = most.get();
+            assert!(held <= ROOM && held > ROOM / 2 && waiting > 64, "{held} bytes, {waiting} waited");
+            assert_eq!((bed.server.0.budget.held_bytes(), bed.server.0.budget.waiting()), (0, 0));
+        });
+    }
+
+    #[test]
+    fn a_request_of_the_largest_size_fits_the_least_room() {
+        Sim::new(14).block_on(async {
+            let bed = Bed::start_with_room(64 << 20, AttachMode::Exclusive, 64 << 20);
+            let clients = (0..3).map(|_| async {
+                let mut client = bed.client(false).await;
+                for cookie in 0..2 {
+                    client.request(NBD_CMD_READ, 0, cookie, (0, 32 << 20), &[]).await;
+                }
+                for _ in 0..2 {
+                    assert!(matches!(client.reply().await, Some(Reply::Simple { error: 0, .. })));
+                    client.reader.skip(32 << 20).await.unwrap();
+                }
+            });
+            weft_rt::sync::join_all(clients).await;
+        });
+    }
+
+    #[test]
+    fn clients_that_do_not_read_keep_room_from_others_for_half_a_minute_at_most() {
+        Sim::new(15).block_on(async {
+            weft_rt::sim::set_socket_bytes(64 << 10);
+            let bed = Bed::start_with_room(SIZE, AttachMode::Exclusive, 4 << 20);
+            bed.volume.bytes.borrow_mut().fill(1);
+            let mut slow = Vec::new();
+            for _ in 0..8 {
+                let client = bed.client(false).await;
+                client.request(NBD_CMD_READ, 0, 1, (0, 1 << 20), &[]).await;
+                slow.push(client);
+            }
+            sleep(Duration::from_secs(100)).await;
+            assert!(bed.server.0.budget.waiting() > 0 || bed.server.connections() < 8);
+            let before = bed.server.connections();
+            let mut client = bed.client(false).await;
+            // Its own room is enough for these, whatever the others do.
+            let small = client.errno(NBD_CMD_WRITE, 0, (0, 4096), &[2; 4096]);
+            assert_eq!(timeout(Duration::from_secs(1), small).await, Ok(0));
+            let data = vec![3; 1 << 20];
+            let large = client.errno(NBD_CMD_WRITE, 0, (0, 1 << 20), &data);
+            assert_eq!(timeout(Duration::from_secs(200), large).await, Ok(0));
+            assert!(bed.server.connections() <= before + 1);
+            drop(slow);
         });
     }
 

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use weft_client::AttachMode;
 use weft_client::export::{Exports, MemoryVolume};
 use weft_rt::{Addr, Buf, ByteReader, JoinHandle, Listener, Stream, spawn};
+use weft_types::limits::NBD_ROOM_BYTES_MAX;
 
 /// A server of one volume in memory, and where it listens.
 pub(crate) struct Bed {
@@ -17,10 +18,15 @@ pub(crate) struct Bed {
 
 impl Bed {
     pub(crate) fn start(size: usize, mode: AttachMode) -> Bed {
+        Bed::start_with_room(size, mode, NBD_ROOM_BYTES_MAX)
+    }
+
+    /// Likewise, with so many bytes of room for all clients.
+    pub(crate) fn start_with_room(size: usize, mode: AttachMode, room: u64) -> Bed {
         let volume = MemoryVolume::new(size, mode);
         let mut exports = Exports::new();
         exports.add_memory("data", volume.clone()).expect("the first");
-        let server = NbdServer::new(exports);
+        let server = NbdServer::with_room(exports, room);
         let listener = Listener::bind(&"127.0.0.1:0".parse().expect("an address")).expect("nobody listens");
         let addr = listener.local_addr();
         let runs = server.clone();

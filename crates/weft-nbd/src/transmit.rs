@@ -12,6 +12,7 @@ use crate::request::{Refusal, RefusedPayload, Request, Terms};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_client::export::{ByteRange, Client, Credit, Credits, Entered, Op, Outcome};
+use weft_rt::sync::{Either, race};
 use weft_rt::{Buf, ByteReader, spawn};
 use weft_types::limits::NBD_STATUS_EXTENTS_MAX;
 
@@ -86,16 +87,22 @@ async fn take_requests(
         match shared.parse(&header) {
             Ok(Request::Disconnect) => return Ok(()),
             Ok(request) => {
-                let credit = credits.take(request.cost()).await;
+                let Some(credit) = take_credit(reader, credits, request.cost()).await else { return Ok(()) };
                 let data = match request {
-                    Request::Write { range } => reader.take(range.length as usize).await?,
+                    Request::Write { range } => {
+                        let arriving = &credits.share().arriving;
+                        arriving.begin(range.length);
+                        let data = reader.take(range.length as usize).await;
+                        arriving.end();
+                        data?
+                    }
                     _ => Buf::empty(),
                 };
                 let shared = shared.clone();
                 spawn(async move { shared.carry_out(request, data, cookie, credit).await });
             }
             Err(refusal) => {
-                let credit = credits.take(0).await;
+                let Some(credit) = take_credit(reader, credits, 0).await else { return Ok(()) };
                 // The data first: libnbd takes a reply to a request that it is still sending for a
                 // reply to none, and ends the connection. Held meanwhile, so that a server that
                 // stops does not take the client for idle.
@@ -111,6 +118,19 @@ async fn take_requests(
         }
     }
     Ok(())
+}
+
+/// Credit for a request of so many bytes; `None` if the client goes first. While it waits, nothing more is
+/// taken in.
+async fn take_credit(reader: &mut ByteReader, credits: &Credits, bytes: u64) -> Option<Credit> {
+    if let Some(credit) = credits.try_take(bytes) {
+        return Some(credit);
+    }
+    reader.pause();
+    match race(credits.take(bytes), reader.hung_up()).await {
+        Either::Left(credit) => Some(credit),
+        Either::Right(()) => None,
+    }
 }
 
 impl Request {

@@ -5,6 +5,13 @@ use weft_rt::Buf;
 use weft_wire::DecodeError;
 use weft_wire::frame::Envelope;
 
+/// What comes before the body of a message, and says how long that is.
+#[derive(Clone, Debug)]
+pub(crate) struct Front {
+    pub(crate) envelope: Envelope,
+    pub(crate) head: Buf,
+}
+
 /// One message.
 #[derive(Debug)]
 pub struct Frame {

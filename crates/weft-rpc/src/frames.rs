@@ -1,10 +1,11 @@
 //! The two halves of a connection: frames out of it, and frames into it, whatever carries them.
 
 use crate::body::Body;
-use crate::frame::{Frame, FrameError};
+use crate::frame::{Frame, FrameError, Front};
 use crate::shm::{ShmReader, ShmWriter};
 use crate::stream::{StreamReader, StreamWriter};
-use weft_rt::{Landing, Stream};
+use std::rc::Rc;
+use weft_rt::{Buf, Landing, Share, Stream};
 use weft_wire::frame::{Envelope, FLAG_BLOCKS};
 
 /// Reads frames from a connection.
@@ -30,9 +31,48 @@ impl FrameReader {
     /// # Errors
     /// See [`FrameError`]; the connection is of no further use then.
     pub async fn next(&mut self) -> Result<Option<Frame>, FrameError> {
+        let Some(front) = self.front().await? else { return Ok(None) };
+        let body = self.body(&front).await?;
+        Ok(Some(Frame { envelope: front.envelope, head: front.head, body }))
+    }
+
+    /// The next frame without its body, for which [`FrameReader::body`] is to be asked before the next front.
+    ///
+    /// # Errors
+    /// As for [`FrameReader::next`].
+    pub(crate) async fn front(&mut self) -> Result<Option<Front>, FrameError> {
         match &mut self.0 {
-            Source::Stream(stream) => stream.next().await,
-            Source::Shared(shared) => shared.next().await,
+            Source::Stream(stream) => stream.front().await,
+            Source::Shared(shared) => shared.front().await,
+        }
+    }
+
+    /// The body of the frame that this front belongs to. Memory for it is taken here, and not before.
+    ///
+    /// # Errors
+    /// As for [`FrameReader::next`].
+    pub(crate) async fn body(&mut self, front: &Front) -> Result<Buf, FrameError> {
+        match &mut self.0 {
+            Source::Stream(stream) => stream.body(front).await,
+            Source::Shared(shared) => shared.body().await,
+        }
+    }
+
+    /// Takes nothing more in until it is asked for more, as far as that is under way without being asked.
+    pub(crate) fn pause(&mut self) {
+        match &mut self.0 {
+            Source::Stream(stream) => stream.pause(),
+            // The peer ends where the memory that is shared ends.
+            Source::Shared(_) => {}
+        }
+    }
+
+    /// Completes when the peer has closed or the connection is broken, for whoever waits between front and
+    /// body.
+    pub(crate) async fn hung_up(&self) {
+        match &self.0 {
+            Source::Stream(stream) => stream.hung_up().await,
+            Source::Shared(shared) => shared.closed().await,
         }
     }
 }
@@ -84,6 +124,14 @@ impl FrameWriter {
         matches!(self.0, Sink::Shared(_))
     }
 
+    /// Counts what is sent, and not taken by the network yet, in this share of a budget.
+    pub(crate) fn count_in(&self, share: Rc<Share>) {
+        match &self.0 {
+            Sink::Stream(stream) => stream.count_in(share),
+            Sink::Shared(shared) => shared.count_in(share),
+        }
+    }
+
     /// Where to read what is to be sent here.
     pub(crate) fn landing(&self) -> Landing {
         match &self.0 {
@@ -108,11 +156,28 @@ impl FrameWriter {
         }
     }
 
+    /// Completes when nothing more will be sent.
+    pub(crate) async fn closed(&self) {
+        match &self.0 {
+            Sink::Stream(stream) => stream.closed().await,
+            Sink::Shared(shared) => shared.closed().await,
+        }
+    }
+
     /// Bytes handed to the connection so far.
     pub fn bytes_sent(&self) -> u64 {
         match &self.0 {
             Sink::Stream(stream) => stream.bytes_sent(),
             Sink::Shared(shared) => shared.bytes_sent(),
+        }
+    }
+
+    /// What ends the connection both ways, also when this writer is gone and what it had to send is still
+    /// there.
+    pub(crate) fn closer(&self) -> Box<dyn Fn()> {
+        match &self.0 {
+            Sink::Stream(stream) => Box::new(stream.closer()),
+            Sink::Shared(shared) => Box::new(shared.closer()),
         }
     }
 

@@ -7,6 +7,7 @@
 
 mod body;
 mod call;
+mod debt;
 mod frame;
 mod frames;
 mod link;

@@ -1,10 +1,10 @@
 //! A connection from the side that answers: one task per request, bounded by the credits granted.
 
 use crate::body::Body;
-use crate::frame::Frame;
+use crate::frame::{Frame, FrameError};
 use crate::frames::{FrameReader, FrameWriter};
 use crate::protocol::protocol_newest;
-use crate::service::{Answer, Call, InFlight, Peer, Request, Services, send};
+use crate::service::{Answer, Call, InFlight, Peer, Request, Services, Size, send};
 use crate::shm::{self, ShmListener};
 use crate::transport::Transport;
 use std::future::poll_fn;
@@ -13,10 +13,14 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 use weft_rt::sim;
-use weft_rt::{Listener, LocalFuture, now, sleep, spawn, spawn_boxed, timeout, yield_now};
-use weft_types::limits::{CONNECTION_BYTES_MAX, CONNECTION_REQUESTS_MAX, ONE_WAY_REQUESTS_MAX};
+use weft_rt::sync::{Either, race};
+use weft_rt::{Budget, Listener, LocalFuture, Share, now, sleep, spawn, spawn_boxed, timeout, yield_now};
+use weft_rules::{Mutation, mutated};
+use weft_types::limits::{
+    CONNECTION_BYTES_MAX, CONNECTION_REQUESTS_MAX, ONE_WAY_REQUESTS_MAX, SHARED_CONNECTIONS_MAX,
+};
 use weft_wire::frame::{Envelope, FLAG_ANSWER, FLAG_ONE_WAY};
-use weft_wire::handshake::{Hello, Welcome, choose_protocol};
+use weft_wire::handshake::{Hello, PeerRole, Welcome, choose_protocol};
 use weft_wire::{Kind, Status, control};
 
 /// How long a peer may take to say hello: longer than any honest one needs.
@@ -61,11 +65,20 @@ impl Server {
     }
 
     async fn take_shared(listener: ShmListener, services: Rc<Services>) {
+        // Each connection has one more.
+        let open = Rc::new(());
         loop {
             match listener.accept().await {
+                // One that gets none goes on through its socket.
+                Ok(_) if Rc::strong_count(&open) > SHARED_CONNECTIONS_MAX => {
+                    tracing::debug!("there are as many connections through shared memory as there may be");
+                }
                 Ok(end) => {
-                    let services = services.clone();
-                    spawn(async move { Self::serve(Transport::Shared(end), services, None).await });
+                    let (services, open) = (services.clone(), open.clone());
+                    spawn(async move {
+                        Self::serve(Transport::Shared(end), services, None).await;
+                        drop(open);
+                    });
                 }
                 Err(error) => cannot_take(error).await,
             }
@@ -99,7 +112,7 @@ async fn greet(
     services: &Services,
     shared: Option<&str>,
 ) -> Option<Rc<Peer>> {
-    let frame = match timeout(HELLO_TIMEOUT, reader.next()).await {
+    let frame = match timeout(HELLO_TIMEOUT, first_frame(reader)).await {
         Ok(Ok(Some(frame))) if frame.envelope.kind == Kind::Hello as u16 => frame,
         Ok(Ok(Some(frame))) => {
             tracing::warn!(kind = frame.envelope.kind, "peer does not begin with a hello");
@@ -143,23 +156,35 @@ async fn greet(
     }
 }
 
+/// The first frame. It has no body, for which there is no room yet; with one it ends the connection.
+async fn first_frame(reader: &mut FrameReader) -> Result<Option<Frame>, FrameError> {
+    let Some(front) = reader.front().await?.filter(|front| front.envelope.body_len == 0) else {
+        return Ok(None);
+    };
+    let body = reader.body(&front).await?;
+    Ok(Some(Frame { envelope: front.envelope, head: front.head, body }))
+}
+
 async fn serve_requests(
     reader: &mut FrameReader,
     writer: &Rc<FrameWriter>,
     peer: Rc<Peer>,
     services: &Services,
 ) {
-    let in_flight = Rc::new(InFlight::default());
+    let share = open_share(services.budget(), &peer, writer);
+    writer.count_in(share.clone());
+    let in_flight = Rc::new(InFlight::new(share));
     loop {
         // An answer counts until the network has taken it: a peer that does not read is not read from either.
         while in_flight.requests.get() + writer.pending() > CONNECTION_REQUESTS_MAX {
             if writer.is_closed() {
                 return;
             }
+            reader.pause();
             writer.drained().await;
         }
-        let frame = match reader.next().await {
-            Ok(Some(frame)) => frame,
+        let (frame, room) = match take_in(reader, writer, services, &in_flight.share).await {
+            Ok(Some(taken)) => taken,
             Ok(None) => return,
             Err(error) => {
                 tracing::debug!(peer = peer.name, %error, "connection ends");
@@ -187,20 +212,82 @@ async fn serve_requests(
             return;
         }
         let Frame { envelope, head, body } = frame;
-        let bytes = body.len() as u32;
-        if in_flight.bytes.get() + bytes > CONNECTION_BYTES_MAX {
+        let size = Size { body: body.len() as u32, room: room.bytes };
+        if in_flight.bytes.get() + size.body > CONNECTION_BYTES_MAX {
             tracing::warn!(peer = peer.name, "more bytes in flight than granted; closing the connection");
             writer.shutdown();
             return;
         }
         let landing = writer.landing();
         let request = Request { kind, number: envelope.number(), head, body, one_way, landing };
-        in_flight.begin(one_way, bytes);
+        room.keep();
+        in_flight.begin(one_way, size);
         let (peer, writer, in_flight) = (peer.clone(), writer.clone(), in_flight.clone());
-        let mut work = services.begin(Call { peer, request, envelope, bytes, writer, in_flight });
+        let mut work = services.begin(Call { peer, request, envelope, size, writer, in_flight });
         if !poll_once(&mut work).await {
             spawn_boxed(work);
         }
+    }
+}
+
+/// The share of a connection. Clients and tools wait for their turn. What a target or a manager asks may be
+/// what others wait for that hold room, so it waits for none (P10).
+fn open_share(budget: &Budget, peer: &Rc<Peer>, writer: &FrameWriter) -> Rc<Share> {
+    let waits = matches!(peer.role, PeerRole::Client | PeerRole::Tool);
+    if !waits && !mutated(Mutation::RoomHeld) {
+        return budget.open_apart();
+    }
+    let (peer, close) = (peer.clone(), writer.closer());
+    budget.open(move || {
+        tracing::warn!(
+            peer = peer.name,
+            "peer keeps room from others and moves nothing; closing the connection"
+        );
+        close();
+    })
+}
+
+/// The next frame, and the room that was taken for it before its body was read.
+async fn take_in<'a>(
+    reader: &mut FrameReader,
+    writer: &FrameWriter,
+    services: &Services,
+    share: &'a Rc<Share>,
+) -> Result<Option<(Frame, Taken<'a>)>, FrameError> {
+    let Some(front) = reader.front().await? else { return Ok(None) };
+    let bytes = services.cost(&front);
+    if !share.try_take(u64::from(bytes)) {
+        reader.pause();
+        let ends = race(reader.hung_up(), writer.closed());
+        // Boxed so that waiting, which is rare, does not swell the future of the connection.
+        let turn = race(share.take(u64::from(bytes)), ends);
+        if let Either::Right(_) = Box::pin(turn).await {
+            return Ok(None);
+        }
+    }
+    let room = Taken { share, bytes };
+    share.arriving.begin(u64::from(front.envelope.body_len));
+    let body = reader.body(&front).await;
+    share.arriving.end();
+    Ok(Some((Frame { envelope: front.envelope, head: front.head, body: body? }, room)))
+}
+
+/// Room of a request that is not begun yet.
+struct Taken<'a> {
+    share: &'a Share,
+    bytes: u32,
+}
+
+impl Taken<'_> {
+    /// It is given back by somebody else.
+    fn keep(mut self) {
+        self.bytes = 0;
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.share.give_back(u64::from(self.bytes));
     }
 }
 
@@ -228,7 +315,6 @@ mod tests {
     use weft_types::limits::FRAME_BODY_MAX;
     use weft_wire::PROTOCOL;
     use weft_wire::frame::{FLAG_BLOCKS, MAGIC};
-    use weft_wire::handshake::PeerRole;
 
     struct Reverse;
 

@@ -1,6 +1,7 @@
 //! Frames on a stream of bytes: read one after another; written together as many as are ready.
 
-use crate::frame::{Frame, FrameError};
+use crate::debt::Debt;
+use crate::frame::{FrameError, Front};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
@@ -8,7 +9,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use weft_rt::sync::Notify;
-use weft_rt::{Buf, ByteReader, Stream, spawn};
+use weft_rt::{Buf, ByteReader, Share, Stream, spawn};
 use weft_types::limits::FRAME_HEAD_MAX;
 use weft_wire::frame::{ENVELOPE_BYTES, Envelope};
 
@@ -20,8 +21,8 @@ impl StreamReader {
         StreamReader(ByteReader::new(stream))
     }
 
-    /// See [`crate::FrameReader::next`].
-    pub(crate) async fn next(&mut self) -> Result<Option<Frame>, FrameError> {
+    /// See [`crate::FrameReader::front`].
+    pub(crate) async fn front(&mut self) -> Result<Option<Front>, FrameError> {
         if !self.0.fill_to(ENVELOPE_BYTES).await? {
             return Ok(None);
         }
@@ -33,8 +34,22 @@ impl StreamReader {
         Envelope::verify(&fixed, head).map_err(FrameError::Decode)?;
         let head = Buf::from(head);
         self.0.consume(front);
-        let body = self.0.take(envelope.body_len as usize).await?;
-        Ok(Some(Frame { envelope, head, body }))
+        Ok(Some(Front { envelope, head }))
+    }
+
+    /// See [`crate::FrameReader::body`].
+    pub(crate) async fn body(&mut self, front: &Front) -> Result<Buf, FrameError> {
+        Ok(self.0.take(front.envelope.body_len as usize).await?)
+    }
+
+    /// See [`crate::FrameReader::pause`].
+    pub(crate) fn pause(&mut self) {
+        self.0.pause();
+    }
+
+    /// See [`crate::FrameReader::hung_up`].
+    pub(crate) async fn hung_up(&self) {
+        self.0.hung_up().await;
     }
 }
 
@@ -65,11 +80,14 @@ struct Outbox {
     drained: Notify,
     /// Bytes handed to the connection so far.
     sent: Cell<u64>,
+    /// Bytes that are queued, or in the write that is under way.
+    debt: Debt,
 }
 
-/// A write, and how many frames it sends.
+/// A write, and how many frames and bytes it sends.
 struct Writing {
     frames: u32,
+    bytes: usize,
     write: Pin<Box<dyn Future<Output = io::Result<()>>>>,
 }
 
@@ -87,6 +105,7 @@ impl Outbox {
             drain_wanted: Cell::new(false),
             drained: Notify::default(),
             sent: Cell::new(0),
+            debt: Debt::default(),
         }
     }
 
@@ -99,7 +118,9 @@ impl Outbox {
         let mut tail = self.tail.borrow_mut();
         let before = tail.len();
         envelope.encode(head, &mut tail);
-        self.bytes.set(self.bytes.get() + tail.len() - before + envelope.body_len as usize);
+        let bytes = tail.len() - before + envelope.body_len as usize;
+        self.bytes.set(self.bytes.get() + bytes);
+        self.debt.add(bytes as u64);
         self.frames.set(self.frames.get() + 1);
         drop(tail);
         if envelope.body_len > 0 {
@@ -126,20 +147,23 @@ impl Outbox {
         if parts.is_empty() {
             return false;
         }
-        self.sent.set(self.sent.get() + self.bytes.take() as u64);
+        let bytes = self.bytes.take();
+        self.sent.set(self.sent.get() + bytes as u64);
         let (frames, stream) = (self.frames.take(), self.stream.clone());
         let write = Box::pin(async move { stream.write(parts).await });
-        *self.writing.borrow_mut() = Some(Writing { frames, write });
+        *self.writing.borrow_mut() = Some(Writing { frames, bytes, write });
         true
     }
 
     /// Goes on with the write that is under way, if one is; its end ends the connection if it has failed.
     fn poll_write(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut writing = self.writing.borrow_mut();
-        let Some(Writing { write, .. }) = &mut *writing else { return Poll::Ready(()) };
+        let Some(Writing { write, bytes, .. }) = &mut *writing else { return Poll::Ready(()) };
         let Poll::Ready(ended) = write.as_mut().poll(cx) else { return Poll::Pending };
+        let bytes = *bytes;
         *writing = None;
         drop(writing);
+        self.debt.pay(bytes as u64);
         if ended.is_err() {
             self.closed.set(true);
             self.forget();
@@ -151,11 +175,18 @@ impl Outbox {
         Poll::Ready(())
     }
 
+    fn shutdown(&self) {
+        self.closed.set(true);
+        self.changed.notify_all();
+        self.drained.notify_all();
+        self.stream.shutdown();
+    }
+
     /// Drops what is queued.
     fn forget(&self) {
         self.parts.borrow_mut().clear();
         self.tail.borrow_mut().clear();
-        self.bytes.set(0);
+        self.debt.pay(self.bytes.take() as u64);
         self.frames.set(0);
     }
 
@@ -210,6 +241,11 @@ impl StreamWriter {
         }
     }
 
+    /// See [`crate::FrameWriter::count_in`].
+    pub(crate) fn count_in(&self, share: Rc<Share>) {
+        self.outbox.debt.count_in(share);
+    }
+
     pub(crate) async fn drained(&self) {
         if !self.outbox.closed.get() {
             self.outbox.drain_wanted.set(true);
@@ -217,11 +253,20 @@ impl StreamWriter {
         }
     }
 
+    pub(crate) async fn closed(&self) {
+        while !self.outbox.closed.get() {
+            self.outbox.drained.notified().await;
+        }
+    }
+
     pub(crate) fn shutdown(&self) {
-        self.outbox.closed.set(true);
-        self.outbox.changed.notify_all();
-        self.outbox.drained.notify_all();
-        self.outbox.stream.shutdown();
+        self.outbox.shutdown();
+    }
+
+    /// See [`crate::FrameWriter::closer`].
+    pub(crate) fn closer(&self) -> impl Fn() + use<> {
+        let outbox = Rc::downgrade(&self.outbox);
+        move || outbox.upgrade().iter().for_each(|outbox| outbox.shutdown())
     }
 }
 

@@ -17,14 +17,44 @@ pub const IO_ALIGN: usize = 4096;
 const CLASS_MIN_SHIFT: u32 = 8;
 /// The largest size class that is recycled, 2 MiB: twice the largest request.
 const CLASS_MAX_SHIFT: u32 = 21;
-/// Bytes that one thread keeps for reuse in each size class.
-const KEEP_BYTES_PER_CLASS: usize = 32 * 1024 * 1024;
+/// Bytes that one thread keeps for reuse, in all size classes together.
+const KEEP_BYTES: usize = 32 * 1024 * 1024;
 
 /// Free blocks by size class, each with the room for counting its users.
-type FreeLists = [Vec<Rc<Block>>; (CLASS_MAX_SHIFT - CLASS_MIN_SHIFT + 1) as usize];
+#[derive(Default)]
+struct FreeLists {
+    classes: [Vec<Rc<Block>>; (CLASS_MAX_SHIFT - CLASS_MIN_SHIFT + 1) as usize],
+    /// Bytes of all of them.
+    bytes: usize,
+}
+
+impl FreeLists {
+    fn take(&mut self, class: usize) -> Option<Rc<Block>> {
+        let block = self.classes[class].pop()?;
+        self.bytes -= block.capacity;
+        Some(block)
+    }
+
+    fn keep(&mut self, class: usize, block: Rc<Block>) {
+        self.bytes += block.capacity;
+        self.classes[class].push(block);
+        if self.bytes > KEEP_BYTES {
+            // One of the largest goes, which costs least to make again for what it holds.
+            let largest = (class..self.classes.len()).rev().find(|class| !self.classes[*class].is_empty());
+            drop(largest.and_then(|class| self.take(class)));
+        }
+    }
+}
+
+/// Bytes of memory that a buffer of `len` bytes takes.
+pub fn memory_of(len: usize) -> usize {
+    len.next_power_of_two().max(1 << CLASS_MIN_SHIFT)
+}
 
 thread_local! {
-    static FREE: RefCell<FreeLists> = const { RefCell::new([const { Vec::new() }; 14]) };
+    static FREE: RefCell<FreeLists> = const {
+        RefCell::new(FreeLists { classes: [const { Vec::new() }; 14], bytes: 0 })
+    };
     static ZEROES: Buf = BufMut::zeroed(1 << 20).freeze();
 }
 
@@ -84,9 +114,9 @@ impl Hold {
 
     /// A block for so many bytes without other users, and whether it is fresh.
     fn take(len: usize) -> (Hold, bool) {
-        let capacity = len.next_power_of_two().max(1 << CLASS_MIN_SHIFT);
+        let capacity = memory_of(len);
         let recycled = Block::class(capacity)
-            .and_then(|class| FREE.try_with(|free| free.borrow_mut()[class].pop()).ok().flatten());
+            .and_then(|class| FREE.try_with(|free| free.borrow_mut().take(class)).ok().flatten());
         match recycled {
             Some(block) => (Hold(ManuallyDrop::new(block)), false),
             None => (Hold::new(Block::allocate(capacity)), true),
@@ -116,12 +146,7 @@ impl Drop for Hold {
         }
         let Some(class) = Block::class(block.capacity) else { return };
         // A thread that ends has no lists any more.
-        let _ = FREE.try_with(|free| {
-            let list = &mut free.borrow_mut()[class];
-            if list.len() * block.capacity < KEEP_BYTES_PER_CLASS {
-                list.push(block);
-            }
-        });
+        let _ = FREE.try_with(|free| free.borrow_mut().keep(class, block));
     }
 }
 

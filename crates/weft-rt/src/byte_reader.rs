@@ -9,8 +9,9 @@ use crate::net::{HEADROOM_BYTES, Receiver};
 use crate::{Buf, BufMut, Stream};
 use std::io::{self, ErrorKind};
 
-/// Bytes that a reader asks the stream for at once: several requests of usual size, or dozens of small ones.
-const READ_BYTES: usize = 256 * 1024;
+/// Bytes that a reader asks the stream for at once where chunks are not used: a dozen small requests beside
+/// large ones. Each connection may hold as many, and there may be very many of them.
+const READ_BYTES: usize = 32 * 1024;
 
 /// From this many missing bytes on, a part is received where it belongs instead of through the buffer: below, one
 /// system call that also brings the next requests is cheaper than the copy it saves.
@@ -36,7 +37,7 @@ pub struct ByteReader {
 
 impl ByteReader {
     /// The most bytes that [`ByteReader::fill_to`] can be asked for.
-    pub const FILL_MAX: usize = READ_BYTES / 4;
+    pub const FILL_MAX: usize = READ_BYTES / 4 * 3;
 
     /// A reader of this stream.
     pub fn new(stream: Stream) -> ByteReader {
@@ -80,6 +81,24 @@ impl ByteReader {
         Ok(Some(bytes))
     }
 
+    /// Takes in no more than it has, and what is on the way to it, until it is asked for more: for a while in
+    /// which nobody is going to ask. The peer waits meanwhile. Of a chunk only the bytes are kept that are
+    /// still to be taken.
+    pub fn pause(&mut self) {
+        self.receiver.pause();
+        if self.have().len() < self.buf.len() / 2 {
+            let have = BufMut::copy_of(self.have());
+            (self.start, self.end) = (0, have.len());
+            self.buf = have;
+        }
+    }
+
+    /// Completes when the peer has closed or the connection is broken, for whoever waits between two parts.
+    /// What the peer has sent before is still to be read.
+    pub async fn hung_up(&self) {
+        self.stream.hung_up().await;
+    }
+
     /// Leaves the first `n` bytes behind.
     ///
     /// # Panics
@@ -97,7 +116,8 @@ impl ByteReader {
         if len == 0 {
             return Ok(Buf::empty());
         }
-        let is_large = len > READ_BYTES / 2 || len.saturating_sub(self.have().len()) >= DIRECT_BYTES;
+        let missing = len.saturating_sub(self.have().len());
+        let is_large = missing >= DIRECT_BYTES || (missing > 0 && len > READ_BYTES);
         while !is_large && self.have().len() < len {
             self.fill_some().await?;
         }
@@ -184,7 +204,7 @@ impl ByteReader {
             (self.buf, self.start, self.end) = (buf, 0, left);
         } else if left == 0 {
             (self.start, self.end) = (0, 0);
-        } else if self.start > 0 && READ_BYTES - self.end < READ_BYTES / 4 {
+        } else if self.start > 0 && self.buf.len() - self.end < READ_BYTES / 2 {
             self.buf.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, left);
         }

@@ -9,6 +9,7 @@
 //! It knows bytes, and nothing of what they mean.
 
 pub mod affinity;
+mod budget;
 mod buf;
 mod byte_reader;
 mod drive;
@@ -27,7 +28,8 @@ mod thread;
 mod time;
 mod uring;
 
-pub use buf::{Buf, BufMut, IO_ALIGN, take_over};
+pub use budget::{Budget, Room, Share, Transfer};
+pub use buf::{Buf, BufMut, IO_ALIGN, memory_of, take_over};
 pub use byte_reader::ByteReader;
 pub use drive::{Drive, OpenOptions, Progress};
 pub use executor::{

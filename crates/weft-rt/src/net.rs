@@ -137,6 +137,15 @@ impl Stream {
         }
     }
 
+    /// Completes when the peer has closed its side, or the connection is broken, without reading what it has
+    /// sent before. Not to be awaited while another task reads.
+    pub async fn hung_up(&self) {
+        match &self.0 {
+            StreamKind::Socket(s) => s.hung_up().await,
+            StreamKind::Sim(s) => s.hung_up().await,
+        }
+    }
+
     /// The socket, for what this crate does not do; `None` under simulation.
     pub fn socket(&self) -> Option<BorrowedFd<'_>> {
         match &self.0 {
@@ -216,6 +225,14 @@ impl Receiver {
         match self {
             Receiver::Socket(s) => s.receive().await,
             Receiver::Sim => Ok(None),
+        }
+    }
+
+    /// Stops receiving until the next call of [`Receiver::next`]. What has arrived is kept.
+    pub(crate) fn pause(&self) {
+        match self {
+            Receiver::Socket(s) => s.pause(),
+            Receiver::Sim => {}
         }
     }
 

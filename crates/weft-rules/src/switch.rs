@@ -120,6 +120,7 @@ mutations! {
     AbsentIsGone, "C14", "absent-is-gone", "A target takes a session for over that its slice does not list.";
     UnlistedVolumeServed, "C14", "unlisted-volume-served", "A target serves sessions of a volume that its slice does not list.";
     SnapshotLowers, "C14", "snapshot-lowers", "A target takes an entry of a group that its slice does not list.";
+    RoomHeld, "P10", "room-held", "A request of a peer waits for room, as those of clients do.";
     CrcNotChecked, "damage", "crc-not-checked", "A drive does not check the data that it reads.";
     ClientTrustsData, "damage", "client-trusts-data", "A client does not check the data that it is sent.";
     DamageReadsAsZeroes, "damage", "damage-reads-as-zeroes", "A block that does not match its checksum reads as zeroes.";
@@ -306,7 +307,7 @@ mod tests {
         for n in 1..=16 {
             assert!(rules.contains(format!("R{n}").as_str()), "R{n}");
         }
-        for other in ["C8", "C9", "C14", "lease", "damage", "watermark", "store"] {
+        for other in ["C8", "C9", "C14", "P10", "lease", "damage", "watermark", "store"] {
             assert!(rules.contains(other), "{other}");
         }
     }

@@ -22,11 +22,13 @@ use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use weft_rpc::{Answer, Greeter, Peer, Request, Server, Service, Services};
 use weft_rt::sync::{Mutex, Notify};
-use weft_rt::{Addr, JoinHandle, Listener, random_u64, sleep, spawn};
+use weft_rt::{Addr, Budget, JoinHandle, Listener, random_u64, sleep, spawn};
 use weft_rules::{Mutation, mutated};
 use weft_store::Store;
-use weft_types::{DriveId, FabricId, FabricMap, GroupId, MapVersion, Slice, TargetId};
+use weft_types::limits::CHUNK_BLOCKS;
+use weft_types::{BLOCK_SIZE, DriveId, FabricId, FabricMap, GroupId, MapVersion, Slice, TargetId};
 use weft_wire::control::DriveLeftOut;
+use weft_wire::data::DataRequest;
 use weft_wire::handshake::Hello;
 use weft_wire::{Kind, Status};
 
@@ -91,6 +93,8 @@ pub struct Target {
     pub(crate) waiting_watermarks: WaitingWatermarks,
     /// Blocks that resyncs have copied since the process started.
     pub(crate) copied_blocks: Cell<u64>,
+    /// What is owed to all clients together (P10).
+    budget: RefCell<Budget>,
     pub(crate) process_probe: Cell<Option<ProcessProbe>>,
     /// The clock that says which versions are too far ahead.
     pub(crate) steady_clock: SteadyClock,
@@ -147,6 +151,7 @@ impl Target {
             told: Told::default(),
             waiting_watermarks: WaitingWatermarks::default(),
             copied_blocks: Cell::new(0),
+            budget: RefCell::default(),
             process_probe: Cell::new(None),
             steady_clock: SteadyClock::new(),
             highest_counter: Cell::new(0),
@@ -170,9 +175,20 @@ impl Target {
         *self.left_out.borrow_mut() = left_out;
     }
 
+    /// Says how many bytes this target may owe to all clients together, instead of
+    /// [`weft_types::limits::ROOM_BYTES_MAX`]. To be called before it runs.
+    pub fn set_room(&self, bytes: u64) {
+        *self.budget.borrow_mut() = Budget::of_bytes(bytes);
+    }
+
+    /// What is owed to all clients together: for watchers.
+    pub fn budget(&self) -> Budget {
+        self.budget.borrow().clone()
+    }
+
     /// Serves every connection that the listener takes, for ever.
     pub async fn run(self: &Rc<Self>, listener: Listener) {
-        let services = Services::new(self.clone()).serve(ANSWERED, self.clone());
+        let services = Services::new(self.clone()).serve(ANSWERED, self.clone()).within(self.budget());
         Server::run_with_shared_memory(listener, services).await;
     }
 
@@ -309,6 +325,15 @@ impl Greeter for Target {
 }
 
 impl Service for Target {
+    fn answer_bytes(&self, kind: Kind, head: &[u8]) -> u64 {
+        match kind {
+            Kind::Read => u64::from(DataRequest::peek_blocks(head)) * BLOCK_SIZE as u64,
+            // With the data of a whole chunk.
+            Kind::Entries => u64::from(CHUNK_BLOCKS) * BLOCK_SIZE as u64,
+            _ => 0,
+        }
+    }
+
     // Not an `async fn`, which would keep its arguments twice.
     #[allow(clippy::manual_async_fn)]
     fn handle(self: Rc<Self>, peer: Rc<Peer>, request: Request) -> impl Future<Output = Answer> {

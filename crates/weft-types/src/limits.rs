@@ -70,6 +70,26 @@ pub const CONNECTION_REQUESTS_MAX: u32 = 256;
 /// Bytes of request bodies that one connection may have in flight; granted as credits by the handshake.
 pub const CONNECTION_BYTES_MAX: u32 = 32 * 1024 * 1024;
 
+/// Bytes that one thread owes to all connections of clients together: bodies of requests, and answers.
+/// Credits are what one connection may use of it at most.
+pub const ROOM_BYTES_MAX: u64 = 256 << 20;
+
+/// The least that it is on a machine with little memory: several of the longest bodies.
+pub const ROOM_BYTES_MIN: u64 = 64 << 20;
+
+/// Which part of the machine's memory all threads of a process owe at most: one of so many.
+pub const ROOM_MEMORY_PARTS: u64 = 16;
+
+/// Connections of one thread that have a little room of their own, which no other connection can take.
+pub const ROOM_CONNECTIONS_MAX: usize = 1024;
+
+/// Bytes that a request counts for besides its body and the data of its answer: its task and its head.
+pub const ROOM_REQUEST_BYTES: u32 = 4096;
+
+/// Connections through shared memory that one target has at a time: each has 32 MiB that may come to be used,
+/// which no budget counts. The others go through sockets.
+pub const SHARED_CONNECTIONS_MAX: usize = 64;
+
 /// Requests in flight on one connection whatever the peer grants: their places in the table have 16 bits.
 pub const LINK_REQUESTS_MAX: u32 = 1 << 16;
 
@@ -234,8 +254,8 @@ pub const DRIVE_SILENCE_SECONDS_MAX: u64 = 10;
 /// The smallest drive, 64 MiB: below it the log and the maps would leave no room for data.
 pub const DRIVE_BYTES_MIN: u64 = 64 * 1024 * 1024;
 
-/// Connections that one NBD server has open at a time. Each may hold 64 MiB of data in flight, and a client
-/// rarely uses more than 16.
+/// Connections that one NBD server has open at a time. Each may hold 64 MiB of data in flight, as far as
+/// [`NBD_ROOM_BYTES_MAX`] goes, and a client rarely uses more than 16.
 pub const NBD_CONNECTIONS_MAX: usize = 128;
 
 /// Requests that one NBD connection may have in flight: twice what the Linux driver and fio keep by default
@@ -244,6 +264,10 @@ pub const NBD_CONNECTION_REQUESTS_MAX: u64 = 256;
 
 /// Bytes of data that one NBD connection may have in flight, 64 MiB: two of the largest requests.
 pub const NBD_CONNECTION_BYTES_MAX: u64 = 64 << 20;
+
+/// Bytes of data that all connections of one NBD server may have in flight together: its thread owes no more
+/// than others.
+pub const NBD_ROOM_BYTES_MAX: u64 = ROOM_BYTES_MAX;
 
 /// Bytes of the largest `NBD_CMD_READ` and `NBD_CMD_WRITE`, 32 MiB: the size that section "Block size
 /// constraints" of the NBD protocol lets every client assume.
@@ -287,6 +311,8 @@ const _: () = assert!(SLICE_PART_BYTES <= FRAME_BODY_MAX);
 const _: () = assert!(DELTA_PART_BYTES <= DELTA_WHOLE_BYTES_MAX && DELTA_WHOLE_BYTES_MAX < DELTA_BYTES_MAX);
 const _: () = assert!(DELTA_BYTES_MAX <= FRAME_BODY_MAX, "what a commit changes fits one frame");
 const _: () = assert!(FRAME_BODY_MAX <= CONNECTION_BYTES_MAX as usize, "one frame must fit the credit");
+const _: () = assert!(2 * FRAME_BODY_MAX as u64 <= ROOM_BYTES_MIN && ROOM_BYTES_MIN <= ROOM_BYTES_MAX);
+const _: () = assert!(CONNECTION_BYTES_MAX as u64 <= ROOM_BYTES_MIN, "one connection fits the room");
 const _: () = assert!(RANGE_BLOCKS_MAX <= OBJECT_BLOCKS_MAX);
 const _: () = assert!(OBJECT_CHUNKS_MAX <= u16::MAX as u32);
 const _: () = assert!(CHUNK_BLOCKS as usize * 20 + 512 < BLOCK_SIZE, "a full leaf fits one block");
@@ -309,6 +335,8 @@ const _: () =
 const _: () = assert!(SCRUB_FINDINGS_SHOWN_MAX <= SCRUB_FINDINGS_HELD_MAX);
 const _: () = assert!(NBD_REQUEST_BYTES_MAX as u64 * 2 <= NBD_CONNECTION_BYTES_MAX);
 const _: () = assert!(NBD_REQUEST_BYTES_MAX <= NBD_REFUSED_BYTES_MAX);
+const _: () =
+    assert!(4 * NBD_REQUEST_BYTES_MAX as u64 <= NBD_ROOM_BYTES_MAX, "half of the room is in common");
 const _: () = assert!(NBD_STRING_BYTES_MAX * 4 <= NBD_OPTION_BYTES_MAX as usize);
 const _: () = assert!(NBD_ERROR_TEXT_BYTES_MAX <= NBD_STRING_BYTES_MAX);
 const _: () = assert!(NBD_OPTION_BYTES_MAX <= NBD_REQUEST_BYTES_MAX);

@@ -126,6 +126,13 @@ impl DataRequest {
         e.0
     }
 
+    /// How many blocks the head of a request names, without any check; 0 if it is too short. It lies at the
+    /// same place in every protocol.
+    pub fn peek_blocks(head: &[u8]) -> u32 {
+        const AT: usize = 16 + 8 * 5 + 16 + 4;
+        head.get(AT..).and_then(|rest| rest.first_chunk()).map_or(0, |count| u32::from_le_bytes(*count))
+    }
+
     /// Reads the fixed part, as a peer of this protocol writes it, and the checksums.
     ///
     /// # Errors

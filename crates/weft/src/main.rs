@@ -19,6 +19,7 @@ mod manager;
 mod node;
 mod recover;
 mod restore;
+mod room;
 mod serve;
 mod stop;
 

@@ -1,6 +1,7 @@
 //! `weft volume serve`: volumes for NBD clients.
 
 use crate::manager::bind;
+use crate::room::room_bytes;
 use crate::stop::asked_to_stop;
 use std::time::Duration;
 use weft_cli::{CliError, Connection, FabricPlace, Output, VolumeServeArgs, client_name, note};
@@ -89,7 +90,7 @@ async fn run(
             .map_err(|e| CliError::Usage { message: e.to_string(), hint: "name each volume once".into() })?;
     }
     output.show(&served, |s, _| s.exports.iter().map(|e| format!("{}\n", e.uri)).collect())?;
-    let server = running.insert(NbdServer::new(exports));
+    let server = running.insert(NbdServer::with_room(exports, room_bytes(1)));
     match race(server.run(listener), all_over(volumes)).await {
         Either::Left(()) => Ok(()),
         Either::Right(error) => Err(error),

@@ -144,7 +144,7 @@ mod tests {
     fn a_client_goes_when_it_is_idle_and_a_busy_one_when_its_time_is_over() {
         Sim::new(1).block_on(async {
             let drain = Drain::new(2);
-            let credits = [Credits::new(4, 100), Credits::new(4, 100)];
+            let credits = [(); 2].map(|()| Credits::new(4, 100, weft_rt::Budget::default().open(|| {})));
             let (idle, busy) = (drain.enter().unwrap(), drain.enter().unwrap());
             assert!(drain.enter().is_none() && drain.clients() == 2, "two at a time");
             let _in_flight = credits[1].take(10).await;

@@ -16,7 +16,8 @@
 //! let export = exports.find("data").expect("it was added");
 //! let range = export.geometry().check(0, 4096)?;
 //! let client = export.client("somebody");
-//! let credits = Credits::new(256, 64 << 20);
+//! let budget = weft_rt::Budget::default();
+//! let credits = Credits::new(256, 64 << 20, budget.open(|| { /* the connection ends */ }));
 //! let credit = credits.take(4096).await;
 //! entered.request_arrived();
 //! let outcome = client.carry_out(Op::Read { range }).await;

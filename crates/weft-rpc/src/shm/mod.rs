@@ -19,9 +19,10 @@ mod sender;
 
 pub use listener::{ShmListener, connect};
 
-use crate::frame::{Frame, FrameError};
+use crate::debt::Debt;
+use crate::frame::{FrameError, Front};
 use peer_waker::PeerWaker;
-use receiver::{Receiver, Record};
+use receiver::{Piece, Receiver, Record};
 use region::Direction;
 use sender::{Outgoing, Sender};
 use std::cell::{Cell, RefCell};
@@ -31,9 +32,9 @@ use std::io::{Error, ErrorKind};
 use std::rc::{Rc, Weak};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use weft_rt::sync::Notify;
-use weft_rt::{Buf, BufMut, JoinHandle, Landing, Polled, Stream, sim, spawn, unwatch, watch};
+use weft_rt::{Buf, BufMut, JoinHandle, Landing, Polled, Share, Stream, sim, spawn, unwatch, watch};
 use weft_wire::frame::{ENVELOPE_BYTES, Envelope, FLAG_BLOCKS};
 
 /// Frames that a reader takes in a row before others have their turn: so that what the first of them lead to
@@ -84,6 +85,8 @@ pub struct Endpoint {
     stream: Stream,
     /// Frames that wait for room, in order.
     queue: RefCell<VecDeque<Outgoing>>,
+    /// What is owed to the other end counts here.
+    debt: Debt,
     drained: Notify,
     /// The task that waits for a record.
     reader: RefCell<Option<Waker>>,
@@ -106,6 +109,7 @@ impl Endpoint {
             receiver: Receiver::new(from, peer_waker),
             stream: stream.clone(),
             queue: RefCell::default(),
+            debt: Debt::default(),
             drained: Notify::default(),
             reader: RefCell::default(),
             gone: Cell::new(false),
@@ -146,17 +150,21 @@ impl Endpoint {
 
     fn send(&self, mut frame: Outgoing) {
         if !self.queue.borrow().is_empty() {
-            self.queue.borrow_mut().push_back(frame);
-            return;
+            return self.queue_up(frame);
         }
         match self.sender.send(&mut frame) {
             Ok(true) => {}
             Ok(false) => {
-                self.queue.borrow_mut().push_back(frame);
+                self.queue_up(frame);
                 self.flush();
             }
             Err(violation) => self.end_because(violation),
         }
+    }
+
+    fn queue_up(&self, frame: Outgoing) {
+        self.debt.add(frame.bytes);
+        self.queue.borrow_mut().push_back(frame);
     }
 
     /// Sends what waits, as far as there is room. It ends with nothing left, or with a try that has found no
@@ -175,7 +183,9 @@ impl Endpoint {
             });
             match sent {
                 Ok(true) => {
-                    queue.pop_front();
+                    let bytes = queue.pop_front().map_or(0, |sent| sent.bytes);
+                    drop(queue);
+                    self.debt.pay(bytes);
                     has_asked = false;
                 }
                 Ok(false) if has_asked => break,
@@ -200,8 +210,15 @@ impl Endpoint {
             self.stream.shutdown();
         }
         self.queue.borrow_mut().clear();
+        self.debt.forgive();
         self.wake_reader();
         self.drained.notify_all();
+    }
+
+    async fn closed(&self) {
+        while !self.gone.get() {
+            self.drained.notified().await;
+        }
     }
 
     fn let_go(self: &Rc<Self>) {
@@ -273,92 +290,120 @@ async fn hear_wakeups(end: Weak<Endpoint>, stream: Stream) {
 /// The half that reads frames.
 pub(crate) struct ShmReader {
     end: Rc<Endpoint>,
-    /// A frame of which pieces are missing.
+    /// A frame whose body is not complete, or has not been asked for.
     begun: Option<Begun>,
     in_a_row: u32,
 }
 
 struct Begun {
-    envelope: Envelope,
-    head: Buf,
-    body: BufMut,
+    front: Front,
+    /// What came with the front, and still lies in shared memory.
+    piece: Option<Piece>,
+    /// Memory of our own for a body that is not used where it lies, and how much of it has come.
+    body: Option<BufMut>,
     filled: usize,
 }
 
 impl ShmReader {
-    /// See [`crate::FrameReader::next`].
-    pub(crate) async fn next(&mut self) -> Result<Option<Frame>, FrameError> {
-        poll_fn(|cx| self.poll(cx)).await
+    /// See [`crate::FrameReader::front`].
+    pub(crate) async fn front(&mut self) -> Result<Option<Front>, FrameError> {
+        poll_fn(|cx| self.poll_front(cx)).await
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame>, FrameError>> {
-        if self.in_a_row == FRAMES_IN_A_ROW {
+    /// See [`crate::FrameReader::body`].
+    pub(crate) async fn body(&mut self) -> Result<Buf, FrameError> {
+        poll_fn(|cx| self.poll_body(cx)).await
+    }
+
+    /// See [`crate::FrameReader::hung_up`].
+    pub(crate) async fn closed(&self) {
+        self.end.closed().await;
+    }
+
+    fn poll_front(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Front>, FrameError>> {
+        if self.begun.is_none() {
+            if self.in_a_row == FRAMES_IN_A_ROW {
+                self.in_a_row = 0;
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let Some(record) = ready!(self.poll_record(cx))? else { return Poll::Ready(Ok(None)) };
+            self.begun = Some(begin(record)?);
+            self.in_a_row += 1;
+        }
+        Poll::Ready(Ok(self.begun.as_ref().map(|begun| begun.front.clone())))
+    }
+
+    /// The next record; `None` at the end.
+    fn poll_record(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Record>, FrameError>> {
+        // In this order: what came before the end is read before it.
+        let is_over = self.end.gone.get();
+        let record = self.end.receiver.take()?;
+        if record.is_none() && !is_over {
             self.in_a_row = 0;
-            cx.waker().wake_by_ref();
+            *self.end.reader.borrow_mut() = Some(cx.waker().clone());
             return Poll::Pending;
         }
+        Poll::Ready(Ok(record))
+    }
+
+    fn poll_body(&mut self, cx: &mut Context<'_>) -> Poll<Result<Buf, FrameError>> {
         loop {
-            // In this order: what came before the end is read before it.
-            let is_over = self.end.gone.get();
-            match self.end.receiver.take()? {
-                Some(record) => {
-                    if let Some(frame) = self.add(record)? {
-                        self.in_a_row += 1;
-                        return Poll::Ready(Ok(Some(frame)));
-                    }
-                }
-                None if is_over && self.begun.is_some() => return Poll::Ready(Err(FrameError::Truncated)),
-                None if is_over => return Poll::Ready(Ok(None)),
-                None => {
-                    self.in_a_row = 0;
-                    *self.end.reader.borrow_mut() = Some(cx.waker().clone());
-                    return Poll::Pending;
-                }
+            if let Some(body) = self.take_piece() {
+                return Poll::Ready(Ok(body));
             }
+            let Some(Record { front, piece }) = ready!(self.poll_record(cx))? else {
+                return Poll::Ready(Err(FrameError::Truncated));
+            };
+            let begun = self.begun.as_mut().expect("a body belongs to a front");
+            let missing = begun.front.envelope.body_len as usize - begun.filled;
+            if !front.is_empty() || piece.len == 0 || piece.len > missing {
+                let violation = ProtocolViolation("a piece does not belong to the frame that was begun");
+                return Poll::Ready(Err(violation.into()));
+            }
+            begun.piece = Some(piece);
         }
     }
 
-    /// A record more; the frame, if it is complete.
-    fn add(&mut self, Record { front, piece }: Record) -> Result<Option<Frame>, FrameError> {
-        let receiver = &self.end.receiver;
-        if let Some(mut begun) = self.begun.take() {
-            if !front.is_empty() || piece.len == 0 || piece.len > begun.body.len() - begun.filled {
-                return Err(ProtocolViolation("a piece does not belong to the frame that was begun").into());
-            }
-            receiver.copy(piece, &mut begun.body[begun.filled..begun.filled + piece.len]);
-            begun.filled += piece.len;
-            if begun.filled < begun.body.len() {
-                self.begun = Some(begun);
-                return Ok(None);
-            }
-            let Begun { envelope, head, body, .. } = begun;
-            return Ok(Some(Frame { envelope, head, body: body.freeze() }));
-        }
-        let Some(fixed) = front.first_chunk::<ENVELOPE_BYTES>() else {
-            return Err(ProtocolViolation("a frame without an envelope").into());
-        };
-        let envelope = Envelope::decode(fixed).map_err(FrameError::Decode)?;
-        let head = front.slice(ENVELOPE_BYTES..front.len());
-        Envelope::verify(fixed, &head).map_err(FrameError::Decode)?;
+    /// Takes the piece that is there; the body, if it is complete with it.
+    fn take_piece(&mut self) -> Option<Buf> {
+        let begun = self.begun.as_mut().expect("a body belongs to a front");
+        let (receiver, envelope) = (&self.end.receiver, &begun.front.envelope);
         let len = envelope.body_len as usize;
-        if head.len() != envelope.head_len as usize || piece.len > len || (piece.len == 0) != (len == 0) {
-            return Err(ProtocolViolation("a record and its envelope differ").into());
-        }
+        let piece = begun.piece.take()?;
         let body = match piece.len {
             0 => Buf::empty(),
             n if n == len && envelope.flags & FLAG_BLOCKS != 0 => receiver.lend_piece(piece),
             n => {
-                let mut body = BufMut::aligned(len);
-                receiver.copy(piece, &mut body[..n]);
-                if n < len {
-                    self.begun = Some(Begun { envelope, head, body, filled: n });
-                    return Ok(None);
+                let mut body = begun.body.take().unwrap_or_else(|| BufMut::aligned(len));
+                receiver.copy(piece, &mut body[begun.filled..begun.filled + n]);
+                begun.filled += n;
+                if begun.filled < len {
+                    begun.body = Some(body);
+                    return None;
                 }
                 body.freeze()
             }
         };
-        Ok(Some(Frame { envelope, head, body }))
+        self.begun = None;
+        Some(body)
     }
+}
+
+/// What the first record of a frame begins.
+fn begin(Record { front, piece }: Record) -> Result<Begun, FrameError> {
+    let Some(fixed) = front.first_chunk::<ENVELOPE_BYTES>() else {
+        return Err(ProtocolViolation("a frame without an envelope").into());
+    };
+    let envelope = Envelope::decode(fixed).map_err(FrameError::Decode)?;
+    let head = front.slice(ENVELOPE_BYTES..front.len());
+    Envelope::verify(fixed, &head).map_err(FrameError::Decode)?;
+    let len = envelope.body_len as usize;
+    if head.len() != envelope.head_len as usize || piece.len > len || (piece.len == 0) != (len == 0) {
+        return Err(ProtocolViolation("a record and its envelope differ").into());
+    }
+    let front = Front { envelope, head };
+    Ok(Begun { front, piece: Some(piece), body: None, filled: 0 })
 }
 
 impl Drop for ShmReader {
@@ -391,6 +436,11 @@ impl ShmWriter {
         Landing::of(self.end.sender.clone())
     }
 
+    /// See [`crate::FrameWriter::count_in`].
+    pub(crate) fn count_in(&self, share: Rc<Share>) {
+        self.end.debt.count_in(share);
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.end.gone.get()
     }
@@ -405,12 +455,22 @@ impl ShmWriter {
         }
     }
 
+    pub(crate) async fn closed(&self) {
+        self.end.closed().await;
+    }
+
     pub(crate) fn bytes_sent(&self) -> u64 {
         self.end.sent.get()
     }
 
     pub(crate) fn shutdown(&self) {
         self.end.end();
+    }
+
+    /// See [`crate::FrameWriter::closer`].
+    pub(crate) fn closer(&self) -> impl Fn() + use<> {
+        let end = Rc::downgrade(&self.end);
+        move || end.upgrade().iter().for_each(|end| end.end())
     }
 }
 
@@ -424,6 +484,7 @@ impl Drop for ShmWriter {
 mod tests {
     use super::region::{FRONTS_BYTES, PAGE, PAGES, PIECE_MAX, Region};
     use super::*;
+    use crate::frame::Frame;
     use proptest::prelude::*;
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
@@ -431,6 +492,13 @@ mod tests {
     use std::time::Duration;
     use weft_rt::{Lender, block_on, random_below, sleep, timeout, yield_now};
     use weft_types::limits::FRAME_BODY_MAX;
+
+    impl ShmReader {
+        async fn next(&mut self) -> Result<Option<Frame>, FrameError> {
+            let Some(Front { envelope, head }) = self.front().await? else { return Ok(None) };
+            Ok(Some(Frame { envelope, head, body: self.body().await? }))
+        }
+    }
 
     /// Both ends of a connection, and its memory.
     fn pair() -> (Rc<Endpoint>, Rc<Endpoint>, Rc<Region>) {

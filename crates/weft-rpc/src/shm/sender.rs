@@ -32,12 +32,15 @@ pub(super) struct Outgoing {
     at: (usize, usize),
     /// Bytes of the body that are not sent yet.
     left: usize,
+    /// Bytes of front and body.
+    pub(super) bytes: u64,
 }
 
 impl Outgoing {
     pub(super) fn new(front: Vec<u8>, body: Vec<Buf>) -> Outgoing {
         let left = body.iter().map(|buf| buf.len()).sum();
-        Outgoing { front, body, at: (0, 0), left }
+        let bytes = (front.len() + left) as u64;
+        Outgoing { front, body, at: (0, 0), left, bytes }
     }
 
     /// Where the whole body lies, if that is in pages of this sender. They are not ours any more then.

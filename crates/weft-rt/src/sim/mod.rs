@@ -415,6 +415,11 @@ pub fn set_latency(low: Duration, high: Duration) {
     world().0.network.set_latency(low, high);
 }
 
+/// Sets how many bytes a connection has under way in one direction before its writer waits: 4 MiB until then.
+pub fn set_socket_bytes(bytes: usize) {
+    world().0.network.set_socket_bytes(bytes);
+}
+
 /// A hash over everything that has happened so far.
 pub fn trace_hash() -> u64 {
     world().0.trace.get()

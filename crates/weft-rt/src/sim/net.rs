@@ -13,7 +13,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-/// Bytes that may be under way in one direction before the writer waits, like a socket's buffers.
+/// Bytes that may be under way in one direction before the writer waits, like a socket's buffers, unless a
+/// simulation sets fewer.
 const IN_FLIGHT_MAX: usize = 4 << 20;
 
 /// How long a connection attempt into a cut network lasts before it fails.
@@ -25,6 +26,8 @@ pub(crate) struct Network {
     /// Hosts that take no new connections.
     closed: RefCell<BTreeSet<IpAddr>>,
     latency: Cell<(Duration, Duration)>,
+    /// Bytes under way in one direction before the writer waits.
+    socket_bytes: Cell<usize>,
     listeners: RefCell<BTreeMap<String, Weak<ListenerState>>>,
     connections: RefCell<Vec<Weak<Connection>>>,
     /// Ways opened, or listeners changed.
@@ -38,6 +41,7 @@ impl Default for Network {
             blocked: RefCell::default(),
             closed: RefCell::default(),
             latency: Cell::new((Duration::from_micros(5), Duration::from_micros(200))),
+            socket_bytes: Cell::new(IN_FLIGHT_MAX),
             listeners: RefCell::default(),
             connections: RefCell::default(),
             changed: Notify::default(),
@@ -73,6 +77,10 @@ impl Network {
 
     pub(crate) fn set_latency(&self, low: Duration, high: Duration) {
         self.latency.set((low, high));
+    }
+
+    pub(crate) fn set_socket_bytes(&self, bytes: usize) {
+        self.socket_bytes.set(bytes);
     }
 
     pub(crate) fn reset_between(&self, a: IpAddr, b: IpAddr) {
@@ -211,6 +219,26 @@ impl SimStream {
         }
     }
 
+    pub(crate) async fn hung_up(&self) {
+        let (world, c, side) = (&self.0.world, &self.0.connection, self.0.side);
+        let way = &c.ways[1 - side];
+        loop {
+            let network = &world.0.network;
+            let (changed, opened) = (way.changed.notified(), network.changed.notified());
+            match way.ended.get() {
+                _ if c.reset.get() || c.ways[side].ended.get().is_some() => return,
+                Some(_) if network.is_blocked(c.hosts[1 - side], c.hosts[side]) => {
+                    race(opened, changed).await;
+                }
+                Some(when) if when > world.now(0) => {
+                    race(world.sleep_until_true(when), changed).await;
+                }
+                Some(_) => return,
+                None => changed.await,
+            }
+        }
+    }
+
     pub(crate) async fn write(&self, bufs: Vec<Buf>) -> io::Result<()> {
         let (world, c, side) = (&self.0.world, &self.0.connection, self.0.side);
         let way = &c.ways[side];
@@ -224,8 +252,14 @@ impl SimStream {
             if peer_closed && !world.0.network.is_blocked(c.hosts[1 - side], c.hosts[side]) {
                 return Err(io::Error::from(io::ErrorKind::BrokenPipe));
             }
-            if way.bytes.get() >= IN_FLIGHT_MAX {
-                way.changed.notified().await;
+            if way.bytes.get() >= world.0.network.socket_bytes.get() {
+                match c.ways[1 - side].ended.get().filter(|at| *at > now) {
+                    // That the peer has closed is on the way.
+                    Some(at) => {
+                        race(world.sleep_until_true(at), way.changed.notified()).await;
+                    }
+                    None => way.changed.notified().await,
+                }
                 continue;
             }
             // A write may arrive in pieces, as real segments do.

@@ -245,6 +245,15 @@ impl SocketStream {
         check_result(op.await.0).map(drop)
     }
 
+    /// Completes when the peer sends nothing more, or the connection is broken.
+    pub(crate) async fn hung_up(&self) {
+        let entry = opcode::PollAdd::new(types::Fd(self.socket.as_raw_fd()), libc::POLLRDHUP as u32).build();
+        // SAFETY: the entry points to nothing.
+        let op = with_driver(|driver| unsafe { driver.start(entry, &self.socket, Held::Nothing, true) });
+        // An error of the poll is taken for the end as well: a read will say more.
+        op.await;
+    }
+
     /// A connection that somebody else made.
     pub(crate) fn of(socket: OwnedFd) -> SocketStream {
         SocketStream { socket: Rc::new(socket) }
@@ -335,12 +344,15 @@ impl SocketReceiver {
         Ok(None)
     }
 
+    /// Stops what goes on by itself. What it has brought is kept for the next call of the others.
+    pub(crate) fn pause(&self) {
+        self.op.iter().for_each(RepeatingOp::stop);
+    }
+
     /// Stops what goes on by itself, and returns like `receive` what it has brought until then; `None` once all is
     /// taken, and the stream can be read from in other ways.
     pub(crate) async fn drain(&mut self) -> io::Result<Option<(usize, BufMut)>> {
-        if let Some(op) = &self.op {
-            op.stop();
-        }
+        self.pause();
         self.next().await
     }
 

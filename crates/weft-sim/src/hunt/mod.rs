@@ -17,6 +17,7 @@ mod forgets;
 mod interrupted;
 mod kept;
 mod returns;
+mod rooms;
 mod rot;
 mod scripts;
 mod siblings;
@@ -64,6 +65,8 @@ pub enum Scenario {
     Script(Script),
     /// A drive without a fabric.
     Drive(Drive),
+    /// Servers without a fabric that ask each other, with little room.
+    Rooms,
 }
 
 /// How a hunt ended.
@@ -142,6 +145,7 @@ pub fn run_seed(
                     Scenario::Interrupted => interrupted::run().await,
                     Scenario::Script(script) => script.run().await,
                     Scenario::Drive(drive) => drive.run().await,
+                    Scenario::Rooms => rooms::run().await,
                 }
             };
             let result = match race(run, sleep(ENDS_WITHIN)).await {

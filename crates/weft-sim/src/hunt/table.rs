@@ -391,6 +391,7 @@ pub const HUNTS: &[Hunt] = &[
         Scenario::Script(Script::LeftAndForgotten),
         "the group, of which no entry is taken that the slice does not list",
     ),
+    hunt(&[RoomHeld], Scenario::Rooms, 5),
     protected(&[CrcNotChecked], ROT, "the client: it checks all that it is sent"),
     protected(&[ClientTrustsData], ROT, "the drive: it checks all that it reads"),
     hunt(&[CrcNotChecked, ClientTrustsData], ROT, 40),

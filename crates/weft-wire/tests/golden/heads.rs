@@ -140,6 +140,16 @@ fn data_requests() {
 }
 
 #[test]
+fn how_many_blocks_a_head_names_is_seen_without_reading_it() {
+    let request = data_request(Purpose::Client);
+    for protocol in [1, 2] {
+        let head = request.encode(protocol, &[1, 2, 3]);
+        assert_eq!(DataRequest::peek_blocks(&head), request.range.count, "protocol {protocol}");
+        assert_eq!(DataRequest::peek_blocks(&head[..76]), 0);
+    }
+}
+
+#[test]
 fn answers() {
     let verdicts = vec![
         (BlockRange::new(260, 1), Verdict::Applied),

@@ -12,11 +12,11 @@ use crate::stop::asked_to_stop;
 use served::Served;
 use std::time::Duration;
 use weft_cli::{CliError, NodeRunArgs};
-use weft_metrics::node_page;
+use weft_metrics::{TargetPage, node_page};
 use weft_rpc::Link;
 use weft_rt::sync::{Either, race};
 use weft_rt::{Addr, Listener, sleep, spawn};
-use weft_target::TargetThread;
+use weft_target::{Target, TargetThread};
 use weft_types::{FabricId, with_causes};
 use weft_wire::handshake::{Hello, PeerRole};
 
@@ -49,7 +49,7 @@ async fn alone(args: &NodeRunArgs) -> Result<(), CliError> {
             let (target, name) = (target.clone(), args.name.clone());
             spawn(weft_metrics::serve(listener, move || {
                 let (target, name) = (target.clone(), name.clone());
-                async move { node_page(&name, &[(target.status(), target.load().await)]) }
+                async move { node_page(&name, &[page_of(&target).await]) }
             }));
         }
         target.run(listener).await;
@@ -61,6 +61,13 @@ async fn alone(args: &NodeRunArgs) -> Result<(), CliError> {
     };
     served.stop().await;
     ended
+}
+
+/// What a target says of itself, for Prometheus.
+async fn page_of(target: &Target) -> TargetPage {
+    let budget = target.budget();
+    let (owed_bytes, waiting) = (budget.held_bytes(), budget.waiting() as u64);
+    TargetPage { status: target.status(), load: target.load().await, owed_bytes, waiting }
 }
 
 async fn bind_metrics(args: &NodeRunArgs) -> Result<Option<Listener>, CliError> {

@@ -1,6 +1,7 @@
 //! What one thread of a node serves: its open drives, and the target over them.
 
 use super::drives::{self, FORMER_DRIVE_MAX};
+use crate::room::room_bytes;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -85,6 +86,7 @@ impl Served {
             thread,
         };
         let target = Target::start(options, self.stores.borrow().clone());
+        target.set_room(room_bytes(thread.of.into()));
         target.set_process_probe(process_load);
         *self.target.borrow_mut() = Some(target.clone());
         match thread.of {

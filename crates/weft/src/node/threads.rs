@@ -6,7 +6,7 @@
 
 use super::drives::{deal, twins};
 use super::served::Served;
-use super::{bind_metrics, fabric_of};
+use super::{bind_metrics, fabric_of, page_of};
 use crate::manager::bind;
 use crate::stop::asked_to_stop;
 use std::cell::RefCell;
@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_cli::{CliError, NodeRunArgs};
-use weft_metrics::node_page;
+use weft_metrics::{TargetPage, node_page};
 use weft_rt::sync::{Either, race};
 use weft_rt::{
     Addr, Listener, Mailbox, Poster, Thread, affinity, mailbox, random_u64, sleep, spawn, timeout,
@@ -23,8 +23,7 @@ use weft_rt::{
 use weft_target::{Target, TargetThread};
 use weft_types::limits::TARGETS_PER_NODE_MAX;
 use weft_types::{DriveId, FabricId, with_causes};
-use weft_wire::control::{DriveLeftOut, TargetStatus};
-use weft_wire::load::TargetLoad;
+use weft_wire::control::DriveLeftOut;
 
 /// How long the other targets wait for the first one to join: it takes milliseconds. Then they try by themselves.
 const FIRST_JOINS_MAX: Duration = Duration::from_secs(2);
@@ -43,7 +42,7 @@ enum Word {
     /// Serve, without these drives. The first target says which drives the process has left out.
     Serve { left_out: Vec<DriveLeftOut>, twins: BTreeMap<DriveId, DriveLeftOut> },
     /// Say what you have counted.
-    Page(Poster<(TargetStatus, TargetLoad)>),
+    Page(Poster<TargetPage>),
     /// Stop in order.
     Stop,
 }
@@ -260,7 +259,7 @@ async fn first_joins(news: &mut Mailbox<News>) -> Result<(), CliError> {
 }
 
 /// What the threads have counted; nothing of those that do not answer.
-async fn pages(words: &[Poster<Word>]) -> Vec<(TargetStatus, TargetLoad)> {
+async fn pages(words: &[Poster<Word>]) -> Vec<TargetPage> {
     let (answer, mut answers) = mailbox(words.len());
     let asked = words.iter().filter(|words| words.post(Word::Page(answer.clone())).is_ok()).count();
     drop(answer);
@@ -321,7 +320,7 @@ impl Plan {
             let target = target.clone();
             spawn(async move {
                 // Nobody waits any more where this fails.
-                let _ = answer.post((target.status(), target.load().await));
+                let _ = answer.post(page_of(&target).await);
             });
         }
     }
