@@ -81,7 +81,8 @@ pub enum NodeCommand {
     /// Runs in the foreground until SIGTERM or SIGINT, then writes what it holds in memory to the drives and
     /// ends. A drive that cannot be opened is reported and left out; the others are served.
     ///
-    /// The log goes to the standard error, or to --log-file in files of bounded size; docs/logs.md has its fields.
+    /// The log goes to the standard error, or to --log-file in files of bounded size; docs/logs.md has its
+    /// fields.
     #[command(after_long_help = "Examples:\n  weft node run --name node-1 --manager 10.0.0.1:4800 \
         --listen 10.0.0.2:4810 --drive /dev/nvme0n1 --drive /dev/nvme1n1")]
     Run(Box<NodeRunArgs>),
@@ -107,9 +108,10 @@ pub struct NodeRunArgs {
     pub drives: Vec<String>,
     /// How many threads serve the drives [default: 1]
     ///
-    /// Each has some of the drives, a port of its own (--listen is that of the first, the others follow it), and a lease
-    /// of its own. More of them serve more requests at a time, on as many cores. The drives are dealt to them at each
-    /// start, so the number may change from one start to the next. Needs every node of the fabric to run this release.
+    /// Each has some of the drives, a port of its own (--listen is that of the first, the others follow it),
+    /// and a lease of its own. More of them serve more requests at a time, on as many cores. The drives are
+    /// dealt to them at each start, so the number may change from one start to the next. Needs every node of
+    /// the fabric to run this release.
     #[arg(long, value_name = "N")]
     pub threads: Option<u32>,
     /// Bind each thread to one core, instead of letting the system place them

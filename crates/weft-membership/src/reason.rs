@@ -98,7 +98,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The text of what is about a node and its targets.
+    /// The text of what is about a node, its targets, and its drives there.
     fn of_node(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Reason::NodeJoined { node, name } => write!(f, "node '{name}' joined as {node}"),
@@ -111,6 +111,10 @@ impl Reason {
             }
             Reason::TargetMoved { target, from, to } => {
                 write!(f, "target {target} moved from {from} to {to}")
+            }
+            Reason::DriveDraining { drive, on } => {
+                let how = if *on { "" } else { "no longer " };
+                write!(f, "drive {} is {how}being emptied", drive.short())
             }
             Reason::TargetRemoved { node, target } => write!(f, "target {target} of node {node} removed"),
             _ => Ok(()),
@@ -126,16 +130,13 @@ impl fmt::Display for Reason {
             | Reason::TargetAdded { .. }
             | Reason::TargetMoved { .. }
             | Reason::TargetRemoved { .. }
-            | Reason::DriveAssigned { .. } => self.of_node(f),
+            | Reason::DriveAssigned { .. }
+            | Reason::DriveDraining { .. } => self.of_node(f),
             Reason::PoolCreated { pool, name } => write!(f, "pool '{name}' created as {pool}"),
             Reason::DriveAdded { drive, node, pool } => {
                 write!(f, "drive {} of node {node} added to pool {pool}", drive.short())
             }
             Reason::DeviceFound { drive, device } => write!(f, "drive {} on device {device}", drive.short()),
-            Reason::DriveDraining { drive, on } => {
-                let how = if *on { "" } else { "no longer " };
-                write!(f, "drive {} is {how}being emptied", drive.short())
-            }
             Reason::DriveRestored { drive } => write!(f, "drive {} takes part again", drive.short()),
             Reason::DriveFailed { drive, cause } => write!(f, "drive {} failed: {cause}", drive.short()),
             Reason::DriveRemoved { drive } => write!(f, "drive {} removed", drive.short()),

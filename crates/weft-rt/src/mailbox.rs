@@ -1,8 +1,8 @@
 //! Mailboxes: how executors of one process tell each other something.
 //!
-//! Beside what never changes, a post is all that passes from one thread to another. A mailbox is bounded: who posts
-//! never waits, and is told where there is no room. Under simulation a post is on its way for a while that the
-//! seed draws, as between two cores.
+//! Beside what never changes, a post is all that passes from one thread to another. A mailbox is bounded: who
+//! posts never waits, and is told where there is no room. Under simulation a post is on its way for a while
+//! that the seed draws, as between two cores.
 
 use crate::executor;
 use crate::time::{Instant, now, sleep_until};

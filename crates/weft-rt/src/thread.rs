@@ -1,8 +1,8 @@
 //! Threads with an executor of their own, for a process that is to use several cores.
 //!
-//! Each is a world of its own: its ring, its connections, its drives. Nothing is shared but what passes through
-//! mailboxes (`mailbox.rs`) and what never changes. It owns that a panic in one of them ends the process: what a
-//! broken invariant has left behind must not be outlived by the other threads.
+//! Each is a world of its own: its ring, its connections, its drives. Nothing is shared but what passes
+//! through mailboxes (`mailbox.rs`) and what never changes. It owns that a panic in one of them ends the
+//! process: what a broken invariant has left behind must not be outlived by the other threads.
 
 use crate::affinity;
 use crate::executor::block_on;
@@ -18,8 +18,8 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// Starts a thread of this name, which runs the future that `main` makes there to its end. The name is cut to 15
-    /// bytes by the system. With `processors` it runs on these only.
+    /// Starts a thread of this name, which runs the future that `main` makes there to its end. The name is
+    /// cut to 15 bytes by the system. With `processors` it runs on these only.
     ///
     /// # Errors
     /// If the system has no thread left. That it may not run on these processors is told in the log.

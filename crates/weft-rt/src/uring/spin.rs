@@ -35,9 +35,9 @@ const PREEMPTED: Duration = Duration::from_micros(15);
 const SCORE_MAX: i32 = 8;
 /// From this score on it spins.
 const SCORE_SPINS: i32 = 4;
-/// What it costs to spin on a core that somebody else needs: so many short waits until spinning is tried again. Each further time costs
-/// twice as much: on a machine with more work than cores, a thread that spins waits for its next slice of
-/// time instead of a few microseconds.
+/// What it costs to spin on a core that somebody else needs: so many short waits until spinning is tried
+/// again. Each further time costs twice as much: on a machine with more work than cores, a thread that spins
+/// waits for its next slice of time instead of a few microseconds.
 const PENALTY_MIN: i32 = 64;
 /// The most it costs: some seconds of busy traffic.
 const PENALTY_MAX: i32 = 1 << 18;
@@ -143,15 +143,15 @@ static SPINNING: AtomicUsize = AtomicUsize::new(0);
 /// Of so many processors one may be kept by a thread that spins; and always one.
 const PROCESSORS_PER_SPIN: usize = 4;
 
-/// The right to spin, until it is dropped: threads of one process that all spin would keep the cores from those
-/// that have something to do.
+/// The right to spin, until it is dropped: threads of one process that all spin would keep the cores from
+/// those that have something to do.
 pub(super) struct Turn {
     is_counted: bool,
 }
 
 impl Turn {
-    /// A turn for a spin of this length, if not as many threads have one as may. Who never sleeps has a core to
-    /// itself, and is not counted.
+    /// A turn for a spin of this length, if not as many threads have one as may. Who never sleeps has a core
+    /// to itself, and is not counted.
     pub(super) fn take(budget: Duration) -> Option<Turn> {
         if budget == Duration::MAX {
             return Some(Turn { is_counted: false });

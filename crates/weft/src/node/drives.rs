@@ -11,12 +11,13 @@ use weft_store::{FormatOptions, Store, StoreError};
 use weft_types::{DriveId, FabricId};
 use weft_wire::control::DriveLeftOut;
 
-/// How long a drive may be in use by a process that was killed: the kernel holds on to it until the last request that was
-/// under way is through, and tells nobody when.
+/// How long a drive may be in use by a process that was killed: the kernel holds on to it until the last
+/// request that was under way is through, and tells nobody when.
 pub(super) const FORMER_DRIVE_MAX: Duration = Duration::from_secs(10);
 const FORMER_DRIVE_POLL: Duration = Duration::from_millis(50);
 
-/// Opens a drive and recovers what is on it; one in memory is formatted first. One that is in use may be let go until then.
+/// Opens a drive and recovers what is on it; one in memory is formatted first. One that is in use may be let
+/// go until then.
 ///
 /// # Errors
 /// Why it is left out.
@@ -79,8 +80,8 @@ pub(super) fn twins<'a>(found: impl Iterator<Item = (&'a str, DriveId)>) -> BTre
     twins.map(|(drive, paths)| (drive, left_out(drive, &paths))).collect()
 }
 
-/// Deals drives to so many threads: the largest first, each to the thread that has least. One whose size is not known
-/// counts for nothing: it will most likely not open.
+/// Deals drives to so many threads: the largest first, each to the thread that has least. One whose size is
+/// not known counts for nothing: it will most likely not open.
 pub(super) fn deal(paths: &[String], threads: usize) -> Vec<Vec<String>> {
     let mut sized: Vec<(u64, &String)> =
         paths.iter().map(|path| (Drive::size_of(path).unwrap_or(0), path)).collect();

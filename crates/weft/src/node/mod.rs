@@ -1,7 +1,8 @@
 //! `weft node run`: a node as a process, with one target or several.
 //!
-//! One target runs on the main thread. Several have a thread each, with an executor, a port and drives of their
-//! own (`threads.rs`): the main thread then deals out the drives, and passes on what signals and Prometheus ask for.
+//! One target runs on the main thread. Several have a thread each, with an executor, a port and drives of
+//! their own (`threads.rs`): the main thread then deals out the drives, and passes on what signals and
+//! Prometheus ask for.
 
 mod drives;
 mod served;

@@ -14,8 +14,8 @@ use weft_target::{Target, TargetOptions, TargetThread};
 use weft_types::{DriveId, FabricId, with_causes};
 use weft_wire::control::DriveLeftOut;
 
-/// The drives of a thread, and its target once it has started. Whatever is interrupted, [`Served::stop`] closes what is
-/// open.
+/// The drives of a thread, and its target once it has started. Whatever is interrupted, [`Served::stop`]
+/// closes what is open.
 #[derive(Default)]
 pub(super) struct Served {
     /// With the path of each drive.
@@ -24,8 +24,8 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// Opens drives, all at once: one that hangs, until it is left out, holds up none of the others. Returns those that
-    /// are left out.
+    /// Opens drives, all at once: one that hangs, until it is left out, holds up none of the others. Returns
+    /// those that are left out.
     pub(super) async fn open(&self, paths: &[String], fabric: FabricId) -> Vec<DriveLeftOut> {
         let former_until = now() + FORMER_DRIVE_MAX;
         let opening = paths.iter().map(|path| async move {

@@ -1,8 +1,8 @@
 //! A node with several targets: a thread for each, and the main thread beside them.
 //!
-//! The main thread deals out the drives, tells the threads what passes between them (drives that are copies of each
-//! other, the end), and asks them for their counters. All of it goes by mailboxes. It owns the order of a start: the
-//! node's first target joins before the others, because the node enters the map with it.
+//! The main thread deals out the drives, tells the threads what passes between them (drives that are copies
+//! of each other, the end), and asks them for their counters. All of it goes by mailboxes. It owns the order
+//! of a start: the node's first target joins before the others, because the node enters the map with it.
 
 use super::drives::{deal, twins};
 use super::served::Served;
@@ -25,7 +25,8 @@ use weft_types::limits::TARGETS_PER_NODE_MAX;
 use weft_types::{DriveId, FabricId, with_causes};
 use weft_wire::control::DriveLeftOut;
 
-/// How long the other targets wait for the first one to join: it takes milliseconds. Then they try by themselves.
+/// How long the other targets wait for the first one to join: it takes milliseconds. Then they try by
+/// themselves.
 const FIRST_JOINS_MAX: Duration = Duration::from_secs(2);
 
 /// How often a thread looks whether its target has joined.
@@ -288,8 +289,8 @@ impl News {
 }
 
 impl Plan {
-    /// The life of a thread: opens its drives, serves them once it is told to, and stops in order when it is told that
-    /// or nobody is there any more.
+    /// The life of a thread: opens its drives, serves them once it is told to, and stops in order when it is
+    /// told that or nobody is there any more.
     async fn run(mut self) {
         self.args.transport.apply();
         let served = Served::default();
