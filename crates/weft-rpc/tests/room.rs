@@ -276,6 +276,18 @@ fn a_connection_that_ends_while_it_waits_gives_its_turn_up() {
         timeout(Duration::from_secs(1), last).await.expect("it goes on").unwrap();
         assert_eq!(*worker.turns.borrow(), ["last"]);
         all_back(&budget).await;
+        // It does not wait for its turn with that.
+        let holds = connect_raw("holds").await;
+        holds.announce(200 * KIB).await;
+        let waits = connect_raw("waits").await;
+        waits.announce(200 * KIB).await;
+        sleep(Duration::from_millis(10)).await;
+        assert_eq!(budget.waiting(), 1);
+        drop(waits);
+        sleep(Duration::from_millis(10)).await;
+        assert_eq!(budget.waiting(), 0);
+        drop(holds);
+        all_back(&budget).await;
         // Likewise where a connection breaks.
         let holds = connect_raw("holds").await;
         holds.announce(200 * KIB).await;
