@@ -139,7 +139,7 @@ impl State {
             Touched::All => self.members.values_mut().for_each(|member| member.note_touch(new.version)),
             Touched::Some(targets) => {
                 for target in targets {
-                    if let Some(member) = self.members.get_mut(&target) {
+                    if let Some(member) = self.members.get_mut(target) {
                         member.note_touch(new.version);
                     }
                 }
