@@ -258,10 +258,10 @@ fn leave<K: Ord, V: Ord>(sets: &mut BTreeMap<K, BTreeSet<V>>, key: &K, member: O
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::sync::Arc;
     use weft_types::{
         AttachMode, BlockCount, Drive, DriveState, Epoch, FabricId, Generation, Group, GroupTable,
-        GroupTableId, PoolId, Protection, Role, SessionSlot, Slot, SpanGroups, Striping, TargetId,
+        GroupTableId, GroupTables, PoolId, Protection, Role, SessionSlot, Slot, SpanGroups, Striping,
+        TargetId,
     };
 
     /// Puts or removes an entry of one of the four kinds, with small numbers so that steps meet.
@@ -348,10 +348,13 @@ mod tests {
                 put(&mut map.volumes, VolumeId(*id), volume);
             }
             Step::SharedVolume(id, windows) => {
-                let table = Arc::new(GroupTable::new(GroupTableId(9), &[3, 1, 0, 2].map(GroupId)));
+                let id_of_table = GroupTableId(9);
+                let table = GroupTable::new(id_of_table, &[3, 1, 0, 2].map(GroupId));
+                let tables: GroupTables = [(id_of_table, table.into())].into();
+                let table = &tables[&id_of_table];
                 let groups = |(first, count): &(u32, u32)| {
                     let window = TableWindow { table: table.id, first: *first, count: *count };
-                    SpanGroups::of_table(&table, window).expect("it is one of the table")
+                    SpanGroups::of_table(table, window).expect("it is one of the table")
                 };
                 let volume = volume_of(*id, false, windows.iter().map(groups).collect());
                 map.volumes.insert(VolumeId(*id), volume);
