@@ -26,6 +26,9 @@ pub struct Member {
     /// Where it runs.
     pub host: Host,
     args: Vec<String>,
+    /// What is said besides: at the first start the first of them, and so on in turns.
+    in_turns: Vec<Vec<String>>,
+    starts: Cell<usize>,
     log: PathBuf,
     child: RefCell<Option<Child>>,
 }
@@ -59,7 +62,10 @@ impl Member {
     /// # Errors
     /// If it cannot be started.
     pub fn start(&self, program: &Path) -> Result<(), Trouble> {
-        let child = self.host.start(program, &self.args, &self.log)?;
+        let start = self.starts.replace(self.starts.get() + 1);
+        let turn = self.in_turns.get(start % self.in_turns.len().max(1)).into_iter().flatten();
+        let args: Vec<String> = self.args.iter().chain(turn).cloned().collect();
+        let child = self.host.start(program, &args, &self.log)?;
         *self.child.borrow_mut() = Some(child);
         Ok(())
     }
@@ -164,7 +170,13 @@ impl Fabric {
             self.format(drive)?;
             args.extend(["--drive".into(), drive.display().to_string()]);
         }
-        Ok(Node { member: member(host, &args, log), drives })
+        let mut member = member(host, &args, log);
+        // Each start deals the drives to another number of threads, where the program knows any.
+        let threads = if n.is_multiple_of(2) { ["2", "1"] } else { ["1", "2"] };
+        if self.weft(&["node", "run", "--help"])?.contains("--threads") {
+            member.in_turns = threads.map(|n| vec!["--threads".to_owned(), n.to_owned()]).into();
+        }
+        Ok(Node { member, drives })
     }
 
     /// Makes a file of the right size a drive of this fabric; what it was before is gone.
@@ -310,7 +322,8 @@ impl Fabric {
 
 fn member(host: Host, args: &[String], log: &Path) -> Member {
     let log = log.join(format!("{}.log", host.name));
-    Member { host, args: args.to_vec(), log, child: RefCell::new(None) }
+    let (in_turns, starts) = (Vec::new(), Cell::new(0));
+    Member { host, args: args.to_vec(), in_turns, starts, log, child: RefCell::new(None) }
 }
 
 impl Drop for Fabric {
