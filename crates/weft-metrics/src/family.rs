@@ -123,7 +123,7 @@ pub(crate) const NODE: &[Family] = &[
         Gauge,
         Bytes,
         &[],
-        "Bytes held for requests and answers of all connections, of which clients together may have 192 MiB",
+        "Bytes held for requests and answers of all connections, of which clients together may have 256 MiB",
     ),
     family(
         "node_connections_waiting",

@@ -42,7 +42,10 @@ impl ByteReader {
     /// A reader of this stream.
     pub fn new(stream: Stream) -> ByteReader {
         let receiver = stream.receiver();
-        ByteReader { stream, receiver, buf: BufMut::aligned(0), start: 0, end: 0, before_chunks: 0 }
+        // Without chunks at first: a thousand connections that begin with large parts would fill several each
+        // before they wait.
+        let before_chunks = READS_BEFORE_CHUNKS;
+        ByteReader { stream, receiver, buf: BufMut::aligned(0), start: 0, end: 0, before_chunks }
     }
 
     /// The bytes that were read ahead.

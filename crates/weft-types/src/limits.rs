@@ -71,9 +71,9 @@ pub const CONNECTION_REQUESTS_MAX: u32 = 256;
 pub const CONNECTION_BYTES_MAX: u32 = 32 * 1024 * 1024;
 
 /// Bytes that one thread owes to all connections of clients together: bodies of requests, and answers. With
-/// what 1,024 connections hold besides, a process stays under 400 MiB. Credits are what one connection may use
-/// of it at most.
-pub const ROOM_BYTES_MAX: u64 = 192 << 20;
+/// what 1,024 connections hold besides, a process stays under 400 MiB. Credits are what one connection may
+/// use of it at most.
+pub const ROOM_BYTES_MAX: u64 = 256 << 20;
 
 /// The least that it is on a machine with little memory: several of the longest bodies.
 pub const ROOM_BYTES_MIN: u64 = 64 << 20;
