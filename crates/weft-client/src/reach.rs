@@ -222,7 +222,8 @@ async fn answers(addr: &str, hello: &Hello) -> Option<()> {
     let to: Addr = addr.parse().ok()?;
     let link = Link::connect(&to, hello).await.ok()?;
     // Every release answers this without a look at a drive. What follows a document is blank.
-    let mut question = control::encode(&VouchRequest { target: TargetId(0), asked: None, groups: vec![] });
+    let mut question =
+        control::encode(&VouchRequest { target: TargetId(0), asked: None, groups: vec![], drives: vec![] });
     question.resize(PROBE_BYTES, b' ');
     let answer = link.call(Kind::Vouch, &question, Body::none()).await;
     link.close();

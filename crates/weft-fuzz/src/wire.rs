@@ -328,7 +328,15 @@ pub(crate) fn control_seeds() -> Vec<Vec<u8>> {
         with(3, &TargetAnswer::Status(status)),
         with(3, &TargetAnswer::Load(Box::new(load))),
         with(4, &marks),
-        with(5, &control::VouchRequest { target: TargetId(1), asked: None, groups: vec![(group, Epoch(3))] }),
+        with(
+            5,
+            &control::VouchRequest {
+                target: TargetId(1),
+                asked: None,
+                groups: vec![(group, Epoch(3))],
+                drives: vec![(group, vec![drive])],
+            },
+        ),
         with(6, &control::VouchAnswer { groups: vec![group] }),
         with(7, &entry),
         with(8, &Hello::new(PeerRole::Client, None, "c")),

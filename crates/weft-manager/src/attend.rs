@@ -202,6 +202,11 @@ impl Manager {
                 return Ok(link);
             }
             let incarnation = member.incarnation.ok_or(AskError::NotJoined)?;
+            // Where it listened, a target of the newer process may: that one answers for itself.
+            let listed = state.map.targets.get(&target).ok_or(AskError::NotJoined)?;
+            if !member.process.is_some_and(|process| state.processes.is_newest(listed.node, process)) {
+                return Err(AskError::NotJoined);
+            }
             let addr = state.map.targets.get(&target).ok_or(AskError::NotJoined)?.addr.clone();
             (addr, state.map.fabric, incarnation, member.link.is_some())
         };

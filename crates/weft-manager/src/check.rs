@@ -295,6 +295,14 @@ fn check_drive(
     }
     match map.drives.get(&held.id) {
         Some(listed) if listed.target == target => {}
+        Some(Drive { target: other, .. })
+            if map.node_of(*other).map(|n| n.id) == map.node_of(target).map(|n| n.id) =>
+        {
+            let what = format!("found at {}, and the map has it on {}", held.path, map.title_of(*other));
+            let todo =
+                "see what `weft status` says of it: it passes to the thread that found it once it is taken";
+            return found.warning(&subject, what, todo);
+        }
         Some(Drive { target: other, .. }) => {
             let what = format!("found at {}, and the map has it on {}", held.path, map.title_of(*other));
             return found.fault(&subject, what, "one of the two is a copy of the other: leave it out");

@@ -190,11 +190,15 @@ impl State {
             match change {
                 TableChange::Put(target, _) => {
                     let unknown = || Member::unknown(now(), wall_clock_ms());
-                    self.members.entry(*target).or_insert_with(unknown);
+                    if !self.members.contains_key(target) {
+                        self.members.insert(*target, unknown());
+                        self.unheard.insert(*target);
+                    }
                 }
                 TableChange::Removed(target) => {
                     self.members.remove(target);
                     self.suspected.remove(target);
+                    self.unheard.remove(target);
                     self.forget_holders(*target);
                 }
             }

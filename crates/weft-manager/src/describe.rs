@@ -1,7 +1,6 @@
 //! Nodes, drives, pools, volumes and sessions as tools show them. It reads the map and what is known of the
 //! targets, and decides nothing.
 
-use crate::index::Index;
 use crate::manager::{Manager, State, wall_clock_ms};
 use crate::member::Member;
 use crate::status::Usage;
@@ -88,38 +87,38 @@ impl State {
     /// Whether a node takes part: any of its targets does.
     pub(crate) fn presence_of(&self, node: NodeId) -> Presence {
         let targets = self.own_members_of(node);
-        let all = targets.map(|(target, member)| presence(&self.map, target.id, member));
+        let all = targets.map(|(target, member)| self.presence(target.id, member));
         all.min_by_key(|presence| *presence as u8).unwrap_or(Presence::Down)
     }
-}
 
-/// Whether a target takes part, to the manager's knowledge.
-pub(crate) fn presence(map: &FabricMap, target: TargetId, member: &Member) -> Presence {
-    if member.is_up() {
-        return Presence::Up;
+    /// Whether a target takes part, to the manager's knowledge. Costs its drives.
+    fn presence(&self, target: TargetId, member: &Member) -> Presence {
+        if member.is_up() {
+            return Presence::Up;
+        }
+        let is_written = |drive| self.groups_written_by(drive).next().is_some();
+        match member.suspicion {
+            Some(_) if self.index.drives_of(target).any(is_written) => Presence::Suspect,
+            Some(_) => Presence::Down,
+            // It has not been seen since this manager started, or has just joined: wait and see.
+            None => Presence::Suspect,
+        }
     }
-    let is_written = |g: &Group| g.write_set().any(|d| map.target_of(d) == Some(target));
-    match member.suspicion {
-        Some(_) if map.groups.values().any(is_written) => Presence::Suspect,
-        Some(_) => Presence::Down,
-        // It has not been seen since this manager started, or has just joined: wait and see.
-        None => Presence::Suspect,
-    }
-}
 
-fn target_info(map: &FabricMap, index: &Index, target: &Target, member: &Member) -> TargetInfo {
-    TargetInfo {
-        id: target.id,
-        index: target.index,
-        addr: target.addr.clone(),
-        presence: presence(map, target.id, member),
-        since: Timestamp::from_millis(member.since_ms),
-        drives: index.drives_of(target.id).count(),
-        // What concerns others only, it has adopted by having nothing to adopt.
-        adopted: match member.is_at(map.version) {
-            true => Some(map.version),
-            false => Some(member.adopted).filter(|v| *v > MapVersion(0)),
-        },
+    fn target_info(&self, target: &Target, member: &Member) -> TargetInfo {
+        TargetInfo {
+            id: target.id,
+            index: target.index,
+            addr: target.addr.clone(),
+            presence: self.presence(target.id, member),
+            since: Timestamp::from_millis(member.since_ms),
+            drives: self.index.drives_of(target.id).count(),
+            // What concerns others only, it has adopted by having nothing to adopt.
+            adopted: match member.is_at(self.map.version) {
+                true => Some(self.map.version),
+                false => Some(member.adopted).filter(|v| *v > MapVersion(0)),
+            },
+        }
     }
 }
 
@@ -133,9 +132,10 @@ impl Manager {
     pub(crate) fn node_info(&self, map: &FabricMap, node: &Node) -> NodeInfo {
         let state = self.state.borrow();
         let targets: Vec<TargetInfo> = (state.own_members_of(node.id))
-            .map(|(target, member)| target_info(map, &state.index, target, member))
+            .map(|(target, member)| state.target_info(target, member))
             .collect();
-        let presence = state.presence_of(node.id);
+        let presence = targets.iter().map(|target| target.presence).min_by_key(|presence| *presence as u8);
+        let presence = presence.unwrap_or(Presence::Down);
         // Since when it is as it is: since the last of its targets that is so became so.
         let since = targets.iter().filter(|t| t.presence == presence).map(|t| t.since).max();
         NodeInfo {

@@ -294,7 +294,9 @@ impl State {
     fn processes_of(&self, group: &Group) -> Option<Processes> {
         let process = |slot: &Slot| {
             let target = self.map.drives.get(&slot.drive)?.target;
-            let member = self.members.get(&target).filter(|m| m.has_drive(slot.drive) && m.knows_floors)?;
+            let member = self.members.get(&target).filter(|m| {
+                m.has_drive(slot.drive) && m.knows_floors && self.is_of_newest_process(m, slot.drive)
+            })?;
             Some((slot.drive, (target, member.incarnation?)))
         };
         group.slots.iter().map(process).collect()

@@ -33,13 +33,15 @@ struct Joining<'a> {
     addr: &'a str,
     /// Which of the node's targets it is.
     index: u32,
+    /// Its number, if it is listed.
+    known: Option<TargetId>,
     process: Process,
 }
 
 impl Joining<'_> {
     /// The target of the map that it is, if it is listed.
     fn listed<'m>(&self, map: &'m FabricMap) -> Option<&'m Target> {
-        map.target_at(map.node_named(self.name)?.id, self.index)
+        map.targets.get(&self.known?)
     }
 
     /// In the words of people.
@@ -83,7 +85,8 @@ impl Manager {
             knows_floors,
             knows_targets,
         };
-        let joining = &Joining { name: &node, addr: &addr, index: join.target, process };
+        let known = self.state.borrow().target_at(&node, join.target);
+        let joining = &Joining { name: &node, addr: &addr, index: join.target, known, process };
         check_reports(joining, &drives)?;
         self.check_is_newest(&map, joining)?;
         // What is only decided here nobody else can know.
@@ -348,6 +351,7 @@ impl Manager {
             (Some(target), _) if target.addr == addr => {}
             (Some(target), _) => {
                 self.commit(&Change::MoveTarget(MoveTarget { target: target.id, addr }))?;
+                self.close_links_of(target.node);
             }
             (None, None) if index == 0 => {
                 self.commit(&Change::JoinNode(JoinNode { name, addr }))?;
@@ -361,7 +365,18 @@ impl Manager {
                 return Err(Denied::new(Status::NotReady, text));
             }
         }
-        Ok(joining.listed(&self.map()).expect("it is in the map now").id)
+        let entered = self.state.borrow().target_at(joining.name, index);
+        Ok(entered.expect("it is in the map now"))
+    }
+
+    /// Closes the connections to a node's targets: addresses have passed from one to another.
+    fn close_links_of(&self, node: NodeId) {
+        let mut state = self.state.borrow_mut();
+        let targets: Vec<TargetId> = state.index.targets_of(node).collect();
+        for target in targets {
+            let link = state.members.get_mut(&target).and_then(|member| member.link.take());
+            link.into_iter().for_each(|link| link.close());
+        }
     }
 
     /// Whether a target of this process has joined, and none of a newer one.
@@ -403,8 +418,11 @@ impl Manager {
         let Some(node) = map.node_of(joined).map(|node| node.id) else { return };
         let retired: Vec<TargetId> = {
             let state = self.state.borrow();
-            let is_free = |t: &&Target| state.is_retired(t) && state.index.drives_of(t.id).next().is_none();
-            map.targets_of(node).filter(is_free).map(|target| target.id).collect()
+            let is_free = |target: &TargetId| {
+                let is_retired = map.targets.get(target).is_some_and(|target| state.is_retired(target));
+                is_retired && state.index.drives_of(*target).next().is_none()
+            };
+            state.index.targets_of(node).filter(is_free).collect()
         };
         for target in retired {
             if let Err(error) = self.commit(&Change::RemoveTarget(RemoveTarget { target })) {
@@ -459,6 +477,8 @@ impl Manager {
             member.since_ms = wall_clock_ms();
         }
         member.incarnation = Some(incarnation);
+        state.unheard.remove(&target);
+        let member = state.members.get_mut(&target).expect("it was there just now");
         member.process = Some(process.id);
         (member.knows_floors, member.knows_targets) = (knows_floors, knows_targets);
         member.stopped = None;

@@ -23,6 +23,9 @@ use weft_wire::renewal::{Grant, Renewal};
 /// A target that a client could not reach has so much of a lease to answer the manager.
 const PROBE_PART: u32 = 4;
 
+/// Of those that are awaited so many are named.
+const AWAITED_NAMED: usize = 8;
+
 /// What a sign of life has changed.
 #[derive(Default)]
 struct Heard {
@@ -125,10 +128,9 @@ impl State {
         if is_old || !self.index.has_groups(target) {
             return Vec::new();
         }
-        let unheard = self.members.iter().filter(|(_, m)| m.incarnation.is_none()).map(|(id, _)| *id);
         let named = |t: TargetId| self.map.node_of(t).map(|node| node.name.clone());
-        let named: BTreeSet<String> =
-            unheard.filter(|t| self.index.has_groups(*t)).filter_map(named).collect();
+        let awaited = self.unheard.iter().copied().filter(|t| self.index.has_groups(*t));
+        let named: BTreeSet<String> = awaited.filter_map(named).take(AWAITED_NAMED).collect();
         named.into_iter().collect()
     }
 

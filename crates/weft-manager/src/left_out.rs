@@ -72,7 +72,7 @@ impl Manager {
 impl State {
     /// Why the targets of its node have not opened this drive, if one has said so.
     pub(crate) fn why_left_out(&self, drive: &Drive) -> Option<&DriveLeftOut> {
-        let mut left_out = self.members_of(drive.node).flat_map(|(_, member)| &member.left_out);
+        let mut left_out = self.own_members_of(drive.node).flat_map(|(_, member)| &member.left_out);
         left_out.find(|l| l.id == Some(drive.id) || l.path == drive.path)
     }
 
@@ -85,7 +85,7 @@ impl State {
 
     /// What the node has left out and no listed drive stands for: drives of other fabrics, and all others.
     pub(crate) fn left_out_of(&self, node: NodeId) -> (Vec<&DriveLeftOut>, Vec<&DriveLeftOut>) {
-        let all = self.members_of(node).flat_map(|(_, member)| &member.left_out);
+        let all = self.own_members_of(node).flat_map(|(_, member)| &member.left_out);
         let is_listed = |l: &DriveLeftOut| {
             let mut own = self.map.drives.values().filter(|d| d.node == node);
             own.any(|d| l.id == Some(d.id) || l.path == d.path)

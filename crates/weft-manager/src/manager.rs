@@ -96,6 +96,8 @@ pub(crate) struct State {
     pub(crate) changed_in: ChangedIn,
     /// What is known of each target of the map.
     pub(crate) members: BTreeMap<TargetId, Member>,
+    /// Those of the targets that have not joined this process.
+    pub(crate) unheard: BTreeSet<TargetId>,
     /// The newest process of each node.
     pub(crate) processes: Processes,
     /// What drives keep of the whole map.
@@ -231,6 +233,7 @@ impl Manager {
             recent: RecentMaps::starting(map.clone()),
             durable: Durable::at(map.clone()),
             members: unknown_members(&map, started),
+            unheard: map.targets.keys().copied().collect(),
             map,
             processes: Processes::default(),
             hears_from: started,

@@ -17,7 +17,7 @@ use weft_membership::{
 use weft_rt::{Instant, now};
 use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::{
-    BLOCK_SIZE, BlockCount, DriveId, DriveState, Epoch, Group, GroupId, MapVersion, Role, TargetId,
+    BLOCK_SIZE, BlockCount, DriveId, DriveState, Epoch, Group, GroupId, MapVersion, NodeId, Role, TargetId,
     with_causes,
 };
 use weft_wire::Status;
@@ -66,21 +66,25 @@ impl Manager {
     /// before it, however late it arrives, says nothing about what this one serves.
     ///
     /// # Errors
-    /// If this process of its target has not joined. Of a drive that is not in the map nobody needs to know.
+    /// If no target of the drive's node has joined with this incarnation. Of a drive that is not in the map nobody needs to know.
     pub(crate) fn note_failure(&self, drive: DriveId, incarnation: u64, cause: String) -> Result<(), Denied> {
         let map = self.map();
-        let Some(target) = map.drives.get(&drive).map(|d| d.target) else { return Ok(()) };
+        let Some(listed) = map.drives.get(&drive) else { return Ok(()) };
         {
             let mut state = self.state.borrow_mut();
-            let is_joined = |m: &&mut Member| m.incarnation == Some(incarnation);
-            let Some(member) = state.members.get_mut(&target).filter(is_joined) else {
+            let speaker = state.speaker_of(listed.node, incarnation);
+            let Some(speaker) = speaker else {
                 return Err(Denied::new(
                     Status::NotFound,
-                    format!("{} has not joined: join first", map.title_of(target)),
+                    format!("{} has not joined: join first", map.title_of(listed.target)),
                 ));
             };
-            member.failed.entry(drive).or_insert_with(|| cause.clone());
-            state.note_presence(drive);
+            // One that could not join with the drive has never served it: the target that the drive is listed of is
+            // not fenced by its word.
+            if let Some(member) = state.members.get_mut(&speaker).filter(|_| speaker == listed.target) {
+                member.failed.entry(drive).or_insert_with(|| cause.clone());
+                state.note_presence(drive);
+            }
         }
         // At once: a process that starts now and finds the drive sound must not make the word of it
         // forgotten.
@@ -124,6 +128,15 @@ impl Manager {
 }
 
 impl State {
+    /// The target of a node's newest process that has joined with this incarnation.
+    fn speaker_of(&self, node: NodeId, incarnation: u64) -> Option<TargetId> {
+        let is_it = |m: &Member| {
+            let is_newest = m.process.is_some_and(|process| self.processes.is_newest(node, process));
+            is_newest && m.incarnation == Some(incarnation)
+        };
+        self.members_of(node).find(|(_, member)| is_it(member)).map(|(target, _)| target)
+    }
+
     /// Forgets words of replicas whose stint has ended.
     fn drop_stale_words(&mut self) {
         let map = self.map.clone();

@@ -5,10 +5,11 @@
 
 use crate::error::Denied;
 use crate::manager::State;
+use crate::member::Member;
 use std::collections::{BTreeMap, VecDeque};
 use weft_rt::Instant;
 use weft_rules::{Mutation, Path, mark, mutated};
-use weft_types::NodeId;
+use weft_types::{DriveId, NodeId, TargetId};
 use weft_wire::Status;
 
 /// Former processes of a node that are remembered: a restart takes seconds, and what such a process has sent
@@ -101,8 +102,24 @@ impl State {
         }
         mark(Path::OlderProcessRefused);
         let name = self.map.nodes.get(&node).map_or_else(|| node.to_string(), |node| node.name.clone());
-        let text = format!("a later process of node '{name}' has joined");
+        let text = format!(
+            "a later process of node '{name}' has joined: if this one is to serve, stop the other, and restart this one"
+        );
         Err(Denied::new(Status::NotReady, text))
+    }
+
+    /// Whether the process that this member is of is the newest of the drive's node that has joined: it answers for the
+    /// drive, and another one that listens where it did answers for itself.
+    pub(crate) fn is_of_newest_process(&self, member: &Member, drive: DriveId) -> bool {
+        let node = self.map.drives.get(&drive).map(|listed| listed.node);
+        node.zip(member.process).is_some_and(|(node, process)| self.processes.is_newest(node, process))
+    }
+
+    /// The target with this index of the node with this name.
+    pub(crate) fn target_at(&self, node: &str, index: u32) -> Option<TargetId> {
+        let node = self.map.node_named(node)?.id;
+        let has_index = |target: &TargetId| self.map.targets.get(target).is_some_and(|t| t.index == index);
+        self.index.targets_of(node).find(has_index)
     }
 
     /// Whether the node's process has fewer targets than this index says: the target is one of a process

@@ -5,6 +5,7 @@
 
 use crate::error::{CommitError, Denied};
 use crate::manager::{Manager, State};
+use crate::member::Member;
 use std::collections::{BTreeMap, BTreeSet};
 use weft_membership::{Change, CloseSession, OpenSession, Reason, Refusal, exclusive_over};
 use weft_rt::{now, timeout};
@@ -49,7 +50,8 @@ impl State {
         for drive in self.write_sets_of(volume) {
             let target = self.map.drives.get(&drive).map(|d| d.target);
             let member = target.and_then(|target| self.members.get(&target));
-            let incarnation = member.filter(|m| m.has_drive(drive)).and_then(|m| m.incarnation);
+            let is_newest = |m: &&Member| m.has_drive(drive) && self.is_of_newest_process(m, drive);
+            let incarnation = member.filter(is_newest).and_then(|m| m.incarnation);
             match target.zip(incarnation) {
                 Some((target, incarnation)) => processes.insert(target, incarnation),
                 None => return Err(format!("drive {drive} is not served now, and may be again")),

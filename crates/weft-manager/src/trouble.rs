@@ -686,7 +686,7 @@ impl Look<'_> {
     fn refused(&self) -> Vec<Trouble> {
         let mut troubles = Vec::new();
         for node in self.state.map.nodes.values() {
-            for (_, member) in self.state.members_of(node.id) {
+            for (_, member) in self.state.own_members_of(node.id) {
                 // Of one that has failed it is said that it has.
                 let refused =
                     member.refused.iter().filter(|(drive, _)| !member.failed_before.contains(*drive));

@@ -141,6 +141,7 @@ mutations! {
     VouchedByAny, "lease", "vouched-by-any", "The word of some member is enough, where that of all is needed.";
     SiblingRenews, "P1", "sibling-renews", "A renewal counts for the siblings, too.";
     SiblingUnasked, "P2", "sibling-unasked", "A target leaves its siblings unasked.";
+    WordForAnyDrive, "P2", "word-for-any-drive", "A word counts for drives that have passed to a sibling.";
     NodeAnswersOnce, "P3", "node-answers-once", "One target of a node speaks for all.";
     OlderSiblingJoins, "P4", "older-sibling-joins", "A target of a replaced process joins.";
     ToldEarly, "C1", "told-early", "An answer does not wait until what it says is durable.";

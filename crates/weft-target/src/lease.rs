@@ -356,13 +356,17 @@ impl Target {
     /// Tells the manager something until it has taken note, or until it need not know any more.
     pub(crate) async fn tell_manager(&self, request: ManagerRequest, is_needed: impl Fn() -> bool) {
         while is_needed() && !self.is_stopped() {
-            if let Some(link) = self.peers.manager()
-                && let Ok((ManagerAnswer::Done, _)) = self.ask(&link, &request).await
-            {
+            if self.tell_manager_once(&request).await {
                 return;
             }
             sleep(RETRY).await;
         }
+    }
+
+    /// Whether the manager has taken note.
+    async fn tell_manager_once(&self, request: &ManagerRequest) -> bool {
+        let Some(link) = self.peers.manager() else { return false };
+        matches!(self.ask(&link, request).await, Ok((ManagerAnswer::Done, _)))
     }
 
     /// A drive as this target found it. What the drive's copy of the map knows counts also before this start has
@@ -393,23 +397,29 @@ impl Target {
         }
     }
 
-    /// Tells the manager of each drive that fails, once it serves nothing any more.
+    /// Tells the manager of each drive that fails, once it serves nothing any more. One whose word is not taken yet
+    /// holds up no other.
     pub(crate) async fn report_failures(self: Rc<Self>) {
         let mut reported = BTreeSet::new();
         loop {
             let failed = self.failures.notified();
-            let news = self.drives.values().find_map(|d| {
-                // The word would be about the drive of this name that another target serves.
-                let cause = d.failure().filter(|_| !d.is_refused() && !reported.contains(&d.id))?;
-                Some((d.id, cause))
-            });
-            let Some((drive, cause)) = news else {
+            // The word would be about the drive of this name that another target serves.
+            let told = |d: &ServedDrive| d.is_refused() || reported.contains(&d.id);
+            let news: Vec<(DriveId, String)> = (self.drives.values())
+                .filter(|drive| !told(drive))
+                .filter_map(|drive| Some((drive.id, drive.failure()?)))
+                .collect();
+            if news.is_empty() {
                 failed.await;
                 continue;
-            };
-            let incarnation = self.incarnation;
-            self.tell_manager(ManagerRequest::DriveFailed { drive, incarnation, cause }, || true).await;
-            reported.insert(drive);
+            }
+            for (drive, cause) in news {
+                let request = ManagerRequest::DriveFailed { drive, incarnation: self.incarnation, cause };
+                if self.tell_manager_once(&request).await {
+                    reported.insert(drive);
+                }
+            }
+            sleep(RETRY).await;
         }
     }
 }

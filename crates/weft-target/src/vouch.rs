@@ -13,15 +13,21 @@ use std::rc::Rc;
 use weft_rpc::{Answer, Request};
 use weft_rt::{Instant, now, sleep};
 use weft_rules::{Mutation, mutated};
-use weft_types::{Epoch, FabricMap, Group, GroupId, TargetId};
+use weft_types::{DriveId, Epoch, FabricMap, Group, GroupId, TargetId};
 use weft_wire::control::{self, VouchAnswer, VouchRequest};
 use weft_wire::{Kind, Status};
 
 /// How often peers are asked within a lease: as often as the manager is.
 const ROUNDS_PER_LEASE: u32 = 4;
 
-/// Groups in one request: as JSON at most 50 bytes each, so the request fits a frame's head.
-const GROUPS_PER_REQUEST: usize = 256;
+/// Groups in one request: as JSON at most 210 bytes each, with two drives, so the request fits a frame's head.
+const GROUPS_PER_REQUEST: usize = 64;
+
+/// Other targets of a group, with the drives that they have in its write set.
+type Others = BTreeMap<TargetId, Vec<DriveId>>;
+
+/// What a target is asked: the groups, with their epochs and the drives that are meant.
+type Questions = BTreeMap<(GroupId, Epoch), Vec<DriveId>>;
 
 /// Who vouches for this target: per target and group the epoch that it knows, and how long its word holds.
 #[derive(Default)]
@@ -50,7 +56,7 @@ impl Target {
             return false;
         }
         let (Some(map), Some(entry)) = (self.map(), member.entry()) else { return false };
-        let Some(others) = self.other_targets(&map, &entry) else { return false };
+        let Some(others) = self.others(&map, &entry) else { return false };
         let now = now();
         let given = self.vouches.given.borrow();
         let vouches = |target: &TargetId| {
@@ -58,25 +64,28 @@ impl Target {
             word.is_some_and(|(epoch, until)| *epoch == entry.epoch && now < *until)
         };
         match mutated(Mutation::VouchedByAny) {
-            true => others.iter().any(vouches),
-            false => !others.is_empty() && others.iter().all(vouches),
+            true => others.keys().any(vouches),
+            false => !others.is_empty() && others.keys().all(vouches),
         }
     }
 
-    /// The other targets, of any node, whose drives are in the entry's write set; none if the map does not know a
-    /// drive's target.
-    fn other_targets(&self, map: &FabricMap, entry: &Group) -> Option<BTreeSet<TargetId>> {
+    /// The other targets, of any node, with the drives that they have in the entry's write set, by the map. None if
+    /// the map does not know a drive's target, or takes one for this target's that this one does not serve: it has
+    /// passed to another one, of which the map at hand says nothing.
+    fn others(&self, map: &FabricMap, entry: &Group) -> Option<Others> {
         let own = self.id()?;
-        let mut targets = BTreeSet::new();
+        let mut others = Others::new();
         for drive in entry.write_set().filter(|d| !self.serves(*d)) {
-            targets.insert(map.drives.get(&drive)?.target);
+            others.entry(map.target_of(drive)?).or_default().push(drive);
         }
-        targets.remove(&own);
+        if others.remove(&own).is_some() && !mutated(Mutation::WordForAnyDrive) {
+            return None;
+        }
         if mutated(Mutation::SiblingUnasked) {
             let node = |target: &TargetId| map.targets.get(target).map(|t| t.node);
-            targets.retain(|target| node(target) != node(&own));
+            others.retain(|target, _| node(target) != node(&own));
         }
-        Some(targets)
+        Some(others)
     }
 
     /// Asks the peers for their word whenever the manager's is half gone, for ever.
@@ -96,13 +105,13 @@ impl Target {
         let now = now();
         self.vouches.given.borrow_mut().retain(|_, (_, until)| now < *until);
         let Some(map) = self.map() else { return };
-        let mut groups: BTreeMap<TargetId, BTreeSet<(GroupId, Epoch)>> = BTreeMap::new();
+        let mut groups: BTreeMap<TargetId, Questions> = BTreeMap::new();
         for member in self.members() {
             let Some(entry) = member.entry().filter(|e| e.write_set().any(|d| d == member.drive.id)) else {
                 continue;
             };
-            for target in self.other_targets(&map, &entry).into_iter().flatten() {
-                groups.entry(target).or_default().insert((entry.id, entry.epoch));
+            for (target, drives) in self.others(&map, &entry).into_iter().flatten() {
+                groups.entry(target).or_default().insert((entry.id, entry.epoch), drives);
             }
         }
         for (target, groups) in groups {
@@ -115,12 +124,14 @@ impl Target {
         }
     }
 
-    async fn ask_for_vouch(&self, target: TargetId, addr: &str, groups: BTreeSet<(GroupId, Epoch)>) {
+    async fn ask_for_vouch(&self, target: TargetId, addr: &str, questions: Questions) {
         let Some(own) = self.id() else { return };
         let lease = self.lease_by_own_clock();
-        let asked: Vec<_> = groups.iter().copied().collect();
+        let asked: Vec<_> = questions.into_iter().collect();
         for part in asked.chunks(GROUPS_PER_REQUEST) {
-            let request = VouchRequest { target: own, asked: Some(target), groups: part.to_vec() };
+            let groups: Vec<(GroupId, Epoch)> = part.iter().map(|(group, _)| *group).collect();
+            let drives = part.iter().map(|((group, _), drives)| (*group, drives.clone())).collect();
+            let request = VouchRequest { target: own, asked: Some(target), groups: groups.clone(), drives };
             let sent = now();
             let reply = self.call_addr(addr, Kind::Vouch, |_| control::encode(&request), vec![]).await;
             let reply = match reply {
@@ -130,7 +141,7 @@ impl Target {
             };
             let Ok(answer) = control::decode::<VouchAnswer>(&reply.head) else { continue };
             let mut given = self.vouches.given.borrow_mut();
-            for (group, epoch) in part {
+            for (group, epoch) in &groups {
                 if answer.groups.contains(group) {
                     given.insert((target, *group), (*epoch, sent + lease));
                 }
@@ -148,14 +159,32 @@ impl Target {
         let is_meant = asked.asked.is_none_or(|asked| Some(asked) == self.id());
         let groups = match self.map().filter(|_| is_meant) {
             Some(map) if self.has_had_lease() && self.lease.may_vouch_for(asked.target) => {
+                let meant: BTreeMap<GroupId, &Vec<DriveId>> =
+                    asked.drives.iter().map(|(group, drives)| (*group, drives)).collect();
                 let vouches = |(group, epoch): &(GroupId, Epoch)| {
-                    self.knows_as_member(&map, asked.target, *group, *epoch).then_some(*group)
+                    let speaks = self.speaks_for(&map, *group, meant.get(group).copied());
+                    (speaks && self.knows_as_member(&map, asked.target, *group, *epoch)).then_some(*group)
                 };
                 asked.groups.iter().filter_map(vouches).collect()
             }
             _ => vec![],
         };
         Answer::ok(control::encode(&VouchAnswer { groups }), vec![])
+    }
+
+    /// Whether this target serves all drives of the group that the sender means: another one may serve some of them
+    /// since, whose word this one cannot give. A sender that names none means all on this target's node.
+    fn speaks_for(&self, map: &FabricMap, group: GroupId, meant: Option<&Vec<DriveId>>) -> bool {
+        if mutated(Mutation::WordForAnyDrive) {
+            return true;
+        }
+        if let Some(drives) = meant {
+            return drives.iter().all(|drive| self.serves(*drive));
+        }
+        let own = self.id().and_then(|id| map.targets.get(&id)).map(|target| target.node);
+        let is_own = |drive: &DriveId| map.drives.get(drive).is_some_and(|listed| Some(listed.node) == own);
+        let entry = map.groups.get(&group);
+        entry.is_some_and(|entry| entry.write_set().filter(is_own).all(|drive| self.serves(drive)))
     }
 
     /// Whether this start of the target has had a lease, so that it knows whom it may not vouch for (R2).

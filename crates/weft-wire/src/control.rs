@@ -753,6 +753,11 @@ pub struct VouchRequest {
     pub asked: Option<TargetId>,
     /// The groups, with the epochs that it last acknowledged, in which the asked target is a member.
     pub groups: Vec<(GroupId, Epoch)>,
+    /// For each of the groups the drives that the sender takes for the asked target's, by its map: the word is
+    /// about all of them. None from a target of an older release: then all drives on the asked target's node are
+    /// meant.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drives: Vec<(GroupId, Vec<DriveId>)>,
 }
 
 /// The groups for which the asked target vouches, for one lease from when the request was sent.

@@ -641,8 +641,12 @@ impl Process {
                 let (this, map, id, epoch) = (self.clone(), map.clone(), group.id, group.epoch);
                 spawn(async move {
                     let sent = now();
-                    let request =
-                        VouchRequest { target: this.life.id.get(), asked: None, groups: vec![(id, epoch)] };
+                    let request = VouchRequest {
+                        target: this.life.id.get(),
+                        asked: None,
+                        groups: vec![(id, epoch)],
+                        drives: vec![],
+                    };
                     let addr: Addr = map.drive_addr(drive).unwrap().parse().unwrap();
                     let hello = Hello::new(PeerRole::Target(this.life.id.get()), Some(FABRIC), "peer");
                     let Ok(link) = Link::connect(&addr, &hello).await else { return };

@@ -27,6 +27,8 @@ pub enum Siblings {
     StandsStill,
     /// It is cut off from the manager. Of the other holders of its group the sibling alone hears the manager.
     Stranded,
+    /// A drive has passed from it to its sibling, and the holder on another node has not heard of that.
+    Redealt,
     /// It is of a process that was replaced, and what it said to join is late.
     JoinsLate,
 }
@@ -40,6 +42,7 @@ impl Siblings {
         match self {
             Siblings::StandsStill => stands_still().await,
             Siblings::Stranded => stranded().await,
+            Siblings::Redealt => redealt().await,
             Siblings::JoinsLate => joins_late().await,
         }
     }
@@ -106,6 +109,59 @@ async fn stranded() -> Result<(), String> {
     }
     target.set(Some(0));
     sleep(Duration::from_millis(350 + random_below(250))).await;
+    stage.heal();
+    sleep(Duration::from_millis(50)).await;
+    stage.history.check().map_err(|v| v.to_string())
+}
+
+/// One thread of a node has two of three copies, and then its process starts anew with a thread for each. The holder on
+/// another node has lost the manager before that: it takes the first thread for the one that has both drives. That thread
+/// loses the manager as well, and cannot speak for the drive that has passed on.
+async fn redealt() -> Result<(), String> {
+    let stage = Stage::set_split(2, 3, FailureDomain::Device).await;
+    let holders: Vec<(usize, usize)> =
+        stage.write_set().await.into_iter().map(|drive| stage.place_of(drive)).collect();
+    let is_twin = |place: &&(usize, usize)| holders.iter().filter(|other| other.0 == place.0).count() == 2;
+    let node = holders.iter().find(is_twin).expect("three copies on two nodes").0;
+    let alone = *holders.iter().find(|place| !is_twin(place)).expect("three copies on two nodes");
+    let (first, second) = (stage.bed.host_of(node, 0), stage.bed.host_of(node, 1));
+    let other = stage.bed.host_of(alone.0, alone.1);
+    stage.bed.dealing.set(Dealing::One);
+    stage.restart(node, Duration::from_millis(1)).await;
+    stage.become_whole().await?;
+    let (reader, writer) = (client_host(0), client_host(1));
+    let target = Rc::new(Cell::new(Some(0)));
+    for (client, is_reader) in [(reader, true), (writer, false)] {
+        let (stage, target) = (stage.clone(), target.clone());
+        let name = if is_reader { "reader" } else { "writer" };
+        sim::spawn_process(client, name, async move {
+            let volume = stage.attach(name).await;
+            match is_reader {
+                true => read_on(stage, volume, &Cell::new(2_000)).await,
+                false => write_on(stage, volume, &target).await,
+            }
+        });
+    }
+    sleep(Duration::from_millis(150 + random_below(100))).await;
+    // What is written so far is known as complete: a reader who finds it open would ask everybody.
+    target.set(Some(ASIDE));
+    sleep(Duration::from_millis(8)).await;
+    target.set(None);
+    sleep(Duration::from_millis(2)).await;
+    for unheard in [manager_host(), first, second] {
+        stage.cut(reader, unheard, true);
+    }
+    stage.cut(other, manager_host(), true);
+    stage.cut(writer, other, true);
+    stage.bed.kill_node(node, Crash::Process);
+    stage.bed.dealing.set(Dealing::OnePerDrive);
+    stage.bed.start_node(node);
+    // Both have joined, and the first has had a lease.
+    sleep(Duration::from_millis(8 + random_below(30))).await;
+    stage.cut(first, manager_host(), true);
+    stage.cut(writer, first, true);
+    target.set(Some(0));
+    sleep(Duration::from_millis(400 + random_below(300))).await;
     stage.heal();
     sleep(Duration::from_millis(50)).await;
     stage.history.check().map_err(|v| v.to_string())

@@ -466,6 +466,7 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[VouchedByAny], Scenario::Stranded(Stranded::ByOnePeer), 40),
     hunt(&[SiblingRenews], Scenario::Siblings(Siblings::StandsStill), 5),
     hunt(&[SiblingUnasked], Scenario::Siblings(Siblings::Stranded), 40),
+    hunt(&[WordForAnyDrive], Scenario::Siblings(Siblings::Redealt), 60),
     hunt(&[NodeAnswersOnce], Scenario::TakeoverOfTargets, 60),
     hunt(&[OlderSiblingJoins], Scenario::Siblings(Siblings::JoinsLate), 60),
     hunt(&[ToldEarly], Scenario::Script(Script::AnswersAreKept), 10),

@@ -88,7 +88,12 @@ fn documents_of_groups() {
         open: [true, false].into_iter().zip(objects()).map(open).collect(),
         watermarks: vec![(SessionSlot(0x1234), version(7))],
     };
-    let vouch = VouchRequest { target: TargetId(2), asked: None, groups: vec![(GroupId(11), Epoch(7))] };
+    let vouch = VouchRequest {
+        target: TargetId(2),
+        asked: None,
+        groups: vec![(GroupId(11), Epoch(7))],
+        drives: vec![],
+    };
     let cases = [
         document("entry", group()),
         document("marks", marks),
