@@ -257,6 +257,15 @@ fn left_out(drive: DriveId) -> control::DriveLeftOut {
     }
 }
 
+fn vouch_of(group: GroupId, drive: DriveId) -> control::VouchRequest {
+    control::VouchRequest {
+        target: TargetId(1),
+        asked: Some(TargetId(2)),
+        groups: vec![(group, Epoch(3))],
+        drives: vec![(group, vec![drive])],
+    }
+}
+
 /// A renewal as a document, one in its fixed form, and the grant.
 fn renewal_seeds(drive: DriveId) -> [Vec<u8>; 3] {
     let (target, adopted, ahead) = (TargetId(1), MapVersion(4), vec![(drive, MapVersion(5))]);
@@ -309,6 +318,7 @@ pub(crate) fn control_seeds() -> Vec<Vec<u8>> {
     let slots = vec![Slot { drive, role: Role::Syncing, since: Epoch(2) }];
     let entry = Group { id: group, pool: PoolId(1), epoch: Epoch(3), slots, floor: Default::default() };
     let [renew, fixed, grant] = renewal_seeds(drive);
+    let vouch = vouch_of(group, drive);
     vec![
         with(0, &join),
         renew,
@@ -328,15 +338,7 @@ pub(crate) fn control_seeds() -> Vec<Vec<u8>> {
         with(3, &TargetAnswer::Status(status)),
         with(3, &TargetAnswer::Load(Box::new(load))),
         with(4, &marks),
-        with(
-            5,
-            &control::VouchRequest {
-                target: TargetId(1),
-                asked: None,
-                groups: vec![(group, Epoch(3))],
-                drives: vec![(group, vec![drive])],
-            },
-        ),
+        with(5, &vouch),
         with(6, &control::VouchAnswer { groups: vec![group] }),
         with(7, &entry),
         with(8, &Hello::new(PeerRole::Client, None, "c")),

@@ -216,11 +216,7 @@ impl Manager {
         let (store, map, journal) = taken.ok_or(ManagerError::NoFabric)?;
         check_map(&map, options.fabric)?;
         let started = now();
-        let is_new = map.version == FabricMap::empty(map.fabric).version && journal.events.is_empty();
-        let mut events = Events::kept(&journal.events);
-        let what = if is_new { "fabric-made" } else { "manager-started" };
-        let why = format!("manager '{}' serves fabric {}", options.name, map.fabric);
-        events.add(events.next(None, map.version, what, &why, Subjects::default()));
+        let events = events_from(&options, &map, &journal);
         let map = Rc::new(map);
         let state = State {
             whole: WholeMap::default(),
@@ -424,6 +420,16 @@ pub async fn found(
     let map = FabricMap { durations, ..FabricMap::empty(fabric) };
     put_map(store, &map).await?;
     Ok(map)
+}
+
+/// The events that the store has kept, and that this manager serves from now on.
+fn events_from(options: &ManagerOptions, map: &FabricMap, journal: &Journal) -> Events {
+    let is_new = map.version == FabricMap::empty(map.fabric).version && journal.events.is_empty();
+    let mut events = Events::kept(&journal.events);
+    let what = if is_new { "fabric-made" } else { "manager-started" };
+    let why = format!("manager '{}' serves fabric {}", options.name, map.fabric);
+    events.add(events.next(None, map.version, what, &why, Subjects::default()));
+    events
 }
 
 /// The targets of a map that this process has not heard of yet.

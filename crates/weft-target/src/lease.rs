@@ -1,8 +1,8 @@
 //! The lease: the manager's word that this target is still a member wherever its map says so.
 //!
-//! It owns the connection to the manager: joining, renewing, fetching the map that a grant names. A target counts
-//! its lease from when it sent the request, and the grant is void until the map that it names is adopted. It never
-//! grants anything to itself: while the manager is silent, `vouch.rs` asks the peers.
+//! It owns the connection to the manager: joining, renewing, fetching the map that a grant names. A target
+//! counts its lease from when it sent the request, and the grant is void until the map that it names is
+//! adopted. It never grants anything to itself: while the manager is silent, `vouch.rs` asks the peers.
 
 use crate::drive::ServedDrive;
 use crate::target::Target;
@@ -22,12 +22,12 @@ use weft_wire::{Kind, Status};
 /// How often a lease is renewed within its life: three requests may be lost before it runs out.
 const RENEWALS_PER_LEASE: u32 = 4;
 
-/// How long to wait before a manager that refused or did not answer is tried again: short beside a lease, long
-/// beside a connection attempt on a local network.
+/// How long to wait before a manager that refused or did not answer is tried again: short beside a lease,
+/// long beside a connection attempt on a local network.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// The longest wait while a manager goes on refusing: somebody has to mend something first, and each refusal is
-/// an event.
+/// The longest wait while a manager goes on refusing: somebody has to mend something first, and each refusal
+/// is an event.
 const RETRY_LONGEST: Duration = Duration::from_secs(3);
 
 /// For so many leases a manager that has let this target join, and is not ready to grant anything, is
@@ -40,8 +40,9 @@ const NOT_READY_LEASES: u32 = 2;
 pub(crate) struct Lease {
     /// When the newest grant whose map is adopted runs out.
     until: Cell<Option<Instant>>,
-    /// Grants whose maps are not adopted yet, in the order in which they were asked for. A newer one does not make an
-    /// older one void: otherwise maps that follow each other faster than they are adopted would end the lease.
+    /// Grants whose maps are not adopted yet, in the order in which they were asked for. A newer one does not
+    /// make an older one void: otherwise maps that follow each other faster than they are adopted would end
+    /// the lease.
     pending: RefCell<VecDeque<Pending>>,
     /// A grant has counted since this process started, so its list of suspects is known (R2).
     was_granted: Cell<bool>,
@@ -86,10 +87,10 @@ impl Lease {
         !is_suspect || mutated(Mutation::PromiseIgnored)
     }
 
-    /// Promises not to vouch for the target (R11). The promise ends when the answer to a renewal that was sent after
-    /// it no longer names the target, and the map of that answer is adopted: the eviction is then called off, or
-    /// committed and known here. It is kept however many maps come in between, because a map that still lists the
-    /// victim may be about something else.
+    /// Promises not to vouch for the target (R11). The promise ends when the answer to a renewal that was
+    /// sent after it no longer names the target, and the map of that answer is adopted: the eviction is then
+    /// called off, or committed and known here. It is kept however many maps come in between, because a map
+    /// that still lists the victim may be about something else.
     pub(crate) fn promise(&self, victim: TargetId) {
         self.promises.borrow_mut().insert(victim, now());
     }
@@ -104,8 +105,8 @@ impl Lease {
         adopted: MapVersion,
     ) {
         let suspects: BTreeSet<TargetId> = suspects.into_iter().collect();
-        // Suspicion counts at once, its end only with the map in which the victim is out: until then this target
-        // would vouch for it by a map that still lists it.
+        // Suspicion counts at once, its end only with the map in which the victim is out: until then this
+        // target would vouch for it by a map that still lists it.
         self.suspects.borrow_mut().extend(&suspects);
         let begins = if mutated(Mutation::LeaseFromReceipt) { now() } else { sent };
         let map = if mutated(Mutation::GrantWithoutMap) { MapVersion(0) } else { map };
@@ -319,8 +320,8 @@ impl Target {
         adopted.filter(|(_, adopted)| *adopted > version).collect()
     }
 
-    /// Asks the manager. An answer that takes longer than half a lease is none: the connection may be dead without
-    /// anyone having said so.
+    /// Asks the manager. An answer that takes longer than half a lease is none: the connection may be dead
+    /// without anyone having said so.
     pub(crate) async fn ask(
         &self,
         link: &Link,
@@ -369,8 +370,8 @@ impl Target {
         matches!(self.ask(&link, request).await, Ok((ManagerAnswer::Done, _)))
     }
 
-    /// A drive as this target found it. What the drive's copy of the map knows counts also before this start has
-    /// adopted any: a manager with an older store shall hear of it.
+    /// A drive as this target found it. What the drive's copy of the map knows counts also before this start
+    /// has adopted any: a manager with an older store shall hear of it.
     async fn report(&self, drive: &ServedDrive) -> DriveReport {
         let store = &drive.store;
         let copy = match self.map() {
@@ -397,8 +398,8 @@ impl Target {
         }
     }
 
-    /// Tells the manager of each drive that fails, once it serves nothing any more. One whose word is not taken yet
-    /// holds up no other.
+    /// Tells the manager of each drive that fails, once it serves nothing any more. One whose word is not
+    /// taken yet holds up no other.
     pub(crate) async fn report_failures(self: Rc<Self>) {
         let mut reported = BTreeSet::new();
         loop {

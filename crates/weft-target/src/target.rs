@@ -112,8 +112,9 @@ pub struct Target {
 }
 
 impl Target {
-    /// A target over these drives (path and open store), and its background work: the lease, vouching, resync.
-    /// It serves nothing before the manager has granted a lease and the map that came with it is durable.
+    /// A target over these drives (path and open store), and its background work: the lease, vouching,
+    /// resync. It serves nothing before the manager has granted a lease and the map that came with it is
+    /// durable.
     ///
     /// # Panics
     /// If two stores are of one drive, or no manager is named.

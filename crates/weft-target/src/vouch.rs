@@ -1,9 +1,9 @@
 //! Vouching: while the manager is silent, the other members of a group stand in for its word.
 //!
-//! A target goes on serving a group while every other member of the write set that it last acknowledged vouches for
-//! it; a group without another member needs the manager. A vouch lasts one lease from when it was asked for. It never
-//! vouches for a target that is being evicted, nor before this start of the target has had a lease of its own: a
-//! promise made before the restart is forgotten otherwise (R2, R11).
+//! A target goes on serving a group while every other member of the write set that it last acknowledged
+//! vouches for it; a group without another member needs the manager. A vouch lasts one lease from when it was
+//! asked for. It never vouches for a target that is being evicted, nor before this start of the target has
+//! had a lease of its own: a promise made before the restart is forgotten otherwise (R2, R11).
 
 use crate::member::Member;
 use crate::target::Target;
@@ -20,7 +20,8 @@ use weft_wire::{Kind, Status};
 /// How often peers are asked within a lease: as often as the manager is.
 const ROUNDS_PER_LEASE: u32 = 4;
 
-/// Groups in one request: as JSON at most 210 bytes each, with two drives, so the request fits a frame's head.
+/// Groups in one request: as JSON at most 210 bytes each, with two drives, so the request fits a frame's
+/// head.
 const GROUPS_PER_REQUEST: usize = 64;
 
 /// Other targets of a group, with the drives that they have in its write set.
@@ -69,9 +70,9 @@ impl Target {
         }
     }
 
-    /// The other targets, of any node, with the drives that they have in the entry's write set, by the map. None if
-    /// the map does not know a drive's target, or takes one for this target's that this one does not serve: it has
-    /// passed to another one, of which the map at hand says nothing.
+    /// The other targets, of any node, with the drives that they have in the entry's write set, by the map.
+    /// None if the map does not know a drive's target, or takes one for this target's that this one does not
+    /// serve: it has passed to another one, of which the map at hand says nothing.
     fn others(&self, map: &FabricMap, entry: &Group) -> Option<Others> {
         let own = self.id()?;
         let mut others = Others::new();
@@ -99,8 +100,8 @@ impl Target {
         }
     }
 
-    /// Asks every target that shares a write set with this one, siblings too (P2); the answers are noted when they come. Words that
-    /// have run out are forgotten.
+    /// Asks every target that shares a write set with this one, siblings too (P2); the answers are noted when
+    /// they come. Words that have run out are forgotten.
     fn ask_for_vouches(&self) {
         let now = now();
         self.vouches.given.borrow_mut().retain(|_, (_, until)| now < *until);
@@ -172,8 +173,9 @@ impl Target {
         Answer::ok(control::encode(&VouchAnswer { groups }), vec![])
     }
 
-    /// Whether this target serves all drives of the group that the sender means: another one may serve some of them
-    /// since, whose word this one cannot give. A sender that names none means all on this target's node.
+    /// Whether this target serves all drives of the group that the sender means: another one may serve some
+    /// of them since, whose word this one cannot give. A sender that names none means all on this target's
+    /// node.
     fn speaks_for(&self, map: &FabricMap, group: GroupId, meant: Option<&Vec<DriveId>>) -> bool {
         if mutated(Mutation::WordForAnyDrive) {
             return true;
