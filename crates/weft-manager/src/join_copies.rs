@@ -4,13 +4,13 @@
 //! that it is gone. A slice says so of what it would list (`OfTarget`), a whole map of everything.
 
 use std::collections::{BTreeMap, BTreeSet};
-use weft_types::{FabricMap, GroupId, Key, MapVersion, Table, Volume};
+use weft_types::{FabricMap, GroupId, Key, MapVersion, Node, NodeId, Table, Target, TargetId, Volume};
 
 /// Joins copies of one fabric's map; none without any. The version is the newest of all.
 pub(crate) fn join_copies(mut copies: Vec<FabricMap>) -> Option<FabricMap> {
     copies.sort_by_key(|copy| copy.version);
     let newest = copies.last()?;
-    // Machines, pools and settings are in every copy.
+    // Pools and settings are in every copy.
     let mut map = FabricMap {
         scrub: newest.scrub.clone(),
         next_id: copies.iter().map(FabricMap::ids_below).max()?,
@@ -44,12 +44,29 @@ pub(crate) fn join_copies(mut copies: Vec<FabricMap>) -> Option<FabricMap> {
             map.drives.insert(id, (*drive).clone());
         }
     }
+    let (targets, nodes) = places_of(&copies, &map);
+    (map.targets, map.nodes) = (targets, nodes);
     map.relocations = map.groups.keys().filter_map(|id| relocation_of(&copies, *id)).collect();
     if let Some(whole) = copies.iter().rev().find(|copy| !copy.is_of_target()) {
         map.scrub.done = whole.scrub.done.clone();
         map.scrub.done.retain(|id, _| map.groups.contains_key(id));
     }
     Some(map)
+}
+
+/// The targets and nodes of a map that has been joined but for these: those that the newest copy lists, and
+/// those of the drives. Another one has no drive: it is gone, or enters again when it joins.
+fn places_of(copies: &[FabricMap], map: &FabricMap) -> (Table<TargetId, Target>, Table<NodeId, Node>) {
+    let targets = newest_of(copies, |copy| &copy.targets);
+    let nodes = newest_of(copies, |copy| &copy.nodes);
+    let named: BTreeSet<TargetId> = map.drives.values().map(|drive| drive.target).collect();
+    let named = named.into_iter().chain(map.targets.keys().copied());
+    let of_nodes: BTreeSet<NodeId> =
+        named.clone().filter_map(|id| targets.get(&id)).map(|(_, target)| target.node).collect();
+    let all = named.chain(of_nodes.iter().map(|node| TargetId::first_of(*node)));
+    let targets = all.filter_map(|id| Some((id, (*targets.get(&id)?).1.clone()))).collect();
+    let nodes = of_nodes.iter().filter_map(|id| Some((*id, (*nodes.get(id)?).1.clone()))).collect();
+    (targets, nodes)
 }
 
 /// Per key the newest copy that lists it.

@@ -133,7 +133,8 @@ impl State {
         let delta = without_groups.as_ref().unwrap_or(delta);
         let holders = |group| self.holders.get(&group).into_iter().flatten().copied().collect();
         let groups = |drive| self.index.groups_of(drive).collect();
-        let touched = targets_touched(delta, (old, new), holders, groups);
+        let drives = |target| self.index.drives_of(target).collect();
+        let touched = targets_touched(delta, (old, new), holders, groups, drives);
         self.note_holders(delta, old, new);
         match &touched {
             Touched::All => self.members.values_mut().for_each(|member| member.note_touch(new.version)),

@@ -5,17 +5,17 @@
 //! wherever no group enters or leaves the slice; then it looks through all volumes once.
 
 use super::{Delta, FabricMap, GroupTable, GroupTables, MapSettings, Piece, PieceKey, PieceKind, Volume};
-use crate::{DriveId, GroupId, GroupTableId, SessionId, Table, TargetId, VolumeId};
+use crate::{DriveId, GroupId, GroupTableId, NodeId, SessionId, Table, TargetId, VolumeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// What a target's slice says of entries that it does not list.
 ///
-/// A slice lists all nodes, targets and pools, the drives of its target, the groups that its target holds,
-/// and what belongs to these: the drives of their members, their relocations, the volumes with objects in
-/// them, the sessions of these volumes, and the tables that list them. So a session of a listed volume that
-/// is not listed is not in the fabric. Of groups only a word counts: one that is not listed may go on
-/// elsewhere.
+/// A slice lists its target, all pools, the drives of its target, the groups that its target holds, and what
+/// belongs to these: the drives of their members with their targets and nodes and these nodes' first targets,
+/// their relocations, the volumes with objects in them, the sessions of these volumes, and the tables that list them. So a session
+/// of a listed volume that is not listed is not in the fabric. Of groups only a word counts: one that is not
+/// listed may go on elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfTarget {
     /// Whose slice it is.
@@ -66,15 +66,17 @@ impl TargetSlice {
         let groups = self.held.iter().filter_map(|id| Some((*id, map.groups.get(id)?.clone())));
         let relocations = self.held.iter().filter(|id| map.groups.contains_key(id));
         let sessions = map.sessions.iter().filter(|(_, s)| volumes.contains_key(&s.volume));
-        let drives = self.listed_drives(map).into_iter();
+        let places = self.places(map);
         let mut slice = FabricMap {
             schema: map.schema,
             version: map.version,
-            nodes: map.nodes.clone(),
-            targets: map.targets.clone(),
+            nodes: places.nodes.iter().filter_map(|id| Some((*id, map.nodes.get(id)?.clone()))).collect(),
+            targets: { places.targets.iter() }
+                .filter_map(|id| Some((*id, map.targets.get(id)?.clone())))
+                .collect(),
             pools: map.pools.clone(),
             removed_drives: map.removed_drives.clone(),
-            drives: drives.filter_map(|id| Some((id, map.drives.get(&id)?.clone()))).collect(),
+            drives: places.drives.iter().filter_map(|id| Some((*id, map.drives.get(id)?.clone()))).collect(),
             groups: groups.collect(),
             relocations: relocations.filter_map(|id| Some((*id, *map.relocations.get(id)?))).collect(),
             sessions: sessions.map(|(id, session)| (*id, session.clone())).collect(),
@@ -117,12 +119,12 @@ impl TargetSlice {
         if settings != settings_of(old) {
             delta.put.push(Piece::Settings(settings));
         }
-        for kind in [PieceKind::Node, PieceKind::Target, PieceKind::RemovedDrive, PieceKind::Pool] {
+        for kind in [PieceKind::RemovedDrive, PieceKind::Pool] {
             changed.of_kind(kind).for_each(|key| delta.note(key, old.has(key), new.has(key), old, new));
         }
         let step = Step { held: self, next: &next, old, new };
         let groups = step.touched_groups(&changed, forgotten);
-        step.note_drives(&changed, &groups, &mut delta);
+        step.note_places(&changed, &groups, &mut delta);
         for group in &groups {
             let (was, is) = (step.listed(*group), step.lists(*group));
             delta.note(PieceKey::Group(*group), was, is, old, new);
@@ -182,11 +184,20 @@ impl TargetSlice {
         table.groups().iter().any(|id| self.lists_group(map, *id))
     }
 
-    /// The drives of the target, and those of the members of its groups.
-    fn listed_drives(&self, map: &FabricMap) -> BTreeSet<DriveId> {
+    /// The drives of the target, and those of the members of its groups, with where they are.
+    fn places(&self, map: &FabricMap) -> Places {
         let groups = self.held.iter().filter_map(|id| map.groups.get(id));
         let members = groups.flat_map(|group| &group.slots).map(|slot| slot.drive);
-        self.drives.iter().copied().chain(members).filter(|id| map.drives.contains_key(id)).collect()
+        let all: BTreeSet<DriveId> = self.drives.iter().copied().chain(members).collect();
+        let mut places = Places { drives: all, targets: BTreeSet::from([self.target]), nodes: BTreeSet::new() };
+        places.drives.retain(|id| map.drives.contains_key(id));
+        let drives = places.drives.iter().filter_map(|id| map.drives.get(id));
+        places.targets.extend(drives.map(|drive| drive.target));
+        let nodes = places.targets.iter().filter_map(|id| map.node_of(*id));
+        places.nodes = nodes.map(|node| node.id).collect();
+        places.targets.extend(places.nodes.iter().map(|node| TargetId::first_of(*node)));
+        places.targets.retain(|id| map.targets.contains_key(id));
+        places
     }
 
     fn says_of(&self, map: &FabricMap) -> OfTarget {
@@ -196,6 +207,31 @@ impl TargetSlice {
             sessions_from: map.sessions_from(),
             removed_groups: self.held.iter().copied().filter(|id| map.was_removed(*id)).collect(),
         }
+    }
+}
+
+/// The drives that a slice lists, their targets, these targets' nodes, and the first targets of these.
+struct Places {
+    drives: BTreeSet<DriveId>,
+    targets: BTreeSet<TargetId>,
+    nodes: BTreeSet<NodeId>,
+}
+
+impl Places {
+    /// Whether the entry with this key is one of them.
+    fn has(&self, key: PieceKey) -> bool {
+        match key {
+            PieceKey::Drive(id) => self.drives.contains(&id),
+            PieceKey::Target(id) => self.targets.contains(&id),
+            PieceKey::Node(id) => self.nodes.contains(&id),
+            _ => false,
+        }
+    }
+
+    fn keys(&self) -> impl Iterator<Item = PieceKey> {
+        let drives = self.drives.iter().copied().map(PieceKey::Drive);
+        let targets = self.targets.iter().copied().map(PieceKey::Target);
+        drives.chain(targets).chain(self.nodes.iter().copied().map(PieceKey::Node))
     }
 }
 
@@ -306,19 +342,19 @@ impl Step<'_> {
         candidates.filter(|id| self.listed(*id) || self.lists(*id)).collect()
     }
 
-    fn note_drives(&self, changed: &Changed, groups: &BTreeSet<GroupId>, delta: &mut Delta) {
-        let drives = || changed.of_kind(PieceKind::Drive);
-        if groups.is_empty() && drives().next().is_none() {
+    fn note_places(&self, changed: &Changed, groups: &BTreeSet<GroupId>, delta: &mut Delta) {
+        let kinds = [PieceKind::Node, PieceKind::Target, PieceKind::Drive];
+        let changed: BTreeSet<PieceKey> = kinds.into_iter().flat_map(|kind| changed.of_kind(kind)).collect();
+        if groups.is_empty() && changed.is_empty() {
             return;
         }
-        let (was, is) = (self.held.listed_drives(self.old), self.next.listed_drives(self.new));
-        let changed = drives().filter_map(|key| match key {
-            PieceKey::Drive(id) => Some(id),
-            _ => None,
-        });
-        let touched: BTreeSet<DriveId> = was.symmetric_difference(&is).copied().chain(changed).collect();
-        for id in touched {
-            delta.note(PieceKey::Drive(id), was.contains(&id), is.contains(&id), self.old, self.new);
+        let (was, is) = (self.held.places(self.old), self.next.places(self.new));
+        let touched: BTreeSet<PieceKey> = was.keys().chain(is.keys()).collect();
+        for key in touched {
+            let (was, is) = (was.has(key), is.has(key));
+            if was != is || changed.contains(&key) {
+                delta.note(key, was, is, self.old, self.new);
+            }
         }
     }
 
@@ -426,24 +462,28 @@ impl Delta {
 /// entries that it does not list.
 ///
 /// `holders` names the targets that hold a group and have no member of it; `groups_of_drive` the groups that
-/// list a drive in either map.
+/// list a drive in either map; `drives_of_target` the drives of a target in either map. Of a drive that the
+/// commit gives to another target, one of the two is enough.
 pub fn targets_touched(
     delta: &Delta,
     (old, new): (&FabricMap, &FabricMap),
     holders: impl Fn(GroupId) -> Vec<TargetId>,
     groups_of_drive: impl Fn(DriveId) -> Vec<GroupId>,
+    drives_of_target: impl Fn(TargetId) -> Vec<DriveId>,
 ) -> Touched {
     let mut touched = Touched::Some(BTreeSet::new());
     let keys = delta.put.iter().map(Piece::key).chain(delta.removed.iter().copied());
-    let mut groups = BTreeSet::new();
+    let (mut groups, mut nodes) = (BTreeSet::new(), BTreeSet::new());
     for key in keys {
         match key {
             PieceKey::Settings if settings_of(old) == settings_of(new) => {}
-            PieceKey::Settings
-            | PieceKey::Node(_)
-            | PieceKey::Target(_)
-            | PieceKey::RemovedDrive(_)
-            | PieceKey::Pool(_) => return Touched::All,
+            PieceKey::Settings | PieceKey::RemovedDrive(_) | PieceKey::Pool(_) => return Touched::All,
+            PieceKey::Target(id) => {
+                let both = [old, new].into_iter();
+                nodes.extend(both.filter_map(|map| map.targets.get(&id)).map(|target| target.node));
+                nodes.insert(NodeId(id.0));
+            }
+            PieceKey::Node(id) => drop(nodes.insert(id)),
             PieceKey::Drive(id) => {
                 let own = [old, new].into_iter().filter_map(|map| map.drives.get(&id));
                 touched.extend(own.map(|drive| drive.target));
@@ -467,6 +507,12 @@ pub fn targets_touched(
             }
             PieceKey::Scrubbed(_) | PieceKey::OfTarget => {}
         }
+    }
+    // A node comes with each drive on it, and with the node its first target.
+    for map in [old, new].into_iter().filter(|_| !nodes.is_empty()) {
+        let targets = || map.targets.values().filter(|t| nodes.contains(&t.node)).map(|target| target.id);
+        touched.extend(targets());
+        groups.extend(targets().flat_map(&drives_of_target).flat_map(&groups_of_drive));
     }
     for group in groups {
         for map in [old, new] {
@@ -583,7 +629,12 @@ mod tests {
                 };
                 [lists(&old), lists(&new)].concat()
             };
-            let touched = targets_touched(&delta, (&old, &new), holders, groups_of_drive);
+            let drives_of_target = |target| {
+                let drives = old.drives.values().chain(new.drives.values());
+                drives.filter(|d| d.target == target).map(|d| d.id).collect()
+            };
+            let touched =
+                targets_touched(&delta, (&old, &new), holders, groups_of_drive, drives_of_target);
             if touched.has(slice.target) {
                 return Ok(());
             }
