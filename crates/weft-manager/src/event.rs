@@ -105,8 +105,10 @@ impl Subjects {
             | Reason::DeviceFound { drive, .. }
             | Reason::DriveAssigned { drive, .. }
             | Reason::DriveDraining { drive, .. }
-            | Reason::DriveRestored { drive }
-            | Reason::DriveFailed { drive, .. } => Subjects::drives(new, [*drive]),
+            | Reason::DriveRestored { drive } => Subjects::drives(new, [*drive]),
+            Reason::DriveFailed { drive, emptied, .. } => {
+                Subjects::drives(new, std::iter::once(*drive).chain(emptied.iter().copied()))
+            }
             Reason::LossAccepted { destroyed, older, emptied, .. } => {
                 Subjects::drives(new, destroyed.iter().copied())
                     .and_groups((new, index), older.iter().chain(emptied).copied())

@@ -59,12 +59,12 @@ pub(crate) fn join_copies(mut copies: Vec<FabricMap>) -> Option<FabricMap> {
 fn places_of(copies: &[FabricMap], map: &FabricMap) -> (Table<TargetId, Target>, Table<NodeId, Node>) {
     let targets = newest_of(copies, |copy| &copy.targets);
     let nodes = newest_of(copies, |copy| &copy.nodes);
-    let named: BTreeSet<TargetId> = map.drives.values().map(|drive| drive.target).collect();
-    let named = named.into_iter().chain(map.targets.keys().copied());
+    let of_drives = map.drives.values().map(|drive| drive.target);
+    let mut named: BTreeSet<TargetId> = of_drives.chain(map.targets.keys().copied()).collect();
     let of_nodes: BTreeSet<NodeId> =
-        named.clone().filter_map(|id| targets.get(&id)).map(|(_, target)| target.node).collect();
-    let all = named.chain(of_nodes.iter().map(|node| TargetId::first_of(*node)));
-    let targets = all.filter_map(|id| Some((id, (*targets.get(&id)?).1.clone()))).collect();
+        named.iter().filter_map(|id| targets.get(id)).map(|(_, target)| target.node).collect();
+    named.extend(of_nodes.iter().map(|node| TargetId::first_of(*node)));
+    let targets = named.into_iter().filter_map(|id| Some((id, (*targets.get(&id)?).1.clone()))).collect();
     let nodes = of_nodes.iter().filter_map(|id| Some((*id, (*nodes.get(id)?).1.clone()))).collect();
     (targets, nodes)
 }

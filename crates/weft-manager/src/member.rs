@@ -13,6 +13,7 @@
 use crate::slices::HeldSlice;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use weft_membership::DriveFault;
 use weft_rpc::Link;
 use weft_rt::Instant;
 use weft_rules::{Mutation, mutated};
@@ -91,7 +92,7 @@ pub(crate) struct Member {
     /// Whether another process of this target may have served before the one that joined.
     pub(crate) had_former: bool,
     /// The drives that it reported as failed, and why.
-    pub(crate) failed: BTreeMap<DriveId, String>,
+    pub(crate) failed: BTreeMap<DriveId, DriveFault>,
     /// Why it is taken for gone, if it is.
     pub(crate) suspicion: Option<Suspicion>,
     /// The connection to it.

@@ -12,13 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use weft_layout::FailureDomain;
 use weft_membership::{
-    Acknowledged, Change, DriveObservation, FailDrive, Observations, Room, TargetObservation, next_change,
+    Acknowledged, Change, DriveFault, DriveObservation, FailDrive, Observations, Room, TargetObservation,
+    next_change,
 };
 use weft_rt::{Instant, now};
 use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::{
-    BLOCK_SIZE, BlockCount, DriveId, DriveState, Epoch, Group, GroupId, MapVersion, NodeId, Role, TargetId,
-    with_causes,
+    BLOCK_SIZE, BlockCount, DriveId, Epoch, Group, GroupId, MapVersion, NodeId, Role, TargetId, with_causes,
 };
 use weft_wire::Status;
 
@@ -67,7 +67,12 @@ impl Manager {
     ///
     /// # Errors
     /// If no target of the drive's node has joined with this incarnation. Of a drive that is not in the map nobody needs to know.
-    pub(crate) fn note_failure(&self, drive: DriveId, incarnation: u64, cause: String) -> Result<(), Denied> {
+    pub(crate) fn note_failure(
+        &self,
+        drive: DriveId,
+        incarnation: u64,
+        fault: DriveFault,
+    ) -> Result<(), Denied> {
         let map = self.map();
         let Some(listed) = map.drives.get(&drive) else { return Ok(()) };
         {
@@ -82,14 +87,16 @@ impl Manager {
             // One that could not join with the drive has never served it: the target that the drive is listed of is
             // not fenced by its word.
             if let Some(member) = state.members.get_mut(&speaker).filter(|_| speaker == listed.target) {
-                member.failed.entry(drive).or_insert_with(|| cause.clone());
+                member.failed.entry(drive).or_insert_with(|| fault.clone());
                 state.note_presence(drive);
             }
         }
         // At once: a process that starts now and finds the drive sound must not make the word of it
         // forgotten.
-        if map.drives.get(&drive).is_some_and(|d| d.state == DriveState::Active) {
-            self.of_own_accord(|| self.commit(&Change::FailDrive(FailDrive { drive, cause })))?;
+        if map.drives.get(&drive).is_some_and(|d| !d.state.is_given_up()) {
+            let DriveFault { cause, of_device } = fault;
+            let change = Change::FailDrive(FailDrive { drive, cause, of_device });
+            self.of_own_accord(|| self.commit(&change))?;
         }
         self.changed.notify_all();
         Ok(())

@@ -26,8 +26,8 @@ use weft_rt::sync::{Notify, join_all, race};
 use weft_rt::{Instant, now, random_u64, sleep};
 use weft_types::limits::{SCRUB_FINDINGS_SHOWN_MAX, SCRUBS_PER_TARGET_MAX};
 use weft_types::{
-    BLOCK_SIZE, ChunkIndex, DriveId, FabricMap, GroupId, ObjectId, ScrubFindingKind, ScrubRecord, TargetId,
-    with_causes,
+    BLOCK_SIZE, ChunkIndex, DeviceId, DriveId, FabricMap, GroupId, NodeId, ObjectId, ScrubFindingKind,
+    ScrubRecord, TargetId, with_causes,
 };
 use weft_wire::control::{
     DriveDamage, ScrubFinding, ScrubOrder, ScrubReport, ScrubState, ScrubStatus, TargetAnswer, TargetRequest,
@@ -362,9 +362,12 @@ impl Scrubs {
         }
     }
 
-    /// Gives an order for each due group that has a member that serves, and none of whose drives is busy.
+    /// Gives an order for each due group that has a member that serves, and none of whose devices is busy: one
+    /// scrub at a time reads a device, however many parts it has (P5).
     fn give_orders(&mut self, state: &State, due: &[GroupId]) {
-        let mut busy: HashSet<DriveId> = self.running.values().flat_map(|r| r.drives.clone()).collect();
+        let device_of = |drive: &DriveId| state.map.drives.get(drive).map(|d| (d.node, d.device));
+        let mut busy: HashSet<(NodeId, DeviceId)> =
+            self.running.values().flat_map(|running| &running.drives).filter_map(device_of).collect();
         let mut led: HashMap<TargetId, usize> = HashMap::new();
         self.running.values().for_each(|running| *led.entry(running.target).or_default() += 1);
         for id in due {
@@ -375,11 +378,12 @@ impl Scrubs {
             let Some(leader) = group.read_set().find(|d| state.is_served(*d)) else { continue };
             let Some(target) = state.map.target_of(leader) else { continue };
             let led = led.entry(target).or_default();
-            if drives.iter().any(|d| busy.contains(d)) || *led >= SCRUBS_PER_TARGET_MAX {
+            let devices = || drives.iter().filter_map(device_of);
+            if devices().any(|device| busy.contains(&device)) || *led >= SCRUBS_PER_TARGET_MAX {
                 continue;
             }
             *led += 1;
-            busy.extend(&drives);
+            busy.extend(devices());
             // A member that was not read so far has to be read from the beginning.
             let kept = self.kept.remove(id).filter(|kept| kept.drives.is_superset(&drives));
             let from = kept.as_ref().map(|kept| kept.cursor);

@@ -9,6 +9,7 @@ use crate::session::AttachWish;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_api::{ApiError, ErrorCode};
+use weft_membership::DriveFault;
 use weft_rpc::{Answer, Greeter, Peer, Request, Service};
 use weft_rt::{Buf, now, timeout};
 use weft_rules::{Mutation, mutated};
@@ -189,8 +190,8 @@ impl Manager {
             ManagerRequest::Verified { group, drive, stint } => {
                 self.note_verified(group, drive, stint).map(done)
             }
-            ManagerRequest::DriveFailed { drive, incarnation, cause } => {
-                self.note_failure(drive, incarnation, cause).map(done)
+            ManagerRequest::DriveFailed { drive, incarnation, cause, of_device } => {
+                self.note_failure(drive, incarnation, DriveFault { cause, of_device }).map(done)
             }
             ManagerRequest::Attach { volume, mode, preempt, client, follows, number } => {
                 let session = self.attach(&volume, AttachWish { mode, preempt, client, number }).await?;

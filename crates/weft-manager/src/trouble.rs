@@ -507,7 +507,7 @@ impl Look<'_> {
     /// A drive that does not serve although its node does, that has failed, was damaged, or is being emptied.
     fn drive(&self, drive: &Drive) -> Option<Trouble> {
         let member = self.member(drive)?;
-        let cause = member.failed.get(&drive.id).cloned();
+        let cause = member.failed.get(&drive.id).map(|fault| fault.cause.clone());
         let cause = cause.or_else(|| self.usage.drive(drive.id).and_then(|d| d.failed.clone()));
         if drive.state == DriveState::Failed || cause.is_some() {
             return Some(self.failed(drive, cause));

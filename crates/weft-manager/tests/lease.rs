@@ -238,7 +238,12 @@ fn out_comes_back_as_syncing_and_is_promoted_by_its_own_stint() {
 
 fn failure_of(target: &FakeTarget, drive: u128) -> ManagerRequest {
     let incarnation = target.incarnation.get();
-    ManagerRequest::DriveFailed { drive: DriveId(drive), incarnation, cause: "I/O error".into() }
+    ManagerRequest::DriveFailed {
+        drive: DriveId(drive),
+        incarnation,
+        cause: "I/O error".into(),
+        of_device: false,
+    }
 }
 
 #[test]

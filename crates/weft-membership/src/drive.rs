@@ -46,7 +46,8 @@ pub struct DrainDrive {
     pub on: bool,
 }
 
-/// A drive is declared failed: nothing new is placed on it, its groups move away.
+/// A drive is declared failed: nothing new is placed on it, its groups move away. Where its device is at fault,
+/// the device's other drives are emptied from now on: whatever their copies are still good for, they count.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FailDrive {
@@ -54,6 +55,9 @@ pub struct FailDrive {
     pub drive: DriveId,
     /// Why, for people.
     pub cause: String,
+    /// Whether the device that it is on is at fault, not only what is on the drive (P5).
+    #[serde(default)]
+    pub of_device: bool,
 }
 
 /// A drive that had failed is sound again: it takes part, and its copies come back as syncing.
@@ -143,7 +147,7 @@ pub(crate) fn drain(map: &mut FabricMap, change: &DrainDrive) -> Result<Reason, 
 }
 
 pub(crate) fn fail(map: &mut FabricMap, change: &FailDrive) -> Result<Reason, Refusal> {
-    let id = change.drive;
+    let FailDrive { drive: id, ref cause, of_device } = *change;
     let unknown = || Refusal::Unknown { kind: Kind::Drive, id: id.to_string() };
     let drive = map.drives.get_mut(&id).ok_or_else(unknown)?;
     match drive.state {
@@ -152,7 +156,18 @@ pub(crate) fn fail(map: &mut FabricMap, change: &FailDrive) -> Result<Reason, Re
         DriveState::Active | DriveState::Draining => {}
     }
     drive.state = DriveState::Failed;
-    Ok(Reason::DriveFailed { drive: id, cause: change.cause.clone() })
+    let place = (drive.node, drive.device);
+    let mut emptied = Vec::new();
+    if of_device {
+        map.drives.update_where(
+            |d| (d.node, d.device) == place && d.state == DriveState::Active,
+            |sibling| {
+                sibling.state = DriveState::Draining;
+                emptied.push(sibling.id);
+            },
+        );
+    }
+    Ok(Reason::DriveFailed { drive: id, cause: cause.clone(), emptied })
 }
 
 /// A failed drive's members were evicted first, or are in-sync still because they are the last: either way a copy

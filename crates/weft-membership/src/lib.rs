@@ -56,7 +56,7 @@ pub use group_index::GroupIndex;
 pub use loss::{AcceptLoss, HeldCopy, Survivor, best_copy, lost_groups};
 pub use name::{NameFault, validate_name};
 pub use node::{JoinNode, RemoveNode};
-pub use observe::{DriveObservation, Observations, TargetObservation};
+pub use observe::{DriveFault, DriveObservation, Observations, TargetObservation};
 pub use plan::{
     Intent, domain_of, has_spare_drive, intents, next_change, next_demotion, next_departure, next_drain,
     next_eviction, next_failure, next_promotion, next_rebuild, next_rebuild_on_one_node, next_rejoin,

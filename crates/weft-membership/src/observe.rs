@@ -60,12 +60,21 @@ pub struct TargetObservation {
 pub struct DriveObservation {
     /// Whether the target has opened it.
     pub present: bool,
-    /// The I/O error that the target met on it, for people.
-    pub failed: Option<String>,
+    /// What the target met on it.
+    pub failed: Option<DriveFault>,
     /// Whether it can serve nothing any more, although its target may: its target acknowledged its eviction.
     pub fenced: bool,
     /// When it was last seen in service, in milliseconds.
     pub seen_ms: u64,
+}
+
+/// Why a drive serves no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriveFault {
+    /// What happened, for people.
+    pub cause: String,
+    /// Whether the device is at fault that the drive is on: see [`crate::FailDrive::of_device`].
+    pub of_device: bool,
 }
 
 /// A drive, as far as plans care.

@@ -4,7 +4,7 @@
 //! It owns the order of things: first what lets writes go on, then what brings back protection, then what frees
 //! space. It never changes a map: every plan is a [`Change`] that `apply` judges by its own rules.
 
-use crate::observe::Condition;
+use crate::observe::{Condition, DriveFault};
 use crate::room::full_for_copies;
 use crate::{
     Acknowledged, BeginRelocation, CancelRelocation, Change, CloseSession, Demote, Depart, DrainDrive, Evict,
@@ -44,10 +44,10 @@ pub fn next_change(map: &FabricMap, groups: &GroupIndex, seen: &Observations) ->
 
 /// A drive that its target reported as failed is marked, so that it is not forgotten over a restart.
 pub fn next_failure(map: &FabricMap, seen: &Observations) -> Option<Change> {
-    let active = |d: &DriveId| map.drives.get(d).is_some_and(|d| d.state == DriveState::Active);
-    seen.drives.iter().filter(|(drive, _)| active(drive)).find_map(|(&drive, observed)| {
-        let cause = observed.failed.clone()?;
-        Some(Change::FailDrive(FailDrive { drive, cause }))
+    let takes_part = |d: &DriveId| map.drives.get(d).is_some_and(|d| !d.state.is_given_up());
+    seen.drives.iter().filter(|(drive, _)| takes_part(drive)).find_map(|(&drive, observed)| {
+        let DriveFault { cause, of_device } = observed.failed.clone()?;
+        Some(Change::FailDrive(FailDrive { drive, cause, of_device }))
     })
 }
 

@@ -33,8 +33,8 @@ pub enum Reason {
     DriveDraining { drive: DriveId, on: bool },
     /// A drive that was marked as failed takes part again.
     DriveRestored { drive: DriveId },
-    /// A drive was marked as failed.
-    DriveFailed { drive: DriveId, cause: String },
+    /// A drive was marked as failed; the others of its device are being emptied.
+    DriveFailed { drive: DriveId, cause: String, emptied: Vec<DriveId> },
     /// A drive was forgotten.
     DriveRemoved { drive: DriveId },
     /// Replicas left their groups; the skipped groups keep theirs.
@@ -138,7 +138,13 @@ impl fmt::Display for Reason {
             }
             Reason::DeviceFound { drive, device } => write!(f, "drive {} on device {device}", drive.short()),
             Reason::DriveRestored { drive } => write!(f, "drive {} takes part again", drive.short()),
-            Reason::DriveFailed { drive, cause } => write!(f, "drive {} failed: {cause}", drive.short()),
+            Reason::DriveFailed { drive, cause, emptied } => {
+                write!(f, "drive {} failed: {cause}", drive.short())?;
+                match emptied.is_empty() {
+                    true => Ok(()),
+                    false => write!(f, "; being emptied, on the same device: {}", Shorts(emptied)),
+                }
+            }
             Reason::DriveRemoved { drive } => write!(f, "drive {} removed", drive.short()),
             Reason::Evicted { drives, groups, skipped } => {
                 write!(f, "evicted {} from {} groups", Shorts(drives), groups.len())?;

@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::FailureDomain;
 use weft_membership::{
     AcceptLoss, Acknowledged, AddDrive, AddTarget, AssignDrive, BeginDelete, BeginRelocation,
-    CancelRelocation, Change, CloseSession, CreatePool, Demote, Depart, DrainDrive, DriveObservation, Evict,
-    FailDrive, FinishDelete, FinishRelocation, GroupIndex, HandOver, JoinNode, KeepMember, MoveTarget,
-    Observations, OpenSession, Promote, Rebuild, Rejoin, RemoveDrive, RemoveNode, RemoveTarget, Replace,
-    ResizeRequest, RestoreDrive, Survivor, SweepSession, TargetObservation, VolumeRequest, apply, check,
-    check_changed, check_step, intents, lost_groups, next_change, plan_resize, plan_volume,
+    CancelRelocation, Change, CloseSession, CreatePool, Demote, Depart, DrainDrive, DriveFault,
+    DriveObservation, Evict, FailDrive, FinishDelete, FinishRelocation, GroupIndex, HandOver, JoinNode,
+    KeepMember, MoveTarget, Observations, OpenSession, Promote, Rebuild, Rejoin, RemoveDrive, RemoveNode,
+    RemoveTarget, Replace, ResizeRequest, RestoreDrive, Survivor, SweepSession, TargetObservation,
+    VolumeRequest, apply, check, check_changed, check_step, intents, lost_groups, next_change, plan_resize,
+    plan_volume,
 };
 use weft_types::TargetId;
 use weft_types::{
@@ -32,7 +33,7 @@ enum Attempt {
     RemoveTarget(Pick),
     AssignDrive(Pick, Pick),
     AddDrive(Pick, u64),
-    FailDrive(Pick),
+    FailDrive(Pick, bool),
     RemoveDrive(Pick),
     Evict(Vec<Pick>, Pick),
     EvictNode(Pick),
@@ -66,7 +67,7 @@ fn attempt() -> impl Strategy<Value = Attempt> {
         1 => pick().prop_map(Attempt::RemoveTarget),
         2 => (pick(), pick()).prop_map(|(d, t)| Attempt::AssignDrive(d, t)),
         2 => (pick(), 0u64..2000).prop_map(|(n, c)| Attempt::AddDrive(n, c * 256)),
-        1 => pick().prop_map(Attempt::FailDrive),
+        1 => (pick(), any::<bool>()).prop_map(|(drive, of_device)| Attempt::FailDrive(drive, of_device)),
         1 => pick().prop_map(Attempt::RemoveDrive),
         4 => (proptest::collection::vec(pick(), 1..3), pick()).prop_map(|(d, by)| Attempt::Evict(d, by)),
         4 => pick().prop_map(Attempt::EvictNode),
@@ -121,7 +122,10 @@ fn change(map: &FabricMap, attempt: &Attempt, serial: u32) -> Option<Change> {
         | Attempt::RemoveTarget(_)
         | Attempt::AssignDrive(..) => change_of_target(map, attempt, addr)?,
         Attempt::AddDrive(n, blocks) => Change::AddDrive(add_drive(u128::from(serial), node(*n)?, *blocks)),
-        Attempt::FailDrive(d) => Change::FailDrive(FailDrive { drive: drive(*d)?, cause: "test".into() }),
+        Attempt::FailDrive(d, of_device) => {
+            let (drive, cause) = (drive(*d)?, "test".into());
+            Change::FailDrive(FailDrive { drive, cause, of_device: *of_device })
+        }
         Attempt::RemoveDrive(d) => Change::RemoveDrive(RemoveDrive { drive: drive(*d)? }),
         Attempt::Evict(picks, by) => {
             let drives = picks.iter().filter_map(|&d| drive(d)).collect();
@@ -482,7 +486,7 @@ fn a_failed_drive_is_marked_evicted_and_rebuilt_at_once() {
     let mut world = World::new(&map);
     let drive = *map.drives.keys().next().expect("a drive");
     let observed = world.seen.drives.get_mut(&drive).expect("it is known");
-    observed.failed = Some("I/O error".into());
+    observed.failed = Some(DriveFault { cause: "I/O error".into(), of_device: false });
     observed.fenced = true;
     world.settle(&mut map).expect("it settles");
     assert_eq!(map.drives[&drive].state, DriveState::Failed);

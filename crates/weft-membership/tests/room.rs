@@ -78,7 +78,7 @@ fn used(permille: u64) -> Room {
 
 /// The drive has failed, and is out of its groups.
 fn lose(map: &mut FabricMap, drive: DriveId) {
-    commit(map, &Change::FailDrive(FailDrive { drive, cause: "test".into() }));
+    commit(map, &Change::FailDrive(FailDrive { drive, cause: "test".into(), of_device: false }));
     let members: Vec<_> = map.groups.values().filter(|g| g.slot_of(drive).is_some()).map(|g| g.id).collect();
     for id in members {
         let group = map.groups.get_mut(&id).expect("it was found");

@@ -154,7 +154,9 @@ impl Script {
             ["keep", lost] => Change::KeepMember(KeepMember { group: GROUP, lost: drive(lost), domain }),
             ["cancel"] => Change::CancelRelocation(CancelRelocation { group: GROUP }),
             ["drain", name] => Change::DrainDrive(DrainDrive { drive: drive(name), on: true }),
-            ["fail", name] => Change::FailDrive(FailDrive { drive: drive(name), cause: "test".into() }),
+            ["fail", name] => {
+                Change::FailDrive(FailDrive { drive: drive(name), cause: "test".into(), of_device: false })
+            }
             _ => panic!("no such line: {words:?}"),
         }
     }

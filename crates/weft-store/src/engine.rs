@@ -74,6 +74,7 @@ impl Engine {
             if state.failed.is_none() {
                 tracing::error!(drive = %self.label.drive, cause = %chain, "the drive has failed");
                 state.failed = Some(chain.into());
+                state.is_device_at_fault = error.is_of_device();
             }
         }
         self.wake_all();

@@ -218,6 +218,12 @@ impl From<DecodeError> for Fault {
 }
 
 impl StoreError {
+    /// Whether it says something of the device that the drive is on: it refused to read, write or flush, is
+    /// gone, or hangs. Otherwise only what is on the drive is wrong, or the request.
+    pub fn is_of_device(&self) -> bool {
+        matches!(self, StoreError::Io { .. } | StoreError::Gone { .. } | StoreError::Hangs { .. })
+    }
+
     /// An error of the drive in its context.
     pub(crate) fn io(
         operation: &'static str,

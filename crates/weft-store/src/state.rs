@@ -114,6 +114,8 @@ pub(crate) struct State {
     /// The newest batch that remembers a refused version (R9).
     pub(crate) remembered_batch: u64,
     pub(crate) failed: Option<Rc<str>>,
+    /// Whether that was an error of the device, not of what is on it.
+    pub(crate) is_device_at_fault: bool,
     pub(crate) is_closing: bool,
     pub(crate) is_stopped: bool,
     /// Recovery: records are applied, not made, and what they replace is free at once.
@@ -180,6 +182,7 @@ impl State {
             newest_at_open: parts.superblock.root.map(|root| root.newest),
             remembered_batch: 0,
             failed: None,
+            is_device_at_fault: false,
             is_closing: false,
             is_stopped: false,
             is_replaying: false,

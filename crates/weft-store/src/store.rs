@@ -146,6 +146,11 @@ impl Store {
         self.engine.state.borrow().failed.clone()
     }
 
+    /// Whether its failure was an error of the device that the drive is on: see [`StoreError::is_of_device`].
+    pub fn is_device_at_fault(&self) -> bool {
+        self.engine.state.borrow().is_device_at_fault
+    }
+
     /// Whether the drive is still there: see [`Drive::check_presence`].
     ///
     /// # Errors

@@ -150,12 +150,7 @@ impl Target {
         mark(Path::EntryAdopted);
         if let Err(error) = &stored {
             // Whether the entry is durable is not known, so neither the old one nor the new one may serve.
-            member.drive.fail(format!(
-                "cannot adopt {} of group {}: {}",
-                entry.epoch,
-                entry.id,
-                with_causes(error)
-            ));
+            member.drive.fail_at(&format!("cannot adopt {} of group {}", entry.epoch, entry.id), error);
         }
         gate.open(adopted);
         self.adopted.notify_all();
@@ -289,7 +284,7 @@ impl Target {
         drive.take_back();
         if let Err(error) = adopted {
             // The manager counts on it already, and has to hear that it does not serve.
-            return drive.fail(format!("cannot adopt the map: {}", with_causes(&error)));
+            return drive.fail_at("cannot adopt the map", &error);
         }
         self.drop_left_groups(&map);
         for member in self.members().iter().filter(|m| m.drive.id == drive.id) {
@@ -329,11 +324,11 @@ impl Target {
         let raised = join_all(raising.map(|v| drive.store.set_generation(v.id, v.generation))).await;
         if let Err(error) = raised.into_iter().collect::<Result<(), _>>() {
             // Acknowledging the map promises that older generations are refused here, also after a crash.
-            drive.fail(format!("cannot raise a volume's generation: {}", with_causes(&error)));
+            drive.fail_at("cannot raise a volume's generation", &error);
             return Err(error);
         }
         if let Err(error) = self.adopt_floors(drive, map).await {
-            drive.fail(format!("cannot raise a group's floor: {}", with_causes(&error)));
+            drive.fail_at("cannot raise a group's floor", &error);
             return Err(error);
         }
         // Ids only rise, and a session leaves the map once it is swept: whatever is below the lowest is over.

@@ -21,6 +21,8 @@ pub(crate) struct ServedDrive {
     /// What is asked of it.
     pub(crate) meter: Meter,
     failed: RefCell<Option<String>>,
+    /// An error said that the device is at fault that the drive is on.
+    is_device_at_fault: Cell<bool>,
     /// Why the manager refuses it: its place is on another node.
     refused: RefCell<Option<String>>,
     /// What has become of the drive, if it is gone and serves all the same.
@@ -51,6 +53,7 @@ impl ServedDrive {
             store,
             meter: Meter::default(),
             failed: RefCell::new(None),
+            is_device_at_fault: Cell::new(false),
             refused: RefCell::new(None),
             vanished: RefCell::new(None),
             adopted: Cell::new(MapVersion(0)),
@@ -138,8 +141,23 @@ impl ServedDrive {
         self.vanished.borrow().clone()
     }
 
+    /// Whether an error said that the device is at fault that the drive is on.
+    pub(crate) fn is_device_at_fault(&self) -> bool {
+        self.is_device_at_fault.get() || self.store.is_device_at_fault()
+    }
+
+    /// Takes the drive out of service for good, because this could not be done.
+    pub(crate) fn fail_at(&self, what: &str, error: &StoreError) {
+        self.note_device(error);
+        self.fail(format!("{what}: {}", with_causes(error)));
+    }
+
+    fn note_device(&self, error: &StoreError) {
+        self.is_device_at_fault.set(self.is_device_at_fault.get() || error.is_of_device());
+    }
+
     /// Takes the drive out of service for good; the manager is told by the lease loop.
-    pub(crate) fn fail(&self, cause: String) {
+    fn fail(&self, cause: String) {
         if self.failed.borrow().is_some() {
             return;
         }
@@ -161,6 +179,7 @@ impl ServedDrive {
             | StoreError::Crowded { .. }
             | StoreError::Closed => Answer::error(Status::NotServing, text),
             _ => {
+                self.note_device(error);
                 self.fail(text.clone());
                 Answer::error(Status::DriveFailed, text)
             }

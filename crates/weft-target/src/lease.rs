@@ -406,17 +406,25 @@ impl Target {
             let failed = self.failures.notified();
             // The word would be about the drive of this name that another target serves.
             let told = |d: &ServedDrive| d.is_refused() || reported.contains(&d.id);
-            let news: Vec<(DriveId, String)> = (self.drives.values())
+            let news: Vec<ManagerRequest> = (self.drives.values())
                 .filter(|drive| !told(drive))
-                .filter_map(|drive| Some((drive.id, drive.failure()?)))
+                .filter_map(|drive| {
+                    Some(ManagerRequest::DriveFailed {
+                        drive: drive.id,
+                        incarnation: self.incarnation,
+                        cause: drive.failure()?,
+                        of_device: drive.is_device_at_fault(),
+                    })
+                })
                 .collect();
             if news.is_empty() {
                 failed.await;
                 continue;
             }
-            for (drive, cause) in news {
-                let request = ManagerRequest::DriveFailed { drive, incarnation: self.incarnation, cause };
-                if self.tell_manager_once(&request).await {
+            for request in news {
+                if let ManagerRequest::DriveFailed { drive, .. } = request
+                    && self.tell_manager_once(&request).await
+                {
                     reported.insert(drive);
                 }
             }

@@ -69,7 +69,7 @@ impl Target {
         let closed = join_all(drives.iter().map(|d| d.store.close_sessions(None, sessions))).await;
         for (drive, closed) in drives.iter().zip(closed) {
             if let Err(error) = closed {
-                drive.fail(format!("cannot refuse sessions for good: {}", with_causes(&error)));
+                drive.fail_at("cannot refuse sessions for good", &error);
             }
         }
         for member in self.members() {

@@ -182,6 +182,12 @@ impl Target {
         *self.budget.borrow_mut() = Budget::of_bytes(bytes);
     }
 
+    /// Says how many targets of this node, this one too, serve parts of one device: they divide the time that
+    /// background work may take of it. 1 if not said. To be called before it runs.
+    pub fn set_device_sharers(&self, targets: u32) {
+        self.throttle.set_sharers(targets);
+    }
+
     /// What is owed to all clients together: for watchers.
     pub fn budget(&self) -> Budget {
         self.budget.borrow().clone()

@@ -6,6 +6,9 @@
 //! faster. The former follow the load as it changes; the latter also know what the work of other processes on the
 //! same machine costs. It begins with little, and never shrinks to nothing: copies that are missing are a danger too.
 //!
+//! A device whose parts are served by several targets of the node is divided among them: each takes its part of
+//! the share, and judges by its own clients, because targets tell each other nothing.
+//!
 //! It owns pace and measurement. It never decides what is copied, and work that a client waits for never asks it.
 
 use hdrhistogram::Histogram;
@@ -89,6 +92,8 @@ pub(crate) struct Throttle {
     /// How long a piece of each kind lasts, smoothed.
     lasts: [Cell<Duration>; 4],
     share: Cell<f64>,
+    /// Targets of this node, this one too, that serve a part of one device.
+    sharers: Cell<u32>,
     samples: RefCell<Samples>,
 }
 
@@ -118,6 +123,7 @@ impl Default for Throttle {
             next: Cell::new(Instant::from_nanos(0)),
             lasts: [const { Cell::new(PIECE_AT_FIRST) }; 4],
             share: Cell::new(SHARE_MIN),
+            sharers: Cell::new(1),
             samples: RefCell::new(Samples {
                 undisturbed: histogram(),
                 all: histogram(),
@@ -143,6 +149,16 @@ pub(crate) struct Piece<'a> {
 }
 
 impl Throttle {
+    /// Says how many targets of this node, this one too, serve parts of one device; 1 at least.
+    pub(crate) fn set_sharers(&self, sharers: u32) {
+        self.sharers.set(sharers.max(1));
+    }
+
+    /// The share of the time that this target takes.
+    fn own_share(&self) -> f64 {
+        self.share.get() / f64::from(self.sharers.get())
+    }
+
     /// Waits for the turn of the next piece of background work: at once while no client is there, and no longer
     /// than `patience`.
     pub(crate) async fn turn(&self, work: Work, patience: Duration) {
@@ -155,7 +171,7 @@ impl Throttle {
         let end = start.min(asked + patience);
         // Whoever goes before its turn does not hold up those who wait for theirs.
         if start == end {
-            self.next.set(start + self.lasts[work as usize].get().div_f64(self.share.get()));
+            self.next.set(start + self.lasts[work as usize].get().div_f64(self.own_share()));
         }
         while now() < end && self.clients_are_there() {
             sleep_until(end.min(now() + PRESENCE)).await;
@@ -174,7 +190,7 @@ impl Throttle {
     /// The share of the time that background work takes, in percent; none while no client is there, and it takes all.
     pub(crate) fn pace_percent(&self) -> Option<u8> {
         // At most a half, so it fits.
-        (now() < self.present_until.get()).then(|| (self.share.get() * 100.0).round() as u8)
+        (now() < self.present_until.get()).then(|| (self.own_share() * 100.0).round() as u8)
     }
 
     /// Work that disturbs clients begins, whether it had to wait for its turn or not.

@@ -85,6 +85,10 @@ pub enum ManagerRequest {
         incarnation: u64,
         /// What happened, for people.
         cause: String,
+        /// Whether the device that it is on is at fault: then its other drives are emptied. A target of the
+        /// release before does not say so.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        of_device: bool,
     },
     /// A client attaches a volume. Answered when every target has acknowledged the generation and the
     /// earlier sessions are swept, where the mode asks for that (R16).

@@ -10,7 +10,8 @@ use crate::target::{Grant, Nodes, Target, bit};
 use std::collections::BTreeMap;
 use weft_layout::FailureDomain;
 use weft_membership::{
-    Acknowledged, Change, DriveObservation, GroupIndex, Observations, TargetObservation, next_change,
+    Acknowledged, Change, DriveFault, DriveObservation, GroupIndex, Observations, TargetObservation,
+    next_change,
 };
 use weft_types::{DriveId, Epoch, FabricMap, Group, GroupId, NodeId, Role, TargetId};
 
@@ -292,7 +293,7 @@ impl Manager {
             if known.incarnation.is_some() {
                 let observed = DriveObservation {
                     present: known.present,
-                    failed: known.failed.then(|| "it failed".to_owned()),
+                    failed: known.failed.then(|| DriveFault { cause: "it failed".into(), of_device: false }),
                     fenced: known.failed || (!known.present && known.joined >= waited(scope)),
                     seen_ms: 0,
                 };

@@ -189,7 +189,8 @@ impl TargetSlice {
         let groups = self.held.iter().filter_map(|id| map.groups.get(id));
         let members = groups.flat_map(|group| &group.slots).map(|slot| slot.drive);
         let all: BTreeSet<DriveId> = self.drives.iter().copied().chain(members).collect();
-        let mut places = Places { drives: all, targets: BTreeSet::from([self.target]), nodes: BTreeSet::new() };
+        let mut places =
+            Places { drives: all, targets: BTreeSet::from([self.target]), nodes: BTreeSet::new() };
         places.drives.retain(|id| map.drives.contains_key(id));
         let drives = places.drives.iter().filter_map(|id| map.drives.get(id));
         places.targets.extend(drives.map(|drive| drive.target));
