@@ -4,9 +4,11 @@ use crate::mem::Mem;
 use crate::sim::DiskHandle;
 use crate::sync::{Either, Notify, race};
 use crate::uring::DriveFile;
+use crate::window::{Extent, Window};
 use crate::{Buf, BufMut, IO_ALIGN, Landing};
 use std::cell::Cell;
 use std::io::{self, Seek, SeekFrom};
+use std::path::Path;
 use std::rc::Rc;
 use weft_types::DeviceId;
 
@@ -19,6 +21,9 @@ pub struct OpenOptions {
     pub sparse: bool,
     /// Refuse writes, and take no lock.
     pub read_only: bool,
+    /// Open it beside other threads of this process, of which one has it open and has called [`Drive::share`]:
+    /// the caller sees to that. Refused as long as another process has the drive.
+    pub is_shared: bool,
 }
 
 enum Medium {
@@ -29,7 +34,11 @@ enum Medium {
 
 struct Inner {
     path: String,
-    medium: Medium,
+    /// What it lies on: shared with other windows of one drive that was opened once.
+    medium: Rc<Medium>,
+    window: Window,
+    /// The device that a window's owner says it is a part of.
+    part_of: Option<DeviceId>,
     watch: Watch,
 }
 
@@ -102,30 +111,84 @@ impl Drive {
             Some(size) => Medium::Mem(Mem::new(parse_size(size)?)?),
             None => Medium::File(DriveFile::open(spec, &options).await?),
         };
-        Ok(Drive(Rc::new(Inner { path: spec.to_owned(), medium, watch: Watch::default() })))
+        Ok(Drive::on(spec.to_owned(), medium))
     }
 
     /// A drive on a simulated disk.
     pub(crate) fn simulated(path: String, disk: DiskHandle) -> Drive {
-        Drive(Rc::new(Inner { path, medium: Medium::Sim(disk), watch: Watch::default() }))
+        Drive::on(path, Medium::Sim(disk))
     }
 
-    /// The drive's size in bytes, rounded down to [`IO_ALIGN`].
-    pub fn size_bytes(&self) -> u64 {
-        let size = match &self.0.medium {
+    /// All of what was opened.
+    fn on(path: String, medium: Medium) -> Drive {
+        let size = match &medium {
             Medium::File(file) => file.len(),
             Medium::Mem(mem) => mem.len(),
             Medium::Sim(disk) => disk.len(),
         };
-        size - size % IO_ALIGN as u64
+        let window = Window::whole(size - size % IO_ALIGN as u64);
+        let (medium, watch) = (Rc::new(medium), Watch::default());
+        Drive(Rc::new(Inner { path, medium, window, part_of: None, watch }))
     }
 
-    /// The device that it is on, which other drives of this machine may be on as well; none if the drive
-    /// is no block device. Read when the drive was opened.
+    /// A part of this drive as a drive by itself, of that path and that device: the bytes of these extents, one
+    /// behind the other. What was opened stays open, and locked, as long as a window of it is there.
+    ///
+    /// A window has its own [`Drive::progress`], and is given up by itself. The windows of a device may be
+    /// open on several threads, of which none knows what the others wait for: so each of them finds out for
+    /// itself that the device hangs, at the latest by asking for a block while it is idle.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the extents are none, not aligned to [`IO_ALIGN`], overlap, or leave the drive.
+    pub fn window(&self, path: &str, device: DeviceId, extents: &[Extent]) -> io::Result<Drive> {
+        Ok(Drive(Rc::new(Inner {
+            path: path.to_owned(),
+            medium: self.0.medium.clone(),
+            window: self.0.window.within(extents)?,
+            part_of: Some(device),
+            watch: Watch::default(),
+        })))
+    }
+
+    /// Lets other threads of this process open it as well, with [`OpenOptions::is_shared`]. Other processes are
+    /// refused until all that were opened are closed, and nothing of them is under way in the kernel.
+    ///
+    /// # Errors
+    /// `WouldBlock` if another process has taken it at this moment: then nothing was written by this one.
+    pub fn share(&self) -> io::Result<()> {
+        match &*self.0.medium {
+            Medium::File(file) => file.share(Path::new(self.path())),
+            Medium::Mem(_) => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "a drive in memory belongs to the thread that has made it",
+            )),
+            Medium::Sim(disk) => {
+                disk.share();
+                Ok(())
+            }
+        }
+    }
+
+    /// The drive's size in bytes, rounded down to [`IO_ALIGN`]; of a window the window's.
+    pub fn size_bytes(&self) -> u64 {
+        self.0.window.len()
+    }
+
+    /// The device that it is on, which other drives of this machine may be on as well. Of a window it is what
+    /// its owner has said; otherwise none if the drive is no block device. Read when the drive was opened.
     pub fn device(&self) -> Option<DeviceId> {
-        match &self.0.medium {
+        match &*self.0.medium {
+            _ if self.0.part_of.is_some() => self.0.part_of,
             Medium::File(file) => file.device(),
             Medium::Mem(_) | Medium::Sim(_) => None,
+        }
+    }
+
+    /// Whether it is a block device that does not rotate, as far as the kernel knows; not of files.
+    pub fn is_solid_state(&self) -> bool {
+        match &*self.0.medium {
+            Medium::File(file) => file.is_solid_state(),
+            Medium::Mem(_) | Medium::Sim(_) => false,
         }
     }
 
@@ -148,14 +211,29 @@ impl Drive {
     /// As [`Drive::read`].
     pub async fn read_to(&self, offset: u64, len: usize, landing: &Landing) -> io::Result<BufMut> {
         self.check(offset, len as u64)?;
-        match &self.0.medium {
-            Medium::File(file) => self.watched(file.read(offset, landing.buffer(len), len)).await,
+        if let Some(at) = self.0.window.in_one(offset, len as u64) {
+            return self.read_piece(at, len, landing).await;
+        }
+        let mut whole = landing.buffer(len).unwrap_or_else(|| BufMut::aligned(len));
+        let mut done = 0;
+        for piece in self.0.window.pieces(offset, len as u64) {
+            let read = self.read_piece(piece.start, piece.len as usize, &Landing::default()).await?;
+            whole[done..done + read.len()].copy_from_slice(&read);
+            done += read.len();
+        }
+        Ok(whole)
+    }
+
+    /// Reads bytes of the medium.
+    async fn read_piece(&self, at: u64, len: usize, landing: &Landing) -> io::Result<BufMut> {
+        match &*self.0.medium {
+            Medium::File(file) => self.watched(file.read(at, landing.buffer(len), len)).await,
             Medium::Mem(mem) => {
                 let mut buf = landing.buffer(len).unwrap_or_else(|| BufMut::aligned(len));
-                mem.read(offset, &mut buf);
+                mem.read(at, &mut buf);
                 Ok(buf)
             }
-            Medium::Sim(disk) => self.watched(disk.read(offset, len)).await,
+            Medium::Sim(disk) => self.watched(disk.read(at, len)).await,
         }
     }
 
@@ -171,30 +249,45 @@ impl Drive {
     ///
     /// # Errors
     /// Those of the drive; what is on it in the range is then undefined.
-    pub async fn write_vectored(&self, offset: u64, mut data: Vec<Buf>) -> io::Result<()> {
+    pub async fn write_vectored(&self, offset: u64, data: Vec<Buf>) -> io::Result<()> {
         let len: usize = data.iter().map(|b| b.len()).sum();
         self.check(offset, len as u64)?;
-        match &self.0.medium {
+        if let Some(at) = self.0.window.in_one(offset, len as u64) {
+            return self.write_piece(at, data, len).await;
+        }
+        let whole = gather(&data, len);
+        let mut done = 0;
+        for piece in self.0.window.pieces(offset, len as u64) {
+            let next = done + piece.len as usize;
+            self.write_piece(piece.start, vec![whole.slice(done..next)], next - done).await?;
+            done = next;
+        }
+        Ok(())
+    }
+
+    /// Writes bytes of the medium.
+    async fn write_piece(&self, at: u64, mut data: Vec<Buf>, len: usize) -> io::Result<()> {
+        match &*self.0.medium {
             Medium::File(file) => {
                 if data.iter().any(|b| !b.is_aligned() || b.len() % IO_ALIGN != 0) {
                     data = vec![gather(&data, len)];
                 }
-                self.watched(file.write(offset, data)).await
+                self.watched(file.write(at, data)).await
             }
             Medium::Mem(mem) => {
-                mem.write(offset, &data);
+                mem.write(at, &data);
                 Ok(())
             }
-            Medium::Sim(disk) => self.watched(disk.write(offset, &data)).await,
+            Medium::Sim(disk) => self.watched(disk.write(at, &data)).await,
         }
     }
 
-    /// Makes every write that has completed durable.
+    /// Makes every write that has completed durable; of a window, those of the whole device, as it happens.
     ///
     /// # Errors
     /// Those of the drive; then nothing is known of the writes since the last flush that succeeded.
     pub async fn flush(&self) -> io::Result<()> {
-        match &self.0.medium {
+        match &*self.0.medium {
             Medium::File(file) => self.watched(file.flush()).await,
             Medium::Mem(_) => Ok(()),
             Medium::Sim(disk) => self.watched(disk.flush()).await,
@@ -207,14 +300,14 @@ impl Drive {
     /// Those of the drive, other than that it does not support it.
     pub async fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         self.check(offset, len)?;
-        match &self.0.medium {
-            Medium::File(file) => file.discard(offset, len).await,
-            Medium::Mem(mem) => {
-                mem.discard(offset, len);
-                Ok(())
+        for piece in self.0.window.pieces(offset, len) {
+            match &*self.0.medium {
+                Medium::File(file) => file.discard(piece.start, piece.len).await?,
+                Medium::Mem(mem) => mem.discard(piece.start, piece.len),
+                Medium::Sim(_) => {}
             }
-            Medium::Sim(_) => Ok(()),
         }
+        Ok(())
     }
 
     /// Whether the drive is still there: not a file that was deleted or cut short, nor a device that was pulled.
@@ -223,7 +316,7 @@ impl Drive {
     /// # Errors
     /// `NotFound` if it is gone, `UnexpectedEof` if its end is.
     pub async fn check_presence(&self) -> io::Result<()> {
-        match &self.0.medium {
+        match &*self.0.medium {
             Medium::File(file) => file.check_presence().await,
             Medium::Mem(_) => Ok(()),
             Medium::Sim(disk) => disk.check_presence(),
@@ -359,6 +452,54 @@ mod tests {
             sleep(Duration::from_secs(1)).await;
             assert_eq!(drive.progress(), Progress { under_way: 0, completed: 1 });
             assert_eq!(drive.read(0, 4096).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        });
+    }
+
+    #[test]
+    fn windows_of_a_drive_are_drives_that_do_not_touch_each_other() {
+        Sim::new(1).block_on(async {
+            let disk = SimDisk::new("d", 1 << 20);
+            let memory = Drive::open("mem:1M", OpenOptions::default()).await.unwrap();
+            for whole in [disk.open().unwrap(), memory] {
+                let device = DeviceId::of_name("d");
+                let extent = |start: u64, len: u64| Extent { start: start << 12, len: len << 12 };
+                let first = whole.window("d#0", device, &[extent(1, 8), extent(20, 8)]).unwrap();
+                let second = whole.window("d#1", device, &[extent(9, 11)]).unwrap();
+                assert_eq!((first.size_bytes(), second.size_bytes()), (16 << 12, 11 << 12));
+                assert_eq!((first.device(), first.path()), (Some(device), "d#0"));
+                let parts = vec![Buf::from(vec![1; 4096 * 3]), Buf::from(vec![2; 4096])];
+                first.write_vectored(6 << 12, parts).await.unwrap();
+                second.write(0, Buf::from(vec![3; 4096 * 11])).await.unwrap();
+                first.flush().await.unwrap();
+                let read = first.read(7 << 12, 3 << 12).await.unwrap();
+                assert_eq!([read[0], read[4096], read[8192]], [1, 1, 2]);
+                let below = whole.read(8 << 12, 14 << 12).await.unwrap();
+                let blocks: Vec<u8> = below.chunks(4096).map(|block| block[0]).collect();
+                assert_eq!(blocks, [1, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 1, 2]);
+                let past = first.read(15 << 12, 2 << 12).await.unwrap_err();
+                assert_eq!(past.kind(), io::ErrorKind::UnexpectedEof);
+            }
+        });
+    }
+
+    #[test]
+    fn a_window_is_given_up_by_itself() {
+        Sim::new(1).block_on(async {
+            let disk = SimDisk::new("d", 1 << 20);
+            let whole = disk.open().unwrap();
+            let half = |start| {
+                let extent = Extent { start, len: 1 << 19 };
+                whole.window("d", DeviceId::of_name("d"), &[extent]).unwrap()
+            };
+            let (first, second) = (half(0), half(1 << 19));
+            first.give_up();
+            assert_eq!(first.read(0, 4096).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+            second.read(0, 4096).await.unwrap();
+            assert_eq!((first.progress().completed, second.progress().completed), (0, 1));
+            drop((whole, first));
+            assert!(disk.open().is_err(), "a window of it is open");
+            drop(second);
+            assert!(disk.open().is_ok());
         });
     }
 

@@ -27,6 +27,7 @@ pub mod sync;
 mod thread;
 mod time;
 mod uring;
+mod window;
 
 pub use budget::{Budget, Room, Share, Transfer};
 pub use buf::{Buf, BufMut, IO_ALIGN, memory_of, take_over};
@@ -43,6 +44,7 @@ pub use polled::{Polled, unwatch, watch};
 pub use thread::Thread;
 pub use time::{Elapsed, Instant, Sleep, now, sleep, sleep_until, timeout, wall_clock_us};
 pub use uring::{KERNEL_OLDEST, RtError, Spin};
+pub use window::Extent;
 
 /// Says what this thread's executor does when it is idle, instead of [`Spin::Adaptive`]. No effect under
 /// simulation.

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::{join_all, oneshot};
 use weft_rt::*;
+use weft_types::DeviceId;
 
 /// A folder that is removed again.
 struct Folder(PathBuf);
@@ -58,6 +59,46 @@ fn a_file_keeps_what_is_written_and_is_locked() {
         let again = Drive::open(&path, OpenOptions { read_only: true, ..Default::default() }).await.unwrap();
         assert_eq!(again.read(5 * 4096, 4096).await.unwrap()[0], 5);
         assert!(again.write(0, pattern(1)).await.is_err());
+    })
+    .unwrap();
+}
+
+#[test]
+fn threads_of_a_process_share_a_drive_and_others_are_kept_out_until_the_last_has_closed_it() {
+    let folder = Folder::new("share");
+    let path = folder.file("drive");
+    let shared = OpenOptions { is_shared: true, ..Default::default() };
+    block_on(async move {
+        let options = OpenOptions { create_bytes: Some(1 << 20), ..Default::default() };
+        let holder = Drive::open(&path, options).await.unwrap();
+        let kind = |opened: std::io::Result<Drive>| opened.map(|_| ()).unwrap_err().kind();
+        let in_use = std::io::ErrorKind::WouldBlock;
+        assert_eq!(kind(Drive::open(&path, shared.clone()).await), in_use, "it is not shared yet");
+        holder.share().unwrap();
+        let halves = [0u64, 1 << 19].map(|start| {
+            let (path, options) = (path.clone(), shared.clone());
+            std::thread::spawn(move || {
+                block_on(async move {
+                    let drive = Drive::open(&path, options).await.unwrap();
+                    let extent = [Extent { start, len: 1 << 19 }];
+                    let half = drive.window("half", DeviceId::of_name("d"), &extent).unwrap();
+                    half.write(4096, pattern(start.leading_zeros() as u8)).await.unwrap();
+                    half.flush().await.unwrap();
+                })
+            })
+        });
+        for half in halves {
+            half.join().unwrap().unwrap();
+        }
+        for start in [0u64, 1 << 19] {
+            let read = holder.read(start + 4096, 4096).await.unwrap();
+            assert_eq!(read[0], start.leading_zeros() as u8);
+        }
+        let last = Drive::open(&path, shared).await.unwrap();
+        drop(holder);
+        assert_eq!(kind(Drive::open(&path, OpenOptions::default()).await), in_use);
+        drop(last);
+        Drive::open(&path, OpenOptions::default()).await.unwrap();
     })
     .unwrap();
 }
@@ -193,7 +234,7 @@ fn a_drive_that_is_deleted_or_cut_short_is_gone_though_it_still_answers() {
     let folder = Folder::new("gone");
     let (deleted, cut) = (folder.file("deleted"), folder.file("cut"));
     block_on(async move {
-        let create = OpenOptions { create_bytes: Some(1 << 20), sparse: true, read_only: false };
+        let create = OpenOptions { create_bytes: Some(1 << 20), sparse: true, ..Default::default() };
         let drive = Drive::open(&deleted, create.clone()).await.unwrap();
         drive.check_presence().await.unwrap();
         std::fs::rename(&deleted, format!("{deleted}-elsewhere")).unwrap();

@@ -81,7 +81,7 @@ async fn rehearse(args: &DriveFormatArgs, create_bytes: Option<u64>, output: Out
         }
         Some(bytes) => (bytes, None),
         None => {
-            let options = OpenOptions { create_bytes: None, sparse: false, read_only: true };
+            let options = OpenOptions { read_only: true, ..Default::default() };
             let drive = Drive::open(spec, options).await.map_err(open_refusal(spec))?;
             let options = FormatOptions::new(args.fabric_id, DriveId::from_random(random_u128()));
             let checked = match Store::check_format(&drive, options.clone()).await {
@@ -115,7 +115,7 @@ async fn rehearse(args: &DriveFormatArgs, create_bytes: Option<u64>, output: Out
 
 async fn make(args: &DriveFormatArgs, create_bytes: Option<u64>) -> Result<Label, CliError> {
     let spec = spec(&args.path)?;
-    let options = OpenOptions { create_bytes, sparse: args.sparse, read_only: false };
+    let options = OpenOptions { create_bytes, sparse: args.sparse, ..Default::default() };
     let drive = Drive::open(spec, options).await.map_err(open_refusal(spec))?;
     let drive_id = DriveId::from_random(random_u128());
     let options = FormatOptions { force: args.force, ..FormatOptions::new(args.fabric_id, drive_id) };

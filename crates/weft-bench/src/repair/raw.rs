@@ -49,7 +49,7 @@ pub(crate) async fn measure(drives_in: Option<&Path>, bytes: u64) -> Result<RawR
 
 async fn measure_at(spec: &str, create_bytes: Option<u64>) -> Result<RawRates, BenchError> {
     let failed = |action| move |source| BenchError::File { action, path: spec.into(), source };
-    let options = OpenOptions { create_bytes, sparse: false, read_only: false };
+    let options = OpenOptions { create_bytes, ..Default::default() };
     let drive = Drive::open(spec, options).await.map_err(failed("open the drive"))?;
     for _ in 0..WARM_PASSES {
         pass(&drive, true).await.map_err(failed("write to"))?;

@@ -172,7 +172,10 @@ struct DiskState {
     /// How often it was pulled.
     pulls: Cell<u64>,
     changed: Notify,
-    opened_by: Cell<Option<Process>>,
+    /// Who has it open, once for each time that it was opened.
+    opened_by: RefCell<Vec<Process>>,
+    /// Whether others of the host may open it beside whoever has it open.
+    is_shared: Cell<bool>,
     recorded: RefCell<Option<Vec<DiskEvent>>>,
 }
 
@@ -244,7 +247,8 @@ impl SimDisk {
             is_pulled: Cell::new(false),
             pulls: Cell::new(0),
             changed: Notify::default(),
-            opened_by: Cell::new(None),
+            opened_by: RefCell::default(),
+            is_shared: Cell::new(false),
             recorded: RefCell::default(),
         }))
     }
@@ -254,22 +258,45 @@ impl SimDisk {
     /// # Errors
     /// `NotFound` if it was pulled, `WouldBlock` if a process has it open.
     pub fn open(&self) -> io::Result<Drive> {
-        if self.is_pulled() {
-            return Err(pulled());
-        }
-        if self.0.opened_by.get().is_some() {
+        self.check_not_pulled()?;
+        if !self.0.opened_by.borrow().is_empty() {
             return Err(io::Error::from(io::ErrorKind::WouldBlock));
         }
+        self.0.is_shared.set(false);
+        Ok(self.open_beside())
+    }
+
+    /// Opens it for the calling process beside others, which are threads of one node: one of them has it open, and
+    /// has called [`Drive::share`].
+    ///
+    /// # Errors
+    /// `NotFound` if it was pulled, `WouldBlock` if nobody shares it, or a process of another host does.
+    pub fn open_shared(&self) -> io::Result<Drive> {
+        self.check_not_pulled()?;
+        let is_ours = with_core(|core| {
+            let world = core.world().expect("a simulated disk needs a simulation");
+            let host = world.host(core.process());
+            self.0.opened_by.borrow().iter().all(|process| world.host(*process) == host)
+        });
+        if !self.0.is_shared.get() || !is_ours || self.0.opened_by.borrow().is_empty() {
+            return Err(io::Error::from(io::ErrorKind::WouldBlock));
+        }
+        Ok(self.open_beside())
+    }
+
+    fn check_not_pulled(&self) -> io::Result<()> {
+        if self.is_pulled() { Err(pulled()) } else { Ok(()) }
+    }
+
+    fn open_beside(&self) -> Drive {
         with_core(|core| {
             let world = core.world().expect("a simulated disk needs a simulation").clone();
             let process = core.process();
-            self.0.opened_by.set(Some(process));
+            self.0.opened_by.borrow_mut().push(process);
             world.register_disk(process, self.clone());
             let path = format!("sim:{}", self.0.name);
-            Ok(Drive::simulated(
-                path,
-                DiskHandle { world, disk: self.0.clone(), process, pulls: self.pulls() },
-            ))
+            let handle = DiskHandle { world, disk: self.0.clone(), process, pulls: self.pulls() };
+            Drive::simulated(path, handle)
         })
     }
 
@@ -389,9 +416,7 @@ impl SimDisk {
 
     /// Resolves what the process had not flushed.
     pub(crate) fn crash(&self, world: &World, process: Process, crash: Crash) {
-        if self.0.opened_by.get() == Some(process) {
-            self.0.opened_by.set(None);
-        }
+        self.0.opened_by.borrow_mut().retain(|opener| *opener != process);
         match crash {
             Crash::Process => {
                 let mut visible = self.0.visible.borrow_mut();
@@ -466,6 +491,11 @@ pub(crate) struct DiskHandle {
 impl DiskHandle {
     pub(crate) fn len(&self) -> u64 {
         self.disk.size
+    }
+
+    /// Lets others of the host open it as well.
+    pub(crate) fn share(&self) {
+        self.disk.is_shared.set(true);
     }
 
     /// Waits out latency and whatever keeps the disk from completing.
@@ -587,8 +617,9 @@ impl DiskHandle {
 
 impl Drop for DiskHandle {
     fn drop(&mut self) {
-        if self.disk.opened_by.get() == Some(self.process) {
-            self.disk.opened_by.set(None);
+        let mut opened_by = self.disk.opened_by.borrow_mut();
+        if let Some(at) = opened_by.iter().position(|opener| *opener == self.process) {
+            opened_by.swap_remove(at);
         }
     }
 }
@@ -684,6 +715,40 @@ mod tests {
                 assert!(found.iter().all(|byte| [1, 2].contains(byte)));
             });
         }
+    }
+
+    #[test]
+    fn threads_of_a_node_share_a_disk_and_nobody_else_does() {
+        Sim::new(1).block_on(async {
+            let disk = SimDisk::new("d", 1 << 20);
+            let opens = |host: u8, disk: SimDisk| {
+                let told = Rc::new(Cell::new(None));
+                let tell = told.clone();
+                spawn_process(IpAddr::from([10, 0, 0, host]), "other", async move {
+                    tell.set(Some(disk.open_shared().is_ok()));
+                });
+                async move {
+                    sleep(Duration::from_millis(1)).await;
+                    told.get()
+                }
+            };
+            let used = disk.clone();
+            let first = spawn_process(IpAddr::from([10, 0, 0, 1]), "first", async move {
+                let drive = used.open().unwrap();
+                sleep(Duration::from_millis(10)).await;
+                drive.share().unwrap();
+                std::future::pending::<()>().await;
+            });
+            sleep(Duration::from_millis(1)).await;
+            assert_eq!(opens(1, disk.clone()).await, Some(false), "it is not shared yet");
+            sleep(Duration::from_millis(20)).await;
+            assert_eq!(opens(1, disk.clone()).await, Some(true));
+            assert_eq!(opens(2, disk.clone()).await, Some(false), "another machine");
+            assert!(disk.open().is_err());
+            kill(first, Crash::Process);
+            assert!(disk.open().is_ok(), "nobody has it open any more");
+            assert!(disk.open_shared().is_err(), "who opens it anew has not shared it");
+        });
     }
 
     #[test]

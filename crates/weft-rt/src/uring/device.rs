@@ -25,6 +25,14 @@ pub(super) fn device_of(rdev: u64, devices: &Path) -> Option<DeviceId> {
     Some(DeviceId::of_name(&name_of(&lowest(listed))))
 }
 
+/// Whether the disk below the block device that is listed in this folder does not rotate; not if nothing is
+/// known of it.
+pub(super) fn is_solid_state(rdev: u64, devices: &Path) -> bool {
+    let number = format!("{}:{}", libc::major(rdev), libc::minor(rdev));
+    let Ok(listed) = fs::canonicalize(devices.join(number)) else { return false };
+    fs::read_to_string(lowest(listed).join("queue/rotational")).is_ok_and(|text| text.trim() == "0")
+}
+
 /// The disk below partitions, and below logical devices that lie on one.
 fn lowest(mut listed: PathBuf) -> PathBuf {
     for _ in 0..LAYERS_FOLLOWED {
@@ -114,6 +122,19 @@ mod tests {
         assert_eq!(sys.of(20), sys.of(21));
         assert_ne!(sys.of(20), sys.of(22));
         assert_eq!(sys.of(99), None, "it is not listed");
+    }
+
+    #[test]
+    fn a_device_rotates_unless_the_kernel_says_that_it_does_not() {
+        let sys = Sys::new("rotates");
+        for (name, minor, said) in [("sda", 0, Some("1\n")), ("nvme0n1", 1, Some("0\n")), ("vda", 2, None)] {
+            let device = sys.device(name, minor, &[]);
+            fs::create_dir(device.join("queue")).expect("a folder");
+            said.map(|said| fs::write(device.join("queue/rotational"), said).expect("a file"));
+        }
+        sys.device("nvme0n1/nvme0n1p1", 3, &[("partition", "1\n")]);
+        let solid = |minor| is_solid_state(libc::makedev(8, minor), &sys.0.join("dev"));
+        assert_eq!([0, 1, 2, 3, 99].map(solid), [false, true, false, true, false]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Drives on files and block devices, with direct I/O.
 
-use super::device::device_of;
+use super::device::{device_of, is_solid_state};
 use super::op::{Held, Op, with_driver};
 use super::{PINNED_INDEX, check_result, is_interrupted};
 use crate::offload::offload;
@@ -60,6 +60,21 @@ impl DriveFile {
 
     pub(crate) fn len(&self) -> u64 {
         self.len
+    }
+
+    /// Keeps other processes away as before, and lets files of this process in that open it shared.
+    ///
+    /// The kernel does not pass from one lock to the other at once, so another process may come between. It
+    /// then has the drive, and this one is refused.
+    pub(crate) fn share(&self, path: &Path) -> io::Result<()> {
+        lock(path, &*self.file, libc::LOCK_SH)
+    }
+
+    /// Whether it is a block device that does not rotate.
+    pub(crate) fn is_solid_state(&self) -> bool {
+        let Ok(file) = self.file.try_clone() else { return false };
+        let Ok(found) = File::from(file).metadata() else { return false };
+        self.kind == Kind::BlockDevice && is_solid_state(found.rdev(), Path::new(DEVICES))
     }
 
     /// The physical device that it is on; none of a file.
@@ -202,12 +217,15 @@ fn open_locked(path: &Path, options: &OpenOptions) -> io::Result<DriveFile> {
         }
     };
     // On a block device O_EXCL refuses what is mounted, or part of something else.
-    let exclusive = if kind == Kind::BlockDevice && !options.read_only { libc::O_EXCL } else { 0 };
+    let is_first = !options.read_only && !options.is_shared;
+    let exclusive = if kind == Kind::BlockDevice && is_first { libc::O_EXCL } else { 0 };
     let mut how = StdOpenOptions::new();
     how.read(true).write(!options.read_only);
     let file = open_direct(path, &mut how, exclusive)?;
     if !options.read_only {
-        lock(path, &file)?;
+        // The lock is that of the open file, and lasts until nothing of it is under way in the kernel: so each
+        // file of a process has its share, and what a process that was killed has under way keeps others out.
+        lock(path, &file, if options.is_shared { libc::LOCK_SH } else { libc::LOCK_EX })?;
     }
     finish(path, file, kind)
 }
@@ -218,7 +236,7 @@ async fn create(path: &Path, bytes: u64, sparse: bool) -> io::Result<DriveFile> 
     how.read(true).write(true).create_new(true).mode(MODE);
     let file = open_direct(path, &mut how, 0)?;
     let mut partial = Partial { path, keep: false };
-    lock(path, &file)?;
+    lock(path, &file, libc::LOCK_EX)?;
     let file = Rc::new(OwnedFd::from(file));
     let fd = types::Fd(file.as_raw_fd());
     let allocate = opcode::Fallocate::new(fd, bytes).build();
@@ -300,9 +318,9 @@ fn open_direct(path: &Path, how: &mut StdOpenOptions, flags: i32) -> io::Result<
     })
 }
 
-fn lock(path: &Path, file: &File) -> io::Result<()> {
+fn lock(path: &Path, file: &impl AsFd, how: i32) -> io::Result<()> {
     // SAFETY: the descriptor is open; the call takes no pointers.
-    let result = unsafe { libc::flock(file.as_fd().as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
+    let result = unsafe { libc::flock(file.as_fd().as_raw_fd(), how | libc::LOCK_NB) };
     if result == 0 {
         return Ok(());
     }
