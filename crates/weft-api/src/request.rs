@@ -57,6 +57,9 @@ pub enum ApiRequest {
         /// Whether the drive takes part again instead; what has passed to others stays there.
         #[serde(default)]
         cancel: bool,
+        /// Whether all drives that are parts of its device are meant.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        device: bool,
         /// Whether to go through all checks and change nothing.
         #[serde(default)]
         dry_run: bool,
@@ -67,6 +70,10 @@ pub enum ApiRequest {
         id: String,
         /// The drive that takes its place.
         with: String,
+        /// Whether all drives that are parts of its device are meant, one for one by those of the other's
+        /// device, in the order of their paths.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        device: bool,
         /// Whether to go through all checks and change nothing.
         #[serde(default)]
         dry_run: bool,
@@ -75,6 +82,9 @@ pub enum ApiRequest {
     DriveRestore {
         /// Its identifier, or the first digits of it where they are unique.
         id: String,
+        /// Whether all drives that are parts of its device are meant.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        device: bool,
         /// Whether to go through all checks and change nothing.
         #[serde(default)]
         dry_run: bool,
@@ -83,6 +93,9 @@ pub enum ApiRequest {
     DriveRemove {
         /// Its identifier, or the first digits of it where they are unique.
         id: String,
+        /// Whether all drives that are parts of its device are meant.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        device: bool,
         /// Whether to go through all checks and change nothing.
         #[serde(default)]
         dry_run: bool,

@@ -28,7 +28,8 @@ pub enum DriveCommand {
     /// no volume is less protected at any time. Refused where no other drive can take a copy, or there is not
     /// enough room. The work goes on in the background, also when this command is ended; --cancel stops it.
     #[command(after_long_help = "Examples:\n  weft drive evacuate 5c0f9a3e --dry-run\n  \
-        weft drive evacuate 5c0f9a3e\n  weft drive evacuate 5c0f9a3e --cancel")]
+        weft drive evacuate 5c0f9a3e\n  weft drive evacuate 5c0f9a3e --cancel\n  \
+        weft drive evacuate 5c0f9a3e --device")]
     Evacuate(DriveEvacuateArgs),
     /// Have a drive take the place of another one, which may be in service or lost
     ///
@@ -46,6 +47,9 @@ pub enum DriveCommand {
     Restore {
         /// The drive's identifier, or the first digits of it
         id: String,
+        /// Take all drives that are parts of its device; those that are being emptied take part again, too
+        #[arg(long)]
+        device: bool,
         /// Go through all checks, and change nothing
         #[arg(long)]
         dry_run: bool,
@@ -120,6 +124,9 @@ pub struct DriveLocateArgs {
 pub struct DriveEvacuateArgs {
     /// The drive's identifier, or the first digits of it
     pub id: String,
+    /// Take all drives that are parts of its device
+    #[arg(long)]
+    pub device: bool,
     #[command(flatten)]
     #[allow(missing_docs, reason = "clap would take it for the help of the command")]
     pub how: EvacuateArgs,
@@ -147,6 +154,9 @@ pub struct DriveReplaceArgs {
     /// The drive that takes its place
     #[arg(long, value_name = "ID")]
     pub with: String,
+    /// Take all drives that are parts of its device, one for one by those of the other's device
+    #[arg(long)]
+    pub device: bool,
     /// Go through all checks, say what would be done, and change nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -160,6 +170,9 @@ pub struct DriveReplaceArgs {
 pub struct DriveRemoveArgs {
     /// The drive's identifier, or the first digits of it
     pub id: String,
+    /// Take all drives that are parts of its device
+    #[arg(long)]
+    pub device: bool,
     /// Go through all checks, say what would be done, and change nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -209,15 +222,19 @@ pub(crate) async fn show(connection: &Connection, id: &str, output: Output) -> R
 pub(crate) async fn restore(
     connection: &Connection,
     id: &str,
+    device: bool,
     dry_run: bool,
     output: Output,
 ) -> Result<(), CliError> {
-    let answer = connection.ask(&ApiRequest::DriveRestore { id: id.to_owned(), dry_run }).await?;
+    let answer = connection.ask(&ApiRequest::DriveRestore { id: id.to_owned(), device, dry_run }).await?;
     let ApiAnswer::Drive { drive, .. } = &answer else {
         return Err(CliError::wrong_answer(connection.at()));
     };
     let verb = if dry_run { "would take" } else { "takes" };
-    output.show(&answer, |_, _| format!("drive {} of {} {verb} part again\n", drive.id.short(), drive.node))
+    let others = if device { ", and the others of its device," } else { "" };
+    output.show(&answer, |_, _| {
+        format!("drive {} of {}{others} {verb} part again\n", drive.id.short(), drive.node)
+    })
 }
 
 /// Drives as a table.

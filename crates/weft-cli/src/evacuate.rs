@@ -27,7 +27,8 @@ pub(crate) async fn drive(
     output: Output,
 ) -> Result<(), CliError> {
     let EvacuateArgs { cancel, dry_run, no_wait } = args.how;
-    run(connection, ApiRequest::DriveEvacuate { id: args.id, cancel, dry_run }, no_wait, output).await
+    let DriveEvacuateArgs { id, device, .. } = args;
+    run(connection, ApiRequest::DriveEvacuate { id, cancel, device, dry_run }, no_wait, output).await
 }
 
 pub(crate) async fn node(
@@ -45,8 +46,8 @@ pub(crate) async fn replace(
     args: DriveReplaceArgs,
     output: Output,
 ) -> Result<(), CliError> {
-    let DriveReplaceArgs { id, with, dry_run, no_wait } = args;
-    run(connection, ApiRequest::DriveReplace { id, with, dry_run }, no_wait, output).await
+    let DriveReplaceArgs { id, with, device, dry_run, no_wait } = args;
+    run(connection, ApiRequest::DriveReplace { id, with, device, dry_run }, no_wait, output).await
 }
 
 pub(crate) async fn remove_drive(
@@ -54,9 +55,13 @@ pub(crate) async fn remove_drive(
     args: DriveRemoveArgs,
     output: Output,
 ) -> Result<(), CliError> {
-    let DriveRemoveArgs { id, dry_run, yes } = args;
-    let request = |dry_run| ApiRequest::DriveRemove { id: id.clone(), dry_run };
-    remove(connection, request, (format!("drive {id}"), false), &id, dry_run, yes, output).await
+    let DriveRemoveArgs { id, device, dry_run, yes } = args;
+    let request = |dry_run| ApiRequest::DriveRemove { id: id.clone(), device, dry_run };
+    let what = match device {
+        true => format!("drive {id} and the others of its device"),
+        false => format!("drive {id}"),
+    };
+    remove(connection, request, (what, device), &id, dry_run, yes, output).await
 }
 
 pub(crate) async fn remove_node(

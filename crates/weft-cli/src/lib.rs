@@ -299,8 +299,8 @@ async fn ask(connection: &Connection, command: Command, output: Output) -> Resul
         }
         Command::Drive(DriveCommand::Evacuate(args)) => evacuate::drive(connection, args, output).await,
         Command::Drive(DriveCommand::Replace(args)) => evacuate::replace(connection, args, output).await,
-        Command::Drive(DriveCommand::Restore { id, dry_run }) => {
-            drive::restore(connection, &id, dry_run, output).await
+        Command::Drive(DriveCommand::Restore { id, device, dry_run }) => {
+            drive::restore(connection, &id, device, dry_run, output).await
         }
         Command::Drive(DriveCommand::Remove(args)) => evacuate::remove_drive(connection, args, output).await,
         Command::Drive(DriveCommand::List) => drive::list(connection, output).await,

@@ -56,18 +56,55 @@ impl Manager {
         Ok(self.evacuation(&drives, copies, &usage, cancel, dry_run))
     }
 
-    /// Has one drive take over from another, in every group.
-    pub(crate) async fn replace_drive(self: &Rc<Self>, from: DriveId, to: DriveId, dry_run: bool) -> Outcome {
+    /// Has drives take over from others, one for one, in every group.
+    pub(crate) async fn replace_drives(
+        self: &Rc<Self>,
+        from: &[DriveId],
+        to: &[DriveId],
+        dry_run: bool,
+    ) -> Outcome {
+        if to.len() < from.len() {
+            let text =
+                format!("a device of {} parts cannot take the place of one of {}", to.len(), from.len());
+            return Err(ApiError::new(ErrorCode::Refused, text).with_hint(
+                "format it with as many parts, or empty the old one: `weft drive evacuate --device`",
+            ));
+        }
         let usage = self.usage().await;
         let mut map = (*self.map()).clone();
-        let places = map.drives.get(&from).zip(map.drives.get(&to));
-        // On the same device any group's members stay as far apart as they are, on the same node at least
-        // by device.
-        let nearest = match places {
-            Some((a, b)) if (a.node, a.device) == (b.node, b.device) => FailureDomain::Drive,
-            Some((a, b)) if a.node == b.node => FailureDomain::Device,
-            _ => FailureDomain::Node,
-        };
+        let (mut changes, mut copies) = (Vec::new(), Vec::new());
+        let mut held_by_any = false;
+        for (&from, &to) in from.iter().zip(to) {
+            self.check_replacement(from, to)?;
+            let held = held_by(&map, from);
+            held_by_any |= !held.is_empty();
+            self.check_floors(&map, &held, to)?;
+            for change in replacement(&map, &held, from, to) {
+                (map, _) = apply(&map, &change).map_err(|r| refused(&map, r))?;
+                changes.push(change);
+            }
+            copies.extend(held.into_iter().map(|group| CopyMove { group, from, to }));
+        }
+        if !held_by_any {
+            let names: Vec<String> = from.iter().map(DriveId::short).collect();
+            return Err(ApiError::new(
+                ErrorCode::Refused,
+                format!("drive {} holds no copy", names.join(", ")),
+            )
+            .with_hint(format!("`weft drive remove {}` forgets it", names[0])));
+        }
+        let from: BTreeSet<DriveId> = from.iter().copied().collect();
+        self.check_room(&from, &usage)?;
+        if !dry_run {
+            for change in &changes {
+                self.carry_out(change, false)?;
+            }
+        }
+        self.changed.notify_all();
+        Ok(self.evacuation(&from, copies, &usage, false, dry_run))
+    }
+
+    fn check_replacement(&self, from: DriveId, to: DriveId) -> Result<(), ApiError> {
         if from == to {
             return Err(ApiError::new(ErrorCode::Invalid, "a drive cannot take its own place")
                 .with_hint("give the new drive's identifier: see `weft drive list`"));
@@ -76,68 +113,65 @@ impl Manager {
             let text = format!("drive {} is not in service", to.short());
             return Err(ApiError::new(ErrorCode::Refused, text).with_hint("see `weft drive show` for why"));
         }
-        let held: Vec<GroupId> =
-            map.groups.values().filter(|g| map.staying(g).any(|d| d == from)).map(|g| g.id).collect();
-        if held.is_empty() {
-            return Err(ApiError::new(ErrorCode::Refused, format!("drive {} holds no copy", from.short()))
-                .with_hint(format!("`weft drive remove {}` forgets it", from.short())));
-        }
-        if self.state.borrow().without_floors().contains(&to)
-            && let Some(group) = held.iter().find(|g| map.groups[*g].floor > Version::ZERO)
-        {
-            let text = format!(
-                "drive {} cannot have a copy of group {group}, which has forgotten discards: the target of \
-                 the drive is of an older release that does not know floors",
-                to.short()
-            );
-            return Err(ApiError::new(ErrorCode::Refused, text)
-                .with_hint("upgrade the node of the drive, and restart its target"));
-        }
-        let mut changes = Vec::new();
-        if held.iter().any(|g| role(&map, *g, from) == Some(Role::Out)) {
-            changes.push(Change::Replace(Replace { from, to, domain: nearest }));
-        }
-        for group in held.iter().filter(|g| role(&map, **g, from) != Some(Role::Out)) {
-            let domain = nearest.max(domain_of(&map, &map.groups[group]));
-            changes.push(Change::BeginRelocation(BeginRelocation { group: *group, from, to, domain }));
-        }
-        if map.drives.get(&from).is_some_and(|d| d.state == DriveState::Active) {
-            // First: a member that passes from a drive which takes part is called off.
-            changes.insert(0, Change::DrainDrive(DrainDrive { drive: from, on: true }));
-        }
-        for change in &changes {
-            (map, _) = apply(&map, change).map_err(|r| refused(&map, r))?;
-        }
-        self.check_room(&BTreeSet::from([from]), &usage)?;
-        if !dry_run {
-            for change in &changes {
-                self.carry_out(change, false)?;
-            }
-        }
-        self.changed.notify_all();
-        let copies = held.into_iter().map(|group| CopyMove { group, from, to }).collect();
-        Ok(self.evacuation(&BTreeSet::from([from]), copies, &usage, false, dry_run))
+        Ok(())
     }
 
-    /// Lets a failed drive take part again. A target that has met an error on a drive never serves it again
+    /// Refuses a drive whose target does not know the floors of groups, if one of these has one.
+    fn check_floors(&self, map: &FabricMap, held: &[GroupId], to: DriveId) -> Result<(), ApiError> {
+        let floor = held.iter().find(|g| map.groups[*g].floor > Version::ZERO);
+        match floor.filter(|_| self.state.borrow().without_floors().contains(&to)) {
+            None => Ok(()),
+            Some(group) => {
+                let text = format!(
+                    "drive {} cannot have a copy of group {group}, which has forgotten discards: the target of \
+                     the drive is of an older release that does not know floors",
+                    to.short()
+                );
+                Err(ApiError::new(ErrorCode::Refused, text)
+                    .with_hint("upgrade the node of the drive, and restart its target"))
+            }
+        }
+    }
+
+    /// Lets failed drives take part again. A target that has met an error on a drive never serves it again
     /// before it was restarted; so one that serves it has opened it anew, and has found its log and its
-    /// labels sound.
-    pub(crate) fn restore_drive(&self, drive: DriveId, dry_run: bool) -> Result<(), ApiError> {
-        if self.absent_drives().contains(&drive) {
+    /// labels sound. Of several drives, those that are being emptied because of the others take part again as
+    /// well.
+    pub(crate) fn restore_drives(&self, drives: &[DriveId], dry_run: bool) -> Result<(), ApiError> {
+        let absent = self.absent_drives();
+        if let Some(drive) = drives.iter().find(|drive| absent.contains(drive)) {
             let text = format!("drive {} is not served by its target", drive.short());
             let hint = "see why in the log of its node; once the drive is sound, restart the node's target";
             return Err(ApiError::new(ErrorCode::Refused, text).with_hint(hint));
         }
-        self.carry_out(&Change::RestoreDrive(RestoreDrive { drive }), dry_run)?;
+        let map = self.map();
+        let state = |drive: &DriveId| map.drives.get(drive).map(|d| d.state);
+        let is_one = drives.len() == 1;
+        for &drive in drives {
+            let change = match state(&drive) {
+                Some(DriveState::Draining) if !is_one => Change::DrainDrive(DrainDrive { drive, on: false }),
+                Some(DriveState::Active) if !is_one => continue,
+                _ => Change::RestoreDrive(RestoreDrive { drive }),
+            };
+            self.carry_out(&change, dry_run)?;
+        }
         self.changed.notify_all();
         Ok(())
     }
 
-    /// Forgets a drive that holds no copy.
-    pub(crate) fn remove_drive(&self, drive: DriveId, dry_run: bool) -> Outcome {
-        self.refuse_if_served(&BTreeSet::from([drive]))?;
-        self.carry_out(&Change::RemoveDrive(RemoveDrive { drive }), dry_run)?;
-        Ok(ApiAnswer::Removed { node: None, drives: vec![drive], dry_run })
+    /// Forgets drives that hold no copy: all of them, or none.
+    pub(crate) fn remove_drives(&self, drives: Vec<DriveId>, dry_run: bool) -> Outcome {
+        self.refuse_if_served(&drives.iter().copied().collect())?;
+        let mut map = (*self.map()).clone();
+        let changes: Vec<Change> =
+            drives.iter().map(|drive| Change::RemoveDrive(RemoveDrive { drive: *drive })).collect();
+        for change in &changes {
+            (map, _) = apply(&map, change).map_err(|r| refused(&map, r))?;
+        }
+        for change in changes.iter().filter(|_| !dry_run) {
+            self.carry_out(change, false)?;
+        }
+        Ok(ApiAnswer::Removed { node: None, drives, dry_run })
     }
 
     /// Forgets a node and its drives, none of which holds a copy.
@@ -252,6 +286,35 @@ impl Manager {
             dry_run,
         })
     }
+}
+
+/// The groups that have a member on a drive which is to stay there.
+fn held_by(map: &FabricMap, drive: DriveId) -> Vec<GroupId> {
+    map.groups.values().filter(|g| map.staying(g).any(|d| d == drive)).map(|g| g.id).collect()
+}
+
+/// What has one drive take over from another in these groups.
+fn replacement(map: &FabricMap, held: &[GroupId], from: DriveId, to: DriveId) -> Vec<Change> {
+    // On the same device any group's members stay as far apart as they are, on the same node at least by
+    // device.
+    let nearest = match map.drives.get(&from).zip(map.drives.get(&to)) {
+        Some((a, b)) if (a.node, a.device) == (b.node, b.device) => FailureDomain::Drive,
+        Some((a, b)) if a.node == b.node => FailureDomain::Device,
+        _ => FailureDomain::Node,
+    };
+    let mut changes = Vec::new();
+    if !held.is_empty() && map.drives.get(&from).is_some_and(|d| d.state == DriveState::Active) {
+        // First: a member that passes from a drive which takes part is called off.
+        changes.push(Change::DrainDrive(DrainDrive { drive: from, on: true }));
+    }
+    if held.iter().any(|g| role(map, *g, from) == Some(Role::Out)) {
+        changes.push(Change::Replace(Replace { from, to, domain: nearest }));
+    }
+    for group in held.iter().filter(|g| role(map, **g, from) != Some(Role::Out)) {
+        let domain = nearest.max(domain_of(map, &map.groups[group]));
+        changes.push(Change::BeginRelocation(BeginRelocation { group: *group, from, to, domain }));
+    }
+    changes
 }
 
 fn role(map: &FabricMap, group: GroupId, drive: DriveId) -> Option<Role> {

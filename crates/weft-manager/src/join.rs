@@ -16,7 +16,7 @@ use weft_rt::{Instant, now};
 use weft_rules::{Mutation, mutated};
 use weft_types::limits::{DRIVE_PATH_BYTES_MAX, DRIVES_PER_TARGET_MAX, TARGETS_PER_NODE_MAX};
 use weft_types::{
-    DriveId, DriveState, FabricMap, GroupId, MapVersion, NodeId, PoolId, Target, TargetId, Version,
+    DeviceId, DriveId, DriveState, FabricMap, GroupId, MapVersion, NodeId, PoolId, Target, TargetId, Version,
     with_causes,
 };
 use weft_wire::Status;
@@ -395,11 +395,11 @@ impl Manager {
                     pool: self.default_pool()?,
                     path: report.path.clone(),
                     capacity: report.capacity,
-                    device: report.device,
+                    device: device_of(report),
                 }))?;
                 continue;
             };
-            if let Some(device) = report.device.filter(|device| *device != listed.device) {
+            if let Some(device) = device_of(report).filter(|device| *device != listed.device) {
                 self.commit(&Change::SetDevice(SetDevice { drive: report.id, device }))?;
             }
             // The process has opened it, so no other process serves it; and this one deals each drive out
@@ -552,4 +552,9 @@ fn what_is_newer(map: &FabricMap, drives: &[DriveReport]) -> Option<String> {
             report.id
         ))
     })
+}
+
+/// The device that a drive is on, as far as its target says (P5).
+fn device_of(report: &DriveReport) -> Option<DeviceId> {
+    report.device.filter(|_| !mutated(Mutation::PartsAreDrives))
 }

@@ -24,7 +24,7 @@ use weft_membership::{apply, nearly_full, plan_resize, plan_volume};
 use weft_rt::now;
 use weft_types::limits::NOTE_CHARS_MAX;
 use weft_types::{
-    BLOCK_SIZE, DriveId, FabricMap, Protection, SessionId, SessionState, Striping, Volume, VolumeId,
+    BLOCK_SIZE, Drive, DriveId, FabricMap, Protection, SessionId, SessionState, Striping, Volume, VolumeId,
     VolumeState, with_causes,
 };
 
@@ -61,21 +61,21 @@ impl Manager {
                 Ok(ApiAnswer::Drives { drives: self.drive_infos(&*self.usage().await) })
             }
             ApiRequest::DriveShow { id } => self.show_drive(&id).await,
-            ApiRequest::DriveEvacuate { id, cancel, dry_run } => {
-                let drive = find_drive(&self.map(), &id)?;
-                self.evacuate(BTreeSet::from([drive]), cancel, dry_run).await
+            ApiRequest::DriveEvacuate { id, cancel, device, dry_run } => {
+                let drives = find_drives(&self.map(), &id, device)?;
+                self.evacuate(drives.into_iter().collect(), cancel, dry_run).await
             }
-            ApiRequest::DriveReplace { id, with, dry_run } => {
-                let (from, to) = (find_drive(&self.map(), &id)?, find_drive(&self.map(), &with)?);
-                self.replace_drive(from, to, dry_run).await
+            ApiRequest::DriveReplace { id, with, device, dry_run } => {
+                let map = self.map();
+                let (from, to) = (find_drives(&map, &id, device)?, find_drives(&map, &with, device)?);
+                self.replace_drives(&from, &to, dry_run).await
             }
-            ApiRequest::DriveRestore { id, dry_run } => {
-                self.restore_drive(find_drive(&self.map(), &id)?, dry_run)?;
+            ApiRequest::DriveRestore { id, device, dry_run } => {
+                self.restore_drives(&find_drives(&self.map(), &id, device)?, dry_run)?;
                 self.show_drive(&id).await
             }
-            ApiRequest::DriveRemove { id, dry_run } => {
-                let drive = find_drive(&self.map(), &id)?;
-                self.remove_drive(drive, dry_run)
+            ApiRequest::DriveRemove { id, device, dry_run } => {
+                self.remove_drives(find_drives(&self.map(), &id, device)?, dry_run)
             }
             ApiRequest::NodeEvacuate { name, cancel, dry_run } => {
                 let drives = self.drives_of(&name)?;
@@ -396,6 +396,16 @@ pub(crate) fn find_volume<'a>(map: &'a FabricMap, name: &str) -> Result<&'a Volu
 }
 
 /// A drive by its identifier, or by the first digits where only one begins with them.
+/// The drive that begins so, or, with `device`, all drives of its device in the order of their paths.
+fn find_drives(map: &FabricMap, text: &str, device: bool) -> Result<Vec<DriveId>, ApiError> {
+    let drive = find_drive(map, text)?;
+    let place = map.drives.get(&drive).map(|d| (d.node, d.device));
+    let is_meant = |d: &&Drive| d.id == drive || (device && Some((d.node, d.device)) == place);
+    let mut drives: Vec<&Drive> = map.drives.values().filter(is_meant).collect();
+    drives.sort_by_key(|d| (&d.path, d.id));
+    Ok(drives.into_iter().map(|d| d.id).collect())
+}
+
 fn find_drive(map: &FabricMap, text: &str) -> Result<DriveId, ApiError> {
     let begins = |d: &&DriveId| d.to_string().starts_with(&text.to_ascii_lowercase());
     let found: Vec<&DriveId> = map.drives.keys().filter(begins).take(2).collect();

@@ -69,7 +69,7 @@ fn a_drive_whose_target_does_not_know_floors_is_no_new_member_of_a_group_that_ha
         eventually("it has joined", ms(5_000), || service.map().drives.contains_key(&DriveId(3))).await;
         all_up(&service, &targets[..3]).await;
         let (id, with) = (DriveId(2).to_string(), DriveId(3).to_string());
-        let replace = ApiRequest::DriveReplace { id, with, dry_run: false };
+        let replace = ApiRequest::DriveReplace { id, with, device: false, dry_run: false };
         let error = operate(replace).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::Refused);
         assert!(error.hint.as_ref().is_some_and(|hint| hint.contains("upgrade")), "{error:?}");

@@ -104,8 +104,12 @@ fn make(file: &Path) {
         targets[4].kill();
         let is_out = || roles(&service.map(), 5).contains(&weft_types::Role::Out);
         eventually("the dead node is evicted", ms(20_000), is_out).await;
-        let evacuate =
-            weft_api::ApiRequest::DriveEvacuate { id: DriveId(4).to_string(), cancel: false, dry_run: false };
+        let evacuate = weft_api::ApiRequest::DriveEvacuate {
+            id: DriveId(4).to_string(),
+            cancel: false,
+            device: false,
+            dry_run: false,
+        };
         operate(evacuate).await.unwrap();
         let passes = || !service.map().relocations.is_empty();
         eventually("a member passes to another drive", ms(20_000), passes).await;

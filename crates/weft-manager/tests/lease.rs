@@ -375,7 +375,9 @@ fn a_failed_drive_that_is_served_again_before_it_was_evicted_is_evicted_all_the_
         // to its last.
         sleep(ms(1000)).await;
         assert!(roles(&service.map(), 1).iter().all(|r| *r == Role::Out));
-        operate(ApiRequest::DriveRestore { id: DriveId(1).to_string(), dry_run: false }).await.unwrap();
+        operate(ApiRequest::DriveRestore { id: DriveId(1).to_string(), device: false, dry_run: false })
+            .await
+            .unwrap();
         let is_back = || roles(&service.map(), 1).iter().all(|r| *r == Role::Syncing);
         eventually("it is brought up to date", ms(5000), is_back).await;
     });

@@ -434,7 +434,7 @@ fn groups_of_no_volume_are_begun_anew_on_demand() {
         let is_out = || service.map().groups.values().all(|g| both.iter().all(|d| g.slot_of(*d).is_none()));
         eventually("their groups are rebuilt elsewhere", ms(30_000), is_out).await;
         for drive in both {
-            let remove = ApiRequest::DriveRemove { id: drive.to_string(), dry_run: false };
+            let remove = ApiRequest::DriveRemove { id: drive.to_string(), device: false, dry_run: false };
             operate(remove).await.expect("nothing is on it any more");
         }
     });

@@ -279,8 +279,10 @@ fn a_removed_drive_that_is_still_listed_at_its_node_is_a_notice_that_says_to_tak
     Sim::new(112).block_on(async {
         let (service, targets) = fabric_of_pairs(2).await;
         let id = DriveId(11).to_string();
-        operate(ApiRequest::DriveEvacuate { id: id.clone(), cancel: false, dry_run: false }).await.unwrap();
-        operate(ApiRequest::DriveRemove { id, dry_run: false }).await.unwrap();
+        operate(ApiRequest::DriveEvacuate { id: id.clone(), cancel: false, device: false, dry_run: false })
+            .await
+            .unwrap();
+        operate(ApiRequest::DriveRemove { id, device: false, dry_run: false }).await.unwrap();
         targets[0].start();
         let is_refused = || targets[0].leased_from.get().is_some_and(|at| at.elapsed() < ms(1000));
         sleep(ms(3000)).await;
@@ -398,8 +400,12 @@ fn nothing_is_emptied_that_does_not_fit_elsewhere() {
             target.room.set(Some((400 * MIB, 200 * MIB)));
         }
         sleep(ms(5000)).await;
-        let evacuate =
-            ApiRequest::DriveEvacuate { id: DriveId(1).to_string(), cancel: false, dry_run: false };
+        let evacuate = ApiRequest::DriveEvacuate {
+            id: DriveId(1).to_string(),
+            cancel: false,
+            device: false,
+            dry_run: false,
+        };
         let before = service.map();
         let error = operate(evacuate).await.expect_err("there is no room");
         assert!(

@@ -144,6 +144,7 @@ mutations! {
     WordForAnyDrive, "P2", "word-for-any-drive", "A word counts for drives that have passed to a sibling.";
     NodeAnswersOnce, "P3", "node-answers-once", "One target of a node speaks for all.";
     OlderSiblingJoins, "P4", "older-sibling-joins", "A target of a replaced process joins.";
+    PartsAreDrives, "P5", "parts-are-drives", "Each part of a device counts as a device of its own.";
     ToldEarly, "C1", "told-early", "An answer does not wait until what it says is durable.";
     RepeatToldEarly, "C1", "repeat-told-early", "An answer that decides nothing does not wait.";
     PushDecided, "C1", "push-decided", "Targets are sent maps that are not durable yet.";

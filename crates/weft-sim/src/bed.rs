@@ -11,10 +11,10 @@ use weft_manager::{Manager, ManagerOptions, MemStore, Slowness, at_once, found, 
 use weft_rpc::Link;
 use weft_rt::sim::{self, Crash, ProcessId, SimDisk, spawn_process};
 use weft_rt::sync::{Notify, race};
-use weft_rt::{Addr, Listener, now, random_below, random_u64, random_u128, sleep, timeout};
+use weft_rt::{Addr, Extent, Listener, now, random_below, random_u64, random_u128, sleep, timeout};
 use weft_store::{FormatOptions, OpenOptions, Store};
 use weft_target::{Target, TargetOptions, TargetThread};
-use weft_types::{DriveId, DriveState, Durations, Epoch, FabricId, FabricMap, GroupId, Role};
+use weft_types::{DeviceId, DriveId, DriveState, Durations, Epoch, FabricId, FabricMap, GroupId, Role};
 use weft_wire::handshake::{Hello, PeerRole};
 use weft_wire::{Kind, PROTOCOL, PROTOCOL_OLDEST};
 
@@ -38,6 +38,9 @@ pub struct BedShape {
     pub nodes: usize,
     /// Drives on each.
     pub drives: usize,
+    /// Drives that are parts of one device. Of each node's drives, from the first on, so many together are
+    /// on one: it is pulled, hangs, fails and is replaced as a whole.
+    pub parts: usize,
     /// Targets of each, at most: each start of a node has so many threads, or fewer, and deals the drives to
     /// them in its own way.
     pub targets: usize,
@@ -55,6 +58,7 @@ impl BedShape {
         BedShape {
             nodes: 3 + random_below(4) as usize,
             drives: 1 + random_below(2) as usize,
+            parts: 1,
             targets: 1,
             drive_bytes: 64 << 20,
             copies: 2 + random_below(2) as u8,
@@ -86,6 +90,8 @@ pub struct Node {
     /// Its host in the simulated network.
     pub host: IpAddr,
     disks: RefCell<Vec<SimDisk>>,
+    /// The device that each of them is on.
+    devices: RefCell<Vec<DeviceId>>,
     /// The drives that it began with.
     drives: Vec<DriveId>,
     /// Those in their places now.
@@ -204,19 +210,32 @@ fn manager_addr(host: IpAddr) -> Addr {
     format!("{host}:4700").parse().expect("a valid address")
 }
 
+/// A drive of a node, as it is given to a thread.
+#[derive(Clone)]
+struct Disk {
+    disk: SimDisk,
+    drive: DriveId,
+    device: DeviceId,
+}
+
 /// Opens a drive of a node; none if it is left out, because it is not there or may be in no state to be
 /// opened.
 ///
 /// # Panics
 /// If it does not open, and nothing was done to it.
-async fn open(disk: &SimDisk, is_unsound: impl Fn() -> bool) -> Option<(String, Rc<Store>)> {
+async fn open(
+    Disk { disk, device, .. }: &Disk,
+    is_unsound: impl Fn() -> bool,
+) -> Option<(String, Rc<Store>)> {
     let pulls = disk.pulls();
     if disk.is_pulled() {
         sim::tell(|| "a drive is left out: it is not there".into());
         return None;
     }
-    let drive = disk.open().expect("the old process is gone");
-    let path = drive.path().to_owned();
+    let whole = disk.open().expect("the old process is gone");
+    let path = whole.path().to_owned();
+    let all = [Extent { start: 0, len: whole.size_bytes() }];
+    let drive = whole.window(&path, *device, &all).expect("the whole of it is there");
     match Store::open(drive, OpenOptions::default()).await {
         Ok((store, report)) => {
             sim::tell(|| format!("opens {path}: {report:?}"));
@@ -234,6 +253,31 @@ impl Node {
     /// Its disks.
     pub fn disks(&self) -> Vec<SimDisk> {
         self.disks.borrow().clone()
+    }
+
+    /// The places whose drives are parts of one device with the drive in this place, it too.
+    pub fn together_with(&self, at: usize) -> Vec<usize> {
+        let devices = self.devices.borrow();
+        (0..devices.len()).filter(|other| devices[*other] == devices[at]).collect()
+    }
+
+    /// The disks of the device that the drive in a place is on.
+    pub fn device_disks(&self, at: usize) -> Vec<SimDisk> {
+        let disks = self.disks.borrow();
+        self.together_with(at).into_iter().map(|place| disks[place].clone()).collect()
+    }
+
+    /// The drives of the device that the drive in a place is on.
+    pub fn device_drives(&self, at: usize) -> Vec<DriveId> {
+        self.together_with(at).into_iter().map(|place| self.drive_at(place)).collect()
+    }
+
+    /// Its drives, with where each is.
+    fn placed(&self) -> Vec<Disk> {
+        let (disks, devices) = (self.disks.borrow(), self.devices.borrow());
+        let drives = self.drives_now();
+        let all = disks.iter().zip(drives).zip(devices.iter());
+        all.map(|((disk, drive), device)| Disk { disk: disk.clone(), drive, device: *device }).collect()
     }
 
     /// Puts another disk in the place of one, for the node's next start.
@@ -271,6 +315,11 @@ impl Node {
         self.is_lost.get()
     }
 
+    /// Notes that something was done to the device that the drive in a place is on.
+    pub fn set_device_unsound(&self, at: usize) {
+        self.together_with(at).into_iter().for_each(|place| self.set_unsound(place));
+    }
+
     /// Notes that something was done to the drive in a place: it may fail, and the node goes on without it.
     pub fn set_unsound(&self, at: usize) {
         self.unsound.borrow_mut().insert(self.drive_at(at));
@@ -281,18 +330,18 @@ impl Node {
         self.unsound.borrow().contains(&drive) || self.pulled.borrow().contains(&drive)
     }
 
-    /// Pulls the drive in a place; a process that runs sees it fail.
+    /// Pulls the device that the drive in a place is on; a process that runs sees its drives fail.
     pub fn pull(&self, at: usize) {
         if self.is_running() {
-            self.pulled.borrow_mut().insert(self.drive_at(at));
+            self.pulled.borrow_mut().extend(self.device_drives(at));
         }
-        self.disks.borrow()[at].pull();
+        self.device_disks(at).iter().for_each(SimDisk::pull);
     }
 
-    /// Puts the drive in a place back, for the node's next start; whether it was away.
+    /// Puts the device that the drive in a place is on back, for the node's next start; whether it was away.
     pub fn put_back(&self, at: usize) -> bool {
         let was_away = !self.has_drive(at);
-        self.disks.borrow()[at].put_back();
+        self.device_disks(at).iter().for_each(SimDisk::put_back);
         was_away
     }
 
@@ -364,7 +413,7 @@ impl Bed {
         let mut nodes = Vec::new();
         for n in 0..shape.nodes {
             let host = IpAddr::from([10, 0, 0, 1 + n as u8]);
-            let (mut disks, mut drives) = (Vec::new(), Vec::new());
+            let (mut disks, mut drives, mut devices) = (Vec::new(), Vec::new(), Vec::new());
             for d in 0..shape.drives {
                 let disk = SimDisk::new(&format!("node-{}/drive-{}", n + 1, d + 1), shape.drive_bytes);
                 let drive = disk.open().expect("nobody has it open");
@@ -373,11 +422,16 @@ impl Bed {
                 Store::format(&drive, options).await.expect("an empty disk can be formatted");
                 disks.push(disk);
                 drives.push(drive_id);
+                devices.push(match d % shape.parts {
+                    0 => DeviceId::of_drive(drive_id),
+                    _ => devices[d - 1],
+                });
             }
             nodes.push(Node {
                 name: format!("node-{}", n + 1),
                 host,
                 disks: RefCell::new(disks),
+                devices: RefCell::new(devices),
                 drives_now: RefCell::new(drives.clone()),
                 drives,
                 is_lost: Cell::new(false),
@@ -559,7 +613,7 @@ impl Bed {
         let (count, turn) = self.threads_of_next_start();
         stop.running.set(count);
         let process = random_u64() | 1;
-        let disks: Vec<(SimDisk, DriveId)> = node.disks().into_iter().zip(node.drives_now()).collect();
+        let disks = node.placed();
         for index in 0..count {
             let thread = TargetThread { process, index: index as u32, of: count as u32 };
             let own = disks.iter().enumerate().filter(|(at, _)| (at + turn) % count == index);
@@ -599,7 +653,7 @@ impl Bed {
         &self,
         (node, host): (&Node, IpAddr),
         thread: TargetThread,
-        disks: Vec<(SimDisk, DriveId)>,
+        disks: Vec<Disk>,
         stop: Rc<Stop>,
     ) -> ProcessId {
         let (managers, unsound, pulled) = (self.managers(), node.unsound.clone(), node.pulled.clone());
@@ -614,8 +668,8 @@ impl Bed {
             let running = RefCell::new(None);
             let opened = stores_of_thread;
             let serve = async {
-                for (disk, id) in disks {
-                    if let Some(found) = open(&disk, || unsound.borrow().contains(&id)).await {
+                for disk in disks {
+                    if let Some(found) = open(&disk, || unsound.borrow().contains(&disk.drive)).await {
                         opened.borrow_mut().push(found);
                     }
                 }
@@ -669,8 +723,9 @@ impl Bed {
     /// Opens and closes the drives of a node that does not run: the next process finds everything in its
     /// place, and nothing in the log.
     pub async fn close_drives(&self, n: usize) {
-        for (disk, id) in self.nodes[n].disks().into_iter().zip(self.nodes[n].drives_now()) {
-            if let Some((_, store)) = open(&disk, || self.nodes[n].unsound.borrow().contains(&id)).await {
+        for disk in self.nodes[n].placed() {
+            let is_unsound = || self.nodes[n].unsound.borrow().contains(&disk.drive);
+            if let Some((_, store)) = open(&disk, is_unsound).await {
                 store.close().await.expect("its disk is sound");
             }
         }
@@ -798,7 +853,7 @@ impl Bed {
     /// Asks once for a drive to be emptied, or to take part again. The manager may refuse, or not be there.
     pub async fn evacuate(&self, node: usize, drive: usize, cancel: bool) {
         let id = self.nodes[node].drives[drive].to_string();
-        let request = ApiRequest::DriveEvacuate { id, cancel, dry_run: false };
+        let request = ApiRequest::DriveEvacuate { id, cancel, device: false, dry_run: false };
         if let Ok(Err(error)) = timeout(Duration::from_secs(5), self.try_api(&request)).await {
             sim::tell(|| format!("management: {error}"));
         }
@@ -834,8 +889,17 @@ impl Bed {
         self.nodes[n].is_running()
     }
 
-    /// Puts an empty, formatted drive into a place of a node, which does not run afterwards.
-    pub async fn put_empty_drive(&self, n: usize, at: usize) {
+    /// Puts an empty device, formatted like the one before, where the drive in a place of a node is. The node
+    /// does not run afterwards.
+    pub async fn put_empty_device(&self, n: usize, at: usize) {
+        let device = DeviceId(random_u128());
+        for place in self.nodes[n].together_with(at) {
+            self.put_empty_drive(n, place).await;
+            self.nodes[n].devices.borrow_mut()[place] = device;
+        }
+    }
+
+    async fn put_empty_drive(&self, n: usize, at: usize) {
         let node = &self.nodes[n];
         let disk = SimDisk::new(&format!("{}/drive-{}-new", node.name, at + 1), self.shape.drive_bytes);
         let id = DriveId::from_random(random_u128());

@@ -56,6 +56,7 @@ impl Plan {
         let mut shape = BedShape {
             nodes: 3 + dice.index(4),
             drives: 1 + dice.index(2),
+            parts: 1,
             targets: 1,
             drive_bytes: 64 << 20,
             copies: 2 + dice.index(2) as u8,
@@ -96,6 +97,7 @@ impl Plan {
         });
         // Drawn last: a plan of before is the same in all else.
         shape.targets = 1 + dice.index(TARGETS_MAX);
+        (shape.drives, shape.parts) = dice.one_of(&[(shape.drives, 1), (2, 2), (4, 2), (4, 4)]);
         Plan { seed, shape, rates, sharers, loners, habits, faults, calm_cut }
     }
 

@@ -17,7 +17,7 @@ const EMPTY_WITHIN: Duration = Duration::from_secs(60);
 fn shape(nodes: usize, drives: usize) -> BedShape {
     let durations =
         Durations { lease_ms: 500, drift_per_mille: 10, session_ms: 4_000, rebuild_after_ms: 3_600_000 };
-    BedShape { nodes, drives, targets: 1, drive_bytes: 64 << 20, copies: 2, durations }
+    BedShape { nodes, drives, parts: 1, targets: 1, drive_bytes: 64 << 20, copies: 2, durations }
 }
 
 fn groups_on(map: &FabricMap, drive: DriveId) -> usize {
@@ -98,7 +98,7 @@ fn a_drive_is_emptied_with_no_copy_less_at_any_time() {
             assert!(changes <= 4 * groups_on(&before, drive) as u64 + 10, "{changes} maps");
             let id = drive.to_string();
             assert!(matches!(
-                bed.api(ApiRequest::DriveRemove { id, dry_run: false }).await,
+                bed.api(ApiRequest::DriveRemove { id, device: false, dry_run: false }).await,
                 ApiAnswer::Removed { .. }
             ));
             // Its target may say what it likes: a drive that was removed does not come back.
@@ -140,7 +140,12 @@ fn a_drive_takes_the_place_of_another_on_its_node() {
         until_empty(&bed, new, 2).await;
         bed.evacuate(1, 1, true).await;
         assert!(others > 0 && groups_on(&bed.map().await, old) > 0);
-        let request = ApiRequest::DriveReplace { id: old.to_string(), with: new.to_string(), dry_run: false };
+        let request = ApiRequest::DriveReplace {
+            id: old.to_string(),
+            with: new.to_string(),
+            device: false,
+            dry_run: false,
+        };
         match bed.api(request).await {
             ApiAnswer::Evacuation(evacuation) => assert!(evacuation.copies.iter().all(|c| c.to == new)),
             other => panic!("{other:?}"),
@@ -159,7 +164,7 @@ fn a_drive_that_failed_is_restored_once_its_target_serves_it_again() {
         while state(&bed).await != DriveState::Failed {
             sleep(Duration::from_millis(50)).await;
         }
-        let restore = ApiRequest::DriveRestore { id: drive.to_string(), dry_run: false };
+        let restore = ApiRequest::DriveRestore { id: drive.to_string(), device: false, dry_run: false };
         let refused = bed.try_api(&restore).await.expect_err("its target does not serve it");
         assert!(refused.contains("restart the node's target"), "{refused}");
         bed.nodes[2].disks()[0].set_faults(|f| f.write_error = None);

@@ -25,6 +25,7 @@ async fn neighbour_of_a_given_up_write() -> bool {
     let shape = BedShape {
         nodes: 2,
         drives: 1,
+        parts: 1,
         targets: 1,
         drive_bytes: 64 << 20,
         copies: 2,

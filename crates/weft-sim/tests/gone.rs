@@ -15,9 +15,16 @@ use weft_types::{DriveId, DriveState, Durations};
 async fn fabric(copies: u8) -> Rc<Bed> {
     let durations =
         Durations { lease_ms: 500, drift_per_mille: 10, session_ms: 4_000, rebuild_after_ms: 3_600_000 };
-    let bed =
-        Bed::start(BedShape { nodes: 3, drives: 2, targets: 1, drive_bytes: 64 << 20, copies, durations })
-            .await;
+    let bed = Bed::start(BedShape {
+        nodes: 3,
+        drives: 2,
+        parts: 1,
+        targets: 1,
+        drive_bytes: 64 << 20,
+        copies,
+        durations,
+    })
+    .await;
     bed.create_volume("shared", copies, 4).await;
     sleep(Duration::from_secs(2)).await;
     bed

@@ -21,6 +21,7 @@ async fn longest_stall(in_order: bool) -> Duration {
     let shape = BedShape {
         nodes: 3,
         drives: 1,
+        parts: 1,
         targets: 1,
         drive_bytes: 64 << 20,
         copies: 2,

@@ -23,9 +23,16 @@ const STALL_MAX: Duration = Duration::from_millis(1_000);
 async fn fabric() -> Rc<Bed> {
     let durations =
         Durations { lease_ms: 500, drift_per_mille: 10, session_ms: 4_000, rebuild_after_ms: 3_600_000 };
-    let bed =
-        Bed::start(BedShape { nodes: 3, drives: 2, targets: 1, drive_bytes: 64 << 20, copies: 2, durations })
-            .await;
+    let bed = Bed::start(BedShape {
+        nodes: 3,
+        drives: 2,
+        parts: 1,
+        targets: 1,
+        drive_bytes: 64 << 20,
+        copies: 2,
+        durations,
+    })
+    .await;
     bed.create_volume("v", 2, 4).await;
     sleep(Duration::from_secs(2)).await;
     bed.is_whole().await.expect("it is whole");

@@ -20,7 +20,7 @@ const COMMITS: u64 = 8;
 fn shape() -> BedShape {
     let durations =
         Durations { lease_ms: 500, drift_per_mille: 10, session_ms: 4_000, rebuild_after_ms: 3_600_000 };
-    BedShape { nodes: 3, drives: 1, targets: 1, drive_bytes: 64 << 20, copies: 2, durations }
+    BedShape { nodes: 3, drives: 1, parts: 1, targets: 1, drive_bytes: 64 << 20, copies: 2, durations }
 }
 
 fn create(name: &str) -> ApiRequest {

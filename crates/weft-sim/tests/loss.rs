@@ -19,7 +19,7 @@ const HOT: [u64; 4] = [0, 4, 150, 515];
 fn shape(nodes: usize) -> BedShape {
     let durations =
         Durations { lease_ms: 500, drift_per_mille: 10, session_ms: 4_000, rebuild_after_ms: 3_600_000 };
-    BedShape { nodes, drives: 1, targets: 1, drive_bytes: 64 << 20, copies: 2, durations }
+    BedShape { nodes, drives: 1, parts: 1, targets: 1, drive_bytes: 64 << 20, copies: 2, durations }
 }
 
 fn workload(bed: &Rc<Bed>) -> Workload {

@@ -26,7 +26,8 @@ fn ms(n: u64) -> Duration {
 async fn start() -> Rc<Bed> {
     let durations =
         Durations { lease_ms: 500, drift_per_mille: 10, session_ms: 4_000, rebuild_after_ms: 3_600_000 };
-    let shape = BedShape { nodes: 3, drives: 1, targets: 1, drive_bytes: 64 << 20, copies: 2, durations };
+    let shape =
+        BedShape { nodes: 3, drives: 1, parts: 1, targets: 1, drive_bytes: 64 << 20, copies: 2, durations };
     let bed = Bed::start_with(shape, BTreeMap::new(), true).await;
     bed.create_volume("shared", 2, 3).await;
     bed

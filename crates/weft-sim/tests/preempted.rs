@@ -14,6 +14,7 @@ fn an_idle_client_hears_from_the_map_that_it_was_preempted() {
         let bed = Bed::start(BedShape {
             nodes: 2,
             drives: 1,
+            parts: 1,
             targets: 1,
             drive_bytes: 64 << 20,
             copies: 2,

@@ -36,9 +36,16 @@ impl Fabric {
     async fn start(nodes: usize, copies: u8, clients: usize) -> Fabric {
         let durations =
             Durations { lease_ms: 500, drift_per_mille: 10, session_ms: 4_000, rebuild_after_ms: 3_600_000 };
-        let bed =
-            Bed::start(BedShape { nodes, drives: 1, targets: 1, drive_bytes: 64 << 20, copies, durations })
-                .await;
+        let bed = Bed::start(BedShape {
+            nodes,
+            drives: 1,
+            parts: 1,
+            targets: 1,
+            drive_bytes: 64 << 20,
+            copies,
+            durations,
+        })
+        .await;
         while bed.map().await.drives.len() < nodes {
             sleep(ms(50)).await;
         }

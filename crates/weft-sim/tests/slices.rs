@@ -13,9 +13,16 @@ use weft_types::{Durations, FabricMap, SessionId, Slice, VolumeId};
 
 async fn bed(nodes: usize) -> Rc<Bed> {
     let durations = Durations { lease_ms: 500, ..Durations::default() };
-    let bed =
-        Bed::start(BedShape { nodes, drives: 1, targets: 1, drive_bytes: 64 << 20, copies: 2, durations })
-            .await;
+    let bed = Bed::start(BedShape {
+        nodes,
+        drives: 1,
+        parts: 1,
+        targets: 1,
+        drive_bytes: 64 << 20,
+        copies: 2,
+        durations,
+    })
+    .await;
     for name in ["a", "b", "c"] {
         bed.create_volume(name, 2, 1).await;
     }

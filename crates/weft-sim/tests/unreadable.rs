@@ -16,9 +16,16 @@ const BLOCK: u64 = 3;
 async fn start() -> (Rc<Bed>, Volume) {
     let durations =
         Durations { lease_ms: 500, drift_per_mille: 10, session_ms: 4_000, rebuild_after_ms: 3_600_000 };
-    let bed =
-        Bed::start(BedShape { nodes: 2, drives: 1, targets: 1, drive_bytes: 64 << 20, copies: 2, durations })
-            .await;
+    let bed = Bed::start(BedShape {
+        nodes: 2,
+        drives: 1,
+        parts: 1,
+        targets: 1,
+        drive_bytes: 64 << 20,
+        copies: 2,
+        durations,
+    })
+    .await;
     bed.create_volume("shared", 2, 1).await;
     let volume = workload::attach(&bed.managers(), "shared", "writer", AttachMode::Shared).await;
     (bed, volume)

@@ -22,7 +22,7 @@ use weft_store::OpenEntry;
 use weft_types::limits::REQUEST_BLOCKS_MAX;
 use weft_types::{
     BlockRange, DriveId, Generation, Group, GroupId, MapVersion, ObjectId, Role, SessionId, SessionSlot,
-    Version, VolumeId, with_causes,
+    Version, VolumeId,
 };
 use weft_wire::Kind;
 use weft_wire::data::{Content, DataRequest, Extent, Purpose, ReadAnswer, Scope, WriteAnswer, is_intact};

@@ -52,10 +52,10 @@ fn drives_and_nodes() -> Vec<ApiRequest> {
         ApiRequest::NodeShow { name: node.clone() },
         ApiRequest::DriveList {},
         ApiRequest::DriveShow { id: id.clone() },
-        ApiRequest::DriveEvacuate { id: id.clone(), cancel, dry_run },
-        ApiRequest::DriveReplace { id: id.clone(), with, dry_run },
-        ApiRequest::DriveRestore { id: id.clone(), dry_run },
-        ApiRequest::DriveRemove { id, dry_run },
+        ApiRequest::DriveEvacuate { id: id.clone(), cancel, device: false, dry_run },
+        ApiRequest::DriveReplace { id: id.clone(), with, device: false, dry_run },
+        ApiRequest::DriveRestore { id: id.clone(), device: false, dry_run },
+        ApiRequest::DriveRemove { id, device: false, dry_run },
         ApiRequest::NodeEvacuate { name: node.clone(), cancel, dry_run },
         ApiRequest::NodeRemove { name: node, dry_run },
         ApiRequest::PoolList {},
@@ -131,9 +131,20 @@ fn fabric() -> Vec<ApiRequest> {
     ]
 }
 
+/// All drives of a device together.
+fn devices() -> Vec<ApiRequest> {
+    let (id, with) = (samples::drive(1).to_string(), samples::drive(2).to_string());
+    vec![
+        ApiRequest::DriveEvacuate { id: id.clone(), cancel: false, device: true, dry_run: true },
+        ApiRequest::DriveReplace { id: id.clone(), with, device: true, dry_run: true },
+        ApiRequest::DriveRestore { id: id.clone(), device: true, dry_run: true },
+        ApiRequest::DriveRemove { id, device: true, dry_run: true },
+    ]
+}
+
 #[test]
 fn requests() {
-    let all = [drives_and_nodes(), volumes(), fabric()].concat();
+    let all = [drives_and_nodes(), volumes(), fabric(), devices()].concat();
     let cases = cases_of(all, |name, request| case(name, request, encode_request, decode_request));
     check("request.json", Form::Json, &cases);
 }

@@ -131,7 +131,7 @@ impl Guard {
 /// The drives that a fault destroys.
 pub fn destroys(bed: &Bed, fault: &Fault) -> Vec<DriveId> {
     match fault {
-        Fault::Replace { node, drive, .. } => vec![bed.nodes[*node].drive_at(*drive)],
+        Fault::Replace { node, drive, .. } => bed.nodes[*node].device_drives(*drive),
         Fault::Loss { node } => bed.nodes[*node].drives_now(),
         _ => vec![],
     }

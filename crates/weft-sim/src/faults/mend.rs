@@ -45,7 +45,7 @@ pub async fn mend(bed: &Rc<Bed>, guard: &Guard) {
     let map = bed.truth();
     for (n, node) in bed.nodes.iter().enumerate().filter(|(_, node)| !node.is_lost()) {
         for (d, id) in node.drives_now().into_iter().enumerate() {
-            let request = |id: String| ApiRequest::DriveRestore { id, dry_run: false };
+            let request = |id: String| ApiRequest::DriveRestore { id, device: false, dry_run: false };
             let is_latched = bed.store(id).is_some_and(|store| store.failure().is_some());
             if is_latched {
                 bed.kill_node(n, Crash::Process);
@@ -56,10 +56,11 @@ pub async fn mend(bed: &Rc<Bed>, guard: &Guard) {
                 Some(DriveState::Draining) => bed.evacuate(n, d, true).await,
                 _ => {}
             }
-            if bed.is_to_be_replaced(n, d) && guard.may_destroy(bed, &[id]) {
+            let victims = node.device_drives(d);
+            if bed.is_to_be_replaced(n, d) && guard.may_destroy(bed, &victims) {
                 bed.kill_node(n, Crash::PowerCut);
-                bed.put_empty_drive(n, d).await;
-                guard.note_destroyed(&[id]);
+                bed.put_empty_device(n, d).await;
+                guard.note_destroyed(&victims);
                 bed.start_node(n);
             }
         }
@@ -68,7 +69,7 @@ pub async fn mend(bed: &Rc<Bed>, guard: &Guard) {
         let is_needed = map.groups.values().any(|g| g.slot_of(old).is_some());
         if is_needed && map.drives.contains_key(&new) {
             let (id, with) = (old.to_string(), new.to_string());
-            bed.ask(ApiRequest::DriveReplace { id, with, dry_run: false }).await;
+            bed.ask(ApiRequest::DriveReplace { id, with, device: false, dry_run: false }).await;
         }
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use weft_api::ApiRequest;
 use weft_checker::fill_block;
 use weft_manager::Slowness;
-use weft_rt::sim::{self, Crash, ProcessId};
+use weft_rt::sim::{self, Crash, DiskFaults, ProcessId, SimDisk};
 use weft_rt::sync::{Either, race};
 use weft_rt::{Instant, now, random_below, sleep, sleep_until, spawn};
 use weft_store::{ExtentData, RegionMap, Store};
@@ -203,14 +203,14 @@ async fn strike(bed: &Rc<Bed>, guard: &Rc<Guard>, fault: &Fault, clients: &[Proc
                 .for_each(|c| sim::set_wall_skew(*c, skew_us));
         }
         Fault::SlowDrive { node, drive, latency, lasts } => {
-            let disk = bed.nodes[node].disks()[drive].clone();
-            disk.set_faults(|f| f.latency = (Duration::from_micros(5), latency));
-            after(lasts, move || disk.set_faults(|f| f.latency = sim::DiskFaults::default().latency));
+            let device = bed.nodes[node].device_disks(drive);
+            set_faults(&device, |f| f.latency = (Duration::from_micros(5), latency));
+            after(lasts, move || set_faults(&device, |f| f.latency = DiskFaults::default().latency));
         }
         Fault::StuckDrive { node, drive, lasts } => {
-            let disk = bed.nodes[node].disks()[drive].clone();
-            disk.set_faults(|f| f.stuck = true);
-            after(lasts, move || disk.set_faults(|f| f.stuck = false));
+            let device = bed.nodes[node].device_disks(drive);
+            set_faults(&device, |f| f.stuck = true);
+            after(lasts, move || set_faults(&device, |f| f.stuck = false));
         }
         Fault::HungDrive { node, drive, lasts } => hang(this, node, drive, lasts),
         Fault::MissingDrive { node, drive, in_order, away, lasts } => {
@@ -240,11 +240,11 @@ async fn strike(bed: &Rc<Bed>, guard: &Rc<Guard>, fault: &Fault, clients: &[Proc
             });
         }
         Fault::DriveError { node, drive, lasts } => {
-            let disk = bed.nodes[node].disks()[drive].clone();
-            disk.set_faults(|f| f.write_error = Some(std::io::ErrorKind::Other));
-            bed.nodes[node].set_unsound(drive);
+            let device = bed.nodes[node].device_disks(drive);
+            set_faults(&device, |f| f.write_error = Some(std::io::ErrorKind::Other));
+            bed.nodes[node].set_device_unsound(drive);
             after(lasts, move || {
-                disk.set_faults(|f| f.write_error = None);
+                set_faults(&device, |f| f.write_error = None);
                 this.kill_node(node, Crash::Process);
                 this.start_node(node);
             });
@@ -276,7 +276,7 @@ async fn strike(bed: &Rc<Bed>, guard: &Rc<Guard>, fault: &Fault, clients: &[Proc
         Fault::Replace { node, drive, away } => {
             guard.note_destroyed(&destroys(bed, fault));
             bed.kill_node(node, Crash::PowerCut);
-            bed.put_empty_drive(node, drive).await;
+            bed.put_empty_device(node, drive).await;
             after(away, move || this.start_node(node));
         }
         Fault::Loss { node } => {
@@ -318,14 +318,19 @@ fn threads_that_stall(threads: Vec<ProcessId>) -> Vec<ProcessId> {
     }
 }
 
+/// Does the same to all disks of a device.
+fn set_faults(device: &[SimDisk], change: impl Fn(&mut DiskFaults)) {
+    device.iter().for_each(|disk| disk.set_faults(&change));
+}
+
 /// A drive completes nothing for a while, and then everything; later somebody has its node start again.
 fn hang(bed: Rc<Bed>, node: usize, drive: usize, lasts: Duration) {
-    let disk = bed.nodes[node].disks()[drive].clone();
-    disk.set_faults(|f| f.stuck = true);
-    bed.nodes[node].set_unsound(drive);
+    let device = bed.nodes[node].device_disks(drive);
+    set_faults(&device, |f| f.stuck = true);
+    bed.nodes[node].set_device_unsound(drive);
     after(lasts, move || {
         // Late completions come first.
-        disk.set_faults(|f| f.stuck = false);
+        set_faults(&device, |f| f.stuck = false);
         after(RESTART_PATIENCE, move || {
             bed.kill_node(node, Crash::Process);
             bed.start_node(node);
@@ -353,10 +358,11 @@ async fn bring_back(bed: &Rc<Bed>, node: usize, drive: usize) {
     }
     bed.stop_node(node, RESTART_PATIENCE).await;
     bed.start_node(node);
-    let id = bed.nodes[node].drive_at(drive);
-    in_time(is_served(bed, id)).await;
-    if bed.truth().drives.get(&id).is_some_and(|drive| drive.state == DriveState::Failed) {
-        bed.ask(ApiRequest::DriveRestore { id: id.to_string(), dry_run: false }).await;
+    for id in bed.nodes[node].device_drives(drive) {
+        in_time(is_served(bed, id)).await;
+        if bed.truth().drives.get(&id).is_some_and(|drive| drive.state == DriveState::Failed) {
+            bed.ask(ApiRequest::DriveRestore { id: id.to_string(), device: false, dry_run: false }).await;
+        }
     }
 }
 

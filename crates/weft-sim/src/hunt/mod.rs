@@ -16,6 +16,7 @@ mod follow;
 mod forgets;
 mod interrupted;
 mod kept;
+mod parts;
 mod returns;
 mod rooms;
 mod rot;
@@ -55,6 +56,8 @@ pub enum Scenario {
     Stranded(Stranded),
     /// Targets of one node that differ.
     Siblings(Siblings),
+    /// A device of several parts is lost.
+    Parts,
     /// An exclusive attach takes a volume away from a client.
     Takeover,
     /// Likewise, with several targets on each node.
@@ -140,6 +143,7 @@ pub fn run_seed(
                     Scenario::Crowd(crowd) => crowd.run().await,
                     Scenario::Stranded(stranded) => stranded.run().await,
                     Scenario::Siblings(siblings) => siblings.run().await,
+                    Scenario::Parts => parts::run().await,
                     Scenario::Takeover => takeover::run().await,
                     Scenario::TakeoverOfTargets => takeover::run_split().await,
                     Scenario::Interrupted => interrupted::run().await,

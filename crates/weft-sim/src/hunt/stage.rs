@@ -102,6 +102,14 @@ impl Stage {
         Stage::over(bed)
     }
 
+    /// One fabric of this shape, and a volume whose copies are on different devices, striped over several groups.
+    pub async fn set_on_devices(shape: BedShape) -> Rc<Stage> {
+        let bed = Bed::start(shape).await;
+        let copies = bed.shape.copies;
+        bed.create_volume_apart(VOLUME, copies, SPLIT_WIDTH, FailureDomain::Device).await;
+        Stage::over(bed)
+    }
+
     async fn set_as(shape: BedShape, has_second_manager: bool) -> Rc<Stage> {
         Stage::on(Bed::start_with(shape, BTreeMap::new(), has_second_manager).await).await
     }
@@ -353,9 +361,9 @@ impl Stage {
     }
 }
 
-fn shape(nodes: usize, copies: u8, lease_ms: u32, drift_per_mille: u32) -> BedShape {
+pub(super) fn shape(nodes: usize, copies: u8, lease_ms: u32, drift_per_mille: u32) -> BedShape {
     let durations = Durations { lease_ms, drift_per_mille, session_ms: 1_200, rebuild_after_ms: 3_600_000 };
-    BedShape { nodes, drives: 1, targets: 1, drive_bytes: 64 << 20, copies, durations }
+    BedShape { nodes, drives: 1, parts: 1, targets: 1, drive_bytes: 64 << 20, copies, durations }
 }
 
 /// A block in every so many chunks: each is another chunk of the resync.

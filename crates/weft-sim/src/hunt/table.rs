@@ -469,6 +469,7 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[WordForAnyDrive], Scenario::Siblings(Siblings::Redealt), 60),
     hunt(&[NodeAnswersOnce], Scenario::TakeoverOfTargets, 60),
     hunt(&[OlderSiblingJoins], Scenario::Siblings(Siblings::JoinsLate), 60),
+    hunt(&[PartsAreDrives], Scenario::Parts, 10),
     hunt(&[ToldEarly], Scenario::Script(Script::AnswersAreKept), 10),
     hunt(&[RepeatToldEarly], Scenario::Script(Script::RefusalsAreKept), 20),
     hunt(&[PushDecided], Scenario::Script(Script::MapsAreKept), 10),
