@@ -16,13 +16,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_layout::FailureDomain;
 use weft_membership::{
     AcceptLoss, Acknowledged, AddDrive, BeginRelocation, CancelRelocation, Change, CreatePool, Demote,
-    Depart, DrainDrive, DriveObservation, Evict, FailDrive, FinishRelocation, GroupIndex, HandOver, JoinNode,
-    KeepMember, Observations, Promote, Rebuild, Rejoin, Replace, SetDevice, Survivor, TargetObservation,
-    apply, check, check_step, next_change, next_promotion, next_rebuild_on_one_node,
+    Depart, DrainDrive, DriveFault, DriveObservation, Evict, FailDrive, FinishRelocation, GroupIndex,
+    HandOver, JoinNode, KeepMember, Observations, Promote, Rebuild, Rejoin, Replace, SetDevice, Survivor,
+    TargetObservation, apply, check, check_step, next_change, next_promotion, next_rebuild_on_one_node,
 };
 use weft_types::TargetId;
 use weft_types::{
-    BlockCount, DeviceId, DriveId, Epoch, FabricId, FabricMap, Group, GroupId, NodeId, PoolId, Role, Slot,
+    BlockCount, DeviceId, DriveId, DriveState, Epoch, FabricId, FabricMap, Group, GroupId, NodeId, PoolId,
+    Role, Slot,
 };
 
 const GROUP: GroupId = GroupId(1_000);
@@ -689,4 +690,35 @@ fn a_member_that_was_passing_to_another_drive_stays_where_it_is() {
          = e3 a:in-sync@1 b:out@2 c:syncing@3
          lose a -> c
          = e4 b:out@2 c:in-sync@4");
+}
+
+#[test]
+fn a_device_that_fails_is_emptied_in_one_commit_while_its_other_parts_count() {
+    for (of_device, beside) in [(true, DriveState::Draining), (false, DriveState::Active)] {
+        // `a` and `c` are on one device; `d`, on another node, says of its device what `a` says.
+        let mut script = Script::new("a@1 b@2 c@1 d@3", 2);
+        for (name, device) in [("a", 1), ("c", 1), ("d", 1)] {
+            script.apply(&Change::SetDevice(SetDevice { drive: drive(name), device: DeviceId(device) }));
+        }
+        let mut seen = all_serve(&script, "a b c d");
+        let fault = DriveFault { cause: "cannot flush".into(), of_device };
+        let failed = DriveObservation { present: true, failed: Some(fault), fenced: true, seen_ms: 0 };
+        seen.drives.insert(drive("a"), failed);
+        let change = next_change(&script.map, &GroupIndex::of(&script.map), &seen).expect("it has failed");
+        script.apply(&change);
+        let state = |script: &Script, name| script.map.drives[&drive(name)].state;
+        assert_eq!(state(&script, "a"), DriveState::Failed);
+        assert_eq!(state(&script, "c"), beside);
+        assert!(["b", "d"].iter().all(|name| state(&script, name) == DriveState::Active));
+        // Then the other part meets the error itself.
+        if of_device {
+            let fault = DriveFault { cause: "cannot write".into(), of_device };
+            let failed = DriveObservation { present: true, failed: Some(fault), fenced: true, seen_ms: 0 };
+            seen.drives.insert(drive("c"), failed);
+            let change =
+                next_change(&script.map, &GroupIndex::of(&script.map), &seen).expect("it has failed");
+            script.apply(&change);
+            assert_eq!(state(&script, "c"), DriveState::Failed, "it is rebuilt at once, as any that fails");
+        }
+    }
 }
