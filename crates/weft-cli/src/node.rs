@@ -106,12 +106,13 @@ pub struct NodeRunArgs {
     /// A drive formatted with `weft drive format`, or mem:SIZE for one in memory; may be given several times
     #[arg(long = "drive", value_name = "PATH", required = true)]
     pub drives: Vec<String>,
-    /// How many threads serve the drives [default: 1]
+    /// How many threads serve the drives [default: one for six cores, no more than drives, 8 at most]
     ///
     /// Each has some of the drives, a port of its own (--listen is that of the first, the others follow it),
     /// and a lease of its own. More of them serve more requests at a time, on as many cores. The drives are
     /// dealt to them at each start, so the number may change from one start to the next. Needs every node of
-    /// the fabric to run this release.
+    /// the fabric to run this release: by default the manager is asked first, and there is one as long as a node
+    /// has not said so. Cores are those that affinity, cpuset and processor quota leave.
     #[arg(long, value_name = "N")]
     pub threads: Option<u32>,
     /// Bind each thread to one core, instead of letting the system place them

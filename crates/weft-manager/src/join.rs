@@ -16,8 +16,8 @@ use weft_rt::{Instant, now};
 use weft_rules::{Mutation, mutated};
 use weft_types::limits::{DRIVE_PATH_BYTES_MAX, DRIVES_PER_TARGET_MAX, TARGETS_PER_NODE_MAX};
 use weft_types::{
-    DeviceId, DriveId, DriveState, FabricMap, GroupId, MapVersion, NodeId, PoolId, Target, TargetId, Version,
-    with_causes,
+    DeviceId, DriveId, DriveState, FabricMap, GroupId, MapVersion, Node, NodeId, PoolId, Target, TargetId,
+    Version, with_causes,
 };
 use weft_wire::Status;
 use weft_wire::control::{DriveReport, Join};
@@ -187,6 +187,36 @@ impl Manager {
                 "node '{}' runs an older release, and would ask only the first target of node '{}' for its word: \
                  upgrade node '{}' first, or start this node with `--threads 1`",
                 older.name, joining.name, older.name
+            )),
+        }
+    }
+
+    /// Whether a node may have several targets where nobody has asked for that: every other node has joined with
+    /// a release that knows of them, or nodes have several already. Without a word of all, one that comes later
+    /// may be of an older release, and would be refused because of the node that asks.
+    ///
+    /// # Errors
+    /// With who is in the way.
+    pub(crate) fn may_have_targets(&self, node: &str) -> Result<(), Denied> {
+        let map = self.map();
+        if map.targets.len() > map.nodes.len() {
+            return Ok(());
+        }
+        let state = self.state.borrow();
+        let knows = |target: &Target| {
+            let member = state.members.get(&target.id);
+            member.is_some_and(|m| m.incarnation.is_some() && m.knows_targets)
+        };
+        let others = map.nodes.values().filter(|other| other.name != node);
+        let in_the_way = |other: &&Node| !map.targets_of(other.id).all(knows);
+        match others.into_iter().find(in_the_way) {
+            None => Ok(()),
+            Some(other) => Err(Denied::new(
+                Status::Refused,
+                format!(
+                    "node '{}' has not said yet whether its release knows of several targets",
+                    other.name
+                ),
             )),
         }
     }

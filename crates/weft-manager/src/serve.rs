@@ -210,6 +210,7 @@ impl Manager {
                 self.probe(target);
                 Ok((ManagerAnswer::Done, None))
             }
+            ManagerRequest::MayHaveTargets { node } => self.may_have_targets(&node).map(done),
         }
     }
 

@@ -229,3 +229,34 @@ fn what_cannot_be_a_target_of_a_node_is_refused_in_words() {
         assert_eq!(service.map().nodes.keys().copied().filter(|n| *n == NodeId(99)).count(), 0);
     });
 }
+
+#[test]
+fn a_node_may_have_several_targets_by_default_once_all_others_know_of_them() {
+    Sim::new(1).block_on(async {
+        let (service, targets, _) = fabric(3).await;
+        let may = |node: &'static str| async move {
+            let request = ManagerRequest::MayHaveTargets { node: node.into() };
+            ask(&connect(PeerRole::Tool).await, &request).await.map(|_| ())
+        };
+        all_up(&service, &targets).await;
+        may("node-1").await.expect("all have joined");
+        may("a-new-one").await.expect("all have joined");
+        // After a restart of the manager nobody has said anything yet.
+        for target in &targets {
+            target.kill();
+        }
+        service.restart().await;
+        let (status, text) = may("node-1").await.expect_err("the others have not joined yet");
+        assert!(status == Status::Refused && text.contains("node 'node-2'"), "{text}");
+        targets[1].start();
+        targets[2].knows_targets.set(false);
+        targets[2].start();
+        all_up(&service, &targets[1..]).await;
+        let (_, text) = may("node-1").await.expect_err("one is of an older release");
+        assert!(text.contains("node 'node-3'"), "{text}");
+        targets[2].knows_targets.set(true);
+        targets[2].start();
+        all_up(&service, &targets[1..]).await;
+        may("node-1").await.expect("it was upgraded");
+    });
+}

@@ -135,6 +135,13 @@ pub enum ManagerRequest {
         #[serde(rename = "node")]
         target: TargetId,
     },
+    /// A node is about to start, and asks whether it may have several targets without anybody having said so.
+    /// Answered with `Done`, or refused with who is in the way. A manager of the release before does not know
+    /// the question, which is a refusal, too.
+    MayHaveTargets {
+        /// The node's name.
+        node: String,
+    },
 }
 
 /// What a target says of itself when it joins.

@@ -37,6 +37,7 @@ variants!(ManagerRequest {
     Detach,
     Touch,
     Suspect,
+    MayHaveTargets,
 });
 variants!(ManagerAnswer { Joined, Granted, Map, Followed, Attached, Done });
 variants!(TargetRequest {
@@ -181,7 +182,12 @@ fn manager_requests() {
         ManagerRequest::Stopped { target, incarnation, commits },
         ManagerRequest::WatchMap { have: MapVersion(9) },
         ManagerRequest::Verified { group: GroupId(11), drive: drive(2), stint: Epoch(7) },
-        ManagerRequest::DriveFailed { drive: drive(1), incarnation, cause: "it said \"no\"".into() },
+        ManagerRequest::DriveFailed {
+            drive: drive(1),
+            incarnation,
+            cause: "it said \"no\"".into(),
+            of_device: false,
+        },
         attach(AttachMode::Shared, false),
         attach(AttachMode::Exclusive, true),
         attach(AttachMode::ReadOnly, false),
@@ -205,6 +211,13 @@ fn manager_requests() {
             number: 0x5eed_0000_0000_0001,
         },
         ManagerRequest::Join(second_target()),
+        ManagerRequest::DriveFailed {
+            drive: drive(1),
+            incarnation,
+            cause: "it is gone".into(),
+            of_device: true,
+        },
+        ManagerRequest::MayHaveTargets { node: "node-b".into() },
     ];
     check("manager-request.json", Form::Json, &documents_of(requests));
 }

@@ -4,6 +4,7 @@
 //! their own (`threads.rs`): the main thread then deals out the drives, and passes on what signals and
 //! Prometheus ask for.
 
+mod default_threads;
 mod drives;
 mod served;
 mod threads;
@@ -27,7 +28,7 @@ const MANAGER_RETRY: Duration = Duration::from_millis(200);
 /// Runs until a signal; what is in memory is on the drives when it returns.
 pub(crate) async fn run(args: NodeRunArgs) -> Result<(), CliError> {
     args.transport.apply();
-    let ended = match threads::count(&args)? {
+    let ended = match threads::count(&args).await? {
         1 => alone(&args).await,
         count => threads::run(&args, count).await,
     };

@@ -4,6 +4,7 @@
 //! of each other, the end), and asks them for their counters. All of it goes by mailboxes. It owns the order
 //! of a start: the node's first target joins before the others, because the node enters the map with it.
 
+use super::default_threads::{cores, may_be_several, threads_for};
 use super::drives::{deal, twins};
 use super::served::Served;
 use super::{bind_metrics, fabric_of, page_of};
@@ -11,7 +12,7 @@ use crate::manager::bind;
 use crate::stop::asked_to_stop;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_cli::{CliError, NodeRunArgs};
@@ -75,12 +76,51 @@ struct Running {
     words: Poster<Word>,
 }
 
-/// How many targets the node is to have.
+/// How many targets the node is to have: as many as were asked for, or as the machine says.
 ///
 /// # Errors
-/// If there cannot be so many.
-pub(super) fn count(args: &NodeRunArgs) -> Result<u32, CliError> {
-    let asked = args.threads.unwrap_or(1);
+/// If there cannot be so many as were asked for.
+pub(super) async fn count(args: &NodeRunArgs) -> Result<u32, CliError> {
+    match args.threads {
+        Some(asked) => check(args, asked),
+        None => Ok(by_default(args).await),
+    }
+}
+
+/// As many as drives and cores need, the members of the fabric know of, and ports are free.
+async fn by_default(args: &NodeRunArgs) -> u32 {
+    let drives = u32::try_from(args.drives.len()).unwrap_or(TARGETS_PER_NODE_MAX);
+    let cores = cores();
+    let wanted = threads_for(drives, cores);
+    let (threads, why) = match wanted {
+        1 => (1, "one for every six cores, and no more than drives".to_owned()),
+        _ => match may_be_several(&args.manager, &args.name).await {
+            Err(why) => (1, format!("{why}; it is looked at again at the next start")),
+            Ok(()) => match free_ports(&args.listen, wanted) {
+                free if free < wanted => (free, format!("the port {free} behind --listen is not free")),
+                _ => (wanted, "one for every six cores, and no more than drives".to_owned()),
+            },
+        },
+    };
+    tracing::info!(threads, cores, drives, why, "threads by default: --threads says another number");
+    threads
+}
+
+/// How many threads could listen, from the first port on, up to so many: at least the first, whose port is the
+/// business of who has chosen it.
+fn free_ports(listen: &Addr, wanted: u32) -> u32 {
+    let is_free = |index: &u32| match listen_of(listen, *index) {
+        Addr::Tcp(addr) => addr.port() == 0 || TcpListener::bind(addr).is_ok(),
+        Addr::Unix(_) => false,
+    };
+    let is_out = |index: &u32| match listen {
+        Addr::Tcp(addr) => addr.port() > 0 && u32::from(addr.port()) + index > u32::from(u16::MAX),
+        Addr::Unix(_) => true,
+    };
+    1 + (1..wanted).take_while(|index| !is_out(index) && is_free(index)).count() as u32
+}
+
+fn check(args: &NodeRunArgs, asked: u32) -> Result<u32, CliError> {
     let usage = |message: String, hint: &str| Err(CliError::Usage { message, hint: hint.to_owned() });
     if !(1..=TARGETS_PER_NODE_MAX).contains(&asked) {
         let message = format!("--threads {asked}: a node has 1 to {TARGETS_PER_NODE_MAX} threads");
@@ -95,7 +135,7 @@ pub(super) fn count(args: &NodeRunArgs) -> Result<u32, CliError> {
             "more threads than drives: each thread serves at least one drive"
         );
     }
-    let cores = affinity::allowed().map_or(count, |cores| cores.len() as u32);
+    let cores = cores();
     if count > cores {
         tracing::warn!(
             threads = count,
@@ -339,5 +379,22 @@ impl Plan {
     /// Tells the main thread, unless it is stopping and reads no more.
     fn tell(&self, news: News) {
         let _ = self.news.post(news);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_by_default_stop_at_a_port_that_somebody_has() {
+        let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let port = taken.local_addr().expect("it is bound").port();
+        let listen: Addr = format!("127.0.0.1:{}", port - 1).parse().expect("an address");
+        assert_eq!(free_ports(&listen, 4), 1);
+        let last: Addr = format!("127.0.0.1:{}", u16::MAX).parse().expect("an address");
+        assert_eq!(free_ports(&last, 4), 1, "there is no port behind the last");
+        assert_eq!(free_ports(&"unix:/tmp/x".parse().expect("an address"), 4), 1);
+        assert_eq!(free_ports(&"127.0.0.1:0".parse().expect("an address"), 4), 4, "any ports will do");
     }
 }
