@@ -86,7 +86,7 @@ impl Manager {
             copies.extend(held.into_iter().map(|group| CopyMove { group, from, to }));
         }
         if !held_by_any {
-            let names: Vec<String> = from.iter().map(DriveId::short).collect();
+            let names: Vec<String> = from.iter().map(|drive| drive.short()).collect();
             return Err(ApiError::new(
                 ErrorCode::Refused,
                 format!("drive {} holds no copy", names.join(", ")),

@@ -293,7 +293,8 @@ fn a_join_of_a_former_process_that_arrives_after_its_successors_changes_nothing(
         let Ok(ApiAnswer::Events { events, .. }) = operate(events).await else { panic!("events") };
         assert!(events.iter().all(|e| e.what != "drive-refused"), "{events:#?}");
         let link = connect(PeerRole::Target(node)).await;
-        ask(&link, &late).await.expect("on a new connection it is the newest, for all that can be known");
+        let (status, _) = ask(&link, &late).await.expect_err("a process that was replaced stays so");
+        assert_eq!(status, Status::NotReady);
     });
 }
 

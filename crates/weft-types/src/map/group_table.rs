@@ -4,8 +4,8 @@
 //! same ones in the same order, or a part of them. Such a list is a piece of the map of its own, a group
 //! table, and a volume names a window of it.
 
-use super::{ObjectSpan, Volume};
-use crate::{GroupId, GroupTableId, Table};
+use super::{Drive, ObjectSpan, Volume};
+use crate::{DeviceId, GroupId, GroupTableId, Table};
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
@@ -231,11 +231,13 @@ impl super::FabricMap {
         lists
     }
 
-    /// The map as a reader of an earlier release can have it: each span has a list of its own, and attaches
-    /// have no numbers.
+    /// The map as a reader of an earlier release can have it: each span has a list of its own, attaches have
+    /// no numbers, and drives no devices.
     #[must_use]
     pub fn for_earlier_release(mut self) -> Self {
         self.sessions.update_where(|session| session.number != 0, |session| session.number = 0);
+        let is_a_part = |drive: &Drive| drive.device != DeviceId::of_drive(drive.id);
+        self.drives.update_where(is_a_part, |drive| drive.device = DeviceId::of_drive(drive.id));
         if !self.group_tables.is_empty() {
             self.group_tables.clear();
             self.volumes.update_where(
