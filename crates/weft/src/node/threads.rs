@@ -4,12 +4,13 @@
 //! of each other, the end), and asks them for their counters. All of it goes by mailboxes. It owns the order
 //! of a start: the node's first target joins before the others, because the node enters the map with it.
 
+use super::devices::{Devices, Listed};
 use super::drives::{deal, twins};
 use super::served::Served;
 use super::{bind_metrics, fabric_of, page_of};
 use crate::manager::bind;
 use crate::stop::asked_to_stop;
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -64,7 +65,7 @@ struct Plan {
     fabric: FabricId,
     thread: TargetThread,
     /// The drives that were dealt to it.
-    drives: Vec<String>,
+    drives: Vec<Listed>,
     words: Mailbox<Word>,
     news: Poster<News>,
 }
@@ -75,18 +76,28 @@ struct Running {
     words: Poster<Word>,
 }
 
-/// How many targets the node is to have.
+/// How many targets the node is to have at most.
 ///
 /// # Errors
 /// If there cannot be so many.
-pub(super) fn count(args: &NodeRunArgs) -> Result<u32, CliError> {
+pub(super) fn asked(args: &NodeRunArgs) -> Result<u32, CliError> {
     let asked = args.threads.unwrap_or(1);
-    let usage = |message: String, hint: &str| Err(CliError::Usage { message, hint: hint.to_owned() });
-    if !(1..=TARGETS_PER_NODE_MAX).contains(&asked) {
-        let message = format!("--threads {asked}: a node has 1 to {TARGETS_PER_NODE_MAX} threads");
-        return usage(message, "as many as the drives and the load need: few are enough");
+    if (1..=TARGETS_PER_NODE_MAX).contains(&asked) {
+        return Ok(asked);
     }
-    let drives = u32::try_from(args.drives.len()).unwrap_or(TARGETS_PER_NODE_MAX);
+    Err(CliError::Usage {
+        message: format!("--threads {asked}: a node has 1 to {TARGETS_PER_NODE_MAX} threads"),
+        hint: "as many as the drives and the load need: few are enough".into(),
+    })
+}
+
+/// How many of so many threads have a drive to serve.
+///
+/// # Errors
+/// If there is no port for each.
+fn count(args: &NodeRunArgs, asked: u32, drives: usize) -> Result<u32, CliError> {
+    let usage = |message: String, hint: &str| Err(CliError::Usage { message, hint: hint.to_owned() });
+    let drives = u32::try_from(drives).unwrap_or(TARGETS_PER_NODE_MAX);
     let count = asked.min(drives.max(1));
     if count < asked {
         tracing::warn!(
@@ -130,12 +141,19 @@ fn listen_of(listen: &Addr, index: u32) -> Addr {
 }
 
 /// Runs the threads until a signal, and then stops all of them in order.
-pub(super) async fn run(args: &NodeRunArgs, count: u32) -> Result<(), CliError> {
+pub(super) async fn run(args: &NodeRunArgs, asked: u32) -> Result<(), CliError> {
     let running: RefCell<Vec<Running>> = RefCell::default();
+    // The locks of devices with parts are held until all threads have ended.
+    let held: OnceCell<Devices> = OnceCell::new();
     let serving = async {
         let metrics = bind_metrics(args).await?;
-        let mut news = start(args, count, &running).await?;
-        let opened = all_open(count, &mut news).await?;
+        let found = Devices::find(&args.drives).await;
+        let devices = held.get_or_init(|| found);
+        let count = count(args, asked, devices.drives.len() + devices.left_out.len())?;
+        let fabric = fabric_of(args).await;
+        let mut news = start(args, fabric, deal(&devices.drives, count as usize), &running).await?;
+        let mut opened = all_open(count, &mut news).await?;
+        opened.left_out.extend(devices.left_out.iter().cloned());
         serve(&running, opened, &mut news).await?;
         if let Some(listener) = metrics {
             let words: Rc<Vec<Poster<Word>>> = Rc::new(words_of(&running));
@@ -175,14 +193,15 @@ fn words_of(running: &RefCell<Vec<Running>>) -> Vec<Poster<Word>> {
 /// Starts the threads; each opens its drives.
 async fn start(
     args: &NodeRunArgs,
-    count: u32,
+    fabric: FabricId,
+    dealt: Vec<Vec<Listed>>,
     running: &RefCell<Vec<Running>>,
 ) -> Result<Mailbox<News>, CliError> {
-    let fabric = fabric_of(args).await;
+    let count = dealt.len() as u32;
     let process = random_u64() | 1;
     let (news, told) = mailbox(WORDS * count as usize);
     let cores = affinity::allowed().unwrap_or_default();
-    for (index, drives) in (0..).zip(deal(&args.drives, count as usize)) {
+    for (index, drives) in (0..).zip(dealt) {
         let (words, own) = mailbox(WORDS);
         let plan = Plan {
             args: NodeRunArgs { listen: listen_of(&args.listen, index), ..args.clone() },
