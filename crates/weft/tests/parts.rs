@@ -276,7 +276,7 @@ fn a_local_fabric_of_threads_and_parts_is_found_again_as_it_is() {
     bed.ok(&["manager", "stop", "--kill"]);
     let lost = bed.weft(&["status", "--json"]);
     assert_eq!(lost.code, 3, "{lost:?}");
-    let lost: Value = serde_json::from_str(lost.out.lines().next().expect("a document")).expect("JSON");
+    let lost: Value = serde_json::from_str(&lost.out).expect("a document");
     assert_eq!(lost["nodes"][0]["drives"].as_array().map(Vec::len), Some(2), "{lost}");
     bed.ok(&["down"]);
     up(&["--parts", "4"]).fails(2, &["drives in 2 parts"]);

@@ -96,7 +96,8 @@ pub struct UpArgs {
     /// Leave the fabric running in the background
     #[arg(long)]
     pub detach: bool,
-    /// The first port on 127.0.0.1: the manager's, then the nodes', then one for the metrics of each [default: 4800]
+    /// The first port on 127.0.0.1: the manager's, then those of the nodes, one for each thread, then one for
+    /// the metrics of each member [default: 4800]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
 }

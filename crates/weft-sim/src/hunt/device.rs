@@ -1,6 +1,6 @@
 //! A device of several parts without a fabric: it is formatted, also over what it was before, and loses power
-//! on the way; or the bytes of one part come to the place of another. A device that has a label has all of its
-//! parts, and a part is the drive that the label lists.
+//! on the way; or the bytes of one part come to the place of another. A device that has a label has all of
+//! its parts, and a part is the drive that the label lists.
 
 use weft_rt::random_below;
 use weft_rt::sim::SimDisk;

@@ -1,9 +1,9 @@
 //! What the paths of a node name, before any drive is opened: drives, and devices of several parts.
 //!
 //! It owns the locks of devices with parts. The main thread opens each of them, holds its lock until the
-//! process ends, and lets the threads open it as well, each part with a file of its own. A drive that is alone
-//! on its device is opened and locked by the thread that serves it. What is a copy of another device is found here,
-//! before any of its parts is opened.
+//! process ends, and lets the threads open it as well, each part with a file of its own. A drive that is
+//! alone on its device is opened and locked by the thread that serves it. What is a copy of another device is
+//! found here, before any of its parts is opened.
 
 use super::drives::{FORMER_DRIVE_MAX, open_patiently};
 use crate::drive::{open_refusal, store_refusal};

@@ -98,8 +98,8 @@ pub(super) fn twins<'a>(found: impl Iterator<Item = (&'a str, DriveId)>) -> BTre
 
 /// Deals drives to so many threads: the largest first, each to the thread that has least. Of threads that
 /// have about as little, one takes it that has the fewest parts of its device: so the parts of a device are
-/// on several threads, as far as that is balanced. A drive whose size is not known counts for nothing: it will
-/// most likely not open.
+/// on several threads, as far as that is balanced. A drive whose size is not known counts for nothing: it
+/// will most likely not open.
 pub(super) fn deal(drives: &[Listed], threads: usize) -> Vec<Vec<Listed>> {
     let mut sorted: Vec<&Listed> = drives.iter().collect();
     sorted.sort_by_key(|drive| std::cmp::Reverse(drive.bytes));
@@ -133,9 +133,8 @@ mod tests {
         assert!(one_each.iter().all(|drives| drives.len() == 1), "{one_each:?}");
     }
 
-    fn names(dealt: &[Vec<Listed>]) -> Vec<Vec<&str>> {
-        let of = |drives: &Vec<Listed>| drives.iter().map(|drive| &*drive.path).collect();
-        dealt.iter().map(of).collect()
+    fn names(dealt: &[Vec<Listed>]) -> Vec<Vec<String>> {
+        dealt.iter().map(|drives| drives.iter().map(|drive| drive.path.clone()).collect()).collect()
     }
 
     /// The parts of a device, of so many GiB each.
