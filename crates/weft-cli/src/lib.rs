@@ -58,7 +58,7 @@ pub use events::{EventsArgs, Since};
 pub use fabric::{
     DriveSources, FabricCollectArgs, FabricCommand, FabricInitArgs, FabricRecoverArgs, FabricSetArgs, Percent,
 };
-pub use local::{DownArgs, Folder, LocalConfig, LocalError, LocalNode, ProcessId, UpArgs};
+pub use local::{DownArgs, Folder, LocalConfig, LocalError, LocalNode, LocalShape, ProcessId, UpArgs};
 pub use locate::FabricPlace;
 pub use log::{LogArgs, LogFormat};
 pub use manager::{ManagerCommand, ManagerRunArgs};

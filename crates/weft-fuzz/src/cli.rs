@@ -65,6 +65,8 @@ pub(crate) fn local_config_seeds() -> Vec<Vec<u8>> {
         drive_bytes: 1 << 30,
         sparse: true,
         is_formatted: true,
+        threads: 1,
+        parts: 1,
         nodes: vec![weft_cli::LocalNode { name: "node-1".into(), addr: "127.0.0.1:4801".into(), drives: 2 }],
     };
     vec![serde_json::to_vec(&config).expect("a document serialises")]

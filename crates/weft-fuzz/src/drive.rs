@@ -18,6 +18,11 @@ pub(crate) fn label(bytes: &[u8]) {
     fuzzing::label(bytes);
 }
 
+/// The label of a device of several parts.
+pub(crate) fn device_label(bytes: &[u8]) {
+    fuzzing::device_label(bytes);
+}
+
 /// A superblock.
 pub(crate) fn superblock(bytes: &[u8]) {
     fuzzing::superblock(bytes);
@@ -59,6 +64,23 @@ fn parts(magic: &[u8], skip: usize, length: usize) -> Vec<Vec<u8>> {
 
 pub(crate) fn label_seeds() -> Vec<Vec<u8>> {
     parts(b"WEFTDRIV", 8, 128)
+}
+
+pub(crate) fn device_label_seeds() -> Vec<Vec<u8>> {
+    let image = Sim::new(1).block_on(async {
+        let disk = SimDisk::new("parts", 8 << 20);
+        let drive = disk.open().expect("nobody has it open");
+        let options = DeviceFormat {
+            fabric: FabricId(0xfa),
+            device: DeviceId(0xde),
+            drives: vec![DRIVE, DriveId(0xd2)],
+            force: false,
+            allow_tiny: true,
+        };
+        Device::format(&drive, &options).await.expect("it is large enough");
+        disk.peek(0, BLOCK_SIZE)
+    });
+    vec![image[8..148].to_vec()]
 }
 
 pub(crate) fn superblock_seeds() -> Vec<Vec<u8>> {

@@ -61,6 +61,7 @@ pub const TARGETS: &[Target] = &[
     Target::new("nbd-request", 50_000, nbd::request, nbd::request_seeds),
     Target::new("nbd-conversation", 600, nbd::conversation, nbd::conversation_seeds).with_scene(160 << 20),
     Target::new("label", 10_000, drive::label, drive::label_seeds),
+    Target::new("device-label", 10_000, drive::device_label, drive::device_label_seeds),
     Target::new("superblock", 10_000, drive::superblock, drive::superblock_seeds),
     Target::new("zone-table", 10_000, drive::zone_table, drive::zone_table_seeds),
     Target::new("record", 50_000, drive::record, drive::record_seeds),

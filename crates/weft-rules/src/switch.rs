@@ -145,6 +145,9 @@ mutations! {
     NodeAnswersOnce, "P3", "node-answers-once", "One target of a node speaks for all.";
     OlderSiblingJoins, "P4", "older-sibling-joins", "A target of a replaced process joins.";
     PartsAreDrives, "P5", "parts-are-drives", "Each part of a device counts as a device of its own.";
+    PartUnchecked, "P5", "part-unchecked", "A part is served although another one is listed in its place.";
+    DeviceLabelFirst, "P5", "device-label-first", "A device's label is written before its parts are.";
+    DeviceNotWiped, "P5", "device-not-wiped", "A device keeps its old label until it is formatted anew.";
     ToldEarly, "C1", "told-early", "An answer does not wait until what it says is durable.";
     RepeatToldEarly, "C1", "repeat-told-early", "An answer that decides nothing does not wait.";
     PushDecided, "C1", "push-decided", "Targets are sent maps that are not durable yet.";

@@ -3,7 +3,7 @@
 use crate::region::Place;
 use std::io;
 use std::rc::Rc;
-use weft_types::{DriveId, Epoch, FabricId, GroupId};
+use weft_types::{DeviceId, DriveId, Epoch, FabricId, GroupId};
 use weft_wire::DecodeError;
 
 /// Why the store refused or could not do something.
@@ -121,6 +121,54 @@ pub enum StoreError {
         found: u16,
         /// The newest format known here.
         known: u16,
+    },
+    /// The device is formatted into parts already; formatting it needs `force`.
+    #[error(
+        "the device is formatted for Weft already, as device {device} of fabric {fabric} in {parts} parts"
+    )]
+    FormattedAsDevice {
+        /// The fabric in its label.
+        fabric: FabricId,
+        /// The device in its label.
+        device: DeviceId,
+        /// How many parts it has.
+        parts: usize,
+    },
+    /// Neither copy of the label of a device of several parts can be used.
+    #[error("the device's label is damaged: {reason}")]
+    DeviceLabelDamaged {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The device was formatted into parts by a newer Weft.
+    #[error(
+        "the device's label has format {found}, this program knows formats up to {known}: use a newer Weft"
+    )]
+    NewerDevice {
+        /// The format in the label.
+        found: u16,
+        /// The newest format known here.
+        known: u16,
+    },
+    /// A part that the device does not have was asked for.
+    #[error("there is no part {index}: the device has {parts}, counted from 0")]
+    NoSuchPart {
+        /// What was asked for.
+        index: usize,
+        /// How many there are.
+        parts: usize,
+    },
+    /// A part's own label is not that of the drive that the device's label lists.
+    #[error("part {index} is not what the device's label lists: found {what} {found}, expected {listed}")]
+    WrongPart {
+        /// Which part, from 0.
+        index: usize,
+        /// What differs.
+        what: &'static str,
+        /// What the part's own label says.
+        found: String,
+        /// What the device's label says.
+        listed: String,
     },
     /// The drive is shorter than when it was formatted.
     #[error("the drive is truncated: found {found_bytes} bytes, expected {expected_bytes}")]

@@ -1,6 +1,7 @@
 //! Recognises what other programs put on drives, so that formatting never destroys it by mistake.
 
 use crate::StoreError;
+use crate::device_label::DEVICE_MAGIC;
 use weft_rt::Drive;
 use weft_types::BLOCK_SIZE;
 
@@ -14,6 +15,7 @@ type Signature = (&'static str, usize, &'static [u8]);
 /// What is recognised. Offsets from each format's own description; those beyond the first 64 KiB (btrfs)
 /// are read on their own.
 const SIGNATURES: &[Signature] = &[
+    ("a Weft device of several parts", 0, &DEVICE_MAGIC),
     ("an ext2, ext3 or ext4 file system", 0x438, &[0x53, 0xef]),
     ("an XFS file system", 0, b"XFSB"),
     ("a LUKS encrypted volume", 0, b"LUKS\xba\xbe"),

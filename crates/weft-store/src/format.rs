@@ -2,7 +2,7 @@
 
 use crate::StoreError;
 use crate::checkpoint::encode_zone_table;
-use crate::foreign;
+use crate::device_label::refuse_what_is_there;
 use crate::label::{FORMAT_VERSION, Label};
 use crate::region::{RegionMap, TINY_BYTES_MIN};
 use crate::request::FormatOptions;
@@ -25,10 +25,7 @@ const WIPE_TAIL_BYTES: u64 = 64 << 10;
 pub(crate) async fn format(drive: &Drive, options: &FormatOptions) -> Result<Label, StoreError> {
     let label = plan(drive, options).await?;
     let (size_bytes, region) = (label.size_bytes, label.region);
-    let head = WIPE_HEAD_BYTES.min(size_bytes);
-    write(drive, 0, Buf::zeroes(head as usize)).await?;
-    let tail_at = size_bytes - WIPE_TAIL_BYTES.min(size_bytes);
-    write(drive, tail_at, Buf::zeroes((size_bytes - tail_at) as usize)).await?;
+    wipe_ends(drive, size_bytes).await?;
     write_empty_checkpoint(drive, &label).await?;
     for slot in 0..2 {
         let first = region.map_copy(slot);
@@ -40,6 +37,14 @@ pub(crate) async fn format(drive: &Drive, options: &FormatOptions) -> Result<Lab
     label.write(drive, &[region.label_b(), RegionMap::LABEL_A]).await?;
     flush(drive).await?;
     Ok(label)
+}
+
+/// Overwrites both ends of a drive, so that nobody takes it for what it was. Durable with the next flush.
+pub(crate) async fn wipe_ends(drive: &Drive, size_bytes: u64) -> Result<(), StoreError> {
+    let head = WIPE_HEAD_BYTES.min(size_bytes);
+    write(drive, 0, Buf::zeroes(head as usize)).await?;
+    let tail_at = size_bytes - WIPE_TAIL_BYTES.min(size_bytes);
+    write(drive, tail_at, Buf::zeroes((size_bytes - tail_at) as usize)).await
 }
 
 /// Goes through all checks, and only reads: the label that the drive would get.
@@ -64,23 +69,6 @@ pub(crate) async fn plan(drive: &Drive, options: &FormatOptions) -> Result<Label
         created_us: weft_rt::wall_clock_us(),
         region,
     })
-}
-
-async fn refuse_what_is_there(drive: &Drive) -> Result<(), StoreError> {
-    match Label::read(drive).await {
-        Ok((label, _)) => {
-            return Err(StoreError::FormattedAlready { fabric: label.fabric, drive: label.drive });
-        }
-        Err(StoreError::NotWeft { .. }) => {}
-        Err(StoreError::Io { operation, offset_bytes, length_bytes, source }) => {
-            return Err(StoreError::Io { operation, offset_bytes, length_bytes, source });
-        }
-        Err(other) => return Err(StoreError::ForeignData { found: format!("a Weft label: {other}") }),
-    }
-    match foreign::look(drive).await? {
-        Some(found) => Err(StoreError::ForeignData { found }),
-        None => Ok(()),
-    }
 }
 
 /// Writes checkpoint 1: no leaf, no state, no zone written yet.
@@ -110,6 +98,6 @@ async fn write(drive: &Drive, at: u64, data: Buf) -> Result<(), StoreError> {
     drive.write(at, data).await.map_err(|e| StoreError::io("write", at, len, e))
 }
 
-async fn flush(drive: &Drive) -> Result<(), StoreError> {
+pub(crate) async fn flush(drive: &Drive) -> Result<(), StoreError> {
     drive.flush().await.map_err(|e| StoreError::io("flush", 0, 0, e))
 }

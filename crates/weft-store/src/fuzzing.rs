@@ -3,6 +3,7 @@
 //! that what lies behind them is reached. Nothing of this is in a build for use.
 
 use crate::checkpoint::{decode_zone_table, encode_zone_table};
+use crate::device_label::{DEVICE_MAGIC, DeviceLabel};
 use crate::group_state::DriveState;
 use crate::label::{FORMAT_VERSION, LABEL_MAGIC, Label};
 use crate::leaf::{Leaf, LeafKey};
@@ -95,6 +96,19 @@ pub fn label(bytes: &[u8]) {
     let region = label.region;
     assert!(region.label_b().0 * (BLOCK_SIZE as u64) < label.size_bytes);
     assert!(region.data_first < region.data_end() && region.map_slot_blocks > 1);
+}
+
+/// The label of a device of several parts, its checksum made right.
+///
+/// # Panics
+/// If a label that decodes does not read back, or has parts that are none of the device.
+pub fn device_label(bytes: &[u8]) {
+    let block = sealed_block(bytes, &DEVICE_MAGIC);
+    let Ok(label) = DeviceLabel::decode(&block) else { return };
+    assert_eq!(DeviceLabel::decode(&label.encode()).as_ref(), Ok(&label));
+    let extents = label.parts.iter().flat_map(|part| &part.extents);
+    let taken: u64 = extents.map(|extent| extent.len).sum();
+    assert!(taken > 0 && taken <= label.size_bytes - 2 * BLOCK_SIZE as u64);
 }
 
 /// A superblock of each format, its checksum made right.

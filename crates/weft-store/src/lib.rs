@@ -12,6 +12,8 @@ mod check;
 mod checkpoint;
 mod commit;
 mod convert;
+mod device;
+mod device_label;
 mod engine;
 mod error;
 mod floor;
@@ -48,6 +50,8 @@ mod v1;
 mod watch;
 
 pub use check::{CheckReport, Finding, Severity, check};
+pub use device::{Device, DeviceFormat, split_part};
+pub use device_label::{DeviceLabel, Part};
 pub use error::StoreError;
 pub use holdings::Holding;
 pub use inspect::{Inspection, inspect};

@@ -46,6 +46,9 @@ pub(crate) async fn open(drive: Drive, options: &OpenOptions) -> Result<(Engine,
     let began = weft_rt::now();
     let mut report = OpenReport::default();
     let (label, repairs) = Label::read(&drive).await?;
+    if let Some((device, index)) = options.part_of.as_ref().filter(|_| !mutated(Mutation::PartUnchecked)) {
+        device.check_part(*index, &label)?;
+    }
     if options.fabric.is_some_and(|fabric| fabric != label.fabric) {
         return Err(StoreError::FormattedAlready { fabric: label.fabric, drive: label.drive });
     }

@@ -1,6 +1,7 @@
 //! The words in which the store is spoken to: writes, extents, copies, marks. Plain data, no behaviour
 //! beyond what follows from the fields.
 
+use crate::device_label::DeviceLabel;
 use weft_rt::Buf;
 use weft_types::{BlockRange, ChunkIndex, DriveId, Epoch, FabricId, GroupId, ObjectId, SessionSlot, Version};
 
@@ -34,6 +35,9 @@ pub struct OpenOptions {
     pub ram_budget_bytes: Option<u64>,
     /// Refuse the drive unless its label names this fabric.
     pub fabric: Option<FabricId>,
+    /// Refuse the drive unless it is this part of this device: its label has to be that of the drive that is
+    /// listed there, of the same size and fabric.
+    pub part_of: Option<(DeviceLabel, usize)>,
     /// For tests: pages of an older format that one checkpoint converts at most.
     pub conversions: Option<u64>,
     /// For tests: take the places first that were returned last, so that one that is returned too early does

@@ -255,6 +255,12 @@ pub const DRIVE_SILENCE_SECONDS_MAX: u64 = 10;
 /// The smallest drive, 64 MiB: below it the log and the maps would leave no room for data.
 pub const DRIVE_BYTES_MIN: u64 = 64 * 1024 * 1024;
 
+/// Parts of a device, each a drive: what one device can do is worth a few threads.
+pub const DEVICE_PARTS_MAX: usize = 8;
+
+/// Extents of all parts of a device together: so many fit its label, which is one block.
+pub const DEVICE_EXTENTS_MAX: usize = 230;
+
 /// Connections that one NBD server has open at a time. Each may hold 64 MiB of data in flight, as far as
 /// [`NBD_ROOM_BYTES_MAX`] goes, and a client rarely uses more than 16.
 pub const NBD_CONNECTIONS_MAX: usize = 128;

@@ -3,7 +3,7 @@
 //! It owns the command. Reading drives is `known.rs`, the bytes are those of `weft_wire::collected`.
 
 use crate::backup::write_whole;
-use crate::known::{Found, one_fabric, read_drive};
+use crate::known::{Found, one_fabric, read_drives};
 use crate::recover::beside;
 use std::fs;
 use std::io::Write;
@@ -46,17 +46,18 @@ pub(crate) async fn collect(args: FabricCollectArgs, output: Output) -> Result<(
     }
     let (mut collected, mut found) = (Collected::default(), Vec::new());
     for path in &args.drives {
-        let Found { fabric, map, parts, drive } = read_drive(path).await?;
-        found.push((fabric, path.display().to_string()));
-        if let Some(map) = map.filter(|map| !collected.maps.contains(map)) {
-            collected.maps.push(map);
-        }
-        for part in parts {
-            if !collected.parts.contains(&part) {
-                collected.parts.push(part);
+        for Found { fabric, map, parts, drive } in read_drives(path).await? {
+            found.push((fabric, drive.path.clone()));
+            if let Some(map) = map.filter(|map| !collected.maps.contains(map)) {
+                collected.maps.push(map);
             }
+            for part in parts {
+                if !collected.parts.contains(&part) {
+                    collected.parts.push(part);
+                }
+            }
+            collected.drives.push(drive);
         }
-        collected.drives.push(drive);
     }
     let fabric = one_fabric(found.into_iter())?;
     let (machine, taken_ms) = (machine(), wall_clock_us() / 1000);

@@ -1,126 +1,11 @@
-//! `weft drive format`: makes a drive of this machine one of a fabric. Also what the store's refusals mean to
-//! people.
+//! Drives of this machine that a command names: their paths, and what the refusals of the runtime and of the
+//! store mean to people.
 
-use std::fs;
 use std::io;
 use std::path::Path;
-use weft_cli::{CliError, DriveFormatArgs, Output, Size};
-use weft_rt::{Drive, OpenOptions, random_u128};
-use weft_store::{FormatOptions, Label, Store, StoreError};
-use weft_types::limits::DRIVE_BYTES_MIN;
-use weft_types::{DriveId, with_causes};
-
-/// A drive that was formatted, for programs.
-#[derive(serde::Serialize)]
-struct Formatted<'a> {
-    path: &'a Path,
-    drive: String,
-    fabric: String,
-    size_bytes: u64,
-    format: u16,
-}
-
-/// A drive that would be formatted, for programs.
-#[derive(serde::Serialize)]
-struct WouldFormat<'a> {
-    path: &'a Path,
-    fabric: String,
-    size_bytes: u64,
-    /// What is on it that would be lost.
-    overwrites: Option<String>,
-    dry_run: bool,
-}
-
-pub(crate) async fn format(args: DriveFormatArgs, output: Output) -> Result<(), CliError> {
-    let path = args.path.as_path();
-    let existing = fs::metadata(path).ok();
-    let create_bytes = match (&existing, args.size) {
-        (None, Some(size)) => Some(size.0),
-        (None, None) => {
-            return Err(CliError::Failed {
-                message: format!("{} does not exist", path.display()),
-                hint: "check the path, or create a file of that name with --size 8GiB".into(),
-            });
-        }
-        (Some(found), Some(size)) if found.is_file() && found.len() != size.0 => {
-            return Err(CliError::Refused {
-                message: format!("{} exists with {}, not {size}", path.display(), Size(found.len())),
-                hint: "leave --size out to format it as it is, or name another file".into(),
-            });
-        }
-        (Some(_), _) => None,
-    };
-    if args.dry_run {
-        return rehearse(&args, create_bytes, output).await;
-    }
-    let label = make(&args, create_bytes).await.inspect_err(|_| {
-        if existing.is_none() {
-            // It did not exist before, so nothing is lost; that it may not be there either is no news.
-            let _ = fs::remove_file(path);
-        }
-    })?;
-    let formatted = Formatted {
-        path,
-        drive: label.drive.to_string(),
-        fabric: label.fabric.to_string(),
-        size_bytes: label.size_bytes,
-        format: label.format,
-    };
-    output.show(&formatted, |f, _| {
-        format!("{} formatted as drive {}, {}\n", f.path.display(), f.drive, Size(f.size_bytes))
-    })
-}
-
-/// Says what formatting would do, after the checks that it goes through.
-async fn rehearse(args: &DriveFormatArgs, create_bytes: Option<u64>, output: Output) -> Result<(), CliError> {
-    let spec = spec(&args.path)?;
-    let (size_bytes, overwrites) = match create_bytes {
-        Some(found_bytes) if found_bytes < DRIVE_BYTES_MIN => {
-            let small = StoreError::TooSmall { found_bytes, minimum_bytes: DRIVE_BYTES_MIN };
-            return Err(store_refusal(spec)(small));
-        }
-        Some(bytes) => (bytes, None),
-        None => {
-            let options = OpenOptions { read_only: true, ..Default::default() };
-            let drive = Drive::open(spec, options).await.map_err(open_refusal(spec))?;
-            let options = FormatOptions::new(args.fabric_id, DriveId::from_random(random_u128()));
-            let checked = match Store::check_format(&drive, options.clone()).await {
-                Err(found @ (StoreError::ForeignData { .. } | StoreError::FormattedAlready { .. }))
-                    if args.force =>
-                {
-                    let forced = FormatOptions { force: true, ..options };
-                    Store::check_format(&drive, forced).await.map(|label| (label, Some(with_causes(&found))))
-                }
-                other => other.map(|label| (label, None)),
-            };
-            let (label, found) = checked.map_err(store_refusal(spec))?;
-            (label.size_bytes, found)
-        }
-    };
-    let would = WouldFormat {
-        path: &args.path,
-        fabric: args.fabric_id.to_string(),
-        size_bytes,
-        overwrites,
-        dry_run: true,
-    };
-    output.show(&would, |w, _| {
-        let found = w
-            .overwrites
-            .as_ref()
-            .map_or_else(String::new, |found| format!("; lost would be what is there: {found}"));
-        format!("{} of {} would be formatted{found}\n", w.path.display(), Size(w.size_bytes))
-    })
-}
-
-async fn make(args: &DriveFormatArgs, create_bytes: Option<u64>) -> Result<Label, CliError> {
-    let spec = spec(&args.path)?;
-    let options = OpenOptions { create_bytes, sparse: args.sparse, ..Default::default() };
-    let drive = Drive::open(spec, options).await.map_err(open_refusal(spec))?;
-    let drive_id = DriveId::from_random(random_u128());
-    let options = FormatOptions { force: args.force, ..FormatOptions::new(args.fabric_id, drive_id) };
-    Store::format(&drive, options).await.map_err(store_refusal(spec))
-}
+use weft_cli::CliError;
+use weft_store::StoreError;
+use weft_types::with_causes;
 
 /// The path as the runtime wants it.
 pub(crate) fn spec(path: &Path) -> Result<&str, CliError> {
@@ -159,9 +44,9 @@ pub(crate) fn store_refusal(path: &str) -> impl FnOnce(StoreError) -> CliError {
         let message = format!("{path}: {}", with_causes(&error));
         let hint = store_hint(&error).to_owned();
         match error {
-            StoreError::ForeignData { .. } | StoreError::FormattedAlready { .. } => {
-                CliError::Refused { message, hint }
-            }
+            StoreError::ForeignData { .. }
+            | StoreError::FormattedAlready { .. }
+            | StoreError::FormattedAsDevice { .. } => CliError::Refused { message, hint },
             _ => CliError::Failed { message, hint },
         }
     }
@@ -169,11 +54,13 @@ pub(crate) fn store_refusal(path: &str) -> impl FnOnce(StoreError) -> CliError {
 
 fn store_hint(error: &StoreError) -> &'static str {
     match error {
-        StoreError::ForeignData { .. } | StoreError::FormattedAlready { .. } => {
+        StoreError::ForeignData { .. }
+        | StoreError::FormattedAlready { .. }
+        | StoreError::FormattedAsDevice { .. } => {
             "check that it is the right drive; --force overwrites it, and all that is on it is lost"
         }
         StoreError::NotWeft { .. } => "check the path; `weft drive format` makes it a drive of a fabric",
-        StoreError::NewerFormat { .. } | StoreError::Unknown { .. } => {
+        StoreError::NewerFormat { .. } | StoreError::NewerDevice { .. } | StoreError::Unknown { .. } => {
             "use the version of weft that wrote it last, or a newer one"
         }
         StoreError::Truncated { .. } => {
@@ -185,6 +72,14 @@ fn store_hint(error: &StoreError) -> &'static str {
         }
         StoreError::Hangs { .. } => {
             "look at the kernel's log and at the cable, and restart the node once it answers, or replace it"
+        }
+        StoreError::DeviceLabelDamaged { .. } => {
+            "format the device anew with --force: the data comes back from the other copies by resync"
+        }
+        StoreError::NoSuchPart { .. } => "`weft drive inspect` with the device's path shows its parts",
+        StoreError::WrongPart { .. } => {
+            "something has written over the part: the others can be used; to have it back, drain them and \
+             format the device anew"
         }
         StoreError::LabelDamaged
         | StoreError::SuperblockDamaged

@@ -1,20 +1,68 @@
 //! `weft drive inspect`: what is on a drive, as far as it can be read. It never writes.
 
-use crate::drive::{open_refusal, spec, store_refusal};
+use crate::drive::store_refusal;
+use crate::part::{self, Found, Named};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
 use weft_api::Timestamp;
 use weft_cli::{CliError, Output, Size};
-use weft_rt::{Drive, OpenOptions, timeout};
+use weft_rt::{OpenOptions, timeout};
 use weft_store::{Inspection, Place};
-use weft_types::{BLOCK_SIZE, DriveId, FabricId, Role};
+use weft_types::{BLOCK_SIZE, DeviceId, DriveId, FabricId, Role};
 
-/// What is on a drive, for programs. Places are bytes from the drive's start.
+/// What is on a path, for programs.
 #[derive(Serialize)]
-struct Report {
+#[serde(untagged)]
+enum Report {
+    Drive(Box<DriveReport>),
+    Device(DeviceReport),
+}
+
+/// What is on a device of several parts.
+#[derive(Serialize)]
+struct DeviceReport {
+    path: PathBuf,
+    device: DeviceId,
+    fabric: FabricId,
+    format: u16,
+    size_bytes: u64,
+    created: Timestamp,
+    damaged_labels: usize,
+    parts: Vec<PartReport>,
+}
+
+/// What is on a part of a device.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum PartReport {
+    Drive(Box<DriveReport>),
+    /// It cannot be read as the drive that it should be.
+    Unusable {
+        path: PathBuf,
+        drive: DriveId,
+        error: String,
+        hint: String,
+    },
+}
+
+/// The device that a drive is a part of.
+#[derive(Serialize)]
+struct PartOf {
+    device: DeviceId,
+    index: usize,
+    /// Where the drive's bytes are on the device, one extent behind the other.
+    extents: Vec<Region>,
+}
+
+/// What is on a drive. Places are bytes from the drive's start, also where it is a part of a device.
+#[derive(Serialize)]
+struct DriveReport {
     path: PathBuf,
     drive: DriveId,
+    /// The device, if the drive is a part of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    part_of: Option<PartOf>,
     fabric: FabricId,
     format: u16,
     size_bytes: u64,
@@ -89,19 +137,52 @@ pub(crate) async fn facts(path: PathBuf) -> Result<serde_json::Value, CliError> 
 }
 
 async fn look(path: PathBuf) -> Result<Report, CliError> {
-    let spec = spec(&path)?;
     let options = OpenOptions { read_only: true, ..OpenOptions::default() };
-    let drive = Drive::open(spec, options).await.map_err(open_refusal(spec))?;
-    let found = weft_store::inspect(&drive).await.map_err(store_refusal(spec))?;
-    Ok(report(path.clone(), &found))
+    let found = part::find(&path, options).await?;
+    let (damaged_labels, label) = match &found {
+        Found::One(named) => return Ok(Report::Drive(Box::new(look_at(named).await?))),
+        Found::All(device, label) => (device.damaged_labels(), label.clone()),
+    };
+    let mut parts = Vec::new();
+    for (named, part) in found.drives()?.into_iter().zip(&label.parts) {
+        parts.push(match look_at(&named).await {
+            Ok(report) => PartReport::Drive(Box::new(report)),
+            Err(error) => {
+                let (path, drive) = (named.path.clone(), part.drive);
+                PartReport::Unusable { path, drive, error: error.chain(), hint: error.hint() }
+            }
+        });
+    }
+    Ok(Report::Device(DeviceReport {
+        path,
+        device: label.device,
+        fabric: label.fabric,
+        format: label.format,
+        size_bytes: label.size_bytes,
+        created: Timestamp::from_millis(label.created_us / 1000),
+        damaged_labels,
+        parts,
+    }))
 }
 
-fn report(path: PathBuf, found: &Inspection) -> Report {
+async fn look_at(named: &Named) -> Result<DriveReport, CliError> {
+    let found = weft_store::inspect(&named.drive).await.map_err(store_refusal(named.spec()?))?;
+    named.check(&found.label)?;
+    Ok(report(named, &found))
+}
+
+fn report(named: &Named, found: &Inspection) -> DriveReport {
     let label = &found.label;
     let bytes = |blocks: u64| blocks * BLOCK_SIZE as u64;
-    Report {
-        path,
+    let part_of = named.part_of.as_ref().map(|(device, index)| {
+        let extents = device.parts[*index].extents.iter();
+        let region = |e: &weft_rt::Extent| Region { name: "extent", at: e.start, length_bytes: e.len };
+        PartOf { device: device.device, index: *index, extents: extents.map(region).collect() }
+    });
+    DriveReport {
+        path: named.path.clone(),
         drive: label.drive,
+        part_of,
         fabric: label.fabric,
         format: label.format,
         size_bytes: label.size_bytes,
@@ -153,6 +234,41 @@ fn regions(found: &Inspection) -> Vec<Region> {
 }
 
 fn describe(report: &Report) -> String {
+    match report {
+        Report::Drive(drive) => describe_drive(drive),
+        Report::Device(device) => describe_device(device),
+    }
+}
+
+fn describe_device(report: &DeviceReport) -> String {
+    let labels = match report.damaged_labels {
+        0 => String::new(),
+        _ => ", one of two copies is damaged".into(),
+    };
+    let lines = [
+        ("device", format!("{}, in {} parts", report.device, report.parts.len())),
+        ("fabric", report.fabric.to_string()),
+        ("label", format!("format {}, of {}{labels}", report.format, report.created)),
+        ("size", format!("{} ({} bytes)", Size(report.size_bytes), report.size_bytes)),
+    ];
+    let mut text: String = lines.iter().map(|(name, value)| format!("{name:12}  {value}\n")).collect();
+    for part in &report.parts {
+        match part {
+            PartReport::Drive(drive) => {
+                text.push_str(&format!("\n{}\n{}", drive.path.display(), describe_drive(drive)));
+            }
+            PartReport::Unusable { path, drive, error, hint } => {
+                text.push_str(&format!("\n{}\n", path.display()));
+                for (name, value) in [("drive", &drive.to_string()), ("UNUSABLE", error), ("to do", hint)] {
+                    text.push_str(&format!("{name:12}  {value}\n"));
+                }
+            }
+        }
+    }
+    text
+}
+
+fn describe_drive(report: &DriveReport) -> String {
     let labels = match report.damaged_labels {
         0 => String::new(),
         _ => ", one of two copies is damaged".into(),
@@ -192,6 +308,9 @@ fn describe(report: &Report) -> String {
         ("map copy", copy),
         ("groups", format!("{}, in-sync in {in_sync}", report.groups.len())),
     ];
+    for extent in report.part_of.iter().flat_map(|part| &part.extents) {
+        lines.insert(1, ("on device", format!("{} at byte {}", Size(extent.length_bytes), extent.at)));
+    }
     for region in &report.regions {
         lines.push((region.name, format!("{} at byte {}", Size(region.length_bytes), region.at)));
     }

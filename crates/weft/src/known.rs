@@ -3,14 +3,15 @@
 //! It owns the reading of drives, and the refusals of what does not belong together or is out of date. It
 //! never writes.
 
-use crate::drive::{open_refusal, spec, store_refusal};
+use crate::drive::store_refusal;
+use crate::part::{self, Named};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weft_api::Timestamp;
 use weft_cli::{CliError, DriveSources, span};
-use weft_rt::{Drive, OpenOptions, wall_clock_us};
+use weft_rt::{OpenOptions, wall_clock_us};
 use weft_store::Store;
 use weft_types::{DriveId, FabricId, FabricMap, Group, GroupId, MapVersion, SessionSlot};
 use weft_wire::collected::{Collected, CollectedDrive, CollectedError, DriveContents, decode_collected};
@@ -85,10 +86,11 @@ pub(crate) async fn gather(args: &DriveSources) -> Result<Known, CliError> {
     let DriveSources { drives, from: files, accept_old } = args;
     let (mut sources, mut maps, mut parts) = (Vec::new(), Vec::new(), Vec::new());
     for path in drives {
-        let Found { fabric, map, parts: found, drive } = read_drive(path).await?;
-        sources.push(Source { fabric, file: None, drive });
-        maps.extend(map);
-        parts.extend(found);
+        for Found { fabric, map, parts: found, drive } in read_drives(path).await? {
+            sources.push(Source { fabric, file: None, drive });
+            maps.extend(map);
+            parts.extend(found);
+        }
     }
     for file in files {
         let (found, of_file) = read_file(file, *accept_old, &mut sources)?;
@@ -250,13 +252,21 @@ pub(crate) struct Found {
     pub(crate) drive: CollectedDrive,
 }
 
-/// Reads a drive.
+/// Reads the drive that a path names, or all parts of a device.
 ///
 /// # Errors
-/// If it is no drive of a fabric, is in use, or its copy of the map cannot be read.
-pub(crate) async fn read_drive(path: &Path) -> Result<Found, CliError> {
-    let spec = spec(path)?;
-    let drive = Drive::open(spec, OpenOptions::default()).await.map_err(open_refusal(spec))?;
+/// If it is no drive of a fabric, is in use, or its copy of the map cannot be read; a part that is so can be
+/// left out by naming the others.
+pub(crate) async fn read_drives(path: &Path) -> Result<Vec<Found>, CliError> {
+    let mut found = Vec::new();
+    for named in part::find(path, OpenOptions::default()).await?.drives()? {
+        found.push(read_drive(named).await?);
+    }
+    Ok(found)
+}
+
+async fn read_drive(named: Named) -> Result<Found, CliError> {
+    let (spec, drive) = (named.spec()?, named.drive.clone());
     let found = Store::read_map_copy(&drive).await.map_err(store_refusal(spec))?;
     let mut map = None;
     if let Some((_, bytes)) = &found {
@@ -273,7 +283,7 @@ pub(crate) async fn read_drive(path: &Path) -> Result<Found, CliError> {
     let map_copy = map.as_ref().map(|map| map.version);
     let version = found.map_or(0, |(version, _)| version);
     let path_text = spec.to_owned();
-    match (contents(drive, path, version).await, map) {
+    match (contents(&named, version).await, map) {
         (Ok((fabric, commit, contents)), map) => {
             let contents = Some(contents);
             let drive = CollectedDrive { path: path_text, map_copy, commit, contents, warning: None };
@@ -289,13 +299,10 @@ pub(crate) async fn read_drive(path: &Path) -> Result<Found, CliError> {
 }
 
 /// Opens the drive as a node would: it is locked meanwhile, so no node uses it.
-async fn contents(
-    drive: Drive,
-    path: &Path,
-    version: u64,
-) -> Result<(FabricId, u64, DriveContents), CliError> {
-    let spec = spec(path)?;
-    let opened = Store::open(drive, weft_store::OpenOptions::default()).await;
+async fn contents(named: &Named, version: u64) -> Result<(FabricId, u64, DriveContents), CliError> {
+    let spec = named.spec()?;
+    let options = weft_store::OpenOptions { part_of: named.part_of.clone(), ..Default::default() };
+    let opened = Store::open(named.drive.clone(), options).await;
     let (store, _) = opened.map_err(store_refusal(spec))?;
     let mut slots: BTreeMap<SessionSlot, BTreeSet<GroupId>> = BTreeMap::new();
     for group in store.groups() {

@@ -3,7 +3,8 @@
 //! The drive alone is asked: its copy of the fabric map says which objects are the volume's and in which groups they
 //! live, its own block map where their blocks are.
 
-use crate::drive::{open_refusal, spec, store_refusal};
+use crate::drive::store_refusal;
+use crate::part;
 use serde::Serialize;
 use std::path::PathBuf;
 use weft_cli::{Cell, CliError, DriveLocateArgs, Output, Paint, Size, Table, Tone};
@@ -44,7 +45,7 @@ struct Run {
     /// This drive's role in the group, as far as the drive knows; none if it has no part in it.
     role: Option<Role>,
     held: &'static str,
-    /// The byte of the drive at which the run begins.
+    /// The byte of the drive at which the run begins; of a part of a device, from the part's start.
     drive_byte: Option<u64>,
     /// The version of the data, as a number that rises with each write.
     version: Option<u64>,
@@ -53,11 +54,12 @@ struct Run {
 }
 
 pub(crate) async fn locate(args: DriveLocateArgs, output: Output) -> Result<(), CliError> {
-    let spec = spec(&args.path)?;
     let options = OpenOptions { read_only: true, ..OpenOptions::default() };
-    let drive = Drive::open(spec, options).await.map_err(open_refusal(spec))?;
-    let label = weft_store::inspect(&drive).await.map_err(store_refusal(spec))?.label;
-    let map = map_of(&drive, spec).await?;
+    let named = part::find(&args.path, options).await?.one()?;
+    let (spec, drive) = (named.spec()?, &named.drive);
+    let label = weft_store::inspect(drive).await.map_err(store_refusal(spec))?.label;
+    named.check(&label)?;
+    let map = map_of(drive, spec).await?;
     let volume = map.volume_named(&args.volume).ok_or_else(|| unknown(&args, &map))?;
     let (lba, count) = part(&args, volume)?;
     let mut runs = Vec::new();
@@ -86,7 +88,7 @@ pub(crate) async fn locate(args: DriveLocateArgs, output: Output) -> Result<(), 
             }),
         }
     }
-    let found = weft_store::locate(&drive, &wanted, args.verify).await.map_err(store_refusal(spec))?;
+    let found = weft_store::locate(drive, &wanted, args.verify).await.map_err(store_refusal(spec))?;
     runs.extend(found.iter().map(|located| run(located, volume, &map, &label)));
     runs.sort_by_key(|run| run.offset_bytes);
     let report = Report {

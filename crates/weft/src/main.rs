@@ -7,9 +7,11 @@ mod backup;
 mod bench;
 mod check;
 mod collect;
+mod device_speed;
 mod drive;
 #[cfg(test)]
 mod examples;
+mod format;
 mod init;
 mod inspect;
 mod known;
@@ -17,6 +19,7 @@ mod locate;
 mod logging;
 mod manager;
 mod node;
+mod part;
 mod recover;
 mod restore;
 mod room;
@@ -110,7 +113,7 @@ impl Engines for Whole {
     }
 
     fn drive_format(&self, args: DriveFormatArgs, output: Output) -> Result<(), CliError> {
-        weft_cli::block_on(drive::format(args, output))
+        weft_cli::block_on(format::format(args, output))
     }
 
     fn drive_inspect(&self, path: PathBuf, output: Output) -> Result<(), CliError> {

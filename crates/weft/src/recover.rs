@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use weft_cli::{CliError, DriveSources, FabricRecoverArgs, Folder, Output, note};
 use weft_manager::{EmbeddedStore, ManagerError, Recovered, StoreError, put_map};
 use weft_rt::wall_clock_us;
+use weft_store::split_part;
 use weft_types::{MapVersion, with_causes};
 
 /// What was, or would be, recovered.
@@ -85,7 +86,11 @@ pub(crate) fn check_target(store: &Path, sources: &DriveSources) -> Result<(), C
         let hint = "name the store's file, or the folder in which it belongs";
         return refused(format!("{} is no file", store.display()), hint);
     }
-    if sources.drives.iter().any(|drive| is_same_file(store, drive)) {
+    let is_drive = |drive: &PathBuf| {
+        let device = drive.to_str().and_then(split_part).map(|(device, _)| Path::new(device));
+        is_same_file(store, drive) || device.is_some_and(|device| is_same_file(store, device))
+    };
+    if sources.drives.iter().any(is_drive) {
         let hint = "name STORE first, and the drives behind --drives";
         return refused(format!("{} is one of the drives", store.display()), hint);
     }

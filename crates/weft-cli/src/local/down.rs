@@ -163,6 +163,7 @@ fn describe(report: &Report) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::LocalShape;
     use super::super::process::UNKILLABLE;
     use super::*;
     use std::path::Path;
@@ -186,7 +187,11 @@ mod tests {
         let _ = fs::remove_dir_all(&path);
         let folder = Folder::at(&path);
         drop(folder.make().expect("a new folder"));
-        let made = weft_rt::block_on(async { LocalConfig::new(2, 1, 1 << 30, true, 24_500) });
+        let made = weft_rt::block_on(async {
+            let shape =
+                LocalShape { nodes: 2, drives: 1, drive_bytes: 1 << 30, sparse: true, threads: 1, parts: 1 };
+            LocalConfig::new(shape, 24_500)
+        });
         let config = LocalConfig { is_formatted: true, ..made.expect("it runs").expect("it fits") };
         folder.write_config(&config).expect("written");
         let mut stand = Stand(Vec::new());

@@ -15,7 +15,7 @@ mod stop;
 mod unmanaged;
 mod up;
 
-pub use config::{LocalConfig, LocalNode};
+pub use config::{LocalConfig, LocalNode, LocalShape};
 pub use down::DownArgs;
 pub(crate) use down::down;
 pub use error::LocalError;

@@ -13,10 +13,17 @@ use weft_types::limits::DRIVE_BYTES_MIN;
 /// What a file system keeps for its own records of a large file; left free beside the drive files.
 const SPARE_BYTES: u64 = 64 << 20;
 
+/// What belongs to no part of a drive file that is formatted into several.
+const BESIDE_PARTS_BYTES: u64 = 2 << 20;
+
 /// Refuses drive files that are too small, or do not fit the disk.
 pub(super) fn check_disk(config: &LocalConfig, path: &Path) -> Result<(), LocalError> {
-    if config.drive_bytes < DRIVE_BYTES_MIN {
-        return Err(LocalError::DriveTooSmall { asked: config.drive_bytes, minimum: DRIVE_BYTES_MIN });
+    let minimum = match config.parts {
+        1 => DRIVE_BYTES_MIN,
+        parts => u64::from(parts) * DRIVE_BYTES_MIN + BESIDE_PARTS_BYTES,
+    };
+    if config.drive_bytes < minimum {
+        return Err(LocalError::DriveTooSmall { asked: config.drive_bytes, minimum });
     }
     if config.sparse {
         return Ok(());
@@ -46,10 +53,12 @@ pub(super) fn free_bytes(path: &Path) -> io::Result<u64> {
 /// Refuses if somebody listens at a port that a member needs.
 pub(super) fn check_ports(config: &LocalConfig) -> Result<(), LocalError> {
     let manager = ("the manager".to_owned(), config.manager_addr.clone());
-    let nodes = config.nodes.iter().map(|n| (n.name.clone(), n.addr.clone()));
+    let threads = |n| config.thread_addrs(n).into_iter();
+    let nodes = config.nodes.iter().flat_map(|n| threads(n).map(|addr| (n.name.clone(), addr)));
     let members: Vec<(String, String)> = std::iter::once(manager).chain(nodes).collect();
-    let metrics = members
-        .iter()
+    let firsts = config.nodes.iter().map(|n| (&*n.name, &n.addr));
+    let firsts = firsts.chain([("the manager", &config.manager_addr)]);
+    let metrics = firsts
         .filter_map(|(member, addr)| Some((format!("the metrics of {member}"), config.metrics_addr(addr)?)));
     for (purpose, addr) in members.iter().cloned().chain(metrics) {
         // Bound only for a moment: the member binds it anew, and says so if it was taken meanwhile.
@@ -76,6 +85,8 @@ mod tests {
             drive_bytes: 0,
             sparse: true,
             is_formatted: false,
+            threads: 1,
+            parts: 1,
             nodes: Vec::new(),
         };
         let error = check_ports(&config).expect_err("it is taken");
@@ -92,6 +103,8 @@ mod tests {
             drive_bytes: 1 << 60,
             sparse: false,
             is_formatted: false,
+            threads: 1,
+            parts: 1,
             nodes: vec![super::super::LocalNode { name: "n".into(), addr: String::new(), drives: 300 }],
         };
         let path = std::env::temp_dir();

@@ -108,6 +108,9 @@ pub(super) fn start_node(
     for drive in folder.drives(node) {
         command.arg("--drive").arg(absolute(&drive)?);
     }
+    if config.threads > 1 {
+        command.args(["--threads", &config.threads.to_string()]);
+    }
     if let Some(metrics) = config.metrics_addr(&node.addr) {
         command.args(["--metrics", &metrics]);
     }

@@ -146,14 +146,16 @@ impl Unmanaged {
 
 async fn look_at(folder: &Folder, config: &LocalConfig, node: &LocalNode) -> NodeProcess {
     let pid = ProcessId::read_alive(&folder.pid_file(&node.name)).map(|id| id.pid);
-    let answer = match pid {
-        Some(_) => ask(config.fabric, &node.addr).await,
-        None => Err("it does not run".into()),
+    let answers = match pid {
+        Some(_) => {
+            let addrs = config.thread_addrs(node);
+            join_all(addrs.iter().map(|addr| ask(config.fabric, addr))).await
+        }
+        None => vec![Err("it does not run".into())],
     };
-    let (status, trouble) = match answer {
-        Ok(status) => (Some(status), None),
-        Err(text) => (None, Some(text)),
-    };
+    let (status, troubles): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
+    let status: Vec<TargetStatus> = status.into_iter().flatten().collect();
+    let trouble = troubles.into_iter().find_map(Result::err);
     let drives = status.iter().flat_map(|s| &s.drives).map(|d| DriveWord {
         path: d.path.clone(),
         capacity_bytes: d.capacity_bytes,
@@ -164,10 +166,11 @@ async fn look_at(folder: &Folder, config: &LocalConfig, node: &LocalNode) -> Nod
         name: node.name.clone(),
         addr: node.addr.clone(),
         pid,
-        serving: status.as_ref().map(|s| s.serving),
+        // All of its threads, as far as one answers at all.
+        serving: (!status.is_empty()).then(|| trouble.is_none() && status.iter().all(|s| s.serving)),
         trouble,
         drives: drives.collect(),
-        resyncs: status.as_ref().map_or(0, |s| s.resyncs.iter().filter(|r| !r.done).count()),
+        resyncs: status.iter().flat_map(|s| &s.resyncs).filter(|r| !r.done).count(),
     }
 }
 

@@ -4,7 +4,7 @@ use super::folder::{MANAGER, SUPERVISOR};
 use super::room::{check_disk, check_ports, free_bytes};
 use super::start::{Member, check_lives, program, start_manager, start_node};
 use super::stop::{forget, running, stop_all, supervisor};
-use super::{Folder, LocalConfig, LocalError, ProcessId};
+use super::{Folder, LocalConfig, LocalError, LocalShape, ProcessId};
 use crate::connection::Connection;
 use crate::error::CliError;
 use crate::interrupt::unless_interrupted;
@@ -20,7 +20,7 @@ use std::time::Duration;
 use weft_api::{ApiAnswer, ApiRequest, FabricStatus, Health, Presence};
 use weft_rt::sync::{Either, race};
 use weft_rt::{Addr, now, sleep};
-use weft_types::limits::DRIVES_PER_TARGET_MAX;
+use weft_types::limits::{DRIVES_PER_TARGET_MAX, TARGETS_PER_NODE_MAX};
 
 /// Nodes where nothing is said: with two copies, one may fail while two others are busy resyncing.
 const NODES_DEFAULT: u16 = 4;
@@ -59,7 +59,8 @@ const POLL: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     after_long_help = "Examples:\n  weft up\n  weft up --nodes 3 --drives 1 --drive-size 1GiB --sparse\n  \
-                             weft up --dir /srv/fabric --detach\n  weft up --port 5800"
+                             weft up --dir /srv/fabric --detach\n  weft up --threads 2 --parts 2 --sparse\n  \
+                             weft up --port 5800"
 )]
 pub struct UpArgs {
     /// The fabric's folder [default: the folder named by --fabric or WEFT_FABRIC, or ./weft-fabric]
@@ -75,6 +76,18 @@ pub struct UpArgs {
     /// The size of each drive file of a new fabric, such as 512MiB [default: 8GiB, or what half of the free space allows]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub drive_size: Option<Size>,
+    /// How many threads serve the drives of each node [default: 1, or as before]
+    ///
+    /// Each has a port of its own. The number may be another one at each start.
+    #[arg(long, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=TARGETS_PER_NODE_MAX as i64))]
+    pub threads: Option<u32>,
+    /// Into how many parts each drive file of a new fabric is formatted: 1, 2, 4 or 8 [default: 1]
+    ///
+    /// For trying what devices with parts do: each part is a drive, and no two copies are placed on one
+    /// device. Parts of files are not faster than whole ones.
+    #[arg(long, value_name = "N", value_parser = parts)]
+    pub parts: Option<u32>,
     /// Let drive files of a new fabric take space as they are written, instead of reserving it
     ///
     /// The disk can then run full while the fabric is in use: its drives fail, as drives do.
@@ -83,9 +96,16 @@ pub struct UpArgs {
     /// Leave the fabric running in the background
     #[arg(long)]
     pub detach: bool,
-    /// The first port on 127.0.0.1: the manager's, then the nodes', then one for the metrics of each [default: 4800]
+    /// The first port on 127.0.0.1: the manager's, then those of the nodes, one for each thread, then one for
+    /// the metrics of each member [default: 4800]
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
+}
+
+/// Reads a number of parts.
+fn parts(text: &str) -> Result<u32, String> {
+    let known = text.parse().ok().filter(|parts| [1, 2, 4, 8].contains(parts));
+    known.ok_or_else(|| "a device has 1, 2, 4 or 8 parts".to_owned())
 }
 
 /// What is up, for programs.
@@ -98,6 +118,10 @@ struct Report<'a> {
     nodes: Vec<&'a str>,
     drives: usize,
     drive_bytes: u64,
+    /// Threads of each node.
+    threads: u32,
+    /// Parts of each drive file.
+    parts: u32,
     health: Health,
     reasons: Vec<String>,
 }
@@ -154,13 +178,15 @@ fn prepare(args: &UpArgs, folder: &Folder) -> Result<LocalConfig, LocalError> {
         }
     }
     let Some(mut config) = known.filter(|c| c.is_formatted) else {
-        let config = LocalConfig::new(
-            args.nodes.unwrap_or(NODES_DEFAULT),
-            args.drives.unwrap_or(DRIVES_DEFAULT),
-            drive_bytes(args, folder),
-            args.sparse,
-            args.port.unwrap_or(PORT_DEFAULT),
-        )?;
+        let shape = LocalShape {
+            nodes: args.nodes.unwrap_or(NODES_DEFAULT),
+            drives: args.drives.unwrap_or(DRIVES_DEFAULT),
+            drive_bytes: drive_bytes(args, folder),
+            sparse: args.sparse,
+            threads: args.threads.unwrap_or(1),
+            parts: args.parts.unwrap_or(1),
+        };
+        let config = LocalConfig::new(shape, args.port.unwrap_or(PORT_DEFAULT))?;
         check_disk(&config, folder.path())?;
         return Ok(config);
     };
@@ -175,8 +201,14 @@ fn prepare(args: &UpArgs, folder: &Folder) -> Result<LocalConfig, LocalError> {
         return Err(LocalError::NoStore { folder: folder.path().to_owned(), store: folder.map_file() });
     }
     check_same(args, folder, &config)?;
-    if let Some(port) = args.port {
-        config.set_ports(port)?;
+    let base = config.manager_addr.rsplit(':').next().and_then(|port| port.parse().ok());
+    match (args.port, args.threads) {
+        (None, None) => {}
+        (port, threads) => {
+            // Threads have ports of their own, so those of all members follow.
+            config.threads = threads.unwrap_or(config.threads);
+            config.set_ports(port.or(base).unwrap_or(PORT_DEFAULT))?;
+        }
     }
     Ok(config)
 }
@@ -212,7 +244,10 @@ fn check_same(args: &UpArgs, folder: &Folder, config: &LocalConfig) -> Result<()
         (_, _, Some(size)) if size.0 != config.drive_bytes => {
             differs(format!("drives of {}", Size(config.drive_bytes)), size.to_string())
         }
-        _ => Ok(()),
+        _ => match args.parts.filter(|parts| *parts != config.parts) {
+            Some(parts) => differs(format!("drives in {} parts", config.parts), parts.to_string()),
+            None => Ok(()),
+        },
     }
 }
 
@@ -284,6 +319,10 @@ async fn format_drives(folder: &Folder, config: &LocalConfig, step: &Step) -> Re
             command.arg("--size").arg(config.drive_bytes.to_string());
             if config.sparse {
                 command.arg("--sparse");
+            }
+            if config.parts > 1 {
+                // Files are for trying: several parts of them are never faster.
+                command.args(["--force", "--parts", &config.parts.to_string()]);
             }
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
             let start = |source| LocalError::Start { name: "weft drive format".into(), source };
@@ -404,6 +443,8 @@ fn report<'a>(folder: &'a Folder, config: &'a LocalConfig, status: &FabricStatus
         nodes: config.nodes.iter().map(|n| n.name.as_str()).collect(),
         drives: config.nodes.iter().map(|n| usize::from(n.drives)).sum(),
         drive_bytes: config.drive_bytes,
+        threads: config.threads,
+        parts: config.parts,
         health: status.health,
         reasons: status.reasons.clone(),
     }
@@ -435,8 +476,10 @@ fn summary(report: &Report, folder: &Folder, is_detached: bool) -> String {
     ];
     let width = rows.iter().map(|(command, _)| command.len()).max().unwrap_or(0);
     let next: String = rows.iter().map(|(command, what)| format!("  {command:width$}   {what}\n")).collect();
+    let threads = if report.threads > 1 { format!(" of {} threads", report.threads) } else { String::new() };
+    let parts = if report.parts > 1 { format!(" in {} parts each", report.parts) } else { String::new() };
     format!(
-        "Fabric {} {health}: {} nodes, {} drives of {}, in {dir}\n{reasons}\nNext:\n{next}",
+        "Fabric {} {health}: {} nodes{threads}, {} drives of {}{parts}, in {dir}\n{reasons}\nNext:\n{next}",
         &report.fabric[..8],
         report.nodes.len(),
         report.drives,

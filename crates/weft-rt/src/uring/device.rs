@@ -130,7 +130,9 @@ mod tests {
         for (name, minor, said) in [("sda", 0, Some("1\n")), ("nvme0n1", 1, Some("0\n")), ("vda", 2, None)] {
             let device = sys.device(name, minor, &[]);
             fs::create_dir(device.join("queue")).expect("a folder");
-            said.map(|said| fs::write(device.join("queue/rotational"), said).expect("a file"));
+            if let Some(said) = said {
+                fs::write(device.join("queue/rotational"), said).expect("a file");
+            }
         }
         sys.device("nvme0n1/nvme0n1p1", 3, &[("partition", "1\n")]);
         let solid = |minor| is_solid_state(libc::makedev(8, minor), &sys.0.join("dev"));

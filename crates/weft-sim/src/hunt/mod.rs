@@ -10,6 +10,7 @@ mod actor;
 mod conflicts;
 mod crowd;
 mod cut;
+mod device;
 mod drive;
 mod endings;
 mod follow;
@@ -68,6 +69,8 @@ pub enum Scenario {
     Script(Script),
     /// A drive without a fabric.
     Drive(Drive),
+    /// A device of several parts without a fabric.
+    Device,
     /// Servers without a fabric that ask each other, with little room.
     Rooms,
 }
@@ -149,6 +152,7 @@ pub fn run_seed(
                     Scenario::Interrupted => interrupted::run().await,
                     Scenario::Script(script) => script.run().await,
                     Scenario::Drive(drive) => drive.run().await,
+                    Scenario::Device => device::run().await,
                     Scenario::Rooms => rooms::run().await,
                 }
             };

@@ -1,7 +1,10 @@
 //! How many threads a node has where nobody says: as few as its drives and cores need.
 
+use super::threads::listen_of;
+use std::net::TcpListener;
 use std::thread::available_parallelism;
 use std::time::Duration;
+use weft_cli::NodeRunArgs;
 use weft_rpc::Link;
 use weft_rt::{Addr, timeout};
 use weft_types::with_causes;
@@ -25,16 +28,51 @@ pub(super) fn cores() -> u32 {
     available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX))
 }
 
-/// Threads for so many drives on so many cores; 1 at least.
-pub(super) fn threads_for(drives: u32, cores: u32) -> u32 {
-    drives.min(cores / CORES_PER_THREAD).clamp(1, THREADS_MAX)
+/// Threads that so many cores need at most; 1 at least.
+fn threads_for(cores: u32) -> u32 {
+    (cores / CORES_PER_THREAD).clamp(1, THREADS_MAX)
+}
+
+/// How many threads a node has at most where nobody says: as many as its cores need, the members of the fabric
+/// know of, and ports are free for. It never has more than drives.
+pub(super) async fn at_most(args: &NodeRunArgs) -> u32 {
+    const USUAL: &str = "one for every six cores";
+    let cores = cores();
+    let wanted = threads_for(cores);
+    let (threads, why) = match wanted {
+        1 => (1, USUAL.to_owned()),
+        _ => match may_be_several(&args.manager, &args.name).await {
+            Err(why) => (1, format!("{why}; it is looked at again at the next start")),
+            Ok(()) => match free_ports(&args.listen, wanted) {
+                free if free < wanted => (free, format!("port {free} behind --listen is not free")),
+                _ => (wanted, USUAL.to_owned()),
+            },
+        },
+    };
+    tracing::info!(at_most = threads, cores, why, "threads by default: --threads says another number");
+    threads
+}
+
+/// How many of so many threads could listen, from the first port on: at least the first, whose port is the
+/// business of who has chosen it.
+fn free_ports(listen: &Addr, wanted: u32) -> u32 {
+    let Addr::Tcp(first) = listen else { return 1 };
+    let there_are = match first.port() {
+        0 => wanted,
+        port => wanted.min(u32::from(u16::MAX - port) + 1),
+    };
+    let is_free = |index: &u32| match listen_of(listen, *index) {
+        Addr::Tcp(addr) => addr.port() == 0 || TcpListener::bind(addr).is_ok(),
+        Addr::Unix(_) => false,
+    };
+    1 + (1..there_are).take_while(is_free).count() as u32
 }
 
 /// Whether the manager lets the node have several targets that nobody has asked for.
 ///
 /// # Errors
 /// Why not, for people.
-pub(super) async fn may_be_several(manager: &Addr, node: &str) -> Result<(), String> {
+async fn may_be_several(manager: &Addr, node: &str) -> Result<(), String> {
     let ask = async {
         let link = Link::connect(manager, &Hello::new(PeerRole::Tool, None, node)).await;
         let link = link.map_err(|error| with_causes(&error))?;
@@ -50,11 +88,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_follow_the_drives_and_a_sixth_of_the_cores() {
-        for (drives, cores, threads) in
-            [(8, 2, 1), (0, 64, 1), (8, 11, 1), (8, 12, 2), (24, 24, 4), (3, 64, 3), (32, 128, 8)]
-        {
-            assert_eq!(threads_for(drives, cores), threads, "{drives} drives, {cores} cores");
+    fn threads_are_a_sixth_of_the_cores() {
+        for (cores, threads) in [(1, 1), (2, 1), (11, 1), (12, 2), (24, 4), (64, 8), (128, 8)] {
+            assert_eq!(threads_for(cores), threads, "{cores} cores");
         }
+    }
+
+    #[test]
+    fn threads_by_default_stop_at_a_port_that_somebody_has() {
+        let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let port = taken.local_addr().expect("it is bound").port();
+        let free = |listen: String| free_ports(&listen.parse().expect("an address"), 4);
+        assert_eq!(free(format!("127.0.0.1:{}", port - 1)), 1);
+        assert_eq!(free(format!("127.0.0.1:{}", u16::MAX)), 1, "there is no port behind the last");
+        assert_eq!(free("unix:/tmp/x".to_owned()), 1);
+        assert_eq!(free("127.0.0.1:0".to_owned()), 4, "any ports will do");
     }
 }

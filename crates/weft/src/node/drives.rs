@@ -1,5 +1,6 @@
 //! A node's drives, when its process starts: each is opened and recovered, or left out with a reason.
 
+use super::devices::{Listed, PartOf, left_out_part};
 use crate::drive::{open_refusal, store_refusal};
 use std::collections::BTreeMap;
 use std::io;
@@ -22,28 +23,19 @@ const FORMER_DRIVE_POLL: Duration = Duration::from_millis(50);
 /// # Errors
 /// Why it is left out.
 pub(super) async fn open(
-    path: &str,
+    listed: &Listed,
     fabric: FabricId,
     former_until: Instant,
 ) -> Result<Rc<Store>, Box<DriveLeftOut>> {
-    let left_out = |error: CliError| {
-        let (why, hint) = (error.chain(), error.hint());
-        Box::new(DriveLeftOut { path: path.to_owned(), id: None, fabric: None, why, hint })
-    };
-    let mut drive = Drive::open(path, OpenOptions::default()).await;
-    if drive.as_ref().is_err_and(is_in_use) {
-        tracing::info!(path, "waiting for the drive, which a process that has just ended may still hold");
-    }
-    while drive.as_ref().is_err_and(is_in_use) && now() < former_until {
-        sleep(FORMER_DRIVE_POLL).await;
-        drive = Drive::open(path, OpenOptions::default()).await;
-    }
-    let drive = drive.map_err(|e| left_out(open_refusal(path)(e)))?;
+    let path = &*listed.path;
+    let left_out = |error: CliError| Box::new(left_out_part(listed, error.chain(), error.hint()));
+    let drive = open_drive(listed, former_until).await.map_err(left_out)?;
     if path.starts_with("mem:") {
         let options = FormatOptions::new(fabric, DriveId::from_random(random_u128()));
         Store::format(&drive, options).await.map_err(|e| left_out(store_refusal(path)(e)))?;
     }
-    let options = weft_store::OpenOptions { fabric: Some(fabric), ..Default::default() };
+    let part_of = listed.part.as_ref().map(|part| (part.label.clone(), part.index));
+    let options = weft_store::OpenOptions { fabric: Some(fabric), part_of, ..Default::default() };
     let (store, report) = Store::open(drive, options).await.map_err(|error| match error {
         StoreError::FormattedAlready { fabric: found, drive } => Box::new(DriveLeftOut {
             path: path.to_owned(),
@@ -56,6 +48,30 @@ pub(super) async fn open(
     })?;
     tracing::info!(path, drive = %store.label().drive, ?report, "drive is open");
     Ok(store)
+}
+
+/// Opens what a drive lies on: for itself, or a part of what this process has opened already.
+async fn open_drive(listed: &Listed, former_until: Instant) -> Result<Drive, CliError> {
+    let Some(PartOf { path, label, index }) = &listed.part else {
+        let opened = open_patiently(&listed.path, &OpenOptions::default(), former_until).await;
+        return opened.map_err(open_refusal(&listed.path));
+    };
+    let options = OpenOptions { is_shared: true, ..OpenOptions::default() };
+    let device = open_patiently(path, &options, former_until).await.map_err(open_refusal(path))?;
+    label.part(&device, *index).map_err(store_refusal(path))
+}
+
+/// Opens a path; one that is in use may be let go until then.
+pub(super) async fn open_patiently(path: &str, options: &OpenOptions, until: Instant) -> io::Result<Drive> {
+    let mut drive = Drive::open(path, options.clone()).await;
+    if drive.as_ref().is_err_and(is_in_use) {
+        tracing::info!(path, "waiting for the drive, which a process that has just ended may still hold");
+    }
+    while drive.as_ref().is_err_and(is_in_use) && now() < until {
+        sleep(FORMER_DRIVE_POLL).await;
+        drive = Drive::open(path, options.clone()).await;
+    }
+    drive
 }
 
 fn is_in_use(error: &io::Error) -> bool {
@@ -80,18 +96,25 @@ pub(super) fn twins<'a>(found: impl Iterator<Item = (&'a str, DriveId)>) -> BTre
     twins.map(|(drive, paths)| (drive, left_out(drive, &paths))).collect()
 }
 
-/// Deals drives to so many threads: the largest first, each to the thread that has least. One whose size is
-/// not known counts for nothing: it will most likely not open.
-pub(super) fn deal(paths: &[String], threads: usize) -> Vec<Vec<String>> {
-    let mut sized: Vec<(u64, &String)> =
-        paths.iter().map(|path| (Drive::size_of(path).unwrap_or(0), path)).collect();
-    sized.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-    let mut dealt: Vec<(u64, Vec<String>)> = vec![(0, Vec::new()); threads];
-    for (bytes, path) in sized {
-        let least = dealt.iter_mut().min_by_key(|(sum, drives)| (*sum, drives.len()));
-        let (sum, drives) = least.expect("there is a thread");
-        *sum += bytes;
-        drives.push(path.clone());
+/// Deals drives to so many threads: the largest first, each to the thread that has least. Of threads that
+/// have about as little, one takes it that has the fewest parts of its device: so the parts of a device are
+/// on several threads, as far as that is balanced. A drive whose size is not known counts for nothing: it
+/// will most likely not open.
+pub(super) fn deal(drives: &[Listed], threads: usize) -> Vec<Vec<Listed>> {
+    let mut sorted: Vec<&Listed> = drives.iter().collect();
+    sorted.sort_by_key(|drive| std::cmp::Reverse(drive.bytes));
+    let mut dealt: Vec<(u64, Vec<Listed>)> = vec![(0, Vec::new()); threads];
+    for drive in sorted {
+        let least = dealt.iter().map(|(sum, _)| *sum).min().unwrap_or(0);
+        let siblings = |drives: &[Listed]| match drive.device() {
+            Some(device) => drives.iter().filter(|other| other.device() == Some(device)).count(),
+            None => 0,
+        };
+        let fair = dealt.iter_mut().filter(|(sum, _)| *sum <= least + drive.bytes / 2);
+        let taker = fair.min_by_key(|(sum, drives)| (siblings(drives), *sum, drives.len()));
+        let (sum, drives) = taker.expect("there is a thread that has least");
+        *sum += drive.bytes;
+        drives.push(drive.clone());
     }
     dealt.into_iter().map(|(_, drives)| drives).collect()
 }
@@ -102,12 +125,49 @@ mod tests {
 
     #[test]
     fn the_largest_drives_go_to_the_emptiest_threads() {
-        let paths = ["mem:1G", "mem:4G", "mem:2G", "mem:2G", "/not/there"].map(str::to_owned);
-        let dealt = deal(&paths, 2);
+        let drives = ["mem:1G", "mem:4G", "mem:2G", "mem:2G", "/not/there"].map(Listed::alone);
+        let dealt = names(&deal(&drives, 2));
         assert_eq!(dealt[0], ["mem:4G", "mem:1G"]);
         assert_eq!(dealt[1], ["mem:2G", "mem:2G", "/not/there"]);
-        let one_each = deal(&paths, 5);
+        let one_each = deal(&drives, 5);
         assert!(one_each.iter().all(|drives| drives.len() == 1), "{one_each:?}");
+    }
+
+    fn names(dealt: &[Vec<Listed>]) -> Vec<Vec<String>> {
+        dealt.iter().map(|drives| drives.iter().map(|drive| drive.path.clone()).collect()).collect()
+    }
+
+    /// The parts of a device, of so many GiB each.
+    fn parts(name: &str, count: usize, gib: u64) -> Vec<Listed> {
+        let extent = weft_rt::Extent { start: 4096, len: gib << 30 };
+        let part = |n| weft_store::Part { drive: DriveId(n as u128), extents: vec![extent] };
+        let label = weft_store::DeviceLabel {
+            format: 1,
+            fabric: FabricId(1),
+            device: weft_types::DeviceId::of_name(name),
+            size_bytes: 0,
+            created_us: 0,
+            parts: (0..count).map(part).collect(),
+        };
+        let listed = |index| Listed {
+            path: format!("{name}#{index}"),
+            bytes: gib << 30,
+            part: Some(PartOf { path: name.to_owned(), label: label.clone(), index }),
+        };
+        (0..count).map(listed).collect()
+    }
+
+    #[test]
+    fn parts_of_a_device_go_to_different_threads_where_that_is_balanced() {
+        let two = [parts("a", 2, 8), parts("b", 2, 8)].concat();
+        assert_eq!(names(&deal(&two, 2)), [["a#0", "b#0"], ["a#1", "b#1"]]);
+        // A little more on one thread is balanced; twice as much would not be.
+        let beside = [vec![Listed::alone("mem:9G")], parts("a", 2, 8)].concat();
+        assert_eq!(names(&deal(&beside, 2)), [vec!["mem:9G", "a#1"], vec!["a#0"]]);
+        let large = [vec![Listed::alone("mem:64G")], parts("a", 2, 8)].concat();
+        assert_eq!(names(&deal(&large, 2)), [vec!["mem:64G"], vec!["a#0", "a#1"]]);
+        let uneven = names(&deal(&parts("a", 4, 8), 3)).iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!(uneven, [2, 1, 1]);
     }
 
     #[test]

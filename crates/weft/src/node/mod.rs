@@ -5,13 +5,16 @@
 //! Prometheus ask for.
 
 mod default_threads;
+mod devices;
 mod drives;
 mod served;
 mod threads;
 
 use crate::manager::bind;
 use crate::stop::asked_to_stop;
+use devices::Devices;
 use served::Served;
+use std::cell::OnceCell;
 use std::time::Duration;
 use weft_cli::{CliError, NodeRunArgs};
 use weft_metrics::{TargetPage, node_page};
@@ -28,9 +31,9 @@ const MANAGER_RETRY: Duration = Duration::from_millis(200);
 /// Runs until a signal; what is in memory is on the drives when it returns.
 pub(crate) async fn run(args: NodeRunArgs) -> Result<(), CliError> {
     args.transport.apply();
-    let ended = match threads::count(&args).await? {
+    let ended = match threads::asked(&args).await? {
         1 => alone(&args).await,
-        count => threads::run(&args, count).await,
+        asked => threads::run(&args, asked).await,
     };
     tracing::info!(node = args.name, "node stops");
     ended
@@ -39,11 +42,16 @@ pub(crate) async fn run(args: NodeRunArgs) -> Result<(), CliError> {
 /// One target, on this thread.
 async fn alone(args: &NodeRunArgs) -> Result<(), CliError> {
     let served = Served::default();
+    // The locks of devices with parts are held until the drives are closed.
+    let held: OnceCell<Devices> = OnceCell::new();
     let serving = async {
         let listener = bind(&args.listen, "--listen").await?;
         let metrics = bind_metrics(args).await?;
         let fabric = fabric_of(args).await;
-        let mut left_out = served.open(&args.drives, fabric).await;
+        let found = Devices::find(&args.drives).await;
+        let devices = held.get_or_init(|| found);
+        let mut left_out = devices.left_out.clone();
+        left_out.extend(served.open(&devices.drives, fabric).await);
         left_out.extend(served.leave_out(&served.twins()).await);
         let target = served.start(args, fabric, &listener, TargetThread::only());
         target.set_left_out(left_out);

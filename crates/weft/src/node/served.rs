@@ -1,5 +1,6 @@
 //! What one thread of a node serves: its open drives, and the target over them.
 
+use super::devices::Listed;
 use super::drives::{self, FORMER_DRIVE_MAX};
 use crate::room::room_bytes;
 use std::cell::RefCell;
@@ -26,15 +27,16 @@ pub(super) struct Served {
 impl Served {
     /// Opens drives, all at once: one that hangs, until it is left out, holds up none of the others. Returns
     /// those that are left out.
-    pub(super) async fn open(&self, paths: &[String], fabric: FabricId) -> Vec<DriveLeftOut> {
+    pub(super) async fn open(&self, listed: &[Listed], fabric: FabricId) -> Vec<DriveLeftOut> {
         let former_until = now() + FORMER_DRIVE_MAX;
-        let opening = paths.iter().map(|path| async move {
-            match drives::open(path, fabric, former_until).await {
+        let opening = listed.iter().map(|listed| async move {
+            match drives::open(listed, fabric, former_until).await {
                 Ok(store) => {
-                    self.stores.borrow_mut().push((path.clone(), store));
+                    self.stores.borrow_mut().push((listed.path.clone(), store));
                     None
                 }
                 Err(drive) => {
+                    let path = &listed.path;
                     tracing::error!(path, "drive is left out: {}; hint: {}", drive.why, drive.hint);
                     Some(*drive)
                 }

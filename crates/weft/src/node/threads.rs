@@ -4,15 +4,16 @@
 //! of each other, the end), and asks them for their counters. All of it goes by mailboxes. It owns the order
 //! of a start: the node's first target joins before the others, because the node enters the map with it.
 
-use super::default_threads::{cores, may_be_several, threads_for};
+use super::default_threads::{at_most, cores};
+use super::devices::{Devices, Listed};
 use super::drives::{deal, twins};
 use super::served::Served;
 use super::{bind_metrics, fabric_of, page_of};
 use crate::manager::bind;
 use crate::stop::asked_to_stop;
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpListener};
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_cli::{CliError, NodeRunArgs};
@@ -23,7 +24,7 @@ use weft_rt::{
 };
 use weft_target::{Target, TargetThread};
 use weft_types::limits::TARGETS_PER_NODE_MAX;
-use weft_types::{DriveId, FabricId, with_causes};
+use weft_types::{DeviceId, DriveId, FabricId, with_causes};
 use weft_wire::control::DriveLeftOut;
 
 /// How long the other targets wait for the first one to join: it takes milliseconds. Then they try by
@@ -65,7 +66,9 @@ struct Plan {
     fabric: FabricId,
     thread: TargetThread,
     /// The drives that were dealt to it.
-    drives: Vec<String>,
+    drives: Vec<Listed>,
+    /// Threads, this one too, that have parts of a device of its.
+    sharers: u32,
     words: Mailbox<Word>,
     news: Poster<News>,
 }
@@ -76,59 +79,30 @@ struct Running {
     words: Poster<Word>,
 }
 
-/// How many targets the node is to have: as many as were asked for, or as the machine says.
+/// How many targets the node is to have at most: as many as were asked for, or as the machine says.
 ///
 /// # Errors
 /// If there cannot be so many as were asked for.
-pub(super) async fn count(args: &NodeRunArgs) -> Result<u32, CliError> {
-    match args.threads {
-        Some(asked) => check(args, asked),
-        None => Ok(by_default(args).await),
+pub(super) async fn asked(args: &NodeRunArgs) -> Result<u32, CliError> {
+    let Some(asked) = args.threads else { return Ok(at_most(args).await) };
+    if (1..=TARGETS_PER_NODE_MAX).contains(&asked) {
+        return Ok(asked);
     }
+    Err(CliError::Usage {
+        message: format!("--threads {asked}: a node has 1 to {TARGETS_PER_NODE_MAX} threads"),
+        hint: "as many as the drives and the load need: few are enough".into(),
+    })
 }
 
-/// As many as drives and cores need, the members of the fabric know of, and ports are free.
-async fn by_default(args: &NodeRunArgs) -> u32 {
-    let drives = u32::try_from(args.drives.len()).unwrap_or(TARGETS_PER_NODE_MAX);
-    let cores = cores();
-    let wanted = threads_for(drives, cores);
-    let (threads, why) = match wanted {
-        1 => (1, "one for every six cores, and no more than drives".to_owned()),
-        _ => match may_be_several(&args.manager, &args.name).await {
-            Err(why) => (1, format!("{why}; it is looked at again at the next start")),
-            Ok(()) => match free_ports(&args.listen, wanted) {
-                free if free < wanted => (free, format!("the port {free} behind --listen is not free")),
-                _ => (wanted, "one for every six cores, and no more than drives".to_owned()),
-            },
-        },
-    };
-    tracing::info!(threads, cores, drives, why, "threads by default: --threads says another number");
-    threads
-}
-
-/// How many threads could listen, from the first port on, up to so many: at least the first, whose port is the
-/// business of who has chosen it.
-fn free_ports(listen: &Addr, wanted: u32) -> u32 {
-    let is_free = |index: &u32| match listen_of(listen, *index) {
-        Addr::Tcp(addr) => addr.port() == 0 || TcpListener::bind(addr).is_ok(),
-        Addr::Unix(_) => false,
-    };
-    let is_out = |index: &u32| match listen {
-        Addr::Tcp(addr) => addr.port() > 0 && u32::from(addr.port()) + index > u32::from(u16::MAX),
-        Addr::Unix(_) => true,
-    };
-    1 + (1..wanted).take_while(|index| !is_out(index) && is_free(index)).count() as u32
-}
-
-fn check(args: &NodeRunArgs, asked: u32) -> Result<u32, CliError> {
+/// How many of so many threads have a drive to serve.
+///
+/// # Errors
+/// If there is no port for each.
+fn count(args: &NodeRunArgs, asked: u32, drives: usize) -> Result<u32, CliError> {
     let usage = |message: String, hint: &str| Err(CliError::Usage { message, hint: hint.to_owned() });
-    if !(1..=TARGETS_PER_NODE_MAX).contains(&asked) {
-        let message = format!("--threads {asked}: a node has 1 to {TARGETS_PER_NODE_MAX} threads");
-        return usage(message, "as many as the drives and the load need: few are enough");
-    }
-    let drives = u32::try_from(args.drives.len()).unwrap_or(TARGETS_PER_NODE_MAX);
+    let drives = u32::try_from(drives).unwrap_or(TARGETS_PER_NODE_MAX);
     let count = asked.min(drives.max(1));
-    if count < asked {
+    if count < asked && args.threads.is_some() {
         tracing::warn!(
             asked,
             used = count,
@@ -160,7 +134,7 @@ fn check(args: &NodeRunArgs, asked: u32) -> Result<u32, CliError> {
 }
 
 /// Where a thread listens: the first one where the node does, each other one a port further.
-fn listen_of(listen: &Addr, index: u32) -> Addr {
+pub(super) fn listen_of(listen: &Addr, index: u32) -> Addr {
     match listen {
         Addr::Tcp(addr) if addr.port() > 0 => {
             Addr::Tcp(SocketAddr::new(addr.ip(), addr.port() + index as u16))
@@ -170,12 +144,19 @@ fn listen_of(listen: &Addr, index: u32) -> Addr {
 }
 
 /// Runs the threads until a signal, and then stops all of them in order.
-pub(super) async fn run(args: &NodeRunArgs, count: u32) -> Result<(), CliError> {
+pub(super) async fn run(args: &NodeRunArgs, asked: u32) -> Result<(), CliError> {
     let running: RefCell<Vec<Running>> = RefCell::default();
+    // The locks of devices with parts are held until all threads have ended.
+    let held: OnceCell<Devices> = OnceCell::new();
     let serving = async {
         let metrics = bind_metrics(args).await?;
-        let mut news = start(args, count, &running).await?;
-        let opened = all_open(count, &mut news).await?;
+        let found = Devices::find(&args.drives).await;
+        let devices = held.get_or_init(|| found);
+        let count = count(args, asked, devices.drives.len() + devices.left_out.len())?;
+        let fabric = fabric_of(args).await;
+        let mut news = start(args, fabric, deal(&devices.drives, count as usize), &running).await?;
+        let mut opened = all_open(count, &mut news).await?;
+        opened.left_out.extend(devices.left_out.iter().cloned());
         serve(&running, opened, &mut news).await?;
         if let Some(listener) = metrics {
             let words: Rc<Vec<Poster<Word>>> = Rc::new(words_of(&running));
@@ -215,20 +196,23 @@ fn words_of(running: &RefCell<Vec<Running>>) -> Vec<Poster<Word>> {
 /// Starts the threads; each opens its drives.
 async fn start(
     args: &NodeRunArgs,
-    count: u32,
+    fabric: FabricId,
+    dealt: Vec<Vec<Listed>>,
     running: &RefCell<Vec<Running>>,
 ) -> Result<Mailbox<News>, CliError> {
-    let fabric = fabric_of(args).await;
+    let count = dealt.len() as u32;
     let process = random_u64() | 1;
     let (news, told) = mailbox(WORDS * count as usize);
     let cores = affinity::allowed().unwrap_or_default();
-    for (index, drives) in (0..).zip(deal(&args.drives, count as usize)) {
+    let sharers = sharers(&dealt);
+    for ((index, drives), sharers) in (0..).zip(dealt).zip(sharers) {
         let (words, own) = mailbox(WORDS);
         let plan = Plan {
             args: NodeRunArgs { listen: listen_of(&args.listen, index), ..args.clone() },
             fabric,
             thread: TargetThread { process, index, of: count },
             drives,
+            sharers,
             words: own,
             news: news.clone(),
         };
@@ -248,6 +232,14 @@ async fn start(
         "each thread has drives and a port of its own"
     );
     Ok(told)
+}
+
+/// How many threads, each of them too, have parts of a device that it has a part of; the most of its devices.
+fn sharers(dealt: &[Vec<Listed>]) -> Vec<u32> {
+    let devices = |drives: &[Listed]| drives.iter().filter_map(Listed::device).collect::<BTreeSet<_>>();
+    let all: Vec<BTreeSet<DeviceId>> = dealt.iter().map(|drives| devices(drives)).collect();
+    let with = |device: &DeviceId| all.iter().filter(|of_thread| of_thread.contains(device)).count() as u32;
+    all.iter().map(|own| own.iter().map(with).max().unwrap_or(1)).collect()
 }
 
 /// What the threads have opened and left out.
@@ -354,6 +346,7 @@ impl Plan {
         served.leave_out(&twins).await;
         let target = served.start(&self.args, self.fabric, &listener, self.thread);
         target.set_left_out(left_out);
+        target.set_device_sharers(self.sharers);
         self.tell_when_joined(target.clone());
         let serving = target.clone();
         spawn(async move { serving.run(listener).await });
@@ -379,22 +372,5 @@ impl Plan {
     /// Tells the main thread, unless it is stopping and reads no more.
     fn tell(&self, news: News) {
         let _ = self.news.post(news);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn threads_by_default_stop_at_a_port_that_somebody_has() {
-        let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-        let port = taken.local_addr().expect("it is bound").port();
-        let listen: Addr = format!("127.0.0.1:{}", port - 1).parse().expect("an address");
-        assert_eq!(free_ports(&listen, 4), 1);
-        let last: Addr = format!("127.0.0.1:{}", u16::MAX).parse().expect("an address");
-        assert_eq!(free_ports(&last, 4), 1, "there is no port behind the last");
-        assert_eq!(free_ports(&"unix:/tmp/x".parse().expect("an address"), 4), 1);
-        assert_eq!(free_ports(&"127.0.0.1:0".parse().expect("an address"), 4), 4, "any ports will do");
     }
 }
