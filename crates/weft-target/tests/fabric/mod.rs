@@ -20,6 +20,7 @@ use weft_wire::control::{
 };
 use weft_wire::data::*;
 use weft_wire::handshake::{Hello, PeerRole};
+use weft_wire::renewal::{Grant, Renewal};
 use weft_wire::{Kind, PROTOCOL, Status};
 
 pub const FABRIC: FabricId = FabricId(77);
@@ -78,6 +79,9 @@ impl Greeter for Manager {
 
 impl Service for Manager {
     async fn handle(self: Rc<Self>, _: Rc<Peer>, request: Request) -> Answer {
+        if request.kind == Kind::Renew {
+            return self.renew(&Renewal::decode(&request.head).unwrap());
+        }
         let asked: ManagerRequest = control::decode(&request.head).unwrap();
         let map = self.map.borrow().clone();
         let with_map = |answer: &ManagerAnswer| {
@@ -88,19 +92,6 @@ impl Service for Manager {
                 let target = TargetId::first_of(map.node_named(&node).unwrap().id);
                 self.incarnations.borrow_mut().insert(target, incarnation);
                 with_map(&ManagerAnswer::Joined { target, refused: vec![], nonce: 0 })
-            }
-            ManagerRequest::Renew { target, incarnation, commits, .. } => {
-                let known = self.incarnations.borrow().get(&target) == Some(&incarnation);
-                if !known || self.refused.borrow().contains(&target) {
-                    return Answer::error(Status::NotFound, "no lease for you");
-                }
-                self.renewals.set(self.renewals.get() + 1);
-                self.renewed.borrow_mut().extend(commits);
-                let suspects = self.suspects.borrow().iter().copied().collect();
-                Answer::ok(
-                    control::encode(&ManagerAnswer::Granted { map: map.version, suspects, clock_us: 0 }),
-                    vec![],
-                )
             }
             ManagerRequest::Stopped { target, incarnation, commits } => {
                 if self.incarnations.borrow().get(&target) != Some(&incarnation) {
@@ -126,6 +117,21 @@ impl Service for Manager {
             }
             other => Answer::error(Status::Invalid, format!("{other:?}")),
         }
+    }
+}
+
+impl Manager {
+    fn renew(&self, Renewal { target, incarnation, commits, .. }: &Renewal) -> Answer {
+        let known = self.incarnations.borrow().get(target) == Some(incarnation);
+        if !known || self.refused.borrow().contains(target) {
+            return Answer::error(Status::NotFound, "no lease for you");
+        }
+        self.renewals.set(self.renewals.get() + 1);
+        self.renewed.borrow_mut().extend(commits.iter().copied());
+        let suspects = self.suspects.borrow().iter().copied().collect();
+        let grant = Grant { map: self.map.borrow().version, clock_us: 0, suspects };
+        let (head, body) = grant.encode();
+        Answer::ok(head, if body.is_empty() { vec![] } else { vec![Buf::from(body)] })
     }
 }
 
