@@ -143,13 +143,13 @@ mod tests {
     }
 
     #[test]
-    fn the_bytes_are_those_of_protocols_1_and_2() {
+    fn the_bytes_are_those_of_protocols_1_to_3() {
         let (_, bytes) = sample();
         let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(hex, "5745465412000000070000000000000003000000001000000000000007f60668616263");
         assert_eq!(
             (crate::PROTOCOL_OLDEST, crate::PROTOCOL),
-            (1, 2),
+            (1, 3),
             "a change of these bytes is a new protocol"
         );
     }
