@@ -1,7 +1,7 @@
 //! A device of this machine as it was opened: one drive, or several parts of which each is a drive.
 //!
 //! It owns how a device is formatted into parts. A crash on the way leaves a device without any label, which
-//! counts as empty and is formatted again.
+//! counts as empty, or with one that is torn, which is refused; it is formatted again.
 
 use crate::device_label::{DEVICE_FORMAT, DeviceLabel, Part, refuse_what_is_there};
 use crate::format;

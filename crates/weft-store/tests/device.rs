@@ -246,8 +246,10 @@ fn formatting_refuses_what_is_there_and_changes_all_of_the_device_at_once() {
 
 #[test]
 fn a_format_that_is_cut_off_leaves_a_device_without_any_part() {
-    for operations in 0.. {
-        let is_done = Sim::new(operations).block_on(async move {
+    // Each cut eight times: what is kept, lost and torn differs.
+    for seed in 0.. {
+        let operations = seed / 8;
+        let is_done = Sim::new(seed).block_on(async move {
             let disk = SimDisk::new("d", SIZE);
             let drive = disk.open().unwrap();
             disk.cut_power_after(operations);
@@ -264,11 +266,15 @@ fn a_format_that_is_cut_off_leaves_a_device_without_any_part() {
             disk.restore_power();
             drop(drive);
             let copy = disk.copy("after");
-            let device = read(&copy).await.unwrap();
-            if device.label().is_some() {
-                for index in 0..2 {
-                    open_part(&device, index).await.unwrap();
+            match read(&copy).await {
+                Ok(device) if device.label().is_some() => {
+                    for index in 0..2 {
+                        open_part(&device, index).await.unwrap();
+                    }
                 }
+                // The label was torn while it was written.
+                Ok(_) | Err(StoreError::DeviceLabelDamaged { .. }) => {}
+                Err(error) => panic!("{operations}: {error}"),
             }
             let anew = DeviceFormat { force: true, ..in_parts() };
             Device::format(&disk.open().unwrap(), &anew).await.unwrap();
@@ -327,6 +333,17 @@ fn dump(disk: &SimDisk) -> String {
         at += times * 32;
     }
     out
+}
+
+/// The image without the labels of the parts, which say when they were formatted: after other reads and
+/// writes, so that the time is that of the run. The device's label says when it was begun.
+fn without_part_labels(text: &str) -> String {
+    let ends = [0, 1].map(|index| [MIB + 2 * index * MIB, MIB + 2 * (index + 1) * MIB - 4096]);
+    let is_label = |line: &&str| {
+        let at = u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap();
+        ends.as_flattened().contains(&(at - at % 4096))
+    };
+    text.lines().filter(|line| !is_label(line)).map(|line| format!("{line}\n")).collect()
 }
 
 fn load(disk: &SimDisk, text: &str) {
@@ -398,7 +415,8 @@ fn the_image_of_every_format_opens_and_todays_bytes_are_the_same() {
             }
         });
     }
-    assert_eq!(made, golden, "the format has changed: see the top of this file");
+    let (made, golden) = (without_part_labels(&made), without_part_labels(&golden));
+    assert!(made.len() > 1000 && made == golden, "the format has changed: see the top of this file\n{made}");
 }
 
 #[test]
