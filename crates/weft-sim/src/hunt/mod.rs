@@ -16,6 +16,7 @@ mod follow;
 mod forgets;
 mod interrupted;
 mod kept;
+mod lanes;
 mod returns;
 mod rooms;
 mod rot;
