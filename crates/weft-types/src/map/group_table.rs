@@ -232,13 +232,10 @@ impl super::FabricMap {
     }
 
     /// The map as a reader of an earlier release can have it: each span has a list of its own, and attaches
-    /// have no numbers. Sessions have one lane each: only clients read of lanes here, and each knows its own.
+    /// have no numbers.
     #[must_use]
     pub fn for_earlier_release(mut self) -> Self {
-        self.sessions.update_where(
-            |session| session.number != 0 || session.lanes() > 1,
-            |session| (session.number, session.lane_slots) = (0, vec![]),
-        );
+        self.sessions.update_where(|session| session.number != 0, |session| session.number = 0);
         if !self.group_tables.is_empty() {
             self.group_tables.clear();
             self.volumes.update_where(
