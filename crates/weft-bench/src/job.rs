@@ -1,5 +1,5 @@
-//! A job of `weft bench run`: a thread with a connection and an attach of its own, which puts a load on its part of
-//! the volume and tells what it does.
+//! A job of `weft bench run`: a thread with connections of its own, and an attach or a lane of one, which puts a load on
+//! its part of the volume and tells what it does.
 
 use crate::BenchError;
 use crate::latency::Completed;
@@ -11,10 +11,10 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
 use std::time::Duration;
-use weft_client::{AttachMode, AttachOptions, ClientError, Fabric, Volume};
+use weft_client::{AttachMode, AttachOptions, ClientError, Fabric, Lane, Volume};
 use weft_rt::{Addr, sleep, spawn};
 
 /// How often a job that is ready looks whether all are.
@@ -61,8 +61,25 @@ pub(crate) struct JobResult {
     pub(crate) is_read_back: bool,
 }
 
+/// How a job comes by its volume.
+pub(crate) enum Seat {
+    /// By an attach of its own.
+    Alone,
+    /// By an attach with a lane for each of these jobs too. It ends when none of them has theirs any more.
+    First(Vec<Sender<Lane>>, Receiver<()>),
+    /// As a lane of that attach. The sender is kept as long as the lane is used.
+    Lane(Receiver<Lane>, Sender<()>),
+}
+
+/// The seats of so many jobs that share an attach.
+pub(crate) fn shared_seats(jobs: u32) -> Vec<Seat> {
+    let (uses, left) = channel();
+    let (posts, lanes): (Vec<_>, Vec<_>) = (1..jobs).map(|_| channel()).unzip();
+    let lanes = lanes.into_iter().map(|lane| Seat::Lane(lane, uses.clone()));
+    std::iter::once(Seat::First(posts, left)).chain(lanes).collect()
+}
+
 /// What a job is to do.
-#[derive(Clone)]
 pub(crate) struct Job {
     pub(crate) number: usize,
     pub(crate) managers: Vec<Addr>,
@@ -76,6 +93,7 @@ pub(crate) struct Job {
     /// Whether data that is there may be destroyed.
     pub(crate) overwrite: bool,
     pub(crate) signals: Signals,
+    pub(crate) seat: Seat,
 }
 
 impl Job {
@@ -97,13 +115,42 @@ impl Job {
             .map_err(|source| BenchError::System { action: "start a thread", source })
     }
 
-    async fn run(self, tell: impl Fn(Word) + Clone + 'static) -> Result<JobResult, BenchError> {
+    async fn run(mut self, tell: impl Fn(Word) + Clone + 'static) -> Result<JobResult, BenchError> {
+        match std::mem::replace(&mut self.seat, Seat::Alone) {
+            Seat::Alone => {
+                let volume = self.attach(1).await?;
+                let done = self.run_on(&volume, tell).await;
+                volume.detach().await;
+                done
+            }
+            Seat::First(others, left) => {
+                let volume = self.attach(1 + others.len()).await?;
+                let done = match hand_out(&volume, others) {
+                    Ok(()) => self.run_on(&volume, tell).await,
+                    Err(error) => Err(error),
+                };
+                while left.try_recv() != Err(TryRecvError::Disconnected) {
+                    sleep(READY_LOOKED_AT).await;
+                }
+                volume.detach().await;
+                done
+            }
+            Seat::Lane(lane, used) => {
+                // Nothing else runs on this thread. If there is no attach, its job says why.
+                let volume = lane.recv().map_err(|_| BenchError::Interrupted)?.open()?;
+                let done = self.run_on(&volume, tell).await;
+                volume.detach().await;
+                drop(used);
+                done
+            }
+        }
+    }
+
+    async fn attach(&self, lanes: usize) -> Result<Volume, BenchError> {
         let fabric = Fabric::connect(&self.managers, &format!("weft bench[{}]", std::process::id())).await?;
-        let options = AttachOptions { mode: self.mode, ..AttachOptions::default() };
-        let volume = fabric.attach(&self.volume, options).await?;
-        let done = self.run_on(&volume, tell).await;
-        volume.detach().await;
-        done
+        let options =
+            AttachOptions { mode: self.mode, lanes, whole_blocks: lanes > 1, ..AttachOptions::default() };
+        Ok(fabric.attach(&self.volume, options).await?)
     }
 
     async fn run_on(
@@ -170,6 +217,27 @@ impl Job {
     fn is_stopped(&self) -> bool {
         self.signals.stop.load(Ordering::Relaxed)
     }
+}
+
+/// Gives each of these jobs a lane of the attach.
+///
+/// # Errors
+/// If it has fewer.
+fn hand_out(volume: &Volume, others: Vec<Sender<Lane>>) -> Result<(), BenchError> {
+    let lanes = volume.take_lanes();
+    if lanes.len() < others.len() {
+        let (given, asked) = (1 + lanes.len(), 1 + others.len());
+        let what = format!(
+            "--threads {asked} needs as many lanes, and the manager gave {given}: all nodes have to run this \
+             release, and sessions have to be left; with --jobs each thread has an attach of its own"
+        );
+        return Err(BenchError::Invalid { what });
+    }
+    for (lane, job) in lanes.into_iter().zip(others) {
+        // One that has ended needs none.
+        let _ = job.send(lane);
+    }
+    Ok(())
 }
 
 /// A load that did nothing.

@@ -4,7 +4,7 @@
 
 use crate::BenchError;
 use crate::cores::own_cores;
-use crate::job::{Job, JobResult, Signals, Word};
+use crate::job::{Job, JobResult, Seat, Signals, Word, shared_seats};
 use crate::latency::Completed;
 use crate::ledger::Verified;
 use crate::load::{Amount, Load, LoadResult};
@@ -52,6 +52,8 @@ pub struct RunOptions {
     pub warm_up: Duration,
     /// Threads, each with an attach of its own, at least 1.
     pub jobs: u32,
+    /// They share one attach instead, of which each has a lane.
+    pub share_attach: bool,
     /// Attach so that others may write to the volume as well; several jobs that write do so in any case.
     pub is_shared: bool,
     /// Put a stamp on what is written, and check what is read.
@@ -69,7 +71,7 @@ impl RunOptions {
     fn mode(&self) -> AttachMode {
         match self.load.read_percent {
             100 => AttachMode::ReadOnly,
-            _ if self.is_shared || self.jobs > 1 => AttachMode::Shared,
+            _ if self.is_shared || (self.jobs > 1 && !self.share_attach) => AttachMode::Shared,
             _ => AttachMode::Exclusive,
         }
     }
@@ -85,7 +87,8 @@ impl RunOptions {
     fn parts(&self) -> Result<Vec<Range<u64>>, BenchError> {
         let (range, block) = (self.range(), self.load.block_size);
         let (jobs, depth) = (u64::from(self.jobs), u64::from(self.load.depth));
-        let unit = if self.mode() == AttachMode::Exclusive { 512 } else { BLOCK_SIZE as u64 };
+        let has_sectors = self.mode() == AttachMode::Exclusive && !(self.share_attach && self.jobs > 1);
+        let unit = if has_sectors { 512 } else { BLOCK_SIZE as u64 };
         let is_whole = |bytes: u64| bytes.is_multiple_of(BLOCK_SIZE as u64);
         let what = if self.runtime.is_zero() {
             "a run of no time measures nothing".to_owned()
@@ -214,6 +217,12 @@ impl Crew {
         };
         let verify = options.verify.then(random_u64);
         let jobs = f64::from(options.jobs);
+        let mut seats = match options.share_attach {
+            true => shared_seats(options.jobs),
+            false => parts.iter().map(|_| Seat::Alone).collect(),
+        };
+        // The first job has the first part.
+        seats.reverse();
         for (number, part) in parts.into_iter().enumerate() {
             let load = Load {
                 amount: Amount::Time(options.runtime),
@@ -232,6 +241,7 @@ impl Crew {
                 verify,
                 overwrite: options.overwrite,
                 signals: crew.signals.clone(),
+                seat: seats.pop().expect("there is one for each job"),
             };
             crew.threads.push(job.start(sender.clone())?);
         }
@@ -396,6 +406,7 @@ mod tests {
             runtime: Duration::from_secs(1),
             warm_up: Duration::ZERO,
             jobs: 1,
+            share_attach: false,
             is_shared: false,
             verify: false,
             overwrite: false,

@@ -91,6 +91,7 @@ impl Everything {
             ManagerRequest::Attach { mode, client, .. } => {
                 let session = Session {
                     number: 0,
+                    lane_slots: vec![],
                     id: SessionId(5),
                     slot: SessionSlot(6),
                     volume: VolumeId(4),

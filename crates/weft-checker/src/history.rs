@@ -3,7 +3,9 @@
 //! The check is that of Wing and Gong (1993) with the memory of Lowe (2017): look for an order of the
 //! operations on a block that respects which ended before which began, and in which every read returns what
 //! the write before it wrote. An operation that never ended may take effect at any time after its start, or
-//! never. A write's value is unique in a run; zero is what every discard and write of zeroes writes.
+//! never. A write that its caller has given up may do so as well, but not after a write that the same caller
+//! called later (P8). A write's value is unique in a run; zero is what every discard and write of zeroes
+//! writes.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
@@ -24,6 +26,8 @@ pub struct Operation {
     pub start: u64,
     /// When it completed; none if it failed, or its client died.
     pub end: Option<u64>,
+    /// When its caller gave it up, if it has.
+    pub given_up: Option<u64>,
 }
 
 /// What an operation does to its register.
@@ -77,7 +81,8 @@ impl History {
     fn begin(&self, client: &str, block: u64, action: Action) -> Call {
         let mut inner = self.0.borrow_mut();
         inner.step += 1;
-        let operation = Operation { client: client.to_owned(), action, start: inner.step, end: None };
+        let operation =
+            Operation { client: client.to_owned(), action, start: inner.step, end: None, given_up: None };
         let operations = inner.blocks.entry(block).or_default();
         operations.push(operation);
         Call { block, index: operations.len() - 1 }
@@ -86,6 +91,15 @@ impl History {
     /// A write has completed.
     pub fn end_write(&self, call: Call) {
         self.end(call, None);
+    }
+
+    /// A write has failed, or is not waited for any more.
+    pub fn give_up(&self, call: Call) {
+        let mut inner = self.0.borrow_mut();
+        inner.step += 1;
+        let step = inner.step;
+        let operation = &mut inner.blocks.get_mut(&call.block).expect("it was begun")[call.index];
+        operation.given_up = Some(step);
     }
 
     /// A read has completed with this value.
@@ -257,7 +271,8 @@ fn is_linearizable_from(operations: &[Operation], initial: Value) -> bool {
             if op.start > horizon {
                 break;
             }
-            if matches!(op.action, Action::Write(_)) && !done.contains(i) {
+            if matches!(op.action, Action::Write(_)) && !done.contains(i) && !comes_too_late(&ops, &done, op)
+            {
                 next.push(i);
             }
         }
@@ -272,6 +287,14 @@ fn is_linearizable_from(operations: &[Operation], initial: Value) -> bool {
         }
     }
     false
+}
+
+/// Whether a write that was given up would take effect after one that its caller has called since.
+fn comes_too_late(ops: &[&Operation], done: &Done, write: &Operation) -> bool {
+    let Some(given_up) = write.given_up else { return false };
+    let ordered = (0..ops.len()).filter(|i| done.contains(*i)).map(|i| ops[i]);
+    let is_later = |o: &Operation| matches!(o.action, Action::Write(_)) && o.start > given_up;
+    { ordered }.any(|o| is_later(o) && o.client == write.client)
 }
 
 /// The first end among the operations not yet ordered: whatever began after it cannot come before it.
@@ -307,7 +330,7 @@ mod tests {
     use super::*;
 
     fn op(action: Action, start: u64, end: Option<u64>) -> Operation {
-        Operation { client: "c".into(), action, start, end }
+        Operation { client: "c".into(), action, start, end, given_up: None }
     }
 
     use Action::{Read, Write};
@@ -322,6 +345,27 @@ mod tests {
     #[test]
     fn a_completed_write_must_be_seen() {
         assert!(!is_linearizable(&[op(Write(1), 1, Some(2)), op(Read(0), 3, Some(4))]));
+    }
+
+    #[test]
+    fn what_was_given_up_does_not_come_after_what_its_caller_called_since() {
+        let given_up = |client: &str| Operation {
+            client: client.into(),
+            action: Write(1),
+            start: 1,
+            end: None,
+            given_up: Some(2),
+        };
+        let later = [op(Write(2), 3, Some(4)), op(Read(1), 5, Some(6))];
+        let with = |first: Operation| [vec![first], later.to_vec()].concat();
+        assert!(!is_linearizable(&with(given_up("c"))));
+        assert!(is_linearizable(&with(given_up("other"))));
+        assert!(is_linearizable(&with(Operation { given_up: None, ..given_up("c") })), "its client died");
+        let before =
+            [given_up("c"), op(Read(1), 3, Some(5)), op(Write(2), 4, Some(6)), op(Read(2), 7, Some(8))];
+        assert!(is_linearizable(&before), "it came before the later one");
+        let concurrent = [given_up("c"), Operation { start: 1, ..later[0].clone() }, later[1].clone()];
+        assert!(is_linearizable(&concurrent), "the other one was called before it was given up");
     }
 
     #[test]

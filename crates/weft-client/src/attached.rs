@@ -1,6 +1,8 @@
 //! A session as the fabric below it sees it.
 
+use crate::lane::Reached;
 use std::pin::Pin;
+use std::time::Duration;
 use weft_types::{Generation, SessionId, VolumeId};
 
 /// Why a session is of no further use.
@@ -42,6 +44,12 @@ pub(crate) trait Attached {
 
     /// The session is of no further use.
     fn end(&self, why: Ended);
+
+    /// The fabric holds another map.
+    fn map_changed(&self);
+
+    /// Adds what other lanes of the attach have said of targets within this time.
+    fn add_reach_of_others(&self, within: Duration, own: &mut Reached);
 
     /// A connection to a target has ended: what was sent last may be lost.
     fn connection_ended(&self);

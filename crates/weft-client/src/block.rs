@@ -38,8 +38,9 @@ pub(crate) trait Space: 'static {
     /// Where blocks of an object lie, for a new request.
     fn place(&self, object_index: u64, range: BlockRange) -> Result<Place, ClientError>;
 
-    /// Whether nobody else writes here. Only then are parts of blocks written.
-    fn is_exclusive(&self) -> bool;
+    /// Whether parts of blocks are written, which needs that nobody else writes here: no other client and no
+    /// other lane.
+    fn writes_parts(&self) -> bool;
 }
 
 /// The blocks of a space, by byte offset. Whoever calls has checked the range.
@@ -129,7 +130,7 @@ impl<S: Space> Blocks<S> {
         let first = piece.offset / BLOCK;
         let count = (piece.offset + piece.length).div_ceil(BLOCK) - first;
         if piece.is_whole {
-            let held = match self.space.is_exclusive() {
+            let held = match self.space.writes_parts() {
                 true => Some(self.hold(Lba(first), count, Use::Whole).await?),
                 false => None,
             };

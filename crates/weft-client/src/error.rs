@@ -99,6 +99,17 @@ pub enum ClientError {
         /// The volume's name.
         volume: String,
     },
+    /// Several lanes of a volume whose blocks are changed in parts: a whole write on another lane could be
+    /// undone by the change of a part. Nothing was done.
+    #[error(
+        "volume '{volume}' has logical blocks of 512 bytes, and {lanes} lanes were asked for: it has one"
+    )]
+    LanesOfParts {
+        /// The volume's name.
+        volume: String,
+        /// How many were asked for.
+        lanes: usize,
+    },
     /// A target broke the protocol or refused a well-formed request.
     #[error("target at {addr}, drive {drive}: {message}")]
     Protocol {
@@ -124,6 +135,9 @@ impl ClientError {
             }
             ClientError::Damaged { .. } => {
                 Some("restore the block by writing it, or bring back the missing drive")
+            }
+            ClientError::LanesOfParts { .. } => {
+                Some("attach it shared, or with logical blocks of 4096 bytes (`--sector 4096`)")
             }
             _ => None,
         }

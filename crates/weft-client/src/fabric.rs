@@ -1,19 +1,19 @@
 //! A connection to the fabric: volumes are attached through it.
 
-use crate::attached::Attached;
 use crate::error::ClientError;
 use crate::follow::follow_map;
+use crate::lane::{LaneSeed, Seat, hear_words};
 use crate::managers::{Asked, Managers};
 use crate::reach::watch_targets;
 use crate::session::Session;
 use crate::shared::Shared;
+use crate::version_clock::VersionClock;
 use crate::volume::{AttachOptions, Volume};
-use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use weft_rpc::Link;
-use weft_rt::sync::Notify;
-use weft_rt::{Addr, random_u64, sleep, spawn};
+use weft_rt::{Addr, Instant, now, random_u64, sleep, spawn};
+use weft_rules::{Mutation, mutated};
 use weft_types::FabricMap;
 use weft_wire::Status;
 use weft_wire::control::{ManagerAnswer, ManagerRequest};
@@ -32,22 +32,8 @@ impl Fabric {
     /// # Errors
     /// [`ClientError::NoManager`] if none answers.
     pub async fn connect(managers: &[Addr], name: &str) -> Result<Fabric, ClientError> {
-        let shared = Rc::new_cyclic(|this| Shared {
-            name: name.to_owned(),
-            managers: Managers::new(managers, name),
-            map: RefCell::new(Rc::new(FabricMap::empty(Default::default()))),
-            followed: RefCell::default(),
-            follows_other: Rc::default(),
-            entries: RefCell::default(),
-            changed: Notify::default(),
-            targets: RefCell::default(),
-            drives: RefCell::default(),
-            sessions: RefCell::default(),
-            bytes_sent_by_closed_links: Cell::new(0),
-            is_reporting: Cell::new(false),
-            unanswered: RefCell::default(),
-            this: this.clone(),
-        });
+        let map = FabricMap::empty(Default::default());
+        let shared = Shared::new(name, Managers::new(managers, name), map, None);
         shared.fetch_map().await?;
         spawn(follow_map(Rc::downgrade(&shared)));
         spawn(keep_sessions_alive(Rc::downgrade(&shared)));
@@ -55,16 +41,50 @@ impl Fabric {
         Ok(Fabric(shared))
     }
 
-    /// Attaches a volume.
+    /// Attaches a volume. The volume that is returned is the attach's first lane; the others, as many as the
+    /// manager has given, are in [`Volume::take_lanes`].
     ///
     /// An exclusive or preempting attach returns when every target fences the clients before it and their
     /// unfinished writes are finished or buried, so that this client sees one settled past.
     ///
     /// # Errors
     /// If there is no such volume, another attach is in the way, or no manager answers.
+    /// [`ClientError::LanesOfParts`] if several lanes are asked for on a volume with blocks of 512 bytes
+    /// (P9).
     pub async fn attach(&self, volume: &str, options: AttachOptions) -> Result<Volume, ClientError> {
+        if options.lanes > 1 && options.writes_parts() && !mutated(Mutation::PartsOnLanes) {
+            return Err(ClientError::LanesOfParts { volume: volume.to_owned(), lanes: options.lanes });
+        }
+        let (session, clock) = self.open_session(volume, &options).await?;
+        if session.lanes() < options.lanes {
+            let (asked, given) = (options.lanes, session.lanes());
+            tracing::warn!(volume, asked, given, "the attach has fewer lanes than it asked for");
+        }
+        let seed = |_| LaneSeed {
+            name: self.0.name.clone(),
+            volume: volume.to_owned(),
+            slice: self.0.followed.borrow().slice.clone(),
+            map: FabricMap::clone(&self.0.map()),
+            clock,
+            options: options.clone(),
+        };
+        let (seat, lanes, words) = Seat::of_first(&session, seed);
+        let clock = VersionClock::read_at(clock.0, clock.1);
+        let session = Session::new(self.0.clone(), &session, volume, clock, seat);
+        words.into_iter().for_each(|words| drop(spawn(hear_words(Rc::downgrade(&session), words))));
+        self.0.attach_session(&session);
+        self.0.end_what_is_over(&self.0.map());
+        Ok(Volume::of_first_lane(session, options, lanes))
+    }
+
+    /// Opens a session, and says what the manager's clock was when.
+    async fn open_session(
+        &self,
+        volume: &str,
+        options: &AttachOptions,
+    ) -> Result<(weft_types::Session, (Instant, u64)), ClientError> {
         let follows = self.0.follows();
-        let key = (volume.to_owned(), options.mode, options.preempt);
+        let key = (volume.to_owned(), options.mode, options.preempt, options.lanes);
         // While this attach is under way no other one has its number: two would share a session.
         let number = self.0.unanswered.borrow_mut().remove(&key).unwrap_or_else(|| random_u64() | 1);
         let request = ManagerRequest::Attach {
@@ -74,6 +94,7 @@ impl Fabric {
             client: self.0.name.clone(),
             follows: Some(follows.clone()),
             number,
+            lanes: u32::try_from(options.lanes).unwrap_or(u32::MAX),
         };
         let asked = self.0.ask_manager(&request).await;
         // Only an answer tells for certain that no session is left of this attach, or which it is.
@@ -84,21 +105,19 @@ impl Fabric {
             Asked::Answered(Status::NotFound, _) => ClientError::NoSuchVolume { name: volume.to_owned() },
             other => other.into(),
         })?;
-        let (session, generation, clock_us, nonce) = match answer {
+        let (mut session, generation, clock_us, nonce) = match answer {
             ManagerAnswer::Attached { session, generation, clock_us, nonce } => {
                 (session, generation, clock_us, nonce)
             }
             other => return Err(ClientError::Refused { message: other.unexpected("attach", "attached") }),
         };
+        let clock = (now(), clock_us);
         if let Err(error) = self.0.take_attached(&body, nonce, follows, &session).await {
             self.0.unanswered.borrow_mut().insert(key, number);
             return Err(error);
         }
-        let session = Session::new(self.0.clone(), &session, generation, volume, clock_us);
-        let attached: Rc<dyn Attached> = session.clone();
-        self.0.sessions.borrow_mut().insert(session.id, Rc::downgrade(&attached));
-        self.0.end_what_is_over(&self.0.map());
-        Ok(Volume::new(session, options))
+        session.generation = generation;
+        Ok((session, clock))
     }
 
     /// The newest map that this client has: what concerns its sessions, as [`weft_types::Slice`] says.

@@ -32,6 +32,7 @@ mod follow;
 mod followed;
 mod group_io;
 mod hedge;
+mod lane;
 mod managers;
 mod mirror;
 mod mirror_rules;
@@ -49,5 +50,6 @@ mod watermarks;
 
 pub use error::ClientError;
 pub use fabric::Fabric;
+pub use lane::Lane;
 pub use volume::{AttachOptions, IO_TIMEOUT, StatusExtent, Volume};
 pub use weft_types::AttachMode;

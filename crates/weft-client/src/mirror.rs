@@ -57,7 +57,10 @@ impl GroupIo for Mirror {
     ) -> Result<(), ClientError> {
         let mut todo = vec![at.range];
         while let Some(run) = todo.pop() {
-            let version = operation.next_version().await;
+            let Some(version) = operation.next_version().await else {
+                mark(Path::GivenUp);
+                continue;
+            };
             let part = payload.slice(at.range, run);
             match self.put(&operation, at.part(run), version, &part).await {
                 Ok(Outcome::Done(applied)) => todo.extend(superseded(&operation, run, &applied)),
@@ -77,6 +80,7 @@ impl GroupIo for Mirror {
                 }
                 Err(error) => {
                     drop((payload, part));
+                    operation.fail();
                     self.settle_later(operation, at);
                     return Err(error);
                 }

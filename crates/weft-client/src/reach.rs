@@ -5,6 +5,7 @@
 //! owns the looks at connections, the probes of nodes that are silent, and what is said to the manager
 //! and in the log. It never decides who leaves a group.
 
+use crate::lane::Reached;
 use crate::managers::Asked;
 use crate::shared::{Shared, TargetLink};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,6 +37,17 @@ pub(crate) const STUCK_AFTER: Duration = Duration::from_secs(5);
 const PROBE_BYTES: usize = 12 * 1024;
 
 const _: () = assert!(PROBE_BYTES < FRAME_HEAD_MAX);
+
+impl Reached {
+    /// As many as are told: of more of them the longest silences and the newest answers say most.
+    fn shortened(mut self) -> Reached {
+        self.silent.sort_by_key(|age| std::cmp::Reverse(age.ms));
+        self.heard.sort_by_key(|age| age.ms);
+        self.silent.truncate(REACH_TARGETS_MAX);
+        self.heard.truncate(REACH_TARGETS_MAX);
+        self
+    }
+}
 
 impl Shared {
     /// The targets that have been silent for at least this long, with their names and for how long.
@@ -87,7 +99,12 @@ impl Shared {
         if sessions.is_empty() {
             return;
         }
-        let (silent, heard) = self.reached();
+        let mut reached = self.reached();
+        if let Some(first) = &self.first_lane {
+            return first.tell_reach(reached);
+        }
+        sessions.iter().for_each(|session| session.add_reach_of_others(self.lease(), &mut reached));
+        let Reached { silent, heard } = reached.shortened();
         let request =
             ManagerRequest::Touch { sessions: sessions.iter().map(|s| s.id()).collect(), silent, heard };
         match timeout(patience, self.ask_manager(&request)).await {
@@ -107,7 +124,7 @@ impl Shared {
     }
 
     /// The targets that do not answer, and those that do, for the manager.
-    fn reached(&self) -> (Vec<TargetAge>, Vec<TargetAge>) {
+    fn reached(&self) -> Reached {
         let ms = |since: Instant| u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
         let map = self.map();
         let targets = self.targets.borrow();
@@ -119,12 +136,18 @@ impl Shared {
             }
             heard.extend(contact.heard.get().map(|at| TargetAge { target, ms: ms(at) }));
         }
-        // Of more of them the longest silences and the newest answers say most.
-        silent.sort_by_key(|age| std::cmp::Reverse(age.ms));
-        heard.sort_by_key(|age| age.ms);
-        silent.truncate(REACH_TARGETS_MAX);
-        heard.truncate(REACH_TARGETS_MAX);
-        (silent, heard)
+        Reached { silent, heard }.shortened()
+    }
+
+    /// Tells the manager which nodes answer, unless somebody does already.
+    pub(crate) fn report_soon(&self) {
+        let Some(fabric) = self.this.upgrade().filter(|_| !self.is_reporting.replace(true)) else { return };
+        let lease = self.lease();
+        spawn(async move {
+            // The manager may be silent too.
+            let _ = timeout(lease, fabric.touch(lease)).await;
+            fabric.is_reporting.set(false);
+        });
     }
 
     /// Looks at all connections, probes what must be probed, and says whether the manager has to hear
@@ -242,14 +265,9 @@ pub(crate) async fn watch_targets(shared: Weak<Shared>) {
         let is_news = fabric.look_at_targets();
         let is_standing = fabric.targets.borrow().values().any(|t| t.contact.is_reported.get());
         let is_due = is_news || (is_standing && said.elapsed() >= lease / REPORT_PART);
-        if is_due && !fabric.is_reporting.replace(true) {
+        if is_due && !fabric.is_reporting.get() {
             said = now();
-            let fabric = fabric.clone();
-            spawn(async move {
-                // The manager may be silent too.
-                let _ = timeout(lease, fabric.touch(lease)).await;
-                fabric.is_reporting.set(false);
-            });
+            fabric.report_soon();
         }
         drop(fabric);
         sleep(lease / LOOKS_PER_LEASE).await;

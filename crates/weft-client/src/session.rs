@@ -2,6 +2,7 @@
 
 use crate::attached::{Attached, Ended};
 use crate::error::ClientError;
+use crate::lane::{Behind, Reached, Seat};
 use crate::request_log::RequestLog;
 use crate::shared::Shared;
 use crate::version_clock::VersionClock;
@@ -11,7 +12,8 @@ use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 use weft_rt::sync::Notify;
-use weft_rt::{spawn, timeout};
+use weft_rt::{sleep, spawn, timeout};
+use weft_types::limits::LANES_MAX;
 use weft_types::{AttachMode, DriveId, Generation, GroupId, SessionId, SessionSlot, VolumeId};
 
 /// How long the manager is asked why a session is over: it knows at once if it can be reached.
@@ -20,7 +22,7 @@ const WHY_PATIENCE: Duration = Duration::from_secs(2);
 /// How long to wait before it is asked again: it may not have answered, or have restarted.
 const WHY_RETRY: Duration = Duration::from_millis(200);
 
-/// A client's attach to a volume.
+/// A client's attach to a volume, or one lane of it.
 pub(crate) struct Session {
     pub(crate) fabric: Rc<Shared>,
     pub(crate) id: SessionId,
@@ -41,6 +43,10 @@ pub(crate) struct Session {
     pub(crate) is_detaching: Cell<bool>,
     /// It has ended, or the manager has said why.
     changed: Notify,
+    /// Which lane of the attach this is.
+    pub(crate) seat: Seat,
+    /// Other lanes that have not heard of the newest map.
+    pub(crate) behind: Behind,
     /// Watermarks are sent soon, and once more to those that could not be reached.
     pub(crate) telling: Cell<bool>,
     pub(crate) telling_again: Cell<bool>,
@@ -51,30 +57,33 @@ impl Session {
     pub(crate) fn new(
         fabric: Rc<Shared>,
         session: &weft_types::Session,
-        generation: Generation,
         volume_name: &str,
-        manager_clock_us: u64,
+        clock: VersionClock,
+        seat: Seat,
     ) -> Rc<Session> {
+        let slot = session.slots().nth(seat.number).expect("a session has a slot for each lane");
         Rc::new_cyclic(|this: &Weak<Session>| Session {
             fabric,
             id: session.id,
-            slot: session.slot,
+            slot,
             volume: session.volume,
             volume_name: volume_name.to_owned(),
             mode: session.mode,
-            generation,
+            generation: session.generation,
             versions: {
                 let this = this.clone();
                 let tell = move || this.upgrade().iter().for_each(|session| session.tell_watermarks_soon());
-                Versions::new(session.slot, VersionClock::new(manager_clock_us), Box::new(tell))
+                Versions::new(slot, seat.bounds.clone(), clock, Box::new(tell))
             },
-            next_request: Cell::new(1),
+            next_request: Cell::new(first_request(seat.number)),
             log: RequestLog::default(),
             ended: Cell::new(None),
             why: RefCell::default(),
             asks_why: Cell::new(false),
             is_detaching: Cell::new(false),
             changed: Notify::default(),
+            seat,
+            behind: Behind::default(),
             telling: Cell::new(false),
             telling_again: Cell::new(false),
             this: this.clone(),
@@ -118,11 +127,27 @@ impl Session {
         let Some(session) = self.this.upgrade() else { return };
         self.asks_why.set(true);
         spawn(async move {
+            if !session.seat.is_first() {
+                // The first lane asks, and posts what it hears.
+                sleep(WHY_PATIENCE).await;
+                return session.end_asking();
+            }
             let answer = timeout(WHY_PATIENCE, session.fabric.why_over(session.id, WHY_RETRY)).await;
+            answer.iter().for_each(|why| session.seat.tell_why(why));
             *session.why.borrow_mut() = answer.ok();
-            session.asks_why.set(false);
-            session.changed.notify_all();
+            session.end_asking();
         });
+    }
+
+    /// The manager has said why the session is over.
+    pub(crate) fn hear_why(&self, why: String) {
+        *self.why.borrow_mut() = Some(why);
+        self.end_asking();
+    }
+
+    fn end_asking(&self) {
+        self.asks_why.set(false);
+        self.changed.notify_all();
     }
 
     /// The number of a new request, for logs. It is never 0.
@@ -137,7 +162,8 @@ impl Session {
         if self.ended.get().is_none() {
             tracing::info!(session = %self.id, volume = self.volume_name, ?why, "session ends");
             self.ended.set(Some(why));
-            if !self.is_detaching.get() {
+            self.seat.tell_end(why);
+            if !self.is_detaching.get() && why != Ended::Detached {
                 self.ask_why();
             }
         }
@@ -166,6 +192,12 @@ impl Session {
     }
 }
 
+/// The first number of a lane's requests: lanes of a session count in different ranges, so that logs tell
+/// them apart.
+fn first_request(lane: usize) -> u32 {
+    1 + lane as u32 * (u32::MAX / LANES_MAX as u32)
+}
+
 impl Attached for Session {
     fn id(&self) -> SessionId {
         self.id
@@ -185,6 +217,14 @@ impl Attached for Session {
 
     fn end(&self, why: Ended) {
         Session::end(self, why);
+    }
+
+    fn map_changed(&self) {
+        self.post_map();
+    }
+
+    fn add_reach_of_others(&self, within: Duration, own: &mut Reached) {
+        Session::add_reach_of_others(self, within, own);
     }
 
     fn connection_ended(&self) {

@@ -4,7 +4,10 @@ use crate::attached::Attached;
 use crate::contact::Contact;
 use crate::error::ClientError;
 use crate::followed::Followed;
+use crate::lane::WayToFirst;
 use crate::managers::{Asked, Managers};
+use crate::reach::watch_targets;
+use crate::session::Session;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
@@ -12,7 +15,7 @@ use std::time::Duration;
 use weft_rpc::Link;
 use weft_rt::sync::{Mutex, Notify};
 use weft_rt::{Addr, Buf, sleep, spawn};
-use weft_types::{AttachMode, DriveId, FabricId, FabricMap, Group, GroupId, SessionId, with_causes};
+use weft_types::{AttachMode, DriveId, FabricId, FabricMap, Group, GroupId, SessionId, Slice, with_causes};
 use weft_wire::Status;
 use weft_wire::control::{ManagerAnswer, ManagerRequest};
 use weft_wire::handshake::{Hello, PeerRole};
@@ -49,9 +52,11 @@ pub(crate) struct Shared {
     pub(crate) bytes_sent_by_closed_links: Cell<u64>,
     /// The manager is being told which nodes answer.
     pub(crate) is_reporting: Cell<bool>,
-    /// Attaches that were asked for and not answered, by volume, mode and whether they preempt; with the
-    /// numbers by which the manager knows them again (C10).
-    pub(crate) unanswered: RefCell<BTreeMap<(String, AttachMode, bool), u64>>,
+    /// Attaches that were asked for and not answered, by volume, mode, whether they preempt, and lanes; with
+    /// the numbers by which the manager knows them again (C10).
+    pub(crate) unanswered: RefCell<BTreeMap<(String, AttachMode, bool, usize), u64>>,
+    /// Of a lane after the first one: how it reaches the first one, which asks the manager.
+    pub(crate) first_lane: Option<WayToFirst>,
     pub(crate) this: Weak<Shared>,
 }
 
@@ -65,6 +70,48 @@ impl Drop for Shared {
 }
 
 impl Shared {
+    /// Nothing known yet.
+    pub(crate) fn new(
+        name: &str,
+        managers: Managers,
+        map: FabricMap,
+        first_lane: Option<WayToFirst>,
+    ) -> Rc<Shared> {
+        Rc::new_cyclic(|this| Shared {
+            name: name.to_owned(),
+            managers,
+            map: RefCell::new(Rc::new(map)),
+            followed: RefCell::default(),
+            follows_other: Rc::default(),
+            entries: RefCell::default(),
+            changed: Notify::default(),
+            targets: RefCell::default(),
+            drives: RefCell::default(),
+            sessions: RefCell::default(),
+            bytes_sent_by_closed_links: Cell::new(0),
+            is_reporting: Cell::new(false),
+            unanswered: RefCell::default(),
+            first_lane,
+            this: this.clone(),
+        })
+    }
+
+    /// The fabric of a lane after the first one: it asks no manager, and goes by the maps that it is sent.
+    pub(crate) fn of_lane(name: &str, map: FabricMap, slice: Slice, first: WayToFirst) -> Rc<Shared> {
+        let empty = FabricMap::empty(map.fabric);
+        let shared = Shared::new(name, Managers::new(&[], name), empty, Some(first));
+        shared.followed.borrow_mut().slice = slice;
+        shared.adopt(map);
+        spawn(watch_targets(Rc::downgrade(&shared)));
+        shared
+    }
+
+    /// Has a session use it from now on.
+    pub(crate) fn attach_session(&self, session: &Rc<Session>) {
+        let attached: Rc<dyn Attached> = session.clone();
+        self.sessions.borrow_mut().insert(session.id, Rc::downgrade(&attached));
+    }
+
     pub(crate) fn map(&self) -> Rc<FabricMap> {
         self.map.borrow().clone()
     }
@@ -111,6 +158,7 @@ impl Shared {
         }
         let map = self.set_map(map);
         self.drives.borrow_mut().clear();
+        self.attached().iter().for_each(|session| session.map_changed());
         self.end_what_is_over(&map);
         self.changed.notify_all();
     }

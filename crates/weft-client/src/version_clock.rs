@@ -8,7 +8,7 @@
 //! order rests on this clock: counters are raised above every version that the session meets.
 
 use std::cell::Cell;
-use weft_rt::{Instant, now, wall_clock_us};
+use weft_rt::{Instant, wall_clock_us};
 use weft_types::Version;
 use weft_types::limits::VERSION_AHEAD_MAX;
 use weft_wire::data::clock_counter;
@@ -33,11 +33,11 @@ pub(crate) struct VersionClock {
 }
 
 impl VersionClock {
-    /// With the manager's clock as it is now, in microseconds since 1970-01-01T00:00:00Z; 0 if it is not
+    /// With the manager's clock as it was then, in microseconds since 1970-01-01T00:00:00Z; 0 if it is not
     /// known.
-    pub(crate) fn new(manager_us: u64) -> VersionClock {
+    pub(crate) fn read_at(then: Instant, manager_us: u64) -> VersionClock {
         VersionClock {
-            manager: (manager_us > 0).then(|| (now(), manager_us)),
+            manager: (manager_us > 0).then_some((then, manager_us)),
             shift: Cell::new(0),
             own_then: Cell::new(0),
         }
@@ -85,7 +85,7 @@ mod tests {
     use std::rc::Rc;
     use std::time::Duration;
     use weft_rt::sim::{Sim, set_wall_skew, spawn_process};
-    use weft_rt::sleep;
+    use weft_rt::{now, sleep};
 
     const DAY_US: u64 = 24 * 3_600_000_000;
 
@@ -96,7 +96,7 @@ mod tests {
             let end = over.clone();
             let process = spawn_process([10, 0, 2, 1].into(), "client", async move {
                 let true_us = wall_clock_us();
-                let (clock, alone) = (VersionClock::new(true_us), VersionClock::new(0));
+                let (clock, alone) = (VersionClock::read_at(now(), true_us), VersionClock::read_at(now(), 0));
                 assert_eq!(clock.counter(), clock_counter(true_us));
                 sleep(Duration::from_secs(10)).await;
                 let refused_from = clock_counter(true_us + 10_000_000) + VERSION_AHEAD_MAX;
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn a_clock_that_is_behind_follows_the_targets() {
         Sim::new(1).block_on(async {
-            let clock = VersionClock::new(wall_clock_us() + DAY_US);
+            let clock = VersionClock::read_at(now(), wall_clock_us() + DAY_US);
             let own = clock.counter();
             assert_eq!(own, clock_counter(wall_clock_us()), "the manager's clock only holds back");
             clock.saw(own + 1_000);

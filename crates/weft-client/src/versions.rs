@@ -1,7 +1,9 @@
 //! The versions that a session gives out, and the watermark below which all of them are complete.
 //!
 //! It owns the counters of each group, the operations that hold them, and the clock that they start from
-//! (`version_clock.rs`). It sends nothing: `watermarks.rs` tells replicas.
+//! (`version_clock.rs`). Each lane of a session has its own. All of them issue above one floor: what is given
+//! up on one lane is below what any lane issues afterwards (P8). It sends nothing: `watermarks.rs` tells
+//! replicas.
 
 use crate::version_clock::{COUNTER_SANE_MAX, VersionClock};
 use std::cell::{Cell, RefCell};
@@ -9,18 +11,30 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::sync::Notify;
-use weft_rt::{Instant, now, sleep_until};
+use weft_rt::{Floor, Instant, now, sleep_until};
 use weft_rules::{Mutation, mutated};
-use weft_types::limits::{GIVEN_UP_BYTES_MAX, WATERMARK_LAG_MAX};
+use weft_types::limits::GIVEN_UP_BYTES_MAX;
 use weft_types::{DriveId, Group, GroupId, SessionSlot, Version};
 
 /// How long a group issues no versions after one that was too far ahead: others that were given out before it
 /// reach their refusals, so that a lower one is the highest again.
 const AHEAD_PAUSE: Duration = Duration::from_millis(20);
 
-/// The versions of one session.
+/// What the versions of a lane have to do with those of its siblings.
+#[derive(Clone)]
+pub(crate) struct Bounds {
+    /// No lane of the attach issues versions at or below it.
+    pub(crate) floor: Floor,
+    /// Versions above the watermark in one group, at most.
+    pub(crate) lag_max: u64,
+    /// The slot of another lane, or the own one where there is no other: for a switch only.
+    pub(crate) sibling: SessionSlot,
+}
+
+/// The versions of one lane of a session.
 pub(crate) struct Versions {
     slot: SessionSlot,
+    bounds: Bounds,
     /// What counters start from.
     pub(crate) clock: VersionClock,
     groups: RefCell<BTreeMap<GroupId, GroupVersions>>,
@@ -34,13 +48,19 @@ pub(crate) struct Versions {
     when_complete: Box<dyn Fn()>,
 }
 
-/// The versions of one session in one group.
+/// A counter that was given out.
+struct Issued {
+    operation: u64,
+    is_complete: bool,
+}
+
+/// The versions of one lane in one group.
 #[derive(Default)]
 struct GroupVersions {
     /// The highest counter that a replica answered with.
     seen: u64,
-    /// Counters given out above the watermark, and whether their operation is complete.
-    issued: BTreeMap<u64, bool>,
+    /// Counters given out above the watermark.
+    issued: BTreeMap<u64, Issued>,
     /// All writes up to this counter are complete.
     watermark: u64,
     /// Which watermark each replica was last sent.
@@ -57,7 +77,7 @@ impl GroupVersions {
     }
 
     fn raise_watermark(&mut self) {
-        while let Some(first) = self.issued.first_entry().filter(|e| *e.get()) {
+        while let Some(first) = self.issued.first_entry().filter(|e| e.get().is_complete) {
             self.watermark = first.remove_entry().0;
         }
     }
@@ -71,9 +91,15 @@ impl GroupVersions {
 
 impl Versions {
     /// None given out yet. `when_complete` is called whenever an operation is complete.
-    pub(crate) fn new(slot: SessionSlot, clock: VersionClock, when_complete: Box<dyn Fn()>) -> Rc<Versions> {
+    pub(crate) fn new(
+        slot: SessionSlot,
+        bounds: Bounds,
+        clock: VersionClock,
+        when_complete: Box<dyn Fn()>,
+    ) -> Rc<Versions> {
         Rc::new(Versions {
             slot,
+            bounds,
             clock,
             groups: RefCell::default(),
             next_operation: Cell::new(1),
@@ -93,7 +119,7 @@ impl Versions {
             groups.get(&group).map_or((0, 0), |g| (g.issued.len() as u64, g.given_up))
         };
         let is_crowded = given_up > 0 && self.given_up_bytes.get() >= GIVEN_UP_BYTES_MAX;
-        if lag >= WATERMARK_LAG_MAX || is_crowded {
+        if lag >= self.bounds.lag_max || is_crowded {
             return None;
         }
         let id = self.next_operation.get();
@@ -102,12 +128,24 @@ impl Versions {
         Some(Operation { versions: self.clone(), ticket, counters: Vec::new() })
     }
 
-    /// Notes that nobody waits for an operation under way any more.
+    /// Notes that nobody waits for an operation under way any more. Whatever any lane of the attach issues
+    /// from now on is above its versions (P8), and it gets no more of them.
     pub(crate) fn give_up(&self, ticket: Ticket) {
+        self.raise_floor(ticket);
         let known = self.given_up.borrow_mut().insert(ticket.id, (ticket.group, ticket.bytes));
         assert!(known.is_none(), "an operation is given up once");
         self.given_up_bytes.set(self.given_up_bytes.get() + ticket.bytes);
         self.groups.borrow_mut().entry(ticket.group).or_default().given_up += 1;
+    }
+
+    /// Raises the floor of the attach to the newest version of an operation, if it has one.
+    fn raise_floor(&self, ticket: Ticket) {
+        let groups = self.groups.borrow();
+        let mut issued = groups.get(&ticket.group).into_iter().flat_map(|g| g.issued.iter().rev());
+        let own = issued.find(|(_, issued)| issued.operation == ticket.id);
+        if let Some((counter, _)) = own.filter(|_| !mutated(Mutation::FloorNotRaised)) {
+            self.bounds.floor.raise(*counter);
+        }
     }
 
     /// An operation has ended, whichever way.
@@ -145,7 +183,7 @@ impl Versions {
         let mut groups = self.groups.borrow_mut();
         let g = groups.entry(group).or_default();
         g.told.insert(drive, g.watermark);
-        Version::new(g.told_watermark(), self.slot)
+        Version::new(g.told_watermark(), self.watermark_slot())
     }
 
     /// The watermark of a group, if this replica has not been told of it. It has been from now on.
@@ -153,7 +191,12 @@ impl Versions {
         let mut groups = self.groups.borrow_mut();
         let g = groups.get_mut(&group).filter(|g| g.is_untold(drive))?;
         g.told.insert(drive, g.watermark);
-        Some(Version::new(g.watermark, self.slot))
+        Some(Version::new(g.watermark, self.watermark_slot()))
+    }
+
+    /// For whose slot watermarks are told: the lane's own (P6).
+    fn watermark_slot(&self) -> SessionSlot {
+        if mutated(Mutation::LaneSpeaksForSibling) { self.bounds.sibling } else { self.slot }
     }
 
     /// The replicas that have not been told of a watermark, with the groups. `entry` says who belongs to a
@@ -185,13 +228,13 @@ impl Versions {
         (until != Instant::default() && now() < until).then_some(until)
     }
 
-    fn issue(&self, group: GroupId) -> u64 {
+    fn issue(&self, group: GroupId, operation: u64) -> u64 {
         let clock = self.clock.counter();
         let mut groups = self.groups.borrow_mut();
         let g = groups.entry(group).or_default();
         let last = g.issued.last_key_value().map_or(g.watermark, |(last, _)| *last);
-        let counter = clock.max(g.seen + 1).max(last + 1);
-        g.issued.insert(counter, false);
+        let counter = clock.max(g.seen + 1).max(last + 1).max(self.bounds.floor.get() + 1);
+        g.issued.insert(counter, Issued { operation, is_complete: false });
         counter
     }
 
@@ -200,8 +243,8 @@ impl Versions {
         {
             let mut groups = self.groups.borrow_mut();
             let g = groups.get_mut(&group).expect("versions were given out in it");
-            let was_complete = g.issued.remove(&counter).expect("it was given out");
-            assert!(!was_complete, "a complete version cannot be taken back");
+            let issued = g.issued.remove(&counter).expect("it was given out");
+            assert!(!issued.is_complete, "a complete version cannot be taken back");
             g.raise_watermark();
             g.hold_until = now() + AHEAD_PAUSE;
         }
@@ -213,7 +256,7 @@ impl Versions {
             let mut groups = self.groups.borrow_mut();
             let g = groups.get_mut(&group).expect("versions were given out in it");
             for counter in counters {
-                *g.issued.get_mut(counter).expect("a counter is completed once") = true;
+                g.issued.get_mut(counter).expect("a counter is completed once").is_complete = true;
             }
             g.raise_watermark();
         }
@@ -249,17 +292,28 @@ impl Operation {
         self.versions.given_up.borrow().contains_key(&self.ticket.id)
     }
 
-    /// A version above every one that this session has seen in the group.
-    pub(crate) async fn next_version(&mut self) -> Version {
+    /// A version above every one that this lane has seen in the group, and above the floor of its attach.
+    /// None if the caller has given the operation up: it would be above those of writes that were called
+    /// since.
+    pub(crate) async fn next_version(&mut self) -> Option<Version> {
         while let Some(until) = self.versions.held_until(self.ticket.group) {
             sleep_until(until).await;
+        }
+        if self.is_given_up() {
+            return None;
         }
         if mutated(Mutation::WatermarkPassesRestart) && !self.counters.is_empty() {
             self.versions.complete(self.ticket.group, &std::mem::take(&mut self.counters));
         }
-        let counter = self.versions.issue(self.ticket.group);
+        let counter = self.versions.issue(self.ticket.group, self.ticket.id);
         self.counters.push(counter);
-        Version::new(counter, self.versions.slot)
+        Some(Version::new(counter, self.versions.slot))
+    }
+
+    /// The caller gets an error although its versions may still arrive somewhere: whatever it calls next, on
+    /// whichever lane, is above them (P8).
+    pub(crate) fn fail(&self) {
+        self.versions.raise_floor(self.ticket);
     }
 
     /// The last version was refused by all as too far ahead of their clocks, one of which is this: it is

@@ -4,9 +4,10 @@ use crate::attached::Ended;
 use crate::block::{Blocks, Space};
 use crate::error::ClientError;
 use crate::group_io::{GroupIo, Place};
+use crate::lane::Lane;
 use crate::mirror::Mirror;
 use crate::session::Session;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use weft_rt::Buf;
@@ -25,6 +26,12 @@ pub struct AttachOptions {
     pub preempt: bool,
     /// How long an operation goes on trying before it fails with [`ClientError::TimedOut`].
     pub io_timeout: Duration,
+    /// How many lanes to ask for, from 1 to [`weft_types::limits::LANES_MAX`]: as many executors can use the
+    /// attach at a time. The manager may give fewer, at least one.
+    pub lanes: usize,
+    /// Logical blocks have 4096 bytes although the volume is attached exclusively. Without this it has one
+    /// lane.
+    pub whole_blocks: bool,
 }
 
 /// How long an operation goes on trying unless told otherwise: several evictions' worth, and what disk
@@ -33,7 +40,20 @@ pub const IO_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Default for AttachOptions {
     fn default() -> Self {
-        AttachOptions { mode: AttachMode::Exclusive, preempt: false, io_timeout: IO_TIMEOUT }
+        AttachOptions {
+            mode: AttachMode::Exclusive,
+            preempt: false,
+            io_timeout: IO_TIMEOUT,
+            lanes: 1,
+            whole_blocks: false,
+        }
+    }
+}
+
+impl AttachOptions {
+    /// Whether parts of blocks are written: logical blocks have 512 bytes.
+    pub(crate) fn writes_parts(&self) -> bool {
+        self.mode == AttachMode::Exclusive && !self.whole_blocks
     }
 }
 
@@ -50,6 +70,8 @@ struct Inner {
     blocks: Blocks<VolumeSpace>,
     in_flight: Cell<u64>,
     idle: Notify,
+    /// Lanes of the attach that nobody has taken yet.
+    lanes: RefCell<Vec<Lane>>,
 }
 
 /// An attached volume. Clones share the attach. Every block is one atomic register: operations on it take
@@ -75,12 +97,29 @@ impl Drop for InFlight<'_> {
 
 impl Volume {
     pub(crate) fn new(session: Rc<Session>, options: AttachOptions) -> Volume {
-        let space = VolumeSpace(Mirror::new(session));
+        Volume::of_first_lane(session, options, Vec::new())
+    }
+
+    /// With the other lanes of the attach.
+    pub(crate) fn of_first_lane(session: Rc<Session>, options: AttachOptions, lanes: Vec<Lane>) -> Volume {
+        let space = VolumeSpace { io: Mirror::new(session), writes_parts: options.writes_parts() };
         Volume(Rc::new(Inner {
             blocks: Blocks::new(space, options.io_timeout),
             in_flight: Cell::new(0),
             idle: Notify::default(),
+            lanes: RefCell::new(lanes),
         }))
+    }
+
+    /// The other lanes of the attach, each to be opened on an executor of its own; none once they were taken,
+    /// and none of a lane that is not the first one.
+    pub fn take_lanes(&self) -> Vec<Lane> {
+        self.0.lanes.take()
+    }
+
+    /// Which lane of the attach this is; 0: the first one, which keeps the attach alive.
+    pub fn lane(&self) -> usize {
+        self.session().seat.number
     }
 
     /// The volume's name.
@@ -105,11 +144,12 @@ impl Volume {
         size.bytes().unwrap_or(u64::MAX - u64::MAX % BLOCK_SIZE as u64)
     }
 
-    /// The unit of addressing in bytes: 512 where attached exclusively, else 4096.
+    /// The unit of addressing in bytes: 512 where attached exclusively, unless
+    /// [`AttachOptions::whole_blocks`]; else 4096.
     pub fn logical_block(&self) -> u32 {
-        match self.mode() {
-            AttachMode::Exclusive => SECTOR_SIZE as u32,
-            AttachMode::Shared | AttachMode::ReadOnly => BLOCK_SIZE as u32,
+        match self.0.blocks.space.writes_parts {
+            true => SECTOR_SIZE as u32,
+            false => BLOCK_SIZE as u32,
         }
     }
 
@@ -188,7 +228,9 @@ impl Volume {
     }
 
     /// Ends the attach: waits for operations in flight, then tells the manager, so that others need not wait
-    /// for the session to expire.
+    /// for the session to expire. Operations that other lanes have in flight then fail: let those lanes
+    /// detach first. A lane that is not the first one waits for its own operations, and leaves the attach to
+    /// the others.
     pub async fn detach(&self) {
         while self.0.in_flight.get() > 0 {
             self.0.idle.notified().await;
@@ -196,8 +238,10 @@ impl Volume {
         let session = self.session();
         session.tell_watermarks().await;
         session.is_detaching.set(true);
-        // Unreachable, the manager finds out when the session expires.
-        let _ = session.fabric.ask_manager(&ManagerRequest::Detach { session: session.id }).await;
+        if session.seat.is_first() {
+            // Unreachable, the manager finds out when the session expires.
+            let _ = session.fabric.ask_manager(&ManagerRequest::Detach { session: session.id }).await;
+        }
         session.end(Ended::Detached);
     }
 
@@ -228,22 +272,26 @@ impl Volume {
     }
 
     fn session(&self) -> &Session {
-        self.0.blocks.space.0.session()
+        self.0.blocks.space.io.session()
     }
 }
 
 /// The blocks of a volume, as the newest map says.
-struct VolumeSpace(Rc<Mirror>);
+struct VolumeSpace {
+    io: Rc<Mirror>,
+    /// Whether parts of blocks are written.
+    writes_parts: bool,
+}
 
 impl Space for VolumeSpace {
     type Io = Mirror;
 
     fn io(&self) -> &Rc<Mirror> {
-        &self.0
+        &self.io
     }
 
     fn striping(&self) -> Result<Striping, ClientError> {
-        let session = self.0.session();
+        let session = self.io.session();
         match session.fabric.map().volumes.get(&session.volume) {
             Some(volume) => Ok(volume.striping),
             None => {
@@ -254,7 +302,7 @@ impl Space for VolumeSpace {
     }
 
     fn place(&self, object_index: u64, range: BlockRange) -> Result<Place, ClientError> {
-        let session = self.0.session();
+        let session = self.io.session();
         let map = session.fabric.map();
         let volume = map.volumes.get(&session.volume);
         let group = volume.and_then(|v| weft_layout::group_of(v, object_index));
@@ -265,7 +313,7 @@ impl Space for VolumeSpace {
         }
     }
 
-    fn is_exclusive(&self) -> bool {
-        self.0.session().mode == AttachMode::Exclusive
+    fn writes_parts(&self) -> bool {
+        self.writes_parts
     }
 }

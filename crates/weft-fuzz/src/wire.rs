@@ -304,6 +304,7 @@ pub(crate) fn control_seeds() -> Vec<Vec<u8>> {
         targets: 2,
         process: 7,
         knows_targets: true,
+        knows_lanes: true,
     });
     let order =
         control::ScrubOrder { order: 8, group, drive, from: Some((object, ChunkIndex(3))), findings_seen: 2 };

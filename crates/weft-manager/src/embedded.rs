@@ -457,7 +457,7 @@ mod tests {
         let folder = Folder::new("newer");
         filled(&folder);
         let store = EmbeddedStore::open(folder.file()).expect("it opens");
-        let puts = vec![("head".to_owned(), sealed(br#"{"schema":4,"whatever":1}"#))];
+        let puts = vec![("head".to_owned(), sealed(br#"{"schema":5,"whatever":1}"#))];
         at_once(store.write(Transaction { puts, ..Transaction::default() })).expect("writable");
         assert!(matches!(at_once(load_map(&store)), Err(StoreError::Newer { found: 4, known: 3, .. })));
         drop(store);

@@ -302,9 +302,9 @@ impl State {
         group.slots.iter().map(process).collect()
     }
 
-    /// The highest counter such that everything below it is finished, or was not taken by any member that
-    /// has spoken: by each session that the map lists, open or over. One that it does not list is swept, or
-    /// has not attached yet.
+    /// The highest counter such that everything below it is finished, or was not taken by any member that has
+    /// spoken: by each lane of each session that the map lists, open or over. One that it does not list is
+    /// swept, or has not attached yet.
     fn evidence(&self, group: &Group, words: &[OpenBelow]) -> u64 {
         if mutated(Mutation::FloorWithoutWord) {
             return u64::MAX;
@@ -315,12 +315,14 @@ impl State {
         };
         let known = self.unbroken.get(&group.id).filter(|known| known.slots == group.slots);
         let has_attached_since = |id| known.is_some_and(|known| id >= known.from);
-        let bound = |s: &Session| finished_below(s.slot, has_attached_since(s.id), words);
-        self.map.sessions.values().filter(uses).map(bound).min().unwrap_or(u64::MAX)
+        // Each lane has a watermark of its own, and says nothing of the others (P6).
+        let slots = |s: &'_ Session| s.slots().map(|slot| (slot, s.id)).collect::<Vec<_>>();
+        let bound = |(slot, id)| finished_below(slot, has_attached_since(id), words);
+        self.map.sessions.values().filter(uses).flat_map(slots).map(bound).min().unwrap_or(u64::MAX)
     }
 }
 
-/// The highest counter such that everything of a session below it is finished, or was not taken by any
+/// The highest counter such that everything of a session's slot below it is finished, or was not taken by any
 /// member that has spoken. `has_attached_since`: the group has had no other member since the session
 /// attached.
 fn finished_below(slot: SessionSlot, has_attached_since: bool, words: &[OpenBelow]) -> u64 {

@@ -330,6 +330,7 @@ mod tests {
             Step::Session(id, session) => {
                 let session = session.map(|(volume, is_over)| Session {
                     number: 0,
+                    lane_slots: vec![],
                     id: SessionId(*id),
                     slot: SessionSlot(1),
                     volume: VolumeId(volume),

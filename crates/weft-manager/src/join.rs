@@ -76,7 +76,7 @@ impl Manager {
         // Behind another manager, this one's map may be an old one while the store is not.
         self.check_term().map_err(|reason| Denied::new(Status::NotReady, reason))?;
         let map = self.map();
-        let Join { node, addr, incarnation, drives, knows_floors, knows_targets, .. } = join;
+        let Join { node, addr, incarnation, drives, knows_floors, knows_targets, knows_lanes, .. } = join;
         let process = Process {
             incarnation,
             id: if join.process == 0 { incarnation } else { join.process },
@@ -84,6 +84,7 @@ impl Manager {
             hello,
             knows_floors,
             knows_targets,
+            knows_lanes,
         };
         let known = self.state.borrow().target_at(&node, join.target);
         let joining = &Joining { name: &node, addr: &addr, index: join.target, known, process };
@@ -95,6 +96,7 @@ impl Manager {
         }
         self.check_namesake(&map, joining)?;
         self.check_all_know_targets(&map, joining)?;
+        check_knows_lanes(&map, joining)?;
         let refused = self.check_drives(&map, joining, &drives);
         let (left_out, drives): (Vec<_>, Vec<_>) =
             drives.into_iter().partition(|d| refused.contains_key(&d.id));
@@ -478,7 +480,7 @@ impl Manager {
         refused: BTreeMap<DriveId, String>,
         causes: Causes,
     ) -> bool {
-        let Process { incarnation, hello, knows_floors, knows_targets, .. } = process;
+        let Process { incarnation, hello, knows_floors, knows_targets, knows_lanes, .. } = process;
         let mut state = self.state.borrow_mut();
         let node = state.map.targets[&target].node;
         state.processes.note(node, process);
@@ -511,6 +513,7 @@ impl Manager {
         let member = state.members.get_mut(&target).expect("it was there just now");
         member.process = Some(process.id);
         (member.knows_floors, member.knows_targets) = (knows_floors, knows_targets);
+        member.knows_lanes = knows_lanes;
         member.stopped = None;
         member.hello_at = member.hello_at.max(hello);
         (member.joined_at, member.heard_at, member.granted) = (now, now, false);
@@ -535,6 +538,25 @@ impl Manager {
         state.note_member(target);
         is_restart
     }
+}
+
+/// Refuses a target that does not know of lanes as long as sessions have several (P6, P7): it would refuse
+/// the requests of all but the first.
+fn check_knows_lanes(map: &FabricMap, joining: &Joining<'_>) -> Result<(), Denied> {
+    if joining.process.knows_lanes {
+        return Ok(());
+    }
+    let Some(session) = map.sessions.values().find(|s| s.lanes() > 1) else { return Ok(()) };
+    let text = format!(
+        "node '{}' runs an older release, and session {} of client '{}' has {} lanes, of which it would \
+         serve only the first: upgrade node '{}', or end the session",
+        joining.name,
+        session.id,
+        session.client,
+        session.lanes(),
+        joining.name
+    );
+    Err(Denied::new(Status::Refused, text))
 }
 
 /// Refuses reports that are none.

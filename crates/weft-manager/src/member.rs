@@ -52,6 +52,8 @@ pub(crate) struct Member {
     pub(crate) knows_floors: bool,
     /// Whether it asks every target of a node for its word (P2).
     pub(crate) knows_targets: bool,
+    /// Whether it serves sessions with several lanes (P6).
+    pub(crate) knows_lanes: bool,
     /// The process that was heard to have stopped in order, until another one joins.
     pub(crate) stopped: Option<u64>,
     /// When the newest process of the target that has joined said hello.
@@ -116,6 +118,7 @@ impl Member {
             process: None,
             knows_floors: false,
             knows_targets: false,
+            knows_lanes: false,
             stopped: None,
             hello_at: Instant::default(),
             joined_at: now,

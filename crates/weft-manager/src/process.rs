@@ -31,6 +31,8 @@ pub(crate) struct Process {
     pub(crate) knows_floors: bool,
     /// Whether it asks every target of a node for its word (P2).
     pub(crate) knows_targets: bool,
+    /// Whether it serves sessions with several lanes (P6).
+    pub(crate) knows_lanes: bool,
 }
 
 /// The newest process of each node, as far as one has joined since this manager started.
@@ -143,6 +145,7 @@ mod tests {
             hello: at(hello),
             knows_floors: true,
             knows_targets: true,
+            knows_lanes: true,
         };
         let (node, mut known) = (NodeId(7), Processes::default());
         assert!(!known.is_replaced(node, 1, at(1)) && known.is_newest(node, 1));

@@ -42,9 +42,13 @@ use weft_wire::pieces::{decode_delta, decode_pieces, encode_delta, encode_pieces
 use weft_wire::{DecodeError, crc32c};
 
 /// The version of the layout. The first one was one document in a table of redb: see `convert.rs`. A store
-/// says 3 as long as nodes of its map have several targets: managers of the release before take a node for
-/// its first target.
-pub(crate) const SCHEMA: u32 = 3;
+/// says 4 as long as sessions of its map have several lanes: managers of the release before sweep the first
+/// one alone.
+pub(crate) const SCHEMA: u32 = 4;
+
+/// The version of a store that says 3 as long as nodes of its map have several targets: managers of the
+/// release before that take a node for its first target.
+const SCHEMA_OF_SEVERAL_TARGETS: u32 = 3;
 
 /// The version of a store whose map the release before understands.
 const SCHEMA_OF_FIRST_TARGETS: u32 = 2;
@@ -359,9 +363,12 @@ pub(crate) fn delta_value(nonce: u64, parts: usize, encoded: &[u8]) -> Vec<u8> {
 
 pub(crate) fn head_of(map: &FabricMap, nonce: u64) -> Vec<u8> {
     let FabricMap { fabric, version, next_id, .. } = *map;
-    let schema = match map.targets.len() > map.nodes.len() {
-        true => SCHEMA,
-        false => SCHEMA_OF_FIRST_TARGETS,
+    let schema = if map.sessions.values().any(|s| s.lanes() > 1) {
+        SCHEMA
+    } else if map.targets.len() > map.nodes.len() {
+        SCHEMA_OF_SEVERAL_TARGETS
+    } else {
+        SCHEMA_OF_FIRST_TARGETS
     };
     sealed_document(&Head { schema, fabric, version, next_id, nonce })
 }
@@ -574,7 +581,7 @@ pub(crate) mod tests {
         let second = Target { id: TargetId(4), node: NodeId(3), index: 1, addr: "h:2".into() };
         of_two.targets.insert(second.id, second);
         commit(&records, &of_one, &of_two).expect("nobody else leads");
-        assert_eq!(schema(), SCHEMA);
+        assert_eq!(schema(), SCHEMA_OF_SEVERAL_TARGETS);
         let again = FabricMap { targets: of_one.targets.clone(), ..next(&of_two, 0) };
         commit(&records, &of_two, &again).expect("nobody else leads");
         assert_eq!(schema(), SCHEMA_OF_FIRST_TARGETS);

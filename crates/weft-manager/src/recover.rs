@@ -166,7 +166,7 @@ pub fn recover(copies: Vec<FabricMap>, drives: &[DriveContents]) -> Result<Recov
 /// Lists a session that is over for each slot that the drives know and no session has. Their own numbers are lost with
 /// the maps, and are served no more; the sweep goes by the slot, on every target of the session's volume.
 fn list_unlisted_sessions(map: &mut FabricMap, drives: &[DriveContents]) {
-    let listed: BTreeSet<SessionSlot> = map.sessions.values().map(|s| s.slot).collect();
+    let listed: BTreeSet<SessionSlot> = map.sessions.values().flat_map(Session::slots).collect();
     let mut unlisted: BTreeMap<SessionSlot, BTreeSet<GroupId>> = BTreeMap::new();
     for (slot, groups) in drives.iter().flat_map(|d| &d.slots).filter(|(slot, _)| !listed.contains(slot)) {
         unlisted.entry(*slot).or_default().extend(groups);
@@ -185,6 +185,7 @@ fn list_unlisted_sessions(map: &mut FabricMap, drives: &[DriveContents]) {
         map.next_id += 1;
         let session = Session {
             number: 0,
+            lane_slots: vec![],
             id,
             slot,
             volume,

@@ -23,6 +23,8 @@ pub(crate) struct AttachWish {
     pub(crate) client: String,
     /// By what the client knows the attach again; 0: it does not say.
     pub(crate) number: u64,
+    /// How many lanes the session is to have.
+    pub(crate) lanes: u32,
 }
 
 impl State {
@@ -128,17 +130,40 @@ impl Manager {
 
     /// Opens a session, and says whether it fences clients before it.
     fn open(&self, volume: VolumeId, wish: AttachWish) -> Result<(SessionId, bool), Denied> {
-        let AttachWish { mode, preempt, client, number } = wish;
+        let lanes = self.lanes_for(&wish);
+        let AttachWish { mode, preempt, client, number, .. } = wish;
         self.make_way(volume, mode);
         // Its client may not know that it is over, and may change parts of blocks as if it were the only
         // writer.
         let follows_exclusive = exclusive_over(&self.map(), volume).next().is_some();
-        let open = Change::OpenSession(OpenSession { volume, mode, client, preempt, number });
+        let open = Change::OpenSession(OpenSession { volume, mode, client, preempt, number, lanes });
         let reason = self.commit(&open).map_err(|error| self.why_not_attached(error))?;
         let Reason::SessionOpened { session, ended, .. } = reason else {
             unreachable!("opening a session gives the reason of that name")
         };
         Ok((session, mode == AttachMode::Exclusive || !ended.is_empty() || follows_exclusive))
+    }
+
+    /// How many lanes an attach may have: one, as long as a target has not said that it knows of more. It
+    /// would refuse the others, and sweep the first one's slot alone. Once there are some, no such target
+    /// joins (`join.rs`).
+    fn lanes_for(&self, wish: &AttachWish) -> u32 {
+        if wish.lanes <= 1 {
+            return wish.lanes;
+        }
+        let state = self.state.borrow();
+        let knows = |target: &TargetId| {
+            state.members.get(target).is_some_and(|m| m.incarnation.is_some() && m.knows_lanes)
+        };
+        let Some(older) = state.map.targets.keys().find(|target| !knows(target)) else { return wish.lanes };
+        let (client, wanted) = (&wish.client, wish.lanes);
+        tracing::info!(
+            client,
+            wanted,
+            "an attach gets one lane: {} has not said that it knows of several",
+            state.map.title_of(*older)
+        );
+        1
     }
 
     /// The session of an attach that the client asks for again, because it got no answer (C10).

@@ -15,10 +15,11 @@ use weft_membership::{Change, SweepSession};
 use weft_rt::sync::join_all;
 use weft_rt::{sleep, spawn};
 use weft_rules::{Mutation, mutated};
+use weft_types::limits::LANES_MAX;
 use weft_types::{Epoch, GroupId, SessionId, SessionSlot, TargetId, VolumeId, with_causes};
 use weft_wire::control::TargetRequest;
 
-/// Sessions in one request: it has to fit the head of a frame.
+/// Slots of sessions in one request: it has to fit the head of a frame.
 const SESSIONS_PER_REQUEST: usize = 256;
 
 /// How long a target may take to sweep before it is asked again: it copies every open entry of a session,
@@ -46,10 +47,11 @@ impl State {
         by_node.into_values().collect()
     }
 
-    /// Sessions of the volume that are over and not yet swept.
+    /// Sessions of the volume that are over and not yet swept, each with the slots of all its lanes (P7).
     fn over(&self, volume: VolumeId) -> Vec<(SessionId, SessionSlot)> {
         let sessions = self.index.over_of(volume).filter_map(|id| self.map.sessions.get(&id));
-        sessions.map(|s| (s.id, s.slot)).collect()
+        let lanes = if mutated(Mutation::OneSlotSwept) { 1 } else { LANES_MAX };
+        sessions.flat_map(|s| s.slots().take(lanes).map(|slot| (s.id, slot))).collect()
     }
 }
 
@@ -113,7 +115,7 @@ impl Manager {
         }
         let targets = self.state.borrow().to_be_asked(processes.keys().copied());
         for part in sessions.chunks(SESSIONS_PER_REQUEST) {
-            let end = TargetRequest::EndSessions { sessions: part.iter().map(|(id, _)| *id).collect() };
+            let end = TargetRequest::EndSessions { sessions: ids(part).into_iter().collect() };
             if !mutated(Mutation::SweptBeforeRefused) {
                 self.ask_all(&targets, &end, SWEEP_MAX).await?;
             }
@@ -165,10 +167,14 @@ impl Manager {
     }
 
     fn forget(&self, sessions: &[(SessionId, SessionSlot)]) {
-        for (session, _) in sessions {
-            if let Err(error) = self.commit(&Change::SweepSession(SweepSession { session: *session })) {
+        for session in ids(sessions) {
+            if let Err(error) = self.commit(&Change::SweepSession(SweepSession { session })) {
                 tracing::warn!(%session, error = with_causes(&error), "a swept session is not forgotten");
             }
         }
     }
+}
+
+fn ids(sessions: &[(SessionId, SessionSlot)]) -> BTreeSet<SessionId> {
+    sessions.iter().map(|(id, _)| *id).collect()
 }

@@ -777,6 +777,7 @@ fn a_copy_of_a_drive_is_refused_and_the_drives_beside_it_serve() {
             drives: vec![report(2, 0), report(33, 0)],
             knows_floors: true,
             knows_targets: true,
+            knows_lanes: true,
             ..Join::default()
         });
         let (answer, _) = ask(&connect(PeerRole::Client).await, &join).await.unwrap();
@@ -912,6 +913,7 @@ fn a_join_may_be_longer_than_the_head_of_a_frame() {
                 drives: (0..drives).map(|d| report(1000 + d, groups)).collect(),
                 knows_floors: true,
                 knows_targets: true,
+                knows_lanes: true,
                 ..Join::default()
             })
         };

@@ -59,6 +59,7 @@ async fn join(addr: &Addr) {
         drives: vec![drive],
         knows_floors: true,
         knows_targets: true,
+        knows_lanes: true,
         ..Join::default()
     });
     link.call(Kind::Manage, &control::encode(&request), vec![]).await.unwrap();

@@ -67,6 +67,7 @@ fn the_newest_copy_counts_and_everything_rises() {
         client: "c".into(),
         preempt: false,
         number: 0,
+        lanes: 1,
     };
     let new = apply(&old, &Change::OpenSession(open)).unwrap().0;
     let reports: Vec<_> = (1..=3).map(|d| contents(&new, DriveId(d))).collect();
@@ -92,6 +93,7 @@ fn a_session_that_no_copy_lists_is_swept_and_its_slot_is_nobodys_until_then() {
         client: "c".into(),
         preempt: false,
         number: 0,
+        lanes: 1,
     };
     let new = apply(&old, &Change::OpenSession(open)).unwrap().0;
     let session = new.sessions.values().next_back().unwrap();
@@ -101,6 +103,10 @@ fn a_session_that_no_copy_lists_is_swept_and_its_slot_is_nobodys_until_then() {
     drives[2].generations.insert(volume.id, session.generation);
     // Whose volume is not listed has written nothing that is.
     drives[2].slots.insert(SessionSlot(77), BTreeSet::from([GroupId(9_999)]));
+    // A lane of a session that a copy lists is no session of its own.
+    let mut old = old.clone();
+    old.sessions.update_each(|s| s.lane_slots = vec![SessionSlot(78)]);
+    drives[2].slots.insert(SessionSlot(78), BTreeSet::from([wrote]));
     let map = recover(vec![old.clone()], &drives).unwrap().map;
     assert!(check(&map).is_empty());
     assert!(map.volumes[&volume.id].generation > session.generation, "a drive refuses what is below its own");

@@ -12,7 +12,7 @@ use crate::{VOLUME_BLOCKS_MAX, validate_name};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use weft_layout::{objects_for, validate};
-use weft_types::limits::{COPIES_MAX, SPAN_GROUPS_MAX, TARGETS_PER_NODE_MAX};
+use weft_types::limits::{COPIES_MAX, LANES_MAX, SPAN_GROUPS_MAX, TARGETS_PER_NODE_MAX};
 use weft_types::{
     AttachMode, Drive, DriveId, DriveState, FabricMap, Group, GroupId, GroupTable, GroupTableId, Key,
     Relocation, Role, Session, SessionId, SessionSlot, SessionState, Slot, Table, TableChange, Target,
@@ -176,12 +176,13 @@ fn check_changed_sessions(old: &FabricMap, new: &FabricMap, found: &mut Vec<Viol
     if volumes.is_empty() {
         return;
     }
-    let mut slots = BTreeMap::new();
+    let mut slots = BTreeSet::new();
     let mut open: BTreeMap<VolumeId, Vec<&Session>> = BTreeMap::new();
     for session in new.sessions.values() {
         let mut judge = Judge { place: session.id.to_string(), found: &mut *found };
-        let twin = slots.insert(session.slot, session.id);
-        judge.must(twin.is_none(), || format!("slot {} is taken twice", session.slot.0));
+        for slot in session.slots() {
+            judge.must(slots.insert(slot), || format!("slot {} is taken twice", slot.0));
+        }
         if volumes.contains(&session.volume) || sessions.contains(&session.id) {
             check_session(new, session, &mut judge);
             if session.state == SessionState::Open {
@@ -371,7 +372,9 @@ fn check_sessions(map: &FabricMap, found: &mut Vec<Violation>) {
     for session in map.sessions.values() {
         let mut judge = Judge { place: session.id.to_string(), found: &mut *found };
         check_session(map, session, &mut judge);
-        judge.must(slots.insert(session.slot), || format!("slot {} is taken twice", session.slot.0));
+        for slot in session.slots() {
+            judge.must(slots.insert(slot), || format!("slot {} is taken twice", slot.0));
+        }
         if session.state == SessionState::Open {
             open.entry(session.volume).or_default().push(session);
         }
@@ -384,7 +387,8 @@ fn check_sessions(map: &FabricMap, found: &mut Vec<Violation>) {
 
 /// Whatever must hold of a session by itself.
 fn check_session(map: &FabricMap, session: &Session, judge: &mut Judge<'_>) {
-    judge.must(session.slot != SessionSlot(0), || "slot 0 is nobody's".into());
+    judge.must(!session.has_slot(SessionSlot(0)), || "slot 0 is nobody's".into());
+    judge.must(session.lanes() <= LANES_MAX, || format!("{} lanes", session.lanes()));
     let Some(volume) = map.volumes.get(&session.volume) else {
         judge.must(false, || format!("no volume {}", session.volume));
         return;
@@ -565,6 +569,6 @@ fn check_session_step(old: &Session, new: Option<&Session>, judge: &mut Judge<'_
     };
     let reopened = old.state == SessionState::Over && new.state == SessionState::Open;
     judge.must(!reopened, || "open again after it was over".into());
-    let identity = |s: &Session| (s.id, s.slot, s.volume, s.mode, s.generation);
+    let identity = |s: &Session| (s.id, s.slot, s.lane_slots.clone(), s.volume, s.mode, s.generation);
     judge.must(identity(old) == identity(new), || "became another session".into());
 }

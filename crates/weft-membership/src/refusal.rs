@@ -258,6 +258,9 @@ pub enum Refusal {
     /// The client's name is too long.
     #[error("a client's name of {bytes} bytes: expected at most {limit}")]
     ClientName { bytes: usize, limit: usize },
+    /// No lane, or more than a session may have.
+    #[error("{wanted} lanes of an attach: expected 1 to {limit}")]
+    Lanes { wanted: u32, limit: usize },
     /// The session is over.
     #[error("session {session} is already over")]
     AlreadyOver { session: SessionId },

@@ -12,7 +12,7 @@ use crate::refusal::Kind;
 use crate::{Reason, Refusal};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use weft_types::limits::{CLIENT_NAME_BYTES_MAX, SESSIONS_MAX};
+use weft_types::limits::{CLIENT_NAME_BYTES_MAX, LANES_MAX, SESSIONS_MAX};
 use weft_types::{
     AttachMode, FabricMap, Generation, Session, SessionId, SessionSlot, SessionState, Volume, VolumeId,
     VolumeState,
@@ -33,6 +33,14 @@ pub struct OpenSession {
     /// By what the client knows its attach again; 0: it does not say.
     #[serde(default)]
     pub number: u64,
+    /// How many lanes it asks for, from 1 to [`LANES_MAX`]. It gets as many as there are slots for, at least
+    /// one.
+    #[serde(default = "one_lane")]
+    pub lanes: u32,
+}
+
+fn one_lane() -> u32 {
+    1
 }
 
 /// A client session is over: the client said so, or was silent for too long.
@@ -54,7 +62,7 @@ pub struct SweepSession {
 /// Exclusive wants no other session, the others want no exclusive one. An exclusive attach and a preemption raise
 /// the generation, so that targets refuse the clients before it.
 pub(crate) fn open(map: &mut FabricMap, change: &OpenSession) -> Result<Reason, Refusal> {
-    let OpenSession { volume: id, mode, client, preempt, number } = change;
+    let OpenSession { volume: id, mode, client, preempt, number, lanes } = change;
     let unknown = || Refusal::Unknown { kind: Kind::Volume, id: id.to_string() };
     let volume = map.volumes.get(id).ok_or_else(unknown)?;
     if volume.state == VolumeState::Deleting {
@@ -62,6 +70,9 @@ pub(crate) fn open(map: &mut FabricMap, change: &OpenSession) -> Result<Reason, 
     }
     if client.len() > CLIENT_NAME_BYTES_MAX {
         return Err(Refusal::ClientName { bytes: client.len(), limit: CLIENT_NAME_BYTES_MAX });
+    }
+    if *lanes == 0 || *lanes as usize > LANES_MAX {
+        return Err(Refusal::Lanes { wanted: *lanes, limit: LANES_MAX });
     }
     let in_the_way = |other| *mode == AttachMode::Exclusive || other == AttachMode::Exclusive;
     let conflict = attached(map, volume, in_the_way);
@@ -76,7 +87,8 @@ pub(crate) fn open(map: &mut FabricMap, change: &OpenSession) -> Result<Reason, 
     let current = map.volumes[id].generation;
     let follows_exclusive = exclusive_over(map, *id).any(|s| s.generation == current);
     let session = SessionId(take_id(map));
-    let slot = free_slot(map, session)?;
+    let mut slots = free_slots(map, session, *lanes)?.into_iter();
+    let slot = slots.next().expect("there is one at least");
     let volume = map.volumes.get_mut(id).expect("it was found above");
     if *mode == AttachMode::Exclusive || !ended.is_empty() || follows_exclusive {
         volume.generation = Generation(volume.generation.0 + 1);
@@ -84,6 +96,7 @@ pub(crate) fn open(map: &mut FabricMap, change: &OpenSession) -> Result<Reason, 
     let generation = volume.generation;
     let entry = Session {
         number: *number,
+        lane_slots: slots.collect(),
         id: session,
         slot,
         volume: *id,
@@ -152,15 +165,22 @@ pub(crate) fn end_sessions(map: &mut FabricMap, volume: VolumeId) -> Vec<Session
     ended
 }
 
-/// The slot that belongs to the session's number, or the next free one. Session numbers only rise, so a slot comes
-/// up again only after all others had their turn, and nothing about past sessions needs to be remembered.
-fn free_slot(map: &FabricMap, session: SessionId) -> Result<SessionSlot, Refusal> {
-    let used: BTreeSet<SessionSlot> = map.sessions.values().map(|s| s.slot).collect();
+/// Slots for so many lanes of a session, or as many as are free, at least one. The first is the one that
+/// belongs to the session's number, or the next free one; those of the other lanes begin at places of their
+/// own. Session numbers only rise, so a slot comes up again only after many others had their turn, and
+/// nothing about past sessions needs to be remembered.
+fn free_slots(map: &FabricMap, session: SessionId, lanes: u32) -> Result<Vec<SessionSlot>, Refusal> {
+    let mut used: BTreeSet<SessionSlot> = map.sessions.values().flat_map(Session::slots).collect();
     let slots = SESSIONS_MAX as u64;
-    (0..slots)
-        .map(|offset| SessionSlot(((session.0 + offset) % slots) as u16 + 1))
-        .find(|slot| !used.contains(slot))
-        .ok_or(Refusal::TooManySessions)
+    let mut found = Vec::new();
+    for lane in 0..u64::from(lanes) {
+        let first = session.0 % slots + lane * slots / LANES_MAX as u64;
+        let mut turns = (0..slots).map(|offset| SessionSlot(((first + offset) % slots) as u16 + 1));
+        let Some(slot) = turns.find(|slot| !used.contains(slot)) else { break };
+        used.insert(slot);
+        found.push(slot);
+    }
+    if found.is_empty() { Err(Refusal::TooManySessions) } else { Ok(found) }
 }
 
 fn find(map: &mut FabricMap, id: SessionId) -> Result<&mut Session, Refusal> {
@@ -172,11 +192,16 @@ mod tests {
     use super::*;
     use weft_types::FabricId;
 
+    fn free_slot(map: &FabricMap, session: SessionId) -> Result<SessionSlot, Refusal> {
+        free_slots(map, session, 1).map(|slots| slots[0])
+    }
+
     fn map_with_slots(slots: impl Iterator<Item = u16>) -> FabricMap {
         let mut map = FabricMap::empty(FabricId(1));
         for (id, slot) in (1..).zip(slots) {
             let session = Session {
                 number: 0,
+                lane_slots: vec![],
                 id: SessionId(id),
                 slot: SessionSlot(slot),
                 volume: VolumeId(1),
@@ -203,5 +228,21 @@ mod tests {
         assert_eq!(free_slot(&map_with_slots(2..=4), SessionId(1)), Ok(SessionSlot(5)));
         assert_eq!(free_slot(&map_with_slots(1..=65_534), SessionId(1)), Ok(SessionSlot(65_535)));
         assert_eq!(free_slot(&map_with_slots(1..=65_535), SessionId(1)), Err(Refusal::TooManySessions));
+    }
+
+    #[test]
+    fn lanes_get_slots_that_lie_apart_and_as_many_as_are_free() {
+        let slots = |taken: std::ops::RangeInclusive<u16>, lanes| {
+            let found = free_slots(&map_with_slots(taken), SessionId(1), lanes).unwrap();
+            found.into_iter().map(|slot| slot.0).collect::<Vec<_>>()
+        };
+        assert_eq!(slots(5..=5, 3), [2, 8_193, 16_385]);
+        assert_eq!(slots(2..=8_193, 2), [8_194, 8_195]);
+        assert_eq!(slots(1..=65_533, 8), [65_534, 65_535]);
+        assert_eq!(slots(1..=65_534, 8), [65_535]);
+        let mut map = map_with_slots(1..=1);
+        map.sessions.get_mut(&SessionId(1)).unwrap().lane_slots = vec![SessionSlot(2), SessionSlot(8_193)];
+        let found = free_slots(&map, SessionId(1), 2).unwrap();
+        assert_eq!(found, [SessionSlot(3), SessionSlot(8_194)], "a lane's slot is taken like any other");
     }
 }

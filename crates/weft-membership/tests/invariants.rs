@@ -50,7 +50,10 @@ fn sound_map() -> FabricMap {
     let volume = *map.volumes.keys().next().expect("it was created");
     for client in ["a", "b"] {
         let (mode, client, preempt) = (AttachMode::Shared, client.to_owned(), false);
-        take(&mut map, Change::OpenSession(OpenSession { volume, mode, client, preempt, number: 0 }));
+        take(
+            &mut map,
+            Change::OpenSession(OpenSession { volume, mode, client, preempt, number: 0, lanes: 1 }),
+        );
     }
     map
 }

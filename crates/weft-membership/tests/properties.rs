@@ -233,7 +233,7 @@ fn change(map: &FabricMap, attempt: &Attempt, serial: u32) -> Option<Change> {
         Attempt::Open(v, mode, preempt) => {
             let mode = [AttachMode::Shared, AttachMode::Exclusive, AttachMode::ReadOnly][usize::from(*mode)];
             let (volume, client, preempt) = (volume(*v)?, "c".into(), *preempt);
-            Change::OpenSession(OpenSession { volume, mode, client, preempt, number: 0 })
+            Change::OpenSession(OpenSession { volume, mode, client, preempt, number: 0, lanes: 1 })
         }
         Attempt::Close(s) => Change::CloseSession(CloseSession { session: session(*s)? }),
         Attempt::Sweep(s) => Change::SweepSession(SweepSession { session: session(*s)? }),
@@ -498,8 +498,14 @@ fn sessions_and_volumes_are_released() {
     let mut map = fabric(3, 1, 2);
     let volume: VolumeId = *map.volumes.keys().next().expect("a volume");
     let session = SessionId(map.next_id);
-    let open =
-        OpenSession { volume, mode: AttachMode::Shared, client: "c".into(), preempt: false, number: 0 };
+    let open = OpenSession {
+        volume,
+        mode: AttachMode::Shared,
+        client: "c".into(),
+        preempt: false,
+        number: 0,
+        lanes: 1,
+    };
     commit(&mut map, &Change::OpenSession(open));
     let mut world = World::new(&map);
     assert_eq!(next_change(&map, &GroupIndex::of(&map), &world.seen), None);

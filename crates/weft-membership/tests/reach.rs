@@ -104,6 +104,7 @@ impl Scene {
             SessionId(id),
             Session {
                 number: 0,
+                lane_slots: vec![],
                 id: SessionId(id),
                 slot: SessionSlot(id as u16),
                 volume: VolumeId(volume),

@@ -87,7 +87,8 @@ fn attach(
     mode: AttachMode,
     preempt: bool,
 ) -> Result<SessionId, Refusal> {
-    let change = Change::OpenSession(OpenSession { volume, mode, client: "c".into(), preempt, number: 0 });
+    let change =
+        Change::OpenSession(OpenSession { volume, mode, client: "c".into(), preempt, number: 0, lanes: 1 });
     apply(map, &change)?;
     match take(map, change) {
         Reason::SessionOpened { session, .. } => Ok(session),

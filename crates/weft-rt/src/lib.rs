@@ -14,6 +14,7 @@ mod buf;
 mod byte_reader;
 mod drive;
 mod executor;
+mod floor;
 mod lender;
 mod mailbox;
 mod mem;
@@ -36,6 +37,7 @@ pub use drive::{Drive, OpenOptions, Progress};
 pub use executor::{
     Cancelled, JoinHandle, LocalFuture, block_on, breathe, spawn, spawn_boxed, submit_now, yield_now,
 };
+pub use floor::Floor;
 pub use lender::{Landing, Lender};
 pub use mailbox::{Mailbox, Poster, mailbox};
 pub use net::{Addr, Listener, ParseAddrError, Stream};

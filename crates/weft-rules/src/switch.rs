@@ -120,6 +120,10 @@ mutations! {
     AbsentIsGone, "C14", "absent-is-gone", "A target takes a session for over that its slice does not list.";
     UnlistedVolumeServed, "C14", "unlisted-volume-served", "A target serves sessions of a volume that its slice does not list.";
     SnapshotLowers, "C14", "snapshot-lowers", "A target takes an entry of a group that its slice does not list.";
+    LaneSpeaksForSibling, "P6", "lane-speaks-for-sibling", "A lane tells its watermark for a sibling.";
+    OneSlotSwept, "P7", "one-slot-swept", "Of a session that is over, the slot of one lane is swept.";
+    FloorNotRaised, "P8", "floor-not-raised", "What is given up does not raise the floor of its attach.";
+    PartsOnLanes, "P9", "parts-on-lanes", "A volume with blocks of 512 bytes has several lanes.";
     RoomHeld, "P10", "room-held", "A request of a peer waits for room, as those of clients do.";
     CrcNotChecked, "damage", "crc-not-checked", "A drive does not check the data that it reads.";
     ClientTrustsData, "damage", "client-trusts-data", "A client does not check the data that it is sent.";

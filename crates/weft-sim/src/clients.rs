@@ -1,5 +1,6 @@
 //! Clients of a run: some share a volume, one after another attaches another volume for itself alone.
 
+use crate::bed::speak_some_protocol;
 use crate::check::sessions::SessionsCheck;
 use crate::workload;
 use std::cell::Cell;
@@ -7,8 +8,8 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_checker::History;
-use weft_client::{AttachMode, AttachOptions, ClientError, Fabric, Volume};
-use weft_rt::sync::join_all;
+use weft_client::{AttachMode, AttachOptions, ClientError, Fabric, Lane, Volume};
+use weft_rt::sync::{OneshotReceiver, join_all, oneshot};
 use weft_rt::{Addr, random_below, sim, sleep};
 
 /// The host of a client.
@@ -48,17 +49,47 @@ pub struct Party {
     pub is_over: Rc<Cell<bool>>,
 }
 
+/// Who runs.
+#[derive(Clone)]
+pub struct Client {
+    /// Its name.
+    pub name: String,
+    /// Its host. All processes there are its lanes, and die with it.
+    pub host: IpAddr,
+    /// How many lanes it has, at most.
+    pub lanes: usize,
+}
+
+/// An attach, as long as its client works with it.
+#[derive(Clone)]
+struct Stay {
+    client: Client,
+    party: Party,
+    /// The client's name with the session: what was given up in another attach may come later than what is
+    /// called in this one.
+    caller: Rc<str>,
+    /// Operations that may still begin.
+    turn: Rc<Cell<u64>>,
+}
+
 /// Runs a client until the party is over; then it finishes what it has begun, and sets `done`.
-pub async fn run(name: String, party: Party, done: Rc<Cell<bool>>) {
+pub async fn run(client: Client, party: Party, done: Rc<Cell<bool>>) {
+    let name = client.name.clone();
     while !party.is_over.get() {
-        let Some(volume) = attach(&name, &party).await else { break };
+        let Some(volume) = attach(&client, &party).await else { break };
         sim::tell(|| format!("{name} is attached"));
         // Whoever has a volume for itself gives it back, or has it taken away, after a while.
         let is_alone = party.mode == AttachMode::Exclusive;
         let held = (!is_alone).then(|| party.sessions.hold(volume.session_id(), &name));
         let turn = Rc::new(Cell::new(if is_alone { 1 + random_below(200) } else { u64::MAX }));
-        let lanes = (0..party.habits.depth).map(|_| lane(&name, &party, &volume, turn.clone()));
-        join_all(lanes).await;
+        let caller = format!("{name}@{}", volume.session_id()).into();
+        let stay = Stay { client: client.clone(), party: party.clone(), caller, turn };
+        let others = volume.take_lanes().into_iter().map(|lane| start_lane(&stay, lane)).collect::<Vec<_>>();
+        work(&stay, &volume).await;
+        // A lane that stands still detaches when it goes on.
+        for other in others {
+            let _ = other.await;
+        }
         drop(held);
         if !is_alone || random_below(2) == 0 {
             volume.detach().await;
@@ -72,13 +103,16 @@ pub async fn run(name: String, party: Party, done: Rc<Cell<bool>>) {
 }
 
 /// Attaches the party's volume; none if the party is over.
-async fn attach(name: &str, party: &Party) -> Option<Volume> {
+async fn attach(client: &Client, party: &Party) -> Option<Volume> {
     while !party.is_over.get() {
         let attempt = async {
-            let fabric = Fabric::connect(&party.managers, name).await?;
-            let preempt = party.mode == AttachMode::Exclusive;
-            let options = AttachOptions { mode: party.mode, preempt, io_timeout: party.habits.patience };
-            fabric.attach(&party.volume, options).await
+            let fabric = Fabric::connect(&party.managers, &client.name).await?;
+            let (preempt, lanes) = (party.mode == AttachMode::Exclusive, client.lanes);
+            let whole_blocks = lanes > 1;
+            let (mode, io_timeout) = (party.mode, party.habits.patience);
+            fabric
+                .attach(&party.volume, AttachOptions { mode, preempt, io_timeout, lanes, whole_blocks })
+                .await
         };
         match weft_rt::timeout(Duration::from_secs(20), attempt).await {
             Ok(Ok(volume)) => return Some(volume),
@@ -90,8 +124,32 @@ async fn attach(name: &str, party: &Party) -> Option<Volume> {
     None
 }
 
+/// Starts a lane, as one more process of its client's host. What is returned completes when the lane is done.
+fn start_lane(stay: &Stay, lane: Lane) -> OneshotReceiver<()> {
+    let (stay, (over, ended)) = (stay.clone(), oneshot());
+    let (host, name) = (stay.client.host, format!("{}-lane-{}", stay.client.name, lane.number()));
+    let process = sim::spawn_process(host, &name, async move {
+        match lane.open() {
+            Ok(volume) => {
+                work(&stay, &volume).await;
+                volume.detach().await;
+            }
+            Err(error) => sim::tell(|| format!("a lane does not open: {error}")),
+        }
+        over.send(());
+    });
+    speak_some_protocol(process);
+    ended
+}
+
+/// What each lane does.
+async fn work(stay: &Stay, volume: &Volume) {
+    join_all((0..stay.party.habits.depth).map(|_| one_by_one(stay, volume))).await;
+}
+
 /// One operation after another, until the turn or the party or the session is over.
-async fn lane(name: &str, party: &Party, volume: &Volume, turn: Rc<Cell<u64>>) {
+async fn one_by_one(stay: &Stay, volume: &Volume) {
+    let Stay { client: Client { name, .. }, party, caller, turn } = stay;
     let (habits, history) = (&party.habits, &party.history);
     while !party.is_over.get() && turn.get() > 0 {
         turn.set(turn.get() - 1);
@@ -99,9 +157,9 @@ async fn lane(name: &str, party: &Party, volume: &Volume, turn: Rc<Cell<u64>>) {
         let first = habits.hot_blocks[random_below(habits.hot_blocks.len() as u64) as usize];
         let count = 1 + random_below(4) * random_below(2);
         let result = match random_below(20) {
-            0..=8 => workload::write(name, volume, history, first, count).await,
-            9 => workload::zero(name, volume, history, first, count).await,
-            _ => workload::read(name, volume, history, first, count).await,
+            0..=8 => workload::write(caller, volume, history, first, count).await,
+            9 => workload::zero(caller, volume, history, first, count).await,
+            _ => workload::read(caller, volume, history, first, count).await,
         };
         match result {
             Ok(()) => {}

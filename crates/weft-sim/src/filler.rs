@@ -31,8 +31,12 @@ pub async fn fill(bed: Rc<Bed>, lasts: Duration) {
             loop {
                 let attached = async {
                     let fabric = Fabric::connect(&managers, "filler").await?;
-                    let options =
-                        AttachOptions { mode: AttachMode::Shared, preempt: false, io_timeout: PATIENCE };
+                    let options = AttachOptions {
+                        mode: AttachMode::Shared,
+                        preempt: false,
+                        io_timeout: PATIENCE,
+                        ..Default::default()
+                    };
                     fabric.attach(FILLER, options).await
                 };
                 let Ok(Ok(volume)) = weft_rt::timeout(Duration::from_secs(20), attached).await else {

@@ -60,8 +60,10 @@ pub fn schedule(failure: &Failure) -> String {
         Some(list) => plan.with_faults(list).expect("the faults are those of the plan"),
         None => plan,
     };
-    let mut out =
-        format!("{:?}, {} sharing and {} alone, {:?}\n", plan.shape, plan.sharers, plan.loners, plan.habits);
+    let mut out = format!(
+        "{:?}, {} sharing and {} alone of {:?} lanes, {:?}\n",
+        plan.shape, plan.sharers, plan.loners, plan.lanes, plan.habits
+    );
     plan.faults.iter().for_each(|planned| out.push_str(&format!("{planned}\n")));
     out
 }

@@ -22,6 +22,9 @@ const DRIFT_PPM_MAX: i64 = 4_500;
 /// Targets of a node, at most.
 const TARGETS_MAX: usize = 3;
 
+/// Lanes of a client, at most.
+const LANES_MAX: usize = 3;
+
 /// The bound on drift that leases are granted with.
 const DRIFT_PER_MILLE: u32 = 10;
 
@@ -40,6 +43,8 @@ pub struct Plan {
     pub sharers: usize,
     /// Clients that take another volume from each other.
     pub loners: usize,
+    /// How many lanes each of these clients has.
+    pub lanes: Vec<usize>,
     /// How clients behave.
     pub habits: Habits,
     /// What goes wrong.
@@ -98,7 +103,8 @@ impl Plan {
         // Drawn last: a plan of before is the same in all else.
         shape.targets = 1 + dice.index(TARGETS_MAX);
         (shape.drives, shape.parts) = dice.one_of(&[(shape.drives, 1), (2, 2), (4, 2), (4, 4)]);
-        Plan { seed, shape, rates, sharers, loners, habits, faults, calm_cut }
+        let lanes = (0..sharers + loners).map(|_| 1 + dice.index(LANES_MAX)).collect();
+        Plan { seed, shape, rates, sharers, loners, lanes, habits, faults, calm_cut }
     }
 
     /// The same run with only these of its faults, each over so many times sooner: as in `3,7/4,9`.

@@ -139,7 +139,7 @@ async fn scenario(plan: Plan, covered: Rc<RefCell<Option<Coverage>>>) -> Result<
     let sessions = Rc::new(SessionsCheck::default());
     let sessions_task = spawn(sessions.clone().watch(bed.clone()));
     let parties = parties(&plan, &bed, &sessions);
-    let running = start_clients(&parties);
+    let running = start_clients(&parties, &plan.lanes);
     sleep(Duration::from_millis(300)).await;
 
     // Scrubs run into every fault, and must not take one for damage.
@@ -206,13 +206,14 @@ async fn compare(bed: &Rc<Bed>, guard: &Guard) -> Result<u64, String> {
 }
 
 /// Starts the clients of each party, each a process on a machine of its own.
-fn start_clients(parties: &[(Party, usize)]) -> Vec<progress::Finishing> {
+fn start_clients(parties: &[(Party, usize)], lanes: &[usize]) -> Vec<progress::Finishing> {
     let mut running: Vec<progress::Finishing> = Vec::new();
     for (party, count) in parties {
         for _ in 0..*count {
             let (name, done) = (format!("client-{}", running.len() + 1), Rc::new(Cell::new(false)));
-            let run = clients::run(name.clone(), party.clone(), done.clone());
-            let process = spawn_process(client_host(running.len()), &name, run);
+            let host = client_host(running.len());
+            let client = clients::Client { name: name.clone(), host, lanes: lanes[running.len()] };
+            let process = spawn_process(host, &name, clients::run(client, party.clone(), done.clone()));
             speak_some_protocol(process);
             running.push((name, process, done));
         }

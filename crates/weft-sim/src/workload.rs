@@ -29,7 +29,12 @@ pub async fn attach(managers: &[Addr], volume: &str, name: &str, mode: AttachMod
     loop {
         let attempt = async {
             let fabric = Fabric::connect(managers, name).await?;
-            let options = AttachOptions { mode, preempt: false, io_timeout: Duration::from_secs(3600) };
+            let options = AttachOptions {
+                mode,
+                preempt: false,
+                io_timeout: Duration::from_secs(3600),
+                ..Default::default()
+            };
             fabric.attach(volume, options).await
         };
         match weft_rt::timeout(Duration::from_secs(20), attempt).await {
@@ -107,9 +112,19 @@ pub(crate) async fn write(
         data.extend_from_slice(&fill_block(block, value));
         calls.push(history.begin_write(name, block, value));
     }
-    volume.write(bytes(first), vec![Buf::from(data)]).await?;
-    calls.into_iter().for_each(|call| history.end_write(call));
-    Ok(())
+    let written = volume.write(bytes(first), vec![Buf::from(data)]).await;
+    end(history, calls, written)
+}
+
+/// Writes have ended, or their caller has given them up.
+fn end(history: &History, calls: Vec<Call>, ended: Result<(), ClientError>) -> Result<(), ClientError> {
+    for call in calls {
+        match ended {
+            Ok(()) => history.end_write(call),
+            Err(_) => history.give_up(call),
+        }
+    }
+    ended
 }
 
 pub(crate) async fn zero(
@@ -120,13 +135,11 @@ pub(crate) async fn zero(
     count: u64,
 ) -> Result<(), ClientError> {
     let calls: Vec<Call> = (first..first + count).map(|block| history.begin_write(name, block, 0)).collect();
-    if random_below(2) == 0 {
-        volume.discard(bytes(first), bytes(count)).await?;
-    } else {
-        volume.write_zeroes(bytes(first), bytes(count)).await?;
-    }
-    calls.into_iter().for_each(|call| history.end_write(call));
-    Ok(())
+    let zeroed = match random_below(2) {
+        0 => volume.discard(bytes(first), bytes(count)).await,
+        _ => volume.write_zeroes(bytes(first), bytes(count)).await,
+    };
+    end(history, calls, zeroed)
 }
 
 /// Reads blocks and records what they hold.

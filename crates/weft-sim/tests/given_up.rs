@@ -14,8 +14,12 @@ const SEEDS: u64 = 40;
 async fn attach_exclusively(bed: &Rc<Bed>) -> Volume {
     bed.create_volume("own", 2, 1).await;
     let fabric = Fabric::connect(&bed.managers(), "owner").await.unwrap();
-    let options =
-        AttachOptions { mode: AttachMode::Exclusive, preempt: false, io_timeout: Duration::from_secs(3) };
+    let options = AttachOptions {
+        mode: AttachMode::Exclusive,
+        preempt: false,
+        io_timeout: Duration::from_secs(3),
+        ..Default::default()
+    };
     fabric.attach("own", options).await.unwrap()
 }
 

@@ -25,7 +25,8 @@ fn an_idle_client_hears_from_the_map_that_it_was_preempted() {
         let attach = async |name: &str, preempt: bool| {
             let fabric = Fabric::connect(&bed.managers(), name).await.unwrap();
             let io_timeout = Duration::from_secs(3600);
-            let options = AttachOptions { mode: AttachMode::Exclusive, preempt, io_timeout };
+            let options =
+                AttachOptions { mode: AttachMode::Exclusive, preempt, io_timeout, ..Default::default() };
             fabric.attach("own", options).await.unwrap()
         };
         let first = attach("first", false).await;

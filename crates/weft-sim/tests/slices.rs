@@ -30,8 +30,12 @@ async fn bed(nodes: usize) -> Rc<Bed> {
 }
 
 async fn attach(fabric: &Fabric, volume: &str) -> Volume {
-    let options =
-        AttachOptions { mode: AttachMode::Shared, preempt: false, io_timeout: Duration::from_secs(3600) };
+    let options = AttachOptions {
+        mode: AttachMode::Shared,
+        preempt: false,
+        io_timeout: Duration::from_secs(3600),
+        ..Default::default()
+    };
     fabric.attach(volume, options).await.unwrap()
 }
 

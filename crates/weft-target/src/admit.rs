@@ -12,7 +12,8 @@ use weft_rpc::{Answer, Body, Peer};
 use weft_rt::wall_clock_us;
 use weft_rules::{Mutation, Path, mark, mutated};
 use weft_types::{
-    DriveId, Epoch, Generation, GroupId, Role, SessionId, SessionSlot, SessionState, Version, VolumeId,
+    DriveId, Epoch, Generation, GroupId, Role, Session, SessionId, SessionSlot, SessionState, Version,
+    VolumeId,
 };
 use weft_wire::data::{DataRequest, Purpose, WatermarkNote, WriteAnswer, clock_counter};
 use weft_wire::handshake::PeerRole;
@@ -196,9 +197,9 @@ impl Target {
         Ok(Admitted { member, role, _running })
     }
 
-    /// A session that the adopted map is new enough to know, and does not list as open, is over: a drive that was
-    /// away when it ended has not been told. One that it lists may speak for its own slot and volume only: the
-    /// watermark of another would forget what is not complete.
+    /// A session that the adopted map is new enough to know, and does not list as open, is over: a drive that
+    /// was away when it ended has not been told. One that it lists may speak for its own slots and volume
+    /// only: the watermark of another would forget what is not complete.
     fn check_listed(&self, attached: &Attached) -> Result<(), Refusal> {
         let Some(map) = self.map() else { return Ok(()) };
         let session = attached.session;
@@ -207,7 +208,7 @@ impl Target {
             false => map.was_forgotten(session, attached.volume),
         };
         match map.sessions.get(&session).filter(|s| s.state == SessionState::Open) {
-            Some(listed) if (listed.slot, listed.volume) != (attached.slot, attached.volume) => {
+            Some(listed) if !is_lane_of(listed, attached) => {
                 let text = format!("session {session} has another slot or volume in map {}", map.version);
                 Err(refused(Status::Invalid, text))
             }
@@ -232,7 +233,7 @@ impl Target {
     pub(crate) fn is_listed(&self, claim: &Claim) -> bool {
         let Some((attached, map)) = claim.attached.zip(self.map()) else { return false };
         let listed = map.sessions.get(&attached.session).filter(|s| s.state == SessionState::Open);
-        listed.is_some_and(|s| (s.slot, s.volume) == (attached.slot, attached.volume))
+        listed.is_some_and(|s| is_lane_of(s, &attached))
     }
 
     /// The volume's generation, and sessions that this drive knows to be over (R16, R10). A client may bring a
@@ -334,6 +335,11 @@ impl Target {
     pub(crate) fn clock(&self) -> u64 {
         clock_counter(wall_clock_us()).max(self.highest_counter.get())
     }
+}
+
+/// Whether a request is of a lane of this session (P6).
+fn is_lane_of(listed: &Session, attached: &Attached) -> bool {
+    listed.has_slot(attached.slot) && listed.volume == attached.volume
 }
 
 fn refused(status: Status, text: impl Into<String>) -> Refusal {

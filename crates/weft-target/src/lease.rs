@@ -237,6 +237,7 @@ impl Target {
             targets: self.options.thread.of,
             process: self.options.thread.process,
             knows_targets: true,
+            knows_lanes: true,
         });
         let (answer, body) = self.ask(link, &request).await?;
         let (id, refused, nonce) = match answer {

@@ -266,6 +266,7 @@ mod tests {
         for id in open.iter().map(|n| SessionId(*n)) {
             let session = Session {
                 number: 0,
+                lane_slots: vec![],
                 id,
                 volume: VOLUME,
                 slot: SessionSlot(1),

@@ -186,7 +186,7 @@ fn parse_write(peer: &Peer, request: &Request) -> Result<(DataRequest, Payload),
         return Err(invalid("a write needs a version".into()));
     }
     if head.purpose == Purpose::Client && head.version.slot() != head.slot {
-        return Err(invalid("the version is of another session's slot".into()));
+        return Err(invalid("the version is of another slot than the request".into()));
     }
     if request.kind == Kind::WriteZeroes {
         if !crcs.is_empty() || !request.body.is_empty() {
@@ -221,11 +221,12 @@ fn parse_plain(peer: &Peer, request: &Request, blocks_max: u32) -> Result<DataRe
     Ok(head)
 }
 
-/// A session may speak for its own slot only: a watermark of another would forget what is not complete.
+/// A lane of a session may speak for its own slot only: a watermark of another would forget what is not
+/// complete (P6).
 fn check_slots(head: &DataRequest) -> Result<(), Answer> {
     let own_watermark = head.watermark == Version::ZERO || head.watermark.slot() == head.slot;
-    if !own_watermark {
-        return Err(Answer::error(Status::Invalid, "the watermark is of another session's slot"));
+    if !own_watermark && !mutated(Mutation::LaneSpeaksForSibling) {
+        return Err(Answer::error(Status::Invalid, "the watermark is of another slot than the request"));
     }
     Ok(())
 }
@@ -242,7 +243,7 @@ fn unverified_chunk(admitted: &Admitted, object: ObjectId, range: BlockRange) ->
 /// Raises the watermark of the session that made the request. An admitted session is not over.
 fn advance(admitted: &Admitted, head: &DataRequest) {
     if head.session != SYSTEM_SESSION && head.watermark != Version::ZERO {
-        admitted.drive().store.advance(head.group, head.slot, head.watermark);
+        admitted.drive().store.advance(head.group, head.watermark.slot(), head.watermark);
     }
 }
 

@@ -424,6 +424,7 @@ fn a_read_that_outlives_its_stint_is_not_answered() {
 fn session(id: u64, slot: u16) -> Session {
     Session {
         number: 0,
+        lane_slots: vec![],
         id: SessionId(id),
         slot: SessionSlot(slot),
         volume: VOLUME,
@@ -515,5 +516,33 @@ fn a_map_ends_what_it_is_too_new_to_list() {
         assert_eq!(store.session_floor(), SessionId(10), "durable: one number instead of a list");
         assert!(store.session_is_over(SessionId(9)) && !store.session_is_over(SessionId(10)));
         assert_eq!(store.generation(VOLUME), Generation(1));
+    });
+}
+
+#[test]
+fn a_lane_speaks_for_its_own_slot_only() {
+    Sim::new(5).block_on(async {
+        let fabric = Fabric::start(1).await;
+        fabric.change(|map| {
+            let wide = Session { lane_slots: vec![SessionSlot(7), SessionSlot(8)], ..session(10, 1) };
+            map.sessions.insert(SessionId(10), wide);
+            map.next_id = 12;
+        });
+        fabric.push(&[1]).await;
+        let lanes = [1, 7, 8].map(|slot| Client::new(10, slot));
+        for (lane, client) in (0..).zip(&lanes) {
+            assert_eq!(client.write(1, lane, client.v(5), 5).await, OK);
+        }
+        let (status, _) = Client::new(10, 9).write(1, 3, Version::new(5, SessionSlot(9)), 5).await;
+        assert_eq!(status, Status::Invalid, "no lane of the session has this slot");
+        // A request of one lane that says what another one has completed.
+        let (first, second) = (&lanes[0], &lanes[1]);
+        second.watermark.set(first.v(9));
+        assert_eq!(second.read(1, 0).await, Err(Status::Invalid));
+        assert_eq!(second.write(1, 4, second.v(6), 6).await.0, Status::Invalid);
+        second.watermark.set(second.v(5));
+        assert_eq!(second.write(1, 4, second.v(6), 6).await, OK);
+        assert!(!second.read(1, 1).await.unwrap().open, "its own watermark has passed it");
+        assert!(second.read(1, 0).await.unwrap().open, "the write of its sibling is still open");
     });
 }

@@ -69,7 +69,12 @@ async fn attach(work: &ClientWork) -> Volume {
             let fabric =
                 Fabric::connect(std::slice::from_ref(&work.manager), &format!("torture {}", work.number))
                     .await?;
-            let options = AttachOptions { mode: AttachMode::Shared, preempt: false, io_timeout: IO_TIMEOUT };
+            let options = AttachOptions {
+                mode: AttachMode::Shared,
+                preempt: false,
+                io_timeout: IO_TIMEOUT,
+                ..Default::default()
+            };
             fabric.attach(&work.volume, options).await
         };
         match timeout(Duration::from_secs(20), attempt).await {

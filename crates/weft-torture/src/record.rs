@@ -147,7 +147,8 @@ impl Histories {
                 Ask::Zero => Action::Write(0),
                 Ask::Read => Action::Read(values.get(i as usize).copied().unwrap_or_default()),
             };
-            let operation = Operation { client: client.to_owned(), action, start: call.at, end };
+            let operation =
+                Operation { client: client.to_owned(), action, start: call.at, end, given_up: None };
             self.blocks.entry(call.first + i).or_default().push(operation);
         }
     }

@@ -170,6 +170,13 @@ pub const DRIVE_PATH_BYTES_MAX: usize = 4096;
 /// Sessions that are open or not yet swept, in the whole fabric: the session slot has 16 bits, 0 is nobody's.
 pub const SESSIONS_MAX: usize = 65_535;
 
+/// Lanes of one session, each with a session slot of its own: what a client of many cores has use for.
+pub const LANES_MAX: usize = 8;
+
+/// Posts between two lanes of an attach that wait to be read: maps, and which targets answer. A lane that is
+/// this far behind stands still, and is told of the newest map once it goes on.
+pub const LANE_POSTS_MAX: usize = 64;
+
 /// Requests of one session of which the client knows what they wait for, for its log: more than are under
 /// way at any time.
 pub const REQUEST_WAITS_MAX: usize = 4096;

@@ -88,8 +88,9 @@ pub struct FabricMap {
 
 impl FabricMap {
     /// The newest version of the document's shape that this code reads and writes. 2: a node has other
-    /// targets than its first one. 3: it is the slice of a target. 4: volumes share lists of groups.
-    pub const SCHEMA: u32 = 4;
+    /// targets than its first one. 3: it is the slice of a target. 4: volumes share lists of groups. 5:
+    /// sessions have several lanes.
+    pub const SCHEMA: u32 = 5;
 
     /// A fabric without nodes, drives or volumes.
     pub fn empty(fabric: FabricId) -> Self {
@@ -573,7 +574,7 @@ pub enum SessionState {
 pub struct Session {
     /// The session's number; monotone.
     pub id: SessionId,
-    /// The low bits of its versions, unique among listed sessions; never 0.
+    /// The low bits of the versions of its first lane, unique among listed sessions; never 0.
     pub slot: SessionSlot,
     /// The volume that it is attached to.
     pub volume: VolumeId,
@@ -588,6 +589,29 @@ pub struct Session {
     /// By what its client knows its attach again (C10); 0: it did not say.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub number: u64,
+    /// The slots of its lanes after the first one (P6), each as unique as `slot`; [`LANES_MAX`] less one at
+    /// most.
+    ///
+    /// [`LANES_MAX`]: crate::limits::LANES_MAX
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lane_slots: Vec<SessionSlot>,
+}
+
+impl Session {
+    /// The slots of all its lanes, beginning with the first one's.
+    pub fn slots(&self) -> impl Iterator<Item = SessionSlot> + '_ {
+        std::iter::once(self.slot).chain(self.lane_slots.iter().copied())
+    }
+
+    /// Whether a lane of the session has this slot.
+    pub fn has_slot(&self, slot: SessionSlot) -> bool {
+        self.slots().any(|own| own == slot)
+    }
+
+    /// How many lanes it has, from 1.
+    pub fn lanes(&self) -> usize {
+        1 + self.lane_slots.len()
+    }
 }
 
 fn is_first(index: &u32) -> bool {

@@ -110,6 +110,10 @@ pub enum ManagerRequest {
         /// (C10). 0: it does not say, as clients of an earlier release.
         #[serde(default, skip_serializing_if = "is_zero")]
         number: u64,
+        /// How many lanes the session is to have, from 1 to [`weft_types::limits::LANES_MAX`]. How many it
+        /// has is in the answer: the slots of the session. A manager of an earlier release gives one.
+        #[serde(default = "one", skip_serializing_if = "is_one")]
+        lanes: u32,
     },
     /// A client is done; its session is over and can be swept.
     Detach {
@@ -176,6 +180,10 @@ pub struct Join {
     /// one alone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub knows_targets: bool,
+    /// Whether it serves sessions with several lanes (P6); a target of an older release refuses all but the
+    /// first.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub knows_lanes: bool,
 }
 
 /// A target, and for how long something has been so, by the sender's clock.
@@ -290,6 +298,14 @@ pub enum ManagerAnswer {
 
 fn is_zero(number: &u64) -> bool {
     *number == 0
+}
+
+fn one() -> u32 {
+    1
+}
+
+fn is_one(number: &u32) -> bool {
+    *number == 1
 }
 
 fn is_zero_u32(number: &u32) -> bool {

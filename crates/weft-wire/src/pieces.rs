@@ -36,8 +36,12 @@ const VERSION: u32 = 2;
 /// passed over both, such a volume would have no groups.
 const FEATURE_GROUP_TABLES: u32 = 1;
 
+/// A feature that must be understood: sessions have several lanes. A target that passed over their slots
+/// would refuse them, and a manager would leave them unswept.
+const FEATURE_LANES: u32 = 2;
+
 /// Features that must be understood, and are by this release.
-const FEATURES_KNOWN: u32 = FEATURE_GROUP_TABLES;
+const FEATURES_KNOWN: u32 = FEATURE_GROUP_TABLES | FEATURE_LANES;
 
 /// What stands before a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +146,8 @@ pub fn decode_pieces(bytes: &[u8]) -> Result<Vec<Piece>, DecodeError> {
 
 fn write(document: &v2::Document) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(Header::BYTES + document.encoded_len());
-    let must_understand = if document.names_tables() { FEATURE_GROUP_TABLES } else { 0 };
+    let tables = if document.names_tables() { FEATURE_GROUP_TABLES } else { 0 };
+    let must_understand = tables | if document.has_lanes() { FEATURE_LANES } else { 0 };
     bytes.extend_from_slice(&Header { must_understand, ..Header::WRITTEN }.encode());
     document.encode(&mut bytes).expect("a vector has room");
     bytes
@@ -162,6 +167,7 @@ fn invalid(field: &'static str, value: u64) -> DecodeError {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use weft_types::limits::LANES_MAX;
     use weft_types::{
         AttachMode, BlockCount, CapacityLevels, DeviceId, Drive, DriveId, DriveState, Durations, Epoch,
         FabricId, Generation, Group, GroupId, GroupTable, GroupTableId, MapSettings, MapVersion, NamedGroups,
@@ -311,10 +317,12 @@ mod tests {
         let mode =
             prop_oneof![Just(AttachMode::Shared), Just(AttachMode::Exclusive), Just(AttachMode::ReadOnly)];
         let state = prop_oneof![Just(SessionState::Open), Just(SessionState::Over)];
-        (any::<(u64, u16, u64, u64, u64)>(), mode, ".{0,9}", state).prop_map(
-            |((id, slot, volume, generation, number), mode, client, state)| {
+        let lanes = proptest::collection::vec(any::<u16>(), 0..LANES_MAX);
+        (any::<(u64, u16, u64, u64, u64)>(), mode, ".{0,9}", state, lanes).prop_map(
+            |((id, slot, volume, generation, number), mode, client, state, lanes)| {
                 Piece::Session(Session {
                     number,
+                    lane_slots: lanes.into_iter().map(SessionSlot).collect(),
                     id: SessionId(id),
                     slot: SessionSlot(slot),
                     volume: VolumeId(volume),
@@ -441,5 +449,31 @@ mod tests {
         let bytes = encode_delta(&small());
         let (header, _) = Header::decode(&bytes).expect("it is known here");
         assert_eq!(header.must_understand, 0);
+    }
+
+    fn with_lanes(lane_slots: Vec<SessionSlot>) -> Vec<u8> {
+        let session = Session {
+            number: 0,
+            lane_slots,
+            id: SessionId(9),
+            slot: SessionSlot(10),
+            volume: VolumeId(2),
+            mode: AttachMode::Shared,
+            generation: Generation(1),
+            client: "c".into(),
+            state: SessionState::Open,
+        };
+        encode_delta(&Delta { put: vec![Piece::Session(session)], ..small() })
+    }
+
+    #[test]
+    fn who_does_not_know_lanes_refuses_a_session_that_has_several() {
+        let needs = |bytes: &[u8]| Header::decode(bytes).expect("it is known here").0.must_understand;
+        let (one, two) = (with_lanes(vec![]), with_lanes(vec![SessionSlot(60_000)]));
+        assert_eq!((needs(&one), needs(&two)), (0, FEATURE_LANES));
+        let most = with_lanes(vec![SessionSlot(60_000); LANES_MAX - 1]);
+        assert!(most.len() <= one.len() + 6 * (LANES_MAX - 1), "{} bytes", most.len() - one.len());
+        assert!(decode_delta(&most).is_ok());
+        assert!(decode_delta(&with_lanes(vec![SessionSlot(60_000); LANES_MAX])).is_err());
     }
 }

@@ -53,9 +53,10 @@ impl From<ClientError> for Fault {
             | ClientError::NoSuchVolume { .. } => FaultKind::Over,
             ClientError::TimedOut { .. } => FaultKind::TimedOut,
             ClientError::Damaged { .. } => FaultKind::Medium,
-            ClientError::NoManager { .. } | ClientError::Refused { .. } | ClientError::Protocol { .. } => {
-                FaultKind::Failed
-            }
+            ClientError::NoManager { .. }
+            | ClientError::Refused { .. }
+            | ClientError::LanesOfParts { .. }
+            | ClientError::Protocol { .. } => FaultKind::Failed,
         };
         let text = match error.hint() {
             Some(hint) => format!("{} (hint: {hint})", with_causes(&error)),

@@ -116,6 +116,7 @@ impl Service for Manager {
                 let generation = Generation(1);
                 let session = Session {
                     number: 0,
+                    lane_slots: vec![],
                     id: SessionId(1),
                     slot: SLOT,
                     volume: VolumeId(1),
@@ -365,7 +366,8 @@ pub async fn attach(io_timeout: Duration) -> Volume {
 /// Likewise, by the first of these managers that is ready.
 pub async fn attach_by(managers: &[Addr], io_timeout: Duration) -> Volume {
     let fabric = Fabric::connect(managers, "client").await.unwrap();
-    let options = AttachOptions { mode: AttachMode::Shared, preempt: false, io_timeout };
+    let options =
+        AttachOptions { mode: AttachMode::Shared, preempt: false, io_timeout, ..Default::default() };
     fabric.attach("v", options).await.unwrap()
 }
 

@@ -208,6 +208,8 @@ pub struct FakeTarget {
     pub process_id: Cell<u64>,
     /// Whether its release knows of nodes with several targets.
     pub knows_targets: Cell<bool>,
+    /// Whether it says that it knows of lanes.
+    pub knows_lanes: Cell<bool>,
     /// Whether its release knows the floors of groups.
     pub knows_floors: Cell<bool>,
     /// The newest tombstone in each of its groups, as it says when it is asked; none: it has none.
@@ -278,6 +280,7 @@ impl FakeTarget {
             thread: Cell::new((0, 1)),
             process_id: Cell::new(0),
             knows_targets: Cell::new(true),
+            knows_lanes: Cell::new(true),
             knows_floors: Cell::new(true),
             tombstone: Cell::new(None),
             closed: Cell::new(None),
@@ -430,6 +433,7 @@ impl FakeTarget {
             targets: self.thread.get().1,
             process: self.process_id.get(),
             knows_targets: self.knows_targets.get(),
+            knows_lanes: self.knows_lanes.get(),
         })
     }
 
@@ -844,9 +848,19 @@ pub async fn attach_numbered(
     preempt: bool,
     number: u64,
 ) -> Result<weft_types::Session, (Status, String)> {
+    attach_lanes(volume, mode, preempt, number, 1).await
+}
+
+pub async fn attach_lanes(
+    volume: &str,
+    mode: weft_types::AttachMode,
+    preempt: bool,
+    number: u64,
+    lanes: u32,
+) -> Result<weft_types::Session, (Status, String)> {
     let link = connect(PeerRole::Client).await;
     let (volume, client) = (volume.into(), "test".into());
-    let request = ManagerRequest::Attach { volume, mode, preempt, client, follows: None, number };
+    let request = ManagerRequest::Attach { volume, mode, preempt, client, follows: None, number, lanes };
     match ask(&link, &request).await? {
         (ManagerAnswer::Attached { session, .. }, _) => Ok(session),
         other => panic!("{other:?}"),

@@ -365,6 +365,13 @@ pub fn host_of(process: ProcessId) -> Option<IpAddr> {
     world().0.processes.borrow().get(&process.0).map(|p| p.host)
 }
 
+/// The processes of a host that are alive, in the order in which they began.
+pub fn processes_on(host: IpAddr) -> Vec<ProcessId> {
+    let world = world();
+    let processes = world.0.processes.borrow();
+    processes.iter().filter(|(_, p)| p.host == host).map(|(id, _)| ProcessId(*id)).collect()
+}
+
 fn name_of(process: ProcessId) -> String {
     world().0.processes.borrow().get(&process.0).map_or_else(String::new, |p| p.name.clone())
 }

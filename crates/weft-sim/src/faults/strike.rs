@@ -193,14 +193,14 @@ async fn strike(bed: &Rc<Bed>, guard: &Rc<Guard>, fault: &Fault, clients: &[Proc
             if !sim::is_alive(clients[client]) {
                 return false;
             }
-            sim::kill(clients[client], Crash::Process);
+            // Its lanes die with it.
+            threads_of(clients[client]).into_iter().for_each(|thread| sim::kill(thread, Crash::Process));
         }
         Fault::ClockStep { host, skew_us } => {
             bed.set_clock(host, skew_us);
-            clients
-                .iter()
-                .filter(|c| sim::host_of(**c) == Some(host))
-                .for_each(|c| sim::set_wall_skew(*c, skew_us));
+            if clients.iter().any(|c| sim::host_of(*c) == Some(host)) {
+                sim::processes_on(host).into_iter().for_each(|c| sim::set_wall_skew(c, skew_us));
+            }
         }
         Fault::SlowDrive { node, drive, latency, lasts } => {
             let device = bed.nodes[node].device_disks(drive);
@@ -304,12 +304,18 @@ fn who_stalls(bed: &Bed, who: Who, clients: &[ProcessId]) -> Vec<ProcessId> {
         Who::Node(node) => threads_that_stall(bed.nodes[node].threads()),
         Who::Manager => bed.manager_process().into_iter().collect(),
         Who::Client(client) => {
-            clients.get(client).copied().filter(|p| sim::is_alive(*p)).into_iter().collect()
+            clients.get(client).map_or_else(Vec::new, |client| threads_that_stall(threads_of(*client)))
         }
     }
 }
 
-/// One thread of a node stands still alone, or all do. The choice follows from what has happened so far.
+/// The threads of a client that lives: its first lane, and the others.
+fn threads_of(client: ProcessId) -> Vec<ProcessId> {
+    sim::host_of(client).map_or_else(Vec::new, sim::processes_on)
+}
+
+/// One thread of a node or a client stands still alone, or all do. The choice follows from what has happened
+/// so far.
 fn threads_that_stall(threads: Vec<ProcessId>) -> Vec<ProcessId> {
     let hash = sim::trace_hash() as usize;
     match hash % STALLS_ALONE_OF {

@@ -208,7 +208,12 @@ pub async fn take_alone(stage: &Rc<Stage>, name: &str) -> Volume {
         let attempt = async {
             let fabric = Fabric::connect(&stage.bed.managers(), name).await?;
             let mode = AttachMode::Exclusive;
-            let options = AttachOptions { mode, preempt: true, io_timeout: Duration::from_secs(3600) };
+            let options = AttachOptions {
+                mode,
+                preempt: true,
+                io_timeout: Duration::from_secs(3600),
+                ..Default::default()
+            };
             fabric.attach(super::stage::VOLUME, options).await
         };
         match weft_rt::timeout(Duration::from_secs(20), attempt).await {

@@ -17,6 +17,7 @@ mod follow;
 mod forgets;
 mod interrupted;
 mod kept;
+mod lanes;
 mod parts;
 mod returns;
 mod rooms;

@@ -7,7 +7,9 @@ use super::actor::{
     about_ms, becomes, changes, enter, fast, leave, place, slow, start_cold, store, until, version,
 };
 use super::stage::chunk_block;
-use super::{Scenario, conflicts, cut, endings, follow, forgets, kept, returns, rot, run_seed, silence};
+use super::{
+    Scenario, conflicts, cut, endings, follow, forgets, kept, lanes, returns, rot, run_seed, silence,
+};
 use crate::coverage::Coverage;
 use std::time::Duration;
 use weft_rt::sim::{self, Crash};
@@ -153,6 +155,16 @@ scripts! {
     MissesChanges => follow::changes_missed(true);
     /// Likewise, and then nothing that concerns it changes.
     MissesChangesAlone => follow::changes_missed(false);
+    /// A write is given up on one lane, and the caller writes the block on another one.
+    GivenUpOnALane => lanes::given_up_on_a_lane();
+    /// A lane's write is on one of two members, which hear what another lane has completed.
+    OtherLaneSpeaks => lanes::other_lane_speaks();
+    /// A client dies with a write of its second lane on one of two members.
+    LaneLeftBehind => lanes::lane_left_behind();
+    /// One lane writes sectors, another one whole blocks.
+    PartsOnLanes => lanes::parts_on_lanes();
+    /// The session of a client with two lanes is taken away.
+    LanesEndTogether => lanes::lanes_end_together();
 }
 
 impl Script {

@@ -69,7 +69,7 @@ pub async fn asked_again() -> Result<(), String> {
         sim::spawn_process(host, "client", async move {
             let fabric = Fabric::connect(&stage.bed.managers(), "client").await.expect("it is there");
             let (mode, io_timeout) = (AttachMode::Exclusive, Duration::from_secs(3600));
-            let options = AttachOptions { mode, preempt: false, io_timeout };
+            let options = AttachOptions { mode, preempt: false, io_timeout, ..Default::default() };
             sim::set_blocked(manager, host, true);
             is_asking.set(true);
             let volume = loop {

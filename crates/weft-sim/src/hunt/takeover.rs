@@ -102,7 +102,8 @@ async fn write_on(stage: Rc<Stage>) {
         }
     };
     let mode = AttachMode::Exclusive;
-    let options = AttachOptions { mode, preempt: true, io_timeout: Duration::from_secs(3600) };
+    let options =
+        AttachOptions { mode, preempt: true, io_timeout: Duration::from_secs(3600), ..Default::default() };
     let Ok(volume) = fabric.attach(super::stage::VOLUME, options).await else { return };
     let lanes = (0..4).map(|lane| {
         let (stage, volume) = (stage.clone(), volume.clone());

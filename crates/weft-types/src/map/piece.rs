@@ -638,6 +638,7 @@ pub(super) mod tests {
                 6 => Piece::Volume(volume(id, value)),
                 7 => Piece::Session(Session {
                     number: value,
+                    lane_slots: vec![],
                     id: SessionId(id),
                     slot: SessionSlot(value as u16),
                     volume: VolumeId(1),

@@ -357,6 +357,7 @@ mod tests {
         };
         let session = Session {
             number: 0,
+            lane_slots: vec![],
             id: SessionId(5),
             slot: SessionSlot(1),
             volume: volume.id,

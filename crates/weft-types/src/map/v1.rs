@@ -66,6 +66,9 @@ const SCHEMA_OF_TARGETS: u32 = 2;
 /// The schema of the slice of a target.
 const SCHEMA_OF_A_TARGET: u32 = 3;
 
+/// The schema of a document whose volumes share lists of groups, or whose sessions have numbers.
+const SCHEMA_OF_GROUP_TABLES: u32 = 4;
+
 /// A map with these parts, and all others as another map has them.
 macro_rules! with_the_rest_of {
     ($map:ident, $($kind:ident)::+ { $($part:ident),* }) => {
@@ -130,8 +133,9 @@ impl From<super::FabricMap> for FabricMap {
         };
         let is_plain = targets.is_empty() && m.drives.values().all(super::Drive::is_of_first_target);
         let schema = match (&m.of_target, is_plain) {
+            _ if m.sessions.values().any(|s| s.lanes() > 1) => super::FabricMap::SCHEMA,
             _ if !m.group_tables.is_empty() || m.sessions.values().any(|s| s.number != 0) => {
-                super::FabricMap::SCHEMA
+                SCHEMA_OF_GROUP_TABLES
             }
             (Some(_), _) => SCHEMA_OF_A_TARGET,
             (None, true) => SCHEMA_FIRST,

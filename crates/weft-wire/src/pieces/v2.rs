@@ -12,6 +12,7 @@ use crate::DecodeError;
 use prost::{Message, Oneof};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use weft_types::limits::LANES_MAX;
 use weft_types::{
     AttachMode, BlockCount, CapacityLevels, DeviceId, DriveId, DriveState, Durations, Epoch, FabricId,
     Generation, GroupId, GroupTableId, MapSettings, MapVersion, NamedGroups, NodeId, ObjectSpan, PieceKey,
@@ -331,6 +332,9 @@ struct Session {
     state: u32,
     #[prost(uint64, tag = "8")]
     number: u64,
+    /// Has to be understood where there are some ([`Document::has_lanes`]).
+    #[prost(uint32, repeated, tag = "9")]
+    lane_slots: Vec<u32>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -459,6 +463,12 @@ impl Document {
             Some(Kind::GroupTable(_)) => true,
             _ => false,
         })
+    }
+
+    /// Whether a session has several lanes.
+    pub(super) fn has_lanes(&self) -> bool {
+        let is_wide = |kind: &Kind| matches!(kind, Kind::Session(session) if !session.lane_slots.is_empty());
+        self.put.iter().any(|piece| piece.kind.as_ref().is_some_and(is_wide))
     }
 
     fn read_pieces(&self) -> Result<Vec<weft_types::Piece>, DecodeError> {
@@ -785,10 +795,16 @@ impl Session {
             client: s.client.clone(),
             state: number_of(&SESSION_STATES, &s.state),
             number: s.number,
+            lane_slots: s.lane_slots.iter().map(|slot| slot.0.into()).collect(),
         }
     }
 
     fn read(self) -> Result<weft_types::Session, DecodeError> {
+        if self.lane_slots.len() >= LANES_MAX {
+            return Err(invalid("lanes", 1 + self.lane_slots.len() as u64));
+        }
+        let lane_slots = self.lane_slots.iter().map(|slot| Ok(SessionSlot(narrow("lane slot", *slot)?)));
+        let lane_slots = lane_slots.collect::<Result<_, DecodeError>>()?;
         Ok(weft_types::Session {
             id: SessionId(self.id),
             slot: SessionSlot(narrow("slot", self.slot)?),
@@ -798,6 +814,7 @@ impl Session {
             client: self.client,
             state: value_of("session state", &SESSION_STATES, self.state)?,
             number: self.number,
+            lane_slots,
         })
     }
 }

@@ -1,14 +1,14 @@
 //! Documents: the handshake, what members ask of each other, the fabric map, and its backup.
 
 use crate::samples::{
-    FABRIC, blocks, drive, finding_kinds, group, map, map_of_targets, map_with_tables, meter, objects,
-    process, sessions, slice_of_target, version,
+    FABRIC, blocks, drive, finding_kinds, group, map, map_of_targets, map_with_lanes, map_with_tables, meter,
+    objects, process, sessions, slice_of_target, version,
 };
 use crate::{Case, Form, case, check, covers, document, documents_of, variants};
 use std::collections::BTreeSet;
 use weft_types::{
     AttachMode, BlockCount, ChunkIndex, DeviceId, DriveId, Epoch, FabricId, FabricMap, Generation, GroupId,
-    MapVersion, Role, SessionId, SessionSlot, Slice, TargetId, Version, VolumeId, VolumeLoad,
+    MapVersion, Role, Session, SessionId, SessionSlot, Slice, TargetId, Version, VolumeId, VolumeLoad,
 };
 use weft_wire::backup::{decode_backup, encode_backup};
 use weft_wire::collected::{Collected, CollectedDrive, DriveContents, decode_collected, encode_collected};
@@ -150,6 +150,7 @@ fn second_target() -> Join {
         targets: 3,
         process: 0x0102_0304_0506_0708,
         knows_targets: true,
+        knows_lanes: false,
     }
 }
 
@@ -164,6 +165,7 @@ fn manager_requests() {
         client: "host-a weft[77]".into(),
         follows: None,
         number: 0,
+        lanes: 1,
     };
     let client = Slice::Client {
         volumes: BTreeSet::from([VolumeId(21)]),
@@ -209,6 +211,7 @@ fn manager_requests() {
             client: "host-a weft[77]".into(),
             follows: Some(client),
             number: 0x5eed_0000_0000_0001,
+            lanes: 1,
         },
         ManagerRequest::Join(second_target()),
         ManagerRequest::DriveFailed {
@@ -218,6 +221,16 @@ fn manager_requests() {
             of_device: true,
         },
         ManagerRequest::MayHaveTargets { node: "node-b".into() },
+        ManagerRequest::Join(Join { knows_lanes: true, ..only_target() }),
+        ManagerRequest::Attach {
+            volume: "data".into(),
+            mode: AttachMode::Shared,
+            preempt: false,
+            client: "host-a weft[77]".into(),
+            follows: None,
+            number: 0x5eed_0000_0000_0002,
+            lanes: 4,
+        },
     ];
     check("manager-request.json", Form::Json, &documents_of(requests));
 }
@@ -248,12 +261,15 @@ fn manager_answers() {
     answers.push(ManagerAnswer::Done);
     let nonce = 0x0102_0304_0506_0708;
     answers.push(ManagerAnswer::Followed { from: MapVersion(9), version: MapVersion(12), nonce });
-    answers.push(ManagerAnswer::Attached {
-        session: sessions().remove(0),
-        generation: Generation(3),
-        clock_us: 1_700_000_000_000_000,
-        nonce,
-    });
+    let lane_slots = vec![SessionSlot(0x3233), SessionSlot(0xffff)];
+    for session in [sessions().remove(0), Session { lane_slots, ..sessions().remove(0) }] {
+        answers.push(ManagerAnswer::Attached {
+            session,
+            generation: Generation(3),
+            clock_us: 1_700_000_000_000_000,
+            nonce,
+        });
+    }
     check("manager-answer.json", Form::Json, &documents_of(answers));
 }
 
@@ -448,6 +464,8 @@ fn the_map_and_its_backup() {
     check("map-of-targets.json", Form::Json, &[of_targets]);
     let with_tables = case("map with tables", map_with_tables(), encode_map, decode_map);
     check("map-with-tables.json", Form::Json, &[with_tables]);
+    let with_lanes = case("map with lanes", map_with_lanes(), encode_map, decode_map);
+    check("map-with-lanes.json", Form::Json, &[with_lanes]);
     let of_target = case("slice of a target", slice_of_target(), encode_map, decode_map);
     check("slice.json", Form::Json, &[of_target]);
     let backup = case(
@@ -481,7 +499,8 @@ fn pieces_of_the_map() {
     without.group_tables.clear();
     let gone = without.delta_from(&map_with_tables());
     let gone = case("what a commit took out with a table", gone, encode_delta, decode_delta);
-    check("pieces.txt", Form::Hex, &[pieces, forth, back, slice, tables, gone]);
+    let lanes = case("map with lanes", map_with_lanes(), encode_whole, decode_whole);
+    check("pieces.txt", Form::Hex, &[pieces, forth, back, slice, tables, gone, lanes]);
 }
 
 #[test]

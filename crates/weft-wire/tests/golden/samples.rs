@@ -54,6 +54,7 @@ pub fn group() -> Group {
 pub fn sessions() -> Vec<Session> {
     let session = |id, slot, mode, state| Session {
         number: 0,
+        lane_slots: vec![],
         id: SessionId(id),
         slot: SessionSlot(slot),
         volume: VolumeId(21),
@@ -161,6 +162,18 @@ pub fn map_with_tables() -> FabricMap {
     map.volumes.update_where(|v| v.id == VolumeId(21), |v| v.spans[0].groups = groups.clone());
     map.group_tables.insert(table.id, table);
     map.sessions.update_each(|session| session.number = 0x5eed_0000_0000_0000 + session.id.0);
+    map
+}
+
+/// A map whose sessions have several lanes.
+pub fn map_with_lanes() -> FabricMap {
+    let mut map = map_with_tables();
+    let slots =
+        |id: u64| [0x2000, 0x4000, 0xffff].into_iter().map(move |slot: u16| SessionSlot(slot - id as u16));
+    map.sessions.update_where(
+        |session| session.id != SessionId(31),
+        |session| session.lane_slots = slots(session.id.0).collect(),
+    );
     map
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use weft_api::{ApiAnswer, ApiRequest, VolumeInfo};
 use weft_bench::{Load, Pattern, RunOptions, RunReport};
 use weft_cli::{CliError, Connection, FabricPlace, Output, Size, Span, Step, note};
+use weft_types::limits::LANES_MAX;
 
 /// Threads that a load may have: more than the cores of most machines.
 pub(super) const JOBS_MAX: i64 = 64;
@@ -39,6 +40,10 @@ pub(crate) struct RunArgs {
     /// Threads, each with a connection and a part of the volume of its own; attaches it shared to write
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=JOBS_MAX))]
     jobs: u32,
+    /// Threads that share one attach, each with a lane of it and a part of the volume; blocks have 4KiB then
+    #[arg(long, value_name = "N", conflicts_with = "jobs")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=LANES_MAX as i64))]
+    threads: Option<u32>,
     /// How long to measure, such as 30s or 5m
     #[arg(long, value_name = "TIME", default_value = "30s", allow_hyphen_values = true)]
     runtime: Span,
@@ -179,7 +184,8 @@ impl RunArgs {
             load,
             runtime: self.runtime.0,
             warm_up: self.warm_up.0.max(Duration::ZERO),
-            jobs: self.jobs,
+            jobs: self.threads.unwrap_or(self.jobs),
+            share_attach: self.threads.is_some(),
             is_shared: self.shared,
             verify: self.verify,
             overwrite: self.overwrite,

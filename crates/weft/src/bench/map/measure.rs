@@ -234,6 +234,7 @@ impl Bench {
                 targets: map.targets_of(node.id).count() as u32,
                 process: u64::from(node.id.0),
                 knows_targets: true,
+                knows_lanes: true,
                 ..Join::default()
             });
             self.manage(PeerRole::Target(target.id), &join).await.map_err(|why| CliError::Failed {
@@ -381,6 +382,7 @@ impl Bench {
             client: "measurement".into(),
             follows: Some(Slice::of_nothing()),
             number: 0,
+            lanes: 1,
         };
         let session = match self.manage(PeerRole::Client, &attach).await? {
             ManagerAnswer::Attached { session, .. } => session.id,

@@ -167,6 +167,7 @@ impl Shape {
             let id = SessionId(map.next_id);
             let session = Session {
                 number: 0,
+                lane_slots: vec![],
                 id,
                 slot: SessionSlot(s as u16 + 1),
                 volume: volumes[s as usize % volumes.len()],
