@@ -29,7 +29,7 @@ const POST_RETRY_LONGEST: Duration = Duration::from_secs(1);
 /// What the first lane tells another one.
 pub(crate) enum News {
     /// The part of the map that is held from now on, and which that is.
-    Map(Slice, FabricMap),
+    Map(Slice, Box<FabricMap>),
     /// The session is of no further use.
     Ended(Ended),
     /// Why, in the manager's words.
@@ -220,7 +220,7 @@ impl Session {
         others.retain(|_, poster| !poster.is_gone());
         let mut behind = self.behind.lanes.borrow_mut();
         behind.retain(|lane| {
-            let news = || News::Map(slice.clone(), FabricMap::clone(&map));
+            let news = || News::Map(slice.clone(), Box::new(FabricMap::clone(&map)));
             others.get(lane).is_some_and(|poster| poster.post(news()).is_err())
         });
         if !behind.is_empty() && !self.behind.is_retrying.replace(true) {
@@ -272,7 +272,7 @@ impl Session {
         match news {
             News::Map(slice, map) => {
                 self.fabric.followed.borrow_mut().slice = slice;
-                self.fabric.adopt(map);
+                self.fabric.adopt(*map);
             }
             News::Ended(why) => self.end(why),
             News::Why(why) => self.hear_why(why),

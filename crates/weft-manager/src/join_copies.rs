@@ -64,8 +64,8 @@ fn places_of(copies: &[FabricMap], map: &FabricMap) -> (Table<TargetId, Target>,
     let of_nodes: BTreeSet<NodeId> =
         named.iter().filter_map(|id| targets.get(id)).map(|(_, target)| target.node).collect();
     named.extend(of_nodes.iter().map(|node| TargetId::first_of(*node)));
-    let targets = named.into_iter().filter_map(|id| Some((id, (*targets.get(&id)?).1.clone()))).collect();
-    let nodes = of_nodes.iter().filter_map(|id| Some((*id, (*nodes.get(id)?).1.clone()))).collect();
+    let targets = named.into_iter().filter_map(|id| Some((id, targets.get(&id)?.1.clone()))).collect();
+    let nodes = of_nodes.iter().filter_map(|id| Some((*id, nodes.get(id)?.1.clone()))).collect();
     (targets, nodes)
 }
 

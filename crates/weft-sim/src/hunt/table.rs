@@ -513,7 +513,7 @@ pub const HUNTS: &[Hunt] = &[
     hunt(&[ReaderNotWaitedFor], Scenario::Drive(Drive { slow_reads: true, life_ms: 40, ..CUT }), 60),
     hunt(&[BatchCrcNotChecked], CROWDED_DRIVE, 400),
     hunt(&[LaterBatchNotSought], Scenario::Drive(Drive { rot_log: true, checkpoint_every: 200, ..CUT }), 60),
-    hunt(&[FoundNotFlushed], KILLED, 600),
+    hunt(&[FoundNotFlushed], KILLED, 6000),
     hunt(&[DoubtNotSettled], Scenario::Drive(Drive { cut_recovery: true, ..CUT }), 400),
     hunt(&[CursorBeforeChunks], Scenario::Interrupted, 60),
     hunt(&[GroupDroppedFirst], DRIVE, 40),
