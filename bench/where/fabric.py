@@ -1,5 +1,5 @@
-"""The fabric that is measured here: a manager and one target process with two `mem:` drives, on loopback, as `weft bench
-figures` has it; and the loads that are put on it."""
+"""The fabric that is measured here: a manager and one node, with two `mem:` drives if nothing else is said, on loopback, as
+`weft bench figures` has it; and the loads that are put on it."""
 
 import contextlib
 import json
@@ -18,6 +18,9 @@ VOLUME, VOLUME_SIZE, DRIVE_BYTES = "where", "512MiB", 1 << 30
 # touched.
 FILL_S = 4
 
+# Threads of a node, at most: each has a port.
+THREADS_MAX = 8
+
 PATIENCE_S = 30
 
 
@@ -25,10 +28,15 @@ class Trouble(Exception):
     """Something did not work; the message is for people."""
 
 
+# The processors of the client and of the node: one each, or all of both.
+APART, TOGETHER = (0, 1), (None, None)
+
+
 @contextlib.contextmanager
-def fabric(weft, size=VOLUME_SIZE, under=()):
-    """A fabric with a filled volume of some size: how to reach it, and its target's process. It ends with the block. The
-    target runs under a command, if there is one."""
+def fabric(weft, size=VOLUME_SIZE, under=(), drives=(f"mem:{DRIVE_BYTES}",) * 2, node=(), processors=APART):
+    """A fabric with a filled volume of some size: how to reach it, and its node's process. It ends with the block. The node
+    has these drives, or those that a function of the fabric's address makes, and further options, and runs under a command, if
+    there is one. Manager and client run on the first of the processors, the node on the second one."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="weft-where-"))
     address, started = f"127.0.0.1:{free_port()}", []
     try:
@@ -36,12 +44,12 @@ def fabric(weft, size=VOLUME_SIZE, under=()):
         # A binary of before there was this command makes the store when its manager starts.
         call(weft, "fabric", "init", folder / "map.redb")
         started.append(start([weft, "manager", "run", "--store", folder / "map.redb", "--listen", address, "--socket",
-                              folder / "manager.sock"], log, 0))
+                              folder / "manager.sock"], log, processors[0]))
         await_port(address)
-        drives = ["--drive", f"mem:{DRIVE_BYTES}"] * 2
+        drives = [word for drive in (drives(address) if callable(drives) else drives) for word in ("--drive", drive)]
         started.append(start([*under, weft, "node", "run", "--name", "node-1", "--manager", address, "--listen",
-                              f"127.0.0.1:{free_port()}", *drives], log, 1))
-        bed = {"weft": weft, "fabric": address, "target": started[1].pid, "folder": folder}
+                              f"127.0.0.1:{free_port(THREADS_MAX)}", *drives, *node], log, processors[1]))
+        bed = {"weft": weft, "fabric": address, "target": started[1].pid, "folder": folder, "client_on": processors[0]}
         until(lambda: call(weft, "volume", "create", VOLUME, "--size", size, "--failure-domain", "drive", "--fabric",
                            address).returncode == 0, f"no volume could be created, see {folder}/log")
         for size, pattern in ("1M", "sequential"), ("4K", "random"):
@@ -62,9 +70,9 @@ def fabric(weft, size=VOLUME_SIZE, under=()):
 def load(bed, rw, size, depth, is_shared, seconds, more):
     """Starts a load on the volume."""
     transport = [] if is_shared else ["--no-shared-memory"]
-    return start([bed["weft"], "bench", "run", VOLUME, "--fabric", bed["fabric"], "--rw", rw, "--bs", size, "--depth", str(depth),
+    return start([bed["weft"], "bench", "run", bed.get("volume", VOLUME), "--fabric", bed["fabric"], "--rw", rw, "--bs", size, "--depth", str(depth),
                   "--runtime", f"{seconds * 1000:.0f}ms", "--warm-up", "200ms", "--overwrite", "--json", *transport, *more],
-                 subprocess.PIPE, 0)
+                 subprocess.PIPE, bed["client_on"])
 
 
 def finish(process):
@@ -76,10 +84,10 @@ def finish(process):
 
 
 def start(command, output, core):
-    """Starts a process on one processor."""
+    """Starts a process on one processor, or on all."""
     errors = subprocess.PIPE if output is subprocess.PIPE else subprocess.STDOUT
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, text=True,
-                            preexec_fn=lambda: os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[core]}))
+    place = None if core is None else lambda: os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[core]})
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, text=True, preexec_fn=place)
 
 
 def call(*command):
@@ -87,11 +95,16 @@ def call(*command):
     return subprocess.run([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
 
 
-def free_port():
-    """A port of loopback that nobody has now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+def free_port(count=1):
+    """A port of loopback that nobody has now, and with it the ones that follow."""
+    while True:
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError, OverflowError):
+            first = stack.enter_context(socket.socket())
+            first.bind(("127.0.0.1", 0))
+            port = first.getsockname()[1]
+            for further in range(1, count):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port + further))
+            return port
 
 
 def await_port(address):

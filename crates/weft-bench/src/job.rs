@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
 use std::time::Duration;
 use weft_client::{AttachMode, AttachOptions, ClientError, Fabric, Lane, Volume};
-use weft_rt::{Addr, sleep, spawn};
+use weft_rt::{Addr, Spin, set_spin, sleep, spawn};
 
 /// How often a job that is ready looks whether all are.
 const READY_LOOKED_AT: Duration = Duration::from_millis(2);
@@ -92,6 +92,8 @@ pub(crate) struct Job {
     pub(crate) verify: Option<u64>,
     /// Whether data that is there may be destroyed.
     pub(crate) overwrite: bool,
+    /// How its thread waits for something to do.
+    pub(crate) spin: Spin,
     pub(crate) signals: Signals,
     pub(crate) seat: Seat,
 }
@@ -116,6 +118,7 @@ impl Job {
     }
 
     async fn run(mut self, tell: impl Fn(Word) + Clone + 'static) -> Result<JobResult, BenchError> {
+        set_spin(self.spin);
         match std::mem::replace(&mut self.seat, Seat::Alone) {
             Seat::Alone => {
                 let volume = self.attach(1).await?;

@@ -21,7 +21,7 @@ use std::thread;
 use std::time::Duration;
 use weft_api::VolumeInfo;
 use weft_client::AttachMode;
-use weft_rt::{Addr, random_u64, signal, sleep, spawn, wall_clock_us};
+use weft_rt::{Addr, Spin, random_u64, signal, sleep, spawn, wall_clock_us};
 use weft_types::BLOCK_SIZE;
 
 /// How often it is looked what the jobs tell: soon enough for a line per second, and costs next to nothing.
@@ -54,6 +54,8 @@ pub struct RunOptions {
     pub jobs: u32,
     /// They share one attach instead, of which each has a lane.
     pub share_attach: bool,
+    /// How threads that have nothing to do wait.
+    pub spin: Spin,
     /// Attach so that others may write to the volume as well; several jobs that write do so in any case.
     pub is_shared: bool,
     /// Put a stamp on what is written, and check what is read.
@@ -240,6 +242,7 @@ impl Crew {
                 warm_up: options.warm_up,
                 verify,
                 overwrite: options.overwrite,
+                spin: options.spin,
                 signals: crew.signals.clone(),
                 seat: seats.pop().expect("there is one for each job"),
             };
@@ -407,6 +410,7 @@ mod tests {
             warm_up: Duration::ZERO,
             jobs: 1,
             share_attach: false,
+            spin: Spin::Adaptive,
             is_shared: false,
             verify: false,
             overwrite: false,

@@ -29,10 +29,15 @@ impl TransportArgs {
     /// Makes it so: the latter on this thread, whose executor runs.
     pub fn apply(&self) {
         weft_rpc::shm::set_shared_memory(!self.no_shared_memory);
-        weft_rt::set_spin(match self.spin {
+        weft_rt::set_spin(self.spin());
+    }
+
+    /// How threads that this process starts have to wait.
+    pub fn spin(&self) -> Spin {
+        match self.spin {
             Waits::Adaptive => Spin::Adaptive,
             Waits::Never => Spin::Never,
             Waits::Always => Spin::Always,
-        });
+        }
     }
 }

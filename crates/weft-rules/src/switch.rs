@@ -79,6 +79,7 @@ mutations! {
     RepairLeavesNoEntry, "R9", "repair-leaves-no-entry", "A replica that refuses a repair does not remember its version.";
     ConfirmForgets, "R10", "confirm-forgets", "A version that is settled leaves the open set.";
     ClosedSessionServed, "R10", "closed-session-served", "A drive serves a session that it was told is over.";
+    PassKept, "R10", "pass-kept", "A session that was admitted once is admitted after it was fenced.";
     UnlistedSessionServed, "R10", "unlisted-session-served", "A target serves a session that its map does not list as open.";
     SessionsNotDurable, "R10", "sessions-not-durable", "That a session is over is forgotten by a restart.";
     SweepForgetsUnsettled, "R10", "sweep-forgets-unsettled", "A target forgets a session without finishing its writes.";

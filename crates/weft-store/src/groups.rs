@@ -189,6 +189,12 @@ impl Store {
         self.engine.state.borrow().drive.session_is_over(session)
     }
 
+    /// A number that rises whenever [`Store::session_is_over`] or [`Store::generation`] may answer otherwise than
+    /// before.
+    pub fn fences(&self) -> u64 {
+        self.engine.state.borrow().fences
+    }
+
     /// Every session below is over.
     pub fn session_floor(&self) -> SessionId {
         self.engine.state.borrow().drive.session_floor
@@ -197,7 +203,9 @@ impl Store {
     /// Forgets the generations of volumes that are gone for good. Takes effect at once; durable with the next
     /// checkpoint, and harmless to lose.
     pub fn forget_volumes(&self, is_gone: impl Fn(VolumeId) -> bool) {
-        self.engine.state.borrow_mut().drive.generations.retain(|volume, _| !is_gone(*volume));
+        let mut state = self.engine.state.borrow_mut();
+        state.fences += 1;
+        state.drive.generations.retain(|volume, _| !is_gone(*volume));
     }
 
     /// Raises a volume's generation; it never falls. Durable on return.

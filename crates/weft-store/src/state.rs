@@ -83,6 +83,8 @@ pub(crate) struct State {
     pub(crate) bitmap: Bitmap,
     pub(crate) map: BlockMap,
     pub(crate) drive: DriveState,
+    /// Rises whenever a session or a generation may have been fenced, or is not any more.
+    pub(crate) fences: u64,
     pub(crate) ring: LogRing,
     pub(crate) commits: Commits,
     pub(crate) frees: Frees,
@@ -165,6 +167,7 @@ impl State {
             bitmap: parts.bitmap,
             map: BlockMap::new(parts.budget_bytes as usize),
             drive: parts.drive,
+            fences: 0,
             ring: parts.ring,
             commits,
             frees: Frees::default(),
@@ -528,6 +531,9 @@ impl State {
     /// Applies a record that is not about blocks. One about a group that has been dropped changes nothing.
     pub(crate) fn replay_note(&mut self, record: Record) {
         self.grow_state(record.state_growth());
+        if matches!(record, Record::CloseSessions { .. } | Record::SetGeneration { .. }) {
+            self.fences += 1;
+        }
         let drive_id = self.drive_id;
         match record {
             Record::SetGroup { entry, is_new_stint } => self.drive.adopt(entry, drive_id, is_new_stint),

@@ -32,13 +32,23 @@ pub(crate) enum Need {
 }
 
 /// The session behind a request, and the volume that it is attached to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attached {
     pub(crate) volume: VolumeId,
     pub(crate) generation: Generation,
     pub(crate) session: SessionId,
     /// The slot that it speaks for: that of its versions and watermarks.
     pub(crate) slot: SessionSlot,
+}
+
+/// A session that nothing fences, as of this map of the target and these fences of the drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pass {
+    attached: Attached,
+    /// How many maps the target had adopted.
+    maps: u64,
+    /// [`weft_store::Store::fences`] of the drive.
+    fences: u64,
 }
 
 /// What a request says of itself for admission.
@@ -182,8 +192,7 @@ impl Target {
     pub(crate) fn check(&self, claim: &Claim) -> Result<Admitted, Refusal> {
         let member = self.check_membership(claim)?;
         if let Some(attached) = &claim.attached {
-            self.check_listed(attached)?;
-            self.check_attach(&member.drive, attached)?;
+            self.check_fences(&member, attached)?;
         }
         if claim.version != Version::ZERO {
             self.check_version(claim.version)?;
@@ -195,6 +204,23 @@ impl Target {
         }
         let (role, _running) = (member.role(), member.begin());
         Ok(Admitted { member, role, _running })
+    }
+
+    /// What fences a session (R10, R16), unless that was found to let it pass before and nothing of it has
+    /// changed since.
+    fn check_fences(&self, member: &Member, attached: &Attached) -> Result<(), Refusal> {
+        let (maps, fences) = (self.maps_adopted.get(), member.drive.store.fences());
+        let pass = Pass { attached: *attached, maps, fences };
+        let kept = member.pass_of(attached.session);
+        let is_kept =
+            |last: Pass| last == pass || (mutated(Mutation::PassKept) && last.attached == pass.attached);
+        if kept.get().is_some_and(is_kept) {
+            return Ok(());
+        }
+        self.check_listed(attached)?;
+        self.check_attach(&member.drive, attached)?;
+        kept.set(Some(pass));
+        Ok(())
     }
 
     /// A session that the adopted map is new enough to know, and does not list as open, is over: a drive that
@@ -263,7 +289,9 @@ impl Target {
     }
 
     fn check_membership(&self, claim: &Claim) -> Result<Rc<Member>, Refusal> {
-        let drive = self.drives.get(&claim.drive).ok_or_else(|| {
+        let member = self.member(claim.drive, claim.group);
+        let drive = member.as_ref().map(|member| &member.drive).or_else(|| self.drives.get(&claim.drive));
+        let drive = drive.ok_or_else(|| {
             refused(Status::NotFound, format!("drive {} is not served by this target", claim.drive))
         })?;
         if let Some(cause) = drive.failure() {
@@ -273,7 +301,6 @@ impl Target {
             let text = format!("the drive has not adopted map {} yet", self.map_version());
             return Err(refused(Status::NotServing, text));
         }
-        let member = self.member(claim.drive, claim.group);
         if self.is_stopped() || !self.holds_lease(member.as_deref()) {
             mark(Path::RefusedNoLease);
             return Err(refused(Status::NotServing, "this target holds no lease"));

@@ -3,12 +3,16 @@
 //! It owns the rule that acknowledging an epoch drains what was admitted before it (R1). It never makes
 //! anything durable: `adopt.rs` does, between closing the gate here and opening it again.
 
+use crate::admit::Pass;
 use crate::drive::ServedDrive;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use weft_rt::sync::{Mutex, Notify};
-use weft_types::{Epoch, Group, GroupId, Role, Slot, Version};
+use weft_types::{Epoch, Group, GroupId, Role, SessionId, Slot, Version};
+
+/// How many sessions a member remembers to have admitted: those that use one group at a time, mostly.
+const PASSES: usize = 4;
 
 /// One drive in one group.
 ///
@@ -27,6 +31,8 @@ pub(crate) struct Member {
     gone: Cell<bool>,
     /// The turn of whoever adopts an entry, or begins to drop the group.
     pub(crate) turn: Mutex<()>,
+    /// Sessions that were admitted last.
+    passes: [Cell<Option<Pass>>; PASSES],
     /// No client's write below this version is admitted, until the drive has adopted a map that has the
     /// group in an epoch after this one (R7).
     closed: Cell<Option<(Epoch, Version)>>,
@@ -53,6 +59,7 @@ impl Member {
             gate_closed: Cell::new(false),
             gone: Cell::new(false),
             turn: Mutex::new(()),
+            passes: Default::default(),
             closed: Cell::new(None),
             is_dropping: Cell::new(false),
             is_wanted: Cell::new(false),
@@ -62,6 +69,11 @@ impl Member {
             drained: Notify::default(),
             changed: Notify::default(),
         })
+    }
+
+    /// Where to keep that a session was admitted; another session may be there.
+    pub(crate) fn pass_of(&self, session: SessionId) -> &Cell<Option<Pass>> {
+        &self.passes[session.0 as usize % PASSES]
     }
 
     /// The entry in force, durable here.

@@ -71,8 +71,11 @@ pub struct Target {
     /// Random, new for each start.
     pub(crate) incarnation: u64,
     pub(crate) drives: BTreeMap<DriveId, Rc<ServedDrive>>,
-    members: RefCell<BTreeMap<(DriveId, GroupId), Rc<Member>>>,
+    /// The group first: comparing its number finds most.
+    members: RefCell<BTreeMap<(GroupId, DriveId), Rc<Member>>>,
     map: RefCell<Option<Rc<FabricMap>>>,
+    /// How many maps were adopted.
+    pub(crate) maps_adopted: Cell<u64>,
     /// Came with the version of the map; 0: only a whole map can follow.
     pub(crate) map_nonce: Cell<u64>,
     /// A slice of which not all bytes have come.
@@ -126,7 +129,7 @@ impl Target {
         for (path, store) in stores {
             let drive = Rc::new(ServedDrive::new(path, store, failures.clone()));
             for group in drive.store.groups() {
-                members.insert((drive.id, group), Member::new(drive.clone(), group));
+                members.insert((group, drive.id), Member::new(drive.clone(), group));
             }
             let twin = drives.insert(drive.id, drive);
             assert!(twin.is_none(), "a drive was given to the target twice");
@@ -137,6 +140,7 @@ impl Target {
             drives,
             members: RefCell::new(members),
             map: RefCell::new(None),
+            maps_adopted: Cell::new(0),
             map_nonce: Cell::new(0),
             partly: RefCell::new(None),
             adopting: Mutex::new(()),
@@ -260,6 +264,7 @@ impl Target {
         let slice = map.of_target.as_ref().map_or(Slice::Whole, |says| Slice::Target(says.target));
         weft_rules::holds_slice(&slice, &map);
         *self.map.borrow_mut() = Some(map);
+        self.maps_adopted.set(self.maps_adopted.get() + 1);
         self.map_nonce.set(nonce);
         self.adopted.notify_all();
     }
@@ -280,20 +285,20 @@ impl Target {
 
     /// A drive's part in a group, if the drive has heard of it.
     pub(crate) fn member(&self, drive: DriveId, group: GroupId) -> Option<Rc<Member>> {
-        self.members.borrow().get(&(drive, group)).cloned()
+        self.members.borrow().get(&(group, drive)).cloned()
     }
 
     /// A drive's part in a group, which begins without an entry if it is new.
     pub(crate) fn member_or_new(&self, drive: &Rc<ServedDrive>, group: GroupId) -> Rc<Member> {
         let mut members = self.members.borrow_mut();
-        members.entry((drive.id, group)).or_insert_with(|| Member::new(drive.clone(), group)).clone()
+        members.entry((group, drive.id)).or_insert_with(|| Member::new(drive.clone(), group)).clone()
     }
 
     /// Forgets a drive's part in a group that was removed from the fabric.
     pub(crate) fn forget_member(&self, member: &Member) {
-        let key = (member.drive.id, member.group);
-        self.members.borrow_mut().remove(&key);
-        self.resyncs.borrow_mut().remove(&key);
+        let (drive, group) = (member.drive.id, member.group);
+        self.members.borrow_mut().remove(&(group, drive));
+        self.resyncs.borrow_mut().remove(&(drive, group));
     }
 
     /// All parts that drives of this target have in groups.

@@ -246,6 +246,7 @@ pub const HUNTS: &[Hunt] = &[
         "the session: it is over as well, in the map and on the drive",
     ),
     hunt(&[ClosedSessionServed, UnlistedSessionServed, GenerationNotChecked], Scenario::Takeover, 40),
+    hunt(&[PassKept], Scenario::Takeover, 100),
     protected(
         &[SessionsNotDurable],
         Scenario::Takeover,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use weft_api::{ApiAnswer, ApiRequest, VolumeInfo};
 use weft_bench::{Load, Pattern, RunOptions, RunReport};
-use weft_cli::{CliError, Connection, FabricPlace, Output, Size, Span, Step, note};
+use weft_cli::{CliError, Connection, FabricPlace, Output, Size, Span, Step, TransportArgs, note};
 use weft_types::limits::LANES_MAX;
 
 /// Threads that a load may have: more than the cores of most machines.
@@ -84,9 +84,8 @@ pub(crate) struct RunArgs {
     /// Add all latencies to the JSON, as pairs of nanoseconds and how many requests took so long
     #[arg(long)]
     latencies: bool,
-    /// Talk to targets of this machine over TCP, instead of through shared memory
-    #[arg(long)]
-    no_shared_memory: bool,
+    #[command(flatten)]
+    transport: TransportArgs,
     /// Begin at this time, in milliseconds since 1970, so that several such commands begin together
     #[arg(long, value_name = "MS")]
     begin_at: Option<u64>,
@@ -114,7 +113,7 @@ enum Order {
 
 pub(crate) async fn run(args: RunArgs, place: &FabricPlace, output: Output) -> Result<(), CliError> {
     let read_percent = args.read_percent()?;
-    weft_rpc::shm::set_shared_memory(!args.no_shared_memory);
+    args.transport.apply();
     if let Some(path) = &args.html {
         files::check(path)?;
     }
@@ -187,6 +186,7 @@ impl RunArgs {
             jobs: self.threads.unwrap_or(self.jobs),
             share_attach: self.threads.is_some(),
             is_shared: self.shared,
+            spin: self.transport.spin(),
             verify: self.verify,
             overwrite: self.overwrite,
             begin_at_ms: self.begin_at,
