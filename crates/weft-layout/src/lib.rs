@@ -19,6 +19,6 @@ pub use board::PARTNER_NODES;
 pub use candidate::{Candidate, FailureDomain};
 pub use error::LayoutError;
 pub use loads::Loads;
-pub use placement::{GROUPS_PER_DRIVE, groups_wanted, place, replacement, usable_blocks};
+pub use placement::{GROUPS_PER_DRIVE, GROUPS_PER_PART, groups_wanted, place, replacement, usable_blocks};
 pub use span::{GroupLoad, group_of, span_groups};
 pub use stripe::{Piece, address_of, default_striping, objects_for, pieces, validate};

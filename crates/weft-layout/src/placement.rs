@@ -19,9 +19,19 @@ use weft_types::{BlockCount, DriveId};
 /// would grow, for no gain.
 pub const GROUPS_PER_DRIVE: usize = 16;
 
-/// How many groups of this many copies a pool with so many drives should have.
-pub fn groups_wanted(drives: usize, copies: usize) -> usize {
-    (drives * GROUPS_PER_DRIVE).div_ceil(copies.max(1))
+/// Groups that a drive of average size takes part in which shares its device with others.
+///
+/// The device is lost as a whole, and is rebuilt from and onto as many others as all of its drives have groups.
+pub const GROUPS_PER_PART: usize = 8;
+
+/// How many groups of this many copies a pool with these drives should have.
+pub fn groups_wanted(candidates: &[Candidate], copies: usize) -> usize {
+    let mut on_device: BTreeMap<_, usize> = BTreeMap::new();
+    for candidate in candidates {
+        *on_device.entry((candidate.node, candidate.device)).or_default() += 1;
+    }
+    let places = |drives: usize| if drives == 1 { GROUPS_PER_DRIVE } else { drives * GROUPS_PER_PART };
+    on_device.into_values().map(places).sum::<usize>().div_ceil(copies.max(1))
 }
 
 /// The drives of `new_groups` further groups, each in slot order.
@@ -232,8 +242,8 @@ mod tests {
     #[test]
     fn partners_spread_over_all_other_nodes() {
         let candidates = fabric(6, 2);
-        let groups =
-            place(&candidates, &none(), 2, groups_wanted(12, 2), FailureDomain::Node).expect("six nodes");
+        let groups = place(&candidates, &none(), 2, groups_wanted(&candidates, 2), FailureDomain::Node)
+            .expect("six nodes");
         for c in &candidates {
             let partners: BTreeSet<_> =
                 groups.iter().filter(|g| g.contains(&c.drive)).flatten().filter(|&&d| d != c.drive).collect();
@@ -253,7 +263,7 @@ mod tests {
     fn a_node_has_all_others_as_partners_or_as_many_as_it_may() {
         for (nodes, per_node, copies) in [(12, 4, 2), (12, 4, 3), (60, 6, 2), (60, 6, 3)] {
             let candidates = fabric(nodes, per_node);
-            let wanted = groups_wanted(candidates.len(), copies);
+            let wanted = groups_wanted(&candidates, copies);
             let groups =
                 place(&candidates, &none(), copies, wanted, FailureDomain::Node).expect("many nodes");
             for node in 0..nodes {
@@ -329,7 +339,7 @@ mod tests {
         #[test]
         fn equal_drives_get_equal_shares(nodes in 3u32..9, per_node in 1u32..5, copies in 1usize..=3) {
             let candidates = fabric(nodes, per_node);
-            let wanted = groups_wanted(candidates.len(), copies);
+            let wanted = groups_wanted(&candidates, copies);
             let groups = place(&candidates, &none(), copies, wanted, FailureDomain::Node).expect("enough nodes");
             let loads = loads(&candidates, &groups);
             let (least, most) = (loads.iter().min().expect("drives"), loads.iter().max().expect("drives"));

@@ -167,7 +167,7 @@ impl Stock {
         let mut groups: Vec<GroupId> =
             map.groups.values().filter(same).filter(offered).map(|g| g.id).collect();
         let candidates = candidates(map, pool, absent);
-        let missing = groups_wanted(candidates.len(), protection.members()).saturating_sub(groups.len());
+        let missing = groups_wanted(&candidates, protection.members()).saturating_sub(groups.len());
         let new = match missing {
             // There is something to offer, and nothing to place.
             0 if !groups.is_empty() => Ok(Vec::new()),

@@ -20,7 +20,7 @@ use weft_wire::renewal::{Grant, RENEWAL_PROTOCOL, Renewal};
 use weft_wire::{Kind, Status};
 
 /// How often a lease is renewed within its life: three requests may be lost before it runs out.
-const RENEWALS_PER_LEASE: u32 = 4;
+pub const RENEWALS_PER_LEASE: u32 = 4;
 
 /// How long to wait before a manager that refused or did not answer is tried again: short beside a lease,
 /// long beside a connection attempt on a local network.

@@ -35,5 +35,6 @@ mod verify;
 mod vouch;
 mod watermark;
 
+pub use lease::RENEWALS_PER_LEASE;
 pub use load::ProcessProbe;
 pub use target::{Target, TargetOptions, TargetThread};

@@ -14,6 +14,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use weft_cli::{Cell, CliError, Output, Step, Table};
 use weft_types::Protection;
+use weft_types::limits::{DEVICE_PARTS_MAX, LANES_MAX};
+
+/// Threads of a node that are worth it.
+const THREADS_MAX: u32 = 8;
 
 /// Arguments of `weft bench map`.
 #[derive(Clone, Debug, clap::Args)]
@@ -21,15 +25,24 @@ pub(crate) struct MapArgs {
     /// Machines in the map
     #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     nodes: u32,
-    /// Drives of each machine
+    /// Devices of each machine
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
     drives: u32,
+    /// Parts of each device, each a drive
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=DEVICE_PARTS_MAX as i64))]
+    parts: u32,
+    /// Threads of each machine, each a target
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(THREADS_MAX)))]
+    threads: u32,
     /// Volumes of 100 GiB
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     volumes: u64,
     /// Open sessions
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u64).range(0..=65_000))]
     sessions: u64,
+    /// Lanes of each session
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=LANES_MAX as i64))]
+    lanes: u32,
     /// Copies of each block
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=3))]
     copies: u8,
@@ -46,9 +59,12 @@ impl MapArgs {
     fn shape(&self) -> Shape {
         Shape {
             nodes: self.nodes,
-            drives: self.drives,
+            threads: self.threads,
+            devices: self.drives,
+            parts: self.parts,
             volumes: self.volumes,
             sessions: self.sessions,
+            lanes: self.lanes,
             protection: Protection::mirror(self.copies),
         }
     }
@@ -84,6 +100,9 @@ fn make(args: &MapArgs, file: &Path) -> Result<(), CliError> {
     for (option, value) in [
         ("--nodes", u64::from(args.nodes)),
         ("--drives", u64::from(args.drives)),
+        ("--parts", u64::from(args.parts)),
+        ("--threads", u64::from(args.threads)),
+        ("--lanes", u64::from(args.lanes)),
         ("--volumes", args.volumes),
         ("--sessions", args.sessions),
         ("--copies", u64::from(args.copies)),
@@ -113,6 +132,7 @@ fn table(measured: &Measured) -> Table {
         Cost::Value(value) => value.to_string(),
         Cost::Refused(_) => "refused".to_owned(),
     };
+    row("targets", measured.targets.to_string(), "");
     row("drives", measured.drives.to_string(), "");
     row("groups", measured.groups.to_string(), "");
     row("map in the store", measured.map_bytes.to_string(), "bytes");
@@ -121,6 +141,7 @@ fn table(measured: &Measured) -> Table {
     row("commit", cost(&measured.commit_us), "us");
     row("eviction of a node", cost(&measured.eviction_us), "us");
     row("renewal of a lease", cost(&measured.renewal_us), "us");
+    row("renewals of all targets", cost(&measured.renewals_core_percent), "% of a core");
     row("look at all nodes and drives", cost(&measured.look_us), "us");
     row("groups of an empty pool placed", measured.place_groups_us.to_string(), "us");
     row("nodes that a node shares groups with", measured.partner_nodes.to_string(), "");

@@ -18,6 +18,7 @@ use weft_membership::{Acknowledged, Change, CloseSession, Evict, SweepSession};
 use weft_metrics::process_load;
 use weft_rpc::{Peer, Request, Service};
 use weft_rt::{Buf, Landing, sleep, spawn};
+use weft_target::RENEWALS_PER_LEASE;
 use weft_types::{AttachMode, DriveId, FabricMap, MapVersion, NodeId, Role, Slice, TargetId, TargetSlice};
 use weft_wire::control::{self, DriveReport, Join, ManagerAnswer, ManagerRequest};
 use weft_wire::handshake::PeerRole;
@@ -59,6 +60,8 @@ impl Cost {
 pub(super) struct Measured {
     /// Machines.
     pub(super) nodes: u32,
+    /// Targets of the fabric.
+    pub(super) targets: usize,
     /// Drives of the fabric.
     pub(super) drives: usize,
     /// Groups.
@@ -79,6 +82,8 @@ pub(super) struct Measured {
     pub(super) eviction_us: Cost,
     /// A target asks for its lease.
     pub(super) renewal_us: Cost,
+    /// How much of a core the renewals of all targets take, each as often as it asks in a lease, in percent.
+    pub(super) renewals_core_percent: Cost,
     /// The manager looks at what it knows of all nodes and drives, and finds nothing to do.
     pub(super) look_us: Cost,
     /// All groups of an empty pool with these drives are placed.
@@ -183,6 +188,7 @@ impl Bench {
         };
         Ok(Measured {
             nodes: self.shape.nodes,
+            targets: map.targets.len(),
             drives: map.drives.len(),
             groups: map.groups.len(),
             volumes: map.volumes.len(),
@@ -192,6 +198,7 @@ impl Bench {
             resident_mib: self.resident_mib,
             commit_us,
             eviction_us,
+            renewals_core_percent: of_a_core(&map, &renewal_us),
             renewal_us,
             look_us,
             place_groups_us: placed.took.as_micros() as u64,
@@ -449,6 +456,16 @@ impl Bench {
             Status::Ok => Ok(answer),
             status => Err(format!("{status}: {}", String::from_utf8_lossy(&answer.head))),
         }
+    }
+}
+
+/// How much of a core all renewals take, in percent, if each of them takes so long in us.
+fn of_a_core(map: &FabricMap, renewal_us: &Cost) -> Cost {
+    let per_second =
+        map.targets.len() as f64 * f64::from(RENEWALS_PER_LEASE) / map.durations.lease().as_secs_f64();
+    match renewal_us {
+        Cost::Value(us) => Cost::Value((per_second * *us as f64 / 10_000.0).ceil() as u64),
+        Cost::Refused(why) => Cost::Refused(why.clone()),
     }
 }
 

@@ -24,7 +24,7 @@ impl Placed {
     pub(super) fn measure(map: &FabricMap, protection: Protection) -> Result<Placed, CliError> {
         let candidates: Vec<Candidate> = map.drives.values().map(Candidate::of).collect();
         let copies = protection.members();
-        let wanted = groups_wanted(candidates.len(), copies);
+        let wanted = groups_wanted(&candidates, copies);
         let began = Instant::now();
         let placed = place(&candidates, Loads::NONE, copies, wanted, FailureDomain::Node);
         let took = began.elapsed();

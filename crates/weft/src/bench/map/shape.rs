@@ -3,14 +3,15 @@
 //! It owns how such a map looks. Each drive is in as many groups as placement gives it, each group
 //! on different nodes, each volume over as many groups as a span lists at most.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use weft_layout::groups_wanted;
+use weft_layout::{Candidate, groups_wanted};
 use weft_types::limits::SPAN_GROUPS_MAX;
 use weft_types::{
     AttachMode, BlockCount, DeviceId, Drive, DriveId, DriveState, Durations, Epoch, FabricId, FabricMap,
     Generation, Group, GroupId, GroupTable, GroupTableId, MapVersion, NodeId, ObjectSpan, Pool, PoolId,
     Protection, Role, Session, SessionId, SessionSlot, SessionState, Slot, SpanGroups, Striping, TableWindow,
-    TargetId, Volume, VolumeId, VolumeState,
+    Target, TargetId, Volume, VolumeId, VolumeState,
 };
 
 /// 4 TiB, as a drive of today has, in blocks.
@@ -27,12 +28,18 @@ const OBJECT_BLOCKS: u32 = 16_384;
 pub(super) struct Shape {
     /// Machines.
     pub(super) nodes: u32,
-    /// Drives of each machine.
-    pub(super) drives: u32,
+    /// Threads of each machine, each a target.
+    pub(super) threads: u32,
+    /// Devices of each machine.
+    pub(super) devices: u32,
+    /// Parts of each device, each a drive.
+    pub(super) parts: u32,
     /// Volumes of 100 GiB, thin.
     pub(super) volumes: u64,
     /// Open sessions, spread over the volumes.
     pub(super) sessions: u64,
+    /// Lanes of each session.
+    pub(super) lanes: u32,
     /// How the volumes are protected.
     pub(super) protection: Protection,
 }
@@ -46,20 +53,26 @@ impl Shape {
         format!("node-{node}")
     }
 
-    /// Where a node's target would listen: an address of its own on this machine, where nobody does.
-    pub(super) fn node_addr(node: u32) -> String {
-        format!("127.{}.{}.{}:4810", 100 + (node >> 16), node >> 8 & 0xff, node & 0xff)
+    /// Where a node's target of this index would listen: an address of the node's own on this machine, where
+    /// nobody does.
+    pub(super) fn target_addr(node: u32, index: u32) -> String {
+        format!("127.{}.{}.{}:{}", 100 + (node >> 16), node >> 8 & 0xff, node & 0xff, 4810 + index)
     }
 
-    /// Where a drive would be on its node.
-    pub(super) fn drive_path(drive: u32) -> String {
-        format!("/dev/disk/by-id/nvme-{drive}")
+    /// Where a device would be on its node.
+    fn device_path(device: u32) -> String {
+        format!("/dev/disk/by-id/nvme-{device}")
+    }
+
+    /// Drives of each machine.
+    fn drives(self) -> u32 {
+        self.devices * self.parts
     }
 
     /// The drives in an order in which neighbours are on different nodes: drive `i` is on node `1 +
     /// i % nodes`.
     fn drive_ids(self) -> impl Iterator<Item = (DriveId, NodeId, u32)> {
-        (0..self.nodes * self.drives).map(move |i| {
+        (0..self.nodes * self.drives()).map(move |i| {
             // Random bits of the kind that labels have, the same in each run.
             let bits = u128::from(i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
             (DriveId::from_random(bits), NodeId(1 + i % self.nodes), i / self.nodes)
@@ -74,16 +87,23 @@ impl Shape {
         map.pools.insert(pool, Pool { id: pool, name: "default".into() });
         for n in 1..=self.nodes {
             let id = NodeId(n);
-            map.put_node(id, Shape::node_name(n), Shape::node_addr(n));
+            map.put_node(id, Shape::node_name(n), Shape::target_addr(n, 0));
         }
+        map.next_id = u64::from(self.nodes) + 2;
+        let targets: BTreeMap<(NodeId, u32), TargetId> =
+            (1..=self.nodes).flat_map(|node| self.targets(&mut map, NodeId(node))).collect();
         let drives: Vec<DriveId> = self.drive_ids().map(|(id, ..)| id).collect();
         map.drives.extend(self.drive_ids().map(|(id, node, index)| {
-            let path = Shape::drive_path(index);
-            let capacity = BlockCount(DRIVE_BLOCKS);
-            let (target, device) = (TargetId::first_of(node), DeviceId::of_name(&format!("{node} {path}")));
+            let device = Shape::device_path(index / self.parts);
+            let path = match self.parts {
+                1 => device.clone(),
+                _ => format!("{device}#{}", index % self.parts),
+            };
+            let capacity = BlockCount(DRIVE_BLOCKS / u64::from(self.parts));
+            let device = DeviceId::of_name(&format!("{node} {device}"));
+            let target = targets[&(node, index % self.threads)];
             (id, Drive { id, node, target, device, pool, path, capacity, state: DriveState::Active })
         }));
-        map.next_id = u64::from(self.nodes) + 2;
         let groups = self.groups(&mut map, pool, &drives);
         let volumes = self.volumes(&mut map, pool, &groups);
         self.sessions(&mut map, &volumes);
@@ -91,11 +111,24 @@ impl Shape {
         map
     }
 
+    /// Gives a node its further targets, and returns all of them by index.
+    fn targets(self, map: &mut FabricMap, node: NodeId) -> Vec<((NodeId, u32), TargetId)> {
+        let mut all = vec![((node, 0), TargetId::first_of(node))];
+        for index in 1..self.threads {
+            let id = TargetId(u32::try_from(map.next_id).expect("few enough"));
+            map.next_id += 1;
+            map.targets.insert(id, Target { id, node, index, addr: Shape::target_addr(node.0, index) });
+            all.push(((node, index), id));
+        }
+        all
+    }
+
     fn groups(self, map: &mut FabricMap, pool: PoolId, drives: &[DriveId]) -> Vec<GroupId> {
         let (members, total) = (self.protection.members(), drives.len());
+        let candidates: Vec<Candidate> = map.drives.values().map(Candidate::of).collect();
         let others = (self.nodes as usize).saturating_sub(1).max(1);
         let mut ids = Vec::new();
-        for g in 0..groups_wanted(total, members) {
+        for g in 0..groups_wanted(&candidates, members) {
             let (first, round) = (g * members % total, g * members / total);
             // A step that is no multiple of the number of nodes leads to another node, and each
             // member's to another.
@@ -163,13 +196,15 @@ impl Shape {
     }
 
     fn sessions(self, map: &mut FabricMap, volumes: &[VolumeId]) {
-        for s in 0..self.sessions.min(u64::from(u16::MAX) - 1) {
+        let lanes = u64::from(self.lanes.max(1));
+        let slot = |number: u64| SessionSlot(number as u16 + 1);
+        for s in 0..self.sessions.min((u64::from(u16::MAX) - 1) / lanes) {
             let id = SessionId(map.next_id);
             let session = Session {
                 number: 0,
-                lane_slots: vec![],
+                lane_slots: (1..lanes).map(|lane| slot(s * lanes + lane)).collect(),
                 id,
-                slot: SessionSlot(s as u16 + 1),
+                slot: slot(s * lanes),
                 volume: volumes[s as usize % volumes.len()],
                 mode: AttachMode::Shared,
                 generation: Generation(1),
@@ -188,13 +223,21 @@ mod tests {
 
     #[test]
     fn maps_of_every_shape_keep_the_rules() {
-        for (nodes, drives, copies) in [(1, 1, 1), (2, 1, 2), (3, 2, 3), (4, 3, 2), (5, 8, 3), (24, 8, 2)] {
+        let shapes = [(1, 1, 1), (2, 1, 2), (3, 2, 3), (4, 3, 2), (5, 8, 3), (24, 8, 2)];
+        let grown = [(1, 1, 1), (4, 2, 3), (8, 4, 4)];
+        for ((nodes, devices, copies), (threads, parts, lanes)) in
+            shapes.into_iter().flat_map(|shape| grown.map(|more| (shape, more)))
+        {
             let protection = Protection::mirror(copies);
-            let map = Shape { nodes, drives, volumes: 20, sessions: 50, protection }.map();
-            assert_eq!(weft_membership::check(&map), [], "{nodes} nodes x {drives} drives, {protection}");
-            let wanted = groups_wanted((nodes * drives) as usize, usize::from(copies));
+            let (volumes, sessions) = (20, 50);
+            let shape = Shape { nodes, threads, devices, parts, volumes, sessions, lanes, protection };
+            let map = shape.map();
+            assert_eq!(weft_membership::check(&map), [], "{shape:?}");
+            let places = if parts == 1 { 16 } else { 8 * parts };
+            let wanted = ((nodes * devices * places) as usize).div_ceil(usize::from(copies));
             assert_eq!((map.groups.len(), map.volumes.len(), map.sessions.len()), (wanted, 20, 50));
             assert!(map.groups.values().all(|g| !map.shares_a_node(g)));
+            assert_eq!(map.targets.len(), (nodes * threads) as usize);
         }
     }
 }
