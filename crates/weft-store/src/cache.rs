@@ -1,11 +1,9 @@
 //! A cache under a byte budget, with second-chance eviction (the clock algorithm: near to least recently
 //! used, and a hit only sets a bit).
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, DefaultHasher, Hash};
-
-/// A hasher without random keys, so that two runs do the same; the map is never iterated.
-type FixedState = BuildHasherDefault<DefaultHasher>;
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::hash::Hash;
 
 /// Bytes that an entry costs beside its value: the map's slot and the queue's.
 const OVERHEAD_BYTES: usize = 96;
@@ -24,7 +22,7 @@ struct Entry<V> {
 
 /// A cache of values that cost bytes.
 pub(crate) struct Cache<K, V> {
-    map: HashMap<K, Entry<V>, FixedState>,
+    map: FxHashMap<K, Entry<V>>,
     queue: VecDeque<(K, u64)>,
     bytes: usize,
     limit: usize,
@@ -34,7 +32,7 @@ pub(crate) struct Cache<K, V> {
 impl<K: Eq + Hash + Copy, V> Cache<K, V> {
     /// A cache of at most this many bytes.
     pub(crate) fn new(limit: usize) -> Self {
-        Cache { map: HashMap::default(), queue: VecDeque::new(), bytes: 0, limit, stamp: 0 }
+        Cache { map: FxHashMap::default(), queue: VecDeque::new(), bytes: 0, limit, stamp: 0 }
     }
 
     /// The value under the key.

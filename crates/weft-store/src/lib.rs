@@ -8,6 +8,7 @@ pub const HAS_FUZZING_DOORS: bool = cfg!(feature = "fuzzing");
 
 mod bitmap;
 mod cache;
+mod changed;
 mod check;
 mod checkpoint;
 mod commit;

@@ -2,6 +2,7 @@
 //! cache of leaves that do not differ. It never does I/O; who needs a leaf that is not here loads it first.
 
 use crate::cache::Cache;
+use crate::changed::Changed;
 use crate::leaf::{Leaf, LeafKey};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -34,8 +35,8 @@ pub(crate) struct Cited<'a> {
     pub(crate) is_dirty: bool,
 }
 
-/// Bytes that a dirty leaf costs beside itself: its slot in the map.
-const OVERHEAD_BYTES: usize = 128;
+/// Bytes that a dirty leaf costs beside itself: its slot in the map, and its key in the order.
+const OVERHEAD_BYTES: usize = 192;
 
 impl Held {
     fn measure(&mut self) -> usize {
@@ -53,10 +54,24 @@ impl Held {
     }
 }
 
+/// A leaf that begins to differ from the drive's once more, or for the first time.
+///
+/// # Panics
+/// If it is not in RAM.
+fn unchanged(frozen: &Changed<Held>, clean: &mut Cache<LeafKey, Rc<Leaf>>, key: &LeafKey) -> Held {
+    match frozen.get(key) {
+        Some(held) => Held { bytes: 0, ..held.clone() },
+        None => {
+            let leaf = clean.remove(key).expect("a leaf is loaded before it is changed");
+            Held { leaf, pending: Vec::new(), bytes: 0 }
+        }
+    }
+}
+
 /// The block map as far as it is in RAM.
 pub(crate) struct BlockMap {
-    dirty: BTreeMap<LeafKey, Held>,
-    frozen: BTreeMap<LeafKey, Held>,
+    dirty: Changed<Held>,
+    frozen: Changed<Held>,
     /// Never holds a key that is dirty or frozen.
     clean: Cache<LeafKey, Rc<Leaf>>,
     dirty_bytes: usize,
@@ -67,8 +82,8 @@ impl BlockMap {
     /// An empty map with this budget for clean leaves.
     pub(crate) fn new(clean_bytes: usize) -> Self {
         BlockMap {
-            dirty: BTreeMap::new(),
-            frozen: BTreeMap::new(),
+            dirty: Changed::default(),
+            frozen: Changed::default(),
             clean: Cache::new(clean_bytes),
             dirty_bytes: 0,
             frozen_bytes: 0,
@@ -77,7 +92,7 @@ impl BlockMap {
 
     /// Whether the leaf is in RAM.
     pub(crate) fn is_loaded(&self, key: &LeafKey) -> bool {
-        self.dirty.contains_key(key) || self.frozen.contains_key(key) || self.clean.contains(key)
+        self.dirty.contains(key) || self.frozen.contains(key) || self.clean.contains(key)
     }
 
     /// The leaf, if it is in RAM.
@@ -125,19 +140,8 @@ impl BlockMap {
         durable: u64,
         change: impl FnOnce(&mut Leaf) -> T,
     ) -> T {
-        let held = match self.dirty.entry(key) {
-            std::collections::btree_map::Entry::Occupied(slot) => slot.into_mut(),
-            std::collections::btree_map::Entry::Vacant(slot) => {
-                let held = match self.frozen.get(&key) {
-                    Some(held) => Held { bytes: 0, ..held.clone() },
-                    None => {
-                        let leaf = self.clean.remove(&key).expect("a leaf is loaded before it is changed");
-                        Held { leaf, pending: Vec::new(), bytes: 0 }
-                    }
-                };
-                slot.insert(held)
-            }
-        };
+        let BlockMap { dirty, frozen, clean, .. } = self;
+        let held = dirty.get_or_insert_with(key, || unchanged(frozen, clean, &key));
         let settled = held.pending.iter().take_while(|p| p.batch <= durable).count();
         held.pending.drain(..settled);
         held.pending.push(Pending { first, count, batch });
@@ -153,20 +157,11 @@ impl BlockMap {
     /// # Panics
     /// If the leaf is not in RAM.
     pub(crate) fn forget(&mut self, key: LeafKey, floor: Version) -> u64 {
-        let mut held = match self.dirty.remove(&key) {
-            Some(held) => held,
-            None => match self.frozen.get(&key) {
-                Some(held) => Held { bytes: 0, ..held.clone() },
-                None => {
-                    let leaf = self.clean.remove(&key).expect("a leaf is loaded before it is changed");
-                    Held { leaf, pending: Vec::new(), bytes: 0 }
-                }
-            },
-        };
+        let BlockMap { dirty, frozen, clean, .. } = self;
+        let held = dirty.get_or_insert_with(key, || unchanged(frozen, clean, &key));
         let blocks = Rc::make_mut(&mut held.leaf).forget(floor);
         self.dirty_bytes -= held.bytes;
         self.dirty_bytes += held.measure();
-        self.dirty.insert(key, held);
         blocks
     }
 
@@ -180,20 +175,20 @@ impl BlockMap {
         self.frozen = std::mem::take(&mut self.dirty);
         self.frozen_bytes = std::mem::take(&mut self.dirty_bytes);
         let mut forgotten = 0;
-        for (key, held) in &mut self.frozen {
+        self.frozen.for_each_mut(|key, held| {
             let floor = floor(key.group);
             if held.leaf.has_tombstone_below(floor) {
                 forgotten += Rc::make_mut(&mut held.leaf).forget(floor);
             }
-        }
-        (self.frozen.iter().map(|(key, held)| (*key, held.leaf.clone())).collect(), forgotten)
+        });
+        (self.frozen.iter().map(|(key, held)| (key, held.leaf.clone())).collect(), forgotten)
     }
 
     /// The frozen leaves are on the drive: those that did not change meanwhile become clean.
     pub(crate) fn thaw(&mut self) {
         self.frozen_bytes = 0;
-        for (key, held) in std::mem::take(&mut self.frozen) {
-            if !self.dirty.contains_key(&key) {
+        for (key, held) in self.frozen.take() {
+            if !self.dirty.contains(&key) {
                 let bytes = held.leaf.ram_bytes();
                 self.clean.insert(key, held.leaf, bytes);
             }
@@ -214,7 +209,7 @@ impl BlockMap {
         let (mut out, mut batch) = (BTreeMap::new(), 0);
         for held in [&self.frozen, &self.dirty] {
             for (key, held) in held.range(from..).take_while(|(key, _)| is_inside(key)) {
-                out.insert(*key, held.leaf.clone());
+                out.insert(key, held.leaf.clone());
                 batch = batch.max(held.newest_batch(0, weft_types::limits::CHUNK_BLOCKS as u8, durable));
             }
         }
@@ -228,7 +223,7 @@ impl BlockMap {
 
     /// Whether a change to this leaf adds one.
     pub(crate) fn is_dirty(&self, key: &LeafKey) -> bool {
-        self.dirty.contains_key(key)
+        self.dirty.contains(key)
     }
 
     /// How many leaves wait for the next checkpoint.
