@@ -101,6 +101,12 @@ impl Drive {
         }
     }
 
+    /// The NUMA node that the block device at a path is attached to; none of files, and where the kernel does not
+    /// say it.
+    pub fn numa_node_of(spec: &str) -> Option<u32> {
+        DriveFile::numa_node_of(Path::new(spec))
+    }
+
     /// Opens `mem:SIZE` (bytes, or with a suffix K, M, G, T: powers of 1024), or the file or block device
     /// at a path, with direct I/O and locked against a second user.
     ///
