@@ -26,8 +26,8 @@ pub fn allowed() -> io::Result<Vec<usize>> {
 /// Where the kernel lists the NUMA nodes of the machine.
 const NUMA_NODES: &str = "/sys/devices/system/node";
 
-/// The cores that the calling thread may run on, by the NUMA node that they are on. Nodes without such a core are not
-/// there, and none are where the kernel lists none.
+/// The cores that the calling thread may run on, by the NUMA node that they are on. Nodes without such a core
+/// are not there, and none are where the kernel lists none.
 pub fn allowed_by_numa_node() -> BTreeMap<u32, Vec<usize>> {
     by_numa_node(&allowed().unwrap_or_default(), Path::new(NUMA_NODES))
 }

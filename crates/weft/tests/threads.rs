@@ -326,7 +326,8 @@ fn a_second_process_under_the_name_of_a_node_is_refused_as_long_as_the_first_one
     wait_until("it has given up", || log("same.log").matches("drive is left out").count() == 2);
     assert!(log("same.log").contains("in use"), "{}", log("same.log"));
     drop(same);
-    // Other drives under the same name: who was first serves on, and the other one takes part once it is gone.
+    // Other drives under the same name: who was first serves on, and the other one takes part once it is
+    // gone.
     let second = start(2, "b", "second.log");
     wait_until("it is refused", || log("second.log").matches("manager refuses").count() >= 2);
     let said = log("second.log");

@@ -226,9 +226,7 @@ fn tell_of_shape(config: &LocalConfig) {
         ));
     }
     if config.parts > 1 {
-        note(
-            "parts of files are for trying (`weft drive format --force`): they are no faster than whole files",
-        );
+        note("parts of files are for trying (as with `drive format --force`): whole files are as fast");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Which thread of a node serves which drives, and on which cores it may run.
 //!
-//! It owns these two decisions, which are made before any drive is opened. They are functions of what is there: they read
-//! nothing and open nothing.
+//! It owns these two decisions, which are made before any drive is opened. They are functions of what is
+//! there: they read nothing and open nothing.
 
 use super::devices::Listed;
 use std::cmp::Reverse;
@@ -19,10 +19,11 @@ pub(super) struct Share {
     bytes: u64,
 }
 
-/// Deals drives to so many threads: first to those of the NUMA node that the drive's device is on, where the process may
-/// use cores of several; then the largest first, each to the thread that has least. Of threads that have about as little,
-/// one takes it that has the fewest parts of its device: so the parts of a device are on several threads, as far as that is
-/// balanced. A drive whose size is not known counts for nothing: it will most likely not open.
+/// Deals drives to so many threads: first to those of the NUMA node that the drive's device is on, where the
+/// process may use cores of several; then the largest first, each to the thread that has least. Of threads
+/// that have about as little, one takes it that has the fewest parts of its device: so the parts of a device
+/// are on several threads, as far as that is balanced. A drive whose size is not known counts for nothing: it
+/// will most likely not open.
 pub(super) fn deal(drives: &[Listed], threads: usize, cores: &NumaCores) -> Vec<Share> {
     let near = |drive: &Listed| drive.near.filter(|near| cores.len() > 1 && cores.contains_key(near));
     let mut shares = seats(drives.iter().map(|drive| (near(drive), drive.bytes)), threads);
@@ -47,8 +48,9 @@ pub(super) fn deal(drives: &[Listed], threads: usize, cores: &NumaCores) -> Vec<
     shares
 }
 
-/// Which NUMA node each thread is for: one for each with a drive, and the others where a thread would have the most bytes. A
-/// node has no more threads than drives. Where there are fewer threads than nodes with drives, they are for any.
+/// Which NUMA node each thread is for: one for each with a drive, and the others where a thread would have
+/// the most bytes. A node has no more threads than drives. Where there are fewer threads than nodes with
+/// drives, they are for any.
 fn seats(drives: impl Iterator<Item = (Option<u32>, u64)>, threads: usize) -> Vec<Share> {
     // Drives, bytes and threads of each.
     let mut nodes: BTreeMap<u32, (usize, u64, usize)> = BTreeMap::new();
@@ -72,8 +74,8 @@ fn seats(drives: impl Iterator<Item = (Option<u32>, u64)>, threads: usize) -> Ve
     all.map(|near| Share { near, ..Share::default() }).collect()
 }
 
-/// The cores that each thread is bound to; none: the system places it. Without `pin` a thread may use all of its NUMA node.
-/// With it each has one core, as long as there are enough; then they are given out once more.
+/// The cores that each thread is bound to; none: the system places it. Without `pin` a thread may use all of
+/// its NUMA node. With it each has one core, as long as there are enough; then they are given out once more.
 pub(super) fn bind(
     shares: &[Share],
     cores: &NumaCores,

@@ -33,8 +33,8 @@ fn threads_for(cores: u32) -> u32 {
     (cores / CORES_PER_THREAD).clamp(1, THREADS_MAX)
 }
 
-/// How many threads a node has at most where nobody says: as many as its cores need, the members of the fabric
-/// know of, and ports are free for. It never has more than drives.
+/// How many threads a node has at most where nobody says: as many as its cores need, the members of the
+/// fabric know of, and ports are free for. It never has more than drives.
 pub(super) async fn at_most(args: &NodeRunArgs) -> u32 {
     const USUAL: &str = "one for every six cores";
     let cores = cores();
@@ -53,8 +53,8 @@ pub(super) async fn at_most(args: &NodeRunArgs) -> u32 {
     threads
 }
 
-/// How many of so many threads could listen, from the first port on, beside the metrics: at least the first, whose
-/// port is the business of who has chosen it.
+/// How many of so many threads could listen, from the first port on, beside the metrics: at least the first,
+/// whose port is the business of who has chosen it.
 fn free_ports(listen: &Addr, metrics: Option<&Addr>, wanted: u32) -> u32 {
     let Addr::Tcp(first) = listen else { return 1 };
     let there_are = match first.port() {
