@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What `make upgrade` does: a fabric of the release before becomes one of this release under a checked load, in both orders: its
-# manager first, and its nodes first.
+# manager first, and its nodes first. Then its nodes get threads, and the release before has to refuse what it would misread.
 #
 # usage: scripts/upgrade.sh OLD-BINARY
 set -euo pipefail
@@ -38,9 +38,9 @@ manager() { # PROGRAM [OPTION...]
   pids[manager]=$!
 }
 
-node() { # NUMBER PROGRAM
+node() { # NUMBER PROGRAM [OPTION...]
   "$2" node run --name "node-$1" --manager "$WEFT_FABRIC" --listen "127.0.0.1:$((port + 10 * $1))" \
-    --drive "$work/drive-$1.img" >> "$work/node-$1.log" 2>&1 &
+    --drive "$work/drive-$1-1.img" --drive "$work/drive-$1-2.img" "${@:3}" >> "$work/node-$1.log" 2>&1 &
   pids[node-$1]=$!
 }
 
@@ -73,10 +73,35 @@ load() { # NAME OPTION...
 
 kept=(--rw=randwrite --size=160M --io_size=40M --iodepth=8 --randseed=7)
 
+# Each node in turn goes on with a thread for each of its drives, under a load that is checked.
+more_threads() {
+  load threads --rw=randrw --size=40M --offset=200M --iodepth=4 --time_based --runtime=30 --verify_backlog=64 &
+  local load=$! n
+  for n in 1 2 3; do
+    stop "node-$n"
+    node "$n" "$new" --threads 2
+    sleep 3
+    healthy
+  done
+  wait "$load" || fail "the load beside more threads failed"
+  [ "$("$new" node list --json | jq '[.nodes[].targets | length] | add')" = 6 ] || fail "not every node has two threads"
+  echo "   each node has two threads: healthy"
+}
+
+# What the release before would misread, it refuses in words.
+must_refuse() { # ARGUMENT...
+  local said
+  if said=$(timeout 10 "$old" "$@" 2>&1); then fail "the old release takes what is of the new one: $*"; fi
+  grep -q '^error: ' <<< "$said" || fail "the old release does not say why it refuses: $*: $said"
+  echo "   the old release says: $(grep -m 1 '^error' <<< "$said" | cut -c 1-160)"
+}
+
 upgrade() { # ORDER...
   echo "== $* upgraded in this order, under a load that is checked"
-  rm -f "$work"/*
-  for n in 1 2 3; do "$old" drive format "$work/drive-$n.img" --size 1GiB --fabric-id "$fabric" > /dev/null; done
+  rm -rf "${work:?}"/*
+  for n in {1..3}-{1,2}; do
+    "$old" drive format "$work/drive-$n.img" --size 512MiB --fabric-id "$fabric" > /dev/null
+  done
   # The first release has no command for it: its manager makes the store.
   if "$old" fabric init --help > /dev/null 2>&1; then
     "$old" fabric init "$work/map.redb" --fabric-id "$fabric" > /dev/null
@@ -111,15 +136,17 @@ upgrade() { # ORDER...
   stop serve
   serve "$new"
   load kept "${kept[@]}" --verify_only
+  more_threads
+  load kept "${kept[@]}" --verify_only
   "$new" fabric check | tail -n 1
   stop serve
   stop manager
   for n in 1 2 3; do stop "node-$n"; done
-  for what in "manager run --store $work/map.redb --listen $WEFT_FABRIC" "drive inspect $work/drive-1.img"; do
-    # shellcheck disable=SC2086
-    if said=$(timeout 10 "$old" $what 2>&1); then fail "the old release takes what the new one has converted: $what"; fi
-    echo "   the old release says: $(grep -m 1 '^error' <<< "$said")"
-  done
+  must_refuse manager run --store "$work/map.redb" --listen "$WEFT_FABRIC"
+  "$new" drive format "$work/parts.img" --size 256MiB --sparse --fabric-id "$fabric" --parts 2 --force > /dev/null
+  must_refuse drive inspect "$work/parts.img"
+  must_refuse drive format "$work/parts.img" --fabric-id "$fabric"
+  "$new" drive check "$work/parts.img" > /dev/null || fail "what the old release has refused is not what it was"
 }
 
 upgrade manager node-1 node-2 node-3

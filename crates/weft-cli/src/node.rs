@@ -152,22 +152,24 @@ pub(crate) async fn show(connection: &Connection, name: &str, output: Output) ->
     output.show(&answer, |_, paint| describe(node, drives, paint))
 }
 
-/// Nodes as a table, as of this time.
+/// Nodes as a table, as of this time; with their threads, if any has several.
 pub(crate) fn table(nodes: &[NodeInfo], time: Timestamp) -> Table {
     let mut nodes: Vec<&NodeInfo> = nodes.iter().collect();
     // Shorter names first, so that node-10 comes after node-2.
     nodes.sort_by(|a, b| (a.name.len(), &a.name).cmp(&(b.name.len(), &b.name)));
-    let mut table = Table::new(&["NODE", "STATE", "SINCE", "ADDRESS", ">DRIVES", ">MAP"]);
+    let has_threads = nodes.iter().any(|node| !node.targets.is_empty());
+    let mut columns = vec!["NODE", "STATE", "SINCE", "ADDRESS"];
+    columns.extend(has_threads.then_some(">THREADS"));
+    columns.extend([">DRIVES", ">MAP"]);
+    let mut table = Table::new(&columns);
     for node in nodes {
         let adopted = node.adopted.map_or_else(|| "-".into(), |map| map.to_string());
-        table.row(row![
-            node.name.as_str(),
-            state(node),
-            ago(node.since, time),
-            node.addr.as_str(),
-            &node.drives,
-            adopted
-        ]);
+        let mut cells = row![node.name.as_str(), state(node), ago(node.since, time), node.addr.as_str()];
+        if has_threads {
+            cells.push(Cell::from(node.targets.len().max(1).to_string()));
+        }
+        cells.extend(row![&node.drives, adopted]);
+        table.row(cells);
     }
     table
 }

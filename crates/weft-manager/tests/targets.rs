@@ -132,6 +132,10 @@ fn a_process_with_fewer_targets_takes_their_drives_over_and_the_one_before_is_re
         assert!(status == Status::NotReady && text.contains("a later process of node 'node-1'"), "{text}");
         let (status, text) = join(&targets[0]).await.unwrap_err();
         assert!(status == Status::NotReady && text.contains("a later process"), "{text}");
+        // Also one of a number that the later process does not have.
+        let (status, text) = join(&FakeTarget::thread(1, (5, 8), 7, &[9])).await.unwrap_err();
+        assert!(status == Status::NotReady && text.contains("a later process"), "{text}");
+        assert_eq!(service.map().targets_of(node).count(), 1);
         // And back.
         successor.kill();
         for target in &targets[..2] {

@@ -21,8 +21,8 @@ pub struct OpenOptions {
     pub sparse: bool,
     /// Refuse writes, and take no lock.
     pub read_only: bool,
-    /// Open it beside other threads of this process, of which one has it open and has called [`Drive::share`]:
-    /// the caller sees to that. Refused as long as another process has the drive.
+    /// Open it beside other threads of this process, of which one has it open and has called
+    /// [`Drive::share`]: the caller sees to that. Refused as long as another process has the drive.
     pub is_shared: bool,
 }
 
@@ -101,6 +101,12 @@ impl Drive {
         }
     }
 
+    /// The NUMA node that the block device at a path is attached to; none of files, and where the kernel does
+    /// not say it.
+    pub fn numa_node_of(spec: &str) -> Option<u32> {
+        DriveFile::numa_node_of(Path::new(spec))
+    }
+
     /// Opens `mem:SIZE` (bytes, or with a suffix K, M, G, T: powers of 1024), or the file or block device
     /// at a path, with direct I/O and locked against a second user.
     ///
@@ -131,8 +137,8 @@ impl Drive {
         Drive(Rc::new(Inner { path, medium, window, part_of: None, watch }))
     }
 
-    /// A part of this drive as a drive by itself, of that path and that device: the bytes of these extents, one
-    /// behind the other. What was opened stays open, and locked, as long as a window of it is there.
+    /// A part of this drive as a drive by itself, of that path and that device: the bytes of these extents,
+    /// one behind the other. What was opened stays open, and locked, as long as a window of it is there.
     ///
     /// A window has its own [`Drive::progress`], and is given up by itself. The windows of a device may be
     /// open on several threads, of which none knows what the others wait for: so each of them finds out for
@@ -150,8 +156,8 @@ impl Drive {
         })))
     }
 
-    /// Lets other threads of this process open it as well, with [`OpenOptions::is_shared`]. Other processes are
-    /// refused until all that were opened are closed, and nothing of them is under way in the kernel.
+    /// Lets other threads of this process open it as well, with [`OpenOptions::is_shared`]. Other processes
+    /// are refused until all that were opened are closed, and nothing of them is under way in the kernel.
     ///
     /// # Errors
     /// `WouldBlock` if another process has taken it at this moment: then nothing was written by this one.
@@ -310,8 +316,9 @@ impl Drive {
         Ok(())
     }
 
-    /// Whether the drive is still there: not a file that was deleted or cut short, nor a device that was pulled.
-    /// Such a drive may take reads and writes for a long time; at the latest when it is opened again, it is gone.
+    /// Whether the drive is still there: not a file that was deleted or cut short, nor a device that was
+    /// pulled. Such a drive may take reads and writes for a long time; at the latest when it is opened again,
+    /// it is gone.
     ///
     /// # Errors
     /// `NotFound` if it is gone, `UnexpectedEof` if its end is.

@@ -1,4 +1,5 @@
-//! A client process: reads, writes and zeroes hot blocks of a shared volume, and records every call and return.
+//! A client process: reads, writes and zeroes hot blocks of a shared volume, and records every call and
+//! return.
 
 use crate::Trouble;
 use crate::record::{Ask, Recorder};
@@ -7,9 +8,9 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_checker::{fill_block, read_value};
-use weft_client::{AttachMode, AttachOptions, ClientError, Fabric, Volume};
+use weft_client::{AttachMode, AttachOptions, ClientError, Fabric, Lane, Volume};
 use weft_rt::sync::join_all;
-use weft_rt::{Addr, Buf, random_below, sleep, timeout};
+use weft_rt::{Addr, Buf, Thread, random_below, sleep, timeout};
 use weft_types::BLOCK_SIZE;
 
 /// How long an operation goes on trying: longer than any fault lasts.
@@ -17,6 +18,13 @@ const IO_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Values of one client process are below this, above its number times this.
 const VALUES: u64 = 1 << 32;
+
+/// Those of another lane than the first begin in the upper half, for each attach so far behind the last
+/// one's.
+const VALUES_OF_LANE: u64 = 1 << 24;
+
+/// Threads of a client process, each with a lane of the attach.
+const THREADS: usize = 2;
 
 /// What a client does.
 #[derive(Clone, Debug)]
@@ -29,11 +37,11 @@ pub struct ClientWork {
     pub number: u32,
     /// The first block of each run that operations begin in.
     pub blocks: Vec<u64>,
-    /// The record.
+    /// The record; other lanes than the first add to its name.
     pub record: PathBuf,
-    /// Operations in flight.
-    pub lanes: u32,
-    /// How long it thinks between two operations of a lane, at most.
+    /// Operations in flight on each thread.
+    pub depth: u32,
+    /// How long it thinks between two operations, at most.
     pub think: Duration,
     /// Only read each block once, and end.
     pub is_reader: bool,
@@ -52,15 +60,39 @@ pub const SPAN: u64 = 4;
 pub async fn run(work: ClientWork) -> Result<(), Trouble> {
     let recorder = Recorder::create(&work.record)?;
     let next = Cell::new(u64::from(work.number) * VALUES);
-    loop {
+    for attach_number in 0.. {
         let volume = attach(&work).await;
         if work.is_reader {
             return read_all(&work, &volume, &recorder).await;
         }
-        join_all((0..work.lanes).map(|_| lane(&work, &volume, &recorder, &next))).await;
+        let lanes = volume.take_lanes().into_iter().map(|lane| start_lane(&work, attach_number, lane));
+        let lanes = lanes.collect::<Result<Vec<Thread>, Trouble>>()?;
+        join_all((0..work.depth).map(|_| operate(&work, &volume, &recorder, &next))).await;
         // Its session is over: it was away for too long.
+        for mut lane in lanes {
+            lane.ended().await.map_err(|e| Trouble::of("a lane", e))?;
+        }
         volume.detach().await;
     }
+    Ok(())
+}
+
+/// Starts a thread that uses another lane of the attach, with a record of its own, until the session is over.
+fn start_lane(work: &ClientWork, attach_number: u64, lane: Lane) -> Result<Thread, Trouble> {
+    let (work, number) = (work.clone(), lane.number());
+    let record = format!("{}.{attach_number}.{number}", work.record.display());
+    let main = move || async move {
+        let recorder = Recorder::create(record.as_ref()).expect("a record can be made beside the first one");
+        let begin = VALUES / 2 + attach_number * VALUES_OF_LANE;
+        let next = Cell::new(u64::from(work.number) * VALUES + begin);
+        match lane.open() {
+            Ok(volume) => {
+                join_all((0..work.depth).map(|_| operate(&work, &volume, &recorder, &next))).await;
+            }
+            Err(error) => eprintln!("lane {number}: {error}"),
+        }
+    };
+    Thread::start(&format!("lane-{number}"), None, main).map_err(|e| Trouble::of("a thread for a lane", e))
 }
 
 async fn attach(work: &ClientWork) -> Volume {
@@ -73,6 +105,7 @@ async fn attach(work: &ClientWork) -> Volume {
                 mode: AttachMode::Shared,
                 preempt: false,
                 io_timeout: IO_TIMEOUT,
+                lanes: if work.is_reader { 1 } else { THREADS },
                 ..Default::default()
             };
             fabric.attach(&work.volume, options).await
@@ -95,7 +128,7 @@ async fn read_all(work: &ClientWork, volume: &Volume, recorder: &Recorder) -> Re
 }
 
 /// One operation after another, until the session is over.
-async fn lane(work: &ClientWork, volume: &Volume, recorder: &Recorder, next: &Cell<u64>) {
+async fn operate(work: &ClientWork, volume: &Volume, recorder: &Recorder, next: &Cell<u64>) {
     loop {
         sleep(Duration::from_nanos(random_below(work.think.as_nanos() as u64 + 1))).await;
         let first = work.blocks[random_below(work.blocks.len() as u64) as usize];

@@ -1,6 +1,7 @@
 //! The fabric under torture: a manager, nodes with drives on real files, each a process on its host.
 
 use crate::Trouble;
+use crate::stall::{Stalled, threads_of};
 use crate::world::{Host, World, run, signal};
 use serde_json::Value;
 use std::cell::{Cell, RefCell};
@@ -15,10 +16,14 @@ pub const PATIENCE: Duration = Duration::from_secs(240);
 /// How long it has to stay healthy to count as such: longer than a target's lease.
 const STEADY: Duration = Duration::from_secs(3);
 
-/// The size of a drive, in bytes.
-pub const DRIVE_BYTES: u64 = 256 << 20;
+/// The size of a device, in bytes.
+pub const DEVICE_BYTES: u64 = 256 << 20;
 
-/// Room in the file system of the one node whose drives may be starved of it, in MiB: enough for both, and no more.
+/// Parts of the devices that have several.
+const PARTS: usize = 2;
+
+/// Room in the file system of the one node whose devices may be starved of it, in MiB: enough for both, and
+/// no more.
 const SMALL_MIB: u64 = 560;
 
 /// A process that can be killed, frozen and started again.
@@ -31,14 +36,16 @@ pub struct Member {
     starts: Cell<usize>,
     log: PathBuf,
     child: RefCell<Option<Child>>,
+    /// A thread of it that stands still.
+    stalled: RefCell<Option<Stalled>>,
 }
 
 /// A node of the fabric.
 pub struct Node {
     /// Its process.
     pub member: Member,
-    /// The files that its drives are.
-    pub drives: Vec<PathBuf>,
+    /// The files that its devices are. The first one has several parts, where the program knows any.
+    pub devices: Vec<PathBuf>,
 }
 
 /// All of it.
@@ -74,8 +81,35 @@ impl Member {
     pub fn kill(&self) {
         if let Some(mut child) = self.child.borrow_mut().take() {
             let _ = child.kill();
+            // The end of a thread that is traced is awaited by its tracer.
+            self.resume();
             let _ = child.wait();
         }
+    }
+
+    /// The names of the threads that serve drives; none if the process has only one.
+    pub fn threads(&self) -> Vec<String> {
+        let child = self.child.borrow();
+        let threads = child.as_ref().map(|child| threads_of(child.id(), "target-"));
+        threads.into_iter().flatten().map(|(name, _)| name).collect()
+    }
+
+    /// Has one of these threads stand still, until [`Member::resume`]. It is counted from the first one again
+    /// where there are fewer. False if the process has only one thread, and nothing was done.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn stall(&self, which: usize) -> Result<bool, Trouble> {
+        let child = self.child.borrow();
+        let threads = child.as_ref().map(|child| threads_of(child.id(), "target-")).unwrap_or_default();
+        let Some((_, thread)) = threads.get(which % threads.len().max(1)) else { return Ok(false) };
+        *self.stalled.borrow_mut() = Some(Stalled::begin(*thread)?);
+        Ok(true)
+    }
+
+    /// Lets a thread that stands still go on; whether there was one.
+    pub fn resume(&self) -> bool {
+        self.stalled.borrow_mut().take().is_some()
     }
 
     /// Sends its process a signal.
@@ -116,7 +150,7 @@ pub fn tail(log: &Path) -> String {
 }
 
 impl Fabric {
-    /// Starts a fabric of so many nodes with two drives each.
+    /// Starts a fabric of so many nodes with two devices each.
     ///
     /// # Errors
     /// What could not be made or started.
@@ -146,7 +180,8 @@ impl Fabric {
             node.member.start(weft)?;
             fabric.nodes.push(node);
         }
-        fabric.await_drives(2 * nodes)?;
+        let parts = if fabric.knows_parts()? { PARTS } else { 1 };
+        fabric.await_drives((parts + 1) * nodes)?;
         Ok(fabric)
     }
 
@@ -160,34 +195,44 @@ impl Fabric {
             run("mount", &["-t", "tmpfs", "-o", &size, "none", &folder.display().to_string()])?;
             self.mounted.push(folder.clone());
         }
-        let drives: Vec<PathBuf> = (1..=2).map(|d| folder.join(format!("drive-{d}.img"))).collect();
+        let devices: Vec<PathBuf> = (1..=2).map(|d| folder.join(format!("drive-{d}.img"))).collect();
         let listen = format!("{}:4810", host.ip);
         let mut args: Vec<String> =
             ["node", "run", "--name", &name, "--manager", &self.address, "--listen", &listen]
                 .map(String::from)
                 .into();
-        for drive in &drives {
-            self.format(drive)?;
-            args.extend(["--drive".into(), drive.display().to_string()]);
+        for device in &devices {
+            self.format(device)?;
+            args.extend(["--drive".into(), device.display().to_string()]);
         }
         let mut member = member(host, &args, log);
         // Each start deals the drives to another number of threads, where the program knows any.
-        let threads = if n.is_multiple_of(2) { ["2", "1"] } else { ["1", "2"] };
+        let threads = [["3", "1", "2"], ["1", "3", "2"], ["2", "3", "1"]][n % 3];
         if self.weft(&["node", "run", "--help"])?.contains("--threads") {
             member.in_turns = threads.map(|n| vec!["--threads".to_owned(), n.to_owned()]).into();
         }
-        Ok(Node { member, drives })
+        Ok(Node { member, devices })
     }
 
-    /// Makes a file of the right size a drive of this fabric; what it was before is gone.
+    /// Makes a file of the right size a device of this fabric; what it was before is gone. A node's first one
+    /// gets parts.
     ///
     /// # Errors
     /// What `weft drive format` said.
-    pub fn format(&self, drive: &Path) -> Result<(), Trouble> {
-        let file = File::create(drive).map_err(|e| Trouble::of(drive.display(), e))?;
-        file.set_len(DRIVE_BYTES).map_err(|e| Trouble::of(drive.display(), e))?;
-        let path = drive.display().to_string();
-        self.weft(&["drive", "format", &path, "--fabric-id", &self.id]).map(|_| ())
+    pub fn format(&self, device: &Path) -> Result<(), Trouble> {
+        let file = File::create(device).map_err(|e| Trouble::of(device.display(), e))?;
+        file.set_len(DEVICE_BYTES).map_err(|e| Trouble::of(device.display(), e))?;
+        let (path, parts) = (device.display().to_string(), PARTS.to_string());
+        let format = ["drive", "format", &path, "--fabric-id", &self.id];
+        let has_parts = path.ends_with("-1.img") && self.knows_parts()?;
+        // Parts of files are for trying, so it has to be insisted on.
+        let in_parts: &[&str] = if has_parts { &["--parts", &parts, "--force"] } else { &[] };
+        self.weft(&[&format, in_parts].concat()).map(|_| ())
+    }
+
+    /// Whether the program knows of devices with several parts.
+    fn knows_parts(&self) -> Result<bool, Trouble> {
+        Ok(self.weft(&["drive", "format", "--help"])?.contains("--parts"))
     }
 
     /// Starts a node again.
@@ -267,8 +312,8 @@ impl Fabric {
         }
     }
 
-    /// Waits until nothing is degraded, and stays so: a manager that was frozen knows nothing for a moment. Returns
-    /// how long it took.
+    /// Waits until nothing is degraded, and stays so: a manager that was frozen knows nothing for a moment.
+    /// Returns how long it took.
     ///
     /// # Errors
     /// As [`Fabric::wait`].
@@ -292,17 +337,36 @@ impl Fabric {
         self.nodes.iter().try_for_each(|node| node.member.check())
     }
 
-    /// The identifier of the drive that is this file.
+    /// What the fabric says of the drives that are this file, or parts of it.
     ///
     /// # Errors
     /// If the fabric has none such.
-    pub fn drive_id(&self, path: &Path) -> Result<String, Trouble> {
+    pub fn drives_on(&self, device: &Path) -> Result<Vec<Value>, Trouble> {
         let list = self.json(&["drive", "list"])?;
-        let path = path.display().to_string();
         let drives = list["drives"].as_array().into_iter().flatten();
-        let mut found = drives.filter(|d| d["path"] == path.as_str() && d["state"] != "removed");
-        let id = found.next_back().and_then(|d| d["id"].as_str()).map(str::to_owned);
-        id.ok_or_else(|| Trouble(format!("no drive of the fabric is {path}: {list}")))
+        let found: Vec<Value> = drives.filter(|drive| is_on(drive, device)).cloned().collect();
+        match found.is_empty() {
+            true => Err(Trouble(format!("no drive of the fabric is {}: {list}", device.display()))),
+            false => Ok(found),
+        }
+    }
+
+    /// Has the drives of a device take part again, after it was away or refused to write.
+    ///
+    /// # Errors
+    /// If they do not within [`PATIENCE`].
+    pub fn restore(&self, device: &Path) -> Result<(), Trouble> {
+        for state in ["failed", "draining"] {
+            for drive in self.drives_on(device)?.iter().filter(|drive| drive["state"] == state) {
+                let id = drive["id"].as_str().unwrap_or_default();
+                let args: &[&str] = match state {
+                    "failed" => &["drive", "restore", id],
+                    _ => &["drive", "evacuate", id, "--cancel"],
+                };
+                self.wait("the drive takes part again", args, |_| true)?;
+            }
+        }
+        Ok(())
     }
 
     fn await_id(&self) -> Result<String, Trouble> {
@@ -320,10 +384,17 @@ impl Fabric {
     }
 }
 
+/// Whether a drive is this file, or a part of it.
+pub fn is_on(drive: &Value, device: &Path) -> bool {
+    let (path, device) = (drive["path"].as_str().unwrap_or_default(), device.display().to_string());
+    path.strip_prefix(&device).is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
+}
+
 fn member(host: Host, args: &[String], log: &Path) -> Member {
     let log = log.join(format!("{}.log", host.name));
     let (in_turns, starts) = (Vec::new(), Cell::new(0));
-    Member { host, args: args.to_vec(), in_turns, starts, log, child: RefCell::new(None) }
+    let (child, stalled) = (RefCell::new(None), RefCell::new(None));
+    Member { host, args: args.to_vec(), in_turns, starts, log, child, stalled }
 }
 
 impl Drop for Fabric {

@@ -27,6 +27,8 @@ pub enum Blow {
     Kill,
     /// SIGSTOP; SIGCONT when it ends.
     Freeze,
+    /// The thread of this number stands still, and goes on when it ends; all of a process that has only one.
+    Stall(usize),
     /// nftables drop what comes, goes, or both; from and to one other node, or all.
     Cut(Cut, Option<usize>),
 }
@@ -56,10 +58,11 @@ impl Fault {
             14..=18 => Victim::Client(dice.below(clients)),
             _ => Victim::AllNodes,
         };
-        let blow = match dice.below(if world == World::Namespaces { 6 } else { 3 }) {
+        let blow = match dice.below(if world == World::Namespaces { 8 } else { 5 }) {
             _ if victim == Victim::AllNodes => Blow::Kill,
             0 | 1 => Blow::Kill,
-            2 => Blow::Freeze,
+            2 | 3 if matches!(victim, Victim::Node(_)) => Blow::Stall(dice.below(3)),
+            2..=4 => Blow::Freeze,
             _ => {
                 let cut = [Cut::Both, Cut::In, Cut::Out][dice.below(3)];
                 let other = Some(dice.below(nodes)).filter(|o| Victim::Node(*o) != victim);
@@ -88,6 +91,7 @@ impl Fault {
         let blow = match self.blow {
             Blow::Kill => "killed",
             Blow::Freeze => "frozen",
+            Blow::Stall(_) => "with a thread that stands still",
             Blow::Cut(Cut::Both, _) => "cut off",
             Blow::Cut(Cut::In, _) => "deaf",
             Blow::Cut(Cut::Out, _) => "unheard",
@@ -106,6 +110,12 @@ impl Fault {
             (Victim::Client(n), Blow::Freeze) => torture.clients[n].signal("STOP")?,
             (Victim::Node(n), Blow::Kill) => torture.fabric.nodes[n].member.kill(),
             (Victim::Node(n), Blow::Freeze) => torture.fabric.nodes[n].member.signal("STOP")?,
+            (Victim::Node(n), Blow::Stall(thread)) => {
+                if !torture.fabric.nodes[n].member.stall(thread)? {
+                    torture.fabric.nodes[n].member.signal("STOP")?;
+                }
+            }
+            (_, Blow::Stall(_)) => {}
             (Victim::Manager, Blow::Kill) => torture.fabric.manager.kill(),
             (Victim::Manager, Blow::Freeze) => torture.fabric.manager.signal("STOP")?,
             (_, Blow::Cut(cut, other)) => {
@@ -129,6 +139,12 @@ impl Fault {
             (Victim::Client(n), Blow::Freeze) => torture.clients[n].signal("CONT")?,
             (Victim::Node(n), Blow::Kill) => torture.fabric.start_node(n)?,
             (Victim::Node(n), Blow::Freeze) => torture.fabric.nodes[n].member.signal("CONT")?,
+            (Victim::Node(n), Blow::Stall(_)) => {
+                if !torture.fabric.nodes[n].member.resume() {
+                    torture.fabric.nodes[n].member.signal("CONT")?;
+                }
+            }
+            (_, Blow::Stall(_)) => {}
             (Victim::Manager, Blow::Kill) => torture.fabric.start_manager()?,
             (Victim::Manager, Blow::Freeze) => torture.fabric.manager.signal("CONT")?,
             (_, Blow::Cut(..)) => self.host(torture).heal()?,

@@ -1,10 +1,12 @@
 //! Whole: a fabric of real processes on real files, tortured, with a record of every acknowledgement.
 //!
 //! `make torture MINUTES=N` runs rounds of faults on a fabric whose nodes, manager and clients have a network
-//! namespace each: SIGKILL, SIGSTOP for longer than a lease, cuts by nftables, drives that fill up or are cut
-//! short. Clients of Weft record what they call and what they get ([`record`]); fio writes and verifies over NBD. After
-//! every round the fabric must become healthy; at the end every block of every client must have behaved like one
-//! atomic register, and cold data must be what it was.
+//! namespace each: SIGKILL, SIGSTOP for longer than a lease, one thread of a node that stands still, cuts by
+//! nftables, devices that fill up, are pulled or are cut short. Nodes have several threads, another number at
+//! each start, and a device of several parts each. Clients of Weft use several threads each, and record what
+//! they call and what they get ([`record`]); fio writes and verifies over NBD. After every round the fabric
+//! must become healthy; at the end every block of every client must have behaved like one atomic register,
+//! and cold data must be what it was.
 
 pub mod client;
 pub mod dice;
@@ -13,6 +15,7 @@ pub mod fault;
 pub mod fio;
 pub mod record;
 pub mod run;
+pub mod stall;
 pub mod world;
 
 /// What went wrong, in words for people.

@@ -100,7 +100,7 @@ fn client_main(args: ClientArgs) -> Result<(), Trouble> {
         number: args.number,
         blocks: args.blocks,
         record: args.record.unwrap_or_default(),
-        lanes: 4,
+        depth: 3,
         think: Duration::from_millis(20),
         is_reader: args.reader,
     };
@@ -162,6 +162,12 @@ fn run_main(args: &RunArgs) -> Result<(), Trouble> {
         outcome.longest.as_secs_f64(),
         outcome.healed_after.as_secs_f64()
     );
+    for (before, meanwhile) in &outcome.stalls {
+        let (before, meanwhile) = (*before as f64 / 1000.0, *meanwhile as f64 / 1000.0);
+        println!(
+            "beside a thread that stood still: writes, p99.9: {before:.1} ms before, {meanwhile:.1} meanwhile"
+        );
+    }
     println!("fio wrote {} and verified {} blocks", outcome.fio.0, outcome.fio.1);
     if let Some(out) = &args.out {
         let text = format!("{:#}\n", outcome.to_json(seed, world));

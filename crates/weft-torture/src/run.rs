@@ -3,15 +3,16 @@
 use crate::Trouble;
 use crate::client::SPAN;
 use crate::dice::Dice;
-use crate::fabric::{DRIVE_BYTES, Fabric, PATIENCE, tail};
+use crate::fabric::{DEVICE_BYTES, Fabric, PATIENCE, is_on, tail};
 use crate::fault::Fault;
 use crate::fio::{Export, VOLUME, VOLUME_MIB};
 use crate::record::Histories;
 use crate::world::{Host, World, signal};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -27,6 +28,12 @@ const HOT_MIB: u64 = 64;
 /// The volume that nobody touches after it was filled.
 const COLD: &str = "cold";
 const COLD_MIB: u64 = 32;
+
+/// How long a thread stands still while the others are measured: longer than a lease, and its end.
+const STALL: Duration = Duration::from_secs(10);
+
+/// How long latencies are counted for a percentile of them.
+const MEASURED: Duration = Duration::from_secs(8);
 
 /// What to do.
 #[derive(Clone, Debug)]
@@ -94,6 +101,9 @@ pub struct Outcome {
     pub longest: Duration,
     /// The longest from the end of the last fault of a round to a healthy fabric.
     pub healed_after: Duration,
+    /// For each thread that stood still: p99.9 of writes on the slowest drive of other threads, before and
+    /// meanwhile, in microseconds.
+    pub stalls: Vec<(u64, u64)>,
     /// What fio wrote and verified, in operations.
     pub fio: (u64, u64),
     /// From the beginning to the verdict.
@@ -142,8 +152,8 @@ impl Drop for Client {
 /// Runs a plan to its verdict, telling what happens.
 ///
 /// # Errors
-/// Whatever must not be: an acknowledged write that is gone, a process that ended by itself, a fabric that does not
-/// heal. What was recorded stays in the plan's folder.
+/// Whatever must not be: an acknowledged write that is gone, a process that ended by itself, a fabric that
+/// does not heal. What was recorded stays in the plan's folder.
 pub fn run(plan: Plan, world: World) -> Result<Outcome, Trouble> {
     fs::create_dir_all(&plan.dir).map_err(|e| Trouble::of(plan.dir.display(), e))?;
     world.set_up()?;
@@ -230,10 +240,13 @@ impl Torture {
             if is_over {
                 return Ok(());
             }
-            // Nothing else is broken now, so that a lost drive is not the last copy.
-            match (self.dice.below(3), self.world) {
-                (0, _) => self.truncate_drive()?,
-                (1, World::Namespaces) => self.starve_drives()?,
+            // Nothing else is broken now, so that a lost drive is not the last copy. In turns, so that a
+            // short run has what concerns threads and devices.
+            match (self.outcome.rounds % 5, self.world) {
+                (1, _) => self.stall_thread()?,
+                (2, _) => self.pull_device()?,
+                (3, _) => self.truncate_device()?,
+                (4, World::Namespaces) => self.starve_drives()?,
                 _ => self.fill_pool()?,
             }
             self.await_health()?;
@@ -288,31 +301,126 @@ impl Torture {
         self.clients.iter_mut().try_for_each(Client::check)
     }
 
-    /// Cuts a drive's file short under its node, then gives the node an empty drive in its place.
-    fn truncate_drive(&mut self) -> Result<(), Trouble> {
+    /// Has one thread of a node stand still for longer than a lease: its drives go out, and come back. Says
+    /// how slow the slowest drive of the other threads was before, and meanwhile.
+    fn stall_thread(&mut self) -> Result<(), Trouble> {
+        let nodes = &self.fabric.nodes;
+        let several: Vec<usize> = (0..nodes.len()).filter(|n| nodes[*n].member.threads().len() > 1).collect();
+        if several.is_empty() {
+            self.say("no node has several threads now");
+            return Ok(());
+        }
+        let n = several[self.dice.below(several.len())];
+        let count = self.fabric.nodes[n].member.threads().len();
+        let which = self.dice.below(count);
+        self.say(&format!("thread {which} of the {count} of node-{} stands still for {STALL:?}", n + 1));
+        self.count("thread stands still while others are measured".into());
+        let before = self.slowest_of_drives()?;
+        let until = Instant::now() + STALL;
+        self.fabric.nodes[n].member.stall(which)?;
+        let meanwhile = self.slowest_of_drives()?;
+        let absent = self.fabric.json(&["drive", "list"])?;
+        let absent = absent["drives"].as_array().into_iter().flatten().filter(|d| d["present"] == false);
+        let absent: Vec<String> = absent.filter_map(|d| d["id"].as_str().map(str::to_owned)).collect();
+        self.wait_a_while(until.saturating_duration_since(Instant::now()))?;
+        self.fabric.nodes[n].member.resume();
+        let drives = 3;
+        if absent.is_empty() || absent.len() + count > drives + 1 {
+            let what = format!("of a thread that stands still {} drives went out: {absent:?}", absent.len());
+            return Err(Trouble(format!("{what}; each of the {count} threads has one at least")));
+        }
+        let slowest = |of: &BTreeMap<String, u64>| {
+            of.iter()
+                .filter(|(id, _)| !absent.iter().any(|absent| absent.starts_with(*id)))
+                .map(|(_, us)| *us)
+                .max()
+                .unwrap_or(0)
+        };
+        let (before, meanwhile) = (slowest(&before), slowest(&meanwhile));
+        self.say(&format!(
+            "{} drives went out; writes on the slowest other drive, p99.9: {:.1} ms before, {:.1} meanwhile",
+            absent.len(),
+            before as f64 / 1000.0,
+            meanwhile as f64 / 1000.0
+        ));
+        self.outcome.stalls.push((before, meanwhile));
+        self.fabric.wait("its drives are back", &["drive", "list"], |list| {
+            let mut drives = list["drives"].as_array().into_iter().flatten();
+            drives.all(|d| d["present"] == true)
+        })?;
+        Ok(())
+    }
+
+    /// The p99.9 of writes of each drive over [`MEASURED`], in microseconds, by the beginning of its
+    /// identity.
+    fn slowest_of_drives(&self) -> Result<BTreeMap<String, u64>, Trouble> {
+        let interval = format!("{}s", MEASURED.as_secs());
+        let args = ["watch", "--by", "drive", "--count", "1", "--interval", &interval];
+        let seen = self.fabric.json(&args)?;
+        let rows = seen["drives"].as_array().into_iter().flatten();
+        let row = |row: &Value| {
+            Some((row["name"].as_str()?.to_owned(), row["write_latency_us"]["p99.9"].as_u64()?))
+        };
+        Ok(rows.filter_map(row).collect())
+    }
+
+    /// Pulls a device: its file is removed under its node. It comes back with what it held, and takes part
+    /// again.
+    fn pull_device(&mut self) -> Result<(), Trouble> {
         let (n, d) = (self.dice.below(self.plan.nodes), self.dice.below(2));
-        let path = self.fabric.nodes[n].drives[d].clone();
-        let old = self.fabric.drive_id(&path)?;
-        self.say(&format!("drive {} of node-{} is cut to half its length", d + 1, n + 1));
-        self.count("drive truncated".into());
+        let path = self.fabric.nodes[n].devices[d].clone();
+        let trouble = |e| Trouble::of(path.display(), e);
+        self.say(&format!("device {} of node-{} is pulled", d + 1, n + 1));
+        self.count("device pulled".into());
+        // What is open stays, though no name leads to it.
+        let pulled = fs::File::open(&path).map_err(trouble)?;
+        fs::remove_file(&path).map_err(trouble)?;
+        self.fabric.wait("it is missed", &["drive", "list"], |list| {
+            let drives = list["drives"].as_array().into_iter().flatten();
+            drives.filter(|drive| is_on(drive, &path)).all(|drive| drive["state"] != "active")
+        })?;
+        let patience = self.dice.span(1_000, 5_000);
+        self.wait_a_while(patience)?;
+        self.fabric.nodes[n].member.kill();
+        // By another file system: that of the first node has no room for it twice.
+        let shelf = self.fabric.dir.join("pulled.img");
+        copy_sparse(pulled, &shelf).map_err(trouble)?;
+        copy_sparse(fs::File::open(&shelf).map_err(trouble)?, &path).map_err(trouble)?;
+        fs::remove_file(&shelf).map_err(trouble)?;
+        self.fabric.start_node(n)?;
+        self.fabric.restore(&path)
+    }
+
+    /// Cuts a device's file short under its node, then gives the node an empty device in its place.
+    fn truncate_device(&mut self) -> Result<(), Trouble> {
+        let (n, d) = (self.dice.below(self.plan.nodes), self.dice.below(2));
+        let path = self.fabric.nodes[n].devices[d].clone();
+        let ids = |drives: &[Value]| -> Vec<String> {
+            drives.iter().filter_map(|drive| drive["id"].as_str().map(str::to_owned)).collect()
+        };
+        let old = ids(&self.fabric.drives_on(&path)?);
+        self.say(&format!("device {} of node-{} is cut to half its length", d + 1, n + 1));
+        self.count("device truncated".into());
         let file = fs::OpenOptions::new().write(true).open(&path);
         let file = file.map_err(|e| Trouble::of(path.display(), e))?;
-        file.set_len(DRIVE_BYTES / 2).map_err(|e| Trouble::of(path.display(), e))?;
+        file.set_len(DEVICE_BYTES / 2).map_err(|e| Trouble::of(path.display(), e))?;
         let patience = self.dice.span(1_000, 5_000);
         self.wait_a_while(patience)?;
         self.fabric.nodes[n].member.kill();
         fs::remove_file(&path).map_err(|e| Trouble::of(path.display(), e))?;
         self.fabric.format(&path)?;
         self.fabric.start_node(n)?;
-        let listed = path.display().to_string();
-        self.fabric.wait("the empty drive joins", &["drive", "list"], |list| {
-            let drives = list["drives"].as_array().into_iter().flatten();
-            drives.into_iter().any(|d| d["path"] == listed.as_str() && d["id"] != old.as_str())
+        self.fabric.wait("the empty device joins", &["drive", "list"], |list| {
+            let drives: Vec<Value> = list["drives"].as_array().cloned().unwrap_or_default();
+            let on = drives.into_iter().filter(|drive| is_on(drive, &path)).collect::<Vec<_>>();
+            ids(&on).iter().filter(|id| !old.contains(id)).count() == old.len()
         })?;
         self.fabric.wait("no copy is missing", &["status"], |s| {
             s["degraded_groups"].as_array().is_some_and(Vec::is_empty)
         })?;
-        self.fabric.weft(&["drive", "remove", &old, "--yes"])?;
+        for id in &old {
+            self.fabric.wait("the old drive is let go", &["drive", "remove", id, "--yes"], |_| true)?;
+        }
         Ok(())
     }
 
@@ -330,23 +438,15 @@ impl Torture {
         fs::remove_file(&ballast).map_err(|e| Trouble::of(ballast.display(), e))?;
         self.fabric.nodes[0].member.kill();
         self.fabric.start_node(0)?;
-        let paths = self.fabric.nodes[0].drives.clone();
-        for path in paths {
-            let id = self.fabric.drive_id(&path)?;
-            let state = self.fabric.json(&["drive", "show", &id])?;
-            if state["drive"]["state"] == "failed" {
-                self.say("a drive of node-1 is restored");
-                self.fabric.wait("the drive can be restored", &["drive", "restore", &id], |_| true)?;
-            }
-        }
-        Ok(())
+        let devices = self.fabric.nodes[0].devices.clone();
+        devices.iter().try_for_each(|device| self.fabric.restore(device))
     }
 
     /// Fills every drive with a volume that promises more than there is, and deletes it.
     fn fill_pool(&mut self) -> Result<(), Trouble> {
         self.say("a volume fills the pool");
         self.count("pool filled".into());
-        let size = format!("{}MiB", (DRIVE_BYTES * 2 * self.plan.nodes as u64) >> 20);
+        let size = format!("{}MiB", (DEVICE_BYTES * 2 * self.plan.nodes as u64) >> 20);
         self.fabric.weft(&["volume", "create", "filler", "--size", &size, "--copies", "2", "--thin"])?;
         let host = self.clients[0].host.clone();
         let program = std::env::current_exe().map_err(|e| Trouble::of("this program's path", e))?;
@@ -391,7 +491,8 @@ impl Torture {
         Ok(bytes)
     }
 
-    /// Everything is as it was acknowledged: blocks by their histories, cold data by its bytes, copies by a scrub.
+    /// Everything is as it was acknowledged: blocks by their histories, cold data by its bytes, copies by a
+    /// scrub.
     fn judge(&mut self, cold: &[u8]) -> Result<(), Trouble> {
         self.clients.iter_mut().for_each(Client::kill);
         let host = self.clients[0].host.clone();
@@ -411,9 +512,11 @@ impl Torture {
         self.say("copies agree, cold data is what it was; checking the records");
         let mut histories = Histories::default();
         for (client, record) in &self.records {
-            // A client that was killed at once has none.
-            let Ok(text) = fs::read_to_string(record) else { continue };
-            histories.add(client, &text)?;
+            // A client that was killed at once has none. Each lane of an attach has one.
+            for (part, path) in parts_of(record) {
+                let Ok(text) = fs::read_to_string(path) else { continue };
+                histories.add(&format!("{client}{part}"), &text)?;
+            }
         }
         self.outcome.acknowledged = histories.acknowledged;
         self.outcome.blocks = histories.blocks.len();
@@ -450,6 +553,35 @@ impl Torture {
     }
 }
 
+/// Copies a file to a new one; what is zeroes takes no room there.
+fn copy_sparse(from: fs::File, to: &Path) -> io::Result<()> {
+    let (bytes, file) = (from.metadata()?.len(), fs::File::create(to)?);
+    file.set_len(bytes)?;
+    let mut piece = vec![0; 64 << 10];
+    let mut at = 0;
+    while at < bytes {
+        let piece = &mut piece[..(bytes - at).min(64 << 10) as usize];
+        from.read_exact_at(piece, at)?;
+        if piece.iter().any(|byte| *byte != 0) {
+            file.write_all_at(piece, at)?;
+        }
+        at += piece.len() as u64;
+    }
+    Ok(())
+}
+
+/// A client's record and those of its other lanes, with what follows the record's name in each.
+fn parts_of(record: &Path) -> Vec<(String, PathBuf)> {
+    let name = record.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let folder = record.parent().map(fs::read_dir).into_iter().flatten().flatten().flatten();
+    let part = |path: PathBuf| {
+        let found = path.file_name()?.to_string_lossy().into_owned();
+        let part = found.strip_prefix(&name).filter(|part| part.is_empty() || part.starts_with('.'))?;
+        Some((part.to_owned(), path))
+    };
+    folder.filter_map(|entry| part(entry.path())).collect()
+}
+
 /// First blocks of the runs that clients use: some at the beginning of a stripe unit, some across its end.
 fn hot_blocks() -> Vec<u64> {
     let blocks = (HOT_MIB << 20) / weft_types::BLOCK_SIZE as u64;
@@ -473,6 +605,7 @@ impl Outcome {
             "blocks": self.blocks,
             "longest_ms": self.longest.as_millis() as u64,
             "healed_after_ms": self.healed_after.as_millis() as u64,
+            "p99_9_us_beside_a_stall": self.stalls,
             "fio": { "written": self.fio.0, "verified": self.fio.1 },
         })
     }

@@ -321,3 +321,40 @@ fn describe(report: &Report<'_>) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_that_are_slower_or_too_small_have_to_be_forced() {
+        let args = |force| DriveFormatArgs {
+            path: "/dev/disk".into(),
+            fabric_id: Default::default(),
+            force,
+            dry_run: false,
+            parts: None,
+            size: None,
+            sparse: false,
+        };
+        let refusal = |parts, bytes, slow| {
+            check_parts(&args(false), parts, bytes, slow).expect_err("it is refused").chain()
+        };
+        let (small, large) = (2 * PART_BYTES_LEAST - 1, 2 * PART_BYTES_LEAST);
+        let rotates = Some("it rotates, as far as the kernel knows");
+        assert!(
+            refusal(2, large, rotates).contains("2 parts of /dev/disk would wait for each other: it rotates")
+        );
+        assert!(
+            refusal(2, small, None).contains("would have 64.0 GiB each")
+                || refusal(2, small, None).contains("less than 64 GiB")
+        );
+        for parts in [0, 3, 16, u32::MAX] {
+            assert!(refusal(parts, large, None).contains("1, 2, 4 or 8 parts"));
+            assert!(check_parts(&args(true), parts, large, None).is_err(), "also where it is forced");
+        }
+        check_parts(&args(false), 2, large, None).expect("they are large enough");
+        check_parts(&args(false), 1, 1 << 20, rotates).expect("one part is as ever");
+        check_parts(&args(true), 8, small, rotates).expect("forced");
+    }
+}

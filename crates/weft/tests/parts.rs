@@ -287,3 +287,35 @@ fn a_local_fabric_of_threads_and_parts_is_found_again_as_it_is() {
     bed.ok(&["volume", "export", "v", "back"]);
     assert!(fs::read(bed.path("back")).expect("it was written") == sample(8 << 20, 9));
 }
+
+#[test]
+fn a_device_of_another_fabric_is_left_out_part_by_part() {
+    let site = Site::new("parts-foreign");
+    site.format(&["one"]);
+    let other = "0f6c3a52-7c5e-4f6b-9d0e-1a2b3c4d5e6f";
+    let format = ["drive", "format", "two", "--fabric-id", other, "--size", "256MiB", "--sparse"];
+    site.bed.ok(&[&format[..], &["--parts", "2", "--force"]].concat());
+    let _node = site.start_node(1, "2", &["one", "two"]);
+    site.await_present(2);
+    wait_until("it is told of", || site.log(1).matches("left out").count() >= 2);
+    let log = site.log(1);
+    for part in ["two#0", "two#1"] {
+        assert!(log.contains(&format!("{part}: drive ")), "{log}");
+    }
+    assert!(log.contains(&format!("belongs to fabric {other}")), "{log}");
+    let status = site.on_fabric(&["status"]).out;
+    assert!(status.contains("two#0") && status.contains("two#1"), "{status}");
+}
+
+#[test]
+fn a_second_process_does_not_get_a_device_that_is_served() {
+    let site = Site::new("parts-twice");
+    site.format(&["one"]);
+    let _first = site.start_node(1, "2", &["one"]);
+    site.await_present(2);
+    let _second = site.start_node(2, "2", &["one"]);
+    wait_until("it is told of", || site.log(2).contains("left out"));
+    assert!(site.log(2).contains("one is in use") || site.log(2).contains("in use"), "{}", site.log(2));
+    site.await_present(2);
+    site.bed.weft(&site.format_args("one", &["--force"])).fails(1, &["in use"]);
+}

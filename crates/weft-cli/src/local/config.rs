@@ -48,6 +48,9 @@ pub struct LocalNode {
     pub drives: u16,
 }
 
+/// The numbers of parts that a device may have.
+pub(super) const PARTS: [u32; 4] = [1, 2, 4, 8];
+
 /// What a document of an older program means that does not say it.
 const fn one() -> u32 {
     1
@@ -103,13 +106,16 @@ impl LocalConfig {
         1 + self.nodes.len() * self.threads as usize
     }
 
+    /// How many threads of a node serve: one without a drive does not start.
+    pub fn threads_of(&self, node: &LocalNode) -> u32 {
+        self.threads.min(u32::from(node.drives).saturating_mul(self.parts)).max(1)
+    }
+
     /// Where the threads of a node listen: the first where the node does, each other one a port further.
     pub fn thread_addrs(&self, node: &LocalNode) -> Vec<String> {
         let Some((host, port)) = node.addr.rsplit_once(':') else { return vec![node.addr.clone()] };
         let Ok(port) = port.parse::<u16>() else { return vec![node.addr.clone()] };
-        // A thread without a drive does not start.
-        let threads = self.threads.min(u32::from(node.drives).saturating_mul(self.parts)).max(1);
-        (0..threads).map(|n| format!("{host}:{}", u32::from(port) + n)).collect()
+        (0..self.threads_of(node)).map(|n| format!("{host}:{}", u32::from(port) + n)).collect()
     }
 
     /// Moves all members to the ports from `base` on.
@@ -173,6 +179,9 @@ impl LocalConfig {
                 config.threads
             )));
         }
+        if !PARTS.contains(&config.parts) {
+            return Err(bad(format!("drives have {} parts, there are 1, 2, 4 or 8", config.parts)));
+        }
         Ok(config)
     }
 
@@ -233,6 +242,11 @@ mod tests {
         let none = String::from_utf8(bytes).expect("json").replace("\"threads\": 3", "\"threads\": 0");
         let error = LocalConfig::decode(none.as_bytes(), Path::new("f")).expect_err("no threads");
         assert!(error.to_string().contains("a node has 0 threads"), "{error}");
+        config.parts = 3;
+        let error = LocalConfig::decode(&config.encode(), Path::new("f")).expect_err("three parts");
+        assert!(error.to_string().contains("drives have 3 parts"), "{error}");
+        (config.parts, config.threads) = (1, 5);
+        assert_eq!(config.threads_of(&config.nodes[0]), 2, "no more than drives");
     }
 
     #[test]

@@ -108,9 +108,8 @@ pub(super) fn start_node(
     for drive in folder.drives(node) {
         command.arg("--drive").arg(absolute(&drive)?);
     }
-    if config.threads > 1 {
-        command.args(["--threads", &config.threads.to_string()]);
-    }
+    // Also where it is one: the ports of others begin behind the last one of this node's.
+    command.args(["--threads", &config.threads_of(node).to_string()]);
     if let Some(metrics) = config.metrics_addr(&node.addr) {
         command.args(["--metrics", &metrics]);
     }

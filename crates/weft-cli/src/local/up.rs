@@ -1,5 +1,6 @@
 //! `weft up`: a whole fabric on this machine.
 
+use super::config::PARTS;
 use super::folder::{MANAGER, SUPERVISOR};
 use super::room::{check_disk, check_ports, free_bytes};
 use super::start::{Member, check_lives, program, start_manager, start_node};
@@ -78,7 +79,8 @@ pub struct UpArgs {
     pub drive_size: Option<Size>,
     /// How many threads serve the drives of each node [default: 1, or as before]
     ///
-    /// Each has a port of its own. The number may be another one at each start.
+    /// Each has a port of its own. The number may be another one at each start. There are never more than
+    /// drives, or parts of drives, on a node.
     #[arg(long, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=TARGETS_PER_NODE_MAX as i64))]
     pub threads: Option<u32>,
@@ -104,7 +106,7 @@ pub struct UpArgs {
 
 /// Reads a number of parts.
 fn parts(text: &str) -> Result<u32, String> {
-    let known = text.parse().ok().filter(|parts| [1, 2, 4, 8].contains(parts));
+    let known = text.parse().ok().filter(|parts| PARTS.contains(parts));
     known.ok_or_else(|| "a device has 1, 2, 4 or 8 parts".to_owned())
 }
 
@@ -128,7 +130,8 @@ struct Report<'a> {
 
 pub(crate) async fn up(args: &UpArgs, folder: &Folder, output: Output) -> Result<(), CliError> {
     let lock = folder.make()?;
-    let prepared = prepare(args, folder).and_then(|config| check_ports(&config).map(|()| config));
+    let prepared =
+        prepare(args, folder).inspect(tell_of_shape).and_then(|config| check_ports(&config).map(|()| config));
     let config = prepared.inspect_err(|_| folder.unmake())?;
     let own = (!args.detach).then(ProcessId::current);
     if let Some(own) = &own {
@@ -211,6 +214,20 @@ fn prepare(args: &UpArgs, folder: &Folder) -> Result<LocalConfig, LocalError> {
         }
     }
     Ok(config)
+}
+
+/// Tells what of the shape is less, or slower, than it looks.
+fn tell_of_shape(config: &LocalConfig) {
+    let used = config.nodes.iter().map(|node| config.threads_of(node)).max().unwrap_or(1);
+    if used < config.threads {
+        let asked = config.threads;
+        note(&format!(
+            "warning: --threads {asked}: each serves at least one drive or part, so {used} are used"
+        ));
+    }
+    if config.parts > 1 {
+        note("parts of files are for trying (as with `drive format --force`): whole files are as fast");
+    }
 }
 
 /// The size of a new fabric's drives: what is asked for; else the usual size, or less where reserving it would
@@ -443,7 +460,7 @@ fn report<'a>(folder: &'a Folder, config: &'a LocalConfig, status: &FabricStatus
         nodes: config.nodes.iter().map(|n| n.name.as_str()).collect(),
         drives: config.nodes.iter().map(|n| usize::from(n.drives)).sum(),
         drive_bytes: config.drive_bytes,
-        threads: config.threads,
+        threads: config.nodes.iter().map(|node| config.threads_of(node)).max().unwrap_or(1),
         parts: config.parts,
         health: status.health,
         reasons: status.reasons.clone(),

@@ -33,6 +33,19 @@ pub(super) fn is_solid_state(rdev: u64, devices: &Path) -> bool {
     fs::read_to_string(lowest(listed).join("queue/rotational")).is_ok_and(|text| text.trim() == "0")
 }
 
+/// The NUMA node of the block device that is listed in this folder: that of the nearest device above it which
+/// says one. None if nobody does.
+pub(super) fn numa_node(rdev: u64, devices: &Path) -> Option<u32> {
+    let number = format!("{}:{}", libc::major(rdev), libc::minor(rdev));
+    let disk = lowest(fs::canonicalize(devices.join(number)).ok()?);
+    let read = |folder: &Path| {
+        // The kernel writes -1 where it does not know.
+        fs::read_to_string(folder.join("numa_node")).ok()?.trim().parse().ok()
+    };
+    let controller = fs::canonicalize(disk.join("device")).ok();
+    [Some(disk), controller].into_iter().flatten().find_map(|at| at.ancestors().find_map(read))
+}
+
 /// The disk below partitions, and below logical devices that lie on one.
 fn lowest(mut listed: PathBuf) -> PathBuf {
     for _ in 0..LAYERS_FOLLOWED {
@@ -100,6 +113,21 @@ mod tests {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
+    }
+
+    #[test]
+    fn a_disk_is_on_the_numa_node_of_the_nearest_device_that_says_one() {
+        let sys = Sys::new("numa");
+        sys.device("pci/nvme/nvme0n1", 0, &[]);
+        sys.device("pci/nvme/nvme0n1/nvme0n1p1", 1, &[("partition", "1\n")]);
+        sys.device("virtio/vda", 2, &[("numa_node", "-1\n")]);
+        // What several paths lead to is not below its controller, and names it.
+        let shared = sys.device("virtual/nvme1n1", 3, &[]);
+        fs::remove_dir(shared.join("device")).expect("it is empty");
+        symlink(sys.0.join("block/pci/nvme"), shared.join("device")).expect("a link");
+        fs::write(sys.0.join("block/pci/numa_node"), "1\n").expect("a file");
+        let node = |minor| numa_node(libc::makedev(8, minor), &sys.0.join("dev"));
+        assert_eq!([0, 1, 2, 3, 9].map(node), [Some(1), Some(1), None, Some(1), None]);
     }
 
     #[test]

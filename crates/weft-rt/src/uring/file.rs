@@ -1,6 +1,6 @@
 //! Drives on files and block devices, with direct I/O.
 
-use super::device::{device_of, is_solid_state};
+use super::device::{device_of, is_solid_state, numa_node};
 use super::op::{Held, Op, with_driver};
 use super::{PINNED_INDEX, check_result, is_interrupted};
 use crate::offload::offload;
@@ -68,6 +68,13 @@ impl DriveFile {
     /// then has the drive, and this one is refused.
     pub(crate) fn share(&self, path: &Path) -> io::Result<()> {
         lock(path, &*self.file, libc::LOCK_SH)
+    }
+
+    /// The NUMA node that the block device at a path is attached to.
+    pub(crate) fn numa_node_of(path: &Path) -> Option<u32> {
+        let found = std::fs::metadata(path).ok()?;
+        let rdev = found.file_type().is_block_device().then(|| found.rdev())?;
+        numa_node(rdev, Path::new(DEVICES))
     }
 
     /// Whether it is a block device that does not rotate.

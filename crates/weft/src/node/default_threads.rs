@@ -1,7 +1,7 @@
 //! How many threads a node has where nobody says: as few as its drives and cores need.
 
 use super::threads::listen_of;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::thread::available_parallelism;
 use std::time::Duration;
 use weft_cli::NodeRunArgs;
@@ -33,8 +33,8 @@ fn threads_for(cores: u32) -> u32 {
     (cores / CORES_PER_THREAD).clamp(1, THREADS_MAX)
 }
 
-/// How many threads a node has at most where nobody says: as many as its cores need, the members of the fabric
-/// know of, and ports are free for. It never has more than drives.
+/// How many threads a node has at most where nobody says: as many as its cores need, the members of the
+/// fabric know of, and ports are free for. It never has more than drives.
 pub(super) async fn at_most(args: &NodeRunArgs) -> u32 {
     const USUAL: &str = "one for every six cores";
     let cores = cores();
@@ -43,7 +43,7 @@ pub(super) async fn at_most(args: &NodeRunArgs) -> u32 {
         1 => (1, USUAL.to_owned()),
         _ => match may_be_several(&args.manager, &args.name).await {
             Err(why) => (1, format!("{why}; it is looked at again at the next start")),
-            Ok(()) => match free_ports(&args.listen, wanted) {
+            Ok(()) => match free_ports(&args.listen, args.metrics.as_ref(), wanted) {
                 free if free < wanted => (free, format!("port {free} behind --listen is not free")),
                 _ => (wanted, USUAL.to_owned()),
             },
@@ -53,19 +53,27 @@ pub(super) async fn at_most(args: &NodeRunArgs) -> u32 {
     threads
 }
 
-/// How many of so many threads could listen, from the first port on: at least the first, whose port is the
-/// business of who has chosen it.
-fn free_ports(listen: &Addr, wanted: u32) -> u32 {
+/// How many of so many threads could listen, from the first port on, beside the metrics: at least the first,
+/// whose port is the business of who has chosen it.
+fn free_ports(listen: &Addr, metrics: Option<&Addr>, wanted: u32) -> u32 {
     let Addr::Tcp(first) = listen else { return 1 };
     let there_are = match first.port() {
         0 => wanted,
         port => wanted.min(u32::from(u16::MAX - port) + 1),
     };
     let is_free = |index: &u32| match listen_of(listen, *index) {
-        Addr::Tcp(addr) => addr.port() == 0 || TcpListener::bind(addr).is_ok(),
+        Addr::Tcp(addr) if addr.port() == 0 => true,
+        Addr::Tcp(addr) => !is_port_of(metrics, addr) && TcpListener::bind(addr).is_ok(),
         Addr::Unix(_) => false,
     };
     1 + (1..there_are).take_while(is_free).count() as u32
+}
+
+/// Whether somebody who listens there keeps this address from a second listener.
+pub(super) fn is_port_of(listener: Option<&Addr>, wanted: SocketAddr) -> bool {
+    let Some(Addr::Tcp(taken)) = listener else { return false };
+    let any = |addr: &SocketAddr| addr.ip().is_unspecified();
+    taken.port() == wanted.port() && (taken.ip() == wanted.ip() || any(taken) || any(&wanted))
 }
 
 /// Whether the manager lets the node have several targets that nobody has asked for.
@@ -98,10 +106,28 @@ mod tests {
     fn threads_by_default_stop_at_a_port_that_somebody_has() {
         let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let port = taken.local_addr().expect("it is bound").port();
-        let free = |listen: String| free_ports(&listen.parse().expect("an address"), 4);
+        let free = |listen: String| free_ports(&listen.parse().expect("an address"), None, 4);
         assert_eq!(free(format!("127.0.0.1:{}", port - 1)), 1);
         assert_eq!(free(format!("127.0.0.1:{}", u16::MAX)), 1, "there is no port behind the last");
         assert_eq!(free("unix:/tmp/x".to_owned()), 1);
         assert_eq!(free("127.0.0.1:0".to_owned()), 4, "any ports will do");
+    }
+
+    #[test]
+    fn the_port_of_the_metrics_is_not_one_of_a_thread() {
+        let addr = |text: &str| text.parse::<Addr>().expect("an address");
+        let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+        for (metrics, is_taken) in [
+            ("127.0.0.1:4811", true),
+            ("0.0.0.0:4811", true),
+            ("127.0.0.1:4812", false),
+            ("10.0.0.1:4811", false),
+        ] {
+            assert_eq!(is_port_of(Some(&addr(metrics)), at(4811)), is_taken, "{metrics}");
+        }
+        assert!(is_port_of(Some(&addr("10.0.0.1:4811")), SocketAddr::from(([0, 0, 0, 0], 4811))));
+        assert!(!is_port_of(None, at(4811)));
+        let first = addr("127.0.0.1:4810");
+        assert_eq!(free_ports(&first, Some(&addr("127.0.0.1:4811")), 4), 1);
     }
 }

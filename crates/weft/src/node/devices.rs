@@ -23,6 +23,8 @@ pub(super) struct Listed {
     pub(super) path: String,
     /// Its size; 0 if that is not known.
     pub(super) bytes: u64,
+    /// The NUMA node that its device is attached to, as far as the kernel knows.
+    pub(super) near: Option<u32>,
     /// Where it lies, if it is a part of a device.
     pub(super) part: Option<PartOf>,
 }
@@ -47,7 +49,8 @@ pub(super) struct Devices {
 impl Listed {
     /// A drive that is alone on its device.
     pub(super) fn alone(path: &str) -> Listed {
-        Listed { path: path.to_owned(), bytes: Drive::size_of(path).unwrap_or(0), part: None }
+        let (bytes, near) = (Drive::size_of(path).unwrap_or(0), Drive::numa_node_of(path));
+        Listed { path: path.to_owned(), bytes, near, part: None }
     }
 
     /// The device that it shares with other parts.
@@ -103,9 +106,11 @@ impl Devices {
 }
 
 fn parts_of(path: &str, label: &DeviceLabel) -> Vec<Listed> {
+    let near = Drive::numa_node_of(path);
     let part = |index: usize| Listed {
         path: format!("{path}#{index}"),
         bytes: label.parts[index].size_bytes(),
+        near,
         part: Some(PartOf { path: path.to_owned(), label: label.clone(), index }),
     };
     (0..label.parts.len()).map(part).collect()

@@ -96,79 +96,9 @@ pub(super) fn twins<'a>(found: impl Iterator<Item = (&'a str, DriveId)>) -> BTre
     twins.map(|(drive, paths)| (drive, left_out(drive, &paths))).collect()
 }
 
-/// Deals drives to so many threads: the largest first, each to the thread that has least. Of threads that
-/// have about as little, one takes it that has the fewest parts of its device: so the parts of a device are
-/// on several threads, as far as that is balanced. A drive whose size is not known counts for nothing: it
-/// will most likely not open.
-pub(super) fn deal(drives: &[Listed], threads: usize) -> Vec<Vec<Listed>> {
-    let mut sorted: Vec<&Listed> = drives.iter().collect();
-    sorted.sort_by_key(|drive| std::cmp::Reverse(drive.bytes));
-    let mut dealt: Vec<(u64, Vec<Listed>)> = vec![(0, Vec::new()); threads];
-    for drive in sorted {
-        let least = dealt.iter().map(|(sum, _)| *sum).min().unwrap_or(0);
-        let siblings = |drives: &[Listed]| match drive.device() {
-            Some(device) => drives.iter().filter(|other| other.device() == Some(device)).count(),
-            None => 0,
-        };
-        let fair = dealt.iter_mut().filter(|(sum, _)| *sum <= least + drive.bytes / 2);
-        let taker = fair.min_by_key(|(sum, drives)| (siblings(drives), *sum, drives.len()));
-        let (sum, drives) = taker.expect("there is a thread that has least");
-        *sum += drive.bytes;
-        drives.push(drive.clone());
-    }
-    dealt.into_iter().map(|(_, drives)| drives).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_largest_drives_go_to_the_emptiest_threads() {
-        let drives = ["mem:1G", "mem:4G", "mem:2G", "mem:2G", "/not/there"].map(Listed::alone);
-        let dealt = names(&deal(&drives, 2));
-        assert_eq!(dealt[0], ["mem:4G", "mem:1G"]);
-        assert_eq!(dealt[1], ["mem:2G", "mem:2G", "/not/there"]);
-        let one_each = deal(&drives, 5);
-        assert!(one_each.iter().all(|drives| drives.len() == 1), "{one_each:?}");
-    }
-
-    fn names(dealt: &[Vec<Listed>]) -> Vec<Vec<String>> {
-        dealt.iter().map(|drives| drives.iter().map(|drive| drive.path.clone()).collect()).collect()
-    }
-
-    /// The parts of a device, of so many GiB each.
-    fn parts(name: &str, count: usize, gib: u64) -> Vec<Listed> {
-        let extent = weft_rt::Extent { start: 4096, len: gib << 30 };
-        let part = |n| weft_store::Part { drive: DriveId(n as u128), extents: vec![extent] };
-        let label = weft_store::DeviceLabel {
-            format: 1,
-            fabric: FabricId(1),
-            device: weft_types::DeviceId::of_name(name),
-            size_bytes: 0,
-            created_us: 0,
-            parts: (0..count).map(part).collect(),
-        };
-        let listed = |index| Listed {
-            path: format!("{name}#{index}"),
-            bytes: gib << 30,
-            part: Some(PartOf { path: name.to_owned(), label: label.clone(), index }),
-        };
-        (0..count).map(listed).collect()
-    }
-
-    #[test]
-    fn parts_of_a_device_go_to_different_threads_where_that_is_balanced() {
-        let two = [parts("a", 2, 8), parts("b", 2, 8)].concat();
-        assert_eq!(names(&deal(&two, 2)), [["a#0", "b#0"], ["a#1", "b#1"]]);
-        // A little more on one thread is balanced; twice as much would not be.
-        let beside = [vec![Listed::alone("mem:9G")], parts("a", 2, 8)].concat();
-        assert_eq!(names(&deal(&beside, 2)), [vec!["mem:9G", "a#1"], vec!["a#0"]]);
-        let large = [vec![Listed::alone("mem:64G")], parts("a", 2, 8)].concat();
-        assert_eq!(names(&deal(&large, 2)), [vec!["mem:64G"], vec!["a#0", "a#1"]]);
-        let uneven = names(&deal(&parts("a", 4, 8), 3)).iter().map(Vec::len).collect::<Vec<_>>();
-        assert_eq!(uneven, [2, 1, 1]);
-    }
 
     #[test]
     fn drives_with_one_identity_are_twins() {

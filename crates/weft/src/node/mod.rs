@@ -4,6 +4,7 @@
 //! their own (`threads.rs`): the main thread then deals out the drives, and passes on what signals and
 //! Prometheus ask for.
 
+mod deal;
 mod default_threads;
 mod devices;
 mod drives;

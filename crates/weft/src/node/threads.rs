@@ -4,9 +4,10 @@
 //! of each other, the end), and asks them for their counters. All of it goes by mailboxes. It owns the order
 //! of a start: the node's first target joins before the others, because the node enters the map with it.
 
-use super::default_threads::{at_most, cores};
+use super::deal::{Share, bind as bind_to_cores, deal};
+use super::default_threads::{at_most, cores, is_port_of};
 use super::devices::{Devices, Listed};
-use super::drives::{deal, twins};
+use super::drives::twins;
 use super::served::Served;
 use super::{bind_metrics, fabric_of, page_of};
 use crate::manager::bind;
@@ -129,7 +130,19 @@ fn count(args: &NodeRunArgs, asked: u32, drives: usize) -> Result<u32, CliError>
                 "choose a lower port for --listen",
             )
         }
-        Addr::Tcp(_) => Ok(count),
+        Addr::Tcp(_) => {
+            let own = (0..count).filter_map(|index| match listen_of(&args.listen, index) {
+                Addr::Tcp(addr) if addr.port() > 0 => Some(addr),
+                _ => None,
+            });
+            match own.into_iter().find(|addr| is_port_of(args.metrics.as_ref(), *addr)) {
+                Some(addr) => usage(
+                    format!("--threads {count}: {addr} is the address of a thread, and that of --metrics"),
+                    "choose a port for --metrics that is not among those that follow --listen",
+                ),
+                None => Ok(count),
+            }
+        }
     }
 }
 
@@ -154,7 +167,8 @@ pub(super) async fn run(args: &NodeRunArgs, asked: u32) -> Result<(), CliError> 
         let devices = held.get_or_init(|| found);
         let count = count(args, asked, devices.drives.len() + devices.left_out.len())?;
         let fabric = fabric_of(args).await;
-        let mut news = start(args, fabric, deal(&devices.drives, count as usize), &running).await?;
+        let shares = deal(&devices.drives, count as usize, &affinity::allowed_by_numa_node());
+        let mut news = start(args, fabric, shares, &running).await?;
         let mut opened = all_open(count, &mut news).await?;
         opened.left_out.extend(devices.left_out.iter().cloned());
         serve(&running, opened, &mut news).await?;
@@ -197,28 +211,29 @@ fn words_of(running: &RefCell<Vec<Running>>) -> Vec<Poster<Word>> {
 async fn start(
     args: &NodeRunArgs,
     fabric: FabricId,
-    dealt: Vec<Vec<Listed>>,
+    dealt: Vec<Share>,
     running: &RefCell<Vec<Running>>,
 ) -> Result<Mailbox<News>, CliError> {
     let count = dealt.len() as u32;
     let process = random_u64() | 1;
     let (news, told) = mailbox(WORDS * count as usize);
-    let cores = affinity::allowed().unwrap_or_default();
+    let (near, allowed) = (affinity::allowed_by_numa_node(), affinity::allowed().unwrap_or_default());
+    let cores = bind_to_cores(&dealt, &near, &allowed, args.pin);
     let sharers = sharers(&dealt);
-    for ((index, drives), sharers) in (0..).zip(dealt).zip(sharers) {
+    for (((index, share), sharers), cores) in (0..).zip(dealt).zip(sharers).zip(cores) {
+        let listen = listen_of(&args.listen, index);
+        tell_of_thread(index, &listen, &share, cores.as_deref());
         let (words, own) = mailbox(WORDS);
         let plan = Plan {
-            args: NodeRunArgs { listen: listen_of(&args.listen, index), ..args.clone() },
+            args: NodeRunArgs { listen, ..args.clone() },
             fabric,
             thread: TargetThread { process, index, of: count },
-            drives,
+            drives: share.drives,
             sharers,
             words: own,
             news: news.clone(),
         };
-        let core = cores.get(index as usize % cores.len().max(1)).filter(|_| args.pin);
-        let thread =
-            Thread::start(&format!("target-{index}"), core.map(|core| vec![*core]), move || plan.run());
+        let thread = Thread::start(&format!("target-{index}"), cores, move || plan.run());
         let thread = thread.map_err(|error| CliError::Failed {
             message: format!("thread {index} could not be started: {error}"),
             hint: "raise the limit of processes and threads of the service, or ask for fewer threads".into(),
@@ -234,10 +249,18 @@ async fn start(
     Ok(told)
 }
 
+/// Tells what a thread is for.
+fn tell_of_thread(index: u32, listen: &Addr, share: &Share, cores: Option<&[usize]>) {
+    let drives: Vec<&str> = share.drives.iter().map(|drive| &*drive.path).collect();
+    let (drives, cores) =
+        (drives.join(", "), cores.map_or_else(|| "any".to_owned(), |cores| format!("{cores:?}")));
+    tracing::info!(thread = index, %listen, drives, cores, "a thread of the node");
+}
+
 /// How many threads, each of them too, have parts of a device that it has a part of; the most of its devices.
-fn sharers(dealt: &[Vec<Listed>]) -> Vec<u32> {
+fn sharers(dealt: &[Share]) -> Vec<u32> {
     let devices = |drives: &[Listed]| drives.iter().filter_map(Listed::device).collect::<BTreeSet<_>>();
-    let all: Vec<BTreeSet<DeviceId>> = dealt.iter().map(|drives| devices(drives)).collect();
+    let all: Vec<BTreeSet<DeviceId>> = dealt.iter().map(|share| devices(&share.drives)).collect();
     let with = |device: &DeviceId| all.iter().filter(|of_thread| of_thread.contains(device)).count() as u32;
     all.iter().map(|own| own.iter().map(with).max().unwrap_or(1)).collect()
 }

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -20,8 +20,8 @@ pub static WEFT: LazyLock<String> = LazyLock::new(|| {
 /// How long anything may take before the test fails: many times what it needs on a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Ports set apart for one fabric.
-const PORTS: u16 = 16;
+/// Ports set apart for one fabric: each member has one for its metrics, and each thread of a node has one.
+const PORTS: u16 = 32;
 
 static TAKEN: AtomicU16 = AtomicU16::new(0);
 
@@ -84,9 +84,22 @@ impl Bed {
         Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("weft runs"))
     }
 
+    /// Starts `weft` by another program, which becomes it, and leaves it running.
+    pub fn spawn_in(&self, wrapped: &[&str], args: &[&str]) -> Running {
+        let words: Vec<&str> = wrapped.iter().copied().chain([&**WEFT]).chain(args.iter().copied()).collect();
+        let mut command = self.environment(Command::new(words[0]));
+        command.args(&words[1..]);
+        Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs"))
+    }
+
     fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(&*WEFT);
-        command.args(args).current_dir(&self.dir).stdin(Stdio::null());
+        let mut command = self.environment(Command::new(&*WEFT));
+        command.args(args);
+        command
+    }
+
+    fn environment(&self, mut command: Command) -> Command {
+        command.current_dir(&self.dir).stdin(Stdio::null());
         command.env("WEFT_FABRIC", self.fabric()).env("NO_COLOR", "1").env_remove("WEFT_LOG");
         command.env_remove("WEFT_LOG_FORMAT").env_remove("WEFT_SLOW_REQUEST").envs(self.env.iter().copied());
         command
@@ -176,6 +189,19 @@ impl Running {
     pub fn lines(&mut self) -> impl Iterator<Item = String> + use<> {
         let out = self.0.stdout.take().expect("it was asked for, and is read once");
         BufReader::new(out).lines().map_while(Result::ok)
+    }
+
+    /// Waits for the end; what it has said.
+    pub fn finish(mut self) -> Said {
+        let (mut out, mut err) = (String::new(), String::new());
+        if let Some(mut stdout) = self.0.stdout.take() {
+            stdout.read_to_string(&mut out).expect("it is text");
+        }
+        if let Some(mut stderr) = self.0.stderr.take() {
+            stderr.read_to_string(&mut err).expect("it is text");
+        }
+        let code = self.0.wait().expect("it is a child").code().unwrap_or(-1);
+        Said { code, out, err }
     }
 
     /// Sends a signal and waits for the end.
