@@ -49,6 +49,14 @@ pub enum BenchError {
         /// The end of its log.
         log: String,
     },
+    /// The attach has fewer lanes than the load has threads. Nothing was read or written.
+    #[error("a load of {asked} threads needs {asked} lanes, and the manager gave {given}")]
+    FewerLanes {
+        /// Threads.
+        asked: usize,
+        /// Lanes of the attach.
+        given: usize,
+    },
     /// A client of several, or what serves one, did not do its part: a process of its own.
     #[error("{name} failed ({message})")]
     Client {
@@ -118,6 +126,10 @@ impl BenchError {
                  volume is made with `weft volume create`",
             ),
             BenchError::Fio(error) => Some(error.hint()),
+            BenchError::FewerLanes { .. } => Some(
+                "all nodes have to be up and run this release (`weft node list`), and session slots have to \
+                 be left; with --jobs each thread has an attach of its own",
+            ),
             BenchError::NotReady { .. } | BenchError::Died { .. } => {
                 Some("is there memory for the drives (3 GiB)? the daemons' words are above")
             }

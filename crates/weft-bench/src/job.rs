@@ -132,6 +132,10 @@ impl Job {
                     Ok(()) => self.run_on(&volume, tell).await,
                     Err(error) => Err(error),
                 };
+                if done.is_err() {
+                    // The other lanes wait for a start that does not come, and this attach waits for them.
+                    self.signals.stop.store(true, Ordering::Relaxed);
+                }
                 while left.try_recv() != Err(TryRecvError::Disconnected) {
                     sleep(READY_LOOKED_AT).await;
                 }
@@ -229,12 +233,7 @@ impl Job {
 fn hand_out(volume: &Volume, others: Vec<Sender<Lane>>) -> Result<(), BenchError> {
     let lanes = volume.take_lanes();
     if lanes.len() < others.len() {
-        let (given, asked) = (1 + lanes.len(), 1 + others.len());
-        let what = format!(
-            "--threads {asked} needs as many lanes, and the manager gave {given}: all nodes have to run this \
-             release, and sessions have to be left; with --jobs each thread has an attach of its own"
-        );
-        return Err(BenchError::Invalid { what });
+        return Err(BenchError::FewerLanes { asked: 1 + others.len(), given: 1 + lanes.len() });
     }
     for (lane, job) in lanes.into_iter().zip(others) {
         // One that has ended needs none.

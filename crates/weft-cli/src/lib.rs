@@ -80,7 +80,7 @@ pub use table::{Cell, Table};
 pub use transfer::{VolumeExportArgs, VolumeImportArgs};
 pub use transport::{TransportArgs, Waits};
 pub use usage::report_usage;
-pub use volume::{Domain, VolumeCommand, VolumeCreateArgs, VolumeDeleteArgs, VolumeServeArgs};
+pub use volume::{Domain, Sector, VolumeCommand, VolumeCreateArgs, VolumeDeleteArgs, VolumeServeArgs};
 pub use watch::{By, SortColumn, WatchArgs};
 
 use std::future::Future;

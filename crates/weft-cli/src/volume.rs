@@ -13,7 +13,7 @@ use crate::transfer::{VolumeExportArgs, VolumeImportArgs};
 use crate::transport::TransportArgs;
 use weft_api::{ApiAnswer, ApiRequest, FailureDomain, Health, VolumeInfo};
 use weft_rt::Addr;
-use weft_types::limits::COPIES_MAX;
+use weft_types::limits::{COPIES_MAX, LANES_MAX};
 use weft_types::{SessionId, VolumeState};
 
 /// Volumes: named, sized address spaces on the fabric
@@ -200,12 +200,40 @@ pub struct VolumeServeArgs {
     /// giving up
     #[arg(long, conflicts_with = "preempt")]
     pub wait: bool,
+    /// Threads that serve each volume, each with connections to the nodes of its own; more than one makes
+    /// blocks of 4096 bytes. Clients have to open as many connections
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_lanes)]
+    pub lanes: usize,
+    /// Bytes of the smallest request [default: 512 where the volume is attached exclusively with one
+    /// lane, else 4096]
+    #[arg(long, value_name = "BYTES", value_enum)]
+    pub sector: Option<Sector>,
+    /// Where to serve metrics for Prometheus, as IP:PORT: http://ADDR/metrics [default: nowhere]
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<Addr>,
     #[command(flatten)]
     #[allow(missing_docs, reason = "clap would take it for the help of the command")]
     pub transport: TransportArgs,
     #[command(flatten)]
     #[allow(missing_docs, reason = "clap would take it for the help of the command")]
     pub log: LogArgs,
+}
+
+/// Bytes of the smallest request to an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Sector {
+    /// As disks have; parts of blocks are read, changed and written back
+    #[value(name = "512")]
+    Bytes512,
+    /// As blocks have
+    #[value(name = "4096")]
+    Bytes4096,
+}
+
+/// A number of lanes.
+fn parse_lanes(text: &str) -> Result<usize, String> {
+    let lanes = text.parse().ok().filter(|lanes| (1..=LANES_MAX).contains(lanes));
+    lanes.ok_or_else(|| format!("expected 1 to {LANES_MAX} lanes"))
 }
 
 pub(crate) async fn create(

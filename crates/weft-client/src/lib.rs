@@ -14,10 +14,14 @@
 //! # Ok(()) }
 //! ```
 //!
+//! A program with threads of its own uses one attach from all of them through [`Submitter`]: see
+//! `examples/submit.rs`.
+//!
 //! The way of a request: [`Volume`] checks its range, `block.rs` cuts it at blocks and objects, `mirror.rs`
 //! holds the write protocol and the read path, `exchange.rs` one request to one replica. `versions.rs` gives
 //! out versions and keeps the watermark, `shared.rs` the map and the connections, `managers.rs` finds a
-//! manager, `reach.rs` says which nodes do not answer. This crate never decides who is a member of a group,
+//! manager, `reach.rs` says which nodes do not answer, `lane.rs` and `submit.rs` use several threads. This
+//! crate never decides who is a member of a group,
 //! and never touches a drive.
 
 mod attached;
@@ -43,6 +47,7 @@ mod request_log;
 mod session;
 mod shared;
 mod split;
+mod submit;
 mod version_clock;
 mod versions;
 mod volume;
@@ -51,5 +56,6 @@ mod watermarks;
 pub use error::ClientError;
 pub use fabric::Fabric;
 pub use lane::Lane;
+pub use submit::{Completion, LaneOp, NotQueued, OpenError, Submitter};
 pub use volume::{AttachOptions, IO_TIMEOUT, StatusExtent, Volume};
 pub use weft_types::AttachMode;

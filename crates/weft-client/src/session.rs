@@ -27,6 +27,8 @@ pub(crate) struct Session {
     pub(crate) fabric: Rc<Shared>,
     pub(crate) id: SessionId,
     pub(crate) slot: SessionSlot,
+    /// Lanes of the attach.
+    pub(crate) lanes: usize,
     pub(crate) volume: VolumeId,
     pub(crate) volume_name: String,
     pub(crate) mode: AttachMode,
@@ -66,6 +68,7 @@ impl Session {
             fabric,
             id: session.id,
             slot,
+            lanes: session.lanes(),
             volume: session.volume,
             volume_name: volume_name.to_owned(),
             mode: session.mode,

@@ -122,6 +122,11 @@ impl Volume {
         self.session().seat.number
     }
 
+    /// How many lanes the attach has, this one too.
+    pub fn lanes(&self) -> usize {
+        self.session().lanes
+    }
+
     /// The volume's name.
     pub fn name(&self) -> &str {
         &self.session().volume_name

@@ -40,7 +40,7 @@ fn a_session_has_as_many_slots_as_it_asks_for_and_gives_all_back() {
         let plain = attach_with(1).await.unwrap();
         assert!(plain.lanes() == 1 && !wide.has_slot(plain.slot));
         assert_eq!(service.map().sessions[&wide.id].lane_slots, wide.lane_slots);
-        for lanes in [0, LANES_MAX as u32 + 1] {
+        for lanes in [0, LANES_MAX as u32 + 1, 16, u32::MAX] {
             let (status, text) = attach_with(lanes).await.unwrap_err();
             assert!(status == Status::Refused && text.contains("expected 1 to 8"), "{text}");
         }

@@ -83,7 +83,7 @@ const DRIVE: &[&str] = &["drive"];
 const VOLUME: &[&str] = &["volume"];
 const POOL: &[&str] = &["pool"];
 
-/// What nodes and managers say of their process.
+/// What nodes, managers and servers of volumes say of their process.
 pub(crate) const PROCESS: &[Family] = &[
     family("build_info", Gauge, Number, &["version"], "1, with the version of the program"),
     family("process_cpu", Counter, Seconds, &[], "Processor time of the process, user and kernel"),
@@ -282,18 +282,31 @@ pub(crate) const MANAGER: &[Family] = &[
     ),
 ];
 
+/// What servers of volumes say.
+pub(crate) const SERVER: &[Family] = &[family(
+    "server_connections",
+    Gauge,
+    Number,
+    &["volume", "lane"],
+    "Connections of clients that have chosen this volume, by the lane (thread) that serves them, from 0",
+)];
+
 /// The reference of all metrics, as Markdown.
 pub fn reference() -> String {
     let mut text = String::from(
-        "# Metrics\n\nGenerated from the code. `weft node run --metrics ADDR` and `weft manager run --metrics ADDR` \
-         serve these at\n`http://ADDR/metrics` in the text format of OpenMetrics 1.0, which Prometheus reads; `weft up` \
+        "# Metrics\n\nGenerated from the code. `weft node run --metrics ADDR`, `weft manager run --metrics \
+         ADDR` and\n`weft volume serve --metrics ADDR` serve these at `http://ADDR/metrics` in the text \
+         format of OpenMetrics 1.0,\nwhich Prometheus reads; `weft up` \
          gives every member an\naddress on loopback. Whoever reaches the address can read them: there are no secrets \
          in them, but names.\n\nCounters begin at zero with each start of the process. Histograms have `_bucket`, \
          `_sum` and `_count`. Everything that\na node says has the label `node`.\n",
     );
-    for (title, families) in
-        [("Of nodes", NODE), ("Of managers", MANAGER), ("Of nodes and managers: the process", PROCESS)]
-    {
+    for (title, families) in [
+        ("Of nodes", NODE),
+        ("Of managers", MANAGER),
+        ("Of servers of volumes", SERVER),
+        ("Of nodes, managers and servers: the process", PROCESS),
+    ] {
         text.push_str(&format!(
             "\n## {title}\n\n| name | kind | labels | meaning |\n| --- | --- | --- | --- |\n"
         ));

@@ -4,6 +4,7 @@
 //! it out, and reading `/proc`. It never counts anything: pages are made from what targets and managers say of
 //! themselves when somebody asks.
 
+mod export;
 mod family;
 mod manager;
 mod node;
@@ -11,6 +12,7 @@ mod page;
 mod process;
 mod server;
 
+pub use export::{ExportConnections, server_page};
 pub use family::reference;
 pub use manager::{ManagerView, manager_page};
 pub use node::{TargetPage, node_page};

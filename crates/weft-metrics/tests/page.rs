@@ -6,7 +6,9 @@ use weft_api::{
     DegradedGroup, DriveFill, FabricStatus, Health, PoolInfo, Repair, ScrubInfo, ScrubVolumeInfo, Severity,
     Timestamp, Trouble, TroubleKind,
 };
-use weft_metrics::{ManagerView, TargetPage, manager_page, node_page, reference};
+use weft_metrics::{
+    ExportConnections, ManagerView, TargetPage, manager_page, node_page, reference, server_page,
+};
 use weft_rt::{Addr, Buf, BufMut, Listener, Stream, block_on, spawn};
 use weft_types::{
     CapacityLevel, DriveId, FabricId, FabricMap, GroupId, InterfaceLoad, Latencies, MapVersion, MeterReading,
@@ -155,6 +157,22 @@ fn manager() -> String {
     manager_page(&ManagerView { status, map, scrub, events, process: &process() })
 }
 
+fn server() -> String {
+    let on_lane = |lane| ExportConnections { volume: "data".into(), lane, connections: 2 + lane };
+    server_page(&[0, 1].map(on_lane), &process())
+}
+
+#[test]
+fn a_server_tells_the_connections_of_each_lane() {
+    let page = server();
+    for line in [
+        "weft_server_connections{volume=\"data\",lane=\"0\"} 2",
+        "weft_server_connections{volume=\"data\",lane=\"1\"} 3",
+    ] {
+        assert!(page.lines().any(|found| found == line), "{line} is not in {page}");
+    }
+}
+
 /// Names of the families on a page, as their type is told.
 fn families(page: &str) -> BTreeSet<String> {
     let told = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
@@ -163,7 +181,7 @@ fn families(page: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_documented_name_is_on_a_page_and_no_other() {
-    let pages = [node(), manager()];
+    let pages = [node(), manager(), server()];
     let found: BTreeSet<String> = pages.iter().flat_map(|page| families(page)).collect();
     let reference = reference();
     let named = reference.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());

@@ -17,7 +17,8 @@
 //!
 //! The way of a request: `server.rs` takes the connection, `negotiate.rs` agrees with the client on an
 //! export, `transmit.rs` reads requests, has `request.rs` parse each fully, has `weft_client::export` carry
-//! it out, and sends the reply through `connection.rs`. `protocol.rs` has the specification's numbers and
+//! it out, and sends the reply through `connection.rs`. With several lanes, `lane.rs` says which thread
+//! goes on after the handshake. `protocol.rs` has the specification's numbers and
 //! messages; comments cite its sections (`doc/proto.md` of the NBD project) by name.
 //!
 //! A write is acknowledged when it is durable on every in-sync replica and visible to every connection, so
@@ -32,6 +33,7 @@ mod connection;
 mod error;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod lane;
 mod negotiate;
 pub mod protocol;
 mod request;
@@ -40,4 +42,5 @@ mod server;
 mod talk;
 mod transmit;
 
+pub use lane::{LaneConnections, LaneDoor, LaneSeat, lane};
 pub use server::NbdServer;

@@ -2,14 +2,16 @@
 
 use crate::connection::ReplyWriter;
 use crate::error::ConnectionError;
-use crate::negotiate::negotiate;
+use crate::lane::{Arrival, LaneConnections, LaneDoor, LanePost, LaneSeat, LaneTable};
+use crate::negotiate::{Agreement, negotiate};
 use crate::transmit::transmit;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_client::export::{Credits, Drain, Entered, Exports};
 use weft_rt::sync::{Either, race};
-use weft_rt::{Budget, ByteReader, Listener, Share, Stream, sleep, spawn, timeout};
+use weft_rt::{Budget, ByteReader, JoinHandle, Listener, Share, Stream, sleep, spawn, timeout};
 use weft_types::limits::{
     NBD_CONNECTION_BYTES_MAX, NBD_CONNECTION_REQUESTS_MAX, NBD_CONNECTIONS_MAX, NBD_ROOM_BYTES_MAX,
 };
@@ -42,6 +44,8 @@ struct Shared {
     budget: Budget,
     /// The number of the next connection, for the log.
     next: Cell<u64>,
+    /// Which threads serve connections that this server has taken, and how many.
+    lanes: RefCell<LaneTable>,
 }
 
 impl NbdServer {
@@ -60,7 +64,44 @@ impl NbdServer {
         let drain = Drain::new(NBD_CONNECTIONS_MAX);
         let own = bytes / 2 / NBD_CONNECTIONS_MAX as u64;
         let budget = Budget::new(bytes, own, NBD_CONNECTIONS_MAX).with_patience(LOOKS_UNMOVED);
-        NbdServer(Rc::new(Shared { exports, drain, budget, next: Cell::new(1) }))
+        let lanes = RefCell::new(LaneTable::new(exports.names()));
+        NbdServer(Rc::new(Shared { exports, drain, budget, next: Cell::new(1), lanes }))
+    }
+
+    /// Has another thread serve some of the connections to these exports: those for which it has the fewest
+    /// connections when the handshake is over. That thread runs [`NbdServer::run_lane`] with the other end
+    /// of the lane. Not under simulation.
+    pub fn add_lane(&self, door: LaneDoor, exports: Vec<String>) {
+        let LaneDoor { posts, mut ended } = door;
+        let number = self.0.lanes.borrow_mut().add(posts, exports);
+        let shared = Rc::downgrade(&self.0);
+        spawn(async move {
+            while let Some(connection) = ended.next().await {
+                let Some(shared) = shared.upgrade() else { return };
+                shared.lanes.borrow_mut().ended(connection);
+            }
+            shared.upgrade().iter().for_each(|shared| shared.lanes.borrow_mut().gone(number));
+        });
+    }
+
+    /// Serves the connections that arrive at this lane, from a server that accepts on another thread, until
+    /// that server stops or is gone. Then it stops in the same way ([`NbdServer::stop`]). The exports of
+    /// this server are the same volumes as those of the other one, by lanes of their attaches.
+    pub async fn run_lane(&self, seat: LaneSeat) {
+        let LaneSeat { mut posts, left } = seat;
+        while let Some(LanePost::Arrived(arrival)) = posts.next().await {
+            let (shared, left, number) = (self.0.clone(), left.clone(), arrival.number);
+            // The other server has counted it.
+            let entered = shared.drain.enter();
+            spawn(async move {
+                if let Some(entered) = entered {
+                    serve_arrival(arrival, &shared, entered).await;
+                }
+                // A server that is gone counts nothing.
+                let _ = left.post(number);
+            });
+        }
+        self.stop().await;
     }
 
     /// Takes and serves connections until [`NbdServer::stop`]; the listener is closed then. May be called for
@@ -93,39 +134,185 @@ impl NbdServer {
     /// Afterwards nothing uses the volumes any more, and they can be detached.
     pub async fn stop(&self) {
         self.0.drain.begin();
+        self.0.lanes.borrow().stop();
         self.0.drain.done().await;
     }
 
-    /// Connections that are open now.
+    /// Connections that are open now, also those that other lanes serve.
     pub fn connections(&self) -> usize {
         self.0.drain.clients()
     }
+
+    /// Open connections of clients that have chosen an export, by lane and export.
+    pub fn lane_connections(&self) -> Vec<LaneConnections> {
+        self.0.lanes.borrow().connections()
+    }
 }
 
-/// Serves one connection to its end.
+/// A connection that this thread reads and writes.
+struct Connection {
+    number: u64,
+    stream: Stream,
+    reader: ByteReader,
+    writer: Rc<ReplyWriter>,
+    credits: Rc<Credits>,
+    entered: Rc<Entered>,
+    /// Closes the connection once the server stops and the client is idle.
+    closing: JoinHandle<()>,
+}
+
+impl Connection {
+    /// A connection of which these bytes were read before.
+    fn open(stream: Stream, ahead: &[u8], number: u64, shared: &Shared, entered: Entered) -> Connection {
+        let entered = Rc::new(entered);
+        let share = open_share(&shared.budget, number, &stream);
+        let credits =
+            Rc::new(Credits::new(NBD_CONNECTION_REQUESTS_MAX, NBD_CONNECTION_BYTES_MAX, share.clone()));
+        let writer = Rc::new(ReplyWriter::new(stream.clone(), share));
+        let closing = {
+            let (stream, entered, credits) = (stream.clone(), entered.clone(), credits.clone());
+            spawn(async move {
+                entered.is_to_go(&credits).await;
+                stream.shutdown();
+            })
+        };
+        let reader = ByteReader::with_ahead(stream.clone(), ahead);
+        Connection { number, stream, reader, writer, credits, entered, closing }
+    }
+
+    /// Agrees with the client on an export; `None` if the client wants no more.
+    async fn negotiate(&mut self, shared: &Shared) -> Result<Option<Agreement>, ConnectionError> {
+        let negotiated =
+            timeout(HANDSHAKE_TIMEOUT, negotiate(&mut self.reader, &self.writer, &shared.exports));
+        negotiated.await.unwrap_or(Err(ConnectionError::HandshakeTimeout))
+    }
+
+    async fn transmit(&mut self, agreed: Agreement) -> Result<(), ConnectionError> {
+        let client = agreed.export.client(&format!("NBD connection {}", self.number));
+        tracing::info!(
+            number = self.number,
+            export = agreed.export.name(),
+            structured = agreed.is_structured,
+            block_status = agreed.has_allocation,
+            "NBD client begins"
+        );
+        let entered = self.entered.clone();
+        transmit(&mut self.reader, self.writer.clone(), agreed, client, &self.credits, entered).await
+    }
+
+    async fn end(self, outcome: Result<(), ConnectionError>) {
+        let number = self.number;
+        match outcome {
+            Ok(()) => tracing::debug!(number, "NBD connection ends"),
+            Err(error) => tracing::info!(number, error = with_causes(&error), "NBD connection ends"),
+        }
+        // A client that does not read must not keep the connection.
+        let _ = timeout(FINISH_TIMEOUT, self.writer.finish()).await;
+        self.closing.abort();
+        self.stream.shutdown();
+    }
+
+    /// Takes the connection apart for another thread, once the client has been answered.
+    async fn hand_over(self, agreed: &Agreement) -> io::Result<(Arrival, Rc<Entered>)> {
+        let Connection { number, stream, reader, writer, credits, entered, closing } = self;
+        let is_answered = timeout(FINISH_TIMEOUT, writer.finish()).await.is_ok();
+        closing.abort();
+        // The tasks that are over let go of what they share.
+        drop((writer, credits));
+        let handed = async {
+            if !is_answered {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let ahead = reader.into_ahead().await?;
+            let socket = stream.socket().ok_or(io::ErrorKind::Unsupported)?.try_clone_to_owned()?;
+            Ok(Arrival::new(number, socket, ahead, agreed))
+        };
+        match handed.await {
+            Ok(arrival) => Ok((arrival, entered)),
+            Err(error) => {
+                stream.shutdown();
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Serves one connection to its end, or to where another lane goes on.
 async fn serve(stream: Stream, shared: Rc<Shared>, entered: Entered) {
     let number = shared.next.replace(shared.next.get() + 1);
     tracing::debug!(number, "NBD connection begins");
-    let entered = Rc::new(entered);
-    let share = open_share(&shared.budget, number, &stream);
-    let credits = Rc::new(Credits::new(NBD_CONNECTION_REQUESTS_MAX, NBD_CONNECTION_BYTES_MAX, share.clone()));
-    let writer = Rc::new(ReplyWriter::new(stream.clone(), share));
-    let closing = {
-        let (stream, entered, credits) = (stream.clone(), entered.clone(), credits.clone());
-        spawn(async move {
-            entered.is_to_go(&credits).await;
-            stream.shutdown();
-        })
+    let mut connection = Connection::open(stream, &[], number, &shared, entered);
+    let agreed = match connection.negotiate(&shared).await {
+        Ok(Some(agreed)) => agreed,
+        Ok(None) => return connection.end(Ok(())).await,
+        Err(error) => return connection.end(Err(error)).await,
     };
-    let mut reader = ByteReader::new(stream.clone());
-    match converse(number, &mut reader, &writer, &shared, &credits, &entered).await {
-        Ok(()) => tracing::debug!(number, "NBD connection ends"),
-        Err(error) => tracing::info!(number, error = with_causes(&error), "NBD connection ends"),
+    let export = agreed.export.name().to_owned();
+    let lane = shared.lanes.borrow_mut().enter(&export);
+    let posts = shared.lanes.borrow().posts(lane);
+    match posts {
+        // A lane that stops takes no connection any more.
+        Some(posts) if shared.drain.since().is_none() => {
+            pass_on(connection, &agreed, lane, &posts, &shared).await;
+        }
+        _ => {
+            let outcome = connection.transmit(agreed).await;
+            connection.end(outcome).await;
+            shared.lanes.borrow_mut().leave(lane, &export);
+        }
     }
-    // A client that does not read must not keep the connection.
-    let _ = timeout(FINISH_TIMEOUT, writer.finish()).await;
-    closing.abort();
-    stream.shutdown();
+}
+
+/// Posts a connection to the lane that serves it from here on.
+async fn pass_on(
+    connection: Connection,
+    agreed: &Agreement,
+    lane: usize,
+    posts: &weft_rt::Poster<LanePost>,
+    shared: &Shared,
+) {
+    let (number, export) = (connection.number, agreed.export.name());
+    let passed = match connection.hand_over(agreed).await {
+        Ok((arrival, entered)) if shared.drain.since().is_none() => {
+            // Counted before the lane can say that it has ended.
+            shared.lanes.borrow_mut().sent(number, lane, export, entered);
+            match posts.post(LanePost::Arrived(arrival)) {
+                Ok(()) => {
+                    tracing::debug!(number, lane, export, "NBD connection is passed to its lane");
+                    return;
+                }
+                Err(_) => {
+                    shared.lanes.borrow_mut().ended(number);
+                    return tracing::warn!(
+                        number,
+                        lane,
+                        export,
+                        "the lane of an NBD connection is gone; closing"
+                    );
+                }
+            }
+        }
+        Ok(_) => Ok(()),
+        Err(error) => Err(error),
+    };
+    shared.lanes.borrow_mut().leave(lane, export);
+    match passed {
+        Ok(()) => tracing::debug!(number, "the server stops; closing an NBD connection"),
+        Err(error) => {
+            tracing::info!(number, lane, export, %error, "NBD connection ends before its lane has it")
+        }
+    }
+}
+
+/// Serves a connection that another thread has taken.
+async fn serve_arrival(arrival: Arrival, shared: &Shared, entered: Entered) {
+    let Arrival { number, socket, ahead, export, is_structured, has_allocation } = arrival;
+    let mut connection = Connection::open(Stream::of(socket), &ahead, number, shared, entered);
+    let outcome = match shared.exports.find(&export) {
+        Some(export) => connection.transmit(Agreement { export, is_structured, has_allocation }).await,
+        None => Err(ConnectionError::NoSuchExport { name: export }),
+    };
+    connection.end(outcome).await;
 }
 
 /// The connection's share of what is owed to all clients.
@@ -135,31 +322,6 @@ fn open_share(budget: &Budget, number: u64, stream: &Stream) -> Rc<Share> {
         tracing::warn!(number, "NBD client keeps room from others and moves nothing; closing the connection");
         stream.shutdown();
     })
-}
-
-async fn converse(
-    number: u64,
-    reader: &mut ByteReader,
-    writer: &Rc<ReplyWriter>,
-    shared: &Shared,
-    credits: &Credits,
-    entered: &Rc<Entered>,
-) -> Result<(), ConnectionError> {
-    let negotiated = timeout(HANDSHAKE_TIMEOUT, negotiate(reader, writer, &shared.exports));
-    let agreement = match negotiated.await {
-        Ok(Ok(Some(agreement))) => agreement,
-        Ok(Ok(None)) => return Ok(()),
-        Ok(Err(error)) => return Err(error),
-        Err(_) => return Err(ConnectionError::HandshakeTimeout),
-    };
-    let client = agreement.export.client(&format!("NBD connection {number}"));
-    tracing::info!(
-        export = agreement.export.name(),
-        structured = agreement.is_structured,
-        block_status = agreement.has_allocation,
-        "NBD client begins"
-    );
-    transmit(reader, writer.clone(), agreement, client, credits, entered.clone()).await
 }
 
 #[cfg(test)]
@@ -360,6 +522,35 @@ mod tests {
             assert_eq!(bed.server.connections(), 0);
             assert!(bed.volume.bytes.borrow().iter().all(|b| *b == 0));
         });
+    }
+
+    #[test]
+    fn what_a_client_had_in_flight_is_given_up_when_it_is_gone_and_finished_when_it_says_that_it_leaves() {
+        for says in [false, true] {
+            Sim::new(16).block_on(async move {
+                let bed = Bed::start(SIZE, AttachMode::Exclusive);
+                bed.volume.delay_max.set(Duration::from_secs(20));
+                let client = bed.client(false).await;
+                for cookie in 0..200 {
+                    client.request(NBD_CMD_WRITE, 0, cookie, (cookie * 4096, 4096), &[7; 4096]).await;
+                }
+                if says {
+                    client.request(NBD_CMD_DISC, 0, 0, (0, 0), &[]).await;
+                }
+                sleep(Duration::from_millis(100)).await;
+                let before = bed.volume.bytes.borrow().iter().filter(|b| **b == 7).count();
+                drop(client);
+                // It is the same client: what it writes now stays.
+                sleep(Duration::from_millis(10)).await;
+                bed.volume.delay_max.set(Duration::ZERO);
+                let mut again = bed.client(false).await;
+                assert_eq!(again.errno(NBD_CMD_WRITE, 0, (0, 200 * 4096), &vec![8; 200 * 4096]).await, 0);
+                sleep(Duration::from_secs(30)).await;
+                let landed = bed.volume.bytes.borrow().iter().filter(|b| **b == 7).count();
+                assert_eq!(bed.server.connections(), 1);
+                assert!(before < 200 * 4096 && (landed > 0) == says, "{before} bytes, then {landed}");
+            });
+        }
     }
 
     #[test]

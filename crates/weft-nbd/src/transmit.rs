@@ -13,8 +13,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use weft_client::export::{ByteRange, Client, Credit, Credits, Entered, Op, Outcome};
 use weft_rt::sync::{Either, race};
-use weft_rt::{Buf, ByteReader, spawn};
-use weft_types::limits::NBD_STATUS_EXTENTS_MAX;
+use weft_rt::{Buf, ByteReader, JoinHandle, spawn};
+use weft_types::limits::{NBD_CONNECTION_REQUESTS_MAX, NBD_STATUS_EXTENTS_MAX};
 
 /// Bytes that a block status request counts for: about what the answers of the targets take.
 const BLOCK_STATUS_COST: u64 = 1 << 20;
@@ -45,8 +45,42 @@ struct Transmission {
     entered: Rc<Entered>,
 }
 
+/// Why no more requests come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Last {
+    /// The client has said that it leaves, and waits for what is in flight.
+    Disconnect,
+    /// The client is gone without a word.
+    Gone,
+    /// The server stops.
+    Stop,
+}
+
+/// Requests in flight of one connection.
+#[derive(Default)]
+struct InFlight(Vec<JoinHandle<()>>);
+
+impl InFlight {
+    /// So many are looked through for those that have ended: twice as many as may be in flight.
+    const LOOKED_THROUGH_AT: usize = 2 * NBD_CONNECTION_REQUESTS_MAX as usize;
+
+    fn add(&mut self, task: JoinHandle<()>) {
+        if self.0.len() >= Self::LOOKED_THROUGH_AT {
+            self.0.retain(|task| !task.is_finished());
+        }
+        self.0.push(task);
+    }
+
+    /// Gives them up: a write may still take effect, but never over one that is called from now on, on
+    /// whichever connection and lane (P8).
+    fn give_up(self) {
+        self.0.iter().filter(|task| !task.is_finished()).for_each(JoinHandle::abort);
+    }
+}
+
 /// Serves requests until the client leaves or the server stops; what is in flight then is finished first, and
-/// its replies are with the network.
+/// its replies are with the network. Requests of a client that is gone are given up: it may send them again
+/// on another connection, and what it sends there must stay.
 pub(crate) async fn transmit(
     reader: &mut ByteReader,
     writer: Rc<ReplyWriter>,
@@ -57,7 +91,16 @@ pub(crate) async fn transmit(
 ) -> Result<(), ConnectionError> {
     let Agreement { is_structured, has_allocation, .. } = agreement;
     let shared = Rc::new(Transmission { client, is_structured, has_allocation, writer, entered });
-    let result = take_requests(reader, &shared, credits).await;
+    let mut in_flight = InFlight::default();
+    let result = take_requests(reader, &shared, credits, &mut in_flight).await;
+    let is_gone = matches!(
+        result,
+        Ok(Last::Gone) | Err(ConnectionError::Io(_) | ConnectionError::Truncated | ConnectionError::Magic(_))
+    );
+    // A server that stops may have closed the connection itself.
+    if is_gone && shared.entered.drain().since().is_none() {
+        in_flight.give_up();
+    }
     credits.all_back().await;
     let load = shared.client.load();
     tracing::info!(
@@ -69,25 +112,28 @@ pub(crate) async fn transmit(
         faults = load.faults,
         "NBD client ends"
     );
-    result
+    result.map(drop)
 }
 
 async fn take_requests(
     reader: &mut ByteReader,
     shared: &Rc<Transmission>,
     credits: &Credits,
-) -> Result<(), ConnectionError> {
+    in_flight: &mut InFlight,
+) -> Result<Last, ConnectionError> {
     while let Some(header) = reader.next::<{ RequestHeader::BYTES }>().await? {
         let header = RequestHeader::parse(&header).map_err(ConnectionError::Magic)?;
         shared.entered.request_arrived();
         if shared.entered.drain().since().is_some_and(|since| since.elapsed() > STOP_LINGER) {
-            return Ok(());
+            return Ok(Last::Stop);
         }
         let cookie = header.cookie;
         match shared.parse(&header) {
-            Ok(Request::Disconnect) => return Ok(()),
+            Ok(Request::Disconnect) => return Ok(Last::Disconnect),
             Ok(request) => {
-                let Some(credit) = take_credit(reader, credits, request.cost()).await else { return Ok(()) };
+                let Some(credit) = take_credit(reader, credits, request.cost()).await else {
+                    return Ok(Last::Gone);
+                };
                 let data = match request {
                     Request::Write { range } => {
                         let arriving = &credits.share().arriving;
@@ -99,10 +145,10 @@ async fn take_requests(
                     _ => Buf::empty(),
                 };
                 let shared = shared.clone();
-                spawn(async move { shared.carry_out(request, data, cookie, credit).await });
+                in_flight.add(spawn(async move { shared.carry_out(request, data, cookie, credit).await }));
             }
             Err(refusal) => {
-                let Some(credit) = take_credit(reader, credits, 0).await else { return Ok(()) };
+                let Some(credit) = take_credit(reader, credits, 0).await else { return Ok(Last::Gone) };
                 // The data first: libnbd takes a reply to a request that it is still sending for a
                 // reply to none, and ends the connection. Held meanwhile, so that a server that
                 // stops does not take the client for idle.
@@ -117,7 +163,7 @@ async fn take_requests(
             }
         }
     }
-    Ok(())
+    Ok(Last::Gone)
 }
 
 /// Credit for a request of so many bytes; `None` if the client goes first. While it waits, nothing more is

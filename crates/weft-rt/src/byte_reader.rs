@@ -48,6 +48,35 @@ impl ByteReader {
         ByteReader { stream, receiver, buf: BufMut::aligned(0), start: 0, end: 0, before_chunks }
     }
 
+    /// A reader of a stream of which these bytes were read before, for example by
+    /// [`ByteReader::into_ahead`] on another executor.
+    pub fn with_ahead(stream: Stream, ahead: &[u8]) -> ByteReader {
+        let mut reader = ByteReader::new(stream);
+        if !ahead.is_empty() {
+            let mut buf = BufMut::aligned(ahead.len().max(READ_BYTES));
+            buf[..ahead.len()].copy_from_slice(ahead);
+            (reader.buf, reader.end) = (buf, ahead.len());
+        }
+        reader
+    }
+
+    /// Stops reading, and returns the bytes that were read and not taken. The kernel has no receive of this
+    /// reader any more, so another reader can go on with the stream, also on another executor.
+    ///
+    /// # Errors
+    /// If the connection broke.
+    pub async fn into_ahead(mut self) -> io::Result<Vec<u8>> {
+        let mut ahead = self.have().to_vec();
+        while let Some((n, chunk)) = self.receiver.drain().await? {
+            if n == 0 {
+                // The next reader meets the end as well.
+                break;
+            }
+            ahead.extend_from_slice(&chunk[HEADROOM_BYTES..HEADROOM_BYTES + n]);
+        }
+        Ok(ahead)
+    }
+
     /// The bytes that were read ahead.
     pub fn have(&self) -> &[u8] {
         &self.buf[self.start..self.end]
@@ -285,6 +314,33 @@ mod tests {
                 at += size;
             }
             assert!(!reader.fill_to(1).await.unwrap(), "the sender has closed");
+        })
+        .unwrap();
+    }
+
+    /// Readers take turns with one stream, each on a handle of its own, while bytes arrive; also one whose
+    /// receive repeats by itself by then.
+    #[test]
+    fn another_reader_goes_on_where_one_has_stopped() {
+        crate::block_on(async {
+            let turns: Vec<(usize, usize)> =
+                [3, 900, 1, 40, 700].into_iter().zip([30, 900, 1, 9000, 50]).collect();
+            let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+            let sender = Stream::connect(&listener.local_addr()).await.unwrap();
+            spawn(send(sender, turns.iter().map(|(count, size)| count * size).sum()));
+            let mut stream = listener.accept().await.unwrap();
+            let (mut at, mut ahead) = (0, Vec::new());
+            for (count, size) in turns {
+                let mut reader = ByteReader::with_ahead(stream.clone(), &ahead);
+                for _ in 0..count {
+                    let part = reader.take(size).await.unwrap();
+                    assert!(part.iter().zip(at..).all(|(found, at)| *found == byte(at)), "{size} at {at}");
+                    at += size;
+                }
+                ahead = reader.into_ahead().await.unwrap();
+                stream = Stream::of(stream.socket().unwrap().try_clone_to_owned().unwrap());
+            }
+            assert!(ahead.is_empty() && !ByteReader::new(stream).fill_to(1).await.unwrap());
         })
         .unwrap();
     }

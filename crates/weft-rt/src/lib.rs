@@ -43,7 +43,7 @@ pub use mailbox::{Mailbox, Poster, mailbox};
 pub use net::{Addr, Listener, ParseAddrError, Stream};
 pub use offload::{Offload, offload};
 pub use polled::{Polled, unwatch, watch};
-pub use thread::Thread;
+pub use thread::{Thread, thread_number};
 pub use time::{Elapsed, Instant, Sleep, now, sleep, sleep_until, timeout, wall_clock_us};
 pub use uring::{KERNEL_OLDEST, RtError, Spin};
 pub use window::Extent;

@@ -10,6 +10,7 @@ use crate::mailbox::{Mailbox, mailbox};
 use crate::offload::block_signals;
 use crate::uring::RtError;
 use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{io, process, thread};
 
 /// A thread that was started.
@@ -52,6 +53,16 @@ impl Thread {
     pub async fn ended(&mut self) -> Result<(), RtError> {
         self.ended.next().await.unwrap_or(Ok(()))
     }
+}
+
+/// A number of the calling thread. The first thread that asks has 0, the next one 1, and so on: threads
+/// that ask are spread evenly over whatever is counted by it.
+pub fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static OWN: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    OWN.with(|own| *own)
 }
 
 /// Ends the process where it is dropped by a panic, which was told by then.
@@ -98,6 +109,17 @@ mod tests {
             }
         })
         .expect("the kernel has io_uring");
+    }
+
+    #[test]
+    fn a_thread_keeps_its_number_and_shares_it_with_none() {
+        let ask = || thread::spawn(|| [thread_number(), thread_number()]);
+        let threads: Vec<_> = (0..8).map(|_| ask()).collect();
+        let mut numbers: Vec<[usize; 2]> = threads.into_iter().map(|t| t.join().expect("it ends")).collect();
+        assert!(numbers.iter().all(|[first, again]| first == again), "{numbers:?}");
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), 8);
     }
 
     /// In a process of its own, since it ends it.

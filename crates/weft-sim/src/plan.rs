@@ -23,7 +23,7 @@ const DRIFT_PPM_MAX: i64 = 4_500;
 const TARGETS_MAX: usize = 3;
 
 /// Lanes of a client, at most.
-const LANES_MAX: usize = 3;
+const LANES_OF_A_CLIENT: usize = 3;
 
 /// The bound on drift that leases are granted with.
 const DRIFT_PER_MILLE: u32 = 10;
@@ -103,7 +103,7 @@ impl Plan {
         // Drawn last: a plan of before is the same in all else.
         shape.targets = 1 + dice.index(TARGETS_MAX);
         (shape.drives, shape.parts) = dice.one_of(&[(shape.drives, 1), (2, 2), (4, 2), (4, 4)]);
-        let lanes = (0..sharers + loners).map(|_| 1 + dice.index(LANES_MAX)).collect();
+        let lanes = (0..sharers + loners).map(|_| 1 + dice.index(LANES_OF_A_CLIENT)).collect();
         Plan { seed, shape, rates, sharers, loners, lanes, habits, faults, calm_cut }
     }
 

@@ -81,7 +81,11 @@ const OUTSIDE_THE_SIMULATION: &[&str] = &[
 /// The file of an engine whose lanes post to each other. They are not told on which executors they run.
 const POSTS_BETWEEN_LANES: &[&str] = &["crates/weft-client/src/lane.rs"];
 
-/// What that file may name.
+/// The file of an engine through which threads of other programs reach lanes. It starts their threads, and
+/// nothing else of the engine knows of those.
+const STARTS_LANES: &[&str] = &["crates/weft-client/src/submit.rs"];
+
+/// What these files may name.
 const POSTS: &[&str] = &["weft_rt::Mailbox", "weft_rt::Poster", "weft_rt::mailbox"];
 
 /// Files of engines that share something with the helper thread of their executor, which does blocking work.
@@ -109,14 +113,19 @@ fn complaints(path: &Path, text: &str) -> Vec<String> {
             complain(i + 1, &format!("unfinished: {word}"));
         }
     }
-    if ENGINES.iter().any(|name| path.starts_with(format!("crates/{name}"))) {
+    // An example is a program of somebody who uses the engine.
+    let is_example = path.components().any(|part| part.as_os_str() == "examples");
+    if !is_example && ENGINES.iter().any(|name| path.starts_with(format!("crates/{name}"))) {
         let paths = ["std::", "weft_rt::"].into_iter().flat_map(|root| paths_from(root, text));
         let is_test = path.components().any(|part| part.as_os_str() == "tests");
         let may_share = is_test || SHARES_WITH_THE_HELPER.iter().any(|file| path == Path::new(file));
-        let may_post = POSTS_BETWEEN_LANES.iter().any(|file| path == Path::new(file));
+        let is_listed = |files: &[&str]| files.iter().any(|file| path == Path::new(file));
+        let starts_lanes = is_listed(STARTS_LANES);
+        let may_post = starts_lanes || is_listed(POSTS_BETWEEN_LANES);
         for name in paths.filter(|name| leaves_simulation(name)) {
             let is_post = may_post && POSTS.contains(&name.as_str());
-            if !is_post && (!may_share || !name.starts_with("std::sync")) {
+            let is_start = starts_lanes && name == "weft_rt::Thread";
+            if !is_post && !is_start && (!may_share || !name.starts_with("std::sync")) {
                 complain(1, &format!("{name}: engines run on one thread, and get time from weft-rt only"));
             }
         }

@@ -107,6 +107,13 @@ impl Fabric {
         name
     }
 
+    /// The process of a member.
+    fn pid(&self, member: &str) -> String {
+        let record = fs::read(self.place().join(format!("run/{member}.pid"))).expect("it runs");
+        let record: Value = serde_json::from_slice(&record).expect("its record is JSON");
+        record["pid"].to_string()
+    }
+
     /// A file in the fabric's folder.
     fn file(&self, name: String) -> PathBuf {
         self.folder.join(name)
@@ -374,14 +381,7 @@ fn libnbd_stays_connected_when_its_writes_are_refused() {
     for options in [&[][..], &["--read-only"][..]] {
         let socket = fabric.file(format!("{volume}.sock"));
         let served = Served::start(&fabric, &volume, &format!("unix:{}", socket.display()), options);
-        let mut nbdsh = client("nbdsh");
-        // The module belongs to the distribution's Python, which need not be the first one.
-        nbdsh
-            .env("PATH", "/usr/bin:/bin")
-            .arg("-c")
-            .arg(format!("uri = {:?}", served.uri))
-            .args(["-c", REFUSED_WRITES]);
-        assert_eq!(run(&mut nbdsh), "refused, and connected\n");
+        assert_eq!(run(&mut nbdsh(&served, &[], REFUSED_WRITES)), "refused, and connected\n");
         served.stop();
     }
 }
@@ -497,5 +497,261 @@ fn a_client_does_not_notice_that_a_node_dies() {
     let ended = load.wait_with_output().expect("it is a child");
     assert!(began, "fio wrote nothing");
     assert!(ended.status.success(), "fio: {}", String::from_utf8_lossy(&ended.stderr));
+    served.stop();
+}
+
+/// A line of `nbdsh` with the export's URI in `uri` and further words, each under its name.
+fn nbdsh(served: &Served, words: &[(&str, &str)], script: &str) -> Command {
+    let mut command = client("nbdsh");
+    // The module belongs to the distribution's Python, which need not be the first one.
+    command.env("PATH", "/usr/bin:/bin").arg("-c").arg(format!("uri = {:?}", served.uri));
+    for (name, word) in words {
+        command.arg("-c").arg(format!("{name} = {word:?}"));
+    }
+    command.args(["-c", script]);
+    command
+}
+
+/// Opens eight connections. What one of them has been told is written, all others read.
+const EIGHT_CONNECTIONS: &str = "
+import errno, urllib.request
+connections = []
+for _ in range(8):
+    connection = nbd.NBD()
+    connection.connect_uri(uri)
+    connections.append(connection)
+def on_lanes():
+    page = urllib.request.urlopen(metrics).read().decode()
+    lines = [line for line in page.splitlines() if line.startswith('weft_server_connections{')]
+    return [int(line.rsplit(' ', 1)[1]) for line in lines]
+assert on_lanes() == [2, 2, 2, 2], on_lanes()
+for number, writer in enumerate(connections):
+    data = bytes([number + 1]) * 65536
+    writer.pwrite(data, number * 65536, nbd.CMD_FLAG_FUA if number % 2 else 0)
+    writer.flush()
+    for reader in connections:
+        assert reader.pread(65536, number * 65536) == data, number
+try:
+    connections[3].set_strict_mode(0)
+    connections[3].pwrite(bytes(512), 0)
+    raise SystemExit('a part of a block was taken')
+except nbd.Error as error:
+    assert error.errnum == errno.EINVAL, error.string
+connections.pop(1).shutdown()
+connections.pop(1).shutdown()
+import time
+for _ in range(200):
+    if sum(on_lanes()) == 6:
+        break
+    time.sleep(0.05)
+assert sorted(on_lanes()) == [1, 1, 2, 2], on_lanes()
+print('the same on all')
+";
+
+#[test]
+fn connections_are_spread_over_lanes_and_see_the_same_data() {
+    let fabric = Fabric::shared();
+    let volume = fabric.volume("256MiB");
+    let metrics = format!("127.0.0.1:{}", free_ports(1));
+    let served = Served::tcp(&fabric, &volume, &["--lanes", "4", "--metrics", &metrics]);
+    let info = served.info();
+    assert_eq!((&info["block_size_minimum"], &info["can_multi_conn"]), (&4096.into(), &true.into()));
+    let page = format!("http://{metrics}/metrics");
+    let said = run(&mut nbdsh(&served, &[("metrics", &page)], EIGHT_CONNECTIONS));
+    assert_eq!(said, "the same on all\n");
+    let (image, back) = (fabric.file(format!("{volume}.raw")), fabric.file(format!("{volume}.back")));
+    write_image(&image, 256 * MIB);
+    run(client("nbdcopy").args(["--connections=8", "--flush"]).arg(&image).arg(&served.uri));
+    run(client("nbdcopy").args(["--connections=8"]).arg(&served.uri).arg(&back));
+    assert!(same_files(&image, &back));
+    run(client("qemu-img").args(["compare", "-f", "raw", "-F", "raw"]).arg(&image).arg(&served.uri));
+    served.stop();
+    // Two volumes of one server share its threads.
+    let other = fabric.volume("16MiB");
+    let served = Served::tcp(&fabric, &volume, &[&other, "--lanes", "2", "--shared"]);
+    let second = served.uri.replace(&volume, &other);
+    run(client("nbdcopy").args(["--connections=4"]).arg(&served.uri).arg(&back));
+    assert!(same_files(&image, &back));
+    run(client("qemu-io").args(["-f", "raw", "-c", "write -P 9 0 4M", "-c", "read -P 9 0 4M"]).arg(&second));
+    served.stop();
+}
+
+#[test]
+fn lanes_and_sectors_that_do_not_go_together_are_refused() {
+    let fabric = Fabric::shared();
+    let volume = fabric.volume("16MiB");
+    let refused = |options: &[&str], words: &str| {
+        let serve = [&["volume", "serve", &volume, "--nbd", "127.0.0.1:0"], options].concat();
+        let output = output_of(&mut fabric.weft(&serve));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(words) && said.contains("hint: "), "{said}");
+    };
+    refused(&["--lanes", "0"], "expected 1 to 8 lanes");
+    refused(&["--lanes", "16"], "expected 1 to 8 lanes");
+    refused(&["--lanes", "2", "--sector", "512"], "has one lane");
+    refused(&["--shared", "--sector", "512"], "needs an exclusive attach");
+    refused(&["--sector", "1024"], "1024");
+    for (options, block_min) in
+        [(&["--sector", "4096"][..], 4096), (&["--sector", "512"], 512), (&["--lanes", "2"], 4096)]
+    {
+        let served = Served::tcp(&fabric, &volume, options);
+        assert_eq!(served.info()["block_size_minimum"], block_min, "{options:?}");
+        served.stop();
+    }
+}
+
+/// Writes to the second half of an export until it is killed.
+const WRITES_ON: &str = "
+h.connect_uri(uri)
+print('begun', flush=True)
+half = h.get_size() // 2
+data = nbd.Buffer.from_bytearray(bytearray(65536))
+while True:
+    cookies = [h.aio_pwrite(data, half + n * 65536) for n in range(64)]
+    while h.aio_in_flight() > 0:
+        h.poll(-1)
+    assert all(h.aio_command_completed(cookie) for cookie in cookies)
+";
+
+#[test]
+fn a_client_of_one_lane_is_killed_while_the_others_go_on() {
+    let fabric = Fabric::shared();
+    let volume = fabric.volume("64MiB");
+    let served = Served::tcp(&fabric, &volume, &["--lanes", "3"]);
+    let mut fio = client("fio");
+    fio.args(["--name=verify", "--ioengine=nbd", "--rw=randrw", "--bs=4k", "--iodepth=8", "--numjobs=3"]);
+    fio.args(["--size=8M", "--offset_increment=8M", "--rate=4M", "--verify=crc32c", "--verify_fatal=1"]);
+    fio.args(["--verify_state_save=0", "--randseed=7", "--minimal"]).arg(format!("--uri={}", served.uri));
+    let load = fio.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("fio can be started");
+    for _ in 0..3 {
+        let mut writer = Spoken::start(&mut nbdsh(&served, &[], WRITES_ON));
+        writer.hears("begun");
+        sleep(Duration::from_millis(300));
+        writer.kill();
+    }
+    let ended = load.wait_with_output().expect("it is a child");
+    assert!(ended.status.success(), "fio: {}", String::from_utf8_lossy(&ended.stderr));
+    served.stop();
+}
+
+/// A program that is talked to by lines, and killed at the end.
+struct Spoken {
+    child: Child,
+    said: std::io::BufReader<std::process::ChildStdout>,
+}
+
+impl Spoken {
+    fn start(command: &mut Command) -> Spoken {
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it can be started");
+        let said = std::io::BufReader::new(child.stdout.take().expect("it is piped"));
+        Spoken { child, said }
+    }
+
+    fn tell(&mut self, line: &str) {
+        let words = self.child.stdin.as_mut().expect("it is piped");
+        writeln!(words, "{line}").and_then(|()| words.flush()).expect("it listens");
+    }
+
+    /// Waits for this line.
+    fn hears(&mut self, line: &str) {
+        let mut said = String::new();
+        std::io::BufRead::read_line(&mut self.said, &mut said).expect("it speaks");
+        assert_eq!(said.trim_end(), line);
+    }
+
+    /// Kills the client itself, not only the program that bounds its time.
+    fn kill(&mut self) {
+        let children = format!("/proc/{0}/task/{0}/children", self.child.id());
+        for child in fs::read_to_string(children).unwrap_or_default().split_whitespace() {
+            let _ = Command::new(program("kill")).args(["-KILL", child]).status();
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Spoken {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Nodes that stand still until this is dropped.
+struct Frozen(Vec<String>);
+
+impl Frozen {
+    fn nodes(fabric: &Fabric) -> Frozen {
+        let frozen = Frozen((1..=3).map(|node| fabric.pid(&format!("node-{node}"))).collect());
+        frozen.signal("-STOP");
+        frozen
+    }
+
+    fn signal(&self, signal: &str) {
+        run(Command::new(program("kill")).arg(signal).args(&self.0));
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        self.signal("-CONT");
+    }
+}
+
+/// Sends a write of old data when it is told to, and says when all of it is sent.
+const WRITES_OLD: &str = "
+h.connect_uri(uri)
+h.pread(4096, 0)
+print('ready', flush=True)
+input()
+data = nbd.Buffer.from_bytearray(bytearray(b'o' * 65536))
+h.aio_pwrite(data, 0)
+while h.aio_get_direction() & nbd.AIO_DIRECTION_WRITE:
+    h.poll(100)
+print('sent', flush=True)
+input()
+";
+
+/// Writes what it is told to, and then looks for two seconds whether it stays.
+const WRITES_NEW: &str = "
+import time
+h.connect_uri(uri)
+h.pread(4096, 0)
+print('ready', flush=True)
+for line in iter(input, 'end'):
+    data = bytes([int(line)]) * 65536
+    h.pwrite(data, 0)
+    print('written', flush=True)
+    for _ in range(50):
+        found = h.pread(65536, 0)
+        assert found == data, (line, found[:8])
+        time.sleep(0.01)
+    print('kept', flush=True)
+";
+
+/// A driver gives a request up after a while and sends it again on another connection, here on another
+/// lane. The first one is on its way to nodes that stand still. What was sent later stays.
+#[test]
+fn a_write_that_is_sent_again_on_another_lane_is_not_undone_by_the_first() {
+    // A fabric of its own: the others' tests need nodes that run.
+    let fabric = Fabric::start();
+    let volume = fabric.volume("16MiB");
+    let served = Served::tcp(&fabric, &volume, &["--lanes", "2"]);
+    let mut new = Spoken::start(&mut nbdsh(&served, &[], WRITES_NEW));
+    new.hears("ready");
+    for round in 1..=6 {
+        let mut old = Spoken::start(&mut nbdsh(&served, &[], WRITES_OLD));
+        old.hears("ready");
+        let frozen = Frozen::nodes(&fabric);
+        old.tell("go");
+        old.hears("sent");
+        sleep(Duration::from_millis(50));
+        old.kill();
+        new.tell(&round.to_string());
+        sleep(Duration::from_millis(150));
+        drop(frozen);
+        new.hears("written");
+        new.hears("kept");
+    }
     served.stop();
 }

@@ -177,6 +177,19 @@ pub const LANES_MAX: usize = 8;
 /// this far behind stands still, and is told of the newest map once it goes on.
 pub const LANE_POSTS_MAX: usize = 64;
 
+/// Operations that other threads have queued to one lane and that have not begun: four times what the lane
+/// has in flight at most.
+pub const LANE_QUEUED_MAX: usize = 4096;
+
+/// Operations of other threads that one lane has in flight: with more, they only wait for each other.
+pub const LANE_IN_FLIGHT_MAX: u64 = 1024;
+
+/// Bytes of data of such operations in flight, 64 MiB: two of the largest.
+pub const LANE_IN_FLIGHT_BYTES_MAX: u64 = 64 << 20;
+
+/// Bytes of data of one such operation, 32 MiB: as much as one request of NBD.
+pub const LANE_OPERATION_BYTES_MAX: u64 = 32 << 20;
+
 /// Requests of one session of which the client knows what they wait for, for its log: more than are under
 /// way at any time.
 pub const REQUEST_WAITS_MAX: usize = 4096;
@@ -347,6 +360,7 @@ const _: () = assert!(NOTE_CHARS_MAX <= EVENT_CHARS_MAX && ACTOR_CHARS_MAX <= EV
 const _: () =
     assert!(LOAD_SESSIONS_MAX * 1024 * 16 <= FRAME_BODY_MAX, "the lists of 16 targets fit one frame");
 const _: () = assert!(SCRUB_FINDINGS_SHOWN_MAX <= SCRUB_FINDINGS_HELD_MAX);
+const _: () = assert!(LANE_OPERATION_BYTES_MAX <= LANE_IN_FLIGHT_BYTES_MAX);
 const _: () = assert!(NBD_REQUEST_BYTES_MAX as u64 * 2 <= NBD_CONNECTION_BYTES_MAX);
 const _: () = assert!(NBD_REQUEST_BYTES_MAX <= NBD_REFUSED_BYTES_MAX);
 const _: () =

@@ -3,7 +3,7 @@
 //! Each lane is a process of its client's host, as a thread is one of a real client. What a lane writes is
 //! called by a process of its own there, so that it can be late, or be stopped, alone.
 
-use super::actor::{becomes, changes, enter, take_alone, until, version};
+use super::actor::{becomes, changes, enter, place, take_alone, until, version};
 use super::stage::{Stage, VOLUME};
 use crate::bed::speak_some_protocol;
 use crate::clients::client_host;
@@ -31,6 +31,8 @@ const HOST: usize = 9;
 struct Wide {
     stage: Rc<Stage>,
     lanes: [Volume; 2],
+    /// The host of each lane.
+    hosts: [usize; 2],
 }
 
 impl Wide {
@@ -39,9 +41,18 @@ impl Wide {
     /// # Errors
     /// Why it is not attached with two lanes.
     async fn enter(stage: &Rc<Stage>, options: AttachOptions) -> Result<Wide, ClientError> {
+        Wide::enter_on(stage, options, [HOST; 2]).await
+    }
+
+    /// The same, with each lane on a host of its own: what is cut there, is cut for one lane.
+    async fn enter_on(
+        stage: &Rc<Stage>,
+        options: AttachOptions,
+        hosts: [usize; 2],
+    ) -> Result<Wide, ClientError> {
         let managers = stage.bed.managers();
         let (sender, attached) = oneshot::<Result<Volume, ClientError>>();
-        sim::spawn_process(client_host(HOST), "wide", async move {
+        sim::spawn_process(client_host(hosts[0]), "wide", async move {
             let attached = async {
                 let volume = Fabric::connect(&managers, "wide").await?.attach(VOLUME, options).await?;
                 let _ = volume.write_zeroes(ASIDE * BLOCK_SIZE as u64, BLOCK_SIZE as u64).await;
@@ -53,7 +64,7 @@ impl Wide {
         let first: Volume = attached.await.expect("it attaches")?;
         let (sender, opened) = oneshot();
         let lane = first.take_lanes().pop().expect("it has two lanes");
-        let process = sim::spawn_process(client_host(HOST), "wide-lane-1", async move {
+        let process = sim::spawn_process(client_host(hosts[1]), "wide-lane-1", async move {
             let volume = lane.open();
             if let Ok(volume) = &volume {
                 let _ = volume.write_zeroes(ASIDE * BLOCK_SIZE as u64, BLOCK_SIZE as u64).await;
@@ -63,12 +74,17 @@ impl Wide {
         });
         speak_some_protocol(process);
         let second = opened.await.expect("it opens")?;
-        Ok(Wide { stage: stage.clone(), lanes: [first, second] })
+        Ok(Wide { stage: stage.clone(), lanes: [first, second], hosts })
     }
 
     /// Does something on the client's host, while the clock there is off by so many microseconds.
     fn call(&self, skew_us: i64, work: impl Future<Output = ()> + 'static) -> ProcessId {
-        let process = sim::spawn_process(client_host(HOST), "wide-call", work);
+        self.call_on(0, skew_us, work)
+    }
+
+    /// The same, on the host of a lane.
+    fn call_on(&self, lane: usize, skew_us: i64, work: impl Future<Output = ()> + 'static) -> ProcessId {
+        let process = sim::spawn_process(client_host(self.hosts[lane]), "wide-call", work);
         sim::set_wall_skew(process, skew_us);
         process
     }
@@ -80,7 +96,7 @@ impl Wide {
         let call = history.begin_write("wide", block, value);
         let (ended, given_up) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
         let written = Written { value, ended: ended.clone(), given_up: given_up.clone(), process: None };
-        let process = self.call(skew_us, async move {
+        let process = self.call_on(lane, skew_us, async move {
             let data = vec![Buf::from(fill_block(block, value))];
             match timeout(patience, volume.write(block * BLOCK_SIZE as u64, data)).await {
                 Ok(Ok(())) => {
@@ -271,6 +287,50 @@ pub async fn parts_on_lanes() -> Result<(), String> {
     }
     stage.heal();
     Ok(())
+}
+
+/// All connections of one lane fail for a while. The other one goes on, and no member leaves because of it.
+pub async fn lane_cut_off() -> Result<(), String> {
+    let stage = Stage::set(3, 2).await;
+    let nodes = stage.holders().await;
+    let hosts = [HOST, HOST + 1];
+    let options = two_lanes(AttachMode::Shared);
+    let wide = Wide::enter_on(&stage, options, hosts).await.map_err(|e| e.to_string())?;
+    until(&wide.write(0, 0, 0, LONG).ended).await;
+    until(&wide.write(1, 1, 0, LONG).ended).await;
+    let (cut, goes_on) = if random_below(2) == 0 { (0, 1) } else { (1, 0) };
+    let block = |is_cut: bool| {
+        let host = client_host(hosts[cut]);
+        nodes.iter().for_each(|node| sim::set_blocked(host, stage.host(*node), is_cut));
+    };
+    block(true);
+    nodes.iter().for_each(|node| sim::reset_connections(client_host(hosts[cut]), stage.host(*node)));
+    let stuck = wide.write(cut, 2, 0, LONG);
+    for written in 3..20 {
+        if !until(&wide.write(goes_on, written, 0, LONG).ended).await {
+            return Err(format!("lane {goes_on} does not go on while lane {cut} is cut off"));
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+    if stuck.ended.get() {
+        return Err("a write has ended whose lane reaches nobody".into());
+    }
+    let members = place(&stage).await.0.read_set().count();
+    if members != nodes.len() {
+        return Err(format!("{members} members are left because one lane is cut off"));
+    }
+    block(false);
+    if !until(&stuck.ended).await {
+        return Err(format!("lane {cut} does not go on after it was cut off"));
+    }
+    for lane in &wide.lanes {
+        let found = value_of(lane, 2).await?;
+        if found != stuck.value {
+            return Err(format!("lane {} found {found}, not {}", lane.lane(), stuck.value));
+        }
+    }
+    stage.heal();
+    stage.finish_with_sessions().await
 }
 
 /// A lane loses all its connections while the others go on; then the client's session is taken away, and all

@@ -163,6 +163,8 @@ scripts! {
     LaneLeftBehind => lanes::lane_left_behind();
     /// One lane writes sectors, another one whole blocks.
     PartsOnLanes => lanes::parts_on_lanes();
+    /// All connections of one lane fail for a while.
+    LaneCutOff => lanes::lane_cut_off();
     /// The session of a client with two lanes is taken away.
     LanesEndTogether => lanes::lanes_end_together();
 }

@@ -1,15 +1,19 @@
 //! `weft volume serve`: volumes for NBD clients.
 
+mod lanes;
+
 use crate::manager::bind;
 use crate::room::room_bytes;
 use crate::stop::asked_to_stop;
+use lanes::Lanes;
 use std::time::Duration;
-use weft_cli::{CliError, Connection, FabricPlace, Output, VolumeServeArgs, client_name, note};
+use weft_cli::{CliError, Connection, FabricPlace, Output, Sector, VolumeServeArgs, client_name, note};
 use weft_client::export::Exports;
 use weft_client::{AttachMode, AttachOptions, ClientError, Fabric, Volume};
-use weft_nbd::NbdServer;
+use weft_metrics::{ExportConnections, process_load, server_page};
+use weft_nbd::{LaneConnections, NbdServer};
 use weft_rt::sync::{Either, race};
-use weft_rt::{Addr, sleep};
+use weft_rt::{Addr, Listener, sleep, spawn};
 use weft_types::with_causes;
 
 /// How often it is looked whether the sessions go on: soon enough for whoever waits for the server to end.
@@ -31,16 +35,22 @@ struct Export {
     volume: String,
     uri: String,
     size_bytes: u64,
+    /// Bytes of the smallest request.
+    logical_block_bytes: u32,
+    /// Threads that serve it.
+    lanes: usize,
 }
 
 pub(crate) async fn serve(args: VolumeServeArgs, place: FabricPlace, output: Output) -> Result<(), CliError> {
     args.transport.apply();
     let mut volumes = Vec::new();
-    let mut server = None;
-    let served = race(asked_to_stop(None), run(&args, &place, output, &mut volumes, &mut server)).await;
+    let (mut server, mut lanes) = (None, Lanes::default());
+    let serving = run(&args, &place, output, &mut volumes, &mut server, &mut lanes);
+    let served = race(asked_to_stop(None), serving).await;
     if let Some(server) = server {
         server.stop().await;
     }
+    lanes.ended().await;
     for volume in volumes {
         volume.detach().await;
     }
@@ -56,6 +66,7 @@ async fn run(
     output: Output,
     volumes: &mut Vec<Volume>,
     running: &mut Option<NbdServer>,
+    lanes: &mut Lanes,
 ) -> Result<(), CliError> {
     let mut named = args.names.clone();
     named.sort();
@@ -65,11 +76,12 @@ async fn run(
             hint: "name each volume once".into(),
         });
     }
+    let options = attach_options(args)?;
+    let mode = options.mode;
     let listener = bind(&args.nbd, "--nbd").await?;
-    let mode = match (args.shared, args.read_only) {
-        (_, true) => AttachMode::ReadOnly,
-        (true, false) => AttachMode::Shared,
-        (false, false) => AttachMode::Exclusive,
+    let metrics = match &args.metrics {
+        Some(addr) => Some(bind(addr, "--metrics").await?),
+        None => None,
     };
     // Asked first, because its error says where the fabric was looked for and what to do.
     Connection::open(place).await?;
@@ -77,23 +89,97 @@ async fn run(
     let mut exports = Exports::new();
     let mut served = Served { mode, exports: Vec::new() };
     for name in &args.names {
-        let options = AttachOptions { mode, preempt: args.preempt, ..AttachOptions::default() };
-        let volume = attach(&fabric, name, options, args.wait).await?;
+        let volume = attach(&fabric, name, options.clone(), args.wait).await?;
         volumes.push(volume.clone());
-        served.exports.push(Export {
+        let export = Export {
             volume: name.clone(),
             uri: uri(&listener.local_addr(), name),
             size_bytes: volume.size_bytes(),
-        });
+            logical_block_bytes: volume.logical_block(),
+            lanes: volume.lanes(),
+        };
+        tell_lanes(args, &export);
+        served.exports.push(export);
         exports
             .add(name, volume)
             .map_err(|e| CliError::Usage { message: e.to_string(), hint: "name each volume once".into() })?;
     }
+    let threads = volumes.iter().map(Volume::lanes).max().unwrap_or(1);
+    let server = running.insert(NbdServer::with_room(exports, room_bytes(threads as u64)));
+    lanes.start(&args.transport, volumes, server, room_bytes(threads as u64)).await?;
+    metrics.into_iter().for_each(|listener| serve_metrics(listener, server));
     output.show(&served, |s, _| s.exports.iter().map(|e| format!("{}\n", e.uri)).collect())?;
-    let server = running.insert(NbdServer::with_room(exports, room_bytes(1)));
     match race(server.run(listener), all_over(volumes)).await {
         Either::Left(()) => Ok(()),
         Either::Right(error) => Err(error),
+    }
+}
+
+/// Says from now on who is connected to what.
+fn serve_metrics(listener: Listener, server: &NbdServer) {
+    let server = server.clone();
+    spawn(weft_metrics::serve(listener, move || {
+        let server = server.clone();
+        async move {
+            let of = |lane: LaneConnections| ExportConnections {
+                volume: lane.export,
+                lane: lane.lane,
+                connections: lane.connections,
+            };
+            let connections: Vec<_> = server.lane_connections().into_iter().map(of).collect();
+            server_page(&connections, &process_load())
+        }
+    }));
+}
+
+/// How the volumes are attached: with several lanes, blocks have 4096 bytes (P9).
+///
+/// # Errors
+/// If blocks of 512 bytes are asked for where there are none.
+fn attach_options(args: &VolumeServeArgs) -> Result<AttachOptions, CliError> {
+    let mode = match (args.shared, args.read_only) {
+        (_, true) => AttachMode::ReadOnly,
+        (true, false) => AttachMode::Shared,
+        (false, false) => AttachMode::Exclusive,
+    };
+    if args.sector == Some(Sector::Bytes512) {
+        let refuse = |what: &str, hint: &str| {
+            Err(CliError::Usage { message: format!("--sector 512 {what}"), hint: hint.to_owned() })
+        };
+        if args.lanes > 1 {
+            return refuse(
+                &format!("and --lanes {}: a volume with blocks of 512 bytes has one lane", args.lanes),
+                "choose --sector 4096, or --lanes 1",
+            );
+        }
+        if mode != AttachMode::Exclusive {
+            return refuse(
+                "needs an exclusive attach: others could change the rest of a block meanwhile",
+                "leave --shared and --read-only out, or choose --sector 4096",
+            );
+        }
+    }
+    let whole_blocks = args.lanes > 1 || args.sector == Some(Sector::Bytes4096);
+    let (preempt, lanes) = (args.preempt, args.lanes);
+    Ok(AttachOptions { mode, preempt, lanes, whole_blocks, ..AttachOptions::default() })
+}
+
+/// Says what is not as a person may expect: the size of blocks that follows from lanes, and lanes that the
+/// manager has not given.
+fn tell_lanes(args: &VolumeServeArgs, export: &Export) {
+    let Export { volume, lanes, logical_block_bytes, .. } = export;
+    if args.lanes > 1 {
+        note(&format!(
+            "volume '{volume}' is served by {lanes} {}, with blocks of {logical_block_bytes} bytes",
+            if *lanes == 1 { "lane" } else { "lanes" }
+        ));
+    }
+    if *lanes < args.lanes {
+        note(&format!(
+            "the manager gave {lanes} of {} lanes: all nodes have to be up and run this release, and \
+             session slots have to be left",
+            args.lanes
+        ));
     }
 }
 
@@ -119,9 +205,9 @@ async fn attach(
     }
 }
 
-/// Tells which volumes can no longer be served, because another client took them over, their session was ended
-/// or they were deleted; returns when none is left: a server that can only refuse should end, so that it is
-/// started again.
+/// Tells which volumes can no longer be served, because another client took them over, their session was
+/// ended or they were deleted; returns when none is left: a server that can only refuse should end, so that
+/// it is started again.
 async fn all_over(volumes: &[Volume]) -> CliError {
     let mut left: Vec<&Volume> = volumes.iter().collect();
     loop {
@@ -145,8 +231,8 @@ async fn all_over(volumes: &[Volume]) -> CliError {
     }
 }
 
-/// Why a volume can no longer be served, as far as its client knows: one that nobody uses finds out that it was
-/// taken over only with its next request.
+/// Why a volume can no longer be served, as far as its client knows: one that nobody uses finds out that it
+/// was taken over only with its next request.
 async fn why_over(volume: &Volume) -> Option<String> {
     // Costs nothing: completed writes are durable, so it only looks at the session.
     match volume.flush().await {
