@@ -1,5 +1,5 @@
-//! A job of `weft bench run`: a thread with connections of its own, and an attach or a lane of one, which puts a load on
-//! its part of the volume and tells what it does.
+//! A job of `weft bench run`: a thread with connections of its own, and an attach or a lane of one, which
+//! puts a load on its part of the volume and tells what it does.
 
 use crate::BenchError;
 use crate::latency::Completed;

@@ -111,8 +111,8 @@ pub struct NodeRunArgs {
     /// Each has some of the drives, a port of its own (--listen is that of the first, the others follow it),
     /// and a lease of its own. More of them serve more requests at a time, on as many cores. The drives are
     /// dealt to them at each start, so the number may change from one start to the next. Needs every node of
-    /// the fabric to run this release: by default the manager is asked first, and there is one as long as a node
-    /// has not said so. Cores are those that affinity, cpuset and processor quota leave.
+    /// the fabric to run this release: by default the manager is asked first, and there is one as long as a
+    /// node has not said so. Cores are those that affinity, cpuset and processor quota leave.
     #[arg(long, value_name = "N")]
     pub threads: Option<u32>,
     /// Bind each thread to one core, instead of letting the system place them

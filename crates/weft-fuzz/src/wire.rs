@@ -278,12 +278,7 @@ fn renewal_seeds(drive: DriveId) -> [Vec<u8>; 3] {
     [seed(0, &[&control::encode(&renew)]), seed(0, &[&fixed.encode()]), seed(1, &[&head, &body])]
 }
 
-pub(crate) fn control_seeds() -> Vec<Vec<u8>> {
-    fn with<T: Serialize>(which: u8, message: &T) -> Vec<u8> {
-        [vec![which], control::encode(message)].concat()
-    }
-    let (drive, group) = (DriveId::from_random(5), GroupId(7));
-    let object = ObjectId::of_volume(VolumeId(4), 9);
+fn join_of(drive: DriveId, group: GroupId) -> ManagerRequest {
     let report = control::DriveReport {
         id: drive,
         path: "/dev/x".into(),
@@ -293,7 +288,7 @@ pub(crate) fn control_seeds() -> Vec<Vec<u8>> {
         commit: 9,
         device: None,
     };
-    let join = ManagerRequest::Join(Join {
+    ManagerRequest::Join(Join {
         node: "n".into(),
         addr: "127.0.0.1:1".into(),
         incarnation: 1,
@@ -305,7 +300,16 @@ pub(crate) fn control_seeds() -> Vec<Vec<u8>> {
         process: 7,
         knows_targets: true,
         knows_lanes: true,
-    });
+    })
+}
+
+pub(crate) fn control_seeds() -> Vec<Vec<u8>> {
+    fn with<T: Serialize>(which: u8, message: &T) -> Vec<u8> {
+        [vec![which], control::encode(message)].concat()
+    }
+    let (drive, group) = (DriveId::from_random(5), GroupId(7));
+    let object = ObjectId::of_volume(VolumeId(4), 9);
+    let join = join_of(drive, group);
     let order =
         control::ScrubOrder { order: 8, group, drive, from: Some((object, ChunkIndex(3))), findings_seen: 2 };
     let status = control::TargetStatus { serving: true, pace_percent: Some(30), ..Default::default() };

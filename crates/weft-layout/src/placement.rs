@@ -1,7 +1,7 @@
 //! Placement: which drives make a group, and which drive takes over a lost slot.
 //!
-//! It owns the choice, by a greedy rule that is the same on every machine. It never decides *that* a group is made
-//! or a slot moved, never looks at roles or epochs, and keeps no state between calls.
+//! It owns the choice, by a greedy rule that is the same on every machine. It never decides *that* a group is
+//! made or a slot moved, never looks at roles or epochs, and keeps no state between calls.
 //!
 //! What is sought, in this order: copies on different nodes, else on different devices; as many groups
 //! per drive as its share of the capacity; partners of a drive spread over all drives of other nodes, so
@@ -14,14 +14,15 @@ use weft_types::{BlockCount, DriveId};
 
 /// Groups that a drive of average size takes part in.
 ///
-/// With 16, one group more or less is 6 % of a drive's load, and a lost drive is rebuilt from and onto up to 16
-/// others at once, more than a network carries. With more, a drive's loss would change more epochs, and the map
-/// would grow, for no gain.
+/// With 16, one group more or less is 6 % of a drive's load, and a lost drive is rebuilt from and onto up to
+/// 16 others at once, more than a network carries. With more, a drive's loss would change more epochs, and
+/// the map would grow, for no gain.
 pub const GROUPS_PER_DRIVE: usize = 16;
 
 /// Groups that a drive of average size takes part in which shares its device with others.
 ///
-/// The device is lost as a whole, and is rebuilt from and onto as many others as all of its drives have groups.
+/// The device is lost as a whole, and is rebuilt from and onto as many others as all of its drives have
+/// groups.
 pub const GROUPS_PER_PART: usize = 8;
 
 /// How many groups of this many copies a pool with these drives should have.
@@ -80,8 +81,8 @@ pub fn place(
     Ok(groups)
 }
 
-/// The best drive to take over a slot whose drive is lost: not one of the group, on a node that holds no other
-/// copy, and least loaded. `None` where there is none.
+/// The best drive to take over a slot whose drive is lost: not one of the group, on a node that holds no
+/// other copy, and least loaded. `None` where there is none.
 ///
 /// `keep` are the drives of the group's other slots; `existing` counts the pool's groups with as many
 /// copies. With [`FailureDomain::Device`] and [`FailureDomain::Drive`], a node that holds another copy is
@@ -100,8 +101,8 @@ pub fn replacement(
 
 /// How many blocks the drives hold at this many copies, with no two copies in one failure domain.
 ///
-/// A domain larger than its share, say one large node among small ones, counts only as far as the others can hold
-/// the further copies: it then holds one copy of everything, and the rest is counted at one copy less.
+/// A domain larger than its share, say one large node among small ones, counts only as far as the others can
+/// hold the further copies: it then holds one copy of everything, and the rest is counted at one copy less.
 pub fn usable_blocks(candidates: &[Candidate], copies: usize, domain: FailureDomain) -> BlockCount {
     let mut domains: Vec<u128> = match domain {
         FailureDomain::Drive => candidates.iter().map(|c| u128::from(c.capacity.0)).collect(),

@@ -193,9 +193,9 @@ impl Manager {
         }
     }
 
-    /// Whether a node may have several targets where nobody has asked for that: every other node has joined with
-    /// a release that knows of them, or nodes have several already. Without a word of all, one that comes later
-    /// may be of an older release, and would be refused because of the node that asks.
+    /// Whether a node may have several targets where nobody has asked for that: every other node has joined
+    /// with a release that knows of them, or nodes have several already. Without a word of all, one that
+    /// comes later may be of an older release, and would be refused because of the node that asks.
     ///
     /// # Errors
     /// With who is in the way.

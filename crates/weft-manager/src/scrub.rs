@@ -362,8 +362,8 @@ impl Scrubs {
         }
     }
 
-    /// Gives an order for each due group that has a member that serves, and none of whose devices is busy: one
-    /// scrub at a time reads a device, however many parts it has (P5).
+    /// Gives an order for each due group that has a member that serves, and none of whose devices is busy:
+    /// one scrub at a time reads a device, however many parts it has (P5).
     fn give_orders(&mut self, state: &State, due: &[GroupId]) {
         let device_of = |drive: &DriveId| state.map.drives.get(drive).map(|d| (d.node, d.device));
         let mut busy: HashSet<(NodeId, DeviceId)> =

@@ -1,6 +1,7 @@
 //! Drives: one joins a pool, is being emptied, is declared failed, or is forgotten.
 //!
-//! It owns a drive's entry. It never changes a group: a failed drive is evicted and rebuilt by changes of their own.
+//! It owns a drive's entry. It never changes a group: a failed drive is evicted and rebuilt by changes of
+//! their own.
 
 use crate::refusal::Kind;
 use crate::{Reason, Refusal};
@@ -46,8 +47,9 @@ pub struct DrainDrive {
     pub on: bool,
 }
 
-/// A drive is declared failed: nothing new is placed on it, its groups move away. Where its device is at fault,
-/// the device's other drives are emptied from now on: whatever their copies are still good for, they count.
+/// A drive is declared failed: nothing new is placed on it, its groups move away. Where its device is at
+/// fault, the device's other drives are emptied from now on: whatever their copies are still good for, they
+/// count.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FailDrive {
@@ -170,8 +172,8 @@ pub(crate) fn fail(map: &mut FabricMap, change: &FailDrive) -> Result<Reason, Re
     Ok(Reason::DriveFailed { drive: id, cause: cause.clone(), emptied })
 }
 
-/// A failed drive's members were evicted first, or are in-sync still because they are the last: either way a copy
-/// that missed a write is not taken for a good one.
+/// A failed drive's members were evicted first, or are in-sync still because they are the last: either way a
+/// copy that missed a write is not taken for a good one.
 pub(crate) fn restore(map: &mut FabricMap, change: &RestoreDrive) -> Result<Reason, Refusal> {
     let id = change.drive;
     let unknown = || Refusal::Unknown { kind: Kind::Drive, id: id.to_string() };

@@ -138,13 +138,7 @@ impl fmt::Display for Reason {
             }
             Reason::DeviceFound { drive, device } => write!(f, "drive {} on device {device}", drive.short()),
             Reason::DriveRestored { drive } => write!(f, "drive {} takes part again", drive.short()),
-            Reason::DriveFailed { drive, cause, emptied } => {
-                write!(f, "drive {} failed: {cause}", drive.short())?;
-                match emptied.is_empty() {
-                    true => Ok(()),
-                    false => write!(f, "; being emptied, on the same device: {}", Shorts(emptied)),
-                }
-            }
+            Reason::DriveFailed { drive, cause, emptied } => failed(f, *drive, cause, emptied),
             Reason::DriveRemoved { drive } => write!(f, "drive {} removed", drive.short()),
             Reason::Evicted { drives, groups, skipped } => {
                 write!(f, "evicted {} from {} groups", Shorts(drives), groups.len())?;
@@ -298,6 +292,15 @@ impl fmt::Display for Shorts<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<String> = self.0.iter().map(|d| d.short()).collect();
         write!(f, "drive {}", names.join(", "))
+    }
+}
+
+/// A drive that has failed, and the other drives of its device.
+fn failed(f: &mut fmt::Formatter<'_>, drive: DriveId, cause: &str, emptied: &[DriveId]) -> fmt::Result {
+    write!(f, "drive {} failed: {cause}", drive.short())?;
+    match emptied.is_empty() {
+        true => Ok(()),
+        false => write!(f, "; being emptied, on the same device: {}", Shorts(emptied)),
     }
 }
 

@@ -122,10 +122,7 @@ fn change(map: &FabricMap, attempt: &Attempt, serial: u32) -> Option<Change> {
         | Attempt::RemoveTarget(_)
         | Attempt::AssignDrive(..) => change_of_target(map, attempt, addr)?,
         Attempt::AddDrive(n, blocks) => Change::AddDrive(add_drive(u128::from(serial), node(*n)?, *blocks)),
-        Attempt::FailDrive(d, of_device) => {
-            let (drive, cause) = (drive(*d)?, "test".into());
-            Change::FailDrive(FailDrive { drive, cause, of_device: *of_device })
-        }
+        Attempt::FailDrive(d, of_device) => Change::FailDrive(fail(drive(*d)?, *of_device)),
         Attempt::RemoveDrive(d) => Change::RemoveDrive(RemoveDrive { drive: drive(*d)? }),
         Attempt::Evict(picks, by) => {
             let drives = picks.iter().filter_map(|&d| drive(d)).collect();
@@ -233,11 +230,15 @@ fn change(map: &FabricMap, attempt: &Attempt, serial: u32) -> Option<Change> {
         Attempt::Open(v, mode, preempt) => {
             let mode = [AttachMode::Shared, AttachMode::Exclusive, AttachMode::ReadOnly][usize::from(*mode)];
             let (volume, client, preempt) = (volume(*v)?, "c".into(), *preempt);
-            Change::OpenSession(OpenSession { volume, mode, client, preempt, number: 0, lanes: 1 })
+            Change::OpenSession(OpenSession { volume, mode, client, preempt, number: 0, lanes: v % 10 })
         }
         Attempt::Close(s) => Change::CloseSession(CloseSession { session: session(*s)? }),
         Attempt::Sweep(s) => Change::SweepSession(SweepSession { session: session(*s)? }),
     })
+}
+
+fn fail(drive: DriveId, of_device: bool) -> FailDrive {
+    FailDrive { drive, cause: "test".into(), of_device }
 }
 
 /// Likewise, of a node's targets.

@@ -1,8 +1,8 @@
 //! Windows: parts of a drive that are drives by themselves.
 //!
-//! It owns the arithmetic from the bytes of a window to those of what it is a part of. A window has one extent
-//! as a rule, and then costs an addition for each operation; an operation that passes from one extent to the
-//! next is cut in pieces.
+//! It owns the arithmetic from the bytes of a window to those of what it is a part of. A window has one
+//! extent as a rule, and then costs an addition for each operation; an operation that passes from one extent
+//! to the next is cut in pieces.
 
 use crate::IO_ALIGN;
 use std::io;

@@ -250,6 +250,39 @@ async fn open(
 }
 
 impl Node {
+    /// A node of this number, from 0, with formatted disks, which runs nothing yet.
+    async fn make(shape: &BedShape, n: usize, fabric: FabricId) -> Node {
+        let host = IpAddr::from([10, 0, 0, 1 + n as u8]);
+        let (mut disks, mut drives, mut devices) = (Vec::new(), Vec::new(), Vec::new());
+        for d in 0..shape.drives {
+            let disk = SimDisk::new(&format!("node-{}/drive-{}", n + 1, d + 1), shape.drive_bytes);
+            let drive = disk.open().expect("nobody has it open");
+            let drive_id = DriveId::from_random(random_u128());
+            let options = FormatOptions::new(fabric, drive_id);
+            Store::format(&drive, options).await.expect("an empty disk can be formatted");
+            disks.push(disk);
+            drives.push(drive_id);
+            devices.push(match d % shape.parts {
+                0 => DeviceId::of_drive(drive_id),
+                _ => devices[d - 1],
+            });
+        }
+        Node {
+            name: format!("node-{}", n + 1),
+            host,
+            disks: RefCell::new(disks),
+            devices: RefCell::new(devices),
+            drives_now: RefCell::new(drives.clone()),
+            drives,
+            is_lost: Cell::new(false),
+            unsound: Rc::default(),
+            pulled: Rc::default(),
+            threads: RefCell::default(),
+            stores: Rc::default(),
+            stop: RefCell::default(),
+        }
+    }
+
     /// Its disks.
     pub fn disks(&self) -> Vec<SimDisk> {
         self.disks.borrow().clone()
@@ -412,35 +445,7 @@ impl Bed {
         let fabric = FabricId::from_random(random_u128());
         let mut nodes = Vec::new();
         for n in 0..shape.nodes {
-            let host = IpAddr::from([10, 0, 0, 1 + n as u8]);
-            let (mut disks, mut drives, mut devices) = (Vec::new(), Vec::new(), Vec::new());
-            for d in 0..shape.drives {
-                let disk = SimDisk::new(&format!("node-{}/drive-{}", n + 1, d + 1), shape.drive_bytes);
-                let drive = disk.open().expect("nobody has it open");
-                let drive_id = DriveId::from_random(random_u128());
-                let options = FormatOptions::new(fabric, drive_id);
-                Store::format(&drive, options).await.expect("an empty disk can be formatted");
-                disks.push(disk);
-                drives.push(drive_id);
-                devices.push(match d % shape.parts {
-                    0 => DeviceId::of_drive(drive_id),
-                    _ => devices[d - 1],
-                });
-            }
-            nodes.push(Node {
-                name: format!("node-{}", n + 1),
-                host,
-                disks: RefCell::new(disks),
-                devices: RefCell::new(devices),
-                drives_now: RefCell::new(drives.clone()),
-                drives,
-                is_lost: Cell::new(false),
-                unsound: Rc::default(),
-                pulled: Rc::default(),
-                threads: RefCell::default(),
-                stores: Rc::default(),
-                stop: RefCell::default(),
-            });
+            nodes.push(Node::make(shape, n, fabric).await);
         }
         let map_store = MemStore::new();
         found(&map_store, fabric, shape.durations).await.expect("an empty store takes a fabric");

@@ -10,8 +10,8 @@ use std::ops::RangeFrom;
 #[derive(Debug)]
 pub(crate) struct Changed<V> {
     by_key: FxHashMap<LeafKey, V>,
-    /// The keys of all of them. A key is put here once, when its leaf begins to differ; looking for it here each
-    /// time would be most of what a lookup costs.
+    /// The keys of all of them. A key is put here once, when its leaf begins to differ; looking for it here
+    /// each time would be most of what a lookup costs.
     order: BTreeSet<LeafKey>,
 }
 

@@ -52,8 +52,9 @@ impl Store {
         .await
     }
 
-    /// Removes a group and everything that it holds on this drive; writes and copies that are under way are refused
-    /// from now on. Durable on return; after a crash on the way the group is still there, with fewer chunks.
+    /// Removes a group and everything that it holds on this drive; writes and copies that are under way are
+    /// refused from now on. Durable on return; after a crash on the way the group is still there, with fewer
+    /// chunks.
     ///
     /// # Errors
     /// If the store has failed, or a page of the map is damaged.
@@ -93,8 +94,9 @@ impl Store {
         dropped
     }
 
-    /// Removes everything that a volume has on this drive and returns the space. Durable on return. The volume
-    /// must not be written to any more; what a copy still brings of it is left out while this store is open.
+    /// Removes everything that a volume has on this drive and returns the space. Durable on return. The
+    /// volume must not be written to any more; what a copy still brings of it is left out while this store is
+    /// open.
     ///
     /// # Errors
     /// If the store has failed, or a page of the map is damaged.
@@ -189,8 +191,8 @@ impl Store {
         self.engine.state.borrow().drive.session_is_over(session)
     }
 
-    /// A number that rises whenever [`Store::session_is_over`] or [`Store::generation`] may answer otherwise than
-    /// before.
+    /// A number that rises whenever [`Store::session_is_over`] or [`Store::generation`] may answer otherwise
+    /// than before.
     pub fn fences(&self) -> u64 {
         self.engine.state.borrow().fences
     }
@@ -242,14 +244,16 @@ impl Store {
         state.drive.groups.get(&group).map_or(Version::ZERO, |g| g.marks.watermark(slot))
     }
 
-    /// A session's open entries in a group, by version: what the sweep of a session that is over goes through.
+    /// A session's open entries in a group, by version: what the sweep of a session that is over goes
+    /// through.
     pub fn open_entries_of(&self, group: GroupId, slot: SessionSlot) -> Vec<OpenEntry> {
         let state = self.engine.state.borrow();
         state.drive.groups.get(&group).map_or(Vec::new(), |g| g.marks.entries_of(slot).collect())
     }
 
     /// Forgets a session that is over and swept: its slot may then be given to another. Durable on return.
-    /// Returns `false`, and forgets nothing, if an entry of it is open and not settled: it has to be swept first.
+    /// Returns `false`, and forgets nothing, if an entry of it is open and not settled: it has to be swept
+    /// first.
     ///
     /// # Errors
     /// `UnknownGroup`, or the store has failed.
@@ -274,8 +278,8 @@ impl Store {
         self.engine.durable(batch).await
     }
 
-    /// Likewise, without waiting: the record is durable before, or together with, whatever is logged after it. Returns
-    /// the batch.
+    /// Likewise, without waiting: the record is durable before, or together with, whatever is logged after
+    /// it. Returns the batch.
     pub(crate) async fn log_ahead(
         &self,
         decide: impl FnOnce(&State) -> Result<Option<Record>, StoreError>,
@@ -305,7 +309,8 @@ impl Store {
     }
 }
 
-/// Whether a rule is broken by keeping this record out of the log: a restart then forgets what it says (R2, R10, R16).
+/// Whether a rule is broken by keeping this record out of the log: a restart then forgets what it says (R2,
+/// R10, R16).
 fn is_unlogged(record: &Record) -> bool {
     match record {
         Record::SetGroup { .. } => mutated(Mutation::RestartForgetsEpoch),

@@ -1,15 +1,17 @@
 //! How much of this target background work may take: resync, scrub, whatever else reads or writes much later.
 //!
-//! While no client asks for anything, all of it. Otherwise a share of the time, which follows what clients feel: all
-//! requests are timed, and the share shrinks until the 99th percentile is at most [`TOLERANCE`] times that of requests
-//! that nothing disturbed: those between two pieces of work, and those from before the work began, whichever were
-//! faster. The former follow the load as it changes; the latter also know what the work of other processes on the
-//! same machine costs. It begins with little, and never shrinks to nothing: copies that are missing are a danger too.
+//! While no client asks for anything, all of it. Otherwise a share of the time, which follows what clients
+//! feel: all requests are timed, and the share shrinks until the 99th percentile is at most [`TOLERANCE`]
+//! times that of requests that nothing disturbed: those between two pieces of work, and those from before the
+//! work began, whichever were faster. The former follow the load as it changes; the latter also know what the
+//! work of other processes on the same machine costs. It begins with little, and never shrinks to nothing:
+//! copies that are missing are a danger too.
 //!
-//! A device whose parts are served by several targets of the node is divided among them: each takes its part of
-//! the share, and judges by its own clients, because targets tell each other nothing.
+//! A device whose parts are served by several targets of the node is divided among them: each takes its part
+//! of the share, and judges by its own clients, because targets tell each other nothing.
 //!
-//! It owns pace and measurement. It never decides what is copied, and work that a client waits for never asks it.
+//! It owns pace and measurement. It never decides what is copied, and work that a client waits for never asks
+//! it.
 
 use hdrhistogram::Histogram;
 use std::cell::{Cell, RefCell};
@@ -22,8 +24,9 @@ const TOLERANCE: f64 = 2.0;
 /// Below this ratio the share grows again. The gap to [`TOLERANCE`] keeps the share from swinging.
 const COMFORT: f64 = 1.5;
 
-/// The share that is always taken: a drive that copies 1 GB/s alone still refills 4 TB within a day. It is also the
-/// first: what clients can bear is not known then, and it takes ten seconds to find out that it is the most.
+/// The share that is always taken: a drive that copies 1 GB/s alone still refills 4 TB within a day. It is
+/// also the first: what clients can bear is not known then, and it takes ten seconds to find out that it is
+/// the most.
 const SHARE_MIN: f64 = 0.05;
 
 /// The share that is never passed while clients are there: half of the time shows how they fare undisturbed.
@@ -41,22 +44,23 @@ const SAMPLES: u64 = 200;
 /// What the first piece of each kind is taken to last, before one was timed.
 const PIECE_AT_FIRST: Duration = Duration::from_millis(1);
 
-/// How long requests are counted before they are compared: often enough to follow a load, and at a few thousand
-/// requests per second enough of them for a steady percentile.
+/// How long requests are counted before they are compared: often enough to follow a load, and at a few
+/// thousand requests per second enough of them for a steady percentile.
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// By how much the share shrinks and grows after one of those: it gives way faster than it comes back.
 const SHRINK: f64 = 0.5;
 const GROW: f64 = 1.3;
 
-/// Requests from before the work that are kept at least, once there were as many, and at most twice as many: enough for
-/// ten above the 99th percentile.
+/// Requests from before the work that are kept at least, once there were as many, and at most twice as many:
+/// enough for ten above the 99th percentile.
 const QUIET: u64 = 1000;
 
 /// How long after the work began those still say what the load would be like without it.
 const QUIET_HOLDS: Duration = Duration::from_secs(300);
 
-/// How long a peer's request waits for its turn at most: the peer gives up after 1.5 s, and paces itself besides.
+/// How long a peer's request waits for its turn at most: the peer gives up after 1.5 s, and paces itself
+/// besides.
 pub(crate) const PEER_WAIT: Duration = Duration::from_millis(200);
 
 /// What a piece of background work does: kinds differ widely in how long they last.
@@ -159,8 +163,8 @@ impl Throttle {
         self.share.get() / f64::from(self.sharers.get())
     }
 
-    /// Waits for the turn of the next piece of background work: at once while no client is there, and no longer
-    /// than `patience`.
+    /// Waits for the turn of the next piece of background work: at once while no client is there, and no
+    /// longer than `patience`.
     pub(crate) async fn turn(&self, work: Work, patience: Duration) {
         if !self.clients_are_there() {
             return;
@@ -187,7 +191,8 @@ impl Throttle {
         now() < self.present_until.get()
     }
 
-    /// The share of the time that background work takes, in percent; none while no client is there, and it takes all.
+    /// The share of the time that background work takes, in percent; none while no client is there, and it
+    /// takes all.
     pub(crate) fn pace_percent(&self) -> Option<u8> {
         // At most a half, so it fits.
         (now() < self.present_until.get()).then(|| (self.own_share() * 100.0).round() as u8)
@@ -217,7 +222,8 @@ impl Throttle {
         Timed { begun: Some(self.begun.get()), was_alone: self.running.get() == 0 }
     }
 
-    /// A client's request was answered after this time, and what it waited for was not background work itself.
+    /// A client's request was answered after this time, and what it waited for was not background work
+    /// itself.
     pub(crate) fn answered(&self, request: Timed, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let mut samples = self.samples.borrow_mut();
@@ -257,8 +263,8 @@ impl Samples {
         undisturbed >= SAMPLES && self.all.len() - undisturbed >= SAMPLES
     }
 
-    /// The 99th percentile of all requests over that of the undisturbed, and of the quiet if they still count; begins
-    /// anew then.
+    /// The 99th percentile of all requests over that of the undisturbed, and of the quiet if they still
+    /// count; begins anew then.
     fn ratio(&mut self, quiet_counts: bool) -> f64 {
         let p99 = |histogram: &Histogram<u64>| histogram.value_at_quantile(0.99).max(1) as f64;
         let mut calm = p99(&self.undisturbed);
@@ -290,7 +296,8 @@ mod tests {
     use weft_rt::sim::Sim;
     use weft_rt::{sleep, spawn};
 
-    /// Serves one client without a pause for a while: a request takes 100 us, or `slow` beside background work.
+    /// Serves one client without a pause for a while: a request takes 100 us, or `slow` beside background
+    /// work.
     async fn client(throttle: Rc<Throttle>, slow: Duration, lasts: Duration) {
         let end = now() + lasts;
         while now() < end {
@@ -361,7 +368,8 @@ mod tests {
         let share = Sim::new(1).block_on(async {
             let throttle = Rc::new(Throttle::default());
             client(throttle.clone(), Duration::from_micros(100), Duration::from_secs(1)).await;
-            // Work elsewhere on the machine slows all of them from now on, also those between two pieces of this one's.
+            // Work elsewhere on the machine slows all of them from now on, also those between two pieces of
+            // this one's.
             let lasts = Duration::from_secs(20);
             let slowed = async {
                 let end = now() + lasts;

@@ -330,6 +330,19 @@ impl FakeTarget {
         self.map.borrow().as_ref().map_or(MapVersion(0), |m| m.version)
     }
 
+    /// Whether it has adopted all of this map that concerns it: of what concerns others it hears nothing.
+    fn is_current(&self, map: &FabricMap) -> bool {
+        let Some(held) = self.map.borrow().clone() else { return false };
+        let Some(of_target) = &held.of_target else { return held.version == map.version };
+        let due = map.slice(&Slice::Target(of_target.target));
+        held.version == map.version
+            || (due.groups == held.groups
+                && due.drives == held.drives
+                && due.targets == held.targets
+                && due.volumes == held.volumes
+                && due.sessions == held.sessions)
+    }
+
     /// When the manager asked for the first time what the condition picks, since the instant.
     pub fn asked(&self, since: Instant, pick: impl Fn(&TargetRequest) -> bool) -> Option<Instant> {
         self.log.borrow().iter().find(|(at, r)| *at >= since && pick(r)).map(|(at, _)| *at)
@@ -895,7 +908,7 @@ pub async fn fabric(nodes: u8) -> (Service, Vec<Rc<FakeTarget>>, Vec<Rc<ProcessV
 
 /// Waits until all these targets hold leases and the newest map.
 pub async fn all_up(service: &Service, targets: &[Rc<FakeTarget>]) {
-    let is_up = |t: &Rc<FakeTarget>| t.leased_from.get().is_some() && t.adopted() == service.map().version;
+    let is_up = |t: &Rc<FakeTarget>| t.leased_from.get().is_some() && t.is_current(&service.map());
     eventually("all targets are up", ms(5000), || targets.iter().all(is_up)).await;
 }
 

@@ -22,8 +22,8 @@ const UNIT: usize = 16;
 /// What a simulated disk does wrong.
 #[derive(Clone, Debug)]
 pub struct DiskFaults {
-    /// Reads that touch these bytes fail. What is written is readable again, in its old place or on a spare one: that
-    /// is what drives do.
+    /// Reads that touch these bytes fail. What is written is readable again, in its old place or on a spare
+    /// one: that is what drives do.
     pub unreadable: Vec<Range<u64>>,
     /// So many reads more fail for want of memory.
     pub reads_without_memory: u32,
@@ -31,7 +31,8 @@ pub struct DiskFaults {
     pub write_error: Option<io::ErrorKind>,
     /// Operations do not complete until this is lifted.
     pub stuck: bool,
-    /// The disk is gone, as a file that was deleted: it works on, and only who asks whether it is there is told.
+    /// The disk is gone, as a file that was deleted: it works on, and only who asks whether it is there is
+    /// told.
     pub is_gone: bool,
     /// How long an operation takes: at least and at most.
     pub latency: (Duration, Duration),
@@ -108,12 +109,12 @@ fn take_out(ranges: &mut Vec<Range<u64>>, gone: &Range<u64>) -> Vec<Range<u64>> 
     taken
 }
 
-/// A page's contents. What is written, what is visible and what is durable share them: whoever changes a page puts
-/// another one in its place.
+/// A page's contents. What is written, what is visible and what is durable share them: whoever changes a page
+/// puts another one in its place.
 #[derive(Clone)]
 enum Page {
-    /// These bytes again and again: zeroes, and what workloads fill blocks with. Most of what a simulation writes is
-    /// of this kind, and takes no memory beside the map's.
+    /// These bytes again and again: zeroes, and what workloads fill blocks with. Most of what a simulation
+    /// writes is of this kind, and takes no memory beside the map's.
     Filled([u8; UNIT]),
     /// Any.
     Bytes(Rc<[u8]>),
@@ -266,8 +267,8 @@ impl SimDisk {
         Ok(self.open_beside())
     }
 
-    /// Opens it for the calling process beside others, which are threads of one node: one of them has it open, and
-    /// has called [`Drive::share`].
+    /// Opens it for the calling process beside others, which are threads of one node: one of them has it
+    /// open, and has called [`Drive::share`].
     ///
     /// # Errors
     /// `NotFound` if it was pulled, `WouldBlock` if nobody shares it, or a process of another host does.
@@ -352,8 +353,9 @@ impl SimDisk {
         self.0.changed.notify_all();
     }
 
-    /// Pulls it out of its machine: what was not flushed is kept, lost or torn as by a power cut, and whoever has it open
-    /// gets nothing but errors from now on, also when it is back. Nobody is told before it is asked for.
+    /// Pulls it out of its machine: what was not flushed is kept, lost or torn as by a power cut, and whoever
+    /// has it open gets nothing but errors from now on, also when it is back. Nobody is told before it is
+    /// asked for.
     pub fn pull(&self) {
         let world = with_core(|core| core.world().expect("a simulated disk needs a simulation").clone());
         self.lose_power(&world);

@@ -230,8 +230,9 @@ fn open_locked(path: &Path, options: &OpenOptions) -> io::Result<DriveFile> {
     how.read(true).write(!options.read_only);
     let file = open_direct(path, &mut how, exclusive)?;
     if !options.read_only {
-        // The lock is that of the open file, and lasts until nothing of it is under way in the kernel: so each
-        // file of a process has its share, and what a process that was killed has under way keeps others out.
+        // The lock is that of the open file, and lasts until nothing of it is under way in the kernel: so
+        // each file of a process has its share, and what a process that was killed has under way keeps others
+        // out.
         lock(path, &file, if options.is_shared { libc::LOCK_SH } else { libc::LOCK_EX })?;
     }
     finish(path, file, kind)

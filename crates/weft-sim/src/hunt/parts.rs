@@ -1,4 +1,5 @@
-//! A device of several parts is one failure domain (P5): it is lost, and each block has a copy on another one.
+//! A device of several parts is one failure domain (P5): it is lost, and each block has a copy on another
+//! one.
 
 use super::crowd;
 use super::stage::{Stage, shape};

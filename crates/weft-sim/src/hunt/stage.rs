@@ -102,7 +102,8 @@ impl Stage {
         Stage::over(bed)
     }
 
-    /// One fabric of this shape, and a volume whose copies are on different devices, striped over several groups.
+    /// One fabric of this shape, and a volume whose copies are on different devices, striped over several
+    /// groups.
     pub async fn set_on_devices(shape: BedShape) -> Rc<Stage> {
         let bed = Bed::start(shape).await;
         let copies = bed.shape.copies;

@@ -13,9 +13,9 @@ use std::collections::BTreeSet;
 ///
 /// A slice lists its target, all pools, the drives of its target, the groups that its target holds, and what
 /// belongs to these: the drives of their members with their targets and nodes and these nodes' first targets,
-/// their relocations, the volumes with objects in them, the sessions of these volumes, and the tables that list them. So a session
-/// of a listed volume that is not listed is not in the fabric. Of groups only a word counts: one that is not
-/// listed may go on elsewhere.
+/// their relocations, the volumes with objects in them, the sessions of these volumes, and the tables that
+/// list them. So a session of a listed volume that is not listed is not in the fabric. Of groups only a word
+/// counts: one that is not listed may go on elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfTarget {
     /// Whose slice it is.

@@ -154,6 +154,30 @@ fn second_target() -> Join {
     }
 }
 
+/// Requests that came with targets of a node, parts of a device and lanes of a client.
+fn requests_of_several_targets(incarnation: u64) -> Vec<ManagerRequest> {
+    vec![
+        ManagerRequest::Join(second_target()),
+        ManagerRequest::DriveFailed {
+            drive: drive(1),
+            incarnation,
+            cause: "it is gone".into(),
+            of_device: true,
+        },
+        ManagerRequest::MayHaveTargets { node: "node-b".into() },
+        ManagerRequest::Join(Join { knows_lanes: true, ..only_target() }),
+        ManagerRequest::Attach {
+            volume: "data".into(),
+            mode: AttachMode::Shared,
+            preempt: false,
+            client: "host-a weft[77]".into(),
+            follows: None,
+            number: 0x5eed_0000_0000_0002,
+            lanes: 4,
+        },
+    ]
+}
+
 #[test]
 fn manager_requests() {
     let commits = vec![(drive(1), 6)];
@@ -213,25 +237,8 @@ fn manager_requests() {
             number: 0x5eed_0000_0000_0001,
             lanes: 1,
         },
-        ManagerRequest::Join(second_target()),
-        ManagerRequest::DriveFailed {
-            drive: drive(1),
-            incarnation,
-            cause: "it is gone".into(),
-            of_device: true,
-        },
-        ManagerRequest::MayHaveTargets { node: "node-b".into() },
-        ManagerRequest::Join(Join { knows_lanes: true, ..only_target() }),
-        ManagerRequest::Attach {
-            volume: "data".into(),
-            mode: AttachMode::Shared,
-            preempt: false,
-            client: "host-a weft[77]".into(),
-            follows: None,
-            number: 0x5eed_0000_0000_0002,
-            lanes: 4,
-        },
     ];
+    let requests = requests.into_iter().chain(requests_of_several_targets(incarnation)).collect();
     check("manager-request.json", Form::Json, &documents_of(requests));
 }
 
