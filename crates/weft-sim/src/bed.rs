@@ -445,7 +445,7 @@ impl Bed {
         let fabric = FabricId::from_random(random_u128());
         let mut nodes = Vec::new();
         for n in 0..shape.nodes {
-            nodes.push(Node::make(shape, n, fabric).await);
+            nodes.push(Node::make(&shape, n, fabric).await);
         }
         let map_store = MemStore::new();
         found(&map_store, fabric, shape.durations).await.expect("an empty store takes a fabric");
