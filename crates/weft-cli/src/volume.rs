@@ -200,10 +200,13 @@ pub struct VolumeServeArgs {
     /// giving up
     #[arg(long, conflicts_with = "preempt")]
     pub wait: bool,
-    /// Threads that serve each volume, each with connections to the nodes of its own; more than one makes
-    /// blocks of 4096 bytes. Clients have to open as many connections
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_lanes)]
-    pub lanes: usize,
+    /// Threads that serve each volume [default: one for eight cores, 4 at most, where blocks have 4096 bytes;
+    /// else 1]
+    ///
+    /// Each has connections to the nodes of its own. More than one makes blocks of 4096 bytes. Clients have to
+    /// open as many connections.
+    #[arg(long, value_name = "N", value_parser = parse_lanes)]
+    pub lanes: Option<usize>,
     /// Bytes of the smallest request [default: 512 where the volume is attached exclusively with one
     /// lane, else 4096]
     #[arg(long, value_name = "BYTES", value_enum)]
@@ -228,6 +231,22 @@ pub enum Sector {
     /// As blocks have
     #[value(name = "4096")]
     Bytes4096,
+}
+
+/// Cores for each lane where nobody says how many lanes there are, and the most lanes then: with more of them each
+/// connection to a node carries too little.
+const CORES_PER_LANE: usize = 8;
+const DEFAULT_LANES_MOST: usize = 4;
+
+impl VolumeServeArgs {
+    /// How many lanes volumes are attached with, on a machine where this process may use so many cores.
+    pub fn lanes_on(&self, cores: usize) -> usize {
+        let has_whole_blocks = self.shared || self.read_only || self.sector == Some(Sector::Bytes4096);
+        self.lanes.unwrap_or(match has_whole_blocks {
+            true => (cores / CORES_PER_LANE).clamp(1, DEFAULT_LANES_MOST),
+            false => 1,
+        })
+    }
 }
 
 /// A number of lanes.
@@ -405,4 +424,37 @@ fn describe(volume: &VolumeInfo, paint: Paint) -> String {
             ("created", volume.created.to_string()),
         ],
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(clap::Parser)]
+    struct Program {
+        #[command(flatten)]
+        serve: VolumeServeArgs,
+    }
+
+    #[test]
+    fn lanes_follow_from_cores_where_blocks_are_whole() {
+        let lanes = |options: &[&str], cores| {
+            let line = ["serve", "v", "--nbd", "unix:/v"].iter().chain(options).copied();
+            Program::try_parse_from(line).map(|program| program.serve.lanes_on(cores))
+        };
+        for (options, cores, expected) in [
+            (&[][..], 64, 1),
+            (&["--sector", "512"], 64, 1),
+            (&["--sector", "4096"], 64, 4),
+            (&["--sector", "4096"], 2, 1),
+            (&["--shared"], 24, 3),
+            (&["--read-only"], 15, 1),
+            (&["--lanes", "2"], 64, 2),
+            (&["--shared", "--lanes", "1"], 64, 1),
+        ] {
+            assert_eq!(lanes(options, cores).ok(), Some(expected), "{options:?} on {cores} cores");
+        }
+        assert!(lanes(&["--lanes", "0"], 8).is_err() && lanes(&["--lanes", "9"], 8).is_err());
+    }
 }

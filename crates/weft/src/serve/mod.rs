@@ -6,6 +6,8 @@ use crate::manager::bind;
 use crate::room::room_bytes;
 use crate::stop::asked_to_stop;
 use lanes::Lanes;
+use std::num::NonZero;
+use std::thread::available_parallelism;
 use std::time::Duration;
 use weft_cli::{CliError, Connection, FabricPlace, Output, Sector, VolumeServeArgs, client_name, note};
 use weft_client::export::Exports;
@@ -132,6 +134,11 @@ fn serve_metrics(listener: Listener, server: &NbdServer) {
     }));
 }
 
+/// Cores that this process may use, 1 at least.
+fn cores() -> usize {
+    available_parallelism().map_or(1, NonZero::get)
+}
+
 /// How the volumes are attached: with several lanes, blocks have 4096 bytes (P9).
 ///
 /// # Errors
@@ -142,13 +149,14 @@ fn attach_options(args: &VolumeServeArgs) -> Result<AttachOptions, CliError> {
         (true, false) => AttachMode::Shared,
         (false, false) => AttachMode::Exclusive,
     };
+    let lanes = args.lanes_on(cores());
     if args.sector == Some(Sector::Bytes512) {
         let refuse = |what: &str, hint: &str| {
             Err(CliError::Usage { message: format!("--sector 512 {what}"), hint: hint.to_owned() })
         };
-        if args.lanes > 1 {
+        if lanes > 1 {
             return refuse(
-                &format!("and --lanes {}: a volume with blocks of 512 bytes has one lane", args.lanes),
+                &format!("and --lanes {lanes}: a volume with blocks of 512 bytes has one lane"),
                 "choose --sector 4096, or --lanes 1",
             );
         }
@@ -159,8 +167,8 @@ fn attach_options(args: &VolumeServeArgs) -> Result<AttachOptions, CliError> {
             );
         }
     }
-    let whole_blocks = args.lanes > 1 || args.sector == Some(Sector::Bytes4096);
-    let (preempt, lanes) = (args.preempt, args.lanes);
+    let whole_blocks = lanes > 1 || args.sector == Some(Sector::Bytes4096);
+    let preempt = args.preempt;
     Ok(AttachOptions { mode, preempt, lanes, whole_blocks, ..AttachOptions::default() })
 }
 
@@ -168,17 +176,17 @@ fn attach_options(args: &VolumeServeArgs) -> Result<AttachOptions, CliError> {
 /// manager has not given.
 fn tell_lanes(args: &VolumeServeArgs, export: &Export) {
     let Export { volume, lanes, logical_block_bytes, .. } = export;
-    if args.lanes > 1 {
+    let wanted = args.lanes_on(cores());
+    if wanted > 1 {
         note(&format!(
             "volume '{volume}' is served by {lanes} {}, with blocks of {logical_block_bytes} bytes",
             if *lanes == 1 { "lane" } else { "lanes" }
         ));
     }
-    if *lanes < args.lanes {
+    if *lanes < wanted {
         note(&format!(
-            "the manager gave {lanes} of {} lanes: all nodes have to be up and run this release, and \
-             session slots have to be left",
-            args.lanes
+            "the manager gave {lanes} of {wanted} lanes: all nodes have to be up and run this release, and \
+             session slots have to be left"
         ));
     }
 }
