@@ -459,10 +459,10 @@ mod tests {
         let store = EmbeddedStore::open(folder.file()).expect("it opens");
         let puts = vec![("head".to_owned(), sealed(br#"{"schema":5,"whatever":1}"#))];
         at_once(store.write(Transaction { puts, ..Transaction::default() })).expect("writable");
-        assert!(matches!(at_once(load_map(&store)), Err(StoreError::Newer { found: 4, known: 3, .. })));
+        assert!(matches!(at_once(load_map(&store)), Err(StoreError::Newer { found: 5, known: 4, .. })));
         drop(store);
         let error = EmbeddedStore::open(folder.file()).err().expect("refused");
-        assert!(matches!(error, StoreError::Newer { found: 4, known: 3, .. }), "{error}");
+        assert!(matches!(error, StoreError::Newer { found: 5, known: 4, .. }), "{error}");
         assert!(error.hint().expect("a hint").contains("upgrade"));
     }
 

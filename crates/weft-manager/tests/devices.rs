@@ -66,7 +66,7 @@ fn copies_are_on_different_devices_and_a_device_that_fails_is_emptied() {
         says_failed(&target, true).await;
         use DriveState::{Active, Draining, Failed};
         assert_eq!(states(&service.map()), [(1, Failed), (2, Draining), (3, Active), (4, Active)]);
-        let failed = events().await.into_iter().find(|e| e.what.contains("failed")).expect("it is told");
+        let failed = events().await.into_iter().find(|e| e.why.contains(" failed: ")).expect("it is told");
         assert!(failed.why.contains("on the same device: ") && failed.drives.len() == 2, "{failed:?}");
         // Whatever is said again changes nothing.
         says_failed(&target, true).await;

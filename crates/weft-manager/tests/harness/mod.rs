@@ -306,6 +306,7 @@ impl FakeTarget {
 
     pub fn start(self: &Rc<Self>) -> Rc<ProcessView> {
         self.kill();
+        self.leased_from.set(None);
         let process = Rc::new(Process { target: self.clone(), life: Life::default() });
         let run = process.clone();
         self.process.set(Some(spawn_process(self.host, &self.name, async move {
