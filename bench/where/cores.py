@@ -39,6 +39,9 @@ OPEN_SHARE = 0.3
 # Processor time of a client per request, in us: what a request takes by itself, and what all that travel together share.
 CLIENT_US, TOGETHER_US = 2.6, 8.1
 
+# Drives in memory are not smaller.
+DRIVE_BYTES_LEAST = 192 << 20
+
 # Devices in files.
 DEVICE_SIZE = "2560MiB"
 
@@ -201,14 +204,14 @@ def pairs_round(options):
     for load in LOADS:
         figures[load] = {}
         for shape, processors in ((1, 1, 1), fabric.APART), ((2, 1, 2), fabric.TOGETHER):
-            with shaped(options.weft, shape[0], shape[1], processors, []) as bed:
-                figures[load][name_of(shape)] = run(bed, options, load, 4 * DEPTH * shape[0] // shape[2], shape[2])["iops"]
+            with shaped(options.weft, shape[0], shape[1], processors) as bed:
+                figures[load][name_of(shape)] = run(bed, options, load, 4 * DEPTH * shape[0], shape[2])["iops"]
     return figures
 
 
 def pairs_table(rounds):
     """The medians of the rounds as a table."""
-    lines = [f"{4 * DEPTH} requests in flight for each thread of the node.", "",
+    lines = [f"{4 * DEPTH} requests in flight on each connection; threads never spin.", "",
              "| load | one each, pinned | two each, unpinned | ratio |", "| --- | ---: | ---: | ---: |"]
     for load in LOADS:
         one, two = ([figures[load][shape] for figures in rounds] for shape in ("1, 1, 1", "2, 1, 2"))
@@ -228,7 +231,9 @@ def balance_round(options):
         figures["one volume, 8 lanes"] = run(bed, options, "read", 4 * DEPTH, 8)["busiest"]
         volumes = [f"balance-{number}" for number in range(16)]
         for volume in volumes:
-            fabric.call(options.weft, "volume", "create", volume, "--size", "64MiB", "--failure-domain", "drive", "--fabric", bed["fabric"])
+            made = fabric.call(options.weft, "volume", "create", volume, "--size", "16MiB", "--failure-domain", "drive", "--fabric", bed["fabric"])
+            if made.returncode != 0:
+                raise fabric.Trouble(f"volume '{volume}' could not be created: exit code {made.returncode}")
         figures["16 volumes"] = many(bed, options, volumes)
     return figures
 
@@ -249,7 +254,8 @@ def many(bed, options, volumes):
         for load in loads:
             load.kill()
             load.wait()
-    return busiest(before, after)
+    served = [{thread: clock[thread] for thread in node_threads(bed["target"])} for clock in (before, after)]
+    return busiest(*served)
 
 
 def balance_table(rounds):
@@ -305,10 +311,13 @@ def log_bytes(bed):
 def shaped(weft, threads, parts, processors, spin=("--spin", "never"), devices=()):
     """A fabric whose node has so many threads, with two drives of each part for each; or with these files as devices."""
     metrics = f"127.0.0.1:{fabric.free_port()}"
-    drives = [f"mem:{fabric.DRIVE_BYTES}"] * (2 * threads * parts)
+    # All of them together have as much memory as two, so that the first writes have touched all of it.
+    number = 2 * threads * parts
+    drives = [f"mem:{max(2 * fabric.DRIVE_BYTES // number, DRIVE_BYTES_LEAST)}"] * number
     node = ["--threads", str(threads), "--metrics", metrics, *spin]
     made = (lambda address: formatted(weft, address, devices, parts)) if devices else drives
-    with fabric.fabric(weft, drives=made, node=node, processors=processors) as bed:
+    count = parts if devices else 1
+    with fabric.fabric(weft, drives=made, node=node, processors=processors, parts=count) as bed:
         yield {**bed, "metrics": metrics, "spin": list(spin)}
 
 

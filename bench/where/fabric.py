@@ -33,10 +33,11 @@ APART, TOGETHER = (0, 1), (None, None)
 
 
 @contextlib.contextmanager
-def fabric(weft, size=VOLUME_SIZE, under=(), drives=(f"mem:{DRIVE_BYTES}",) * 2, node=(), processors=APART):
+def fabric(weft, size=VOLUME_SIZE, under=(), drives=(f"mem:{DRIVE_BYTES}",) * 2, node=(), processors=APART, parts=1):
     """A fabric with a filled volume of some size: how to reach it, and its node's process. It ends with the block. The node
     has these drives, or those that a function of the fabric's address makes, and further options, and runs under a command, if
-    there is one. Manager and client run on the first of the processors, the node on the second one."""
+    there is one. Manager and client run on the first of the processors, the node on the second one. Each drive may be a device of
+    several parts. The volume is created when all are there, so that it is spread over all."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="weft-where-"))
     address, started = f"127.0.0.1:{free_port()}", []
     try:
@@ -46,12 +47,14 @@ def fabric(weft, size=VOLUME_SIZE, under=(), drives=(f"mem:{DRIVE_BYTES}",) * 2,
         started.append(start([weft, "manager", "run", "--store", folder / "map.redb", "--listen", address, "--socket",
                               folder / "manager.sock"], log, processors[0]))
         await_port(address)
-        drives = [word for drive in (drives(address) if callable(drives) else drives) for word in ("--drive", drive)]
+        devices = drives(address) if callable(drives) else drives
+        drives = [word for device in devices for word in ("--drive", device)]
         started.append(start([*under, weft, "node", "run", "--name", "node-1", "--manager", address, "--listen",
                               f"127.0.0.1:{free_port(THREADS_MAX)}", *drives, *node], log, processors[1]))
         bed = {"weft": weft, "fabric": address, "target": started[1].pid, "folder": folder, "client_on": processors[0]}
+        until(lambda: drives_of(weft, address) >= len(devices) * parts, "not all drives have come", folder)
         until(lambda: call(weft, "volume", "create", VOLUME, "--size", size, "--failure-domain", "drive", "--fabric",
-                           address).returncode == 0, f"no volume could be created, see {folder}/log")
+                           address).returncode == 0, "no volume could be created", folder)
         for size, pattern in ("1M", "sequential"), ("4K", "random"):
             filled = finish(load(bed, "write", size, 8, True, FILL_S, ["--pattern", pattern]))
             if filled["failure"]:
@@ -65,6 +68,17 @@ def fabric(weft, size=VOLUME_SIZE, under=(), drives=(f"mem:{DRIVE_BYTES}",) * 2,
             process.kill()
             process.wait()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def drives_of(weft, address):
+    """How many drives a fabric has."""
+    listed = subprocess.run([weft, "drive", "list", "--fabric", address, "--json"], capture_output=True, text=True, check=False)
+    return len(json.loads(listed.stdout)["drives"]) if listed.returncode == 0 else 0
+
+
+def end_of(folder):
+    """The last lines of the log of all that runs."""
+    return (folder / "log").read_text(encoding="utf-8")[-2000:]
 
 
 def load(bed, rw, size, depth, is_shared, seconds, more):
@@ -119,10 +133,10 @@ def await_port(address):
     until(answers, f"nobody listens at {address}")
 
 
-def until(is_so, trouble):
-    """Waits until something is so."""
+def until(is_so, trouble, folder=None):
+    """Waits until something is so. If it is not, the last words of the log in this folder say more."""
     end = time.monotonic() + PATIENCE_S
     while not is_so():
         if time.monotonic() > end:
-            raise Trouble(trouble)
+            raise Trouble(f"{trouble}: {end_of(folder)}" if folder else trouble)
         time.sleep(0.1)
