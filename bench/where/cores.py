@@ -328,7 +328,7 @@ def formatted(weft, address, devices, parts):
         raise fabric.Trouble(f"the fabric does not say what it is: {shown.stderr.strip()}")
     for device in devices:
         done = subprocess.run([weft, "drive", "format", device, "--size", DEVICE_SIZE, "--parts", str(parts), "--force", "--fabric-id",
-                               json.loads(shown.stdout)["id"]], capture_output=True, text=True, check=False)
+                               json.loads(shown.stdout)["fabric_id"]], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise fabric.Trouble(f"{device} cannot be formatted: {done.stderr.strip()}")
     return devices

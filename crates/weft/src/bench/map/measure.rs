@@ -46,6 +46,14 @@ pub(super) enum Cost {
 }
 
 impl Cost {
+    /// The same in another unit.
+    fn map(self, unit: impl FnOnce(u64) -> u64) -> Cost {
+        match self {
+            Cost::Value(value) => Cost::Value(unit(value)),
+            refused @ Cost::Refused(_) => refused,
+        }
+    }
+
     /// The manager's reason, if it refused.
     fn refusal(&self) -> Option<&str> {
         match self {
@@ -80,7 +88,7 @@ pub(super) struct Measured {
     pub(super) commit_us: Cost,
     /// All drives of a node leave all of their groups, in one commit.
     pub(super) eviction_us: Cost,
-    /// A target asks for its lease.
+    /// A target asks for its lease; rounded up.
     pub(super) renewal_us: Cost,
     /// How much of a core the renewals of all targets take, each as often as it asks in a lease, in percent.
     pub(super) renewals_core_percent: Cost,
@@ -166,7 +174,7 @@ impl Bench {
         step.says("targets join");
         self.join_all().await?;
         step.says("renewals");
-        let renewal_us = self.renewal().await;
+        let renewal_ns = self.renewal().await;
         step.says("looks");
         let look_us = self.look().await;
         step.says("commits");
@@ -198,8 +206,8 @@ impl Bench {
             resident_mib: self.resident_mib,
             commit_us,
             eviction_us,
-            renewals_core_percent: of_a_core(&map, &renewal_us),
-            renewal_us,
+            renewals_core_percent: of_a_core(&map, &renewal_ns),
+            renewal_us: renewal_ns.map(|ns| ns.div_ceil(1000)),
             look_us,
             place_groups_us: placed.took.as_micros() as u64,
             partner_nodes: placed.partner_nodes,
@@ -280,6 +288,7 @@ impl Bench {
         self.ask(role, Kind::Renew, renewal.encode(), None).await.map(|_| ())
     }
 
+    /// In ns.
     async fn renewal(&self) -> Cost {
         let target = TargetId(1);
         let map = self.manager.map();
@@ -301,7 +310,7 @@ impl Bench {
                     return Cost::Refused(why);
                 }
             }
-            times.push(began.elapsed().as_micros() as u64 / u64::from(RENEWALS));
+            times.push(began.elapsed().as_nanos() as u64 / u64::from(RENEWALS));
         }
         Cost::Value(median(times))
     }
@@ -459,14 +468,11 @@ impl Bench {
     }
 }
 
-/// How much of a core all renewals take, in percent, if each of them takes so long in us.
-fn of_a_core(map: &FabricMap, renewal_us: &Cost) -> Cost {
+/// How much of a core all renewals take, in percent and rounded up, if each of them takes so long in ns.
+fn of_a_core(map: &FabricMap, renewal_ns: &Cost) -> Cost {
     let per_second =
         map.targets.len() as f64 * f64::from(RENEWALS_PER_LEASE) / map.durations.lease().as_secs_f64();
-    match renewal_us {
-        Cost::Value(us) => Cost::Value((per_second * *us as f64 / 10_000.0).ceil() as u64),
-        Cost::Refused(why) => Cost::Refused(why.clone()),
-    }
+    renewal_ns.clone().map(|ns| (per_second * ns as f64 / 1e7).ceil() as u64)
 }
 
 /// What the client of the first session is sent, at first and when a group of its volume has changed.
