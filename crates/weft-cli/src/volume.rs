@@ -61,17 +61,19 @@ pub enum VolumeCommand {
     Delete(VolumeDeleteArgs),
     /// Have a volume go on whose last up-to-date copies are gone for good
     ///
-    /// Where a drive is only away, bring it back: nothing is lost then. Where all drives with up-to-date copies
-    /// of some of the volume are gone for good, nothing can bring that data back, and clients wait for it. Then this
-    /// command lets the volume go on with the newest copy that is left, which has missed writes, or with zeroes
-    /// where none is left.
+    /// Where a drive is only away, bring it back: nothing is lost then. Where all drives with up-to-date
+    /// copies of some of the volume are gone for good, nothing can bring that data back, and clients wait for
+    /// it. Then this command lets the volume go on with the newest copy that is left, which has missed
+    /// writes, or with zeroes where none is left.
     ///
-    /// Every drive that is gone must be named with --destroyed by its whole identifier. It never takes part again,
-    /// also if it turns up. A drive that is in service cannot be named, every volume that loses something must
-    /// be, and all of their sessions end. Without --accept-data-loss it says what is wrong, and is refused.
+    /// Every drive that is gone must be named with --destroyed by its whole identifier. It never takes part
+    /// again, also if it turns up. A drive that is in service cannot be named, every volume that loses
+    /// something must be, and all of their sessions end. Without --accept-data-loss it says what is wrong,
+    /// and is refused.
     ///
-    /// A lost drive may also have had the last copy of groups that hold nothing of any volume: nobody misses them, but
-    /// the drive stays listed there, and cannot be removed. Without a volume's name they are begun anew.
+    /// A lost drive may also have had the last copy of groups that hold nothing of any volume: nobody misses
+    /// them, but the drive stays listed there, and cannot be removed. Without a volume's name they are begun
+    /// anew.
     #[command(
         after_long_help = "Examples:\n  weft volume repair data\n  weft volume repair data --accept-data-loss \
         --dry-run --destroyed 68e816c6-87bb-44b1-a785-902fb927d651\n  weft volume repair data \
@@ -80,10 +82,9 @@ pub enum VolumeCommand {
     Repair(VolumeRepairArgs),
     /// Copy a file into a volume
     ///
-    /// The volume then holds what the file holds, and zeroes behind its end; what it held before is gone. A file
-    /// that is empty is refused. Blocks of zeroes take no space. A volume that holds data is refused, unless
-    /// --force is given.
-    /// The volume is attached exclusively meanwhile.
+    /// The volume then holds what the file holds, and zeroes behind its end; what it held before is gone. A
+    /// file that is empty is refused. Blocks of zeroes take no space. A volume that holds data is refused,
+    /// unless --force is given. The volume is attached exclusively meanwhile.
     ///
     /// If it fails in between, the volume holds a part of the file; run the command again.
     #[command(after_long_help = "Examples:\n  weft volume import data ./disk.img --create\n  \
@@ -91,9 +92,9 @@ pub enum VolumeCommand {
     Import(VolumeImportArgs),
     /// Copy a volume into a file
     ///
-    /// The volume is attached read-only meanwhile. Clients that have it attached shared may go on to write to it: a
-    /// copy is only consistent if nobody does. While one has it exclusively, as `weft volume serve` does without
-    /// --shared, it is refused.
+    /// The volume is attached read-only meanwhile. Clients that have it attached shared may go on to write to
+    /// it: a copy is only consistent if nobody does. While one has it exclusively, as `weft volume serve`
+    /// does without --shared, it is refused.
     #[command(after_long_help = "Examples:\n  weft volume export data ./disk.img --sparse\n  \
         weft volume export data - | zstd > disk.img.zst")]
     Export(VolumeExportArgs),
@@ -124,7 +125,8 @@ pub struct VolumeCreateArgs {
     /// Over how many groups of drives neighbouring data is spread, 1 to 64 [default: up to 4]
     #[arg(long, value_name = "N")]
     pub stripe_width: Option<u32>,
-    /// How much goes to one group before the next one's turn, such as 64KiB: a power of two [default: chosen by the manager]
+    /// How much goes to one group before the next one's turn, such as 64KiB: a power of two [default: chosen
+    /// by the manager]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub stripe_unit: Option<Size>,
     /// The pool of drives to draw from [default: the pool 'default']
@@ -203,8 +205,8 @@ pub struct VolumeServeArgs {
     /// Threads that serve each volume [default: one for eight cores, 4 at most, where blocks have 4096 bytes;
     /// else 1]
     ///
-    /// Each has connections to the nodes of its own. More than one makes blocks of 4096 bytes. Clients have to
-    /// open as many connections.
+    /// Each has connections to the nodes of its own. More than one makes blocks of 4096 bytes. Clients have
+    /// to open as many connections.
     #[arg(long, value_name = "N", value_parser = parse_lanes)]
     pub lanes: Option<usize>,
     /// Bytes of the smallest request [default: 512 where the volume is attached exclusively with one
@@ -233,8 +235,8 @@ pub enum Sector {
     Bytes4096,
 }
 
-/// Cores for each lane where nobody says how many lanes there are, and the most lanes then: with more of them each
-/// connection to a node carries too little.
+/// Cores for each lane where nobody says how many lanes there are, and the most lanes then: with more of them
+/// each connection to a node carries too little.
 const CORES_PER_LANE: usize = 8;
 const DEFAULT_LANES_MOST: usize = 4;
 

@@ -8,6 +8,7 @@ mod measure;
 mod placed;
 mod shape;
 
+use clap::builder::RangedI64ValueParser;
 use measure::{Cost, Measured, measure, write_store};
 use shape::Shape;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,12 @@ use weft_types::Protection;
 use weft_types::limits::{DEVICE_PARTS_MAX, LANES_MAX};
 
 /// Threads of a node that are worth it.
-const THREADS_MAX: u32 = 8;
+const THREADS_MAX: usize = 8;
+
+/// A number from 1 to this one.
+fn up_to(most: usize) -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=most as i64)
+}
 
 /// Arguments of `weft bench map`.
 #[derive(Clone, Debug, clap::Args)]
@@ -29,10 +35,10 @@ pub(crate) struct MapArgs {
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=64))]
     drives: u32,
     /// Parts of each device, each a drive
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=DEVICE_PARTS_MAX as i64))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = up_to(DEVICE_PARTS_MAX))]
     parts: u32,
     /// Threads of each machine, each a target
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(THREADS_MAX)))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = up_to(THREADS_MAX))]
     threads: u32,
     /// Volumes of 100 GiB
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
@@ -41,7 +47,7 @@ pub(crate) struct MapArgs {
     #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u64).range(0..=65_000))]
     sessions: u64,
     /// Lanes of each session
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=LANES_MAX as i64))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = up_to(LANES_MAX))]
     lanes: u32,
     /// Copies of each block
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=3))]
