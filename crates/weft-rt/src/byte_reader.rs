@@ -7,11 +7,20 @@
 
 use crate::net::{HEADROOM_BYTES, Receiver};
 use crate::{Buf, BufMut, Stream};
+use std::cell::Cell;
 use std::io::{self, ErrorKind};
 
 /// Bytes that a reader asks the stream for at once where chunks are not used: a dozen small requests beside
 /// large ones. Each connection may hold as many, and there may be very many of them.
 const READ_BYTES: usize = 32 * 1024;
+
+/// Bytes that a reader asks for at once where the stream has more than [`READ_BYTES`] already: several large
+/// requests, so that what is sent at once is also served at once.
+const READ_AHEAD_BYTES: usize = 256 * 1024;
+
+/// Readers of a thread that may hold [`READ_AHEAD_BYTES`] at the same time: 16 MiB. Nobody holds them while it
+/// waits for the stream, so the others miss little.
+const READ_AHEAD_MAX: usize = 64;
 
 /// From this many missing bytes on, a part is received where it belongs instead of through the buffer: below, one
 /// system call that also brings the next requests is cheaper than the copy it saves.
@@ -20,6 +29,31 @@ const DIRECT_BYTES: usize = 32 * 1024;
 /// So many reads of the stream without a large part bring chunks back: a few round trips of a full queue.
 const READS_BEFORE_CHUNKS: u32 = 256;
 
+thread_local! {
+    /// Readers that hold [`READ_AHEAD_BYTES`].
+    static READING_AHEAD: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Leave to hold [`READ_AHEAD_BYTES`].
+struct ReadAhead;
+
+impl ReadAhead {
+    /// `None` if [`READ_AHEAD_MAX`] readers have it.
+    fn begin() -> Option<ReadAhead> {
+        let readers = READING_AHEAD.get();
+        (readers < READ_AHEAD_MAX).then(|| {
+            READING_AHEAD.set(readers + 1);
+            ReadAhead
+        })
+    }
+}
+
+impl Drop for ReadAhead {
+    fn drop(&mut self) {
+        READING_AHEAD.set(READING_AHEAD.get() - 1);
+    }
+}
+
 /// Reads from a stream; nobody else may read from it. Dropping one of its futures before it is done makes it
 /// unusable.
 ///
@@ -27,12 +61,15 @@ const READS_BEFORE_CHUNKS: u32 = 256;
 pub struct ByteReader {
     stream: Stream,
     receiver: Receiver,
-    /// A buffer of [`READ_BYTES`], or the last chunk; what is in it from `start` to `end` is still to be taken.
+    /// A buffer of [`READ_BYTES`] or [`READ_AHEAD_BYTES`], or the last chunk; what is in it from `start` to `end`
+    /// is still to be taken.
     buf: BufMut,
     start: usize,
     end: usize,
     /// Reads left until chunks are tried (again); 0 while they are used.
     before_chunks: u32,
+    /// While the buffer is one of [`READ_AHEAD_BYTES`].
+    ahead: Option<ReadAhead>,
 }
 
 impl ByteReader {
@@ -45,7 +82,7 @@ impl ByteReader {
         // Without chunks at first: a thousand connections that begin with large parts would fill several each
         // before they wait.
         let before_chunks = READS_BEFORE_CHUNKS;
-        ByteReader { stream, receiver, buf: BufMut::aligned(0), start: 0, end: 0, before_chunks }
+        ByteReader { stream, receiver, buf: BufMut::aligned(0), start: 0, end: 0, before_chunks, ahead: None }
     }
 
     /// A reader of a stream of which these bytes were read before, for example by
@@ -122,6 +159,7 @@ impl ByteReader {
             let have = BufMut::copy_of(self.have());
             (self.start, self.end) = (0, have.len());
             self.buf = have;
+            self.ahead = None;
         }
     }
 
@@ -155,8 +193,10 @@ impl ByteReader {
         }
         let mut part = BufMut::aligned(len);
         let mut filled = self.take_into(&mut part, 0);
-        if is_large {
+        if len >= DIRECT_BYTES {
             self.before_chunks = READS_BEFORE_CHUNKS;
+        }
+        if is_large {
             while filled < len {
                 let Some((n, chunk)) = self.receiver.drain().await? else { break };
                 if n == 0 {
@@ -230,12 +270,12 @@ impl ByteReader {
     /// Reads behind what is there, in a buffer that is kept.
     async fn fill_buffer(&mut self) -> io::Result<usize> {
         let left = self.have().len();
-        if self.buf.len() < READ_BYTES {
+        if left == 0 {
+            self.fit_buffer();
+        } else if self.buf.len() < READ_BYTES {
             let mut buf = BufMut::aligned(READ_BYTES);
             buf[..left].copy_from_slice(self.have());
             (self.buf, self.start, self.end) = (buf, 0, left);
-        } else if left == 0 {
-            (self.start, self.end) = (0, 0);
         } else if self.start > 0 && self.buf.len() - self.end < READ_BYTES / 2 {
             self.buf.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, left);
@@ -249,8 +289,24 @@ impl ByteReader {
         Ok(n)
     }
 
+    /// Makes the empty buffer as long as what the stream has is worth.
+    fn fit_buffer(&mut self) {
+        (self.start, self.end) = (0, 0);
+        let is_ahead = self.stream.waiting_bytes() > READ_BYTES;
+        if !is_ahead {
+            self.ahead = None;
+        } else if self.ahead.is_none() {
+            self.ahead = ReadAhead::begin();
+        }
+        let len = if self.ahead.is_some() { READ_AHEAD_BYTES } else { READ_BYTES };
+        if self.buf.len() != len {
+            self.buf = BufMut::aligned(len);
+        }
+    }
+
     /// Adds a chunk to what is there.
     fn append(&mut self, n: usize, mut chunk: BufMut) {
+        self.ahead = None;
         let left = self.have().len();
         let data = HEADROOM_BYTES..HEADROOM_BYTES + n;
         if left <= HEADROOM_BYTES {
@@ -341,6 +397,31 @@ mod tests {
                 stream = Stream::of(stream.socket().unwrap().try_clone_to_owned().unwrap());
             }
             assert!(ahead.is_empty() && !ByteReader::new(stream).fill_to(1).await.unwrap());
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn so_many_readers_read_ahead_and_give_it_up_again() {
+        crate::block_on(async {
+            let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
+            let mut readers = Vec::new();
+            for _ in 0..READ_AHEAD_MAX + 3 {
+                let sender = Stream::connect(&listener.local_addr()).await.unwrap();
+                let mut reader = ByteReader::new(listener.accept().await.unwrap());
+                sender.write(vec![Buf::from(vec![1; 2 * READ_BYTES])]).await.unwrap();
+                assert!(reader.fill_to(1).await.unwrap());
+                readers.push((reader, sender));
+            }
+            assert_eq!(READING_AHEAD.get(), READ_AHEAD_MAX);
+            // One that has taken all waits with a small buffer.
+            let (reader, sender) = &mut readers[0];
+            reader.skip(2 * READ_BYTES).await.unwrap();
+            sender.write(vec![Buf::from(vec![2])]).await.unwrap();
+            assert_eq!(reader.next().await.unwrap(), Some([2]));
+            assert_eq!(READING_AHEAD.get(), READ_AHEAD_MAX - 1);
+            drop(readers);
+            assert_eq!(READING_AHEAD.get(), 0);
         })
         .unwrap();
     }

@@ -178,6 +178,14 @@ impl Stream {
         }
     }
 
+    /// Bytes that have arrived and that the next read will not wait for; 0 if that is not known.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        match &self.0 {
+            StreamKind::Socket(s) => s.waiting_bytes(),
+            StreamKind::Sim(_) => 0,
+        }
+    }
+
     /// Takes over reading: nobody else may read from the stream as long as the receiver is there, or after
     /// bytes have arrived for it.
     pub(crate) fn receiver(&self) -> Receiver {

@@ -284,6 +284,12 @@ impl SocketStream {
         }
     }
 
+    /// Bytes that have arrived and that the next read will not wait for (FIONREAD); 0 if that is not known.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        let bytes = rustix::io::ioctl_fionread(&*self.socket).unwrap_or(0);
+        usize::try_from(bytes).unwrap_or(usize::MAX)
+    }
+
     pub(crate) fn receiver(&self) -> SocketReceiver {
         SocketReceiver { stream: self.clone(), op: None }
     }
