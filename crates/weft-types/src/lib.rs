@@ -7,6 +7,7 @@
 mod block;
 mod capacity;
 mod causes;
+mod file;
 mod ids;
 pub mod limits;
 mod load;
@@ -20,6 +21,7 @@ mod version;
 pub use block::{BLOCK_SIZE, BlockCount, BlockRange, ChunkIndex, Lba, SECTOR_SIZE};
 pub use capacity::{CapacityLevel, CapacityLevels};
 pub use causes::with_causes;
+pub use file::{Attributes, FileKind, FileTime, InodeNumber};
 pub use ids::{
     DeviceId, DriveId, FabricId, Generation, GroupId, GroupTableId, NodeId, ParseIdError, PoolId, RequestId,
     SessionId, TargetId, VolumeId,

@@ -106,6 +106,36 @@ pub const ACCEPTED_CONNECTIONS_MAX: usize = 64;
 /// megabyte, a reader's largest message. The others stay in the socket's buffer, and hold up the peer.
 pub const RECEIVED_CHUNKS_MAX: usize = 16;
 
+/// Bytes of a name in a directory.
+pub const FILE_NAME_BYTES_MAX: usize = 255;
+
+/// Bytes of a symbolic link's target: Linux has paths of 4,096 bytes with the zero behind them.
+pub const LINK_TARGET_BYTES_MAX: usize = 4095;
+
+/// Bytes of an extended attribute's name (Linux: `XATTR_NAME_MAX`).
+pub const XATTR_NAME_BYTES_MAX: usize = 255;
+
+/// Bytes of an extended attribute's value (Linux: `XATTR_SIZE_MAX`).
+pub const XATTR_VALUE_BYTES_MAX: usize = 65_536;
+
+/// Bytes of all names of an inode's extended attributes (Linux: `XATTR_LIST_MAX`), a zero behind each.
+pub const XATTR_NAMES_BYTES_MAX: usize = 65_536;
+
+/// Names of a file.
+pub const FILE_LINKS_MAX: u32 = 1 << 30;
+
+/// Bytes of a file: as many objects as an object id counts, of the largest size.
+pub const FILE_BYTES_MAX: u64 = (1 << 32) * OBJECT_BLOCKS_MAX as u64 * BLOCK_SIZE as u64;
+
+/// Operations of one session that a metadata shard has not answered for good; at so many it refuses more (F1).
+pub const FILE_OPERATIONS_MAX: u64 = 256;
+
+/// Entries of a directory in one answer: with names and attributes a few hundred KiB.
+pub const LISTED_ENTRIES_MAX: u32 = 1024;
+
+/// Blocks of one append to the log of a metadata shard: 1 MiB, one request of the volume.
+pub const META_BATCH_BLOCKS_MAX: u32 = REQUEST_BLOCKS_MAX;
+
 /// Operations of one executor that can be queued between two system calls; more cause one in between.
 pub const SUBMISSIONS_MAX: u32 = 256;
 

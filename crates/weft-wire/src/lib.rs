@@ -12,6 +12,7 @@ pub mod collected;
 pub mod control;
 mod crc;
 pub mod data;
+pub mod files;
 pub mod frame;
 pub mod handshake;
 mod lines;

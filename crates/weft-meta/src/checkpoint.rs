@@ -1,0 +1,100 @@
+//! Checkpoints: the tables as of one moment become a tree, so that the log before that moment is free again.
+
+use crate::error::MetaError;
+use crate::key::Key;
+use crate::medium::Medium;
+use crate::place::Places;
+use crate::shard::{Inner, Shard};
+use crate::superblock::Superblock;
+use crate::tree::{Tree, write_pages};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use weft_rt::{Buf, spawn};
+
+/// The newest checkpoint, and what the next one begins with. Whoever makes one holds it.
+pub(crate) struct Checkpoint {
+    pub(crate) newest: Superblock,
+    pub(crate) tree: Tree,
+    pub(crate) places: Places,
+}
+
+/// Begins a checkpoint if a quarter of the log is in use, and none is under way.
+pub(crate) fn begin_if_due<M: Medium>(inner: &Rc<Inner<M>>) {
+    let used = inner.log_next.get() - inner.log_from.get();
+    if used < u64::from(inner.log_blocks) / 4 {
+        return;
+    }
+    let Some(checkpoint) = inner.checkpoint.take() else { return };
+    let inner = inner.clone();
+    spawn(async move {
+        if let Err(error) = make(&inner, checkpoint).await {
+            inner.end(error);
+        }
+    });
+}
+
+/// Makes a checkpoint of the tables as they are now.
+async fn make<M: Medium>(inner: &Rc<Inner<M>>, mut checkpoint: Checkpoint) -> Result<(), MetaError> {
+    let changed = inner.tables.borrow_mut().begin_checkpoint();
+    let result = write(inner, &mut checkpoint, changed).await;
+    inner.tables.borrow_mut().end_checkpoint();
+    result?;
+    inner.log_from.set(checkpoint.newest.log_next);
+    inner.checkpoint.replace(Some(checkpoint));
+    inner.count(|counters| counters.checkpoints += 1);
+    inner.notify();
+    begin_if_due(inner);
+    Ok(())
+}
+
+async fn write<M: Medium>(
+    inner: &Rc<Inner<M>>,
+    checkpoint: &mut Checkpoint,
+    changed: BTreeSet<Key>,
+) -> Result<(), MetaError> {
+    // The tables have also what was decided and is not durable. Replay finds that in the log again, and puts the same
+    // values; the superblock waits until it is there.
+    let log_next = inner.log_next.get();
+    let newest = checkpoint.newest;
+    let number = newest.checkpoint + 1;
+    let items = |from: &Key, to: Option<&Key>| inner.tables.borrow().at_checkpoint(from, to);
+    let rewritten =
+        checkpoint.tree.rewrite(&changed, items, newest.name, number, &mut checkpoint.places).await;
+    write_pages(&inner.medium, rewritten.pages).await?;
+    inner.prove().await?;
+    let superblock = Superblock {
+        checkpoint: number,
+        generation: inner.medium.generation(),
+        log_next,
+        root: rewritten.tree.root(),
+        ..newest
+    };
+    inner.medium.write(superblock.block(), vec![Buf::from(superblock.encode())]).await?;
+    checkpoint.places.give_back(rewritten.retired);
+    (checkpoint.newest, checkpoint.tree) = (superblock, rewritten.tree);
+    Ok(())
+}
+
+impl<M: Medium> Shard<M> {
+    /// Makes a checkpoint now: the next server opens the shard without a log to replay.
+    ///
+    /// # Errors
+    /// If the shard has ended.
+    pub async fn checkpoint(&self) -> Result<(), MetaError> {
+        loop {
+            self.inner().check()?;
+            let free = self.inner().checkpoint.take();
+            let Some(checkpoint) = free else {
+                self.inner().progressed().await;
+                continue;
+            };
+            let inner = self.inner().clone();
+            // A task of its own: whoever gives up waiting does not leave a checkpoint half made.
+            let made = spawn(async move {
+                let made = make(&inner, checkpoint).await;
+                made.inspect_err(|error| inner.end(error.clone()))
+            });
+            return made.await.unwrap_or(Err(MetaError::Closed));
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Attributes, and targets of symbolic links.
+
+use super::draft::Draft;
+use crate::key::Key;
+use weft_types::limits::FILE_BYTES_MAX;
+use weft_types::{FileKind, FileTime, InodeNumber};
+use weft_wire::files::{Answer, AttributeChanges, FileError, SetTime};
+
+impl Draft<'_> {
+    /// Attributes of an inode.
+    pub(super) fn attributes_of(&mut self, inode: InodeNumber) -> Result<Answer, FileError> {
+        let inode = self.inode(inode)?;
+        Ok(Answer::Attributes(self.seen(&inode)))
+    }
+
+    /// Changes attributes.
+    pub(super) fn change(
+        &mut self,
+        inode: InodeNumber,
+        changes: &AttributeChanges,
+    ) -> Result<Answer, FileError> {
+        let now = self.now;
+        let at = |time: SetTime| -> FileTime {
+            match time {
+                SetTime::Now => now,
+                SetTime::At(time) => time,
+            }
+        };
+        let mut inode = self.inode(inode)?;
+        let attributes = &mut inode.attributes;
+        if let Some(size) = changes.size {
+            match attributes.kind {
+                FileKind::Regular if size > FILE_BYTES_MAX => return Err(FileError::TooLarge),
+                FileKind::Regular => (attributes.size, attributes.modified) = (size, now),
+                FileKind::Directory => return Err(FileError::IsDirectory),
+                _ => return Err(FileError::Invalid),
+            }
+        }
+        attributes.mode = changes.mode.unwrap_or(attributes.mode);
+        attributes.uid = changes.uid.unwrap_or(attributes.uid);
+        attributes.gid = changes.gid.unwrap_or(attributes.gid);
+        attributes.accessed = changes.accessed.map_or(attributes.accessed, at);
+        attributes.modified = changes.modified.map_or(attributes.modified, at);
+        if changes.modified.is_some() && inode.is_directory() {
+            // What its parts say would come after a time that is set back.
+            let mut part = self.part(inode.attributes.inode);
+            part.modified = FileTime::EARLIEST;
+            self.put(Key::part(inode.attributes.inode, 0), part.encode());
+        }
+        self.put_changed(&mut inode);
+        Ok(Answer::Attributes(self.seen(&inode)))
+    }
+
+    /// Target of a symbolic link.
+    pub(super) fn target(&mut self, inode: InodeNumber) -> Result<Answer, FileError> {
+        if self.inode(inode)?.attributes.kind != FileKind::Symlink {
+            return Err(FileError::Invalid);
+        }
+        let target = self.pieces(|piece| Key::target(inode, piece));
+        Ok(Answer::Bytes(target.expect("a symbolic link is made with its target")))
+    }
+}

@@ -1,0 +1,109 @@
+//! What an operation does to the tables, and what it answers. Pure: no clock, no chance, no I/O; the time is given.
+
+mod attributes;
+mod draft;
+mod list;
+mod names;
+mod new_inode;
+mod rename;
+mod xattr;
+
+use crate::change::Change;
+use crate::key::Key;
+use crate::record::encode_number;
+use crate::tables::Tables;
+use draft::Draft;
+use weft_types::FileTime;
+use weft_types::limits::FILE_OPERATIONS_MAX;
+use weft_wire::files::{Answer, FileError, FileRequest, Operation};
+use weft_wire::{Decoder, Encoder};
+
+/// What an operation does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// What it changes, to be made durable together with the answer. None if it was decided before, or only reads.
+    pub changes: Vec<Change>,
+    /// What it answers once everything that it is based on is durable.
+    pub answer: Answer,
+}
+
+impl Decision {
+    fn refused(error: FileError) -> Decision {
+        Decision { changes: Vec::new(), answer: Answer::Failed(error) }
+    }
+}
+
+/// What an operation does to these tables at this time.
+///
+/// An operation that can change something is decided once (F1): its answer is part of the changes, and what is sent
+/// again is answered from there. That is so also of one that fails: sent again later, it might succeed after its
+/// client was told that it had failed.
+pub fn decide(tables: &Tables, request: &FileRequest, now: FileTime) -> Decision {
+    if !request.operation.changes() {
+        let mut draft = Draft::new(tables, now);
+        let answer = carry_out(&mut draft, &request.operation).unwrap_or_else(Answer::Failed);
+        debug_assert!(draft.changes.is_empty(), "{:?} changes something", request.operation);
+        return Decision { changes: Vec::new(), answer };
+    }
+    let known = tables.session(request.session);
+    let answered = known.unwrap_or(0).max(request.answered);
+    if request.number <= known.unwrap_or(0) || request.number > answered.saturating_add(FILE_OPERATIONS_MAX) {
+        return Decision::refused(FileError::OutOfOrder);
+    }
+    let key = Key::answer(request.session, request.number);
+    if let Some(kept) = tables.get(&key) {
+        let answer = Answer::decode(&mut Decoder::new(kept)).expect("values are checked");
+        return Decision { changes: Vec::new(), answer };
+    }
+    if request.number <= answered {
+        return Decision::refused(FileError::OutOfOrder);
+    }
+    let mut draft = Draft::new(tables, now);
+    let answer = match carry_out(&mut draft, &request.operation) {
+        Ok(answer) => answer,
+        Err(error) => {
+            draft.changes.clear();
+            Answer::Failed(error)
+        }
+    };
+    let mut changes = draft.changes;
+    forget_answers(tables, request, known, &mut changes);
+    let mut e = Encoder::default();
+    answer.encode(&mut e);
+    changes.push(Change::Put(key, e.0.into()));
+    Decision { changes, answer }
+}
+
+/// Answers that the session has are dropped.
+fn forget_answers(tables: &Tables, request: &FileRequest, known: Option<u64>, changes: &mut Vec<Change>) {
+    if known.is_some_and(|known| request.answered <= known) {
+        return;
+    }
+    let session = request.session;
+    let first = Key::answer(session, known.unwrap_or(0));
+    let last = Key::answer(session, request.answered);
+    let kept = tables.from(first).take_while(|(key, _)| **key <= last);
+    changes.extend(kept.map(|(key, _)| Change::Delete(key.clone())));
+    changes.push(Change::Put(Key::session(session), encode_number(request.answered)));
+}
+
+/// Carries out an operation in a draft; an error leaves a draft that is to be thrown away.
+fn carry_out(draft: &mut Draft<'_>, operation: &Operation) -> Result<Answer, FileError> {
+    match operation {
+        Operation::Find(at) => draft.find(at),
+        Operation::Attributes(inode) => draft.attributes_of(*inode),
+        Operation::Create(at, made) => draft.create(at, made),
+        Operation::CreateUnnamed(directory, made) => draft.create_unnamed(*directory, made),
+        Operation::Link(inode, at) => draft.link(*inode, at),
+        Operation::Unlink(at) => draft.unlink(at),
+        Operation::RemoveDirectory(at) => draft.remove_directory(at),
+        Operation::Rename(from, to, mode) => draft.rename(from, to, *mode),
+        Operation::Change(inode, changes) => draft.change(*inode, changes),
+        Operation::List { directory, after, limit } => draft.list(*directory, *after, *limit),
+        Operation::Target(inode) => draft.target(*inode),
+        Operation::Xattr(inode, name) => draft.xattr(*inode, name),
+        Operation::XattrNames(inode) => draft.xattr_names(*inode),
+        Operation::SetXattr(inode, name, value, mode) => draft.set_xattr(*inode, name, value, *mode),
+        Operation::RemoveXattr(inode, name) => draft.remove_xattr(*inode, name),
+    }
+}

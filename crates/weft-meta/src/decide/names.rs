@@ -1,0 +1,80 @@
+//! Names: found, given and taken away.
+
+use super::draft::Draft;
+use crate::key::Key;
+use crate::record::{Entry, Inode};
+use weft_types::InodeNumber;
+use weft_types::limits::FILE_LINKS_MAX;
+use weft_wire::files::{Answer, FileError, NameIn};
+
+impl Draft<'_> {
+    /// Attributes of what has a name.
+    pub(super) fn find(&mut self, at: &NameIn) -> Result<Answer, FileError> {
+        let (_, inode) = self.named(at)?;
+        Ok(Answer::Attributes(self.seen(&inode)))
+    }
+
+    /// Another name of an inode.
+    pub(super) fn link(&mut self, inode: InodeNumber, at: &NameIn) -> Result<Answer, FileError> {
+        let mut inode = self.inode(inode)?;
+        self.living_directory(at.directory)?;
+        let taken = self.entry(at)?;
+        if inode.is_directory() {
+            return Err(FileError::NotPermitted);
+        }
+        if taken.is_some() {
+            return Err(FileError::Exists);
+        }
+        let attributes = &mut inode.attributes;
+        if attributes.links == 0 && !inode.is_unnamed {
+            return Err(FileError::NotFound);
+        }
+        if attributes.links >= FILE_LINKS_MAX {
+            return Err(FileError::TooManyLinks);
+        }
+        attributes.links += 1;
+        let entry = Entry { inode: attributes.inode, kind: attributes.kind };
+        if inode.is_unnamed {
+            inode.is_unnamed = false;
+            self.delete(Key::orphan(entry.inode));
+        }
+        self.put_changed(&mut inode);
+        self.add_entry(at, entry);
+        Ok(Answer::Attributes(inode.attributes))
+    }
+
+    /// Removes a name of what is not a directory.
+    pub(super) fn unlink(&mut self, at: &NameIn) -> Result<Answer, FileError> {
+        let (entry, mut inode) = self.named(at)?;
+        if inode.is_directory() {
+            return Err(FileError::IsDirectory);
+        }
+        self.remove_entry(at, entry);
+        self.drop_name(&mut inode);
+        Ok(Answer::Attributes(inode.attributes))
+    }
+
+    /// Removes an empty directory.
+    pub(super) fn remove_directory(&mut self, at: &NameIn) -> Result<Answer, FileError> {
+        let (entry, mut inode) = self.named(at)?;
+        if !inode.is_directory() {
+            return Err(FileError::NotDirectory);
+        }
+        if self.part(entry.inode).entries > 0 {
+            return Err(FileError::NotEmpty);
+        }
+        self.remove_entry(at, entry);
+        self.drop_name(&mut inode);
+        Ok(Answer::Attributes(self.seen(&inode)))
+    }
+
+    /// Counts one name less of an inode, whose entry is removed or replaced. A directory has one name.
+    pub(super) fn drop_name(&mut self, inode: &mut Inode) {
+        let links = &mut inode.attributes.links;
+        *links = if inode.parent == InodeNumber(0) { *links - 1 } else { 0 };
+        if *links == 0 {
+            self.orphan(inode.attributes.inode);
+        }
+        self.put_changed(inode);
+    }
+}

@@ -1,0 +1,110 @@
+//! Inodes that are made.
+
+use super::draft::Draft;
+use crate::key::Key;
+use crate::record::{Entry, Inode, Part, ShardRecord};
+use weft_types::limits::LINK_TARGET_BYTES_MAX;
+use weft_types::{Attributes, FileKind, InodeNumber};
+use weft_wire::files::{Answer, FileError, NameIn, NewInode};
+
+/// A directory passes its group and this bit on.
+const SET_GROUP: u16 = 0o2000;
+
+/// Inodes that are reserved together: so many may be made before the shard's record changes.
+const RESERVED: u64 = 1024;
+
+impl Draft<'_> {
+    /// Makes an inode and its name.
+    pub(super) fn create(&mut self, at: &NameIn, made: &NewInode) -> Result<Answer, FileError> {
+        let directory = self.living_directory(at.directory)?;
+        if self.entry(at)?.is_some() {
+            return Err(FileError::Exists);
+        }
+        let mut inode = self.make(&directory, made)?;
+        inode.attributes.links = if inode.is_directory() { 2 } else { 1 };
+        if inode.is_directory() {
+            inode.parent = at.directory;
+            self.put(
+                Key::part(inode.attributes.inode, 0),
+                Part { modified: self.now, ..Part::default() }.encode(),
+            );
+        }
+        self.put(Key::inode(inode.attributes.inode), inode.encode());
+        self.add_entry(at, Entry { inode: inode.attributes.inode, kind: made.kind });
+        Ok(Answer::Attributes(self.seen(&inode)))
+    }
+
+    /// Makes a file without a name.
+    pub(super) fn create_unnamed(
+        &mut self,
+        directory: InodeNumber,
+        made: &NewInode,
+    ) -> Result<Answer, FileError> {
+        let directory = self.living_directory(directory)?;
+        if made.kind != FileKind::Regular {
+            return Err(FileError::Invalid);
+        }
+        let mut inode = self.make(&directory, made)?;
+        inode.is_unnamed = true;
+        self.put(Key::inode(inode.attributes.inode), inode.encode());
+        self.orphan(inode.attributes.inode);
+        Ok(Answer::Attributes(inode.attributes))
+    }
+
+    /// An inode without a name, as it begins in a directory.
+    fn make(&mut self, directory: &Inode, made: &NewInode) -> Result<Inode, FileError> {
+        let is_link = made.kind == FileKind::Symlink;
+        let is_device = matches!(made.kind, FileKind::CharacterDevice | FileKind::BlockDevice);
+        let fits = if is_link { 1..=LINK_TARGET_BYTES_MAX } else { 0..=0 };
+        if !fits.contains(&made.target.len()) {
+            return Err(if is_link && !made.target.is_empty() {
+                FileError::NameTooLong
+            } else {
+                FileError::Invalid
+            });
+        }
+        if made.device != 0 && !is_device {
+            return Err(FileError::Invalid);
+        }
+        let number = self.next_inode()?;
+        if is_link {
+            self.put_pieces(|piece| Key::target(number, piece), &made.target);
+        }
+        let passes_group = directory.attributes.mode & SET_GROUP != 0;
+        let mode = match passes_group && made.kind == FileKind::Directory {
+            true => made.mode | SET_GROUP,
+            false => made.mode,
+        };
+        let attributes = Attributes {
+            inode: number,
+            kind: made.kind,
+            mode,
+            links: 0,
+            uid: made.uid,
+            gid: if passes_group { directory.attributes.gid } else { made.gid },
+            size: made.target.len() as u64,
+            device: made.device,
+            accessed: self.now,
+            modified: self.now,
+            changed: self.now,
+            born: self.now,
+            layout: directory.attributes.layout,
+            revision: 1,
+        };
+        Ok(Inode { attributes, parent: InodeNumber(0), reserved_end: 0, is_unnamed: false })
+    }
+
+    /// The number of the inode that is made next.
+    fn next_inode(&mut self) -> Result<InodeNumber, FileError> {
+        let counter = self.tables.next_inode();
+        let record = self.tables.shard().expect("a shard that serves was formatted");
+        if counter >= record.reserved {
+            let reserved = counter + RESERVED;
+            if reserved >> InodeNumber::COUNTER_BITS != 0 {
+                return Err(FileError::NoSpace);
+            }
+            self.put(Key::shard(), ShardRecord { reserved, ..record }.encode());
+        }
+        Ok(InodeNumber::new(record.number, counter))
+    }
+}

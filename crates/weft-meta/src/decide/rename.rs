@@ -1,0 +1,102 @@
+//! Names that are given to something else.
+
+use super::draft::Draft;
+use crate::record::{Entry, Inode};
+use weft_types::InodeNumber;
+use weft_wire::files::{Answer, FileError, NameIn, RenameMode};
+
+impl Draft<'_> {
+    /// Gives what has the name `from` the name `to`.
+    pub(super) fn rename(
+        &mut self,
+        from: &NameIn,
+        to: &NameIn,
+        mode: RenameMode,
+    ) -> Result<Answer, FileError> {
+        let (entry, inode) = self.named(from)?;
+        self.living_directory(to.directory)?;
+        let taken = self.entry(to)?;
+        if inode.is_directory() && self.is_below(to.directory, entry.inode)? {
+            return Err(FileError::Invalid);
+        }
+        match (mode, taken) {
+            (RenameMode::Keep, Some(_)) => Err(FileError::Exists),
+            (RenameMode::Exchange, None) => Err(FileError::NotFound),
+            (RenameMode::Exchange, Some(other)) => self.exchange(from, (entry, inode), to, other),
+            (_, Some(other)) if other.inode == entry.inode => Ok(Answer::Attributes(self.seen(&inode))),
+            (_, Some(other)) => {
+                self.check_replace(&inode, other)?;
+                let mut replaced = self.inode(other.inode)?;
+                self.replace_entry(to, other, entry);
+                self.drop_name(&mut replaced);
+                self.leave(from, entry, inode, to)
+            }
+            (_, None) => {
+                self.add_entry(to, entry);
+                self.leave(from, entry, inode, to)
+            }
+        }
+    }
+
+    /// Removes the old name of what has the new one already.
+    fn leave(&mut self, from: &NameIn, entry: Entry, inode: Inode, to: &NameIn) -> Result<Answer, FileError> {
+        self.remove_entry(from, entry);
+        let moved = self.put_moved(inode, to.directory);
+        Ok(Answer::Attributes(self.seen(&moved)))
+    }
+
+    /// Whether a name may be taken away from what has it, for this inode.
+    fn check_replace(&self, inode: &Inode, other: Entry) -> Result<(), FileError> {
+        let other = self.inode(other.inode)?;
+        match (inode.is_directory(), other.is_directory()) {
+            (true, false) => Err(FileError::NotDirectory),
+            (false, true) => Err(FileError::IsDirectory),
+            (true, true) if self.part(other.attributes.inode).entries > 0 => Err(FileError::NotEmpty),
+            _ => Ok(()),
+        }
+    }
+
+    /// Exchanges two names.
+    fn exchange(
+        &mut self,
+        from: &NameIn,
+        (entry, inode): (Entry, Inode),
+        to: &NameIn,
+        other: Entry,
+    ) -> Result<Answer, FileError> {
+        let partner = self.inode(other.inode)?;
+        if partner.is_directory() && self.is_below(from.directory, other.inode)? {
+            return Err(FileError::Invalid);
+        }
+        if other.inode == entry.inode {
+            return Ok(Answer::Attributes(self.seen(&inode)));
+        }
+        self.replace_entry(to, other, entry);
+        self.replace_entry(from, entry, other);
+        self.put_moved(partner, from.directory);
+        let moved = self.put_moved(inode, to.directory);
+        Ok(Answer::Attributes(self.seen(&moved)))
+    }
+
+    /// Puts an inode that has a name in this directory now.
+    fn put_moved(&mut self, mut inode: Inode, directory: InodeNumber) -> Inode {
+        if inode.is_directory() {
+            inode.parent = directory;
+        }
+        self.put_changed(&mut inode);
+        inode
+    }
+
+    /// Whether a directory is another one, or somewhere in it.
+    fn is_below(&self, directory: InodeNumber, top: InodeNumber) -> Result<bool, FileError> {
+        let mut at = directory;
+        while at != top {
+            let parent = self.directory(at)?.parent;
+            if parent == at {
+                return Ok(false);
+            }
+            at = parent;
+        }
+        Ok(true)
+    }
+}

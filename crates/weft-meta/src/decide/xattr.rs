@@ -1,0 +1,88 @@
+//! Extended attributes.
+
+use super::draft::Draft;
+use crate::key::{Key, KeyParts};
+use weft_types::InodeNumber;
+use weft_types::limits::{XATTR_NAME_BYTES_MAX, XATTR_NAMES_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
+use weft_wire::files::{Answer, FileError, XattrMode};
+
+impl Draft<'_> {
+    /// The value of an extended attribute.
+    pub(super) fn xattr(&mut self, inode: InodeNumber, name: &[u8]) -> Result<Answer, FileError> {
+        self.inode(inode)?;
+        check_name(name)?;
+        self.pieces(|piece| Key::xattr(inode, name, piece)).map(Answer::Bytes).ok_or(FileError::NoXattr)
+    }
+
+    /// Names of all extended attributes, in order.
+    pub(super) fn xattr_names(&mut self, inode: InodeNumber) -> Result<Answer, FileError> {
+        self.inode(inode)?;
+        let mut names = self.names_of(inode);
+        names.sort();
+        Ok(Answer::Names(names))
+    }
+
+    fn names_of(&self, inode: InodeNumber) -> Vec<Vec<u8>> {
+        let mut names = Vec::new();
+        for (key, _) in self.tables.from(Key::first_xattr(inode)) {
+            match key.parts() {
+                Some(KeyParts::Xattr(found, name, 0)) if found == inode => names.push(name.to_vec()),
+                Some(KeyParts::Xattr(found, ..)) if found == inode => {}
+                _ => break,
+            }
+        }
+        names
+    }
+
+    /// Sets an extended attribute.
+    pub(super) fn set_xattr(
+        &mut self,
+        inode: InodeNumber,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<Answer, FileError> {
+        let mut changed = self.inode(inode)?;
+        check_name(name)?;
+        if value.len() > XATTR_VALUE_BYTES_MAX {
+            return Err(FileError::NoSpace);
+        }
+        let is_there = self.get(&Key::xattr(inode, name, 0)).is_some();
+        match mode {
+            XattrMode::Create if is_there => return Err(FileError::Exists),
+            XattrMode::Replace if !is_there => return Err(FileError::NoXattr),
+            _ => {}
+        }
+        let taken: usize = self.names_of(inode).iter().map(|name| name.len() + 1).sum();
+        if !is_there && taken + name.len() + 1 > XATTR_NAMES_BYTES_MAX {
+            return Err(FileError::NoSpace);
+        }
+        self.delete_pieces(|piece| Key::xattr(inode, name, piece));
+        self.put_pieces(|piece| Key::xattr(inode, name, piece), value);
+        self.put_changed(&mut changed);
+        Ok(Answer::Attributes(self.seen(&changed)))
+    }
+
+    /// Removes an extended attribute.
+    pub(super) fn remove_xattr(&mut self, inode: InodeNumber, name: &[u8]) -> Result<Answer, FileError> {
+        let mut changed = self.inode(inode)?;
+        check_name(name)?;
+        if self.get(&Key::xattr(inode, name, 0)).is_none() {
+            return Err(FileError::NoXattr);
+        }
+        self.delete_pieces(|piece| Key::xattr(inode, name, piece));
+        self.put_changed(&mut changed);
+        Ok(Answer::Attributes(self.seen(&changed)))
+    }
+}
+
+/// Whether an extended attribute can have such a name.
+///
+/// # Errors
+/// What is wrong with it.
+fn check_name(name: &[u8]) -> Result<(), FileError> {
+    match name.len() {
+        1..=XATTR_NAME_BYTES_MAX => Ok(()),
+        _ => Err(FileError::Invalid),
+    }
+}

@@ -1,0 +1,220 @@
+//! Keys of a shard's tables. Byte order is key order.
+
+use std::fmt;
+use weft_types::limits::{FILE_NAME_BYTES_MAX, XATTR_NAME_BYTES_MAX};
+use weft_types::{InodeNumber, SessionId};
+
+/// The tables of a shard. The number is the first byte of each key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Table {
+    /// One record: what the shard itself keeps.
+    Shard = 1,
+    /// By session: which of its operations were answered for good.
+    Session = 2,
+    /// By session and number: answers that are kept (F1).
+    Answer = 3,
+    /// By inode: attributes.
+    Inode = 4,
+    /// By directory and first hash: counters of a part of the directory.
+    Part = 5,
+    /// By directory, hash and name: entries.
+    Entry = 6,
+    /// By inode and piece: targets of symbolic links.
+    Target = 7,
+    /// By inode, name and piece: extended attributes.
+    Xattr = 8,
+    /// By inode: those without a name that are to be purged (F9).
+    Orphan = 9,
+}
+
+/// A key: at most [`Key::BYTES_MAX`] bytes.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(Box<[u8]>);
+
+/// What a key says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum KeyParts<'a> {
+    Shard,
+    Session(SessionId),
+    Answer(SessionId, u64),
+    Inode(InodeNumber),
+    Part(InodeNumber, u64),
+    Entry(InodeNumber, u64, &'a [u8]),
+    Target(InodeNumber, u8),
+    Xattr(InodeNumber, &'a [u8], u8),
+    Orphan(InodeNumber),
+}
+
+impl Key {
+    /// The longest key: an entry with the longest name.
+    pub const BYTES_MAX: usize = 1 + 8 + 8 + FILE_NAME_BYTES_MAX;
+
+    /// Below every key.
+    pub(crate) fn lowest() -> Key {
+        Key(Box::new([]))
+    }
+
+    fn of(table: Table, numbers: &[u64], rest: &[&[u8]]) -> Key {
+        let mut bytes =
+            Vec::with_capacity(1 + 8 * numbers.len() + rest.iter().map(|r| r.len()).sum::<usize>());
+        bytes.push(table as u8);
+        numbers.iter().for_each(|n| bytes.extend_from_slice(&n.to_be_bytes()));
+        rest.iter().for_each(|part| bytes.extend_from_slice(part));
+        Key(bytes.into())
+    }
+
+    /// The shard's own record.
+    pub fn shard() -> Key {
+        Key::of(Table::Shard, &[], &[])
+    }
+
+    /// A session's record.
+    pub fn session(session: SessionId) -> Key {
+        Key::of(Table::Session, &[session.0], &[])
+    }
+
+    /// An answer that is kept.
+    pub fn answer(session: SessionId, number: u64) -> Key {
+        Key::of(Table::Answer, &[session.0, number], &[])
+    }
+
+    /// An inode.
+    pub fn inode(inode: InodeNumber) -> Key {
+        Key::of(Table::Inode, &[inode.0], &[])
+    }
+
+    /// The part of a directory that begins with this hash.
+    pub fn part(directory: InodeNumber, first: u64) -> Key {
+        Key::of(Table::Part, &[directory.0, first], &[])
+    }
+
+    /// An entry of a directory.
+    pub fn entry(directory: InodeNumber, hash: u64, name: &[u8]) -> Key {
+        Key::of(Table::Entry, &[directory.0, hash], &[name])
+    }
+
+    /// A piece of a symbolic link's target.
+    pub fn target(inode: InodeNumber, piece: u8) -> Key {
+        Key::of(Table::Target, &[inode.0], &[&[piece]])
+    }
+
+    /// A piece of an extended attribute. Shorter names come first.
+    pub fn xattr(inode: InodeNumber, name: &[u8], piece: u8) -> Key {
+        Key::of(Table::Xattr, &[inode.0], &[&[name.len() as u8], name, &[piece]])
+    }
+
+    /// The first key that an extended attribute of an inode can have.
+    pub fn first_xattr(inode: InodeNumber) -> Key {
+        Key::of(Table::Xattr, &[inode.0], &[])
+    }
+
+    /// An inode without a name.
+    pub fn orphan(inode: InodeNumber) -> Key {
+        Key::of(Table::Orphan, &[inode.0], &[])
+    }
+
+    /// The first key of a table.
+    pub fn first_of(table: Table) -> Key {
+        Key::of(table, &[], &[])
+    }
+
+    /// The key with these bytes; `None` if no table has such a key.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Key> {
+        let key = Key(bytes.into());
+        key.parts().is_some().then_some(key)
+    }
+
+    /// The key as bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// What it says; `None` of one that no table has.
+    pub fn parts(&self) -> Option<KeyParts<'_>> {
+        let (table, rest) = self.0.split_first()?;
+        if *table == Table::Shard as u8 {
+            return rest.is_empty().then_some(KeyParts::Shard);
+        }
+        let (first, rest) = number(rest)?;
+        let (inode, session) = (InodeNumber(first), SessionId(first));
+        let is_last = rest.is_empty();
+        match *table {
+            n if n == Table::Session as u8 => is_last.then_some(KeyParts::Session(session)),
+            n if n == Table::Answer as u8 => whole_number(rest).map(|n| KeyParts::Answer(session, n)),
+            n if n == Table::Inode as u8 => is_last.then_some(KeyParts::Inode(inode)),
+            n if n == Table::Part as u8 => whole_number(rest).map(|n| KeyParts::Part(inode, n)),
+            n if n == Table::Entry as u8 => {
+                let (hash, name) = number(rest)?;
+                let fits = (1..=FILE_NAME_BYTES_MAX).contains(&name.len());
+                fits.then_some(KeyParts::Entry(inode, hash, name))
+            }
+            n if n == Table::Target as u8 => match rest {
+                [piece] => Some(KeyParts::Target(inode, *piece)),
+                _ => None,
+            },
+            n if n == Table::Xattr as u8 => {
+                let (length, rest) = rest.split_first()?;
+                let (piece, name) = rest.split_last()?;
+                let fits =
+                    usize::from(*length) == name.len() && (1..=XATTR_NAME_BYTES_MAX).contains(&name.len());
+                fits.then_some(KeyParts::Xattr(inode, name, *piece))
+            }
+            n if n == Table::Orphan as u8 => is_last.then_some(KeyParts::Orphan(inode)),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.parts() {
+            Some(parts) => parts.fmt(f),
+            None => write!(f, "Key({:02x?})", self.0),
+        }
+    }
+}
+
+fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let (number, rest) = bytes.split_first_chunk()?;
+    Some((u64::from_be_bytes(*number), rest))
+}
+
+fn whole_number(bytes: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(bytes.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_says_what_it_was_made_of() {
+        let (inode, session) = (InodeNumber(7), SessionId(8));
+        let name: &[u8] = b"name";
+        let keys = [
+            (Key::shard(), KeyParts::Shard),
+            (Key::session(session), KeyParts::Session(session)),
+            (Key::answer(session, 9), KeyParts::Answer(session, 9)),
+            (Key::inode(inode), KeyParts::Inode(inode)),
+            (Key::part(inode, 10), KeyParts::Part(inode, 10)),
+            (Key::entry(inode, 11, name), KeyParts::Entry(inode, 11, name)),
+            (Key::target(inode, 1), KeyParts::Target(inode, 1)),
+            (Key::xattr(inode, name, 2), KeyParts::Xattr(inode, name, 2)),
+            (Key::orphan(inode), KeyParts::Orphan(inode)),
+        ];
+        assert!(keys.is_sorted_by(|a, b| a.0 < b.0));
+        for (key, parts) in &keys {
+            assert_eq!(key.parts().as_ref(), Some(parts));
+            assert_eq!(Key::from_bytes(key.bytes()).as_ref(), Some(key));
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_key_are_refused() {
+        for bytes in [&[][..], &[0], &[10; 9], &[1, 0], &[4; 8], &[4; 10], &[6; 17], &[8; 12]] {
+            assert_eq!(Key::from_bytes(bytes), None, "{bytes:?}");
+        }
+    }
+}

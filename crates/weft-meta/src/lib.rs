@@ -1,0 +1,34 @@
+//! Engine: a metadata shard of a file system.
+//!
+//! A shard owns names, attributes and extended attributes of the inodes that were made in it. It is kept on one
+//! volume, which it has for itself: a log of changes, and a tree of tables that checkpoints write. What an operation
+//! does is decided by pure code ([`decide`]). The shard never touches the data of files, and it talks to nobody but
+//! its volume.
+
+mod change;
+mod check;
+mod checkpoint;
+mod decide;
+mod error;
+mod key;
+mod log;
+mod medium;
+mod page;
+mod place;
+mod record;
+mod shard;
+mod superblock;
+mod tables;
+mod tree;
+
+pub use change::Change;
+pub use check::{TableFinding, check_tables};
+pub use decide::{Decision, decide};
+pub use error::{MediumError, MetaError};
+pub use key::{Key, KeyParts, Table};
+pub use medium::Medium;
+pub use place::LOG_BLOCKS;
+pub use record::{Entry, Inode, Part, ShardRecord, Value};
+pub use shard::{Shard, ShardCounters, ShardFormat, format_shard};
+pub use superblock::ShardName;
+pub use tables::Tables;

@@ -1,0 +1,213 @@
+//! Values of a shard's tables.
+
+use crate::key::{Key, KeyParts};
+use std::rc::Rc;
+use weft_types::{Attributes, FileKind, FileTime, InodeNumber};
+use weft_wire::files::{ATTRIBUTES_BYTES, Answer, decode_attributes, encode_attributes};
+use weft_wire::{DecodeError, Decoder, Encoder};
+
+/// A value as bytes, shared by the tables and what is written of them.
+pub type Value = Rc<[u8]>;
+
+/// The longest value: a page of the tree has room for two items.
+pub const VALUE_BYTES_MAX: usize = 1536;
+
+/// Bytes of a piece of what does not fit a value.
+pub(crate) const PIECE_BYTES: usize = 1024;
+
+/// What a shard itself keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardRecord {
+    /// Inodes up to this number, not included, may have been made: a shard that is opened goes on from there.
+    pub reserved: u64,
+    /// The key of the hash of names: one for all shards of a file system.
+    pub hash_key: [u8; 16],
+    /// The number of the shard in its file system.
+    pub number: u16,
+}
+
+impl ShardRecord {
+    /// The record as bytes.
+    pub fn encode(&self) -> Value {
+        let mut e = Encoder::default();
+        e.u64(self.reserved).bytes(&self.hash_key).u16(self.number);
+        e.0.into()
+    }
+
+    /// The record of these bytes.
+    ///
+    /// # Errors
+    /// If they are none.
+    pub fn decode(bytes: &[u8]) -> Result<ShardRecord, DecodeError> {
+        let mut d = Decoder::new(bytes);
+        let record = ShardRecord { reserved: d.u64()?, hash_key: d.array()?, number: d.u16()? };
+        if record.reserved == 0 || record.reserved >> InodeNumber::COUNTER_BITS != 0 {
+            return Err(DecodeError::Invalid { field: "reserved inodes", value: record.reserved });
+        }
+        if record.number >= InodeNumber::SHARDS {
+            return Err(DecodeError::Invalid { field: "shard", value: record.number.into() });
+        }
+        d.finish()?;
+        Ok(record)
+    }
+}
+
+/// An inode: what `stat` says of it, except what the parts of a directory say, and what only the shard needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inode {
+    /// Its attributes. Those of a directory have 2 links (0 once its name is gone), size 0, and the time of its
+    /// last change apart from its entries.
+    pub attributes: Attributes,
+    /// The directory that a directory is in; itself for the root, 0 for what is not a directory.
+    pub parent: InodeNumber,
+    /// No byte was ever written from here on (F8).
+    pub reserved_end: u64,
+    /// Made without a name, and never had one (`O_TMPFILE`): it may still get one.
+    pub is_unnamed: bool,
+}
+
+impl Inode {
+    /// Whether it is a directory.
+    pub fn is_directory(&self) -> bool {
+        self.attributes.kind == FileKind::Directory
+    }
+
+    /// The inode as bytes.
+    pub fn encode(&self) -> Value {
+        let mut e = Encoder::with_capacity(ATTRIBUTES_BYTES + 17);
+        encode_attributes(&mut e, &self.attributes);
+        e.u64(self.parent.0).u64(self.reserved_end).u8(self.is_unnamed.into());
+        e.0.into()
+    }
+
+    /// The inode of these bytes.
+    ///
+    /// # Errors
+    /// If they are none.
+    pub fn decode(bytes: &[u8]) -> Result<Inode, DecodeError> {
+        let mut d = Decoder::new(bytes);
+        let (attributes, parent) = (decode_attributes(&mut d)?, InodeNumber(d.u64()?));
+        let (reserved_end, is_unnamed) = (d.u64()?, d.u8()?);
+        if is_unnamed > 1 {
+            return Err(DecodeError::Invalid { field: "without a name", value: is_unnamed.into() });
+        }
+        d.finish()?;
+        Ok(Inode { attributes, parent, reserved_end, is_unnamed: is_unnamed == 1 })
+    }
+}
+
+/// What is counted of a part of a directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Its entries.
+    pub entries: u64,
+    /// Those of them that are directories.
+    pub directories: u32,
+    /// When an entry came or went last.
+    pub modified: FileTime,
+    /// How often that was.
+    pub revision: u64,
+}
+
+impl Part {
+    /// The part as bytes.
+    pub fn encode(&self) -> Value {
+        let mut e = Encoder::with_capacity(32);
+        e.u64(self.entries).u32(self.directories).u64(self.modified.seconds as u64);
+        e.u32(self.modified.nanoseconds).u64(self.revision);
+        e.0.into()
+    }
+
+    /// The part of these bytes.
+    ///
+    /// # Errors
+    /// If they are none.
+    pub fn decode(bytes: &[u8]) -> Result<Part, DecodeError> {
+        let mut d = Decoder::new(bytes);
+        let (entries, directories) = (d.u64()?, d.u32()?);
+        let modified = FileTime { seconds: d.u64()? as i64, nanoseconds: d.u32()? };
+        if modified.nanoseconds >= FileTime::SECOND || u64::from(directories) > entries {
+            return Err(DecodeError::Invalid { field: "part of a directory", value: entries });
+        }
+        let part = Part { entries, directories, modified, revision: d.u64()? };
+        d.finish()?;
+        Ok(part)
+    }
+}
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The inode.
+    pub inode: InodeNumber,
+    /// What it is.
+    pub kind: FileKind,
+}
+
+impl Entry {
+    /// The entry as bytes.
+    pub fn encode(&self) -> Value {
+        let mut e = Encoder::with_capacity(9);
+        e.u64(self.inode.0).u8(self.kind as u8);
+        e.0.into()
+    }
+
+    /// The entry of these bytes.
+    ///
+    /// # Errors
+    /// If they are none.
+    pub fn decode(bytes: &[u8]) -> Result<Entry, DecodeError> {
+        let mut d = Decoder::new(bytes);
+        let (inode, kind) = (InodeNumber(d.u64()?), d.u8()?);
+        let kind =
+            FileKind::from_u8(kind).ok_or(DecodeError::Invalid { field: "kind", value: kind.into() })?;
+        d.finish()?;
+        Ok(Entry { inode, kind })
+    }
+}
+
+/// A number as a value: of a session, the last operation that was answered for good.
+pub(crate) fn encode_number(n: u64) -> Value {
+    Rc::new(n.to_le_bytes())
+}
+
+/// The number of such a value.
+///
+/// # Errors
+/// If it has not 8 bytes.
+pub(crate) fn decode_number(bytes: &[u8]) -> Result<u64, DecodeError> {
+    let mut d = Decoder::new(bytes);
+    let number = d.u64()?;
+    d.finish()?;
+    Ok(number)
+}
+
+/// Checks that a value is one that its key can have, so that who reads the tables later may rely on it.
+///
+/// # Errors
+/// What does not fit.
+pub(crate) fn check_value(key: &Key, value: &[u8]) -> Result<(), DecodeError> {
+    if value.len() > VALUE_BYTES_MAX {
+        return Err(DecodeError::Long(value.len() - VALUE_BYTES_MAX));
+    }
+    match key.parts().expect("a key was checked when it was made") {
+        KeyParts::Shard => ShardRecord::decode(value).map(drop),
+        KeyParts::Session(_) => decode_number(value).map(drop),
+        KeyParts::Answer(..) => {
+            let mut d = Decoder::new(value);
+            Answer::decode(&mut d)?;
+            d.finish()
+        }
+        KeyParts::Inode(inode) => match Inode::decode(value)?.attributes.inode {
+            found if found == inode => Ok(()),
+            found => Err(DecodeError::Invalid { field: "inode", value: found.0 }),
+        },
+        KeyParts::Part(..) => Part::decode(value).map(drop),
+        KeyParts::Entry(..) => Entry::decode(value).map(drop),
+        KeyParts::Target(_, piece) | KeyParts::Xattr(_, _, piece) => match (piece, value.len()) {
+            (0, 0..4) => Err(DecodeError::Short { offset: 0, needed: 4, found: value.len() }),
+            _ => Ok(()),
+        },
+        KeyParts::Orphan(_) => Decoder::new(value).finish(),
+    }
+}

@@ -1,0 +1,388 @@
+//! A shard that is served: operations in, answers out.
+
+use crate::change::Change;
+use crate::checkpoint::{Checkpoint, begin_if_due};
+use crate::decide::{Decision, decide};
+use crate::error::MetaError;
+use crate::key::{Key, KeyParts, Table};
+use crate::log::{BATCH_BYTES_MAX, Log};
+use crate::medium::{Medium, read_whole};
+use crate::place::{LOG_BLOCKS, Places, SUPERBLOCKS};
+use crate::record::{Inode, Part, ShardRecord};
+use crate::superblock::{ShardName, Superblock, newest};
+use crate::tables::Tables;
+use crate::tree::{Tree, write_pages};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use weft_rt::sync::Notify;
+use weft_rt::{Buf, spawn, wall_clock_us};
+use weft_types::limits::META_BATCH_BLOCKS_MAX;
+use weft_types::{Attributes, BLOCK_SIZE, FileKind, FileTime, InodeNumber};
+use weft_wire::Encoder;
+use weft_wire::files::{Answer, FileRequest};
+
+/// What a new shard is.
+#[derive(Clone, Copy, Debug)]
+pub struct ShardFormat {
+    /// Which shard it is. Shard 0 has the root directory.
+    pub name: ShardName,
+    /// The key of the hash of names, the same in all shards of a file system.
+    pub hash_key: [u8; 16],
+    /// Layout of the root directory.
+    pub layout: [u8; 12],
+    /// Owner, group and permissions of the root directory.
+    pub owner: (u32, u32, u16),
+    /// Blocks of the log, at least four of the largest batches.
+    pub log_blocks: u32,
+}
+
+impl ShardFormat {
+    /// A shard with the usual log, whose root directory belongs to root.
+    pub fn new(name: ShardName, hash_key: [u8; 16], layout: [u8; 12]) -> ShardFormat {
+        ShardFormat { name, hash_key, layout, owner: (0, 0, 0o755), log_blocks: LOG_BLOCKS }
+    }
+
+    /// The items that a new shard has.
+    fn items(&self, now: FileTime) -> Tables {
+        let mut tables = Tables::default();
+        let is_first = self.name.shard == 0;
+        let reserved = if is_first { 2 } else { 1 };
+        let record = ShardRecord { reserved, hash_key: self.hash_key, number: self.name.shard };
+        tables.load(Key::shard(), record.encode());
+        if is_first {
+            let (uid, gid, mode) = self.owner;
+            let attributes = Attributes {
+                inode: InodeNumber::ROOT,
+                kind: FileKind::Directory,
+                mode,
+                links: 2,
+                uid,
+                gid,
+                size: 0,
+                device: 0,
+                accessed: now,
+                modified: now,
+                changed: now,
+                born: now,
+                layout: self.layout,
+                revision: 1,
+            };
+            let root = Inode { attributes, parent: InodeNumber::ROOT, reserved_end: 0, is_unnamed: false };
+            tables.load(Key::inode(InodeNumber::ROOT), root.encode());
+            tables.load(Key::part(InodeNumber::ROOT, 0), Part { modified: now, ..Part::default() }.encode());
+        }
+        tables
+    }
+}
+
+/// What a shard has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShardCounters {
+    /// Operations that were answered.
+    pub operations: u64,
+    /// Batches of the log.
+    pub batches: u64,
+    /// Blocks of the log.
+    pub log_blocks: u64,
+    /// Bytes of changes.
+    pub change_bytes: u64,
+    /// Reads that proved that no other server has begun (F2).
+    pub probes: u64,
+    /// Checkpoints.
+    pub checkpoints: u64,
+}
+
+pub(crate) struct Inner<M> {
+    pub(crate) medium: M,
+    pub(crate) tables: RefCell<Tables>,
+    /// Changes that were decided and are not under way yet, encoded.
+    waiting: RefCell<Vec<u8>>,
+    /// Counts what is to be proved, and what was: by an append or a probe that began later (F2).
+    asked: Cell<u64>,
+    proved: Cell<u64>,
+    /// Something is to be proved, or the shard is to end.
+    work: Notify,
+    /// Something was proved, room was made, or the shard has ended.
+    progress: Notify,
+    pub(crate) end: RefCell<Option<MetaError>>,
+    /// The first block of the log's stream that the newest checkpoint has not.
+    pub(crate) log_from: Cell<u64>,
+    /// The block of the stream that is written next.
+    pub(crate) log_next: Cell<u64>,
+    pub(crate) log_blocks: u32,
+    pub(crate) checkpoint: RefCell<Option<Checkpoint>>,
+    pub(crate) counters: Cell<ShardCounters>,
+}
+
+/// A shard. Clones are the same shard. It ends with the last of them, with the first failure of its volume, or by
+/// [`Shard::close`].
+pub struct Shard<M: Medium>(Rc<Handle<M>>);
+
+/// What ends the shard when nobody has it any more.
+struct Handle<M: Medium>(Rc<Inner<M>>);
+
+impl<M: Medium> Drop for Handle<M> {
+    fn drop(&mut self) {
+        self.0.end(MetaError::Closed);
+    }
+}
+
+impl<M: Medium> Clone for Shard<M> {
+    fn clone(&self) -> Self {
+        Shard(self.0.clone())
+    }
+}
+
+/// Makes a shard on a medium that holds none.
+///
+/// # Errors
+/// If a shard is there, or the medium fails.
+///
+/// # Panics
+/// If the log is too short for its batches.
+pub async fn format_shard(medium: &impl Medium, format: &ShardFormat) -> Result<(), MetaError> {
+    let least = 4 * META_BATCH_BLOCKS_MAX;
+    assert!(format.log_blocks >= least, "a log has at least {least} blocks");
+    let slots = read_whole(medium, SUPERBLOCKS[0], SUPERBLOCKS.len() as u64).await?;
+    if slots.iter().any(|byte| *byte != 0) {
+        return Err(MetaError::damaged("the superblock", SUPERBLOCKS[0], "something is there already"));
+    }
+    let mut tables = format.items(FileTime::from_us(wall_clock_us()));
+    let mut superblock = Superblock {
+        name: format.name,
+        checkpoint: 1,
+        // Whoever formats a shard may open it as well: its log is empty.
+        generation: 0,
+        log_blocks: format.log_blocks,
+        log_next: 0,
+        root: None,
+    };
+    let mut places = Places::around(superblock.first_page(), &Default::default());
+    tables.begin_checkpoint();
+    let keys = [Key::shard()].into();
+    let items = |from: &Key, to: Option<&Key>| tables.at_checkpoint(from, to);
+    let rewritten = Tree::default().rewrite(&keys, items, format.name, 1, &mut places).await;
+    superblock.root = rewritten.tree.root();
+    write_pages(medium, rewritten.pages).await?;
+    Ok(medium.write(superblock.block(), vec![Buf::from(superblock.encode())]).await?)
+}
+
+impl<M: Medium> Shard<M> {
+    /// Opens the shard of a medium, and serves it from now on.
+    ///
+    /// # Errors
+    /// If the medium holds none, or a damaged one, or one of a later release; if the medium fails.
+    pub async fn open(medium: M) -> Result<Shard<M>, MetaError> {
+        let slots = read_whole(&medium, SUPERBLOCKS[0], SUPERBLOCKS.len() as u64).await?;
+        let (a, b) = slots.split_at(BLOCK_SIZE);
+        let superblock = newest([a, b])?;
+        let mut tables = Tables::default();
+        let (tree, used) = Tree::load(&medium, &superblock, &mut tables).await?;
+        let apply = |changes: &[Change]| changes.iter().for_each(|change| tables.apply(change));
+        let log = Log::replay(&medium, &superblock, apply).await?;
+        if tables.shard().is_none_or(|record| record.number != superblock.name.shard) {
+            let reason = format!("they are none of shard {}", superblock.name.shard);
+            return Err(MetaError::damaged("the tables", superblock.block(), reason));
+        }
+        tables.begin();
+        let places = Places::around(superblock.first_page(), &used);
+        let inner = Rc::new(Inner {
+            medium,
+            tables: RefCell::new(tables),
+            waiting: RefCell::default(),
+            asked: Cell::new(0),
+            proved: Cell::new(0),
+            work: Notify::default(),
+            progress: Notify::default(),
+            end: RefCell::new(None),
+            log_from: Cell::new(superblock.log_next),
+            log_next: Cell::new(log.next),
+            log_blocks: log.blocks,
+            checkpoint: RefCell::new(Some(Checkpoint { newest: superblock, tree, places })),
+            counters: Cell::default(),
+        });
+        begin_if_due(&inner);
+        spawn(write_log(inner.clone(), log));
+        Ok(Shard(Rc::new(Handle(inner))))
+    }
+
+    pub(crate) fn inner(&self) -> &Rc<Inner<M>> {
+        &self.0.0
+    }
+
+    /// Carries out an operation, and answers when all that the answer is based on is durable, and it is proved that
+    /// no other server has begun (F1, F2).
+    ///
+    /// # Errors
+    /// If the shard has ended: whether the operation has happened, its successor knows.
+    pub async fn serve(&self, request: &FileRequest) -> Result<Answer, MetaError> {
+        let inner = self.inner();
+        inner.wait_for_room().await?;
+        let now = FileTime::from_us(wall_clock_us());
+        let Decision { changes, answer } = decide(&inner.tables.borrow(), request, now);
+        inner.change(&changes);
+        inner.prove().await?;
+        inner.count(|counters| counters.operations += 1);
+        Ok(answer)
+    }
+
+    /// Inodes without a name, at most `limit`.
+    pub fn orphans(&self, limit: usize) -> Vec<InodeNumber> {
+        let tables = self.inner().tables.borrow();
+        let orphans = tables.of(Table::Orphan).take(limit).filter_map(|(key, _)| match key.parts() {
+            Some(KeyParts::Orphan(inode)) => Some(inode),
+            _ => None,
+        });
+        orphans.collect()
+    }
+
+    /// Removes an inode without a name, whose data are gone and that nobody uses any more (F9).
+    ///
+    /// # Errors
+    /// If the shard has ended.
+    pub async fn purge(&self, inode: InodeNumber) -> Result<(), MetaError> {
+        let inner = self.inner();
+        inner.wait_for_room().await?;
+        let changes = purge(&inner.tables.borrow(), inode);
+        inner.change(&changes);
+        inner.prove().await
+    }
+
+    /// What the shard holds, for checks.
+    pub fn with_tables<R>(&self, read: impl FnOnce(&Tables) -> R) -> R {
+        read(&self.inner().tables.borrow())
+    }
+
+    /// What it has done since it was opened.
+    pub fn counters(&self) -> ShardCounters {
+        self.inner().counters.get()
+    }
+
+    /// Ends the shard: operations that wait fail with [`MetaError::Closed`].
+    pub fn close(&self) {
+        self.inner().end(MetaError::Closed);
+    }
+}
+
+/// What removes an inode without a name from the tables.
+fn purge(tables: &Tables, inode: InodeNumber) -> Vec<Change> {
+    if tables.get(&Key::orphan(inode)).is_none() {
+        return Vec::new();
+    }
+    let xattrs = tables.from(Key::first_xattr(inode)).map(|(key, _)| key);
+    let xattrs =
+        xattrs.take_while(|key| matches!(key.parts(), Some(KeyParts::Xattr(found, ..)) if found == inode));
+    let targets = tables.from(Key::target(inode, 0)).map(|(key, _)| key);
+    let targets =
+        targets.take_while(|key| matches!(key.parts(), Some(KeyParts::Target(found, _)) if found == inode));
+    let mut keys: Vec<Key> = xattrs.chain(targets).cloned().collect();
+    if tables.part(inode).is_some() {
+        keys.push(Key::part(inode, 0));
+    }
+    keys.extend([Key::inode(inode), Key::orphan(inode)]);
+    keys.into_iter().map(Change::Delete).collect()
+}
+
+impl<M: Medium> Inner<M> {
+    /// Makes changes in memory, and has them appended.
+    fn change(&self, changes: &[Change]) {
+        let mut tables = self.tables.borrow_mut();
+        let mut e = Encoder(self.waiting.take());
+        for change in changes {
+            tables.apply(change);
+            change.encode(&mut e);
+        }
+        self.waiting.replace(e.0);
+    }
+
+    /// Waits until changes may be decided: the log has room for them.
+    async fn wait_for_room(&self) -> Result<(), MetaError> {
+        loop {
+            self.check()?;
+            let used = self.log_next.get() - self.log_from.get();
+            let batch = u64::from(META_BATCH_BLOCKS_MAX);
+            let has_room = used + 2 * batch <= u64::from(self.log_blocks);
+            if has_room && self.waiting.borrow().len() < BATCH_BYTES_MAX / 2 {
+                return Ok(());
+            }
+            self.progress.notified().await;
+        }
+    }
+
+    /// Waits until an append or a probe has completed that began after now.
+    pub(crate) async fn prove(&self) -> Result<(), MetaError> {
+        self.check()?;
+        let asked = self.asked.get() + 1;
+        self.asked.set(asked);
+        self.work.notify_all();
+        while self.proved.get() < asked {
+            self.progress.notified().await;
+            self.check()?;
+        }
+        Ok(())
+    }
+
+    /// Whether the shard has ended.
+    pub(crate) fn check(&self) -> Result<(), MetaError> {
+        self.end.borrow().clone().map_or(Ok(()), Err)
+    }
+
+    /// Ends the shard, unless it has ended.
+    pub(crate) fn end(&self, error: MetaError) {
+        self.end.borrow_mut().get_or_insert(error);
+        self.work.notify_all();
+        self.progress.notify_all();
+    }
+
+    /// Waits until something may have become possible.
+    pub(crate) async fn progressed(&self) {
+        self.progress.notified().await;
+    }
+
+    /// Something has become possible that others may wait for.
+    pub(crate) fn notify(&self) {
+        self.progress.notify_all();
+    }
+
+    pub(crate) fn count(&self, change: impl FnOnce(&mut ShardCounters)) {
+        let mut counters = self.counters.get();
+        change(&mut counters);
+        self.counters.set(counters);
+    }
+}
+
+/// Appends what waits, and probes where only proof is waited for, one after the other, until the shard ends.
+async fn write_log<M: Medium>(inner: Rc<Inner<M>>, mut log: Log) {
+    while inner.check().is_ok() {
+        if inner.asked.get() == inner.proved.get() {
+            inner.work.notified().await;
+            continue;
+        }
+        if let Err(error) = prove_once(&inner, &mut log).await {
+            inner.end(error);
+        }
+    }
+}
+
+/// Proves all that was asked for until now.
+async fn prove_once<M: Medium>(inner: &Rc<Inner<M>>, log: &mut Log) -> Result<(), MetaError> {
+    let asked = inner.asked.get();
+    let changes = inner.waiting.take();
+    if changes.is_empty() {
+        inner.medium.read(SUPERBLOCKS[0], 1).await?;
+        inner.count(|counters| counters.probes += 1);
+    } else {
+        let before = log.next;
+        log.append(&inner.medium, &changes).await?;
+        inner.log_next.set(log.next);
+        inner.count(|counters| {
+            counters.batches += 1;
+            counters.log_blocks += log.used(before);
+            counters.change_bytes += changes.len() as u64;
+        });
+    }
+    inner.proved.set(asked);
+    inner.notify();
+    begin_if_due(inner);
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! The tables of a shard in memory, and what of them has changed since a checkpoint.
+
+use crate::change::Change;
+use crate::key::{Key, KeyParts, Table};
+use crate::record::{Entry, Inode, Part, ShardRecord, Value, decode_number};
+use siphasher::sip::SipHasher24;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hasher;
+use std::ops::Bound;
+use weft_types::{InodeNumber, SessionId};
+
+/// Hashes below this one are those of `.`, `..` and of a directory's beginning.
+const HASH_FIRST: u64 = 16;
+
+/// All items of a shard, by key. Reads cost memory accesses only.
+///
+/// While a checkpoint is made, the values of its beginning are kept beside those that replace them, so that it can
+/// take its time.
+#[derive(Default)]
+pub struct Tables {
+    items: BTreeMap<Key, Value>,
+    /// Keys that have changed since the last checkpoint began.
+    changed: BTreeSet<Key>,
+    /// Values that items had when the present checkpoint began, of those that have changed since.
+    before: Option<BTreeMap<Key, Option<Value>>>,
+    /// The counter of the next inode.
+    next_inode: u64,
+}
+
+impl Tables {
+    /// Puts an item in that was read from a checkpoint: nothing has changed by it.
+    pub(crate) fn load(&mut self, key: Key, value: Value) {
+        self.items.insert(key, value);
+    }
+
+    /// Ends loading and replaying: inodes are made from where no server can have made any.
+    pub(crate) fn begin(&mut self) {
+        self.next_inode = self.shard().map_or(1, |record| record.reserved);
+    }
+
+    /// Makes a change.
+    pub(crate) fn apply(&mut self, change: &Change) {
+        let key = change.key();
+        if let Some(KeyParts::Inode(inode)) = key.parts() {
+            self.next_inode = self.next_inode.max(inode.counter() + 1);
+        }
+        let old = match change {
+            Change::Put(key, value) => self.items.insert(key.clone(), value.clone()),
+            Change::Delete(key) => self.items.remove(key),
+        };
+        if let Some(before) = &mut self.before {
+            before.entry(key.clone()).or_insert(old);
+        }
+        self.changed.insert(key.clone());
+    }
+
+    /// The value of a key.
+    pub(crate) fn get(&self, key: &Key) -> Option<&Value> {
+        self.items.get(key)
+    }
+
+    /// How many items there are.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// All items, in key order.
+    pub fn items(&self) -> impl Iterator<Item = (&Key, &Value)> {
+        self.items.iter()
+    }
+
+    /// Items from a key on, in key order.
+    pub(crate) fn from(&self, key: Key) -> impl Iterator<Item = (&Key, &Value)> {
+        self.items.range(key..)
+    }
+
+    /// Items of one table, in key order.
+    pub(crate) fn of(&self, table: Table) -> impl Iterator<Item = (&Key, &Value)> {
+        let items = self.items.range(Key::first_of(table)..);
+        items.take_while(move |(key, _)| key.bytes()[0] == table as u8)
+    }
+
+    /// Begins a checkpoint of the tables as they are now: which keys have changed since the one before.
+    ///
+    /// # Panics
+    /// If one is under way.
+    pub(crate) fn begin_checkpoint(&mut self) -> BTreeSet<Key> {
+        assert!(self.before.is_none(), "one checkpoint at a time");
+        self.before = Some(BTreeMap::new());
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Items from `from` on and below `to`, as they were when the checkpoint began.
+    pub(crate) fn at_checkpoint(&self, from: &Key, to: Option<&Key>) -> Vec<(Key, Value)> {
+        let before = self.before.as_ref().expect("a checkpoint is under way");
+        let range = (Bound::Included(from), to.map_or(Bound::Unbounded, Bound::Excluded));
+        let kept = self.items.range(range).filter(|(key, _)| !before.contains_key(key));
+        let mut items: Vec<(Key, Value)> = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let replaced = before.range(range).filter_map(|(key, value)| Some((key.clone(), value.clone()?)));
+        let count = items.len();
+        items.extend(replaced);
+        if items.len() > count {
+            items.sort_by(|a, b| a.0.cmp(&b.0));
+        }
+        items
+    }
+
+    /// Ends a checkpoint.
+    pub(crate) fn end_checkpoint(&mut self) {
+        self.before = None;
+    }
+
+    /// The counter that the next inode gets.
+    pub(crate) fn next_inode(&self) -> u64 {
+        self.next_inode
+    }
+
+    /// The shard's record; `None` before it was formatted.
+    pub fn shard(&self) -> Option<ShardRecord> {
+        self.get(&Key::shard()).map(|bytes| ShardRecord::decode(bytes).expect("values are checked"))
+    }
+
+    /// Up to which number a session's operations were answered for good; `None` if it is not known here.
+    pub fn session(&self, session: SessionId) -> Option<u64> {
+        self.get(&Key::session(session)).map(|bytes| decode_number(bytes).expect("values are checked"))
+    }
+
+    /// An inode.
+    pub fn inode(&self, inode: InodeNumber) -> Option<Inode> {
+        self.get(&Key::inode(inode)).map(|bytes| Inode::decode(bytes).expect("values are checked"))
+    }
+
+    /// The first part of a directory.
+    pub fn part(&self, directory: InodeNumber) -> Option<Part> {
+        self.get(&Key::part(directory, 0)).map(|bytes| Part::decode(bytes).expect("values are checked"))
+    }
+
+    /// An entry of a directory.
+    pub fn entry(&self, directory: InodeNumber, name: &[u8]) -> Option<Entry> {
+        let key = Key::entry(directory, self.hash(directory, name), name);
+        self.get(&key).map(|bytes| Entry::decode(bytes).expect("values are checked"))
+    }
+
+    /// The hash of a name in a directory, by which entries are ordered: from [`HASH_FIRST`] to 2^63 - 2, by
+    /// SipHash-2-4 with the shard's key over the directory's number and the name.
+    pub fn hash(&self, directory: InodeNumber, name: &[u8]) -> u64 {
+        let key = self.shard().map_or([0; 16], |record| record.hash_key);
+        let mut hasher = SipHasher24::new_with_key(&key);
+        hasher.write(&directory.0.to_le_bytes());
+        hasher.write(name);
+        (hasher.finish() >> 1).clamp(HASH_FIRST, i64::MAX as u64 - 1)
+    }
+}

@@ -1,0 +1,122 @@
+//! A medium in memory: every block is a register, writes take a while, and what was written when is recorded.
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+use weft_meta::{Medium, MediumError};
+use weft_rt::{Buf, random_below, sleep};
+use weft_types::BLOCK_SIZE;
+
+/// Blocks of a medium, the written ones.
+pub type Blocks = BTreeMap<u64, Rc<[u8]>>;
+
+/// What happened to a medium, in order.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A write has begun: its number, its first block, its blocks.
+    Begun(usize, u64, Vec<Rc<[u8]>>),
+    /// A write has completed.
+    Completed(usize),
+}
+
+#[derive(Default)]
+struct State {
+    blocks: RefCell<Blocks>,
+    events: RefCell<Vec<Event>>,
+    generation: Cell<u64>,
+    writes: Cell<usize>,
+}
+
+/// A server's attach to a medium. Clones of the medium are made by [`Memory::attach`].
+pub struct Memory {
+    state: Rc<State>,
+    generation: u64,
+    blocks: u64,
+}
+
+impl Memory {
+    /// A medium of many blocks, of which these were written.
+    pub fn of(blocks: Blocks) -> Memory {
+        let state = State { blocks: RefCell::new(blocks), ..State::default() };
+        Memory { state: Rc::new(state), generation: 0, blocks: 1 << 28 }.attach()
+    }
+
+    /// The same medium for another server; earlier ones are fenced.
+    pub fn attach(&self) -> Memory {
+        self.state.generation.set(self.state.generation.get() + 1);
+        Memory { state: self.state.clone(), generation: self.state.generation.get(), blocks: self.blocks }
+    }
+
+    /// The same medium, attached often before.
+    pub fn attached_again(self, generation: u64) -> Memory {
+        self.state.generation.set(generation);
+        Memory { generation, ..self }
+    }
+
+    /// The same medium, with so many blocks.
+    pub fn with_blocks(self, blocks: u64) -> Memory {
+        Memory { blocks, ..self }
+    }
+
+    /// What is written now.
+    pub fn contents(&self) -> Blocks {
+        self.state.blocks.borrow().clone()
+    }
+
+    /// Changes a block behind the server's back.
+    pub fn change(&self, block: u64, change: impl FnOnce(&mut [u8])) {
+        let mut blocks = self.state.blocks.borrow_mut();
+        let mut bytes = blocks.get(&block).map_or_else(|| vec![0; BLOCK_SIZE], |bytes| bytes.to_vec());
+        change(&mut bytes);
+        blocks.insert(block, bytes.into());
+    }
+
+    /// How many events there were.
+    pub fn event_count(&self) -> usize {
+        self.state.events.borrow().len()
+    }
+
+    /// All events.
+    pub fn events(&self) -> Vec<Event> {
+        self.state.events.borrow().clone()
+    }
+
+    fn check(&self) -> Result<(), MediumError> {
+        if self.generation == self.state.generation.get() { Ok(()) } else { Err(MediumError::Fenced) }
+    }
+}
+
+impl Medium for Memory {
+    fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    async fn read(&self, block: u64, count: u64) -> Result<Vec<Buf>, MediumError> {
+        sleep(Duration::from_micros(random_below(100))).await;
+        self.check()?;
+        let blocks = self.state.blocks.borrow();
+        let read = |n: u64| blocks.get(&n).map_or_else(|| vec![0; BLOCK_SIZE], |bytes| bytes.to_vec());
+        Ok((block..block + count).map(|n| Buf::from(read(n))).collect())
+    }
+
+    async fn write(&self, block: u64, bufs: Vec<Buf>) -> Result<(), MediumError> {
+        self.check()?;
+        let number = self.state.writes.get();
+        self.state.writes.set(number + 1);
+        let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
+        assert!(bytes.len().is_multiple_of(BLOCK_SIZE), "whole blocks are written");
+        let blocks: Vec<Rc<[u8]>> = bytes.chunks(BLOCK_SIZE).map(Rc::from).collect();
+        self.state.events.borrow_mut().push(Event::Begun(number, block, blocks.clone()));
+        sleep(Duration::from_micros(random_below(200))).await;
+        self.check()?;
+        self.state.blocks.borrow_mut().extend((block..).zip(blocks));
+        self.state.events.borrow_mut().push(Event::Completed(number));
+        Ok(())
+    }
+}

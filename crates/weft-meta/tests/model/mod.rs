@@ -1,0 +1,407 @@
+//! A file system as one program would keep it in memory: what the shard has to answer, told apart from how it does.
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::collections::BTreeMap;
+use weft_rt::random_below;
+use weft_types::{FileKind, InodeNumber};
+use weft_wire::files::*;
+
+/// A file, a directory or what else there is.
+#[derive(Clone, Debug, Default)]
+struct Node {
+    kind: u8,
+    mode: u16,
+    uid: u32,
+    gid: u32,
+    device: u64,
+    size: u64,
+    target: Vec<u8>,
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    entries: BTreeMap<Vec<u8>, u64>,
+    names: u32,
+    parent: u64,
+    is_unnamed: bool,
+}
+
+/// What is expected of an answer.
+#[derive(Debug, PartialEq)]
+enum Expected {
+    /// Kind, mode, links, owner, group, size, device.
+    Seen(u64, (u8, u16, u32, u32, u32, u64, u64)),
+    /// An inode that is new, with these.
+    New((u8, u16, u32, u32, u32, u64, u64)),
+    Listed(BTreeMap<Vec<u8>, u64>),
+    Bytes(Vec<u8>),
+    Names(Vec<Vec<u8>>),
+    Failed(FileError),
+}
+
+/// All of a file system.
+#[derive(Clone, Debug)]
+pub struct Model {
+    nodes: BTreeMap<u64, Node>,
+    /// Inodes that were given out, also those that are gone.
+    known: Vec<u64>,
+}
+
+const DIRECTORY: u8 = FileKind::Directory as u8;
+const REGULAR: u8 = FileKind::Regular as u8;
+const SYMLINK: u8 = FileKind::Symlink as u8;
+
+impl Model {
+    /// One directory without entries.
+    pub fn new() -> Model {
+        let root = Node { kind: DIRECTORY, mode: 0o755, names: 1, parent: 1, ..Node::default() };
+        Model { nodes: [(1, root)].into(), known: vec![1] }
+    }
+
+    fn any_inode(&self) -> InodeNumber {
+        // Mostly one of the first, so that directories fill.
+        let most = if random_below(2) == 0 { 6.min(self.known.len()) } else { self.known.len() };
+        InodeNumber(self.known[random_below(most as u64) as usize])
+    }
+
+    fn any_name(&self) -> NameIn {
+        let names: [&[u8]; 10] =
+            [b"a", b"b", b"c", b"d", b"e", b"f", b"\xff\n", &[b'x'; 255], &[b'y'; 256], b".."];
+        let likely = if random_below(12) == 0 { names.len() } else { 6 };
+        NameIn { directory: self.any_inode(), name: names[random_below(likely as u64) as usize].to_vec() }
+    }
+
+    fn any_new(&self) -> NewInode {
+        let kinds = [FileKind::Regular, FileKind::Directory, FileKind::Directory, FileKind::Symlink, FileKind::Pipe];
+        let kind = kinds[random_below(5) as usize];
+        let length = [1, 30, 3000, 4095, 0][random_below(5) as usize];
+        NewInode {
+            kind,
+            mode: random_below(0o7777) as u16,
+            uid: random_below(4) as u32,
+            gid: random_below(4) as u32,
+            device: 0,
+            target: if kind == FileKind::Symlink { vec![b't'; length] } else { Vec::new() },
+        }
+    }
+
+    /// An operation that may or may not succeed.
+    pub fn any_operation(&self) -> Operation {
+        let xattr = || [&b"user.a"[..], b"user.b", b"user.c", b""][random_below(4) as usize].to_vec();
+        let modes = [RenameMode::Replace, RenameMode::Keep, RenameMode::Exchange];
+        match random_below(30) {
+            0..8 => Operation::Create(self.any_name(), self.any_new()),
+            8 => Operation::CreateUnnamed(self.any_inode(), self.any_new()),
+            9..11 => Operation::Link(self.any_inode(), self.any_name()),
+            11..14 => Operation::Unlink(self.any_name()),
+            14..16 => Operation::RemoveDirectory(self.any_name()),
+            16..21 => Operation::Rename(self.any_name(), self.any_name(), modes[random_below(3) as usize]),
+            21 => Operation::Find(self.any_name()),
+            22 => Operation::Attributes(self.any_inode()),
+            23..25 => {
+                let mut changes = AttributeChanges::default();
+                match random_below(3) {
+                    0 => changes.size = Some(random_below(3) << random_below(62)),
+                    1 => changes.mode = Some(random_below(0o7777) as u16),
+                    _ => (changes.uid, changes.gid) = (Some(random_below(9) as u32), Some(random_below(9) as u32)),
+                }
+                Operation::Change(self.any_inode(), changes)
+            }
+            25 => Operation::List { directory: self.any_inode(), after: 0, limit: u32::MAX },
+            26 => Operation::Target(self.any_inode()),
+            27 if random_below(2) == 0 => Operation::XattrNames(self.any_inode()),
+            27 => Operation::Xattr(self.any_inode(), xattr()),
+            28 => {
+                let modes = [XattrMode::Either, XattrMode::Create, XattrMode::Replace];
+                let length = [0, 10, 1019, 1020, 1021, 5000, 65_536][random_below(7) as usize];
+                let value = vec![random_below(256) as u8; length];
+                Operation::SetXattr(self.any_inode(), xattr(), value, modes[random_below(3) as usize])
+            }
+            _ => Operation::RemoveXattr(self.any_inode(), xattr()),
+        }
+    }
+
+    /// Carries an operation out, and compares the answer.
+    pub fn judge(&mut self, operation: &Operation, answer: &Answer) {
+        let mut after = self.clone();
+        let expected = after.carry_out(operation).unwrap_or_else(Expected::Failed);
+        if !matches!(expected, Expected::Failed(_)) {
+            *self = after;
+        }
+        let found = match (answer, &expected) {
+            (Answer::Attributes(a), Expected::New(_)) => {
+                assert!(!self.known.contains(&a.inode.0), "inode {} is made again", a.inode);
+                self.adopt(operation, a.inode.0);
+                Expected::New(view(a))
+            }
+            (Answer::Attributes(a), _) => Expected::Seen(a.inode.0, view(a)),
+            (Answer::Listed(listed), _) => {
+                assert!(listed.is_end && listed.entries.is_sorted_by_key(|e| (e.cookie, e.name.clone())));
+                Expected::Listed(listed.entries.iter().map(|e| (e.name.clone(), e.attributes.inode.0)).collect())
+            }
+            (Answer::Bytes(bytes), _) => Expected::Bytes(bytes.clone()),
+            (Answer::Names(names), _) => Expected::Names(names.clone()),
+            (Answer::Failed(error), _) => Expected::Failed(*error),
+            (Answer::Done, _) => panic!("{operation:?} is answered with nothing"),
+        };
+        assert_eq!(found, expected, "{operation:?}");
+    }
+
+    /// The number of the inode that was made.
+    fn adopt(&mut self, operation: &Operation, inode: u64) {
+        let node = self.nodes.remove(&0).expect("it was made as number 0");
+        self.nodes.insert(inode, node);
+        self.known.push(inode);
+        if let Operation::Create(at, _) = operation {
+            self.nodes.get_mut(&at.directory.0).expect("it is there").entries.insert(at.name.clone(), inode);
+        }
+    }
+
+    /// Inodes that no name is left of are gone from now on.
+    pub fn purge(&mut self, inode: u64) {
+        let node = self.nodes.remove(&inode).expect("only what is there is purged");
+        assert_eq!(node.names, 0);
+    }
+
+    /// Inodes without a name.
+    pub fn orphans(&self) -> Vec<u64> {
+        self.nodes.iter().filter(|(_, node)| node.names == 0).map(|(inode, _)| *inode).collect()
+    }
+
+    fn node(&self, inode: InodeNumber) -> Result<&Node, FileError> {
+        self.nodes.get(&inode.0).ok_or(FileError::Stale)
+    }
+
+    fn directory(&self, inode: InodeNumber) -> Result<&Node, FileError> {
+        let node = self.node(inode)?;
+        if node.kind == DIRECTORY { Ok(node) } else { Err(FileError::NotDirectory) }
+    }
+
+    fn living(&self, inode: InodeNumber) -> Result<&Node, FileError> {
+        let node = self.directory(inode)?;
+        if node.names > 0 { Ok(node) } else { Err(FileError::NotFound) }
+    }
+
+    fn entry(&self, at: &NameIn) -> Result<Option<u64>, FileError> {
+        let directory = self.directory(at.directory)?;
+        match &at.name[..] {
+            name if name.len() > 255 => Err(FileError::NameTooLong),
+            b".." => Err(FileError::Invalid),
+            name => Ok(directory.entries.get(name).copied()),
+        }
+    }
+
+    fn named(&self, at: &NameIn) -> Result<u64, FileError> {
+        self.entry(at)?.ok_or(FileError::NotFound)
+    }
+
+    fn change(&mut self, inode: u64) -> &mut Node {
+        self.nodes.get_mut(&inode).expect("it is there")
+    }
+
+    fn seen(&self, inode: u64) -> Expected {
+        Expected::Seen(inode, self.view(inode))
+    }
+
+    fn view(&self, inode: u64) -> (u8, u16, u32, u32, u32, u64, u64) {
+        let node = &self.nodes[&inode];
+        let directories = node.entries.values().filter(|inode| self.nodes[inode].kind == DIRECTORY).count() as u32;
+        let (links, size) = match node.kind {
+            DIRECTORY if node.names > 0 => (2 + directories, node.entries.len() as u64),
+            DIRECTORY => (0, 0),
+            SYMLINK => (node.names, node.target.len() as u64),
+            _ => (node.names, node.size),
+        };
+        (node.kind, node.mode, links, node.uid, node.gid, size, node.device)
+    }
+
+    fn carry_out(&mut self, operation: &Operation) -> Result<Expected, FileError> {
+        match operation {
+            Operation::Find(at) => self.named(at).map(|inode| self.seen(inode)),
+            Operation::Attributes(inode) => self.node(*inode).map(|_| self.seen(inode.0)),
+            Operation::Create(at, made) => {
+                self.living(at.directory)?;
+                if self.entry(at)?.is_some() {
+                    return Err(FileError::Exists);
+                }
+                self.make(at.directory, made, 1)
+            }
+            Operation::CreateUnnamed(directory, made) => {
+                self.living(*directory)?;
+                if made.kind != FileKind::Regular {
+                    return Err(FileError::Invalid);
+                }
+                self.make(*directory, made, 0)
+            }
+            Operation::Link(inode, at) => self.link(*inode, at),
+            Operation::Unlink(at) => {
+                let inode = self.named(at)?;
+                if self.nodes[&inode].kind == DIRECTORY {
+                    return Err(FileError::IsDirectory);
+                }
+                self.change(at.directory.0).entries.remove(&at.name);
+                self.change(inode).names -= 1;
+                Ok(self.seen(inode))
+            }
+            Operation::RemoveDirectory(at) => {
+                let inode = self.named(at)?;
+                let node = &self.nodes[&inode];
+                if node.kind != DIRECTORY {
+                    return Err(FileError::NotDirectory);
+                }
+                if !node.entries.is_empty() {
+                    return Err(FileError::NotEmpty);
+                }
+                self.change(at.directory.0).entries.remove(&at.name);
+                self.change(inode).names = 0;
+                Ok(self.seen(inode))
+            }
+            Operation::Rename(from, to, mode) => self.rename(from, to, *mode),
+            Operation::Change(inode, changes) => self.set(*inode, changes),
+            Operation::List { directory, .. } => Ok(Expected::Listed(self.directory(*directory)?.entries.clone())),
+            Operation::Target(inode) => match self.node(*inode)? {
+                node if node.kind == SYMLINK => Ok(Expected::Bytes(node.target.clone())),
+                _ => Err(FileError::Invalid),
+            },
+            Operation::XattrNames(inode) => Ok(Expected::Names(self.node(*inode)?.xattrs.keys().cloned().collect())),
+            Operation::Xattr(inode, name) => {
+                let node = self.node(*inode)?;
+                check_xattr(name)?;
+                node.xattrs.get(name).cloned().map(Expected::Bytes).ok_or(FileError::NoXattr)
+            }
+            Operation::SetXattr(inode, name, value, mode) => {
+                let node = self.node(*inode)?;
+                check_xattr(name)?;
+                match (mode, node.xattrs.contains_key(name)) {
+                    (XattrMode::Create, true) => return Err(FileError::Exists),
+                    (XattrMode::Replace, false) => return Err(FileError::NoXattr),
+                    _ => {}
+                }
+                self.change(inode.0).xattrs.insert(name.clone(), value.clone());
+                Ok(self.seen(inode.0))
+            }
+            Operation::RemoveXattr(inode, name) => {
+                self.node(*inode)?;
+                check_xattr(name)?;
+                self.change(inode.0).xattrs.remove(name).ok_or(FileError::NoXattr)?;
+                Ok(self.seen(inode.0))
+            }
+        }
+    }
+
+    fn make(&mut self, directory: InodeNumber, made: &NewInode, names: u32) -> Result<Expected, FileError> {
+        if made.kind == FileKind::Symlink && made.target.is_empty() {
+            return Err(FileError::Invalid);
+        }
+        let parent = &self.nodes[&directory.0];
+        let passes_on = parent.mode & 0o2000 != 0;
+        let node = Node {
+            kind: made.kind as u8,
+            mode: made.mode | if passes_on && made.kind == FileKind::Directory { 0o2000 } else { 0 },
+            uid: made.uid,
+            gid: if passes_on { parent.gid } else { made.gid },
+            target: made.target.clone(),
+            names,
+            parent: directory.0,
+            is_unnamed: names == 0,
+            ..Node::default()
+        };
+        self.nodes.insert(0, node);
+        Ok(Expected::New(self.view(0)))
+    }
+
+    fn link(&mut self, inode: InodeNumber, at: &NameIn) -> Result<Expected, FileError> {
+        let node = self.node(inode)?.clone();
+        self.living(at.directory)?;
+        let taken = self.entry(at)?;
+        if node.kind == DIRECTORY {
+            return Err(FileError::NotPermitted);
+        }
+        if taken.is_some() {
+            return Err(FileError::Exists);
+        }
+        if node.names == 0 && !node.is_unnamed {
+            return Err(FileError::NotFound);
+        }
+        self.change(at.directory.0).entries.insert(at.name.clone(), inode.0);
+        let node = self.change(inode.0);
+        node.names += 1;
+        node.is_unnamed = false;
+        Ok(self.seen(inode.0))
+    }
+
+    fn is_below(&self, mut at: u64, top: u64) -> bool {
+        loop {
+            if at == top {
+                return true;
+            }
+            match self.nodes[&at].parent {
+                parent if parent == at => return false,
+                parent => at = parent,
+            }
+        }
+    }
+
+    fn rename(&mut self, from: &NameIn, to: &NameIn, mode: RenameMode) -> Result<Expected, FileError> {
+        let moved = self.named(from)?;
+        self.living(to.directory)?;
+        let taken = self.entry(to)?;
+        let is_directory = |model: &Model, inode: u64| model.nodes[&inode].kind == DIRECTORY;
+        if is_directory(self, moved) && self.is_below(to.directory.0, moved) {
+            return Err(FileError::Invalid);
+        }
+        match (mode, taken) {
+            (RenameMode::Keep, Some(_)) => return Err(FileError::Exists),
+            (RenameMode::Exchange, None) => return Err(FileError::NotFound),
+            (RenameMode::Exchange, Some(other)) => {
+                if is_directory(self, other) && self.is_below(from.directory.0, other) {
+                    return Err(FileError::Invalid);
+                }
+                self.change(from.directory.0).entries.insert(from.name.clone(), other);
+                if is_directory(self, other) {
+                    self.change(other).parent = from.directory.0;
+                }
+            }
+            (_, Some(other)) if other == moved => return Ok(self.seen(moved)),
+            (_, Some(other)) => {
+                match (is_directory(self, moved), is_directory(self, other)) {
+                    (true, false) => return Err(FileError::NotDirectory),
+                    (false, true) => return Err(FileError::IsDirectory),
+                    (true, true) if !self.nodes[&other].entries.is_empty() => return Err(FileError::NotEmpty),
+                    _ => {}
+                }
+                self.change(other).names -= 1;
+                self.change(from.directory.0).entries.remove(&from.name);
+            }
+            (_, None) => {
+                self.change(from.directory.0).entries.remove(&from.name);
+            }
+        }
+        self.change(to.directory.0).entries.insert(to.name.clone(), moved);
+        if is_directory(self, moved) {
+            self.change(moved).parent = to.directory.0;
+        }
+        Ok(self.seen(moved))
+    }
+
+    fn set(&mut self, inode: InodeNumber, changes: &AttributeChanges) -> Result<Expected, FileError> {
+        let kind = self.node(inode)?.kind;
+        match changes.size {
+            Some(size) if kind == REGULAR && size > 1 << 58 => return Err(FileError::TooLarge),
+            Some(_) if kind == DIRECTORY => return Err(FileError::IsDirectory),
+            Some(_) if kind != REGULAR => return Err(FileError::Invalid),
+            _ => {}
+        }
+        let node = self.change(inode.0);
+        node.size = changes.size.unwrap_or(node.size);
+        node.mode = changes.mode.unwrap_or(node.mode);
+        node.uid = changes.uid.unwrap_or(node.uid);
+        node.gid = changes.gid.unwrap_or(node.gid);
+        Ok(self.seen(inode.0))
+    }
+}
+
+fn check_xattr(name: &[u8]) -> Result<(), FileError> {
+    if name.is_empty() { Err(FileError::Invalid) } else { Ok(()) }
+}
+
+fn view(a: &weft_types::Attributes) -> (u8, u16, u32, u32, u32, u64, u64) {
+    (a.kind as u8, a.mode, a.links, a.uid, a.gid, a.size, a.device)
+}

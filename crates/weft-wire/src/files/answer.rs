@@ -1,0 +1,198 @@
+//! What a shard answers.
+
+use super::attributes::{decode_attributes, encode_attributes};
+use super::{decode_bytes, encode_bytes};
+use crate::{DecodeError, Decoder, Encoder};
+use thiserror::Error;
+use weft_types::limits::{
+    FILE_NAME_BYTES_MAX, LINK_TARGET_BYTES_MAX, LISTED_ENTRIES_MAX, XATTR_NAMES_BYTES_MAX,
+    XATTR_VALUE_BYTES_MAX,
+};
+use weft_types::{Attributes, InodeNumber};
+
+/// Why an operation changed nothing. Numbers are stable; each has the error number of Linux that a mount returns.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum FileError {
+    /// `ENOENT`.
+    #[error("no such file or directory")]
+    NotFound = 1,
+    /// `EEXIST`.
+    #[error("the name is taken")]
+    Exists = 2,
+    /// `ENOTDIR`.
+    #[error("not a directory")]
+    NotDirectory = 3,
+    /// `EISDIR`.
+    #[error("it is a directory")]
+    IsDirectory = 4,
+    /// `ENOTEMPTY`.
+    #[error("the directory is not empty")]
+    NotEmpty = 5,
+    /// `ENAMETOOLONG`.
+    #[error("the name has more than 255 bytes")]
+    NameTooLong = 6,
+    /// `EINVAL`.
+    #[error("the operation makes no sense for these")]
+    Invalid = 7,
+    /// `EMLINK`.
+    #[error("the file has as many names as it may have")]
+    TooManyLinks = 8,
+    /// `ENODATA`.
+    #[error("no such extended attribute")]
+    NoXattr = 9,
+    /// `EFBIG`.
+    #[error("larger than a file may be")]
+    TooLarge = 10,
+    /// `ENOSPC`.
+    #[error("no space is left for it")]
+    NoSpace = 11,
+    /// `EPERM`.
+    #[error("not permitted for this kind of file")]
+    NotPermitted = 12,
+    /// `ESTALE`.
+    #[error("the inode is gone")]
+    Stale = 13,
+    /// `EIO`: more operations in flight than a session may have, or a number that was answered for good.
+    #[error("the session's numbers do not fit")]
+    OutOfOrder = 14,
+}
+
+impl FileError {
+    const ALL: [FileError; 14] = [
+        FileError::NotFound,
+        FileError::Exists,
+        FileError::NotDirectory,
+        FileError::IsDirectory,
+        FileError::NotEmpty,
+        FileError::NameTooLong,
+        FileError::Invalid,
+        FileError::TooManyLinks,
+        FileError::NoXattr,
+        FileError::TooLarge,
+        FileError::NoSpace,
+        FileError::NotPermitted,
+        FileError::Stale,
+        FileError::OutOfOrder,
+    ];
+
+    /// The error with this number.
+    pub fn from_u8(n: u8) -> Option<FileError> {
+        FileError::ALL.into_iter().find(|error| *error as u8 == n)
+    }
+}
+
+/// An entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedEntry {
+    /// Its place in the order of entries; names may share one.
+    pub cookie: u64,
+    /// Its name.
+    pub name: Vec<u8>,
+    /// What it names.
+    pub attributes: Attributes,
+}
+
+/// Entries of a directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// The directory that the directory is in; itself for the root.
+    pub parent: u64,
+    /// Its entries, by cookie and name, without `.` and `..`.
+    pub entries: Vec<ListedEntry>,
+    /// Whether no entry follows.
+    pub is_end: bool,
+}
+
+/// The answer to an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Attributes of what was found, made, linked, unlinked, renamed or changed, after that.
+    Attributes(Attributes),
+    /// It is done.
+    Done,
+    /// Entries of a directory.
+    Listed(Listed),
+    /// A link's target, or the value of an extended attribute.
+    Bytes(Vec<u8>),
+    /// Names of extended attributes, in order.
+    Names(Vec<Vec<u8>>),
+    /// Nothing was changed.
+    Failed(FileError),
+}
+
+impl Answer {
+    /// Appends the answer.
+    pub fn encode(&self, e: &mut Encoder) {
+        match self {
+            Answer::Attributes(attributes) => encode_attributes(e.u8(1), attributes),
+            Answer::Done => {
+                e.u8(2);
+            }
+            Answer::Listed(listed) => {
+                e.u8(3).u64(listed.parent).u8(listed.is_end.into()).u32(listed.entries.len() as u32);
+                for entry in &listed.entries {
+                    encode_bytes(e.u64(entry.cookie), &entry.name);
+                    encode_attributes(e, &entry.attributes);
+                }
+            }
+            Answer::Bytes(bytes) => encode_bytes(e.u8(4), bytes),
+            Answer::Names(names) => {
+                e.u8(5).u32(names.len() as u32);
+                names.iter().for_each(|name| encode_bytes(e, name));
+            }
+            Answer::Failed(error) => {
+                e.u8(6).u8(*error as u8);
+            }
+        }
+    }
+
+    /// Takes an answer.
+    ///
+    /// # Errors
+    /// If the bytes end early, or a field has a value that it cannot have.
+    pub fn decode(d: &mut Decoder<'_>) -> Result<Answer, DecodeError> {
+        let number = d.u8()?;
+        Ok(match number {
+            1 => Answer::Attributes(decode_attributes(d)?),
+            2 => Answer::Done,
+            3 => Answer::Listed(decode_listed(d)?),
+            4 => Answer::Bytes(decode_bytes(d, "bytes", LINK_TARGET_BYTES_MAX.max(XATTR_VALUE_BYTES_MAX))?),
+            5 => {
+                let count = decode_count(d, "names", XATTR_NAMES_BYTES_MAX as u32)?;
+                let names = (0..count).map(|_| decode_bytes(d, "name", FILE_NAME_BYTES_MAX));
+                Answer::Names(names.collect::<Result<Vec<_>, _>>()?)
+            }
+            6 => {
+                let n = d.u8()?;
+                let error = FileError::from_u8(n);
+                Answer::Failed(error.ok_or(DecodeError::Invalid { field: "file error", value: n.into() })?)
+            }
+            n => return Err(DecodeError::Invalid { field: "answer", value: n.into() }),
+        })
+    }
+}
+
+fn decode_listed(d: &mut Decoder<'_>) -> Result<Listed, DecodeError> {
+    let parent = InodeNumber(d.u64()?).0;
+    let is_end = match d.u8()? {
+        0 => false,
+        1 => true,
+        n => return Err(DecodeError::Invalid { field: "end of a directory", value: n.into() }),
+    };
+    let count = decode_count(d, "entries", 2 * LISTED_ENTRIES_MAX)?;
+    let mut entries = Vec::new();
+    for _ in 0..count {
+        let cookie = d.u64()?;
+        let name = decode_bytes(d, "name", FILE_NAME_BYTES_MAX)?;
+        entries.push(ListedEntry { cookie, name, attributes: decode_attributes(d)? });
+    }
+    Ok(Listed { parent, entries, is_end })
+}
+
+fn decode_count(d: &mut Decoder<'_>, field: &'static str, most: u32) -> Result<u32, DecodeError> {
+    match d.u32()? {
+        count if count <= most => Ok(count),
+        count => Err(DecodeError::Invalid { field, value: count.into() }),
+    }
+}

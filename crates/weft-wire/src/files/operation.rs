@@ -1,0 +1,363 @@
+//! What a client asks a shard to do.
+
+use super::attributes::{decode_kind, decode_mode, decode_time, encode_time};
+use super::{decode_bytes, encode_bytes};
+use crate::{DecodeError, Decoder, Encoder};
+use weft_types::limits::{
+    FILE_NAME_BYTES_MAX, LINK_TARGET_BYTES_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX,
+};
+use weft_types::{FileKind, FileTime, InodeNumber, SessionId};
+
+/// An operation with what makes it happen once (F1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileRequest {
+    /// The session of the mount.
+    pub session: SessionId,
+    /// Numbers the session's operations that change something, from 1; 0 for others. A request that is sent again
+    /// has the same number.
+    pub number: u64,
+    /// The session has all answers up to this number: they need not be kept.
+    pub answered: u64,
+    /// What to do.
+    pub operation: Operation,
+}
+
+/// A name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameIn {
+    /// The directory.
+    pub directory: InodeNumber,
+    /// The name: 1 to 255 bytes, none of which is `/` or 0, and neither `.` nor `..`.
+    pub name: Vec<u8>,
+}
+
+/// An inode that is to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewInode {
+    /// What it is.
+    pub kind: FileKind,
+    /// Its permissions, without those that the umask takes away.
+    pub mode: u16,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group, where the directory does not say it (`S_ISGID`).
+    pub gid: u32,
+    /// Device number of a device, otherwise 0.
+    pub device: u64,
+    /// Target of a symbolic link, otherwise empty.
+    pub target: Vec<u8>,
+}
+
+/// What a rename does where the new name is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RenameMode {
+    /// Replaces it.
+    Replace = 0,
+    /// Fails (`RENAME_NOREPLACE`).
+    Keep = 1,
+    /// The two names are exchanged; both have to be there (`RENAME_EXCHANGE`).
+    Exchange = 2,
+}
+
+/// Which extended attributes may be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum XattrMode {
+    /// New ones and present ones.
+    Either = 0,
+    /// New ones only (`XATTR_CREATE`).
+    Create = 1,
+    /// Present ones only (`XATTR_REPLACE`).
+    Replace = 2,
+}
+
+/// A time to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// That of the shard.
+    Now,
+    /// This one.
+    At(FileTime),
+}
+
+/// Attributes to change; those that are `None` stay as they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AttributeChanges {
+    /// Permissions.
+    pub mode: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size in bytes; only of a file.
+    pub size: Option<u64>,
+    /// When it was read.
+    pub accessed: Option<SetTime>,
+    /// When its contents changed.
+    pub modified: Option<SetTime>,
+}
+
+/// What a shard can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Attributes of what has a name.
+    Find(NameIn),
+    /// Attributes of an inode.
+    Attributes(InodeNumber),
+    /// Makes an inode and its name, which must not be there.
+    Create(NameIn, NewInode),
+    /// Makes a file without a name (`O_TMPFILE`) that takes its layout from a directory.
+    CreateUnnamed(InodeNumber, NewInode),
+    /// Another name of an inode that is not a directory.
+    Link(InodeNumber, NameIn),
+    /// Removes a name of what is not a directory.
+    Unlink(NameIn),
+    /// Removes an empty directory.
+    RemoveDirectory(NameIn),
+    /// Gives what has the first name the second one.
+    Rename(NameIn, NameIn, RenameMode),
+    /// Changes attributes.
+    Change(InodeNumber, AttributeChanges),
+    /// Entries of a directory with attributes, in the order of their cookies, behind a cookie.
+    List {
+        /// The directory.
+        directory: InodeNumber,
+        /// The cookie of the last entry that is known, 0 at the beginning.
+        after: u64,
+        /// The most entries, from 1 on; those of equal cookies are never cut apart.
+        limit: u32,
+    },
+    /// Target of a symbolic link.
+    Target(InodeNumber),
+    /// Value of an extended attribute.
+    Xattr(InodeNumber, Vec<u8>),
+    /// Names of all extended attributes.
+    XattrNames(InodeNumber),
+    /// Sets an extended attribute.
+    SetXattr(InodeNumber, Vec<u8>, Vec<u8>, XattrMode),
+    /// Removes an extended attribute.
+    RemoveXattr(InodeNumber, Vec<u8>),
+}
+
+impl Operation {
+    /// Whether it can change anything, and so has to happen once.
+    pub fn changes(&self) -> bool {
+        match self {
+            Operation::Find(_)
+            | Operation::Attributes(_)
+            | Operation::List { .. }
+            | Operation::Target(_)
+            | Operation::Xattr(..)
+            | Operation::XattrNames(_) => false,
+            Operation::Create(..)
+            | Operation::CreateUnnamed(..)
+            | Operation::Link(..)
+            | Operation::Unlink(_)
+            | Operation::RemoveDirectory(_)
+            | Operation::Rename(..)
+            | Operation::Change(..)
+            | Operation::SetXattr(..)
+            | Operation::RemoveXattr(..) => true,
+        }
+    }
+}
+
+impl FileRequest {
+    /// Appends the request: session, number, answered, then the operation.
+    pub fn encode(&self, e: &mut Encoder) {
+        e.u64(self.session.0).u64(self.number).u64(self.answered);
+        self.operation.encode(e);
+    }
+
+    /// Takes a request.
+    ///
+    /// # Errors
+    /// If the bytes end early, or a field has a value that it cannot have.
+    pub fn decode(d: &mut Decoder<'_>) -> Result<FileRequest, DecodeError> {
+        let (session, number, answered) = (SessionId(d.u64()?), d.u64()?, d.u64()?);
+        Ok(FileRequest { session, number, answered, operation: Operation::decode(d)? })
+    }
+}
+
+impl Operation {
+    fn encode(&self, e: &mut Encoder) {
+        match self {
+            Operation::Find(at) => encode_name(e.u8(1), at),
+            Operation::Attributes(inode) => {
+                e.u8(2).u64(inode.0);
+            }
+            Operation::Create(at, made) => {
+                encode_name(e.u8(3), at);
+                made.encode(e);
+            }
+            Operation::CreateUnnamed(directory, made) => {
+                e.u8(4).u64(directory.0);
+                made.encode(e);
+            }
+            Operation::Link(inode, at) => encode_name(e.u8(5).u64(inode.0), at),
+            Operation::Unlink(at) => encode_name(e.u8(6), at),
+            Operation::RemoveDirectory(at) => encode_name(e.u8(7), at),
+            Operation::Rename(from, to, mode) => {
+                e.u8(8).u8(*mode as u8);
+                encode_name(e, from);
+                encode_name(e, to);
+            }
+            Operation::Change(inode, changes) => {
+                e.u8(9).u64(inode.0);
+                changes.encode(e);
+            }
+            Operation::List { directory, after, limit } => {
+                e.u8(10).u64(directory.0).u64(*after).u32(*limit);
+            }
+            Operation::Target(inode) => {
+                e.u8(11).u64(inode.0);
+            }
+            Operation::Xattr(inode, name) => encode_bytes(e.u8(12).u64(inode.0), name),
+            Operation::XattrNames(inode) => {
+                e.u8(13).u64(inode.0);
+            }
+            Operation::SetXattr(inode, name, value, mode) => {
+                encode_bytes(e.u8(14).u64(inode.0).u8(*mode as u8), name);
+                encode_bytes(e, value);
+            }
+            Operation::RemoveXattr(inode, name) => encode_bytes(e.u8(15).u64(inode.0), name),
+        }
+    }
+
+    fn decode(d: &mut Decoder<'_>) -> Result<Operation, DecodeError> {
+        let number = d.u8()?;
+        Ok(match number {
+            1 => Operation::Find(decode_name(d)?),
+            2 => Operation::Attributes(decode_inode(d)?),
+            3 => Operation::Create(decode_name(d)?, NewInode::decode(d)?),
+            4 => Operation::CreateUnnamed(decode_inode(d)?, NewInode::decode(d)?),
+            5 => Operation::Link(decode_inode(d)?, decode_name(d)?),
+            6 => Operation::Unlink(decode_name(d)?),
+            7 => Operation::RemoveDirectory(decode_name(d)?),
+            8 => {
+                let modes = [RenameMode::Replace, RenameMode::Keep, RenameMode::Exchange];
+                let mode = decode_one_of(d, "rename mode", &modes)?;
+                Operation::Rename(decode_name(d)?, decode_name(d)?, mode)
+            }
+            9 => Operation::Change(decode_inode(d)?, AttributeChanges::decode(d)?),
+            10 => Operation::List { directory: decode_inode(d)?, after: d.u64()?, limit: d.u32()? },
+            11 => Operation::Target(decode_inode(d)?),
+            12 => Operation::Xattr(decode_inode(d)?, decode_xattr_name(d)?),
+            13 => Operation::XattrNames(decode_inode(d)?),
+            14 => {
+                let inode = decode_inode(d)?;
+                let modes = [XattrMode::Either, XattrMode::Create, XattrMode::Replace];
+                let mode = decode_one_of(d, "extended attribute mode", &modes)?;
+                let name = decode_xattr_name(d)?;
+                let value = decode_bytes(d, "extended attribute value", XATTR_VALUE_BYTES_MAX)?;
+                Operation::SetXattr(inode, name, value, mode)
+            }
+            15 => Operation::RemoveXattr(decode_inode(d)?, decode_xattr_name(d)?),
+            n => return Err(DecodeError::Invalid { field: "operation", value: n.into() }),
+        })
+    }
+}
+
+impl NewInode {
+    fn encode(&self, e: &mut Encoder) {
+        e.u8(self.kind as u8).u16(self.mode).u32(self.uid).u32(self.gid).u64(self.device);
+        encode_bytes(e, &self.target);
+    }
+
+    fn decode(d: &mut Decoder<'_>) -> Result<NewInode, DecodeError> {
+        Ok(NewInode {
+            kind: decode_kind(d)?,
+            mode: decode_mode(d)?,
+            uid: d.u32()?,
+            gid: d.u32()?,
+            device: d.u64()?,
+            target: decode_bytes(d, "link target", LINK_TARGET_BYTES_MAX)?,
+        })
+    }
+}
+
+/// Bits that say which attributes follow, in this order.
+const MODE: u8 = 1;
+const UID: u8 = 2;
+const GID: u8 = 4;
+const SIZE: u8 = 8;
+const ACCESSED: u8 = 16;
+const MODIFIED: u8 = 32;
+
+impl AttributeChanges {
+    fn encode(&self, e: &mut Encoder) {
+        let bit = |is_there: bool, bit: u8| if is_there { bit } else { 0 };
+        e.u8(bit(self.mode.is_some(), MODE)
+            | bit(self.uid.is_some(), UID)
+            | bit(self.gid.is_some(), GID)
+            | bit(self.size.is_some(), SIZE)
+            | bit(self.accessed.is_some(), ACCESSED)
+            | bit(self.modified.is_some(), MODIFIED));
+        if let Some(mode) = self.mode {
+            e.u16(mode);
+        }
+        for id in self.uid.iter().chain(&self.gid) {
+            e.u32(*id);
+        }
+        if let Some(size) = self.size {
+            e.u64(size);
+        }
+        for time in self.accessed.iter().chain(&self.modified) {
+            match time {
+                SetTime::Now => {
+                    e.u8(0);
+                }
+                SetTime::At(time) => encode_time(e.u8(1), *time),
+            }
+        }
+    }
+
+    fn decode(d: &mut Decoder<'_>) -> Result<AttributeChanges, DecodeError> {
+        let bits = d.u8()?;
+        if bits > MODE | UID | GID | SIZE | ACCESSED | MODIFIED {
+            return Err(DecodeError::Invalid { field: "attributes to change", value: bits.into() });
+        }
+        let has = |bit: u8| bits & bit != 0;
+        Ok(AttributeChanges {
+            mode: has(MODE).then(|| decode_mode(d)).transpose()?,
+            uid: has(UID).then(|| d.u32()).transpose()?,
+            gid: has(GID).then(|| d.u32()).transpose()?,
+            size: has(SIZE).then(|| d.u64()).transpose()?,
+            accessed: has(ACCESSED).then(|| decode_set_time(d)).transpose()?,
+            modified: has(MODIFIED).then(|| decode_set_time(d)).transpose()?,
+        })
+    }
+}
+
+fn decode_set_time(d: &mut Decoder<'_>) -> Result<SetTime, DecodeError> {
+    match d.u8()? {
+        0 => Ok(SetTime::Now),
+        1 => Ok(SetTime::At(decode_time(d)?)),
+        n => Err(DecodeError::Invalid { field: "time to set", value: n.into() }),
+    }
+}
+
+fn decode_inode(d: &mut Decoder<'_>) -> Result<InodeNumber, DecodeError> {
+    Ok(InodeNumber(d.u64()?))
+}
+
+fn encode_name(e: &mut Encoder, at: &NameIn) {
+    encode_bytes(e.u64(at.directory.0), &at.name);
+}
+
+/// A name that is too long is taken as it is: the shard answers what Linux answers.
+fn decode_name(d: &mut Decoder<'_>) -> Result<NameIn, DecodeError> {
+    let directory = decode_inode(d)?;
+    Ok(NameIn { directory, name: decode_bytes(d, "name", 4 * FILE_NAME_BYTES_MAX)? })
+}
+
+fn decode_xattr_name(d: &mut Decoder<'_>) -> Result<Vec<u8>, DecodeError> {
+    decode_bytes(d, "extended attribute name", XATTR_NAME_BYTES_MAX)
+}
+
+/// The value whose place in the list is the next byte.
+fn decode_one_of<T: Copy>(d: &mut Decoder<'_>, field: &'static str, values: &[T]) -> Result<T, DecodeError> {
+    let n = d.u8()?;
+    values.get(usize::from(n)).copied().ok_or(DecodeError::Invalid { field, value: n.into() })
+}
