@@ -69,7 +69,8 @@ impl Model {
     }
 
     fn any_new(&self) -> NewInode {
-        let kinds = [FileKind::Regular, FileKind::Directory, FileKind::Directory, FileKind::Symlink, FileKind::Pipe];
+        let kinds =
+            [FileKind::Regular, FileKind::Directory, FileKind::Directory, FileKind::Symlink, FileKind::Pipe];
         let kind = kinds[random_below(5) as usize];
         let length = [1, 30, 3000, 4095, 0][random_below(5) as usize];
         NewInode {
@@ -100,7 +101,10 @@ impl Model {
                 match random_below(3) {
                     0 => changes.size = Some(random_below(3) << random_below(62)),
                     1 => changes.mode = Some(random_below(0o7777) as u16),
-                    _ => (changes.uid, changes.gid) = (Some(random_below(9) as u32), Some(random_below(9) as u32)),
+                    _ => {
+                        (changes.uid, changes.gid) =
+                            (Some(random_below(9) as u32), Some(random_below(9) as u32))
+                    }
                 }
                 Operation::Change(self.any_inode(), changes)
             }
@@ -134,7 +138,9 @@ impl Model {
             (Answer::Attributes(a), _) => Expected::Seen(a.inode.0, view(a)),
             (Answer::Listed(listed), _) => {
                 assert!(listed.is_end && listed.entries.is_sorted_by_key(|e| (e.cookie, e.name.clone())));
-                Expected::Listed(listed.entries.iter().map(|e| (e.name.clone(), e.attributes.inode.0)).collect())
+                Expected::Listed(
+                    listed.entries.iter().map(|e| (e.name.clone(), e.attributes.inode.0)).collect(),
+                )
             }
             (Answer::Bytes(bytes), _) => Expected::Bytes(bytes.clone()),
             (Answer::Names(names), _) => Expected::Names(names.clone()),
@@ -151,6 +157,13 @@ impl Model {
         self.known.push(inode);
         if let Operation::Create(at, _) = operation {
             self.nodes.get_mut(&at.directory.0).expect("it is there").entries.insert(at.name.clone(), inode);
+        }
+    }
+
+    /// There is such an inode, whatever it is.
+    pub fn know(&mut self, inode: u64) {
+        if !self.known.contains(&inode) {
+            self.known.push(inode);
         }
     }
 
@@ -202,7 +215,8 @@ impl Model {
 
     fn view(&self, inode: u64) -> (u8, u16, u32, u32, u32, u64, u64) {
         let node = &self.nodes[&inode];
-        let directories = node.entries.values().filter(|inode| self.nodes[inode].kind == DIRECTORY).count() as u32;
+        let directories =
+            node.entries.values().filter(|inode| self.nodes[inode].kind == DIRECTORY).count() as u32;
         let (links, size) = match node.kind {
             DIRECTORY if node.names > 0 => (2 + directories, node.entries.len() as u64),
             DIRECTORY => (0, 0),
@@ -255,12 +269,16 @@ impl Model {
             }
             Operation::Rename(from, to, mode) => self.rename(from, to, *mode),
             Operation::Change(inode, changes) => self.set(*inode, changes),
-            Operation::List { directory, .. } => Ok(Expected::Listed(self.directory(*directory)?.entries.clone())),
+            Operation::List { directory, .. } => {
+                Ok(Expected::Listed(self.directory(*directory)?.entries.clone()))
+            }
             Operation::Target(inode) => match self.node(*inode)? {
                 node if node.kind == SYMLINK => Ok(Expected::Bytes(node.target.clone())),
                 _ => Err(FileError::Invalid),
             },
-            Operation::XattrNames(inode) => Ok(Expected::Names(self.node(*inode)?.xattrs.keys().cloned().collect())),
+            Operation::XattrNames(inode) => {
+                Ok(Expected::Names(self.node(*inode)?.xattrs.keys().cloned().collect()))
+            }
             Operation::Xattr(inode, name) => {
                 let node = self.node(*inode)?;
                 check_xattr(name)?;
@@ -364,7 +382,9 @@ impl Model {
                 match (is_directory(self, moved), is_directory(self, other)) {
                     (true, false) => return Err(FileError::NotDirectory),
                     (false, true) => return Err(FileError::IsDirectory),
-                    (true, true) if !self.nodes[&other].entries.is_empty() => return Err(FileError::NotEmpty),
+                    (true, true) if !self.nodes[&other].entries.is_empty() => {
+                        return Err(FileError::NotEmpty);
+                    }
                     _ => {}
                 }
                 self.change(other).names -= 1;
