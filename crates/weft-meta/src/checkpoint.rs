@@ -1,4 +1,4 @@
-//! Checkpoints: the tables as of one moment become a tree, so that the log before that moment is free again.
+//! Checkpoints: the tables become a tree, so that the log is free up to where that began.
 
 use crate::error::MetaError;
 use crate::key::Key;
@@ -7,7 +7,6 @@ use crate::place::Places;
 use crate::shard::{Inner, Shard};
 use crate::superblock::Superblock;
 use crate::tree::{Tree, write_pages};
-use std::collections::BTreeSet;
 use std::rc::Rc;
 use weft_rt::{Buf, spawn};
 
@@ -33,12 +32,9 @@ pub(crate) fn begin_if_due<M: Medium>(inner: &Rc<Inner<M>>) {
     });
 }
 
-/// Makes a checkpoint of the tables as they are now.
+/// Makes a checkpoint.
 async fn make<M: Medium>(inner: &Rc<Inner<M>>, mut checkpoint: Checkpoint) -> Result<(), MetaError> {
-    let changed = inner.tables.borrow_mut().begin_checkpoint();
-    let result = write(inner, &mut checkpoint, changed).await;
-    inner.tables.borrow_mut().end_checkpoint();
-    result?;
+    write(inner, &mut checkpoint).await?;
     inner.log_from.set(checkpoint.newest.log_next);
     inner.checkpoint.replace(Some(checkpoint));
     inner.count(|counters| counters.checkpoints += 1);
@@ -47,28 +43,22 @@ async fn make<M: Medium>(inner: &Rc<Inner<M>>, mut checkpoint: Checkpoint) -> Re
     Ok(())
 }
 
-async fn write<M: Medium>(
-    inner: &Rc<Inner<M>>,
-    checkpoint: &mut Checkpoint,
-    changed: BTreeSet<Key>,
-) -> Result<(), MetaError> {
-    // The tables have also what was decided and is not durable. Replay finds that in the log again, and puts the same
-    // values; the superblock waits until it is there.
+/// Writes the tables of some moments between now and the end of their rewriting: the tables change meanwhile. So the
+/// tree holds some changes whose place in the log is behind `log_next`. Replaying them puts the same values once
+/// more, in their order, and so leads to what the tables were. The superblock waits until all of them are in the log.
+async fn write<M: Medium>(inner: &Rc<Inner<M>>, checkpoint: &mut Checkpoint) -> Result<(), MetaError> {
     let log_next = inner.log_next.get();
+    let changed = inner.tables.borrow_mut().take_changed();
     let newest = checkpoint.newest;
     let number = newest.checkpoint + 1;
-    let items = |from: &Key, to: Option<&Key>| inner.tables.borrow().at_checkpoint(from, to);
+    let items = |from: &Key, to: Option<&Key>| inner.tables.borrow().range(from, to);
     let rewritten =
         checkpoint.tree.rewrite(&changed, items, newest.name, number, &mut checkpoint.places).await;
     write_pages(&inner.medium, rewritten.pages).await?;
     inner.prove().await?;
-    let superblock = Superblock {
-        checkpoint: number,
-        generation: inner.medium.generation(),
-        log_next,
-        root: rewritten.tree.root(),
-        ..newest
-    };
+    let generation = inner.medium.generation();
+    let root = rewritten.tree.root();
+    let superblock = Superblock { checkpoint: number, generation, log_next, root, ..newest };
     inner.medium.write(superblock.block(), vec![Buf::from(superblock.encode())]).await?;
     checkpoint.places.give_back(rewritten.retired);
     (checkpoint.newest, checkpoint.tree) = (superblock, rewritten.tree);

@@ -3,8 +3,8 @@
 //! Changes that are ready together are a *batch* of one or more blocks, written by one write; one write is under way
 //! at a time. Each block says which block of the stream it is, which of its batch, and the generation of the server
 //! that wrote it. A batch that is not whole never happened: nobody was answered. What an earlier server has left of
-//! such a batch lies behind a later server's batch, and is told from it by its generation, which never goes back
-//! along the log.
+//! such a batch is told from blocks of the batch that a later server writes there by the generation, which never goes
+//! back along the log.
 
 use crate::change::Change;
 use crate::error::MetaError;

@@ -147,7 +147,7 @@ pub async fn format_shard(medium: &impl Medium, format: &ShardFormat) -> Result<
     if slots.iter().any(|byte| *byte != 0) {
         return Err(MetaError::damaged("the superblock", SUPERBLOCKS[0], "something is there already"));
     }
-    let mut tables = format.items(FileTime::from_us(wall_clock_us()));
+    let tables = format.items(FileTime::from_us(wall_clock_us()));
     let mut superblock = Superblock {
         name: format.name,
         checkpoint: 1,
@@ -158,9 +158,8 @@ pub async fn format_shard(medium: &impl Medium, format: &ShardFormat) -> Result<
         root: None,
     };
     let mut places = Places::around(superblock.first_page(), &Default::default());
-    tables.begin_checkpoint();
     let keys = [Key::shard()].into();
-    let items = |from: &Key, to: Option<&Key>| tables.at_checkpoint(from, to);
+    let items = |from: &Key, to: Option<&Key>| tables.range(from, to);
     let rewritten = Tree::default().rewrite(&keys, items, format.name, 1, &mut places).await;
     superblock.root = rewritten.tree.root();
     write_pages(medium, rewritten.pages).await?;

@@ -13,16 +13,11 @@ use weft_types::{InodeNumber, SessionId};
 const HASH_FIRST: u64 = 16;
 
 /// All items of a shard, by key. Reads cost memory accesses only.
-///
-/// While a checkpoint is made, the values of its beginning are kept beside those that replace them, so that it can
-/// take its time.
 #[derive(Default)]
 pub struct Tables {
     items: BTreeMap<Key, Value>,
     /// Keys that have changed since the last checkpoint began.
     changed: BTreeSet<Key>,
-    /// Values that items had when the present checkpoint began, of those that have changed since.
-    before: Option<BTreeMap<Key, Option<Value>>>,
     /// The counter of the next inode.
     next_inode: u64,
 }
@@ -44,12 +39,9 @@ impl Tables {
         if let Some(KeyParts::Inode(inode)) = key.parts() {
             self.next_inode = self.next_inode.max(inode.counter() + 1);
         }
-        let old = match change {
-            Change::Put(key, value) => self.items.insert(key.clone(), value.clone()),
-            Change::Delete(key) => self.items.remove(key),
-        };
-        if let Some(before) = &mut self.before {
-            before.entry(key.clone()).or_insert(old);
+        match change {
+            Change::Put(key, value) => drop(self.items.insert(key.clone(), value.clone())),
+            Change::Delete(key) => drop(self.items.remove(key)),
         }
         self.changed.insert(key.clone());
     }
@@ -85,34 +77,15 @@ impl Tables {
         items.take_while(move |(key, _)| key.bytes()[0] == table as u8)
     }
 
-    /// Begins a checkpoint of the tables as they are now: which keys have changed since the one before.
-    ///
-    /// # Panics
-    /// If one is under way.
-    pub(crate) fn begin_checkpoint(&mut self) -> BTreeSet<Key> {
-        assert!(self.before.is_none(), "one checkpoint at a time");
-        self.before = Some(BTreeMap::new());
+    /// Keys that have changed since the last checkpoint took them; they are counted anew.
+    pub(crate) fn take_changed(&mut self) -> BTreeSet<Key> {
         std::mem::take(&mut self.changed)
     }
 
-    /// Items from `from` on and below `to`, as they were when the checkpoint began.
-    pub(crate) fn at_checkpoint(&self, from: &Key, to: Option<&Key>) -> Vec<(Key, Value)> {
-        let before = self.before.as_ref().expect("a checkpoint is under way");
+    /// Items from `from` on and below `to`.
+    pub(crate) fn range(&self, from: &Key, to: Option<&Key>) -> Vec<(Key, Value)> {
         let range = (Bound::Included(from), to.map_or(Bound::Unbounded, Bound::Excluded));
-        let kept = self.items.range(range).filter(|(key, _)| !before.contains_key(key));
-        let mut items: Vec<(Key, Value)> = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
-        let replaced = before.range(range).filter_map(|(key, value)| Some((key.clone(), value.clone()?)));
-        let count = items.len();
-        items.extend(replaced);
-        if items.len() > count {
-            items.sort_by(|a, b| a.0.cmp(&b.0));
-        }
-        items
-    }
-
-    /// Ends a checkpoint.
-    pub(crate) fn end_checkpoint(&mut self) {
-        self.before = None;
+        self.items.range(range).map(|(key, value)| (key.clone(), value.clone())).collect()
     }
 
     /// The counter that the next inode gets.

@@ -100,8 +100,8 @@ impl Tree {
         Some(Root { page, level: (self.levels.len() - 1) as u8 })
     }
 
-    /// Makes the tree of the tables as they were when a checkpoint began, in which these keys have changed.
-    /// `tables` gives items of a range as they were then.
+    /// Makes the tree of the tables, in which these keys have changed since this tree was made. `items` gives items
+    /// of a range; it is asked once for each.
     pub(crate) async fn rewrite(
         &self,
         changed: &BTreeSet<Key>,
