@@ -142,22 +142,24 @@ impl Superblock {
 /// If no slot has one; if the newer one is of a later release.
 pub(crate) fn newest(slots: [&[u8]; 2]) -> Result<Superblock, MetaError> {
     let [a, b] = [0, 1].map(|slot| Superblock::decode(slots[slot], SUPERBLOCKS[slot]));
+    let was_written = |slot: usize| slots[slot].iter().any(|byte| *byte != 0);
     match (a, b) {
         (Ok(a), Ok(b)) if a.name != b.name => {
             let reason = format!("slots are of {:?} and {:?}", a.name, b.name);
             Err(MetaError::damaged(SUPERBLOCK, SUPERBLOCKS[1], reason))
         }
         (Ok(a), Ok(b)) => Ok(if a.checkpoint > b.checkpoint { a } else { b }),
-        // One slot is written at a time, and each write of a block is whole: only the first checkpoint is alone.
-        (Ok(one), Err(MetaError::NoShard(_))) | (Err(MetaError::NoShard(_)), Ok(one))
-            if one.checkpoint == 1 =>
-        {
-            Ok(one)
+        // Each write of a block is whole, so only the first checkpoint is alone.
+        (Err(_), Ok(one)) if one.checkpoint == 1 && !was_written(0) => Ok(one),
+        (Err(error), Ok(one)) | (Ok(one), Err(error)) => {
+            let reason = format!("{error}; the other slot has checkpoint {}", one.checkpoint);
+            Err(MetaError::damaged(
+                SUPERBLOCK,
+                SUPERBLOCKS[usize::from(one.block() == SUPERBLOCKS[0])],
+                reason,
+            ))
         }
-        (Ok(one), Err(MetaError::NoShard(found))) | (Err(MetaError::NoShard(found)), Ok(one)) => {
-            let reason = format!("{found}, beside checkpoint {}", one.checkpoint);
-            Err(MetaError::damaged(SUPERBLOCK, one.block() ^ 1, reason))
-        }
-        (Err(error), _) | (_, Err(error)) => Err(error),
+        (Err(_), Err(error)) if was_written(1) => Err(error),
+        (Err(error), _) => Err(error),
     }
 }

@@ -33,8 +33,8 @@ const READS_MAX: usize = 64;
 const RUN_BLOCKS_MAX: usize = 64;
 const WRITES_MAX: usize = 4;
 
-/// Pages that are made in a row while other work waits: some tenths of a millisecond.
-const PAGES_PER_BREATH: usize = 16;
+/// Pages that are made in a row while other work waits: some tens of microseconds.
+const PAGES_PER_BREATH: usize = 4;
 
 /// Pages below this fill are made one with the next.
 const SPARSE_BYTES: usize = PAGE_ROOM / 4;
