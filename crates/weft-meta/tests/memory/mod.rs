@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 use weft_meta::{Medium, MediumError};
@@ -27,6 +28,8 @@ struct State {
     events: RefCell<Vec<Event>>,
     generation: Cell<u64>,
     writes: Cell<usize>,
+    /// Writes to these blocks do not complete, nor take effect.
+    held: RefCell<Range<u64>>,
 }
 
 /// A server's attach to a medium. Clones of the medium are made by [`Memory::attach`].
@@ -73,6 +76,11 @@ impl Memory {
         blocks.insert(block, bytes.into());
     }
 
+    /// From now on, writes that begin in these blocks do not complete, nor take effect.
+    pub fn hold(&self, blocks: Range<u64>) {
+        self.state.held.replace(blocks);
+    }
+
     /// How many events there were.
     pub fn event_count(&self) -> usize {
         self.state.events.borrow().len()
@@ -116,6 +124,9 @@ impl Medium for Memory {
         // Some writes take so long that others overtake them.
         let most = if random_below(5) == 0 { 4000 } else { 200 };
         sleep(Duration::from_micros(random_below(most))).await;
+        if self.state.held.borrow().contains(&block) {
+            std::future::pending::<()>().await;
+        }
         self.check()?;
         self.state.blocks.borrow_mut().extend((block..).zip(blocks));
         self.state.events.borrow_mut().push(Event::Completed(number));
