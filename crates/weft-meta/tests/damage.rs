@@ -204,7 +204,7 @@ fn an_answer_that_only_reads_is_proved_first() {
 #[test]
 fn a_checkpoint_waits_for_the_log() {
     for seed in 0..20 {
-        Sim::new(seed).block_on(async {
+        Sim::new(seed).block_on(async move {
             let medium = formatted().await;
             let shard = Shard::open(medium.attach()).await.unwrap();
             for some in (1..=1000).collect::<Vec<u64>>().chunks(100) {
