@@ -1,11 +1,13 @@
-//! Pure: judges what clients of a volume saw.
+//! Pure: judges what clients of a volume or of a file system saw.
 //!
 //! It owns the history of a run with its check (`history.rs`), and what blocks are filled with so that a torn
-//! or misplaced one shows (`block.rs`). The simulation and the torture of real processes use the same. It
+//! or misplaced one shows (`block.rs`), and a file system in memory that answers are compared with (`files.rs`). The simulation and the torture of real processes use the same. It
 //! runs nothing, and knows no client.
 
 mod block;
+mod files;
 mod history;
 
 pub use block::{fill_block, read_value};
+pub use files::{Dice, FileModel};
 pub use history::{Action, Call, History, Operation, Value, Violation, is_explained, is_linearizable};

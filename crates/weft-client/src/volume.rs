@@ -13,7 +13,7 @@ use std::time::Duration;
 use weft_rt::Buf;
 use weft_rt::sync::Notify;
 use weft_types::{
-    AttachMode, BLOCK_SIZE, BlockCount, BlockRange, ObjectId, SECTOR_SIZE, SessionId, Striping,
+    AttachMode, BLOCK_SIZE, BlockCount, BlockRange, Generation, ObjectId, SECTOR_SIZE, SessionId, Striping,
 };
 use weft_wire::control::ManagerRequest;
 
@@ -135,6 +135,12 @@ impl Volume {
     /// The session of this attach.
     pub fn session_id(&self) -> SessionId {
         self.session().id
+    }
+
+    /// The generation of the volume under which it is attached: an exclusive attach that comes later has a higher
+    /// one (R16).
+    pub fn generation(&self) -> Generation {
+        self.session().generation
     }
 
     /// What this attach may do.

@@ -24,7 +24,7 @@ pub enum Table {
     Target = 7,
     /// By inode, name and piece: extended attributes.
     Xattr = 8,
-    /// By inode: those without a name that are to be purged (F9).
+    /// By inode: those without a name that are to be purged.
     Orphan = 9,
 }
 

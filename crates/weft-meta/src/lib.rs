@@ -20,6 +20,7 @@ mod shard;
 mod superblock;
 mod tables;
 mod tree;
+mod volume_medium;
 
 pub use change::Change;
 pub use check::{TableFinding, check_tables};
@@ -32,3 +33,4 @@ pub use record::{Entry, Inode, Part, ShardRecord, Value};
 pub use shard::{Shard, ShardCounters, ShardFormat, format_shard};
 pub use superblock::ShardName;
 pub use tables::Tables;
+pub use volume_medium::VolumeMedium;

@@ -60,7 +60,7 @@ pub struct Inode {
     pub attributes: Attributes,
     /// The directory that a directory is in; itself for the root, 0 for what is not a directory.
     pub parent: InodeNumber,
-    /// No byte was ever written from here on (F8).
+    /// No byte was ever written from here on.
     pub reserved_end: u64,
     /// Made without a name, and never had one (`O_TMPFILE`): it may still get one.
     pub is_unnamed: bool,

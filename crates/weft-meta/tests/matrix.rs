@@ -6,18 +6,17 @@
 //! `WEFT_META_FACTOR=n` tries n times as many images.
 
 mod memory;
-mod model;
 
 use memory::{Blocks, Event, Memory};
-use model::Model;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
+use weft_checker::FileModel;
 use weft_meta::*;
 use weft_rt::sim::Sim;
 use weft_rt::{random_below, spawn};
-use weft_types::SessionId;
+use weft_types::{InodeNumber, SessionId};
 use weft_wire::files::FileRequest;
 
 const NAME: ShardName = ShardName { file_system: 9, shard: 0 };
@@ -47,13 +46,13 @@ fn digest(shard: &Shard<Memory>) -> u64 {
 
 /// Clients that ask for random things at the same time, each in a session of its own.
 async fn workload(shard: &Shard<Memory>, medium: &Rc<Memory>, record: &Rc<Record>, operations: u64) {
-    let model = Rc::new(RefCell::new(Model::new()));
+    let model = Rc::new(RefCell::new(FileModel::below(InodeNumber::ROOT)));
     let clients = (0..4).map(|session| {
         let (shard, medium, record, model) = (shard.clone(), medium.clone(), record.clone(), model.clone());
         let first = shard.with_tables(|tables| tables.session(SessionId(session)).unwrap_or(0) + 300);
         spawn(async move {
             for n in 0..operations {
-                let operation = model.borrow().any_operation();
+                let operation = model.borrow().any_operation(&mut random_below);
                 let number = if operation.changes() { first + n } else { 0 };
                 let request =
                     FileRequest { session: SessionId(session), number, answered: first + n - 1, operation };
@@ -74,7 +73,7 @@ async fn serve(
     medium: &Memory,
     record: &Record,
     request: &FileRequest,
-    model: &RefCell<Model>,
+    model: &RefCell<FileModel>,
 ) {
     // Decided at once when it is polled first: the tables change before anything else happens.
     let mut serving = Box::pin(shard.serve(request));

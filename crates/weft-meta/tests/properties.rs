@@ -2,10 +2,9 @@
 //! meanwhile, and makes checkpoints.
 
 mod memory;
-mod model;
 
 use memory::Memory;
-use model::Model;
+use weft_checker::FileModel;
 use weft_meta::*;
 use weft_rt::random_below;
 use weft_rt::sim::Sim;
@@ -18,7 +17,7 @@ const NAME: ShardName = ShardName { file_system: 9, shard: 0 };
 struct Client {
     shard: Shard<Memory>,
     medium: Memory,
-    model: Model,
+    model: FileModel,
     number: u64,
 }
 
@@ -27,7 +26,7 @@ impl Client {
         let medium = Memory::of(Default::default());
         format_shard(&medium, &ShardFormat::new(NAME, [7; 16], [1; 12])).await.unwrap();
         let shard = Shard::open(medium.attach()).await.unwrap();
-        Client { shard, medium, model: Model::new(), number: 0 }
+        Client { shard, medium, model: FileModel::below(InodeNumber::ROOT), number: 0 }
     }
 
     async fn reopen(&mut self) {
@@ -50,7 +49,7 @@ impl Client {
         let answered = self.number.saturating_sub(1 + random_below(3));
         let request = FileRequest { session: SessionId(3), number, answered, operation };
         let answer = self.shard.serve(&request).await.unwrap();
-        self.model.judge(&request.operation, &answer);
+        self.model.judge(&request.operation, &answer).unwrap();
         if number > 0 && random_below(4) == 0 {
             if random_below(8) == 0 {
                 self.reopen().await;
@@ -78,7 +77,7 @@ fn a_shard_answers_like_a_file_system_in_memory() {
         Sim::new(seed).block_on(async {
             let mut client = Client::start().await;
             for _ in 0..700 {
-                let operation = client.model.any_operation();
+                let operation = client.model.any_operation(&mut random_below);
                 client.step(operation).await;
                 match random_below(60) {
                     0 => client.reopen().await,

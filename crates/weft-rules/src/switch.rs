@@ -126,6 +126,11 @@ mutations! {
     FloorNotRaised, "P8", "floor-not-raised", "What is given up does not raise the floor of its attach.";
     PartsOnLanes, "P9", "parts-on-lanes", "A volume with blocks of 512 bytes has several lanes.";
     RoomHeld, "P10", "room-held", "A request of a peer waits for room, as those of clients do.";
+    NoAnswers, "F1", "no-answers", "An operation that was decided before is decided again.";
+    FailuresForgotten, "F1", "failures-forgotten", "The answer of an operation that failed is not kept.";
+    OldNumbersTaken, "F1", "old-numbers-taken", "An operation is decided although its session has its answer.";
+    AnswerBeforeAppend, "F2", "answer-before-append", "An operation is answered before it is in the log.";
+    UnprobedRead, "F2", "unprobed-read", "A server answers what only reads without proof that no other has begun.";
     CrcNotChecked, "damage", "crc-not-checked", "A drive does not check the data that it reads.";
     ClientTrustsData, "damage", "client-trusts-data", "A client does not check the data that it is sent.";
     DamageReadsAsZeroes, "damage", "damage-reads-as-zeroes", "A block that does not match its checksum reads as zeroes.";
@@ -317,7 +322,7 @@ mod tests {
         for n in 1..=16 {
             assert!(rules.contains(format!("R{n}").as_str()), "R{n}");
         }
-        for other in ["C8", "C9", "C14", "P10", "lease", "damage", "watermark", "store"] {
+        for other in ["C8", "C9", "C14", "P10", "F1", "F2", "lease", "damage", "watermark", "store"] {
             assert!(rules.contains(other), "{other}");
         }
     }

@@ -33,6 +33,7 @@ const LAYERS: &[(&str, Layer)] = &[
     ("weft-target", Engine),
     ("weft-client", Engine),
     ("weft-manager", Engine),
+    ("weft-meta", Engine),
     ("weft-nbd", Face),
     ("weft-cli", Face),
     ("weft-bench", Face),
@@ -58,13 +59,15 @@ const ALLOWED: &[(Layer, &[Layer])] = &[
 const ALLOWED_IN_TESTS: &[Layer] = &[Words, Pure, Runtime];
 
 /// Arrows from one crate to another that are allowed beside the layers (decision 1). Membership asks layout
-/// where a group goes; a target owns its stores, and nothing else does. Faces reach data through the client
+/// where a group goes; a target owns its stores, and nothing else does. A metadata
+/// shard is kept on a volume. Faces reach data through the client
 /// alone: this opens the one engine to them, by name. The load generator shows its results on a page, the
 /// command line what was recorded; a page is pure.
 const ARROWS: &[(&str, &str)] = &[
     ("weft-rpc", "weft-rt"),
     ("weft-membership", "weft-layout"),
     ("weft-target", "weft-store"),
+    ("weft-meta", "weft-client"),
     ("weft-nbd", "weft-client"),
     ("weft-cli", "weft-client"),
     ("weft-cli", "weft-report"),

@@ -13,6 +13,7 @@ use crate::key::Key;
 use crate::record::encode_number;
 use crate::tables::Tables;
 use draft::Draft;
+use weft_rules::{Mutation, mutated};
 use weft_types::FileTime;
 use weft_types::limits::FILE_OPERATIONS_MAX;
 use weft_wire::files::{Answer, FileError, FileRequest, Operation};
@@ -47,20 +48,21 @@ pub fn decide(tables: &Tables, request: &FileRequest, now: FileTime) -> Decision
     }
     let known = tables.session(request.session);
     let answered = known.unwrap_or(0).max(request.answered);
-    if request.number <= known.unwrap_or(0) || request.number > answered.saturating_add(FILE_OPERATIONS_MAX) {
+    let is_old = request.number <= answered && !mutated(Mutation::OldNumbersTaken);
+    if is_old || request.number > answered.saturating_add(FILE_OPERATIONS_MAX) {
         return Decision::refused(FileError::OutOfOrder);
     }
     let key = Key::answer(request.session, request.number);
-    if let Some(kept) = tables.get(&key) {
+    if let Some(kept) = tables.get(&key)
+        && !mutated(Mutation::NoAnswers)
+    {
         let answer = Answer::decode(&mut Decoder::new(kept)).expect("values are checked");
         return Decision { changes: Vec::new(), answer };
-    }
-    if request.number <= answered {
-        return Decision::refused(FileError::OutOfOrder);
     }
     let mut draft = Draft::new(tables, now);
     let answer = match carry_out(&mut draft, &request.operation) {
         Ok(answer) => answer,
+        Err(error) if mutated(Mutation::FailuresForgotten) => return Decision::refused(error),
         Err(error) => {
             draft.changes.clear();
             Answer::Failed(error)

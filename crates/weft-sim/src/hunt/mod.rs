@@ -23,6 +23,7 @@ mod returns;
 mod rooms;
 mod rot;
 mod scripts;
+mod shard;
 mod siblings;
 mod silence;
 mod stage;
@@ -74,6 +75,8 @@ pub enum Scenario {
     Device,
     /// Servers without a fabric that ask each other, with little room.
     Rooms,
+    /// A metadata shard whose servers follow one another.
+    Shard,
 }
 
 /// How a hunt ended.
@@ -155,6 +158,7 @@ pub fn run_seed(
                     Scenario::Drive(drive) => drive.run().await,
                     Scenario::Device => device::run().await,
                     Scenario::Rooms => rooms::run().await,
+                    Scenario::Shard => shard::run().await,
                 }
             };
             let result = match race(run, sleep(ENDS_WITHIN)).await {

@@ -1,8 +1,7 @@
-//! A file system as one program would keep it in memory: what the shard has to answer, told apart from how it does.
-#![allow(dead_code, reason = "each test uses a part of it")]
+//! A file system as one program would keep it in memory: what a metadata shard has to answer to one client after
+//! another.
 
 use std::collections::BTreeMap;
-use weft_rt::random_below;
 use weft_types::{FileKind, InodeNumber};
 use weft_wire::files::*;
 
@@ -36,94 +35,100 @@ enum Expected {
     Failed(FileError),
 }
 
-/// All of a file system.
+/// What a number below another one is drawn with.
+pub type Dice<'d> = &'d mut dyn FnMut(u64) -> u64;
+
+/// The names and attributes of a file system, without the times.
 #[derive(Clone, Debug)]
-pub struct Model {
+pub struct FileModel {
     nodes: BTreeMap<u64, Node>,
     /// Inodes that were given out, also those that are gone.
     known: Vec<u64>,
 }
 
+/// Characters of an operation or an answer in what is said of it.
+const TEXT_CHARS: usize = 300;
+
 const DIRECTORY: u8 = FileKind::Directory as u8;
 const REGULAR: u8 = FileKind::Regular as u8;
 const SYMLINK: u8 = FileKind::Symlink as u8;
 
-impl Model {
-    /// One directory without entries.
-    pub fn new() -> Model {
-        let root = Node { kind: DIRECTORY, mode: 0o755, names: 1, parent: 1, ..Node::default() };
-        Model { nodes: [(1, root)].into(), known: vec![1] }
+impl FileModel {
+    /// One directory without entries, of owner and group 0 and with mode 0755. Nothing outside of it is known.
+    pub fn below(root: InodeNumber) -> FileModel {
+        let node = Node { kind: DIRECTORY, mode: 0o755, names: 1, parent: root.0, ..Node::default() };
+        FileModel { nodes: [(root.0, node)].into(), known: vec![root.0] }
     }
 
-    fn any_inode(&self) -> InodeNumber {
+    fn any_inode(&self, dice: Dice<'_>) -> InodeNumber {
         // Mostly one of the first, so that directories fill.
-        let most = if random_below(2) == 0 { 6.min(self.known.len()) } else { self.known.len() };
-        InodeNumber(self.known[random_below(most as u64) as usize])
+        let most = if dice(2) == 0 { 6.min(self.known.len()) } else { self.known.len() };
+        InodeNumber(self.known[dice(most as u64) as usize])
     }
 
-    fn any_name(&self) -> NameIn {
+    fn any_name(&self, dice: Dice<'_>) -> NameIn {
         let names: [&[u8]; 10] =
             [b"a", b"b", b"c", b"d", b"e", b"f", b"\xff\n", &[b'x'; 255], &[b'y'; 256], b".."];
-        let likely = if random_below(12) == 0 { names.len() } else { 6 };
-        NameIn { directory: self.any_inode(), name: names[random_below(likely as u64) as usize].to_vec() }
+        let likely = if dice(12) == 0 { names.len() } else { 6 };
+        NameIn { directory: self.any_inode(dice), name: names[dice(likely as u64) as usize].to_vec() }
     }
 
-    fn any_new(&self) -> NewInode {
+    fn any_new(dice: Dice<'_>) -> NewInode {
         let kinds =
             [FileKind::Regular, FileKind::Directory, FileKind::Directory, FileKind::Symlink, FileKind::Pipe];
-        let kind = kinds[random_below(5) as usize];
-        let length = [1, 30, 3000, 4095, 0][random_below(5) as usize];
+        let kind = kinds[dice(5) as usize];
+        let length = [1, 30, 3000, 4095, 0][dice(5) as usize];
         NewInode {
             kind,
-            mode: random_below(0o7777) as u16,
-            uid: random_below(4) as u32,
-            gid: random_below(4) as u32,
+            mode: dice(0o7777) as u16,
+            uid: dice(4) as u32,
+            gid: dice(4) as u32,
             device: 0,
             target: if kind == FileKind::Symlink { vec![b't'; length] } else { Vec::new() },
         }
     }
 
     /// An operation that may or may not succeed.
-    pub fn any_operation(&self) -> Operation {
-        let xattr = || [&b"user.a"[..], b"user.b", b"user.c", b""][random_below(4) as usize].to_vec();
+    pub fn any_operation(&self, dice: Dice<'_>) -> Operation {
+        let xattr = [&b"user.a"[..], b"user.b", b"user.c", b""][dice(4) as usize].to_vec();
         let modes = [RenameMode::Replace, RenameMode::Keep, RenameMode::Exchange];
-        match random_below(30) {
-            0..8 => Operation::Create(self.any_name(), self.any_new()),
-            8 => Operation::CreateUnnamed(self.any_inode(), self.any_new()),
-            9..11 => Operation::Link(self.any_inode(), self.any_name()),
-            11..14 => Operation::Unlink(self.any_name()),
-            14..16 => Operation::RemoveDirectory(self.any_name()),
-            16..21 => Operation::Rename(self.any_name(), self.any_name(), modes[random_below(3) as usize]),
-            21 => Operation::Find(self.any_name()),
-            22 => Operation::Attributes(self.any_inode()),
+        match dice(30) {
+            0..8 => Operation::Create(self.any_name(dice), FileModel::any_new(dice)),
+            8 => Operation::CreateUnnamed(self.any_inode(dice), FileModel::any_new(dice)),
+            9..11 => Operation::Link(self.any_inode(dice), self.any_name(dice)),
+            11..14 => Operation::Unlink(self.any_name(dice)),
+            14..16 => Operation::RemoveDirectory(self.any_name(dice)),
+            16..21 => Operation::Rename(self.any_name(dice), self.any_name(dice), modes[dice(3) as usize]),
+            21 => Operation::Find(self.any_name(dice)),
+            22 => Operation::Attributes(self.any_inode(dice)),
             23..25 => {
                 let mut changes = AttributeChanges::default();
-                match random_below(3) {
-                    0 => changes.size = Some(random_below(3) << random_below(62)),
-                    1 => changes.mode = Some(random_below(0o7777) as u16),
-                    _ => {
-                        (changes.uid, changes.gid) =
-                            (Some(random_below(9) as u32), Some(random_below(9) as u32))
-                    }
+                match dice(3) {
+                    0 => changes.size = Some(dice(3) << dice(62)),
+                    1 => changes.mode = Some(dice(0o7777) as u16),
+                    _ => (changes.uid, changes.gid) = (Some(dice(9) as u32), Some(dice(9) as u32)),
                 }
-                Operation::Change(self.any_inode(), changes)
+                Operation::Change(self.any_inode(dice), changes)
             }
-            25 => Operation::List { directory: self.any_inode(), after: 0, limit: u32::MAX },
-            26 => Operation::Target(self.any_inode()),
-            27 if random_below(2) == 0 => Operation::XattrNames(self.any_inode()),
-            27 => Operation::Xattr(self.any_inode(), xattr()),
+            25 => Operation::List { directory: self.any_inode(dice), after: 0, limit: u32::MAX },
+            26 => Operation::Target(self.any_inode(dice)),
+            27 if dice(2) == 0 => Operation::XattrNames(self.any_inode(dice)),
+            27 => Operation::Xattr(self.any_inode(dice), xattr),
             28 => {
                 let modes = [XattrMode::Either, XattrMode::Create, XattrMode::Replace];
-                let length = [0, 10, 1019, 1020, 1021, 5000, 65_536][random_below(7) as usize];
-                let value = vec![random_below(256) as u8; length];
-                Operation::SetXattr(self.any_inode(), xattr(), value, modes[random_below(3) as usize])
+                let length = [0, 10, 1019, 1020, 1021, 5000, 65_536][dice(7) as usize];
+                let value = vec![dice(256) as u8; length];
+                Operation::SetXattr(self.any_inode(dice), xattr, value, modes[dice(3) as usize])
             }
-            _ => Operation::RemoveXattr(self.any_inode(), xattr()),
+            _ => Operation::RemoveXattr(self.any_inode(dice), xattr),
         }
     }
 
     /// Carries an operation out, and compares the answer.
-    pub fn judge(&mut self, operation: &Operation, answer: &Answer) {
+    ///
+    /// # Errors
+    /// If another answer was expected.
+    pub fn judge(&mut self, operation: &Operation, answer: &Answer) -> Result<(), String> {
         let mut after = self.clone();
         let expected = after.carry_out(operation).unwrap_or_else(Expected::Failed);
         if !matches!(expected, Expected::Failed(_)) {
@@ -131,13 +136,17 @@ impl Model {
         }
         let found = match (answer, &expected) {
             (Answer::Attributes(a), Expected::New(_)) => {
-                assert!(!self.known.contains(&a.inode.0), "inode {} is made again", a.inode);
+                if self.known.contains(&a.inode.0) {
+                    return Err(format!("inode {} is made again", a.inode));
+                }
                 self.adopt(operation, a.inode.0);
                 Expected::New(view(a))
             }
             (Answer::Attributes(a), _) => Expected::Seen(a.inode.0, view(a)),
             (Answer::Listed(listed), _) => {
-                assert!(listed.is_end && listed.entries.is_sorted_by_key(|e| (e.cookie, e.name.clone())));
+                if !listed.is_end || !listed.entries.is_sorted_by_key(|e| (e.cookie, e.name.clone())) {
+                    return Err("a directory is listed out of order, or not to its end".to_owned());
+                }
                 Expected::Listed(
                     listed.entries.iter().map(|e| (e.name.clone(), e.attributes.inode.0)).collect(),
                 )
@@ -145,9 +154,16 @@ impl Model {
             (Answer::Bytes(bytes), _) => Expected::Bytes(bytes.clone()),
             (Answer::Names(names), _) => Expected::Names(names.clone()),
             (Answer::Failed(error), _) => Expected::Failed(*error),
-            (Answer::Done, _) => panic!("{operation:?} is answered with nothing"),
+            (Answer::Done, _) => return Err("an operation is answered with nothing".to_owned()),
         };
-        assert_eq!(found, expected, "{operation:?}");
+        match found == expected {
+            true => Ok(()),
+            false => {
+                let text = |what: String| what.chars().take(TEXT_CHARS).collect::<String>();
+                let (asked, found) = (text(format!("{operation:?}")), text(format!("{found:?}")));
+                Err(format!("{asked} is answered with {found}, expected {}", text(format!("{expected:?}"))))
+            }
+        }
     }
 
     /// The number of the inode that was made.
@@ -167,7 +183,10 @@ impl Model {
         }
     }
 
-    /// Inodes that no name is left of are gone from now on.
+    /// An inode without a name is gone from now on.
+    ///
+    /// # Panics
+    /// If it is not there, or has a name.
     pub fn purge(&mut self, inode: u64) {
         let node = self.nodes.remove(&inode).expect("only what is there is purged");
         assert_eq!(node.names, 0);
@@ -361,7 +380,7 @@ impl Model {
         let moved = self.named(from)?;
         self.living(to.directory)?;
         let taken = self.entry(to)?;
-        let is_directory = |model: &Model, inode: u64| model.nodes[&inode].kind == DIRECTORY;
+        let is_directory = |model: &FileModel, inode: u64| model.nodes[&inode].kind == DIRECTORY;
         if is_directory(self, moved) && self.is_below(to.directory.0, moved) {
             return Err(FileError::Invalid);
         }
