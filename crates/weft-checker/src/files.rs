@@ -1,5 +1,5 @@
-//! A file system as one program would keep it in memory: what a metadata shard has to answer to one client after
-//! another.
+//! A file system as one program would keep it in memory: what a metadata shard has to answer to one client
+//! after another.
 
 use std::collections::BTreeMap;
 use weft_types::{FileKind, InodeNumber};
@@ -54,7 +54,8 @@ const REGULAR: u8 = FileKind::Regular as u8;
 const SYMLINK: u8 = FileKind::Symlink as u8;
 
 impl FileModel {
-    /// One directory without entries, of owner and group 0 and with mode 0755. Nothing outside of it is known.
+    /// One directory without entries, of owner and group 0 and with mode 0755. Nothing outside of it is
+    /// known.
     pub fn below(root: InodeNumber) -> FileModel {
         let node = Node { kind: DIRECTORY, mode: 0o755, names: 1, parent: root.0, ..Node::default() };
         FileModel { nodes: [(root.0, node)].into(), known: vec![root.0] }
@@ -264,28 +265,6 @@ impl FileModel {
                 self.make(*directory, made, 0)
             }
             Operation::Link(inode, at) => self.link(*inode, at),
-            Operation::Unlink(at) => {
-                let inode = self.named(at)?;
-                if self.nodes[&inode].kind == DIRECTORY {
-                    return Err(FileError::IsDirectory);
-                }
-                self.change(at.directory.0).entries.remove(&at.name);
-                self.change(inode).names -= 1;
-                Ok(self.seen(inode))
-            }
-            Operation::RemoveDirectory(at) => {
-                let inode = self.named(at)?;
-                let node = &self.nodes[&inode];
-                if node.kind != DIRECTORY {
-                    return Err(FileError::NotDirectory);
-                }
-                if !node.entries.is_empty() {
-                    return Err(FileError::NotEmpty);
-                }
-                self.change(at.directory.0).entries.remove(&at.name);
-                self.change(inode).names = 0;
-                Ok(self.seen(inode))
-            }
             Operation::Rename(from, to, mode) => self.rename(from, to, *mode),
             Operation::Change(inode, changes) => self.set(*inode, changes),
             Operation::List { directory, .. } => {
@@ -295,6 +274,14 @@ impl FileModel {
                 node if node.kind == SYMLINK => Ok(Expected::Bytes(node.target.clone())),
                 _ => Err(FileError::Invalid),
             },
+            Operation::Unlink(at) => self.unlink(at),
+            Operation::RemoveDirectory(at) => self.remove_directory(at),
+            xattr => self.carry_out_on_xattrs(xattr),
+        }
+    }
+
+    fn carry_out_on_xattrs(&mut self, operation: &Operation) -> Result<Expected, FileError> {
+        match operation {
             Operation::XattrNames(inode) => {
                 Ok(Expected::Names(self.node(*inode)?.xattrs.keys().cloned().collect()))
             }
@@ -320,7 +307,32 @@ impl FileModel {
                 self.change(inode.0).xattrs.remove(name).ok_or(FileError::NoXattr)?;
                 Ok(self.seen(inode.0))
             }
+            _ => unreachable!("the others are carried out elsewhere"),
         }
+    }
+
+    fn unlink(&mut self, at: &NameIn) -> Result<Expected, FileError> {
+        let inode = self.named(at)?;
+        if self.nodes[&inode].kind == DIRECTORY {
+            return Err(FileError::IsDirectory);
+        }
+        self.change(at.directory.0).entries.remove(&at.name);
+        self.change(inode).names -= 1;
+        Ok(self.seen(inode))
+    }
+
+    fn remove_directory(&mut self, at: &NameIn) -> Result<Expected, FileError> {
+        let inode = self.named(at)?;
+        let node = &self.nodes[&inode];
+        if node.kind != DIRECTORY {
+            return Err(FileError::NotDirectory);
+        }
+        if !node.entries.is_empty() {
+            return Err(FileError::NotEmpty);
+        }
+        self.change(at.directory.0).entries.remove(&at.name);
+        self.change(inode).names = 0;
+        Ok(self.seen(inode))
     }
 
     fn make(&mut self, directory: InodeNumber, made: &NewInode, names: u32) -> Result<Expected, FileError> {

@@ -1,8 +1,9 @@
 //! Pure: judges what clients of a volume or of a file system saw.
 //!
 //! It owns the history of a run with its check (`history.rs`), and what blocks are filled with so that a torn
-//! or misplaced one shows (`block.rs`), and a file system in memory that answers are compared with (`files.rs`). The simulation and the torture of real processes use the same. It
-//! runs nothing, and knows no client.
+//! or misplaced one shows (`block.rs`), and a file system in memory that answers are compared with
+//! (`files.rs`). The simulation and the torture of real processes use the same. It runs nothing, and knows no
+//! client.
 
 mod block;
 mod files;

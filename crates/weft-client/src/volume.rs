@@ -137,8 +137,8 @@ impl Volume {
         self.session().id
     }
 
-    /// The generation of the volume under which it is attached: an exclusive attach that comes later has a higher
-    /// one (R16).
+    /// The generation of the volume under which it is attached: an exclusive attach that comes later has a
+    /// higher one (R16).
     pub fn generation(&self) -> Generation {
         self.session().generation
     }

@@ -142,7 +142,8 @@ impl fmt::Display for TableFinding {
     }
 }
 
-/// Everything in the tables of a shard that contradicts something else; inodes of other shards are not looked for.
+/// Everything in the tables of a shard that contradicts something else; inodes of other shards are not looked
+/// for.
 pub fn check_tables(tables: &Tables) -> Vec<TableFinding> {
     let mut check = Check { tables, findings: Vec::new(), seen: BTreeMap::new() };
     check.entries();

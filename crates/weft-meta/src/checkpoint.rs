@@ -43,9 +43,10 @@ async fn make<M: Medium>(inner: &Rc<Inner<M>>, mut checkpoint: Checkpoint) -> Re
     Ok(())
 }
 
-/// Writes the tables of some moments between now and the end of their rewriting: the tables change meanwhile. So the
-/// tree holds some changes whose place in the log is behind `log_next`. Replaying them puts the same values once
-/// more, in their order, and so leads to what the tables were. The superblock waits until all of them are in the log.
+/// Writes the tables of some moments between now and the end of their rewriting: the tables change meanwhile.
+/// So the tree holds some changes whose place in the log is behind `log_next`. Replaying them puts the same
+/// values once more, in their order, and so leads to what the tables were. The superblock waits until all of
+/// them are in the log.
 async fn write<M: Medium>(inner: &Rc<Inner<M>>, checkpoint: &mut Checkpoint) -> Result<(), MetaError> {
     let log_next = inner.log_next.get();
     let changed = inner.tables.borrow_mut().take_changed();

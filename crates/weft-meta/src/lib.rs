@@ -1,9 +1,9 @@
 //! Engine: a metadata shard of a file system.
 //!
-//! A shard owns names, attributes and extended attributes of the inodes that were made in it. It is kept on one
-//! volume, which it has for itself: a log of changes, and a tree of tables that checkpoints write. What an operation
-//! does is decided by pure code ([`decide`]). The shard never touches the data of files, and it talks to nobody but
-//! its volume.
+//! A shard owns names, attributes and extended attributes of the inodes that were made in it. It is kept on
+//! one volume, which it has for itself: a log of changes, and a tree of tables that checkpoints write. What
+//! an operation does is decided by pure code ([`decide`]). The shard never touches the data of files, and it
+//! talks to nobody but its volume.
 
 mod change;
 mod check;

@@ -1,10 +1,10 @@
 //! The log: changes in the order in which they were decided, in a ring of blocks.
 //!
-//! Changes that are ready together are a *batch* of one or more blocks, written by one write; one write is under way
-//! at a time. Each block says which block of the stream it is, which of its batch, and the generation of the server
-//! that wrote it. A batch that is not whole never happened: nobody was answered. What an earlier server has left of
-//! such a batch is told from blocks of the batch that a later server writes there by the generation, which never goes
-//! back along the log.
+//! Changes that are ready together are a *batch* of one or more blocks, written by one write; one write is
+//! under way at a time. Each block says which block of the stream it is, which of its batch, and the
+//! generation of the server that wrote it. A batch that is not whole never happened: nobody was answered.
+//! What an earlier server has left of such a batch is told from blocks of the batch that a later server
+//! writes there by the generation, which never goes back along the log.
 
 use crate::change::Change;
 use crate::error::MetaError;
@@ -117,11 +117,12 @@ impl Log {
         self.next - from
     }
 
-    /// Finds the batches behind a checkpoint, and the end of the log. `each` is called for the changes of each.
+    /// Finds the batches behind a checkpoint, and the end of the log. `each` is called for the changes of
+    /// each.
     ///
     /// # Errors
-    /// If a batch cannot be read although a later one is there; if it holds what is no change; if the checkpoint is
-    /// an old one, whose log was overwritten.
+    /// If a batch cannot be read although a later one is there; if it holds what is no change; if the
+    /// checkpoint is an old one, whose log was overwritten.
     pub(crate) async fn replay(
         medium: &impl Medium,
         superblock: &Superblock,
@@ -132,17 +133,11 @@ impl Log {
         let mut log = Log { name, blocks, next: superblock.log_next, generation };
         let mut window = Window { medium, log, first: 0, bytes: Vec::new() };
         let mut last = superblock.generation;
-        loop {
-            match window.batch(log.next, last).await? {
-                Some((changes, count, generation)) => {
-                    let at = log.block_of(log.next);
-                    let changes = decode(&changes).map_err(|e| MetaError::damaged(LOG, at, e.to_string()))?;
-                    each(&changes);
-                    log.next += count;
-                    last = generation;
-                }
-                None => break,
-            }
+        while let Some((changes, count, generation)) = window.batch(log.next, last).await? {
+            let at = log.block_of(log.next);
+            each(&decode(&changes).map_err(|error| MetaError::damaged(LOG, at, error.to_string()))?);
+            log.next += count;
+            last = generation;
         }
         window.check_end(log.next, last).await?;
         if last >= generation {
@@ -178,8 +173,8 @@ impl<M: Medium> Window<'_, M> {
         Ok(decode_head(block, self.log.name).map(|head| (head, block)))
     }
 
-    /// The changes of the batch that begins with a block, how many blocks it has, and its generation; `None` if it
-    /// is not there, or not whole.
+    /// The changes of the batch that begins with a block, how many blocks it has, and its generation; `None`
+    /// if it is not there, or not whole.
     async fn batch(&mut self, first: u64, last: u64) -> Result<Option<(Vec<u8>, u64, u64)>, MetaError> {
         let mut changes = Vec::new();
         let Some((head, _)) = self.block(first).await? else { return Ok(None) };
@@ -198,8 +193,8 @@ impl<M: Medium> Window<'_, M> {
         Ok(Some((changes, head.count.into(), head.generation)))
     }
 
-    /// Whether the log really ends there: no block of a later batch follows, and none of a later round is in its
-    /// place.
+    /// Whether the log really ends there: no block of a later batch follows, and none of a later round is in
+    /// its place.
     async fn check_end(&mut self, end: u64, last: u64) -> Result<(), MetaError> {
         for sequence in end..end + 2 * u64::from(META_BATCH_BLOCKS_MAX).min(u64::from(self.log.blocks) / 2) {
             let at = self.log.block_of(sequence);

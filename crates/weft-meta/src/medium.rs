@@ -5,9 +5,9 @@ use weft_rt::Buf;
 
 /// Blocks of 4096 bytes that one server at a time may use: an exclusively attached volume.
 ///
-/// Each block is an atomic register: it is read as it was written last, also after this program has died. Several
-/// blocks of one write are several registers. What completes is durable. After another server has begun, everything
-/// here fails.
+/// Each block is an atomic register: it is read as it was written last, also after this program has died.
+/// Several blocks of one write are several registers. What completes is durable. After another server has
+/// begun, everything here fails.
 pub trait Medium: 'static {
     /// Raised for each server that begins: the generation of the volume.
     fn generation(&self) -> u64;

@@ -1,4 +1,5 @@
-//! Pages of the tree: 4 KiB with a header that says what and where, and a checksum that the page above knows too.
+//! Pages of the tree: 4 KiB with a header that says what and where, and a checksum that the page above knows
+//! too.
 
 use crate::error::MetaError;
 use crate::superblock::ShardName;

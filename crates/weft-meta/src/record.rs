@@ -55,8 +55,8 @@ impl ShardRecord {
 /// An inode: what `stat` says of it, except what the parts of a directory say, and what only the shard needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inode {
-    /// Its attributes. Those of a directory have 2 links (0 once its name is gone), size 0, and the time of its
-    /// last change apart from its entries.
+    /// Its attributes. Those of a directory have 2 links (0 once its name is gone), size 0, and the time of
+    /// its last change apart from its entries.
     pub attributes: Attributes,
     /// The directory that a directory is in; itself for the root, 0 for what is not a directory.
     pub parent: InodeNumber,

@@ -115,8 +115,8 @@ pub(crate) struct Inner<M> {
     pub(crate) counters: Cell<ShardCounters>,
 }
 
-/// A shard. Clones are the same shard. It ends with the last of them, with the first failure of its volume, or by
-/// [`Shard::close`].
+/// A shard. Clones are the same shard. It ends with the last of them, with the first failure of its volume,
+/// or by [`Shard::close`].
 pub struct Shard<M: Medium>(Rc<Handle<M>>);
 
 /// What ends the shard when nobody has it any more.
@@ -210,14 +210,17 @@ impl<M: Medium> Shard<M> {
         &self.0.0
     }
 
-    /// Carries out an operation, and answers when all that the answer is based on is durable, and it is proved that
-    /// no other server has begun (F1, F2).
+    /// Carries out an operation, and answers when all that the answer is based on is durable, and it is
+    /// proved that no other server has begun (F1, F2).
     ///
     /// # Errors
     /// If the shard has ended: whether the operation has happened, its successor knows.
     pub async fn serve(&self, request: &FileRequest) -> Result<Answer, MetaError> {
         let inner = self.inner();
-        inner.wait_for_room().await?;
+        if request.operation.changes() {
+            inner.wait_for_room().await?;
+        }
+        inner.check()?;
         let now = FileTime::from_us(wall_clock_us());
         let Decision { changes, answer } = decide(&inner.tables.borrow(), request, now);
         let is_unproved = match changes.is_empty() {

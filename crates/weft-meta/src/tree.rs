@@ -1,8 +1,9 @@
-//! The tables on the medium: a copy-on-write tree of pages. A checkpoint makes a new root that shares every page in
-//! which nothing has changed; no page is ever changed in place.
+//! The tables on the medium: a copy-on-write tree of pages. A checkpoint makes a new root that shares every
+//! page in which nothing has changed; no page is ever changed in place.
 //!
-//! Pages of level 0 hold items; those above hold, for each page below, a lower bound of its keys, its block and its
-//! checksum. So a page that verifies is the page that was meant. Which pages there are is kept in memory.
+//! Pages of level 0 hold items; those above hold, for each page below, a lower bound of its keys, its block
+//! and its checksum. So a page that verifies is the page that was meant. Which pages there are is kept in
+//! memory.
 
 use crate::error::MetaError;
 use crate::key::Key;
@@ -39,8 +40,8 @@ const PAGES_PER_BREATH: usize = 4;
 /// Pages below this fill are made one with the next.
 const SPARSE_BYTES: usize = PAGE_ROOM / 4;
 
-/// Which pages there are: for each level, by a lower bound of their keys. The highest level has one page, unless
-/// there are no items.
+/// Which pages there are: for each level, by a lower bound of their keys. The highest level has one page,
+/// unless there are no items.
 #[derive(Clone, Default)]
 pub(crate) struct Tree {
     levels: Vec<BTreeMap<Key, PageRef>>,
@@ -100,8 +101,8 @@ impl Tree {
         Some(Root { page, level: (self.levels.len() - 1) as u8 })
     }
 
-    /// Makes the tree of the tables, in which these keys have changed since this tree was made. `items` gives items
-    /// of a range; it is asked once for each.
+    /// Makes the tree of the tables, in which these keys have changed since this tree was made. `items` gives
+    /// items of a range; it is asked once for each.
     pub(crate) async fn rewrite(
         &self,
         changed: &BTreeSet<Key>,
@@ -179,7 +180,8 @@ struct Rewrite<'a> {
 }
 
 impl Rewrite<'_> {
-    /// Makes pages of a level again in which keys were touched; returns the bounds of pages that came or went.
+    /// Makes pages of a level again in which keys were touched; returns the bounds of pages that came or
+    /// went.
     async fn level(
         &mut self,
         level: &mut BTreeMap<Key, PageRef>,

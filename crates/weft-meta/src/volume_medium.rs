@@ -6,8 +6,8 @@ use weft_client::{AttachMode, ClientError, Volume};
 use weft_rt::Buf;
 use weft_types::BLOCK_SIZE;
 
-/// A volume that is attached exclusively. The next exclusive attach, by another server, fences this one: from then on
-/// no target serves it, neither reads nor writes (R16).
+/// A volume that is attached exclusively. The next exclusive attach, by another server, fences this one: from
+/// then on no target serves it, neither reads nor writes (R16).
 pub struct VolumeMedium(Volume);
 
 impl VolumeMedium {

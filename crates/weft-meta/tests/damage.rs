@@ -1,4 +1,5 @@
-//! What a shard does with a medium that is not as it was left: damaged, foreign, of a later release, taken over.
+//! What a shard does with a medium that is not as it was left: damaged, foreign, of a later release, taken
+//! over.
 
 mod memory;
 
@@ -134,7 +135,8 @@ fn a_damaged_block_inside_the_log_is_an_error_and_no_silent_step_back() {
     });
 }
 
-/// What an earlier server has left of a batch is not taken for a part of the batch that the next one has begun.
+/// What an earlier server has left of a batch is not taken for a part of the batch that the next one has
+/// begun.
 #[test]
 fn blocks_of_two_servers_make_no_batch() {
     Sim::new(5).block_on(async {
@@ -199,8 +201,8 @@ fn an_answer_that_only_reads_is_proved_first() {
     });
 }
 
-/// A checkpoint takes the tables while they change, and may hold a half of an operation that is not in the log yet:
-/// it does not count before the log has it.
+/// A checkpoint takes the tables while they change, and may hold a half of an operation that is not in the
+/// log yet: it does not count before the log has it.
 #[test]
 fn a_checkpoint_waits_for_the_log() {
     for seed in 0..20 {

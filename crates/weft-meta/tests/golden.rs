@@ -1,6 +1,6 @@
-//! The format of a shard is what `docs/format/meta.md` says: a recorded image is opened and holds what it held, and
-//! the same operations lead to the same bytes. `WEFT_GOLDEN=write` records it for the first time; an image of a
-//! format that was released never changes.
+//! The format of a shard is what `docs/format/meta.md` says: a recorded image is opened and holds what it
+//! held, and the same operations lead to the same bytes. `WEFT_GOLDEN=write` records it for the first time;
+//! an image of a format that was released never changes.
 
 mod memory;
 

@@ -1,7 +1,7 @@
-//! The crash matrix: one recorded workload of several clients, with checkpoints. The server dies at every beginning
-//! and end of a write, with any of the blocks under way written or not. Each image is opened by another server, and
-//! holds exactly what some moment between the last answer and the last decision held; some servers die again while
-//! they go on from there.
+//! The crash matrix: one recorded workload of several clients, with checkpoints. The server dies at every
+//! beginning and end of a write, with any of the blocks under way written or not. Each image is opened by
+//! another server, and holds exactly what some moment between the last answer and the last decision held;
+//! some servers die again while they go on from there.
 //!
 //! `WEFT_META_FACTOR=n` tries n times as many images.
 
@@ -34,6 +34,15 @@ struct Record {
     /// By number of events: decisions that were answered by then.
     answered: RefCell<BTreeMap<usize, usize>>,
     most_answered: Cell<usize>,
+}
+
+impl Record {
+    /// After which decision the tables had this digest, at the earliest `least`; before the first they had
+    /// `first`.
+    fn moment(&self, found: u64, first: u64, least: usize) -> Option<usize> {
+        let digests = self.digests.borrow();
+        (least..=digests.len()).find(|n| found == if *n == 0 { first } else { digests[n - 1] })
+    }
 }
 
 fn digest(shard: &Shard<Memory>) -> u64 {
@@ -147,12 +156,9 @@ async fn crash_everywhere(
         for image in images(&before, &events, at, factor * SUBSETS) {
             let (medium, shard) = open(image.clone(), generation).await;
             let found = digest(&shard);
-            let digests = record.digests.borrow();
-            let moment =
-                (answered..=digests.len()).find(|n| found == if *n == 0 { first } else { digests[n - 1] });
+            let moment = record.moment(found, first, answered);
             let moment =
                 moment.unwrap_or_else(|| panic!("event {at}: no moment from {answered} on had these tables"));
-            drop(digests);
             assert_eq!(shard.with_tables(check_tables), [], "event {at}");
             tried.moments.insert(moment);
             tried.images += 1;

@@ -1,5 +1,5 @@
-//! Random operations on a shard, beside a model of a file system; the shard is closed, reopened and taken over
-//! meanwhile, and makes checkpoints.
+//! Random operations on a shard, beside a model of a file system; the shard is closed, reopened and taken
+//! over meanwhile, and makes checkpoints.
 
 mod memory;
 

@@ -1,14 +1,15 @@
 //! Bytes of a stream, read ahead: small parts through a buffer, large ones straight to where they belong.
 //!
-//! As long as only small parts are asked for, a receive that repeats by itself brings them in chunks, at less cost per
-//! message. Large parts want every byte received in place, and starting and stopping the repetition for each would
-//! cost more than it saves: with the first of them the reader goes over to receiving piece by piece, and back after a
-//! while without. It knows nothing of what the bytes mean.
+//! As long as only small parts are asked for, a receive that repeats by itself brings them in chunks, at less
+//! cost per message. Large parts want every byte received in place, and starting and stopping the repetition
+//! for each would cost more than it saves: with the first of them the reader goes over to receiving piece by
+//! piece, and back after a while without. It knows nothing of what the bytes mean.
 
 use crate::net::{HEADROOM_BYTES, Receiver};
 use crate::{Buf, BufMut, Stream};
 use std::cell::Cell;
 use std::io::{self, ErrorKind};
+use weft_types::limits::READERS_AHEAD_MAX;
 
 /// Bytes that a reader asks the stream for at once where chunks are not used: a dozen small requests beside
 /// large ones. Each connection may hold as many, and there may be very many of them.
@@ -18,12 +19,8 @@ const READ_BYTES: usize = 32 * 1024;
 /// requests, so that what is sent at once is also served at once.
 const READ_AHEAD_BYTES: usize = 256 * 1024;
 
-/// Readers of a thread that may hold [`READ_AHEAD_BYTES`] at the same time: 16 MiB. Nobody holds them while it
-/// waits for the stream, so the others miss little.
-const READ_AHEAD_MAX: usize = 64;
-
-/// From this many missing bytes on, a part is received where it belongs instead of through the buffer: below, one
-/// system call that also brings the next requests is cheaper than the copy it saves.
+/// From this many missing bytes on, a part is received where it belongs instead of through the buffer: below,
+/// one system call that also brings the next requests is cheaper than the copy it saves.
 const DIRECT_BYTES: usize = 32 * 1024;
 
 /// So many reads of the stream without a large part bring chunks back: a few round trips of a full queue.
@@ -38,10 +35,10 @@ thread_local! {
 struct ReadAhead;
 
 impl ReadAhead {
-    /// `None` if [`READ_AHEAD_MAX`] readers have it.
+    /// `None` if [`READERS_AHEAD_MAX`] readers have it.
     fn begin() -> Option<ReadAhead> {
         let readers = READING_AHEAD.get();
-        (readers < READ_AHEAD_MAX).then(|| {
+        (readers < READERS_AHEAD_MAX).then(|| {
             READING_AHEAD.set(readers + 1);
             ReadAhead
         })
@@ -61,8 +58,8 @@ impl Drop for ReadAhead {
 pub struct ByteReader {
     stream: Stream,
     receiver: Receiver,
-    /// A buffer of [`READ_BYTES`] or [`READ_AHEAD_BYTES`], or the last chunk; what is in it from `start` to `end`
-    /// is still to be taken.
+    /// A buffer of [`READ_BYTES`] or [`READ_AHEAD_BYTES`], or the last chunk; what is in it from `start` to
+    /// `end` is still to be taken.
     buf: BufMut,
     start: usize,
     end: usize,
@@ -342,8 +339,8 @@ mod tests {
         }
     }
 
-    /// Phases of small parts, of parts of every size, and of large ones, taken or skipped: nothing is lost or comes
-    /// twice where the reader changes the way in which it receives.
+    /// Phases of small parts, of parts of every size, and of large ones, taken or skipped: nothing is lost or
+    /// comes twice where the reader changes the way in which it receives.
     #[test]
     fn parts_of_any_size_come_in_order() {
         crate::block_on(async {
@@ -406,20 +403,20 @@ mod tests {
         crate::block_on(async {
             let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap()).unwrap();
             let mut readers = Vec::new();
-            for _ in 0..READ_AHEAD_MAX + 3 {
+            for _ in 0..READERS_AHEAD_MAX + 3 {
                 let sender = Stream::connect(&listener.local_addr()).await.unwrap();
                 let mut reader = ByteReader::new(listener.accept().await.unwrap());
                 sender.write(vec![Buf::from(vec![1; 2 * READ_BYTES])]).await.unwrap();
                 assert!(reader.fill_to(1).await.unwrap());
                 readers.push((reader, sender));
             }
-            assert_eq!(READING_AHEAD.get(), READ_AHEAD_MAX);
+            assert_eq!(READING_AHEAD.get(), READERS_AHEAD_MAX);
             // One that has taken all waits with a small buffer.
             let (reader, sender) = &mut readers[0];
             reader.skip(2 * READ_BYTES).await.unwrap();
             sender.write(vec![Buf::from(vec![2])]).await.unwrap();
             assert_eq!(reader.next().await.unwrap(), Some([2]));
-            assert_eq!(READING_AHEAD.get(), READ_AHEAD_MAX - 1);
+            assert_eq!(READING_AHEAD.get(), READERS_AHEAD_MAX - 1);
             drop(readers);
             assert_eq!(READING_AHEAD.get(), 0);
         })

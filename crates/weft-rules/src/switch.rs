@@ -128,9 +128,9 @@ mutations! {
     RoomHeld, "P10", "room-held", "A request of a peer waits for room, as those of clients do.";
     NoAnswers, "F1", "no-answers", "An operation that was decided before is decided again.";
     FailuresForgotten, "F1", "failures-forgotten", "The answer of an operation that failed is not kept.";
-    OldNumbersTaken, "F1", "old-numbers-taken", "An operation is decided although its session has its answer.";
-    AnswerBeforeAppend, "F2", "answer-before-append", "An operation is answered before it is in the log.";
-    UnprobedRead, "F2", "unprobed-read", "A server answers what only reads without proof that no other has begun.";
+    OldNumbersTaken, "F1", "old-numbers-taken", "A number is decided whose answer its session has.";
+    AnswerBeforeAppend, "F2", "answer-before-append", "An answer leaves before the log has it.";
+    UnprobedRead, "F2", "unprobed-read", "A read is answered without proof.";
     CrcNotChecked, "damage", "crc-not-checked", "A drive does not check the data that it reads.";
     ClientTrustsData, "damage", "client-trusts-data", "A client does not check the data that it is sent.";
     DamageReadsAsZeroes, "damage", "damage-reads-as-zeroes", "A block that does not match its checksum reads as zeroes.";

@@ -1,5 +1,5 @@
-//! A metadata shard on a volume of a simulated fabric: servers follow one another, and every client knows every
-//! answer (F1, F2).
+//! A metadata shard on a volume of a simulated fabric: servers follow one another, and every client knows
+//! every answer (F1, F2).
 //!
 //! `WEFT_SHARD_SEEDS=n` runs n seeds.
 

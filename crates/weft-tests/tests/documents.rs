@@ -17,8 +17,15 @@ const PROTOCOL: &str = "docs/protocol.md";
 const LETTERS: &str = "RCPFSEN";
 
 /// The crates that carry the rules out; a rule that none of them cites is only a promise.
-const CARRIED_OUT_IN: &[&str] =
-    &["weft-client", "weft-store", "weft-target", "weft-manager", "weft-membership", "weft-meta", "weft-wire"];
+const CARRIED_OUT_IN: &[&str] = &[
+    "weft-client",
+    "weft-store",
+    "weft-target",
+    "weft-manager",
+    "weft-membership",
+    "weft-meta",
+    "weft-wire",
+];
 
 /// Where rules are broken on purpose, and where that is hunted.
 const SWITCHES: &str = "crates/weft-rules/src/switch.rs";

@@ -5,8 +5,8 @@ use std::fmt;
 
 /// The number of an inode in its file system. It is never used again, also after the inode is gone.
 ///
-/// The highest 12 bits are the shard where the inode was made and stays; the other 52 count the inodes that were
-/// made there, from 1.
+/// The highest 12 bits are the shard where the inode was made and stays; the other 52 count the inodes that
+/// were made there, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct InodeNumber(pub u64);

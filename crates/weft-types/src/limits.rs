@@ -47,8 +47,8 @@ pub const MAP_JSON_BYTES_GROWN_MAX: usize = 12 * 1024 * 1024;
 /// Bytes of a slice in one request: a longer one is sent in several.
 pub const SLICE_PART_BYTES: usize = 8 << 20;
 
-/// Bytes of what one commit changes, as it is stored and sent: a lost node of 24 drives, a volume over 256 groups, a
-/// removed volume each take less than a tenth.
+/// Bytes of what one commit changes, as it is stored and sent: a lost node of 24 drives, a volume over 256
+/// groups, a removed volume each take less than a tenth.
 pub const DELTA_BYTES_MAX: usize = 1024 * 1024;
 
 /// Bytes of such a change up to which it is one value of the manager's store. etcd takes 1.5 MiB per request.
@@ -57,8 +57,8 @@ pub const DELTA_WHOLE_BYTES_MAX: usize = 512 * 1024;
 /// Bytes of the parts in which a longer one is stored.
 pub const DELTA_PART_BYTES: usize = 256 * 1024;
 
-/// Commits that one transaction of the manager's store keeps: each is a value and an event or two, and etcd takes
-/// 128 of them in one.
+/// Commits that one transaction of the manager's store keeps: each is a value and an event or two, and etcd
+/// takes 128 of them in one.
 pub const COMMITS_AT_ONCE_MAX: usize = 32;
 
 /// Commits that are decided and not durable yet: as long as there are so many, nothing more is decided.
@@ -127,7 +127,8 @@ pub const FILE_LINKS_MAX: u32 = 1 << 30;
 /// Bytes of a file: as many objects as an object id counts, of the largest size.
 pub const FILE_BYTES_MAX: u64 = (1 << 32) * OBJECT_BLOCKS_MAX as u64 * BLOCK_SIZE as u64;
 
-/// Operations of one session that a metadata shard has not answered for good; at so many it refuses more (F1).
+/// Operations of one session that a metadata shard has not answered for good; at so many it refuses more
+/// (F1).
 pub const FILE_OPERATIONS_MAX: u64 = 256;
 
 /// Entries of a directory in one answer: with names and attributes a few hundred KiB.
@@ -135,6 +136,10 @@ pub const LISTED_ENTRIES_MAX: u32 = 1024;
 
 /// Blocks of one append to the log of a metadata shard: 1 MiB, one request of the volume.
 pub const META_BATCH_BLOCKS_MAX: u32 = REQUEST_BLOCKS_MAX;
+
+/// Readers of one executor that hold 256 KiB each at the same time, 16 MiB; the others hold 32 KiB. None
+/// holds them while it waits for its stream, so the others miss little.
+pub const READERS_AHEAD_MAX: usize = 64;
 
 /// Operations of one executor that can be queued between two system calls; more cause one in between.
 pub const SUBMISSIONS_MAX: u32 = 256;

@@ -1,4 +1,5 @@
-//! What an operation does to the tables, and what it answers. Pure: no clock, no chance, no I/O; the time is given.
+//! What an operation does to the tables, and what it answers. Pure: no clock, no chance, no I/O; the time is
+//! given.
 
 mod attributes;
 mod draft;
@@ -22,7 +23,8 @@ use weft_wire::{Decoder, Encoder};
 /// What an operation does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// What it changes, to be made durable together with the answer. None if it was decided before, or only reads.
+    /// What it changes, to be made durable together with the answer. None if it was decided before, or only
+    /// reads.
     pub changes: Vec<Change>,
     /// What it answers once everything that it is based on is durable.
     pub answer: Answer,
@@ -36,9 +38,9 @@ impl Decision {
 
 /// What an operation does to these tables at this time.
 ///
-/// An operation that can change something is decided once (F1): its answer is part of the changes, and what is sent
-/// again is answered from there. That is so also of one that fails: sent again later, it might succeed after its
-/// client was told that it had failed.
+/// An operation that can change something is decided once (F1): its answer is part of the changes, and what
+/// is sent again is answered from there. That is so also of one that fails: sent again later, it might
+/// succeed after its client was told that it had failed.
 pub fn decide(tables: &Tables, request: &FileRequest, now: FileTime) -> Decision {
     if !request.operation.changes() {
         let mut draft = Draft::new(tables, now);

@@ -1,6 +1,6 @@
-//! A metadata shard on a volume of a fabric, whose servers follow one another: each takes the volume away from the
-//! one before, which need not know it (F1, F2). Clients send again what is not answered, to old servers and new
-//! ones, and some of what they have sent arrives long after its answer.
+//! A metadata shard on a volume of a fabric, whose servers follow one another: each takes the volume away
+//! from the one before, which need not know it (F1, F2). Clients send again what is not answered, to old
+//! servers and new ones, and some of what they have sent arrives long after its answer.
 //!
 //! Each client has a directory for itself, and so knows every answer: that of a file system in memory.
 
@@ -187,7 +187,8 @@ impl Client {
             self.number += 1;
             number = self.number;
         }
-        // It says late what it has: a client with several operations under way says what it has all answers up to.
+        // It says late what it has: a client with several operations under way says what it has all answers
+        // up to.
         let answered = self.number.saturating_sub(1 + random_below(20));
         let request = FileRequest { session: self.session, number, answered, operation };
         let until = now() + Duration::from_secs(30);

@@ -10,7 +10,8 @@ use weft_types::limits::{
 };
 use weft_types::{Attributes, InodeNumber};
 
-/// Why an operation changed nothing. Numbers are stable; each has the error number of Linux that a mount returns.
+/// Why an operation changed nothing. Numbers are stable; each has the error number of Linux that a mount
+/// returns.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FileError {

@@ -13,8 +13,8 @@ use weft_types::{FileKind, FileTime, InodeNumber, SessionId};
 pub struct FileRequest {
     /// The session of the mount.
     pub session: SessionId,
-    /// Numbers the session's operations that change something, from 1; 0 for others. A request that is sent again
-    /// has the same number.
+    /// Numbers the session's operations that change something, from 1; 0 for others. A request that is sent
+    /// again has the same number.
     pub number: u64,
     /// The session has all answers up to this number: they need not be kept.
     pub answered: u64,
