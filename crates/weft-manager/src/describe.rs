@@ -24,7 +24,7 @@ pub(crate) fn bytes(blocks: BlockCount) -> u64 {
 
 /// Bytes on drives that a volume was promised, with all that protects it.
 pub(crate) fn raw_bytes(volume: &Volume) -> u64 {
-    let blocks = volume.protection.raw_blocks(volume.size);
+    let blocks = volume.protection.raw_blocks(volume.promised());
     bytes(BlockCount(u64::try_from(blocks).unwrap_or(u64::MAX)))
 }
 
@@ -70,7 +70,7 @@ impl State {
     }
 
     fn volume_health(&self, map: &FabricMap, volume: &Volume) -> Health {
-        let groups: BTreeSet<_> = volume.spans.iter().flat_map(|s| &s.groups).collect();
+        let groups: BTreeSet<_> = volume.groups().collect();
         let groups = groups.into_iter().filter_map(|g| map.groups.get(g));
         groups.map(|g| self.group_health(g)).max().unwrap_or(Health::Healthy)
     }
@@ -228,7 +228,7 @@ impl Manager {
     }
 
     pub(crate) fn volume_info(&self, map: &FabricMap, volume: &Volume) -> VolumeInfo {
-        let groups: BTreeSet<_> = volume.spans.iter().flat_map(|s| &s.groups).collect();
+        let groups: BTreeSet<_> = volume.groups().collect();
         let open = |s: &&weft_types::Session| s.volume == volume.id && s.state == SessionState::Open;
         VolumeInfo {
             id: volume.id,

@@ -97,7 +97,7 @@ fn kept<K: Key, V: Clone>(
 }
 
 fn lists_a_group_of(copy: &FabricMap, volume: &Volume) -> bool {
-    volume.spans.iter().flat_map(|span| &span.groups).any(|group| copy.groups.contains_key(group))
+    volume.groups().any(|group| copy.groups.contains_key(group))
 }
 
 /// The relocation that came with the newest entry of a group.

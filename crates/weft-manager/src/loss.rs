@@ -52,9 +52,7 @@ impl Manager {
             true => {
                 map.groups.keys().copied().filter(|g| !map.volumes.values().any(|v| uses(v, *g))).collect()
             }
-            false => {
-                volumes.iter().flat_map(|v| v.spans.iter().flat_map(|s| s.groups.iter().copied())).collect()
-            }
+            false => volumes.iter().flat_map(|v| v.groups()).copied().collect(),
         };
         let of_names = (&wish.names[..], &asked);
         self.check_are_lost(&map, of_names, &destroyed, &older, wish.accept_data_loss)?;
@@ -462,7 +460,7 @@ fn held_copy(drive: DriveId, held: &Holding) -> HeldCopy {
 }
 
 fn uses(volume: &Volume, group: GroupId) -> bool {
-    volume.spans.iter().any(|s| s.groups.contains(&group))
+    volume.has_group(group)
 }
 
 /// Adds the parts of a volume that lie in the group, except what is known to be up to date: the objects below one, and

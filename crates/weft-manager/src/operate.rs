@@ -387,7 +387,7 @@ fn unit_blocks(bytes: u64) -> Result<u32, ApiError> {
 
 /// Copies of the volume share a node, or a device, only if it was created so.
 fn domain_of(map: &FabricMap, volume: &Volume) -> weft_layout::FailureDomain {
-    let groups = volume.spans.iter().flat_map(|s| &s.groups).filter_map(|g| map.groups.get(g));
+    let groups = volume.groups().filter_map(|g| map.groups.get(g));
     groups.map(|g| weft_membership::domain_of(map, g)).max().unwrap_or_default()
 }
 

@@ -284,7 +284,7 @@ fn settings_of(map: &FabricMap) -> MapSettings {
 
 /// The groups that hold a volume's objects, some of them more than once.
 pub(super) fn groups_of(volume: &Volume) -> impl Iterator<Item = GroupId> {
-    volume.spans.iter().flat_map(|span| span.groups.iter().copied())
+    volume.groups().copied()
 }
 
 /// The tables that volumes name windows of.
