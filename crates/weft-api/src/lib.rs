@@ -15,8 +15,8 @@ mod trouble;
 
 pub use answer::{
     ApiAnswer, CapacityAtCopies, CopyMove, DegradedGroup, DriveFill, DriveInfo, DriveUse, Emptying,
-    Evacuation, EventInfo, FabricStatus, Health, NodeInfo, PoolInfo, Presence, Repair, ReplicaInfo,
-    ResyncInfo, SessionInfo, SettingsInfo, TargetInfo, VolumeInfo,
+    Evacuation, EventInfo, FabricStatus, FileSystemInfo, Health, NodeInfo, PoolInfo, Presence, Repair,
+    ReplicaInfo, ResyncInfo, SessionInfo, SettingsInfo, TargetInfo, VolumeInfo,
 };
 pub use error::{ApiError, ErrorCode};
 pub use load::{DriveLoad, FabricLoad, NodeLoad, SessionLoad};
