@@ -25,7 +25,7 @@ pub use message::{
 };
 pub use recovery::{CheckFinding, CheckInfo, CheckSeverity, LossInfo, LostCopy, LostGroup, LostRange};
 pub use request::{ApiRequest, EventFilter, FailureDomain, SettingsWish};
-pub use scrub::{ScrubFindingInfo, ScrubGroupInfo, ScrubInfo, ScrubRunInfo, ScrubVolumeInfo};
+pub use scrub::{FileObject, ScrubFindingInfo, ScrubGroupInfo, ScrubInfo, ScrubRunInfo, ScrubVolumeInfo};
 pub use time::{ParseTimeError, Timestamp};
 pub use trouble::{
     Advice, AffectedVolume, ByteRange, Doing, Progress, Severity, Trouble, TroubleKind, WaitsFor,

@@ -174,6 +174,13 @@ fn volumes() -> Vec<VolumeInfo> {
     })
 }
 
+fn scrub_of_files() -> ScrubInfo {
+    let mut scrub = scrub();
+    scrub.findings.truncate(1);
+    scrub.findings[0].file = Some(FileObject { inode: 9, object: 10 });
+    scrub
+}
+
 fn loss_of_files() -> LossInfo {
     let mut loss = loss();
     loss.file_systems = vec!["photos".into()];
@@ -392,6 +399,7 @@ fn scrub() -> ScrubInfo {
         offset_bytes: 4_096,
         length_bytes: 8_192,
         drives: vec![drive(1)],
+        file: None,
     };
     ScrubInfo {
         every_ms: Some(86_400_000),
@@ -533,6 +541,7 @@ fn all() -> Vec<ApiAnswer> {
         },
         ApiAnswer::Volumes { volumes: vec![system_volume()] },
         ApiAnswer::Loss(Box::new(loss_of_files())),
+        ApiAnswer::Scrub(Box::new(scrub_of_files())),
         ApiAnswer::Status(Box::new(FabricStatus { file_systems: 4, ..status() })),
     ]
 }

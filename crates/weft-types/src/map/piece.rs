@@ -583,7 +583,7 @@ pub(super) mod tests {
     /// Volumes of the two highest numbers are file systems.
     fn volume(id: u64, value: u64) -> Volume<NamedGroups> {
         let span = ObjectSpan { first: 0, count: 1, groups: groups(id, value) };
-        let sets = vec![groups(id, value), groups(id - id % 2, 0)];
+        let sets = vec![groups(id, value), groups(id - id % 2, (value + 1) % 4)];
         let (spans, kind) = match id {
             4.. => (vec![], VolumeKind::Files(FileSystem { sets, shards: vec![VolumeId(value)] })),
             _ => (vec![span], VolumeKind::Blocks),
