@@ -371,7 +371,9 @@ fn check_volume(map: &FabricMap, volume: &Volume, judge: &mut Judge<'_>) {
 fn check_groups(map: &FabricMap, volume: &Volume, judge: &mut Judge<'_>) {
     for groups in volume.lists() {
         let listed = groups.len();
-        judge.must((1..=SPAN_GROUPS_MAX).contains(&listed), || format!("a list of {listed} groups"));
+        judge.must((1..=SPAN_GROUPS_MAX).contains(&listed), || {
+            format!("one of its lists lists {listed} groups")
+        });
     }
     for id in volume.groups() {
         match map.groups.get(id) {
